@@ -181,16 +181,7 @@ static void write_replicas(launch_yaml *y, const launch *l, const char *kind, ui
     ty_launch_pod_environment(y, l);
     ty_launch_pod_variable(y, "PYTHONPATH", "/plan");
     ty_launch_yaml_close(y, ']');
-    ty_launch_pod_resources(y, l);
-    ty_launch_yaml_open(y, "volumeMounts", '[');
-    ty_launch_pod_shared_mount(y);
-    ty_launch_pod_mount(y, "plan", "/plan");
-    ty_launch_yaml_close(y, ']');
-    ty_launch_close_container(y);
-    ty_launch_yaml_open(y, "volumes", '[');
-    ty_launch_pod_shared_memory(y);
-    ty_launch_pod_volume(y, l, "plan", "configMap", "name");
-    ty_launch_yaml_close(y, ']');
+    ty_launch_pod_close(y, l);
     close_replicas(y);
 }
 

@@ -174,3 +174,17 @@ void ty_launch_close_container(launch_yaml *y)
     ty_launch_yaml_close(y, '}');
     ty_launch_yaml_close(y, ']');
 }
+
+void ty_launch_pod_close(launch_yaml *y, const launch *l)
+{
+    ty_launch_pod_resources(y, l);
+    ty_launch_yaml_open(y, "volumeMounts", '[');
+    ty_launch_pod_shared_mount(y);
+    ty_launch_pod_mount(y, "plan", "/plan");
+    ty_launch_yaml_close(y, ']');
+    ty_launch_close_container(y);
+    ty_launch_yaml_open(y, "volumes", '[');
+    ty_launch_pod_shared_memory(y);
+    ty_launch_pod_volume(y, l, "plan", "configMap", "name");
+    ty_launch_yaml_close(y, ']');
+}

@@ -40,5 +40,8 @@ void ty_launch_pod_volume(launch_yaml *y, const launch *l, const char *name, con
  * of data want more. */
 void ty_launch_pod_shared_mount(launch_yaml *y);
 void ty_launch_pod_shared_memory(launch_yaml *y);
+/** The end of a pod whose container finds the plan's ConfigMap at /plan, behind its container's
+ * "env": resources, mounts, and the volumes they are of. */
+void ty_launch_pod_close(launch_yaml *y, const launch *l);
 
 #endif

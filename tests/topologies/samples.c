@@ -31,6 +31,17 @@ ty_cluster *sample_open(const char *text)
     return cluster;
 }
 
+ty_cluster *sample_import(const char *path, const ty_cluster_import_options *options,
+                          ty_import_notes *notes)
+{
+    ty_cluster *cluster = NULL;
+    ty_error error = {0};
+    ty_status status = ty_cluster_import(path, options, &cluster, notes, &error);
+
+    cr_assert_eq(status, TY_OK, "%s: %s", path, error.message);
+    return cluster;
+}
+
 char *sample_json(const ty_cluster *cluster)
 {
     ty_text text = {0};

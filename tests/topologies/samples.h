@@ -7,6 +7,10 @@
 /** Opens a description (with sample_profile as this machine) or, starting with '{', parses JSON. */
 ty_cluster *sample_open(const char *text);
 
+/** What a file of others has; the test fails where it is refused. @param notes [out] may be NULL */
+ty_cluster *sample_import(const char *path, const ty_cluster_import_options *options,
+                          ty_import_notes *notes);
+
 /** Four cores; messages take 2 us + bytes / 4 GB/s exactly. */
 ty_profile sample_profile(void);
 

@@ -9,17 +9,6 @@
 #define DATA TY_TEST_SOURCE "/data/"
 #define REAL TY_SHARED_DATA "/topologies/"
 
-static ty_cluster *import(const char *path, const ty_cluster_import_options *options,
-                          ty_import_notes *notes)
-{
-    ty_cluster *cluster = NULL;
-    ty_error error = {0};
-    ty_status status = ty_cluster_import(path, options, &cluster, notes, &error);
-
-    cr_assert_eq(status, TY_OK, "%s: %s", path, error.message);
-    return cluster;
-}
-
 static uint32_t count_kind(const ty_cluster *c, ty_vertex_kind kind)
 {
     uint32_t count = 0;
@@ -487,7 +476,7 @@ Test(import_real, smi_gives_the_dgx1_of_the_catalogue)
 
     if (!ty_file_exists(path))
         cr_skip_test("%s is not there", path);
-    imported = import(path, &(ty_cluster_import_options){.host = "dgx1-v100"}, NULL);
+    imported = sample_import(path, &(ty_cluster_import_options){.host = "dgx1-v100"}, NULL);
     for (uint32_t a = 0; a < 8; a++)
         for (uint32_t b = 0; b < 8; b++) {
             double x = path_bandwidth(drawn, a, b);
@@ -550,7 +539,7 @@ Test(import, nccl)
         {"host-0/nic-0", "host-0/pci-0000:01:00.0", "pcie4-bridge", 24e9},
         {"host-0/nic-0", "fabric", "ndr400", 50e9}, /* two ports of 200 */
     };
-    ty_cluster *c = import(DATA "nccl.xml", NULL, NULL);
+    ty_cluster *c = sample_import(DATA "nccl.xml", NULL, NULL);
     ty_cluster *opened = sample_open(DATA "nccl.xml");
     char *a = sample_json(c), *b = sample_json(opened);
 
@@ -577,7 +566,7 @@ Test(import, smi)
     };
     ty_import_notes notes = {0};
     ty_cluster *c =
-        import(DATA "smi.txt", &(ty_cluster_import_options){.host = "dgx-a100"}, &notes);
+        sample_import(DATA "smi.txt", &(ty_cluster_import_options){.host = "dgx-a100"}, &notes);
 
     CHECK_LINKS(c, rows);
     cr_assert_not_null(strstr(notes.text, "hdr200, as of dgx-a100"));
@@ -594,9 +583,9 @@ Test(import, slurm)
         {"login/nic-0", "rack2", "eth25", 2.942e9},
     };
     ty_import_notes notes = {0};
-    ty_cluster *c =
-        import(DATA "topology.conf",
-               &(ty_cluster_import_options){.host = "p100-server", .oversubscription = 2}, &notes);
+    ty_cluster *c = sample_import(
+        DATA "topology.conf",
+        &(ty_cluster_import_options){.host = "p100-server", .oversubscription = 2}, &notes);
 
     CHECK_LINKS(c, rows);
     cr_assert_eq(ty_cluster_device_count(c), 28);
@@ -615,8 +604,8 @@ Test(import, hwloc)
         {"host-0/gpu-0", "host-0/gpu-1", "nvlink2-direct", 40e9},
         {"host-0/nic-0", "fabric", "edr100", 12.5e9},
     };
-    ty_cluster *c = import(DATA "hwloc.xml",
-                           &(ty_cluster_import_options){.host = "dgx1-v100", .hosts = 2}, NULL);
+    ty_cluster *c = sample_import(
+        DATA "hwloc.xml", &(ty_cluster_import_options){.host = "dgx1-v100", .hosts = 2}, NULL);
 
     CHECK_LINKS(c, rows);
     cr_assert_eq(ty_cluster_host_count(c), 2);
@@ -634,8 +623,8 @@ Test(import, ibnetdiscover)
         {"gamma/nic-0", "leaf-2:MQM8700/U1", "hdr200", 12.5e9},
     };
     ty_import_notes notes = {0};
-    ty_cluster *c =
-        import(DATA "ibnetdiscover.txt", &(ty_cluster_import_options){.host = "NC24s_v3"}, &notes);
+    ty_cluster *c = sample_import(DATA "ibnetdiscover.txt",
+                                  &(ty_cluster_import_options){.host = "NC24s_v3"}, &notes);
 
     CHECK_LINKS(c, rows);
     cr_assert_eq(ty_cluster_host_count(c), 3);
@@ -676,7 +665,7 @@ Test(import, trees_of_other_kinds)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_cluster *c =
-            import(rows[i].path, &(ty_cluster_import_options){.host = rows[i].host}, NULL);
+            sample_import(rows[i].path, &(ty_cluster_import_options){.host = rows[i].host}, NULL);
         cr_assert_eq(ty_cluster_host_count(c), rows[i].hosts, "%s", rows[i].path);
         cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), rows[i].switches, "%s", rows[i].path);
         check_links(c, rows[i].links, 3);
@@ -686,7 +675,7 @@ Test(import, trees_of_other_kinds)
 
 Test(import, simgrid_routes_become_a_graph)
 {
-    ty_cluster *c = import(DATA "platform.xml", NULL, NULL);
+    ty_cluster *c = sample_import(DATA "platform.xml", NULL, NULL);
     ty_path path = {0};
 
     cr_assert_eq(ty_cluster_device_count(c), 3);
@@ -703,7 +692,7 @@ Test(import, simgrid_routes_become_a_graph)
 /* Two levels: four leaves of two hosts, each leaf linked to both cores. */
 Test(import, simgrid_fat_tree)
 {
-    ty_cluster *c = import(DATA "fat-tree.xml", NULL, NULL);
+    ty_cluster *c = sample_import(DATA "fat-tree.xml", NULL, NULL);
     uint32_t from[4] = {0, 1, 2, 3}, to[4] = {4, 5, 6, 7};
     double flow;
 
@@ -728,7 +717,7 @@ static uint32_t dragonfly_hops(uint32_t a, uint32_t b)
 Test(import, simgrid_dragonfly)
 {
     enum { GROUP = 6, NODES = 2 };
-    ty_cluster *c = import(DATA "dragonfly.xml", NULL, NULL);
+    ty_cluster *c = sample_import(DATA "dragonfly.xml", NULL, NULL);
     uint32_t devices = ty_cluster_device_count(c), fat = 0;
 
     cr_assert_eq(devices, 36);
@@ -760,8 +749,8 @@ Test(import, slurm_yaml)
 {
     ty_cluster_import_options options = {.host = "dgx-a100"};
     ty_import_notes notes = {0};
-    ty_cluster *conf = import(DATA "topology.conf", &options, NULL);
-    ty_cluster *yaml = import(DATA "topology.yaml", &options, &notes);
+    ty_cluster *conf = sample_import(DATA "topology.conf", &options, NULL);
+    ty_cluster *yaml = sample_import(DATA "topology.yaml", &options, &notes);
     double x, y;
 
     cr_assert_str_eq(notes.format, "slurm-yaml");
@@ -773,8 +762,8 @@ Test(import, slurm_yaml)
     ty_cluster_free(conf);
     ty_cluster_free(yaml);
     ty_import_notes_clear(&notes);
-    conf = import(DATA "topology.conf", &options, NULL);
-    yaml = import(DATA "topology.yaml", &options, NULL);
+    conf = sample_import(DATA "topology.conf", &options, NULL);
+    yaml = sample_import(DATA "topology.yaml", &options, NULL);
     cr_assert_eq(ty_cluster_bisection(conf, &x, NULL), TY_OK);
     cr_assert_eq(ty_cluster_bisection(yaml, &y, NULL), TY_OK);
     cr_assert(x > 0 && fabs(x - y) < 1e-6 * x, "%g and %g", x, y);
@@ -834,7 +823,7 @@ Test(import, refuses_bad_slurm_yaml)
 Test(import, astra_dimensions)
 {
     ty_cluster *c =
-        import(DATA "network.yml", &(ty_cluster_import_options){.device = "tpu-v4"}, NULL);
+        sample_import(DATA "network.yml", &(ty_cluster_import_options){.device = "tpu-v4"}, NULL);
     ty_path path = {0};
 
     cr_assert_eq(ty_cluster_device_count(c), 12);

@@ -9,17 +9,6 @@
 
 #define DATA TY_TEST_SOURCE "/data/"
 
-static ty_cluster *import(const char *file, const ty_cluster_import_options *options,
-                          ty_import_notes *notes)
-{
-    ty_cluster *cluster = NULL;
-    ty_error error = {0};
-    ty_status status = ty_cluster_import(file, options, &cluster, notes, &error);
-
-    cr_assert_eq(status, TY_OK, "%s: %s", file, error.message);
-    return cluster;
-}
-
 static const ty_link_edge *link_between(const ty_cluster *c, const char *a, const char *b)
 {
     uint32_t link;
@@ -33,10 +22,10 @@ static const ty_link_edge *link_between(const ty_cluster *c, const char *a, cons
 Test(import_forms, smi_copied)
 {
     ty_import_notes notes = {0};
-    ty_cluster *clean =
-        import(DATA "smi.txt", &(ty_cluster_import_options){.host = "dgx-a100", .hosts = 2}, NULL);
-    ty_cluster *copied =
-        import(DATA "smi-copied.md", &(ty_cluster_import_options){.host = "dgx-a100"}, &notes);
+    ty_cluster *clean = sample_import(
+        DATA "smi.txt", &(ty_cluster_import_options){.host = "dgx-a100", .hosts = 2}, NULL);
+    ty_cluster *copied = sample_import(DATA "smi-copied.md",
+                                       &(ty_cluster_import_options){.host = "dgx-a100"}, &notes);
 
     cr_assert_eq(ty_cluster_device_count(copied), 6);
     cr_assert_not_null(strstr(notes.text, "2 matrices, all alike: 2 machines"), "%s", notes.text);
@@ -211,7 +200,7 @@ Test(import_forms, simgrid_links_in_several_places)
         double latency_s, bandwidth_bytes_per_s;
     } rows[] = {{0, 1, 3e-3, 10e6}, {0, 2, 4e-3, 5e6}, {1, 2, 5e-3, 5e6}};
     ty_import_notes notes = {0};
-    ty_cluster *c = import(DATA "platform-shared.xml", NULL, &notes);
+    ty_cluster *c = sample_import(DATA "platform-shared.xml", NULL, &notes);
 
     cr_assert_eq(ty_cluster_host_count(c), 3);
     cr_assert_float_eq(ty_cluster_device_type(c, 0)->peak_fp32_flop_per_s, 50e6, 1);
@@ -229,7 +218,7 @@ Test(import_forms, simgrid_links_in_several_places)
 /* One link between any two of three cabinets, as in griffon and Grid'5000. */
 Test(import_forms, simgrid_one_link_among_clusters)
 {
-    ty_cluster *c = import(DATA "platform-cabinets.xml", NULL, NULL);
+    ty_cluster *c = sample_import(DATA "platform-cabinets.xml", NULL, NULL);
 
     cr_assert_eq(ty_cluster_host_count(c), 9);
     cr_assert_float_eq(latency_between(c, 0, 3), 3 * 24e-6, 1e-9);
@@ -278,7 +267,7 @@ Test(import_forms, hwloc_nvlinks_to_processors)
         {"host-0/gpu-1", "host-0/package-0", "nvlink2", 60e9},
         {"host-0/gpu-2", "host-0/package-1", "nvlink2", 60e9},
     };
-    ty_cluster *c = import(DATA "hwloc-power9.xml", NULL, NULL);
+    ty_cluster *c = sample_import(DATA "hwloc-power9.xml", NULL, NULL);
 
     for (uint32_t v = 0; v < ty_cluster_vertex_count(c); v++)
         cr_assert_null(strstr(ty_cluster_vertex_name(c, v), "nvswitch"));
