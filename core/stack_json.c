@@ -1,9 +1,9 @@
 /* Stacks as `trainyard.stack/1`: of the catalogue, of files, of plans. What a stack is `like` is
  * read first; the stack then says what differs. */
 #include "json_parts.h"
+#include "stack_plans.h"
 #include "ty_file.h"
 #include "ty_memory.h"
-#include "ty_stack.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +57,7 @@ void ty_stack_to_json(const ty_stack *stack, ty_json_writer *writer, const char 
     ty_json_put_bool(writer, "has_dropout", stack->has_dropout);
     ty_json_put_bool(writer, "overlaps_exchange", stack->overlaps_exchange);
     ty_json_put_bool(writer, "has_equal_stages", stack->has_equal_stages);
+    ty_stack_plans_to_json(&stack->plans, writer);
     ty_json_open(writer, "fitted", '[');
     for (uint32_t i = 0; i < stack->fitted_count; i++) {
         ty_json_open_flat(writer, NULL, '{');
@@ -246,6 +247,10 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
     if (is_said(object, "has_equal_stages", has_base))
         TY_CHECK(ty_json_bool(object, "has_equal_stages", &stack->has_equal_stages, error), status,
                  done);
+    if (!has_base)
+        stack->plans = ty_stack_all_plans();
+    if (ty_json_has(object, "plans"))
+        TY_CHECK(ty_stack_plans_read(object, &stack->plans, error), status, done);
     if (ty_json_has(object, "fitted"))
         TY_CHECK(read_fitted(object, stack, error), status, done);
     status = ty_json_end(object, error);

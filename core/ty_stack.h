@@ -51,6 +51,18 @@ typedef struct ty_stack_fitted {
     char *model;  /* of that source; NULL: all of it */
 } ty_stack_fitted;
 
+/** What plans a stack can run, as sets: bit 1 << n for the n-th of an enumeration. What is in none
+ * of them is never proposed for that stack, and refused where it is asked for. */
+typedef struct ty_stack_plans {
+    uint32_t schedules;    /* of ty_schedule, for two and more stages; 0: no pipelines */
+    uint32_t compressions; /* of ty_compression_kind */
+    uint32_t recomputes;   /* of ty_recompute */
+    uint32_t zero_levels;  /* of 0 to 3 */
+    uint32_t lanes;        /* of ty_lane_kind */
+    bool uneven_stages;    /* stages may have numbers of replicas of their own */
+    bool late_gradients;   /* staleness */
+} ty_stack_plans;
+
 #define TY_OF_DEVICE (-1.0) /* of a constant: the device's own figure, "device" in JSON */
 
 typedef struct ty_stack {
@@ -108,6 +120,7 @@ typedef struct ty_stack {
     bool overlaps_exchange; /* gradients leave while backward goes on */
     bool has_equal_stages;  /* pipeline stages are equal numbers of whole blocks of the network, as
                                Megatron-LM divides it, not what balances best */
+    ty_stack_plans plans;
 
     uint32_t fitted_count;
     ty_stack_fitted *fitted;
@@ -134,6 +147,30 @@ ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error) 
 /** SHA-256 of its JSON as written above, without blanks. */
 ty_status ty_stack_digest(const ty_stack *stack, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 void ty_stack_free(ty_stack *stack);
+
+/** Everything that a plan may have: what a stack can run that does not say otherwise. */
+ty_stack_plans ty_stack_all_plans(void);
+
+/** In words: "schedules of pipelines 1f1b, interleaved; ...". */
+void ty_stack_plans_text(const ty_stack_plans *plans, ty_text *text);
+
+static inline bool ty_stack_has(uint32_t set, int member)
+{
+    return (set >> member & 1) != 0;
+}
+
+/** What a plan, or what is asked of one, uses of them: of the same enumerations, -1 where that is
+ * left open. */
+typedef struct ty_stack_use {
+    uint32_t lanes[3]; /* of each ty_lane_kind; 0 counts as 1 */
+    uint32_t stages;   /* 0: left open */
+    int schedule, compression, recompute, zero;
+    uint32_t staleness;
+    bool is_uneven; /* stages differ in replicas */
+} ty_stack_use;
+/** @return TY_EINVAL: what the stack has, and what was found */
+ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use,
+                         ty_error *error) TY_MUST_CHECK;
 
 /** Names of the catalogue's stacks, sorted; free each and the array with ty_free. */
 ty_status ty_stack_names(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;

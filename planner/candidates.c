@@ -191,6 +191,8 @@ static ty_status push_compressions(enumeration *e, candidate *c)
             continue; /* rows are part of every candidate, where they pay (row_choice.c) */
         if (e->q->dimensions.zero > 0 && !ty_compression_shards(&c->compression))
             continue;
+        if (!ty_stack_has(e->q->stack->plans.compressions, k))
+            continue;
         if (k != TY_COMPRESSION_NONE && (!is_any_exchanged(e->q, c->division) ||
                                          (!o->fix_compression && !is_worth_compressing(e, c))))
             continue;
@@ -210,7 +212,7 @@ static bool has_replicas(const division *d)
     return false;
 }
 
-/* What ty_plan_check asks of each schedule, and of late gradients. */
+/* What ty_plan_check and the stack ask of each schedule, and of late gradients. */
 static bool suits_schedule(const search_question *q, const candidate *c, ty_schedule schedule)
 {
     const uint32_t stages = c->division->stage_count;
@@ -223,6 +225,8 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
         if (schedule == TY_PIPEDREAM_2BW && local < stages)
             return false;
     }
+    if (stages > 1 && !ty_stack_has(q->stack->plans.schedules, (int)schedule))
+        return false;
     if (schedule == TY_ZERO_BUBBLE && ty_recompute_has_segments(q->dimensions.recompute))
         return false;
     if (q->options->staleness > 0 && (q->dimensions.zero > 0 || !has_replicas(c->division)))
@@ -335,7 +339,7 @@ static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
     most = most < q->rank_count ? most : q->rank_count;
     if (most > TY_MAX_STAGES / interleave)
         most = TY_MAX_STAGES / interleave;
-    if (q->workload->learning == TY_LEARNING_EVOLUTION)
+    if (q->workload->learning == TY_LEARNING_EVOLUTION || q->stack->plans.schedules == 0)
         most = 1;
     for (uint32_t positions = interleave > 1 ? 2 : 1; positions <= most; positions++) {
         if (!is_stage_count(q, positions) || !is_sensible(q, positions, micro_batches))
@@ -360,6 +364,9 @@ ty_status ty_candidates_enumerate(const search_question *q, candidate_list *list
         status = out_of_memory(&e);
         goto done;
     }
+    if (!ty_stack_has(q->stack->plans.zero_levels, (int)q->dimensions.zero) ||
+        !ty_stack_has(q->stack->plans.recomputes, (int)q->dimensions.recompute))
+        goto done;
     for (uint32_t m = 1; m <= q->global_batch; m++) {
         if (q->global_batch % m != 0)
             continue;

@@ -69,12 +69,17 @@ static bool is_on_cores(const search_question *q)
     return ty_cluster_device_type(q->cluster, 0)->core_share > 0;
 }
 
-/* Whether what is pinned is as it is asked for. */
+/* Whether the stack has it, and what is pinned is as it is asked for. */
 static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
 {
     const ty_plan_dimensions *o = &q->options->dimensions;
     const uint32_t pinned = q->options->pinned;
+    const ty_stack_plans *can = &q->stack->plans;
 
+    if ((d->tensor_parallel > 1 && !ty_stack_has(can->lanes, TY_TENSOR_LANES)) ||
+        !ty_stack_has(can->zero_levels, (int)d->zero) ||
+        !ty_stack_has(can->recomputes, (int)d->recompute))
+        return false;
     return ((pinned & TY_PIN_TENSOR) == 0 || ty_dimensions_width(d) == ty_dimensions_width(o)) &&
            ((pinned & TY_PIN_SEQUENCE) == 0 || d->sequence_parallel == o->sequence_parallel) &&
            ((pinned & TY_PIN_ZERO) == 0 || d->zero == o->zero) &&
@@ -101,7 +106,8 @@ uint32_t ty_dimensions_of_lanes(const search_question *q,
     const uint32_t widest = smallest_host(q);
     uint32_t count = 0;
 
-    if (!is_on_cores(q) || q->workload->learning != TY_LEARNING_GRADIENT)
+    if (!is_on_cores(q) || !ty_stack_has(q->stack->plans.lanes, TY_TENSOR_LANES) ||
+        q->workload->learning != TY_LEARNING_GRADIENT)
         return 0;
     for (uint32_t lanes = 2; lanes <= widest; lanes++)
         for (int divides = 0; divides < 2 && count < TY_MOST_DIMENSIONS; divides++)

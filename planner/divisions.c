@@ -252,7 +252,8 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
         if (status != TY_OK || *count > 0)
             return status;
     }
-    if (interleave_of(q) == 1)
+    if (interleave_of(q) == 1 &&
+        (stages == 1 || q->has_fixed_replicas || q->stack->plans.uneven_stages))
         status = propose(costs, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, arena,
                          found, count, error);
     if (status != TY_OK || (q->has_fixed_replicas && interleave_of(q) == 1) || stages == 1 ||

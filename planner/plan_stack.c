@@ -1,11 +1,37 @@
 /* Another software for a plan that was made with some. */
 #include "candidate.h"
 
+/* Whether the stack can run the plan. */
+static ty_status check_plan(const ty_stack *stack, const ty_plan *plan, ty_error *error)
+{
+    ty_stack_use use = {
+        .lanes = {plan->tensor_parallel, plan->context_parallel, plan->expert_parallel},
+        .stages = plan->stage_count,
+        .schedule = (int)plan->schedule,
+        .compression = -1,
+        .zero = (int)plan->zero,
+        .staleness = plan->staleness};
+    ty_status status = TY_OK;
+
+    for (uint32_t s = 0; status == TY_OK && s < plan->stage_count; s++) {
+        use.is_uneven = use.is_uneven || plan->stages[s].replicas != plan->stages[0].replicas;
+        use.recompute = (int)plan->stages[s].recompute;
+        status = ty_stack_check(stack, &use, error);
+    }
+    for (uint32_t b = 0; status == TY_OK && b < plan->bucket_count; b++) {
+        use.compression = (int)plan->buckets[b].compression.kind;
+        status = ty_stack_check(stack, &use, error);
+    }
+    return status;
+}
+
 ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *error)
 {
     ty_stack *copy = NULL;
-    ty_status status = ty_stack_copy(stack, &copy, error);
+    ty_status status = check_plan(stack, plan, error);
 
+    if (status == TY_OK)
+        status = ty_stack_copy(stack, &copy, error);
     if (status != TY_OK)
         return status;
     ty_stack_free(plan->stack);

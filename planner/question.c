@@ -403,6 +403,27 @@ static uint32_t wanted_cuts(const ty_plan_options *options)
     return stages > 0 ? stages - 1 : 0;
 }
 
+/* What is asked for, to the software that is to run it. */
+static ty_status check_stack(const search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+    const ty_plan_dimensions *d = &o->dimensions;
+    const bool is_interleaved = d->interleave > 1;
+    ty_stack_use use = {.lanes = {d->tensor_parallel, d->context_parallel, d->expert_parallel},
+                        .stages = is_interleaved && q->fixed_stages < 2 ? 2 : q->fixed_stages,
+                        .schedule = is_interleaved    ? TY_INTERLEAVED
+                                    : o->fix_schedule ? (int)o->schedule
+                                                      : -1,
+                        .compression = o->fix_compression ? (int)o->compression.kind : -1,
+                        .recompute = (o->pinned & TY_PIN_RECOMPUTE) != 0 ? (int)d->recompute : -1,
+                        .zero = (o->pinned & TY_PIN_ZERO) != 0 ? (int)d->zero : -1,
+                        .staleness = o->staleness};
+
+    for (uint32_t s = 1; q->has_fixed_replicas && s < q->fixed_stages; s++)
+        use.is_uneven = use.is_uneven || q->fixed_replicas[s] != q->fixed_replicas[0];
+    return ty_stack_check(q->stack, &use, error);
+}
+
 /* The pins without which layouts may divide devices in ways that the question as it stands does
  * not. */
 #define LANE_PINS ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)
@@ -463,6 +484,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         status = ty_fail(error, status, "%s", q->refusal.message);
         goto failed;
     }
+    TY_CHECK(check_stack(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_evolution(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);

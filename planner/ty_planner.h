@@ -169,7 +169,8 @@ typedef enum ty_pin {
 const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster);
 
 /** The same plan in other software: what it was predicted to take is dropped with its candidates,
- * its memory, where that was counted, is counted anew. On failure the plan is only good to free. */
+ * its memory, where that was counted, is counted anew. On failure the plan is only good to free.
+ * @return TY_EINVAL where that software cannot run it (ty_stack_check) */
 ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *error) TY_MUST_CHECK;
 
 typedef struct ty_plan_options {

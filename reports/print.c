@@ -74,6 +74,7 @@ void ty_print_stack(const ty_stack *stack, ty_text *text)
         [TY_MEMORY_AUTOGRAD] = "what automatic differentiation keeps",
     };
     const ty_stack_constant *constant;
+    ty_text plans = {0};
 
     ty_print_stack_name(stack, text);
     add_fact(text, "source", "%s", stack->source);
@@ -84,6 +85,9 @@ void ty_print_stack(const ty_stack *stack, ty_text *text)
     add_fact(text, "gradients", "%s",
              stack->overlaps_exchange ? "leave while backward goes on"
                                       : "leave behind the last backward");
+    ty_stack_plans_text(&stack->plans, &plans);
+    add_fact(text, "plans", "%s", plans.data != NULL ? plans.data : "");
+    ty_text_clear(&plans);
     for (uint32_t i = 0; i < stack->fitted_count; i++)
         add_fact(text, i == 0 ? "fitted to" : "", "%s: %s", stack->fitted[i].source,
                  stack->fitted[i].model != NULL ? stack->fitted[i].model : "all of it");

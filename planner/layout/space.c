@@ -140,6 +140,10 @@ bool ty_layout_allows_lanes(const layout_space *s, const ty_plan_dimensions *d)
     const uint32_t expert = d->expert_parallel, lanes = tensor * context * expert;
     const bool may_sum = q->workload->local_steps <= 1; /* in every step */
 
+    if ((tensor > 1 && !ty_stack_has(q->stack->plans.lanes, TY_TENSOR_LANES)) ||
+        (context > 1 && !ty_stack_has(q->stack->plans.lanes, TY_CONTEXT_LANES)) ||
+        (expert > 1 && !ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES)))
+        return false;
     if (!suits(q, TY_PIN_TENSOR, o->tensor_parallel, tensor) ||
         !suits(q, TY_PIN_CONTEXT, o->context_parallel, context) ||
         !suits(q, TY_PIN_EXPERT, o->expert_parallel, expert))
@@ -163,7 +167,8 @@ bool ty_layout_allows_grid(const layout_space *s, uint32_t lanes, uint32_t posit
     const search_question *q = s->q;
     const uint32_t ranks = q->device_count / lanes;
 
-    if (positions > s->block_count || positions > TY_MAX_STAGES || ranks % positions != 0)
+    if (positions > s->block_count || positions > TY_MAX_STAGES || ranks % positions != 0 ||
+        (positions > 1 && q->stack->plans.schedules == 0))
         return false;
     if (q->options->pipeline_stages > 0 && q->options->pipeline_stages != positions)
         return false;
@@ -185,6 +190,8 @@ bool ty_layout_allows_recompute(const layout_space *s, ty_recompute recompute, u
 {
     const ty_plan_options *o = s->q->options;
 
+    if (!ty_stack_has(s->q->stack->plans.recomputes, (int)recompute))
+        return false;
     if ((o->pinned & TY_PIN_RECOMPUTE) != 0)
         return recompute == o->dimensions.recompute && blocks == o->dimensions.recompute_blocks;
     if (recompute == TY_RECOMPUTE_SELECTIVE && !s->has_scores)
@@ -197,7 +204,8 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
     const ty_plan_options *o = s->q->options;
     const uint32_t interleave = at_least_one(l->dimensions.interleave);
 
-    if (!suits(s->q, TY_PIN_INTERLEAVE, o->dimensions.interleave, interleave))
+    if (!suits(s->q, TY_PIN_INTERLEAVE, o->dimensions.interleave, interleave) ||
+        (l->positions > 1 && !ty_stack_has(s->q->stack->plans.schedules, (int)l->schedule)))
         return false;
     if (interleave > 1) {
         if ((o->fix_schedule && o->schedule != TY_INTERLEAVED) || l->schedule != TY_INTERLEAVED)
@@ -227,6 +235,8 @@ bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero
                                   at_least_one(l->dimensions.expert_parallel) >
                               1;
 
+    if (!ty_stack_has(s->q->stack->plans.zero_levels, (int)zero))
+        return false;
     if ((o->pinned & TY_PIN_ZERO) != 0 ? zero != o->dimensions.zero : zero > 0 && !is_exchanged)
         return false;
     return zero == 0 ||
@@ -260,6 +270,8 @@ bool ty_layout_allows_compression(const layout_space *s, const layout *l, ty_com
     const ty_plan_options *o = s->q->options;
     const ty_compression c = ty_proposed_compression(o, kind);
 
+    if (!ty_stack_has(s->q->stack->plans.compressions, (int)kind))
+        return false;
     if (kind == TY_COMPRESSION_NONE)
         return !o->fix_compression || o->compression.kind == kind || !is_exchanged;
     if (!is_exchanged || (l->dimensions.zero > 0 && !ty_compression_shards(&c)))

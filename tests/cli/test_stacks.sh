@@ -52,6 +52,14 @@ expect_error_line "no stack or file 'megatrn'" "did you mean 'megatron'"
 expect 2 run mine.json --stack megatron
 expect_error_line "--stack"
 
+# What it cannot run is not proposed, and refused by name where it is asked for.
+ask 2 plan --stack pytorch-ddp --fix pp=2
+expect_error_line "stack pytorch-ddp has no pipelines; found 2 stages"
+ask 2 plan --stack megatron --fix zero=3
+expect_error_line "stack megatron: found 3, but its levels of ZeRO are 0, 1"
+expect 0 stack show pytorch-fsdp
+expect_output "levels of ZeRO 0, 2, 3" "lanes none"
+
 # Every result names it: the usual one, and the one that was asked for.
 ask 0 plan --no-simulate -o usual.json
 expect_output "stack       trainyard: Trainyard's own worker"

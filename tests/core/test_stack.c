@@ -64,7 +64,7 @@ Test(stack, every_one_of_the_catalogue_is_whole)
     ty_error error = {0};
 
     cr_assert_eq(ty_stack_names(&names, &count, &error), TY_OK, "%s", error.message);
-    cr_expect(count >= 8, "%u", count);
+    cr_expect(count >= 10, "%u", count);
     for (uint32_t n = 0; n < count; n++) {
         ty_stack *stack = open_stack(names[n]), *read = NULL, *copy = NULL;
         char *before = text_of(stack), *after, *copied;
@@ -118,6 +118,63 @@ Test(stack, what_the_worker_and_its_relatives_say)
     cr_expect(ddp->network_share == 1, "what it does not say is its base's");
     ty_stack_free(worker);
     ty_stack_free(ddp);
+}
+
+/* What is said replaces, what is not is the base's; the sets come back from JSON, and say what is
+ * wrong in them. */
+Test(stack, plans_it_can_run)
+{
+    static const struct {
+        const char *find, *put, *part;
+    } wrong[] = {
+        {"\"schedules\": []", "\"schedules\": [\"1f2b\"]", "/plans/schedules/0: found \"1f2b\""},
+        {"\"none\", \"fp16\"", "\"none\", \"none\"", "/plans/compressions/1: found \"none\""},
+        {"[\"0\", \"1\"]", "[1]", "/plans/zero_levels/0"},
+        {"\"lanes\": []", "\"lanes\": \"tensor\"", "/plans/lanes"},
+        {"\"lanes\"", "\"pipelines\"", "pipelines"},
+    };
+    ty_stack *worker = open_stack("trainyard"), *ddp = open_stack("pytorch-ddp");
+    ty_stack *titan = open_stack("torchtitan"), *fsdp = open_stack("pytorch-fsdp");
+    const ty_stack_plans all = ty_stack_all_plans();
+    char *text = text_of(ddp), *whole = text_of(worker);
+    ty_stack_use use = {.stages = 2, .schedule = 0, .compression = -1, .recompute = -1, .zero = -1};
+    ty_error error = {0};
+
+    cr_expect(memcmp(&worker->plans, &all, sizeof all) == 0);
+    cr_expect_null(strstr(whole, "\"plans\""), "what can run everything says nothing");
+    cr_expect_eq(ddp->plans.schedules, 0);
+    cr_expect_eq(titan->plans.zero_levels, fsdp->plans.zero_levels);
+    cr_expect_neq(titan->plans.lanes, fsdp->plans.lanes);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *broken = changed(text, wrong[i].find, wrong[i].put);
+        ty_json_document *document = NULL;
+        ty_stack *read = NULL;
+        cr_assert_eq(ty_json_parse(broken, strlen(broken), "file", &document, &error), TY_OK);
+        cr_expect_eq(ty_stack_from_json(ty_json_root(document), &read, &error), TY_EPARSE, "%s",
+                     wrong[i].put);
+        cr_expect_not_null(strstr(error.message, wrong[i].part), "%s", error.message);
+        ty_json_free(document);
+        ty_free(broken);
+    }
+
+    cr_expect_eq(ty_stack_check(worker, &use, &error), TY_OK);
+    cr_expect_eq(ty_stack_check(ddp, &use, &error), TY_EINVAL);
+    cr_expect_str_eq(error.message, "stack pytorch-ddp has no pipelines; found 2 stages");
+    cr_expect_eq(ty_stack_check(titan, &use, &error), TY_OK);
+    use.zero = 1;
+    cr_expect_eq(ty_stack_check(titan, &use, &error), TY_EINVAL);
+    cr_expect_str_eq(error.message,
+                     "stack torchtitan: found 1, but its levels of ZeRO are 0, 2, 3");
+    use = (ty_stack_use){
+        .lanes = {1, 2, 1}, .schedule = -1, .compression = -1, .recompute = -1, .zero = -1};
+    cr_expect_eq(ty_stack_check(fsdp, &use, &error), TY_EINVAL);
+    cr_expect_str_eq(error.message, "stack pytorch-fsdp has no context parallelism; found 2");
+    ty_free(text);
+    ty_free(whole);
+    ty_stack_free(worker);
+    ty_stack_free(ddp);
+    ty_stack_free(titan);
+    ty_stack_free(fsdp);
 }
 
 Test(stack, what_is_like_another_takes_its_figures_with_their_sources)

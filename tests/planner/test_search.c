@@ -350,6 +350,48 @@ Test(search, fixed_options_are_honoured)
 }
 
 /* lossy compression is the user's to allow, and fp16 has to promise something */
+/* Whatever software is named, its plan is one that it can run; and what it cannot is refused. */
+Test(search, stacks_get_what_they_can_run)
+{
+    static const char *const networks[] = {"vgg16", "gpt2"};
+    char **names = NULL;
+    uint32_t count = 0, refused = 0;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_stack_names(&names, &count, &error), TY_OK, "%s", error.message);
+    for (size_t n = 0; n < sizeof networks / sizeof *networks; n++) {
+        ty_workload *workload = open_workload(networks[n]);
+        ty_cluster *cluster = open_cluster("4x p100-server");
+        for (uint32_t i = 0; i < count; i++) {
+            ty_plan_options options = ty_plan_options_default();
+            ty_stack *stack = NULL;
+            ty_plan *plan = NULL;
+            cr_assert_eq(ty_stack_open(names[i], &stack, &error), TY_OK, "%s", error.message);
+            options.stack = stack;
+            options.allow_lossy = true;
+            cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &plan, &error), TY_OK,
+                         "%s by %s: %s", networks[n], names[i], error.message);
+            cr_expect_eq(ty_plan_use_stack(plan, stack, &error), TY_OK, "%s by %s: %s", networks[n],
+                         names[i], error.message);
+            ty_plan_free(plan);
+            plan = NULL;
+            options.pipeline_stages = 2;
+            if (ty_plan_search(workload, cluster, NULL, &options, &plan, &error) == TY_EINVAL) {
+                cr_expect_eq(stack->plans.schedules, 0, "%s", error.message);
+                refused++;
+            } else {
+                cr_expect_neq(stack->plans.schedules, 0, "%s", names[i]);
+            }
+            ty_plan_free(plan);
+            ty_stack_free(stack);
+        }
+        ty_workload_free(workload);
+        ty_cluster_free(cluster);
+    }
+    cr_expect_eq(refused, 4, "two stacks of two networks have no pipelines; %u", refused);
+    ty_names_free(names, count);
+}
+
 Test(search, compression_is_proposed_where_it_helps)
 {
     ty_workload *resnet = open_workload("resnet50");

@@ -1,0 +1,13 @@
+/* "plans" of a stack, in JSON. Internal to core. */
+#ifndef TY_STACK_PLANS_H
+#define TY_STACK_PLANS_H
+
+#include "ty_stack.h"
+
+/** Writes "plans"; nothing, where the stack can run everything. */
+void ty_stack_plans_to_json(const ty_stack_plans *plans, ty_json_writer *writer);
+/** Reads "plans" of a stack; what is left out stays as it is in `plans`. */
+ty_status ty_stack_plans_read(const ty_json *stack, ty_stack_plans *plans,
+                              ty_error *error) TY_MUST_CHECK;
+
+#endif
