@@ -85,10 +85,13 @@ exit_code cmd_systems(const cli_options *options)
     ty_error error = {0};
     ty_question_inputs q = {0};
     ty_plan_options how = ty_plan_options_default();
+    cli_options asked = *options;
     ty_text text = {0};
     ty_json_writer w = ty_json_writer_on(&text);
 
-    if (question_open(options, &q, &error) != TY_OK)
+    if (asked.stack == NULL)
+        asked.stack = TY_WORKER_STACK; /* it can run what any of them does */
+    if (question_open(&asked, &q, &error) != TY_OK)
         return report_bad_input(&error);
     how.stack = q.stack;
     how.global_batch = (uint32_t)options->global_batch;

@@ -67,6 +67,8 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                                   const ty_profile *profile, const ty_plan_options *options,
                                   search_question *question, ty_error *error) TY_MUST_CHECK;
 void ty_search_question_clear(search_question *question);
+/** default_stack.c: what is asked for, as a stack is asked whether it can run it. */
+ty_stack_use ty_stack_use_of(const ty_plan_options *options);
 /** Lanes of a rank by dimensions. */
 uint32_t ty_dimensions_width(const ty_plan_dimensions *dimensions);
 uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *dimensions);

@@ -247,6 +247,7 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
 
     *count = 0;
     if (q->stack->has_equal_stages && stages > 1 && q->rank_count % positions == 0 &&
+        costs->micro_batches % (q->rank_count / positions) == 0 &&
         (!q->has_fixed_replicas || q->fixed_replicas[0] == q->rank_count / positions)) {
         status = propose_equal(q, stages, q->rank_count / positions, arena, found, count, error);
         if (status != TY_OK || *count > 0)

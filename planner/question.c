@@ -403,27 +403,6 @@ static uint32_t wanted_cuts(const ty_plan_options *options)
     return stages > 0 ? stages - 1 : 0;
 }
 
-/* What is asked for, to the software that is to run it. */
-static ty_status check_stack(const search_question *q, ty_error *error)
-{
-    const ty_plan_options *o = q->options;
-    const ty_plan_dimensions *d = &o->dimensions;
-    const bool is_interleaved = d->interleave > 1;
-    ty_stack_use use = {.lanes = {d->tensor_parallel, d->context_parallel, d->expert_parallel},
-                        .stages = is_interleaved && q->fixed_stages < 2 ? 2 : q->fixed_stages,
-                        .schedule = is_interleaved    ? TY_INTERLEAVED
-                                    : o->fix_schedule ? (int)o->schedule
-                                                      : -1,
-                        .compression = o->fix_compression ? (int)o->compression.kind : -1,
-                        .recompute = (o->pinned & TY_PIN_RECOMPUTE) != 0 ? (int)d->recompute : -1,
-                        .zero = (o->pinned & TY_PIN_ZERO) != 0 ? (int)d->zero : -1,
-                        .staleness = o->staleness};
-
-    for (uint32_t s = 1; q->has_fixed_replicas && s < q->fixed_stages; s++)
-        use.is_uneven = use.is_uneven || q->fixed_replicas[s] != q->fixed_replicas[0];
-    return ty_stack_check(q->stack, &use, error);
-}
-
 /* The pins without which layouts may divide devices in ways that the question as it stands does
  * not. */
 #define LANE_PINS ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)
@@ -447,6 +426,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                                   search_question *q, ty_error *error)
 {
     ty_status status = TY_OK;
+    ty_stack_use use;
 
     *q = (search_question){.workload = workload,
                            .cluster = cluster,
@@ -464,7 +444,8 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
     }
     if (q->stack == NULL) {
-        TY_CHECK(ty_stack_open(ty_stack_default_name(workload, cluster), &q->own_stack, error),
+        TY_CHECK(ty_stack_open(ty_stack_default_name(workload, cluster, profile, options),
+                               &q->own_stack, error),
                  status, failed);
         q->stack = q->own_stack;
     }
@@ -484,7 +465,8 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         status = ty_fail(error, status, "%s", q->refusal.message);
         goto failed;
     }
-    TY_CHECK(check_stack(q, error), status, failed);
+    use = ty_stack_use_of(options);
+    TY_CHECK(ty_stack_check(q->stack, &use, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_evolution(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);

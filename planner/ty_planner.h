@@ -165,9 +165,6 @@ typedef enum ty_pin {
     TY_PIN_ALL = (1 << 7) - 1
 } ty_pin;
 
-/** The stack that is taken where none is named: the software that would run there. */
-const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster);
-
 /** The same plan in other software: what it was predicted to take is dropped with its candidates,
  * its memory, where that was counted, is counted anew. On failure the plan is only good to free.
  * @return TY_EINVAL where that software cannot run it (ty_stack_check) */
@@ -207,6 +204,17 @@ typedef struct ty_plan_options {
     void *stop_context;
 } ty_plan_options;
 ty_plan_options ty_plan_options_default(void);
+
+/**
+ * The stack that is taken where none is named, the software that would run it there: for language
+ * models on accelerators from Ampere on that of Megatron-LM ("megatron"), where it can run what is
+ * asked for; else Trainyard's own worker, whose profiles, compressors and collectives those who
+ * give a profile, allow lossy compressors or fix an algorithm mean.
+ * @param profile NULL: data sheets
+ * @param options NULL: nothing is asked for
+ */
+const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster,
+                                  const ty_profile *profile, const ty_plan_options *options);
 
 /**
  * The best plan found: candidates are data parallelism over all devices, GPipe and 1F1B with every

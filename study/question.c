@@ -155,6 +155,26 @@ done:
     return status;
 }
 
+/* The one that is named; else the usual one for what is asked. Systems (ty_systems.h) differ in
+ * what they can run: that is for the stack that can run everything. */
+static ty_status open_stack(const ty_question *question, ty_question_inputs *q, ty_error *error)
+{
+    ty_text replicas = {0};
+    ty_plan_options options;
+    const char *name = question->stack != NULL ? question->stack : TY_WORKER_STACK;
+    ty_status status = TY_OK;
+
+    if (question->stack == NULL && question->system == NULL) {
+        status = ty_plan_options_of(question, q, &replicas, &options, error);
+        if (status == TY_OK)
+            name = ty_stack_default_name(q->workload, q->cluster, q->profile, &options);
+    }
+    if (status == TY_OK)
+        status = ty_stack_open(name, &q->stack, error);
+    ty_text_clear(&replicas);
+    return status;
+}
+
 ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                            ty_question_inputs *out, ty_error *error)
 {
@@ -182,10 +202,7 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                      status, cleanup);
         TY_CHECK(ty_cluster_local(ranks, q.profile, &q.cluster, error), status, cleanup);
     }
-    TY_CHECK(ty_stack_open(question->stack != NULL ? question->stack
-                                                   : ty_stack_default_name(q.workload, q.cluster),
-                           &q.stack, error),
-             status, cleanup);
+    TY_CHECK(open_stack(question, &q, error), status, cleanup);
     TY_CHECK(choose_precision(question->precision, q.cluster,
                               ty_cluster_is_local(question->cluster, &ranks), q.workload, error),
              status, cleanup);

@@ -404,8 +404,8 @@ while IFS='|' read -r targets model cluster fix others; do
     done
 done <<END
 torchtitan nccl-tuner|llama-3.1-8b batch=256|8x dgx-h100|pp=1,tp=2,sp=1,zero=3,recompute=operator|
-torchtitan|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=4,sp=1,zero=2,schedule=1f1b,recompute=full|--stack megatron
-torchtitan nccl-tuner|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=2,sp=1,interleave=2,schedule=interleaved,zero=2|--stack megatron
+torchtitan|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=4,sp=1,zero=2,schedule=1f1b,recompute=full|--stack torchtitan
+torchtitan nccl-tuner|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=2,sp=1,interleave=2,schedule=interleaved,zero=2|--stack torchtitan
 torchtitan|qwen3-32b batch=256|8x dgx-h100|pp=1,tp=4,sp=1,zero=3,recompute=full|
 accelerate nccl-tuner|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=3,recompute=full|
 accelerate|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=2|

@@ -60,15 +60,30 @@ expect_error_line "stack megatron: found 3, but its levels of ZeRO are 0, 1"
 expect 0 stack show pytorch-fsdp
 expect_output "levels of ZeRO 0, 2, 3" "lanes none"
 
+# The usual one: Megatron-LM for language models on accelerators of today, as far as it can run what
+# is asked for; else our own worker.
+ask 0 plan --no-simulate --fix zero=1,tp=2,schedule=1f1b
+expect_output "stack       megatron: "
+for words in "--fix zero=3" "--fix schedule=gpipe,pp=2" "--fix replicas=8+4+4" "--allow-lossy" "--system zero" \
+    "--fix algorithm=ring" "--fix compression=fp16"; do
+    # shellcheck disable=SC2086
+    ask 0 plan --no-simulate $words
+    expect_output "stack       trainyard: "
+done
+expect 0 plan --no-simulate -w gpt2 -c "2x dgx1-v100"
+expect_output "stack       trainyard: "
+expect 0 plan --no-simulate -w resnet50 -c "2x dgx-a100"
+expect_output "stack       trainyard: "
+
 # Every result names it: the usual one, and the one that was asked for.
 ask 0 plan --no-simulate -o usual.json
-expect_output "stack       trainyard: Trainyard's own worker"
+expect_output "stack       megatron: Megatron-LM with fused attention"
 ask 0 plan --no-simulate --stack ours.json -o other.json
 expect_output "stack       ours: Our trainer"
 ask 0 plan --no-simulate --stack ours.json --json
 expect_output '"title": "Our trainer"'
 ask 0 memory
-expect_output "stack       trainyard: "
+expect_output "stack       megatron: "
 ask 0 memory --stack ours.json --json
 expect_output '"stack": "ours"'
 ask 0 systems --stack ours.json --json
@@ -84,7 +99,7 @@ expect_output '"stack": "ours"'
 
 # A plan has its own, and can be asked about with another: nothing but the name of the file is lost with it.
 expect 0 estimate usual.json
-expect_output "stack       trainyard: "
+expect_output "stack       megatron: "
 mv ours.json elsewhere.json
 expect 0 estimate other.json --json
 expect_output '"stack": "ours"'

@@ -54,9 +54,12 @@ static ty_plan *plan_on(const char *cluster_text, const ty_workload *w, const la
 {
     ty_plan_options options = ty_plan_options_default();
     ty_cluster *cluster = NULL;
+    ty_stack *worker = NULL;
     ty_plan *plan = NULL;
     ty_error error = {0};
 
+    cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &worker, &error), TY_OK, "%s", error.message);
+    options.stack = worker;
     options.global_batch = row->global_batch;
     options.micro_batch_size = row->micro_batch;
     options.pipeline_stages = 1;
@@ -69,6 +72,7 @@ static ty_plan *plan_on(const char *cluster_text, const ty_workload *w, const la
     cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK,
                  "tp %u cp %u ep %u: %s", row->tensor, row->context, row->expert, error.message);
     ty_cluster_free(cluster);
+    ty_stack_free(worker);
     return plan;
 }
 

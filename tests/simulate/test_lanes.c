@@ -46,9 +46,12 @@ static subject open_subject(const row *r)
 {
     subject s = {0};
     ty_workload *workload = NULL;
+    ty_stack *worker = NULL;
     ty_plan_options options = ty_plan_options_default();
     ty_error error = {0};
 
+    cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &worker, &error), TY_OK, "%s", error.message);
+    options.stack = worker;
     cr_assert_eq(ty_cluster_open(r->cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_workload_open(r->workload, &workload, &error), TY_OK, "%s", error.message);
     ty_workload_set_element_bytes(workload, 2);
@@ -68,6 +71,7 @@ static subject open_subject(const row *r)
     options.algorithm = TY_RING;
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,
                  "%s on %s: %s", r->workload, r->cluster, error.message);
+    ty_stack_free(worker);
     cr_assert_eq(ty_plan_lower(s.plan, &s.program, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_program_check(s.plan, s.program, "program", &error), TY_OK, "%s",
                  error.message);
