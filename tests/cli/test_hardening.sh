@@ -179,6 +179,27 @@ rm -f "$work/none.json"
 expect 0 profile -w mlp --ranks 2 --micro-batches 32,1024 -q -o "$work/profile.json"
 expect 0 plan -w mlp -c local:2 -p "$work/profile.json" --global-batch 32768 --fix pp=1,compression=none,micro_batch=1024 \
     --no-simulate -q -o "$work/long.json"
+# What lies outside of what was measured is said, with what it may be.
+large() { "$TRAINYARD" plan -w mlp -c local:2 -p "$work/profile.json" --global-batch $((2 * $1)) --fix "pp=1,compression=none,micro_batch=$1" \
+    --no-simulate -o "$scratch/large.json" >"$scratch/out" 2>"$scratch/err"; }
+large 32768
+if grep -q "warning: the step rests on times outside what was measured (a micro-batch is of 32768; measured: 32 to 1024): between" "$scratch/err"; then
+    pass; else fail "nobody says that nothing was measured"; fi
+expect 0 estimate "$scratch/large.json" --json
+if /usr/bin/python3 - "$scratch/large.json" "$scratch/out" <<'PYTHON'
+import json, sys
+plan, estimate = (json.load(open(path)) for path in sys.argv[1:])
+band = plan["outside_measurements"]
+assert 0 < band["least_step_time_s"] <= estimate["step_time_s"] <= band["most_step_time_s"]
+assert band["least_step_time_s"] < band["most_step_time_s"]
+PYTHON
+then pass; else fail "the estimate lies outside of its band"; fi
+sed 's/"most_step_time_s": .*/"most_step_time_s": 1e-9/' "$scratch/large.json" >"$scratch/turned.json"
+expect 3 estimate "$scratch/turned.json"
+expect_error_line "turned.json:/outside_measurements/most_step_time_s: found 1e-9, expected"
+large 1024
+if grep -q "outside" "$scratch/err" "$scratch/large.json"; then fail "what was measured counts as not measured"; else pass; fi
+
 "$TRAINYARD" run "$work/long.json" --steps 100 --checkpoint "$scratch/long" -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
 pid=$!
 wait_for_ranks
