@@ -174,6 +174,20 @@ fi
 # ---- A worker that says nothing ------------------------------------------------------------------
 TRAINYARD_WORKER=/bin/false expect 1 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
 if grep -q "trainyard-worker ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a false worker goes unmentioned"; fi
+# A launcher that is told to end passes it on, and one that is killed leaves a checkpoint to go on from.
+for signal in TERM KILL; do
+    "$TRAINYARD" run "$work/plan.json" --steps 1000000 --checkpoint "$scratch/$signal" --checkpoint-every 2 -q -o "$work/none.json" \
+        >"$scratch/out" 2>"$scratch/err" &
+    pid=$!
+    tries=0
+    while [ $tries -lt 600 ] && ! [ -e "$scratch/$signal/latest.json" ]; do tries=$((tries + 1)); sleep 0.1; done
+    kill -$signal "$(pgrep -P $pid -x "mpirun|prterun")"
+    wait $pid
+    got=$?
+    if [ $got -eq 1 ]; then pass; else fail "exit code $got instead of 1 after SIG$signal to the launcher"; fi
+    if [ $signal = TERM ]; then text="saved in $scratch/TERM"; else text="ended by signal 9 (Killed); --resume goes on from $scratch/KILL/latest.json"; fi
+    if grep -qF "$text" "$scratch/err"; then pass; else fail "after SIG$signal to the launcher stderr lacks '$text'"; fi
+done
 
 rm -f "$work/none.json"
 
