@@ -28,7 +28,7 @@ static exit_code import(const cli_options *options, const char *path)
 
     if (options->oversubscription != NULL) {
         wanted.oversubscription = strtod(options->oversubscription, &end);
-        if (*end != '\0' || !(wanted.oversubscription >= 1))
+        if (*end != '\0' || !(wanted.oversubscription >= 1 && wanted.oversubscription <= 1000))
             return report_usage("cluster", "--oversubscription: found '%s', expected 1 to 1000",
                                 options->oversubscription);
     }

@@ -104,6 +104,27 @@ static double plan_step_time(const ty_plan *plan)
                                             : plan->prediction.step_time_s;
 }
 
+/* A prediction is worth what was measured: said where sizes of the plan lie outside of it. */
+static void warn_of_outside(const ty_plan *plan)
+{
+    uint32_t smallest, largest;
+    char least[32], most[32];
+
+    if (!(plan->most_step_time_s > 0))
+        return;
+    ty_format_seconds(plan->least_step_time_s, least);
+    ty_format_seconds(plan->most_step_time_s, most);
+    if (ty_profile_micro_batches(plan->profile, &smallest, &largest) &&
+        (plan->micro_batch_size > largest || plan->micro_batch_size < smallest))
+        tell("trainyard: warning: the step rests on times outside what was measured (a "
+             "micro-batch is of %u; measured: %u to %u): between %s and %s",
+             plan->micro_batch_size, smallest, largest, least, most);
+    else
+        tell("trainyard: warning: the step rests on times outside what was measured (of "
+             "messages, updates or compression): between %s and %s",
+             least, most);
+}
+
 /* @param step_time_s [out] of the plan; untouched where there is none */
 static exit_code plan_question(const cli_options *options, double *step_time_s)
 {
@@ -131,6 +152,8 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
         }
         goto cleanup;
     }
+    if (!options->quiet)
+        warn_of_outside(plan);
     if (options->json) {
         ty_json_writer writer = ty_json_writer_on(&text);
         ty_plan_to_json(plan, &writer, NULL);

@@ -65,8 +65,8 @@ static ty_status read_straggler(simulation *s, const char **text, ty_error *erro
         return ty_fail(error, TY_EINVAL, "--straggler: found lane %lu, expected one below %u", lane,
                        width);
     if (!(factor >= 0.01 && factor <= 1e6))
-        return ty_fail(error, TY_EINVAL, "--straggler: found factor %g, expected 0.01 to 1e6",
-                       factor);
+        return ty_fail(error, TY_EINVAL, "--straggler: found factor '%.*s', expected 0.01 to 1e6",
+                       (int)(tail - end - 1 < 40 ? tail - end - 1 : 40), end + 1);
     for (uint32_t l = 0; l < width; l++)
         if (!has_lane || l == lane)
             s->slowdowns[rank * width + l] = factor;

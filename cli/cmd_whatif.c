@@ -160,7 +160,12 @@ done:
     return status;
 }
 
-static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, uint32_t *plans,
+/* What became of the rows. */
+typedef struct outcome {
+    uint32_t plans, refused;
+} outcome;
+
+static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, outcome *count_of,
                           ty_error *error)
 {
     ty_status status = TY_OK;
@@ -179,9 +184,10 @@ static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, uint32_t *
     if (ty_json_has(row, "reason")) {
         TY_CHECK(ty_json_string(row, "reason", &words, error), status, done);
         ty_text_addf(text, "no plan: %s\n", words);
+        count_of->refused += ty_json_has(row, "is_refused");
         goto done;
     }
-    ++*plans;
+    count_of->plans++;
     TY_CHECK(ty_json_number(row, "step_time_s", 0, 1e300, &step_s, error), status, done);
     TY_CHECK(ty_json_number(row, "samples_per_s", 0, 1e300, &rate, error), status, done);
     TY_CHECK(ty_json_string(row, "plan", &words, error), status, done);
@@ -200,11 +206,11 @@ static exit_code finish(whatif *c, ty_error *error)
     const cli_options *o = c->options;
     ty_text text = {0}, lines = {0};
     ty_status status = TY_OK;
-    uint32_t plans = 0;
+    outcome rows = {0};
     exit_code code = EXIT_DONE;
 
     for (uint32_t r = 0; r < ty_whatif_row_count(c->rows) && status == TY_OK; r++)
-        status = put_line(c, r, &lines, &plans, error);
+        status = put_line(c, r, &lines, &rows, error);
     if (status == TY_OK && o->csv)
         status = put_csv(c, &text, error);
     else if (status == TY_OK && (o->json || o->output != NULL))
@@ -219,7 +225,9 @@ static exit_code finish(whatif *c, ty_error *error)
         code = print_text(&text);
     else if (o->output == NULL || strcmp(o->output, "-") != 0)
         code = print_text(&lines);
-    if (code == EXIT_DONE && plans == 0)
+    if (code == EXIT_DONE && rows.plans == 0 && rows.refused == ty_whatif_row_count(c->rows))
+        code = report_failure(&(ty_error){TY_EINVAL, "--vary: no combination makes sense"});
+    else if (code == EXIT_DONE && rows.plans == 0)
         code = report_failure(&(ty_error){TY_EINFEASIBLE, "no combination has a plan"});
     ty_text_clear(&text);
     ty_text_clear(&lines);

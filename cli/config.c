@@ -187,6 +187,7 @@ static ty_status read_file(cli_config *config, const char *path, bool is_trusted
     ty_status status = TY_OK;
     uint32_t f = config->file_count;
     char *text = NULL, *next;
+    const char *content;
     size_t length;
     unsigned number = 1;
 
@@ -196,7 +197,10 @@ static ty_status read_file(cli_config *config, const char *path, bool is_trusted
     config->file_count++;
     if (config->paths[f] == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (char *line = text; line != NULL && status == TY_OK; line = next, number++) {
+    content = text;
+    ty_skip_mark(&content, &length);
+    for (char *line = text + (content - text); line != NULL && status == TY_OK;
+         line = next, number++) {
         setting s = {.path = config->paths[f], .line = number, .is_trusted = is_trusted};
         next = strchr(line, '\n');
         if (next != NULL)

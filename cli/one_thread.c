@@ -3,17 +3,39 @@
  * these try without end to get theirs, and hold up the fork of a simulation, which waits for them.
  * It can be told otherwise by the environment alone, which it reads as it is loaded: the program
  * starts itself once more with it. What stands in .preinit_array comes before the constructors of
- * all shared libraries (System V ABI, "Initialization and Termination Functions"). */
+ * all shared libraries (System V ABI, "Initialization and Termination Functions").
+ *
+ * Those constructors end the program without a reason where they get no memory. What they take, and
+ * a small simulation, is tried here first. */
 #include "cli.h"
 
 #include <limits.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #if defined(__ELF__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 #define SETTING "OPENBLAS_NUM_THREADS="
 #define MOST_VARIABLES 4096
+
+/* SimGrid's and ns-3's constructors take 3 MiB, the simulation of a small plan 3 more. */
+#define ROOM_BYTES ((size_t)8 << 20)
+
+/* Nothing but the C library is there yet. */
+static void require_room(void)
+{
+    static const char words[] =
+        "trainyard: error: out of memory: the libraries leave less than 8 MiB of the address space "
+        "that is allowed (ulimit -v)\n";
+    void *room = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (room == MAP_FAILED) {
+        (void)!write(STDERR_FILENO, words, sizeof words - 1);
+        _exit(EXIT_FAILED);
+    }
+    (void)munmap(room, ROOM_BYTES);
+}
 
 static void start_without_threads(int count, char **words, char **environment)
 {
@@ -23,6 +45,7 @@ static void start_without_threads(int count, char **words, char **environment)
     ssize_t length;
 
     (void)count;
+    require_room();
     for (char **at = environment; *at != NULL; at++) {
         if (strcmp(*at, SETTING "1") == 0)
             return;

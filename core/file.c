@@ -77,6 +77,20 @@ static ty_status wait_for_writer(int file, const char *path, ty_error *error)
     return TY_OK;
 }
 
+ty_status ty_file_check_plain(const char *path, ty_error *error)
+{
+    struct stat found;
+
+    if (stat(path, &found) != 0)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (S_ISREG(found.st_mode))
+        return TY_OK;
+    return ty_fail(error, TY_EPARSE, "%s: found a %s, expected a file", path,
+                   S_ISFIFO(found.st_mode)  ? "pipe"
+                   : S_ISDIR(found.st_mode) ? "folder"
+                                            : "device");
+}
+
 ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *length,
                        ty_error *error)
 {

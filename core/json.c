@@ -229,10 +229,7 @@ ty_status ty_json_parse(const char *text, size_t length, const char *name, ty_js
     ty_json_document *document = NULL;
     size_t value_count = 0;
 
-    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* RFC 8259, 8.1: may be ignored */
-        text += 3;
-        length -= 3;
-    }
+    ty_skip_mark(&text, &length); /* RFC 8259, 8.1: may be ignored */
     TY_CHECK(ty_json_scan(text, length, name, &value_count, error), status, cleanup);
     document = ty_alloc(1, sizeof *document);
     if (document != NULL) {

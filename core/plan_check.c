@@ -411,6 +411,12 @@ static ty_status check_answer(const checker *c)
     if ((unsigned)p->provenance > TY_DATASHEET)
         return ty_plan_complain(c, "/provenance: found %d, expected a provenance",
                                 (int)p->provenance);
+    if (!isfinite(p->most_step_time_s) || p->least_step_time_s < 0 ||
+        !(p->least_step_time_s <= p->most_step_time_s))
+        return ty_plan_complain(c,
+                                "/outside_measurements: found steps of %g s to %g s, expected a "
+                                "finite number >= 0 and one that is no less",
+                                p->least_step_time_s, p->most_step_time_s);
     if ((status = check_summary(c, "prediction", &p->prediction)) != TY_OK)
         return status;
     return check_summary(c, "simulation", &p->simulation);

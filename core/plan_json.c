@@ -188,6 +188,12 @@ static void write_answer(const ty_plan *plan, ty_json_writer *writer)
         if (plan->simulation.step_time_s > 0)
             ty_step_summary_to_json(&plan->simulation, writer, "simulation");
         ty_json_put_string(writer, "provenance", ty_provenance_name(plan->provenance));
+        if (plan->most_step_time_s > 0) {
+            ty_json_open(writer, "outside_measurements", '{');
+            ty_json_put_number(writer, "least_step_time_s", plan->least_step_time_s);
+            ty_json_put_number(writer, "most_step_time_s", plan->most_step_time_s);
+            ty_json_close(writer, '}');
+        }
         ty_json_open(writer, "memory", '[');
         for (uint32_t s = 0; s < plan->stage_count; s++) {
             ty_json_open_flat(writer, NULL, '{');
@@ -469,6 +475,16 @@ static ty_status read_prediction(const ty_json *object, ty_plan *plan, ty_error 
         ty_json_name(object, "provenance", provenance_name, TY_DATASHEET + 1, &provenance, error),
         status, done);
     plan->provenance = (ty_provenance)provenance;
+    if (ty_json_has(object, "outside_measurements")) {
+        TY_CHECK(ty_json_object(object, "outside_measurements", &value, error), status, done);
+        TY_CHECK(
+            ty_json_number(value, "least_step_time_s", 0, DBL_MAX, &plan->least_step_time_s, error),
+            status, done);
+        TY_CHECK(ty_json_number(value, "most_step_time_s", plan->least_step_time_s, DBL_MAX,
+                                &plan->most_step_time_s, error),
+                 status, done);
+        TY_CHECK(ty_json_end(value, error), status, done);
+    }
     TY_CHECK(read_array(object, "memory", plan->stage_count, plan->stage_count,
                         sizeof *plan->memory, &value, &room, error),
              status, done);

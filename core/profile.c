@@ -42,12 +42,18 @@ void ty_profile_free(ty_profile *profile)
     ty_free(profile);
 }
 
+/* Empty, with the question. */
+static ty_curve curve_at(const ty_profile *profile, double size)
+{
+    return (ty_curve){.size = size, .outside = profile->outside};
+}
+
 /* ---- layers, transfers, updates ---- */
 
 bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t samples,
                       double *forward_s, double *backward_s)
 {
-    ty_curve forward = {.size = samples}, backward = {.size = samples};
+    ty_curve forward = curve_at(profile, samples), backward = forward;
 
     for (uint32_t i = 0; i < profile->layer_time_count; i++) {
         const ty_layer_time *row = &profile->layer_times[i];
@@ -57,6 +63,22 @@ bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t
         ty_curve_add(&backward, row->micro_batch, row->backward_s);
     }
     return ty_curve_seconds(&forward, forward_s) && ty_curve_seconds(&backward, backward_s);
+}
+
+bool ty_profile_micro_batches(const ty_profile *profile, uint32_t *smallest, uint32_t *largest)
+{
+    uint32_t least = UINT32_MAX, most = 0;
+
+    for (uint32_t i = 0; i < profile->layer_time_count; i++) {
+        const uint32_t samples = profile->layer_times[i].micro_batch;
+        least = samples < least ? samples : least;
+        most = samples > most ? samples : most;
+    }
+    if (most == 0)
+        return false;
+    *smallest = least;
+    *largest = most;
+    return true;
 }
 
 static bool has_parts(const ty_layer_time *row)
@@ -97,7 +119,7 @@ bool ty_profile_weight_share(const ty_profile *profile, const char *signature, u
 
 bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seconds)
 {
-    ty_curve curve = {.size = (double)bytes};
+    ty_curve curve = curve_at(profile, (double)bytes);
 
     for (uint32_t i = 0; i < profile->transfer_time_count; i++)
         ty_curve_add(&curve, (double)profile->transfer_times[i].bytes,
@@ -125,7 +147,7 @@ double ty_profile_busy_share(const ty_profile *profile, uint64_t bytes)
 bool ty_profile_update(const ty_profile *profile, ty_optimizer_kind kind, uint64_t elements,
                        double *seconds)
 {
-    ty_curve curve = {.size = (double)elements};
+    ty_curve curve = curve_at(profile, (double)elements);
 
     for (uint32_t i = 0; i < profile->update_time_count; i++) {
         const ty_update_time *row = &profile->update_times[i];
@@ -173,7 +195,7 @@ static bool is_collective(const ty_collective_time *row, ty_collective_kind kind
 bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
                            ty_algorithm algorithm, uint32_t ranks, uint64_t bytes, double *seconds)
 {
-    ty_curve curve = {0};
+    ty_curve curve = curve_at(profile, (double)bytes);
     uint32_t measured = 0;
     double alone;
 
@@ -185,7 +207,6 @@ bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
     if (measured == 0)
         return false;
     /* Equal bytes per step, so that each step takes as long as it did when measured. */
-    curve.size = (double)bytes;
     if (is_divided(kind, algorithm) && ranks > 0)
         curve.size *= (double)measured / (double)ranks;
     for (uint32_t i = 0; i < profile->collective_time_count; i++) {
@@ -207,7 +228,7 @@ bool ty_profile_placed_collective(const ty_profile *profile, ty_collective_kind 
                                   ty_algorithm algorithm, uint32_t ranks, uint32_t hosts,
                                   uint64_t bytes, double *seconds)
 {
-    ty_curve curve = {.size = (double)bytes};
+    ty_curve curve = curve_at(profile, (double)bytes);
 
     for (uint32_t i = 0; i < profile->collective_time_count; i++) {
         const ty_collective_time *row = &profile->collective_times[i];
@@ -255,10 +276,10 @@ static bool nearest_codec(const ty_profile *profile, const ty_compression *wante
 static bool codec_at(const ty_profile *profile, const ty_compression *measured, uint32_t ranks,
                      uint64_t elements, ty_codec_cost *cost)
 {
-    ty_curve decode = {.size = (double)elements}, encodes[TY_MOST_PHASES];
+    ty_curve decode = curve_at(profile, (double)elements), encodes[TY_MOST_PHASES];
 
     for (int phase = 0; phase < TY_MOST_PHASES; phase++)
-        encodes[phase] = (ty_curve){.size = (double)elements};
+        encodes[phase] = decode;
     for (uint32_t i = 0; i < profile->codec_time_count; i++) {
         const ty_codec_time *row = &profile->codec_times[i];
         if (!is_codec(row, measured) || row->ranks != ranks)
@@ -287,7 +308,7 @@ static bool is_first_of_ranks(const ty_profile *profile, uint32_t row)
 static bool decode_by_ranks(const ty_profile *profile, const ty_compression *measured,
                             uint32_t ranks, uint64_t elements, double *decode_s)
 {
-    ty_curve curve = {.size = ranks};
+    ty_curve curve = curve_at(profile, ranks);
 
     for (uint32_t i = 0; i < profile->codec_time_count; i++) {
         const ty_codec_time *row = &profile->codec_times[i];

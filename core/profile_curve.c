@@ -59,28 +59,40 @@ static double line_at(const ty_curve_point *a, const ty_curve_point *b, double s
 
 /* Flat at its end, a curve says nothing of what more takes: noise hid it, and the slope before it
  * counts, or that of the whole. Times of more work bend upwards, if at all. */
-static double beyond_largest(const ty_curve_point *points, int count, double size)
+static double beyond_largest(const ty_curve *curve, const ty_curve_point *points)
 {
-    const ty_curve_point *last = &points[count - 1];
-    int before = count - 2;
+    const ty_curve_point *last = &points[curve->count - 1];
+    const double size = curve->size;
+    const double proportional =
+        last->size > 0.0 ? last->seconds * size / last->size : last->seconds;
+    double near_s, all_s, least = proportional, most = proportional;
+    int before = curve->count - 2;
 
     while (before >= 0 && points[before].seconds >= last->seconds)
         before--;
-    if (before >= 0) {
-        const double near_s = line_at(&points[before], last, size);
-        const double all_s = line_at(&points[0], last, size);
+    if (before < 0)
+        return curve->outside == TY_OUTSIDE_LEAST ? last->seconds : proportional;
+    near_s = line_at(&points[before], last, size);
+    all_s = line_at(&points[0], last, size);
+    if (curve->outside == TY_OUTSIDE_LIKELY)
         return near_s > all_s ? near_s : all_s;
+    for (; before >= 0; before--) {
+        const double at = line_at(&points[before], last, size);
+        least = at < least ? at : least;
+        most = at > most ? at : most;
     }
-    return last->size > 0.0 ? last->seconds * size / last->size : last->seconds;
+    return curve->outside == TY_OUTSIDE_LEAST ? least : most;
 }
 
-static double below_smallest(const ty_curve_point *points, int count, double size)
+static double below_smallest(const ty_curve *curve, const ty_curve_point *points)
 {
     const ty_curve_point *first = &points[0];
-    double proportional = first->seconds * size / first->size, seconds = proportional;
+    double proportional = first->seconds * curve->size / first->size, seconds = proportional;
 
-    if (count > 1)
-        seconds = line_at(first, &points[1], size);
+    if (curve->outside != TY_OUTSIDE_LIKELY)
+        return curve->outside == TY_OUTSIDE_LEAST ? proportional : first->seconds;
+    if (curve->count > 1)
+        seconds = line_at(first, &points[1], curve->size);
     if (seconds > first->seconds)
         return first->seconds;
     return seconds > proportional ? seconds : proportional;
@@ -100,9 +112,9 @@ bool ty_curve_seconds(const ty_curve *curve, double *seconds)
     if (above > 0 && points[above - 1].size == curve->size)
         *seconds = points[above - 1].seconds;
     else if (above == 0)
-        *seconds = below_smallest(points, curve->count, curve->size);
+        *seconds = below_smallest(curve, points);
     else if (above == curve->count)
-        *seconds = beyond_largest(points, curve->count, curve->size);
+        *seconds = beyond_largest(curve, points);
     else
         *seconds = line_at(&points[above - 1], &points[above], curve->size);
     return true;

@@ -98,6 +98,17 @@ ty_status ty_text_take(ty_text *text, char **out, ty_error *error)
     return TY_OK;
 }
 
+void ty_skip_mark(const char **text, size_t *length)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const size_t size = sizeof mark - 1;
+
+    if (*length >= size && memcmp(*text, mark, size) == 0) {
+        *text += size;
+        *length -= size;
+    }
+}
+
 void ty_text_clear(ty_text *text)
 {
     ty_free(text->data);

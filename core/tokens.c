@@ -110,7 +110,7 @@ ty_status ty_tokens_save(const ty_tokens *tokens, const char *path, ty_error *er
 bool ty_tokens_is_file(const char *path)
 {
     char magic[sizeof MAGIC] = "";
-    FILE *file = fopen(path, "rb");
+    FILE *file = ty_file_check_plain(path, NULL) == TY_OK ? fopen(path, "rb") : NULL;
     bool is_one;
 
     if (file == NULL)
@@ -196,6 +196,7 @@ ty_status ty_tokens_open(const char *path, ty_tokens **out, ty_error *error)
 
     if (t == NULL)
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_CHECK(ty_file_check_plain(path, error), status, cleanup);
     TY_CHECK(map_file(path, &t->memory, &t->mapped_bytes, error), status, cleanup);
     head = t->memory;
     TY_CHECK(header_check(head, t->mapped_bytes, path, error), status, cleanup);

@@ -13,6 +13,12 @@
 #include <stdint.h>
 
 /**
+ * For files that are mapped, or read by a library: a pipe, which opening might wait for without
+ * end, a folder or a device is refused.
+ * @return TY_EPARSE; TY_EIO where nothing is there
+ */
+ty_status ty_file_check_plain(const char *path, ty_error *error) TY_MUST_CHECK;
+/**
  * Reads all of `path`; "-" is standard input.
  * @param limit   refuses larger files (TY_EPARSE); 0 for 1 GiB
  * @param bytes   [out] terminated with a NUL that `length` does not count; free with ty_free

@@ -151,6 +151,9 @@ typedef struct ty_step_summary {
     char limited_by[160];            /* "pipeline bubble 18 %, gradient all-reduce 9 %" */
 } ty_step_summary;
 
+/** Of the step: a band of messages, updates or compression that is narrower is not spoken of. */
+#define TY_OUTSIDE_SHARE 0.05
+
 /** One line of the search: a candidate and its fate. */
 typedef struct ty_candidate {
     char *name;                   /* "data parallel 2, 4 buckets" */
@@ -201,7 +204,11 @@ typedef struct ty_plan {
     ty_step_summary prediction; /* by the estimator */
     ty_step_summary simulation; /* by the simulator; step_time_s 0 when it was not simulated */
     ty_provenance provenance;   /* of the least certain figure that mattered */
-    ty_memory_use *memory;      /* [stage_count], per device; NULL: not counted */
+    /* The estimator's step with all that lies outside the measured sizes of `profile` at either end
+     * of its band (ty_outside): where the micro-batch does, or the band is wider than
+     * TY_OUTSIDE_SHARE of the step; else both 0 */
+    double least_step_time_s, most_step_time_s;
+    ty_memory_use *memory; /* [stage_count], per device; NULL: not counted */
     uint32_t candidate_count;
     ty_candidate *candidates; /* the chosen one first; order: ty_plan_search */
 } ty_plan;

@@ -78,6 +78,14 @@ typedef struct ty_update_time { /* one optimizer step */
     double seconds;
 } ty_update_time;
 
+/** What look-ups answer where nothing was measured: sizes above the largest or below the smallest.
+ */
+typedef enum ty_outside {
+    TY_OUTSIDE_LIKELY, /* what the measurements suggest: see "Look-ups" */
+    TY_OUTSIDE_LEAST,  /* the shorter end of what they allow */
+    TY_OUTSIDE_MOST    /* the longer one */
+} ty_outside;
+
 typedef struct ty_profile {
     char *machine;             /* host name and processor, for people */
     char *backend;             /* "cpu", "cuda" */
@@ -104,6 +112,7 @@ typedef struct ty_profile {
     ty_codec_time *codec_times;
     uint32_t update_time_count;
     ty_update_time *update_times;
+    ty_outside outside; /* of whoever asks, in no file */
 } ty_profile;
 
 ty_status ty_profile_load(const char *path, ty_profile **out, ty_error *error) TY_MUST_CHECK;
@@ -120,11 +129,19 @@ void ty_profile_free(ty_profile *profile);
  * intercept, but not below the smallest's time in proportion (where the intercept is negative). A
  * single measured size is scaled in proportion. Each returns false when nothing was measured for
  * the question.
+ *
+ * That holds of TY_OUTSIDE_LIKELY. The band around it, which is empty at and between measured
+ * sizes: beyond the largest from the flattest to the steepest of the lines through it and a point
+ * that took less, its own proportion among them (where all took as long: from that time on);
+ * below the smallest from its time in proportion to its time. It is what the measurements agree
+ * with, and no bound: what no longer fits a cache takes longer than all of them suggest.
  */
 
 /** One layer's forward and backward seconds for a micro-batch of `samples`. */
 bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t samples,
                       double *forward_s, double *backward_s);
+/** The smallest and the largest micro-batch that layers were timed with; false: none was. */
+bool ty_profile_micro_batches(const ty_profile *profile, uint32_t *smallest, uint32_t *largest);
 /** Of backward in two parts the second's share, from 0 to 1, nearest to `samples` at which it was
  * measured. */
 bool ty_profile_weight_share(const ty_profile *profile, const char *signature, uint32_t samples,

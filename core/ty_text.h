@@ -31,6 +31,9 @@ ty_status ty_text_check(const ty_text *text, ty_error *error) TY_MUST_CHECK;
 ty_status ty_text_take(ty_text *text, char **out, ty_error *error) TY_MUST_CHECK;
 void ty_text_clear(ty_text *text);
 
+/** Goes past a byte order mark of UTF-8, which is none of a file's content (Unicode 15, 23.8). */
+void ty_skip_mark(const char **text, size_t *length);
+
 /** Shortest decimal that reads back as exactly `value`, locale-independent; `value` is finite. */
 void ty_format_number(double value, char out[32]);
 

@@ -347,13 +347,16 @@ static ty_status section_read(FILE *file, const char *path, uint32_t index, cons
 static ty_status rank_read(const char *path, const header *expected, const ty_digest *digest,
                            const sections *s, ty_error *error)
 {
-    FILE *file = fopen(path, "rb");
+    FILE *file;
     ty_text heads = {0};
     ty_digest read;
     header found;
     uint32_t i;
-    ty_status status = TY_OK;
+    ty_status status = ty_file_check_plain(path, error);
 
+    if (status != TY_OK)
+        return status;
+    file = fopen(path, "rb");
     if (file == NULL)
         return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
     /* Padding is zero. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */

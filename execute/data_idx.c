@@ -164,6 +164,7 @@ static ty_status idx_load(const char *directory, const char *name, uint32_t dime
     ty_status status = TY_OK;
 
     TY_CHECK(path_find(directory, name, path, error), status, cleanup);
+    TY_CHECK(ty_file_check_plain(*path, error), status, cleanup);
     errno = 0;
     file = gzopen(*path, "rb"); /* reads plain files as they are */
     if (file == NULL) {

@@ -79,6 +79,51 @@ done:
     return status;
 }
 
+/* The step as it is estimated with one end of the band of what was not measured. */
+static ty_status step_outside(const search_question *q, const draft *d, ty_outside outside,
+                              double *step_time_s, ty_error *error)
+{
+    ty_profile profile = *d->plan->profile;
+    ty_plan plan = *d->plan;
+    ty_costs *costs = NULL;
+    ty_step_summary summary;
+    ty_status status;
+
+    profile.outside = outside;
+    plan.profile = &profile;
+    TY_CHECK(ty_costs_by_networks(&plan, d->program, q->networks, &costs, error), status, done);
+    TY_CHECK(ty_estimate_summary(&plan, d->program, costs,
+                                 3 + 2 * ty_program_largest_lead(d->program), &summary, error),
+             status, done);
+    *step_time_s = summary.step_time_s;
+done:
+    ty_costs_free(costs);
+    return status;
+}
+
+/* What the answer rests on beside measurements. */
+static ty_status find_band(const search_question *q, const draft *d, ty_plan *plan, ty_error *error)
+{
+    const uint32_t samples = plan->micro_batch_size;
+    uint32_t smallest, largest;
+    double least, most;
+    bool is_within;
+    ty_status status = TY_OK;
+
+    if (d->plan->profile == NULL)
+        return TY_OK;
+    is_within = !ty_profile_micro_batches(d->plan->profile, &smallest, &largest) ||
+                (samples >= smallest && samples <= largest);
+    TY_CHECK(step_outside(q, d, TY_OUTSIDE_LEAST, &least, error), status, done);
+    TY_CHECK(step_outside(q, d, TY_OUTSIDE_MOST, &most, error), status, done);
+    if (is_within && most - least <= TY_OUTSIDE_SHARE * plan->prediction.step_time_s)
+        return TY_OK;
+    plan->least_step_time_s = least;
+    plan->most_step_time_s = most;
+done:
+    return status;
+}
+
 ty_status ty_answer_make(const search_question *q, const candidate_list *list, ty_plan **out,
                          ty_error *error)
 {
@@ -95,6 +140,7 @@ ty_status ty_answer_make(const search_question *q, const candidate_list *list, t
     plan->prediction = best->estimate;
     plan->simulation = best->simulation;
     plan->provenance = costs->provenance;
+    TY_CHECK(find_band(q, &d, plan, error), status, done);
     TY_CHECK(add_candidates(q, list, plan, error), status, done);
     TY_CHECK(ty_plan_check(plan, "plan", error), status, done);
     *out = plan;

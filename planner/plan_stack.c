@@ -38,6 +38,7 @@ ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *erro
     plan->stack = copy;
     plan->has_prediction = false;
     plan->prediction = plan->simulation = (ty_step_summary){0};
+    plan->least_step_time_s = plan->most_step_time_s = 0;
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         ty_free(plan->candidates[c].name);
         ty_free(plan->candidates[c].reason);

@@ -207,6 +207,8 @@ static ty_status do_row(void *context, uint32_t row, ty_text *result, ty_error *
         put_answer(plan, q.cluster, &out);
     else
         ty_json_put_string(&out, "reason", error->message);
+    if (status == TY_EINVAL)
+        ty_json_put_bool(&out, "is_refused", true);
     ty_json_close(&out, '}');
     status = TY_OK;
 done:

@@ -199,6 +199,14 @@ static ty_status broke_off(const ty_job *job, const char *why, ty_error *error)
     return ty_fail(error, TY_EBACKEND, "%s", why);
 }
 
+static ty_status launcher_killed(const ty_job *job, int signal, ty_error *error)
+{
+    char why[128];
+
+    snprintf(why, sizeof why, "mpirun was ended by signal %d (%s)", signal, strsignal(signal));
+    return broke_off(job, why, error);
+}
+
 /* mpirun ends the other ranks, and its code is the signal's. */
 static ty_status rank_killed(const ty_job *job, int signal, ty_error *error)
 {
@@ -235,7 +243,7 @@ static ty_status status_of(const ty_job *job, const char *folder, int outcome, c
     if (lost != NULL)
         return launcher_lost(job, lost, error);
     if (WIFSIGNALED(outcome))
-        return ty_fail(error, TY_EBACKEND, "mpirun was ended by signal %d", WTERMSIG(outcome));
+        return launcher_killed(job, WTERMSIG(outcome), error);
     if (code == WORKER_DONE)
         return TY_OK;
     if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)

@@ -403,6 +403,7 @@ ty_status ty_cluster_import_text(const char *text, size_t length, const char *na
     catalogue *c = NULL;
     ty_status status = catalogue_load(&c, error);
 
+    ty_skip_mark(&text, &length);
     if (status == TY_OK)
         status = import_with(c, text, length, name, options, out, notes, error);
     catalogue_free(c);

@@ -26,15 +26,18 @@ static ty_status open_file(const char *path, ty_cluster **out, ty_error *error)
     const char *name = strcmp(path, "-") == 0 ? "<standard input>" : path;
     ty_json_document *document = NULL;
     char *text = NULL;
+    const char *content;
     size_t length;
     ty_status status;
 
     TY_CHECK(ty_file_read(path, 0, &text, &length, error), status, cleanup);
-    if (import_knows(text, length)) {
-        status = ty_cluster_import_text(text, length, name, NULL, out, NULL, error);
+    content = text;
+    ty_skip_mark(&content, &length);
+    if (import_knows(content, length)) {
+        status = ty_cluster_import_text(content, length, name, NULL, out, NULL, error);
         goto cleanup;
     }
-    TY_CHECK(ty_json_parse(text, length, name, &document, error), status, cleanup);
+    TY_CHECK(ty_json_parse(content, length, name, &document, error), status, cleanup);
     status = ty_cluster_from_json(ty_json_root(document), out, error);
 cleanup:
     ty_json_free(document);

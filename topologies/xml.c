@@ -24,9 +24,9 @@ static const xml_element *element_of(const xmlNode *node)
  */
 static bool is_ascii_like(const char *text, size_t length)
 {
-    static const char mark[] = "\xef\xbb\xbf";
-    size_t at = length >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
+    size_t at = 0;
 
+    ty_skip_mark(&text, &length);
     while (at < length && isspace((unsigned char)text[at]))
         at++;
     return (at == length || text[at] == '<') && memchr(text, '\0', length) == NULL;

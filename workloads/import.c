@@ -226,6 +226,7 @@ ty_status ty_import_bytes(const char *path, const char *bytes, size_t length,
                                .error = error,
                                .state = &state};
 
+    ty_skip_mark(&source.bytes, &source.length);
     TY_CHECK(read_source(&source, &workload), status, cleanup);
     if (state.note_status != TY_OK) {
         status = ty_fail(error, state.note_status, "%s: out of memory", path);

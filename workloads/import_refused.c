@@ -26,8 +26,10 @@ enum { BEGINNING = 4096 };
 static bool begins_with_member(const char *text, size_t length, const char *const *members,
                                size_t count)
 {
-    size_t window = length < BEGINNING ? length : BEGINNING;
+    size_t window;
 
+    ty_skip_mark(&text, &length);
+    window = length < BEGINNING ? length : BEGINNING;
     if (length == 0 || text[strspn(text, " \t\r\n")] != '{')
         return false;
     for (size_t i = 0; i < count; i++)

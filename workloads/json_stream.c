@@ -91,6 +91,12 @@ static void refill(ty_json_stream *s)
     message = gzerror(s->file, &code);
     s->used = got > 0 ? (size_t)got : 0;
     s->is_ended = got < BUFFER_SIZE;
+    if (s->before == 0) {
+        const char *text = s->buffer;
+        size_t left = s->used;
+        ty_skip_mark(&text, &left);
+        s->at = s->used - left;
+    }
     if (code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR)
         return; /* a file that is cut off gives what it has */
     s->failed = code == Z_ERRNO ? TY_EIO : code == Z_MEM_ERROR ? TY_ENOMEM : TY_EPARSE;

@@ -303,6 +303,7 @@ ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t len
     yml_document *yml = NULL;
     ty_status status = TY_OK;
 
+    ty_skip_mark(&bytes, &length);
     *out = (training_pairs){.arena = ty_arena_new()};
     if (out->arena == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");

@@ -363,8 +363,11 @@ ty_status ty_collective_log_load(const char *path, ty_collective_kind kind, ty_c
     size_t length = 0;
     ty_status status = ty_file_read(path, LIMIT, &text, &length, error);
 
-    if (status == TY_OK)
-        status = ty_collective_log_parse(text, path, kind, out, error);
+    if (status == TY_OK) {
+        const char *content = text;
+        ty_skip_mark(&content, &length);
+        status = ty_collective_log_parse(content, path, kind, out, error);
+    }
     ty_free(text);
     return status;
 }

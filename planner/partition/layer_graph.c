@@ -297,6 +297,7 @@ ty_status ty_layer_graph_read(const char *path, ty_layer_graph **out, ty_error *
     profile_text p = {.path = path, .arena = ty_arena_new()};
     const ty_pipedream_visitor visitor = {&p, add_node, add_edge};
     char *bytes = NULL;
+    const char *text;
     size_t length;
 
     if (p.arena == NULL) {
@@ -304,7 +305,9 @@ ty_status ty_layer_graph_read(const char *path, ty_layer_graph **out, ty_error *
         goto cleanup;
     }
     TY_CHECK(ty_file_read(path, MOST_PROFILE_BYTES, &bytes, &length, error), status, cleanup);
-    TY_CHECK(ty_pipedream_read(path, bytes, length, &visitor, error), status, cleanup);
+    text = bytes;
+    ty_skip_mark(&text, &length);
+    TY_CHECK(ty_pipedream_read(path, text, length, &visitor, error), status, cleanup);
     status = build(&p, out, error);
 
 cleanup:

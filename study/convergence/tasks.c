@@ -201,7 +201,7 @@ static ty_status unknown_task(const ty_convergence_catalogue *c, const char *nam
         if (ty_json_string(ty_json_at(c->tasks, i), "name", &names[count], NULL) == TY_OK)
             count++;
     close = ty_suggest(name, names, count, sizeof names[0]);
-    return ty_fail(error, TY_EIO, "no file and no known task is called '%s'%s%s", name,
+    return ty_fail(error, TY_EPARSE, "no file and no known task is called '%s'%s%s", name,
                    close != NULL ? "; did you mean " : "", close != NULL ? close : "");
 }
 

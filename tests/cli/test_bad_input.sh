@@ -32,7 +32,7 @@ expect 3 estimate "$bad"
 expect_error_line "nan.json"
 edit huge '0,/"micro_batch_size": [0-9]*/s//"micro_batch_size": 1e400/'
 expect 3 estimate "$bad"
-expect_error_line "huge.json" "micro_batch_size"
+expect_error_line "huge.json" "micro_batch_size: found a number beyond 1.8e308"
 edit other-workload '0,/"out_channels": 20/s//"out_channels": 21/'
 expect 3 estimate "$bad"
 expect_error_line "other-workload.json"
@@ -89,6 +89,60 @@ expect_error_line "pipe: found a pipe that nothing came from"
 cat "$plan" >"$scratch/pipe" &
 expect 0 estimate "$scratch/pipe"
 wait
+# The mark of a byte order in front of a text changes nothing in any format.
+marked() { # FILE COMMAND...: the command's answer about the file, and about the file with the mark
+    original=$1
+    shift
+    cp "$original" "$scratch/plain"
+    { printf '\357\273\277'; cat "$original"; } >"$scratch/with"
+    mkdir -p "$scratch/in"
+    for form in plain with; do
+        mv "$scratch/$form" "$scratch/in/file.txt"
+        expect 0 "$@" "$scratch/in/file.txt"
+        cp "$scratch/out" "$scratch/$form.out"
+    done
+    if [ -s "$scratch/plain.out" ] && cmp -s "$scratch/plain.out" "$scratch/with.out"; then pass; else fail "a mark changes what is read of $original"; fi
+}
+for file in hosts.csv network.yml nodes.json topology.conf topology.yaml topograph.yaml ibnetdiscover.txt nccl.xml smi.txt; do
+    marked "$SOURCE/tests/topologies/data/$file" cluster import --host dgx-a100 -q -o -
+done
+corpus=$SOURCE/tests/fuzz/corpus
+marked "$corpus/slurm_yaml/block.yaml" cluster import --host dgx-a100 -q -o -
+for file in megatron/llama-2-7b.txt megatron/mixtral.yaml pipedream/chain.graph.txt hf/bert-base.json calculon/tiny.json; do
+    marked "$corpus/$file" workload import -q -o -
+done
+marked "$corpus/pipedream/chain.graph.txt" partition --machines 2 --bandwidths 1GB/s
+marked "$corpus/kineto/steps.json" workload import -q -o -
+{ printf '\357\273\277'; echo 'no-simulate = true'; } >"$scratch/config"
+TRAINYARD_CONFIG="$scratch/config" expect 0 plan -w lenet -c "1x p100-server" -q
+marked "$SOURCE/tests/workloads/data/megatron.yaml" plan -c "1x dgx-a100" --no-simulate -q --config
+marked "$SOURCE/tests/workloads/data/torchtitan.toml" plan -c "8x dgx-a100" --no-simulate -q --config
+# Nor is a pipe waited for in the place of data, whoever reads them: libraries, or as memory.
+mkdir "$scratch/pipes"
+mkfifo "$scratch/pipes/train-images-idx3-ubyte"
+expect 3 run "$scratch/mlp.json" --steps 2 --data "$scratch/pipes" -q -o "$scratch/made/run.json"
+expect_error_line "train-images-idx3-ubyte: found a pipe, expected a file"
+expect 3 data text "$scratch/pipe"
+expect_error_line "pipe: found a pipe, expected a file"
+# One table of exit codes: what is called by a name that nobody knows is bad input, a question that makes no sense is a
+# usage error wherever it is asked, and no plan is no answer to either.
+expect 3 plan -w lenet -c "1x p100-server" --objective time-to-target --task nosuch --no-simulate -q
+expect_error_line "no known task is called 'nosuch'"
+expect 3 score "$plan" --task nosuch
+expect 3 whatif -w lenet -c "1x p100-server" -q --vary task=nosuch
+expect 3 plan -w nosuch -c "1x p100-server" -q
+expect 3 plan -w lenet -c "host:1 gpu:4 @p100 nosuch" -q
+expect 2 whatif -w lenet -c "1x p100-server" -q --vary bandwidth.nosuch=x1,x2
+expect_error_line "no combination makes sense"
+expect_output 'has no link type "nosuch"'
+expect 0 whatif -w lenet -c "1x p100-server" -q --vary cluster="1x p100-server,1x dgx-a100" --vary bandwidth.nvlink3=x1
+expect_output 'no plan: cluster "1x p100-server" has no link type "nvlink3"'
+expect 4 plan -w gpt3-175b -c "1x p100-server" --no-simulate -q
+# A figure beyond all numbers is shown as it was written.
+expect 2 simulate "$plan" --straggler 0=1e999
+expect_error_line "found factor '1e999', expected 0.01 to 1e6"
+expect 2 cluster import "$SOURCE/tests/topologies/data/topology.conf" --host dgx-a100 --oversubscription 1e999
+expect_error_line "found '1e999', expected 1 to 1000"
 # What contradicts itself is refused; what is said twice is not.
 expect 2 plan -w lenet -c "1x p100-server" --fix pp=2,pp=4 --no-simulate
 expect_error_line "found pp=2 and pp=4"

@@ -197,6 +197,54 @@ Test(profile, layers_between_and_beyond_measured_sizes)
     }
 }
 
+/* The ends of the band, worked out by hand; nothing between measured sizes is uncertain. */
+Test(profile, bands_outside_of_measured_sizes)
+{
+    static char relu[] = "relu input=8";
+    static const struct {
+        uint32_t count;
+        struct {
+            uint32_t size;
+            double seconds;
+        } rows[3];
+        uint32_t question;
+        double least, most;
+    } cases[] = {
+        {3, {{2, 12}, {4, 14}, {8, 18}}, 8, 18, 18},
+        {3, {{2, 12}, {4, 14}, {8, 18}}, 3, 13, 13},
+        {3, {{2, 12}, {4, 14}, {8, 18}}, 16, 26, 36}, /* the lines agree; in proportion */
+        {3, {{2, 12}, {4, 14}, {8, 30}}, 16, 54, 62}, /* from the first; from the second */
+        {3,
+         {{2, 4}, {4, 12}, {8, 16}},
+         16,
+         24,
+         32}, /* from the second; from the first is less steep */
+        {3, {{2, 12}, {4, 14}, {8, 10}}, 16, 12, 24}, /* all 12: on from there; in proportion */
+        {3, {{2, 12}, {4, 14}, {8, 18}}, 1, 6, 12},   /* in proportion; the smallest's */
+        {1, {{4, 10}}, 8, 10, 20},
+        {1, {{4, 10}}, 2, 5, 10},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ty_layer_time rows[3] = {0};
+        ty_profile profile = {.layer_time_count = cases[i].count, .layer_times = rows};
+        double least, likely, most, backward;
+        for (uint32_t k = 0; k < cases[i].count; k++)
+            rows[k] = (ty_layer_time){.signature = relu,
+                                      .micro_batch = cases[i].rows[k].size,
+                                      .forward_s = cases[i].rows[k].seconds,
+                                      .backward_s = 1};
+        cr_assert(ty_profile_layer(&profile, relu, cases[i].question, &likely, &backward));
+        profile.outside = TY_OUTSIDE_LEAST;
+        cr_assert(ty_profile_layer(&profile, relu, cases[i].question, &least, &backward));
+        profile.outside = TY_OUTSIDE_MOST;
+        cr_assert(ty_profile_layer(&profile, relu, cases[i].question, &most, &backward));
+        cr_expect(least == cases[i].least, "case %zu: at least %g", i, least);
+        cr_expect(most == cases[i].most, "case %zu: at most %g", i, most);
+        cr_expect(least <= likely && likely <= most, "case %zu: %g", i, likely);
+    }
+}
+
 /* The order of rows does not matter, for any three rows and any question. */
 /* Of the row measured nearest to the size in question; written and read as any other. */
 Test(profile, parts_of_backward)

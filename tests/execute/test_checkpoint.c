@@ -316,6 +316,9 @@ Test(checkpoint, tells_damage)
     expect_failure(&f, &shapes[2], STEPS, true, TY_EPARSE, "rank-1: truncated in section");
     unlink(path);
     expect_failure(&f, &shapes[2], STEPS, true, TY_EIO, "rank-1: No such file");
+    cr_assert_eq(mkfifo(path, 0600), 0); /* nobody writes to it */
+    expect_failure(&f, &shapes[2], STEPS, true, TY_EPARSE, "rank-1: found a pipe, expected a file");
+    unlink(path);
     fixture_free(&f);
 }
 
