@@ -428,7 +428,7 @@ static ty_status put_matrix(page *p, const network *n, ty_error *error)
 ty_status ty_page_network(page *p, ty_error *error)
 {
     const ty_report_input *in = p->in;
-    const ty_step_summary *s = ty_page_prediction(p);
+    const ty_step_summary *s = p->prediction;
     ty_status status = TY_OK;
     network n = {0};
 

@@ -16,36 +16,17 @@ static void put_card(ty_text *html, const char *label, const char *value)
     ty_text_add(html, "</b></li>");
 }
 
-/* The smallest memory among the devices of the plan; 0: not known. */
-static double capacity_of(const ty_report_input *in)
-{
-    uint64_t least = UINT64_MAX;
-
-    for (uint32_t s = 0; in->cluster != NULL && s < in->plan->stage_count; s++)
-        for (uint32_t d = 0; d < in->plan->stages[s].replicas * ty_plan_width(in->plan); d++) {
-            const ty_device_type *type =
-                ty_cluster_device_type(in->cluster, in->plan->stages[s].devices[d]);
-            if (type->memory_bytes < least)
-                least = type->memory_bytes;
-        }
-    return least == UINT64_MAX ? 0 : (double)least;
-}
-
 static void put_memory_card(const ty_report_input *in, ty_text *html)
 {
-    const double capacity = capacity_of(in);
+    const double capacity = ty_page_capacity(in->plan, in->cluster);
     char used[32], whole[32], text[72];
-    uint64_t peak = 0;
 
     if (in->plan->memory == NULL)
         return;
-    for (uint32_t i = 0; i < in->plan->stage_count; i++)
-        if (ty_memory_use_total(&in->plan->memory[i]) > peak)
-            peak = ty_memory_use_total(&in->plan->memory[i]);
-    ty_format_memory((double)peak, used);
+    ty_format_memory((double)ty_page_peak_bytes(in->plan), used);
     ty_format_memory(capacity, whole);
     snprintf(text, sizeof text, capacity > 0 ? "%s of %s" : "%s", used, whole);
-    put_card(html, "memory of a device", text);
+    put_card(html, "memory of the fullest device", text);
 }
 
 /* Of a question that has no answer, or of documents alone. */
@@ -69,6 +50,30 @@ static void put_other_verdict(page *p)
     ty_text_add(p->html, ".</p>\n");
 }
 
+/* Money and energy, where they are known: by the hour, and of as much work as people speak of. */
+static void put_bill_cards(page *p, const ty_step_summary *s)
+{
+    const bool has_tokens = s->tokens_per_s > 0;
+    const double seconds = has_tokens ? 1e9 / s->tokens_per_s : 1e6 / s->samples_per_s;
+    const char *work = has_tokens ? "a thousand million tokens" : "a million samples";
+    char label[64], value[40];
+
+    if (isfinite(p->bill.usd_per_hour)) {
+        ty_page_format(PAGE_USD, p->bill.usd_per_hour, value);
+        put_card(p->html, "cost an hour", value);
+        snprintf(label, sizeof label, "cost of %s", work);
+        ty_page_format(PAGE_USD, ty_page_usd(&p->bill, seconds), value);
+        put_card(p->html, label, value);
+    }
+    if (isfinite(p->bill.power_w)) {
+        ty_page_format(PAGE_POWER, p->bill.power_w, value);
+        put_card(p->html, "power", value);
+        snprintf(label, sizeof label, "energy of %s", work);
+        ty_page_format(PAGE_ENERGY, ty_page_energy_j(&p->bill, seconds), value);
+        put_card(p->html, label, value);
+    }
+}
+
 static void put_verdict_cards(page *p, const ty_step_summary *s)
 {
     static const char *const how_sure[] = {
@@ -81,10 +86,10 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
 
     ty_text_add(p->html, "<ul class=\"cards\">");
     ty_format_seconds(s->step_time_s, time);
-    put_card(p->html, "predicted step", time);
+    put_card(p->html, "predicted step time", time);
     if (in->comparison != NULL) {
         ty_format_seconds(in->comparison->measured.step_time_s, time);
-        put_card(p->html, "measured step", time);
+        put_card(p->html, "measured step time", time);
         snprintf(text, sizeof text, "%+.1f %%", in->comparison->step_time_error * 100);
         put_card(p->html, "prediction error", text);
         ty_format_count(in->comparison->measured.samples_per_s, text);
@@ -103,15 +108,14 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
              in->plan->stage_count > 1 ? "s" : "");
     put_card(p->html, "devices", text);
     put_card(p->html, "times are", how_sure[in->plan->provenance]);
-    if (in->plan->stack != NULL)
-        put_card(p->html, "stack", in->plan->stack->name);
+    put_bill_cards(p, s);
     ty_text_add(p->html, "</ul>\n");
 }
 
 void ty_page_verdict(page *p)
 {
     const ty_report_input *in = p->in;
-    const ty_step_summary *s = ty_page_prediction(p);
+    const ty_step_summary *s = p->prediction;
     char time[32], rate[32];
 
     if (s == NULL) {
@@ -145,12 +149,6 @@ void ty_page_verdict(page *p)
 
 /* ---- What a step is made of -------------------------------------------------------------- */
 
-typedef struct part {
-    const char *name;
-    const char *colour;
-    double (*share)(const ty_step_summary *s);
-} part;
-
 static double compute_share(const ty_step_summary *s)
 {
     return s->compute_share;
@@ -172,14 +170,13 @@ static double input_share(const ty_step_summary *s)
     return s->input_share;
 }
 
-static const part parts[] = {
+const page_part ty_page_parts[PAGE_PART_COUNT] = {
     {"compute", "#0072b2", compute_share},
     {"exposed gradient exchange", "#009e73", collective_share},
     {"exposed transfers", "#cc79a7", transfer_share},
     {"pipeline bubble", "#8c8c8c", bubble_share},
     {"input", "#e69f00", input_share},
 };
-#define PART_COUNT (sizeof parts / sizeof parts[0])
 
 static void put_stack(ty_text *html, const char *label, const ty_step_summary *s, double longest_s,
                       int y)
@@ -187,20 +184,20 @@ static void put_stack(ty_text *html, const char *label, const ty_step_summary *s
     double at = 0;
 
     ty_text_addf(html, "<text x=\"0\" y=\"%d\">%s</text>", y + 15, label);
-    for (size_t i = 0; i < PART_COUNT; i++) {
-        double width = parts[i].share(s) * s->step_time_s / longest_s * 85;
+    for (size_t i = 0; i < PAGE_PART_COUNT; i++) {
+        double width = ty_page_parts[i].share(s) * s->step_time_s / longest_s * 85;
         ty_text_addf(html,
                      "<rect x=\"%.3f%%\" y=\"%d\" width=\"%.3f%%\" height=\"20\" "
                      "fill=\"%s\"><title>%s %s: %.1f %%</title></rect>",
-                     15 + at, y, width, parts[i].colour, label, parts[i].name,
-                     parts[i].share(s) * 100);
+                     15 + at, y, width, ty_page_parts[i].colour, label, ty_page_parts[i].name,
+                     ty_page_parts[i].share(s) * 100);
         at += width;
     }
 }
 
 void ty_page_breakdown(page *p)
 {
-    const ty_step_summary *predicted = ty_page_prediction(p);
+    const ty_step_summary *predicted = p->prediction;
     const ty_step_summary *measured =
         p->in->comparison != NULL ? &p->in->comparison->measured : NULL;
     ty_text *html = p->html;
@@ -224,14 +221,15 @@ void ty_page_breakdown(page *p)
     ty_text_add(html, "</svg></div>\n");
     ty_page_table(p, measured != NULL ? "<part of the step, averaged over ranks|predicted|measured"
                                       : "<part of the step, averaged over ranks|predicted");
-    for (size_t i = 0; i < PART_COUNT; i++) {
+    for (size_t i = 0; i < PAGE_PART_COUNT; i++) {
         ty_text_addf(html,
                      "<tr><td class=\"text\"><svg class=\"key\" width=\"12\" height=\"12\" "
                      "aria-hidden=\"true\"><rect width=\"12\" height=\"12\" "
                      "fill=\"%s\"/></svg> %s</td><td>%.1f %%</td>",
-                     parts[i].colour, parts[i].name, parts[i].share(predicted) * 100);
+                     ty_page_parts[i].colour, ty_page_parts[i].name,
+                     ty_page_parts[i].share(predicted) * 100);
         if (measured != NULL)
-            ty_text_addf(html, "<td>%.1f %%</td>", parts[i].share(measured) * 100);
+            ty_text_addf(html, "<td>%.1f %%</td>", ty_page_parts[i].share(measured) * 100);
         ty_page_end_row(p);
     }
     ty_page_end_table(p);
@@ -273,44 +271,60 @@ void ty_page_errors(page *p)
 
 /* ---- Memory ------------------------------------------------------------------------------ */
 
-#define PURPOSE_COUNT 7
-
-static const char *const purposes[PURPOSE_COUNT] = {
-    "parameters", "gradients", "optimizer", "activations", "exchange", "compression", "workspace",
-};
-
-static void purposes_of(const ty_memory_use *use, double out[PURPOSE_COUNT])
+static uint64_t parameters_of(const ty_memory_use *use)
 {
-    const uint64_t bytes[PURPOSE_COUNT] = {
-        use->parameter_bytes,  use->gradient_bytes,      use->optimizer_bytes,
-        use->activation_bytes, use->communication_bytes, use->compression_bytes,
-        use->workspace_bytes,
-    };
-    for (int i = 0; i < PURPOSE_COUNT; i++)
-        out[i] = (double)bytes[i];
+    return use->parameter_bytes;
 }
+static uint64_t gradients_of(const ty_memory_use *use)
+{
+    return use->gradient_bytes;
+}
+static uint64_t optimizer_of(const ty_memory_use *use)
+{
+    return use->optimizer_bytes;
+}
+static uint64_t activations_of(const ty_memory_use *use)
+{
+    return use->activation_bytes;
+}
+static uint64_t exchange_of(const ty_memory_use *use)
+{
+    return use->communication_bytes;
+}
+static uint64_t compression_of(const ty_memory_use *use)
+{
+    return use->compression_bytes;
+}
+static uint64_t workspace_of(const ty_memory_use *use)
+{
+    return use->workspace_bytes;
+}
+
+const page_purpose ty_page_purposes[PAGE_PURPOSE_COUNT] = {
+    {"parameters", parameters_of},   {"gradients", gradients_of}, {"optimizer", optimizer_of},
+    {"activations", activations_of}, {"exchange", exchange_of},   {"compression", compression_of},
+    {"workspace", workspace_of},
+};
 
 static void put_memory_chart(page *p)
 {
     const ty_plan *plan = p->in->plan;
     const uint32_t count = plan->stage_count;
-    page_series series[PURPOSE_COUNT];
-    double *values = ty_alloc((size_t)count * PURPOSE_COUNT, sizeof *values);
+    page_series series[PAGE_PURPOSE_COUNT];
+    double *values = ty_alloc((size_t)count * PAGE_PURPOSE_COUNT, sizeof *values);
     char(*names)[24] = ty_alloc(count, sizeof *names);
     const char **categories = ty_alloc(count, sizeof *categories);
 
     if (values == NULL || names == NULL || categories == NULL)
         p->html->failed = TY_ENOMEM;
     for (uint32_t s = 0; p->html->failed == TY_OK && s < count; s++) {
-        double bytes[PURPOSE_COUNT];
-        purposes_of(&plan->memory[s], bytes);
-        for (int i = 0; i < PURPOSE_COUNT; i++)
-            values[(size_t)i * count + s] = bytes[i];
+        for (int i = 0; i < PAGE_PURPOSE_COUNT; i++)
+            values[(size_t)i * count + s] = (double)ty_page_purposes[i].bytes(&plan->memory[s]);
         snprintf(names[s], sizeof names[s], "stage %u", s);
         categories[s] = names[s];
     }
-    for (int i = 0; i < PURPOSE_COUNT; i++)
-        series[i] = (page_series){.name = purposes[i],
+    for (int i = 0; i < PAGE_PURPOSE_COUNT; i++)
+        series[i] = (page_series){.name = ty_page_purposes[i].name,
                                   .values = values != NULL ? &values[(size_t)i * count] : NULL};
     if (p->html->failed == TY_OK)
         ty_page_plot(p, &(page_plot){.id = "memory",
@@ -324,9 +338,9 @@ static void put_memory_chart(page *p)
                                      .y_name = "bytes of a device",
                                      .count = count,
                                      .series = series,
-                                     .series_count = PURPOSE_COUNT,
+                                     .series_count = PAGE_PURPOSE_COUNT,
                                      .is_stacked = true,
-                                     .limit = capacity_of(p->in),
+                                     .limit = ty_page_capacity(plan, p->in->cluster),
                                      .limit_name = "capacity of the smallest device"});
     ty_free(values);
     ty_free(names);
@@ -462,9 +476,8 @@ static void put_plan_facts(page *p, const ty_plan *plan)
 {
     put_fact(p, "layer and transfer times", ty_provenance_name(plan->provenance));
     put_fact(p, "predicted step",
-             plan->simulation.step_time_s > 0 || p->in->simulated != NULL
-                 ? "simulated, with contention on links and cores"
-                 : "estimated");
+             p->prediction != &plan->prediction ? "simulated, with contention on links and cores"
+                                                : "estimated");
     put_fact(p, "memory", "counted by the planner's memory model (docs/model.md)");
     if (plan->stack != NULL) {
         put_fact(p, "stack", plan->stack->title);

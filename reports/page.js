@@ -123,7 +123,8 @@
     count: function (v) { return Math.abs(v) < 1000 ? digits(v) : scaled(v, 1000, ["", "k", "M", "G", "T"]); },
     share: function (v) { return digits(v * 100) + " %"; },
     usd: function (v) { return "$" + digits(v); },
-    energy: function (v) { return digits(v / 3.6e6) + " kWh"; },
+    energy: function (v) { return scaled(v / 3600, 1000, ["Wh", "kWh", "MWh", "GWh"]); },
+    power: function (v) { return scaled(v, 1000, ["W", "kW", "MW", "GW"]); },
     factor: function (v) { return "x " + digits(v); },
     rate: function (v) { return scaled(v, 1000, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]); },
   };
@@ -461,12 +462,30 @@
   var animators = { timeline: animateTimeline, graph: animateGraph };
   var charts = [];
 
+  /* A chart that cannot be drawn says so, and its table stays open. */
+  function giveUp(entry, why) {
+    var note = document.createElement("p");
+    note.className = "over undrawn";
+    note.textContent = "This chart could not be drawn (" + why + "). Its figures are in the table below.";
+    entry.plot.parentNode.classList.remove("drawn");
+    entry.plot.parentNode.replaceChild(note, entry.plot);
+    openTables(note.parentNode, true);
+  }
+  function openTables(figure, isOpen) {
+    figure.querySelectorAll(":scope > details").forEach(function (table) { table.open = isOpen; });
+  }
+
   function draw(entry) {
-    if (entry.drawn) return;
-    entry.drawn = library.init(entry.plot, null, { renderer: "canvas" });
-    entry.drawn.setOption(makers[entry.chart.kind](entry.chart, colours(), entry.plot));
-    entry.drawn.resize();
-    if (animators[entry.chart.kind]) animators[entry.chart.kind](entry.chart, entry.drawn, entry.plot);
+    try {
+      entry.drawn = library.init(entry.plot, null, { renderer: "canvas" });
+      entry.drawn.setOption(makers[entry.chart.kind](entry.chart, colours(), entry.plot));
+      entry.drawn.resize();
+      if (animators[entry.chart.kind]) animators[entry.chart.kind](entry.chart, entry.drawn, entry.plot);
+    } catch (error) {
+      if (entry.drawn) entry.drawn.dispose();
+      entry.drawn = null;
+      giveUp(entry, error.message);
+    }
   }
   redraw = function () {
     charts.forEach(function (entry) {
@@ -474,28 +493,21 @@
     });
   };
 
+  /* All at once, wherever the reader is: what prints or photographs the page does not scroll. */
   document.querySelectorAll(".plot").forEach(function (plot) {
-    var chart = data[plot.getAttribute("data-chart")];
-    if (!chart) return;
+    var entry = { plot: plot, chart: data[plot.getAttribute("data-chart")], drawn: null };
+    if (!entry.chart) return giveUp(entry, "the page has no figures of it");
     plot.parentNode.classList.add("drawn");
-    plot.parentNode.querySelectorAll(":scope > details").forEach(function (table) { table.open = false; });
-    charts.push({ plot: plot, chart: chart, drawn: null });
+    openTables(plot.parentNode, false);
+    draw(entry);
+    charts.push(entry);
   });
   /* Fallback pictures that stand before their chart. */
   document.querySelectorAll(".fallback").forEach(function (plain) {
     var next = plain.nextElementSibling;
     if (next && next.classList.contains("drawn")) plain.hidden = true;
   });
-  var watcher = new IntersectionObserver(function (seen) {
-    seen.forEach(function (one) {
-      if (!one.isIntersecting) return;
-      draw(charts.find(function (entry) { return entry.plot === one.target; }));
-      watcher.unobserve(one.target);
-    });
-  }, { rootMargin: "300px" });
-  charts.forEach(function (entry) { watcher.observe(entry.plot); });
   new ResizeObserver(function () {
     charts.forEach(function (entry) { if (entry.drawn) entry.drawn.resize(); });
   }).observe(document.body);
-  addEventListener("beforeprint", function () { charts.forEach(draw); });
 })();

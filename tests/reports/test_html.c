@@ -390,14 +390,107 @@ Test(html, sorry_figures)
     ty_free(t.s.plan->memory);
     t.s.plan->memory = NULL;
     in.comparison = NULL;
+    in.simulated = NULL;
     html = page_of(&in);
     cr_expect_eq(count_of(html, "Nothing was predicted."), 1);
     ty_free(html);
+    in.simulated = t.simulated;
     in.comparison = t.comparison;
     t.comparison->rows[0].measured_s = t.comparison->rows[0].error = 0;
     html = page_of(&in);
     ty_free(html);
     story_clear(&t);
+}
+
+/* Who made the page, when, and of whose software it speaks. */
+Test(html, says_when_and_by_what_it_was_made)
+{
+    story t = tell("pipeline");
+    ty_report_input in = whole(&t);
+    char *html;
+
+    in.date = "2026-01-02 03:04 UTC";
+    in.version = "9.8.7<";
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "Made 2026-01-02 03:04 UTC by trainyard 9.8.7&lt;. "), 1);
+    ty_free(html);
+    story_clear(&t);
+}
+
+/* A plan that came without a simulation is spoken of by the one that was made for the page:
+ * everywhere the same step time. */
+Test(html, one_step_time)
+{
+    story t = tell("pipeline");
+    ty_report_input in = whole(&t);
+    ty_step_summary summary;
+    char time[32], card[128], *html;
+
+    in.run = NULL;
+    in.comparison = NULL;
+    t.s.plan->simulation = (ty_step_summary){0};
+    t.s.plan->prediction.step_time_s = 123;
+    cr_assert_eq(ty_timeline_summarize(t.s.plan, t.s.program, t.simulated, &summary, NULL), TY_OK);
+    ty_format_seconds(summary.step_time_s, time);
+    html = page_of(&in);
+    snprintf(card, sizeof card, "predicted step time</span><b>%s</b>", time);
+    cr_expect_eq(count_of(html, card), 1, "%s", card);
+    cr_expect_eq(count_of(html, "2.05 min"), 0, "the estimate beside the simulation");
+    ty_free(html);
+    in.simulated = NULL;
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "predicted step time</span><b>2.05 min</b>"), 1);
+    ty_free(html);
+    story_clear(&t);
+}
+
+/* The plan beside another one: both named, each with its own figures. */
+Test(html, two_plans_side_by_side)
+{
+    story t = tell("pipeline"), other = tell("hybrid");
+    ty_report_input in = whole(&t);
+    ty_report_other beside = {
+        .path = "b<.json", .plan = other.s.plan, .program = other.s.program, .cluster = NULL};
+    const ty_step_summary made[2] = {
+        {.step_time_s = 0.5, .samples_per_s = 100, .compute_share = 0.75, .bubble_share = 0.25},
+        {.step_time_s = 0.4,
+         .samples_per_s = 125,
+         .compute_share = 0.5,
+         .exposed_collective_share = 0.5}};
+    char *html;
+
+    in.run = NULL;
+    in.comparison = NULL;
+    in.other = &beside;
+    t.s.plan->simulation = made[0];
+    other.s.plan->simulation = made[1];
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "<section id=\"versus\">"), 1);
+    cr_expect_eq(count_of(html, "<strong>B</strong> is b&lt;.json: "), 1);
+    cr_expect_eq(count_of(html, "A takes 500 ms a step, B 400 ms. <strong>B trains 25.0 % more "
+                                "samples a second</strong> than A."),
+                 1);
+    cr_expect_eq(count_of(html, "step time</td><td>500 ms</td><td>400 ms</td><td>-20.0 %</td>"), 1);
+    cr_expect_eq(count_of(html, "compute</td><td>375 ms</td><td>200 ms</td><td>-46.7 %</td>"), 1);
+    cr_expect_eq(count_of(html, "pipeline bubble</td><td>125 ms</td><td>0 s</td>"), 1);
+    cr_expect_eq(count_of(html, "exposed gradient exchange</td><td>0 s</td><td>200 ms</td>"), 1);
+    cr_expect_eq(count_of(html, "strategy</td><td class=\"text\">"), 1);
+    ty_free(html);
+    /* One that was not simulated has its figures from the timeline that was made for it. */
+    other.s.plan->simulation = other.s.plan->prediction = (ty_step_summary){0};
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "only what they are can be compared"), 1);
+    ty_free(html);
+    beside.simulated = other.simulated;
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "A takes 500 ms a step, B "), 1);
+    ty_free(html);
+    in.other = NULL;
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "id=\"versus\""), 0);
+    ty_free(html);
+    story_clear(&t);
+    story_clear(&other);
 }
 
 Test(html, others_timelines_are_refused)
