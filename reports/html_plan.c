@@ -33,8 +33,13 @@ static void put_memory_card(const ty_report_input *in, ty_text *html)
 static void put_other_verdict(page *p)
 {
     const ty_report_document *failed = ty_page_document(p, "trainyard.infeasible/1");
+    const ty_report_document *asked = ty_page_document(p, "trainyard.whatif/1");
     const char *workload, *cluster, *reason;
 
+    if (asked != NULL)
+        ty_page_whatif_answer(p, asked);
+    if (failed == NULL && asked != NULL)
+        return;
     if (failed == NULL || ty_json_string(failed->root, "workload", &workload, NULL) != TY_OK ||
         ty_json_string(failed->root, "cluster", &cluster, NULL) != TY_OK ||
         ty_json_string(failed->root, "reason", &reason, NULL) != TY_OK) {

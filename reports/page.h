@@ -127,6 +127,8 @@ void ty_page_memory(page *p);
 ty_status ty_page_memory_curves(page *p, ty_error *error) TY_MUST_CHECK;
 ty_status ty_page_network(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_search(page *p);
+/** What a trainyard.whatif/1 found, in a sentence; nothing of one that cannot be read. */
+void ty_page_whatif_answer(page *p, const ty_report_document *document);
 ty_status ty_page_whatif(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_loss(page *p, const ty_json *score);
 void ty_page_cost(page *p, const ty_json *score);
