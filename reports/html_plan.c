@@ -311,33 +311,59 @@ const page_purpose ty_page_purposes[PAGE_PURPOSE_COUNT] = {
     {"workspace", workspace_of},
 };
 
+#define NAME_SIZE 96
+
+/* "stages 1 to 62": positions that are alike are one. */
+static void name_position(const ty_plan *plan, uint32_t first, char out[NAME_SIZE])
+{
+    const char *noun = ty_plan_interleave(plan) > 1 ? "position" : "stage";
+    uint32_t alike = 0, last = first;
+
+    for (uint32_t p = first; p < ty_plan_position_count(plan); p++)
+        if (ty_page_alike_position(plan, p) == first) {
+            alike++;
+            last = p;
+        }
+    if (alike == 1)
+        snprintf(out, NAME_SIZE, "%s %u", noun, first);
+    else if (last - first + 1 == alike)
+        snprintf(out, NAME_SIZE, "%ss %u to %u", noun, first, last);
+    else
+        snprintf(out, NAME_SIZE, "%u %ss, %u to %u", alike, noun, first, last);
+}
+
 static void put_memory_chart(page *p)
 {
     const ty_plan *plan = p->in->plan;
-    const uint32_t count = plan->stage_count;
+    const uint32_t most = ty_plan_position_count(plan);
     page_series series[PAGE_PURPOSE_COUNT];
-    double *values = ty_alloc((size_t)count * PAGE_PURPOSE_COUNT, sizeof *values);
-    char(*names)[24] = ty_alloc(count, sizeof *names);
-    const char **categories = ty_alloc(count, sizeof *categories);
+    double *values = ty_alloc((size_t)most * PAGE_PURPOSE_COUNT, sizeof *values);
+    char(*names)[NAME_SIZE] = ty_alloc(most, sizeof *names);
+    const char **categories = ty_alloc(most, sizeof *categories);
+    uint32_t count = 0;
 
     if (values == NULL || names == NULL || categories == NULL)
         p->html->failed = TY_ENOMEM;
-    for (uint32_t s = 0; p->html->failed == TY_OK && s < count; s++) {
+    for (uint32_t s = 0; p->html->failed == TY_OK && s < most; s++) {
+        if (ty_page_alike_position(plan, s) != s)
+            continue;
         for (int i = 0; i < PAGE_PURPOSE_COUNT; i++)
-            values[(size_t)i * count + s] = (double)ty_page_purposes[i].bytes(&plan->memory[s]);
-        snprintf(names[s], sizeof names[s], "stage %u", s);
-        categories[s] = names[s];
+            values[(size_t)i * most + count] = (double)ty_page_purposes[i].bytes(&plan->memory[s]);
+        name_position(plan, s, names[count]);
+        categories[count] = names[count];
+        count++;
     }
     for (int i = 0; i < PAGE_PURPOSE_COUNT; i++)
         series[i] = (page_series){.name = ty_page_purposes[i].name,
-                                  .values = values != NULL ? &values[(size_t)i * count] : NULL};
+                                  .values = values != NULL ? &values[(size_t)i * most] : NULL};
     if (p->html->failed == TY_OK)
         ty_page_plot(p, &(page_plot){.id = "memory",
-                                     .caption = "Memory of a device of each stage, by purpose",
+                                     .caption = "Memory of a device by purpose, one bar for all "
+                                                "stages that are alike",
                                      .alternative = "Stacked bars of memory by purpose for every "
-                                                    "stage, with the capacity of the smallest "
-                                                    "device as a line",
-                                     .x_name = "stage",
+                                                    "kind of stage, with the capacity of the "
+                                                    "smallest device as a line",
+                                     .x_name = "stages",
                                      .categories = categories,
                                      .unit = PAGE_MEMORY,
                                      .y_name = "bytes of a device",
@@ -352,22 +378,52 @@ static void put_memory_chart(page *p)
     ty_free(categories);
 }
 
+/* Layers of a position: the first and the last of each of its stages up to two, and their number.
+ */
+static void put_layers(page *p, uint32_t position)
+{
+    const ty_plan *plan = p->in->plan;
+    const uint32_t positions = ty_plan_position_count(plan);
+    const ty_layer *layers = plan->workload->layers;
+    uint32_t count = 0;
+
+    for (uint32_t s = position; s < plan->stage_count; s += positions) {
+        const ty_plan_stage *stage = &plan->stages[s];
+        count += stage->layer_count;
+        if (s != position && s + positions < plan->stage_count) {
+            ty_text_add(p->html, s == position + positions ? "; …" : "");
+            continue;
+        }
+        ty_text_add(p->html, s == position ? "" : "; ");
+        ty_html_escape(p->html, layers[stage->first_layer].name);
+        ty_text_add(p->html, " … ");
+        ty_html_escape(p->html, layers[stage->first_layer + stage->layer_count - 1].name);
+    }
+    ty_text_addf(p->html, " (%u", count);
+    if (ty_plan_interleave(plan) > 1)
+        ty_text_addf(p->html, " in %u stages", ty_plan_interleave(plan));
+    ty_text_add(p->html, ")");
+}
+
 static void put_stages(page *p)
 {
     const ty_plan *plan = p->in->plan;
 
-    ty_page_table(p, "stage|<layers|replicas|recompute|memory of a device");
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
+    ty_page_table(p, "<stages that are alike|<layers of the first|replicas|recompute|"
+                     "memory of a device");
+    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++) {
         const ty_plan_stage *stage = &plan->stages[s];
-        const ty_layer *layers = plan->workload->layers;
-        char bytes[32] = "–";
-        ty_text_addf(p->html, "<tr><td>%u</td><td class=\"text\">", s);
-        ty_html_escape(p->html, layers[stage->first_layer].name);
-        ty_text_add(p->html, " … ");
-        ty_html_escape(p->html, layers[stage->first_layer + stage->layer_count - 1].name);
+        char bytes[32] = "–", name[NAME_SIZE];
+        if (ty_page_alike_position(plan, s) != s)
+            continue;
+        name_position(plan, s, name);
+        ty_page_row(p);
+        ty_page_text(p, name);
+        ty_text_add(p->html, "<td class=\"why\">");
+        put_layers(p, s);
         if (plan->memory != NULL)
             ty_format_memory((double)ty_memory_use_total(&plan->memory[s]), bytes);
-        ty_text_addf(p->html, " (%u)</td><td>%u</td><td>", stage->layer_count, stage->replicas);
+        ty_text_addf(p->html, "</td><td>%u</td><td>", stage->replicas);
         ty_recompute_text(stage->recompute, stage->recompute_blocks, p->html);
         ty_text_addf(p->html, "</td><td>%s</td></tr>\n", bytes);
     }
@@ -390,6 +446,56 @@ void ty_page_memory(page *p)
 
 #define SHOWN_CANDIDATES 100
 #define MOST_POINTS 2000
+#define MOST_FASTER 20
+
+static bool is_faster(const ty_plan *plan, const ty_candidate *c)
+{
+    return c != &plan->candidates[0] && ty_candidate_step_s(c) > 0 &&
+           ty_candidate_step_s(c) < ty_candidate_step_s(&plan->candidates[0]);
+}
+
+/* Only by an estimate, beside a chosen plan that was simulated: no point of the front. */
+static bool is_faster_by_estimate(const ty_plan *plan, const ty_candidate *c)
+{
+    return is_faster(plan, c) && !(c->simulated_step_time_s > 0) &&
+           plan->candidates[0].simulated_step_time_s > 0;
+}
+
+/* Candidates whose figure is below the chosen plan's, and why they were not chosen. */
+static void put_faster(page *p)
+{
+    const ty_plan *plan = p->in->plan;
+    const ty_candidate *chosen = &plan->candidates[0];
+    uint32_t count = 0;
+    char cell[32];
+
+    for (uint32_t i = 1; i < plan->candidate_count; i++) {
+        const ty_candidate *c = &plan->candidates[i];
+        if (!is_faster(plan, c) || count++ >= MOST_FASTER)
+            continue;
+        if (count == 1)
+            ty_page_table(p, "<shown as faster than the chosen plan|step time|<of|<not chosen "
+                             "because");
+        ty_page_row(p);
+        ty_page_text(p, c->name);
+        ty_format_seconds(ty_candidate_step_s(c), cell);
+        ty_page_number(p, cell);
+        ty_page_text(p, c->simulated_step_time_s > 0 ? "simulation" : "estimate");
+        ty_text_add(p->html, "<td class=\"why\">");
+        ty_html_escape(p->html, c->reason);
+        if (is_faster_by_estimate(plan, c)) {
+            ty_format_seconds(chosen->step_time_s, cell);
+            ty_text_addf(p->html,
+                         "; it was not simulated, and the chosen plan's own estimate is %s", cell);
+        }
+        ty_text_add(p->html, "</td>");
+        ty_page_end_row(p);
+    }
+    if (count > 0)
+        ty_page_end_table(p);
+    if (count > MOST_FASTER)
+        ty_text_addf(p->html, "<p class=\"faint\">And %u more.</p>\n", count - MOST_FASTER);
+}
 
 /* [seconds, bytes, kind, name, reason]; kind 0 chosen, 1 on the front, 2 simulated, 3 other. */
 static uint32_t put_points(page *p)
@@ -406,10 +512,10 @@ static uint32_t put_points(page *p)
         ty_json_put_number(&p->json, NULL, ty_candidate_step_s(c));
         ty_json_put_uint(&p->json, NULL, c->peak_memory_bytes);
         ty_json_put_uint(&p->json, NULL,
-                         i == 0                         ? 0
-                         : ty_plan_is_on_front(plan, i) ? 1
-                         : c->simulated_step_time_s > 0 ? 2
-                                                        : 3);
+                         i == 0                                                            ? 0
+                         : ty_plan_is_on_front(plan, i) && !is_faster_by_estimate(plan, c) ? 1
+                         : c->simulated_step_time_s > 0                                    ? 2
+                                                                                           : 3);
         ty_json_put_string(&p->json, NULL, c->name);
         ty_json_put_string(&p->json, NULL, c->reason);
         ty_json_close(&p->json, ']');
@@ -462,6 +568,7 @@ void ty_page_search(page *p)
     ty_page_chart_table(p, "Candidates and why they lost");
     put_candidates(p);
     ty_page_end_chart(p);
+    put_faster(p);
 }
 
 /* ---- Provenance -------------------------------------------------------------------------- */

@@ -355,6 +355,37 @@ uint64_t ty_page_peak_bytes(const ty_plan *plan)
     return peak;
 }
 
+static uint32_t layers_at(const ty_plan *plan, uint32_t position)
+{
+    uint32_t layers = 0;
+
+    for (uint32_t s = position; s < plan->stage_count; s += ty_plan_position_count(plan))
+        layers += plan->stages[s].layer_count;
+    return layers;
+}
+
+static bool is_same_use(const ty_memory_use *a, const ty_memory_use *b)
+{
+    for (int i = 0; i < PAGE_PURPOSE_COUNT; i++)
+        if (ty_page_purposes[i].bytes(a) != ty_page_purposes[i].bytes(b))
+            return false;
+    return true;
+}
+
+uint32_t ty_page_alike_position(const ty_plan *plan, uint32_t position)
+{
+    const ty_plan_stage *stage = &plan->stages[position];
+
+    for (uint32_t p = 0; p < position; p++)
+        if (plan->stages[p].replicas == stage->replicas &&
+            plan->stages[p].recompute == stage->recompute &&
+            plan->stages[p].recompute_blocks == stage->recompute_blocks &&
+            layers_at(plan, p) == layers_at(plan, position) &&
+            (plan->memory == NULL || is_same_use(&plan->memory[p], &plan->memory[position])))
+            return p;
+    return position;
+}
+
 double ty_page_capacity(const ty_plan *plan, const ty_cluster *cluster)
 {
     uint64_t least = UINT64_MAX;

@@ -145,6 +145,11 @@ double ty_page_usd(const page_bill *bill, double seconds);
 double ty_page_energy_j(const page_bill *bill, double seconds);
 /** Bytes of the fullest device; 0: not counted. */
 uint64_t ty_page_peak_bytes(const ty_plan *plan);
+/**
+ * The first position of the pipeline that a position is like: as many layers, replicas and bytes of
+ * every purpose, recomputed alike. Itself, where none before is.
+ */
+uint32_t ty_page_alike_position(const ty_plan *plan, uint32_t position);
 /** The smallest memory among the devices of a plan; 0: not known. */
 double ty_page_capacity(const ty_plan *plan, const ty_cluster *cluster);
 

@@ -181,6 +181,9 @@
       return Math.max(m, chart.series.reduce(function (sum, s) { return sum + s.values[i]; }, 0));
     }, 0);
   }
+  function highest(chart) {
+    return chart.series.reduce(function (m, s) { return Math.max.apply(null, s.values.concat(m)); }, 1);
+  }
   /* About five ticks at round numbers of bytes. */
   function binaryStep(most) { return Math.pow(2, Math.ceil(Math.log2(most / 6))); }
 
@@ -233,7 +236,8 @@
     option.xAxis = chart.categories
       ? axis(c, { type: "category", data: chart.categories, name: chart.xName, nameLocation: "middle" })
       : valueAxis(c, chart.xUnit, chart.xName, { type: chart.logX ? "log" : "value", scale: true });
-    option.yAxis = valueAxis(c, chart.unit, chart.yName, { type: chart.logY ? "log" : "value", nameGap: 52 });
+    option.yAxis = valueAxis(c, chart.unit, chart.yName, { type: chart.logY ? "log" : "value", nameGap: 52,
+      interval: chart.unit === "memory" ? binaryStep(highest(chart)) : undefined });
     option.tooltip.trigger = "axis";
     option.tooltip.formatter = function (all) {
       if (!all.length) return "";
@@ -333,7 +337,10 @@
           kind: n[1].replace("_", " "), symbol: symbols[n[1]] || "circle", symbolSize: n[1] === "switch" && peers.length < 6 ? [size * 2.4, size * 0.9] : size,
           itemStyle: { color: tints[n[1]] || "#8c8c8c" },
           label: { show: peers.length <= Math.max(1, width / 120), position: row === 0 ? "top" : "bottom", color: c.ink, formatter: n[0], fontSize: 11, width: width / peers.length - 8, overflow: "truncate" } };
-      }),
+        /* The corners of the picture, so that few vertices in a row do not fill it. */
+      }).concat([0, 1].map(function (corner) {
+        return { x: corner * width, y: corner * height * 0.8, symbolSize: 0, silent: true, title: "", kind: "", tooltip: { show: false } };
+      })),
       links: chart.links.map(function (l) {
         return { source: l[0], target: l[1], link: l, lineStyle: { color: loadColour(l[2]) || c.line, width: l[2] > 0 ? 1.5 + 4 * Math.min(1, l[2]) : 1, opacity: 0.9 } };
       }) }];

@@ -1,6 +1,8 @@
 /* The HTML page: well-formed, self-contained, hostile names, missing parts. */
 #include "scene.h"
 
+#include "page.h"
+
 #include <criterion/criterion.h>
 
 #include <ctype.h>
@@ -13,12 +15,12 @@
 
 #define MOST_OPEN 64
 
-typedef struct page {
+typedef struct checker {
     const char *at;
     char open[MOST_OPEN][32];
     int depth;
     uint32_t elements;
-} page;
+} checker;
 
 static size_t name_length(const char *c)
 {
@@ -52,7 +54,7 @@ static void check_attribute(const char *name, const char *value)
 }
 
 /* name="value", quoted; leaves `at` behind it. */
-static void read_attribute(page *p)
+static void read_attribute(checker *p)
 {
     char name[64] = "", value[4096] = "";
     size_t length = 0;
@@ -75,7 +77,7 @@ static void read_attribute(page *p)
 }
 
 /* The raw content of a style or script, which ends with its closing tag. */
-static void skip_raw(page *p, const char *name)
+static void skip_raw(checker *p, const char *name)
 {
     char closing[40];
     const char *end;
@@ -93,7 +95,7 @@ static void skip_raw(page *p, const char *name)
     p->at = end;
 }
 
-static void open_element(page *p)
+static void open_element(checker *p)
 {
     char *name = p->open[p->depth];
     size_t length = name_length(p->at);
@@ -124,7 +126,7 @@ static void open_element(page *p)
         skip_raw(p, name);
 }
 
-static void close_element(page *p)
+static void close_element(checker *p)
 {
     size_t length = name_length(p->at);
 
@@ -149,7 +151,7 @@ static void check_entity(const char *at)
 
 static uint32_t expect_well_formed(const char *html)
 {
-    page p = {.at = html};
+    checker p = {.at = html};
 
     cr_assert_eq(strncmp(p.at, "<!doctype html>\n", 16), 0);
     p.at += 16;
@@ -210,6 +212,18 @@ static char *page_of(const ty_report_input *input)
     cr_expect_eq(count_of(html, "http-equiv=\"Content-Security-Policy\" content=\"default-src "
                                 "'none';"),
                  1);
+    return html;
+}
+
+/* The same with its charts, whose scripts the checker does not read. */
+static char *page_of_charts(const ty_report_input *input)
+{
+    ty_text text = {0};
+    char *html = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_report_html(input, &text, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_text_take(&text, &html, &error), TY_OK);
     return html;
 }
 
@@ -491,6 +505,65 @@ Test(html, two_plans_side_by_side)
     ty_free(html);
     story_clear(&t);
     story_clear(&other);
+}
+
+/* Whoever looks faster than the chosen plan is named with its reason; one that was only estimated
+ * is no point of the front. */
+Test(html, who_looks_faster_has_a_reason)
+{
+    story t = tell("pipeline");
+    ty_report_input in = whole(&t);
+    ty_candidate *c = &t.s.plan->candidates[3];
+    char *html = page_of(&in);
+
+    cr_expect_eq(count_of(html, "shown as faster than the chosen plan"), 0);
+    ty_free(html);
+    c->step_time_s = 0.0127; /* the chosen one: estimated 12.5 ms, simulated 13 ms */
+    c->peak_memory_bytes = 1000;
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "<td>12.7 ms</td><td class=\"text\">estimate</td><td "
+                                "class=\"why\">about 300 % slower, not estimated; it was not "
+                                "simulated, and the chosen plan's own estimate is 12.5 ms"),
+                 1);
+    ty_free(html);
+    in.without_charts = false;
+    if (ty_report_has_charts()) {
+        html = page_of_charts(&in);
+        cr_expect_eq(count_of(html, "[0.0127, 1000, 3,"), 1, "on the front");
+        ty_free(html);
+    }
+    c->simulated_step_time_s = 0.0126;
+    html = page_of_charts(&in);
+    if (ty_report_has_charts())
+        cr_expect_eq(count_of(html, "[0.0126, 1000, 1,"), 1, "not on the front");
+    cr_expect_eq(count_of(html, "<td class=\"text\">simulation</td>"), 1);
+    ty_free(html);
+    story_clear(&t);
+}
+
+/* Stages that are alike in layers, replicas and memory are one bar and one row. */
+Test(html, stages_that_are_alike_are_one)
+{
+    story t = tell("pipeline");
+    ty_report_input in = whole(&t);
+    ty_plan *plan = t.s.plan;
+    char *html = page_of(&in);
+
+    cr_assert_gt(plan->stage_count, 1);
+    cr_expect_eq(count_of(html, "<td class=\"text\">stage 0</td>"), 2, "a row and a bar");
+    cr_expect_eq(count_of(html, "<td class=\"text\">stage 1</td>"), 2);
+    ty_free(html);
+    for (uint32_t s = 1; s < plan->stage_count; s++) {
+        plan->memory[s] = plan->memory[0];
+        plan->stages[s].layer_count = plan->stages[0].layer_count;
+    }
+    cr_expect_eq(ty_page_alike_position(plan, plan->stage_count - 1), 0);
+    plan->memory[1].activation_bytes++;
+    cr_expect_eq(ty_page_alike_position(plan, 1), 1);
+    plan->memory[1].activation_bytes--;
+    plan->stages[1].layer_count++;
+    cr_expect_eq(ty_page_alike_position(plan, 1), 1);
+    story_clear(&t);
 }
 
 Test(html, others_timelines_are_refused)

@@ -279,6 +279,37 @@ Test(network, survives_failing_allocations)
     scene_clear(&s);
 }
 
+/* Many hosts are drawn as levels: one vertex for each kind of what is in them, and the links. */
+Test(network, hosts_are_folded_into_levels)
+{
+    static const char *const levels[] = {
+        "\"128 devices from ",
+        "\"64 hosts from ",
+        "\"device\", 0, 128]",
+        "\"host\", 2, 64]",
+    };
+    scene s = scene_of("hybrid");
+    ty_cluster *cluster = NULL;
+    ty_costs *costs = costs_for(&s);
+    ty_text html = {0};
+    ty_error error = {0};
+
+    scene_predict(&s);
+    cr_assert_eq(ty_cluster_open("host:64 gpu:2 @h100-sxm nvlink4 ndr400", NULL, &cluster, &error),
+                 TY_OK, "%s", error.message);
+    cr_assert_eq(ty_report_html(
+                     &(ty_report_input){
+                         .plan = s.plan, .program = s.program, .cluster = cluster, .costs = costs},
+                     &html, &error),
+                 TY_OK, "%s", error.message);
+    for (size_t i = 0; ty_report_has_charts() && i < sizeof levels / sizeof levels[0]; i++)
+        cr_expect(strstr(html.data, levels[i]) != NULL, "no %s", levels[i]);
+    ty_text_clear(&html);
+    ty_costs_free(costs);
+    ty_cluster_free(cluster);
+    scene_clear(&s);
+}
+
 /* ---- Scripts ------------------------------------------------------------------------------- */
 
 static uint32_t count_of(const char *html, const char *what)
