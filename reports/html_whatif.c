@@ -458,6 +458,9 @@ static void put_answer(page *p, const whatif *w)
                  planned == 1 ? "s" : "ve");
     if (failed > 0)
         ty_text_addf(p->html, ", %u ha%s none", failed, failed == 1 ? "s" : "ve");
+    if (planned + failed < w->answer_count)
+        ty_text_addf(p->html, ", %u %s not done", w->answer_count - planned - failed,
+                     w->answer_count - planned - failed == 1 ? "is" : "are");
     ty_text_add(p->html, ".");
     if (best != UINT32_MAX) {
         ty_format_count(w->answers[best].samples_per_s, rate);

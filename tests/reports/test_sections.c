@@ -128,6 +128,12 @@ static const struct document_case {
       "<strong>hosts=1</strong>.</p>",
       "<td class=\"why\">hosts=2</td><td class=\"text\">too large</td>", "<td>500 ms</td>",
       "<td>64 to 80</td>"}},
+    {"{\"schema\":\"trainyard.whatif/"
+     "1\",\"vary\":[{\"key\":\"pp\",\"values\":[\"1\",\"2\",\"4\"]}],"
+     "\"rows\":[{\"values\":{\"pp\":\"1\"},\"step_time_s\":1,\"samples_per_s\":2},"
+     "{\"values\":{\"pp\":\"2\"},\"step_time_s\":1,\"samples_per_s\":8}]}",
+     {"Of 3 combinations 2 have a plan, 1 is not done. Fastest: <strong>8 samples/s</strong> with "
+      "<strong>pp=2</strong>, 4 times as fast as the slowest, pp=1."}},
     {"{\"schema\":\"trainyard.validation/1\",\"sources\":[{\"source\":\"s\",\"rows\":3,"
      "\"median_error\":0.125,\"p90_error\":null}]}",
      {"<section id=\"validation\">", "<td>12.5 %</td>"}},
