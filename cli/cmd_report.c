@@ -3,21 +3,25 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define MOST_FILES 64  /* that are named */
+#define MOST_PLANS 2   /* the one the report is about, and the one beside it */
 #define MOST_DERIVED 4 /* documents made of the plan */
 
 typedef struct report_files {
     ty_json_document *parsed[MOST_FILES + MOST_DERIVED];
     ty_report_document documents[MOST_FILES + MOST_DERIVED];
     uint32_t count;
-    const char *plan, *run, *simulation, *estimate; /* paths; NULL: not given */
+    const char *plan, *other, *run, *simulation, *estimate; /* paths; NULL: not given */
+    ty_json_document *other_score;
 } report_files;
 
 static void files_clear(report_files *files)
 {
     for (uint32_t i = 0; i < files->count; i++)
         ty_json_free(files->parsed[i]);
+    ty_json_free(files->other_score);
 }
 
 static ty_status check_schema(const char *path, const char *schema, ty_error *error)
@@ -38,7 +42,7 @@ static ty_status check_schema(const char *path, const char *schema, ty_error *er
     return status;
 }
 
-/* There can be one plan, and one of what belongs to it. */
+/* There can be two plans, and one of what belongs to the first. */
 static ty_status take_role(report_files *files, const char *schema, const char *path,
                            ty_error *error)
 {
@@ -53,6 +57,14 @@ static ty_status take_role(report_files *files, const char *schema, const char *
     for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
         if (strcmp(schema, roles[i].schema) != 0)
             continue;
+        if (i == 0 && files->plan != NULL && files->other == NULL) {
+            files->other = path;
+            continue;
+        }
+        if (i == 0 && files->other != NULL)
+            return ty_fail(error, TY_EINVAL,
+                           "%s, %s and %s are plans; a report lays at most %d side by side",
+                           files->plan, files->other, path, MOST_PLANS);
         if (*roles[i].path != NULL)
             return ty_fail(error, TY_EINVAL, "%s and %s are both %s; a report is of one",
                            *roles[i].path, path, schema);
@@ -119,7 +131,8 @@ cleanup:
     return status;
 }
 
-static ty_status files_read(const cli_options *options, report_files *files, findings *f,
+/* @param f of the plan, and of the one beside it */
+static ty_status files_read(const cli_options *options, report_files *files, findings f[MOST_PLANS],
                             ty_error *error)
 {
     ty_status status = TY_OK;
@@ -129,9 +142,11 @@ static ty_status files_read(const cli_options *options, report_files *files, fin
     TY_CHECK(check_roles(files, error), status, done);
     if (files->plan == NULL)
         return TY_OK;
-    TY_CHECK(findings_read(files->plan, files->run, f, error), status, done);
-    TY_CHECK(read_timeline(files, files->simulation, f, &f->simulated, error), status, done);
-    TY_CHECK(read_timeline(files, files->estimate, f, &f->estimated, error), status, done);
+    TY_CHECK(findings_read(files->plan, files->run, &f[0], error), status, done);
+    TY_CHECK(read_timeline(files, files->simulation, &f[0], &f[0].simulated, error), status, done);
+    TY_CHECK(read_timeline(files, files->estimate, &f[0], &f[0].estimated, error), status, done);
+    if (files->other != NULL)
+        TY_CHECK(findings_read(files->other, NULL, &f[1], error), status, done);
 done:
     return status;
 }
@@ -178,15 +193,21 @@ static ty_status derive_documents(const cli_options *options, report_files *file
     return status;
 }
 
-static ty_status make_all(const cli_options *options, report_files *files, findings *f,
+static ty_status make_all(const cli_options *options, report_files *files, findings f[MOST_PLANS],
                           ty_error *error)
 {
     ty_status status = TY_OK;
 
     if (files->plan == NULL)
         return TY_OK;
-    TY_CHECK(findings_make(f, error), status, done);
-    TY_CHECK(derive_documents(options, files, f, error), status, done);
+    TY_CHECK(findings_make(&f[0], error), status, done);
+    TY_CHECK(derive_documents(options, files, &f[0], error), status, done);
+    if (files->other == NULL)
+        return TY_OK;
+    if (!(f[1].inputs.plan->simulation.step_time_s > 0))
+        TY_CHECK(findings_make(&f[1], error), status, done);
+    TY_CHECK(ty_plan_score_document(&f[1].inputs, options->task, &files->other_score, error),
+             status, done);
 done:
     return status;
 }
@@ -200,24 +221,47 @@ static void command_line(const cli_options *options, ty_text *text)
                  options->output, TY_VERSION);
 }
 
+/* As people write it: "2026-11-22 22:51 UTC". */
+static void date_text(char out[32])
+{
+    const time_t now = time(NULL);
+    struct tm day;
+
+    out[0] = '\0';
+    if (gmtime_r(&now, &day) != NULL)
+        strftime(out, 32, "%Y-%m-%d %H:%M UTC", &day);
+}
+
 static ty_status write_page(const cli_options *options, const report_files *files,
-                            const findings *f, ty_error *error)
+                            const findings f[MOST_PLANS], ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text html = {0}, command = {0};
+    char date[32];
+    const ty_report_other other = {
+        .path = files->other,
+        .plan = f[1].inputs.plan,
+        .program = f[1].inputs.program,
+        .simulated = f[1].simulated,
+        .cluster = f[1].inputs.cluster,
+        .score = files->other_score != NULL ? ty_json_root(files->other_score) : NULL};
     ty_report_input input = {.title = options->title,
-                             .plan = f->inputs.plan,
-                             .program = f->inputs.program,
-                             .estimated = f->estimated,
-                             .simulated = f->simulated,
-                             .run = f->run,
-                             .comparison = f->comparison,
-                             .cluster = f->inputs.cluster,
-                             .costs = f->inputs.costs,
+                             .plan = f[0].inputs.plan,
+                             .program = f[0].inputs.program,
+                             .estimated = f[0].estimated,
+                             .simulated = f[0].simulated,
+                             .run = f[0].run,
+                             .comparison = f[0].comparison,
+                             .cluster = f[0].inputs.cluster,
+                             .costs = f[0].inputs.costs,
                              .documents = files->documents,
                              .document_count = files->count,
-                             .without_charts = options->no_charts};
+                             .without_charts = options->no_charts,
+                             .other = files->other != NULL ? &other : NULL,
+                             .date = date,
+                             .version = TY_VERSION};
 
+    date_text(date);
     command_line(options, &command);
     TY_CHECK(ty_text_check(&command, error), status, done);
     input.command = command.data;
@@ -233,17 +277,18 @@ exit_code cmd_report(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
     ty_error error = {0};
-    findings f = {0};
+    findings f[MOST_PLANS] = {0};
     report_files files = {0};
 
     if (options->output == NULL)
         return report_usage("report", "needs -o FILE");
-    if (files_read(options, &files, &f, &error) != TY_OK ||
-        make_all(options, &files, &f, &error) != TY_OK)
+    if (files_read(options, &files, f, &error) != TY_OK ||
+        make_all(options, &files, f, &error) != TY_OK)
         code = report_bad_input(&error);
-    else if (write_page(options, &files, &f, &error) != TY_OK)
+    else if (write_page(options, &files, f, &error) != TY_OK)
         code = report_failure(&error);
     files_clear(&files);
-    findings_clear(&f);
+    for (int i = 0; i < MOST_PLANS; i++)
+        findings_clear(&f[i]);
     return code;
 }

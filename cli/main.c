@@ -51,7 +51,8 @@ const cli_command commands[] = {
     {"report", "FILE... -o report.html [options]",
      "one self-contained HTML page of plans, runs, what-ifs and scores",
      "Files are told apart by their schema: one plan, its run, what simulate, whatif,\n"
-     "validate and plan print with --json; docs/reports.md has them all.\n",
+     "validate and plan print with --json; docs/reports.md has them all. A second\n"
+     "plan is laid beside the first.\n",
      OPTIONS("title", "no-charts", "task", "output"), 1, 64, cmd_report},
     {"whatif", "--workload W --cluster C --vary KEY=V,... [options]",
      "the best plan for every combination of values, as a table",

@@ -54,6 +54,36 @@ static void add_hash(ty_text *html, const char *content)
     ty_text_addf(html, " 'sha256-%s'", text);
 }
 
+/* When and by what the page was made, and whose software it speaks of. */
+static void put_origin(const ty_report_input *in, ty_text *html)
+{
+    const ty_stack *stack = in->plan != NULL ? in->plan->stack : NULL;
+
+    if (in->date == NULL && in->version == NULL && stack == NULL)
+        return;
+    ty_text_add(html, "<p class=\"faint origin\">");
+    if (in->date != NULL || in->version != NULL)
+        ty_text_add(html, "Made");
+    if (in->date != NULL) {
+        ty_text_add(html, " ");
+        ty_html_escape(html, in->date);
+    }
+    if (in->version != NULL) {
+        ty_text_add(html, " by trainyard ");
+        ty_html_escape(html, in->version);
+    }
+    if (in->date != NULL || in->version != NULL)
+        ty_text_add(html, ". ");
+    if (stack != NULL) {
+        ty_text_add(html, "Stack: ");
+        ty_html_escape(html, stack->name);
+        ty_text_add(html, ", ");
+        ty_html_escape(html, stack->title);
+        ty_text_add(html, ".");
+    }
+    ty_text_add(html, "</p>\n");
+}
+
 static void put_head(const ty_report_input *in, bool has_charts, ty_text *html)
 {
     const char *title = in->title != NULL ? in->title : "Trainyard report";
@@ -73,7 +103,9 @@ static void put_head(const ty_report_input *in, bool has_charts, ty_text *html)
     ty_text_add(html, ty_page_css);
     ty_text_add(html, "</style></head><body>\n<header><h1>");
     ty_html_escape(html, title);
-    ty_text_add(html, "</h1><button type=\"button\" id=\"theme\" hidden>Dark</button></header>\n");
+    ty_text_add(
+        html, "</h1><button type=\"button\" id=\"theme\" hidden>Dark</button></header>\n<main>\n");
+    put_origin(in, html);
 }
 
 /* ---- Sections ------------------------------------------------------------------------------ */
@@ -83,6 +115,7 @@ static ty_status put_sections(page *p, ty_error *error)
     const ty_report_document *score = ty_page_document(p, "trainyard.score/1");
     ty_status status = TY_OK;
 
+    ty_page_versus(p);
     ty_page_breakdown(p);
     TY_CHECK(ty_page_timeline(p, error), status, done);
     ty_page_errors(p);
@@ -169,6 +202,45 @@ static void put_scripts(const page *p, const ty_text *data, ty_text *html)
     ty_text_add(html, "</script>\n</body></html>\n");
 }
 
+/* The one prediction of a plan: its simulation, or where it has none the one that was made for the
+ * page, or its estimate. */
+static ty_status predict(const ty_plan *plan, const ty_program *program,
+                         const ty_timeline *simulated, ty_step_summary *own,
+                         const ty_step_summary **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    *out = plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
+    if (plan->simulation.step_time_s > 0 || simulated == NULL)
+        return TY_OK;
+    status = ty_timeline_summarize(plan, program, simulated, own, error);
+    *out = own;
+    return status;
+}
+
+static ty_status predict_all(page *p, ty_error *error)
+{
+    const ty_report_input *in = p->in;
+    const ty_report_document *score = ty_page_document(p, "trainyard.score/1");
+    ty_status status = TY_OK;
+
+    p->bill = ty_page_bill(score != NULL ? score->root : NULL);
+    if (in->plan == NULL)
+        return TY_OK;
+    if (in->comparison != NULL)
+        p->prediction = &in->comparison->predicted;
+    else
+        TY_CHECK(
+            predict(in->plan, in->program, in->simulated, &p->simulated[0], &p->prediction, error),
+            status, done);
+    if (in->other != NULL)
+        TY_CHECK(predict(in->other->plan, in->other->program, in->other->simulated,
+                         &p->simulated[1], &p->other_prediction, error),
+                 status, done);
+done:
+    return status;
+}
+
 ty_status ty_report_html(const ty_report_input *in, ty_text *html, ty_error *error)
 {
     ty_status status;
@@ -178,6 +250,7 @@ ty_status ty_report_html(const ty_report_input *in, ty_text *html, ty_error *err
               .json = ty_json_writer_on(&data),
               .has_charts = !in->without_charts && ty_report_has_charts()};
 
+    TY_CHECK(predict_all(&p, error), status, done);
     ty_json_open_flat(&p.json, NULL, '{');
     ty_page_verdict(&p);
     p.html = &body;
@@ -193,7 +266,6 @@ ty_status ty_report_html(const ty_report_input *in, ty_text *html, ty_error *err
     put_head(in, p.has_charts, html);
     ty_text_append(html, verdict.data, verdict.length);
     put_contents(&p, html);
-    ty_text_add(html, "<main>\n");
     ty_text_append(html, body.data, body.length);
     ty_text_add(html, "</main>\n");
     put_scripts(&p, &data, html);

@@ -136,7 +136,7 @@ static void put_run_loss(page *p, const ty_run *run)
     put_plain_curve(run, p->html);
     put_loss_steps(p, run);
     if (run->wall_s > 0)
-        put_loss_time(p, run, ty_page_prediction(p)->step_time_s);
+        put_loss_time(p, run, p->prediction->step_time_s);
 }
 
 /* Accuracy over measured time: when a target was reached is read off here. */
@@ -276,27 +276,7 @@ void ty_page_loss(page *p, const ty_json *score)
 
 /* ---- Cost and energy ----------------------------------------------------------------------- */
 
-typedef struct bill {
-    double usd_per_hour; /* NaN: a host has no price */
-    double power_w;      /* NaN: not known */
-} bill;
-
-static bill bill_of(const ty_json *score)
-{
-    bill b = {NAN, NAN};
-    const ty_json *power;
-
-    if (ty_json_has(score, "price_usd_per_hour") &&
-        ty_json_number(score, "price_usd_per_hour", 0, 1e300, &b.usd_per_hour, NULL) != TY_OK)
-        b.usd_per_hour = NAN;
-    if (ty_json_has(score, "power_w") &&
-        (ty_json_object(score, "power_w", &power, NULL) != TY_OK ||
-         ty_json_number(power, "expected", 0, 1e300, &b.power_w, NULL) != TY_OK))
-        b.power_w = NAN;
-    return b;
-}
-
-static void put_cost_row(page *p, const char *what, double samples, const bill *b, double rate)
+static void put_cost_row(page *p, const char *what, double samples, const page_bill *b, double rate)
 {
     const double seconds = samples / rate;
     char cell[40];
@@ -305,14 +285,14 @@ static void put_cost_row(page *p, const char *what, double samples, const bill *
     ty_page_text(p, what);
     ty_page_format(PAGE_SECONDS, seconds, cell);
     ty_page_number(p, cell);
-    ty_page_format(PAGE_USD, seconds / 3600 * b->usd_per_hour, cell);
+    ty_page_format(PAGE_USD, ty_page_usd(b, seconds), cell);
     ty_page_number(p, cell);
-    ty_page_format(PAGE_ENERGY, seconds * b->power_w, cell);
+    ty_page_format(PAGE_ENERGY, ty_page_energy_j(b, seconds), cell);
     ty_page_number(p, cell);
     ty_page_end_row(p);
 }
 
-static void put_bill_note(page *p, const bill *b)
+static void put_bill_note(page *p, const page_bill *b)
 {
     char note[256], figure[40];
 
@@ -324,7 +304,8 @@ static void put_bill_note(page *p, const bill *b)
     }
     ty_page_note(p, note);
     if (isfinite(b->power_w)) {
-        snprintf(note, sizeof note, "It takes %.3g kW while training.", b->power_w / 1000);
+        ty_page_format(PAGE_POWER, b->power_w, figure);
+        snprintf(note, sizeof note, "It takes %s while training.", figure);
         ty_page_note(p, note);
     }
 }
@@ -332,27 +313,26 @@ static void put_bill_note(page *p, const bill *b)
 void ty_page_cost(page *p, const ty_json *score)
 {
     const ty_report_input *in = p->in;
-    const ty_step_summary *s = ty_page_prediction(p);
+    const ty_step_summary *s = p->prediction;
     const bool is_measured = in->comparison != NULL;
-    const bill b = score != NULL ? bill_of(score) : (bill){NAN, NAN};
     double rate;
 
     if (s == NULL || !(s->samples_per_s > 0) ||
-        (!isfinite(b.usd_per_hour) && !isfinite(b.power_w))) {
+        (!isfinite(p->bill.usd_per_hour) && !isfinite(p->bill.power_w))) {
         ty_page_missing(p, "Cost and energy",
                         "a cluster whose hosts have a price or whose devices have a power");
         return;
     }
     rate = is_measured ? in->comparison->measured.samples_per_s : s->samples_per_s;
     ty_page_section(p, "cost", "Cost and energy");
-    put_bill_note(p, &b);
+    put_bill_note(p, &p->bill);
     ty_page_table(p, is_measured ? "<at the measured rate|time|money|energy"
                                  : "<at the predicted rate|time|money|energy");
-    put_cost_row(p, "a step", in->plan->global_batch, &b, rate);
-    put_cost_row(p, "a million samples", 1e6, &b, rate);
+    put_cost_row(p, "a step", in->plan->global_batch, &p->bill, rate);
+    put_cost_row(p, "a million samples", 1e6, &p->bill, rate);
     if (in->plan->workload->tokens_per_sample > 0)
         put_cost_row(p, "a thousand million tokens",
-                     1e9 / (double)in->plan->workload->tokens_per_sample, &b, rate);
+                     1e9 / (double)in->plan->workload->tokens_per_sample, &p->bill, rate);
     ty_page_end_table(p);
     if (!ty_json_has(score, "time_to_target_s"))
         put_notes(p, score);

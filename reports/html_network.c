@@ -11,6 +11,7 @@
 
 #define MOST_DRAWN 80       /* vertices that are drawn one by one */
 #define MOST_DRAWN_HOSTS 40 /* hosts */
+#define MOST_OPEN_GROUPS 8  /* groups of hosts whose insides are drawn */
 #define MOST_BUSY_LINKS 20
 #define MOST_MATRIX                                                                                \
     32 /* devices that are shown one by one; beyond, hosts, or blocks of devices                   \
@@ -160,31 +161,87 @@ static void group_hosts(network *n, uint32_t *first_host)
     }
 }
 
+static uint32_t root_of(const network *n, uint32_t vertex)
+{
+    while (n->group[vertex] != vertex)
+        vertex = n->group[vertex];
+    return vertex;
+}
+
+/* What is inside a group of hosts is drawn as one vertex of each kind, the first; `host` is that of
+ * each vertex. Only where groups are few. */
+static void open_groups(network *n, const uint32_t *host)
+{
+    uint32_t groups = 0;
+
+    for (uint32_t v = 0; v < n->vertex_count; v++)
+        groups += ty_cluster_vertex_kind(n->cluster, v) == TY_VERTEX_HOST && root_of(n, v) == v;
+    if (groups > MOST_OPEN_GROUPS)
+        return;
+    for (uint32_t v = 0; v < n->vertex_count; v++)
+        n->members[v] = UINT32_MAX; /* the first of each kind, kept for the group's host */
+    for (ty_vertex_kind kind = 0; kind < TY_VERTEX_KIND_COUNT; kind++) {
+        if (!is_inside(kind))
+            continue;
+        for (uint32_t v = 0; v < n->vertex_count; v++) {
+            const uint32_t own = root_of(n, host[v]);
+            if (ty_cluster_vertex_kind(n->cluster, v) != kind ||
+                ty_cluster_vertex_kind(n->cluster, own) != TY_VERTEX_HOST)
+                continue;
+            if (n->members[own] == UINT32_MAX)
+                n->members[own] = v;
+            n->group[v] = n->members[own];
+        }
+        for (uint32_t v = 0; v < n->vertex_count; v++)
+            n->members[v] = UINT32_MAX;
+    }
+    for (uint32_t v = 0; v < n->vertex_count; v++)
+        n->members[v] = 0;
+}
+
 static ty_status group(network *n, ty_error *error)
 {
-    uint32_t *scratch = ty_alloc(n->vertex_count, sizeof *scratch);
     const bool is_whole = n->vertex_count <= MOST_DRAWN;
+    const bool is_grouped = !is_whole && ty_cluster_host_count(n->cluster) > MOST_DRAWN_HOSTS;
+    uint32_t *host = ty_alloc(n->vertex_count, sizeof *host);
+    uint32_t *scratch = ty_alloc(n->vertex_count, sizeof *scratch);
 
-    if (scratch == NULL)
+    if (host == NULL || scratch == NULL) {
+        ty_free(host);
+        ty_free(scratch);
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    measure(n, scratch);
+    }
+    measure(n, host);
     set_levels(n);
     for (uint32_t v = 0; v < n->vertex_count; v++)
-        n->group[v] = is_whole ? v : scratch[v];
-    if (!is_whole && ty_cluster_host_count(n->cluster) > MOST_DRAWN_HOSTS)
+        n->group[v] = is_whole ? v : host[v];
+    if (is_grouped) {
         group_hosts(n, scratch);
-    for (uint32_t v = 0; v < n->vertex_count; v++) {
-        while (n->group[n->group[v]] != n->group[v])
-            n->group[v] = n->group[n->group[v]];
-        if (is_whole || ty_cluster_vertex_kind(n->cluster, v) == TY_VERTEX_HOST ||
-            ty_cluster_vertex_kind(n->cluster, v) == TY_VERTEX_SWITCH)
-            n->members[n->group[v]]++;
+        open_groups(n, host);
     }
+    for (uint32_t v = 0; v < n->vertex_count; v++) {
+        const uint32_t drawn = root_of(n, v);
+        n->group[v] = drawn;
+        /* What is inside a host does not count as a member of it. */
+        n->members[drawn] +=
+            ty_cluster_vertex_kind(n->cluster, v) == ty_cluster_vertex_kind(n->cluster, drawn);
+    }
+    ty_free(host);
     ty_free(scratch);
     return TY_OK;
 }
 
 /* ---- The picture --------------------------------------------------------------------------- */
+
+static const char *plural_of(ty_vertex_kind kind)
+{
+    static const char *const plurals[TY_VERTEX_KIND_COUNT] = {
+        [TY_VERTEX_DEVICE] = "devices",  [TY_VERTEX_DEVICE_SWITCH] = "device switches",
+        [TY_VERTEX_HOST] = "hosts",      [TY_VERTEX_NIC] = "NICs",
+        [TY_VERTEX_SWITCH] = "switches",
+    };
+    return plurals[kind];
+}
 
 /* [name, kind, level, members] */
 static void put_nodes(page *p, network *n)
@@ -198,7 +255,8 @@ static void put_nodes(page *p, network *n)
             continue;
         n->node[v] = count++;
         if (n->members[v] > 1)
-            snprintf(name, sizeof name, "%u hosts from %.100s", n->members[v],
+            snprintf(name, sizeof name, "%u %s from %.100s", n->members[v],
+                     plural_of(ty_cluster_vertex_kind(n->cluster, v)),
                      ty_cluster_vertex_name(n->cluster, v));
         else
             snprintf(name, sizeof name, "%.140s", ty_cluster_vertex_name(n->cluster, v));
@@ -428,7 +486,7 @@ static ty_status put_matrix(page *p, const network *n, ty_error *error)
 ty_status ty_page_network(page *p, ty_error *error)
 {
     const ty_report_input *in = p->in;
-    const ty_step_summary *s = ty_page_prediction(p);
+    const ty_step_summary *s = p->prediction;
     ty_status status = TY_OK;
     network n = {0};
 

@@ -16,44 +16,30 @@ static void put_card(ty_text *html, const char *label, const char *value)
     ty_text_add(html, "</b></li>");
 }
 
-/* The smallest memory among the devices of the plan; 0: not known. */
-static double capacity_of(const ty_report_input *in)
-{
-    uint64_t least = UINT64_MAX;
-
-    for (uint32_t s = 0; in->cluster != NULL && s < in->plan->stage_count; s++)
-        for (uint32_t d = 0; d < in->plan->stages[s].replicas * ty_plan_width(in->plan); d++) {
-            const ty_device_type *type =
-                ty_cluster_device_type(in->cluster, in->plan->stages[s].devices[d]);
-            if (type->memory_bytes < least)
-                least = type->memory_bytes;
-        }
-    return least == UINT64_MAX ? 0 : (double)least;
-}
-
 static void put_memory_card(const ty_report_input *in, ty_text *html)
 {
-    const double capacity = capacity_of(in);
+    const double capacity = ty_page_capacity(in->plan, in->cluster);
     char used[32], whole[32], text[72];
-    uint64_t peak = 0;
 
     if (in->plan->memory == NULL)
         return;
-    for (uint32_t i = 0; i < in->plan->stage_count; i++)
-        if (ty_memory_use_total(&in->plan->memory[i]) > peak)
-            peak = ty_memory_use_total(&in->plan->memory[i]);
-    ty_format_memory((double)peak, used);
+    ty_format_memory((double)ty_page_peak_bytes(in->plan), used);
     ty_format_memory(capacity, whole);
     snprintf(text, sizeof text, capacity > 0 ? "%s of %s" : "%s", used, whole);
-    put_card(html, "memory of a device", text);
+    put_card(html, "memory of the fullest device", text);
 }
 
 /* Of a question that has no answer, or of documents alone. */
 static void put_other_verdict(page *p)
 {
     const ty_report_document *failed = ty_page_document(p, "trainyard.infeasible/1");
+    const ty_report_document *asked = ty_page_document(p, "trainyard.whatif/1");
     const char *workload, *cluster, *reason;
 
+    if (asked != NULL)
+        ty_page_whatif_answer(p, asked);
+    if (failed == NULL && asked != NULL)
+        return;
     if (failed == NULL || ty_json_string(failed->root, "workload", &workload, NULL) != TY_OK ||
         ty_json_string(failed->root, "cluster", &cluster, NULL) != TY_OK ||
         ty_json_string(failed->root, "reason", &reason, NULL) != TY_OK) {
@@ -69,6 +55,30 @@ static void put_other_verdict(page *p)
     ty_text_add(p->html, ".</p>\n");
 }
 
+/* Money and energy, where they are known: by the hour, and of as much work as people speak of. */
+static void put_bill_cards(page *p, const ty_step_summary *s)
+{
+    const bool has_tokens = s->tokens_per_s > 0;
+    const double seconds = has_tokens ? 1e9 / s->tokens_per_s : 1e6 / s->samples_per_s;
+    const char *work = has_tokens ? "a thousand million tokens" : "a million samples";
+    char label[64], value[40];
+
+    if (isfinite(p->bill.usd_per_hour)) {
+        ty_page_format(PAGE_USD, p->bill.usd_per_hour, value);
+        put_card(p->html, "cost an hour", value);
+        snprintf(label, sizeof label, "cost of %s", work);
+        ty_page_format(PAGE_USD, ty_page_usd(&p->bill, seconds), value);
+        put_card(p->html, label, value);
+    }
+    if (isfinite(p->bill.power_w)) {
+        ty_page_format(PAGE_POWER, p->bill.power_w, value);
+        put_card(p->html, "power", value);
+        snprintf(label, sizeof label, "energy of %s", work);
+        ty_page_format(PAGE_ENERGY, ty_page_energy_j(&p->bill, seconds), value);
+        put_card(p->html, label, value);
+    }
+}
+
 static void put_verdict_cards(page *p, const ty_step_summary *s)
 {
     static const char *const how_sure[] = {
@@ -81,10 +91,10 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
 
     ty_text_add(p->html, "<ul class=\"cards\">");
     ty_format_seconds(s->step_time_s, time);
-    put_card(p->html, "predicted step", time);
+    put_card(p->html, "predicted step time", time);
     if (in->comparison != NULL) {
         ty_format_seconds(in->comparison->measured.step_time_s, time);
-        put_card(p->html, "measured step", time);
+        put_card(p->html, "measured step time", time);
         snprintf(text, sizeof text, "%+.1f %%", in->comparison->step_time_error * 100);
         put_card(p->html, "prediction error", text);
         ty_format_count(in->comparison->measured.samples_per_s, text);
@@ -103,15 +113,14 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
              in->plan->stage_count > 1 ? "s" : "");
     put_card(p->html, "devices", text);
     put_card(p->html, "times are", how_sure[in->plan->provenance]);
-    if (in->plan->stack != NULL)
-        put_card(p->html, "stack", in->plan->stack->name);
+    put_bill_cards(p, s);
     ty_text_add(p->html, "</ul>\n");
 }
 
 void ty_page_verdict(page *p)
 {
     const ty_report_input *in = p->in;
-    const ty_step_summary *s = ty_page_prediction(p);
+    const ty_step_summary *s = p->prediction;
     char time[32], rate[32];
 
     if (s == NULL) {
@@ -145,12 +154,6 @@ void ty_page_verdict(page *p)
 
 /* ---- What a step is made of -------------------------------------------------------------- */
 
-typedef struct part {
-    const char *name;
-    const char *colour;
-    double (*share)(const ty_step_summary *s);
-} part;
-
 static double compute_share(const ty_step_summary *s)
 {
     return s->compute_share;
@@ -172,14 +175,13 @@ static double input_share(const ty_step_summary *s)
     return s->input_share;
 }
 
-static const part parts[] = {
+const page_part ty_page_parts[PAGE_PART_COUNT] = {
     {"compute", "#0072b2", compute_share},
     {"exposed gradient exchange", "#009e73", collective_share},
     {"exposed transfers", "#cc79a7", transfer_share},
     {"pipeline bubble", "#8c8c8c", bubble_share},
     {"input", "#e69f00", input_share},
 };
-#define PART_COUNT (sizeof parts / sizeof parts[0])
 
 static void put_stack(ty_text *html, const char *label, const ty_step_summary *s, double longest_s,
                       int y)
@@ -187,20 +189,20 @@ static void put_stack(ty_text *html, const char *label, const ty_step_summary *s
     double at = 0;
 
     ty_text_addf(html, "<text x=\"0\" y=\"%d\">%s</text>", y + 15, label);
-    for (size_t i = 0; i < PART_COUNT; i++) {
-        double width = parts[i].share(s) * s->step_time_s / longest_s * 85;
+    for (size_t i = 0; i < PAGE_PART_COUNT; i++) {
+        double width = ty_page_parts[i].share(s) * s->step_time_s / longest_s * 85;
         ty_text_addf(html,
                      "<rect x=\"%.3f%%\" y=\"%d\" width=\"%.3f%%\" height=\"20\" "
                      "fill=\"%s\"><title>%s %s: %.1f %%</title></rect>",
-                     15 + at, y, width, parts[i].colour, label, parts[i].name,
-                     parts[i].share(s) * 100);
+                     15 + at, y, width, ty_page_parts[i].colour, label, ty_page_parts[i].name,
+                     ty_page_parts[i].share(s) * 100);
         at += width;
     }
 }
 
 void ty_page_breakdown(page *p)
 {
-    const ty_step_summary *predicted = ty_page_prediction(p);
+    const ty_step_summary *predicted = p->prediction;
     const ty_step_summary *measured =
         p->in->comparison != NULL ? &p->in->comparison->measured : NULL;
     ty_text *html = p->html;
@@ -224,14 +226,15 @@ void ty_page_breakdown(page *p)
     ty_text_add(html, "</svg></div>\n");
     ty_page_table(p, measured != NULL ? "<part of the step, averaged over ranks|predicted|measured"
                                       : "<part of the step, averaged over ranks|predicted");
-    for (size_t i = 0; i < PART_COUNT; i++) {
+    for (size_t i = 0; i < PAGE_PART_COUNT; i++) {
         ty_text_addf(html,
                      "<tr><td class=\"text\"><svg class=\"key\" width=\"12\" height=\"12\" "
                      "aria-hidden=\"true\"><rect width=\"12\" height=\"12\" "
                      "fill=\"%s\"/></svg> %s</td><td>%.1f %%</td>",
-                     parts[i].colour, parts[i].name, parts[i].share(predicted) * 100);
+                     ty_page_parts[i].colour, ty_page_parts[i].name,
+                     ty_page_parts[i].share(predicted) * 100);
         if (measured != NULL)
-            ty_text_addf(html, "<td>%.1f %%</td>", parts[i].share(measured) * 100);
+            ty_text_addf(html, "<td>%.1f %%</td>", ty_page_parts[i].share(measured) * 100);
         ty_page_end_row(p);
     }
     ty_page_end_table(p);
@@ -273,82 +276,154 @@ void ty_page_errors(page *p)
 
 /* ---- Memory ------------------------------------------------------------------------------ */
 
-#define PURPOSE_COUNT 7
+static uint64_t parameters_of(const ty_memory_use *use)
+{
+    return use->parameter_bytes;
+}
+static uint64_t gradients_of(const ty_memory_use *use)
+{
+    return use->gradient_bytes;
+}
+static uint64_t optimizer_of(const ty_memory_use *use)
+{
+    return use->optimizer_bytes;
+}
+static uint64_t activations_of(const ty_memory_use *use)
+{
+    return use->activation_bytes;
+}
+static uint64_t exchange_of(const ty_memory_use *use)
+{
+    return use->communication_bytes;
+}
+static uint64_t compression_of(const ty_memory_use *use)
+{
+    return use->compression_bytes;
+}
+static uint64_t workspace_of(const ty_memory_use *use)
+{
+    return use->workspace_bytes;
+}
 
-static const char *const purposes[PURPOSE_COUNT] = {
-    "parameters", "gradients", "optimizer", "activations", "exchange", "compression", "workspace",
+const page_purpose ty_page_purposes[PAGE_PURPOSE_COUNT] = {
+    {"parameters", parameters_of},   {"gradients", gradients_of}, {"optimizer", optimizer_of},
+    {"activations", activations_of}, {"exchange", exchange_of},   {"compression", compression_of},
+    {"workspace", workspace_of},
 };
 
-static void purposes_of(const ty_memory_use *use, double out[PURPOSE_COUNT])
+#define NAME_SIZE 96
+
+/* "stages 1 to 62": positions that are alike are one. */
+static void name_position(const ty_plan *plan, uint32_t first, char out[NAME_SIZE])
 {
-    const uint64_t bytes[PURPOSE_COUNT] = {
-        use->parameter_bytes,  use->gradient_bytes,      use->optimizer_bytes,
-        use->activation_bytes, use->communication_bytes, use->compression_bytes,
-        use->workspace_bytes,
-    };
-    for (int i = 0; i < PURPOSE_COUNT; i++)
-        out[i] = (double)bytes[i];
+    const char *noun = ty_plan_interleave(plan) > 1 ? "position" : "stage";
+    uint32_t alike = 0, last = first;
+
+    for (uint32_t p = first; p < ty_plan_position_count(plan); p++)
+        if (ty_page_alike_position(plan, p) == first) {
+            alike++;
+            last = p;
+        }
+    if (alike == 1)
+        snprintf(out, NAME_SIZE, "%s %u", noun, first);
+    else if (last - first + 1 == alike)
+        snprintf(out, NAME_SIZE, "%ss %u to %u", noun, first, last);
+    else
+        snprintf(out, NAME_SIZE, "%u %ss, %u to %u", alike, noun, first, last);
 }
 
 static void put_memory_chart(page *p)
 {
     const ty_plan *plan = p->in->plan;
-    const uint32_t count = plan->stage_count;
-    page_series series[PURPOSE_COUNT];
-    double *values = ty_alloc((size_t)count * PURPOSE_COUNT, sizeof *values);
-    char(*names)[24] = ty_alloc(count, sizeof *names);
-    const char **categories = ty_alloc(count, sizeof *categories);
+    const uint32_t most = ty_plan_position_count(plan);
+    page_series series[PAGE_PURPOSE_COUNT];
+    double *values = ty_alloc((size_t)most * PAGE_PURPOSE_COUNT, sizeof *values);
+    char(*names)[NAME_SIZE] = ty_alloc(most, sizeof *names);
+    const char **categories = ty_alloc(most, sizeof *categories);
+    uint32_t count = 0;
 
     if (values == NULL || names == NULL || categories == NULL)
         p->html->failed = TY_ENOMEM;
-    for (uint32_t s = 0; p->html->failed == TY_OK && s < count; s++) {
-        double bytes[PURPOSE_COUNT];
-        purposes_of(&plan->memory[s], bytes);
-        for (int i = 0; i < PURPOSE_COUNT; i++)
-            values[(size_t)i * count + s] = bytes[i];
-        snprintf(names[s], sizeof names[s], "stage %u", s);
-        categories[s] = names[s];
+    for (uint32_t s = 0; p->html->failed == TY_OK && s < most; s++) {
+        if (ty_page_alike_position(plan, s) != s)
+            continue;
+        for (int i = 0; i < PAGE_PURPOSE_COUNT; i++)
+            values[(size_t)i * most + count] = (double)ty_page_purposes[i].bytes(&plan->memory[s]);
+        name_position(plan, s, names[count]);
+        categories[count] = names[count];
+        count++;
     }
-    for (int i = 0; i < PURPOSE_COUNT; i++)
-        series[i] = (page_series){.name = purposes[i],
-                                  .values = values != NULL ? &values[(size_t)i * count] : NULL};
+    for (int i = 0; i < PAGE_PURPOSE_COUNT; i++)
+        series[i] = (page_series){.name = ty_page_purposes[i].name,
+                                  .values = values != NULL ? &values[(size_t)i * most] : NULL};
     if (p->html->failed == TY_OK)
         ty_page_plot(p, &(page_plot){.id = "memory",
-                                     .caption = "Memory of a device of each stage, by purpose",
+                                     .caption = "Memory of a device by purpose, one bar for all "
+                                                "stages that are alike",
                                      .alternative = "Stacked bars of memory by purpose for every "
-                                                    "stage, with the capacity of the smallest "
-                                                    "device as a line",
-                                     .x_name = "stage",
+                                                    "kind of stage, with the capacity of the "
+                                                    "smallest device as a line",
+                                     .x_name = "stages",
                                      .categories = categories,
                                      .unit = PAGE_MEMORY,
                                      .y_name = "bytes of a device",
                                      .count = count,
                                      .series = series,
-                                     .series_count = PURPOSE_COUNT,
+                                     .series_count = PAGE_PURPOSE_COUNT,
                                      .is_stacked = true,
-                                     .limit = capacity_of(p->in),
+                                     .limit = ty_page_capacity(plan, p->in->cluster),
                                      .limit_name = "capacity of the smallest device"});
     ty_free(values);
     ty_free(names);
     ty_free(categories);
 }
 
+/* Layers of a position: the first and the last of each of its stages up to two, and their number.
+ */
+static void put_layers(page *p, uint32_t position)
+{
+    const ty_plan *plan = p->in->plan;
+    const uint32_t positions = ty_plan_position_count(plan);
+    const ty_layer *layers = plan->workload->layers;
+    uint32_t count = 0;
+
+    for (uint32_t s = position; s < plan->stage_count; s += positions) {
+        const ty_plan_stage *stage = &plan->stages[s];
+        count += stage->layer_count;
+        if (s != position && s + positions < plan->stage_count) {
+            ty_text_add(p->html, s == position + positions ? "; …" : "");
+            continue;
+        }
+        ty_text_add(p->html, s == position ? "" : "; ");
+        ty_html_escape(p->html, layers[stage->first_layer].name);
+        ty_text_add(p->html, " … ");
+        ty_html_escape(p->html, layers[stage->first_layer + stage->layer_count - 1].name);
+    }
+    ty_text_addf(p->html, " (%u", count);
+    if (ty_plan_interleave(plan) > 1)
+        ty_text_addf(p->html, " in %u stages", ty_plan_interleave(plan));
+    ty_text_add(p->html, ")");
+}
+
 static void put_stages(page *p)
 {
     const ty_plan *plan = p->in->plan;
 
-    ty_page_table(p, "stage|<layers|replicas|recompute|memory of a device");
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
+    ty_page_table(p, "<stages that are alike|<layers of the first|replicas|recompute|"
+                     "memory of a device");
+    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++) {
         const ty_plan_stage *stage = &plan->stages[s];
-        const ty_layer *layers = plan->workload->layers;
-        char bytes[32] = "–";
-        ty_text_addf(p->html, "<tr><td>%u</td><td class=\"text\">", s);
-        ty_html_escape(p->html, layers[stage->first_layer].name);
-        ty_text_add(p->html, " … ");
-        ty_html_escape(p->html, layers[stage->first_layer + stage->layer_count - 1].name);
+        char bytes[32] = "–", name[NAME_SIZE];
+        if (ty_page_alike_position(plan, s) != s)
+            continue;
+        name_position(plan, s, name);
+        ty_page_row(p);
+        ty_page_text(p, name);
+        ty_text_add(p->html, "<td class=\"why\">");
+        put_layers(p, s);
         if (plan->memory != NULL)
             ty_format_memory((double)ty_memory_use_total(&plan->memory[s]), bytes);
-        ty_text_addf(p->html, " (%u)</td><td>%u</td><td>", stage->layer_count, stage->replicas);
+        ty_text_addf(p->html, "</td><td>%u</td><td>", stage->replicas);
         ty_recompute_text(stage->recompute, stage->recompute_blocks, p->html);
         ty_text_addf(p->html, "</td><td>%s</td></tr>\n", bytes);
     }
@@ -371,6 +446,56 @@ void ty_page_memory(page *p)
 
 #define SHOWN_CANDIDATES 100
 #define MOST_POINTS 2000
+#define MOST_FASTER 20
+
+static bool is_faster(const ty_plan *plan, const ty_candidate *c)
+{
+    return c != &plan->candidates[0] && ty_candidate_step_s(c) > 0 &&
+           ty_candidate_step_s(c) < ty_candidate_step_s(&plan->candidates[0]);
+}
+
+/* Only by an estimate, beside a chosen plan that was simulated: no point of the front. */
+static bool is_faster_by_estimate(const ty_plan *plan, const ty_candidate *c)
+{
+    return is_faster(plan, c) && !(c->simulated_step_time_s > 0) &&
+           plan->candidates[0].simulated_step_time_s > 0;
+}
+
+/* Candidates whose figure is below the chosen plan's, and why they were not chosen. */
+static void put_faster(page *p)
+{
+    const ty_plan *plan = p->in->plan;
+    const ty_candidate *chosen = &plan->candidates[0];
+    uint32_t count = 0;
+    char cell[32];
+
+    for (uint32_t i = 1; i < plan->candidate_count; i++) {
+        const ty_candidate *c = &plan->candidates[i];
+        if (!is_faster(plan, c) || count++ >= MOST_FASTER)
+            continue;
+        if (count == 1)
+            ty_page_table(p, "<shown as faster than the chosen plan|step time|<of|<not chosen "
+                             "because");
+        ty_page_row(p);
+        ty_page_text(p, c->name);
+        ty_format_seconds(ty_candidate_step_s(c), cell);
+        ty_page_number(p, cell);
+        ty_page_text(p, c->simulated_step_time_s > 0 ? "simulation" : "estimate");
+        ty_text_add(p->html, "<td class=\"why\">");
+        ty_html_escape(p->html, c->reason);
+        if (is_faster_by_estimate(plan, c)) {
+            ty_format_seconds(chosen->step_time_s, cell);
+            ty_text_addf(p->html,
+                         "; it was not simulated, and the chosen plan's own estimate is %s", cell);
+        }
+        ty_text_add(p->html, "</td>");
+        ty_page_end_row(p);
+    }
+    if (count > 0)
+        ty_page_end_table(p);
+    if (count > MOST_FASTER)
+        ty_text_addf(p->html, "<p class=\"faint\">And %u more.</p>\n", count - MOST_FASTER);
+}
 
 /* [seconds, bytes, kind, name, reason]; kind 0 chosen, 1 on the front, 2 simulated, 3 other. */
 static uint32_t put_points(page *p)
@@ -387,10 +512,10 @@ static uint32_t put_points(page *p)
         ty_json_put_number(&p->json, NULL, ty_candidate_step_s(c));
         ty_json_put_uint(&p->json, NULL, c->peak_memory_bytes);
         ty_json_put_uint(&p->json, NULL,
-                         i == 0                         ? 0
-                         : ty_plan_is_on_front(plan, i) ? 1
-                         : c->simulated_step_time_s > 0 ? 2
-                                                        : 3);
+                         i == 0                                                            ? 0
+                         : ty_plan_is_on_front(plan, i) && !is_faster_by_estimate(plan, c) ? 1
+                         : c->simulated_step_time_s > 0                                    ? 2
+                                                                                           : 3);
         ty_json_put_string(&p->json, NULL, c->name);
         ty_json_put_string(&p->json, NULL, c->reason);
         ty_json_close(&p->json, ']');
@@ -443,6 +568,7 @@ void ty_page_search(page *p)
     ty_page_chart_table(p, "Candidates and why they lost");
     put_candidates(p);
     ty_page_end_chart(p);
+    put_faster(p);
 }
 
 /* ---- Provenance -------------------------------------------------------------------------- */
@@ -462,9 +588,8 @@ static void put_plan_facts(page *p, const ty_plan *plan)
 {
     put_fact(p, "layer and transfer times", ty_provenance_name(plan->provenance));
     put_fact(p, "predicted step",
-             plan->simulation.step_time_s > 0 || p->in->simulated != NULL
-                 ? "simulated, with contention on links and cores"
-                 : "estimated");
+             p->prediction != &plan->prediction ? "simulated, with contention on links and cores"
+                                                : "estimated");
     put_fact(p, "memory", "counted by the planner's memory model (docs/model.md)");
     if (plan->stack != NULL) {
         put_fact(p, "stack", plan->stack->title);

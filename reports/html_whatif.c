@@ -16,6 +16,7 @@ typedef struct axis {
     const char *key;
     const ty_json *values;
     uint32_t count;
+    bool is_ordered; /* its values are quantities: what lies between two of them has a meaning */
 } axis;
 
 typedef struct answer {
@@ -34,6 +35,27 @@ typedef struct whatif {
 
 /* ---- Reading ------------------------------------------------------------------------------- */
 
+/* "8", "x0.5", "100Gb/s": a number, perhaps with a unit. Names of clusters are none. */
+static bool is_quantity(const char *text)
+{
+    static const char digits[] = "0123456789.";
+    size_t length;
+
+    text += text[0] == 'x';
+    length = strspn(text, digits);
+    return length > 0 && strpbrk(text + length, " -:@0123456789") == NULL;
+}
+
+static bool has_quantities(const axis *a)
+{
+    const char *text;
+
+    for (uint32_t i = 0; i < a->count; i++)
+        if (ty_json_as_string(ty_json_at(a->values, i), &text, NULL) != TY_OK || !is_quantity(text))
+            return false;
+    return true;
+}
+
 static ty_status read_axes(whatif *w, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -47,6 +69,7 @@ static ty_status read_axes(whatif *w, ty_error *error)
         TY_CHECK(ty_json_string(entry, "key", &own->key, error), status, done);
         TY_CHECK(ty_json_array(entry, "values", 1, MOST_ROWS, &own->values, error), status, done);
         own->count = (uint32_t)ty_json_size(own->values);
+        own->is_ordered = has_quantities(own);
         count *= own->count;
         if (count > MOST_ROWS)
             return ty_json_fail(vary, error, "at most %d combinations", MOST_ROWS);
@@ -110,7 +133,12 @@ done:
     return status;
 }
 
-/* The axis with the most values is the abscissa. */
+/* Quantities come before names along the abscissa, more values before fewer. */
+static bool is_better_abscissa(const axis *a, const axis *than)
+{
+    return a->is_ordered != than->is_ordered ? a->is_ordered : a->count > than->count;
+}
+
 static ty_status whatif_read(whatif *w, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -118,7 +146,7 @@ static ty_status whatif_read(whatif *w, ty_error *error)
 
     TY_CHECK(read_axes(w, error), status, done);
     for (uint32_t a = 1; a < w->axis_count; a++)
-        if (w->axes[a].count > w->axes[w->x].count)
+        if (is_better_abscissa(&w->axes[a], &w->axes[w->x]))
             w->x = a;
     w->answers = ty_alloc(w->answer_count, sizeof *w->answers);
     if (w->answers == NULL)
@@ -238,8 +266,12 @@ static void put_rate(page *p, const whatif *w, const lines *l)
     snprintf(caption, sizeof caption, "Throughput of the best plan over %.60s", w->axes[w->x].key);
     ty_page_plot(p, &(page_plot){.id = id,
                                  .caption = caption,
-                                 .alternative = "Lines of samples a second over the varied value, "
-                                                "with bands from the estimate to the simulation",
+                                 .alternative = w->axes[w->x].is_ordered
+                                                    ? "Lines of samples a second over the varied "
+                                                      "value, with bands from the estimate to the "
+                                                      "simulation"
+                                                    : "Bars of samples a second, one for each "
+                                                      "value",
                                  .x_name = w->axes[w->x].key,
                                  .categories = l->categories,
                                  .unit = PAGE_COUNT,
@@ -247,7 +279,7 @@ static void put_rate(page *p, const whatif *w, const lines *l)
                                  .count = l->points,
                                  .series = l->series,
                                  .series_count = l->count,
-                                 .is_line = true});
+                                 .is_line = w->axes[w->x].is_ordered});
 }
 
 /* ---- Scaling ------------------------------------------------------------------------------- */
@@ -380,6 +412,95 @@ static void put_question(page *p, const whatif *w)
     ty_text_add(p->html, ".</p>\n");
 }
 
+/* ---- The answer ---------------------------------------------------------------------------- */
+
+/* "hosts=4, cluster=2x dgx-a100" */
+static void put_values(page *p, const whatif *w, uint32_t index)
+{
+    uint32_t i[MOST_AXES];
+
+    for (uint32_t a = w->axis_count; a-- > 0; index /= w->axes[a].count)
+        i[a] = index % w->axes[a].count;
+    for (uint32_t a = 0; a < w->axis_count; a++) {
+        const char *text = "";
+        if (value_text(&w->axes[a], i[a], &text, NULL) != TY_OK)
+            continue;
+        ty_text_add(p->html, a > 0 ? ", " : "");
+        ty_html_escape(p->html, w->axes[a].key);
+        ty_text_add(p->html, "=");
+        ty_html_escape(p->html, text);
+    }
+}
+
+static bool has_failed(const answer *a)
+{
+    return a->row != NULL && !isfinite(a->samples_per_s);
+}
+
+/* The fastest combination and the slowest, and how many there are. */
+static void put_answer(page *p, const whatif *w)
+{
+    uint32_t best = UINT32_MAX, worst = UINT32_MAX, planned = 0, failed = 0;
+    char rate[32];
+
+    for (uint32_t i = 0; i < w->answer_count; i++) {
+        failed += has_failed(&w->answers[i]);
+        if (!isfinite(w->answers[i].samples_per_s))
+            continue;
+        planned++;
+        if (best == UINT32_MAX || w->answers[i].samples_per_s > w->answers[best].samples_per_s)
+            best = i;
+        if (worst == UINT32_MAX || w->answers[i].samples_per_s < w->answers[worst].samples_per_s)
+            worst = i;
+    }
+    ty_text_addf(p->html, "<p class=\"verdict\">Of %u combination%s %u ha%s a plan",
+                 w->answer_count, w->answer_count > 1 ? "s" : "", planned,
+                 planned == 1 ? "s" : "ve");
+    if (failed > 0)
+        ty_text_addf(p->html, ", %u ha%s none", failed, failed == 1 ? "s" : "ve");
+    if (planned + failed < w->answer_count)
+        ty_text_addf(p->html, ", %u %s not done", w->answer_count - planned - failed,
+                     w->answer_count - planned - failed == 1 ? "is" : "are");
+    ty_text_add(p->html, ".");
+    if (best != UINT32_MAX) {
+        ty_format_count(w->answers[best].samples_per_s, rate);
+        ty_text_addf(p->html, " Fastest: <strong>%s samples/s</strong> with <strong>", rate);
+        put_values(p, w, best);
+        ty_text_add(p->html, "</strong>");
+        if (worst != best) {
+            ty_text_addf(p->html, ", %.3g times as fast as the slowest, ",
+                         w->answers[best].samples_per_s / w->answers[worst].samples_per_s);
+            put_values(p, w, worst);
+        }
+        ty_text_add(p->html, ".");
+    }
+    ty_text_add(p->html, "</p>\n");
+}
+
+#define MOST_FAILED 100
+
+static void put_failed(page *p, const whatif *w)
+{
+    uint32_t failed = 0;
+
+    for (uint32_t i = 0; i < w->answer_count; i++) {
+        if (!has_failed(&w->answers[i]) || failed++ >= MOST_FAILED)
+            continue;
+        if (failed == 1)
+            ty_page_table(p, "<no plan for|<because");
+        ty_page_row(p);
+        ty_text_add(p->html, "<td class=\"why\">");
+        put_values(p, w, i);
+        ty_text_add(p->html, "</td>");
+        put_text_of(p, w->answers[i].row, "reason");
+        ty_page_end_row(p);
+    }
+    if (failed > 0)
+        ty_page_end_table(p);
+    if (failed > MOST_FAILED)
+        ty_text_addf(p->html, "<p class=\"faint\">And %u more.</p>\n", failed - MOST_FAILED);
+}
+
 static ty_status put_whatif(page *p, whatif *w, bool *has_scaling, ty_error *error)
 {
     lines l = {0};
@@ -388,8 +509,11 @@ static ty_status put_whatif(page *p, whatif *w, bool *has_scaling, ty_error *err
     TY_CHECK(whatif_read(w, error), status, done);
     TY_CHECK(lines_fill(w, &l, error), status, done);
     put_question(p, w);
+    if (p->in->plan != NULL || w->index > 0) /* else it is at the top of the page */
+        put_answer(p, w);
     put_rate(p, w, &l);
-    if (is_scaling(&l)) {
+    put_failed(p, w);
+    if (w->axes[w->x].is_ordered && is_scaling(&l)) {
         put_scaling(p, w, &l);
         *has_scaling = true;
     }
@@ -400,6 +524,15 @@ done:
     lines_clear(&l);
     ty_free(w->answers);
     return status;
+}
+
+void ty_page_whatif_answer(page *p, const ty_report_document *document)
+{
+    whatif w = {.document = document};
+
+    if (whatif_read(&w, NULL) == TY_OK)
+        put_answer(p, &w);
+    ty_free(w.answers);
 }
 
 ty_status ty_page_whatif(page *p, ty_error *error)

@@ -105,7 +105,7 @@ void ty_page_end_table(page *p)
 
 /* ---- Figures ------------------------------------------------------------------------------- */
 
-#define JOULES_IN_KWH 3.6e6
+#define JOULES_IN_WH 3600.0
 
 static const char *unit_name(page_unit unit)
 {
@@ -113,8 +113,20 @@ static const char *unit_name(page_unit unit)
         [PAGE_SECONDS] = "s",   [PAGE_BYTES] = "bytes",   [PAGE_MEMORY] = "memory",
         [PAGE_COUNT] = "count", [PAGE_SHARE] = "share",   [PAGE_USD] = "usd",
         [PAGE_RATE] = "rate",   [PAGE_ENERGY] = "energy", [PAGE_FACTOR] = "factor",
+        [PAGE_POWER] = "power",
     };
     return names[unit];
+}
+
+/* Watts and watt hours in thousands: "1.58 MWh". */
+static void format_watts(double value, const char *unit, char out[40])
+{
+    static const char *const prefixes[] = {"", "k", "M", "G"};
+    size_t power = 0;
+
+    for (; fabs(value) >= 999.5 && power < 3; power++)
+        value /= 1000;
+    snprintf(out, 40, "%.3g %s%s", value, prefixes[power], unit);
 }
 
 void ty_page_format(page_unit unit, double value, char out[40])
@@ -132,7 +144,9 @@ void ty_page_format(page_unit unit, double value, char out[40])
     else if (unit == PAGE_FACTOR)
         snprintf(out, 40, "x %.3g", value);
     else if (unit == PAGE_ENERGY)
-        snprintf(out, 40, "%.3g kWh", value / JOULES_IN_KWH);
+        format_watts(value / JOULES_IN_WH, "Wh", out);
+    else if (unit == PAGE_POWER)
+        format_watts(value, "W", out);
     else if (unit == PAGE_USD)
         snprintf(out, 40, "$%.*f", value >= 100 ? 0 : value >= 1 ? 2 : 4, value);
     else
@@ -304,13 +318,84 @@ const ty_report_document *ty_page_document(const page *p, const char *schema)
     return NULL;
 }
 
-const ty_step_summary *ty_page_prediction(const page *p)
+page_bill ty_page_bill(const ty_json *score)
 {
-    const ty_report_input *in = p->in;
+    page_bill bill = {NAN, NAN};
+    const ty_json *power;
 
-    if (in->plan == NULL)
-        return NULL;
-    if (in->comparison != NULL)
-        return &in->comparison->predicted;
-    return in->plan->simulation.step_time_s > 0 ? &in->plan->simulation : &in->plan->prediction;
+    if (score == NULL)
+        return bill;
+    if (ty_json_has(score, "price_usd_per_hour") &&
+        ty_json_number(score, "price_usd_per_hour", 0, 1e300, &bill.usd_per_hour, NULL) != TY_OK)
+        bill.usd_per_hour = NAN;
+    if (ty_json_has(score, "power_w") &&
+        (ty_json_object(score, "power_w", &power, NULL) != TY_OK ||
+         ty_json_number(power, "expected", 0, 1e300, &bill.power_w, NULL) != TY_OK))
+        bill.power_w = NAN;
+    return bill;
+}
+
+double ty_page_usd(const page_bill *bill, double seconds)
+{
+    return seconds / 3600 * bill->usd_per_hour;
+}
+
+double ty_page_energy_j(const page_bill *bill, double seconds)
+{
+    return seconds * bill->power_w;
+}
+
+uint64_t ty_page_peak_bytes(const ty_plan *plan)
+{
+    uint64_t peak = 0;
+
+    for (uint32_t s = 0; plan->memory != NULL && s < plan->stage_count; s++)
+        if (ty_memory_use_total(&plan->memory[s]) > peak)
+            peak = ty_memory_use_total(&plan->memory[s]);
+    return peak;
+}
+
+static uint32_t layers_at(const ty_plan *plan, uint32_t position)
+{
+    uint32_t layers = 0;
+
+    for (uint32_t s = position; s < plan->stage_count; s += ty_plan_position_count(plan))
+        layers += plan->stages[s].layer_count;
+    return layers;
+}
+
+static bool is_same_use(const ty_memory_use *a, const ty_memory_use *b)
+{
+    for (int i = 0; i < PAGE_PURPOSE_COUNT; i++)
+        if (ty_page_purposes[i].bytes(a) != ty_page_purposes[i].bytes(b))
+            return false;
+    return true;
+}
+
+uint32_t ty_page_alike_position(const ty_plan *plan, uint32_t position)
+{
+    const ty_plan_stage *stage = &plan->stages[position];
+
+    for (uint32_t p = 0; p < position; p++)
+        if (plan->stages[p].replicas == stage->replicas &&
+            plan->stages[p].recompute == stage->recompute &&
+            plan->stages[p].recompute_blocks == stage->recompute_blocks &&
+            layers_at(plan, p) == layers_at(plan, position) &&
+            (plan->memory == NULL || is_same_use(&plan->memory[p], &plan->memory[position])))
+            return p;
+    return position;
+}
+
+double ty_page_capacity(const ty_plan *plan, const ty_cluster *cluster)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t s = 0; cluster != NULL && s < plan->stage_count; s++)
+        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++) {
+            const ty_device_type *type =
+                ty_cluster_device_type(cluster, plan->stages[s].devices[d]);
+            if (type->memory_bytes < least)
+                least = type->memory_bytes;
+        }
+    return least == UINT64_MAX ? 0 : (double)least;
 }

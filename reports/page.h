@@ -17,10 +17,19 @@ typedef struct page_section {
     const char *filled_by; /* NULL: it is there; else what would fill it */
 } page_section;
 
+/** What a cluster costs by the hour, as a trainyard.score/1 says; NaN: not known. */
+typedef struct page_bill {
+    double usd_per_hour, power_w;
+} page_bill;
+
 typedef struct page {
     const ty_report_input *in;
-    ty_text *html;       /* of the body; sections append here */
-    ty_json_writer json; /* of the charts' data: an object, open */
+    const ty_step_summary *prediction; /* that the whole page speaks of; NULL: without a plan */
+    const ty_step_summary *other_prediction; /* of the plan beside it */
+    ty_step_summary simulated[2]; /* of plans that came without a simulation of their own */
+    page_bill bill;               /* of the plan's cluster */
+    ty_text *html;                /* of the body; sections append here */
+    ty_json_writer json;          /* of the charts' data: an object, open */
     bool has_charts;
     bool is_open; /* a section is */
     page_section sections[PAGE_MOST_SECTIONS];
@@ -59,7 +68,8 @@ typedef enum page_unit {
     PAGE_COUNT,
     PAGE_SHARE, /* 1 is 100 % */
     PAGE_USD,
-    PAGE_ENERGY, /* joules, shown in kWh */
+    PAGE_ENERGY, /* joules, shown in Wh, kWh, MWh */
+    PAGE_POWER,  /* watts */
     PAGE_FACTOR,
     PAGE_RATE /* bytes a second */
 } page_unit;
@@ -107,6 +117,8 @@ void ty_page_plot(page *p, const page_plot *plot);
 /* ---- Sections, in the order of the page ---------------------------------------------------- */
 
 void ty_page_verdict(page *p);
+/** The plan beside another one; nothing where there is none. */
+void ty_page_versus(page *p);
 void ty_page_breakdown(page *p);
 ty_status ty_page_timeline(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_errors(page *p);
@@ -115,6 +127,8 @@ void ty_page_memory(page *p);
 ty_status ty_page_memory_curves(page *p, ty_error *error) TY_MUST_CHECK;
 ty_status ty_page_network(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_search(page *p);
+/** What a trainyard.whatif/1 found, in a sentence; nothing of one that cannot be read. */
+void ty_page_whatif_answer(page *p, const ty_report_document *document);
 ty_status ty_page_whatif(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_loss(page *p, const ty_json *score);
 void ty_page_cost(page *p, const ty_json *score);
@@ -124,7 +138,35 @@ void ty_page_provenance(page *p);
 /** The first document of a schema; NULL: none. */
 const ty_report_document *ty_page_document(const page *p, const char *schema);
 
-/** Prediction that the page speaks of; NULL without a plan. */
-const ty_step_summary *ty_page_prediction(const page *p);
+/** @param score of a trainyard.score/1; NULL: nothing is known */
+page_bill ty_page_bill(const ty_json *score);
+/** Money and energy of so many seconds; NaN where nothing is known. */
+double ty_page_usd(const page_bill *bill, double seconds);
+double ty_page_energy_j(const page_bill *bill, double seconds);
+/** Bytes of the fullest device; 0: not counted. */
+uint64_t ty_page_peak_bytes(const ty_plan *plan);
+/**
+ * The first position of the pipeline that a position is like: as many layers, replicas and bytes of
+ * every purpose, recomputed alike. Itself, where none before is.
+ */
+uint32_t ty_page_alike_position(const ty_plan *plan, uint32_t position);
+/** The smallest memory among the devices of a plan; 0: not known. */
+double ty_page_capacity(const ty_plan *plan, const ty_cluster *cluster);
+
+/** What steps are made of, averaged over ranks; in the order of the picture. */
+typedef struct page_part {
+    const char *name, *colour;
+    double (*share)(const ty_step_summary *s);
+} page_part;
+#define PAGE_PART_COUNT 5
+extern const page_part ty_page_parts[PAGE_PART_COUNT];
+
+/** What memory is for. */
+typedef struct page_purpose {
+    const char *name;
+    uint64_t (*bytes)(const ty_memory_use *use);
+} page_purpose;
+#define PAGE_PURPOSE_COUNT 7
+extern const page_purpose ty_page_purposes[PAGE_PURPOSE_COUNT];
 
 #endif

@@ -123,7 +123,8 @@
     count: function (v) { return Math.abs(v) < 1000 ? digits(v) : scaled(v, 1000, ["", "k", "M", "G", "T"]); },
     share: function (v) { return digits(v * 100) + " %"; },
     usd: function (v) { return "$" + digits(v); },
-    energy: function (v) { return digits(v / 3.6e6) + " kWh"; },
+    energy: function (v) { return scaled(v / 3600, 1000, ["Wh", "kWh", "MWh", "GWh"]); },
+    power: function (v) { return scaled(v, 1000, ["W", "kW", "MW", "GW"]); },
     factor: function (v) { return "x " + digits(v); },
     rate: function (v) { return scaled(v, 1000, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]); },
   };
@@ -180,6 +181,9 @@
       return Math.max(m, chart.series.reduce(function (sum, s) { return sum + s.values[i]; }, 0));
     }, 0);
   }
+  function highest(chart) {
+    return chart.series.reduce(function (m, s) { return Math.max.apply(null, s.values.concat(m)); }, 1);
+  }
   /* About five ticks at round numbers of bytes. */
   function binaryStep(most) { return Math.pow(2, Math.ceil(Math.log2(most / 6))); }
 
@@ -232,7 +236,8 @@
     option.xAxis = chart.categories
       ? axis(c, { type: "category", data: chart.categories, name: chart.xName, nameLocation: "middle" })
       : valueAxis(c, chart.xUnit, chart.xName, { type: chart.logX ? "log" : "value", scale: true });
-    option.yAxis = valueAxis(c, chart.unit, chart.yName, { type: chart.logY ? "log" : "value", nameGap: 52 });
+    option.yAxis = valueAxis(c, chart.unit, chart.yName, { type: chart.logY ? "log" : "value", nameGap: 52,
+      interval: chart.unit === "memory" ? binaryStep(highest(chart)) : undefined });
     option.tooltip.trigger = "axis";
     option.tooltip.formatter = function (all) {
       if (!all.length) return "";
@@ -332,7 +337,10 @@
           kind: n[1].replace("_", " "), symbol: symbols[n[1]] || "circle", symbolSize: n[1] === "switch" && peers.length < 6 ? [size * 2.4, size * 0.9] : size,
           itemStyle: { color: tints[n[1]] || "#8c8c8c" },
           label: { show: peers.length <= Math.max(1, width / 120), position: row === 0 ? "top" : "bottom", color: c.ink, formatter: n[0], fontSize: 11, width: width / peers.length - 8, overflow: "truncate" } };
-      }),
+        /* The corners of the picture, so that few vertices in a row do not fill it. */
+      }).concat([0, 1].map(function (corner) {
+        return { x: corner * width, y: corner * height * 0.8, symbolSize: 0, silent: true, title: "", kind: "", tooltip: { show: false } };
+      })),
       links: chart.links.map(function (l) {
         return { source: l[0], target: l[1], link: l, lineStyle: { color: loadColour(l[2]) || c.line, width: l[2] > 0 ? 1.5 + 4 * Math.min(1, l[2]) : 1, opacity: 0.9 } };
       }) }];
@@ -461,12 +469,30 @@
   var animators = { timeline: animateTimeline, graph: animateGraph };
   var charts = [];
 
+  /* A chart that cannot be drawn says so, and its table stays open. */
+  function giveUp(entry, why) {
+    var note = document.createElement("p");
+    note.className = "over undrawn";
+    note.textContent = "This chart could not be drawn (" + why + "). Its figures are in the table below.";
+    entry.plot.parentNode.classList.remove("drawn");
+    entry.plot.parentNode.replaceChild(note, entry.plot);
+    openTables(note.parentNode, true);
+  }
+  function openTables(figure, isOpen) {
+    figure.querySelectorAll(":scope > details").forEach(function (table) { table.open = isOpen; });
+  }
+
   function draw(entry) {
-    if (entry.drawn) return;
-    entry.drawn = library.init(entry.plot, null, { renderer: "canvas" });
-    entry.drawn.setOption(makers[entry.chart.kind](entry.chart, colours(), entry.plot));
-    entry.drawn.resize();
-    if (animators[entry.chart.kind]) animators[entry.chart.kind](entry.chart, entry.drawn, entry.plot);
+    try {
+      entry.drawn = library.init(entry.plot, null, { renderer: "canvas" });
+      entry.drawn.setOption(makers[entry.chart.kind](entry.chart, colours(), entry.plot));
+      entry.drawn.resize();
+      if (animators[entry.chart.kind]) animators[entry.chart.kind](entry.chart, entry.drawn, entry.plot);
+    } catch (error) {
+      if (entry.drawn) entry.drawn.dispose();
+      entry.drawn = null;
+      giveUp(entry, error.message);
+    }
   }
   redraw = function () {
     charts.forEach(function (entry) {
@@ -474,28 +500,21 @@
     });
   };
 
+  /* All at once, wherever the reader is: what prints or photographs the page does not scroll. */
   document.querySelectorAll(".plot").forEach(function (plot) {
-    var chart = data[plot.getAttribute("data-chart")];
-    if (!chart) return;
+    var entry = { plot: plot, chart: data[plot.getAttribute("data-chart")], drawn: null };
+    if (!entry.chart) return giveUp(entry, "the page has no figures of it");
     plot.parentNode.classList.add("drawn");
-    plot.parentNode.querySelectorAll(":scope > details").forEach(function (table) { table.open = false; });
-    charts.push({ plot: plot, chart: chart, drawn: null });
+    openTables(plot.parentNode, false);
+    draw(entry);
+    charts.push(entry);
   });
   /* Fallback pictures that stand before their chart. */
   document.querySelectorAll(".fallback").forEach(function (plain) {
     var next = plain.nextElementSibling;
     if (next && next.classList.contains("drawn")) plain.hidden = true;
   });
-  var watcher = new IntersectionObserver(function (seen) {
-    seen.forEach(function (one) {
-      if (!one.isIntersecting) return;
-      draw(charts.find(function (entry) { return entry.plot === one.target; }));
-      watcher.unobserve(one.target);
-    });
-  }, { rootMargin: "300px" });
-  charts.forEach(function (entry) { watcher.observe(entry.plot); });
   new ResizeObserver(function () {
     charts.forEach(function (entry) { if (entry.drawn) entry.drawn.resize(); });
   }).observe(document.body);
-  addEventListener("beforeprint", function () { charts.forEach(draw); });
 })();

@@ -131,6 +131,16 @@ typedef struct ty_report_document {
 /** Schemas of documents that a report can show, NULL at the end; docs/reports.md says what of. */
 extern const char *const ty_report_schemas[];
 
+/** A plan that a report lays beside the one it is about. */
+typedef struct ty_report_other {
+    const char *path;
+    const ty_plan *plan;
+    const ty_program *program;
+    const ty_timeline *simulated; /* NULL: it was not, but in the plan */
+    const ty_cluster *cluster;    /* NULL: not known */
+    const ty_json *score;         /* its trainyard.score/1; NULL: none */
+} ty_report_other;
+
 /** What a report is made of; everything may be NULL, but a plan comes with its program, and
  * without a plan there is a document at least. */
 typedef struct ty_report_input {
@@ -140,11 +150,14 @@ typedef struct ty_report_input {
     const ty_timeline *estimated, *simulated;
     const ty_run *run;
     const ty_comparison *comparison;
-    const ty_cluster *cluster; /* of the plan: memory, topology, cost */
-    const ty_costs *costs;     /* of the program: link load, traffic */
+    const ty_cluster *cluster;    /* of the plan: memory, topology, cost */
+    const ty_costs *costs;        /* of the program: link load, traffic */
+    const ty_report_other *other; /* the plan to compare with; NULL: none */
     const ty_report_document *documents;
     uint32_t document_count;
     bool without_charts;
+    const char *date;    /* when the report is made, for its head */
+    const char *version; /* of trainyard, for the same */
     const char *command; /* that made it, for the provenance */
 } ty_report_input;
 

@@ -19,20 +19,26 @@ static int compare_changes(const void *left, const void *right)
     return (a->bytes > b->bytes) - (a->bytes < b->bytes); /* what is freed first */
 }
 
-/* Stash of a micro-batch of a plan stage. */
-static double stash_of(const ty_plan *plan, const ty_program *program, uint32_t stage)
+/*
+ * Bytes that a micro-batch in flight adds for each layer of the stage it is in. Memory is said of a
+ * position, whose stages together have the activations of its fullest moment: they are taken to be
+ * spread over its layers evenly.
+ */
+static ty_status stash_of_layer(const ty_plan *plan, const ty_program *program, uint32_t position,
+                                double *out, ty_error *error)
 {
-    const uint32_t peak = ty_program_peak_in_flight(program, stage);
-    return peak == 0 ? 0.0 : (double)plan->memory[stage].activation_bytes / peak;
-}
+    const uint32_t positions = ty_plan_position_count(plan);
+    double *layers = ty_alloc(ty_plan_interleave(plan), sizeof *layers);
+    double peak;
 
-static double static_bytes(const ty_plan *plan, uint32_t position)
-{
-    double bytes = 0.0;
-
-    for (uint32_t s = position; s < plan->stage_count; s += ty_plan_position_count(plan))
-        bytes += (double)(ty_memory_use_total(&plan->memory[s]) - plan->memory[s].activation_bytes);
-    return bytes;
+    if (layers == NULL)
+        return ty_fail(error, TY_ENOMEM, "memory over time: memory ran out");
+    for (uint32_t s = position; s < plan->stage_count; s += positions)
+        layers[s / positions] = plan->stages[s].layer_count;
+    peak = ty_program_peak_stash(program, position, layers);
+    ty_free(layers);
+    *out = peak > 0 ? (double)plan->memory[position].activation_bytes / peak : 0.0;
+    return TY_OK;
 }
 
 /* Whether anything of a stage ends a stash; if not, its forward does. */
@@ -45,7 +51,8 @@ static bool has_backward(const ty_stage_program *code, uint32_t stage)
 }
 
 static uint32_t list_changes(const ty_plan *plan, const ty_program *program,
-                             const ty_timeline *timeline, uint32_t rank, change *changes)
+                             const ty_timeline *timeline, uint32_t rank, double stash_bytes,
+                             change *changes)
 {
     const uint32_t position = ty_plan_stage_of_rank(plan, rank);
     const ty_stage_program *code = &program->stages[position];
@@ -56,7 +63,7 @@ static uint32_t list_changes(const ty_plan *plan, const ty_program *program,
         const int way = ty_program_stash_change(code, i);
         if (way == 0)
             continue;
-        const double bytes = stash_of(plan, program, stage);
+        const double bytes = stash_bytes * plan->stages[stage].layer_count;
         const bool is_over = way > 0 && !has_backward(code, stage);
         for (uint32_t step = 0; step < timeline->step_count; step++) {
             const ty_event *event = ty_timeline_find(timeline, program, plan, step, rank, i);
@@ -79,8 +86,13 @@ ty_status ty_memory_curve(const ty_plan *plan, const ty_program *program,
         return ty_fail(error, TY_EINVAL, "memory over time: found rank %u, expected one below %u",
                        rank, ty_plan_rank_count(plan));
     const uint32_t position = ty_plan_stage_of_rank(plan, rank);
+    const ty_memory_use *use = &plan->memory[position];
     const size_t most =
         (size_t)timeline->step_count * program->stages[position].instruction_count * 2;
+    double stash_bytes;
+    const ty_status status = stash_of_layer(plan, program, position, &stash_bytes, error);
+    if (status != TY_OK)
+        return status;
     change *changes = ty_alloc(most, sizeof *changes);
     ty_memory_point *points = ty_alloc(most + 1, sizeof *points);
     if (changes == NULL || points == NULL) {
@@ -88,8 +100,8 @@ ty_status ty_memory_curve(const ty_plan *plan, const ty_program *program,
         ty_free(points);
         return ty_fail(error, TY_ENOMEM, "memory over time: memory ran out");
     }
-    const uint32_t changed = list_changes(plan, program, timeline, rank, changes);
-    double bytes = static_bytes(plan, position);
+    const uint32_t changed = list_changes(plan, program, timeline, rank, stash_bytes, changes);
+    double bytes = (double)(ty_memory_use_total(use) - use->activation_bytes);
     uint32_t kept = 1;
     points[0] = (ty_memory_point){0.0, (uint64_t)bytes};
     for (uint32_t i = 0; i < changed; i++) {

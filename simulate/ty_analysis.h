@@ -62,9 +62,10 @@ typedef struct ty_memory_point {
 } ty_memory_point;
 /**
  * Memory of a device of `rank` over the steps of a timeline: what the memory model says of its
- * stages, of the activations so many micro-batches as are in flight: from the start of forward to
- * the end of the backward that needs them last. The highest point is the model's figure where the
- * timeline has as many in flight as the program allows.
+ * position, of the activations so many micro-batches as are in flight: from the start of forward to
+ * the end of the backward that needs them last. Stages that share the device keep in proportion to
+ * their layers. The highest point is the model's figure where the timeline has as many in flight as
+ * the program allows.
  * @param out   [out] ascending in time; free with ty_free
  * @return TY_EINVAL: a plan without a memory model's answer, or no such rank
  */

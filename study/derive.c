@@ -147,7 +147,6 @@ ty_status ty_plan_memory_document(const ty_plan_inputs *in, const ty_timeline *t
     ty_text text = {0};
     ty_json_writer w = ty_json_writer_on(&text);
     ty_status status = TY_OK;
-    uint32_t rank = 0;
 
     *out = NULL;
     if (in->plan->memory == NULL)
@@ -155,12 +154,9 @@ ty_status ty_plan_memory_document(const ty_plan_inputs *in, const ty_timeline *t
     ty_json_open(&w, NULL, '{');
     ty_json_put_string(&w, "schema", "trainyard.simulation/1");
     ty_json_open(&w, "memory_over_time", '[');
-    for (uint32_t s = 0; s < in->plan->stage_count; s++) {
-        const bool is_first = rank == 0 || in->plan->interleave <= 1;
-        if (is_first && rank < ty_plan_rank_count(in->plan))
-            TY_CHECK(put_memory(in, timeline, rank, &w, error), status, done);
-        rank += in->plan->stages[s].replicas;
-    }
+    for (uint32_t p = 0; p < ty_plan_position_count(in->plan); p++)
+        TY_CHECK(put_memory(in, timeline, ty_plan_first_rank(in->plan, p), &w, error), status,
+                 done);
     ty_json_close(&w, ']');
     ty_json_close(&w, '}');
     status = document_of(&text, "memory over time", out, error);

@@ -44,14 +44,22 @@ for text in 'predicted: forward' 'measured: forward' 'predicted: backward' 'meas
 done
 # The script ran: it reveals the zoom buttons.
 if grep -q '<div class="tools">' "$scratch/dom"; then pass; else fail "the page's script did not run"; fi
-browse phone 390
+browse phone 375
+if grep -q '<canvas' "$scratch/dom"; then
+    # A chart that cannot be drawn says so, and the others are drawn.
+    sed 's/"kind": "heat"/"kind": "unheard-of"/' "$page" >"$scratch/made/broken.html"
+    if cmp -s "$page" "$scratch/made/broken.html"; then fail "no chart was broken"; else pass; fi
+    chrome "$scratch/made/broken.html" 1280
+    if [ "$(grep -o '<p class="over undrawn">This chart could not be drawn' "$scratch/dom" | wc -l)" -eq 1 ]; then pass; else fail "a chart that is not drawn is not missed"; fi
+    if [ "$(grep -o '<canvas' "$scratch/dom" | wc -l)" -ge 6 ]; then pass; else fail "one chart kept others from being drawn"; fi
+fi
 
 expect 0 report "$plan" -o "$page" --title "A plan alone"
 browse planned 1280
 if grep -q '<title>measured:' "$scratch/dom"; then fail "a plan alone shows a measurement"; else pass; fi
 
 # Clicking everything, at both widths, in light and dark, in print and without script: browser/browse.js drives
-# Chromium with playwright-core, which npm fetches into the build folder once.
+# Chromium with playwright-core and asks axe-core, which npm fetches into the build folder once.
 browser=$TY_TEST_CACHE/browser
 mkdir -p "$browser"
 cp "$SOURCE"/tests/cli/browser/package*.json "$browser/"
@@ -61,9 +69,9 @@ if ! command -v npm >/dev/null; then
     finish
     exit
 fi
-if ! node -e 'require("playwright-core")' 2>/dev/null &&
+if ! node -e 'require("playwright-core"), require("axe-core")' 2>/dev/null &&
     ! (cd "$browser" && timeout 120 npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 >log 2>&1); then
-    echo "skipped: npm cannot fetch playwright-core ($(grep -m 1 'npm err' "$browser/log")), nothing was clicked"
+    echo "skipped: npm cannot fetch playwright-core and axe-core ($(grep -m 1 'npm err' "$browser/log")), nothing was clicked"
     finish
     exit
 fi
@@ -81,6 +89,7 @@ if [ "$size" -lt 4000000 ]; then pass; else fail "the report of 512 devices has 
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 -o "$scratch/whatif.json"
 expect 0 plan -w vgg16 -c "4x p100-server" -q -o "$scratch/vgg16.json"
 expect 0 report "$scratch/vgg16.json" "$scratch/whatif.json" -o "$pages/whatif.html"
+expect 0 report "$scratch/vgg16.json" "$plan" -o "$pages/two-plans.html"
 if node "$(dirname "$0")/browser/browse.js" "$(command -v chromium)" "$pages"/*.html >"$scratch/clicked"; then
     pass
 else

@@ -105,7 +105,7 @@ if [ "$(wc -c <"$scratch/report.html")" -lt 100000 ]; then pass; else fail "a re
 echo '{"schema":"trainyard.zoo/1"}' >"$scratch/other.json"
 expect 3 report "$scratch/other.json" -o "$scratch/made/none.html"
 expect_error_line "trainyard.zoo/1" "expected one of"
-# A plan with its own simulation; not two plans, not the simulation of another, not one alone.
+# A plan with its own simulation, two plans side by side; not three, not the simulation of another, not one alone.
 for hosts in 1 2; do
     expect 0 plan -w vgg16 -c "${hosts}x p100-server" --no-simulate -q -o "$scratch/plan-$hosts.json"
     expect 0 simulate "$scratch/plan-$hosts.json" --json
@@ -113,8 +113,22 @@ for hosts in 1 2; do
 done
 expect 0 report "$scratch/plan-1.json" "$scratch/simulated-1.json" -o "$scratch/report.html"
 if grep -q 'id="timeline"' "$scratch/report.html"; then pass; else fail "no timeline"; fi
-expect 2 report "$scratch/plan-1.json" "$scratch/plan-2.json" -o "$scratch/made/none.html"
-expect_error_line "both trainyard.plan/1"
+expect 0 report "$scratch/plan-1.json" "$scratch/plan-2.json" --no-charts -o "$scratch/report.html"
+if grep -q 'id="versus"' "$scratch/report.html"; then pass; else fail "two plans are not compared"; fi
+for hosts in 1 2; do
+    if grep -q "plan-$hosts.json: vgg16 on ${hosts}x p100-server" "$scratch/report.html"; then pass; else fail "plan $hosts is not named"; fi
+done
+# Each has the step time that its own simulation says.
+steps=$(for hosts in 1 2; do
+    sed -n 's/.*"step_time_s": *\([0-9.e-]*\).*/\1/p' "$scratch/simulated-$hosts.json" | head -n 1
+done | tr '\n' ' ')
+shown=$(sed -n 's/.*>A takes \([0-9.]* [a-z]*\) a step, B \([0-9.]* [a-z]*\)\. .*/\1 \2/p' "$scratch/report.html")
+if echo "$shown $steps" | awk '
+    function size(unit) { return unit == "s" ? 1 : unit == "ms" ? 1e-3 : 1e-6 }
+    function is_near(a, b) { return a / b - 1 < 0.005 && b / a - 1 < 0.005 }
+    { exit !(NF == 6 && is_near($1 * size($2), $5) && is_near($3 * size($4), $6)) }'; then pass; else fail "steps of $shown, expected $steps"; fi
+expect 2 report "$scratch/plan-1.json" "$scratch/plan-2.json" "$scratch/plan-1.json" -o "$scratch/made/none.html"
+expect_error_line "at most 2 side by side"
 expect 3 report "$scratch/plan-1.json" "$scratch/simulated-2.json" -o "$scratch/made/none.html"
 expect_error_line "simulated-2.json"
 expect 2 report "$scratch/simulated-1.json" -o "$scratch/made/none.html"

@@ -1,6 +1,8 @@
 /* The HTML page: well-formed, self-contained, hostile names, missing parts. */
 #include "scene.h"
 
+#include "page.h"
+
 #include <criterion/criterion.h>
 
 #include <ctype.h>
@@ -13,12 +15,12 @@
 
 #define MOST_OPEN 64
 
-typedef struct page {
+typedef struct checker {
     const char *at;
     char open[MOST_OPEN][32];
     int depth;
     uint32_t elements;
-} page;
+} checker;
 
 static size_t name_length(const char *c)
 {
@@ -52,7 +54,7 @@ static void check_attribute(const char *name, const char *value)
 }
 
 /* name="value", quoted; leaves `at` behind it. */
-static void read_attribute(page *p)
+static void read_attribute(checker *p)
 {
     char name[64] = "", value[4096] = "";
     size_t length = 0;
@@ -75,7 +77,7 @@ static void read_attribute(page *p)
 }
 
 /* The raw content of a style or script, which ends with its closing tag. */
-static void skip_raw(page *p, const char *name)
+static void skip_raw(checker *p, const char *name)
 {
     char closing[40];
     const char *end;
@@ -93,7 +95,7 @@ static void skip_raw(page *p, const char *name)
     p->at = end;
 }
 
-static void open_element(page *p)
+static void open_element(checker *p)
 {
     char *name = p->open[p->depth];
     size_t length = name_length(p->at);
@@ -124,7 +126,7 @@ static void open_element(page *p)
         skip_raw(p, name);
 }
 
-static void close_element(page *p)
+static void close_element(checker *p)
 {
     size_t length = name_length(p->at);
 
@@ -149,7 +151,7 @@ static void check_entity(const char *at)
 
 static uint32_t expect_well_formed(const char *html)
 {
-    page p = {.at = html};
+    checker p = {.at = html};
 
     cr_assert_eq(strncmp(p.at, "<!doctype html>\n", 16), 0);
     p.at += 16;
@@ -210,6 +212,18 @@ static char *page_of(const ty_report_input *input)
     cr_expect_eq(count_of(html, "http-equiv=\"Content-Security-Policy\" content=\"default-src "
                                 "'none';"),
                  1);
+    return html;
+}
+
+/* The same with its charts, whose scripts the checker does not read. */
+static char *page_of_charts(const ty_report_input *input)
+{
+    ty_text text = {0};
+    char *html = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_report_html(input, &text, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_text_take(&text, &html, &error), TY_OK);
     return html;
 }
 
@@ -390,13 +404,165 @@ Test(html, sorry_figures)
     ty_free(t.s.plan->memory);
     t.s.plan->memory = NULL;
     in.comparison = NULL;
+    in.simulated = NULL;
     html = page_of(&in);
     cr_expect_eq(count_of(html, "Nothing was predicted."), 1);
     ty_free(html);
+    in.simulated = t.simulated;
     in.comparison = t.comparison;
     t.comparison->rows[0].measured_s = t.comparison->rows[0].error = 0;
     html = page_of(&in);
     ty_free(html);
+    story_clear(&t);
+}
+
+/* Who made the page, when, and of whose software it speaks. */
+Test(html, says_when_and_by_what_it_was_made)
+{
+    story t = tell("pipeline");
+    ty_report_input in = whole(&t);
+    char *html;
+
+    in.date = "2026-01-02 03:04 UTC";
+    in.version = "9.8.7<";
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "Made 2026-01-02 03:04 UTC by trainyard 9.8.7&lt;. "), 1);
+    ty_free(html);
+    story_clear(&t);
+}
+
+/* A plan that came without a simulation is spoken of by the one that was made for the page:
+ * everywhere the same step time. */
+Test(html, one_step_time)
+{
+    story t = tell("pipeline");
+    ty_report_input in = whole(&t);
+    ty_step_summary summary;
+    char time[32], card[128], *html;
+
+    in.run = NULL;
+    in.comparison = NULL;
+    t.s.plan->simulation = (ty_step_summary){0};
+    t.s.plan->prediction.step_time_s = 123;
+    cr_assert_eq(ty_timeline_summarize(t.s.plan, t.s.program, t.simulated, &summary, NULL), TY_OK);
+    ty_format_seconds(summary.step_time_s, time);
+    html = page_of(&in);
+    snprintf(card, sizeof card, "predicted step time</span><b>%s</b>", time);
+    cr_expect_eq(count_of(html, card), 1, "%s", card);
+    cr_expect_eq(count_of(html, "2.05 min"), 0, "the estimate beside the simulation");
+    ty_free(html);
+    in.simulated = NULL;
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "predicted step time</span><b>2.05 min</b>"), 1);
+    ty_free(html);
+    story_clear(&t);
+}
+
+/* The plan beside another one: both named, each with its own figures. */
+Test(html, two_plans_side_by_side)
+{
+    story t = tell("pipeline"), other = tell("hybrid");
+    ty_report_input in = whole(&t);
+    ty_report_other beside = {
+        .path = "b<.json", .plan = other.s.plan, .program = other.s.program, .cluster = NULL};
+    const ty_step_summary made[2] = {
+        {.step_time_s = 0.5, .samples_per_s = 100, .compute_share = 0.75, .bubble_share = 0.25},
+        {.step_time_s = 0.4,
+         .samples_per_s = 125,
+         .compute_share = 0.5,
+         .exposed_collective_share = 0.5}};
+    char *html;
+
+    in.run = NULL;
+    in.comparison = NULL;
+    in.other = &beside;
+    t.s.plan->simulation = made[0];
+    other.s.plan->simulation = made[1];
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "<section id=\"versus\">"), 1);
+    cr_expect_eq(count_of(html, "<strong>B</strong> is b&lt;.json: "), 1);
+    cr_expect_eq(count_of(html, "A takes 500 ms a step, B 400 ms. <strong>B trains 25.0 % more "
+                                "samples a second</strong> than A."),
+                 1);
+    cr_expect_eq(count_of(html, "step time</td><td>500 ms</td><td>400 ms</td><td>-20.0 %</td>"), 1);
+    cr_expect_eq(count_of(html, "compute</td><td>375 ms</td><td>200 ms</td><td>-46.7 %</td>"), 1);
+    cr_expect_eq(count_of(html, "pipeline bubble</td><td>125 ms</td><td>0 s</td>"), 1);
+    cr_expect_eq(count_of(html, "exposed gradient exchange</td><td>0 s</td><td>200 ms</td>"), 1);
+    cr_expect_eq(count_of(html, "strategy</td><td class=\"text\">"), 1);
+    ty_free(html);
+    /* One that was not simulated has its figures from the timeline that was made for it. */
+    other.s.plan->simulation = other.s.plan->prediction = (ty_step_summary){0};
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "only what they are can be compared"), 1);
+    ty_free(html);
+    beside.simulated = other.simulated;
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "A takes 500 ms a step, B "), 1);
+    ty_free(html);
+    in.other = NULL;
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "id=\"versus\""), 0);
+    ty_free(html);
+    story_clear(&t);
+    story_clear(&other);
+}
+
+/* Whoever looks faster than the chosen plan is named with its reason; one that was only estimated
+ * is no point of the front. */
+Test(html, who_looks_faster_has_a_reason)
+{
+    story t = tell("pipeline");
+    ty_report_input in = whole(&t);
+    ty_candidate *c = &t.s.plan->candidates[3];
+    char *html = page_of(&in);
+
+    cr_expect_eq(count_of(html, "shown as faster than the chosen plan"), 0);
+    ty_free(html);
+    c->step_time_s = 0.0127; /* the chosen one: estimated 12.5 ms, simulated 13 ms */
+    c->peak_memory_bytes = 1000;
+    html = page_of(&in);
+    cr_expect_eq(count_of(html, "<td>12.7 ms</td><td class=\"text\">estimate</td><td "
+                                "class=\"why\">about 300 % slower, not estimated; it was not "
+                                "simulated, and the chosen plan's own estimate is 12.5 ms"),
+                 1);
+    ty_free(html);
+    in.without_charts = false;
+    if (ty_report_has_charts()) {
+        html = page_of_charts(&in);
+        cr_expect_eq(count_of(html, "[0.0127, 1000, 3,"), 1, "on the front");
+        ty_free(html);
+    }
+    c->simulated_step_time_s = 0.0126;
+    html = page_of_charts(&in);
+    if (ty_report_has_charts())
+        cr_expect_eq(count_of(html, "[0.0126, 1000, 1,"), 1, "not on the front");
+    cr_expect_eq(count_of(html, "<td class=\"text\">simulation</td>"), 1);
+    ty_free(html);
+    story_clear(&t);
+}
+
+/* Stages that are alike in layers, replicas and memory are one bar and one row. */
+Test(html, stages_that_are_alike_are_one)
+{
+    story t = tell("pipeline");
+    ty_report_input in = whole(&t);
+    ty_plan *plan = t.s.plan;
+    char *html = page_of(&in);
+
+    cr_assert_gt(plan->stage_count, 1);
+    cr_expect_eq(count_of(html, "<td class=\"text\">stage 0</td>"), 2, "a row and a bar");
+    cr_expect_eq(count_of(html, "<td class=\"text\">stage 1</td>"), 2);
+    ty_free(html);
+    for (uint32_t s = 1; s < plan->stage_count; s++) {
+        plan->memory[s] = plan->memory[0];
+        plan->stages[s].layer_count = plan->stages[0].layer_count;
+    }
+    cr_expect_eq(ty_page_alike_position(plan, plan->stage_count - 1), 0);
+    plan->memory[1].activation_bytes++;
+    cr_expect_eq(ty_page_alike_position(plan, 1), 1);
+    plan->memory[1].activation_bytes--;
+    plan->stages[1].layer_count++;
+    cr_expect_eq(ty_page_alike_position(plan, 1), 1);
     story_clear(&t);
 }
 

@@ -124,7 +124,16 @@ static const struct document_case {
      "{\"values\":{\"hosts\":\"2\"},\"reason\":\"too large\"},"
      "{\"values\":{\"hosts\":\"1\"},\"devices\":8,\"step_time_s\":0.5,\"samples_per_s\":64,"
      "\"estimated_step_time_s\":0.4,\"limited_by\":\"compute\",\"plan\":\"dp\"}]}",
-     {"<section id=\"whatif\">", "too large", "<td>500 ms</td>", "<td>64 to 80</td>"}},
+     {"Of 2 combinations 1 has a plan, 1 has none. Fastest: <strong>64 samples/s</strong> with "
+      "<strong>hosts=1</strong>.</p>",
+      "<td class=\"why\">hosts=2</td><td class=\"text\">too large</td>", "<td>500 ms</td>",
+      "<td>64 to 80</td>"}},
+    {"{\"schema\":\"trainyard.whatif/"
+     "1\",\"vary\":[{\"key\":\"pp\",\"values\":[\"1\",\"2\",\"4\"]}],"
+     "\"rows\":[{\"values\":{\"pp\":\"1\"},\"step_time_s\":1,\"samples_per_s\":2},"
+     "{\"values\":{\"pp\":\"2\"},\"step_time_s\":1,\"samples_per_s\":8}]}",
+     {"Of 3 combinations 2 have a plan, 1 is not done. Fastest: <strong>8 samples/s</strong> with "
+      "<strong>pp=2</strong>, 4 times as fast as the slowest, pp=1."}},
     {"{\"schema\":\"trainyard.validation/1\",\"sources\":[{\"source\":\"s\",\"rows\":3,"
      "\"median_error\":0.125,\"p90_error\":null}]}",
      {"<section id=\"validation\">", "<td>12.5 %</td>"}},
@@ -276,6 +285,37 @@ Test(network, survives_failing_allocations)
     scene_clear(&s);
 }
 
+/* Many hosts are drawn as levels: one vertex for each kind of what is in them, and the links. */
+Test(network, hosts_are_folded_into_levels)
+{
+    static const char *const levels[] = {
+        "\"128 devices from ",
+        "\"64 hosts from ",
+        "\"device\", 0, 128]",
+        "\"host\", 2, 64]",
+    };
+    scene s = scene_of("hybrid");
+    ty_cluster *cluster = NULL;
+    ty_costs *costs = costs_for(&s);
+    ty_text html = {0};
+    ty_error error = {0};
+
+    scene_predict(&s);
+    cr_assert_eq(ty_cluster_open("host:64 gpu:2 @h100-sxm nvlink4 ndr400", NULL, &cluster, &error),
+                 TY_OK, "%s", error.message);
+    cr_assert_eq(ty_report_html(
+                     &(ty_report_input){
+                         .plan = s.plan, .program = s.program, .cluster = cluster, .costs = costs},
+                     &html, &error),
+                 TY_OK, "%s", error.message);
+    for (size_t i = 0; ty_report_has_charts() && i < sizeof levels / sizeof levels[0]; i++)
+        cr_expect(strstr(html.data, levels[i]) != NULL, "no %s", levels[i]);
+    ty_text_clear(&html);
+    ty_costs_free(costs);
+    ty_cluster_free(cluster);
+    scene_clear(&s);
+}
+
 /* ---- Scripts ------------------------------------------------------------------------------- */
 
 static uint32_t count_of(const char *html, const char *what)
@@ -284,6 +324,41 @@ static uint32_t count_of(const char *html, const char *what)
     for (const char *c = html; (c = strstr(c, what)) != NULL; c += strlen(what))
         count++;
     return count;
+}
+
+/* What has no order is not joined by lines; a quantity is what lines go along, if there is one. */
+Test(documents, names_are_not_joined_by_lines)
+{
+    static const struct {
+        const char *vary, *values, *kind;
+    } cases[] = {
+        {"{\"key\":\"cluster\",\"values\":[\"2x dgx-a100\",\"4x dgx-h100\"]}",
+         "{\"cluster\":\"2x dgx-a100\"}", "\"kind\": \"bars\""},
+        {"{\"key\":\"schedule\",\"values\":[\"1f1b\",\"gpipe\"]}", "{\"schedule\":\"gpipe\"}",
+         "\"kind\": \"bars\""},
+        {"{\"key\":\"bandwidth.all\",\"values\":[\"x0.5\",\"100Gb/s\"]}",
+         "{\"bandwidth.all\":\"x0.5\"}", "\"kind\": \"lines\""},
+        {"{\"key\":\"cluster\",\"values\":[\"a\",\"b\",\"c\"]},"
+         "{\"key\":\"hosts\",\"values\":[\"1\",\"2\"]}",
+         "{\"cluster\":\"b\",\"hosts\":\"2\"}", "\"kind\": \"lines\""},
+    };
+
+    for (size_t i = 0; ty_report_has_charts() && i < sizeof cases / sizeof cases[0]; i++) {
+        char text[1024];
+        ty_text html = {0};
+        ty_error error = {0};
+        given g;
+
+        snprintf(text, sizeof text,
+                 "{\"schema\":\"trainyard.whatif/1\",\"vary\":[%s],\"rows\":[{\"values\":%s,"
+                 "\"devices\":8,\"step_time_s\":1,\"samples_per_s\":2}]}",
+                 cases[i].vary, cases[i].values);
+        g = give(text);
+        cr_assert_eq(report_of(&g, false, &html, &error), TY_OK, "%s", error.message);
+        cr_expect(strstr(html.data, cases[i].kind) != NULL, "case %zu", i);
+        ty_text_clear(&html);
+        ty_json_free(g.parsed);
+    }
 }
 
 /* One hash for each script that runs and each style, no other way in; data cannot end its script.

@@ -21,12 +21,14 @@ static const struct row {
     const char *cluster, *replicas;
     uint32_t stages, tensor, zero, context;
     ty_schedule schedule;
-} rows[] = {{"2x dgx-a100", "4,4", 2, 2, 0, 1, TY_ONE_F_ONE_B},
-            {"2x dgx-a100", "16", 1, 1, 2, 1, TY_GPIPE},
-            {"4x p100-server", "2,2,2,2", 4, 2, 0, 1, TY_ZERO_BUBBLE},
-            {"2x dgx-h100", "8,8", 2, 1, 1, 1, TY_GPIPE},
-            {"4x p100-server", "1,1", 2, 2, 1, 4, TY_ONE_F_ONE_B},
-            {"2x dgx-a100", "4", 1, 1, 2, 4, TY_GPIPE}};
+    uint32_t interleave;
+} rows[] = {{"2x dgx-a100", "4,4", 2, 2, 0, 1, TY_ONE_F_ONE_B, 1},
+            {"2x dgx-a100", "16", 1, 1, 2, 1, TY_GPIPE, 1},
+            {"4x p100-server", "2,2,2,2", 4, 2, 0, 1, TY_ZERO_BUBBLE, 1},
+            {"2x dgx-h100", "8,8", 2, 1, 1, 1, TY_GPIPE, 1},
+            {"4x p100-server", "1,1", 2, 2, 1, 4, TY_ONE_F_ONE_B, 1},
+            {"2x dgx-a100", "4", 1, 1, 2, 4, TY_GPIPE, 1},
+            {"2x dgx-a100", "4,4,4,4", 4, 1, 0, 1, TY_INTERLEAVED, 3}};
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 static subject open_subject(const struct row *row)
@@ -50,6 +52,7 @@ static subject open_subject(const struct row *row)
     options.dimensions.zero = row->zero;
     options.fix_schedule = true;
     options.schedule = row->schedule;
+    options.dimensions.interleave = row->interleave;
     options.simulate_top = 0;
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,
                  "%s: %s", row->cluster, error.message);

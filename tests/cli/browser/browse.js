@@ -3,12 +3,21 @@
 // Opens each page from disk in Chromium, at the width of a phone and of a desktop, in light and dark, in print, and
 // without script; draws every chart, clicks every chart, tab, button and disclosure and uses the keyboard on every chart.
 // Prints one line for each thing that is wrong: a message on the console, a request, something wider than the
-// window, a picture or button without a text, a chart that was not drawn or has no table. Then one line
-// "PAGE: N charts, N clicks, interactive after N ms": from the navigation until the page's script has run and the
-// first chart is drawn. Needs playwright-core (package.json beside this file; found through NODE_PATH).
+// window, a picture or button without a text, a chart that is not drawn when the page is loaded or has no table, and
+// what axe-core calls serious or critical. Then one line "PAGE: N charts, N clicks, interactive after N ms": from the
+// navigation until the page's script has run and all charts are drawn. Needs playwright-core and axe-core (package.json
+// beside this file; found through NODE_PATH).
 const path = require("path");
 const { pathToFileURL } = require("url");
+const fs = require("fs");
 const { chromium } = require("playwright-core");
+
+let axe = null;
+try {
+  axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+} catch (missing) {
+  console.log("skipped: axe-core is not there");
+}
 
 const words = process.argv.slice(2);
 const program = words.shift();
@@ -18,7 +27,7 @@ if (words[0] === "--screenshots") {
   pictures = words.shift();
 }
 
-const PHONE = 390, DESKTOP = 1280, PAPER = 718; // CSS pixels; paper: A4 less margins of 10 mm
+const PHONE = 375, DESKTOP = 1280, PAPER = 718; // CSS pixels; paper: A4 less margins of 10 mm
 const faults = [];
 function complainer(where) { return (what) => faults.push(where + ": " + what); }
 
@@ -38,8 +47,36 @@ function tooWide() {
     .slice(0, 3).map((e) => e.outerHTML.slice(0, 80)).concat(document.documentElement.scrollWidth + " px");
 }
 
+// What is cut off at the right, though its box can be scrolled: on a phone nothing is.
+function cutOff() {
+  return Array.from(document.querySelectorAll(".scroll,pre,.lanes,figcaption,.cards li"))
+    .filter((e) => e.scrollWidth > e.clientWidth + 1)
+    .slice(0, 3).map((e) => e.scrollWidth + " px in " + e.clientWidth + ": " + e.textContent.slice(0, 60));
+}
+
 function withoutTable() {
   return Array.from(document.querySelectorAll("figure.chart")).filter((f) => !f.querySelector("table")).map((f) => f.id);
+}
+
+function undrawn() {
+  return Array.from(document.querySelectorAll(".plot")).filter((plot) => {
+    const canvas = plot.querySelector("canvas");
+    if (!canvas || canvas.width * canvas.height === 0) return true;
+    const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    let ink = 0;
+    for (let k = 3; k < pixels.length; k += 4) ink += pixels[k] > 0;
+    return ink < 200;
+  }).map((plot) => plot.getAttribute("data-chart"));
+}
+
+// What axe-core finds that it calls serious or critical; the script is read from disk and put into the page.
+async function checkAccess(seen) {
+  if (!axe) return;
+  await seen.tab.evaluate(axe);
+  const found = await seen.tab.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  for (const v of found.violations)
+    if (v.impact === "serious" || v.impact === "critical")
+      seen.complain("axe: " + v.id + " (" + v.impact + "), " + v.nodes.length + " times, as " + v.nodes[0].html.slice(0, 120));
 }
 
 async function open(browser, page, where, options) {
@@ -52,10 +89,9 @@ async function open(browser, page, where, options) {
   tab.on("request", (request) => { if (request.url() !== address && !request.url().startsWith("data:")) complain("request: " + request.url()); });
   const started = Date.now();
   await tab.goto(address, { waitUntil: "load" });
-  if (options.javaScriptEnabled !== false && await tab.locator(".plot").count() > 0) {
-    await tab.evaluate(() => document.querySelector(".plot").scrollIntoView());
-    await tab.waitForSelector(".plot canvas", { state: "attached" });
-  }
+  // Whoever photographs the page does not scroll: all charts are there when it is loaded.
+  if (options.javaScriptEnabled !== false)
+    for (const id of await tab.evaluate(undrawn)) complain("chart " + id + " is not drawn when the page is loaded");
   return { tab, context, complain, interactive: Date.now() - started };
 }
 
@@ -63,14 +99,6 @@ async function open(browser, page, where, options) {
 async function useChart(seen, plot) {
   await plot.scrollIntoViewIfNeeded();
   await plot.locator("canvas").first().waitFor({ state: "attached" });
-  const id = await plot.getAttribute("data-chart");
-  const ink = await plot.evaluate((e) => {
-    const c = e.querySelector("canvas"), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
-    let count = 0;
-    for (let k = 3; k < d.length; k += 4) count += d[k] > 0;
-    return count;
-  });
-  if (ink < 200) seen.complain("chart " + id + " was not drawn");
   const box = await plot.boundingBox();
   for (const [fx, fy] of [[0.3, 0.3], [0.5, 0.5], [0.7, 0.6], [0.4, 0.75], [0.5, 0.05]]) {
     await seen.tab.mouse.click(box.x + box.width * fx, box.y + box.height * fy);
@@ -104,6 +132,7 @@ async function checkDark(browser, page) {
     await plot.scrollIntoViewIfNeeded();
     await plot.locator("canvas").first().waitFor({ state: "attached" });
   }
+  await checkAccess(seen);
   const paper = await seen.tab.evaluate(() => getComputedStyle(document.body).backgroundColor);
   if (!/^rgb\((\d\d?), (\d\d?), (\d\d?)\)$/.test(paper)) seen.complain("the dark page is " + paper);
   await picture(seen, page, DESKTOP, "-dark");
@@ -115,6 +144,7 @@ async function check(browser, page, width) {
   const seen = await open(browser, page, where, { viewport: { width, height: 900 } });
   for (const e of await seen.tab.evaluate(untitled)) seen.complain("no text for " + e);
   for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide: " + e);
+  await checkAccess(seen);
   const plots = await seen.tab.locator(".plot").all();
   for (const plot of plots) await useChart(seen, plot);
   await picture(seen, page, width, "");
@@ -127,6 +157,7 @@ async function check(browser, page, width) {
   }
   for (const e of await seen.tab.evaluate(untitled)) seen.complain("after clicks no text for " + e);
   for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide after clicks: " + e);
+  if (width === PHONE) for (const e of await seen.tab.evaluate(cutOff)) seen.complain("cut off: " + e);
   await seen.context.close();
   return { charts: plots.length, clicks, interactive: seen.interactive };
 }
