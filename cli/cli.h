@@ -41,7 +41,7 @@ typedef struct cli_options {
     const char *nodes, *script, *image, *metrics, *mlperf_log;
     const char *checkpoint, *checkpoint_every_text, *evaluate_every_text, *vocabulary_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
-    const char *learning_rate, *compressions;
+    const char *learning_rate, *compressions, *reached;
     const char *seeds_text, *straggler, *jitter;
     const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
     /* Parsed from the texts; 0 where not given. */

@@ -21,6 +21,7 @@ static const struct {
     {"profile", "trainyard profile -w lenet -o this-machine.json"},
     {"calibrate", "trainyard calibrate all_reduce_perf.log -o network.json"},
     {"calibrate", "trainyard calibrate -w lenet -c local:2 --until accuracy=0.8 -o task.json"},
+    {"calibrate", "trainyard calibrate --reached 2048:38epochs,8192:42epochs --global-batch 4096"},
     {"partition", "trainyard partition graph.txt --machines 4x2 --bandwidths 30GB/s,25Gb/s"},
     {"workload", "trainyard workload list"},
     {"workload", "trainyard workload import config.json -o model.json"},

@@ -72,17 +72,19 @@ const cli_command commands[] = {
      "annotations NAME and NAME.backward; without, every name its mean.\n",
      OPTIONS("workload", "backend", "precision", "ranks", "micro-batches", "output"), 0, 2,
      cmd_profile},
-    {"calibrate", "FILE...|--workload W --cluster C [options]",
+    {"calibrate", "FILE...|--workload W --cluster C|--reached B:N,... [options]",
      "measure collectives from logs of nccl-tests, or how a workload converges",
      "From logs: the profile goes to plan and memory with --profile; with --profile\n"
      "here, rows are added to that one.\n"
      "With a workload, on local:N: trains it to --until, --seeds times, then a little\n"
      "with each of --compressions and with late gradients. The calibration it writes\n"
      "goes to plan, score and compare with --task; a batch and a learning rate are\n"
-     "proposed.\n",
+     "proposed.\n"
+     "With --reached, of runs elsewhere: the law of steps and batch through them, and\n"
+     "what --global-batch takes by it.\n",
      OPTIONS("cluster", "profile", "collective", "workload", "until", "global-batch",
-             "evaluate-every", "steps", "seeds", "seed", "compressions", "learning-rate", "data",
-             "output", "json"),
+             "evaluate-every", "steps", "seeds", "seed", "compressions", "reached", "learning-rate",
+             "data", "output", "json"),
      0, 4096, cmd_calibrate},
     {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
      "divide a measured layer graph into stages, as PipeDream would",

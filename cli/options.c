@@ -81,6 +81,9 @@ static const option_row table[] = {
     TEXT("task", 0, task, "T", "how it converges: a task of the catalogue, or a calibration"),
     TEXT("compressions", 0, compressions, "C,...",
          "compressors whose cost in steps is measured: top-k:0.01,powersgd-2"),
+    TEXT("reached", 0, reached, "B:N,...",
+         "batches and what they took to the target, in samples, epochs or tokens, with the number "
+         "of runs: 512:23epochs*5,1024:26epochs"),
     TEXT("learning-rate", 0, learning_rate, "R",
          "to train with (default: the workload's; with a calibration as --task the one it proposes "
          "for the batch)"),

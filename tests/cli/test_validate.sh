@@ -17,6 +17,13 @@ expect 0 validate "$made/law.json" --json
 expect_output '"schema": "trainyard.validation/1"' '"source": "law"' '"rows": 4' '"fitted_rows": 2' \
     '"skipped_rows": 1' '"predicted_rows": 1' '"mean_error"' '"median_error"' '"p90_error"' '"pair_order"' \
     '"mean_regret"'
+cp "$scratch/out" "$scratch/asked"
+expect_output '"calibrate"' '"100:1100samples*1,2000:3000samples*1"' '"answer_at": "/to_target/expected"'
+if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$scratch/out"; then
+    pass
+else
+    fail "commands of rows have other answers: $(cat "$scratch/out")"
+fi
 expect 0 validate "$made"
 expect_output law
 expect_only law.json
