@@ -217,23 +217,6 @@ static exit_code calibrate_reached(const cli_options *options)
 
 /* ---- Logs ---------------------------------------------------------------------------------- */
 
-/* The collective that logs are of which do not say so themselves. */
-static ty_status kind_of(const char *name, ty_collective_kind *kind, ty_error *error)
-{
-    *kind = TY_COLLECTIVE_COUNT;
-    if (name == NULL)
-        return TY_OK;
-    for (int k = 0; k < TY_COLLECTIVE_COUNT; k++)
-        if (strcmp(name, ty_collective_name((ty_collective_kind)k)) == 0) {
-            *kind = (ty_collective_kind)k;
-            return TY_OK;
-        }
-    return ty_fail(error, TY_EINVAL,
-                   "--collective: found '%s', expected all_reduce, all_gather, reduce_scatter, "
-                   "broadcast, reduce, all_to_all or send_receive",
-                   name);
-}
-
 /* The profile that rows are added to: the one that was named, else one of the cluster's devices. */
 static ty_status open_profile(const cli_options *options, const ty_cluster *cluster,
                               ty_profile **out, ty_error *error)
@@ -289,7 +272,7 @@ exit_code cmd_calibrate(const cli_options *options)
         return report_usage("calibrate", "needs logs, --workload or --reached");
     if (options->cluster == NULL)
         return report_usage("calibrate", "--cluster is needed");
-    TY_CHECK(kind_of(options->collective, &kind, &error), status, failed);
+    TY_CHECK(collective_from(options, &kind, &error), status, failed);
     TY_CHECK(ty_cluster_open(options->cluster, NULL, &cluster, &error), status, failed);
     TY_CHECK(open_profile(options, cluster, &profile, &error), status, failed);
     for (int i = 0; i < options->file_count; i++)

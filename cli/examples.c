@@ -27,6 +27,7 @@ static const struct {
     {"workload", "trainyard workload import config.json -o model.json"},
     {"cluster", "trainyard cluster show dgx-h100"},
     {"cluster", "trainyard cluster check 'leaf:4 host:4 gpu:8 @h100 nvlink4 ndr400 oversub:2'"},
+    {"cluster", "trainyard cluster collective '2x dgx-h100' --size 64MiB,1GiB"},
     {"stack", "trainyard stack show megatron"},
     {"data", "trainyard data tokenize book.txt --vocabulary 4096 -o book.tokens"},
     {"validate", "trainyard validate published.json"},

@@ -102,13 +102,14 @@ const cli_command commands[] = {
      OPTIONS("workload", "micro-batches", "seq", "global-batch", "vocabulary", "to", "output",
              "json"),
      1, 2, cmd_workload},
-    {"cluster", "list | show C | check C | import FILE | export C",
+    {"cluster", "list | show C | check C | collective C | import FILE | export C",
      "the catalogue, what a cluster is made of, and files of other tools",
      "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"
      "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and the like.\n"
+     "collective says how long one takes among --ranks devices, by itself.\n"
      "export --to json (default), dot, nccl, simgrid or slurm.\n",
-     OPTIONS("host", "device", "hosts", "oversubscription", "root", "format", "to", "output",
-             "json"),
+     OPTIONS("collective", "ranks", "size", "algorithm", "host", "device", "hosts",
+             "oversubscription", "root", "format", "to", "output", "json"),
      1, 2, cmd_cluster},
     {"stack", "list | show NAME|FILE [options]",
      "software that runs plans, as far as it changes their costs",

@@ -18,6 +18,10 @@
  */
 ty_status ty_published_cluster(const ty_record *record, ty_cluster **cluster,
                                char reason[TY_SKIP_REASON_SIZE], ty_error *error) TY_MUST_CHECK;
+/** That description. @param line [out] NULL with a reason as above; owned by the caller */
+ty_status ty_published_cluster_line(const ty_record *record, char **line,
+                                    char reason[TY_SKIP_REASON_SIZE],
+                                    ty_error *error) TY_MUST_CHECK;
 
 /** The zoo's workload of a record's model; NULL with a reason. */
 ty_status ty_published_workload(const ty_record *record, ty_workload **workload,

@@ -64,6 +64,8 @@ document workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt"
 document cluster show "leaf:2 host:2 dgx-h100"
 document data tokenize "$SOURCE/README.md" --vocabulary 300 -o made/readme.tokens
 document cluster check "leaf:2 host:2 dgx-h100"
+document cluster collective "leaf:2 host:2 dgx-h100" --collective all_gather
+document cluster collective "2x xeon-server" --algorithm hierarchical --size 4096,1GB
 document cluster check "$SOURCE/tests/topologies/data/nccl.xml"
 document check made/plan.json made/run.json
 document systems -w gpt2 -c "2x dgx-a100"

@@ -48,13 +48,16 @@ expect 2 validate
 
 # What is scored is what is answered: the commands of rows, typed.
 cat >"$made/asked.json" <<'EOF'
-{"schema": 1, "family": "asked", "count": 2, "records": [
+{"schema": 1, "family": "asked", "count": 4, "records": [
+ {"id": "asked/c", "kind": "collective", "source": {"work": "made"}, "confidence": "read", "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 16, "gpus_per_node": 8, "node": "AWS p4de.24xlarge"}, "collective": {"op": "all_gather", "bytes": 67108864}, "measured": {"metric": "time", "value": 1500, "unit": "us"}},
+ {"id": "asked/d", "kind": "collective", "source": {"work": "made"}, "confidence": "read", "cluster": {"gpu": "H200-SXM", "gpus": 5, "gpus_per_node": 8}, "collective": {"op": "all_reduce", "bytes": 8589934592, "algorithm": "NVLS"}, "measured": {"metric": "bus_bandwidth", "value": 400, "unit": "GB/s"}},
  {"id": "asked/a", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "GPT", "family": "gpt", "layers": 12, "hidden": 1024, "heads": 16, "seq": 1024, "vocab": 51200}, "batch": {"global": 16, "micro": 2}, "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 8, "gpus_per_node": 8, "intra_node": {"GBps_per_gpu_per_direction": 300}}, "parallel": {"dp": 2, "tp": 2, "pp": 2, "recompute": "full", "zero": 0}, "measured": {"metric": "iteration_time", "value": 0.5, "unit": "s"}},
  {"id": "asked/b", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "GPT", "family": "gpt", "layers": 24, "hidden": 2048, "heads": 16, "seq": 2048}, "batch": {"global": 64, "micro": 1}, "cluster": {"gpu": "H100-SXM", "gpus": 16, "gpus_per_node": 8, "intra_node": {"GBps_per_gpu_per_direction": 450}, "inter_node": {"GBps_per_node": 400}}, "parallel": {"dp": 16, "zero": 1}, "measured": {"metric": "tokens_per_s_per_gpu", "value": 15000, "unit": "tokens/s"}}]}
 EOF
 expect 0 validate "$made/asked.json" --json
 expect_output '"predictor": "language-model"' '"command"' '"--stack"' '"megatron-2021"' '"megatron"' \
-    "a vocabulary of 51,200" '"predicted_step_time_s"' '"predicted_rows": 2'
+    "a vocabulary of 51,200" '"predicted_step_time_s"' '"predicted_rows": 4' '"predictor": "collective"' \
+    '"/rows/0/time_s"' '"/rows/0/bus_bandwidth_bytes_per_s"' '"NVLS"'
 cp "$scratch/out" "$scratch/asked"
 if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$scratch/out"; then
     pass
