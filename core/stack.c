@@ -44,6 +44,8 @@ static const ty_stack_constant constants[] = {
     CONSTANT(context_bytes, 0, 1e12),
     CONSTANT(memory_waste, 0, 10),
     CONSTANT(gradient_bytes, 1, 16),
+    CONSTANT(compute_scale, DBL_MIN, 1e4),
+    CONSTANT(step_jitter, 0, 1),
 };
 #define CONSTANT_COUNT (sizeof constants / sizeof constants[0])
 
