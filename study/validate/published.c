@@ -276,19 +276,16 @@ cleanup:
     return status;
 }
 
-ty_status ty_published_jitter(const ty_record *record, double *share, bool *is_fitted,
-                              ty_error *error)
+ty_status ty_published_is_fitted(const ty_record *record, bool *out, ty_error *error)
 {
     ty_json_document *names = NULL;
-    const ty_json *jitter;
     const char *model;
     ty_status status = TY_OK;
 
     TY_CHECK(open_names(&names, error), status, cleanup);
-    TY_CHECK(ty_json_object(ty_json_root(names), "jitter", &jitter, error), status, cleanup);
-    TY_CHECK(ty_json_string(jitter, "fitted_model", &model, error), status, cleanup);
-    *is_fitted = strcmp(record->model, model) == 0;
-    status = ty_json_number(jitter, "value", 0, 1, share, error);
+    TY_CHECK(ty_json_string(ty_json_root(names), "fitted_image_model", &model, error), status,
+             cleanup);
+    *out = strcmp(record->model, model) == 0;
 
 cleanup:
     ty_json_free(names);

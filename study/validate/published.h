@@ -57,9 +57,7 @@ typedef struct ty_published_profile {
 ty_status ty_published_profile_of(const ty_record *record, ty_published_profile *out,
                                   ty_error *error) TY_MUST_CHECK;
 
-/** Deviation of one device's step time from step to step, as a share of it.
- * @param is_fitted [out] whether the record's model is the one this constant was fitted to */
-ty_status ty_published_jitter(const ty_record *record, double *share, bool *is_fitted,
-                              ty_error *error) TY_MUST_CHECK;
+/** Whether constants of image networks were fitted to rows of the record's model. */
+ty_status ty_published_is_fitted(const ty_record *record, bool *out, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -64,6 +64,25 @@ if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$s
 else
     fail "commands of rows have other answers: $(cat "$scratch/out")"
 fi
+# Image networks on more devices: what one device took is a constant of the stack that the command names; what the
+# command line has no words for is predicted without one.
+cat >"$made/images.json" <<'EOF'
+{"schema": 1, "family": "images", "count": 3, "records": [
+ {"id": "images/one", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "ResNet-50", "family": "cnn", "dtype": "fp32"}, "batch": {"global": 64, "per_gpu": 64}, "cluster": {"gpu": "P100-SXM2-16GB", "gpus": 1, "gpus_per_node": 1, "node": "DGX-1"}, "measured": {"metric": "images_per_s", "value": 180, "unit": "images/s"}},
+ {"id": "images/all", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "ResNet-50", "family": "cnn", "dtype": "fp32"}, "batch": {"global": 512, "per_gpu": 64}, "cluster": {"gpu": "P100-SXM2-16GB", "gpus": 8, "gpus_per_node": 8, "node": "DGX-1"}, "parallel": {"dp": 8, "update": "replicated-nccl"}, "measured": {"metric": "images_per_s", "value": 1400, "unit": "images/s"}},
+ {"id": "images/server", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "ResNet-50", "family": "cnn", "dtype": "fp32"}, "batch": {"global": 512, "per_gpu": 64}, "cluster": {"gpu": "P100-SXM2-16GB", "gpus": 8, "gpus_per_node": 8, "node": "DGX-1"}, "parallel": {"dp": 8, "update": "parameter-server-cpu"}, "measured": {"metric": "images_per_s", "value": 1300, "unit": "images/s"}}]}
+EOF
+expect 0 validate "$made/images.json" --json
+expect_output '"predictor": "data-parallel-absolute"' '"predictor": "data-parallel-scaling"' '"tensorflow-2017 compute_scale=' '"host:1 gpu:1 @p100-sxm2' '"1x dgx1-p100"' '"predicted_rows": 3'
+cp "$scratch/out" "$scratch/asked"
+grep '"images/all"' "$scratch/asked" >"$scratch/out"
+awk -F '"predicted": ' '{ exit !($2 + 0 > 0.9 * 1440 && $2 + 0 < 1440) }' "$scratch/out" && pass || fail "8 devices: $(cat "$scratch/out"), not a little less than 8 times 180"
+if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$scratch/out"; then
+    pass
+else
+    fail "commands of rows have other answers: $(cat "$scratch/out")"
+fi
+grep -q "asked 2 of 2 rows" "$scratch/out" && pass || fail "$(cat "$scratch/out")"
 if [ -d "$SOURCE/../shared/data/measurements" ]; then
     expect 0 validate "$SOURCE/../shared/data/measurements" --json
     cp "$scratch/out" "$scratch/all"
