@@ -41,7 +41,7 @@ typedef struct cli_options {
     const char *nodes, *script, *image, *metrics, *mlperf_log;
     const char *checkpoint, *checkpoint_every_text, *evaluate_every_text, *vocabulary_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
-    const char *learning_rate, *compressions;
+    const char *learning_rate, *compressions, *reached, *sizes, *algorithm;
     const char *seeds_text, *straggler, *jitter;
     const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
     /* Parsed from the texts; 0 where not given. */
@@ -174,9 +174,16 @@ ty_watch watch_from(const cli_options *options);
 /** What --backend, --steps, --until and --data ask for. */
 ty_status training_from(const cli_options *options, ty_training *out,
                         ty_error *error) TY_MUST_CHECK;
+/** What --collective names; TY_COLLECTIVE_COUNT without it. */
+ty_status collective_from(const cli_options *options, ty_collective_kind *kind,
+                          ty_error *error) TY_MUST_CHECK;
 /** ty_training_job of it. */
 ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, const char *output,
                            ty_job **out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- cluster_collective.c ---------------------------------------------------------------- */
+
+exit_code cluster_collective(const cli_options *options, const char *cluster);
 
 /* ---- cmd_estimate.c ---------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* trainyard calibrate: logs of nccl-tests become measured collectives of a profile; with a workload
- * in their place, short trainings tell how its task converges. */
+ * in their place, short trainings tell how its task converges, or figures of others' trainings do.
+ */
 #include "cli.h"
 
 #include <stdio.h>
@@ -173,24 +174,48 @@ cleanup:
     return code;
 }
 
-/* ---- Logs ---------------------------------------------------------------------------------- */
+/* ---- What others reached -------------------------------------------------------------------- */
 
-/* The collective that logs are of which do not say so themselves. */
-static ty_status kind_of(const char *name, ty_collective_kind *kind, ty_error *error)
+static void law_to_text(const ty_reached *reached, const ty_convergence *law, double batch,
+                        ty_text *text)
 {
-    *kind = TY_COLLECTIVE_COUNT;
-    if (name == NULL)
-        return TY_OK;
-    for (int k = 0; k < TY_COLLECTIVE_COUNT; k++)
-        if (strcmp(name, ty_collective_name((ty_collective_kind)k)) == 0) {
-            *kind = (ty_collective_kind)k;
-            return TY_OK;
-        }
-    return ty_fail(error, TY_EINVAL,
-                   "--collective: found '%s', expected all_reduce, all_gather, reduce_scatter, "
-                   "broadcast, reduce, all_to_all or send_receive",
-                   name);
+    const ty_interval at = ty_convergence_samples(law, batch);
+
+    ty_text_addf(text,
+                 "law         %.4g %s with the smallest batches, noise scale %.4g samples\n"
+                 "points      %u, of batches %g to %g; deviation from the law %.2g\n",
+                 law->minimum_samples, reached->unit, law->noise_scale_samples, reached->count,
+                 law->smallest_batch, law->largest_batch, law->log_deviation);
+    if (batch > 0)
+        ty_text_addf(text, "to target   %.4g %s (%.3g to %.3g) at batch %g\n", at.expected,
+                     reached->unit, at.low, at.high, batch);
 }
+
+static exit_code calibrate_reached(const cli_options *options)
+{
+    const double batch = (double)options->global_batch;
+    ty_error error = {0}, detail = {0};
+    ty_reached reached = {0};
+    ty_convergence law;
+    ty_text text = {0};
+    ty_status status = ty_reached_parse(options->reached, &reached, &detail);
+
+    if (status == TY_OK)
+        status = ty_reached_fit(&reached, &law, &detail);
+    if (status == TY_OK && options->json) {
+        ty_json_writer w = ty_json_writer_on(&text);
+        ty_reached_to_json(&reached, &law, batch, &w);
+        ty_text_add(&text, "\n");
+    } else if (status == TY_OK) {
+        law_to_text(&reached, &law, batch, &text);
+    } else {
+        status = ty_fail(&error, status, "--reached: %s", detail.message);
+    }
+    ty_reached_clear(&reached);
+    return status == TY_OK ? deliver_text(options->output, &text) : report_bad_input(&error);
+}
+
+/* ---- Logs ---------------------------------------------------------------------------------- */
 
 /* The profile that rows are added to: the one that was named, else one of the cluster's devices. */
 static ty_status open_profile(const cli_options *options, const ty_cluster *cluster,
@@ -237,15 +262,17 @@ exit_code cmd_calibrate(const cli_options *options)
     exit_code code = EXIT_DONE;
     ty_status status;
 
-    if (options->workload != NULL && options->file_count > 0)
-        return report_usage("calibrate", "found logs and --workload, expected one of them");
+    if ((options->workload != NULL) + (options->file_count > 0) + (options->reached != NULL) > 1)
+        return report_usage("calibrate", "expected one of logs, --workload and --reached");
+    if (options->reached != NULL)
+        return calibrate_reached(options);
     if (options->workload != NULL)
         return calibrate_training(options);
     if (options->file_count == 0)
-        return report_usage("calibrate", "needs logs, or --workload");
+        return report_usage("calibrate", "needs logs, --workload or --reached");
     if (options->cluster == NULL)
         return report_usage("calibrate", "--cluster is needed");
-    TY_CHECK(kind_of(options->collective, &kind, &error), status, failed);
+    TY_CHECK(collective_from(options, &kind, &error), status, failed);
     TY_CHECK(ty_cluster_open(options->cluster, NULL, &cluster, &error), status, failed);
     TY_CHECK(open_profile(options, cluster, &profile, &error), status, failed);
     for (int i = 0; i < options->file_count; i++)

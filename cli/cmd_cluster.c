@@ -265,14 +265,16 @@ exit_code cmd_cluster(const cli_options *options)
 {
     const char *verb = options->files[0];
     bool is_import = strcmp(verb, "import") == 0, is_check = strcmp(verb, "check") == 0;
+    bool is_collective = strcmp(verb, "collective") == 0;
     bool is_export =
         strcmp(verb, "export") == 0 && options->to != NULL && strcmp(options->to, "json") != 0;
 
-    if (!is_import && !is_check && !is_export)
+    if (!is_import && !is_check && !is_export && !is_collective)
         return cluster_catalogue(options);
     if (options->file_count < 2)
         return report_usage("cluster", "%s needs a %s", verb, is_import ? "file" : "cluster");
-    return is_import  ? import(options, options->files[1])
-           : is_check ? check(options, options->files[1])
-                      : export_to(options, options->files[1]);
+    return is_import       ? import(options, options->files[1])
+           : is_check      ? check(options, options->files[1])
+           : is_collective ? cluster_collective(options, options->files[1])
+                           : export_to(options, options->files[1]);
 }

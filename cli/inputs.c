@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define LARGEST_RATE 1e6 /* as plans have it */
 
@@ -104,4 +105,22 @@ ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, c
     ty_status status = training_from(options, &training, error);
 
     return status == TY_OK ? ty_training_job(&training, inputs, output, out, error) : status;
+}
+
+ty_status collective_from(const cli_options *options, ty_collective_kind *kind, ty_error *error)
+{
+    const char *name = options->collective;
+
+    *kind = TY_COLLECTIVE_COUNT;
+    if (name == NULL)
+        return TY_OK;
+    for (int k = 0; k < TY_COLLECTIVE_COUNT; k++)
+        if (strcmp(name, ty_collective_name((ty_collective_kind)k)) == 0) {
+            *kind = (ty_collective_kind)k;
+            return TY_OK;
+        }
+    return ty_fail(error, TY_EINVAL,
+                   "--collective: found '%s', expected all_reduce, all_gather, reduce_scatter, "
+                   "broadcast, reduce, all_to_all or send_receive",
+                   name);
 }

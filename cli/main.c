@@ -73,17 +73,19 @@ const cli_command commands[] = {
      "annotations NAME and NAME.backward; without, every name its mean.\n",
      OPTIONS("workload", "backend", "precision", "ranks", "micro-batches", "output"), 0, 2,
      cmd_profile},
-    {"calibrate", "FILE...|--workload W --cluster C [options]",
+    {"calibrate", "FILE...|--workload W --cluster C|--reached B:N,... [options]",
      "measure collectives from logs of nccl-tests, or how a workload converges",
      "From logs: the profile goes to plan and memory with --profile; with --profile\n"
      "here, rows are added to that one.\n"
      "With a workload, on local:N: trains it to --until, --seeds times, then a little\n"
      "with each of --compressions and with late gradients. The calibration it writes\n"
      "goes to plan, score and compare with --task; a batch and a learning rate are\n"
-     "proposed.\n",
+     "proposed.\n"
+     "With --reached, of runs elsewhere: the law of steps and batch through them, and\n"
+     "what --global-batch takes by it.\n",
      OPTIONS("cluster", "profile", "collective", "workload", "until", "global-batch",
-             "evaluate-every", "steps", "seeds", "seed", "compressions", "learning-rate", "data",
-             "output", "json"),
+             "evaluate-every", "steps", "seeds", "seed", "compressions", "reached", "learning-rate",
+             "data", "output", "json"),
      0, 4096, cmd_calibrate},
     {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
      "divide a measured layer graph into stages, as PipeDream would",
@@ -101,13 +103,14 @@ const cli_command commands[] = {
      OPTIONS("workload", "micro-batches", "seq", "global-batch", "vocabulary", "to", "output",
              "json"),
      1, 2, cmd_workload},
-    {"cluster", "list | show C | check C | import FILE | export C",
+    {"cluster", "list | show C | check C | collective C | import FILE | export C",
      "the catalogue, what a cluster is made of, and files of other tools",
      "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"
      "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and the like.\n"
+     "collective says how long one takes among --ranks devices, by itself.\n"
      "export --to json (default), dot, nccl, simgrid or slurm.\n",
-     OPTIONS("host", "device", "hosts", "oversubscription", "root", "format", "to", "output",
-             "json"),
+     OPTIONS("collective", "ranks", "size", "algorithm", "host", "device", "hosts",
+             "oversubscription", "root", "format", "to", "output", "json"),
      1, 2, cmd_cluster},
     {"stack", "list | show NAME|FILE [options]",
      "software that runs plans, as far as it changes their costs",

@@ -81,6 +81,9 @@ static const option_row table[] = {
     TEXT("task", 0, task, "T", "how it converges: a task of the catalogue, or a calibration"),
     TEXT("compressions", 0, compressions, "C,...",
          "compressors whose cost in steps is measured: top-k:0.01,powersgd-2"),
+    TEXT("reached", 0, reached, "B:N,...",
+         "batches and what they took to the target, in samples, epochs or tokens, with the number "
+         "of runs: 512:23epochs*5,1024:26epochs"),
     TEXT("learning-rate", 0, learning_rate, "R",
          "to train with (default: the workload's; with a calibration as --task the one it proposes "
          "for the batch)"),
@@ -91,9 +94,17 @@ static const option_row table[] = {
            "a tokenizer, how many it has"),
     TEXT("data", 'd', data, "PATH", "where the data set lies; for text a file of text or tokens"),
     TEXT("fail-over", 0, fail_over, "P%", "exit 1 when the step time is off by more"),
-    NUMBER("ranks", ranks, 4096, "N", "ranks measured side by side (default: one per core)"),
+    NUMBER("ranks", ranks, 4096, "N",
+           "ranks measured side by side (default: one per core); of a collective, the first "
+           "devices (default: all)"),
     TEXT("micro-batches", 0, micro_batches, "N,...", "micro-batch sizes to time"),
-    TEXT("collective", 0, collective, "K", "of logs that do not say: all_reduce, ..."),
+    TEXT("collective", 0, collective, "K",
+         "all_reduce (default), all_gather, reduce_scatter, ...; of logs that do not say"),
+    TEXT("size", 0, sizes, "B,...",
+         "of a collective, as nccl-tests counts it: 64MiB,1GB (default: 1 KiB to 1 GiB)"),
+    TEXT("algorithm", 0, algorithm, "A",
+         "of a collective: Ring, Tree, NVLS, ... as NCCL_ALGO has them, hierarchical, "
+         "parameter-server or block-manager (default: what the library chooses)"),
     TEXT("title", 0, title, "TEXT", "headline of the report"),
     TEXT("directory", 0, directory, "DIR", "where files are written (default: here)"),
     TEXT("mode", 0, mode, "M", "pipedream (default) or flat"),

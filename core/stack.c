@@ -6,14 +6,14 @@
 #include <float.h>
 #include <string.h>
 
-#define CONSTANT(key, minimum, maximum)                                                            \
-    {                                                                                              \
-#key, offsetof(ty_stack, key), minimum, maximum, false                                     \
-    }
-#define OF_DEVICE(key, minimum, maximum)                                                           \
-    {                                                                                              \
-#key, offsetof(ty_stack, key), minimum, maximum, true                                      \
-    }
+/* clang-format off */
+#define CONSTANT(key, minimum, maximum) \
+    { #key, offsetof(ty_stack, key), minimum, maximum, false, false, 0 }
+#define OF_DEVICE(key, minimum, maximum) \
+    { #key, offsetof(ty_stack, key), minimum, maximum, true, false, 0 }
+#define OR_USUAL(key, minimum, maximum, usual) \
+    { #key, offsetof(ty_stack, key), minimum, maximum, false, true, usual }
+/* clang-format on */
 
 static const ty_stack_constant constants[] = {
     OF_DEVICE(product_share, DBL_MIN, 1),
@@ -44,6 +44,8 @@ static const ty_stack_constant constants[] = {
     CONSTANT(context_bytes, 0, 1e12),
     CONSTANT(memory_waste, 0, 10),
     CONSTANT(gradient_bytes, 1, 16),
+    OR_USUAL(compute_scale, DBL_MIN, 1e4, 1),
+    OR_USUAL(step_jitter, 0, 1, 0),
 };
 #define CONSTANT_COUNT (sizeof constants / sizeof constants[0])
 

@@ -225,9 +225,13 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
     TY_CHECK(ty_json_name(object, "provenance", provenance_name, TY_DATASHEET + 1, &choice, error),
              status, done);
     stack->provenance = (ty_provenance)choice;
-    for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++)
-        if (is_said(object, ty_stack_constant_at(i)->key, has_base))
+    for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++) {
+        const ty_stack_constant *constant = ty_stack_constant_at(i);
+        if (!has_base && constant->may_be_missing && !ty_json_has(object, constant->key))
+            *ty_stack_value(stack, constant) = constant->usual;
+        else if (is_said(object, constant->key, has_base))
             TY_CHECK(read_constant(object, i, stack, error), status, done);
+    }
     if (is_said(object, "attention", has_base)) {
         TY_CHECK(ty_json_name(object, "attention", attention_name, TY_STACK_ATTENTION_COUNT,
                               &choice, error),
@@ -459,15 +463,124 @@ cleanup:
     return status;
 }
 
-ty_status ty_stack_open(const char *text, ty_stack **out, ty_error *error)
+/* ---- Words ----------------------------------------------------------------------------------- */
+
+/* "compute_scale=1.12" of `length` letters. */
+static ty_status change(ty_stack *stack, const char *word, size_t length, ty_error *error)
 {
-    char *path = NULL;
+    const size_t key = strcspn(word, "=");
+    const ty_stack_constant *constant;
+    const char *names[64], *close;
+    ty_text name = {0};
+    char *end;
+    double value;
+    uint32_t i = 0;
     ty_status status;
 
-    TY_CHECK(find_file(NULL, text, &path, error), status, cleanup);
-    status = read_file(path, NULL, out, error);
+    for (; (constant = ty_stack_constant_at(i)) != NULL; i++) {
+        if (strlen(constant->key) == key && key < length && memcmp(constant->key, word, key) == 0)
+            break;
+        names[i] = constant->key;
+    }
+    ty_text_append(&name, word, key < length ? key : length);
+    if ((status = ty_text_check(&name, error)) != TY_OK)
+        return status;
+    if (constant == NULL) {
+        close = ty_suggest(name.data, names, i, sizeof names[0]);
+        status =
+            ty_fail(error, TY_EINVAL,
+                    "stack: found '%.*s', expected a constant and its value, as in "
+                    "compute_scale=1.12%s%s%s",
+                    (int)(length < 60 ? length : 60), word, close != NULL ? "; did you mean '" : "",
+                    close != NULL ? close : "", close != NULL ? "'?" : "");
+        goto done;
+    }
+    value = strtod(word + key + 1, &end);
+    if (end != word + length || end == word + key + 1 ||
+        !(value >= constant->minimum && value <= constant->maximum)) {
+        status =
+            ty_fail(error, TY_EINVAL, "stack: found '%.*s', expected a number from %g to %g",
+                    (int)(length < 60 ? length : 60), word, constant->minimum, constant->maximum);
+        goto done;
+    }
+    *ty_stack_value(stack, constant) = value;
+    ty_free(stack->sources[i]);
+    if ((stack->sources[i] = ty_strdup("as asked")) == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+done:
+    ty_text_clear(&name);
+    return status;
+}
+
+/* `more` behind a text that is owned. */
+static ty_status extend(char **text, const char *between, const char *more, ty_error *error)
+{
+    ty_text longer = {0};
+    char *taken;
+    ty_status status;
+
+    ty_text_addf(&longer, "%s%s%s", *text, between, more);
+    status = ty_text_take(&longer, &taken, error);
+    if (status != TY_OK)
+        return status;
+    ty_free(*text);
+    *text = taken;
+    return TY_OK;
+}
+
+/* What stands behind the name or the path, after the first blank. */
+static ty_status change_all(ty_stack *stack, const char *words, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    words += strspn(words, " ");
+    if (words[0] == '\0')
+        return TY_OK;
+    TY_CHECK(extend(&stack->name, "-", "changed", error), status, done);
+    TY_CHECK(extend(&stack->title, ", ", words, error), status, done);
+    for (; words[0] != '\0'; words += strspn(words, " ")) {
+        const size_t length = strcspn(words, " ");
+        TY_CHECK(change(stack, words, length, error), status, done);
+        words += length;
+    }
+done:
+    return status;
+}
+
+/* Where the name or the path of "a b=1 c=2" ends: at the blank before the first word with '='. */
+static size_t name_length(const char *text)
+{
+    const char *equals = strchr(text, '=');
+    size_t length = strlen(text);
+
+    if (equals == NULL)
+        return length;
+    for (length = (size_t)(equals - text); length > 0 && text[length] != ' ';)
+        length--;
+    while (length > 0 && text[length - 1] == ' ')
+        length--;
+    return length > 0 ? length : strlen(text);
+}
+
+ty_status ty_stack_open(const char *text, ty_stack **out, ty_error *error)
+{
+    const size_t length = ty_file_exists(text) ? strlen(text) : name_length(text);
+    ty_text name = {0};
+    char *path = NULL;
+    ty_stack *stack = NULL;
+    ty_status status;
+
+    ty_text_append(&name, text, length);
+    TY_CHECK(ty_text_check(&name, error), status, cleanup);
+    TY_CHECK(find_file(NULL, length > 0 ? name.data : "", &path, error), status, cleanup);
+    TY_CHECK(read_file(path, NULL, &stack, error), status, cleanup);
+    TY_CHECK(change_all(stack, text + length, error), status, cleanup);
+    *out = stack;
+    stack = NULL;
 
 cleanup:
+    ty_stack_free(stack);
+    ty_text_clear(&name);
     ty_free(path);
     return status;
 }

@@ -113,6 +113,12 @@ typedef struct ty_stack {
     double memory_waste;   /* share of activations lost to the allocator */
     double gradient_bytes; /* kept per parameter: 4, or 2 where gradients stay in 16 bits */
 
+    /* ---- What a measurement of one's own says. */
+    double compute_scale; /* how many times as long layers and updates take as costed; > 0. Of what
+                             a profile measured 1 */
+    double step_jitter;   /* deviation of a device's work from step to step, as a share of it: all
+                             wait for the slowest, ty_stack_waiting */
+
     /* ---- What it does. */
     ty_stack_attention attention;
     ty_stack_memory memory;
@@ -133,11 +139,14 @@ typedef struct ty_stack {
 #define TY_WORKER_STACK "trainyard"
 
 /**
- * A stack of the catalogue by its name, or of a file: what has a '/' or ends in ".json" is a file,
+ * A stack of the catalogue by its name, or of a file, and behind it constants that are to be
+ * others: "tensorflow-2017 compute_scale=1.12 step_jitter=0". Such a stack has "-changed" behind
+ * its name and says in its title what was changed. What has a '/' or ends in ".json" is a file,
  * "-" standard input, any other word a file only where the catalogue has no such name. `like` is
  * read alike, a file's path from the folder of the file that says so.
  * @return TY_EPARSE with file and pointer: a constant that is not known or out of range, a stack
- *         that is like itself; TY_EINVAL for a name there is not, with the nearest.
+ *         that is like itself; TY_EINVAL for a name or a constant there is not, with the nearest,
+ *         and for a figure out of range.
  */
 ty_status ty_stack_open(const char *text, ty_stack **out, ty_error *error) TY_MUST_CHECK;
 /** As a plan carries it: complete, not `like` another, checked as a file is. */
@@ -171,6 +180,17 @@ typedef struct ty_stack_use {
 /** @return TY_EINVAL: what the stack has, and what was found */
 ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use,
                          ty_error *error) TY_MUST_CHECK;
+/**
+ * How many times as long the devices' work takes where `devices` of them wait for one another:
+ *   1 + step_jitter z(n)
+ * z(n) being ty_expected_largest. Work is taken to vary by itself on each device and in each step.
+ */
+double ty_stack_waiting(const ty_stack *stack, uint32_t devices);
+/**
+ * Mean of the largest of n standard normal numbers, by Blom's approximation of its quantile (1958):
+ * the inverse normal distribution at (n - 0.375)/(n + 0.25); 0 for n = 1.
+ */
+double ty_expected_largest(uint32_t n);
 
 /** Names of the catalogue's stacks, sorted; free each and the array with ty_free. */
 ty_status ty_stack_names(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
@@ -182,6 +202,8 @@ typedef struct ty_stack_constant {
     size_t offset; /* of a double in ty_stack */
     double minimum, maximum;
     bool may_be_of_device; /* TY_OF_DEVICE is allowed, "device" in JSON */
+    bool may_be_missing;   /* then it is `usual` */
+    double usual;
 } ty_stack_constant;
 const ty_stack_constant *ty_stack_constant_at(uint32_t i);
 double *ty_stack_value(ty_stack *stack, const ty_stack_constant *constant);

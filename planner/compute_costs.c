@@ -210,6 +210,18 @@ static double instruction_overhead_s(const ty_costing *costing)
     return costing->profile == NULL ? 0 : costing->profile->instruction_overhead_s;
 }
 
+/* By how much the plan's devices wait for the slowest of them. */
+static double waiting(const ty_plan *plan)
+{
+    uint32_t devices = 0;
+
+    if (!(ty_stack_of(plan)->step_jitter > 0))
+        return 1;
+    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
+        devices += plan->stages[s].replicas * ty_plan_width(plan);
+    return ty_stack_waiting(ty_stack_of(plan), devices);
+}
+
 /* Seconds of an operation on one layer, whose price lies at `at` of the kind of device. */
 static double layer_seconds(const ty_stage_costing *stage, ty_op op, uint32_t layer, size_t at)
 {
@@ -260,7 +272,7 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
     pass_s = ty_stack_of(plan)->host_pass_s * instruction->layer_count / planned->layer_count;
     if (op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT)
         pass_s /= 2;
-    *cost = (ty_instruction_cost){.seconds = slowest_s + inner_s + pass_s +
+    *cost = (ty_instruction_cost){.seconds = slowest_s * waiting(plan) + inner_s + pass_s +
                                              instruction_overhead_s(costing),
                                   .inner_s = inner_s,
                                   .core_share = stage->core_share};
@@ -356,12 +368,13 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                                               ? passes * (double)bytes
                                               : ty_stack_of(costing->plan)->optimizer_bytes *
                                                     (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
+        seconds *= ty_stack_of(costing->plan)->compute_scale;
         seconds += host_step_s(costing, bucket);
         ty_cost_relies_on(costing, TY_DATASHEET);
     }
-    *cost = (ty_instruction_cost){.seconds = seconds + inner_s + instruction_overhead_s(costing),
-                                  .inner_s = inner_s,
-                                  .core_share = costing->stage.core_share};
+    seconds = seconds * waiting(costing->plan) + inner_s + instruction_overhead_s(costing);
+    *cost = (ty_instruction_cost){
+        .seconds = seconds, .inner_s = inner_s, .core_share = costing->stage.core_share};
     return TY_OK;
 }
 

@@ -87,14 +87,15 @@ void ty_group_automatic_edge(const ty_group_network *network, ty_collective_kind
     *link_bytes_per_s = network->rails.bandwidth_bytes_per_s;
 }
 
-static void library_cost(const ty_group_network *network, ty_collective_kind kind, uint64_t bytes,
-                         ty_instruction_cost *cost)
+void ty_group_library_cost(const ty_group_network *network, ty_collective_kind kind, uint64_t bytes,
+                           const ty_collective_choice *choice, ty_instruction_cost *cost)
 {
-    ty_collective_choice choice = ty_collective_choose(network->table, kind, bytes);
-    double transfer_s = choice.seconds - choice.latency_s, rate;
+    double transfer_s = choice->seconds - choice->latency_s;
+    double rate = network->rails.bandwidth_bytes_per_s;
 
-    *cost = (ty_instruction_cost){.latency_s = choice.latency_s};
-    ty_group_automatic_edge(network, kind, bytes, &cost->edge_bytes, &rate);
+    *cost = (ty_instruction_cost){.latency_s = choice->latency_s,
+                                  .edge_bytes =
+                                      edge_share(network, kind, choice->algorithm) * (double)bytes};
     if (transfer_s > 0 && cost->edge_bytes / transfer_s < rate)
         rate = cost->rate_limit_bytes_per_s = cost->edge_bytes / transfer_s;
     cost->seconds = cost->latency_s + (cost->edge_bytes > 0 ? cost->edge_bytes / rate : 0);
@@ -173,7 +174,8 @@ ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_
                                  ty_error *error)
 {
     if (algorithm == TY_AUTOMATIC && network->table != NULL) {
-        library_cost(network, kind, bytes, cost);
+        const ty_collective_choice choice = ty_collective_choose(network->table, kind, bytes);
+        ty_group_library_cost(network, kind, bytes, &choice, cost);
         return TY_OK;
     }
     if (algorithm == TY_AUTOMATIC)

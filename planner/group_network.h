@@ -29,6 +29,10 @@ void ty_group_network_clear(ty_group_network *network);
 ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_kind kind,
                                  ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost,
                                  ty_error *error) TY_MUST_CHECK;
+/** Of an algorithm that the library has chosen, or was told to take, no faster than the links;
+ * `table` is not NULL. */
+void ty_group_library_cost(const ty_group_network *network, ty_collective_kind kind, uint64_t bytes,
+                           const ty_collective_choice *choice, ty_instruction_cost *cost);
 /**
  * What a stack makes of an exchange that the library's model has priced: its own time beside it,
  * the share of the rate that it reaches, what groups of a host lose to one another, the most that a

@@ -253,4 +253,34 @@ ty_status ty_parameter_server_seconds(const ty_parameter_servers *servers, doubl
 double ty_sparse_crossover_density(const ty_collective_table *table, uint64_t rows,
                                    uint64_t row_bytes, uint64_t index_bytes);
 
+/* ---- One collective ---------------------------------------------------------------------- */
+
+typedef struct ty_collective_question {
+    ty_collective_kind kind;
+    uint32_t ranks;        /* the first so many devices of the cluster; 0: all of them */
+    const char *algorithm; /* NCCL's by NCCL_ALGO's names, or a framework's ("hierarchical"); NULL:
+                              what the library would choose */
+} ty_collective_question;
+
+typedef struct ty_collective_answer {
+    uint64_t size;                    /* as asked */
+    const char *algorithm, *protocol; /* static; protocol "" where no library is modelled */
+    double seconds, latency_s;
+    double alg_bandwidth_bytes_per_s; /* size over seconds */
+    double bus_bandwidth_bytes_per_s; /* by ty_collective_bus_factor */
+} ty_collective_answer;
+
+/**
+ * One collective by itself at several sizes: what plans pay for an exchange before their stack adds
+ * to it, no faster than the links.
+ * @param sizes bytes as nccl-tests counts them: of an all-gather the result, of others what a
+ *              member puts in; at least a byte of each
+ * @param out   [out, count]
+ * @return TY_EINVAL: fewer than two ranks, more than devices, an algorithm that is not known or
+ * that the devices do not have for this collective
+ */
+ty_status ty_collective_ask(const ty_cluster *cluster, const ty_collective_question *question,
+                            const uint64_t *sizes, uint32_t count, ty_collective_answer *out,
+                            ty_error *error) TY_MUST_CHECK;
+
 #endif

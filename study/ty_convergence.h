@@ -150,6 +150,32 @@ ty_status ty_convergence_fit(const ty_convergence_point *points, uint32_t count,
                              double *minimum_samples, double *rms_log_error,
                              ty_error *error) TY_MUST_CHECK;
 
+/** What others reached the target with, at several batch sizes. */
+typedef struct ty_reached {
+    const char *unit; /* of the figures: "samples", "epochs" or "tokens"; static */
+    uint32_t count;
+    ty_convergence_point *points; /* owned; `samples` are of `unit`, weights roots of the runs */
+} ty_reached;
+/**
+ * "BATCH:FIGURE[UNIT][*RUNS],...": batches in samples; samples where no unit is written; one run
+ * where their number is not. "512:23epochs*5,1024:26epochs"
+ * @return TY_EINVAL with the point that cannot be read, or two units in one list
+ */
+ty_status ty_reached_parse(const char *text, ty_reached *out, ty_error *error) TY_MUST_CHECK;
+void ty_reached_clear(ty_reached *reached);
+/**
+ * ty_convergence_fit's law as a task without names: figures, the range of batches, and the
+ * deviation of n points around it, two of which the law itself takes, with a prior as in
+ * ty_run_deviation: sqrt((2 * 0.1^2 + n rms^2) / (2 + n - 2)). `minimum_samples`, and what
+ * ty_convergence_samples makes of it, are in the figures' unit; steps cannot be asked of other
+ * units than samples. Nothing of it is owned.
+ */
+ty_status ty_reached_fit(const ty_reached *reached, ty_convergence *out,
+                         ty_error *error) TY_MUST_CHECK;
+/** `trainyard.law/1`. @param batch whose figure is asked for; 0: none */
+void ty_reached_to_json(const ty_reached *reached, const ty_convergence *law, double batch,
+                        ty_json_writer *writer);
+
 /**
  * Noise scale from squared gradient norms at two batch sizes, each averaged over steps: in data
  * parallel training the ranks' own (b) and that of the average (B), for free.

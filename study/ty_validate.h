@@ -91,10 +91,12 @@ typedef struct ty_verdict {
     double value;      /* in the record's unit */
     char reason[TY_SKIP_REASON_SIZE];
     /* Of a prediction that is a question's answer: the command that has the same one, as a JSON
-     * array of words behind the program's name, and the step it predicts; NULL and 0 else. */
+     * array of words behind the program's name, and what it answers, where in its JSON. NULL, 0 and
+     * NULL else. */
     char *command;
-    double step_s;
-    char assumed[256]; /* what the source leaves out and was taken; "" nothing */
+    double answer;
+    const char *answer_at; /* JSON pointer, static */
+    char assumed[256];     /* what the source leaves out and was taken; "" nothing */
 } ty_verdict;
 
 /**

@@ -47,6 +47,7 @@ const ty_stack *ty_stack_of(const ty_plan *plan)
                                   .network_share = 1,
                                   .transfer_share = 1,
                                   .gradient_bytes = TY_GRADIENT_ELEMENT_BYTES,
+                                  .compute_scale = 1,
                                   .overlaps_exchange = true};
     return plan->stack != NULL ? plan->stack : &none;
 }
@@ -454,6 +455,9 @@ static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device
         out->forward.device_s = t.forward_s + launches;
         out->backward.device_s = t.backward_s + 2 * launches;
     }
+    out->forward.device_s *= ty_stack_of(plan)->compute_scale;
+    out->backward.device_s *= ty_stack_of(plan)->compute_scale;
+    out->scores_s *= ty_stack_of(plan)->compute_scale;
     out->provenance = TY_DATASHEET;
     return TY_OK;
 }

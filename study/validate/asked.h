@@ -9,6 +9,7 @@
 #include "ty_validate.h"
 
 #define TY_ASKED_SIZE 256
+#define TY_STEP_TIME_AT "/prediction/step_time_s" /* of a plan's document */
 
 /** Words; "" where they are left out. */
 typedef struct ty_asked {
@@ -27,5 +28,8 @@ typedef struct ty_asked {
  */
 ty_status ty_ask_language_model(const ty_record *record, ty_asked *out,
                                 char reason[TY_SKIP_REASON_SIZE], ty_error *error) TY_MUST_CHECK;
+
+/** Words behind the program's name, NULL at the end, as a verdict's `command`. */
+ty_status ty_verdict_command(const char *const *words, char **out, ty_error *error) TY_MUST_CHECK;
 
 #endif

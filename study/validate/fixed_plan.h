@@ -31,12 +31,6 @@ typedef struct ty_fixed_plan {
 } ty_fixed_plan;
 
 /**
- * Mean of the largest of n standard normal numbers, by Blom's approximation of its quantile (1958):
- * the inverse normal distribution at (n - 0.375)/(n + 0.25); 0 for n = 1.
- */
-double ty_expected_largest(uint32_t n);
-
-/**
  * Gradients over servers: every device of a host sends its own to the host's memory and reads the
  * sum back over the host's roots; hosts push to and pull from the shares that all others serve.
  *   seconds per byte = 2 n/R + 2 (H-1)/H / B

@@ -1,6 +1,7 @@
 /* nccl-tests: what the collective library is modelled to choose, over all NICs
  * (docs/collectives.md).
  */
+#include "asked.h"
 #include "predictors.h"
 #include "published.h"
 #include "ty_planner.h"
@@ -24,17 +25,6 @@ static bool is_fitted(const ty_record *r)
     return false;
 }
 
-static const struct {
-    const char *operation;
-    ty_collective_kind kind;
-    double bus_factor; /* of (n-1)/n: what nccl-tests multiplies size over time with */
-    bool is_whole;     /* the size column is what all members end with, not what one brings */
-} operations[] = {
-    {"all_reduce", TY_ALL_REDUCE, 2, false},
-    {"all_gather", TY_ALL_GATHER, 1, true},
-    {"reduce_scatter", TY_REDUCE_SCATTER, 1, false},
-};
-
 bool ty_takes_large_collective(const ty_records *records, uint32_t index)
 {
     const ty_record *r = &records->items[index];
@@ -47,38 +37,57 @@ bool ty_takes_small_collective(const ty_records *records, uint32_t index)
     return strcmp(r->kind, "collective") == 0 && !(r->collective_bytes >= LARGE_BYTES);
 }
 
+static ty_collective_kind kind_of(const ty_record *r)
+{
+    int kind = 0;
+
+    while (kind < TY_COLLECTIVE_COUNT &&
+           strcmp(ty_collective_name((ty_collective_kind)kind), r->operation) != 0)
+        kind++;
+    return (ty_collective_kind)kind;
+}
+
 /* With the algorithm that the record says was set, or the library's own choice. */
-static double seconds_of(const ty_collective_table *table, const ty_record *r,
-                         ty_collective_kind kind, uint64_t bytes)
+static const char *algorithm_of(const ty_record *r)
 {
     static const ty_nccl_algorithm forced[] = {TY_NCCL_RING, TY_NCCL_TREE, TY_NCCL_NVLS};
 
     for (size_t i = 0; i < sizeof forced / sizeof forced[0]; i++)
         if (strcasecmp(r->algorithm, ty_nccl_algorithm_name(forced[i])) == 0)
-            return ty_collective_choose_by(table, kind, forced[i], bytes).seconds;
-    return ty_collective_seconds(table, kind, bytes);
+            return ty_nccl_algorithm_name(forced[i]);
+    return NULL;
 }
 
-static ty_status time_collective(const ty_record *r, const ty_cluster *cluster, size_t op,
-                                 double *seconds, ty_error *error)
+static ty_status predict(const ty_record *r, const char *line,
+                         const ty_collective_question *question, ty_verdict *out, ty_error *error)
 {
-    uint32_t members = (uint32_t)r->gpus;
-    uint32_t *devices = ty_alloc(members, sizeof *devices);
-    double bytes = operations[op].is_whole ? r->collective_bytes / members : r->collective_bytes;
-    ty_communicator communicator;
-    ty_collective_table table;
+    const uint64_t size = (uint64_t)r->collective_bytes;
+    const bool is_time = strcmp(r->unit, "us") == 0;
+    char sizes[32], ranks[16];
+    ty_collective_answer answer;
+    ty_cluster *cluster = NULL;
     ty_status status = TY_OK;
 
-    if (devices == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t i = 0; i < members; i++)
-        devices[i] = i;
-    TY_CHECK(ty_communicator_of(cluster, devices, members, &communicator, error), status, cleanup);
-    TY_CHECK(ty_collective_table_make(&communicator, NULL, &table, error), status, cleanup);
-    *seconds = seconds_of(&table, r, operations[op].kind, (uint64_t)bytes);
+    snprintf(sizes, sizeof sizes, "%llu", (unsigned long long)size);
+    snprintf(ranks, sizeof ranks, "%u", question->ranks);
+    TY_CHECK(ty_cluster_open(line, NULL, &cluster, error), status, cleanup);
+    TY_CHECK(ty_collective_ask(cluster, question, &size, 1, &answer, error), status, cleanup);
+    TY_CHECK(
+        ty_verdict_command((const char *const[]){"cluster", "collective", line, "--collective",
+                                                 ty_collective_name(question->kind), "--ranks",
+                                                 ranks, "--size", sizes, "--json",
+                                                 question->algorithm != NULL ? "--algorithm" : NULL,
+                                                 question->algorithm, NULL},
+                           &out->command, error),
+        status, cleanup);
+    out->is_predicted = true;
+    out->is_fitted = is_fitted(r);
+    out->answer = is_time ? answer.seconds : answer.bus_bandwidth_bytes_per_s;
+    out->answer_at = is_time ? "/rows/0/time_s" : "/rows/0/bus_bandwidth_bytes_per_s";
+    out->value = is_time ? answer.seconds * 1e6 : answer.bus_bandwidth_bytes_per_s / 1e9;
 
 cleanup:
-    ty_free(devices);
+    ty_cluster_free(cluster);
     return status;
 }
 
@@ -86,29 +95,18 @@ ty_status ty_predict_collective(const ty_records *records, uint32_t index, ty_ve
                                 ty_error *error)
 {
     const ty_record *r = &records->items[index];
-    const size_t count = sizeof operations / sizeof operations[0];
-    ty_cluster *cluster = NULL;
-    size_t op = 0;
-    double seconds;
-    ty_status status = TY_OK;
+    const ty_collective_question question = {
+        .kind = kind_of(r), .ranks = (uint32_t)r->gpus, .algorithm = algorithm_of(r)};
+    char *line = NULL;
+    ty_status status;
 
-    while (op < count && strcmp(operations[op].operation, r->operation) != 0)
-        op++;
-    if (op == count || !(r->gpus >= 2) || !(r->collective_bytes >= 1)) {
+    if (question.kind == TY_COLLECTIVE_COUNT || !(r->gpus >= 2) || !(r->collective_bytes >= 1)) {
         snprintf(out->reason, sizeof out->reason, "collective not known, or without a size");
         return TY_OK;
     }
-    TY_CHECK(ty_published_cluster(r, &cluster, out->reason, error), status, cleanup);
-    if (cluster == NULL)
-        goto cleanup;
-    TY_CHECK(time_collective(r, cluster, op, &seconds, error), status, cleanup);
-    out->is_predicted = true;
-    out->is_fitted = is_fitted(r);
-    out->value = strcmp(r->unit, "us") == 0 ? seconds * 1e6
-                                            : operations[op].bus_factor * (r->gpus - 1) / r->gpus *
-                                                  r->collective_bytes / seconds / 1e9;
-
-cleanup:
-    ty_cluster_free(cluster);
+    status = ty_published_cluster_line(r, &line, out->reason, error);
+    if (status == TY_OK && line != NULL)
+        status = predict(r, line, &question, out, error);
+    ty_free(line);
     return status;
 }

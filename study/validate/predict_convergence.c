@@ -3,6 +3,7 @@
  * first, the third and so on and the last one are fitted; those between are judged. A task of two
  * sizes has only fitted ones.
  */
+#include "asked.h"
 #include "predictors.h"
 #include "ty_convergence.h"
 
@@ -13,6 +14,7 @@
 
 /* Figures of one task at one batch size that are further apart are not in the same unit. */
 #define LARGEST_SPREAD 5.0
+#define LARGEST_BATCH 1073741824.0
 
 bool ty_takes_convergence(const ty_records *records, uint32_t index)
 {
@@ -68,28 +70,51 @@ static bool is_of_one_unit(const ty_records *records, const ty_record *r)
     return true;
 }
 
+/* The points that are fitted, as they are typed. */
+static ty_status write_points(const ty_records *records, const ty_record *r, const double *batches,
+                              uint32_t count, char **out, ty_error *error)
+{
+    ty_text text = {0};
+
+    for (uint32_t i = 0; i < records->count; i++) {
+        const ty_record *other = &records->items[i];
+        char batch[32], figure[32], runs[32];
+        if (!is_of_task(records, r, i) || !is_fitted_batch(batches, count, other->global_batch))
+            continue;
+        ty_format_number(other->global_batch, batch);
+        ty_format_number(other->value, figure);
+        ty_format_number(fmax(1, other->runs), runs);
+        ty_text_addf(&text, "%s%s:%s%s*%s", text.length > 0 ? "," : "", batch, figure, r->unit,
+                     runs);
+    }
+    return ty_text_take(&text, out, error);
+}
+
 static ty_status predict(const ty_records *records, const ty_record *r, const double *batches,
                          uint32_t count, ty_verdict *out, ty_error *error)
 {
-    ty_convergence_point *points = ty_alloc(records->count, sizeof *points);
-    uint32_t used = 0;
-    double noise, minimum, rms;
-    ty_status status;
+    const uint32_t batch = (uint32_t)r->global_batch;
+    char *points = NULL, number[16];
+    ty_reached reached = {0};
+    ty_convergence law;
+    ty_status status = TY_OK;
 
-    if (points == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t i = 0; i < records->count; i++) {
-        const ty_record *other = &records->items[i];
-        if (is_of_task(records, r, i) && is_fitted_batch(batches, count, other->global_batch))
-            points[used++] = (ty_convergence_point){other->global_batch, other->value,
-                                                    sqrt(fmax(1, other->runs))};
-    }
-    status = ty_convergence_fit(points, used, 0, &noise, &minimum, &rms, error);
-    if (status == TY_OK) {
-        out->is_predicted = true;
-        out->is_fitted = is_fitted_batch(batches, count, r->global_batch);
-        out->value = minimum * (1 + r->global_batch / noise);
-    }
+    TY_CHECK(write_points(records, r, batches, count, &points, error), status, cleanup);
+    TY_CHECK(ty_reached_parse(points, &reached, error), status, cleanup);
+    TY_CHECK(ty_reached_fit(&reached, &law, error), status, cleanup);
+    snprintf(number, sizeof number, "%u", batch);
+    TY_CHECK(ty_verdict_command((const char *const[]){"calibrate", "--reached", points,
+                                                      "--global-batch", number, "--json", NULL},
+                                &out->command, error),
+             status, cleanup);
+    out->is_predicted = true;
+    out->is_fitted = is_fitted_batch(batches, count, r->global_batch);
+    out->value = ty_convergence_samples(&law, batch).expected;
+    out->answer = out->value;
+    out->answer_at = "/to_target/expected";
+
+cleanup:
+    ty_reached_clear(&reached);
     ty_free(points);
     return status;
 }
@@ -102,8 +127,8 @@ ty_status ty_predict_convergence(const ty_records *records, uint32_t index, ty_v
     uint32_t count;
     ty_status status = TY_OK;
 
-    if (!(r->global_batch > 0 && r->value > 0)) {
-        snprintf(out->reason, sizeof out->reason, "batch not stated");
+    if (!(r->global_batch >= 1 && r->global_batch <= LARGEST_BATCH && r->value > 0)) {
+        snprintf(out->reason, sizeof out->reason, "batch not stated, or above %g", LARGEST_BATCH);
         return TY_OK;
     }
     if ((batches = ty_alloc(records->count, sizeof *batches)) == NULL)

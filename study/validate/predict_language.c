@@ -32,25 +32,23 @@ static ty_status write_command(const ty_asked *asked, char **out, ty_error *erro
                    {"--stack", asked->stack},
                    {"--precision", asked->precision},
                    {"--fix", asked->fix}};
+    const size_t count = sizeof options / sizeof options[0];
+    const char *words[2 * (sizeof options / sizeof options[0]) + 6] = {"plan"};
+    size_t at = 1;
     char batch[16];
-    ty_text text = {0};
-    ty_json_writer w = ty_json_writer_on(&text);
 
-    ty_json_open(&w, NULL, '[');
-    ty_json_put_string(&w, NULL, "plan");
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (options[i].value[0] == '\0')
             continue;
-        ty_json_put_string(&w, NULL, options[i].option);
-        ty_json_put_string(&w, NULL, options[i].value);
+        words[at++] = options[i].option;
+        words[at++] = options[i].value;
     }
     snprintf(batch, sizeof batch, "%u", asked->global_batch);
-    ty_json_put_string(&w, NULL, "--global-batch");
-    ty_json_put_string(&w, NULL, batch);
-    ty_json_put_string(&w, NULL, "--no-simulate");
-    ty_json_put_string(&w, NULL, "--json");
-    ty_json_close(&w, ']');
-    return ty_text_take(&text, out, error);
+    words[at++] = "--global-batch";
+    words[at++] = batch;
+    words[at++] = "--no-simulate";
+    words[at] = "--json";
+    return ty_verdict_command(words, out, error);
 }
 
 static ty_status ask(const ty_asked *asked, double *step_s, bool *is_fitted,
@@ -107,13 +105,14 @@ ty_status ty_predict_language_model(const ty_records *records, uint32_t index, t
     TY_CHECK(ty_ask_language_model(r, &asked, out->reason, error), status, done);
     if (out->reason[0] != '\0')
         goto done;
-    status = ask(&asked, &out->step_s, &out->is_fitted, r, error);
+    status = ask(&asked, &out->answer, &out->is_fitted, r, error);
     if (status == TY_EINFEASIBLE && recompute_in_full(r, &asked))
-        status = ask(&asked, &out->step_s, &out->is_fitted, r, error);
+        status = ask(&asked, &out->answer, &out->is_fitted, r, error);
     if (status != TY_OK)
         goto done;
     TY_CHECK(write_command(&asked, &out->command, error), status, done);
-    slower = out->step_s / asked.measured_step_s;
+    slower = out->answer / asked.measured_step_s;
+    out->answer_at = TY_STEP_TIME_AT;
     out->is_predicted = true;
     out->value = ty_record_more_is_better(r) ? r->value / slower : r->value * slower;
     snprintf(out->assumed, sizeof out->assumed, "%s", asked.assumed);

@@ -146,14 +146,14 @@ done:
     return status;
 }
 
-ty_status ty_published_cluster(const ty_record *record, ty_cluster **cluster,
-                               char reason[TY_SKIP_REASON_SIZE], ty_error *error)
+ty_status ty_published_cluster_line(const ty_record *record, char **out,
+                                    char reason[TY_SKIP_REASON_SIZE], ty_error *error)
 {
     ty_json_document *names = NULL;
     ty_text line = {0};
     ty_status status = TY_OK;
 
-    *cluster = NULL;
+    *out = NULL;
     if (!(record->gpus >= 1 && record->gpus <= MOST_DEVICES)) {
         snprintf(reason, TY_SKIP_REASON_SIZE, "number of devices not stated, or above %d",
                  MOST_DEVICES);
@@ -161,13 +161,25 @@ ty_status ty_published_cluster(const ty_record *record, ty_cluster **cluster,
     }
     TY_CHECK(open_names(&names, error), status, cleanup);
     TY_CHECK(describe(names, record, &line, reason, error), status, cleanup);
-    TY_CHECK(ty_text_check(&line, error), status, cleanup);
     if (line.length > 0)
-        status = ty_cluster_open(line.data, NULL, cluster, error);
+        status = ty_text_take(&line, out, error);
 
 cleanup:
     ty_text_clear(&line);
     ty_json_free(names);
+    return status;
+}
+
+ty_status ty_published_cluster(const ty_record *record, ty_cluster **cluster,
+                               char reason[TY_SKIP_REASON_SIZE], ty_error *error)
+{
+    char *line = NULL;
+    ty_status status = ty_published_cluster_line(record, &line, reason, error);
+
+    *cluster = NULL;
+    if (status == TY_OK && line != NULL)
+        status = ty_cluster_open(line, NULL, cluster, error);
+    ty_free(line);
     return status;
 }
 
@@ -264,19 +276,16 @@ cleanup:
     return status;
 }
 
-ty_status ty_published_jitter(const ty_record *record, double *share, bool *is_fitted,
-                              ty_error *error)
+ty_status ty_published_is_fitted(const ty_record *record, bool *out, ty_error *error)
 {
     ty_json_document *names = NULL;
-    const ty_json *jitter;
     const char *model;
     ty_status status = TY_OK;
 
     TY_CHECK(open_names(&names, error), status, cleanup);
-    TY_CHECK(ty_json_object(ty_json_root(names), "jitter", &jitter, error), status, cleanup);
-    TY_CHECK(ty_json_string(jitter, "fitted_model", &model, error), status, cleanup);
-    *is_fitted = strcmp(record->model, model) == 0;
-    status = ty_json_number(jitter, "value", 0, 1, share, error);
+    TY_CHECK(ty_json_string(ty_json_root(names), "fitted_image_model", &model, error), status,
+             cleanup);
+    *out = strcmp(record->model, model) == 0;
 
 cleanup:
     ty_json_free(names);

@@ -18,6 +18,10 @@
  */
 ty_status ty_published_cluster(const ty_record *record, ty_cluster **cluster,
                                char reason[TY_SKIP_REASON_SIZE], ty_error *error) TY_MUST_CHECK;
+/** That description. @param line [out] NULL with a reason as above; owned by the caller */
+ty_status ty_published_cluster_line(const ty_record *record, char **line,
+                                    char reason[TY_SKIP_REASON_SIZE],
+                                    ty_error *error) TY_MUST_CHECK;
 
 /** The zoo's workload of a record's model; NULL with a reason. */
 ty_status ty_published_workload(const ty_record *record, ty_workload **workload,
@@ -53,9 +57,7 @@ typedef struct ty_published_profile {
 ty_status ty_published_profile_of(const ty_record *record, ty_published_profile *out,
                                   ty_error *error) TY_MUST_CHECK;
 
-/** Deviation of one device's step time from step to step, as a share of it.
- * @param is_fitted [out] whether the record's model is the one this constant was fitted to */
-ty_status ty_published_jitter(const ty_record *record, double *share, bool *is_fitted,
-                              ty_error *error) TY_MUST_CHECK;
+/** Whether constants of image networks were fitted to rows of the record's model. */
+ty_status ty_published_is_fitted(const ty_record *record, bool *out, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
 /* Every record of a file, or of every file of a directory, to its predictor; then the scores. */
-#include "ty_validate.h"
+#include "asked.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,6 +10,18 @@
 #include <sys/stat.h>
 
 /* ---- Verdicts ---------------------------------------------------------------------------- */
+
+ty_status ty_verdict_command(const char *const *words, char **out, ty_error *error)
+{
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+
+    ty_json_open(&w, NULL, '[');
+    for (; *words != NULL; words++)
+        ty_json_put_string(&w, NULL, *words);
+    ty_json_close(&w, ']');
+    return ty_text_take(&text, out, error);
+}
 
 static ty_status judge_row(const ty_records *records, uint32_t index, const char **predictor,
                            ty_verdict *out, ty_error *error)

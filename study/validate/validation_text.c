@@ -1,7 +1,8 @@
 /* A validation as JSON and as a table. */
-#include "ty_validate.h"
+#include "asked.h"
 
 #include <math.h>
+#include <string.h>
 
 static void put_share(ty_json_writer *w, const char *key, double value)
 {
@@ -37,8 +38,11 @@ static void put_rows(const ty_validated_source *s, ty_json_writer *w)
             ty_json_put_number(w, "predicted", v->value);
             ty_json_put_bool(w, "is_fitted", v->is_fitted);
             if (v->command != NULL) {
-                ty_json_put_number(w, "predicted_step_time_s", v->step_s);
+                if (strcmp(v->answer_at, TY_STEP_TIME_AT) == 0)
+                    ty_json_put_number(w, "predicted_step_time_s", v->answer);
                 ty_json_put_raw(w, "command", v->command);
+                ty_json_put_string(w, "answer_at", v->answer_at);
+                ty_json_put_number(w, "answer", v->answer);
             }
             if (v->assumed[0] != '\0')
                 ty_json_put_string(w, "assumed", v->assumed);

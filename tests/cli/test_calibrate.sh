@@ -59,10 +59,24 @@ expect 0 score "$scratch/a.json" --task "$scratch/calibration.json" --json
 expect_output '"convergence_provenance": "measured"'
 expect 0 plan -w mlp -c local:2 --objective time-to-target --task "$scratch/calibration.json" --no-simulate -q -o "$scratch/b.json"
 
+# What others reached: the law through it, and what another batch takes by it.
+expect 0 calibrate --reached 100:11epochs,1000:20epochs*5 --global-batch 3000
+expect_output "10 epochs with the smallest batches" "noise scale 1000 samples" "to target   40 epochs"
+expect 0 calibrate --reached 100:1100,1000:2000 --global-batch 3000 --json
+expect_output '"schema": "trainyard.law/1"' '"unit": "samples"'
+expect 0 calibrate --reached 100:1100,1000:2000 -o "$scratch/law.txt"
+grep -q "1000 samples" "$scratch/law.txt" || fail "the law was not written"
+expect 2 calibrate --reached 100:11epochs,1000:20
+expect_error_line "--reached: found epochs and samples, expected one unit"
+expect 2 calibrate --reached 100:11,100:12
+expect_error_line "--reached: all points have batch 100"
+expect 2 calibrate --reached 100:11,1000:20 "$log" -c "1x dgx-h100"
+expect_error_line "expected one of logs, --workload and --reached"
+
 expect 2 $calibrate "$log"
-expect_error_line "found logs and --workload"
+expect_error_line "expected one of logs, --workload and --reached"
 expect 2 calibrate -c local:2
-expect_error_line "needs logs, or --workload"
+expect_error_line "needs logs, --workload or --reached"
 expect 2 calibrate -w mlp -c local:2
 expect_error_line "--until is needed"
 expect 2 calibrate -w mlp -c "1x dgx-h100" --until accuracy=0.3

@@ -108,4 +108,22 @@ grep -o '"system": "[a-z0-9-]*"' "$scratch/out" | cut -d '"' -f 4 | sort -u >"$s
 while read -r system; do
     grep -q "^$system " "$scratch/ready" && pass || fail "no cluster is ready for $system"
 done <"$scratch/systems"
+
+# One collective by itself.
+expect 0 cluster collective "2x dgx-h100" --size 64MiB,1GiB
+expect_output "all_reduce among 16 devices of 2x dgx-h100" "64 MiB" "1 GiB" "NVLSTree Simple"
+expect 0 cluster collective "2x dgx-h100" --collective all_gather --ranks 8 --json
+expect_output '"schema": "trainyard.collective/1"' '"ranks": 8' '"hosts": 1' '"size_bytes": 1024' '"size_bytes": 1073741824'
+expect 2 cluster collective "2x dgx-a100" --algorithm NVLS --size 1GB
+expect_error_line "NVLS, which these devices have no all_reduce with"
+expect 2 cluster collective dgx-h100 --algorithm NVS
+expect_error_line "did you mean 'NVLS'?"
+expect 2 cluster collective dgx-h100 --ranks 9
+expect_error_line "found 9 ranks, expected 2 to the 8 devices"
+expect 2 cluster collective dgx-h100 --size 1MB,
+expect_error_line '--size: found ""'
+expect 2 cluster collective dgx-h100 --collective all_reduc
+expect_error_line "--collective: found 'all_reduc'"
+expect 2 cluster collective
+expect_error_line "collective needs a cluster"
 finish

@@ -64,6 +64,8 @@ document workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt"
 document cluster show "leaf:2 host:2 dgx-h100"
 document data tokenize "$SOURCE/README.md" --vocabulary 300 -o made/readme.tokens
 document cluster check "leaf:2 host:2 dgx-h100"
+document cluster collective "leaf:2 host:2 dgx-h100" --collective all_gather
+document cluster collective "2x xeon-server" --algorithm hierarchical --size 4096,1GB
 document cluster check "$SOURCE/tests/topologies/data/nccl.xml"
 document check made/plan.json made/run.json
 document systems -w gpt2 -c "2x dgx-a100"
@@ -77,6 +79,11 @@ printf '%s' '{"schema": 1, "family": "law", "count": 2, "records": [
  {"id": "law/a", "kind": "accuracy", "source": {"work": "made"}, "confidence": "read", "measured": {"metric": "top1", "value": 76, "unit": "%"}},
  {"id": "law/b", "kind": "convergence", "source": {"work": "made"}, "confidence": "read", "model": {"name": "m"}, "batch": {"global": 100}, "measured": {"metric": "median_to_converge", "value": 1100, "unit": "samples"}}]}' >law.json
 document validate law.json
+sed 's/"kind": "accuracy"/"kind": "convergence", "model": {"name": "m"}, "batch": {"global": 200}/; s/"top1", "value": 76, "unit": "%"/"median_to_converge", "value": 1200, "unit": "samples"/' law.json >laws.json
+document validate laws.json
+grep -q '"answer_at": ' documents/$documents-validate.json || fail "no row has a command"
+document calibrate --reached 100:11epochs,1000:20epochs*5 --global-batch 3000
+document calibrate --reached 100:1100,1000:2000
 failing_document plan -w gpt3-175b -c "1x dgx-a100" --fix pp=1,tp=1 -q
 document whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2 --vary micro_batch=8,77 --no-simulate
 document whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=256,512 --fix pp=1 --objective cost --task resnet50-imagenet

@@ -37,6 +37,29 @@ expect_error_line "list takes no name"
 expect 2 stack show megatron-2012
 expect_error_line "no stack or file 'megatron-2012'" "did you mean 'megatron-2021'"
 
+# Constants behind a name. Devices that wait for the slowest, and work that takes longer than costed, are seen by whoever prices
+# or plays a step, and by both alike; among 8 devices the largest of normal numbers is 1.43 deviations off.
+step() { # step COMMAND WORDS...: the step's time
+    "$TRAINYARD" "$@" --json 2>"$scratch/err" | sed -n 's/.*"step_time_s": \([0-9.e-]*\).*/\1/p' | head -n 1
+}
+image="plan -w resnet50 -c dgx1-p100 --fix dp=8,micro_batch=64,compression=none,bucket=25MB --global-batch 512 --no-simulate"
+plain=$(step $image --stack trainyard)
+for change in "compute_scale=2 2" "step_jitter=0.1 1.143" "compute_scale=1.5 1.5"; do
+    changed=$(step $image --stack "trainyard ${change% *}")
+    awk "BEGIN { r = $changed / $plain / ${change#* }; exit !(r > 0.985 && r < 1.015) }" && pass || fail "${change% *}: $changed, not ${change#* } x $plain"
+done
+expect 0 $image --stack "trainyard step_jitter=0.1" -o waiting.json
+expect_output "stack       trainyard-changed: Trainyard's own worker, step_jitter=0.1"
+estimated=$(step estimate waiting.json)
+simulated=$(step simulate waiting.json)
+awk "BEGIN { r = $estimated / $simulated; exit !(r > 0.995 && r < 1.005 && $estimated > 1.1 * $plain) }" && pass ||
+    fail "waiting: $estimated estimated, $simulated simulated, $plain without"
+expect 0 whatif -w resnet50 -c dgx1-p100 --fix dp=8,micro_batch=64 --global-batch 512 --no-simulate --vary "stack=trainyard,trainyard step_jitter=0.1"
+expect_output "step_jitter=0.1"
+expect 2 stack show "megatron compute_scal=2"
+expect_error_line "did you mean 'compute_scale'?"
+rm waiting.json
+
 # A file of one's own, and what is wrong in one.
 printf '%s' '{"schema": "trainyard.stack/1", "name": "ours", "title": "Our trainer", "source": "our runs", "provenance": "measured", "like": "pytorch-ddp", "memory_waste": 0.01}' >ours.json
 ask 0 memory --stack ours.json

@@ -57,6 +57,27 @@ Test(stack, names)
     cr_expect_str_eq(ty_stack_memory_name(TY_MEMORY_AUTOGRAD), "autograd");
 }
 
+/* A whole stack of which a line is taken out. */
+static ty_stack *without(const char *text, const char *key)
+{
+    const char *at = strstr(text, key), *end = strchr(at, '\n') + 1;
+    ty_json_document *document = NULL;
+    ty_stack *stack = NULL;
+    ty_error error = {0};
+    ty_text rest = {0};
+    while (*at != '\n')
+        at--;
+    ty_text_append(&rest, text, (size_t)(at + 1 - text));
+    ty_text_add(&rest, end);
+    cr_assert_eq(ty_json_parse(rest.data, rest.length, "old", &document, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(ty_stack_from_json(ty_json_root(document), &stack, &error), TY_OK, "%s",
+                 error.message);
+    ty_json_free(document);
+    ty_text_clear(&rest);
+    return stack;
+}
+
 Test(stack, every_one_of_the_catalogue_is_whole)
 {
     char **names = NULL;
@@ -89,6 +110,11 @@ Test(stack, every_one_of_the_catalogue_is_whole)
         copied = text_of(copy);
         cr_expect_str_eq(before, after);
         cr_expect_str_eq(before, copied);
+        ty_stack_free(read);
+        read = without(before, "step_jitter"); /* as files from before there was one */
+        cr_expect(stack->step_jitter > 0 || read->step_jitter == 0);
+        ty_stack_free(read);
+        cr_assert_eq(ty_stack_from_json(ty_json_root(document), &read, &error), TY_OK);
         cr_expect_eq(ty_stack_digest(stack, &digests[0], NULL), TY_OK);
         cr_expect_eq(ty_stack_digest(read, &digests[1], NULL), TY_OK);
         cr_expect_str_eq(digests[0].hex, digests[1].hex);
@@ -345,13 +371,52 @@ Test(stack, names_there_are_not)
     cr_expect_null(stack);
 }
 
+/* "NAME KEY=VALUE": one's own figures without a file. */
+Test(stack, constants_behind_a_name)
+{
+    static const struct {
+        const char *text, *says;
+    } refused[] = {
+        {"megatron compute_scal=2", "did you mean 'compute_scale'?"},
+        {"megatron compute_scale=", "expected a number from"},
+        {"megatron compute_scale=0", "found 'compute_scale=0'"},
+        {"megatron step_jitter=1.5", "expected a number from 0 to 1"},
+        {"megatron step_jitter=nan", "expected a number from 0 to 1"},
+        {"megatron step_jitter=0.1x", "found 'step_jitter=0.1x'"},
+        {"megatron transfer_s=0 fast", "found 'fast'"},
+        {"megatrn transfer_s=0", "did you mean 'megatron'?"},
+        {"transfer_s=0", "transfer_s=0"},
+    };
+    ty_stack *base = open_stack("megatron");
+    ty_stack *changed = open_stack("megatron  compute_scale=1.25 transfer_s=1e-3");
+    ty_stack *none = NULL;
+    ty_error error = {0};
+
+    cr_expect(changed->compute_scale == 1.25 && changed->transfer_s == 1e-3);
+    cr_expect(base->compute_scale == 1 && base->step_jitter == 0);
+    cr_expect_eq(changed->host_kernel_s, base->host_kernel_s);
+    cr_expect_str_eq(changed->name, "megatron-changed");
+    cr_expect_not_null(strstr(changed->title, ", compute_scale=1.25 transfer_s=1e-3"));
+    for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++)
+        if (strcmp(ty_stack_constant_at(i)->key, "compute_scale") == 0)
+            cr_expect_str_eq(ty_stack_source(changed, i), "as asked");
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        cr_expect_eq(ty_stack_open(refused[i].text, &none, &error), TY_EINVAL, "%s",
+                     refused[i].text);
+        cr_expect_not_null(strstr(error.message, refused[i].says), "%s", error.message);
+        cr_expect_null(none);
+    }
+    ty_stack_free(base);
+    ty_stack_free(changed);
+}
+
 Test(stack, lack_of_memory_at_any_point)
 {
     for (long n = 1;; n++) {
         ty_stack *stack = NULL, *copy = NULL;
         ty_status status;
         ty_memory_fail_after(n);
-        status = ty_stack_open("megatron-2021", &stack, NULL);
+        status = ty_stack_open("megatron-2021 transfer_s=0", &stack, NULL);
         if (status == TY_OK)
             status = ty_stack_copy(stack, &copy, NULL);
         ty_memory_fail_after(0);

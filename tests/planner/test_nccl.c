@@ -354,6 +354,82 @@ Test(nccl, choice_is_the_least_of_all)
     }
 }
 
+static ty_status ask(const char *text, const ty_collective_question *question, uint64_t size,
+                     ty_collective_answer *out, ty_communicator *communicator, ty_error *error)
+{
+    uint32_t devices[16];
+    ty_cluster *cluster = NULL;
+    ty_status status;
+
+    cr_assert_eq(ty_cluster_open(text, NULL, &cluster, error), TY_OK, "%s", error->message);
+    for (uint32_t i = 0; i < 16; i++)
+        devices[i] = i;
+    if (communicator != NULL)
+        cr_assert_eq(ty_communicator_of(cluster, devices, question->ranks, communicator, error),
+                     TY_OK, "%s", error->message);
+    status = ty_collective_ask(cluster, question, &size, 1, out, error);
+    ty_cluster_free(cluster);
+    return status;
+}
+
+/* Asked by itself: the library's choice and the model's seconds, but no faster than the links. */
+Test(nccl, one_collective)
+{
+    static const struct {
+        const char *cluster;
+        ty_collective_question question;
+        uint64_t size;
+        bool is_at_links;
+    } rows[] = {
+        {"2x dgx-a100", {TY_ALL_REDUCE, 16, NULL}, 1 << 26, false},
+        {"2x dgx-a100", {TY_ALL_GATHER, 16, NULL}, 1 << 26, false},
+        {"2x dgx-a100", {TY_REDUCE_SCATTER, 8, "Ring"}, 1 << 20, false},
+        {"2x dgx-h100", {TY_ALL_REDUCE, 8, "nvls"}, 1 << 28, false},
+        {"dgx1-v100", {TY_ALL_REDUCE, 8, NULL}, 1 << 28, true}, /* 22 GB/s a link, but 20 here */
+    };
+    static const ty_collective_question refused[] = {{TY_ALL_REDUCE, 1, NULL},
+                                                     {TY_ALL_REDUCE, 17, NULL},
+                                                     {TY_ALL_REDUCE, 16, "NVLS"},
+                                                     {TY_ALL_REDUCE, 16, "rings"},
+                                                     {TY_ALL_GATHER, 16, "hierarchical"}};
+    ty_error error = {0};
+    ty_collective_answer answer;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const ty_collective_question *q = &rows[i].question;
+        const uint64_t bytes = q->kind == TY_ALL_GATHER ? rows[i].size / q->ranks : rows[i].size;
+        ty_communicator communicator;
+        ty_collective_table table;
+        ty_collective_choice choice;
+        double bus;
+        cr_assert_eq(ask(rows[i].cluster, q, rows[i].size, &answer, &communicator, &error), TY_OK,
+                     "%s", error.message);
+        cr_assert_eq(ty_collective_table_make(&communicator, NULL, &table, &error), TY_OK);
+        choice = ty_collective_choose(&table, q->kind, bytes);
+        if (q->algorithm != NULL)
+            choice = ty_collective_choose_by(
+                &table, q->kind, q->algorithm[0] == 'n' ? TY_NCCL_NVLS : TY_NCCL_RING, bytes);
+        cr_assert_str_eq(answer.algorithm, ty_nccl_algorithm_name(choice.algorithm));
+        cr_assert_str_eq(answer.protocol, ty_nccl_protocol_name(choice.protocol));
+        if (rows[i].is_at_links)
+            cr_assert_gt(answer.seconds, 1.05 * choice.seconds, "%s", rows[i].cluster);
+        else
+            cr_assert_lt(fabs(answer.seconds / choice.seconds - 1), 1e-9, "%s: %g, not %g",
+                         rows[i].cluster, answer.seconds, choice.seconds);
+        bus = ty_collective_bus_factor(q->kind, q->ranks) * (double)rows[i].size / answer.seconds;
+        cr_assert_lt(fabs(answer.bus_bandwidth_bytes_per_s / bus - 1), 1e-12);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        cr_assert_eq(ask("2x dgx-a100", &refused[i], 1 << 20, &answer, NULL, &error), TY_EINVAL,
+                     "row %zu", i);
+    cr_assert_eq(ask("2x dgx-a100", &rows[1].question, 15, &answer, NULL, &error), TY_EINVAL);
+    cr_assert_eq(ask("2x xeon-server", &(ty_collective_question){TY_ALL_REDUCE, 2, "hierarchical"},
+                     1 << 20, &answer, NULL, &error),
+                 TY_OK, "%s", error.message);
+    cr_assert_str_eq(answer.algorithm, "hierarchical");
+    cr_assert_str_eq(answer.protocol, "");
+}
+
 Test(nccl, alone_nothing_moves)
 {
     ty_communicator c = hopper(1, 1);

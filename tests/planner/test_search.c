@@ -388,7 +388,7 @@ Test(search, stacks_get_what_they_can_run)
         ty_workload_free(workload);
         ty_cluster_free(cluster);
     }
-    cr_expect_eq(refused, 4, "two stacks of two networks have no pipelines; %u", refused);
+    cr_expect_eq(refused, 6, "three stacks of two networks have no pipelines; %u", refused);
     ty_names_free(names, count);
 }
 

@@ -111,6 +111,36 @@ Test(convergence, fit_refuses_what_it_cannot_use)
 }
 
 /* |g_B|^2 = |G|^2 + tr/B exactly. */
+/* Points on the law come back as it, in their own unit; what cannot be read is refused. */
+Test(convergence, what_others_reached)
+{
+    static const char *const refused[] = {
+        "",           "512",        "512:",    "512:23epoch",          "512:-1",
+        "0:23",       "512:23*0",   "512:23,", "512:23epochs,1024:24", "512:23 ",
+        "nan:23,1:2", "512:inf,1:2"};
+    ty_convergence law;
+    ty_reached reached = {0};
+    ty_error error = {0};
+
+    cr_assert_eq(ty_reached_parse("100:11epochs,1000:20epochs*4,4000:50epochs", &reached, &error),
+                 TY_OK, "%s", error.message);
+    cr_assert_str_eq(reached.unit, "epochs");
+    cr_assert_eq(reached.count, 3);
+    check_near(reached.points[1].weight, 2, 1e-12, "weight");
+    cr_assert_eq(ty_reached_fit(&reached, &law, &error), TY_OK, "%s", error.message);
+    check_near(law.noise_scale_samples, 1000, 1e-6, "noise scale");
+    check_near(law.minimum_samples, 10, 1e-6, "smallest batches");
+    check_near(law.log_deviation, sqrt(0.02 / 3), 1e-6, "deviation");
+    check_near(law.smallest_batch, 100, 0, "smallest");
+    check_near(law.largest_batch, 4000, 0, "largest");
+    check_near(ty_convergence_samples(&law, 2000).expected, 30, 1e-6, "between");
+    ty_reached_clear(&reached);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        cr_assert_eq(ty_reached_parse(refused[i], &reached, &error), TY_EINVAL, "%s", refused[i]);
+        cr_assert_null(reached.points, "%s", refused[i]);
+    }
+}
+
 Test(convergence, noise_scale_from_norms)
 {
     double noise = 0;
