@@ -85,19 +85,14 @@ static ty_status step_outside(const search_question *q, const draft *d, ty_outsi
 {
     ty_profile profile = *d->plan->profile;
     ty_plan plan = *d->plan;
-    ty_costs *costs = NULL;
     ty_step_summary summary;
     ty_status status;
 
     profile.outside = outside;
     plan.profile = &profile;
-    TY_CHECK(ty_costs_by_networks(&plan, d->program, q->networks, &costs, error), status, done);
-    TY_CHECK(ty_estimate_summary(&plan, d->program, costs,
-                                 3 + 2 * ty_program_largest_lead(d->program), &summary, error),
-             status, done);
-    *step_time_s = summary.step_time_s;
-done:
-    ty_costs_free(costs);
+    status = ty_draft_estimate(q, &plan, d->program, &summary, error);
+    if (status == TY_OK)
+        *step_time_s = summary.step_time_s;
     return status;
 }
 

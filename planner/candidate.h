@@ -189,6 +189,11 @@ ty_status ty_draft_plan(const search_question *question, const candidate *c, dra
                         ty_error *error) TY_MUST_CHECK;
 /** Its program, as ty_draft_make has it but for the digest of its plan: for the estimator. */
 ty_status ty_draft_sketch(draft *d, ty_error *error) TY_MUST_CHECK;
+/** What a draft's step takes by the estimator, or that of a plan that differs from it in what it
+ * borrows. */
+ty_status ty_draft_estimate(const search_question *question, const ty_plan *plan,
+                            const ty_program *program, ty_step_summary *out,
+                            ty_error *error) TY_MUST_CHECK;
 void ty_draft_clear(draft *d);
 
 /**

@@ -18,8 +18,6 @@
  * were at most 1.8 times the estimate, corrected ones at most 1.25 times. */
 #define HOPELESS_SCOUT 1.8
 #define HOPELESS_VARIANT 1.25
-/* Steps an estimate walks: the differences between the last ones are the steady state. */
-#define ESTIMATED_STEPS 3
 /* Two variants that differ only in buckets and compression, and by less than this, are simulated
  * once. */
 #define LEAST_DIFFERENCE 0.01
@@ -59,20 +57,6 @@ static void judge_memory(const search_question *q, const ty_plan *plan, candidat
     c->is_judged = true;
 }
 
-static ty_status estimate(const search_question *q, const draft *d, candidate *c, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_costs *costs = NULL;
-
-    TY_CHECK(ty_costs_by_networks(d->plan, d->program, q->networks, &costs, error), status, done);
-    status = ty_estimate_summary(d->plan, d->program, costs,
-                                 ESTIMATED_STEPS + 2 * ty_program_largest_lead(d->program),
-                                 &c->estimate, error);
-done:
-    ty_costs_free(costs);
-    return status;
-}
-
 /* The candidate's plan, and whether it fits: with dense embeddings where rows are too much. */
 static ty_status draft_that_fits(const search_question *q, candidate *c, draft *out,
                                  ty_error *error)
@@ -107,7 +91,7 @@ static ty_status judge(search *s, candidate *c, ty_error *error)
         goto done;
     }
     TY_CHECK(ty_draft_sketch(&d, error), status, done);
-    TY_CHECK(estimate(s->q, &d, c, error), status, done);
+    TY_CHECK(ty_draft_estimate(s->q, d.plan, d.program, &c->estimate, error), status, done);
     for (uint32_t i = 0; i < d.program->stage_count; i++)
         s->walked += d.program->stages[i].instruction_count;
     s->estimates++;
