@@ -25,8 +25,8 @@ static uint32_t pick(uint64_t *state, uint32_t count)
     return (uint32_t)((*state >> 33) % count);
 }
 
-static const char *const stacks[] = {"trainyard", "megatron", "pytorch-ddp", "pytorch-fsdp",
-                                     "deepspeed"};
+static const char *const stacks[] = {"trainyard", "megatron", "torchtitan", "deepspeed",
+                                     "pytorch-fsdp"};
 
 /* A small question, drawn by a seed: a transformer of 2 to 9 blocks on 1 to 3 hosts of 2 to 8
  * devices, whose memory is scarce in a third of them. */
@@ -40,6 +40,7 @@ static scene open_scene(uint64_t seed, uint32_t pin_one_in)
     char workload[128], cluster[128];
     scene s = {.options = ty_plan_options_default()};
     const uint32_t heads = 4u << pick(&state, 2);
+    ty_stack_use use;
     ty_error error = {0};
 
     snprintf(workload, sizeof workload,
@@ -85,6 +86,13 @@ static scene open_scene(uint64_t seed, uint32_t pin_one_in)
     }
     if (pick(&state, pin_one_in) == 0)
         s.options.fix_compression = true;
+    /* What a stack cannot run is refused, which is for a part of the questions to show. */
+    use = ty_stack_use_of(&s.options);
+    if (ty_stack_check(s.stack, &use, NULL) != TY_OK && pick(&state, 8) > 0) {
+        ty_stack_free(s.stack);
+        cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &s.stack, &error), TY_OK, "%s", error.message);
+        s.options.stack = s.stack;
+    }
     return s;
 }
 

@@ -483,7 +483,7 @@ Test(convergence, tasks_of_the_catalogue)
                88.0 / 60, 0.05, "doubling the batch");
     ty_convergence_free(t);
     t = NULL;
-    cr_assert_eq(ty_convergence_open("resnet50-imagnet", &t, &error), TY_EIO);
+    cr_assert_eq(ty_convergence_open("resnet50-imagnet", &t, &error), TY_EPARSE);
     cr_assert_not_null(strstr(error.message, "did you mean resnet50-imagenet"));
     cr_assert_null(t);
 }
