@@ -73,7 +73,7 @@ const cli_command commands[] = {
      "annotations NAME and NAME.backward; without, every name its mean.\n",
      OPTIONS("workload", "backend", "precision", "ranks", "micro-batches", "output"), 0, 2,
      cmd_profile},
-    {"calibrate", "FILE...|--workload W --cluster C|--reached B:N,... [options]",
+    {"calibrate", "FILE...|-w W -c C|--reached B:N,... [options]",
      "measure collectives from logs of nccl-tests, or how a workload converges",
      "From logs: the profile goes to plan and memory with --profile; with --profile\n"
      "here, rows are added to that one.\n"
@@ -103,7 +103,7 @@ const cli_command commands[] = {
      OPTIONS("workload", "micro-batches", "seq", "global-batch", "vocabulary", "to", "output",
              "json"),
      1, 2, cmd_workload},
-    {"cluster", "list | show C | check C | collective C | import FILE | export C",
+    {"cluster", "list|show C|check C|collective C|import FILE|export C",
      "the catalogue, what a cluster is made of, and files of other tools",
      "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"
      "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and the like.\n"

@@ -137,7 +137,7 @@ expect_output "stack       trainyard: "
 expect 0 simulate other.json --json
 expect_output '"stack": "ours"'
 expect 0 report other.json -o report.html
-grep -q '<b>ours</b>' report.html && grep -q 'Our trainer' report.html && pass || fail "the report does not name the stack"
+grep -q 'ours, Our trainer' report.html && pass || fail "the report does not name the stack"
 expect 0 export other.json --to mpirun
 expect_output "# stack    ours"
 
