@@ -38,12 +38,22 @@ const char *ty_whatif_value(const ty_whatif *w, uint32_t row, uint32_t axis_inde
     return w->axes[axis_index].values[row % w->axes[axis_index].count];
 }
 
+/* Clusters and workloads go first: other keys change them, in whatever order they were asked for.
+ */
+static bool is_whole(const char *key)
+{
+    return strcmp(key, "cluster") == 0 || strcmp(key, "workload") == 0;
+}
+
 static ty_status set_point(const ty_whatif *w, uint32_t row, ty_vary_point *point, ty_error *error)
 {
     ty_status status = ty_vary_point_new(w->question, point, error);
 
-    for (uint32_t a = 0; a < w->axis_count && status == TY_OK; a++) {
+    for (uint32_t i = 0; i < 2 * w->axis_count && status == TY_OK; i++) {
+        const uint32_t a = i % w->axis_count;
         ty_error detail = {0};
+        if (is_whole(w->axes[a].key) != (i < w->axis_count))
+            continue;
         status = ty_vary_set(point, w->axes[a].key, ty_whatif_value(w, row, a), &detail);
         if (status != TY_OK)
             status = ty_fail(error, status, "--vary %s=%s: %s", w->axes[a].key,

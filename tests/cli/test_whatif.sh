@@ -37,6 +37,9 @@ times=$(sed -n '2,3p' "$scratch/out" | cut -d, -f4 | tr '\n' ' ')
 if echo "$times" | awk '{ exit !($1 > 2 * $2 && $2 > 0) }'; then pass; else fail "compute x1000: step times $times"; fi
 
 # The same document whatever the number of processes and wherever it was broken off.
+# A key counts in whatever order they come.
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,3 --vary "cluster=2x dgx-a100,2x p100-server" --no-simulate --json
+expect_output '"devices": 8' '"devices": 24' '"devices": 4' '"devices": 12'
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 -o "$scratch/whole.json"
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,4 --vary bandwidth.all=x1 -o "$scratch/part.json"
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 \
