@@ -33,19 +33,19 @@ static const char *lane_name(int i)
 
 /* The sets of ty_stack_plans: their keys and what is in them. */
 static const struct plan_set {
-    const char *key, *words;
+    const char *key, *one, *words;
     size_t offset;
     const char *(*name)(int);
     int count;
 } plan_sets[] = {
-    {"schedules", "schedules of pipelines", offsetof(ty_stack_plans, schedules), schedule_name,
-     TY_SCHEDULE_COUNT},
-    {"compressions", "compressors of gradients", offsetof(ty_stack_plans, compressions),
-     compression_name, TY_COMPRESSION_COUNT},
-    {"recomputes", "ways to recompute", offsetof(ty_stack_plans, recomputes), recompute_name,
-     TY_RECOMPUTE_COUNT},
-    {"zero_levels", "levels of ZeRO", offsetof(ty_stack_plans, zero_levels), zero_name, 4},
-    {"lanes", "lanes", offsetof(ty_stack_plans, lanes), lane_name, TY_LANE_KIND_COUNT},
+    {"schedules", "schedule", "schedules of pipelines", offsetof(ty_stack_plans, schedules),
+     schedule_name, TY_SCHEDULE_COUNT},
+    {"compressions", "compression", "compressors of gradients",
+     offsetof(ty_stack_plans, compressions), compression_name, TY_COMPRESSION_COUNT},
+    {"recomputes", "recompute", "ways to recompute", offsetof(ty_stack_plans, recomputes),
+     recompute_name, TY_RECOMPUTE_COUNT},
+    {"zero_levels", "zero", "levels of ZeRO", offsetof(ty_stack_plans, zero_levels), zero_name, 4},
+    {"lanes", "lane", "lanes", offsetof(ty_stack_plans, lanes), lane_name, TY_LANE_KIND_COUNT},
 };
 #define PLAN_SET_COUNT (sizeof plan_sets / sizeof *plan_sets)
 
@@ -196,8 +196,8 @@ ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use, ty_erro
         if (used[i] < 0 || used[i] >= plan_sets[i].count || ty_stack_has(set, used[i]))
             continue;
         put_set(&text, set, &plan_sets[i]);
-        status = ty_fail(error, TY_EINVAL, "stack %s: found %s, but its %s are %s", stack->name,
-                         plan_sets[i].name(used[i]), plan_sets[i].words,
+        status = ty_fail(error, TY_EINVAL, "stack %s: found %s %s, but its %s are %s", stack->name,
+                         plan_sets[i].one, plan_sets[i].name(used[i]), plan_sets[i].words,
                          text.data != NULL ? text.data : "none");
         ty_text_clear(&text);
     }

@@ -79,7 +79,7 @@ expect_error_line "--stack"
 ask 2 plan --stack pytorch-ddp --fix pp=2
 expect_error_line "stack pytorch-ddp has no pipelines; found 2 stages"
 ask 2 plan --stack megatron --fix zero=3
-expect_error_line "stack megatron: found 3, but its levels of ZeRO are 0, 1"
+expect_error_line "stack megatron: found zero 3, but its levels of ZeRO are 0, 1"
 expect 0 stack show pytorch-fsdp
 expect_output "levels of ZeRO 0, 2, 3" "lanes none"
 

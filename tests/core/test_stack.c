@@ -190,7 +190,7 @@ Test(stack, plans_it_can_run)
     use.zero = 1;
     cr_expect_eq(ty_stack_check(titan, &use, &error), TY_EINVAL);
     cr_expect_str_eq(error.message,
-                     "stack torchtitan: found 1, but its levels of ZeRO are 0, 2, 3");
+                     "stack torchtitan: found zero 1, but its levels of ZeRO are 0, 2, 3");
     use = (ty_stack_use){
         .lanes = {1, 2, 1}, .schedule = -1, .compression = -1, .recompute = -1, .zero = -1};
     cr_expect_eq(ty_stack_check(fsdp, &use, &error), TY_EINVAL);
