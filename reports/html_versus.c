@@ -239,6 +239,16 @@ static void put_cost(page *p, const side sides[2])
 
 static const char *const bar_names[2] = {"A", "B"};
 
+/* A stacked bar of each plan; `plot` says what differs. */
+static void put_bars(page *p, page_plot plot)
+{
+    plot.x_name = "plan";
+    plot.categories = bar_names;
+    plot.count = 2;
+    plot.is_stacked = true;
+    ty_page_plot(p, &plot);
+}
+
 static void put_step_chart(page *p, const side sides[2])
 {
     double values[PAGE_PART_COUNT][2];
@@ -251,18 +261,14 @@ static void put_step_chart(page *p, const side sides[2])
         series[i] = (page_series){
             .name = ty_page_parts[i].name, .values = values[i], .colour = ty_page_parts[i].colour};
     }
-    ty_page_plot(p, &(page_plot){.id = "versus-step",
-                                 .caption = "What a step of each is made of",
-                                 .alternative = "Two stacked bars of the parts of a step in "
-                                                "seconds; the table below has the figures",
-                                 .x_name = "plan",
-                                 .categories = bar_names,
-                                 .unit = PAGE_SECONDS,
-                                 .y_name = "seconds of a step",
-                                 .count = 2,
-                                 .series = series,
-                                 .series_count = PAGE_PART_COUNT,
-                                 .is_stacked = true});
+    put_bars(p, (page_plot){.id = "versus-step",
+                            .caption = "What a step of each is made of",
+                            .alternative = "Two stacked bars of the parts of a step in seconds; "
+                                           "the table below has the figures",
+                            .unit = PAGE_SECONDS,
+                            .y_name = "seconds of a step",
+                            .series = series,
+                            .series_count = PAGE_PART_COUNT});
 }
 
 static void put_memory_chart(page *p, const side sides[2])
@@ -277,18 +283,14 @@ static void put_memory_chart(page *p, const side sides[2])
             values[i][k] = (double)ty_page_purposes[i].bytes(&sides[k].fullest);
         series[i] = (page_series){.name = ty_page_purposes[i].name, .values = values[i]};
     }
-    ty_page_plot(p, &(page_plot){.id = "versus-memory",
-                                 .caption = "Memory of the fullest device of each",
-                                 .alternative = "Two stacked bars of memory by purpose; the table "
-                                                "below has the figures",
-                                 .x_name = "plan",
-                                 .categories = bar_names,
-                                 .unit = PAGE_MEMORY,
-                                 .y_name = "bytes of a device",
-                                 .count = 2,
-                                 .series = series,
-                                 .series_count = PAGE_PURPOSE_COUNT,
-                                 .is_stacked = true});
+    put_bars(p, (page_plot){.id = "versus-memory",
+                            .caption = "Memory of the fullest device of each",
+                            .alternative = "Two stacked bars of memory by purpose; the table below "
+                                           "has the figures",
+                            .unit = PAGE_MEMORY,
+                            .y_name = "bytes of a device",
+                            .series = series,
+                            .series_count = PAGE_PURPOSE_COUNT});
 }
 
 /* ---- The answer ---------------------------------------------------------------------------- */
