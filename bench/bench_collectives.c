@@ -1,10 +1,12 @@
 /* Predicted against measured collectives: every row of the logs and records of a data folder.
  *     bench_collectives DATA [--fit]
- * prints the table of docs/collectives.md: errors of NCCL's own model and of the calibrated one, of
- * rows of 1 MiB and more, training and held-out machines apart. --fit fits the calibration to the
- * training machines and prints it for planner/nccl/nccl.json, then the table with it. DATA holds
- * nccl-logs/ and measurements/. What a table and an answer of it cost goes to stderr. */
+ * prints the tables of docs/collectives.md: errors of NCCL's own model and of the calibrated one,
+ * of rows of 1 MiB and more and of those below, training and held-out machines apart. --fit fits
+ * the calibration to the training machines and prints it for planner/nccl/nccl.json, then the
+ * tables with it. DATA holds nccl-logs/, measurements/ and kernels/. What a table and an answer of
+ * it cost goes to stderr. */
 #include "timing.h"
+#include "ty_file.h"
 #include "ty_planner.h"
 
 #include <math.h>
@@ -38,7 +40,7 @@ static const source sources[] = {
      false, false},
     {"gcp-a3ultra-h200-64gpu-allreduce-1.7GB.log", "a3-ultragpu-8g", "8x a3-ultragpu-8g", NULL,
      false, false},
-    {"gcp-a3mega-h100-2nodes-allgather.log", "a3-megagpu-8g", "2x a3-megagpu-8g", NULL, false,
+    {"gcp-a3mega-h100-2nodes-allgather.log", "a3-megagpu-8g", "2x a3-megagpu-8g", NULL, true,
      false},
     {"supermicro-b200x8-allreduce-38MB.log", "Supermicro B200", "1x dgx-b200", NULL, false, false},
     {"dgx1-v100-2nodes-roce100-allreduce.log", "DGX-1 V100", "2x v100-8-roce100", NULL, false,
@@ -94,7 +96,22 @@ static const source sources[] = {
     {"mle-mi300x-2g-all-reduce", "MI300X", NULL, NULL, false, false},
     {"mle-4n-all-reduce", "not named", NULL, NULL, false, false},
 };
-enum { SOURCE_COUNT = sizeof sources / sizeof sources[0], MOST_RANKS = 4096 };
+/* Devices of kernels/nccl-one-node.csv, whose calls are queued: a series for each collective and
+ * number of GPUs. Its rows in bytes are left out: their sums are another kind of arithmetic. */
+static const source queued_sources[] = {
+    {"a100-sxm4-80gb", "DGX A100", "1x dgx-a100", NULL, true, false},
+    {"h100-sxm", "DGX H100", "1x dgx-h100", NULL, true, false},
+    {"b200-sxm", "DGX B200", "1x dgx-b200", NULL, true, false},
+    {"h200-sxm", "DGX H200", "1x dgx-h200", NULL, false, false},
+    {"b300-sxm", "DGX B300", "1x dgx-b300", NULL, false, false},
+    {"gb200", "GB200 tray", "1x gb200-tray", NULL, false, false},
+};
+enum {
+    SOURCE_COUNT = sizeof sources / sizeof sources[0],
+    QUEUED_COUNT = sizeof queued_sources / sizeof queued_sources[0],
+    MOST_SERIES = SOURCE_COUNT + 64,
+    MOST_RANKS = 4096
+};
 
 typedef struct point {
     uint64_t bytes;
@@ -103,6 +120,7 @@ typedef struct point {
 
 typedef struct series {
     const source *from;
+    ty_collective_calls calls;
     ty_collective_kind kind;
     uint32_t ranks, count;
     point *points;
@@ -211,6 +229,60 @@ static void read_records(const char *folder, series *all)
     ty_json_free(document);
 }
 
+/* "all_reduce", and "alltoall" as that table has it. */
+static ty_collective_kind kind_named(const char *name)
+{
+    for (int kind = 0; kind < TY_COLLECTIVE_COUNT; kind++)
+        if (strcmp(ty_collective_name((ty_collective_kind)kind), name) == 0)
+            return (ty_collective_kind)kind;
+    return strcmp(name, "alltoall") == 0 ? TY_ALL_TO_ALL : TY_COLLECTIVE_COUNT;
+}
+
+static void read_queued(const char *folder, series *all, uint32_t *count)
+{
+    enum { HALF = 2 };
+    ty_error error = {0};
+    char path[512], *text = NULL, *rest = NULL;
+    size_t length;
+
+    snprintf(path, sizeof path, "%s/kernels/nccl-one-node.csv", folder);
+    if (ty_file_read(path, 0, &text, &length, &error) != TY_OK)
+        stop(&error);
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char device[32], operation[32], type[8];
+        unsigned ranks;
+        double elements, us, size;
+        ty_collective_kind kind;
+        uint32_t q = 0, s = SOURCE_COUNT;
+        if (sscanf(line, "%31[^,],%*[^,],%31[^,],%7[^,],%u,%lf,%lf", device, operation, type,
+                   &ranks, &elements, &us) != 6 ||
+            strcmp(type, "half") != 0)
+            continue;
+        kind = kind_named(operation);
+        while (q < QUEUED_COUNT && strcmp(queued_sources[q].name, device) != 0)
+            q++;
+        if (q == QUEUED_COUNT || kind == TY_COLLECTIVE_COUNT) {
+            ty_fail(&error, TY_EPARSE, "%s: %s of %s is not known", path, operation, device);
+            stop(&error);
+        }
+        while (s < *count &&
+               !(all[s].from == &queued_sources[q] && all[s].kind == kind && all[s].ranks == ranks))
+            s++;
+        if (s == MOST_SERIES) {
+            ty_fail(&error, TY_ELIMIT, "%s: more than %d series", path, MOST_SERIES - SOURCE_COUNT);
+            stop(&error);
+        }
+        if (s == *count)
+            all[(*count)++] = (series){
+                .from = &queued_sources[q], .calls = TY_CALLS_QUEUED, .kind = kind, .ranks = ranks};
+        size = HALF * elements;
+        add_point(&all[s], (uint64_t)(kind == TY_ALL_GATHER ? size / ranks : size), size,
+                  us * 1e-6);
+    }
+    ty_free(text);
+}
+
 static void find_communicator(series *s)
 {
     uint32_t devices[MOST_RANKS];
@@ -235,155 +307,353 @@ static void find_communicator(series *s)
     ty_cluster_free(cluster);
 }
 
-/* ---- Errors -------------------------------------------------------------------------------- */
+/* ---- Errors ---------------------------------------------------------------------------- */
 
-typedef struct errors {
-    uint32_t count;
-    double mean, median, ninetieth, signed_mean;
-} errors;
+/* A calibration of each kind of calls. */
+typedef struct calibrations {
+    ty_collective_calibration of[TY_CALLS_COUNT];
+} calibrations;
 
-static errors summary_of(double *values, uint32_t count, double sum)
+/* Where a row counts: below 1 MiB, or from there on. */
+enum { SMALL, LARGE, CLASSES };
+static int class_of(const point *p)
 {
-    errors e = {.count = count};
+    return p->size < LEAST_BYTES ? SMALL : LARGE;
+}
 
-    if (count == 0)
-        return e;
-    qsort(values, count, sizeof *values, ascending);
-    for (uint32_t i = 0; i < count; i++)
-        e.mean += values[i] / count;
-    e.median = count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-    e.ninetieth = values[(uint32_t)ceil(0.9 * count) - 1];
-    e.signed_mean = sum / count;
-    return e;
+/* Rows of no time at all, or of no bytes, say nothing. */
+static bool is_told(const point *p)
+{
+    return p->seconds > 0 && p->bytes > 0;
 }
 
 typedef struct collected {
-    double values[4096], sum;
-    uint32_t count;
+    double values[CLASSES][4096], sums[CLASSES];
+    uint32_t counts[CLASSES];
 } collected;
 
-static void collect(const series *s, const ty_collective_calibration *calibration, collected *out)
+static void collect(const series *s, const calibrations *with, collected *out)
 {
     ty_collective_table table;
     ty_error error = {0};
 
     if (!s->is_modelled)
         return;
-    if (ty_collective_table_make(&s->communicator, calibration, &table, &error) != TY_OK)
+    if (ty_collective_table_make(&s->communicator, &with->of[s->calls], &table, &error) != TY_OK)
         stop(&error);
     for (uint32_t i = 0; i < s->count; i++) {
-        double predicted = ty_collective_seconds(&table, s->kind, s->points[i].bytes);
-        double off = predicted / s->points[i].seconds - 1;
-        if (s->points[i].size < LEAST_BYTES || out->count == 4096)
+        const double predicted = ty_collective_seconds(&table, s->kind, s->points[i].bytes);
+        const double off = predicted / s->points[i].seconds - 1;
+        const int c = class_of(&s->points[i]);
+        if (!is_told(&s->points[i]) || out->counts[c] == 4096)
             continue;
-        out->values[out->count++] = fabs(off);
-        out->sum += off;
+        out->values[c][out->counts[c]++] = fabs(off);
+        out->sums[c] += off;
     }
 }
 
 /* ---- Fitting ------------------------------------------------------------------------------- */
 
-/* Mean over the training series of their mean |log(predicted / measured)|: each counts alike. */
-static double loss(const series *all, const ty_collective_calibration *calibration)
+/* Sizes that count alike in a fit: below 1, 16 and 256 MiB, and above. */
+enum { SPANS = 4 };
+static int span_of(const point *p)
 {
-    double sum = 0, count = 0;
-
-    for (uint32_t s = 0; s < SOURCE_COUNT; s++) {
-        ty_collective_table table;
-        double own = 0, rows = 0;
-        if (!all[s].from->is_training ||
-            ty_collective_table_make(&all[s].communicator, calibration, &table, NULL) != TY_OK)
-            continue;
-        for (uint32_t i = 0; i < all[s].count; i++)
-            if (all[s].points[i].size >= LEAST_BYTES) {
-                double predicted =
-                    ty_collective_seconds(&table, all[s].kind, all[s].points[i].bytes);
-                own += fabs(log(predicted / all[s].points[i].seconds));
-                rows++;
-            }
-        sum += own / rows;
-        count++;
-    }
-    return sum / count;
+    return (p->size >= LEAST_BYTES) + (p->size >= 16 * LEAST_BYTES) +
+           (p->size >= 256 * LEAST_BYTES);
 }
 
-/* One parameter after the other, by steps that shrink. */
-static ty_collective_calibration fit(const series *all)
+/* Mean over the training series, and in each over the spans of sizes, of
+ * |log(predicted / measured)|: a machine counts as much as another, however long its log is. */
+static double loss(const series *all, uint32_t count, const calibrations *with)
 {
-    ty_collective_calibration best = ty_collective_uncalibrated();
-    double least = loss(all, &best);
+    double sum = 0, terms = 0;
 
-    for (double step = 1; step > 1e-3; step /= 1.5)
-        for (int round = 0; round < 8; round++)
-            for (int p = 0; p < 2 * TY_MEDIUM_COUNT; p++)
+    for (uint32_t s = 0; s < count; s++) {
+        ty_collective_table table;
+        double own[SPANS] = {0}, rows[SPANS] = {0};
+        if (!all[s].from->is_training ||
+            ty_collective_table_make(&all[s].communicator, &with->of[all[s].calls], &table, NULL) !=
+                TY_OK)
+            continue;
+        for (uint32_t i = 0; i < all[s].count; i++) {
+            const point *p = &all[s].points[i];
+            const int span = span_of(p);
+            if (!is_told(p))
+                continue;
+            own[span] +=
+                fabs(log(ty_collective_seconds(&table, all[s].kind, p->bytes) / p->seconds));
+            rows[span]++;
+        }
+        for (int span = 0; span < SPANS; span++)
+            if (rows[span] > 0) {
+                sum += own[span] / rows[span];
+                terms++;
+            }
+    }
+    return sum / terms;
+}
+
+/* One of the figures that are fitted, everywhere it stands; a figure that no training row tells is
+ * that of the generation before. */
+typedef struct figure {
+    double *at[TY_CALLS_COUNT * TY_GPU_GENERATION_COUNT];
+    uint32_t count;
+    double step; /* first; 0: of the logarithm */
+} figure;
+
+static void add_to(figure *f, double *at)
+{
+    f->at[f->count++] = at;
+}
+
+static double set(const figure *f, double value)
+{
+    const double before = *f->at[0];
+
+    for (uint32_t i = 0; i < f->count; i++)
+        *f->at[i] = value;
+    return before;
+}
+
+enum { MOST_FIGURES = 128 };
+
+/* What launched calls pay is one figure for all generations, the rest is one for each; between
+ * nodes there is one for all of everything, and queued calls pay what launched ones do. */
+static uint32_t list_figures(calibrations *c, figure figures[MOST_FIGURES])
+{
+    ty_collective_calibration *of = c->of;
+    uint32_t count = 0;
+
+    for (int m = 0; m < TY_MEDIUM_COUNT; m++) {
+        const bool is_network = m == TY_MEDIUM_NETWORK_FLAGS || m == TY_MEDIUM_NETWORK_SIMPLE;
+        figure *launched = &figures[count++], *rate = NULL;
+        *launched = (figure){.step = 40e-6};
+        for (int g = 0; g < TY_GPU_GENERATION_COUNT; g++) {
+            add_to(launched, &of[TY_CALLS_LAUNCHED].overhead_s[g][m]);
+            if (is_network) {
+                add_to(launched, &of[TY_CALLS_QUEUED].overhead_s[g][m]);
+            } else {
+                figures[count] = (figure){.step = 20e-6};
+                add_to(&figures[count++], &of[TY_CALLS_QUEUED].overhead_s[g][m]);
+            }
+            if (rate == NULL || !is_network) {
+                rate = &figures[count++];
+                *rate = (figure){.step = 0};
+            }
+            add_to(rate, &of[TY_CALLS_LAUNCHED].efficiency[g][m]);
+            add_to(rate, &of[TY_CALLS_QUEUED].efficiency[g][m]);
+        }
+    }
+    for (int g = 0; g < TY_GPU_GENERATION_COUNT; g++) {
+        figures[count] = (figure){.step = 0.5};
+        add_to(&figures[count], &of[TY_CALLS_LAUNCHED].own_steps[g]);
+        add_to(&figures[count++], &of[TY_CALLS_QUEUED].own_steps[g]);
+        figures[count] = (figure){.step = 4e-6};
+        add_to(&figures[count++], &of[TY_CALLS_QUEUED].peer_s[g]);
+    }
+    figures[count] = (figure){.step = 4e-6};
+    for (int g = 0; g < TY_GPU_GENERATION_COUNT; g++)
+        add_to(&figures[count], &of[TY_CALLS_LAUNCHED].peer_s[g]);
+    return count + 1;
+}
+
+static void print_grid(const char *name, double of[TY_GPU_GENERATION_COUNT][TY_MEDIUM_COUNT],
+                       double unit, int digits)
+{
+    printf("%s [", name);
+    for (int g = 0; g < TY_GPU_GENERATION_COUNT; g++) {
+        printf("%s[", g > 0 ? ", " : "");
+        for (int m = 0; m < TY_MEDIUM_COUNT; m++)
+            printf("%s%.*f", m > 0 ? ", " : "", digits, of[g][m] / unit);
+        printf("]");
+    }
+    printf("]\n");
+}
+
+static void print_line(const char *name, double of[TY_GPU_GENERATION_COUNT], double unit)
+{
+    printf("%s [", name);
+    for (int g = 0; g < TY_GPU_GENERATION_COUNT; g++)
+        printf("%s%.2f", g > 0 ? ", " : "", of[g] / unit);
+    printf("]\n");
+}
+
+/* One figure after the other, by steps that shrink, from no overhead and full rates. */
+static calibrations fit(const series *all, uint32_t count)
+{
+    calibrations best;
+    figure figures[MOST_FIGURES];
+    uint32_t figure_count;
+    double least;
+
+    for (int calls = 0; calls < TY_CALLS_COUNT; calls++) {
+        const ty_collective_calibration with = ty_collective_calibrated((ty_collective_calls)calls);
+        best.of[calls] = ty_collective_uncalibrated();
+        best.of[calls].is_nvls_by_links = with.is_nvls_by_links;
+        best.of[calls].direct_links = with.direct_links;
+    }
+    figure_count = list_figures(&best, figures);
+    least = loss(all, count, &best);
+    for (double step = 1; step > 1e-2; step /= 1.5)
+        for (int round = 0; round < 4; round++)
+            for (uint32_t f = 0; f < figure_count; f++)
                 for (int sign = -1; sign <= 1; sign += 2) {
-                    ty_collective_calibration tried = best;
+                    const double now = *figures[f].at[0];
                     double found;
-                    if (p < TY_MEDIUM_COUNT)
-                        tried.overhead_s[p] = fmax(0, tried.overhead_s[p] + sign * step * 40e-6);
-                    else
-                        tried.efficiency[p - TY_MEDIUM_COUNT] *= exp(sign * step * 0.2);
-                    found = loss(all, &tried);
-                    if (found < least) {
+                    set(&figures[f], figures[f].step > 0
+                                         ? fmax(0, now + sign * step * figures[f].step)
+                                         : fmin(1, now * exp(sign * step * 0.2)));
+                    found = loss(all, count, &best);
+                    if (found < least)
                         least = found;
-                        best = tried;
-                    }
+                    else
+                        set(&figures[f], now);
                 }
-    printf("fitted, mean error %.1f %%:\n\"call_overhead_us\":", 100 * (exp(least) - 1));
-    for (int m = 0; m < TY_MEDIUM_COUNT; m++)
-        printf(" %.1f", best.overhead_s[m] * 1e6);
-    printf("\n\"efficiency\":");
-    for (int m = 0; m < TY_MEDIUM_COUNT; m++)
-        printf(" %.3f", best.efficiency[m]);
-    printf("\n\n");
+    printf("fitted, mean error %.1f %%:\n", 100 * (exp(least) - 1));
+    for (int calls = 0; calls < TY_CALLS_COUNT; calls++) {
+        printf("%s: ", ty_collective_calls_name((ty_collective_calls)calls));
+        print_grid("call_overhead_us", best.of[calls].overhead_s, 1e-6, 1);
+        print_line("call_peer_us", best.of[calls].peer_s, 1e-6);
+    }
+    print_grid("efficiency", best.of[TY_CALLS_LAUNCHED].efficiency, 1, 3);
+    print_line("own_steps", best.of[TY_CALLS_LAUNCHED].own_steps, 1);
+    printf("\n");
     return best;
 }
 
-/* ---- The table ----------------------------------------------------------------------------- */
+/* ---- The tables ---------------------------------------------------------------------------- */
 
-static void print_row(const char *name, const char *machine, const collected *plain,
-                      const collected *fitted)
+static double mean(const collected *of, int class)
 {
-    collected a = *plain, b = *fitted;
-    errors x = summary_of(a.values, a.count, a.sum), y = summary_of(b.values, b.count, b.sum);
+    double sum = 0;
 
-    printf("| %s | %s | %u | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %+.1f |\n", name, machine,
-           x.count, 100 * x.mean, 100 * x.median, 100 * x.ninetieth, 100 * y.mean, 100 * y.median,
-           100 * y.ninetieth, 100 * y.signed_mean);
+    for (uint32_t i = 0; i < of->counts[class]; i++)
+        sum += of->values[class][i];
+    return of->counts[class] > 0 ? 100 * sum / of->counts[class] : 0;
 }
 
-static void print_table(const series *all, const ty_collective_calibration *calibration,
-                        bool is_training)
+static void print_class(const collected *plain, collected *fitted, int class)
+{
+    const uint32_t n = fitted->counts[class];
+
+    if (n == 0) {
+        printf(" - | | | | |");
+        return;
+    }
+    printf(" %u | %.1f | %.1f | %.1f | %+.1f |", n, mean(plain, class), mean(fitted, class),
+           100 * median(fitted->values[class], n), 100 * fitted->sums[class] / n);
+}
+
+static void print_row(const char *name, const char *machine, const collected *plain,
+                      collected *fitted)
+{
+    printf("| %s | %s |", name, machine);
+    print_class(plain, fitted, LARGE);
+    print_class(plain, fitted, SMALL);
+    printf("\n");
+}
+
+/* Series that follow one another with the same source and collective are one row. */
+static void print_table(const char *title, const series *all, uint32_t first, uint32_t end,
+                        const calibrations *with, bool is_training)
 {
     static collected plain_all, fitted_all;
-    const ty_collective_calibration plain = ty_collective_uncalibrated();
+    const calibrations plain = {{ty_collective_uncalibrated(), ty_collective_uncalibrated()}};
 
-    plain_all.count = fitted_all.count = 0;
-    plain_all.sum = fitted_all.sum = 0;
+    memset(&plain_all, 0, sizeof plain_all);
+    memset(&fitted_all, 0, sizeof fitted_all);
     printf(
-        "%s machines\n\n"
-        "| series | machine | rows | NCCL mean %% | median | p90 | calibrated mean %% | median | "
-        "p90 | signed mean |\n"
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
-        is_training ? "Training" : "Held-out");
-    for (uint32_t s = 0; s < SOURCE_COUNT; s++) {
+        "%s, %s machines\n\n"
+        "| series | machine | rows from 1 MiB | NCCL %% | calibrated %% | median | signed | rows "
+        "below | NCCL %% | calibrated %% | median | signed |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        title, is_training ? "training" : "held-out");
+    for (uint32_t s = first, next; s < end; s = next) {
         static collected a, b;
-        if (all[s].from->is_training != is_training)
-            continue;
-        if (!all[s].is_modelled) {
-            printf("| %s | %s | %u | not modelled |\n", all[s].from->name, all[s].from->machine,
-                   all[s].count);
-            continue;
+        const bool is_queued = all[s].calls == TY_CALLS_QUEUED;
+        char name[96];
+        memset(&a, 0, sizeof a);
+        memset(&b, 0, sizeof b);
+        for (next = s; next < end && all[next].from == all[s].from && all[next].kind == all[s].kind;
+             next++) {
+            if (all[s].from->is_training != is_training)
+                continue;
+            collect(&all[next], &plain, &a);
+            collect(&all[next], with, &b);
+            collect(&all[next], &plain, &plain_all);
+            collect(&all[next], with, &fitted_all);
         }
-        a.count = b.count = 0;
-        a.sum = b.sum = 0;
-        collect(&all[s], &plain, &a);
-        collect(&all[s], calibration, &b);
-        collect(&all[s], &plain, &plain_all);
-        collect(&all[s], calibration, &fitted_all);
-        print_row(all[s].from->name, all[s].from->machine, &a, &b);
+        snprintf(name, sizeof name, "%s%s%s", all[s].from->name, is_queued ? " " : "",
+                 is_queued ? ty_collective_name(all[s].kind) : "");
+        if (all[s].from->is_training == is_training && !all[s].is_modelled)
+            printf("| %s | %s | %u | not modelled |\n", name, all[s].from->machine, all[s].count);
+        else if (all[s].from->is_training == is_training)
+            print_row(name, all[s].from->machine, &a, &b);
     }
     print_row("**all**", "", &plain_all, &fitted_all);
+    printf("\n");
+}
+
+/* Rows by every second size of the same series, as a profile that `calibrate` makes of a log
+ * answers: those between the first and the last of what it has. */
+static void collect_between(const series *s, collected *out)
+{
+    ty_profile profile = {0};
+    ty_error error = {0};
+
+    profile.collective_times = ty_alloc(s->count, sizeof *profile.collective_times);
+    if (profile.collective_times == NULL) {
+        ty_fail(&error, TY_ENOMEM, "out of memory");
+        stop(&error);
+    }
+    for (uint32_t i = 0; i < s->count; i += 2)
+        if (is_told(&s->points[i]))
+            profile.collective_times[profile.collective_time_count++] =
+                (ty_collective_time){.kind = s->kind,
+                                     .algorithm = TY_AUTOMATIC,
+                                     .ranks = s->ranks,
+                                     .hosts = 1,
+                                     .bytes = s->points[i].bytes,
+                                     .seconds = s->points[i].seconds};
+    for (uint32_t i = 1; i + 1 < s->count; i += 2) {
+        const point *p = &s->points[i];
+        const int c = class_of(p);
+        double seconds;
+        if (!is_told(p) || !is_told(p - 1) || out->counts[c] == 4096 ||
+            !ty_profile_placed_collective(&profile, s->kind, TY_AUTOMATIC, s->ranks, 1, p->bytes,
+                                          &seconds))
+            continue;
+        out->values[c][out->counts[c]++] = fabs(seconds / p->seconds - 1);
+        out->sums[c] += seconds / p->seconds - 1;
+    }
+    ty_free(profile.collective_times);
+}
+
+/* Logs in which small messages take ten times as long as large ones. */
+static bool is_erratic(const source *from)
+{
+    static const char *const names[] = {"dgx1-v100-2nodes-roce100-allreduce.log",
+                                        "mle-b200-4n-all-reduce"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(from->name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static void print_between(const char *title, const series *all, uint32_t first, uint32_t end,
+                          bool has_erratic)
+{
+    static collected between;
+
+    memset(&between, 0, sizeof between);
+    for (uint32_t s = first; s < end; s++)
+        if (has_erratic || !is_erratic(all[s].from))
+            collect_between(&all[s], &between);
+    printf("| %s |", title);
+    for (int c = LARGE; c >= SMALL; c--)
+        printf(" %u | %.1f | %.1f |", between.counts[c], mean(&between, c),
+               between.counts[c] > 0 ? 100 * median(between.values[c], between.counts[c]) : 0);
     printf("\n");
 }
 
@@ -413,9 +683,10 @@ static void print_speed(const series *s)
 
 int main(int count, char **words)
 {
-    static series all[SOURCE_COUNT];
-    ty_collective_calibration calibration = ty_collective_calibrated();
-    bool is_fit = count == 3 && strcmp(words[2], "--fit") == 0;
+    static series all[MOST_SERIES];
+    calibrations with;
+    uint32_t series_count = SOURCE_COUNT;
+    const bool is_fit = count == 3 && strcmp(words[2], "--fit") == 0;
 
     if (count < 2 || count > 3 || (count == 3 && !is_fit)) {
         fprintf(stderr, "usage: bench_collectives DATA [--fit]\n");
@@ -427,14 +698,25 @@ int main(int count, char **words)
             read_log(words[1], &all[s]);
     }
     read_records(words[1], all);
-    for (uint32_t s = 0; s < SOURCE_COUNT; s++)
+    read_queued(words[1], all, &series_count);
+    for (uint32_t s = 0; s < series_count; s++)
         find_communicator(&all[s]);
+    for (int calls = 0; calls < TY_CALLS_COUNT; calls++)
+        with.of[calls] = ty_collective_calibrated((ty_collective_calls)calls);
     if (is_fit)
-        calibration = fit(all);
-    print_table(all, &calibration, true);
-    print_table(all, &calibration, false);
+        with = fit(all, series_count);
+    print_table("Launched", all, 0, SOURCE_COUNT, &with, true);
+    print_table("Launched", all, 0, SOURCE_COUNT, &with, false);
+    print_table("Queued", all, SOURCE_COUNT, series_count, &with, true);
+    print_table("Queued", all, SOURCE_COUNT, series_count, &with, false);
+    printf("Every second size by those beside it\n\n"
+           "| calls | rows from 1 MiB | mean %% | median | rows below | mean %% | median |\n"
+           "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    print_between("launched", all, 0, SOURCE_COUNT, true);
+    print_between("launched, without two erratic logs", all, 0, SOURCE_COUNT, false);
+    print_between("queued", all, SOURCE_COUNT, series_count, true);
     print_speed(&all[5]); /* several nodes: the most pairs to compare */
-    for (uint32_t s = 0; s < SOURCE_COUNT; s++)
+    for (uint32_t s = 0; s < series_count; s++)
         ty_free(all[s].points);
     return EXIT_SUCCESS;
 }

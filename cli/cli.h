@@ -42,13 +42,14 @@ typedef struct cli_options {
     const char *checkpoint, *checkpoint_every_text, *evaluate_every_text, *vocabulary_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     const char *learning_rate, *compressions, *reached, *sizes, *algorithm;
+    const char *mfu, *tokens_per_s, *step_time, *constants;
     const char *seeds_text, *straggler, *jitter;
     const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
         evaluate_every, vocabulary;
     bool json, quiet, no_simulate, no_fold, per_device, elastic, allow_lossy, program, straight,
-        fewer, help, force, trust_config, show_origin, resume, csv, no_charts;
+        queued, fewer, help, force, trust_config, show_origin, resume, csv, no_charts;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
     int vary_count;
     cli_config *config; /* where defaults lie; owned */
@@ -184,6 +185,13 @@ ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, c
 /* ---- cluster_collective.c ---------------------------------------------------------------- */
 
 exit_code cluster_collective(const cli_options *options, const char *cluster);
+
+/* ---- calibrate_stack.c ------------------------------------------------------------------- */
+
+/** Whether the options of calibrate are about a stack. */
+bool calibrates_stack(const cli_options *options);
+/** trainyard calibrate --stack. */
+exit_code calibrate_stack(const cli_options *options);
 
 /* ---- cmd_estimate.c ---------------------------------------------------------------------- */
 

@@ -44,6 +44,7 @@ static void write_json(const ty_cluster *cluster, const ty_collective_question *
     ty_json_put_string(&w, "schema", "trainyard.collective/1");
     ty_json_put_string(&w, "cluster", ty_cluster_name(cluster));
     ty_json_put_string(&w, "collective", ty_collective_name(question->kind));
+    ty_json_put_string(&w, "calls", ty_collective_calls_name(question->calls));
     ty_json_put_uint(&w, "ranks", question->ranks);
     ty_json_put_uint(&w, "hosts", ty_cluster_device_host(cluster, question->ranks - 1) + 1);
     ty_json_open(&w, "rows", '[');
@@ -67,8 +68,9 @@ static void write_json(const ty_cluster *cluster, const ty_collective_question *
 static void write_table(const ty_cluster *cluster, const ty_collective_question *question,
                         const ty_collective_answer *rows, uint32_t count, ty_text *text)
 {
-    ty_text_addf(text, "%s among %u devices of %s, nothing else on the links\n",
-                 ty_collective_name(question->kind), question->ranks, ty_cluster_name(cluster));
+    ty_text_addf(text, "%s among %u devices of %s, nothing else on the links%s\n",
+                 ty_collective_name(question->kind), question->ranks, ty_cluster_name(cluster),
+                 question->calls == TY_CALLS_QUEUED ? ", queued" : "");
     ty_text_addf(text, "%12s %12s %14s %14s  %s\n", "size", "time", "alg bandwidth",
                  "bus bandwidth", "algorithm");
     for (uint32_t i = 0; i < count; i++) {
@@ -85,7 +87,9 @@ static void write_table(const ty_cluster *cluster, const ty_collective_question 
 exit_code cluster_collective(const cli_options *options, const char *name)
 {
     ty_collective_question question = {.algorithm = options->algorithm,
-                                       .ranks = (uint32_t)options->ranks};
+                                       .ranks = (uint32_t)options->ranks,
+                                       .calls =
+                                           options->queued ? TY_CALLS_QUEUED : TY_CALLS_LAUNCHED};
     ty_collective_answer rows[MOST_SIZES];
     uint64_t sizes[MOST_SIZES];
     uint32_t count;

@@ -1,6 +1,6 @@
 /* trainyard calibrate: logs of nccl-tests become measured collectives of a profile; with a workload
  * in their place, short trainings tell how its task converges, or figures of others' trainings do.
- */
+ * With --stack it is calibrate_stack.c's. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -262,6 +262,8 @@ exit_code cmd_calibrate(const cli_options *options)
     exit_code code = EXIT_DONE;
     ty_status status;
 
+    if (calibrates_stack(options))
+        return calibrate_stack(options);
     if ((options->workload != NULL) + (options->file_count > 0) + (options->reached != NULL) > 1)
         return report_usage("calibrate", "expected one of logs, --workload and --reached");
     if (options->reached != NULL)

@@ -159,7 +159,7 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
         ty_plan_to_json(plan, &writer, NULL);
         ty_text_add(&text, "\n");
     } else if (options->output == NULL || strcmp(options->output, "-") != 0) {
-        ty_print_plan(plan, &text);
+        ty_print_plan(plan, q.cluster, &text);
         if (add_crossovers(&q, plan, &text, &error) != TY_OK) {
             code = report_failure(&error);
             goto cleanup;
@@ -333,6 +333,7 @@ exit_code cmd_memory(const cli_options *options)
     if (question_from(options, 0, &question, &error) != TY_OK ||
         ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
+    question.leaves_out_cluster = true;
     interrupts_catch();
     if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
         code = report_failure(&error);

@@ -104,17 +104,17 @@ exit_code profile_import(const char *command, const char *path, const cli_option
 /* What computes, and in what; a layer in half precision has a signature of its own. */
 static ty_status set_backend(const cli_options *options, ty_workload *workload, ty_error *error)
 {
-    const char *precision = options->precision != NULL ? options->precision : "fp32";
-    const bool is_half = strcmp(precision, "bf16") == 0 || strcmp(precision, "fp16") == 0;
+    const char *name = options->precision != NULL ? options->precision : "fp32";
+    ty_precision precision;
+    ty_error detail;
 
-    if (!is_half && strcmp(precision, "fp32") != 0 && strcmp(precision, "tf32") != 0)
+    if (ty_precision_find(name, &precision, &detail) != TY_OK || ty_precision_is_narrow(precision))
         return ty_fail(error, TY_EINVAL,
-                       "--precision: found '%s', expected fp32, tf32, bf16 or fp16", precision);
-    if (!is_cuda(options) && strcmp(precision, "fp32") != 0)
+                       "--precision: found '%.40s', expected fp32, tf32, bf16 or fp16", name);
+    if (!is_cuda(options) && precision != TY_PRECISION_FP32)
         return ty_fail(error, TY_EINVAL,
-                       "--precision: the cpu backend computes in fp32; found '%s'", precision);
-    if (is_half)
-        ty_workload_set_element_bytes(workload, 2);
+                       "--precision: the cpu backend computes in fp32; found '%s'", name);
+    ty_workload_set_precision(workload, precision);
     return TY_OK;
 }
 

@@ -19,13 +19,22 @@ static const ty_step_summary *summary_of(const ty_plan *plan)
     return plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
 }
 
-static void row_to_json(const ty_system *system, const ty_plan *plan, const ty_error *refusal,
-                        ty_json_writer *w)
+/* What a system makes of the question: a plan, or why it has none. */
+typedef struct row {
+    const ty_system *system;
+    ty_plan *plan;
+    ty_error refusal;
+    const char *same_as; /* the first row whose plan is the same; NULL: none */
+} row;
+
+static void row_to_json(const row *r, ty_json_writer *w)
 {
+    const ty_plan *plan = r->plan;
+
     ty_json_open(w, NULL, '{');
-    ty_json_put_string(w, "system", system->name);
+    ty_json_put_string(w, "system", r->system->name);
     if (plan == NULL) {
-        ty_json_put_string(w, "reason", refusal->message);
+        ty_json_put_string(w, "reason", r->refusal.message);
     } else {
         const ty_step_summary *s = summary_of(plan);
         ty_json_put_string(w, "strategy", plan->strategy);
@@ -35,48 +44,75 @@ static void row_to_json(const ty_system *system, const ty_plan *plan, const ty_e
             ty_json_put_number(w, "tokens_per_s", s->tokens_per_s);
         ty_json_put_uint(w, "peak_memory_bytes", peak_memory(plan));
         ty_json_put_string(w, "limited_by", s->limited_by);
+        if (r->same_as != NULL)
+            ty_json_put_string(w, "same_as", r->same_as);
     }
     ty_json_close(w, '}');
 }
 
-static void row_to_text(const ty_system *system, const ty_plan *plan, const ty_error *refusal,
-                        ty_text *text)
+static void row_to_text(const row *r, ty_text *text)
 {
+    const ty_plan *plan = r->plan;
     char step[32], rate[32], memory[32];
 
-    ty_text_addf(text, "%-20s ", system->name);
+    ty_text_addf(text, "%-20s ", r->system->name);
     if (plan == NULL) {
-        ty_text_addf(text, "%s\n", refusal->message);
+        ty_text_addf(text, "%s\n", r->refusal.message);
         return;
     }
     ty_format_seconds(summary_of(plan)->step_time_s, step);
     ty_format_count(summary_of(plan)->samples_per_s, rate);
     ty_format_memory((double)peak_memory(plan), memory);
-    ty_text_addf(text, "%9s  %9s  %9s  %s\n%-20s %s\n", step, rate, memory, plan->strategy, "",
-                 summary_of(plan)->limited_by);
+    ty_text_addf(text, "%9s  %9s  %9s  %s\n%-20s %s%s%s\n", step, rate, memory, plan->strategy, "",
+                 summary_of(plan)->limited_by, r->same_as != NULL ? "; the same plan as " : "",
+                 r->same_as != NULL ? r->same_as : "");
 }
+
+/* The first of the rows before whose plan is the same. */
+static ty_status find_same(const row *rows, uint32_t count, row *r, ty_error *error)
+{
+    for (uint32_t i = 0; r->plan != NULL && r->same_as == NULL && i < count; i++) {
+        bool agree = false;
+        ty_status status =
+            rows[i].plan == NULL ? TY_OK : ty_systems_agree(rows[i].plan, r->plan, &agree, error);
+        if (status != TY_OK)
+            return status;
+        if (agree)
+            r->same_as = rows[i].system->name;
+    }
+    return TY_OK;
+}
+
+#define MOST_SYSTEMS 64
 
 /* Every system in turn. One that cannot is a row with its reason; lack of memory and an interrupt
    end the table. */
 static ty_status all_systems(const ty_question_inputs *q, const ty_plan_options *options,
                              bool is_json, ty_json_writer *w, ty_text *text, ty_error *error)
 {
-    const ty_system *system;
+    row rows[MOST_SYSTEMS] = {0};
+    uint32_t count = 0;
+    ty_status status = TY_OK;
 
-    for (uint32_t i = 0; (system = ty_system_at(i)) != NULL; i++) {
-        ty_plan *plan = NULL;
-        ty_error refusal = {0};
-        ty_status status =
-            ty_plan_system(system, q->workload, q->cluster, q->profile, options, &plan, &refusal);
-        if (status == TY_ENOMEM || status == TY_EINTERRUPTED)
-            return ty_fail(error, status, "%s", refusal.message);
+    for (; count < MOST_SYSTEMS && ty_system_at(count) != NULL; count++) {
+        row *r = &rows[count];
+        r->system = ty_system_at(count);
+        status = ty_plan_system(r->system, q->workload, q->cluster, q->profile, options, &r->plan,
+                                &r->refusal);
+        if (status == TY_ENOMEM || status == TY_EINTERRUPTED) {
+            status = ty_fail(error, status, "%s", r->refusal.message);
+            goto done;
+        }
+        TY_CHECK(find_same(rows, count, r, error), status, done);
         if (is_json)
-            row_to_json(system, plan, &refusal, w);
+            row_to_json(r, w);
         else
-            row_to_text(system, plan, &refusal, text);
-        ty_plan_free(plan);
+            row_to_text(r, text);
     }
-    return TY_OK;
+done:
+    for (uint32_t i = 0; i < MOST_SYSTEMS; i++)
+        ty_plan_free(rows[i].plan);
+    return status;
 }
 
 exit_code cmd_systems(const cli_options *options)
@@ -94,7 +130,8 @@ exit_code cmd_systems(const cli_options *options)
     if (question_open(&asked, &q, &error) != TY_OK)
         return report_bad_input(&error);
     how.stack = q.stack;
-    how.global_batch = (uint32_t)options->global_batch;
+    how.global_batch = options->global_batch > 0 ? (uint32_t)options->global_batch
+                                                 : ty_system_batch(q.workload, q.cluster);
     how.seed = options->seed;
     how.should_stop = interrupted;
     interrupts_catch();
@@ -104,9 +141,11 @@ exit_code cmd_systems(const cli_options *options)
         ty_json_put_string(&w, "workload", q.workload->name);
         ty_json_put_string(&w, "cluster", options->cluster);
         ty_json_put_string(&w, "stack", q.stack->name);
+        ty_json_put_uint(&w, "global_batch", how.global_batch);
         ty_json_open(&w, "systems", '[');
     } else {
         ty_print_stack_name(q.stack, &text);
+        ty_text_addf(&text, "batch       %u samples a step\n", how.global_batch);
         ty_text_addf(&text, "%-20s %9s  %9s  %9s  %s\n", "system", "step", "samples/s", "memory",
                      "plan, and what limits it");
     }

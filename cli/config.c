@@ -29,6 +29,11 @@ static const char *const of_one_call[] = {"help",       "output",      "force", 
                                           "candidates", "directory",   "metrics",     "mlperf-log",
                                           "title",      "show-origin", "trust-config"};
 
+/* What decides what a command does is for the call, or for a setting of that command, to say. */
+static const struct {
+    const char *command, *option;
+} of_the_command[] = {{"calibrate", "stack"}};
+
 /* What a file that merely lies where one stands may not say: what is to be run, and where. */
 static const char *const of_the_trusted[] = {"script", "image"};
 
@@ -252,6 +257,15 @@ cleanup:
 
 /* ---- Applying ---------------------------------------------------------------------------- */
 
+static bool is_for_all(const cli_command *command, const option_row *row)
+{
+    for (size_t i = 0; i < sizeof of_the_command / sizeof of_the_command[0]; i++)
+        if (strcmp(of_the_command[i].command, command->name) == 0 &&
+            strcmp(of_the_command[i].option, row->name) == 0)
+            return false;
+    return true;
+}
+
 /* The one that counts for a command: the last of the command's own, else the last of all. */
 static const setting *setting_of(const cli_config *config, const cli_command *command,
                                  const option_row *row)
@@ -260,8 +274,9 @@ static const setting *setting_of(const cli_config *config, const cli_command *co
 
     for (uint32_t i = 0; i < config->count; i++) {
         const setting *s = &config->settings[i];
-        if (s->row == row && (s->command == command ||
-                              (s->command == NULL && (found == NULL || found->command == NULL))))
+        if (s->row == row &&
+            (s->command == command || (s->command == NULL && is_for_all(command, row) &&
+                                       (found == NULL || found->command == NULL))))
             found = s;
     }
     return found;

@@ -22,6 +22,8 @@ static const struct {
     {"calibrate", "trainyard calibrate all_reduce_perf.log -o network.json"},
     {"calibrate", "trainyard calibrate -w lenet -c local:2 --until accuracy=0.8 -o task.json"},
     {"calibrate", "trainyard calibrate --reached 2048:38epochs,8192:42epochs --global-batch 4096"},
+    {"calibrate", "trainyard calibrate --stack megatron --mfu 0.41 -w gpt2 -c dgx-a100"},
+    {"calibrate", "trainyard calibrate --stack megatron rows.csv -o mine.json"},
     {"partition", "trainyard partition graph.txt --machines 4x2 --bandwidths 30GB/s,25Gb/s"},
     {"workload", "trainyard workload list"},
     {"workload", "trainyard workload import config.json -o model.json"},

@@ -74,7 +74,7 @@ const cli_command commands[] = {
      OPTIONS("workload", "backend", "precision", "ranks", "micro-batches", "output"), 0, 2,
      cmd_profile},
     {"calibrate", "FILE...|-w W -c C|--reached B:N,... [options]",
-     "measure collectives from logs of nccl-tests, or how a workload converges",
+     "measure collectives from logs of nccl-tests, a stack, or how a workload converges",
      "From logs: the profile goes to plan and memory with --profile; with --profile\n"
      "here, rows are added to that one.\n"
      "With a workload, on local:N: trains it to --until, --seeds times, then a little\n"
@@ -82,8 +82,13 @@ const cli_command commands[] = {
      "goes to plan, score and compare with --task; a batch and a learning rate are\n"
      "proposed.\n"
      "With --reached, of runs elsewhere: the law of steps and batch through them, and\n"
-     "what --global-batch takes by it.\n",
-     OPTIONS("cluster", "profile", "collective", "workload", "until", "global-batch",
+     "what --global-batch takes by it.\n"
+     "With --stack S: constants of S, from a table of step times with their layouts\n"
+     "(CSV or JSON), one figure for the layout of -w, -c, --fix and the rest, or logs.\n"
+     "Rows are left out in turn to see what they tell. The stack that -o writes goes\n"
+     "to every command with --stack (docs/calibration.md).\n",
+     OPTIONS("stack", "mfu", "tokens-per-s", "step-time", "constants", "fix", "precision", "seq",
+             "cluster", "profile", "collective", "workload", "until", "global-batch",
              "evaluate-every", "steps", "seeds", "seed", "compressions", "reached", "learning-rate",
              "data", "output", "json"),
      0, 4096, cmd_calibrate},
@@ -109,7 +114,7 @@ const cli_command commands[] = {
      "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and the like.\n"
      "collective says how long one takes among --ranks devices, by itself.\n"
      "export --to json (default), dot, nccl, simgrid or slurm.\n",
-     OPTIONS("collective", "ranks", "size", "algorithm", "host", "device", "hosts",
+     OPTIONS("collective", "ranks", "size", "algorithm", "queued", "host", "device", "hosts",
              "oversubscription", "root", "format", "to", "output", "json"),
      1, 2, cmd_cluster},
     {"stack", "list | show NAME|FILE [options]",

@@ -32,8 +32,8 @@ static const option_row table[] = {
         "the software that is to run it, as it changes costs: a name of 'trainyard stack list', or "
         "a file"),
     TEXT("fix", 0, fix, "KEY=V,...",
-         "pp=2, dp=4, tp=8, cp=2, ep=4, replicas=2+1, schedule=1f1b, micro_batch=16, "
-         "compression=powersgd-2, bucket=25MB, algorithm=hierarchical, staleness=1, "
+         "devices=8, pp=2, dp=4, tp=8, cp=2, ep=4, replicas=2+1, schedule=1f1b, micro_batch=16, "
+         "compression=powersgd-2, bucket=25MB, cycle=5ms, algorithm=hierarchical, staleness=1, "
          "recompute=none, selective, operator, full (block by block), full:4 or stage"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
@@ -84,6 +84,12 @@ static const option_row table[] = {
     TEXT("reached", 0, reached, "B:N,...",
          "batches and what they took to the target, in samples, epochs or tokens, with the number "
          "of runs: 512:23epochs*5,1024:26epochs"),
+    TEXT("mfu", 0, mfu, "SHARE", "measured: model flop of a step over the devices' peak, 0.41"),
+    TEXT("tokens-per-s", 0, tokens_per_s, "N", "measured: tokens of all devices a second"),
+    TEXT("step-time", 0, step_time, "TIME", "measured: of a step, 0.8 or 800ms"),
+    TEXT("constants", 0, constants, "K,...",
+         "of the stack, to be fitted whatever the rows tell of them (default: those that lower the "
+         "error of rows left out)"),
     TEXT("learning-rate", 0, learning_rate, "R",
          "to train with (default: the workload's; with a calibration as --task the one it proposes "
          "for the batch)"),
@@ -105,6 +111,9 @@ static const option_row table[] = {
     TEXT("algorithm", 0, algorithm, "A",
          "of a collective: Ring, Tree, NVLS, ... as NCCL_ALGO has them, hierarchical, "
          "parameter-server or block-manager (default: what the library chooses)"),
+    FLAG("queued", 0, queued,
+         "a collective as one of many behind one another on the devices, or of a CUDA graph, not "
+         "launched and met by itself as nccl-tests does"),
     TEXT("title", 0, title, "TEXT", "headline of the report"),
     TEXT("directory", 0, directory, "DIR", "where files are written (default: here)"),
     TEXT("mode", 0, mode, "M", "pipedream (default) or flat"),

@@ -294,6 +294,23 @@ ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error)
     return status;
 }
 
+ty_status ty_job_precision(const ty_job *job, ty_precision *out, ty_error *error)
+{
+    const bool is_narrow = ty_precision_is_narrow(job->plan->workload->precision);
+    ty_precision precision = TY_PRECISION_FP32;
+    ty_error detail;
+
+    if (job->precision != NULL && ty_precision_find(job->precision, &precision, &detail) != TY_OK)
+        return ty_fail(error, TY_EPARSE, "job:/precision: %s", detail.message);
+    if (is_narrow || ty_precision_is_narrow(precision))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "precision: found %s, which is planned and not run here; expected fp32, "
+                       "tf32, bf16 or fp16",
+                       ty_precision_name(is_narrow ? job->plan->workload->precision : precision));
+    *out = precision;
+    return TY_OK;
+}
+
 void ty_job_free(ty_job *job)
 {
     if (job == NULL)

@@ -12,6 +12,12 @@ ty_json_writer ty_json_writer_on(ty_text *text)
     return (ty_json_writer){.text = text, .is_first = true};
 }
 
+/* The root is the outermost container on one line; its depth is 1. */
+ty_json_writer ty_json_writer_compact_on(ty_text *text)
+{
+    return (ty_json_writer){.text = text, .flat_depth = 1, .is_first = true, .is_compact = true};
+}
+
 static void indent(ty_json_writer *writer)
 {
     static const char blanks[] = "                                ";
@@ -22,6 +28,17 @@ static void indent(ty_json_writer *writer)
         ty_text_append(writer->text, blanks, (size_t)(left < 32 ? left : 32));
 }
 
+/* Bytes that stand for themselves. */
+static size_t plain_length(const unsigned char *at, size_t left)
+{
+    size_t length = 0;
+
+    while (length < left && at[length] >= ' ' && at[length] < 0x7f && at[length] != '"' &&
+           at[length] != '\\')
+        length++;
+    return length;
+}
+
 static void write_quoted(ty_text *text, const char *value)
 {
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -30,8 +47,16 @@ static void write_quoted(ty_text *text, const char *value)
 
     ty_text_append(text, "\"", 1);
     while (left > 0) {
-        size_t length = ty_utf8_length(at, left);
-        const char *found = strchr(special, *at);
+        const size_t plain = plain_length(at, left);
+        size_t length;
+        const char *found;
+        ty_text_append(text, (const char *)at, plain);
+        at += plain;
+        left -= plain;
+        if (left == 0)
+            break;
+        length = ty_utf8_length(at, left);
+        found = strchr(special, *at);
         if (length == 0) {
             if (text->failed == TY_OK)
                 text->failed = TY_EINVAL;
@@ -118,6 +143,10 @@ void ty_json_put_uint(ty_json_writer *writer, const char *key, uint64_t value)
 
     if (value >= (uint64_t)1 << 53 && writer->text->failed == TY_OK)
         writer->text->failed = TY_EINVAL;
+    if (writer->is_compact) { /* a reader has no whole numbers, and writes large ones shorter */
+        ty_json_put_number(writer, key, (double)value);
+        return;
+    }
     snprintf(number, sizeof number, "%llu", (unsigned long long)value);
     ty_json_put_raw(writer, key, number);
 }

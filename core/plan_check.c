@@ -462,6 +462,9 @@ static ty_status check_documents(const checker *c)
     if (p->cluster_json == NULL)
         return ty_plan_complain(c,
                                 "/cluster: found none, expected the cluster the plan was made for");
+    digest = ty_digest_of(p->cluster_json, strlen(p->cluster_json));
+    if (strcmp(digest.hex, p->cluster_digest.hex) == 0)
+        return TY_OK; /* it is in its one-line form */
     if ((status = cluster_digest(p->cluster_json, &digest, c->error)) != TY_OK)
         return status;
     if (strcmp(digest.hex, p->cluster_digest.hex) != 0)

@@ -227,6 +227,8 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
     ty_json_put_string(writer, "schema", SCHEMA);
     ty_json_put_string(writer, "strategy", plan->strategy);
     ty_json_put_string(writer, "cluster_name", plan->cluster_name);
+    if (plan->idle_devices > 0)
+        ty_json_put_uint(writer, "idle_devices", plan->idle_devices);
     write_decision(plan, writer);
     write_answer(plan, writer);
     ty_workload_to_json(plan->workload, writer, "workload");
@@ -552,6 +554,10 @@ ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *erro
     TY_CHECK(ty_json_string_copy(object, "strategy", &plan->strategy, error), status, cleanup);
     TY_CHECK(ty_json_string_copy(object, "cluster_name", &plan->cluster_name, error), status,
              cleanup);
+    if (ty_json_has(object, "idle_devices"))
+        TY_CHECK(
+            ty_json_uint32(object, "idle_devices", 0, TY_MAX_RANKS, &plan->idle_devices, error),
+            status, cleanup);
     TY_CHECK(read_decision(object, plan, error), status, cleanup);
     if (ty_json_has(object, "prediction"))
         TY_CHECK(read_prediction(object, plan, error), status, cleanup);

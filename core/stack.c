@@ -1,7 +1,7 @@
 /* Stacks in memory: the table of constants that reading, writing and fitting follow, and what
  * becomes of a stack but files. */
+#include "stack_on.h"
 #include "ty_memory.h"
-#include "ty_stack.h"
 
 #include <float.h>
 #include <string.h>
@@ -13,16 +13,24 @@
     { #key, offsetof(ty_stack, key), minimum, maximum, true, false, 0 }
 #define OR_USUAL(key, minimum, maximum, usual) \
     { #key, offsetof(ty_stack, key), minimum, maximum, false, true, usual }
+#define OR_OF_DEVICE(key, minimum, maximum) \
+    { #key, offsetof(ty_stack, key), minimum, maximum, true, true, TY_OF_DEVICE }
 /* clang-format on */
 
 static const ty_stack_constant constants[] = {
     OF_DEVICE(product_share, DBL_MIN, 1),
-    CONSTANT(product_edge, 0, 1e4),
+    OF_DEVICE(product_edge, 0, 1e4),
+    OR_OF_DEVICE(fp8_share, DBL_MIN, 1),
+    OR_OF_DEVICE(fp4_share, DBL_MIN, 1),
+    OR_USUAL(expert_share, DBL_MIN, 1, 1),
     OF_DEVICE(attention_share, DBL_MIN, 1),
-    CONSTANT(attention_backward, DBL_MIN, 100),
+    OF_DEVICE(attention_backward, DBL_MIN, 100),
+    OR_USUAL(device_share, DBL_MIN, 2, 1),
     OF_DEVICE(memory_share, DBL_MIN, 1),
-    CONSTANT(traffic_share, DBL_MIN, 10),
     OF_DEVICE(kernel_s, 0, 1),
+    CONSTANT(traffic_share, DBL_MIN, 10),
+    OR_USUAL(cast_bytes, 0, 100, 3),         /* two bytes read, one written */
+    OR_USUAL(permutation_passes, 0, 100, 4), /* there and back, each read and written */
     CONSTANT(attention_kernels, 0, 1e4),
     CONSTANT(loss_kernels, 0, 1e4),
     CONSTANT(logit_bytes, 0, 1e4),
@@ -30,6 +38,7 @@ static const ty_stack_constant constants[] = {
     OF_DEVICE(optimizer_bytes, 0, 1e4),
     CONSTANT(host_kernel_s, 0, 1),
     CONSTANT(host_collective_s, 0, 1),
+    OR_USUAL(host_expert_s, 0, 1, 0),
     CONSTANT(host_unfused_s, 0, 1),
     CONSTANT(host_pass_s, 0, 1),
     CONSTANT(host_step_s, 0, 10),
@@ -39,13 +48,20 @@ static const ty_stack_constant constants[] = {
     CONSTANT(network_group_bytes_per_s, 0, 1e15),
     CONSTANT(collective_s, 0, 1),
     CONSTANT(collective_member_s, 0, 1),
+    OR_USUAL(tensor_hidden, 0, 1, 0),
+    OR_USUAL(overlap_loss, 0, 1, 0),
     CONSTANT(transfer_share, DBL_MIN, 1),
     CONSTANT(transfer_s, 0, 1),
     CONSTANT(context_bytes, 0, 1e12),
     CONSTANT(memory_waste, 0, 10),
+    OR_USUAL(loss_bytes, 0, 100, 8),
     CONSTANT(gradient_bytes, 1, 16),
     OR_USUAL(compute_scale, DBL_MIN, 1e4, 1),
     OR_USUAL(step_jitter, 0, 1, 0),
+    OR_USUAL(exchange_cycle_s, 0, 10, 0),
+    OR_USUAL(agreement_rounds, 0, 1e3, 0),
+    OR_USUAL(coordinator_s, 0, 1, 0),
+    OR_USUAL(task_s, 0, 10, 0),
 };
 #define CONSTANT_COUNT (sizeof constants / sizeof constants[0])
 
@@ -85,6 +101,28 @@ bool ty_stack_is_fitted(const ty_stack *stack, const char *source, const char *m
     return false;
 }
 
+const ty_stack_judged *ty_stack_judged_on(const ty_stack *stack, const char *device)
+{
+    const ty_stack_judged *found = NULL;
+
+    for (uint32_t i = 0; i < stack->judged_count; i++) {
+        const ty_stack_judged *j = &stack->judged[i];
+        if (strncmp(device, j->device, strlen(j->device)) == 0 &&
+            (found == NULL || strlen(j->device) > strlen(found->device)))
+            found = j;
+    }
+    return found;
+}
+
+void ty_stack_judged_clear(ty_stack *stack)
+{
+    for (uint32_t i = 0; i < stack->judged_count; i++)
+        ty_free(stack->judged[i].device);
+    ty_free(stack->judged);
+    stack->judged = NULL;
+    stack->judged_count = 0;
+}
+
 void ty_stack_free(ty_stack *stack)
 {
     if (stack == NULL)
@@ -97,6 +135,8 @@ void ty_stack_free(ty_stack *stack)
         ty_free(stack->fitted[i].model);
     }
     ty_free(stack->fitted);
+    ty_stack_judged_clear(stack);
+    ty_stack_on_free(stack);
     for (size_t i = 0; stack->sources != NULL && i < CONSTANT_COUNT; i++)
         ty_free(stack->sources[i]);
     ty_free(stack->sources);
@@ -119,9 +159,14 @@ ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     *copy = *stack;
     copy->fitted_count = 0;
+    copy->judged_count = 0;
+    copy->judged = ty_alloc(stack->judged_count, sizeof *copy->judged);
+    copy->on_count = 0;
+    copy->on = NULL;
     copy->fitted = ty_alloc(stack->fitted_count, sizeof *copy->fitted);
     copy->sources = ty_alloc(CONSTANT_COUNT, sizeof *copy->sources);
-    is_whole = copy->fitted != NULL && copy->sources != NULL;
+    is_whole = copy->fitted != NULL && copy->sources != NULL && copy->judged != NULL &&
+               ty_stack_on_copy(stack, copy);
     is_whole &= copy_text(stack->name, &copy->name);
     is_whole &= copy_text(stack->title, &copy->title);
     is_whole &= copy_text(stack->source, &copy->source);
@@ -131,6 +176,11 @@ ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error)
         copy->fitted_count = i + 1;
         is_whole = copy_text(stack->fitted[i].source, &copy->fitted[i].source);
         is_whole &= copy_text(stack->fitted[i].model, &copy->fitted[i].model);
+    }
+    for (uint32_t i = 0; i < stack->judged_count && is_whole; i++) {
+        copy->judged_count = i + 1;
+        copy->judged[i] = stack->judged[i];
+        is_whole = copy_text(stack->judged[i].device, &copy->judged[i].device);
     }
     if (!is_whole) {
         ty_stack_free(copy);

@@ -1,6 +1,7 @@
 /* Stacks as `trainyard.stack/1`: of the catalogue, of files, of plans. What a stack is `like` is
  * read first; the stack then says what differs. */
 #include "json_parts.h"
+#include "stack_on.h"
 #include "stack_plans.h"
 #include "ty_file.h"
 #include "ty_memory.h"
@@ -12,6 +13,7 @@
 #define FOLDER "planner/stacks"
 #define SUFFIX ".json"
 #define MOST_FITTED 100000
+#define MOST_JUDGED 1000
 #define MOST_LIKE 16 /* stacks one like the other, beyond which none is found to be like itself */
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -25,6 +27,19 @@ static void write_value(const ty_stack_constant *constant, double value, const c
         ty_json_put_number(writer, key, value);
 }
 
+void ty_stack_figure_to_json(const ty_stack_constant *constant, double value, const char *source,
+                             ty_json_writer *writer)
+{
+    if (source == NULL) {
+        write_value(constant, value, constant->key, writer);
+        return;
+    }
+    ty_json_open_flat(writer, constant->key, '{');
+    write_value(constant, value, "value", writer);
+    ty_json_put_string(writer, "source", source);
+    ty_json_close(writer, '}');
+}
+
 static void write_constants(const ty_stack *stack, ty_json_writer *writer)
 {
     const ty_stack_constant *constant;
@@ -32,15 +47,9 @@ static void write_constants(const ty_stack *stack, ty_json_writer *writer)
     for (uint32_t i = 0; (constant = ty_stack_constant_at(i)) != NULL; i++) {
         double value;
         memcpy(&value, (const char *)stack + constant->offset, sizeof value);
-        if (stack->sources[i] == NULL) {
-            write_value(constant, value, constant->key, writer);
-            continue;
-        }
-        ty_json_open_flat(writer, constant->key, '{');
-        write_value(constant, value, "value", writer);
-        ty_json_put_string(writer, "source", stack->sources[i]);
-        ty_json_close(writer, '}');
+        ty_stack_figure_to_json(constant, value, stack->sources[i], writer);
     }
+    ty_stack_on_to_json(stack, writer);
 }
 
 void ty_stack_to_json(const ty_stack *stack, ty_json_writer *writer, const char *key)
@@ -66,6 +75,17 @@ void ty_stack_to_json(const ty_stack *stack, ty_json_writer *writer, const char 
         ty_json_close(writer, '}');
     }
     ty_json_close(writer, ']');
+    if (stack->judged_count > 0)
+        ty_json_open(writer, "judged", '[');
+    for (uint32_t i = 0; i < stack->judged_count; i++) {
+        ty_json_open_flat(writer, NULL, '{');
+        ty_json_put_string(writer, "device", stack->judged[i].device);
+        ty_json_put_uint(writer, "rows", stack->judged[i].rows);
+        ty_json_put_number(writer, "mean_error", stack->judged[i].mean_error);
+        ty_json_close(writer, '}');
+    }
+    if (stack->judged_count > 0)
+        ty_json_close(writer, ']');
     ty_json_close(writer, '}');
 }
 
@@ -122,26 +142,35 @@ static ty_status read_value(const ty_json *value, const ty_stack_constant *const
     return TY_OK;
 }
 
-/* 0.5, "device", or either with its source: {"value": 0.5, "source": "..."}. */
-static ty_status read_constant(const ty_json *object, uint32_t i, ty_stack *stack, ty_error *error)
+ty_status ty_stack_figure_read(const ty_json *object, const ty_stack_constant *constant,
+                               double *out, char **source, ty_error *error)
 {
-    const ty_stack_constant *constant = ty_stack_constant_at(i);
     const ty_json *figure, *value;
     ty_status status;
 
     TY_CHECK(ty_json_member(object, constant->key, &figure, error), status, done);
     if (!ty_json_is_object(figure)) {
-        ty_free(stack->sources[i]);
-        stack->sources[i] = NULL;
-        return read_value(figure, constant, ty_stack_value(stack, constant), error);
+        ty_free(*source);
+        *source = NULL;
+        return read_value(figure, constant, out, error);
     }
     TY_CHECK(ty_json_member(figure, "value", &value, error), status, done);
-    TY_CHECK(read_value(value, constant, ty_stack_value(stack, constant), error), status, done);
-    TY_CHECK(replace_text(figure, "source", &stack->sources[i], error), status, done);
+    TY_CHECK(read_value(value, constant, out, error), status, done);
+    TY_CHECK(replace_text(figure, "source", source, error), status, done);
     status = ty_json_end(figure, error);
 
 done:
     return status;
+}
+
+/* What a stack says itself holds on all devices that it does not name. */
+static ty_status read_constant(const ty_json *object, uint32_t i, ty_stack *stack, ty_error *error)
+{
+    const ty_stack_constant *constant = ty_stack_constant_at(i);
+
+    ty_stack_everywhere(stack, i);
+    return ty_stack_figure_read(object, constant, ty_stack_value(stack, constant),
+                                &stack->sources[i], error);
 }
 
 static ty_status read_fitted(const ty_json *object, ty_stack *stack, ty_error *error)
@@ -166,6 +195,31 @@ static ty_status read_fitted(const ty_json *object, ty_stack *stack, ty_error *e
         stack->fitted_count = (uint32_t)i + 1;
         TY_CHECK(ty_json_string_copy(row, "source", &fitted->source, error), status, done);
         TY_CHECK(ty_json_string_copy_if(row, "model", &fitted->model, error), status, done);
+        TY_CHECK(ty_json_end(row, error), status, done);
+    }
+
+done:
+    return status;
+}
+
+static ty_status read_judged(const ty_json *object, ty_stack *stack, ty_error *error)
+{
+    const ty_json *rows;
+    ty_status status = ty_json_array(object, "judged", 0, MOST_JUDGED, &rows, error);
+
+    if (status != TY_OK)
+        return status;
+    stack->judged = ty_alloc(ty_json_size(rows), sizeof *stack->judged);
+    if (stack->judged == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (size_t i = 0; i < ty_json_size(rows); i++) {
+        const ty_json *row = ty_json_at(rows, i);
+        ty_stack_judged *judged = &stack->judged[i];
+        stack->judged_count = (uint32_t)i + 1;
+        TY_CHECK(ty_json_string_copy(row, "device", &judged->device, error), status, done);
+        TY_CHECK(ty_json_uint32(row, "rows", 1, UINT32_MAX, &judged->rows, error), status, done);
+        TY_CHECK(ty_json_number(row, "mean_error", 0, 1e6, &judged->mean_error, error), status,
+                 done);
         TY_CHECK(ty_json_end(row, error), status, done);
     }
 
@@ -232,6 +286,8 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
         else if (is_said(object, constant->key, has_base))
             TY_CHECK(read_constant(object, i, stack, error), status, done);
     }
+    if (ty_json_has(object, "on"))
+        TY_CHECK(ty_stack_on_read(object, stack, error), status, done);
     if (is_said(object, "attention", has_base)) {
         TY_CHECK(ty_json_name(object, "attention", attention_name, TY_STACK_ATTENTION_COUNT,
                               &choice, error),
@@ -257,6 +313,9 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
         TY_CHECK(ty_stack_plans_read(object, &stack->plans, error), status, done);
     if (ty_json_has(object, "fitted"))
         TY_CHECK(read_fitted(object, stack, error), status, done);
+    ty_stack_judged_clear(stack);
+    if (ty_json_has(object, "judged"))
+        TY_CHECK(read_judged(object, stack, error), status, done);
     status = ty_json_end(object, error);
 
 done:
@@ -424,6 +483,14 @@ static ty_status read_base(const ty_json *object, const char *path, const chain 
             goto cleanup;
         }
     }
+    for (uint32_t o = 0; o < base->on_count; o++)
+        for (int i = 0; i < TY_STACK_DEVICE_CONSTANTS; i++) {
+            char **source = &base->on[o].sources[i];
+            if (*source == NULL && (*source = ty_strdup(base->source)) == NULL) {
+                status = ty_fail(error, TY_ENOMEM, "out of memory");
+                goto cleanup;
+            }
+        }
     *out = base;
     base = NULL;
 
@@ -465,36 +532,26 @@ cleanup:
 
 /* ---- Words ----------------------------------------------------------------------------------- */
 
-/* "compute_scale=1.12" of `length` letters. */
+/* "compute_scale=1.12" or "h100:product_share=0.7" of `length` letters. */
 static ty_status change(ty_stack *stack, const char *word, size_t length, ty_error *error)
 {
     const size_t key = strcspn(word, "=");
     const ty_stack_constant *constant;
-    const char *names[64], *close;
     ty_text name = {0};
-    char *end;
-    double value;
+    double value, *place;
+    char *end, **source, *asked = NULL;
     uint32_t i = 0;
     ty_status status;
 
-    for (; (constant = ty_stack_constant_at(i)) != NULL; i++) {
-        if (strlen(constant->key) == key && key < length && memcmp(constant->key, word, key) == 0)
-            break;
-        names[i] = constant->key;
-    }
-    ty_text_append(&name, word, key < length ? key : length);
-    if ((status = ty_text_check(&name, error)) != TY_OK)
-        return status;
-    if (constant == NULL) {
-        close = ty_suggest(name.data, names, i, sizeof names[0]);
-        status =
-            ty_fail(error, TY_EINVAL,
-                    "stack: found '%.*s', expected a constant and its value, as in "
-                    "compute_scale=1.12%s%s%s",
-                    (int)(length < 60 ? length : 60), word, close != NULL ? "; did you mean '" : "",
-                    close != NULL ? close : "", close != NULL ? "'?" : "");
-        goto done;
-    }
+    if (key >= length)
+        return ty_fail(error, TY_EINVAL,
+                       "stack: found '%.*s', expected a constant and its value, as in "
+                       "compute_scale=1.12",
+                       (int)(length < 60 ? length : 60), word);
+    ty_text_append(&name, word, key);
+    TY_CHECK(ty_text_check(&name, error), status, done);
+    TY_CHECK(ty_stack_find(stack, key > 0 ? name.data : "", &constant, &place, error), status,
+             done);
     value = strtod(word + key + 1, &end);
     if (end != word + length || end == word + key + 1 ||
         !(value >= constant->minimum && value <= constant->maximum)) {
@@ -503,10 +560,21 @@ static ty_status change(ty_stack *stack, const char *word, size_t length, ty_err
                     (int)(length < 60 ? length : 60), word, constant->minimum, constant->maximum);
         goto done;
     }
-    *ty_stack_value(stack, constant) = value;
-    ty_free(stack->sources[i]);
-    if ((stack->sources[i] = ty_strdup("as asked")) == NULL)
+    if ((asked = ty_strdup("as asked")) == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
+    }
+    while (ty_stack_constant_at(i) != constant)
+        i++;
+    source = &stack->sources[i];
+    if (place == ty_stack_value(stack, constant))
+        ty_stack_everywhere(stack, i);
+    for (uint32_t o = 0; o < stack->on_count && i < TY_STACK_DEVICE_CONSTANTS; o++)
+        if (place == &stack->on[o].values[i])
+            source = &stack->on[o].sources[i];
+    *place = value;
+    ty_free(*source);
+    *source = asked;
 done:
     ty_text_clear(&name);
     return status;
@@ -536,6 +604,7 @@ static ty_status change_all(ty_stack *stack, const char *words, ty_error *error)
     words += strspn(words, " ");
     if (words[0] == '\0')
         return TY_OK;
+    ty_stack_judged_clear(stack);
     TY_CHECK(extend(&stack->name, "-", "changed", error), status, done);
     TY_CHECK(extend(&stack->title, ", ", words, error), status, done);
     for (; words[0] != '\0'; words += strspn(words, " ")) {

@@ -166,9 +166,10 @@ void ty_stack_plans_text(const ty_stack_plans *can, ty_text *text)
                  plans.late_gradients ? "may be late" : "never late");
 }
 
-ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use, ty_error *error)
+ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
+                               const ty_stack_use *use, ty_error *error)
 {
-    ty_stack_plans can = stack->plans;
+    ty_stack_plans can = *plans;
     /* In the order of plan_sets; -1: nothing of it is used. */
     const int used[PLAN_SET_COUNT] = {use->stages > 1 ? use->schedule : -1, use->compression,
                                       use->recompute, use->zero};
@@ -176,30 +177,43 @@ ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use, ty_erro
 
     for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
         if (use->lanes[k] > 1 && !ty_stack_has(can.lanes, k))
-            return ty_fail(error, TY_EINVAL, "stack %s has no %s parallelism; found %u",
-                           stack->name, lane_name(k), use->lanes[k]);
+            return ty_fail(error, TY_EINVAL, "%s has no %s parallelism; found %u", whose,
+                           lane_name(k), use->lanes[k]);
     if (use->stages > 1 && can.schedules == 0)
-        return ty_fail(error, TY_EINVAL, "stack %s has no pipelines; found %u stages", stack->name,
+        return ty_fail(error, TY_EINVAL, "%s has no pipelines; found %u stages", whose,
                        use->stages);
     if (use->is_uneven && !can.uneven_stages)
         return ty_fail(error, TY_EINVAL,
-                       "stack %s has as many replicas of one stage as of another; found different "
+                       "%s has as many replicas of one stage as of another; found different "
                        "numbers",
-                       stack->name);
+                       whose);
     if (use->staleness > 0 && !can.late_gradients)
         return ty_fail(error, TY_EINVAL,
-                       "stack %s waits for the gradients of every step; found staleness %u",
-                       stack->name, use->staleness);
+                       "%s waits for the gradients of every step; found staleness %u", whose,
+                       use->staleness);
     for (size_t i = 0; status == TY_OK && i + 1 < PLAN_SET_COUNT; i++) {
         const uint32_t set = *set_of(&can, &plan_sets[i]);
         ty_text text = {0};
         if (used[i] < 0 || used[i] >= plan_sets[i].count || ty_stack_has(set, used[i]))
             continue;
         put_set(&text, set, &plan_sets[i]);
-        status = ty_fail(error, TY_EINVAL, "stack %s: found %s %s, but its %s are %s", stack->name,
+        status = ty_fail(error, TY_EINVAL, "%s: found %s %s, but its %s are %s", whose,
                          plan_sets[i].one, plan_sets[i].name(used[i]), plan_sets[i].words,
                          text.data != NULL ? text.data : "none");
         ty_text_clear(&text);
     }
+    return status;
+}
+
+ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use, ty_error *error)
+{
+    ty_text whose = {0};
+    ty_status status;
+
+    ty_text_addf(&whose, "stack %s", stack->name);
+    status = ty_text_check(&whose, error);
+    if (status == TY_OK)
+        status = ty_stack_plans_check(whose.data, &stack->plans, use, error);
+    ty_text_clear(&whose);
     return status;
 }

@@ -23,6 +23,8 @@ static bool text_reserve(ty_text *text, size_t more)
         text->failed = TY_ENOMEM;
         return false;
     }
+    if (more < text->capacity - text->length) /* the usual case; the terminator has its byte */
+        return true;
     while (capacity <= text->length + more)
         capacity *= 2;
     if (capacity == text->capacity)

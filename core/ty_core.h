@@ -8,6 +8,7 @@
  *   ty_json.h      strict JSON: reading with pointers in the messages, exact writing
  *   ty_file.h      whole-file reading, atomic writing, data directory
  *   ty_progress.h  one progress line on stderr
+ *   ty_precision.h  in what numbers layers compute
  *   ty_workload.h  a network as a graph of layers
  *   ty_compression.h  compressors of gradients: bytes, collectives, memory, when they pay
  *   ty_profile.h   measured times of layers, copies and collectives
@@ -38,6 +39,7 @@
 #include "ty_json.h"
 #include "ty_memory.h"
 #include "ty_plan.h"
+#include "ty_precision.h"
 #include "ty_profile.h"
 #include "ty_program.h"
 #include "ty_progress.h"

@@ -135,9 +135,12 @@ typedef struct ty_json_writer {
     int depth;
     int flat_depth; /* of the outermost container written on one line; 0: none is open */
     bool is_first;  /* in the innermost container */
+    bool is_compact;
 } ty_json_writer;
 
 ty_json_writer ty_json_writer_on(ty_text *text);
+/** On one line, as ty_json_text has the document: what a digest is made of, without reading it. */
+ty_json_writer ty_json_writer_compact_on(ty_text *text);
 /** Opens '{' or '['; `key` is NULL inside arrays and at the root. */
 void ty_json_open(ty_json_writer *writer, const char *key, char bracket);
 /** As ty_json_open, with everything inside on one line: for rows of numbers. */

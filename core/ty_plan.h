@@ -169,7 +169,8 @@ typedef struct ty_plan {
     char *cluster_name; /* as the user gave it: "local:2", "16x dgx-a100" */
     char *cluster_json; /* the whole cluster as JSON text; topologies/ reads it */
     ty_digest cluster_digest;
-    ty_profile *profile; /* NULL: planned from data sheets */
+    uint32_t idle_devices; /* of the cluster: no stage uses them */
+    ty_profile *profile;   /* NULL: planned from data sheets */
     ty_stack *stack; /* that it was costed with; "trainyard" of a file that names none. NULL only
                         in plans made by hand whose costs nobody asks for */
 

@@ -51,6 +51,13 @@ typedef struct ty_stack_fitted {
     char *model;  /* of that source; NULL: all of it */
 } ty_stack_fitted;
 
+/** How far answers by a stack are from published measurements that nothing was fitted to. */
+typedef struct ty_stack_judged {
+    char *device;      /* what names of the devices begin with */
+    uint32_t rows;     /* measurements */
+    double mean_error; /* of |predicted / measured - 1| */
+} ty_stack_judged;
+
 /** What plans a stack can run, as sets: bit 1 << n for the n-th of an enumeration. What is in none
  * of them is never proposed for that stack, and refused where it is asked for. */
 typedef struct ty_stack_plans {
@@ -65,6 +72,17 @@ typedef struct ty_stack_plans {
 
 #define TY_OF_DEVICE (-1.0) /* of a constant: the device's own figure, "device" in JSON */
 
+/** How many of a stack's first constants may be others on certain devices: product_share to
+ * kernel_s. */
+#define TY_STACK_DEVICE_CONSTANTS 10
+
+/** What holds on some devices in place of a stack's own figures. */
+typedef struct ty_stack_on {
+    char *device;                             /* what their names begin with: "h100" */
+    double values[TY_STACK_DEVICE_CONSTANTS]; /* NAN: the stack's own figure */
+    char *sources[TY_STACK_DEVICE_CONSTANTS]; /* NULL: as the stack's `source` says */
+} ty_stack_on;
+
 typedef struct ty_stack {
     char *name;   /* "megatron-2021": letters, digits, '-', '_' and '.' */
     char *title;  /* "Megatron-LM of 2021 on A100" */
@@ -74,13 +92,25 @@ typedef struct ty_stack {
     /* ---- Kernels. A product of m x n x k takes
      *   max(2 m n k / (peak x product_share) (1 + edge/m)(1 + edge/n)(1 + edge/k), traffic)
      * and a pass over memory bytes / (bandwidth x memory_share), each with kernel_s beside it. */
-    double product_share;      /* 0 to 1, of the peak of the precision; TY_OF_DEVICE */
-    double product_edge;       /* elements */
-    double attention_share;    /* of the peak, fused attention forward; TY_OF_DEVICE: as products */
-    double attention_backward; /* rate of fused attention's backward over its forward's, > 0 */
-    double memory_share;       /* 0 to 1, of the memory's bandwidth; TY_OF_DEVICE */
-    double traffic_share;      /* of the unfused bytes that its passes move: 1 nothing is fused */
-    double kernel_s;           /* device seconds of a kernel beside its work; TY_OF_DEVICE */
+    double product_share; /* 0 to 1, of the peak of the precision; TY_OF_DEVICE */
+    double product_edge;  /* elements; TY_OF_DEVICE */
+    double fp8_share;    /* of the peak in 8 bits, narrow products (ty_precision.h); TY_OF_DEVICE */
+    double fp4_share;    /* likewise in 4 bits */
+    double expert_share; /* rate of the products of a mixture's experts, which are grouped, over one
+                            product's of their size */
+    double attention_share;    /* of the peak in 16 bits, fused attention forward; TY_OF_DEVICE, and
+                                  as products of a device that says nothing of it */
+    double attention_backward; /* rate of fused attention's backward over its forward's, > 0;
+                                  TY_OF_DEVICE */
+    double device_share;  /* of a device's own shares, where those are asked for, what a training
+                             step sustains: they are measured in bursts, kernel by kernel */
+    double memory_share;  /* 0 to 1, of the memory's bandwidth; TY_OF_DEVICE */
+    double kernel_s;      /* device seconds of a kernel beside its work; TY_OF_DEVICE */
+    double traffic_share; /* of the unfused bytes that its passes move: 1 nothing is fused */
+    double cast_bytes;    /* traffic per number that enters a narrow product: it is made of one
+                             in 16 bits */
+    double permutation_passes; /* over the tokens that are sent to experts and back, each a read
+                                  or a write */
     double attention_kernels;  /* launches of attention's forward beside the layer's own count */
     double loss_kernels;       /* likewise of a loss over a vocabulary */
     double logit_bytes;        /* traffic of a loss, all passes, per row and class */
@@ -92,9 +122,12 @@ typedef struct ty_stack {
     /* ---- The host: a pass takes the longer of device and host. */
     double host_kernel_s;     /* until a kernel is launched */
     double host_collective_s; /* ... a collective inside a layer */
+    double host_expert_s;     /* more per pass of a layer of experts: routing, sizes of groups */
     double host_unfused_s;    /* more per softmax where the fused kernel does not apply */
     double host_pass_s;       /* per pass of a micro-batch over a stage */
     double host_step_s;       /* per step: optimizer, scaler, logging */
+    double task_s; /* per step and device of the plan: of a driver that starts every step as a task
+                      on each device, one after the other */
 
     /* ---- The network, over what the library's own model says (ty_collective_model.h). */
     double host_link_share;           /* > 0, of the rates inside hosts that collectives reach */
@@ -105,12 +138,27 @@ typedef struct ty_stack {
     double collective_s;              /* of a collective beside the library's own latency */
     double collective_member_s; /* and for every member of a host beyond the first, who all wait
                                    for one another; of an all-reduce twice */
-    double transfer_share;      /* of a path's rate that transfers between stages reach */
-    double transfer_s;          /* of a transfer beside the path's latency */
+    double tensor_hidden; /* of what tensor lanes of one host exchange inside layers, the share that
+                             runs beside products and is not waited for */
+    double overlap_loss;  /* of the time of an exchange of gradients or of weights that runs beside
+                             computing, what it costs computing: processors and bandwidth of the
+                             device */
+    /* Before the members of a bucket exchange it they agree that it is ready on all of them:
+     *   exchange_cycle_s / 2 + agreement_rounds 2 ceil(log2 n) latency + coordinator_s n
+     * among n members, latency being that of the worst link between neighbours. */
+    double exchange_cycle_s; /* exchanges begin at the beats of a cycle of that length, of which
+                                each waits half on average; 0: they begin when they are ready */
+    double agreement_rounds; /* times that a few bytes go up and down a tree of all members */
+    double coordinator_s;    /* of one coordinator for each member that it hears of and answers */
+    double transfer_share;   /* of a path's rate that transfers between stages reach */
+    double transfer_s;       /* of a transfer beside the path's latency */
 
     /* ---- Memory. */
     double context_bytes;  /* of a process before its first tensor */
     double memory_waste;   /* share of activations lost to the allocator */
+    double loss_bytes;     /* of a loss over a vocabulary per row and class, beside the scores that
+                              it reads: half is kept until backward, half is there during it. 8: a
+                              copy in fp32 and its gradient; 0: all in place */
     double gradient_bytes; /* kept per parameter: 4, or 2 where gradients stay in 16 bits */
 
     /* ---- What a measurement of one's own says. */
@@ -128,8 +176,12 @@ typedef struct ty_stack {
                                Megatron-LM divides it, not what balances best */
     ty_stack_plans plans;
 
+    uint32_t on_count;
+    ty_stack_on *on; /* the longest that begins a device's name and has the figure counts */
     uint32_t fitted_count;
     ty_stack_fitted *fitted;
+    uint32_t judged_count;
+    ty_stack_judged *judged; /* of this very stack: one that is like it, or changed, has none */
     /* [constants, in the order of ty_stack_constant_at] where the figure comes from; NULL: as
      * `source` says. Of a stack that is `like` another also for what it took from there. */
     char **sources;
@@ -177,7 +229,11 @@ typedef struct ty_stack_use {
     uint32_t staleness;
     bool is_uneven; /* stages differ in replicas */
 } ty_stack_use;
-/** @return TY_EINVAL: what the stack has, and what was found */
+/** @param whose whom a refusal is about: "stack megatron"
+ *  @return TY_EINVAL: what there is in `plans`, and what was found */
+ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
+                               const ty_stack_use *use, ty_error *error) TY_MUST_CHECK;
+/** ty_stack_plans_check of a stack's plans, by its name. */
 ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use,
                          ty_error *error) TY_MUST_CHECK;
 /**
@@ -209,6 +265,16 @@ const ty_stack_constant *ty_stack_constant_at(uint32_t i);
 double *ty_stack_value(ty_stack *stack, const ty_stack_constant *constant);
 /** Where the i-th constant comes from: its own source or the stack's; never NULL. */
 const char *ty_stack_source(const ty_stack *stack, uint32_t i);
+/** What is known of answers for a device; the longest name counts; NULL: nothing. */
+const ty_stack_judged *ty_stack_judged_on(const ty_stack *stack, const char *device);
+/** The figure of one of the first TY_STACK_DEVICE_CONSTANTS constants on a device of that name.
+ * @param constant of `stack`: &stack->product_share */
+double ty_stack_on_device(const ty_stack *stack, const double *constant, const char *device);
+/** A constant by its key, or by "DEVICE:KEY" one of `on`, which is made where it is missing, with
+ * the figure that holds there. @return TY_EINVAL: none there is, or none that may differ by device,
+ * with the nearest; TY_ENOMEM */
+ty_status ty_stack_find(ty_stack *stack, const char *name, const ty_stack_constant **constant,
+                        double **value, ty_error *error) TY_MUST_CHECK;
 
 /** Whether a row of a source is one that constants were fitted to. */
 bool ty_stack_is_fitted(const ty_stack *stack, const char *source, const char *model);

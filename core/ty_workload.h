@@ -14,6 +14,7 @@
 #define TY_WORKLOAD_H
 
 #include "ty_json.h"
+#include "ty_precision.h"
 #include "ty_status.h"
 #include "ty_text.h"
 
@@ -200,7 +201,9 @@ const char *ty_learning_name(ty_learning learning); /* "gradient", "evolution" *
 typedef struct ty_workload {
     char *name;
     char *source; /* where the shape comes from: a paper, a model card, an imported file */
-    uint32_t element_bytes;
+    uint32_t element_bytes; /* of a number between layers: ty_precision_bytes(precision) where that
+                               was chosen here, else what a file says */
+    ty_precision precision; /* what layers compute in; fp32 for numbers of any other size than 2 */
     ty_input_kind input_kind;
     ty_shape input;             /* per sample; tokens: {T} */
     uint64_t sample_bytes;      /* read from storage per sample, labels included */
@@ -237,12 +240,8 @@ ty_status ty_workload_save(const ty_workload *workload, const char *path,
 ty_status ty_workload_check(const ty_workload *workload, const char *name,
                             ty_error *error) TY_MUST_CHECK;
 void ty_workload_free(ty_workload *workload);
-/**
- * Weights and activations in numbers of so many bytes: all sizes in proportion. 2 means half
- * precision, with gradients, optimizer and a copy of the weights in fp32 (Micikevicius et al.,
- * "Mixed Precision Training", ICLR 2018). @param bytes 1 to 8
- */
-void ty_workload_set_element_bytes(ty_workload *workload, uint32_t bytes);
+/** Weights and activations in another precision (ty_precision.h): all sizes in proportion. */
+void ty_workload_set_precision(ty_workload *workload, ty_precision precision);
 
 /** Digest of the canonical JSON: equal exactly when two workloads are. */
 ty_status ty_workload_digest(const ty_workload *workload, ty_digest *out,

@@ -268,12 +268,14 @@ ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char *
         ty_text_add(&text, " is_frozen=1"); /* no gradient of its parameters */
     if (workload->element_bytes != 4)
         ty_text_addf(&text, " element_bytes=%u", workload->element_bytes);
+    if (workload->precision == TY_PRECISION_TF32 || ty_precision_is_narrow(workload->precision))
+        ty_text_addf(&text, " precision=%s", ty_precision_name(workload->precision));
     return ty_text_take(&text, out, error);
 }
 
-void ty_workload_set_element_bytes(ty_workload *workload, uint32_t bytes)
+void ty_workload_set_precision(ty_workload *workload, ty_precision precision)
 {
-    const uint64_t old = workload->element_bytes;
+    const uint64_t old = workload->element_bytes, bytes = ty_precision_bytes(precision);
 
     for (uint32_t i = 0; i < workload->layer_count; i++) {
         ty_layer *l = &workload->layers[i];
@@ -282,7 +284,8 @@ void ty_workload_set_element_bytes(ty_workload *workload, uint32_t bytes)
         l->stash_bytes = l->stash_bytes / old * bytes;
         l->traffic_bytes = l->traffic_bytes / old * bytes;
     }
-    workload->element_bytes = bytes;
+    workload->element_bytes = (uint32_t)bytes;
+    workload->precision = precision;
 }
 
 /* ---- Frozen layers ------------------------------------------------------------------------- */

@@ -583,6 +583,13 @@ static ty_status check_whole(const checker *c)
                        (unsigned long long)numbers[i].value, (unsigned long long)numbers[i].minimum,
                        (unsigned long long)numbers[i].maximum);
     }
+    if ((unsigned)w->precision >= TY_PRECISION_COUNT)
+        return bad(c, TY_NO_LAYER, "/precision", "found number %d, expected " TY_PRECISION_NAMES,
+                   (int)w->precision);
+    if (w->precision != TY_PRECISION_FP32 && w->element_bytes != ty_precision_bytes(w->precision))
+        return bad(c, TY_NO_LAYER, "/precision", "found %s with numbers of %u bytes, expected %u",
+                   ty_precision_name(w->precision), w->element_bytes,
+                   ty_precision_bytes(w->precision));
     if ((unsigned)w->input_kind > TY_INPUT_TOKEN)
         return bad(c, TY_NO_LAYER, "/input_kind", "found number %d, expected real or token",
                    (int)w->input_kind);

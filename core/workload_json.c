@@ -170,15 +170,33 @@ done:
     return status;
 }
 
+/* Not said: as numbers of that size are usually computed with. */
+static ty_precision usual_precision(uint32_t element_bytes)
+{
+    return element_bytes == ty_precision_bytes(TY_PRECISION_BF16) ? TY_PRECISION_BF16
+                                                                  : TY_PRECISION_FP32;
+}
+
+static const char *precision_name(int i)
+{
+    return ty_precision_name((ty_precision)i);
+}
+
 static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *error)
 {
     ty_status status;
-    int input_kind = 0;
+    int input_kind = 0, precision;
 
     TY_CHECK(ty_json_schema(object, TY_WORKLOAD_SCHEMA, error), status, done);
     TY_CHECK(ty_json_string_copy(object, "name", &w->name, error), status, done);
     TY_CHECK(ty_json_string_copy(object, "source", &w->source, error), status, done);
     TY_CHECK(ty_json_uint32(object, "element_bytes", 1, 8, &w->element_bytes, error), status, done);
+    precision = usual_precision(w->element_bytes);
+    if (ty_json_has(object, "precision"))
+        TY_CHECK(ty_json_name(object, "precision", precision_name, TY_PRECISION_COUNT, &precision,
+                              error),
+                 status, done);
+    w->precision = (ty_precision)precision;
     TY_CHECK(ty_json_enum(object, "input_kind", ty_input_kind_names, 2, &input_kind, error), status,
              done);
     w->input_kind = (ty_input_kind)input_kind;
@@ -295,6 +313,8 @@ void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, co
     ty_json_put_string(writer, "name", workload->name);
     ty_json_put_string(writer, "source", workload->source);
     ty_json_put_uint(writer, "element_bytes", workload->element_bytes);
+    if (workload->precision != usual_precision(workload->element_bytes))
+        ty_json_put_string(writer, "precision", ty_precision_name(workload->precision));
     ty_json_put_string(writer, "input_kind", ty_input_kind_names[workload->input_kind]);
     write_shape(&workload->input, writer, "input_shape");
     ty_json_put_uint(writer, "sample_bytes", workload->sample_bytes);

@@ -32,19 +32,6 @@
 
 typedef struct ty_stage_device ty_stage_device;
 
-/** What passes compute in. Parameters, gradients, optimizer state and what crosses between stages
- * are fp32 in all of them. tf32: products of 10-bit significands, sums in fp32. */
-typedef enum ty_precision {
-    TY_PRECISION_FP32,
-    TY_PRECISION_TF32,
-    TY_PRECISION_BF16,
-    TY_PRECISION_FP16, /* with loss scaling */
-    TY_PRECISION_COUNT
-} ty_precision;
-const char *ty_precision_name(ty_precision precision); /* "fp32", "tf32", "bf16", "fp16" */
-/** From its name; NULL means fp32. TY_EPARSE names what was found and what there is. */
-ty_status ty_precision_find(const char *name, ty_precision *out, ty_error *error) TY_MUST_CHECK;
-
 /** What the lanes of a rank exchange inside a pass: floats, as ty_collective_options has them. */
 typedef struct ty_lane_exchange {
     ty_lane_kind among;      /* those that differ from this lane in its number of that kind only */

@@ -18,11 +18,12 @@ static const uint64_t known_options =
 static ty_status cpu_supports(const ty_workload *workload, uint32_t first_layer,
                               uint32_t layer_count, ty_error *error)
 {
-    if (workload->element_bytes != sizeof(float))
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "the cpu backend computes in fp32: the plan is for numbers of %u bytes "
-                       "(plan with --precision fp32)",
-                       workload->element_bytes);
+    if (workload->precision != TY_PRECISION_FP32 || workload->element_bytes != sizeof(float))
+        return ty_fail(
+            error, TY_EUNSUPPORTED,
+            "the cpu backend computes in fp32: the plan is for %s, in numbers of %u bytes "
+            "(plan with --precision fp32)",
+            ty_precision_name(workload->precision), workload->element_bytes);
     for (uint32_t l = first_layer; l < first_layer + layer_count; l++) {
         const ty_layer *layer = &workload->layers[l];
         const cpu_kind *kind = cpu_kind_of(layer->kind);

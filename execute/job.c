@@ -182,7 +182,7 @@ static ty_status training_prepare(training *t, ty_error *error)
         TY_CHECK(ty_result_is_kept(job, &t->place, &t->is_finished, error), status, done);
     if (t->is_finished)
         return TY_OK;
-    TY_CHECK(ty_precision_find(job->precision, &precision, error), status, done);
+    TY_CHECK(ty_job_precision(job, &precision, error), status, done);
     TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
     TY_CHECK(backend_check(job, backend, error), status, done);
     position = ty_plan_stage_of_rank(plan, t->transport->rank / ty_plan_width(plan));

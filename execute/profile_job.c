@@ -179,7 +179,7 @@ static ty_status prepare(ty_profiler *p, ty_error *error)
     if (p->backend->is_timed)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "backend \"%s\" computes nothing that could be measured", p->job->backend);
-    TY_CHECK(ty_precision_find(p->job->precision, &p->precision, error), status, done);
+    TY_CHECK(ty_job_precision(p->job, &p->precision, error), status, done);
     TY_CHECK(ty_workload_check(p->workload, "plan:/workload", error), status, done);
     TY_CHECK(p->backend->supports(p->workload, 0, p->workload->layer_count, error), status, done);
     p->profile = ty_alloc(1, sizeof *p->profile);

@@ -157,8 +157,25 @@ done:
     return status;
 }
 
-ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
-                                  const ty_compression *compression, bool *is_done, ty_error *error)
+/* What is ready in one beat goes together, until it is enough. */
+static void add_by_cycle(const pieces *p, double cycle_s, uint64_t enough, ty_plan *plan)
+{
+    uint32_t first = 0;
+
+    for (uint32_t i = 0; i < p->count; i++) {
+        const ty_bucket bucket = bucket_of_pieces(p, first, i + 1 - first);
+        if (i + 1 < p->count && bucket.gradient_bytes < enough &&
+            floor(p->ready_s[i + 1] / cycle_s) <= floor(p->ready_s[i] / cycle_s))
+            continue;
+        plan->buckets[plan->bucket_count++] = bucket;
+        first = i + 1;
+    }
+}
+
+/* @param cycle_s 0: the buckets that end first, whatever they hold */
+static ty_status add_to_stage(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
+                              const ty_compression *compression, double cycle_s, uint64_t enough,
+                              bool *is_done, ty_error *error)
 {
     const uint32_t layers = plan->stages[stage].layer_count;
     ty_costing costing = ty_costing_of(plan, networks, error);
@@ -184,7 +201,9 @@ ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, ty_network_cach
     TY_CHECK(ty_cost_is_library(&costing, &any, &is_library), status, done);
     p.algorithm = is_library ? TY_AUTOMATIC : TY_RING;
     *is_done = cut_pieces(&p);
-    if (*is_done)
+    if (*is_done && cycle_s > 0)
+        add_by_cycle(&p, cycle_s, enough, plan);
+    else if (*is_done)
         status = add_buckets(&p, plan, error);
 done:
     ty_cost_stage_close(&costing);
@@ -192,4 +211,17 @@ done:
     ty_free(p.end);
     ty_free(p.first);
     return status;
+}
+
+ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
+                                  const ty_compression *compression, bool *is_done, ty_error *error)
+{
+    return add_to_stage(plan, stage, networks, compression, 0, 0, is_done, error);
+}
+
+ty_status ty_stage_buckets_by_cycle(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
+                                    const ty_compression *compression, double cycle_s,
+                                    uint64_t enough, bool *is_done, ty_error *error)
+{
+    return add_to_stage(plan, stage, networks, compression, cycle_s, enough, is_done, error);
 }

@@ -6,6 +6,7 @@
  *   default_stack.c   the software that is taken for granted
  *   plan_stack.c      another one for a plan
  *   cut_positions.c   where stages may begin
+ *   device_sets.c     which devices may stay idle
  *   candidates.c      which points of the space are worth a look
  *   dimensions.c      what else is divided, where that is needed
  *   layout/            equal stages of networks of blocks, all of them
@@ -27,6 +28,13 @@
 
 /* ---- The question ------------------------------------------------------------------------ */
 
+/** Devices that plans may use, the others staying idle: whole hosts. */
+typedef struct device_set {
+    uint32_t count;
+    uint32_t *devices; /* [count] of the cluster, ascending */
+    bool is_spare;     /* looked at where all devices gave no plan */
+} device_set;
+
 /** What a search was asked, with everything that does not change between candidates. */
 typedef struct search_question {
     const ty_workload *workload;
@@ -36,10 +44,14 @@ typedef struct search_question {
     const ty_stack *stack; /* of the options, or the question's own */
     ty_stack *own_stack;   /* the usual one, where the options name none; else NULL */
     uint32_t global_batch;
-    uint32_t device_count;
+    device_set *sets; /* [set_count] by device_sets.c; the first is the largest */
+    uint32_t set_count;
+    /* In hand, and below: what its devices allow. */
+    const device_set *set;
+    uint32_t device_count;         /* of the set */
     ty_plan_dimensions dimensions; /* in hand: of the candidates that are enumerated */
     uint32_t rank_count;           /* with them: devices / lanes */
-    uint64_t largest_memory_bytes; /* of any device */
+    uint64_t largest_memory_bytes; /* of any device of the set */
     bool has_equal_memory;         /* all devices have that */
     bool is_short_of_memory;       /* the usual micro-batches do not fit: look at smaller ones */
     bool ignore_memory;            /* nothing fits: look for what misses least */
@@ -67,6 +79,23 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                                   const ty_profile *profile, const ty_plan_options *options,
                                   search_question *question, ty_error *error) TY_MUST_CHECK;
 void ty_search_question_clear(search_question *question);
+/** Takes another set in hand, and the question stands anew: `refusal` says whether it can be asked
+ * of it. @return TY_EINVAL where `refusal` is final: layouts cannot divide it either */
+ty_status ty_search_question_use(search_question *question, const device_set *set,
+                                 ty_error *error) TY_MUST_CHECK;
+/**
+ * device_sets.c: which devices plans may leave idle. All of the cluster first, or where `devices`
+ * is fixed that many; then, where plans may leave some idle, whole hosts of one kind, the first of
+ * them, in numbers that divide well, many before few.
+ * @param sets [out] free with ty_device_sets_free
+ */
+ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_options *options,
+                                 uint32_t global_batch, device_set **sets, uint32_t *count,
+                                 ty_error *error) TY_MUST_CHECK;
+void ty_device_sets_free(device_set *sets, uint32_t count);
+/** Seconds that no step on a set is below: its products at the devices' peaks. */
+double ty_device_set_bound_s(const search_question *question, const device_set *set);
+
 /** default_stack.c: what is asked for, as a stack is asked whether it can run it. */
 ty_stack_use ty_stack_use_of(const ty_plan_options *options);
 /** Lanes of a rank by dimensions. */
@@ -109,6 +138,7 @@ typedef struct division {
 } division;
 
 typedef struct candidate {
+    const device_set *set; /* the question's; NULL: the first of them */
     const division *division;
     ty_plan_dimensions dimensions;
     uint32_t micro_batches;
@@ -148,6 +178,8 @@ typedef struct candidate_list {
 ty_status ty_candidates_enumerate(const search_question *question, candidate_list *list,
                                   ty_error *error) TY_MUST_CHECK;
 void ty_candidates_clear(candidate_list *list);
+/** All but the divisions. */
+void ty_candidates_drop(candidate_list *list);
 /** The strategy of a candidate, new in the list or not. */
 ty_status ty_candidates_strategy(candidate_list *list, const candidate *c, uint32_t *index,
                                  ty_error *error) TY_MUST_CHECK;
@@ -203,6 +235,12 @@ void ty_draft_clear(draft *d);
 ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
                                   const ty_compression *compression, bool *is_done,
                                   ty_error *error) TY_MUST_CHECK;
+
+/** Likewise: buckets of what is ready in one beat of the options' cycle, closed once they have
+ * `enough` bytes. */
+ty_status ty_stage_buckets_by_cycle(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
+                                    const ty_compression *compression, double cycle_s,
+                                    uint64_t enough, bool *is_done, ty_error *error) TY_MUST_CHECK;
 
 /**
  * Puts every embedding into a bucket of its own as rows (TY_COMPRESSION_ROWS) whose bucket, and

@@ -103,7 +103,11 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
         const uint32_t first = plan->bucket_count;
         bool is_done = false;
         ty_status status = TY_OK;
-        if (c->has_fitted_buckets && plan->stages[s].replicas > 1)
+        if (q->options->cycle_s > 0 && plan->stages[s].replicas > 1)
+            status =
+                ty_stage_buckets_by_cycle(plan, s, q->networks, &compression, q->options->cycle_s,
+                                          c->bucket_bytes, &is_done, error);
+        else if (c->has_fitted_buckets && plan->stages[s].replicas > 1)
             status = ty_stage_buckets_choose(plan, s, q->networks, &compression, &is_done, error);
         if (status != TY_OK)
             return status;
@@ -115,10 +119,17 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
     return TY_OK;
 }
 
+/* Of a candidate made by hand, all that the question is for. */
+static const device_set *set_of(const search_question *q, const candidate *c)
+{
+    return c->set != NULL ? c->set : &q->sets[0];
+}
+
 static ty_status plan_stages(const search_question *q, const candidate *c, ty_plan *plan,
                              ty_error *error)
 {
     const division *d = c->division;
+    const uint32_t *devices = set_of(q, c)->devices;
     uint32_t device = 0;
 
     plan->stages = ty_alloc(d->stage_count, sizeof *plan->stages);
@@ -139,7 +150,7 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
             return ty_fail(error, TY_ENOMEM, "out of memory");
         for (uint32_t r = 0; r < stage->replicas * ty_plan_width(plan); r++)
             stage->devices[r] = s < ty_plan_position_count(plan)
-                                    ? device++
+                                    ? devices[device++]
                                     : plan->stages[s % ty_plan_position_count(plan)].devices[r];
     }
     return TY_OK;
@@ -176,6 +187,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->micro_batch_size = q->global_batch / c->micro_batches;
     plan->optimizer = q->workload->optimizer;
     plan->seed = q->options->seed;
+    plan->idle_devices = ty_cluster_device_count(q->cluster) - set_of(q, c)->count;
     plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster));
     if (plan->cluster_name == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -346,6 +358,9 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
     name_dimensions(&c->dimensions, &name);
     if (q->options->staleness > 0)
         ty_text_addf(&name, ", staleness %u", q->options->staleness);
+    if (set_of(q, c)->count < ty_cluster_device_count(q->cluster))
+        ty_text_addf(&name, ", %u of %u devices", set_of(q, c)->count,
+                     ty_cluster_device_count(q->cluster));
     if (with_details) {
         ty_text_addf(&name, ", %u x %u", c->micro_batches, q->global_batch / c->micro_batches);
         if (c->has_fitted_buckets)
@@ -354,6 +369,11 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
             char bytes[32];
             ty_format_memory((double)c->bucket_bytes, bytes);
             ty_text_addf(&name, ", %s buckets", bytes);
+        }
+        if (q->options->cycle_s > 0) {
+            char cycle[32];
+            ty_format_seconds(q->options->cycle_s, cycle);
+            ty_text_addf(&name, ", cycle %s", cycle);
         }
     }
     if (c->compression.kind != TY_COMPRESSION_NONE)

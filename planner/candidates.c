@@ -12,6 +12,7 @@
 #define LEAST_COMPRESSION_GAIN 0.01
 
 typedef struct strategy {
+    const device_set *set;
     ty_schedule schedule;
     ty_plan_dimensions dimensions;
     const division *division; /* one of those with its replicas */
@@ -24,10 +25,16 @@ typedef struct enumeration {
     ty_error *error;
 } enumeration;
 
-void ty_candidates_clear(candidate_list *list)
+void ty_candidates_drop(candidate_list *list)
 {
     ty_free(list->items);
     ty_free(list->strategies);
+    *list = (candidate_list){.divisions = list->divisions};
+}
+
+void ty_candidates_clear(candidate_list *list)
+{
+    ty_candidates_drop(list);
     ty_arena_free(list->divisions);
     *list = (candidate_list){0};
 }
@@ -41,8 +48,8 @@ static ty_status out_of_memory(enumeration *e)
 
 static bool is_same_strategy(const strategy *a, const strategy *b)
 {
-    return ty_dimensions_equal(&a->dimensions, &b->dimensions) && a->schedule == b->schedule &&
-           a->division->stage_count == b->division->stage_count &&
+    return a->set == b->set && ty_dimensions_equal(&a->dimensions, &b->dimensions) &&
+           a->schedule == b->schedule && a->division->stage_count == b->division->stage_count &&
            memcmp(a->division->replicas, b->division->replicas,
                   a->division->stage_count * sizeof *a->division->replicas) == 0;
 }
@@ -50,7 +57,7 @@ static bool is_same_strategy(const strategy *a, const strategy *b)
 ty_status ty_candidates_strategy(candidate_list *list, const candidate *c, uint32_t *index,
                                  ty_error *error)
 {
-    const strategy wanted = {c->schedule, c->dimensions, c->division};
+    const strategy wanted = {c->set, c->schedule, c->dimensions, c->division};
 
     for (*index = 0; *index < list->strategy_count; ++*index)
         if (is_same_strategy(&list->strategies[*index], &wanted))
@@ -294,7 +301,8 @@ static ty_status push_divisions(enumeration *e, uint32_t stages)
         ty_divisions_propose(&e->costs, stages, e->list->divisions, found, &count, e->error);
 
     for (uint32_t i = 0; status == TY_OK && i < count; i++) {
-        candidate c = {.division = found[i],
+        candidate c = {.set = e->q->set,
+                       .division = found[i],
                        .dimensions = e->q->dimensions,
                        .micro_batches = e->costs.micro_batches};
         if (!ties_to_itself(e, found[i]))

@@ -157,11 +157,14 @@ static ty_status stage_room(ty_costing *costing)
     stage->prices = ty_alloc(stage->type_count * layers, sizeof *stage->prices);
     stage->weight_shares = ty_alloc(layers, sizeof *stage->weight_shares);
     stage->again_shares = ty_alloc(layers, sizeof *stage->again_shares);
+    stage->gather_s = ty_alloc(costing->plan->bucket_count, sizeof *stage->gather_s);
+    for (uint32_t b = 0; stage->gather_s != NULL && b < costing->plan->bucket_count; b++)
+        stage->gather_s[b] = (double)NAN;
     for (int pass = 0; pass < COST_PASSES; pass++)
         stage->inner_s[pass] = ty_alloc(layers, sizeof *stage->inner_s[pass]);
     if (stage->prices == NULL || stage->weight_shares == NULL || stage->again_shares == NULL ||
-        stage->inner_s[COST_FORWARD] == NULL || stage->inner_s[COST_BACKWARD] == NULL ||
-        stage->inner_s[COST_AGAIN] == NULL)
+        stage->gather_s == NULL || stage->inner_s[COST_FORWARD] == NULL ||
+        stage->inner_s[COST_BACKWARD] == NULL || stage->inner_s[COST_AGAIN] == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     return TY_OK;
 }
@@ -198,6 +201,7 @@ void ty_cost_stage_close(ty_costing *costing)
     ty_free(costing->stage.prices);
     ty_free(costing->stage.weight_shares);
     ty_free(costing->stage.again_shares);
+    ty_free(costing->stage.gather_s);
     for (int pass = 0; pass < COST_PASSES; pass++)
         ty_free(costing->stage.inner_s[pass]);
     costing->stage = (ty_stage_costing){0};
@@ -237,6 +241,67 @@ static double layer_seconds(const ty_stage_costing *stage, ty_op op, uint32_t la
     return op == TY_OP_BACKWARD_WEIGHT ? weight_s : price->forward.device_s;
 }
 
+/* A bucket's exchange, all phases, or the gather of its weights. */
+static ty_status beside_s(ty_costing *costing, uint32_t index, bool is_gather, double *seconds)
+{
+    const ty_bucket *bucket = &costing->plan->buckets[index];
+    const uint32_t phases = is_gather ? 1 : ty_compression_phases(&bucket->compression);
+    ty_status status = TY_OK;
+
+    *seconds = 0;
+    for (uint32_t phase = 0; phase < phases && status == TY_OK; phase++) {
+        ty_instruction exchange = ty_instruction_of(is_gather ? TY_OP_GATHER : TY_OP_COLLECTIVE);
+        ty_instruction_cost cost = {0};
+        exchange.bucket = index;
+        exchange.phase = phase;
+        exchange.bytes = is_gather ? ty_bucket_gather_bytes(costing->plan, bucket)
+                                   : ty_plan_exchange_bytes(costing->plan, bucket, phase);
+        status = ty_cost_collective(costing, &exchange, &cost);
+        *seconds += cost.seconds;
+    }
+    return status;
+}
+
+/* What computing loses to exchanges that run beside it: with ZeRO 3 the gather of every bucket in
+ * every pass, and behind the last backward of a step the buckets' own. No more than all of what is
+ * computed can run beside them. */
+static ty_status lost_s(ty_costing *costing, const ty_instruction *instruction, double compute_s,
+                        double *lost)
+{
+    const ty_plan *plan = costing->plan;
+    const double share = ty_stack_of(plan)->overlap_loss;
+    const ty_plan_stage *stage = &plan->stages[costing->stage.stage];
+    const bool is_last = instruction->op != TY_OP_FORWARD && instruction->op != TY_OP_RECOMPUTE &&
+                         instruction->micro_batch + 1 == plan->micro_batches / stage->replicas;
+    double all_s = 0;
+    ty_status status = TY_OK;
+
+    *lost = 0;
+    if (!(share > 0) || instruction->op == TY_OP_BACKWARD_WEIGHT ||
+        !ty_stack_of(plan)->overlaps_exchange)
+        return TY_OK;
+    for (uint32_t b = 0; b < plan->bucket_count && (plan->zero == 3 || is_last); b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+        double seconds = 0;
+        if (bucket->first_layer < instruction->first_layer ||
+            bucket->first_layer >= instruction->first_layer + instruction->layer_count ||
+            bucket->tied_stage != TY_NO_STAGE || ty_bucket_device_count(plan, bucket) < 2)
+            continue;
+        if (plan->zero == 3 && instruction->op != TY_OP_RECOMPUTE &&
+            ty_bucket_is_sharded(plan, bucket)) {
+            if (isnan(costing->stage.gather_s[b]))
+                TY_CHECK(beside_s(costing, b, true, &costing->stage.gather_s[b]), status, done);
+            all_s += costing->stage.gather_s[b];
+        }
+        if (is_last)
+            TY_CHECK(beside_s(costing, b, false, &seconds), status, done);
+        all_s += seconds;
+    }
+    *lost = share * fmin(all_s, compute_s);
+done:
+    return status;
+}
+
 ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
                          ty_instruction_cost *cost)
 {
@@ -249,7 +314,8 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
     const uint32_t own = instruction->stage < plan->stage_count ? instruction->stage : stage->stage;
     const ty_plan_stage *planned = &plan->stages[own];
     const uint32_t first = instruction->first_layer - planned->first_layer;
-    double slowest_s = 0, inner_s = 0, pass_s;
+    double slowest_s = 0, inner_s = 0, pass_s, lost;
+    ty_status status;
 
     if (own % ty_plan_position_count(plan) != stage->stage ||
         instruction->first_layer < planned->first_layer || first > planned->layer_count ||
@@ -276,7 +342,9 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
                                              instruction_overhead_s(costing),
                                   .inner_s = inner_s,
                                   .core_share = stage->core_share};
-    return TY_OK;
+    status = lost_s(costing, instruction, slowest_s, &lost);
+    cost->seconds += lost;
+    return status;
 }
 
 ty_status ty_cost_begin(ty_costing *costing, const ty_instruction *instruction,
@@ -296,7 +364,7 @@ static double memory_seconds(const ty_costing *costing, double bytes)
     for (uint32_t t = 0; t < costing->stage.type_count; t++)
         slowest_s =
             fmax(slowest_s, bytes / ty_rates_of(costing->stage.types[t], ty_stack_of(costing->plan),
-                                                costing->plan->workload->element_bytes)
+                                                costing->plan->workload->precision)
                                         .bytes_per_s);
     return slowest_s;
 }
@@ -322,19 +390,19 @@ static double noise_passes(const ty_costing *costing)
     return is_evolution ? (double)costing->plan->global_batch : 0;
 }
 
-/* A step's own time of the host, shared out among the updates of the position. */
-static double host_step_s(const ty_costing *costing, const ty_bucket *bucket)
+/* What a step takes once, shared out among the updates of the position. */
+static double share_of_step(const ty_costing *costing, const ty_bucket *bucket, double step_s)
 {
     const ty_plan *plan = costing->plan;
     const uint32_t positions = ty_plan_position_count(plan);
     double all = 0;
 
-    for (uint32_t b = 0; ty_stack_of(plan)->host_step_s > 0 && b < plan->bucket_count; b++)
+    for (uint32_t b = 0; step_s > 0 && b < plan->bucket_count; b++)
         if (plan->buckets[b].stage % positions == costing->stage.stage ||
             (plan->buckets[b].tied_stage != TY_NO_STAGE &&
              plan->buckets[b].tied_stage % positions == costing->stage.stage))
             all += (double)plan->buckets[b].gradient_bytes;
-    return all > 0 ? ty_stack_of(plan)->host_step_s * (double)bucket->gradient_bytes / all : 0;
+    return all > 0 ? step_s * (double)bucket->gradient_bytes / all : 0;
 }
 
 /* An optimizer step reads weight and gradient and writes the weight; each number of state is read
@@ -369,10 +437,13 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                                               : ty_stack_of(costing->plan)->optimizer_bytes *
                                                     (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
         seconds *= ty_stack_of(costing->plan)->compute_scale;
-        seconds += host_step_s(costing, bucket);
+        seconds += share_of_step(costing, bucket, ty_stack_of(costing->plan)->host_step_s);
         ty_cost_relies_on(costing, TY_DATASHEET);
     }
     seconds = seconds * waiting(costing->plan) + inner_s + instruction_overhead_s(costing);
+    /* Also where the update was measured: that was by the worker, which no driver starts. */
+    seconds += share_of_step(
+        costing, bucket, ty_stack_of(costing->plan)->task_s * ty_plan_process_count(costing->plan));
     *cost = (ty_instruction_cost){
         .seconds = seconds, .inner_s = inner_s, .core_share = costing->stage.core_share};
     return TY_OK;

@@ -90,7 +90,7 @@ static double pass_s(const shape *s, double flop, double traffic, double weights
 bool ty_convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
                               const ty_device_type *device)
 {
-    return layer->kind == TY_LAYER_CONV2D && workload->element_bytes == 4 &&
+    return layer->kind == TY_LAYER_CONV2D && workload->precision == TY_PRECISION_FP32 &&
            device->convolution_efficiency > 0;
 }
 

@@ -34,6 +34,8 @@ typedef struct ty_stage_costing {
     /* The cache's; NULL until asked for. Of an exchange of all but experts, and of experts; of the
      * lanes of a rank. */
     const ty_group_network *networks[2];
+    double *gather_s; /* [buckets]: bringing weights together that layers compute beside; NAN: not
+                         asked for */
     double bucket_crowds[2]; /* how much such groups slow each other; 0: not asked for */
     const ty_group_network *lanes[TY_LANE_KIND_COUNT];
     double lane_crowds[TY_LANE_KIND_COUNT]; /* how much such groups of a rank slow each other */

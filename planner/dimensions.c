@@ -56,7 +56,7 @@ static uint32_t smallest_host(const search_question *q)
     if (counts == NULL)
         return 1;
     for (uint32_t d = 0; d < q->device_count; d++)
-        counts[ty_cluster_device_host(q->cluster, d)]++;
+        counts[ty_cluster_device_host(q->cluster, q->set->devices[d])]++;
     for (uint32_t h = 0; h < hosts; h++)
         if (counts[h] > 0 && counts[h] < smallest)
             smallest = counts[h];
@@ -66,7 +66,7 @@ static uint32_t smallest_host(const search_question *q)
 
 static bool is_on_cores(const search_question *q)
 {
-    return ty_cluster_device_type(q->cluster, 0)->core_share > 0;
+    return ty_cluster_device_type(q->cluster, q->set->devices[0])->core_share > 0;
 }
 
 /* Whether the stack has it, and what is pinned is as it is asked for. */

@@ -51,6 +51,29 @@ static uint32_t interleave_of(const search_question *q)
     return q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
 }
 
+/* Replicas are given out in so many at once that this many granules are there: dividing takes time
+ * by them, and on more devices one more or less makes no difference. */
+#define MOST_GRANULES 256
+/* With fewer the stages could as well be equal. */
+#define FEWEST_GRANULES 32
+
+/* 0: there is none. */
+static uint32_t granule_of(uint32_t devices)
+{
+    for (uint32_t g = 1; devices / g >= FEWEST_GRANULES || g == 1; g++)
+        if (devices % g == 0 && devices / g <= MOST_GRANULES)
+            return g;
+    return 0;
+}
+
+/* Whether stages may have their own numbers of replicas. */
+static bool has_granules(const search_question *q, uint32_t stages)
+{
+    const uint32_t granule = granule_of(q->rank_count);
+
+    return q->stack->plans.uneven_stages && granule > 0 && stages <= q->rank_count / granule;
+}
+
 /* The division with the least bottleneck at these cuts, or NULL where there is none of that many
  * stages. */
 static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stages,
@@ -67,6 +90,7 @@ static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stage
         .devices = q->rank_count * interleave_of(q),
         .stages = stages,
         .fixed_replicas = replicas,
+        .granule = replicas == NULL ? granule_of(q->rank_count) : 0,
         .exchange_s = exchange_s,
         .fits = fits,
         .context = costs,
@@ -253,10 +277,13 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
         if (status != TY_OK || *count > 0)
             return status;
     }
-    if (interleave_of(q) == 1 &&
-        (stages == 1 || q->has_fixed_replicas || q->stack->plans.uneven_stages))
-        status = propose(costs, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, arena,
-                         found, count, error);
+    replicas[0] = q->rank_count;
+    if (interleave_of(q) == 1 && (stages == 1 || q->has_fixed_replicas || has_granules(q, stages)))
+        status = propose(costs, stages,
+                         q->has_fixed_replicas ? q->fixed_replicas
+                         : stages == 1         ? replicas
+                                               : NULL,
+                         arena, found, count, error);
     if (status != TY_OK || (q->has_fixed_replicas && interleave_of(q) == 1) || stages == 1 ||
         q->rank_count % positions != 0)
         return status;

@@ -169,6 +169,20 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
         cost->rate_limit_bytes_per_s = cost->edge_bytes / transfer_s;
 }
 
+double ty_talk_exposed(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among)
+{
+    return among == TY_TENSOR_LANES && lanes->rails.hosts <= 1 ? 1 - stack->tensor_hidden : 1;
+}
+
+double ty_agreement_s(const ty_group_network *network, const ty_stack *stack)
+{
+    if (network->members < 2)
+        return 0;
+    return stack->exchange_cycle_s / 2 +
+           stack->agreement_rounds * 2 * ceil(log2(network->members)) * network->ring_latency_s +
+           stack->coordinator_s * network->members;
+}
+
 ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_kind kind,
                                  ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost,
                                  ty_error *error)

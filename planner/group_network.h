@@ -40,6 +40,11 @@ void ty_group_library_cost(const ty_group_network *network, ty_collective_kind k
  */
 void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack,
                           ty_collective_kind kind, ty_instruction_cost *cost);
+/** Of a collective among lanes, the share that is waited for: what is hidden needs memory that all
+ * members reach, those of one host. */
+double ty_talk_exposed(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among);
+/** Until the members of an exchange agree that it is ready on all of them (ty_stack.h). */
+double ty_agreement_s(const ty_group_network *network, const ty_stack *stack);
 /** Bytes over each edge of the channelled ring, and what its links allow. */
 void ty_group_automatic_edge(const ty_group_network *network, ty_collective_kind kind,
                              uint64_t bytes, double *edge_bytes, double *link_bytes_per_s);

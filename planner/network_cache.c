@@ -1,6 +1,9 @@
-/* An open hash table from questions (which kind, which devices) to what was found. */
+/* An open hash table from questions (which kind, which devices) to what was found. Devices that
+ * routes cannot tell apart are asked for once: a question is made of their places, where all have
+ * one. */
 #include "network_cache.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef enum question { GROUP, PAIR, SHARED } question;
@@ -20,9 +23,15 @@ struct ty_network_cache {
     size_t bytes;
     uint32_t *words; /* the question in hand */
     uint32_t word_count, word_room;
+    ty_routes *routes;       /* between pairs; NULL: not asked for yet */
+    ty_device_place *places; /* of the cluster's devices; likewise */
+    uint32_t *islands;       /* those of the question in hand */
+    uint32_t island_room;
+    uint32_t *ranks; /* [device_count]: of an island of the question in hand, by its first device */
 };
 
 #define FIRST_SLOTS 256
+#define DEVICE_WORDS 3 /* of a device in a question, at most */
 
 static ty_status out_of_memory(ty_error *error)
 {
@@ -68,6 +77,10 @@ void ty_network_cache_free(ty_network_cache *cache)
         entry_free(cache->slots[i]);
     ty_free(cache->slots);
     ty_free(cache->words);
+    ty_routes_free(cache->routes);
+    ty_free(cache->places);
+    ty_free(cache->islands);
+    ty_free(cache->ranks);
     ty_free(cache);
 }
 
@@ -99,6 +112,96 @@ static void add_words(ty_network_cache *cache, const void *words, uint32_t count
 {
     memcpy(cache->words + cache->word_count, words, count * sizeof *cache->words);
     cache->word_count += count;
+}
+
+/* The places of all devices, found when the first question comes. */
+static ty_status find_places(ty_network_cache *cache, ty_error *error)
+{
+    const uint32_t devices = ty_cluster_device_count(cache->cluster);
+    ty_device_place *places;
+    ty_status status;
+
+    if (cache->places != NULL)
+        return TY_OK;
+    if (cache->ranks == NULL && (cache->ranks = ty_alloc(devices, sizeof *cache->ranks)) == NULL)
+        return out_of_memory(error);
+    if ((places = ty_alloc(devices, sizeof *places)) == NULL)
+        return out_of_memory(error);
+    status = ty_cluster_places(cache->cluster, places, error);
+    if (status == TY_OK)
+        cache->places = places;
+    else
+        ty_free(places);
+    return status;
+}
+
+static int compare_islands(const void *left, const void *right)
+{
+    const uint32_t *a = left, *b = right;
+    return *a < *b ? -1 : *a > *b;
+}
+
+/* Numbers the islands of the question in hand in their order. */
+static ty_status rank_islands(ty_network_cache *cache, const uint32_t *devices, uint32_t count,
+                              ty_error *error)
+{
+    uint32_t found = 0;
+    bool has_order = true;
+
+    if (count > cache->island_room) {
+        uint32_t *grown = ty_resize(cache->islands, count, sizeof *grown);
+        if (grown == NULL)
+            return out_of_memory(error);
+        cache->islands = grown;
+        cache->island_room = count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t island = cache->places[devices[i]].island;
+        if (found > 0 && cache->islands[found - 1] == island)
+            continue;
+        has_order = has_order && (found == 0 || cache->islands[found - 1] < island);
+        cache->islands[found++] = island;
+    }
+    if (!has_order)
+        qsort(cache->islands, found, sizeof *cache->islands, compare_islands);
+    for (uint32_t i = 0, rank = 0; i < found; i++) {
+        rank += i > 0 && cache->islands[i] != cache->islands[i - 1];
+        cache->ranks[cache->islands[i]] = rank;
+    }
+    return TY_OK;
+}
+
+/* Devices as words: their places, or where one has none themselves. There is room for
+ * DEVICE_WORDS of each, and one more. */
+static ty_status add_devices(ty_network_cache *cache, const uint32_t *devices, uint32_t count,
+                             ty_error *error)
+{
+    enum { THEMSELVES, AT_ONE_GATE, AT_GATES };
+    uint32_t form = AT_ONE_GATE;
+    ty_status status = find_places(cache, error);
+
+    if (status != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < count && form != THEMSELVES; i++) {
+        if (devices[i] >= ty_cluster_device_count(cache->cluster) ||
+            cache->places[devices[i]].kind == TY_NO_PLACE)
+            form = THEMSELVES;
+        else if (cache->places[devices[i]].gate != cache->places[devices[0]].gate)
+            form = AT_GATES;
+    }
+    cache->words[cache->word_count++] = form;
+    if (form == THEMSELVES) {
+        add_words(cache, devices, count);
+        return TY_OK;
+    }
+    if ((status = rank_islands(cache, devices, count, error)) != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < count; i++) {
+        const ty_device_place *place = &cache->places[devices[i]];
+        const uint32_t words[] = {place->kind, cache->ranks[place->island], place->gate};
+        add_words(cache, words, form == AT_GATES ? 3 : 2);
+    }
+    return TY_OK;
 }
 
 /* Fowler, Noll and Vo's mixing on words, folded; only speed depends on it. */
@@ -197,8 +300,8 @@ ty_status ty_network_of_group(ty_network_cache *cache, const uint32_t *devices, 
     uint64_t hash;
     ty_status status = TY_OK;
 
-    TY_CHECK(ask(cache, GROUP, count, error), status, done);
-    add_words(cache, devices, count);
+    TY_CHECK(ask(cache, GROUP, DEVICE_WORDS * (uint64_t)count + 1, error), status, done);
+    TY_CHECK(add_devices(cache, devices, count, error), status, done);
     TY_CHECK(look_up(cache, &e, &place, &hash, error), status, done);
     if (e == NULL) {
         if ((e = entry_new(cache, hash)) == NULL)
@@ -223,20 +326,19 @@ ty_status ty_network_of_pair(ty_network_cache *cache, uint32_t from, uint32_t to
     uint64_t hash;
     ty_status status = TY_OK;
 
-    TY_CHECK(ask(cache, PAIR, 2, error), status, done);
-    add_words(cache, pair, 2);
+    TY_CHECK(ask(cache, PAIR, DEVICE_WORDS * 2 + 1, error), status, done);
+    TY_CHECK(add_devices(cache, pair, 2, error), status, done);
     TY_CHECK(look_up(cache, &e, &place, &hash, error), status, done);
     if (e == NULL) {
-        ty_path path = {0};
-        TY_CHECK(ty_cluster_path(cache->cluster, from, to, &path, error), status, done);
-        if ((e = entry_new(cache, hash)) != NULL) {
-            e->figures[0] = path.bandwidth_bytes_per_s;
-            e->figures[1] = path.latency_s;
-            keep(cache, place, e);
-        }
-        ty_path_clear(&path);
-        if (e == NULL)
+        ty_path path;
+        if (cache->routes == NULL)
+            TY_CHECK(ty_routes_new(cache->cluster, &cache->routes, error), status, done);
+        TY_CHECK(ty_routes_find(cache->routes, from, to, &path, error), status, done);
+        if ((e = entry_new(cache, hash)) == NULL)
             return out_of_memory(error);
+        e->figures[0] = path.bandwidth_bytes_per_s;
+        e->figures[1] = path.latency_s;
+        keep(cache, place, e);
     }
     *bandwidth_bytes_per_s = e->figures[0];
     *latency_s = e->figures[1];
@@ -248,25 +350,36 @@ ty_status ty_network_shared_rate(ty_network_cache *cache, const uint32_t *from, 
                                  uint32_t count, double use, double *bytes_per_s, ty_error *error)
 {
     enum { USE_WORDS = sizeof use / sizeof(uint32_t) };
+    uint32_t *both;
     entry *e = NULL, **place;
     uint64_t hash;
     ty_status status = TY_OK;
 
-    TY_CHECK(ask(cache, SHARED, USE_WORDS + 2 * (uint64_t)count, error), status, done);
+    if (count > UINT32_MAX / 2)
+        return out_of_memory(error);
+    both = ty_alloc(2 * (size_t)count, sizeof *both);
+    if (both == NULL)
+        return out_of_memory(error);
+    memcpy(both, from, count * sizeof *both);
+    memcpy(both + count, to, count * sizeof *both);
+    TY_CHECK(ask(cache, SHARED, USE_WORDS + DEVICE_WORDS * 2 * (uint64_t)count + 1, error), status,
+             done);
     add_words(cache, &use, USE_WORDS);
-    add_words(cache, from, count);
-    add_words(cache, to, count);
+    TY_CHECK(add_devices(cache, both, 2 * count, error), status, done);
     TY_CHECK(look_up(cache, &e, &place, &hash, error), status, done);
     if (e == NULL) {
         double rate;
         TY_CHECK(ty_cluster_shared_rate(cache->cluster, from, to, count, use, &rate, error), status,
                  done);
-        if ((e = entry_new(cache, hash)) == NULL)
-            return out_of_memory(error);
+        if ((e = entry_new(cache, hash)) == NULL) {
+            status = out_of_memory(error);
+            goto done;
+        }
         e->figures[0] = rate;
         keep(cache, place, e);
     }
     *bytes_per_s = e->figures[0];
 done:
+    ty_free(both);
     return status;
 }

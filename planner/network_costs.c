@@ -401,7 +401,8 @@ ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, d
         ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
     }
     slow_down(&cost, costing->stage.lane_crowds[inner->among]);
-    *seconds = cost.seconds * inner->count;
+    *seconds = cost.seconds * inner->count *
+               ty_talk_exposed(lanes, ty_stack_of(costing->plan), inner->among);
 done:
     return status;
 }
@@ -429,7 +430,7 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
                                 ty_instruction_cost *cost)
 {
     const ty_group_network *network;
-    double crowd = 0;
+    double crowd = 0, agreement_s;
     ty_status status;
 
     TY_CHECK(find_network(costing, bucket, &network), status, done);
@@ -442,6 +443,10 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
                                        ? TY_CALIBRATED
                                        : TY_DATASHEET);
     }
+    /* Also where the exchange itself was measured: that was by the worker, which asks nobody. */
+    agreement_s = ty_agreement_s(network, ty_stack_of(costing->plan));
+    cost->latency_s += agreement_s;
+    cost->seconds += agreement_s;
     if (bucket->tied_stage == TY_NO_STAGE)
         crowd = costing->stage.bucket_crowds[bucket->of_experts];
     if (!(crowd > 0))

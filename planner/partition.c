@@ -16,7 +16,7 @@ typedef struct search {
     uint32_t position_count; /* cut_count + 2 */
     uint32_t *choices;       /* numbers of replicas that any stage can have, ascending */
     uint32_t choice_count, most_choices;
-    uint32_t units;   /* given out: devices, or one a stage where its replicas are fixed */
+    uint32_t units;   /* given out: granules, or one a stage where its replicas are fixed */
     double *prefix_s; /* [layer_count + 1] seconds of the layers before */
     double *stage_s;  /* [position][position][most_choices]; HUGE_VAL: empty */
     double *best;     /* [stages + 1][position][units + 1], of the current pass */
@@ -34,9 +34,14 @@ static double *stage_s(const search *s, uint32_t from, uint32_t to, uint32_t cho
     return &s->stage_s[((size_t)from * s->position_count + to) * s->most_choices + choice];
 }
 
+static uint32_t granule_of(const ty_partition_input *in)
+{
+    return in->granule > 1 && in->fixed_replicas == NULL ? in->granule : 1;
+}
+
 static uint32_t units_of(const search *s, uint32_t choice)
 {
-    return s->in->fixed_replicas != NULL ? 1 : s->choices[choice];
+    return s->in->fixed_replicas != NULL ? 1 : s->choices[choice] / granule_of(s->in);
 }
 
 /* Value of the best division of everything from `position` on into `stages`, by units. */
@@ -77,9 +82,11 @@ static ty_status check_input(const ty_partition_input *in, ty_error *error)
     if (in->layer_count == 0 || in->stages == 0)
         return ty_fail(error, TY_EINVAL, "found %u layers and %u stages, expected at least one",
                        in->layer_count, in->stages);
-    if (in->devices < in->stages)
-        return ty_fail(error, TY_EINVAL, "found %u devices, expected one for each of %u stages",
-                       in->devices, in->stages);
+    if (in->devices / granule_of(in) < in->stages || in->devices % granule_of(in) != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "found %u devices, expected a multiple of %u, one or more for each of %u "
+                       "stages",
+                       in->devices, granule_of(in), in->stages);
     for (uint32_t i = 0; i < in->cut_count; i++)
         if (in->cuts[i] == 0 || in->cuts[i] >= in->layer_count ||
             (i > 0 && in->cuts[i] <= in->cuts[i - 1]))
@@ -150,17 +157,17 @@ done:
     return status;
 }
 
-/* Every other stage has one device at least. */
+/* Every other stage has one granule at least. */
 static uint32_t most_replicas(const ty_partition_input *in)
 {
-    return in->devices - in->stages + 1;
+    return in->devices - (in->stages - 1) * granule_of(in);
 }
 
 static uint32_t count_choices(const search *s)
 {
     uint32_t count = 0;
 
-    for (uint32_t r = 1; r <= most_replicas(s->in); r++)
+    for (uint32_t r = granule_of(s->in); r <= most_replicas(s->in); r += granule_of(s->in))
         count += !is_fixed_otherwise(s, r);
     return count;
 }
@@ -181,7 +188,8 @@ static ty_status prepare(search *s, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "partition: out of memory");
     for (uint32_t i = 0; i < in->layer_count; i++)
         s->prefix_s[i + 1] = s->prefix_s[i] + in->layer_s[i];
-    for (uint32_t r = 1; status == TY_OK && r <= most_replicas(in); r++)
+    for (uint32_t r = granule_of(in); status == TY_OK && r <= most_replicas(in);
+         r += granule_of(in))
         if (!is_fixed_otherwise(s, r))
             status = fill_choice(s, r, error);
     return status;
@@ -330,7 +338,7 @@ ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers, 
 
     TY_CHECK(check_input(input, error), status, cleanup);
     s.position_count = input->cut_count + 2;
-    s.units = input->fixed_replicas != NULL ? input->stages : input->devices;
+    s.units = input->fixed_replicas != NULL ? input->stages : input->devices / granule_of(input);
     TY_CHECK(prepare(&s, error), status, cleanup);
     p.limit_s = run_pass(&s, &p);
     if (p.limit_s == HUGE_VAL) {

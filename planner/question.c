@@ -28,6 +28,7 @@ void ty_search_question_clear(search_question *q)
     ty_free(q->cluster_json);
     ty_network_cache_free(q->networks);
     ty_stack_free(q->own_stack);
+    ty_device_sets_free(q->sets, q->set_count);
     *q = (search_question){0};
 }
 
@@ -39,19 +40,11 @@ bool ty_search_must_stop(const search_question *q)
 /* The cluster as compact text, which is what plans carry and what its digest is of. */
 static ty_status cluster_text(const ty_cluster *cluster, char **out, ty_error *error)
 {
-    ty_status status = TY_OK;
     ty_text text = {0};
-    ty_json_writer writer = ty_json_writer_on(&text);
-    ty_json_document *document = NULL;
+    ty_json_writer writer = ty_json_writer_compact_on(&text);
 
     ty_cluster_to_json(cluster, &writer, NULL);
-    TY_CHECK(ty_text_check(&text, error), status, done);
-    TY_CHECK(ty_json_parse(text.data, text.length, "cluster", &document, error), status, done);
-    TY_CHECK(ty_json_text(ty_json_root(document), out, error), status, done);
-done:
-    ty_json_free(document);
-    ty_text_clear(&text);
-    return status;
+    return ty_text_take(&text, out, error);
 }
 
 /* "2,1" into numbers; the sum must be the device count. */
@@ -241,6 +234,10 @@ static ty_status check_rest(const search_question *q, ty_error *error)
     if (o->seed >= SEED_LIMIT)
         return ty_fail(error, TY_EINVAL, "seed: found %llu, expected less than 2^53",
                        (unsigned long long)o->seed);
+    if (o->simulate_top > 0 && o->leaves_out_cluster)
+        return ty_fail(error, TY_EINVAL,
+                       "%u finalists are to be simulated, but plans are to leave out their cluster",
+                       o->simulate_top);
     if (o->simulate_top > 0 && o->simulate == NULL)
         return ty_fail(error, TY_EINVAL, "%u finalists are to be simulated, but nothing does that",
                        o->simulate_top);
@@ -421,6 +418,32 @@ done:
     return status;
 }
 
+ty_status ty_search_question_use(search_question *q, const device_set *set, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+    ty_status status;
+
+    q->set = set;
+    q->device_count = q->rank_count = set->count;
+    q->dimensions = (ty_plan_dimensions){0};
+    q->fixed_stages = 0;
+    q->has_fixed_replicas = false;
+    q->is_short_of_memory = q->ignore_memory = false;
+    q->refusal = (ty_error){0};
+    q->has_equal_memory = true;
+    q->largest_memory_bytes = 0;
+    for (uint32_t d = 0; d < set->count; d++) {
+        const uint64_t bytes = ty_cluster_device_type(q->cluster, set->devices[d])->memory_bytes;
+        q->has_equal_memory = q->has_equal_memory && (d == 0 || bytes == q->largest_memory_bytes);
+        q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
+    }
+    status = stand(q, &q->refusal);
+    if (status == TY_OK ||
+        (status == TY_EINVAL && o->replicas == NULL && (o->pinned & LANE_PINS) != LANE_PINS))
+        return TY_OK;
+    return ty_fail(error, status, "%s", q->refusal.message);
+}
+
 ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster *cluster,
                                   const ty_profile *profile, const ty_plan_options *options,
                                   search_question *q, ty_error *error)
@@ -432,17 +455,12 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                            .cluster = cluster,
                            .profile = profile,
                            .options = options,
-                           .stack = options->stack,
-                           .device_count = ty_cluster_device_count(cluster)};
+                           .stack = options->stack};
     q->fixed_micro_batch_size = options->micro_batch_size;
     q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
-    q->has_equal_memory = true;
-    for (uint32_t d = 0; d < q->device_count; d++) {
-        uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;
-        q->has_equal_memory =
-            q->has_equal_memory && bytes == ty_cluster_device_type(cluster, 0)->memory_bytes;
-        q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
-    }
+    TY_CHECK(
+        ty_device_sets_propose(cluster, options, q->global_batch, &q->sets, &q->set_count, error),
+        status, failed);
     if (q->stack == NULL) {
         TY_CHECK(ty_stack_open(ty_stack_default_name(workload, cluster, profile, options),
                                &q->own_stack, error),
@@ -458,13 +476,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto failed;
     }
-    q->rank_count = q->device_count;
-    status = stand(q, &q->refusal);
-    if (status != TY_OK && (status != TY_EINVAL || options->replicas != NULL ||
-                            (options->pinned & LANE_PINS) == LANE_PINS)) {
-        status = ty_fail(error, status, "%s", q->refusal.message);
-        goto failed;
-    }
+    TY_CHECK(ty_search_question_use(q, &q->sets[0], error), status, failed);
     use = ty_stack_use_of(options);
     TY_CHECK(ty_stack_check(q->stack, &use, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
@@ -472,6 +484,8 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_rest(q, error), status, failed);
     TY_CHECK(ty_workload_digest(workload, &q->workload_digest, error), status, failed);
+    if (options->leaves_out_cluster)
+        return TY_OK;
     TY_CHECK(cluster_text(cluster, &q->cluster_json, error), status, failed);
     q->cluster_digest = ty_digest_of(q->cluster_json, strlen(q->cluster_json));
     return TY_OK;

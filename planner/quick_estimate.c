@@ -190,8 +190,9 @@ static ty_status price_transfers(quick_costs *costs, const ty_plan *plan, ty_err
 
     if (q->rank_count < 2)
         return TY_OK;
-    status = ty_network_of_pair(q->networks, 0, q->device_count - 1, &bandwidth_bytes_per_s,
-                                &latency_s, error);
+    status =
+        ty_network_of_pair(q->networks, q->set->devices[0], q->set->devices[q->device_count - 1],
+                           &bandwidth_bytes_per_s, &latency_s, error);
     if (status != TY_OK)
         return status;
     for (uint32_t i = 0; i < q->cut_count; i++) {
@@ -202,7 +203,7 @@ static ty_status price_transfers(quick_costs *costs, const ty_plan *plan, ty_err
     return TY_OK;
 }
 
-/* The network of every `stride`-th of the first devices. */
+/* The network of every `stride`-th of the first devices of the set. */
 static bool look_up_network(quick_costs *costs, uint32_t members, uint32_t stride,
                             const ty_group_network **out)
 {
@@ -212,7 +213,7 @@ static bool look_up_network(quick_costs *costs, uint32_t members, uint32_t strid
         return costs->status == TY_OK;
     devices = ty_alloc(members, sizeof *devices);
     for (uint32_t d = 0; devices != NULL && d < members; d++)
-        devices[d] = d * stride;
+        devices[d] = costs->q->set->devices[d * stride];
     costs->status = devices == NULL
                         ? TY_ENOMEM
                         : ty_network_of_group(costs->q->networks, devices, members, out, NULL);
@@ -255,7 +256,7 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
                                                inner[i].bytes, &cost, NULL);
         if (costs->status == TY_OK)
             ty_exchange_by_stack(*lanes, ty_stack_of(plan), inner[i].kind, &cost);
-        seconds += cost.seconds * inner[i].count;
+        seconds += cost.seconds * inner[i].count * ty_talk_exposed(*lanes, ty_stack_of(plan), kind);
     }
     return costs->status == TY_OK ? seconds : HUGE_VAL;
 }
@@ -286,7 +287,8 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
         talk_s[0][l] = inner_s(costs, &plan, l, false);
         talk_s[1][l] = costs->takes_part[l] ? inner_s(costs, &plan, l, true) : 0;
     }
-    TY_CHECK(ty_layer_prices_of(&plan, 0, layers, ty_cluster_device_type(q->cluster, 0), talk_s,
+    TY_CHECK(ty_layer_prices_of(&plan, 0, layers,
+                                ty_cluster_device_type(q->cluster, q->set->devices[0]), talk_s,
                                 costs->takes_part, prices, error),
              status, done);
     for (uint32_t l = 0; l < layers; l++) {

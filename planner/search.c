@@ -9,6 +9,7 @@
 #include "layout/layout.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ typedef struct search {
     uint32_t estimates, misfits;
     uint64_t walked; /* instructions */
     double best_s;   /* least estimate so far; HUGE_VAL: none */
+    bool is_beside;  /* of fewer devices than others were searched for: what is slower is no help */
 } search;
 
 /* ---- Judging one candidate --------------------------------------------------------------- */
@@ -131,12 +133,13 @@ static int compare_counts(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* Equal times are told apart by fewer stages, fewer micro-batches, less compression, fewer buckets,
- * the schedule that keeps less: the same question gives the same plan. */
+/* Equal times are told apart by fewer devices, fewer stages, fewer micro-batches, less compression,
+ * fewer buckets, the schedule that keeps less: the same question gives the same plan. */
 static int compare_shape(const candidate *a, const candidate *b)
 {
     const division *da = a->division, *db = b->division;
     int orders[] = {
+        compare_counts(a->set->count, b->set->count),
         compare_counts(a->dimensions.expert_parallel, b->dimensions.expert_parallel),
         compare_counts(a->dimensions.context_parallel, b->dimensions.context_parallel),
         compare_counts(a->dimensions.tensor_parallel, b->dimensions.tensor_parallel),
@@ -228,7 +231,8 @@ static ty_status send_scouts(search *s, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    TY_CHECK(send_baseline(s, error), status, done);
+    if (!s->is_beside)
+        TY_CHECK(send_baseline(s, error), status, done);
     for (uint32_t i = 0; i < s->list.count && s->estimates < SCOUTS && !is_over(s); i++) {
         candidate *c = &s->list.items[i];
         if (c->quick_s > HOPELESS_SCOUT * s->best_s)
@@ -285,8 +289,9 @@ done:
 
 static bool may_refit(const search_question *q, const candidate *c)
 {
-    return q->options->bucket_bytes == 0 && c->estimate.exposed_collective_share >= LEAST_EXPOSED &&
-           !c->has_fitted_buckets && c->dimensions.interleave <= 1 && c->dimensions.zero == 0 &&
+    return q->options->bucket_bytes == 0 && !(q->options->cycle_s > 0) &&
+           c->estimate.exposed_collective_share >= LEAST_EXPOSED && !c->has_fitted_buckets &&
+           c->dimensions.interleave <= 1 && c->dimensions.zero == 0 &&
            c->dimensions.expert_parallel <= 1 && q->workload->local_steps <= 1 &&
            q->options->staleness == 0 && /* which bucket ends when does not matter then */
            q->workload->learning != TY_LEARNING_EVOLUTION;
@@ -316,7 +321,8 @@ static ty_status refit_buckets(search *s, ty_error *error)
         if (may_refit(s->q, &s->list.items[i]) && !is_refitted(&s->list, &s->list.items[i]))
             best[count++] = s->list.items[i];
     for (uint32_t i = 0; i < count && !is_over(s); i++) {
-        candidate refitted = {.division = best[i].division,
+        candidate refitted = {.set = best[i].set,
+                              .division = best[i].division,
                               .dimensions = best[i].dimensions,
                               .micro_batches = best[i].micro_batches,
                               .schedule = best[i].schedule,
@@ -396,19 +402,6 @@ done:
     return status == TY_EINTERRUPTED ? TY_OK : status; /* what there is serves */
 }
 
-/* The best of each strategy first. `list` is sorted by outcome. */
-static void put_in_place(search *s)
-{
-    /* The corrections have served; they now tell whose best was met. */
-    memset(s->corrections, 0, s->list.strategy_count * sizeof *s->corrections);
-    for (uint32_t i = 0; i < s->list.count; i++) {
-        candidate *c = &s->list.items[i];
-        c->is_best_of_strategy = s->corrections[c->strategy] <= 0;
-        s->corrections[c->strategy] = 1;
-    }
-    qsort(s->list.items, s->list.count, sizeof *s->list.items, by_place);
-}
-
 static ty_status judge_all(search *s, ty_error *error)
 {
     candidate *all = s->list.items;
@@ -423,11 +416,7 @@ static ty_status judge_all(search *s, ty_error *error)
     TY_CHECK(refit_buckets(s, error), status, done);
     qsort(s->list.items, s->list.count, sizeof *all, by_outcome);
     TY_CHECK(compare_rows(s, error), status, done);
-    all = s->list.items; /* it may have grown */
-    qsort(all, s->list.count, sizeof *all, by_outcome);
-    TY_CHECK(simulate_finalists(s, error), status, done);
-    qsort(all, s->list.count, sizeof *all, by_outcome);
-    put_in_place(s);
+    qsort(s->list.items, s->list.count, sizeof *all, by_outcome);
 done:
     return status;
 }
@@ -501,7 +490,8 @@ static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout
     ty_layout_divide(layouts, l, d->first_layers);
     for (uint32_t k = 0; k < d->stage_count; k++)
         d->replicas[k] = l->replicas;
-    *out = (candidate){.division = d,
+    *out = (candidate){.set = s->q->set,
+                       .division = d,
                        .dimensions = l->dimensions,
                        .micro_batches = s->q->global_batch / l->micro_batch_size,
                        .schedule = l->schedule,
@@ -621,6 +611,8 @@ static ty_status look_at_layouts(search *s, bool *has_layouts, ty_error *error)
     TY_CHECK(estimate_layouts(s, layouts, error), status, done);
     if (has_found(s)) {
         TY_CHECK(plant_best(s, error), status, done);
+    } else if (s->is_beside) {
+        goto done;
     } else {
         TY_CHECK(ty_layouts_smallest(layouts, &smallest, &found, error), status, done);
         if (!found)
@@ -651,6 +643,130 @@ done:
     return status;
 }
 
+/* ---- The whole ------------------------------------------------------------------------------ */
+
+/* Plans for the set of devices in hand. */
+static ty_status search_set(search *s, search_question *q, ty_error *error)
+{
+    const ty_plan_options *options = q->options;
+    const bool can_divide =
+        options->pinned == 0 && !q->has_fixed_replicas && !options->fix_schedule;
+    bool is_open, has_layouts = false;
+    ty_status status = TY_OK;
+
+    TY_CHECK(look_at_layouts(s, &has_layouts, error), status, done);
+    if (options->layouts_only)
+        goto done;
+    /* Stages of their own size and with their own numbers of replicas: where devices are few, or
+     * there are no layouts. */
+    is_open = q->refusal.status == TY_OK;
+    if (is_open && (has_layouts ? q->device_count <= FEW_DEVICES : !has_found(s)))
+        TY_CHECK(look(s, can_divide && options->pipeline_stages == 0, error), status, done);
+    if (s->is_beside)
+        goto done;
+    /* Where the usual micro-batches do not fit, smaller ones may; then other ways to divide; and
+     * what misses least is still worth telling. */
+    if (is_open && !has_found(s) && !has_layouts) {
+        q->is_short_of_memory = true;
+        ty_candidates_drop(&s->list); /* all of them come again, and smaller ones */
+        TY_CHECK(look(s, false, error), status, done);
+    }
+    if (is_open && !has_found(s) && !has_layouts && options->pinned != TY_PIN_ALL &&
+        !q->has_fixed_replicas && !options->fix_schedule)
+        TY_CHECK(look_further(s, q, error), status, done);
+    if (is_open && !has_found(s) && s->list.count == 0) {
+        q->ignore_memory = true;
+        TY_CHECK(look(s, false, error), status, done);
+    }
+done:
+    return status;
+}
+
+/* What was found for a set beside what was found for others. */
+static ty_status take_over(search *s, const search *part, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < part->list.count; i++) {
+        candidate c = part->list.items[i];
+        TY_CHECK(ty_candidates_strategy(&s->list, &c, &c.strategy, error), status, done);
+        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
+    }
+    s->estimates += part->estimates;
+    s->best_s = fmin(s->best_s, part->best_s);
+    s->list.is_cut_short = s->list.is_cut_short || part->list.is_cut_short;
+done:
+    return status;
+}
+
+/* "searched plans for 8000 of 8000 devices: 4.26 s a step so far" */
+static void tell(const search *s, const search_question *q)
+{
+    const uint32_t devices = ty_cluster_device_count(q->cluster);
+    char seconds[32], line[160];
+
+    if (q->options->note == NULL || devices < TY_MANY_DEVICES)
+        return;
+    if (s->estimates > 0)
+        ty_format_seconds(s->best_s, seconds);
+    snprintf(line, sizeof line, "searched plans for %u of %u devices: %s%s", q->device_count,
+             devices, s->estimates > 0 ? seconds : "none",
+             s->estimates > 0 ? " a step so far" : " yet");
+    q->options->note(q->options->note_context, line);
+}
+
+/* Where there are many sets, and so many one after the other gave nothing faster. */
+#define MANY_SETS 8
+#define PATIENCE_WITH_SETS 2
+
+/* All devices first; then fewer, as long as these could be faster. Divisions found for a set are
+ * kept with those of all. */
+static ty_status search_sets(search *s, search_question *q, ty_error *error)
+{
+    uint32_t vain = 0;
+    bool all_found = false; /* a plan for all devices */
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < q->set_count && !s->list.is_cut_short; i++) {
+        const double best_s = s->best_s;
+        search part = {.q = q, .best_s = s->best_s, .is_beside = i > 0};
+        ty_error refusal = {0};
+        if (q->set_count > MANY_SETS && vain == PATIENCE_WITH_SETS)
+            break;
+        if (i > 0 &&
+            ((q->sets[i].is_spare && all_found) || (s->estimates > 0 && ty_search_must_stop(q)) ||
+             ty_device_set_bound_s(q, &q->sets[i]) >= s->best_s))
+            continue;
+        if (i > 0) {
+            status = ty_search_question_use(q, &q->sets[i], &refusal);
+            if (status == TY_EINVAL)
+                continue; /* these cannot be asked it */
+            if (status != TY_OK)
+                return ty_fail(error, status, "%s", refusal.message);
+        }
+        if (s->list.divisions == NULL && (s->list.divisions = ty_arena_new()) == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        part.list.divisions = s->list.divisions;
+        status = search_set(&part, q, i == 0 ? error : &refusal);
+        if (status == TY_OK && (i == 0 || part.estimates > 0))
+            status = take_over(s, &part, error);
+        ty_candidates_drop(&part.list);
+        ty_free(part.corrections);
+        if (i > 0 && (status == TY_EINVAL || status == TY_EINFEASIBLE))
+            status = TY_OK;
+        if (i > 0 && status == TY_EINTERRUPTED && s->estimates > 0) {
+            s->list.is_cut_short = true;
+            status = TY_OK;
+        }
+        TY_CHECK(status, status, done);
+        all_found = all_found || (i == 0 && s->estimates > 0);
+        tell(s, q);
+        vain = i > 0 && s->estimates > 0 && !(s->best_s < best_s) ? vain + 1 : 0;
+    }
+done:
+    return status;
+}
+
 /* Only layouts were asked for, and none will do. */
 static ty_status refuse_layouts(const search_question *q, const search *s, ty_error *error)
 {
@@ -662,6 +778,23 @@ static ty_status refuse_layouts(const search_question *q, const search *s, ty_er
                    q->workload->name, ty_cluster_name(q->cluster));
 }
 
+/* The best of each strategy first. `list` is sorted by outcome. */
+static ty_status put_in_place(search *s, ty_error *error)
+{
+    bool *is_met = ty_alloc(s->list.strategy_count, sizeof *is_met);
+
+    if (is_met == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < s->list.count; i++) {
+        candidate *c = &s->list.items[i];
+        c->is_best_of_strategy = !is_met[c->strategy];
+        is_met[c->strategy] = true;
+    }
+    ty_free(is_met);
+    qsort(s->list.items, s->list.count, sizeof *s->list.items, by_place);
+    return TY_OK;
+}
+
 ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
                          const ty_profile *profile, const ty_plan_options *options, ty_plan **out,
                          ty_error *error)
@@ -669,44 +802,30 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
     ty_status status = TY_OK;
     search_question q = {0};
     search s = {.q = &q, .best_s = HUGE_VAL};
-    bool can_divide, is_open, has_layouts = false;
+    ty_error refusal;
 
     TY_CHECK(ty_search_question_make(workload, cluster, profile, options, &q, error), status, done);
-    TY_CHECK(look_at_layouts(&s, &has_layouts, error), status, done);
-    if (options->layouts_only && !has_found(&s)) {
-        status = refuse_layouts(&q, &s, error);
+    refusal = q.refusal; /* of all devices */
+    TY_CHECK(search_sets(&s, &q, error), status, done);
+    if (s.estimates == 0 && !s.list.is_cut_short) {
+        TY_CHECK(ty_search_question_use(&q, &q.sets[0], error), status, done);
+        if (options->layouts_only)
+            status = refuse_layouts(&q, &s, error);
+        else if (refusal.status != TY_OK && s.list.count == 0)
+            status = ty_fail(error, refusal.status, "%s", refusal.message);
+        else
+            status = ty_answer_refuse(&q, &s.list, error);
         goto done;
     }
-    /* Stages of their own size and with their own numbers of replicas: where devices are few, or
-     * there are no layouts. */
-    is_open = q.refusal.status == TY_OK && !options->layouts_only;
-    can_divide = options->pinned == 0 && !q.has_fixed_replicas && !options->fix_schedule;
-    if (is_open && (has_layouts ? q.device_count <= FEW_DEVICES : !has_found(&s)))
-        TY_CHECK(look(&s, can_divide && options->pipeline_stages == 0, error), status, done);
-    /* Where the usual micro-batches do not fit, smaller ones may; then other ways to divide; and
-     * what misses least is still worth telling. */
-    if (is_open && !has_found(&s) && !has_layouts) {
-        q.is_short_of_memory = true;
-        ty_candidates_clear(&s.list); /* all of them come again, and smaller ones */
-        TY_CHECK(look(&s, false, error), status, done);
-    }
-    if (is_open && !has_found(&s) && !has_layouts && options->pinned != TY_PIN_ALL &&
-        !q.has_fixed_replicas && !options->fix_schedule)
-        TY_CHECK(look_further(&s, &q, error), status, done);
-    if (is_open && !has_found(&s) && s.list.count == 0) {
-        q.ignore_memory = true;
-        TY_CHECK(look(&s, false, error), status, done);
-    }
-    if (q.refusal.status != TY_OK && s.list.count == 0) {
-        status = ty_fail(error, q.refusal.status, "%s", q.refusal.message);
-        goto done;
-    }
-    if (s.estimates > 0)
-        status = ty_answer_make(&q, &s.list, out, error);
-    else if (s.list.is_cut_short)
+    if (s.estimates == 0) {
         status = ty_fail(error, TY_EINTERRUPTED, "stopped before a plan that fits was found");
-    else
-        status = ty_answer_refuse(&q, &s.list, error);
+        goto done;
+    }
+    qsort(s.list.items, s.list.count, sizeof *s.list.items, by_outcome);
+    TY_CHECK(simulate_finalists(&s, error), status, done);
+    qsort(s.list.items, s.list.count, sizeof *s.list.items, by_outcome);
+    TY_CHECK(put_in_place(&s, error), status, done);
+    status = ty_answer_make(&q, &s.list, out, error);
 done:
     ty_free(s.corrections);
     ty_candidates_clear(&s.list);

@@ -1,10 +1,11 @@
 /* Presets: each system's choices as restrictions of the search. */
-#include "ty_planner.h"
+#include "candidate.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MIB ((uint64_t)1 << 20)
-#define MOST_CHOICES 16
+#define ONE(member) (1u << (member)) /* as a set */
 
 /* How a system divides the network. */
 typedef enum division_rule {
@@ -14,127 +15,146 @@ typedef enum division_rule {
     LAYOUTS       /* equal stages of blocks */
 } division_rule;
 
+/* What a system does where nothing is asked for, and what else it can do where that is asked for by
+ * name. Whatever is in none of the sets is refused. */
 typedef struct preset {
     ty_system system;
     division_rule division;
-    int schedule;             /* ty_schedule, or -1: searched */
-    int algorithms[2];        /* ty_algorithm to choose from, or -1: chosen for each bucket */
+    /* ---- Which gradients leave together. Other sizes than its own are refused with what it does
+     * instead, `only_buckets`; NULL: any size. */
     uint64_t bucket_bytes[3]; /* to choose from; 0: searched */
-    int compression;          /* ty_compression_kind, or -1: proposed where it pays */
-    uint32_t zero[2];         /* least and most level */
+    const char *only_buckets;
+    double cycles_s[4]; /* to choose from where the stack has a cycle; 0: none */
+    /* ---- By which algorithm. */
+    int algorithms[2];     /* ty_algorithm to choose from, or -1: chosen for each bucket */
+    uint32_t can_exchange; /* set of ty_algorithm that may be asked for */
+    /* ---- What plans it has. `compressions`, `zero_levels` and `recomputes` are all chosen from
+     * only where the field below says so. */
+    ty_stack_plans plans;
+    int compression; /* ty_compression_kind, or -1: proposed where it pays */
     ty_recompute recompute;
 } preset;
+
+/* What NCCL and MPI choose from. */
+#define LIBRARY (ONE(TY_AUTOMATIC) | ONE(TY_RING) | ONE(TY_TREE))
+/* Of frameworks whose users say which activations are made again. */
+#define ANY_RECOMPUTE ((1u << TY_RECOMPUTE_COUNT) - 1)
 
 /* Sources of defaults: docs/systems.md. */
 static const preset presets[] = {
     {{"baidu-ring", "rings, one all-reduce a layer",
       "baidu-allreduce, 2017: tensors are not fused"},
-     WHOLE,
-     -1,
-     {TY_RING, -1},
-     {1},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .bucket_bytes = {1},
+     .only_buckets = "exchanges every layer by itself",
+     .algorithms = {TY_RING, -1},
+     .can_exchange = ONE(TY_RING),
+     .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
+               .recomputes = ONE(TY_RECOMPUTE_NONE),
+               .zero_levels = ONE(0)}},
     {{"parameter-server", "gradients to servers beside the workers, layer by layer",
       "Abadi et al., TensorFlow, OSDI 2016, section 3.3"},
-     WHOLE,
-     -1,
-     {TY_PARAMETER_SERVER, -1},
-     {1},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .bucket_bytes = {1},
+     .only_buckets = "pushes every layer by itself",
+     .algorithms = {TY_PARAMETER_SERVER, -1},
+     .can_exchange = ONE(TY_PARAMETER_SERVER),
+     .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
+               .recomputes = ONE(TY_RECOMPUTE_NONE),
+               .zero_levels = ONE(0),
+               .late_gradients = true}},
     {{"tensorflow-on-spark", "Spark executors as workers and servers; 4 MiB parts",
       "TensorFlowOnSpark, 2017: TensorFlow's parameter servers on Spark's executors"},
-     WHOLE,
-     -1,
-     {TY_PARAMETER_SERVER, -1},
-     {4 * MIB},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .bucket_bytes = {4 * MIB},
+     .algorithms = {TY_PARAMETER_SERVER, -1},
+     .can_exchange = ONE(TY_PARAMETER_SERVER),
+     .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
+               .recomputes = ONE(TY_RECOMPUTE_NONE),
+               .zero_levels = ONE(0),
+               .late_gradients = true}},
     {{"bigdl", "block manager: each task sums its slice, after the whole backward; fp16",
       "Dai et al., BigDL, arXiv:1804.05839, section 3.3"},
-     WHOLE,
-     -1,
-     {TY_BLOCK_MANAGER, -1},
-     {UINT64_MAX},
-     TY_COMPRESSION_FP16,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .bucket_bytes = {UINT64_MAX},
+     .only_buckets = "exchanges all gradients at once, behind the whole backward",
+     .algorithms = {TY_BLOCK_MANAGER, -1},
+     .can_exchange = ONE(TY_BLOCK_MANAGER),
+     .plans = {.compressions = ONE(TY_COMPRESSION_FP16),
+               .recomputes = ONE(TY_RECOMPUTE_NONE),
+               .zero_levels = ONE(0)},
+     .compression = TY_COMPRESSION_FP16},
     {{"horovod", "fused all-reduces, flat or hierarchical, threshold tuned",
       "Sergeev and Del Balso, arXiv:1802.05799; fusion threshold 128 MiB, autotuner up to 64 MiB"},
-     WHOLE,
-     -1,
-     {-1, TY_HIERARCHICAL},
-     {128 * MIB, 64 * MIB, 16 * MIB},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .bucket_bytes = {128 * MIB, 64 * MIB, 16 * MIB},
+     .cycles_s = {0.001, 0.0025, 0.005, 0.01},
+     .algorithms = {-1, TY_HIERARCHICAL},
+     .can_exchange = LIBRARY | ONE(TY_HIERARCHICAL),
+     .plans = {.compressions = ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_FP16),
+               .recomputes = ANY_RECOMPUTE,
+               .zero_levels = ONE(0)}},
     {{"ddp", "buckets of 25 MiB overlapped with backward, as PyTorch and Azure ML",
       "Li et al., PyTorch Distributed, VLDB 2020: bucket_cap_mb 25"},
-     WHOLE,
-     -1,
-     {-1, -1},
-     {25 * MIB},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .bucket_bytes = {25 * MIB},
+     .algorithms = {-1, -1},
+     .can_exchange = LIBRARY,
+     .plans = {.compressions = ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_FP16) |
+                               ONE(TY_COMPRESSION_BF16) | ONE(TY_COMPRESSION_POWERSGD),
+               .recomputes = ANY_RECOMPUTE,
+               .zero_levels = ONE(0)}},
     {{"moxing", "buckets merged and split, hierarchical where it pays, fp16",
       "ModelArts' DAWNBench entries, 2018-2019: fused, hierarchical, fp16 gradients"},
-     WHOLE,
-     -1,
-     {-1, TY_HIERARCHICAL},
-     {0},
-     -1,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .algorithms = {-1, TY_HIERARCHICAL},
+     .can_exchange = LIBRARY | ONE(TY_HIERARCHICAL),
+     .plans = {.compressions =
+                   ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_ROWS) | ONE(TY_COMPRESSION_FP16),
+               .recomputes = ONE(TY_RECOMPUTE_NONE),
+               .zero_levels = ONE(0)},
+     .compression = -1},
     {{"gpipe", "pipelines with recomputing, all forwards before all backwards",
       "Huang et al., GPipe, NeurIPS 2019, section 2"},
      PIPELINES,
-     TY_GPIPE,
-     {-1, -1},
-     {0},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_FULL},
+     .algorithms = {-1, -1},
+     .can_exchange = LIBRARY,
+     .plans = {.schedules = ONE(TY_GPIPE),
+               .compressions = ONE(TY_COMPRESSION_NONE),
+               .recomputes = ONE(TY_RECOMPUTE_NONE) | ONE(TY_RECOMPUTE_FULL),
+               .zero_levels = ONE(0)},
+     .recompute = TY_RECOMPUTE_FULL},
     {{"pipedream", "asynchronous 1F1B, replicated stages, stashed weights",
       "Narayanan et al., PipeDream, SOSP 2019"},
      ANY_DIVISION,
-     TY_PIPEDREAM,
-     {-1, -1},
-     {0},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .algorithms = {-1, -1},
+     .can_exchange = LIBRARY,
+     .plans = {.schedules = ONE(TY_PIPEDREAM),
+               .compressions = ONE(TY_COMPRESSION_NONE),
+               .recomputes = ONE(TY_RECOMPUTE_NONE),
+               .zero_levels = ONE(0),
+               .uneven_stages = true}},
     {{"pipedream-2bw", "asynchronous 1F1B with two versions of the weights",
       "Narayanan et al., PipeDream-2BW, ICML 2021"},
      PIPELINES,
-     TY_PIPEDREAM_2BW,
-     {-1, -1},
-     {0},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .algorithms = {-1, -1},
+     .can_exchange = LIBRARY,
+     .plans = {.schedules = ONE(TY_PIPEDREAM_2BW),
+               .compressions = ONE(TY_COMPRESSION_NONE),
+               .recomputes = ONE(TY_RECOMPUTE_NONE) | ONE(TY_RECOMPUTE_FULL),
+               .zero_levels = ONE(0)}},
     {{"megatron", "tensor, sequence, pipeline and data parallel, interleaved",
       "Narayanan et al., SC 2021; Korthikanti et al., 2022"},
      LAYOUTS,
-     -1,
-     {-1, -1},
-     {0},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_NONE},
+     .algorithms = {-1, -1},
+     .can_exchange = LIBRARY,
+     .plans = {.schedules = ONE(TY_ONE_F_ONE_B) | ONE(TY_INTERLEAVED),
+               .compressions = ONE(TY_COMPRESSION_NONE),
+               .recomputes =
+                   ONE(TY_RECOMPUTE_NONE) | ONE(TY_RECOMPUTE_SELECTIVE) | ONE(TY_RECOMPUTE_FULL),
+               .zero_levels = ONE(0) | ONE(1),
+               .lanes = ONE(TY_TENSOR_LANES) | ONE(TY_CONTEXT_LANES) | ONE(TY_EXPERT_LANES)}},
     {{"zero", "data parallel with optimizer state, gradients or weights sharded",
       "Rajbhandari et al., ZeRO, SC 2020"},
-     WHOLE,
-     -1,
-     {-1, -1},
-     {0},
-     TY_COMPRESSION_NONE,
-     {1, 3},
-     TY_RECOMPUTE_NONE},
+     .algorithms = {-1, -1},
+     .can_exchange = LIBRARY,
+     .plans = {.compressions =
+                   ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_FP16) | ONE(TY_COMPRESSION_BF16),
+               .recomputes = ANY_RECOMPUTE,
+               .zero_levels = ONE(1) | ONE(2) | ONE(3)}},
 };
 enum { PRESET_COUNT = sizeof presets / sizeof presets[0] };
 
@@ -151,72 +171,122 @@ const ty_system *ty_system_find(const char *name)
     return NULL;
 }
 
+/* ---- What is asked for ---------------------------------------------------------------------- */
+
+/* Stages that are asked for by whatever word; 0: left open. */
+static uint32_t stages_asked(const ty_plan_options *o, const ty_stack_use *use, uint32_t devices)
+{
+    const uint32_t lanes = ty_dimensions_width(&o->dimensions);
+
+    if (use->stages > 0 || o->data_parallel == 0 || o->replicas != NULL)
+        return use->stages;
+    return devices / lanes / o->data_parallel;
+}
+
+static ty_status check_algorithm(const preset *p, ty_algorithm asked, ty_error *error)
+{
+    ty_text known = {0};
+    ty_status status;
+
+    if (ty_stack_has(p->can_exchange, (int)asked))
+        return TY_OK;
+    for (int a = 0; a < TY_ALGORITHM_COUNT; a++)
+        if (ty_stack_has(p->can_exchange, a))
+            ty_text_addf(&known, "%s%s", known.length > 0 ? ", " : "",
+                         ty_algorithm_name((ty_algorithm)a));
+    status =
+        ty_fail(error, TY_EINFEASIBLE, "%s: found algorithm %s, but it exchanges by %s",
+                p->system.name, ty_algorithm_name(asked), known.data != NULL ? known.data : "none");
+    ty_text_clear(&known);
+    return status;
+}
+
+static bool has_lossy(const preset *p)
+{
+    for (int k = 0; k < TY_COMPRESSION_COUNT; k++) {
+        const ty_compression c = {.kind = (ty_compression_kind)k};
+        if (ty_stack_has(p->plans.compressions, k) && ty_compression_is_lossy(&c))
+            return true;
+    }
+    return false;
+}
+
+/* What one stage has of schedules: micro-batches whose gradients are summed up. */
+#define SCHEDULES_OF_ONE_STAGE (ONE(TY_GPIPE) | ONE(TY_ONE_F_ONE_B))
+
+static ty_status check_division(const preset *p, const ty_plan_options *o, const ty_stack_use *use,
+                                uint32_t devices, ty_error *error)
+{
+    const char *name = p->system.name;
+    const uint32_t stages = stages_asked(o, use, devices);
+
+    if (o->dimensions.interleave > 1 && !ty_stack_has(p->plans.schedules, TY_INTERLEAVED))
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s has one run of layers on each device; found interleave %u", name,
+                       o->dimensions.interleave);
+    if (p->division == WHOLE && stages > 1)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s has the whole network on each of the %u devices; found %u stages", name,
+                       devices, stages);
+    if (p->division == PIPELINES && stages == 1)
+        return ty_fail(error, TY_EINFEASIBLE, "%s has two stages and more; found 1", name);
+    if (p->division == WHOLE && o->fix_schedule &&
+        !ty_stack_has(SCHEDULES_OF_ONE_STAGE, (int)o->schedule))
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s has no pipelines: gpipe or 1f1b sum the gradients of its micro-batches; "
+                       "found schedule %s",
+                       name, ty_schedule_name(o->schedule));
+    if (o->dimensions.sequence_parallel && (p->plans.lanes & ONE(TY_TENSOR_LANES)) == 0)
+        return ty_fail(error, TY_EINFEASIBLE, "%s has no sequence parallelism", name);
+    return TY_OK;
+}
+
+/* Whether the system has all that is asked for. */
+static ty_status check_asked(const preset *p, const ty_plan_options *o, uint32_t devices,
+                             ty_error *error)
+{
+    ty_stack_use use = ty_stack_use_of(o);
+    ty_error detail = {0};
+    ty_status status = check_division(p, o, &use, devices, error);
+
+    if (status != TY_OK)
+        return status;
+    if (p->division != WHOLE && o->fix_schedule && use.stages < 2)
+        use.stages = 2; /* a schedule is asked of pipelines, and of what becomes of one stage */
+    if (ty_stack_plans_check(p->system.name, &p->plans, &use, &detail) != TY_OK)
+        return ty_fail(error, TY_EINFEASIBLE, "%s", detail.message);
+    if (o->fix_algorithm)
+        status = check_algorithm(p, o->algorithm, error);
+    if (status == TY_OK && o->bucket_bytes > 0 && p->only_buckets != NULL)
+        return ty_fail(error, TY_EINFEASIBLE, "%s %s; found buckets of %llu bytes", p->system.name,
+                       p->only_buckets, (unsigned long long)o->bucket_bytes);
+    if (status == TY_OK && o->cycle_s > 0 && !(p->cycles_s[0] > 0))
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s exchanges what is ready and has no cycle; found one of %g s",
+                       p->system.name, o->cycle_s);
+    if (status == TY_OK && o->allow_lossy && !has_lossy(p))
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s has no compressor that changes convergence; found lossy ones allowed",
+                       p->system.name);
+    return status;
+}
+
 /* ---- Choices ------------------------------------------------------------------------------ */
 
-typedef struct choices {
-    ty_plan_options items[MOST_CHOICES];
-    uint32_t count;
-} choices;
-
-static void add(choices *c, const ty_plan_options *options)
-{
-    if (c->count < MOST_CHOICES)
-        c->items[c->count++] = *options;
-}
-
-/* Equal pipelines: as many stages as a divisor of the devices, the deepest first. */
-static void add_divisions(const preset *p, uint32_t devices, ty_plan_options *options, choices *c)
-{
-    if (p->division != PIPELINES) {
-        options->pipeline_stages = p->division == WHOLE ? 1 : 0;
-        add(c, options);
-        return;
-    }
-    for (uint32_t stages = devices; stages >= 2; stages--)
-        if (devices % stages == 0) {
-            options->pipeline_stages = stages;
-            add(c, options);
-        }
-}
-
-static void add_buckets(const preset *p, uint32_t devices, ty_plan_options *options, choices *c)
-{
-    for (size_t b = 0; b < sizeof p->bucket_bytes / sizeof p->bucket_bytes[0]; b++) {
-        if (b > 0 && p->bucket_bytes[b] == 0)
-            break;
-        options->bucket_bytes = p->bucket_bytes[b];
-        for (uint32_t zero = p->zero[0]; zero <= p->zero[1]; zero++) {
-            options->dimensions.zero = zero;
-            add_divisions(p, devices, options, c);
-        }
-    }
-}
-
-static void choices_of(const preset *p, uint32_t devices, const ty_plan_options *base, choices *c)
-{
-    ty_plan_options options = *base;
-
-    c->count = 0;
-    options.replicas = NULL;
-    options.layouts_only = p->division == LAYOUTS;
-    options.pinned = p->division != LAYOUTS ? (uint32_t)TY_PIN_ALL : 0;
-    options.dimensions = (ty_plan_dimensions){
-        .recompute = p->recompute, .recompute_blocks = p->recompute == TY_RECOMPUTE_FULL};
-    options.fix_schedule = p->schedule >= 0;
-    options.schedule = p->schedule >= 0 ? (ty_schedule)p->schedule : TY_GPIPE;
-    options.fix_compression = p->compression >= 0;
-    options.compression = (ty_compression){
-        .kind = p->compression >= 0 ? (ty_compression_kind)p->compression : TY_COMPRESSION_NONE};
-    for (size_t a = 0; a < 2; a++) {
-        if (a > 0 && p->algorithms[a] < 0)
-            break;
-        options.fix_algorithm = p->algorithms[a] >= 0;
-        options.algorithm = p->algorithms[a] >= 0 ? (ty_algorithm)p->algorithms[a] : TY_RING;
-        add_buckets(p, devices, &options, c);
-    }
-}
-
-/* ---- Planning ----------------------------------------------------------------------------- */
+/* The choices of a system, tried one after the other; the best so far. */
+typedef struct trial {
+    const preset *preset;
+    const ty_workload *workload;
+    const ty_cluster *cluster;
+    const ty_profile *profile;
+    const ty_stack *stack; /* of the answer */
+    ty_stack *narrowed;    /* of the options: no other plans than the system has, and its cycle */
+    uint32_t devices;
+    ty_plan *best;
+    ty_candidate *made; /* [made_count] the best of each choice, by time; chosen ones too */
+    uint32_t made_count, made_room;
+    ty_error refusal; /* of the choice that came closest; status TY_OK: none was refused */
+} trial;
 
 static double step_s(const ty_plan *plan)
 {
@@ -230,40 +300,391 @@ static bool says_more(ty_status status, ty_status than)
     return than == TY_OK || (status == TY_EINFEASIBLE && than != TY_EINFEASIBLE);
 }
 
+/* The best of a choice, in its place among those of the others; it says what the search does not
+ * choose. */
+static ty_status remember(trial *t, const ty_plan_options *options, const ty_plan *plan,
+                          ty_error *error)
+{
+    const ty_step_summary *s =
+        plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
+    ty_candidate made = plan->candidates[0];
+    ty_text name = {0};
+    uint32_t at = t->made_count;
+    ty_status status;
+
+    if (t->made_count == t->made_room) {
+        const uint32_t room = t->made_room > 0 ? 2 * t->made_room : 16;
+        ty_candidate *all = ty_alloc(room, sizeof *all);
+        if (all == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        if (t->made_count > 0)
+            memcpy(all, t->made, t->made_count * sizeof *all);
+        ty_free(t->made);
+        t->made = all;
+        t->made_room = room;
+    }
+    ty_text_add(&name, plan->candidates[0].name);
+    if (options->fix_algorithm)
+        ty_text_addf(&name, ", %s", ty_algorithm_name(options->algorithm));
+    status = ty_text_take(&name, &made.name, error);
+    if (status != TY_OK)
+        return status;
+    made.reason = ty_strdup(s->limited_by);
+    if (made.reason == NULL) {
+        ty_free(made.name);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    for (; at > 0 && ty_candidate_step_s(&t->made[at - 1]) > ty_candidate_step_s(&made); at--)
+        t->made[at] = t->made[at - 1];
+    t->made[at] = made;
+    t->made_count++;
+    return TY_OK;
+}
+
+static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *error)
+{
+    const ty_stack_use use = ty_stack_use_of(options);
+    ty_plan *plan = NULL;
+    ty_error detail = {0};
+    ty_status status = ty_stack_check(t->stack, &use, &detail);
+
+    if (status == TY_OK)
+        status = ty_plan_search(t->workload, t->cluster, t->profile, options, &plan, &detail);
+    if (status == TY_ENOMEM || status == TY_EINTERRUPTED)
+        return ty_fail(error, status, "%s", detail.message);
+    if (status != TY_OK) {
+        if (says_more(status, t->refusal.status))
+            t->refusal = detail;
+        return TY_OK;
+    }
+    status = remember(t, options, plan, error);
+    if (status != TY_OK) {
+        ty_plan_free(plan);
+    } else if (t->best == NULL || step_s(plan) < step_s(t->best)) {
+        ty_plan_free(t->best);
+        t->best = plan;
+    } else {
+        ty_plan_free(plan);
+    }
+    return status;
+}
+
+/* Equal pipelines: as many stages as a divisor of the devices, the deepest first. */
+static ty_status try_divisions(trial *t, ty_plan_options *options, ty_error *error)
+{
+    const division_rule rule = t->preset->division;
+    const uint32_t asked = options->pipeline_stages;
+    const uint32_t most = t->devices < TY_MAX_STAGES ? t->devices : TY_MAX_STAGES;
+    ty_status status = TY_OK;
+
+    if (rule == WHOLE && options->replicas == NULL)
+        options->pipeline_stages = 1;
+    if (rule != PIPELINES || asked > 0 || options->replicas != NULL) {
+        status = try_choice(t, options, error);
+        options->pipeline_stages = asked;
+        return status;
+    }
+    for (uint32_t stages = most; status == TY_OK && stages >= 2; stages--)
+        if (t->devices % stages == 0 &&
+            (options->data_parallel == 0 || options->data_parallel * stages == t->devices)) {
+            options->pipeline_stages = stages;
+            status = try_choice(t, options, error);
+        }
+    options->pipeline_stages = asked;
+    return status;
+}
+
+static ty_status try_zero(trial *t, ty_plan_options *options, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if ((options->pinned & TY_PIN_ZERO) != 0 || t->preset->division == LAYOUTS)
+        return try_divisions(t, options, error);
+    options->pinned |= TY_PIN_ZERO;
+    for (uint32_t level = 0; status == TY_OK && level <= 3; level++)
+        if (ty_stack_has(t->preset->plans.zero_levels, (int)level)) {
+            options->dimensions.zero = level;
+            status = try_divisions(t, options, error);
+        }
+    options->pinned &= ~(uint32_t)TY_PIN_ZERO;
+    return status;
+}
+
+static ty_status try_buckets(trial *t, ty_plan_options *options, ty_error *error)
+{
+    const uint64_t *bytes = t->preset->bucket_bytes;
+    ty_status status = TY_OK;
+
+    if (options->bucket_bytes > 0)
+        return try_zero(t, options, error);
+    for (size_t b = 0; status == TY_OK && b < sizeof t->preset->bucket_bytes / sizeof *bytes; b++) {
+        if (b > 0 && bytes[b] == 0)
+            break;
+        options->bucket_bytes = bytes[b];
+        status = try_zero(t, options, error);
+    }
+    options->bucket_bytes = 0;
+    return status;
+}
+
+/* The stack's cycle is as long as the one by which gradients are fused. */
+static ty_status set_cycle(trial *t, double cycle_s, ty_error *error)
+{
+    const ty_stack_constant *constant;
+    char *source;
+
+    for (uint32_t i = 0; (constant = ty_stack_constant_at(i)) != NULL; i++) {
+        if (ty_stack_value(t->narrowed, constant) != &t->narrowed->exchange_cycle_s)
+            continue;
+        source = ty_strdup("as the plan fuses its gradients");
+        if (source == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        ty_free(t->narrowed->sources[i]);
+        t->narrowed->sources[i] = source;
+    }
+    t->narrowed->exchange_cycle_s = cycle_s;
+    return TY_OK;
+}
+
+static ty_status try_cycles(trial *t, ty_plan_options *options, ty_error *error)
+{
+    const double *cycles_s = t->preset->cycles_s;
+    const double asked_s = options->cycle_s;
+    ty_status status = TY_OK;
+
+    if (!(cycles_s[0] > 0) || !(t->stack->exchange_cycle_s > 0))
+        return try_buckets(t, options, error);
+    for (size_t c = 0; status == TY_OK && c < sizeof t->preset->cycles_s / sizeof *cycles_s; c++) {
+        if (!(cycles_s[c] > 0) || (asked_s > 0 && c > 0))
+            break;
+        options->cycle_s = asked_s > 0 ? asked_s : cycles_s[c];
+        status = set_cycle(t, options->cycle_s, error);
+        if (status == TY_OK)
+            status = try_buckets(t, options, error);
+    }
+    options->cycle_s = asked_s;
+    return status;
+}
+
+static ty_status try_algorithms(trial *t, ty_plan_options *options, ty_error *error)
+{
+    const int *algorithms = t->preset->algorithms;
+    ty_status status = TY_OK;
+
+    if (options->fix_algorithm)
+        return try_cycles(t, options, error);
+    for (size_t a = 0; status == TY_OK && a < 2; a++) {
+        if (a > 0 && algorithms[a] < 0)
+            break;
+        options->fix_algorithm = algorithms[a] >= 0;
+        options->algorithm = algorithms[a] >= 0 ? (ty_algorithm)algorithms[a] : TY_RING;
+        status = try_cycles(t, options, error);
+    }
+    return status;
+}
+
+/* "4,4" as two stages of four replicas, for layouts, which have equal ones only. */
+static void replicas_to_grid(ty_plan_options *o, const ty_stack_use *use)
+{
+    if (o->replicas == NULL)
+        return;
+    o->pipeline_stages = use->stages;
+    o->data_parallel = (uint32_t)strtoul(o->replicas, NULL, 10);
+    o->replicas = NULL;
+}
+
+/* What the system does where nothing else is asked for. */
+static void settle(const preset *p, ty_plan_options *o)
+{
+    const ty_stack_use use = ty_stack_use_of(o);
+
+    o->layouts_only = p->division == LAYOUTS;
+    if (o->layouts_only)
+        replicas_to_grid(o, &use);
+    if (!o->layouts_only) {
+        if ((o->pinned & TY_PIN_RECOMPUTE) == 0) {
+            o->dimensions.recompute = p->recompute;
+            o->dimensions.recompute_blocks = p->recompute == TY_RECOMPUTE_FULL;
+        }
+        o->pinned |= (uint32_t)TY_PIN_ALL & ~(uint32_t)TY_PIN_ZERO;
+    }
+    for (int s = 0; s < TY_SCHEDULE_COUNT; s++)
+        if (!o->fix_schedule && p->plans.schedules == ONE(s)) {
+            o->fix_schedule = true;
+            o->schedule = (ty_schedule)s;
+        }
+    if (!o->fix_compression && !o->allow_lossy && p->compression >= 0) {
+        o->fix_compression = true;
+        o->compression = (ty_compression){.kind = (ty_compression_kind)p->compression};
+    }
+}
+
+/* Plans of both. */
+static ty_stack_plans plans_of_both(const ty_stack_plans *a, const ty_stack_plans *b)
+{
+    return (ty_stack_plans){.schedules = a->schedules & b->schedules,
+                            .compressions = a->compressions & b->compressions,
+                            .recomputes = a->recomputes & b->recomputes,
+                            .zero_levels = a->zero_levels & b->zero_levels,
+                            .lanes = a->lanes & b->lanes,
+                            .uneven_stages = a->uneven_stages && b->uneven_stages,
+                            .late_gradients = a->late_gradients && b->late_gradients};
+}
+
+/* ---- Planning ----------------------------------------------------------------------------- */
+
+/* What the choices were worth: the best of each behind the chosen one, then what that one's search
+ * looked at. */
+static ty_status tell_worth(trial *t, ty_error *error)
+{
+    ty_plan *plan = t->best;
+    const double best_s = step_s(plan);
+    const uint32_t count = t->made_count - 1 + plan->candidate_count;
+    ty_candidate *all;
+
+    if (t->made_count < 2)
+        return TY_OK;
+    all = ty_alloc(count, sizeof *all);
+    if (all == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < t->made_count; i++) {
+        const double slower = (ty_candidate_step_s(&t->made[i]) / best_s - 1) * 100;
+        ty_text reason = {0};
+        char *text;
+        ty_status status;
+        if (i == 0)
+            ty_text_add(&reason, "chosen");
+        else if (slower >= 0.05)
+            ty_text_addf(&reason, "%.*f %% slower: %s", slower < 10 ? 1 : 0, slower,
+                         t->made[i].reason);
+        else
+            ty_text_addf(&reason, "as fast: %s", t->made[i].reason);
+        status = ty_text_take(&reason, &text, error);
+        if (status != TY_OK) {
+            ty_free(all);
+            return status;
+        }
+        ty_free(t->made[i].reason);
+        t->made[i].reason = text;
+    }
+    memcpy(all, t->made, t->made_count * sizeof *all);
+    memcpy(all + t->made_count, plan->candidates + 1, (plan->candidate_count - 1) * sizeof *all);
+    ty_free(plan->candidates[0].name);
+    ty_free(plan->candidates[0].reason);
+    ty_free(plan->candidates);
+    plan->candidates = all;
+    plan->candidate_count = count;
+    t->made_count = 0; /* given away */
+    return TY_OK;
+}
+
+uint32_t ty_system_batch(const ty_workload *workload, const ty_cluster *cluster)
+{
+    const uint64_t devices = ty_cluster_device_count(cluster);
+    const uint64_t batch = (workload->global_batch + devices - 1) / devices * devices;
+
+    return batch <= UINT32_MAX ? (uint32_t)batch : workload->global_batch;
+}
+
 ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
                          const ty_cluster *cluster, const ty_profile *profile,
                          const ty_plan_options *options, ty_plan **out, ty_error *error)
 {
     const preset *p = (const preset *)system; /* its first member */
-    ty_error refusal = {0};
-    ty_plan *best = NULL;
-    choices c;
+    ty_plan_options o = *options;
+    ty_stack *stack = NULL, *narrowed = NULL;
+    trial t = {.preset = p,
+               .workload = workload,
+               .cluster = cluster,
+               .profile = profile,
+               .devices =
+                   options->devices > 0 ? options->devices : ty_cluster_device_count(cluster)};
+    ty_status status = TY_OK;
 
-    choices_of(p, ty_cluster_device_count(cluster), options, &c);
-    for (uint32_t i = 0; i < c.count; i++) {
-        ty_plan *plan = NULL;
-        ty_error detail = {0};
-        ty_status status = ty_plan_search(workload, cluster, profile, &c.items[i], &plan, &detail);
-        if (status == TY_ENOMEM || status == TY_EINTERRUPTED) {
-            ty_plan_free(best);
-            return ty_fail(error, status, "%s", detail.message);
-        }
-        if (status != TY_OK) {
-            if (says_more(status, refusal.status))
-                refusal = detail;
-            continue;
-        }
-        if (best == NULL || step_s(plan) < step_s(best)) {
-            ty_plan_free(best);
-            best = plan;
-        } else {
-            ty_plan_free(plan);
-        }
+    TY_CHECK(check_asked(p, options, t.devices, error), status, done);
+    if (options->stack != NULL)
+        TY_CHECK(ty_stack_copy(options->stack, &stack, error), status, done);
+    else
+        TY_CHECK(ty_stack_open(TY_WORKER_STACK, &stack, error), status, done);
+    TY_CHECK(ty_stack_copy(stack, &narrowed, error), status, done);
+    narrowed->plans = plans_of_both(&stack->plans, &p->plans);
+    t.stack = stack;
+    o.stack = t.narrowed = narrowed;
+    if (o.global_batch == 0)
+        o.global_batch = ty_system_batch(workload, cluster);
+    settle(p, &o);
+    TY_CHECK(try_algorithms(&t, &o, error), status, done);
+    if (t.best == NULL) {
+        status = ty_fail(error, t.refusal.status != TY_OK ? t.refusal.status : TY_EINVAL, "%s: %s",
+                         system->name,
+                         t.refusal.status != TY_OK ? t.refusal.message : "has nothing to divide");
+        goto done;
     }
-    if (best == NULL)
-        return ty_fail(error, refusal.status != TY_OK ? refusal.status : TY_EINVAL, "%s: %s",
-                       system->name,
-                       refusal.message[0] != '\0' ? refusal.message : "has nothing to divide");
-    *out = best;
-    return TY_OK;
+    TY_CHECK(tell_worth(&t, error), status, done);
+    t.best->stack->plans = stack->plans;
+    *out = t.best;
+    t.best = NULL;
+
+done:
+    ty_plan_free(t.best);
+    for (uint32_t i = 0; i < t.made_count; i++) {
+        ty_free(t.made[i].name);
+        ty_free(t.made[i].reason);
+    }
+    ty_free(t.made);
+    ty_stack_free(narrowed);
+    ty_stack_free(stack);
+    return status;
+}
+
+/* ---- Rows of a table ------------------------------------------------------------------------ */
+
+/* What is run of a plan, without its name. */
+static ty_status write_run(const ty_plan *plan, ty_text *out, ty_error *error)
+{
+    ty_json_writer w = ty_json_writer_on(out);
+    ty_program *program = NULL;
+    ty_status status = ty_plan_lower(plan, &program, error);
+
+    if (status != TY_OK)
+        return status;
+    program->plan_digest = (ty_digest){0};
+    ty_program_to_json(program, &w, NULL);
+    ty_program_free(program);
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+        ty_text_addf(out, "%s ", ty_algorithm_name(bucket->algorithm));
+        ty_compression_text(&bucket->compression, out);
+    }
+    for (uint32_t r = 0; r < ty_plan_rank_count(plan); r++)
+        ty_text_addf(out, " %u", ty_plan_device_of_rank(plan, r));
+    return ty_text_check(out, error);
+}
+
+ty_status ty_systems_agree(const ty_plan *a, const ty_plan *b, bool *out, ty_error *error)
+{
+    ty_text one = {0}, other = {0};
+    ty_status status = TY_OK;
+
+    *out = false;
+    if (a->global_batch != b->global_batch || a->micro_batches != b->micro_batches ||
+        a->stage_count != b->stage_count || a->bucket_count != b->bucket_count ||
+        (a->stage_count > 1 && a->schedule != b->schedule) || /* other weights in backward */
+        a->zero != b->zero || a->staleness != b->staleness ||
+        a->tensor_parallel != b->tensor_parallel || a->context_parallel != b->context_parallel ||
+        a->expert_parallel != b->expert_parallel || a->sequence_parallel != b->sequence_parallel)
+        return TY_OK;
+    for (uint32_t s = 0; s < a->stage_count; s++)
+        if (a->stages[s].first_layer != b->stages[s].first_layer ||
+            a->stages[s].replicas != b->stages[s].replicas ||
+            a->stages[s].recompute != b->stages[s].recompute ||
+            a->stages[s].recompute_blocks != b->stages[s].recompute_blocks)
+            return TY_OK;
+    TY_CHECK(write_run(a, &one, error), status, done);
+    TY_CHECK(write_run(b, &other, error), status, done);
+    *out = one.length == other.length && memcmp(one.data, other.data, one.length) == 0;
+done:
+    ty_text_clear(&one);
+    ty_text_clear(&other);
+    return status;
 }

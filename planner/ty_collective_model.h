@@ -117,7 +117,9 @@ void ty_nccl_graphs_find(const ty_communicator *communicator, ty_nccl_graphs *ou
  * How measured times differ from NCCL's own model, which ranks algorithms and is no clock: seconds
  * = overhead + latency + bytes / (bandwidth * efficiency), by where a collective runs and how it
  * synchronises: with flags (LL, LL128), or by Simple's fences, on which NVLS and trees of it build,
- * too.
+ * too. A ring inside a node takes some of a step more than NCCL counts, for a member's own piece,
+ * which it copies or reduces without a link: what two GPUs reach of their links is a third less
+ * than what eight do.
  */
 typedef enum ty_collective_medium {
     TY_MEDIUM_NODE_FLAGS,
@@ -127,16 +129,26 @@ typedef enum ty_collective_medium {
     TY_MEDIUM_NETWORK_SIMPLE,
     TY_MEDIUM_COUNT
 } ty_collective_medium;
+/** What a program pays for a call besides the library's kernel. */
+typedef enum ty_collective_calls {
+    TY_CALLS_LAUNCHED, /* each launched and met by itself, as nccl-tests and eager frameworks do */
+    TY_CALLS_QUEUED,   /* behind one another on the devices, or in a CUDA graph: nothing */
+    TY_CALLS_COUNT
+} ty_collective_calls;
+const char *ty_collective_calls_name(ty_collective_calls calls); /* "launched" */
 typedef struct ty_collective_calibration {
-    double overhead_s[TY_MEDIUM_COUNT];
-    double efficiency[TY_MEDIUM_COUNT];
+    double overhead_s[TY_GPU_GENERATION_COUNT][TY_MEDIUM_COUNT];
+    double efficiency[TY_GPU_GENERATION_COUNT][TY_MEDIUM_COUNT];
+    double own_steps[TY_GPU_GENERATION_COUNT]; /* of a ring in a node, for a member's own piece */
+    double peer_s[TY_GPU_GENERATION_COUNT];    /* of an exchange with everybody, for each of them */
     bool is_nvls_by_links; /* NVLS in a node by what a GPU's links carry, not by NCCL's rungs */
     double direct_links;   /* rate of NVLinks without a switch between, over NCCL's figure of it */
 } ty_collective_calibration;
 /** NCCL's own figures: no overhead, efficiency 1. */
 ty_collective_calibration ty_collective_uncalibrated(void);
-/** The fit that comes with Trainyard (nccl.json). */
-ty_collective_calibration ty_collective_calibrated(void);
+/** The fit that comes with Trainyard (nccl.json). Queued calls were measured inside nodes only:
+ *  between nodes they are taken for launched ones. */
+ty_collective_calibration ty_collective_calibrated(ty_collective_calls calls);
 
 typedef struct ty_collective_pair {
     ty_nccl_algorithm algorithm;
@@ -260,6 +272,7 @@ typedef struct ty_collective_question {
     uint32_t ranks;        /* the first so many devices of the cluster; 0: all of them */
     const char *algorithm; /* NCCL's by NCCL_ALGO's names, or a framework's ("hierarchical"); NULL:
                               what the library would choose */
+    ty_collective_calls calls;
 } ty_collective_question;
 
 typedef struct ty_collective_answer {

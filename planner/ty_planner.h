@@ -179,6 +179,10 @@ typedef struct ty_plan_options {
     /* Replicas of every stage, equal; 0: searched. With lanes and stages left open as many of those
      * as it leaves devices for. */
     uint32_t data_parallel;
+    /* So many of the cluster's devices, the others staying idle: whole hosts of a kind, or devices
+     * of one host; 0: all, or with `may_idle` as many as are fastest. */
+    uint32_t devices;
+    bool may_idle;   /* plans may leave hosts idle */
     uint32_t pinned; /* bits of ty_pin: of `dimensions` what is as they say; the rest is searched */
     ty_plan_dimensions dimensions;
     bool layouts_only; /* only equal stages of networks of blocks on equal accelerators */
@@ -196,13 +200,26 @@ typedef struct ty_plan_options {
     bool fix_algorithm; /* of all exchanges; else chosen for each bucket */
     ty_algorithm algorithm;
     uint64_t bucket_bytes; /* 0: searched */
+    /* > 0: gradients that backward makes in one beat of a cycle of that length share a bucket, as
+     * far as `bucket_bytes` go, as Horovod fuses what is ready (Sergeev and Del Balso,
+     * arXiv:1802.05799); beats count from the begin of a stage's backward. What an exchange waits
+     * for its beat is the stack's exchange_cycle_s. 0: bytes alone close a bucket */
+    double cycle_s;
     uint64_t seed;
+    /* The plan does not carry its cluster, whose text may be hundreds of megabytes: to be looked at
+     * only, as it passes no check. Not with `simulate_top`. */
+    bool leaves_out_cluster;
     uint32_t simulate_top; /* finalists to simulate; 0: none */
     ty_simulate_callback simulate;
     void *simulate_context;
     bool (*should_stop)(void *context); /* polled; NULL: never. The best so far is returned. */
     void *stop_context;
+    /* What a long search has found so far, a line without its end, for clusters of
+     * TY_MANY_DEVICES and more; NULL: nobody listens. */
+    void (*note)(void *context, const char *line);
+    void *note_context;
 } ty_plan_options;
+#define TY_MANY_DEVICES 1024
 ty_plan_options ty_plan_options_default(void);
 
 /**
@@ -287,6 +304,9 @@ typedef struct ty_partition_input {
                  uint32_t stages_after);
     void *context;
     const uint32_t *fixed_replicas; /* [stages]; NULL: any */
+    /* Replicas are given out in so many at once, of which `devices` is a multiple; 0 counts as 1.
+     * Time grows with devices / granule. */
+    uint32_t granule;
 } ty_partition_input;
 ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers, uint32_t *replicas,
                        double *bottleneck_s, ty_error *error) TY_MUST_CHECK;

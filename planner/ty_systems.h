@@ -8,7 +8,8 @@
  *
  * A preset is the system's strategy, exchange and defaults, not its implementation: it is costed,
  * simulated and run as any plan is. Where a system tunes itself or leaves a choice to its users
- * (fusion threshold, stages, ZeRO level), the best of the choices is taken.
+ * (fusion threshold, cycle, stages, ZeRO level), the best of the choices is taken; the best plan of
+ * each is among the candidates of the answer, in front, with what it loses.
  */
 #ifndef TY_SYSTEMS_H
 #define TY_SYSTEMS_H
@@ -30,15 +31,32 @@ const ty_system *ty_system_at(uint32_t index);
 const ty_system *ty_system_find(const char *name);
 
 /**
- * The best plan among what the system can do. What the preset decides overrides `options` (stages,
- * schedule, dimensions, buckets, compression, exchange); batch, seed, simulation and the rest are
- * theirs.
- * @return what ty_plan_search returns; TY_EINFEASIBLE or TY_EINVAL of the choice that came closest
- *         when none is possible
+ * The batch that systems are given where none is asked for: the workload's usual one, or the next
+ * that all devices of the cluster share evenly.
+ */
+uint32_t ty_system_batch(const ty_workload *workload, const ty_cluster *cluster);
+
+/**
+ * The best plan among what the system can do. What `options` ask for (stages, replicas, lanes,
+ * schedule, buckets, compression, algorithm, sharding, recomputing, late gradients) is in the plan,
+ * or the system does not have it and says so; what they leave open is as the system does it. Batch,
+ * seed, simulation and the rest are theirs, the batch that they leave open ty_system_batch.
+ * @param options a NULL stack is Trainyard's own worker, which can run what any of them does
+ * @return what ty_plan_search returns; TY_EINFEASIBLE with the system's name, what was found and
+ *         what it has instead, where something is asked for that it has not; TY_EINFEASIBLE or
+ *         TY_EINVAL of the choice that came closest when none is possible
  */
 ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
                          const ty_cluster *cluster, const ty_profile *profile,
                          const struct ty_plan_options *options, ty_plan **out,
                          ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Whether two plans for one workload and cluster are the same under two names: one program on the
+ * same devices, its buckets exchanged alike. Systems agree where what tells them apart does not
+ * come up: a network smaller than a bucket, no pipeline that is faster than replicas.
+ */
+ty_status ty_systems_agree(const ty_plan *a, const ty_plan *b, bool *out,
+                           ty_error *error) TY_MUST_CHECK;
 
 #endif

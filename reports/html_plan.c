@@ -87,7 +87,11 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
         [TY_DATASHEET] = "of data sheets",
     };
     const ty_report_input *in = p->in;
-    char text[64], time[32];
+    const ty_stack_judged *judged =
+        in->plan->stack == NULL || in->cluster == NULL
+            ? NULL
+            : ty_stack_judged_on(in->plan->stack, ty_cluster_device_type(in->cluster, 0)->name);
+    char text[96], time[32], longer[32];
 
     ty_text_add(p->html, "<ul class=\"cards\">");
     ty_format_seconds(s->step_time_s, time);
@@ -112,7 +116,18 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
              ty_plan_rank_count(in->plan) * ty_plan_width(in->plan), in->plan->stage_count,
              in->plan->stage_count > 1 ? "s" : "");
     put_card(p->html, "devices", text);
-    put_card(p->html, "times are", how_sure[in->plan->provenance]);
+    if (judged != NULL && in->plan->provenance != TY_MEASURED) {
+        /* As far off as its stack is in the mean, to either side. */
+        ty_format_seconds(s->step_time_s / (1 + judged->mean_error), time);
+        ty_format_seconds(s->step_time_s * (1 + judged->mean_error), longer);
+        snprintf(text, sizeof text, "%s to %s", time, longer);
+        put_card(p->html, "error band of step time", text);
+        snprintf(text, sizeof text, "%.2g %% off over %u rows", 100 * judged->mean_error,
+                 judged->rows);
+        put_card(p->html, "published runs", text);
+    } else {
+        put_card(p->html, "times are", how_sure[in->plan->provenance]);
+    }
     put_bill_cards(p, s);
     ty_text_add(p->html, "</ul>\n");
 }
@@ -598,6 +613,12 @@ static void put_plan_facts(page *p, const ty_plan *plan)
     put_fact(p, "workload", plan->workload->source);
     put_fact(p, "workload digest", plan->workload_digest.hex);
     put_fact(p, "cluster digest", plan->cluster_digest.hex);
+    if (plan->idle_devices > 0) {
+        char idle[96];
+        snprintf(idle, sizeof idle, "%u of %u, counted in what a step costs and draws",
+                 plan->idle_devices, plan->idle_devices + ty_plan_process_count(plan));
+        put_fact(p, "devices that stay idle", idle);
+    }
     if (plan->profile != NULL) {
         put_fact(p, "profile of", plan->profile->machine);
         put_fact(p, "profile date", plan->profile->date);

@@ -50,7 +50,7 @@ static void write_devices(const side *s, ty_text *out)
 }
 static void write_element(const side *s, ty_text *out)
 {
-    ty_text_addf(out, "%u bit", 8 * s->plan->workload->element_bytes);
+    ty_text_add(out, ty_precision_name(s->plan->workload->precision));
 }
 static void write_schedule(const side *s, ty_text *out)
 {

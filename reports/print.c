@@ -24,14 +24,30 @@ static void add_fact(ty_text *text, const char *label, const char *format, ...)
     ty_wrap_add(text, LABEL_COLUMNS, LABEL_COLUMNS, value);
 }
 
-static const char *provenance_sentence(ty_provenance provenance)
+void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
 {
-    static const char *const sentences[] = {
-        [TY_MEASURED] = "times measured on this hardware",
-        [TY_CALIBRATED] = "times calibrated from published curves",
-        [TY_DATASHEET] = "times from data sheets and a roofline: expect tens of per cent of error",
-    };
-    return sentences[provenance];
+    const char *device = cluster == NULL ? "" : ty_cluster_device_type(cluster, 0)->name;
+    const ty_stack_judged *judged =
+        plan->stack == NULL ? NULL : ty_stack_judged_on(plan->stack, device);
+
+    if (plan->provenance == TY_MEASURED)
+        ty_text_add(text, "times measured on this hardware");
+    else if (judged != NULL)
+        ty_text_addf(text,
+                     "constants of stack %s: %.2g %% off in the mean of %u published measurements "
+                     "on %s* that none was fitted to",
+                     plan->stack->name, 100 * judged->mean_error, judged->rows, judged->device);
+    else if (cluster != NULL && plan->stack != NULL && plan->stack->fitted_count > 0)
+        ty_text_addf(
+            text,
+            "constants of stack %s, fitted to published measurements of which none is left on "
+            "%s to judge them by: expect tens of per cent of error",
+            plan->stack->name, device);
+    else if (plan->provenance == TY_CALIBRATED)
+        ty_text_add(text, "times calibrated from published curves");
+    else
+        ty_text_add(text,
+                    "times from data sheets and a roofline: expect tens of per cent of error");
 }
 
 void ty_print_summary(const ty_step_summary *s, ty_text *text)
@@ -370,9 +386,9 @@ static void print_front(const ty_plan *plan, ty_text *text)
     }
 }
 
-void ty_print_plan(const ty_plan *plan, ty_text *text)
+void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
 {
-    ty_text title = {0};
+    ty_text title = {0}, certainty = {0};
 
     ty_text_addf(&title, "%s on %s: %s", plan->workload->name, plan->cluster_name, plan->strategy);
     ty_wrap_add(text, 0, LABEL_COLUMNS, title.data != NULL ? title.data : "");
@@ -380,16 +396,25 @@ void ty_print_plan(const ty_plan *plan, ty_text *text)
     ty_text_addf(text, "batch       %u samples a step in %u micro-batch%s of %u\n",
                  plan->global_batch, plan->micro_batches, plan->micro_batches > 1 ? "es" : "",
                  plan->micro_batch_size);
+    if (plan->idle_devices > 0)
+        add_fact(text, "idle",
+                 "%u of %u devices stay idle; what a step costs and draws counts them too",
+                 plan->idle_devices, plan->idle_devices + ty_plan_process_count(plan));
     print_buckets(plan, text);
     print_rows(plan, text);
     if (plan->has_prediction) {
         ty_print_summary(plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction,
                          text);
-        if (plan->workload->element_bytes < 4)
-            add_fact(text, "precision", "%u bits, gradients and weights that are updated in 32",
-                     8 * plan->workload->element_bytes);
-        add_fact(text, "provenance", "%s%s", provenance_sentence(plan->provenance),
+        if (plan->workload->precision != TY_PRECISION_FP32)
+            add_fact(text, "precision", "%s%s, gradients and weights that are updated in 32 bits",
+                     ty_precision_name(plan->workload->precision),
+                     ty_precision_is_narrow(plan->workload->precision)
+                         ? " in the products of blocks, 16 bits elsewhere"
+                         : "");
+        ty_print_certainty(plan, cluster, &certainty);
+        add_fact(text, "provenance", "%s%s", certainty.data,
                  plan->simulation.step_time_s > 0 ? ", simulated" : ", estimated");
+        ty_text_clear(&certainty);
     }
     if (plan->stack != NULL)
         ty_print_stack_name(plan->stack, text);

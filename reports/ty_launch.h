@@ -85,9 +85,9 @@ const char *ty_launch_place(uint32_t index, const char **title);
 ty_status ty_megatron_check(const ty_plan *plan, ty_error *error) TY_MUST_CHECK;
 
 /**
- * What numbers the passes of a plan are in, as frameworks call it: "fp32" where the workload's
- * elements have 4 bytes; of 2 "bf16", and "fp16" on NVIDIA's GPUs before Ampere, which have no
- * units for bf16.
+ * What numbers the passes of a plan are in, as frameworks call it: "fp32" or "tf32" where the
+ * workload's elements have 4 bytes; of 2 "bf16", and "fp16" where it says so and on NVIDIA's GPUs
+ * before Ampere, which have no units for bf16. Narrow products are beside that.
  */
 const char *ty_launch_precision(const ty_plan *plan, const ty_cluster *cluster);
 /**

@@ -59,8 +59,12 @@ void ty_comparison_free(ty_comparison *comparison);
 
 /* Text for a terminal, at most 100 columns wide; what is longer goes on in an indented line. */
 #define TY_PRINT_COLUMNS 100
-void ty_print_plan(const ty_plan *plan,
-                   ty_text *text); /* stages, buckets, memory, prediction, candidates */
+/** Stages, buckets, memory, prediction, candidates. @param cluster of the plan; NULL: not at hand,
+ * then nothing is said of how far predictions for its devices were off */
+void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text);
+/** How sure a plan's times are: "measured on this hardware"; of a stack that was judged by rows of
+ * the cluster's first device its error and their number. */
+void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text *text);
 void ty_print_summary(const ty_step_summary *summary, ty_text *text);
 void ty_print_memory(const ty_plan *plan, ty_text *text);
 /** "stack       megatron-2021: Megatron-LM of 2021 on A100" */

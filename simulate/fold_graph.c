@@ -143,9 +143,12 @@ static ty_status add_link(ty_fold_graph *graph, uint32_t link)
 static ty_status route(ty_fold_graph *graph, ty_fold_edge *edge, uint32_t source, uint32_t target)
 {
     uint32_t at = ty_cluster_device_vertex(graph->cluster, source);
-    ty_path path = {0};
-    ty_status status = ty_cluster_path(graph->cluster, source, target, &path, graph->error);
+    ty_path path;
+    ty_status status = TY_OK;
 
+    if (graph->routes == NULL)
+        TY_CHECK(ty_routes_new(graph->cluster, &graph->routes, graph->error), status, done);
+    TY_CHECK(ty_routes_find(graph->routes, source, target, &path, graph->error), status, done);
     edge->first_link = (uint32_t)graph->link_count;
     edge->link_count = path.link_count;
     edge->latency_s = path.latency_s;
@@ -156,7 +159,7 @@ static ty_status route(ty_fold_graph *graph, ty_fold_edge *edge, uint32_t source
         at = is_forward ? link->to : link->from;
         status = add_link(graph, path.links[i] * 2 + !is_forward);
     }
-    ty_path_clear(&path);
+done:
     return status;
 }
 
@@ -340,6 +343,7 @@ ty_status ty_fold_graph_hush(ty_fold_graph *graph)
 
 void ty_fold_graph_clear(ty_fold_graph *graph)
 {
+    ty_routes_free(graph->routes);
     ty_free(graph->keys);
     ty_pattern_set_clear(&graph->patterns);
     ty_free(graph->first_groups);

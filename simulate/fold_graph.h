@@ -38,6 +38,7 @@ typedef struct ty_fold_edge {
 typedef struct ty_fold_graph {
     const ty_plan *plan;
     const ty_cluster *cluster;
+    ty_routes *routes;              /* of it; NULL: not asked for yet */
     const ty_lane_exchanges *lanes; /* or NULL */
     const double *slowdowns;        /* [process] or NULL */
     uint32_t process_count, position_count, width;

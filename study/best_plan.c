@@ -278,7 +278,8 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
     TY_CHECK(ty_plan_options_of(question, inputs, &replicas, &how, error), status, done);
     if (watch != NULL) {
         how.should_stop = watch->should_stop;
-        how.stop_context = watch->context;
+        how.stop_context = how.note_context = watch->context;
+        how.note = watch->note;
     }
     if (question->top > 0 && ty_simulate_is_built()) {
         how.simulate_top = question->top;
@@ -286,6 +287,11 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
         how.simulate_context = inputs->cluster;
     }
     TY_CHECK(find(question, inputs, &how, &plan, error), status, done);
+    if (question->system != NULL && question->global_batch == 0 &&
+        plan->global_batch != inputs->workload->global_batch)
+        ty_watch_note(watch, "a batch of %u, the next that all %u devices share: usual are %u",
+                      plan->global_batch, ty_cluster_device_count(inputs->cluster),
+                      inputs->workload->global_batch);
     TY_CHECK(set_learning_rate(question, watch, plan, error), status, done);
     ty_free(plan->cluster_name);
     plan->cluster_name = ty_strdup(question->cluster);

@@ -115,22 +115,20 @@ static ty_status choose_precision(const char *asked, const ty_cluster *cluster, 
                                   ty_workload *workload, ty_error *error)
 {
     const ty_device_type *device = ty_cluster_device_type(cluster, 0);
+    ty_precision precision;
+    ty_error detail;
     const bool has_halves =
         device->peak_fp16_flop_per_s > FASTER_HALVES * device->peak_fp32_flop_per_s;
 
     if (asked == NULL) {
         if (has_halves && !is_local && workload->tokens_per_sample > 0 &&
-            workload->element_bytes == 4)
-            ty_workload_set_element_bytes(workload, 2);
+            workload->precision == TY_PRECISION_FP32)
+            ty_workload_set_precision(workload, TY_PRECISION_BF16);
         return TY_OK;
     }
-    if (strcmp(asked, "bf16") == 0 || strcmp(asked, "fp16") == 0)
-        ty_workload_set_element_bytes(workload, 2);
-    else if (strcmp(asked, "fp32") == 0)
-        ty_workload_set_element_bytes(workload, 4);
-    else
-        return ty_fail(error, TY_EINVAL, "--precision: found '%s', expected fp32, bf16 or fp16",
-                       asked);
+    if (ty_precision_find(asked, &precision, &detail) != TY_OK)
+        return ty_fail(error, TY_EINVAL, "--%s", detail.message);
+    ty_workload_set_precision(workload, precision);
     return TY_OK;
 }
 
@@ -301,6 +299,21 @@ static ty_status fix_bucket(fix_target *target, const char *value, ty_error *err
     return ty_parse_bytes(value, &target->options->bucket_bytes, error);
 }
 
+#define LONGEST_CYCLE_S 10.0
+
+static ty_status fix_cycle(fix_target *target, const char *value, ty_error *error)
+{
+    double seconds;
+    ty_status status = ty_parse_seconds(value, &seconds, error);
+
+    if (status == TY_OK && !(seconds > 0 && seconds <= LONGEST_CYCLE_S))
+        status = ty_fail(error, TY_EINVAL, "found '%s', expected a time above 0 and up to %g s",
+                         value, LONGEST_CYCLE_S);
+    if (status == TY_OK)
+        target->options->cycle_s = seconds;
+    return status;
+}
+
 /* A number among the dimensions. */
 static ty_status fix_number(fix_target *target, ty_pin pin, const char *value, uint64_t least,
                             uint64_t most, uint32_t *out, ty_error *error)
@@ -364,6 +377,16 @@ static ty_status fix_sequence(fix_target *target, const char *value, ty_error *e
     return status;
 }
 
+static ty_status fix_devices(fix_target *target, const char *value, ty_error *error)
+{
+    uint64_t devices;
+    const ty_status status = ty_parse_uint(value, 1, target->devices, &devices, error);
+
+    if (status == TY_OK)
+        target->options->devices = (uint32_t)devices;
+    return status;
+}
+
 static ty_status fix_recompute(fix_target *target, const char *value, ty_error *error)
 {
     ty_plan_dimensions *d = &target->options->dimensions;
@@ -390,6 +413,7 @@ static const fix_key fix_keys[] = {
     {"micro_batch", fix_micro_batch},
     {"compression", fix_compression},
     {"bucket", fix_bucket},
+    {"cycle", fix_cycle},
     {"tp", fix_tensor},
     {"cp", fix_context},
     {"ep", fix_expert},
@@ -399,9 +423,15 @@ static const fix_key fix_keys[] = {
     {"staleness", fix_staleness},
     {"recompute", fix_recompute},
     {"algorithm", fix_algorithm},
+    {"devices", fix_devices},
 };
 #define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])
 _Static_assert(FIX_KEY_COUNT <= MOST_FIX_KEYS, "more keys than are remembered");
+
+const char *ty_fix_key_at(uint32_t index)
+{
+    return index < FIX_KEY_COUNT ? fix_keys[index].name : NULL;
+}
 
 bool ty_fix_key_is_known(const char *key)
 {
@@ -465,10 +495,15 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     out->global_batch = question->global_batch;
     out->seed = question->seed;
     out->allow_lossy = question->allow_lossy;
+    out->leaves_out_cluster = question->leaves_out_cluster;
     if (question->fix != NULL)
         TY_CHECK(fix_all(&target, question->fix, error), status, done);
     if (replicas->failed)
         return ty_fail(error, TY_ENOMEM, "out of memory");
+    /* Who says how devices are divided means all of them; systems use what they are given. */
+    out->may_idle = question->system == NULL && out->pipeline_stages == 0 &&
+                    out->data_parallel == 0 && out->replicas == NULL &&
+                    (out->pinned & ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0;
 done:
     return status;
 }

@@ -64,7 +64,11 @@ typedef struct ty_question {
     uint64_t seed;
     uint32_t top; /* candidates that are simulated; 0: none */
     bool allow_lossy;
+    bool leaves_out_cluster; /* of the plan, which is only looked at (ty_planner.h); with `top` 0 */
 } ty_question;
+
+/** The keys of `fix`, one after the other; NULL behind the last. */
+const char *ty_fix_key_at(uint32_t index);
 
 /** What a question opens. */
 typedef struct ty_question_inputs {

@@ -140,26 +140,17 @@ static void put_values(const ty_whatif *w, uint32_t row, ty_json_writer *out)
     ty_json_close(out, '}');
 }
 
-/* Dollars an hour of the hosts that the plan uses; 0: not known. */
-static double price_of(const ty_cluster *cluster, const ty_plan *plan, ty_error *error)
+/* Dollars an hour of all hosts, those that stay idle too; 0: not known. */
+static double price_of(const ty_cluster *cluster)
 {
-    const uint32_t hosts = ty_cluster_host_count(cluster);
-    bool *used = ty_alloc(hosts, sizeof *used);
     double price = 0;
 
-    (void)error;
-    for (uint32_t s = 0; used != NULL && s < plan->stage_count; s++)
-        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++)
-            used[ty_cluster_device_host(cluster, plan->stages[s].devices[d])] = true;
-    for (uint32_t h = 0; used != NULL && h < hosts; h++) {
-        const ty_host_type *type = used[h] ? ty_cluster_host_type(cluster, h) : NULL;
-        if (used[h] && (type == NULL || type->price_date == NULL)) {
-            price = 0;
-            break;
-        }
-        price += used[h] ? type->price_usd_per_hour : 0;
+    for (uint32_t h = 0; h < ty_cluster_host_count(cluster); h++) {
+        const ty_host_type *type = ty_cluster_host_type(cluster, h);
+        if (type == NULL || type->price_date == NULL)
+            return 0;
+        price += type->price_usd_per_hour;
     }
-    ty_free(used);
     return price;
 }
 
@@ -168,7 +159,7 @@ static void put_answer(const ty_plan *plan, const ty_cluster *cluster, ty_json_w
     const bool is_simulated = plan->simulation.step_time_s > 0;
     const ty_step_summary *s = is_simulated ? &plan->simulation : &plan->prediction;
     uint64_t peak = 0, capacity = UINT64_MAX;
-    const double price = price_of(cluster, plan, NULL);
+    const double price = price_of(cluster);
 
     for (uint32_t i = 0; i < plan->stage_count; i++)
         if (ty_memory_use_total(&plan->memory[i]) > peak)
@@ -177,6 +168,8 @@ static void put_answer(const ty_plan *plan, const ty_cluster *cluster, ty_json_w
         if (ty_cluster_device_type(cluster, d)->memory_bytes < capacity)
             capacity = ty_cluster_device_type(cluster, d)->memory_bytes;
     ty_json_put_uint(w, "devices", ty_cluster_device_count(cluster));
+    if (plan->idle_devices > 0)
+        ty_json_put_uint(w, "idle_devices", plan->idle_devices);
     ty_json_put_uint(w, "global_batch", plan->global_batch);
     ty_json_put_number(w, "step_time_s", s->step_time_s);
     ty_json_put_number(w, "estimated_step_time_s", plan->prediction.step_time_s);

@@ -47,6 +47,8 @@ static ty_status read_rate(reading *r, const char *key, const char *value, ty_er
 {
     double *out = strcmp(key, "fp32") == 0   ? &r->type.peak_fp32_flop_per_s
                   : strcmp(key, "tf32") == 0 ? &r->type.peak_tf32_flop_per_s
+                  : strcmp(key, "fp8") == 0  ? &r->type.peak_fp8_flop_per_s
+                  : strcmp(key, "fp4") == 0  ? &r->type.peak_fp4_flop_per_s
                                              : &r->type.peak_fp16_flop_per_s;
     return read_number(r, key, value, 1, 1e18, "flop/s such as 400e12", out, error);
 }
@@ -121,6 +123,8 @@ static const struct key {
     {"tf32", read_rate},
     {"bf16", read_rate},
     {"fp16", read_rate},
+    {"fp8", read_rate},
+    {"fp4", read_rate},
     {"memory", read_memory},
     {"bandwidth", read_bandwidth},
     {"efficiency", read_efficiency},
@@ -142,12 +146,13 @@ static ty_status read_pair(reading *r, char *pair, ty_error *error)
         if (strcmp(keys[k].name, pair) == 0)
             return keys[k].read(r, pair, equals + 1, error);
     near = ty_suggest(pair, &keys[0].name, KEY_COUNT, sizeof keys[0]);
-    return ty_fail(error, TY_EPARSE,
-                   "cluster \"%.80s\": found \"%.40s\", expected like=, fp32=, tf32=, bf16=, "
-                   "memory=, bandwidth=, efficiency=, memory_efficiency=, power=, launch= or "
-                   "port=%s%s%s",
-                   r->text, pair, near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
-                   near != NULL ? "\"?" : "");
+    return ty_fail(
+        error, TY_EPARSE,
+        "cluster \"%.80s\": found \"%.40s\", expected like=, fp32=, tf32=, bf16=, "
+        "fp8=, fp4=, memory=, bandwidth=, efficiency=, memory_efficiency=, power=, launch= or "
+        "port=%s%s%s",
+        r->text, pair, near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
+        near != NULL ? "\"?" : "");
 }
 
 /* ---- A device -------------------------------------------------------------------------------- */

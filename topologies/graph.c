@@ -30,27 +30,37 @@ static igraph_error_t create(igraph_t *graph, const graph_edges *edges)
     return code;
 }
 
+/* Union and find: the least vertex stands for all that are joined. */
+static uint32_t root_of(uint32_t *parents, uint32_t vertex)
+{
+    while (parents[vertex] != vertex)
+        vertex = parents[vertex] = parents[parents[vertex]];
+    return vertex;
+}
+
+/* igraph would build its graph first, which takes longer than all this, and every cluster is asked
+ * for its components. */
 ty_status graph_components(const graph_edges *edges, uint32_t *members, uint32_t *count,
                            ty_error *error)
 {
-    igraph_t graph;
-    igraph_vector_int_t member;
-    igraph_integer_t components = 0;
-    igraph_error_t code = create(&graph, edges);
+    uint32_t *parents = ty_alloc(edges->vertex_count, sizeof *parents), found = 0;
 
-    if (code != IGRAPH_SUCCESS)
-        return translate(code, error);
-    code = igraph_vector_int_init(&member, 0);
-    if (code == IGRAPH_SUCCESS) {
-        code = igraph_connected_components(&graph, &member, NULL, &components, IGRAPH_WEAK);
-        for (uint32_t v = 0; code == IGRAPH_SUCCESS && v < edges->vertex_count; v++)
-            members[v] = (uint32_t)VECTOR(member)[v];
-        igraph_vector_int_destroy(&member);
+    if (parents == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for components");
+    for (uint32_t v = 0; v < edges->vertex_count; v++)
+        parents[v] = v;
+    for (uint32_t e = 0; e < edges->edge_count; e++) {
+        const uint32_t a = root_of(parents, edges->ends[2 * (size_t)e]);
+        const uint32_t b = root_of(parents, edges->ends[2 * (size_t)e + 1]);
+        parents[a < b ? b : a] = a < b ? a : b;
     }
-    igraph_destroy(&graph);
-    if (code == IGRAPH_SUCCESS)
-        *count = (uint32_t)components;
-    return translate(code, error);
+    for (uint32_t v = 0; v < edges->vertex_count; v++) {
+        const uint32_t root = root_of(parents, v);
+        members[v] = root == v ? found++ : members[root];
+    }
+    ty_free(parents);
+    *count = found;
+    return TY_OK;
 }
 
 ty_status graph_max_flow(const graph_edges *edges, const double *capacities, uint32_t source,
@@ -74,13 +84,6 @@ ty_status graph_max_flow(const graph_edges *edges, const double *capacities, uin
     if (code == IGRAPH_SUCCESS)
         *flow = value;
     return translate(code, error);
-}
-
-static uint32_t root_of(uint32_t *orbits, uint32_t vertex)
-{
-    while (orbits[vertex] != vertex)
-        vertex = orbits[vertex] = orbits[orbits[vertex]];
-    return vertex;
 }
 
 /* Joins each vertex with where each generator takes it; the least vertex stands for all. */

@@ -1,6 +1,46 @@
 /* The path of one message. */
 #include "route.h"
 
+#include "ty_memory.h"
+
+struct ty_routes {
+    router router;
+};
+
+ty_status ty_routes_new(const ty_cluster *cluster, ty_routes **out, ty_error *error)
+{
+    ty_routes *routes = ty_alloc(1, sizeof *routes);
+
+    if (routes == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for routes");
+    routes->router = router_on(cluster);
+    routes->router.is_kept = true;
+    *out = routes;
+    return TY_OK;
+}
+
+void ty_routes_free(ty_routes *routes)
+{
+    if (routes == NULL)
+        return;
+    router_clear(&routes->router);
+    ty_free(routes);
+}
+
+ty_status ty_routes_find(ty_routes *routes, uint32_t from_device, uint32_t to_device, ty_path *out,
+                         ty_error *error)
+{
+    router *r = &routes->router;
+    ty_status status = router_find(r, from_device, to_device, error);
+
+    if (status == TY_OK)
+        *out = (ty_path){.link_count = r->link_count,
+                         .links = r->links,
+                         .bandwidth_bytes_per_s = r->bandwidth_bytes_per_s,
+                         .latency_s = r->latency_s};
+    return status;
+}
+
 ty_status ty_cluster_path(const ty_cluster *cluster, uint32_t from_device, uint32_t to_device,
                           ty_path *out, ty_error *error)
 {

@@ -1,5 +1,5 @@
 /* Exchanges that use all NICs of a host: who passes on to whom, and what the links leave them. */
-#include "route.h"
+#include "route_loads.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -62,99 +62,9 @@ static ty_status place(const ty_cluster *cluster, const uint32_t *devices, uint3
     return TY_OK;
 }
 
-/* ---- Loads of links ------------------------------------------------------------------------ */
+/* ---- What the links leave them ------------------------------------------------------------- */
 
-typedef struct loads {
-    router router;
-    double *loads;     /* [link][forth, back] */
-    uint64_t *touched; /* where loads are not 0: a group uses few of a large cluster's links */
-    uint64_t touched_count, touched_room;
-} loads;
-
-static ty_status add_load(loads *l, uint64_t way, double weight, ty_error *error)
-{
-    if (!(weight > 0))
-        return TY_OK;
-    if (l->loads[way] <= 0) {
-        if (l->touched_count == l->touched_room) {
-            const uint64_t room = l->touched_room * 2 + 256;
-            uint64_t *grown = ty_resize(l->touched, room, sizeof *grown);
-            if (grown == NULL)
-                return out_of_memory(error);
-            l->touched = grown;
-            l->touched_room = room;
-        }
-        l->touched[l->touched_count++] = way;
-    }
-    l->loads[way] += weight;
-    return TY_OK;
-}
-
-/* The ways of links that routes take, one route behind the other. */
-typedef struct route_ways {
-    uint64_t *ways; /* [count]: 2 link + 0 forth, 1 back */
-    uint64_t count, room;
-    double latency_s; /* of the longest */
-    bool is_direct;   /* every route is one link */
-} route_ways;
-
-static ty_status note_route(router *r, uint32_t from, uint32_t to, route_ways *out, ty_error *error)
-{
-    const ty_cluster *cluster = r->cluster;
-    uint32_t at = cluster->device_vertices[from];
-    ty_status status = router_find(r, from, to, error);
-
-    if (status != TY_OK)
-        return status;
-    if (out->count + r->link_count > out->room) {
-        const uint64_t room = out->room * 2 + r->link_count + 256;
-        uint64_t *grown = ty_resize(out->ways, room, sizeof *grown);
-        if (grown == NULL)
-            return out_of_memory(error);
-        out->ways = grown;
-        out->room = room;
-    }
-    for (uint32_t i = 0; i < r->link_count; i++) {
-        const ty_link_edge *link = &cluster->links[r->links[i]];
-        out->ways[out->count++] = 2 * (uint64_t)r->links[i] + (link->from != at);
-        at = link->from == at ? link->to : link->from;
-    }
-    out->latency_s = fmax(out->latency_s, r->latency_s);
-    out->is_direct = out->is_direct && r->link_count == 1;
-    return TY_OK;
-}
-
-/* All of the routes carry `weight` more. */
-static ty_status add_routes(loads *l, const route_ways *routes, double weight, ty_error *error)
-{
-    for (uint64_t i = 0; i < routes->count; i++) {
-        ty_status status = add_load(l, routes->ways[i], weight, error);
-        if (status != TY_OK)
-            return status;
-    }
-    return TY_OK;
-}
-
-/* Bytes per second of a unit of weight; clears the loads. */
-static double rate_of(loads *l)
-{
-    const ty_cluster *cluster = l->router.cluster;
-    double rate = HUGE_VAL;
-
-    for (uint64_t i = 0; i < l->touched_count; i++)
-        rate = fmin(rate, cluster->links[l->touched[i] / 2].bandwidth_bytes_per_s /
-                              l->loads[l->touched[i]]);
-    return rate;
-}
-
-static void forget(loads *l)
-{
-    for (uint64_t i = 0; i < l->touched_count; i++)
-        l->loads[l->touched[i]] = 0;
-    l->touched_count = 0;
-}
-
-static ty_status go_around(router *r, const uint32_t *devices, const ty_rails *rails,
+static ty_status go_around(route_loads *l, const uint32_t *devices, const ty_rails *rails,
                            route_ways *out, ty_error *error)
 {
     uint32_t g = rails->per_host;
@@ -162,14 +72,15 @@ static ty_status go_around(router *r, const uint32_t *devices, const ty_rails *r
 
     for (uint32_t i = 0; g > 1 && i < rails->hosts * g; i++) {
         uint32_t next = i - i % g + (i + 1) % g;
-        TY_CHECK(note_route(r, devices[rails->order[i]], devices[rails->order[next]], out, error),
-                 status, done);
+        TY_CHECK(
+            route_loads_note(l, devices[rails->order[i]], devices[rails->order[next]], out, error),
+            status, done);
     }
 done:
     return status;
 }
 
-static ty_status go_across(router *r, const uint32_t *devices, const ty_rails *rails,
+static ty_status go_across(route_loads *l, const uint32_t *devices, const ty_rails *rails,
                            route_ways *out, ty_error *error)
 {
     uint32_t n = rails->hosts * rails->per_host;
@@ -177,8 +88,9 @@ static ty_status go_across(router *r, const uint32_t *devices, const ty_rails *r
 
     for (uint32_t i = 0; rails->hosts > 1 && i < n; i++) {
         uint32_t next = (i + rails->per_host) % n;
-        TY_CHECK(note_route(r, devices[rails->order[i]], devices[rails->order[next]], out, error),
-                 status, done);
+        TY_CHECK(
+            route_loads_note(l, devices[rails->order[i]], devices[rails->order[next]], out, error),
+            status, done);
     }
 done:
     return status;
@@ -214,7 +126,7 @@ static void reorder(ty_rails *rails, const uint32_t *members, const uint32_t *ri
 }
 
 /* Of a mesh: neighbours in one of its rings, and what all of its rings carry together. Lanes are
- * full-duplex, so that every ring runs both ways. */
+ * full-duplex, so that every ring runs both ways. 0 where it has none. */
 static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, ty_rails *rails,
                            double *all_bytes_per_s, ty_error *error)
 {
@@ -233,41 +145,42 @@ static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, t
     if (status != TY_OK)
         return status;
     reorder(rails, members, set.devices);
-    *all_bytes_per_s = BOTH_WAYS * set.bandwidth_bytes_per_s;
+    if (!set.is_routed)
+        *all_bytes_per_s = BOTH_WAYS * set.bandwidth_bytes_per_s;
     ty_ring_set_clear(&set);
     return TY_OK;
 }
 
-static ty_status measure(loads *l, const uint32_t *devices, ty_rails *rails, ty_error *error)
+static ty_status measure(route_loads *l, const uint32_t *devices, ty_rails *rails, ty_error *error)
 {
     const double g = rails->per_host, n = g * rails->hosts;
     const double kept = rails->hosts > 1 ? (g - 1) / g : 1; /* inside hosts, of a ring's edges */
     double mesh = 0;
-    route_ways around = {.is_direct = true}, across = {.is_direct = true};
+    route_ways around = {0}, across = {0};
     ty_status status;
 
     TY_CHECK(find_mesh(l->router.cluster, devices, rails, &mesh, error), status, done);
-    TY_CHECK(go_across(&l->router, devices, rails, &across, error), status, done);
-    TY_CHECK(go_around(&l->router, devices, rails, &around, error), status, done);
-    TY_CHECK(add_routes(l, &across, 1, error), status, done);
-    rails->across_bytes_per_s = rate_of(l);
+    TY_CHECK(go_across(l, devices, rails, &across, error), status, done);
+    TY_CHECK(go_around(l, devices, rails, &around, error), status, done);
+    route_loads_add(l, &across, 1);
+    rails->across_bytes_per_s = route_loads_rate(l);
     rails->across_latency_s = across.latency_s;
-    forget(l);
-    TY_CHECK(add_routes(l, &around, 1, error), status, done);
-    rails->around_bytes_per_s = rate_of(l);
+    route_loads_forget(l);
+    route_loads_add(l, &around, 1);
+    rails->around_bytes_per_s = route_loads_rate(l);
     rails->around_latency_s = around.latency_s;
-    if (around.is_direct && mesh > rails->around_bytes_per_s) {
+    if (mesh > rails->around_bytes_per_s) {
         rails->around_share = rails->around_bytes_per_s / mesh;
         rails->around_bytes_per_s = mesh;
     }
-    forget(l);
-    TY_CHECK(add_routes(l, &around, (g - 1) / n * rails->around_share, error), status, done);
-    TY_CHECK(add_routes(l, &across, (n - g) / n, error), status, done);
-    rails->exchange_bytes_per_s = rate_of(l);
-    forget(l);
-    TY_CHECK(add_routes(l, &around, kept * rails->around_share, error), status, done);
-    TY_CHECK(add_routes(l, &across, 1 / g, error), status, done);
-    rails->bandwidth_bytes_per_s = rate_of(l);
+    route_loads_forget(l);
+    route_loads_add(l, &around, (g - 1) / n * rails->around_share);
+    route_loads_add(l, &across, (n - g) / n);
+    rails->exchange_bytes_per_s = route_loads_rate(l);
+    route_loads_forget(l);
+    route_loads_add(l, &around, kept * rails->around_share);
+    route_loads_add(l, &across, 1 / g);
+    rails->bandwidth_bytes_per_s = route_loads_rate(l);
 done:
     ty_free(around.ways);
     ty_free(across.ways);
@@ -277,7 +190,7 @@ done:
 ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                            ty_rails *out, ty_error *error)
 {
-    loads l = {.router = router_on(cluster)};
+    route_loads l = route_loads_on(cluster);
     ty_rails rails = {.around_share = 1};
     ty_status status = TY_OK;
 
@@ -288,19 +201,12 @@ ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, u
             return ty_fail(error, TY_EINVAL, "rails: found device %u, expected one below %u",
                            devices[i], cluster->device_count);
     TY_CHECK(place(cluster, devices, count, &rails, error), status, cleanup);
-    l.loads = ty_alloc(2 * (size_t)cluster->link_count, sizeof *l.loads);
-    if (l.loads == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
     TY_CHECK(measure(&l, devices, &rails, error), status, cleanup);
     *out = rails;
     rails.order = NULL;
 cleanup:
     ty_rails_clear(&rails);
-    ty_free(l.loads);
-    ty_free(l.touched);
-    router_clear(&l.router);
+    route_loads_clear(&l);
     return status;
 }
 
@@ -308,13 +214,10 @@ ty_status ty_cluster_shared_rate(const ty_cluster *cluster, const uint32_t *from
                                  const uint32_t *to, uint32_t count, double use,
                                  double *bytes_per_s, ty_error *error)
 {
-    loads l = {.router = router_on(cluster)};
+    route_loads l = route_loads_on(cluster);
     route_ways routes = {0};
     ty_status status = TY_OK;
 
-    l.loads = ty_alloc(2 * (size_t)cluster->link_count, sizeof *l.loads);
-    if (l.loads == NULL)
-        return out_of_memory(error);
     for (uint32_t i = 0; i < count; i++) {
         if (from[i] >= cluster->device_count || to[i] >= cluster->device_count) {
             status = ty_fail(error, TY_EINVAL, "routes: found devices %u and %u, expected below %u",
@@ -322,15 +225,13 @@ ty_status ty_cluster_shared_rate(const ty_cluster *cluster, const uint32_t *from
             goto cleanup;
         }
         if (from[i] != to[i])
-            TY_CHECK(note_route(&l.router, from[i], to[i], &routes, error), status, cleanup);
+            TY_CHECK(route_loads_note(&l, from[i], to[i], &routes, error), status, cleanup);
     }
-    TY_CHECK(add_routes(&l, &routes, use, error), status, cleanup);
-    *bytes_per_s = rate_of(&l);
+    route_loads_add(&l, &routes, use);
+    *bytes_per_s = route_loads_rate(&l);
 cleanup:
     ty_free(routes.ways);
-    ty_free(l.loads);
-    ty_free(l.touched);
-    router_clear(&l.router);
+    route_loads_clear(&l);
     return status;
 }
 

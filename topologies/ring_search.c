@@ -1,6 +1,7 @@
 /* Rings in meshes of direct links: Hamiltonian cycles, packed so that each lane is used once. All
  * cycles are listed by backtracking, then the largest set that the lanes carry is searched for,
- * depth first, with what the devices' lanes allow as the bound. */
+ * depth first, with what the devices' lanes allow as the bound. Of few devices that have no cycle,
+ * the best ring in which some pass through a neighbour. */
 #include "cluster.h"
 
 #include <math.h>
@@ -161,6 +162,98 @@ static bool pack(mesh *m, uint32_t first, uint32_t bound)
     return false;
 }
 
+/* ---- Through neighbours ------------------------------------------------------------------ */
+
+enum { WALK_LIMIT = 9 };
+typedef struct walk {
+    uint8_t order[WALK_LIMIT], best[WALK_LIMIT];
+    double best_rate;
+} walk;
+
+static double left_of(const mesh *m, uint16_t uses[WALK_LIMIT][WALK_LIMIT], uint32_t a, uint32_t b)
+{
+    return m->lanes[a][b] * m->rates[a][b] / (uses[a][b] + 1);
+}
+
+/* Who has lanes to both, with the most left; `count`: nobody. */
+static uint32_t between(const mesh *m, uint16_t uses[WALK_LIMIT][WALK_LIMIT], uint32_t a,
+                        uint32_t b)
+{
+    uint32_t best = m->count;
+    double most = 0;
+
+    for (uint32_t v = 0; v < m->count; v++) {
+        const double left = fmin(left_of(m, uses, a, v), left_of(m, uses, v, b));
+        if (v != a && v != b && left > most) {
+            most = left;
+            best = v;
+        }
+    }
+    return best;
+}
+
+/* Of a ring in this order that runs both ways, each way; 0: it cannot be closed. */
+static double walk_rate(const mesh *m, const uint8_t *order)
+{
+    uint16_t uses[WALK_LIMIT][WALK_LIMIT] = {{0}};
+    double rate = HUGE_VAL;
+
+    for (uint32_t i = 0; i < m->count; i++) {
+        const uint32_t a = order[i], b = order[(i + 1) % m->count];
+        uint32_t v = b;
+        if (m->lanes[a][b] == 0 && (v = between(m, uses, a, b)) == m->count)
+            return 0;
+        uses[a][v]++;
+        uses[v][a]++;
+        if (v != b) {
+            uses[v][b]++;
+            uses[b][v]++;
+        }
+    }
+    for (uint32_t a = 0; a < m->count; a++)
+        for (uint32_t b = 0; b < a; b++)
+            if (uses[a][b] > 0)
+                rate = fmin(rate, m->lanes[a][b] * m->rates[a][b] / uses[a][b]);
+    return rate;
+}
+
+/* Every order of what comes behind `at`. */
+static void try_walks(const mesh *m, walk *w, uint32_t at)
+{
+    if (at == m->count) {
+        const double rate = walk_rate(m, w->order);
+        if (rate > w->best_rate) {
+            w->best_rate = rate;
+            memcpy(w->best, w->order, sizeof w->best);
+        }
+        return;
+    }
+    for (uint32_t i = at; i < m->count; i++) {
+        const uint8_t kept = w->order[at];
+        w->order[at] = w->order[i];
+        w->order[i] = kept;
+        try_walks(m, w, at + 1);
+        w->order[i] = w->order[at];
+        w->order[at] = kept;
+    }
+}
+
+/* The ring starts where two have lanes of their own. */
+static ty_status take_walk(const mesh *m, const walk *w, const uint32_t *devices, ty_ring_set *out,
+                           ty_error *error)
+{
+    uint32_t *list = ty_alloc(m->count, sizeof *list), first = 0;
+
+    if (list == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for rings");
+    while (m->lanes[w->best[first]][w->best[(first + 1) % m->count]] == 0)
+        first++;
+    for (uint32_t i = 0; i < m->count; i++)
+        list[i] = devices[w->best[(first + i) % m->count]];
+    *out = (ty_ring_set){1, m->count, list, w->best_rate, false};
+    return TY_OK;
+}
+
 /* ---- The whole --------------------------------------------------------------------------- */
 
 static ty_status take_rings(const mesh *m, const uint32_t *devices, ty_ring_set *out,
@@ -173,7 +266,7 @@ static ty_status take_rings(const mesh *m, const uint32_t *devices, ty_ring_set 
     for (uint32_t r = 0; r < m->best_count; r++)
         for (uint32_t i = 0; i < m->count; i++)
             list[(size_t)r * m->count + i] = devices[m->cycles[(size_t)m->best[r] * m->count + i]];
-    *out = (ty_ring_set){m->best_count, m->count, list, m->best_rate};
+    *out = (ty_ring_set){m->best_count, m->count, list, m->best_rate, false};
     return TY_OK;
 }
 
@@ -189,7 +282,7 @@ static ty_status take_route(const ty_cluster *cluster, const uint32_t *devices, 
     if ((list = ty_alloc(count, sizeof *list)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for rings");
     memcpy(list, devices, count * sizeof *list);
-    *out = (ty_ring_set){1, count, list, bandwidth};
+    *out = (ty_ring_set){1, count, list, bandwidth, true};
     return TY_OK;
 }
 
@@ -198,6 +291,7 @@ ty_status ty_cluster_find_rings(const ty_cluster *cluster, const uint32_t *devic
 {
     uint8_t path[MESH_LIMIT] = {0};
     double bandwidth, latency;
+    walk around = {.best_rate = 0};
     mesh *m = NULL;
     ty_status status;
 
@@ -215,8 +309,14 @@ ty_status ty_cluster_find_rings(const ty_cluster *cluster, const uint32_t *devic
     list_cycles(m, path, 1, 1);
     m->steps = 0;
     (void)pack(m, 0, most_rings(m));
-    status = m->best_count > 0 ? take_rings(m, devices, out, error)
-                               : take_route(cluster, devices, count, out, error);
+    if (m->best_count == 0 && count > 2 && count <= WALK_LIMIT) {
+        for (uint32_t i = 0; i < count; i++)
+            around.order[i] = (uint8_t)i;
+        try_walks(m, &around, 1);
+    }
+    status = m->best_count > 0      ? take_rings(m, devices, out, error)
+             : around.best_rate > 0 ? take_walk(m, &around, devices, out, error)
+                                    : take_route(cluster, devices, count, out, error);
 done:
     if (m != NULL)
         ty_free(m->cycles);

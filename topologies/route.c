@@ -5,6 +5,8 @@
 #include "route.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 router router_on(const ty_cluster *cluster)
 {
@@ -16,6 +18,9 @@ void router_clear(router *r)
     ty_free(r->labels);
     ty_free(r->heap);
     ty_free(r->links);
+    ty_free(r->parts);
+    ty_free(r->part_links);
+    ty_free(r->gates);
     *r = (router){0};
 }
 
@@ -171,7 +176,8 @@ static bool start(router *r, uint32_t from)
     return push(r, (route_candidate){0, HUGE_VAL, from});
 }
 
-/* Labels everything nearer than `to`; `is_found` says whether there is a way. */
+/* Labels everything nearer than `to`, or where that is `from` everything there is a way to;
+ * `is_found` says whether there is one to `to`. */
 static ty_status spread(router *r, const bounds *b, bool *is_found, ty_error *error)
 {
     const ty_cluster *cluster = r->cluster;
@@ -185,7 +191,7 @@ static ty_status spread(router *r, const bounds *b, bool *is_found, ty_error *er
         if (label->is_settled)
             continue;
         label->is_settled = true;
-        if (vertex == b->to) {
+        if (vertex == b->to && b->to != b->from) {
             *is_found = true;
             return TY_OK;
         }
@@ -207,23 +213,36 @@ static void reverse(uint32_t *links, uint32_t count)
     }
 }
 
+static ty_status reserve_links(router *r, uint32_t more, ty_error *error)
+{
+    uint32_t room = r->link_room == 0 ? 16 : r->link_room;
+    uint32_t *links;
+
+    while (room < r->link_count + more)
+        room *= 2;
+    if (room == r->link_room)
+        return TY_OK;
+    links = ty_resize(r->links, room, sizeof *links);
+    if (links == NULL)
+        return out_of_memory(error);
+    r->links = links;
+    r->link_room = room;
+    return TY_OK;
+}
+
 /* Appends the links that lead back from `to` to the start of the search. */
 static ty_status trace(router *r, uint32_t to, ty_error *error)
 {
     uint32_t vertex = to;
+    ty_status status;
 
     for (;;) {
         const route_label *label = slot_of(r->labels, r->label_room, vertex);
         if (label->link == NO_INDEX)
             return TY_OK;
-        if (r->link_count == r->link_room) {
-            uint32_t room = r->link_room == 0 ? 16 : 2 * r->link_room;
-            uint32_t *links = ty_resize(r->links, room, sizeof *links);
-            if (links == NULL)
-                return out_of_memory(error);
-            r->links = links;
-            r->link_room = room;
-        }
+        status = reserve_links(r, 1, error);
+        if (status != TY_OK)
+            return status;
         r->links[r->link_count++] = label->link;
         vertex = label->previous;
     }
@@ -245,6 +264,147 @@ static ty_status append(router *r, uint32_t from, uint32_t to, bool stays_home, 
     return status;
 }
 
+/* ---- Parts that routes share ---------------------------------------------------------------- */
+
+static route_part *part_slot_of(route_part *parts, uint32_t room, uint32_t from, uint32_t to)
+{
+    uint32_t slot = ((from * 2654435769u) ^ (to * 2246822519u)) & (room - 1);
+
+    while (parts[slot].from != 0 && (parts[slot].from != from + 1 || parts[slot].to != to))
+        slot = (slot + 1) & (room - 1);
+    return &parts[slot];
+}
+
+/* Room for another part with that many links, with half of the slots empty. */
+static bool reserve_part(router *r, uint32_t links)
+{
+    if (2 * (r->part_count + 1) > r->part_room) {
+        const uint32_t room = r->part_room == 0 ? 64 : 2 * r->part_room;
+        route_part *parts = ty_alloc(room, sizeof *parts);
+        if (parts == NULL)
+            return false;
+        for (uint32_t i = 0; i < r->part_room; i++)
+            if (r->parts[i].from != 0)
+                *part_slot_of(parts, room, r->parts[i].from - 1, r->parts[i].to) = r->parts[i];
+        ty_free(r->parts);
+        r->parts = parts;
+        r->part_room = room;
+    }
+    if (r->part_link_count + links > r->part_link_room) {
+        const uint32_t room = 2 * r->part_link_room + links + 64;
+        uint32_t *grown = ty_resize(r->part_links, room, sizeof *grown);
+        if (grown == NULL)
+            return false;
+        r->part_links = grown;
+        r->part_link_room = room;
+    }
+    return true;
+}
+
+/* The links from the `first` on are the way between two vertices. */
+static bool remember(router *r, uint32_t from, uint32_t to, uint32_t first)
+{
+    const uint32_t count = r->link_count - first;
+
+    if (!reserve_part(r, count))
+        return false;
+    *part_slot_of(r->parts, r->part_room, from, to) =
+        (route_part){from + 1, to, r->part_link_count, count};
+    memcpy(r->part_links + r->part_link_count, r->links + first, count * sizeof *r->links);
+    r->part_link_count += count;
+    r->part_count++;
+    return true;
+}
+
+/* As append, for what routes share. */
+static ty_status append_part(router *r, uint32_t from, uint32_t to, bool *is_found, ty_error *error)
+{
+    const uint32_t first = r->link_count;
+    const route_part *known =
+        r->part_room == 0 ? NULL : part_slot_of(r->parts, r->part_room, from, to);
+    ty_status status = TY_OK;
+
+    if (known != NULL && known->from != 0) {
+        *is_found = true;
+        TY_CHECK(reserve_links(r, known->count, error), status, done);
+        memcpy(r->links + first, r->part_links + known->first, known->count * sizeof *r->links);
+        r->link_count += known->count;
+        return TY_OK;
+    }
+    TY_CHECK(append(r, from, to, true, is_found, error), status, done);
+    if (*is_found && r->is_asked_again && !remember(r, from, to, first))
+        return out_of_memory(error);
+done:
+    return status;
+}
+
+/* Up to so many gates the ways from one to all are found at once: each search passes all switches
+ * with their ports, and the ways between all take some megabytes. */
+#define MOST_GATES 1024
+
+static int compare_gates(const void *left, const void *right)
+{
+    const uint32_t *a = left, *b = right;
+    return *a < *b ? -1 : *a > *b;
+}
+
+static ty_status find_gates(router *r, ty_error *error)
+{
+    const ty_cluster *cluster = r->cluster;
+    uint32_t *gates = ty_alloc(cluster->island_count, sizeof *gates), count = 0, kept = 0;
+
+    if (gates == NULL)
+        return out_of_memory(error);
+    for (uint32_t i = 0; i < cluster->island_count; i++)
+        if (cluster->island_gates[i] != NO_INDEX)
+            gates[count++] = cluster->island_gates[i];
+    qsort(gates, count, sizeof *gates, compare_gates);
+    for (uint32_t i = 0; i < count; i++)
+        if (i == 0 || gates[i] != gates[kept - 1])
+            gates[kept++] = gates[i];
+    r->gates = gates;
+    r->gate_count = kept;
+    return TY_OK;
+}
+
+/* Remembers the ways from a gate to all that come behind it in the list. */
+static ty_status find_all_from(router *r, uint32_t from, ty_error *error)
+{
+    const bounds b = {from, from, true}; /* to nowhere else: everything is labelled */
+    const uint32_t first = r->link_count;
+    bool ignored;
+    ty_status status = spread(r, &b, &ignored, error);
+
+    for (uint32_t g = 0; g < r->gate_count && status == TY_OK; g++) {
+        const uint32_t to = r->gates[g];
+        if (to <= from || slot_of(r->labels, r->label_room, to)->vertex == 0)
+            continue;
+        TY_CHECK(trace(r, to, error), status, done);
+        reverse(r->links + first, r->link_count - first);
+        if (!remember(r, from, to, first))
+            return out_of_memory(error);
+        r->link_count = first;
+    }
+done:
+    return status;
+}
+
+/* From one gate to another that comes behind it in the list. */
+static ty_status append_between_gates(router *r, uint32_t from, uint32_t to, bool *is_found,
+                                      ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (r->is_kept && r->is_asked_again && r->gates == NULL)
+        TY_CHECK(find_gates(r, error), status, done);
+    if (r->gates != NULL && r->gate_count <= MOST_GATES &&
+        (r->part_room == 0 || part_slot_of(r->parts, r->part_room, from, to)->from == 0))
+        TY_CHECK(find_all_from(r, from, error), status, done);
+    status = append_part(r, from, to, is_found, error);
+done:
+    return status;
+}
+
 /* Between islands with one network switch each, a route is the way up to the one switch, from there
  * to the other, and the way down: the way up depends on the device alone. */
 static ty_status append_by_gates(router *r, uint32_t from, uint32_t to, bool *is_found,
@@ -257,19 +417,20 @@ static ty_status append_by_gates(router *r, uint32_t from, uint32_t to, bool *is
     uint32_t first;
     ty_status status;
 
-    TY_CHECK(append(r, from, up, true, is_found, error), status, done);
+    TY_CHECK(append_part(r, from, up, is_found, error), status, done);
     if (*is_found && up < down)
-        TY_CHECK(append(r, up, down, true, is_found, error), status, done);
+        TY_CHECK(append_between_gates(r, up, down, is_found, error), status, done);
     if (*is_found && up > down) {
         first = r->link_count;
-        TY_CHECK(append(r, down, up, true, is_found, error), status, done);
+        TY_CHECK(append_between_gates(r, down, up, is_found, error), status, done);
         reverse(r->links + first, r->link_count - first);
     }
     if (*is_found) {
         first = r->link_count;
-        TY_CHECK(append(r, to, down, true, is_found, error), status, done);
+        TY_CHECK(append_part(r, to, down, is_found, error), status, done);
         reverse(r->links + first, r->link_count - first);
     }
+    r->is_asked_again = true;
 done:
     return status;
 }

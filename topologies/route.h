@@ -20,6 +20,12 @@ typedef struct route_candidate {
     uint32_t vertex;
 } route_candidate;
 
+/** A part of routes that many share: from a device up to its island's gate, or between gates. */
+typedef struct route_part {
+    uint32_t from, to;     /* vertices; `from` plus one, 0: an empty slot */
+    uint32_t first, count; /* of the router's part_links */
+} route_part;
+
 typedef struct router {
     const ty_cluster *cluster;
     route_label *labels; /* hash table by vertex, a power of two of slots */
@@ -29,6 +35,14 @@ typedef struct router {
     uint32_t *links; /* the last route found, in order from its first device */
     uint32_t link_room, link_count;
     double bandwidth_bytes_per_s, latency_s;
+    bool is_asked_again; /* parts are remembered from the second question on */
+    route_part *parts;   /* hash table, a power of two of slots */
+    uint32_t part_room, part_count;
+    uint32_t *part_links;
+    uint32_t part_link_room, part_link_count;
+    bool is_kept;    /* for questions of all kinds: ways between gates are found from one to all */
+    uint32_t *gates; /* [gate_count] ascending; NULL: not asked for yet */
+    uint32_t gate_count;
 } router;
 
 router router_on(const ty_cluster *cluster);

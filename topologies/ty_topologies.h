@@ -44,12 +44,20 @@ const char *ty_vertex_kind_name(ty_vertex_kind kind);
 typedef struct ty_device_type {
     char *name; /* "a100-sxm4-40gb" */
     char *source;
-    double peak_fp32_flop_per_s, peak_tf32_flop_per_s, peak_fp16_flop_per_s; /* 0: not supported */
+    /* Of products, dense: fp16 is also bf16, fp8 and fp4 are of any format. 0: not supported. */
+    double peak_fp32_flop_per_s, peak_tf32_flop_per_s, peak_fp16_flop_per_s;
+    double peak_fp8_flop_per_s, peak_fp4_flop_per_s;
     double memory_bandwidth_bytes_per_s;
     uint64_t memory_bytes;
     double launch_overhead_s; /* per kernel */
     double matmul_efficiency; /* achieved share of peak in large matrix products and convolutions */
-    double memory_efficiency; /* achieved share of memory bandwidth in elementwise work */
+    double fp8_efficiency, fp4_efficiency; /* likewise of those peaks; 0: matmul_efficiency */
+    double product_edge; /* elements: a product of m x n x k takes (1 + edge/m)(1 + edge/n)(1 +
+                            edge/k) times as long */
+    double attention_efficiency; /* achieved share of the fp16 peak in fused attention, forward; 0:
+                                    as products */
+    double attention_backward;   /* rate of its backward over its forward's; 0: 1 */
+    double memory_efficiency;    /* achieved share of memory bandwidth in elementwise work */
     double convolution_efficiency; /* achieved share of the fp32 peak in convolutions by implicit
                                       matrix products; 0: not known, they cost what products do */
     double core_share; /* host cores one device keeps busy while computing: 1 for "cpu", else 0 */
@@ -208,6 +216,16 @@ ty_status ty_cluster_path(const ty_cluster *cluster, uint32_t from_device, uint3
                           ty_path *out, ty_error *error) TY_MUST_CHECK;
 void ty_path_clear(ty_path *path);
 
+/** The same for who asks often: what routes share is found once. Belongs to one thread; the cluster
+ * outlives it. */
+typedef struct ty_routes ty_routes;
+ty_status ty_routes_new(const ty_cluster *cluster, ty_routes **out, ty_error *error) TY_MUST_CHECK;
+void ty_routes_free(ty_routes *routes);
+/** As ty_cluster_path. @param out [out] links are valid until the next question, and not the
+ * caller's: nothing is to be cleared */
+ty_status ty_routes_find(ty_routes *routes, uint32_t from_device, uint32_t to_device, ty_path *out,
+                         ty_error *error) TY_MUST_CHECK;
+
 /**
  * What a ring over `devices` (in this order, closing) meets when all its edges are busy at once:
  * the bandwidth left to each edge after links are shared among the ring's own edges, and the
@@ -309,12 +327,15 @@ typedef struct ty_ring_set {
     uint32_t ring_count, device_count;
     uint32_t *devices;            /* [ring_count][device_count]; free with ty_ring_set_clear */
     double bandwidth_bytes_per_s; /* sum over the rings of their slowest lane, per direction */
+    bool is_routed;               /* on no lanes of their own, but over the routes */
 } ty_ring_set;
 void ty_ring_set_clear(ty_ring_set *set);
 /**
- * As many rings over direct links (NVLink meshes) as their lanes allow, each lane used once; where
- * there is no such ring, the one over the routes in the order given. Exact for meshes of up to
- * eight devices; for more, the best within a fixed budget of steps.
+ * As many rings over direct links (NVLink meshes) as their lanes allow, each lane used once. Where
+ * up to nine devices have no such ring, the best one in which some pass through a neighbour of
+ * both, as NCCL does (src/graph/paths.cc, PATH_NVB): five GPUs of a DGX-1. Else the one over the
+ * routes in the order given. Exact for meshes of up to eight devices; for more, the best within a
+ * fixed budget of steps.
  * @param count 2 to 64
  */
 ty_status ty_cluster_find_rings(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
@@ -353,6 +374,24 @@ ty_status ty_cluster_weak_points(const ty_cluster *cluster, ty_weak_point **poin
  */
 ty_status ty_cluster_classes(const ty_cluster *cluster, uint32_t *classes, uint32_t *class_count,
                              bool *is_exact, ty_error *error) TY_MUST_CHECK;
+
+/** A device as routes see it. */
+typedef struct ty_device_place {
+    uint32_t kind; /* TY_NO_PLACE: like no other */
+    uint32_t
+        island;    /* the first device of the server, or rack with switches of its own, it is in */
+    uint32_t gate; /* the vertex of the only network switch that this is linked to */
+} ty_device_place;
+#define TY_NO_PLACE UINT32_MAX
+/**
+ * Places of all devices. Two groups of devices that have, member by member, the same kinds and
+ * gates, and whose islands are the same ones for the same members and in the same order, have the
+ * same routes but for which of equal links they take; if all of a group have one gate, which one it
+ * is does not matter. Found without looking at routes: O(vertices + links).
+ * @param places [out, device_count]
+ */
+ty_status ty_cluster_places(const ty_cluster *cluster, ty_device_place *places,
+                            ty_error *error) TY_MUST_CHECK;
 
 /** What is worth knowing of a cluster before money is spent on it. */
 typedef enum ty_finding_kind {

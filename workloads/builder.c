@@ -216,6 +216,17 @@ void ty_builder_freeze(ty_builder *builder, uint32_t first, uint32_t end)
         builder->workload->layers[i].is_frozen = true;
 }
 
+void ty_builder_freeze_matrices(ty_builder *builder)
+{
+    if (is_broken(builder))
+        return;
+    for (uint32_t i = 0; i < builder->workload->layer_count; i++) {
+        const ty_layer_kind kind = builder->workload->layers[i].kind;
+        if (kind != TY_LAYER_RMS_NORM && kind != TY_LAYER_LAYER_NORM)
+            builder->workload->layers[i].is_frozen = true;
+    }
+}
+
 void ty_builder_freeze_through(ty_builder *builder, const char *name)
 {
     if (is_broken(builder))

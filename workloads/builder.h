@@ -13,4 +13,11 @@ const ty_error *ty_builder_mistake(const ty_builder *builder);
 /** Layers appended so far. */
 uint32_t ty_builder_layer_count(const ty_builder *builder);
 
+/**
+ * Trains the norms alone: what adapters of low rank cost (Hu et al., arXiv:2106.09685). Gradients
+ * pass through every block, and no matrix has one; the norms stand for the adapters, whose own
+ * products, some thousandth of a block's, are left out.
+ */
+void ty_builder_freeze_matrices(ty_builder *builder);
+
 #endif

@@ -7,6 +7,7 @@
 #include "json_stream.h"
 #include "ty_workloads.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -551,6 +552,17 @@ static bool has_device_times(const trace *t)
     return false;
 }
 
+static void free_trace(trace *t)
+{
+    for (uint32_t i = 0; i < t->sum_count; i++)
+        ty_free(t->sums[i].name);
+    ty_free(t->sums);
+    ty_free(t->table);
+    ty_free(t->collectives);
+    ty_json_stream_close(t->stream);
+    ty_free(t);
+}
+
 ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import_report *report,
                                    ty_error *error)
 {
@@ -591,12 +603,87 @@ cleanup:
     if (status != TY_OK)
         status = ty_fail(error, status, "%s", detail.message);
     ty_profile_free(profile);
-    for (uint32_t i = 0; i < t->sum_count; i++)
-        ty_free(t->sums[i].name);
-    ty_free(t->sums);
-    ty_free(t->table);
-    ty_free(t->collectives);
-    ty_json_stream_close(t->stream);
-    ty_free(t);
+    free_trace(t);
+    return status;
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+const char *ty_traced_kind_name(ty_traced_kind kind)
+{
+    static const char *const names[] = {"products", "attention", "passes", "collectives"};
+    return (unsigned)kind < TY_TRACED_KIND_COUNT ? names[kind] : "unknown";
+}
+
+/* Parts of names, in small letters; the first that is found says what a kernel is. Sources: names
+ * as PyTorch's profiler has them of cuBLAS (gemm, xmma, nvjet), CUTLASS, cuDNN, rocBLAS (Cijk),
+ * FlashAttention, NCCL and RCCL. */
+static ty_traced_kind kind_of_kernel(const char *name)
+{
+    static const struct {
+        const char *part;
+        ty_traced_kind kind;
+    } rows[] = {{"nccl", TY_TRACED_COLLECTIVES},    {"rccl", TY_TRACED_COLLECTIVES},
+                {"nvshmem", TY_TRACED_COLLECTIVES}, {"deep_ep", TY_TRACED_COLLECTIVES},
+                {"flash", TY_TRACED_ATTENTION},     {"fmha", TY_TRACED_ATTENTION},
+                {"attention", TY_TRACED_ATTENTION}, {"sdpa", TY_TRACED_ATTENTION},
+                {"elementwise", TY_TRACED_PASSES},  {"gemm", TY_TRACED_PRODUCTS},
+                {"gemv", TY_TRACED_PRODUCTS},       {"xmma", TY_TRACED_PRODUCTS},
+                {"nvjet", TY_TRACED_PRODUCTS},      {"cutlass", TY_TRACED_PRODUCTS},
+                {"cijk_", TY_TRACED_PRODUCTS},      {"scudnn", TY_TRACED_PRODUCTS},
+                {"splitk", TY_TRACED_PRODUCTS},     {"matmul", TY_TRACED_PRODUCTS},
+                {"fft2d", TY_TRACED_PRODUCTS},      {"winograd", TY_TRACED_PRODUCTS},
+                {"conv2d", TY_TRACED_PRODUCTS}};
+    char small[TY_JSON_STREAM_TEXT + 20];
+    size_t length = 0;
+
+    for (; name[length] != '\0' && length + 1 < sizeof small; length++)
+        small[length] = (char)tolower((unsigned char)name[length]);
+    small[length] = '\0';
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strstr(small, rows[i].part) != NULL)
+            return rows[i].kind;
+    return TY_TRACED_PASSES;
+}
+
+ty_status ty_traced_steps_load(const char *path, ty_traced_steps *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_error detail = {0};
+    ty_traced_steps found = {.steps = 0};
+    trace *t = ty_alloc(1, sizeof *t);
+
+    if (t == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    t->path = path;
+    t->error = &detail;
+    TY_CHECK(ty_json_stream_open(path, &t->stream, &detail), status, cleanup);
+    TY_CHECK(read_trace(t), status, cleanup);
+    if (t->kernel_count == 0) {
+        status = ty_fail(&detail, TY_EPARSE,
+                         "%s: found %llu events but no kernel, expected a trace of a device", path,
+                         (unsigned long long)t->event_count);
+        goto cleanup;
+    }
+    for (uint32_t i = 0; i < t->sum_count; i++) {
+        const sum *s = &t->sums[i];
+        const size_t kernel = strlen(prefixes[KERNEL]);
+        if (strncmp(s->name, prefixes[KERNEL], kernel) == 0)
+            found.seconds[kind_of_kernel(s->name + kernel)] += s->seconds;
+        else if (strcmp(s->name, "host annotation ProfilerStep") == 0 ||
+                 (found.steps == 0 && strcmp(s->name, "annotation ProfilerStep") == 0))
+            found.steps = s->count < UINT32_MAX ? (uint32_t)s->count : UINT32_MAX;
+    }
+    if (found.steps == 0)
+        found.steps = 1;
+    for (int k = 0; k < TY_TRACED_KIND_COUNT; k++)
+        found.seconds[k] /= found.steps;
+    found.step_s = (t->last_us - t->first_us) * 1e-6 / found.steps;
+    *out = found;
+
+cleanup:
+    if (status != TY_OK)
+        status = ty_fail(error, status, "%s", detail.message);
+    free_trace(t);
     return status;
 }

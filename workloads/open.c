@@ -141,7 +141,7 @@ static ty_status read_override(const char *word, ty_zoo_overrides *out, ty_error
  */
 
 /* Families that one line can describe; docs/workloads.md. */
-static const char *const families[] = {"transformer", "decoder", "encoder"};
+static const char *const families[] = {"transformer", "decoder", "encoder", "encoder_decoder"};
 
 static bool is_family(const char *word)
 {

@@ -127,6 +127,30 @@ bool ty_is_profiler_trace(const char *path);
 ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import_report *report,
                                    ty_error *error) TY_MUST_CHECK;
 
+/** What kernels of a trace are, told by their names. */
+typedef enum ty_traced_kind {
+    TY_TRACED_PRODUCTS,
+    TY_TRACED_ATTENTION, /* fused */
+    TY_TRACED_PASSES,    /* whatever is none of the others */
+    TY_TRACED_COLLECTIVES,
+    TY_TRACED_KIND_COUNT
+} ty_traced_kind;
+const char *ty_traced_kind_name(ty_traced_kind kind); /* "products", "attention", ... */
+
+/** Of a trace of PyTorch's profiler: one rank, one or more steps. */
+typedef struct ty_traced_steps {
+    uint32_t steps;                       /* of its ProfilerStep annotations; 1 where it has none */
+    double seconds[TY_TRACED_KIND_COUNT]; /* of all kernels of a step, their mean over the steps */
+    double step_s; /* from the first kernel's start to the last one's end, over the steps */
+} ty_traced_steps;
+/**
+ * What the kernels of a step take on a device, by kind.
+ * @return as ty_profile_import_kineto; TY_EPARSE too for a file that ends too early, whose last
+ * step is none, and for one without kernels
+ */
+ty_status ty_traced_steps_load(const char *path, ty_traced_steps *out,
+                               ty_error *error) TY_MUST_CHECK;
+
 /**
  * Layer times of a workload from an imported trace, for `plan --profile`: a layer takes forward
  * what the trace's annotation of its name took per call on the device, and backward what the one

@@ -5,6 +5,7 @@
  *                    with a matrix of their own, fused attention
  *   encoder          as BERT has it
  *   encoder_decoder  as T5 has it */
+#include "builder.h"
 #include "transformer.h"
 #include "zoo_family.h"
 
@@ -129,12 +130,18 @@ static ty_status read_family(ty_zoo_reader *reader, const ty_transformer *family
 {
     ty_status status = TY_OK;
     ty_transformer t = *family;
+    bool has_frozen_matrices;
 
     TY_CHECK(read_sizes(reader, &t), status, cleanup);
     if (reader->overrides->sequence != 0)
         t.sequence = reader->overrides->sequence;
     TY_CHECK(check_sizes(reader, &t), status, cleanup);
+    TY_CHECK(ty_zoo_flag(reader->root, "has_frozen_matrices", false, &has_frozen_matrices,
+                         reader->error),
+             status, cleanup);
     reader->builder = ty_transformer_build(&t, reader->name);
+    if (has_frozen_matrices)
+        ty_builder_freeze_matrices(reader->builder);
     status = ty_zoo_progress(reader, reader->root);
 
 cleanup:

@@ -14,8 +14,6 @@
 /* A fused attention makes its scores anew: five products for forward's two (Dao et al. 2022). */
 #define SCORES_AGAIN 0.5
 #define CAUSAL_SHARE 0.5 /* of the blocks that a fused attention computes */
-/* To the experts and back, each a read and a write of every token's copies. */
-#define PERMUTATION_PASSES 4.0
 
 /* What a layer is on one lane. */
 typedef struct site {
@@ -28,6 +26,8 @@ typedef struct site {
     double divided;       /* 1/t where tensor lanes share the layer out */
     double along;         /* share of the sequence between divided layers */
     bool has_dropout;
+    double narrow; /* bytes of a number in a narrow product; 0: there are none */
+    double cast;   /* numbers that were made narrow */
     ty_kernel *out;
     uint32_t count;
 } site;
@@ -37,15 +37,23 @@ const ty_stack *ty_stack_of(const ty_plan *plan)
     static const ty_stack none = {.name = (char *)"none",
                                   .provenance = TY_DATASHEET,
                                   .product_share = TY_OF_DEVICE,
+                                  .product_edge = TY_OF_DEVICE,
+                                  .fp8_share = TY_OF_DEVICE,
+                                  .fp4_share = TY_OF_DEVICE,
+                                  .expert_share = 1,
                                   .attention_share = TY_OF_DEVICE,
-                                  .attention_backward = 1,
+                                  .attention_backward = TY_OF_DEVICE,
+                                  .device_share = 1,
                                   .memory_share = TY_OF_DEVICE,
-                                  .traffic_share = 1,
                                   .kernel_s = TY_OF_DEVICE,
+                                  .traffic_share = 1,
+                                  .cast_bytes = 3,
+                                  .permutation_passes = 4,
                                   .optimizer_bytes = TY_OF_DEVICE,
                                   .host_link_share = 1,
                                   .network_share = 1,
                                   .transfer_share = 1,
+                                  .loss_bytes = 8,
                                   .gradient_bytes = TY_GRADIENT_ELEMENT_BYTES,
                                   .compute_scale = 1,
                                   .overlaps_exchange = true};
@@ -73,6 +81,21 @@ static void add_product(site *s, double times, double m, double n, double k, dou
                        .flop = 2 * m * n * k,
                        .bytes = s->element * (m * k + k * n + m * n),
                        .launches = launches});
+}
+
+/* A product of weights: narrow where the precision is. */
+static void add_weights(site *s, double times, double m, double n, double k, double launches)
+{
+    ty_kernel *added = &s->out[s->count];
+
+    if (!(times > 0 && m > 0 && n > 0 && k > 0))
+        return;
+    add_product(s, times, m, n, k, launches);
+    if (!(s->narrow > 0) || added == &s->out[s->count])
+        return;
+    added->is_narrow = true;
+    added->bytes = s->narrow * (m * k + k * n) + s->element * m * n;
+    s->cast += times * m * k;
 }
 
 static void add_pass(site *s, double bytes, double launches)
@@ -148,19 +171,19 @@ static void attention(site *s)
     const bool is_one = s->layer->input_count < 2 && latent <= 0 && query_latent <= 0;
 
     if (is_one) {
-        add_product(s, 1, tokens, (queries + keys) * d, features, 1);
+        add_weights(s, 1, tokens, (queries + keys) * d, features, 1);
     } else {
         /* Latents are whole on every lane; what is made of them is divided. */
         if (query_latent > 0)
-            add_product(s, 1, tokens, query_latent, features, 2);
-        add_product(s, 1, tokens, queries * d, query_latent > 0 ? query_latent : features, 1);
+            add_weights(s, 1, tokens, query_latent, features, 2);
+        add_weights(s, 1, tokens, queries * d, query_latent > 0 ? query_latent : features, 1);
         if (latent > 0)
-            add_product(s, 1, sources, latent + rotated, features, 2);
-        add_product(s, 1, sources, (latent > 0 ? keys - heads * rotated : keys) * d,
+            add_weights(s, 1, sources, latent + rotated, features, 2);
+        add_weights(s, 1, sources, (latent > 0 ? keys - heads * rotated : keys) * d,
                     latent > 0 ? latent : features, 1);
     }
     add_scores(s, query_rows / s->c, key_rows, head, value);
-    add_product(s, 1, tokens, features, context * d, 1);
+    add_weights(s, 1, tokens, features, context * d, 1);
     /* Heads are put side by side for the scores, and back. */
     add_pass(s, 2 * s->element * d * (tokens * (queries + context) + sources * keys),
              ty_stack_of(s->plan)->attention_kernels + 2 * at(s, TY_HAS_QK_NORM));
@@ -170,10 +193,8 @@ static void mlp_products(site *s, double times, double tokens, double hidden)
 {
     const double in = 1 + at(s, TY_IS_GATED);
 
-    if (!(times > 0 && tokens > 0 && hidden > 0))
-        return;
-    add_product(s, times, tokens, in * hidden * s->divided, at(s, TY_FEATURES), in);
-    add_product(s, times, tokens, at(s, TY_FEATURES), hidden * s->divided, 1);
+    add_weights(s, times, tokens, in * hidden * s->divided, at(s, TY_FEATURES), in);
+    add_weights(s, times, tokens, at(s, TY_FEATURES), hidden * s->divided, 1);
 }
 
 /* Bytes of an activation: read and written, of a gated one the gate besides. */
@@ -197,18 +218,29 @@ static void moe(site *s)
     const double chosen = at(s, TY_EXPERTS_PER_TOKEN), local = all / s->experts;
     const double shared = at(s, TY_SHARED_FEATURES);
     const double hidden = chosen * at(s, TY_HIDDEN_FEATURES) + shared;
+    uint32_t grouped;
 
     add_product(s, 1, tokens, all, at(s, TY_FEATURES), 2); /* and the choice */
+    grouped = s->count;
     mlp_products(s, local, tokens * chosen / local, at(s, TY_HIDDEN_FEATURES));
+    for (uint32_t i = grouped; i < s->count; i++)
+        s->out[i].is_grouped = true;
     mlp_products(s, 1, tokens, shared);
     add_pass(s, activation(s, tokens, hidden), shared > 0 ? 2 : 1);
-    add_pass(s, PERMUTATION_PASSES * s->element * tokens * s->along * chosen * at(s, TY_FEATURES),
+    add_pass(s,
+             ty_stack_of(s->plan)->permutation_passes * s->element * tokens * s->along * chosen *
+                 at(s, TY_FEATURES),
              2);
 }
 
+/* A head over a vocabulary is never narrow. */
 static void linear(site *s)
 {
-    add_product(s, 1, s->samples * rows_of(s->input) / s->c, at(s, TY_OUT_FEATURES) * s->divided,
+    const uint32_t index = (uint32_t)(s->layer - s->plan->workload->layers);
+
+    if (ty_layer_tensor_split(s->plan->workload, index) == TY_SPLIT_VOCABULARY)
+        s->narrow = 0;
+    add_weights(s, 1, s->samples * rows_of(s->input) / s->c, at(s, TY_OUT_FEATURES) * s->divided,
                 at(s, TY_IN_FEATURES), 1);
 }
 
@@ -304,6 +336,10 @@ static void forward(site *s)
         other(s);
         break;
     }
+    if (s->cast > 0)
+        add(s, (ty_kernel){.kind = TY_KERNEL_PASS,
+                           .times = 1,
+                           .bytes = ty_stack_of(s->plan)->cast_bytes * s->cast});
 }
 
 /* Each product comes once for the gradient of either factor, less what needs none; passes move what
@@ -351,6 +387,9 @@ uint32_t ty_layer_kernels(const ty_plan *plan, uint32_t layer, bool is_backward,
               .along = plan->sequence_parallel ? 1 / tensor : 1,
               .has_dropout =
                   ty_stack_of(plan)->has_dropout && plan->workload->tokens_per_sample > 0,
+              .narrow = plan->workload->precision == TY_PRECISION_FP8   ? 1
+                        : plan->workload->precision == TY_PRECISION_FP4 ? 0.5
+                                                                        : 0,
               .out = out};
 
     s.samples = plan->micro_batch_size / s.experts;
@@ -369,18 +408,58 @@ static double of_device(double constant, double device)
     return constant < 0 ? device : constant;
 }
 
-ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, uint32_t element_bytes)
+/* What a device says of itself; of what it does not say, something else. */
+static double said(double figure, double otherwise)
 {
-    const double peak =
-        element_bytes <= 2 ? device->peak_fp16_flop_per_s : device->peak_fp32_flop_per_s;
+    return figure > 0 ? figure : otherwise;
+}
+
+double ty_device_peak(const ty_device_type *device, ty_precision precision)
+{
+    switch (precision) {
+    case TY_PRECISION_TF32:
+        return said(device->peak_tf32_flop_per_s, device->peak_fp32_flop_per_s);
+    case TY_PRECISION_BF16:
+    case TY_PRECISION_FP16:
+        return device->peak_fp16_flop_per_s;
+    case TY_PRECISION_FP8:
+        return device->peak_fp8_flop_per_s;
+    case TY_PRECISION_FP4:
+        return device->peak_fp4_flop_per_s;
+    case TY_PRECISION_FP32:
+    case TY_PRECISION_COUNT:
+        break;
+    }
+    return device->peak_fp32_flop_per_s;
+}
+
+ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, ty_precision precision)
+{
+#define ON(constant) ty_stack_on_device(stack, &stack->constant, device->name)
+    const bool is_narrow = ty_precision_is_narrow(precision),
+               is_fp8 = precision == TY_PRECISION_FP8;
+    const ty_precision wide = is_narrow ? TY_PRECISION_BF16 : precision;
+    const double peak = ty_device_peak(device, wide), sustained = ON(device_share);
+    const double narrow =
+        said(is_fp8 ? device->fp8_efficiency : device->fp4_efficiency, device->matmul_efficiency);
+    const double attention = ty_precision_bytes(precision) == 2 ? device->attention_efficiency : 0;
 
     return (ty_rates){
-        .product_flop_per_s = peak * of_device(stack->product_share, device->matmul_efficiency),
-        .attention_flop_per_s = stack->attention_share < 0 ? 0 : peak * stack->attention_share,
+        .product_flop_per_s =
+            peak * of_device(ON(product_share), device->matmul_efficiency * sustained),
+        .narrow_flop_per_s =
+            is_narrow ? ty_device_peak(device, precision) *
+                            of_device(is_fp8 ? ON(fp8_share) : ON(fp4_share), narrow * sustained)
+                      : 0,
+        .attention_flop_per_s = peak * of_device(ON(attention_share), attention * sustained),
+        .attention_backward =
+            of_device(ON(attention_backward), said(device->attention_backward, 1)),
+        .grouped = ON(expert_share),
         .bytes_per_s = device->memory_bandwidth_bytes_per_s *
-                       of_device(stack->memory_share, device->memory_efficiency),
-        .kernel_s = of_device(stack->kernel_s, device->launch_overhead_s),
-        .edge = stack->product_edge};
+                       of_device(ON(memory_share), device->memory_efficiency),
+        .kernel_s = of_device(ON(kernel_s), device->launch_overhead_s),
+        .edge = of_device(ON(product_edge), device->product_edge)};
+#undef ON
 }
 
 static double edges(const ty_kernel *k, double edge)
@@ -389,7 +468,7 @@ static double edges(const ty_kernel *k, double edge)
 }
 
 double ty_kernels_seconds(const ty_kernel *kernels, uint32_t count, const ty_rates *rates,
-                          const ty_stack *stack, bool is_backward)
+                          bool is_backward)
 {
     double seconds = 0;
 
@@ -398,9 +477,11 @@ double ty_kernels_seconds(const ty_kernel *kernels, uint32_t count, const ty_rat
         double compute_s = 0;
         if (k->kind == TY_KERNEL_ATTENTION && rates->attention_flop_per_s > 0)
             compute_s = k->flop / rates->attention_flop_per_s /
-                        (is_backward ? stack->attention_backward : 1);
+                        (is_backward ? rates->attention_backward : 1);
         else if (k->flop > 0)
-            compute_s = k->flop / rates->product_flop_per_s * edges(k, rates->edge);
+            compute_s = k->flop /
+                        (k->is_narrow ? rates->narrow_flop_per_s : rates->product_flop_per_s) /
+                        (k->is_grouped ? rates->grouped : 1) * edges(k, rates->edge);
         seconds += k->times * fmax(compute_s, k->bytes / rates->bytes_per_s) +
                    k->launches * rates->kernel_s;
     }
@@ -418,6 +499,8 @@ static double host_s(const ty_plan *plan, uint32_t layer, const ty_kernel *kerne
 
     for (uint32_t i = 0; i < count; i++)
         seconds += kernels[i].launches * stack->host_kernel_s;
+    if (l->kind == TY_LAYER_MOE)
+        seconds += stack->host_expert_s;
     if (l->kind == TY_LAYER_ATTENTION && !ty_attention_is_fused(stack, l) &&
         (plan->micro_batch_size * l->attributes[TY_HEADS] / ty_plan_lanes(plan, TY_TENSOR_LANES)) %
                 SOFTMAX_BATCH !=
@@ -430,24 +513,22 @@ static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device
                             ty_layer_price *out, ty_error *error)
 {
     const ty_workload *workload = plan->workload;
-    const ty_rates rates = ty_rates_of(device, ty_stack_of(plan), workload->element_bytes);
+    const ty_rates rates = ty_rates_of(device, ty_stack_of(plan), workload->precision);
     ty_kernel kernels[TY_MOST_KERNELS];
     uint32_t count = ty_layer_kernels(plan, layer, false, kernels);
 
-    if (!(rates.product_flop_per_s > 0 && rates.bytes_per_s > 0))
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "device %s: has no peak rate or bandwidth for numbers of %u bytes",
-                       device->name, workload->element_bytes);
-    out->forward =
-        (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, ty_stack_of(plan), false),
-                        host_s(plan, layer, kernels, count)};
+    if (!(rates.product_flop_per_s > 0 && rates.bytes_per_s > 0) ||
+        (ty_precision_is_narrow(workload->precision) && !(rates.narrow_flop_per_s > 0)))
+        return ty_fail(error, TY_EUNSUPPORTED, "device %s: has no peak rate or bandwidth in %s",
+                       device->name, ty_precision_name(workload->precision));
+    out->forward = (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, false),
+                                   host_s(plan, layer, kernels, count)};
     for (uint32_t i = 0; i < count; i++)
         if (kernels[i].is_of_scores && kernels[i].kind != TY_KERNEL_ATTENTION)
-            out->scores_s += ty_kernels_seconds(&kernels[i], 1, &rates, ty_stack_of(plan), false);
+            out->scores_s += ty_kernels_seconds(&kernels[i], 1, &rates, false);
     count = ty_layer_kernels(plan, layer, true, kernels);
-    out->backward =
-        (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, ty_stack_of(plan), true),
-                        host_s(plan, layer, kernels, count)};
+    out->backward = (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, true),
+                                    host_s(plan, layer, kernels, count)};
     if (ty_convolution_is_chosen(workload, &workload->layers[layer], device)) {
         const double work = plan->micro_batch_size * ty_lane_work_share(plan, layer);
         const convolution_times t = ty_convolution_cost(&workload->layers[layer], work, device);

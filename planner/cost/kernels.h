@@ -36,6 +36,8 @@ typedef struct ty_kernel {
     ty_kernel_kind kind;
     bool
         is_of_scores; /* what selective recomputing makes again: all of attention without weights */
+    bool is_narrow;   /* of numbers in 8 or 4 bits */
+    bool is_grouped;  /* of experts */
     double times;
     double m, n, k;     /* of one product; 0: sizes that no edge is known of */
     double flop, bytes; /* of one; bytes of all operands */
@@ -56,14 +58,20 @@ bool ty_attention_is_fused(const ty_stack *stack, const ty_layer *layer);
 
 /** What a device does in a second by a stack; 0 where it cannot compute in that precision. */
 typedef struct ty_rates {
-    double product_flop_per_s, attention_flop_per_s; /* attention: 0: as products */
+    double product_flop_per_s;
+    double narrow_flop_per_s;    /* of products in 8 or 4 bits */
+    double attention_flop_per_s; /* forward; 0: as products */
+    double attention_backward;   /* its backward's rate over that */
+    double grouped;              /* rate of the products of experts over single ones */
     double bytes_per_s, kernel_s;
     double edge;
 } ty_rates;
-/** @param element_bytes of a number: 2 and less: half precision */
-ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, uint32_t element_bytes);
+ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, ty_precision precision);
+/** A device's peak of products in a precision; 0: it has none. TF32 where a device has it not is
+ * fp32. */
+double ty_device_peak(const ty_device_type *device, ty_precision precision);
 double ty_kernels_seconds(const ty_kernel *kernels, uint32_t count, const ty_rates *rates,
-                          const ty_stack *stack, bool is_backward);
+                          bool is_backward);
 
 /** What a pass of a layer takes: of the device, and of the host that launches it. */
 typedef struct ty_layer_pass {

@@ -11,7 +11,6 @@
 #define MESSAGES 4 /* activation and gradient, each way */
 /* Layers whose weights are together with ZeRO 3: the one at work and the next. */
 #define GATHERED_LAYERS 2
-#define LOGIT_BYTES 4 /* scores of a vocabulary and their gradient are fp32 */
 
 typedef struct context {
     const ty_plan *plan;
@@ -101,7 +100,8 @@ static double inner_bytes(const context *c, uint32_t layer)
     case TY_LAYER_EMBEDDING:
         return c->samples * c->c * c->along * mask;
     case TY_LAYER_SOFTMAX_CROSS_ENTROPY:
-        return LOGIT_BYTES * c->samples * c->c * share * (double)ty_shape_elements(input);
+        return c->stack->loss_bytes / 2 * c->samples * c->c * share *
+               (double)ty_shape_elements(input);
     case TY_LAYER_LSTM:
     case TY_LAYER_STATE_SPACE:
     case TY_LAYER_GATED_DELTA:
@@ -194,7 +194,7 @@ static double working_bytes(const context *c, uint32_t layer)
     double widest = 0, row = 0;
 
     if (l->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY)
-        return LOGIT_BYTES * c->samples * c->c * share *
+        return c->stack->loss_bytes / 2 * c->samples * c->c * share *
                (double)ty_shape_elements(ty_layer_input_shape(c->plan->workload, layer, 0));
     if (l->kind == TY_LAYER_ATTENTION)
         widest = (double)(l->attributes[TY_HEAD_SIZE] *

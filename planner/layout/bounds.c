@@ -37,7 +37,7 @@ static ty_plan plan_of(const layout_space *s, const ty_plan_dimensions *d, uint3
 
 /* Equal stages on the first devices, side by side. */
 static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d, uint32_t positions,
-                            uint32_t replicas, uint32_t *identity, ty_plan *plan, ty_error *error)
+                            uint32_t replicas, ty_plan *plan, ty_error *error)
 {
     const uint32_t width = ty_dimensions_width(d);
 
@@ -50,13 +50,13 @@ static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d, 
         const uint32_t end = k + 1 < plan->stage_count
                                  ? s->blocks[ty_layout_stage_block(s, plan->stage_count, k + 1)]
                                  : s->q->workload->layer_count;
-        plan->stages[k] =
-            (ty_plan_stage){.first_layer = first,
-                            .layer_count = end - first,
-                            .replicas = replicas,
-                            .recompute = d->recompute,
-                            .recompute_blocks = d->recompute_blocks,
-                            .devices = &identity[(size_t)(k % positions) * replicas * width]};
+        plan->stages[k] = (ty_plan_stage){
+            .first_layer = first,
+            .layer_count = end - first,
+            .replicas = replicas,
+            .recompute = d->recompute,
+            .recompute_blocks = d->recompute_blocks,
+            .devices = &s->q->set->devices[(size_t)(k % positions) * replicas * width]};
     }
     return TY_OK;
 }
@@ -122,7 +122,7 @@ void ty_layout_cell_clear(layout_cell *cell)
 }
 
 ty_status ty_layout_cell_make(const layout_space *s, const ty_plan_dimensions *d, uint32_t size,
-                              uint32_t *identity, layout_cell *out, ty_error *error)
+                              layout_cell *out, ty_error *error)
 {
     const bool has_segments = ty_recompute_has_segments(d->recompute);
     const uint32_t layers = s->q->workload->layer_count, blocks = s->block_count;
@@ -154,7 +154,7 @@ ty_status ty_layout_cell_make(const layout_space *s, const ty_plan_dimensions *d
                             .replicas = 1,
                             .recompute = d->recompute,
                             .recompute_blocks = d->recompute_blocks,
-                            .devices = identity};
+                            .devices = s->q->set->devices};
     }
     cell.pass_s = s->q->stack->host_pass_s;
     cell.again_pass_s = has_segments ? cell.pass_s : 0;
@@ -320,8 +320,7 @@ done:
 }
 
 ty_status ty_layout_grid_make(const layout_space *s, const ty_plan_dimensions *dimensions,
-                              uint32_t positions, uint32_t *identity, layout_grid_costs *out,
-                              ty_error *error)
+                              uint32_t positions, layout_grid_costs *out, ty_error *error)
 {
     const uint32_t replicas = s->q->device_count / ty_dimensions_width(dimensions) / positions;
     const uint32_t places[LAYOUT_PLACES] = {0, positions > 2 ? 1 : TY_NO_STAGE,
@@ -338,7 +337,7 @@ ty_status ty_layout_grid_make(const layout_space *s, const ty_plan_dimensions *d
     if (plan.buckets == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     plan.micro_batches = replicas;
-    TY_CHECK(add_stages(s, &d, positions, replicas, identity, &plan, error), status, done);
+    TY_CHECK(add_stages(s, &d, positions, replicas, &plan, error), status, done);
     for (uint32_t zero = 0; zero <= 1; zero++) {
         plan.zero = zero;
         plan.bucket_count = 0;
@@ -418,12 +417,16 @@ static double made_early_s(const layout_space *s, const layout *l, const layout_
 /* Buckets may take so much less than all at once, where a library changes its protocol. */
 #define LEAST_OF_PARTS 0.97
 
+/* Whether gradients leave bucket by bucket while backward goes on. */
+static bool is_overlapped(const layout_space *s, const layout *l)
+{
+    return l->bucket_bytes != UINT64_MAX && s->q->stack->overlaps_exchange;
+}
+
 /* What an exchange adds to a step beside work that it may hide behind. */
 static double exposed_s(const layout_space *s, const layout *l, double all_s, double beside_s)
 {
-    return l->bucket_bytes == UINT64_MAX || !s->q->stack->overlaps_exchange
-               ? all_s
-               : fmax(0, LEAST_OF_PARTS * all_s - beside_s);
+    return is_overlapped(s, l) ? fmax(0, LEAST_OF_PARTS * all_s - beside_s) : all_s;
 }
 
 double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_cell *c,
@@ -444,17 +447,19 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
         const double exchange_s =
             zero > 0 ? g->scatter_s[place][l->compression] : g->reduce_s[place][l->compression];
         const passes lowest = passes_of(s, c, stages, i); /* of its first stage */
-        double work_s = 0, end_s, all_s;
+        double work_s = 0, exchanged_s = 0, end_s, all_s;
         for (uint32_t k = i; k < stages; k += positions) {
             const passes p = passes_of(s, c, stages, k);
             work_s += p.forward_s + p.backward_s;
         }
         /* Behind its last backward, until its next step's first forward: of what it holds the last
-         * stage's exchange, which only a backward of that stage hides; the update; with ZeRO the
-         * gather of its first stage's weights, which only that one's forward hides. */
+         * stage's exchange, which only a backward of that stage hides; the update, of which buckets
+         * that were exchanged early hide theirs behind the others' exchanges; with ZeRO the gather
+         * of its first stage's weights, which only that one's forward hides. */
         end_s = zero > 0 ? g->sharded_update_s[place] : g->update_s[place];
         if (!is_late)
-            end_s += exposed_s(s, l, exchange_s / held, lowest.backward_s);
+            exchanged_s = exposed_s(s, l, exchange_s / held, lowest.backward_s);
+        end_s = is_overlapped(s, l) ? fmax(end_s, exchanged_s) : end_s + exchanged_s;
         if (zero > 0)
             end_s += exposed_s(s, l, g->gather_s[place] / held, lowest.forward_s);
         if (i == 0)
@@ -477,8 +482,7 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-ty_status ty_layout_memory(const layout_space *s, const layout *l, uint32_t *identity,
-                           uint64_t *bytes, ty_error *error)
+ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *bytes, ty_error *error)
 {
     const uint32_t local = s->q->global_batch / l->micro_batch_size / l->replicas;
     const uint32_t held = at_least_one(l->dimensions.interleave);
@@ -494,8 +498,7 @@ ty_status ty_layout_memory(const layout_space *s, const layout *l, uint32_t *ide
     plan.buckets = ty_alloc(2 * (size_t)l->positions * held, sizeof *plan.buckets);
     if (plan.buckets == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(add_stages(s, &l->dimensions, l->positions, l->replicas, identity, &plan, error),
-             status, done);
+    TY_CHECK(add_stages(s, &l->dimensions, l->positions, l->replicas, &plan, error), status, done);
     for (uint32_t k = 0; k < plan.stage_count; k++)
         add_buckets(&plan, k, (ty_compression){0});
     TY_CHECK(ty_plan_lower_passes(&plan, &program, error), status, done);

@@ -31,7 +31,6 @@ typedef struct member {
 
 struct ty_layouts {
     layout_space space;
-    uint32_t *identity;
     layout_cell *cells;
     layout_grid_costs *grids;
     memory_group *groups;
@@ -146,7 +145,7 @@ static ty_status add_family(ty_layouts *s, const layout *l, uint32_t cell, uint3
 
 /* With lanes, sizes and what is made again in hand: every division of the devices. */
 static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, const uint32_t *groups,
-                           uint32_t *identity, ty_error *error)
+                           ty_error *error)
 {
     const uint32_t lanes = ty_dimensions_width(&l->dimensions);
     const uint32_t ranks = s->space.q->device_count / lanes;
@@ -163,7 +162,7 @@ static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, cons
                 status = no_memory(error);
                 goto done;
             }
-            TY_CHECK(ty_layout_cell_make(&s->space, &l->dimensions, l->micro_batch_size, identity,
+            TY_CHECK(ty_layout_cell_make(&s->space, &l->dimensions, l->micro_batch_size,
                                          &s->cells[s->cell_count], error),
                      status, done);
             s->cell_count++;
@@ -203,8 +202,7 @@ static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error 
             status = no_memory(error);
             goto done;
         }
-        TY_CHECK(ty_layout_grid_make(space, d, p, s->identity, &s->grids[s->grid_count], error),
-                 status, done);
+        TY_CHECK(ty_layout_grid_make(space, d, p, &s->grids[s->grid_count], error), status, done);
         grids[p] = s->grid_count++;
     }
     for (int r = 0; r < TY_RECOMPUTE_COUNT; r++) {
@@ -227,7 +225,7 @@ static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error 
         }
         for (l.micro_batch_size = 1; l.micro_batch_size <= q->global_batch; l.micro_batch_size++)
             if (q->global_batch % l.micro_batch_size == 0)
-                TY_CHECK(add_grids(s, &l, grids, groups, s->identity, error), status, done);
+                TY_CHECK(add_grids(s, &l, grids, groups, error), status, done);
     }
 done:
     ty_free(grids);
@@ -263,10 +261,10 @@ done:
 
 static bool are_equal_accelerators(const search_question *q)
 {
-    const ty_device_type *first = ty_cluster_device_type(q->cluster, 0);
+    const ty_device_type *first = ty_cluster_device_type(q->cluster, q->set->devices[0]);
 
     for (uint32_t d = 1; d < q->device_count; d++)
-        if (ty_cluster_device_type(q->cluster, d) != first)
+        if (ty_cluster_device_type(q->cluster, q->set->devices[d]) != first)
             return false;
     return first->core_share <= 0;
 }
@@ -278,7 +276,6 @@ void ty_layouts_close(ty_layouts *s)
     for (uint32_t i = 0; i < s->cell_count; i++)
         ty_layout_cell_clear(&s->cells[i]);
     ty_layout_space_clear(&s->space);
-    ty_free(s->identity);
     ty_free(s->cells);
     ty_free(s->grids);
     ty_free(s->groups);
@@ -295,6 +292,7 @@ ty_status ty_layouts_open(const search_question *q, ty_layouts **out, ty_error *
 
     *out = NULL;
     if (q->workload->learning != TY_LEARNING_GRADIENT || q->options->replicas != NULL ||
+        q->options->cycle_s > 0 || /* buckets are as backward makes them, not as bounds know them */
         !are_equal_accelerators(q))
         return TY_OK;
     if ((s = ty_alloc(1, sizeof *s)) == NULL)
@@ -302,13 +300,6 @@ ty_status ty_layouts_open(const search_question *q, ty_layouts **out, ty_error *
     TY_CHECK(ty_layout_space_open(q, &s->space, &has_blocks, error), status, failed);
     if (!has_blocks)
         goto failed;
-    s->identity = ty_alloc(q->device_count, sizeof *s->identity);
-    if (s->identity == NULL) {
-        status = no_memory(error);
-        goto failed;
-    }
-    for (uint32_t d = 0; d < q->device_count; d++)
-        s->identity[d] = d;
     TY_CHECK(find_families(s, error), status, failed);
     *out = s;
     return TY_OK;
@@ -376,7 +367,7 @@ static layout smallest_of(const ty_layouts *s, const family *f)
 static ty_status fits_device(ty_layouts *s, const layout *l, bool *fits, ty_error *error)
 {
     uint64_t bytes = 0;
-    const ty_status status = ty_layout_memory(&s->space, l, s->identity, &bytes, error);
+    const ty_status status = ty_layout_memory(&s->space, l, &bytes, error);
 
     *fits = bytes <= s->space.q->largest_memory_bytes;
     return status;
@@ -392,8 +383,7 @@ static ty_status ask_least(ty_layouts *s, const family *f, ty_error *error)
     if (group->least_bytes > 0)
         return TY_OK;
     least.micro_batch_size = group->smallest;
-    TY_CHECK(ty_layout_memory(&s->space, &least, s->identity, &group->least_bytes, error), status,
-             done);
+    TY_CHECK(ty_layout_memory(&s->space, &least, &group->least_bytes, error), status, done);
     if (group->least_bytes > s->space.q->largest_memory_bytes)
         group->refusing = 0;
     else

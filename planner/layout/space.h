@@ -69,20 +69,19 @@ typedef struct layout_grid_costs {
     double latency_s, s_per_byte; /* of a transfer between positions */
 } layout_grid_costs;
 
-/** @param identity [devices] 0, 1, 2, ... */
 ty_status ty_layout_cell_make(const layout_space *space, const ty_plan_dimensions *dimensions,
-                              uint32_t micro_batch_size, uint32_t *identity, layout_cell *out,
+                              uint32_t micro_batch_size, layout_cell *out,
                               ty_error *error) TY_MUST_CHECK;
 void ty_layout_cell_clear(layout_cell *cell);
 ty_status ty_layout_grid_make(const layout_space *space, const ty_plan_dimensions *dimensions,
-                              uint32_t positions, uint32_t *identity, layout_grid_costs *out,
+                              uint32_t positions, layout_grid_costs *out,
                               ty_error *error) TY_MUST_CHECK;
 /** Seconds of a step that no estimate of the layout is below. */
 double ty_layout_bound_s(const layout_space *space, const layout *layout, const layout_cell *cell,
                          const layout_grid_costs *grid);
 /** Bytes of the device that needs most, by ty_stage_memory; with more than one bucket a stage
  * without buffers of messages, which depend on buckets: a layout needs no less. */
-ty_status ty_layout_memory(const layout_space *space, const layout *layout, uint32_t *identity,
-                           uint64_t *bytes, ty_error *error) TY_MUST_CHECK;
+ty_status ty_layout_memory(const layout_space *space, const layout *layout, uint64_t *bytes,
+                           ty_error *error) TY_MUST_CHECK;
 
 #endif

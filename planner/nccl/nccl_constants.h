@@ -37,10 +37,12 @@ typedef struct nccl_constants {
     double search_stop_ratio, duplicate_from_gb_per_s, keep_below_gb_per_s, keep_above_channels;
     double most_channels;
     uint32_t most_nvls_heads;
-    double p2p_base_us, p2p_hop_us[NCCL_HOPS], p2p_peer_us, p2p_share;
-    double call_overhead_us[TY_MEDIUM_COUNT];
+    double p2p_base_us, p2p_hop_us[NCCL_HOPS], p2p_share;
+    double call_overhead_us[TY_CALLS_COUNT][TY_GPU_GENERATION_COUNT][TY_MEDIUM_COUNT];
+    double call_peer_us[TY_CALLS_COUNT][TY_GPU_GENERATION_COUNT];
     double direct_link_share;
-    double efficiency[TY_MEDIUM_COUNT];
+    double efficiency[TY_GPU_GENERATION_COUNT][TY_MEDIUM_COUNT];
+    double own_steps[TY_GPU_GENERATION_COUNT];
     nccl_name devices[NCCL_NAMES];       /* start of a device's name: compute capability times 10 */
     nccl_name networks[NCCL_NAMES];      /* start of a link's kind: us its plug-in reports */
     nccl_name interconnects[NCCL_NAMES]; /* start of a link's kind: ty_host_processor */

@@ -263,8 +263,6 @@ static ty_collective_pair exchange_pair(const tuning *t, ty_collective_kind kind
 
     pair.latency_s = US * (k->p2p_base_us + k->p2p_hop_us[t->nodes > 1 ? HOP_NETWORK : t->hop]);
     if (kind == TY_ALL_TO_ALL)
-        pair.latency_s += US * k->p2p_peer_us * (t->n - 1);
-    if (kind == TY_ALL_TO_ALL)
         pair.bytes_per_s = k->p2p_share / fmax((t->per_node - 1) / t->n / inside,
                                                (t->n - t->per_node) / t->n / outside);
     else
@@ -291,6 +289,17 @@ static bool is_direct(const tuning *t)
     return t->c->has_nvlink && !t->c->has_nvswitch && t->nodes == 1;
 }
 
+/* Of a ring's rate in a node, what is left by the step that a member's own piece takes. */
+static double own_share(const tuning *t, const ty_collective_calibration *calibration,
+                        ty_collective_kind kind, const ty_collective_pair *pair)
+{
+    const double steps = kind == TY_ALL_TO_ALL ? t->n - 1 : steps_of(t, kind);
+
+    if (pair->algorithm != TY_NCCL_RING || t->nodes > 1 || is_direct(t) || kind == TY_SEND_RECEIVE)
+        return 1;
+    return steps / (steps + calibration->own_steps[t->c->generation]);
+}
+
 /* Bytes/s that a pair really has, before efficiency. NCCL's figure of NVLS counts whole rungs for
  * each head; a GPU's links carry its data to the switch once, and its share of the sum back. */
 static double carried(const tuning *t, const ty_collective_calibration *calibration,
@@ -299,16 +308,20 @@ static double carried(const tuning *t, const ty_collective_calibration *calibrat
     if (calibration->is_nvls_by_links && pair->algorithm == TY_NCCL_NVLS && kind == TY_ALL_REDUCE &&
         t->nodes <= 1)
         return t->c->gpu_bytes_per_s * k->nvls_efficiency[t->c->generation] / (1 + 1 / t->n);
-    return pair->bytes_per_s;
+    return pair->bytes_per_s * own_share(t, calibration, kind, pair);
 }
 
 static void add_pair(const tuning *t, const ty_collective_calibration *calibration,
                      ty_collective_kind kind, ty_collective_pair pair, ty_collective_table *out)
 {
-    ty_collective_medium medium = medium_of(t, &pair);
+    const ty_collective_medium medium = medium_of(t, &pair);
+    const ty_gpu_generation generation = t->c->generation;
 
-    pair.real_latency_s = pair.latency_s + calibration->overhead_s[medium];
-    pair.real_bytes_per_s = carried(t, calibration, kind, &pair) * calibration->efficiency[medium] *
+    pair.real_latency_s = pair.latency_s + calibration->overhead_s[generation][medium];
+    if (kind == TY_ALL_TO_ALL)
+        pair.real_latency_s += calibration->peer_s[generation] * (t->n - 1);
+    pair.real_bytes_per_s = carried(t, calibration, kind, &pair) *
+                            calibration->efficiency[generation][medium] *
                             (is_direct(t) ? calibration->direct_links : 1);
     out->pairs[kind][out->pair_counts[kind]++] = pair;
 }
@@ -317,7 +330,15 @@ static void fill(const tuning *t, const ty_collective_calibration *calibration,
                  ty_collective_kind kind, ty_collective_table *out)
 {
     if (kind == TY_ALL_TO_ALL || kind == TY_SEND_RECEIVE) {
-        add_pair(t, calibration, kind, exchange_pair(t, kind), out);
+        ty_collective_pair pair = exchange_pair(t, kind);
+        add_pair(t, calibration, kind, pair, out);
+        if (kind == TY_ALL_TO_ALL && t->nodes == 1) { /* small messages go with flags, half of it */
+            pair.protocol = TY_NCCL_LL;
+            pair.latency_s = US * (k->base_latency_us[TY_NCCL_RING][TY_NCCL_LL] +
+                                   k->hop_latency_us[t->hop][TY_NCCL_RING][TY_NCCL_LL]);
+            pair.bytes_per_s /= 2;
+            add_pair(t, calibration, kind, pair, out);
+        }
         return;
     }
     for (int a = 0; a < TY_NCCL_ALGORITHM_COUNT; a++)
@@ -359,7 +380,7 @@ ty_status ty_collective_table_make(const ty_communicator *c,
                                    const ty_collective_calibration *calibration,
                                    ty_collective_table *out, ty_error *error)
 {
-    ty_collective_calibration own = ty_collective_calibrated();
+    const ty_collective_calibration own = ty_collective_calibrated(TY_CALLS_LAUNCHED);
     ty_status status = check(c, error);
     tuning t = {.c = c, .n = c->ranks, .nodes = c->nodes};
 
@@ -381,16 +402,31 @@ ty_status ty_collective_table_make(const ty_communicator *c,
 
 ty_collective_calibration ty_collective_uncalibrated(void)
 {
-    return (ty_collective_calibration){.efficiency = {1, 1, 1, 1, 1}, .direct_links = 1};
+    ty_collective_calibration none = {.direct_links = 1};
+
+    for (int g = 0; g < TY_GPU_GENERATION_COUNT; g++)
+        for (int m = 0; m < TY_MEDIUM_COUNT; m++)
+            none.efficiency[g][m] = 1;
+    return none;
 }
 
-ty_collective_calibration ty_collective_calibrated(void)
+const char *ty_collective_calls_name(ty_collective_calls calls)
+{
+    static const char *const names[] = {"launched", "queued"};
+    return (unsigned)calls < TY_CALLS_COUNT ? names[calls] : "unknown";
+}
+
+ty_collective_calibration ty_collective_calibrated(ty_collective_calls calls)
 {
     ty_collective_calibration calibration;
 
-    for (int m = 0; m < TY_MEDIUM_COUNT; m++) {
-        calibration.overhead_s[m] = US * k->call_overhead_us[m];
-        calibration.efficiency[m] = k->efficiency[m];
+    for (int g = 0; g < TY_GPU_GENERATION_COUNT; g++) {
+        for (int m = 0; m < TY_MEDIUM_COUNT; m++) {
+            calibration.overhead_s[g][m] = US * k->call_overhead_us[calls][g][m];
+            calibration.efficiency[g][m] = k->efficiency[g][m];
+        }
+        calibration.own_steps[g] = k->own_steps[g];
+        calibration.peer_s[g] = US * k->call_peer_us[calls][g];
     }
     calibration.direct_links = k->direct_link_share;
     calibration.is_nvls_by_links = true;

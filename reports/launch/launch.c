@@ -346,6 +346,17 @@ static ty_status unknown_target(const char *name, ty_error *error)
     return status;
 }
 
+/* Products in 8 and 4 bits are asked for by a framework's own options, which this knows of one. */
+static ty_status narrow_check(const ty_plan *plan, const struct target *t, ty_error *error)
+{
+    if (!ty_precision_is_narrow(plan->workload->precision) || strcmp(t->name, "megatron") == 0)
+        return TY_OK;
+    return ty_launch_refuse(error, t->name,
+                            "found a plan in %s, which only --to megatron can say; plan with "
+                            "--precision bf16",
+                            ty_precision_name(plan->workload->precision));
+}
+
 ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_files **out,
                     ty_error *error)
 {
@@ -369,6 +380,10 @@ ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_
     TY_CHECK(ty_launch_next(&l, error, "%s", ""), status, cleanup);
     TY_CHECK(place(&l, error), status, cleanup);
     l.precision = ty_launch_precision(l.plan, input->cluster);
+    l.has_tf32 = strcmp(l.precision, "tf32") == 0;
+    if (l.has_tf32)
+        l.precision = "fp32";
+    TY_CHECK(narrow_check(l.plan, t, error), status, cleanup);
     name_job(&l);
     TY_CHECK(write_comments(&l, t, error), status, cleanup);
     TY_CHECK(t->make(&l, error), status, cleanup);

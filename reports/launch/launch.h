@@ -31,6 +31,7 @@ typedef struct launch {
     uint32_t first_slot; /* of every host's first process, where it is the same; else UINT32_MAX */
     bool has_accelerators;
     const char *precision; /* "fp32", "bf16", "fp16" */
+    bool has_tf32;         /* of fp32: products may be TF32 */
     char name[64];         /* of the job: letters, digits and hyphens (a DNS label of RFC 1123) */
     ty_text comments;      /* lines without a comment sign, each ended */
     ty_launch_files *files;

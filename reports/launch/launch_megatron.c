@@ -242,6 +242,10 @@ static void put_precision(const launch *l, ty_text *text)
     if (strcmp(l->precision, "fp32") == 0)
         return;
     ty_text_addf(text, "--%s\n", l->precision);
+    if (l->plan->workload->precision == TY_PRECISION_FP8)
+        ty_text_add(text, "--fp8-format hybrid\n");
+    if (l->plan->workload->precision == TY_PRECISION_FP4)
+        ty_text_add(text, "--fp4-format e2m1\n");
     if (!is_half_gradient)
         ty_text_add(text, "--accumulate-allreduce-grads-in-fp32\n");
     else if (is_bf16)

@@ -146,8 +146,10 @@ const char *ty_launch_precision(const ty_plan *plan, const ty_cluster *cluster)
     const uint32_t device = ty_plan_device_of_rank(plan, 0);
     ty_communicator communicator;
 
+    if (plan->workload->precision == TY_PRECISION_FP16)
+        return "fp16";
     if (plan->workload->element_bytes != 2)
-        return "fp32";
+        return plan->workload->precision == TY_PRECISION_TF32 ? "tf32" : "fp32";
     return ty_communicator_of(cluster, &device, 1, &communicator, NULL) == TY_OK &&
                    communicator.generation == TY_VOLTA
                ? "fp16"

@@ -50,6 +50,8 @@ static void write_figures(const launch *l, uint32_t blocks, ty_text *text)
     ty_text_addf(text, "DEVICE = \"%s\"\n", l->has_accelerators ? "cuda" : "cpu");
     ty_text_addf(text, "PRECISION = %s  # of passes; weights, their gradients and updates: fp32\n",
                  torch_type(l->precision));
+    if (l->has_tf32)
+        ty_text_add(text, "torch.set_float32_matmul_precision(\"high\")  # TF32\n");
     ty_text_addf(text, "ZERO = %u  # what is sharded: 1 optimizer state, 2 gradients, 3 weights\n",
                  plan->zero);
     ty_text_addf(text, "GRADIENTS = %s  # as they travel\n",

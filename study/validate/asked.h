@@ -8,7 +8,9 @@
 
 #include "ty_validate.h"
 
-#define TY_ASKED_SIZE 256
+#define TY_ASKED_SIZE 384
+/* Of `assumed`: what is asked again, recomputing, where it does not fit. */
+#define TY_ASSUMED_NO_RECOMPUTE "nothing recomputed"
 #define TY_STEP_TIME_AT "/prediction/step_time_s" /* of a plan's document */
 
 /** Words; "" where they are left out. */
@@ -16,7 +18,8 @@ typedef struct ty_asked {
     char workload[TY_ASKED_SIZE], cluster[TY_ASKED_SIZE], stack[TY_ASKED_SIZE];
     char precision[16], fix[TY_ASKED_SIZE];
     uint32_t global_batch;
-    double measured_step_s;      /* of a step of the global batch; 0: not told */
+    char sharded_stack[32]; /* asked of where states must have been sharded; "": of `stack` alone */
+    double measured_step_s; /* of a step of the global batch; 0: not told */
     char assumed[TY_ASKED_SIZE]; /* what the source leaves out, and what was taken for it */
 } ty_asked;
 

@@ -9,6 +9,7 @@
 #include "fixed_plan.h"
 #include "predictors.h"
 #include "published.h"
+#include "series.h"
 #include "ty_study.h"
 
 #include <math.h>
@@ -40,59 +41,8 @@ static bool is_epoch_time(const ty_record *r)
 {
     return strcmp(r->kind, "time-to-train") == 0 && strcmp(r->model_family, "cnn") == 0 &&
            strcmp(r->unit, "min") == 0 &&
-           (ty_record_also_measured(r, "epochs") > 0 ||
+           (ty_is_benchmark_time(r) || ty_record_also_measured(r, "epochs") > 0 ||
             ty_record_also_measured(r, "epochs_to_target") > 0);
-}
-
-static double batch_per_device(const ty_record *r)
-{
-    double micro = ty_record_number(r, "batch", "per_gpu_micro");
-
-    if (r->batch_per_gpu > 0)
-        return r->batch_per_gpu;
-    if (micro > 0)
-        return micro;
-    return r->gpus > 0 ? r->global_batch / r->gpus : 0;
-}
-
-/* ---- Series ------------------------------------------------------------------------------ */
-
-static bool is_same(const char *a, const char *b)
-{
-    return strcmp(a, b) == 0;
-}
-
-/* Equal, as far as both sources say. */
-static bool is_same_or_not_stated(const char *a, const char *b)
-{
-    return a[0] == '\0' || b[0] == '\0' || strcmp(a, b) == 0;
-}
-
-/* Whether two records differ in the number of devices alone. */
-static bool is_of_series(const ty_record *a, const ty_record *b)
-{
-    return is_same(a->model, b->model) && is_same(a->dtype, b->dtype) && is_same(a->gpu, b->gpu) &&
-           is_same_or_not_stated(a->node, b->node) && is_same_or_not_stated(a->update, b->update) &&
-           is_same(a->input_data, b->input_data) && is_same(a->software, b->software) &&
-           is_same(a->framework, b->framework) && is_same(a->source_table, b->source_table) &&
-           is_same(a->metric, b->metric) &&
-           !(fabs(batch_per_device(a) - batch_per_device(b)) > 0.5);
-}
-
-/* The record of the series with the fewest devices; the first such one. */
-static uint32_t baseline_of(const ty_records *records, uint32_t index)
-{
-    uint32_t best = index;
-
-    for (uint32_t i = 0; i < records->count; i++) {
-        const ty_record *r = &records->items[i];
-        if (!(r->gpus >= 1 && r->value > 0) || !is_of_series(r, &records->items[index]))
-            continue;
-        if (r->gpus < records->items[best].gpus ||
-            (!(r->gpus > records->items[best].gpus) && i < best))
-            best = i;
-    }
-    return best;
 }
 
 bool ty_takes_data_parallel_scaling(const ty_records *records, uint32_t index)
@@ -103,7 +53,7 @@ bool ty_takes_data_parallel_scaling(const ty_records *records, uint32_t index)
         return true;
     if (!is_image_rate(r) && !is_epoch_time(r))
         return false;
-    return baseline_of(records, index) != index;
+    return ty_baseline_of(records, index) != index;
 }
 
 bool ty_takes_data_parallel_absolute(const ty_records *records, uint32_t index)
@@ -159,7 +109,7 @@ static ty_status write_words(const ty_record *r, const ty_published_exchange *ex
 static ty_status question_make(const ty_record *r, question *q, char reason[TY_SKIP_REASON_SIZE],
                                ty_error *error)
 {
-    double batch = batch_per_device(r);
+    double batch = ty_batch_per_device(r);
     ty_published_exchange exchange;
     ty_stack *stack = NULL;
     double per_host = r->gpus_per_node >= 1 ? r->gpus_per_node : r->gpus;
@@ -196,10 +146,12 @@ done:
 static double measured_step_s(const ty_record *r)
 {
     double epochs = ty_record_also_measured(r, "epochs");
-    double batch = batch_per_device(r) * r->gpus;
+    double batch = ty_batch_per_device(r) * r->gpus;
 
     if (!is_epoch_time(r))
         return batch / r->value;
+    if (ty_is_benchmark_time(r))
+        return ty_benchmark_step_s(r);
     if (!(epochs > 0))
         epochs = ty_record_also_measured(r, "epochs_to_target");
     return r->value * SECONDS_PER_MINUTE * batch / (epochs * IMAGENET_IMAGES);
@@ -326,6 +278,11 @@ static ty_status from_baseline(const ty_record *r, const ty_record *baseline, qu
     double step_s, scale = 1;
     ty_status status = TY_OK;
 
+    if (ty_runs_again(r, baseline)) {
+        snprintf(out->reason, sizeof out->reason,
+                 "runs again what others of its series are predicted from");
+        return TY_OK;
+    }
     TY_CHECK(question_make(baseline, &first, out->reason, error), status, cleanup);
     if (first.cluster == NULL)
         goto cleanup;
@@ -345,6 +302,8 @@ static ty_status from_baseline(const ty_record *r, const ty_record *baseline, qu
     TY_CHECK(write_command(q, scale, step_s, out, error), status, cleanup);
     out->is_predicted = true;
     out->value = value_for_step(r, step_s);
+    snprintf(out->assumed, sizeof out->assumed, "rates as in %.100s%s", baseline->id,
+             ty_is_benchmark_time(r) ? ", the measured number of steps" : "");
 
 cleanup:
     question_clear(&first);
@@ -362,7 +321,8 @@ ty_status ty_predict_data_parallel_scaling(const ty_records *records, uint32_t i
         if (is_scaling(r))
             status = efficiency(r, &q, out, error);
         else
-            status = from_baseline(r, &records->items[baseline_of(records, index)], &q, out, error);
+            status =
+                from_baseline(r, &records->items[ty_baseline_of(records, index)], &q, out, error);
         out->is_fitted = q.is_fitted;
     }
     question_clear(&q);
@@ -377,9 +337,11 @@ static bool is_single_precision(const ty_record *r, const ty_cluster *cluster,
     const ty_device_type *device = ty_cluster_device_type(cluster, 0);
     bool has_tensor_cores = device->peak_fp16_flop_per_s > 4 * device->peak_fp32_flop_per_s;
 
-    if (is_same(r->dtype, "fp32") || (r->dtype[0] == '\0' && !has_tensor_cores))
+    if (strcmp(r->dtype, "fp32") == 0 ||
+        (r->dtype[0] == '\0' && !has_tensor_cores && !ty_is_benchmark_time(r)))
         return true;
-    snprintf(reason, TY_SKIP_REASON_SIZE, "%s: layer costs of image networks are for fp32",
+    snprintf(reason, TY_SKIP_REASON_SIZE,
+             "%s, and the fewest devices of its series: what others are predicted from",
              r->dtype[0] != '\0' ? "reduced precision" : "precision not stated");
     return false;
 }

@@ -19,7 +19,9 @@ static bool is_language_model(const ty_record *r)
 bool ty_takes_language_model(const ty_records *records, uint32_t index)
 {
     const ty_record *r = &records->items[index];
-    return is_language_model(r) && strcmp(r->kind, "training-speed") == 0;
+    return is_language_model(r) &&
+           (strcmp(r->kind, "training-speed") == 0 ||
+            (strcmp(r->kind, "time-to-train") == 0 && strcmp(r->metric, "time_to_train") == 0));
 }
 
 /* The command that has the same answer. */
@@ -80,16 +82,34 @@ cleanup:
     return status;
 }
 
+static bool replace(char text[TY_ASKED_SIZE], const char *from, const char *to)
+{
+    char tail[TY_ASKED_SIZE];
+    char *at = strstr(text, from);
+
+    if (at == NULL)
+        return false;
+    snprintf(tail, sizeof tail, "%s", at + strlen(from));
+    snprintf(at, TY_ASKED_SIZE - (size_t)(at - text), "%s%s", to, tail);
+    return true;
+}
+
 /* What ran did fit: recomputing that is not stated must have been full where nothing else fits. */
 static bool recompute_in_full(const ty_record *r, ty_asked *asked)
 {
-    char *none = strstr(asked->fix, "recompute=none");
-    char *note = strstr(asked->assumed, "nothing recomputed");
+    return r->recompute[0] == '\0' && replace(asked->fix, "recompute=none", "recompute=full") &&
+           replace(asked->assumed, TY_ASSUMED_NO_RECOMPUTE, "blocks recomputed");
+}
 
-    if (r->recompute[0] != '\0' || none == NULL || note == NULL)
+/* And replicas that are not said to share their states must have done so. */
+static bool shard_states(ty_asked *asked)
+{
+    if (asked->sharded_stack[0] == '\0' || !replace(asked->fix, "zero=0", "zero=3"))
         return false;
-    memcpy(none, "recompute=full", strlen("recompute=full"));
-    memcpy(note, "blocks recomputed ", strlen("nothing recomputed"));
+    snprintf(asked->stack, sizeof asked->stack, "%s", asked->sharded_stack);
+    snprintf(asked->assumed + strlen(asked->assumed),
+             sizeof asked->assumed - strlen(asked->assumed), "%sZeRO 3",
+             asked->assumed[0] != '\0' ? ", " : "");
     return true;
 }
 
@@ -107,6 +127,8 @@ ty_status ty_predict_language_model(const ty_records *records, uint32_t index, t
         goto done;
     status = ask(&asked, &out->answer, &out->is_fitted, r, error);
     if (status == TY_EINFEASIBLE && recompute_in_full(r, &asked))
+        status = ask(&asked, &out->answer, &out->is_fitted, r, error);
+    if (status == TY_EINFEASIBLE && shard_states(&asked))
         status = ask(&asked, &out->answer, &out->is_fitted, r, error);
     if (status != TY_OK)
         goto done;

@@ -44,6 +44,9 @@ static const ty_predictor predictors[] = {
      ty_takes_convergence, ty_predict_convergence},
     {"language-model", "language models: the plan with the stated layout pinned",
      ty_takes_language_model, ty_predict_language_model},
+    {"series",
+     "other networks on more devices, from the measurement on the fewest and the gradients' size",
+     ty_takes_series, ty_predict_series},
     {"none", "what nobody predicts", takes_all, skip_all},
 };
 

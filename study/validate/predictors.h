@@ -33,6 +33,10 @@ bool ty_takes_language_model(const ty_records *records, uint32_t index);
 ty_status ty_predict_language_model(const ty_records *records, uint32_t index, ty_verdict *out,
                                     ty_error *error) TY_MUST_CHECK;
 
+bool ty_takes_series(const ty_records *records, uint32_t index);
+ty_status ty_predict_series(const ty_records *records, uint32_t index, ty_verdict *out,
+                            ty_error *error) TY_MUST_CHECK;
+
 bool ty_takes_convergence(const ty_records *records, uint32_t index);
 ty_status ty_predict_convergence(const ty_records *records, uint32_t index, ty_verdict *out,
                                  ty_error *error) TY_MUST_CHECK;

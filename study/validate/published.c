@@ -276,6 +276,40 @@ cleanup:
     return status;
 }
 
+ty_status ty_published_gradients_of(const ty_record *record, ty_published_gradients *out,
+                                    ty_error *error)
+{
+    ty_json_document *names = NULL;
+    const ty_json *rows;
+    ty_status status = TY_OK;
+
+    *out = (ty_published_gradients){.items = 1};
+    TY_CHECK(open_names(&names, error), status, cleanup);
+    TY_CHECK(ty_json_array(ty_json_root(names), "gradients", 1, UINT16_MAX, &rows, error), status,
+             cleanup);
+    for (size_t i = 0; i < ty_json_size(rows); i++) {
+        const ty_json *row = ty_json_at(rows, i);
+        const char *name, *key = "variant", *text = "";
+        TY_CHECK(ty_json_string(row, "is", &name, error), status, cleanup);
+        if (ty_json_has(row, "key"))
+            TY_CHECK(ty_json_string(row, "key", &key, error), status, cleanup);
+        if (ty_json_has(row, "contains"))
+            TY_CHECK(ty_json_string(row, "contains", &text, error), status, cleanup);
+        if (!matches(MATCH_IS, record->model, name) ||
+            !matches(MATCH_CONTAINS, ty_record_text(record, "model", key), text))
+            continue;
+        TY_CHECK(ty_json_number(row, "parameters", 1, 1e13, &out->parameters, error), status,
+                 cleanup);
+        if (ty_json_has(row, "items"))
+            status = ty_json_number(row, "items", 1, 1e9, &out->items, error);
+        break;
+    }
+
+cleanup:
+    ty_json_free(names);
+    return status;
+}
+
 ty_status ty_published_is_fitted(const ty_record *record, bool *out, ty_error *error)
 {
     ty_json_document *names = NULL;
@@ -316,8 +350,54 @@ static ty_status read_software(const ty_json *row, ty_published_software *out, t
     if (ty_json_has(row, "zero"))
         TY_CHECK(ty_json_number(row, "zero", 0, 3, &out->zero, error), status, done);
     if (ty_json_has(row, "sequence_parallel"))
-        status = ty_json_bool(row, "sequence_parallel", &out->sequence_parallel, error);
+        TY_CHECK(ty_json_bool(row, "sequence_parallel", &out->sequence_parallel, error), status,
+                 done);
+    if (ty_json_has(row, "interleave"))
+        TY_CHECK(ty_json_number(row, "interleave", 1, 1024, &out->interleave, error), status, done);
+    if (ty_json_has(row, "precision"))
+        TY_CHECK(copy_text(row, "precision", out->precision, sizeof out->precision, error), status,
+                 done);
+    if (ty_json_has(row, "recompute"))
+        TY_CHECK(copy_text(row, "recompute", out->recompute, sizeof out->recompute, error), status,
+                 done);
+    if (ty_json_has(row, "sharded_stack"))
+        TY_CHECK(
+            copy_text(row, "sharded_stack", out->sharded_stack, sizeof out->sharded_stack, error),
+            status, done);
+    if (ty_json_has(row, "pod"))
+        TY_CHECK(ty_json_number(row, "pod", 1, MOST_DEVICES, &out->pod, error), status, done);
+    if (ty_json_has(row, "hidden"))
+        TY_CHECK(ty_json_number(row, "hidden", 1, UINT32_MAX, &out->hidden, error), status, done);
+    if (ty_json_has(row, "local_batch"))
+        status = ty_json_bool(row, "local_batch", &out->is_local_batch, error);
 done:
+    return status;
+}
+
+ty_status ty_published_language_model(const ty_record *record, ty_published_model *out,
+                                      ty_error *error)
+{
+    ty_json_document *names = NULL;
+    const ty_json *row;
+    ty_status status = TY_OK;
+
+    *out = (ty_published_model){.words = ""};
+    TY_CHECK(open_names(&names, error), status, cleanup);
+    TY_CHECK(find(names, "language_models", MATCH_IS, record->model, &row, error), status, cleanup);
+    if (row == NULL)
+        goto cleanup;
+    if (ty_json_has(row, "workload"))
+        TY_CHECK(copy_text(row, "workload", out->words, sizeof out->words, error), status, cleanup);
+    if (ty_json_has(row, "tokens"))
+        TY_CHECK(ty_json_number(row, "tokens", 1, UINT32_MAX, &out->tokens, error), status,
+                 cleanup);
+    if (ty_json_has(row, "whole"))
+        TY_CHECK(ty_json_bool(row, "whole", &out->is_whole, error), status, cleanup);
+    if (ty_json_has(row, "sequence"))
+        status = ty_json_number(row, "sequence", 1, UINT32_MAX, &out->sequence, error);
+
+cleanup:
+    ty_json_free(names);
     return status;
 }
 

@@ -33,10 +33,31 @@ typedef struct ty_published_software {
     char device[64], inside[32], network[32]; /* of the catalogue */
     double zero;
     bool sequence_parallel;
+    char precision[16];     /* of records that state none; "": bf16 */
+    char recompute[16];     /* what it recomputes where a record does not say; "": nothing */
+    double pod;             /* devices of a host in the question; 0: as stated */
+    char sharded_stack[32]; /* that ran what has its states sharded; "": the same */
+    double hidden;          /* width of models of which a record states the size alone; 0: none */
+    double interleave;      /* chunks a stage, of pipelines that state none; 0: one */
+    bool is_local_batch;    /* a stated micro-batch beside a pipeline is the batch of a replica */
 } ty_published_software;
 /** The first entry of `language_stacks` whose family and device the record has. */
 ty_status ty_published_software_of(const ty_record *record, ty_published_software *out,
                                    ty_error *error) TY_MUST_CHECK;
+
+/**
+ * A language model that its name tells: words of a workload, without the sequence.
+ * @param words [out] "" where the name is not known
+ */
+typedef struct ty_published_model {
+    char words[320]; /* "": the name is not known */
+    bool is_whole;   /* they stand even where the record has sizes, which then lack something that
+                        is needed: sizes of heads, of latents */
+    double sequence; /* of records that state none; 0: not known */
+    double tokens;   /* of a sample that are not padding, where padding is left out; 0: all */
+} ty_published_model;
+ty_status ty_published_language_model(const ty_record *record, ty_published_model *out,
+                                      ty_error *error) TY_MUST_CHECK;
 
 /** How the record's software exchanges gradients. */
 typedef struct ty_published_exchange {
@@ -56,6 +77,14 @@ typedef struct ty_published_profile {
 } ty_published_profile;
 ty_status ty_published_profile_of(const ty_record *record, ty_published_profile *out,
                                   ty_error *error) TY_MUST_CHECK;
+
+/** What is known of a network beside its name: the parameters whose gradients are exchanged. */
+typedef struct ty_published_gradients {
+    double parameters; /* 0: not known */
+    double items;      /* of the measure in one sample of a batch: tokens of a sequence; else 1 */
+} ty_published_gradients;
+ty_status ty_published_gradients_of(const ty_record *record, ty_published_gradients *out,
+                                    ty_error *error) TY_MUST_CHECK;
 
 /** Whether constants of image networks were fitted to rows of the record's model. */
 ty_status ty_published_is_fitted(const ty_record *record, bool *out, ty_error *error) TY_MUST_CHECK;

@@ -109,11 +109,19 @@ while read -r system; do
     grep -q "^$system " "$scratch/ready" && pass || fail "no cluster is ready for $system"
 done <"$scratch/systems"
 
+# No two rows are the same without a reason on the page.
+if python3 "$SOURCE/tests/cli/same_rows.py" >"$scratch/out" 2>"$scratch/err"; then pass; else
+    fail "rows: $(cat "$scratch/out")"
+fi
+
 # One collective by itself.
 expect 0 cluster collective "2x dgx-h100" --size 64MiB,1GiB
 expect_output "all_reduce among 16 devices of 2x dgx-h100" "64 MiB" "1 GiB" "NVLSTree Simple"
 expect 0 cluster collective "2x dgx-h100" --collective all_gather --ranks 8 --json
 expect_output '"schema": "trainyard.collective/1"' '"ranks": 8' '"hosts": 1' '"size_bytes": 1024' '"size_bytes": 1073741824'
+expect_output '"calls": "launched"'
+expect 0 cluster collective "1x dgx-h100" --size 4KiB --queued
+expect_output "nothing else on the links, queued" "Ring LL"
 expect 2 cluster collective "2x dgx-a100" --algorithm NVLS --size 1GB
 expect_error_line "NVLS, which these devices have no all_reduce with"
 expect 2 cluster collective dgx-h100 --algorithm NVS

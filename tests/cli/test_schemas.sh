@@ -84,6 +84,12 @@ document validate laws.json
 grep -q '"answer_at": ' documents/$documents-validate.json || fail "no row has a command"
 document calibrate --reached 100:11epochs,1000:20epochs*5 --global-batch 3000
 document calibrate --reached 100:1100,1000:2000
+printf '%s' '{"schema": "trainyard.steps/1", "rows": [
+ {"workload": "gpt2", "cluster": "1x dgx-a100", "global_batch": 64, "dp": 8, "step_s": 0.09},
+ {"workload": "gpt2", "cluster": "2x dgx-a100", "global_batch": 64, "fix": "dp=16", "tokens_per_s": 900000},
+ {"name": "ours", "workload": "gpt2-medium", "cluster": "1x dgx-a100", "global_batch": 64, "dp": "8", "mfu": 0.3}]}' >documents/steps.json
+document calibrate --stack megatron documents/steps.json -o documents/fitted-stack.json
+document calibrate --stack megatron --mfu 0.3 -w gpt2 -c "1x dgx-a100" -o documents/scaled-stack.json
 failing_document plan -w gpt3-175b -c "1x dgx-a100" --fix pp=1,tp=1 -q
 document whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2 --vary micro_batch=8,77 --no-simulate
 document whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=256,512 --fix pp=1 --objective cost --task resnet50-imagenet

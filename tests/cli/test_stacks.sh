@@ -100,7 +100,7 @@ expect_output "stack       trainyard: "
 
 # Every result names it: the usual one, and the one that was asked for.
 ask 0 plan --no-simulate -o usual.json
-expect_output "stack       megatron: Megatron-LM with fused attention"
+expect_output "stack       megatron: Megatron-Core with Transformer Engine"
 ask 0 plan --no-simulate --stack ours.json -o other.json
 expect_output "stack       ours: Our trainer"
 ask 0 plan --no-simulate --stack ours.json --json

@@ -64,6 +64,25 @@ if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$s
 else
     fail "commands of rows have other answers: $(cat "$scratch/out")"
 fi
+# What the source leaves out: sizes by the model's name, encoders, links by the kind of device, sharding that must have been.
+cat >"$made/named.json" <<'EOF'
+{"schema": 1, "family": "named", "count": 5, "records": [
+ {"id": "deep-learning-examples/bert", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "BERT-large", "family": "bert", "layers": 24, "hidden": 1024, "heads": 16, "vocab": 30522, "seq": 128, "dtype": "amp-fp16"}, "batch": {"per_gpu_micro": 60, "grad_accum": 4}, "cluster": {"gpu": "V100-SXM3-32GB", "gpus": 32, "gpus_per_node": 16}, "parallel": {"dp": 32}, "measured": {"metric": "sequences_per_s", "value": 6000, "unit": "sequences/s"}},
+ {"id": "jax-toolbox/t5", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "T5-v1.1-large", "family": "t5", "dtype": "bf16"}, "batch": {"per_gpu": 32}, "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 16, "gpus_per_node": 8}, "parallel": {"tp": 1}, "measured": {"metric": "sequences_per_s", "value": 1200, "unit": "sequences/s"}},
+ {"id": "tpu-recipes/llama", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "Llama3.1-8B", "family": "gpt", "dtype": "bf16"}, "batch": {"tokens": 786432}, "cluster": {"gpu": "TPU v6e", "gpus": 32}, "measured": {"metric": "iteration_time", "value": 3.5, "unit": "s"}},
+ {"id": "bigscience-v100/sharded", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "GPT 52B", "family": "gpt", "seq": 1024, "vocab": 50257, "dtype": "fp16", "size_label": "52B"}, "batch": {"global": 256, "micro": 4}, "cluster": {"gpu": "V100-SXM2-32GB", "gpus": 64, "gpus_per_node": 4}, "parallel": {"tp": 1, "pp": 1}, "measured": {"metric": "iteration_time", "value": 60, "unit": "s"}},
+ {"id": "mlperf-training/llama", "kind": "time-to-train", "source": {"work": "made"}, "confidence": "read", "model": {"name": "Llama-3.1-405B", "family": "gpt", "layers": 126, "hidden": 16384, "seq": 8192, "dtype": "bf16"}, "batch": {"global": 448, "micro": 1, "grad_accum": 112}, "cluster": {"gpu": "Blackwell GPU (GB200)", "gpus": 256, "gpus_per_node": 4}, "parallel": {"tp": 4, "pp": 8, "cp": 2, "dp": 4, "interleave": 8}, "measured": {"metric": "time_to_train", "value": 206, "unit": "min"}, "also_measured": [{"metric": "steps_to_target_derived", "value": 618, "unit": "steps"}]}]}
+EOF
+expect 0 validate "$made/named.json" --json
+expect_output '"predicted_rows": 4' '"fitted_rows": 1' '"encoder blocks=24 features=1024' 'encoder_decoder blocks=24' '"llama-3.1-8b sequence=8192"' \
+    '"host:32 gpu:1 @tpu-v6e pcie4=112GB/s ici-v6e"' '"maxtext"' '"deepspeed"' 'blocks recomputed, the fastest' 'ZeRO 3' \
+    '"host:4 gpu:64 @gb200 nvlink5 ndr400"' 'the measured number of steps, evaluation not counted'
+cp "$scratch/out" "$scratch/asked"
+if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$scratch/out"; then
+    pass
+else
+    fail "commands of rows have other answers: $(cat "$scratch/out")"
+fi
 # Image networks on more devices: what one device took is a constant of the stack that the command names; what the
 # command line has no words for is predicted without one.
 cat >"$made/images.json" <<'EOF'
@@ -83,9 +102,79 @@ else
     fail "commands of rows have other answers: $(cat "$scratch/out")"
 fi
 grep -q "asked 2 of 2 rows" "$scratch/out" && pass || fail "$(cat "$scratch/out")"
+# A benchmark's times: runs on more devices of one kind, with another batch, from the run on the fewest.
+cat >"$made/benchmark.json" <<'EOF'
+{"schema": 1, "family": "benchmark", "count": 3, "records": [
+ {"id": "benchmark/8", "kind": "time-to-train", "source": {"work": "made"}, "confidence": "read", "model": {"name": "ResNet-50 v1.5", "family": "cnn"}, "batch": {"global": 3264}, "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 8, "gpus_per_node": 8}, "measured": {"metric": "time_to_train", "value": 28.8, "unit": "min"}, "also_measured": [{"metric": "steps_to_target_derived", "value": 13737, "unit": "steps"}]},
+ {"id": "benchmark/again", "kind": "time-to-train", "source": {"work": "made"}, "confidence": "read", "model": {"name": "ResNet-50 v1.5", "family": "cnn"}, "batch": {"global": 3264}, "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 8, "gpus_per_node": 8}, "measured": {"metric": "time_to_train", "value": 29, "unit": "min"}, "also_measured": [{"metric": "steps_to_target_derived", "value": 13737, "unit": "steps"}]},
+ {"id": "benchmark/64", "kind": "time-to-train", "source": {"work": "made"}, "confidence": "read", "model": {"name": "ResNet-50 v1.5", "family": "cnn"}, "batch": {"global": 13056}, "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 64, "gpus_per_node": 8, "inter_node": {"network": "Compute: 8x ConnectX-6 IB HDR 200Gb/sec"}}, "measured": {"metric": "time_to_train", "value": 4.9, "unit": "min"}, "also_measured": [{"metric": "steps_to_target_derived", "value": 4417, "unit": "steps"}]}]}
+EOF
+expect 0 validate "$made/benchmark.json" --json
+expect_output '"predicted_rows": 1' 'rates as in benchmark/8, the measured number of steps' 'runs again what others' 'the fewest devices of its series'
+grep '"benchmark/64"' "$scratch/out" | awk -F '"predicted": ' '{ exit !($2 + 0 > 4 && $2 + 0 < 6) }' && pass || fail "64 devices: $(grep benchmark/64 "$scratch/out")"
+# Networks of which the name tells the size of the gradients alone, on more devices; of a benchmark, not far fewer samples.
+cat >"$made/series.json" <<'EOF'
+{"schema": 1, "family": "series", "count": 5, "records": [
+ {"id": "series/1", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "SpeechRecognition/Jasper", "family": "speech", "dtype": "amp-fp16"}, "batch": {"per_gpu_micro": 32}, "cluster": {"gpu": "V100-SXM3-32GB", "gpus": 1, "gpus_per_node": 1}, "parallel": {"dp": 1}, "measured": {"metric": "sequences_per_s", "value": 38, "unit": "sequences/s"}},
+ {"id": "series/16", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "SpeechRecognition/Jasper", "family": "speech", "dtype": "amp-fp16"}, "batch": {"per_gpu_micro": 32}, "cluster": {"gpu": "V100-SXM3-32GB", "gpus": 16, "gpus_per_node": 16}, "parallel": {"dp": 16}, "measured": {"metric": "sequences_per_s", "value": 560, "unit": "sequences/s"}},
+ {"id": "series/unknown", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "Nobody's", "family": "speech"}, "batch": {"per_gpu_micro": 32}, "cluster": {"gpu": "V100-SXM3-32GB", "gpus": 1}, "measured": {"metric": "sequences_per_s", "value": 38, "unit": "sequences/s"}},
+ {"id": "series/b8", "kind": "time-to-train", "source": {"work": "made"}, "confidence": "read", "model": {"name": "3D U-Net", "family": "cnn-segmentation"}, "batch": {"global": 56}, "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 8, "gpus_per_node": 8}, "measured": {"metric": "time_to_train", "value": 23, "unit": "min"}, "also_measured": [{"metric": "steps_to_target_derived", "value": 6000, "unit": "steps"}]},
+ {"id": "series/b800", "kind": "time-to-train", "source": {"work": "made"}, "confidence": "read", "model": {"name": "3D U-Net", "family": "cnn-segmentation"}, "batch": {"global": 800}, "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 800, "gpus_per_node": 8, "inter_node": {"network": "IB HDR"}}, "measured": {"metric": "time_to_train", "value": 3, "unit": "min"}, "also_measured": [{"metric": "steps_to_target_derived", "value": 4800, "unit": "steps"}]}]}
+EOF
+expect 0 validate "$made/series.json" --json
+expect_output '"predicted_rows": 1' '"predictor": "series"' 'work as in series/1, 333 M parameters' '"666000000"' \
+    'fewest devices of its series' 'less than half of the samples a device'
+cp "$scratch/out" "$scratch/asked"
+# Sixteen devices carry a little less than sixteen times what one does.
+grep '"series/16"' "$scratch/asked" | awk -F '"predicted": ' '{ exit !($2 + 0 > 0.85 * 608 && $2 + 0 < 608) }' && pass || fail "16 devices: $(grep series/16 "$scratch/asked")"
+if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$scratch/out"; then
+    pass
+else
+    fail "commands of rows have other answers: $(cat "$scratch/out")"
+fi
+# The page of results: written, held to, and broken by an error that grew, a row or a source that is gone.
+page="$SOURCE/docs/results/validation.py"
+"$TRAINYARD" validate "$made" --json >"$scratch/asked"
+python3 "$page" write <"$scratch/asked" >"$scratch/page.md"
+grep -q "^| data-parallel-scaling | benchmark | 1 | " "$scratch/page.md" && grep -q "^| 1 | no predictor for accuracy of what it measures | law |" "$scratch/page.md" && pass || fail "$(cat "$scratch/page.md")"
+mkdir "$scratch/stacks"
+cp "$SOURCE"/planner/stacks/*.json "$scratch/stacks"
+python3 "$page" stacks "$scratch/stacks" <"$scratch/asked"
+if python3 "$page" check "$scratch/page.md" "$scratch/stacks" <"$scratch/asked" >"$scratch/out"; then pass; else fail "$(cat "$scratch/out")"; fi
+# refuses SED WORDS: after the page is changed so, the check fails with these words.
+refuses() {
+    sed "$1" "$scratch/page.md" >"$scratch/changed.md"
+    if python3 "$page" check "$scratch/changed.md" "$scratch/stacks" <"$scratch/asked" >"$scratch/out"; then
+        fail "nothing is worse than $1"
+    elif grep -q "$2" "$scratch/out"; then
+        pass
+    else
+        fail "$1: $(cat "$scratch/out")"
+    fi
+}
+refuses 's/^\(| data-parallel-scaling | benchmark | 1 | \)[0-9.]*/\10.001/' "data-parallel-scaling of benchmark: mean_error is"
+refuses 's/^| data-parallel-scaling | benchmark | 1 /| data-parallel-scaling | benchmark | 2 /' "1 rows, 2 are written"
+refuses 's/^| data-parallel-scaling | benchmark /| data-parallel-scaling | other /' "no row is predicted"
+refuses '/^| [a-z]/d' "found no row of a table"
+# What a stack's file says of its own errors is what was found.
+python3 - "$scratch/stacks/megatron.json" <<'END'
+import pathlib
+import sys
+
+path = pathlib.Path(sys.argv[1])
+text = path.read_text()
+path.write_text(text[:-3] + ',\n  "judged": [\n    {"device": "h100", "rows": 1, "mean_error": 0}\n  ]\n}\n')
+END
+refuses 's/^//' "megatron.json: judged by other rows"
+
 if [ -d "$SOURCE/../shared/data/measurements" ]; then
     expect 0 validate "$SOURCE/../shared/data/measurements" --json
     cp "$scratch/out" "$scratch/all"
+    if python3 "$page" check "$SOURCE/docs/results/validation.md" "$SOURCE/planner/stacks" <"$scratch/all" >"$scratch/out"; then
+        pass
+    else
+        fail "worse than docs/results/validation.md has it: $(cat "$scratch/out")"
+    fi
     if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/all" 50 >"$scratch/out"; then
         pass
     else

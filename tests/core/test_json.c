@@ -419,6 +419,36 @@ Test(json, writing)
     ty_text_clear(&text);
 }
 
+/* A document on one line is what a reader makes of it: large whole numbers and all. */
+Test(json, compact_writing_is_the_reader_s_text)
+{
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_compact_on(&text);
+    ty_json_document *document = NULL;
+    char *again = NULL;
+
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "text", "plain \"quoted\" \\ \n \t \x01 \x7f \xc3\xa4");
+    ty_json_put_uint(&w, "large", 1234567890123456);
+    ty_json_put_uint(&w, "power", 1000000000000000);
+    ty_json_put_number(&w, "tenth", 0.1);
+    ty_json_open(&w, "rows", '[');
+    ty_json_open_flat(&w, NULL, '{');
+    ty_json_put_bool(&w, "is", true);
+    ty_json_close(&w, '}');
+    ty_json_open(&w, NULL, '[');
+    ty_json_close(&w, ']');
+    ty_json_close(&w, ']');
+    ty_json_put_null(&w, "nothing");
+    ty_json_close(&w, '}');
+    cr_assert_eq(ty_json_parse(text.data, text.length, "it", &document, NULL), TY_OK);
+    cr_assert_eq(ty_json_text(ty_json_root(document), &again, NULL), TY_OK);
+    cr_expect_str_eq(text.data, again);
+    ty_free(again);
+    ty_json_free(document);
+    ty_text_clear(&text);
+}
+
 static void put_nan(ty_json_writer *w)
 {
     ty_json_put_number(w, NULL, (double)NAN);

@@ -410,13 +410,116 @@ Test(stack, constants_behind_a_name)
     ty_stack_free(changed);
 }
 
+Test(stack, figures_of_some_devices)
+{
+    char folder[] = "/tmp/trainyard-stack-XXXXXX", path[256], other[320];
+    ty_stack *stack, *again = NULL, *copy = NULL;
+    ty_json_document *document = NULL;
+    const ty_stack_constant *constant;
+    double *value;
+    char *text;
+    ty_error error = {0};
+
+    cr_assert_not_null(mkdtemp(folder));
+    write_file(folder, "mine.json",
+               "{\"schema\": \"trainyard.stack/1\", \"name\": \"mine\", \"title\": \"t\",\n"
+               " \"source\": \"mine\", \"provenance\": \"measured\", \"like\": \"megatron-2021\",\n"
+               " \"product_share\": 0.5, \"kernel_s\": 3e-06, \"on\": [\n"
+               " {\"device\": \"h100\", \"product_share\": 0.6, \"fp8_share\": \"device\"},\n"
+               " {\"device\": \"h100-sxm-500w\",\n"
+               "  \"product_share\": {\"value\": 0.4, \"source\": \"hot\"}}]}",
+               path);
+    stack = open_stack(path);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "a100-sxm4-80gb"), 0.5);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-pcie"), 0.6);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-sxm-500w"), 0.4);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h10"), 0.5);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->fp8_share, "h100-sxm-500w"), TY_OF_DEVICE);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "h100-pcie"), 3e-6);
+
+    /* As a plan carries it. */
+    text = text_of(stack);
+    cr_assert_eq(ty_json_parse(text, strlen(text), "stack", &document, &error), TY_OK);
+    cr_assert_eq(ty_stack_from_json(ty_json_root(document), &again, &error), TY_OK, "%s",
+                 error.message);
+    ty_json_free(document);
+    ty_free(text);
+    cr_assert_eq(ty_stack_copy(again, &copy, &error), TY_OK);
+    cr_expect_eq(ty_stack_on_device(copy, &copy->product_share, "h100-sxm-500w"), 0.4);
+    cr_expect_str_eq(copy->on[1].sources[0], "hot");
+    cr_expect_null(copy->on[0].sources[0]);
+
+    /* By name, for who fits them. */
+    cr_assert_eq(ty_stack_find(copy, "b200:memory_share", &constant, &value, &error), TY_OK);
+    cr_expect_eq(*value, copy->memory_share);
+    *value = 0.25;
+    cr_expect_eq(ty_stack_on_device(copy, &copy->memory_share, "b200"), 0.25);
+    cr_expect_neq(copy->memory_share, 0.25);
+    cr_assert_eq(ty_stack_find(copy, "b200:host_step_s", &constant, &value, &error), TY_EINVAL);
+    cr_expect_not_null(strstr(error.message, "may differ by device"), "%s", error.message);
+    cr_assert_eq(ty_stack_find(copy, ":kernel_s", &constant, &value, &error), TY_EINVAL);
+    cr_assert_eq(ty_stack_find(copy, "kernel", &constant, &value, &error), TY_EINVAL);
+    ty_stack_free(again);
+    ty_stack_free(copy);
+    ty_stack_free(stack);
+
+    /* How far off it was is said of the very stack alone. */
+    snprintf(other, sizeof other, "%s/judged.json", folder);
+    write_file(
+        folder, "judged.json",
+        "{\"schema\": \"trainyard.stack/1\", \"name\": \"judged\", \"title\": \"t\",\n"
+        " \"source\": \"s\", \"provenance\": \"measured\", \"like\": \"mine.json\", \"judged\":\n"
+        " [{\"device\": \"h100\", \"rows\": 7, \"mean_error\": 0.1},\n"
+        "  {\"device\": \"h100-sxm-500w\", \"rows\": 3, \"mean_error\": 0.2}]}",
+        other);
+    stack = open_stack(other);
+    cr_assert_eq(ty_stack_copy(stack, &copy, &error), TY_OK);
+    cr_expect_eq(ty_stack_judged_on(copy, "h100-pcie")->rows, 7);
+    cr_expect_eq(ty_stack_judged_on(copy, "h100-sxm-500w")->mean_error, 0.2);
+    cr_expect_null(ty_stack_judged_on(copy, "a100-sxm4-80gb"));
+    text = text_of(copy);
+    cr_expect_not_null(strstr(text, "\"rows\": 3"));
+    ty_free(text);
+    ty_stack_free(copy);
+    ty_stack_free(stack);
+    snprintf(other, sizeof other, "%s/judged.json transfer_s=0", folder);
+    stack = open_stack(other);
+    cr_expect_eq(stack->judged_count, 0);
+    ty_stack_free(stack);
+    snprintf(other, sizeof other, "%s/judged.json", folder);
+    unlink(other);
+
+    /* What a stack says itself holds everywhere else; the rest is the base's, with its source. */
+    write_file(folder, "yours.json",
+               "{\"schema\": \"trainyard.stack/1\", \"name\": \"yours\", \"title\": \"t\",\n"
+               " \"source\": \"s\", \"provenance\": \"datasheet\", \"like\": \"mine.json\",\n"
+               " \"product_share\": 0.7, \"on\": [{\"device\": \"a100\", \"product_share\": 0.8}]}",
+               other);
+    stack = open_stack(other);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-sxm-500w"), 0.7);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "a100-sxm4-80gb"), 0.8);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->fp8_share, "h100-pcie"), TY_OF_DEVICE);
+    cr_expect_str_eq(stack->on[0].sources[2], "mine");
+    ty_stack_free(stack);
+    snprintf(other, sizeof other, "%s h100:product_share=0.9 a100:kernel_s=0", path);
+    stack = open_stack(other);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-pcie"), 0.9);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "a100-sxm4-80gb"), 0);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "h100-pcie"), 3e-6);
+    ty_stack_free(stack);
+    snprintf(other, sizeof other, "%s/yours.json", folder);
+    unlink(other);
+    unlink(path);
+    rmdir(folder);
+}
+
 Test(stack, lack_of_memory_at_any_point)
 {
     for (long n = 1;; n++) {
         ty_stack *stack = NULL, *copy = NULL;
         ty_status status;
         ty_memory_fail_after(n);
-        status = ty_stack_open("megatron-2021 transfer_s=0", &stack, NULL);
+        status = ty_stack_open("megatron-2021 transfer_s=0 h100:kernel_s=0", &stack, NULL);
         if (status == TY_OK)
             status = ty_stack_copy(stack, &copy, NULL);
         ty_memory_fail_after(0);

@@ -724,3 +724,43 @@ Test(workload, every_allocation_may_fail)
     }
     ty_workload_free(NULL);
 }
+
+/* ---- Precisions ---------------------------------------------------------------------------- */
+
+Test(workload, precisions_are_kept_where_their_size_does_not_tell)
+{
+    static const struct {
+        ty_precision precision;
+        uint32_t bytes;
+        bool is_written;
+    } rows[] = {{TY_PRECISION_FP32, 4, false}, {TY_PRECISION_TF32, 4, true},
+                {TY_PRECISION_BF16, 2, false}, {TY_PRECISION_FP16, 2, true},
+                {TY_PRECISION_FP8, 2, true},   {TY_PRECISION_FP4, 2, true}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_json_document *document = NULL;
+        ty_workload *w = load(CNN), *back = NULL;
+        ty_text text = {0};
+        ty_json_writer writer = ty_json_writer_on(&text);
+        const uint64_t bytes = w->layers[0].parameter_bytes;
+        ty_error error = {0};
+
+        ty_workload_set_precision(w, rows[i].precision);
+        cr_assert_eq(w->element_bytes, rows[i].bytes);
+        cr_assert_eq(w->layers[0].parameter_bytes, bytes / 4 * rows[i].bytes);
+        cr_assert_eq(ty_workload_check(w, "toy", &error), TY_OK, "%s", error.message);
+        ty_workload_to_json(w, &writer, NULL);
+        cr_assert_eq(strstr(text.data, "\"precision\"") != NULL, rows[i].is_written);
+        cr_assert_eq(ty_json_parse(text.data, text.length, "toy", &document, &error), TY_OK);
+        cr_assert_eq(ty_workload_from_json(ty_json_root(document), &back, &error), TY_OK, "%s",
+                     error.message);
+        cr_assert_eq(back->precision, rows[i].precision);
+        back->element_bytes = 1;
+        cr_assert_eq(ty_workload_check(back, "toy", &error),
+                     rows[i].precision == TY_PRECISION_FP32 ? TY_OK : TY_EPARSE);
+        ty_json_free(document);
+        ty_text_clear(&text);
+        ty_workload_free(back);
+        ty_workload_free(w);
+    }
+}

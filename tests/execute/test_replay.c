@@ -469,7 +469,7 @@ static ty_plan *plan_of_lanes(const lane_shape *shape)
     options.pinned = TY_PIN_ALL;
     options.dimensions = shape->dimensions;
     if (shape->element_bytes > 0)
-        ty_workload_set_element_bytes(workload, shape->element_bytes);
+        ty_workload_set_precision(workload, TY_PRECISION_BF16);
     cr_assert_eq(ty_cluster_open("1x dgx-h100", NULL, &cluster, &error), TY_OK, "%s",
                  error.message);
     cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &plan, &error), TY_OK, "%s: %s",

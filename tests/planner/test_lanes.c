@@ -724,7 +724,7 @@ Test(lanes, searches_find_them)
         ty_error error = {0};
 
         cr_assert_eq(ty_workload_open(rows[i].workload, &w, &error), TY_OK, "%s", error.message);
-        ty_workload_set_element_bytes(w, 2);
+        ty_workload_set_precision(w, TY_PRECISION_BF16);
         cr_assert_eq(ty_cluster_open(rows[i].cluster, NULL, &cluster, &error), TY_OK, "%s",
                      error.message);
         cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &open, &error), TY_OK, "%s",

@@ -79,6 +79,46 @@ Test(layer_cost, roofline_by_hand)
 }
 
 /* Twice the rates and half the overhead make half the time, of every layer of the zoo's shapes. */
+Test(layer_cost, narrow_products_by_hand)
+{
+    ty_workload *w = small_network();
+    ty_device_type device = simple_device();
+    const double flop = 134217728, bytes_per_s = 8e10;
+    double forward_s, backward_s;
+    ty_provenance provenance;
+    ty_error error;
+
+    device.peak_fp16_flop_per_s = 4e12;
+    device.peak_fp8_flop_per_s = 8e12;
+    device.fp8_efficiency = 0.25;
+    device.product_edge = 16;
+    ty_workload_set_precision(w, TY_PRECISION_BF16);
+    cr_assert_eq(
+        ty_layer_cost(w, FIRST, 64, &device, NULL, &forward_s, &backward_s, &provenance, &error),
+        TY_OK);
+    check_close("edges", forward_s,
+                flop / 2e12 * (1 + 16.0 / 64) * (1 + 16.0 / 1024) * (1 + 16.0 / 1024) + 5e-6);
+    device.product_edge = 0;
+    ty_workload_set_precision(w, TY_PRECISION_FP8);
+    cr_assert_eq(
+        ty_layer_cost(w, FIRST, 64, &device, NULL, &forward_s, &backward_s, &provenance, &error),
+        TY_OK);
+    /* The batch is made narrow, 3 bytes each number; backward does so twice. */
+    check_close("forward", forward_s, flop / 2e12 + 3 * 65536 / bytes_per_s + 5e-6);
+    check_close("backward", backward_s, flop / 2e12 + 2 * 3 * 65536 / bytes_per_s + 10e-6);
+    device.fp8_efficiency = 0; /* not known: as products */
+    cr_assert_eq(
+        ty_layer_cost(w, FIRST, 64, &device, NULL, &forward_s, &backward_s, &provenance, &error),
+        TY_OK);
+    check_close("as products", forward_s, flop / 4e12 + 3 * 65536 / bytes_per_s + 5e-6);
+    ty_workload_set_precision(w, TY_PRECISION_FP4);
+    cr_assert_eq(
+        ty_layer_cost(w, FIRST, 64, &device, NULL, &forward_s, &backward_s, &provenance, &error),
+        TY_EUNSUPPORTED);
+    cr_assert(strstr(error.message, "in fp4") != NULL, "%s", error.message);
+    ty_workload_free(w);
+}
+
 Test(layer_cost, scales_with_the_device)
 {
     static const char *const names[] = {"lenet", "resnet50", "gpt-tiny"};
@@ -235,7 +275,7 @@ Test(layer_cost, refuses_what_it_cannot_know)
                  TY_EINVAL);
     cr_assert(strstr(error.message, "layer linear1: not in the profile") != NULL, "%s",
               error.message);
-    w->element_bytes = 2; /* the device has no half precision */
+    w->precision = TY_PRECISION_BF16; /* the device has none */
     cr_assert_eq(
         ty_layer_cost(w, 0, 1, &device, NULL, &forward_s, &backward_s, &provenance, &error),
         TY_EUNSUPPORTED);
@@ -330,14 +370,14 @@ Test(layer_cost, convolutions_where_there_is_no_choice)
     for (uint32_t layer = 0; layer < w->layer_count; layer++) {
         double a[2], b[2];
         ty_provenance provenance;
-        w->element_bytes = 2;
+        w->precision = TY_PRECISION_BF16;
         cr_assert_eq(ty_layer_cost(w, layer, 4, &device, NULL, &a[0], &a[1], &provenance, NULL),
                      TY_OK);
         cr_assert_eq(ty_layer_cost(w, layer, 4, &plain, NULL, &b[0], &b[1], &provenance, NULL),
                      TY_OK);
         cr_assert_eq(a[0], b[0], "%s", w->layers[layer].name);
         cr_assert_eq(a[1], b[1], "%s", w->layers[layer].name);
-        w->element_bytes = 4;
+        w->precision = TY_PRECISION_FP32;
         if (w->layers[layer].kind == TY_LAYER_CONV2D)
             continue;
         cr_assert_eq(ty_layer_cost(w, layer, 4, &device, NULL, &a[0], &a[1], &provenance, NULL),

@@ -55,7 +55,7 @@ static scene open_scene(uint64_t seed, uint32_t pin_one_in)
              cluster);
     cr_assert_eq(ty_workload_open(workload, &s.workload, &error), TY_OK, "%s: %s", s.text,
                  error.message);
-    ty_workload_set_element_bytes(s.workload, 2);
+    ty_workload_set_precision(s.workload, TY_PRECISION_BF16);
     cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s: %s", s.text,
                  error.message);
     cr_assert_eq(

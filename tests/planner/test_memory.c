@@ -299,7 +299,7 @@ static double activations_of(uint32_t blocks, const ty_plan_dimensions *d, uint3
              "sequence=1024 positions=1024",
              blocks);
     cr_assert_eq(ty_workload_open(text, &w, &error), TY_OK, "%s", error.message);
-    ty_workload_set_element_bytes(w, 2);
+    ty_workload_set_precision(w, TY_PRECISION_BF16);
     snprintf(text, sizeof text, "host:1 gpu:%u @a100-sxm4-80gb nvlink3 hdr200", d->tensor_parallel);
     cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_stack_open("megatron-2021", &stack, &error), TY_OK, "%s", error.message);

@@ -287,19 +287,96 @@ Test(nccl, communicators_of_the_catalogue)
 Test(nccl, racks_and_meshes)
 {
     ty_communicator rack = communicator_of("1x gb200-nvl72", 72),
-                    mesh = communicator_of("1x dgx1-v100", 8);
+                    mesh = communicator_of("1x dgx1-v100", 8),
+                    five = communicator_of("1x dgx1-v100", 5);
     ty_collective_table plain, real;
     ty_nccl_graphs graphs;
     double rate;
 
     ty_nccl_graphs_find(&rack, &graphs);
     cr_expect_eq(graphs.nvls.channels, 32);
+    cr_expect(five.has_nvlink && fabs(five.gpu_bytes_per_s - 40e9) < 1,
+              "the fifth through its neighbour, there and back: %g", five.gpu_bytes_per_s);
     plain = table_of(&mesh);
     cr_assert_eq(ty_collective_table_make(&mesh, NULL, &real, NULL), TY_OK);
     rate = ty_collective_choose(&plain, TY_ALL_REDUCE, (uint64_t)1 << 30).bytes_per_s;
     cr_expect_float_eq(rate * 14 / 8, 6 * 20e9, 1e6, "as NCCL plans: %g", rate);
     rate = ty_collective_choose(&real, TY_ALL_REDUCE, (uint64_t)1 << 30).bytes_per_s;
     cr_expect(rate * 14 / 8 > 6 * 22e9 && rate * 14 / 8 < 6 * 25e9, "as measured: %g", rate);
+}
+
+static ty_status ask(const char *text, const ty_collective_question *question, uint64_t size,
+                     ty_collective_answer *out, ty_communicator *communicator, ty_error *error)
+{
+    uint32_t devices[16];
+    ty_cluster *cluster = NULL;
+    ty_status status;
+
+    cr_assert_eq(ty_cluster_open(text, NULL, &cluster, error), TY_OK, "%s", error->message);
+    for (uint32_t i = 0; i < 16; i++)
+        devices[i] = i;
+    if (communicator != NULL)
+        cr_assert_eq(ty_communicator_of(cluster, devices, question->ranks, communicator, error),
+                     TY_OK, "%s", error->message);
+    status = ty_collective_ask(cluster, question, &size, 1, out, error);
+    ty_cluster_free(cluster);
+    return status;
+}
+
+/* Calls in a queue against what was measured so (ai-dynamo/aiconfigurator at 095f58a, comm/nccl,
+ * half precision), small ones and rings of two GPUs, whose own piece is half of all. Launched one
+ * by one they take some tens of us more, and reach the same rate. */
+Test(nccl, calls_in_a_queue)
+{
+    static const struct {
+        const char *cluster;
+        ty_collective_kind kind;
+        uint32_t ranks;
+        uint64_t size;
+        double measured_us, most_off;
+    } rows[] = {
+        {"1x dgx-h100", TY_ALL_REDUCE, 8, 4096, 16.02, 0.15},
+        {"1x dgx-h100", TY_ALL_REDUCE, 8, 1 << 29, 2111, 0.15},
+        {"1x dgx-h100", TY_ALL_GATHER, 2, 1 << 29, 1039, 0.15},
+        {"1x dgx-h100", TY_ALL_TO_ALL, 8, 4096, 7.52, 0.4},
+        {"1x dgx-a100", TY_ALL_REDUCE, 8, 4096, 21.43, 0.15},
+        {"1x dgx-a100", TY_ALL_GATHER, 2, 1 << 29, 1790, 0.15},
+        {"1x dgx-b300", TY_ALL_REDUCE, 8, 1 << 28, 715.2, 0.15},
+    };
+    ty_error error = {0};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_collective_question q = {.kind = rows[i].kind, .ranks = rows[i].ranks};
+        ty_collective_answer launched, queued;
+        double off;
+        cr_assert_eq(ask(rows[i].cluster, &q, rows[i].size, &launched, NULL, &error), TY_OK, "%s",
+                     error.message);
+        q.calls = TY_CALLS_QUEUED;
+        cr_assert_eq(ask(rows[i].cluster, &q, rows[i].size, &queued, NULL, &error), TY_OK, "%s",
+                     error.message);
+        off = queued.seconds * 1e6 / rows[i].measured_us - 1;
+        cr_expect(fabs(off) < rows[i].most_off, "row %zu: %.1f us, measured %.1f", i,
+                  queued.seconds * 1e6, rows[i].measured_us);
+        if (rows[i].size == 4096)
+            cr_expect(launched.seconds - queued.seconds > 15e-6, "row %zu", i);
+        cr_expect(
+            fabs((launched.seconds - launched.latency_s) / (queued.seconds - queued.latency_s) -
+                 1) < 1e-6,
+            "row %zu", i);
+    }
+}
+
+/* GPUs whose names say what NCCL runs on. */
+Test(nccl, devices)
+{
+    static const char *const known[] = {"h800-sxm", "h20",      "gh200",        "b300",
+                                        "gb300",    "rtx-3090", "rtx-pro-6000", "l40s"};
+    static const char *const others[] = {"mi300x", "tpu-v4", "gaudi3", "jetson-nano"};
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        cr_expect(ty_is_nccl_device(known[i]), "%s", known[i]);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        cr_expect(!ty_is_nccl_device(others[i]), "%s", others[i]);
 }
 
 Test(nccl, others_are_refused)
@@ -354,24 +431,6 @@ Test(nccl, choice_is_the_least_of_all)
     }
 }
 
-static ty_status ask(const char *text, const ty_collective_question *question, uint64_t size,
-                     ty_collective_answer *out, ty_communicator *communicator, ty_error *error)
-{
-    uint32_t devices[16];
-    ty_cluster *cluster = NULL;
-    ty_status status;
-
-    cr_assert_eq(ty_cluster_open(text, NULL, &cluster, error), TY_OK, "%s", error->message);
-    for (uint32_t i = 0; i < 16; i++)
-        devices[i] = i;
-    if (communicator != NULL)
-        cr_assert_eq(ty_communicator_of(cluster, devices, question->ranks, communicator, error),
-                     TY_OK, "%s", error->message);
-    status = ty_collective_ask(cluster, question, &size, 1, out, error);
-    ty_cluster_free(cluster);
-    return status;
-}
-
 /* Asked by itself: the library's choice and the model's seconds, but no faster than the links. */
 Test(nccl, one_collective)
 {
@@ -381,17 +440,24 @@ Test(nccl, one_collective)
         uint64_t size;
         bool is_at_links;
     } rows[] = {
-        {"2x dgx-a100", {TY_ALL_REDUCE, 16, NULL}, 1 << 26, false},
-        {"2x dgx-a100", {TY_ALL_GATHER, 16, NULL}, 1 << 26, false},
-        {"2x dgx-a100", {TY_REDUCE_SCATTER, 8, "Ring"}, 1 << 20, false},
-        {"2x dgx-h100", {TY_ALL_REDUCE, 8, "nvls"}, 1 << 28, false},
-        {"dgx1-v100", {TY_ALL_REDUCE, 8, NULL}, 1 << 28, true}, /* 22 GB/s a link, but 20 here */
+        {"2x dgx-a100", {.kind = TY_ALL_REDUCE, .ranks = 16, .algorithm = NULL}, 1 << 26, false},
+        {"2x dgx-a100", {.kind = TY_ALL_GATHER, .ranks = 16, .algorithm = NULL}, 1 << 26, false},
+        {"2x dgx-a100",
+         {.kind = TY_REDUCE_SCATTER, .ranks = 8, .algorithm = "Ring"},
+         1 << 20,
+         false},
+        {"2x dgx-h100", {.kind = TY_ALL_REDUCE, .ranks = 8, .algorithm = "nvls"}, 1 << 28, false},
+        {"dgx1-v100",
+         {.kind = TY_ALL_REDUCE, .ranks = 8, .algorithm = NULL},
+         1 << 28,
+         true}, /* 22 GB/s a link, but 20 here */
     };
-    static const ty_collective_question refused[] = {{TY_ALL_REDUCE, 1, NULL},
-                                                     {TY_ALL_REDUCE, 17, NULL},
-                                                     {TY_ALL_REDUCE, 16, "NVLS"},
-                                                     {TY_ALL_REDUCE, 16, "rings"},
-                                                     {TY_ALL_GATHER, 16, "hierarchical"}};
+    static const ty_collective_question refused[] = {
+        {.kind = TY_ALL_REDUCE, .ranks = 1, .algorithm = NULL},
+        {.kind = TY_ALL_REDUCE, .ranks = 17, .algorithm = NULL},
+        {.kind = TY_ALL_REDUCE, .ranks = 16, .algorithm = "NVLS"},
+        {.kind = TY_ALL_REDUCE, .ranks = 16, .algorithm = "rings"},
+        {.kind = TY_ALL_GATHER, .ranks = 16, .algorithm = "hierarchical"}};
     ty_error error = {0};
     ty_collective_answer answer;
 
@@ -423,7 +489,9 @@ Test(nccl, one_collective)
         cr_assert_eq(ask("2x dgx-a100", &refused[i], 1 << 20, &answer, NULL, &error), TY_EINVAL,
                      "row %zu", i);
     cr_assert_eq(ask("2x dgx-a100", &rows[1].question, 15, &answer, NULL, &error), TY_EINVAL);
-    cr_assert_eq(ask("2x xeon-server", &(ty_collective_question){TY_ALL_REDUCE, 2, "hierarchical"},
+    cr_assert_eq(ask("2x xeon-server",
+                     &(ty_collective_question){
+                         .kind = TY_ALL_REDUCE, .ranks = 2, .algorithm = "hierarchical"},
                      1 << 20, &answer, NULL, &error),
                  TY_OK, "%s", error.message);
     cr_assert_str_eq(answer.algorithm, "hierarchical");

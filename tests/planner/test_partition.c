@@ -211,6 +211,37 @@ Test(partition, hand_computed)
     }
 }
 
+/* Of two stages on 12 devices, replicas by fours: as good as the best of all cuts and shares. */
+Test(partition, gives_out_granules)
+{
+    enum { LAYERS = 5, ALL = 12, GRANULE = 4 };
+    const double layer_s[LAYERS] = {3, 1, 4, 1, 5}, transfer_s[LAYERS + 1] = {0, 2, 1, 3, 1, 0};
+    const uint32_t cuts[] = {1, 2, 3, 4};
+    const ty_partition_input input = {.layer_count = LAYERS,
+                                      .layer_s = layer_s,
+                                      .transfer_s = transfer_s,
+                                      .cut_count = LAYERS - 1,
+                                      .cuts = cuts,
+                                      .devices = ALL,
+                                      .stages = 2,
+                                      .granule = GRANULE};
+    uint32_t first_layers[2], replicas[2];
+    double bottleneck_s, best_s = HUGE_VAL;
+
+    cr_assert_eq(ty_partition(&input, first_layers, replicas, &bottleneck_s, NULL), TY_OK);
+    for (uint32_t cut = 1; cut < LAYERS; cut++)
+        for (uint32_t r = GRANULE; r < ALL; r += GRANULE) {
+            double front_s = 0, back_s = 0, cut_s;
+            for (uint32_t l = 0; l < LAYERS; l++)
+                *(l < cut ? &front_s : &back_s) += layer_s[l];
+            cut_s = transfer_s[cut] / (r < ALL - r ? r : ALL - r);
+            best_s = fmin(best_s, fmax(fmax(front_s / r, back_s / (ALL - r)), cut_s));
+        }
+    cr_expect_eq(bottleneck_s, best_s, "%g, expected %g", bottleneck_s, best_s);
+    cr_expect_eq(replicas[0] % GRANULE, 0);
+    cr_expect_eq(replicas[0] + replicas[1], ALL);
+}
+
 Test(partition, refuses_bad_questions)
 {
     const double layer_s[] = {1, 1, 1}, nan_s[] = {1, NAN, 1}, transfer_s[] = {0, 1, 1, 0};
@@ -220,29 +251,36 @@ Test(partition, refuses_bad_questions)
         ty_status status;
         ty_partition_input input;
     } rows[] = {
-        {"no stage", "0 stages", TY_EINVAL, {3, layer_s, transfer_s, 2, cuts, 2, 0, 0, 0, 0, 0}},
-        {"no layer", "0 layers", TY_EINVAL, {0, layer_s, transfer_s, 0, cuts, 2, 1, 0, 0, 0, 0}},
+        {"no stage", "0 stages", TY_EINVAL, {3, layer_s, transfer_s, 2, cuts, 2, 0, 0, 0, 0, 0, 0}},
+        {"no layer", "0 layers", TY_EINVAL, {0, layer_s, transfer_s, 0, cuts, 2, 1, 0, 0, 0, 0, 0}},
         {"too few devices",
          "found 1 devices",
          TY_EINVAL,
-         {3, layer_s, transfer_s, 2, cuts, 1, 2, 0, 0, 0, 0}},
+         {3, layer_s, transfer_s, 2, cuts, 1, 2, 0, 0, 0, 0, 0}},
         {"descending",
          "cuts[1]: found 1",
          TY_EINVAL,
-         {3, layer_s, transfer_s, 2, descending, 2, 2, 0, 0, 0, 0}},
+         {3, layer_s, transfer_s, 2, descending, 2, 2, 0, 0, 0, 0, 0}},
         {"outside",
          "cuts[1]: found 3",
          TY_EINVAL,
-         {3, layer_s, transfer_s, 2, outside, 2, 2, 0, 0, 0, 0}},
-        {"NaN", "layer_s[1]: found", TY_EINVAL, {3, nan_s, transfer_s, 2, cuts, 2, 2, 0, 0, 0, 0}},
+         {3, layer_s, transfer_s, 2, outside, 2, 2, 0, 0, 0, 0, 0}},
+        {"NaN",
+         "layer_s[1]: found",
+         TY_EINVAL,
+         {3, nan_s, transfer_s, 2, cuts, 2, 2, 0, 0, 0, 0, 0}},
         {"fixed replicas of other devices",
          "found 3 in all",
          TY_EINVAL,
-         {3, layer_s, transfer_s, 2, cuts, 4, 2, 0, 0, 0, three}},
+         {3, layer_s, transfer_s, 2, cuts, 4, 2, 0, 0, 0, three, 0}},
+        {"granules of no divisor",
+         "a multiple of 3",
+         TY_EINVAL,
+         {3, layer_s, transfer_s, 2, cuts, 4, 1, 0, 0, 0, 0, 3}},
         {"too few cuts",
          "4 stages need 3 cuts",
          TY_EINFEASIBLE,
-         {3, layer_s, transfer_s, 2, cuts, 4, 4, 0, 0, 0, 0}},
+         {3, layer_s, transfer_s, 2, cuts, 4, 4, 0, 0, 0, 0, 0}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint32_t first_layers[4] = {77}, replicas[4] = {77};
@@ -262,7 +300,7 @@ Test(partition, survives_failing_allocations)
 {
     const double layer_s[] = {1, 2, 3}, transfer_s[] = {0, 1, 1, 0};
     const uint32_t cuts[] = {1, 2};
-    ty_partition_input input = {3, layer_s, transfer_s, 2, cuts, 3, 2, NULL, NULL, NULL, NULL};
+    ty_partition_input input = {3, layer_s, transfer_s, 2, cuts, 3, 2, NULL, NULL, NULL, NULL, 0};
     uint32_t first_layers[2], replicas[2];
     double bottleneck_s;
     ty_status status = TY_ENOMEM;

@@ -388,7 +388,7 @@ Test(search, stacks_get_what_they_can_run)
         ty_workload_free(workload);
         ty_cluster_free(cluster);
     }
-    cr_expect_eq(refused, 6, "three stacks of two networks have no pipelines; %u", refused);
+    cr_expect_eq(refused, 10, "five stacks of two networks have no pipelines; %u", refused);
     ty_names_free(names, count);
 }
 
@@ -1118,4 +1118,145 @@ Test(search, crossover_is_where_exchanges_are_equal)
     }
     cr_expect(pays > 0 && loses > 0, "%u pay, %u lose", pays, loses);
     ty_workload_free(vgg);
+}
+
+/* ---- Devices that stay idle ------------------------------------------------------------------ */
+
+static double best_step_s(const char *workload, const char *cluster_text, bool may_idle,
+                          uint32_t *idle)
+{
+    ty_workload *w = open_workload(workload);
+    ty_cluster *cluster = open_cluster(cluster_text);
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *plan;
+    double step_s;
+
+    options.may_idle = may_idle;
+    plan = search(w, cluster, &options);
+    step_s = plan->prediction.step_time_s;
+    *idle = plan->idle_devices;
+    cr_expect_eq(plan->idle_devices + ty_plan_process_count(plan), ty_cluster_device_count(cluster),
+                 "%s on %s: %u devices idle", workload, cluster_text, plan->idle_devices);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(w);
+    return step_s;
+}
+
+/* What fewer hosts could do, more can too: they leave some out. */
+Test(search, more_hosts_are_never_slower)
+{
+    static const struct {
+        const char *workload, *host;
+    } rows[] = {{"mlp", "dgx-a100"},  {"lenet", "p100-server"}, {"bert-base", "dgx1-v100"},
+                {"gpt2", "dgx-a100"}, {"vgg16", "dgx1-v100"},   {"gpt-tiny", "dgx-a100"}};
+    enum { MOST_HOSTS = 8 };
+    uint32_t plans_with_idle = 0, idle;
+
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        double last_s = HUGE_VAL;
+        for (int hosts = 1; hosts <= MOST_HOSTS; hosts++) {
+            char cluster[64];
+            double step_s;
+            snprintf(cluster, sizeof cluster, "%dx %s", hosts, rows[r].host);
+            step_s = best_step_s(rows[r].workload, cluster, true, &idle);
+            cr_expect(step_s <= last_s, "%s on %s: %.9g s, on one host fewer %.9g s",
+                      rows[r].workload, cluster, step_s, last_s);
+            plans_with_idle += idle > 0;
+            last_s = step_s;
+        }
+    }
+    cr_expect_gt(plans_with_idle, 10); /* else nothing was put to the test */
+    cr_expect_gt(best_step_s("mlp", "2x dgx-a100", false, &idle),
+                 best_step_s("mlp", "1x dgx-a100", false, &idle));
+}
+
+/* Half of the cluster's hosts have other devices: no layout is for both. */
+Test(search, unlike_hosts_may_be_left_out)
+{
+    ty_workload *llama = open_workload("llama-2-7b");
+    ty_cluster *cluster = open_cluster("2x dgx1-v100 + 2x dgx-a100");
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *plan;
+
+    options.may_idle = true;
+    plan = search(llama, cluster, &options);
+    cr_expect_gt(plan->idle_devices, 0);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++)
+            cr_expect_eq(ty_cluster_device_type(cluster, plan->stages[s].devices[d]),
+                         ty_cluster_device_type(cluster, 16), "device %u is no A100",
+                         plan->stages[s].devices[d]);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(llama);
+}
+
+Test(search, devices_can_be_fixed)
+{
+    static const struct {
+        uint32_t devices;
+        const char *refusal; /* NULL: there is a plan */
+    } rows[] = {{8, NULL}, {4, NULL}, {24, NULL}, {16, NULL}, {12, "whole hosts"}, {32, "has 24"}};
+    ty_workload *mlp = open_workload("mlp");
+    ty_cluster *cluster = open_cluster("3x dgx-a100");
+
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        ty_plan_options options = ty_plan_options_default();
+        ty_plan *plan = NULL;
+        ty_error error = {0};
+        ty_status status;
+        options.devices = rows[r].devices;
+        options.global_batch = 384;
+        status = ty_plan_search(mlp, cluster, NULL, &options, &plan, &error);
+        if (rows[r].refusal != NULL) {
+            cr_expect_eq(status, TY_EINVAL);
+            cr_expect_not_null(strstr(error.message, rows[r].refusal), "%s", error.message);
+            continue;
+        }
+        cr_assert_eq(status, TY_OK, "%u: %s", rows[r].devices, error.message);
+        cr_expect_eq(ty_plan_process_count(plan), rows[r].devices);
+        cr_expect_eq(plan->idle_devices, 24 - rows[r].devices);
+        ty_plan_free(plan);
+    }
+    ty_cluster_free(cluster);
+    ty_workload_free(mlp);
+}
+
+/* A plan's file says how many stay idle, and who prices it sees whether that is true. */
+Test(search, idle_devices_are_told_and_checked)
+{
+    ty_workload *mlp = open_workload("mlp");
+    ty_cluster *cluster = open_cluster("2x dgx-a100");
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *plan, *again = NULL;
+    ty_program *program = NULL;
+    ty_costs *costs = NULL;
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_json_document *document = NULL;
+    ty_error error = {0};
+
+    options.devices = 8;
+    plan = search(mlp, cluster, &options);
+    ty_plan_to_json(plan, &writer, NULL);
+    cr_assert_eq(ty_json_parse(text.data, text.length, "plan", &document, &error), TY_OK);
+    cr_assert_eq(ty_plan_from_json(ty_json_root(document), &again, &error), TY_OK, "%s",
+                 error.message);
+    cr_expect_eq(again->idle_devices, 8);
+    cr_assert_eq(ty_plan_lower(again, &program, &error), TY_OK);
+    cr_expect_eq(ty_costs_of_program(again, program, cluster, &costs, &error), TY_OK, "%s",
+                 error.message);
+    ty_costs_free(costs);
+    again->idle_devices = 7;
+    cr_expect_eq(ty_costs_of_program(again, program, cluster, &costs, &error), TY_EINVAL);
+    cr_expect_not_null(strstr(error.message, "/idle_devices: found 7, expected 8"), "%s",
+                       error.message);
+    ty_program_free(program);
+    ty_plan_free(again);
+    ty_json_free(document);
+    ty_text_clear(&text);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(mlp);
 }

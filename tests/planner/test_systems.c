@@ -98,6 +98,37 @@ Test(systems, fuse_as_they_would)
     ty_workload_free(vgg);
 }
 
+/* GPipe and PipeDream-2BW replicate whole pipelines, where PipeDream gives each stage replicas of
+ * its own: VGG's first layers have most of the work, its last ones most of the weights. */
+Test(systems, replicate_as_they_would)
+{
+    static const struct {
+        const char *name;
+        bool is_even;
+    } replicated[] = {{"gpipe", true}, {"pipedream-2bw", true}, {"pipedream", false}};
+    ty_workload *vgg = NULL;
+    ty_cluster *cluster = NULL;
+    const ty_plan_options options = ty_plan_options_default();
+
+    cr_assert_eq(ty_workload_open("vgg16", &vgg, NULL), TY_OK);
+    cr_assert_eq(ty_cluster_open("pipedream-a", NULL, &cluster, NULL), TY_OK);
+    for (size_t i = 0; i < sizeof replicated / sizeof replicated[0]; i++) {
+        ty_plan *plan = NULL;
+        ty_error error = {0};
+        bool is_even = true;
+        cr_assert_eq(ty_plan_system(ty_system_find(replicated[i].name), vgg, cluster, NULL,
+                                    &options, &plan, &error),
+                     TY_OK, "%s", error.message);
+        for (uint32_t s = 1; s < plan->stage_count; s++)
+            is_even = is_even && plan->stages[s].replicas == plan->stages[0].replicas;
+        cr_expect_gt(plan->stage_count, 1, "%s", plan->strategy);
+        cr_expect_eq(is_even, replicated[i].is_even, "%s", plan->strategy);
+        ty_plan_free(plan);
+    }
+    ty_cluster_free(cluster);
+    ty_workload_free(vgg);
+}
+
 Test(systems, megatron_wants_transformers)
 {
     ty_workload *vgg = NULL, *gpt = NULL;
@@ -108,7 +139,7 @@ Test(systems, megatron_wants_transformers)
 
     cr_assert_eq(ty_workload_open("vgg16", &vgg, NULL), TY_OK);
     cr_assert_eq(ty_workload_open("gpt3-175b", &gpt, NULL), TY_OK);
-    ty_workload_set_element_bytes(gpt, 2);
+    ty_workload_set_precision(gpt, TY_PRECISION_BF16);
     cr_assert_eq(ty_cluster_open("16x dgx-a100", NULL, &cluster, NULL), TY_OK);
     cr_expect_eq(
         ty_plan_system(ty_system_find("megatron"), vgg, cluster, NULL, &options, &plan, &error),

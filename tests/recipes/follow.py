@@ -89,13 +89,12 @@ edit("simulate/pattern.c", "[TY_RING] = TY_SHAPE_RING", "        [TY_AROUND] = T
 # A preset: DistributedDataParallel's choices under another name.
 edit("planner/systems.c", "static const preset presets[] = {", '''\
     {{"mine", "buckets of 25 MiB overlapped with backward", "made for a test"},
-     WHOLE,
-     -1,
-     {-1, -1},
-     {25 * MIB},
-     TY_COMPRESSION_NONE,
-     {0, 0},
-     TY_RECOMPUTE_NONE},''')
+     .bucket_bytes = {25 * MIB},
+     .algorithms = {-1, -1},
+     .can_exchange = LIBRARY,
+     .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
+               .recomputes = ONE(TY_RECOMPUTE_NONE),
+               .zero_levels = ONE(0)}},''')
 
 # A device and a host that has it: a P100 of ten times the rates.
 catalogue = "topologies/catalogue/"

@@ -54,7 +54,7 @@ static subject open_subject(const row *r)
     options.stack = worker;
     cr_assert_eq(ty_cluster_open(r->cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_workload_open(r->workload, &workload, &error), TY_OK, "%s", error.message);
-    ty_workload_set_element_bytes(workload, 2);
+    ty_workload_set_precision(workload, TY_PRECISION_BF16);
     options.global_batch = 64;
     options.micro_batch_size = r->expert > 1 ? r->expert : 4;
     options.pipeline_stages = r->stages;

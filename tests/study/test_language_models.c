@@ -12,6 +12,9 @@
 #define MODEL                                                                                      \
     "\"model\":{\"name\":\"GPT\",\"family\":\"gpt\",\"layers\":24,\"hidden\":2048,\"heads\":16,"   \
     "\"seq\":1024,\"vocab\":50257}"
+#define SIZED(size)                                                                                \
+    "\"model\":{\"name\":\"GPT\",\"family\":\"gpt\",\"hidden\":8192,\"seq\":1024,"                 \
+    "\"vocab\":50257,\"size_label\":\"" size "\"}"
 #define CLUSTER                                                                                    \
     "\"cluster\":{\"gpu\":\"A100-SXM4\",\"gpus\":4,\"gpus_per_node\":4,"                           \
     "\"intra_node\":{\"link\":\"NVLink3\",\"GBps_per_gpu_per_direction\":300}}"
@@ -19,10 +22,11 @@
     "\"parallel\":{\"dp\":2,\"tp\":1,\"pp\":2,\"schedule\":\"1f1b\",\"recompute\":\"full\"}"
 #define BATCH "\"batch\":{\"global\":16,\"micro\":4}"
 #define MEASURED "\"measured\":{\"metric\":\"iteration_time\",\"value\":0.5,\"unit\":\"s\"}"
-#define RECORD(members)                                                                            \
-    "{\"schema\":1,\"family\":\"made\",\"count\":1,\"records\":[{\"id\":\"vtrain-single/x\","      \
-    "\"kind\":\"training-speed\",\"source\":{\"work\":\"made\"},\"confidence\":\"read\"," members  \
+#define RECORD_OF(id, kind, members)                                                               \
+    "{\"schema\":1,\"family\":\"made\",\"count\":1,\"records\":[{\"id\":\"" id                     \
+    "\",\"kind\":\"" kind "\",\"source\":{\"work\":\"made\"},\"confidence\":\"read\"," members     \
     "}]}"
+#define RECORD(members) RECORD_OF("vtrain-single/x", "training-speed", members)
 
 static void ask(const char *text, ty_asked *asked, char reason[TY_SKIP_REASON_SIZE])
 {
@@ -78,6 +82,146 @@ Test(language_models, metrics_become_seconds)
     }
 }
 
+#define SPEED(id, members) RECORD_OF(id, "training-speed", members "," MEASURED)
+
+/* What a source leaves out, as its software or the model's name fills it; each filling is said. */
+Test(language_models, what_is_left_out_is_filled_and_said)
+{
+    static const struct {
+        const char *name, *text, *workload, *cluster, *fix, *precision, *assumed;
+    } rows[] = {
+        {"latents by name, racks of 72 in equal parts",
+         SPEED("nemo-megatron-bridge/x",
+               "\"model\":{\"name\":\"DeepSeek-V3\",\"family\":\"moe-gpt\",\"layers\":61,"
+               "\"hidden\":7168,\"heads\":128,\"vocab\":129280,\"experts\":256,"
+               "\"attention\":\"MLA\",\"seq\":4096,\"dtype\":\"mxfp8\"},"
+               "\"batch\":{\"global\":2048,\"micro\":1},\"cluster\":{\"gpu\":\"GB200 (B200)\","
+               "\"gpus\":256,\"gpus_per_node\":72},\"parallel\":{\"tp\":1,\"pp\":4,\"ep\":64,"
+               "\"interleave\":4,\"dp\":64}"),
+         "deepseek-v3 sequence=4096", "host:4 gpu:64 @gb200 nvlink5 ndr400", "ep=64,pp=4,dp=1",
+         "fp8", "sizes by the model's name"},
+        {"heads that are not hidden/heads",
+         SPEED("nemo-megatron-bridge/x",
+               "\"model\":{\"name\":\"Qwen3-30B-A3B\",\"family\":\"moe-gpt\",\"layers\":48,"
+               "\"hidden\":2048,\"heads\":32,\"vocab\":151936,\"seq\":4096,"
+               "\"dtype\":\"nvfp4\"},\"batch\":{\"global\":64,\"micro\":1},\"cluster\":{"
+               "\"gpu\":\"B300-SXM\",\"gpus\":8,\"gpus_per_node\":8},\"parallel\":{\"tp\":1,"
+               "\"pp\":1,\"ep\":8,\"dp\":8}"),
+         "qwen3-30b-a3b sequence=4096", "host:1 gpu:8 @b300 nvlink5 xdr800", "ep=8,pp=1,dp=1",
+         "fp4", "nvlink5 inside, ZeRO 1, nothing recomputed"},
+        {"an encoder, its batch a step's",
+         SPEED("deep-learning-examples/x",
+               "\"model\":{\"name\":\"BERT-large\",\"family\":\"bert\",\"layers\":24,"
+               "\"hidden\":1024,\"heads\":16,\"vocab\":30522,\"variant\":\"Fine-tuning\","
+               "\"dtype\":\"amp-fp16\"},\"batch\":{\"per_gpu_micro\":4096,\"grad_accum\":64},"
+               "\"cluster\":{\"gpu\":\"V100-SXM2-32GB\",\"gpus\":2,\"gpus_per_node\":2},"
+               "\"parallel\":{\"dp\":2}"),
+         "encoder blocks=24 features=1024 heads=16 hidden_features=4096 vocabulary=30522 "
+         "sequence=384 positions=512 token_types=2 head=masked",
+         "host:1 gpu:2 @v100-sxm2-32gb nvlink2 edr100",
+         "dp=2,sp=0,zero=0,recompute=none,"
+         "micro_batch=64",
+         "fp16", "sequences of 384"},
+        {"layers by a size",
+         SPEED("bigscience-v100/x",
+               SIZED("52B") ",\"batch\":{\"global\":1024,\"micro\":4},\"cluster\":{\"gpu\":"
+                            "\"V100-SXM2-32GB\",\"gpus\":64,\"gpus_per_node\":4},\"parallel\":{"
+                            "\"tp\":4,"
+                            "\"pp\":16,\"dp\":1,\"recompute\":\"full\"}"),
+         "transformer blocks=64 features=8192 heads=64 hidden_features=32768 vocabulary=50257 "
+         "sequence=1024 positions=1024",
+         "host:16 gpu:4 @v100-sxm2-32gb nvlink2 opa100", "tp=4,cp=1,ep=1,pp=16", "bf16",
+         "64 layers by the stated size, heads of 128"},
+        {"one degree for tensor ranks and stages",
+         SPEED("megatron-lm/x",
+               "\"model\":{\"name\":\"GPT\",\"family\":\"gpt\",\"layers\":80,\"hidden\":12288,"
+               "\"heads\":96,\"seq\":2048,\"vocab\":51200},\"batch\":{\"global\":2304},"
+               "\"cluster\":{\"gpu\":\"A100-SXM4\",\"gpus\":1536,\"gpus_per_node\":8},"
+               "\"parallel\":{\"dp\":24,\"model_parallel\":64,\"recompute\":\"full\"}"),
+         "transformer blocks=80", "host:192 gpu:8 @a100-sxm4-80gb nvlink3 hdr200",
+         "tp=8,cp=1,ep=1,pp=8,dp=24", "bf16", "tp 8, pp 8"},
+        {"a local batch beside a pipeline",
+         SPEED("torchtitan/x",
+               MODEL ",\"batch\":{\"global\":32,\"micro\":8},\"cluster\":{\"gpu\":\"H100-SXM\","
+                     "\"gpus\":8,\"gpus_per_node\":8},\"parallel\":{\"dp\":4,\"pp\":2,\"tp\":1,"
+                     "\"zero\":3,\"recompute\":\"selective-op\"}"),
+         "transformer blocks=24", "host:1 gpu:8 @h100-sxm nvlink4 ndr400",
+         "recompute=operator,schedule=1f1b,micro_batch=1,", "bf16",
+         "micro-batches of one sequence"},
+        {"adapters of a model that its name tells",
+         SPEED("mlperf-training/x",
+               "\"model\":{\"name\":\"Llama-2-70B LoRA fine-tuning\",\"family\":\"gpt\","
+               "\"layers\":80,\"hidden\":8192,\"seq\":8192},\"batch\":{\"global\":8,"
+               "\"micro\":1},\"cluster\":{\"gpu\":\"H100-SXM\",\"gpus\":8,\"gpus_per_node\":8},"
+               "\"parallel\":{\"dp\":2,\"pp\":1,\"tp\":4}"),
+         "decoder blocks=80 features=8192 heads=64 kv_heads=8 hidden_features=28672 "
+         "vocabulary=32000 has_frozen_matrices=true sequence=8192",
+         "host:1 gpu:8 @h100-sxm nvlink4 ndr400", "tp=4,cp=1,ep=1,pp=1,dp=2,sp=1,zero=1", "fp8",
+         "nothing recomputed, fp8"},
+        {"chunks of a pipeline that states none",
+         SPEED("mlperf-training/x",
+               "\"model\":{\"name\":\"GPT-3 175B\",\"family\":\"gpt\",\"layers\":96,"
+               "\"hidden\":12288,\"heads\":96,\"seq\":2048},\"batch\":{\"global\":2048,"
+               "\"micro\":1},\"cluster\":{\"gpu\":\"H100-SXM\",\"gpus\":512,"
+               "\"gpus_per_node\":8},\"parallel\":{\"dp\":16,\"pp\":8,\"tp\":4}"),
+         "transformer blocks=96", "host:64 gpu:8 @h100-sxm nvlink4 ndr400",
+         "schedule=interleaved,interleave=6", "fp8", "6 chunks a stage"},
+        {"states that are stated to be sharded",
+         SPEED("nemo-megatron-bridge/x",
+               MODEL ",\"batch\":{\"global\":32,\"micro\":1},\"cluster\":{\"gpu\":\"GB200\","
+                     "\"gpus\":8,\"gpus_per_node\":8},\"parallel\":{\"dp\":8,\"tp\":1,\"pp\":1,"
+                     "\"zero\":3}"),
+         "transformer blocks=24", "host:1 gpu:8 @gb200 nvlink5 ndr400", "zero=3", "bf16",
+         "nvlink5 inside, nothing recomputed"},
+        {"fewer sequences than chips",
+         SPEED("tpu-recipes/x",
+               "\"model\":{\"name\":\"llama3.1-70b\",\"family\":\"gpt\",\"seq\":131072},"
+               "\"batch\":{\"global\":64},\"cluster\":{\"gpu\":\"TPU Ironwood (v7)\","
+               "\"gpus\":256}"),
+         "llama-3.1-70b sequence=131072", "host:256 gpu:1 @tpu-v7 pcie4=100GB/s ici-v7",
+         "tp=1,cp=4,ep=1,pp=1,dp=64,sp=0,zero=3,recompute=full", "bf16",
+         "ZeRO 3, blocks recomputed, cp 4"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char reason[TY_SKIP_REASON_SIZE];
+        ty_asked asked;
+        ask(rows[i].text, &asked, reason);
+        cr_expect_str_eq(reason, "", "%s: %s", rows[i].name, reason);
+        cr_expect_eq(strncmp(asked.workload, rows[i].workload, strlen(rows[i].workload)), 0,
+                     "%s: %s", rows[i].name, asked.workload);
+        cr_expect_str_eq(asked.cluster, rows[i].cluster, "%s: %s", rows[i].name, asked.cluster);
+        cr_expect_not_null(strstr(asked.fix, rows[i].fix), "%s: %s", rows[i].name, asked.fix);
+        cr_expect_str_eq(asked.precision, rows[i].precision, "%s: %s", rows[i].name,
+                         asked.precision);
+        cr_expect_not_null(strstr(asked.assumed, rows[i].assumed), "%s: %s", rows[i].name,
+                           asked.assumed);
+    }
+}
+
+/* Time to train is that of the measured steps; of a padded sample only the tokens count. */
+Test(language_models, time_to_train_is_steps)
+{
+    static const char text[] = RECORD_OF(
+        "mlperf-training/x", "time-to-train",
+        "\"model\":{\"name\":\"BERT-large pre-training phase 2\",\"family\":\"bert\","
+        "\"layers\":24,\"hidden\":1024,\"heads\":16,\"seq\":512,\"vocab\":30522},"
+        "\"batch\":{\"global\":448,\"grad_accum\":2},\"cluster\":{\"gpu\":\"A100-SXM4-80GB\","
+        "\"gpus\":8,\"gpus_per_node\":8},\"measured\":{\"metric\":\"time_to_train\","
+        "\"value\":20,\"unit\":\"min\"},\"also_measured\":[{\"metric\":"
+        "\"steps_to_target_derived\",\"value\":6000,\"unit\":\"steps\"}]");
+    char reason[TY_SKIP_REASON_SIZE];
+    ty_asked asked;
+
+    ask(text, &asked, reason);
+    cr_expect_str_eq(reason, "");
+    cr_expect(fabs(asked.measured_step_s - 0.2) < 1e-12, "%g", asked.measured_step_s);
+    cr_expect_not_null(strstr(asked.workload, "sequence=256 positions=512"), "%s", asked.workload);
+    cr_expect_not_null(strstr(asked.fix, "micro_batch=28"), "%s", asked.fix);
+    cr_expect_not_null(strstr(asked.assumed, "256 tokens"), "%s", asked.assumed);
+    cr_expect_not_null(strstr(asked.assumed, "evaluation not counted"), "%s", asked.assumed);
+}
+
 Test(language_models, what_is_no_question_has_a_reason)
 {
     static const struct {
@@ -88,7 +232,17 @@ Test(language_models, what_is_no_question_has_a_reason)
          "no stack"},
         {RECORD("\"model\":{\"name\":\"B\",\"family\":\"bert\"}," CLUSTER "," PARALLEL "," BATCH
                 "," MEASURED),
-         "decoder"},
+         "not told by the model's name"},
+        {RECORD("\"model\":{\"name\":\"Tiny\",\"family\":\"t5\",\"layers\":12,\"hidden\":64,"
+                "\"heads\":2,\"seq\":512}," CLUSTER "," PARALLEL "," BATCH "," MEASURED),
+         "encoder and decoder"},
+        {RECORD("\"model\":{\"name\":\"Llama-2-70B LoRA\",\"family\":\"gpt\",\"layers\":80,"
+                "\"hidden\":8192,\"seq\":4096}," CLUSTER "," PARALLEL "," BATCH "," MEASURED),
+         "LoRA"},
+        {RECORD(MODEL "," CLUSTER "," BATCH "," MEASURED), "layout not stated"},
+        {RECORD(SIZED("60B") ",\"cluster\":{\"gpu\":\"A100-SXM4\",\"gpus\":64},\"parallel\":{"
+                             "\"pp\":64,\"dp\":1,\"tp\":1}," BATCH "," MEASURED),
+         "no whole number of layers"},
         {RECORD("\"model\":{\"name\":\"B\",\"family\":\"gpt\",\"layers\":\"12 or 24\"}," CLUSTER
                 "," PARALLEL "," BATCH "," MEASURED),
          "in words"},

@@ -229,6 +229,34 @@ Test(analyses, meshes_have_the_known_rings)
     }
 }
 
+/* Pairs of a DGX-1 have two lanes, one or none; its first five have no ring of lanes, but one in
+ * which the fifth is reached and left through its one neighbour. Two without a neighbour between
+ * them go over the routes. */
+Test(analyses, pairs_and_groups_of_a_mesh)
+{
+    static const struct {
+        uint32_t devices[5], count, rings;
+        double bytes_per_s;
+        bool is_routed;
+    } rows[] = {
+        {{0, 1}, 2, 2, 40e9, false},  {{0, 2}, 2, 1, 20e9, false},
+        {{0, 5}, 2, 1, 6e9, true},    {{0, 1, 2, 3, 4}, 5, 1, 20e9, false},
+        {{0, 1, 5}, 3, 1, 6e9, true},
+    };
+    ty_cluster *c = sample_open("dgx1-v100");
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_ring_set set = {0};
+        cr_assert_eq(ty_cluster_find_rings(c, rows[i].devices, rows[i].count, &set, NULL), TY_OK);
+        cr_expect_eq(set.ring_count, rows[i].rings, "row %zu: %u rings", i, set.ring_count);
+        cr_expect_eq(set.is_routed, rows[i].is_routed, "row %zu", i);
+        cr_expect(is_close(set.bandwidth_bytes_per_s, rows[i].bytes_per_s), "row %zu: %g", i,
+                  set.bandwidth_bytes_per_s);
+        ty_ring_set_clear(&set);
+    }
+    ty_cluster_free(c);
+}
+
 Test(analyses, without_a_mesh_the_ring_is_over_the_routes)
 {
     static const uint32_t devices[] = {0, 1, 2, 3, 4, 5, 6, 7};

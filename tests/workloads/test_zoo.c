@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static ty_workload *open_one(const char *name)
@@ -51,6 +52,33 @@ Test(zoo, published_figures)
         cr_assert_eq(w->optimizer.momentum, rows[i].momentum);
         ty_workload_free(w);
     }
+}
+
+/* Adapters: of a backward the gradients of inputs alone, as much as a forward and the scores again,
+ * through every block; nothing but the norms is updated. */
+Test(zoo, frozen_matrices_pass_gradients_on)
+{
+    static const char line[] = "decoder blocks=3 features=64 heads=4 hidden_features=256 "
+                               "vocabulary=500 sequence=32";
+    char words[160];
+    ty_workload *full = open_one(line), *adapted;
+
+    snprintf(words, sizeof words, "%s has_frozen_matrices=true", line);
+    adapted = open_one(words);
+    cr_assert_eq(adapted->layer_count, full->layer_count);
+    for (uint32_t i = 0; i < full->layer_count; i++) {
+        const ty_layer *a = &adapted->layers[i], *f = &full->layers[i];
+        cr_expect_eq(a->is_frozen, a->kind != TY_LAYER_RMS_NORM, "%s", a->name);
+        cr_expect_float_eq(a->forward_flop, f->forward_flop, 1e-6, "%s", a->name);
+        if (a->kind == TY_LAYER_MLP || a->kind == TY_LAYER_LINEAR)
+            cr_expect_float_eq(a->backward_flop, a->forward_flop, 1e-6, "%s: %g", a->name,
+                               a->backward_flop);
+        if (a->kind == TY_LAYER_ATTENTION)
+            cr_expect(a->backward_flop > a->forward_flop && a->backward_flop < f->backward_flop,
+                      "%s: %g", a->name, a->backward_flop);
+    }
+    ty_workload_free(full);
+    ty_workload_free(adapted);
 }
 
 /* Per token 2 (12 L d^2 + V d) flop of products with weights and 4 L T d of attention (Kaplan et

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""The page of validation results, made of what `trainyard validate --json` prints, and the check
+that nothing on it has become worse.
+
+    trainyard validate MEASUREMENTS --json | python3 validation.py write >validation.md
+    trainyard validate MEASUREMENTS --json | python3 validation.py stacks planner/stacks
+    trainyard validate MEASUREMENTS --json | python3 validation.py check validation.md planner/stacks
+
+stacks writes into every stack's file how far off it was on each device: "judged". check exits 1 and
+says where a source's rows became fewer, or its error, order or regret worse than the page has it, by
+more than a thousandth, and where a stack's file says another error than was found.
+"""
+import json
+import math
+import pathlib
+import re
+import sys
+
+TOLERANCE = 1e-3  # of a figure, and of nothing less than SMALLEST
+SMALLEST = 1e-3
+COLUMNS = ["mean_error", "median_error", "p90_error", "pair_order", "mean_regret"]
+HEAD = ["predictor", "source", "rows", "mean", "median", "p90", "order", "regret"]
+PAGE = """# Validation: results
+
+Predictions against published measurements, by the way they are predicted and by source: rows that no constant was fitted to, then (`fitted`)
+those that one was, then by stack and device (`stack NAME`). What the figures mean, how rows are read and what was fitted: [validation](../validation.md). All rows are asked, none is
+sampled. Made by
+
+```
+trainyard validate ../shared/data/measurements --json | python3 docs/results/validation.py write >docs/results/validation.md
+```
+
+(and, for what stacks' files say of themselves, `... | python3 docs/results/validation.py stacks planner/stacks`), and held by a test, which fails where rows become fewer, or an error, an order or a regret worse, than written here by more than a thousandth.
+
+{predicted} of {rows} rows are predicted, {fitted} of them with a constant that was fitted to them.
+
+| {head} |
+| --- | --- |{dashes}
+{table}
+
+## Not predicted
+
+| rows | why | sources |
+| ---: | --- | --- |
+{skipped}
+"""
+
+
+def figure(value):
+    return "-" if value is None else f"{100 * value:.4g} %"
+
+
+def scores(validation):
+    """(predictor, source) -> rows and the figures of COLUMNS."""
+    out = {}
+    for source in validation["sources"]:
+        for score in source["predictors"]:
+            key = (score["predictor"], source["source"])
+            out[key] = [score["rows"]] + [score[column] for column in COLUMNS]
+        if source["fitted_rows"] > 0:
+            fitted = [source["fitted_rows"]] + [source["fitted"][column] for column in COLUMNS]
+            out[("fitted", source["source"])] = fitted
+    for (stack, device), errors in judged(validation).items():
+        count = len(errors)
+        figures = [sum(errors) / count, errors[(count - 1) // 2], errors[math.ceil(0.9 * count) - 1]]
+        out[(f"stack {stack}", device)] = [count] + figures + [None, None]
+    return dict(sorted(out.items()))
+
+
+def judged(validation):
+    """(stack, device) -> sorted errors of steps of language models that nothing was fitted to."""
+    out = {}
+    for source in validation["sources"]:
+        for row in source["predictions"]:
+            if row["predictor"] != "language-model" or "command" not in row or row["is_fitted"]:
+                continue
+            stack = row["command"][row["command"].index("--stack") + 1]
+            device = re.search(r"@([^ ]+)", row["command"][row["command"].index("--cluster") + 1])
+            if device is None or " " in stack:
+                continue
+            error = abs(row["predicted"] / row["measured"] - 1)
+            out.setdefault((stack, device.group(1)), []).append(error)
+    return {key: sorted(errors) for key, errors in sorted(out.items())}
+
+
+def judged_json(validation, stack):
+    rows = [
+        f'    {{"device": "{device}", "rows": {len(errors)}, '
+        f'"mean_error": {sum(errors) / len(errors):.3g}}}'
+        for (name, device), errors in judged(validation).items()
+        if name == stack
+    ]
+    return ',\n  "judged": [\n' + ",\n".join(rows) + "\n  ]" if rows else ""
+
+
+def stacks_with(validation, folder):
+    """Path, text and what the text should be, of every stack."""
+    for path in sorted(pathlib.Path(folder).glob("*.json")):
+        text = path.read_text()
+        bare = re.sub(r',\n  "judged": \[\n.*?\n  \]', "", text, flags=re.S)
+        assert bare.endswith("\n}\n"), path
+        yield path, text, bare[:-3] + judged_json(validation, path.stem) + "\n}\n"
+
+
+def skip_table(validation):
+    reasons = {}
+    for source in validation["sources"]:
+        for skip in source["skipped"]:
+            why = skip["reason"]
+            if " does not fit: " in why:
+                why = "does not fit: by the memory model what ran needs more than a device has"
+            why = re.sub(r"^(model is not in the zoo): .*", r"\1", why)
+            rows, sources = reasons.get(why, (0, set()))
+            reasons[why] = (rows + skip["rows"], sources | {source["source"]})
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1][0], item[0]))
+    return "\n".join(f"| {n} | {why} | {', '.join(sorted(sources))} |" for why, (n, sources) in ordered)
+
+
+def write(validation):
+    rows = sum(source["rows"] for source in validation["sources"])
+    skipped = sum(source["skipped_rows"] for source in validation["sources"])
+    lines = [
+        "| " + " | ".join([*key, str(score[0]), *map(figure, score[1:])]) + " |"
+        for key, score in scores(validation).items()
+    ]
+    print(
+        PAGE.format(
+            rows=rows,
+            predicted=rows - skipped,
+            fitted=sum(source["fitted_rows"] for source in validation["sources"]),
+            head=" | ".join(HEAD),
+            dashes=" ---: |" * (len(HEAD) - 2),
+            table="\n".join(lines),
+            skipped=skip_table(validation),
+        ),
+        end="",
+    )
+
+
+def read_page(path):
+    out = {}
+    with open(path) as page:
+        for line in page:
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if len(cells) != len(HEAD) or not cells[2].isdigit():
+                continue
+            figures = [None if c == "-" else float(c.rstrip(" %")) / 100 for c in cells[3:]]
+            out[(cells[0], cells[1])] = [int(cells[2])] + figures
+    return out
+
+
+def check(validation, path, folder):
+    found, written = scores(validation), read_page(path)
+    worse = [] if written else [f"{path}: found no row of a table"]
+    for key, old in written.items():
+        name = " of ".join(key)
+        if key not in found:
+            worse.append(f"{name}: no row is predicted, {old[0]} are written")
+            continue
+        new = found[key]
+        if new[0] < old[0]:
+            worse.append(f"{name}: {new[0]} rows, {old[0]} are written")
+        for column, was, now in zip(COLUMNS, old[1:], new[1:]):
+            if was is None:
+                continue
+            margin = TOLERANCE * max(abs(was), SMALLEST)
+            is_share_right = column == "pair_order"
+            if now is None or (now < was - margin if is_share_right else now > was + margin):
+                worse.append(f"{name}: {column} is {figure(now)}, {figure(was)} is written")
+    for stack, text, wanted in stacks_with(validation, folder):
+        if text != wanted:
+            worse.append(f"{stack}: judged by other rows, or with other errors, than were found")
+    for line in worse:
+        print(line)
+    print(f"checked {len(written)} lines")
+    return 1 if worse else 0
+
+
+def main():
+    if sys.argv[1:] == ["write"]:
+        write(json.load(sys.stdin))
+        return 0
+    if len(sys.argv) == 3 and sys.argv[1] == "stacks":
+        for path, _, wanted in stacks_with(json.load(sys.stdin), sys.argv[2]):
+            path.write_text(wanted)
+        return 0
+    if len(sys.argv) == 4 and sys.argv[1] == "check":
+        return check(json.load(sys.stdin), sys.argv[2], sys.argv[3])
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+sys.exit(main())

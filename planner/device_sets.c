@@ -1,0 +1,284 @@
+/* Which devices a plan may leave idle. A batch that does not divide by the devices, or a network
+ * between hosts that costs more than they bring, can make fewer of them faster: whole hosts are
+ * left out, and those that stay are of one kind. */
+#include "candidate.h"
+#include "cost/kernels.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Up to here every number of hosts is looked at, beyond those that divide well. */
+#define FEW_HOSTS 8
+/* Of these the largest, beside the powers of two. */
+#define MOST_NICE 3
+/* Kinds of host that plans are made for alone: those with the most devices. */
+#define MOST_KINDS 3
+
+/** Hosts that are alike: in number and kind of devices and, where routes can tell, in their links.
+ */
+typedef struct host_kind {
+    const ty_device_type *type;
+    uint32_t per_host, place;
+    uint32_t hosts;
+} host_kind;
+
+typedef struct set_list {
+    device_set *sets;
+    uint32_t count, room;
+} set_list;
+
+void ty_device_sets_free(device_set *sets, uint32_t count)
+{
+    for (uint32_t i = 0; sets != NULL && i < count; i++)
+        ty_free(sets[i].devices);
+    ty_free(sets);
+}
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory");
+}
+
+/* Takes ownership of the devices, also where it fails. */
+static ty_status add_set(set_list *list, uint32_t *devices, uint32_t count, bool is_spare,
+                         ty_error *error)
+{
+    if (list->count == list->room) {
+        const uint32_t room = 2 * list->room + 8;
+        device_set *more = ty_resize(list->sets, room, sizeof *more);
+        if (more == NULL) {
+            ty_free(devices);
+            return out_of_memory(error);
+        }
+        list->sets = more;
+        list->room = room;
+    }
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->sets[i].count == count &&
+            memcmp(list->sets[i].devices, devices, count * sizeof *devices) == 0) {
+            ty_free(devices);
+            return TY_OK;
+        }
+    list->sets[list->count++] = (device_set){count, devices, is_spare};
+    return TY_OK;
+}
+
+static ty_status add_all(const ty_cluster *cluster, set_list *list, ty_error *error)
+{
+    const uint32_t count = ty_cluster_device_count(cluster);
+    uint32_t *devices = ty_alloc(count, sizeof *devices);
+
+    if (devices == NULL)
+        return out_of_memory(error);
+    for (uint32_t d = 0; d < count; d++)
+        devices[d] = d;
+    return add_set(list, devices, count, false, error);
+}
+
+/* ---- Kinds of hosts ------------------------------------------------------------------------ */
+
+static bool is_alike(const host_kind *a, const host_kind *b)
+{
+    return a->type == b->type && a->per_host == b->per_host && a->place == b->place;
+}
+
+static int by_devices(const void *left, const void *right)
+{
+    const host_kind *a = left, *b = right;
+    const uint64_t x = (uint64_t)a->hosts * a->per_host, y = (uint64_t)b->hosts * b->per_host;
+
+    return (x < y) - (x > y);
+}
+
+/* The kind that a host has, by its devices, which are numbered host by host. `first` is its first.
+ * @param places NULL: links do not count */
+static host_kind kind_of_host(const ty_cluster *cluster, const ty_device_place *places,
+                              uint32_t first)
+{
+    const uint32_t host = ty_cluster_device_host(cluster, first);
+    host_kind kind = {.type = ty_cluster_device_type(cluster, first),
+                      .place = places == NULL ? 0 : places[first].kind,
+                      .hosts = 1};
+
+    for (uint32_t d = first;
+         d < ty_cluster_device_count(cluster) && ty_cluster_device_host(cluster, d) == host; d++) {
+        if (ty_cluster_device_type(cluster, d) != kind.type)
+            kind.type = NULL; /* of several types: left to plans for all devices */
+        kind.per_host++;
+    }
+    return kind;
+}
+
+/* The kinds with the most devices. @return how many */
+static uint32_t find_kinds(const ty_cluster *cluster, const ty_device_place *places,
+                           host_kind out[MOST_KINDS])
+{
+    enum { KNOWN = 64 }; /* that many are told apart; hosts of others stand for themselves */
+    host_kind kinds[KNOWN];
+    uint32_t count = 0, kept;
+
+    for (uint32_t d = 0; d < ty_cluster_device_count(cluster);) {
+        const host_kind kind = kind_of_host(cluster, places, d);
+        uint32_t k = 0;
+        while (k < count && !is_alike(&kinds[k], &kind))
+            k++;
+        if (kind.type != NULL && k < count)
+            kinds[k].hosts++;
+        else if (kind.type != NULL && count < KNOWN)
+            kinds[count++] = kind;
+        d += kind.per_host;
+    }
+    qsort(kinds, count, sizeof *kinds, by_devices);
+    kept = count < MOST_KINDS ? count : MOST_KINDS;
+    memcpy(out, kinds, kept * sizeof *out);
+    return kept;
+}
+
+/* The first hosts of a kind. */
+static ty_status add_hosts(const ty_cluster *cluster, const ty_device_place *places,
+                           const host_kind *kind, uint32_t hosts, bool is_spare, set_list *list,
+                           ty_error *error)
+{
+    const uint32_t count = hosts * kind->per_host;
+    uint32_t *devices = ty_alloc(count, sizeof *devices);
+    uint32_t found = 0;
+
+    if (devices == NULL)
+        return out_of_memory(error);
+    for (uint32_t d = 0; found < count;) {
+        const host_kind here = kind_of_host(cluster, places, d);
+        for (uint32_t i = 0; is_alike(&here, kind) && i < here.per_host; i++)
+            devices[found++] = d + i;
+        d += here.per_host;
+    }
+    return add_set(list, devices, count, is_spare, error);
+}
+
+/* ---- How many -------------------------------------------------------------------------------- */
+
+/* Divides a batch, or has small factors only, which a batch, lanes and stages share. */
+static bool divides_well(uint32_t devices, uint32_t batch)
+{
+    static const uint32_t factors[] = {2, 3, 5};
+
+    if (batch % devices == 0)
+        return true;
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        while (devices % factors[i] == 0)
+            devices /= factors[i];
+    return devices == 1;
+}
+
+static ty_status add_kind(const ty_cluster *cluster, const ty_device_place *places,
+                          const host_kind *kind, uint32_t batch, set_list *list, ty_error *error)
+{
+    const bool all_divide = divides_well(kind->hosts * kind->per_host, batch);
+    uint32_t nice = 0;
+    ty_status status = TY_OK;
+
+    if (kind->hosts * kind->per_host < ty_cluster_device_count(cluster))
+        TY_CHECK(add_hosts(cluster, places, kind, kind->hosts, false, list, error), status, done);
+    for (uint32_t hosts = kind->hosts - 1; hosts > 0; hosts--) {
+        const bool is_nice = nice < MOST_NICE && divides_well(hosts * kind->per_host, batch);
+        const bool is_power = (hosts & (hosts - 1)) == 0;
+        if (hosts > FEW_HOSTS && !is_power && !is_nice)
+            continue;
+        nice += is_nice;
+        TY_CHECK(add_hosts(cluster, places, kind, hosts,
+                           !is_power && hosts > FEW_HOSTS && all_divide, list, error),
+                 status, done);
+    }
+done:
+    return status;
+}
+
+/* Exactly so many devices: whole hosts of a kind, or the first ones of a host. */
+static ty_status add_fixed(const ty_cluster *cluster, const host_kind *kinds, uint32_t kind_count,
+                           uint32_t wanted, set_list *list, ty_error *error)
+{
+    uint32_t *devices;
+
+    if (wanted > ty_cluster_device_count(cluster))
+        return ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u", wanted,
+                       ty_cluster_name(cluster), ty_cluster_device_count(cluster));
+    for (uint32_t k = 0; k < kind_count; k++)
+        if (wanted % kinds[k].per_host == 0 && wanted / kinds[k].per_host <= kinds[k].hosts)
+            return add_hosts(cluster, NULL, &kinds[k], wanted / kinds[k].per_host, false, list,
+                             error);
+    for (uint32_t d = 0; d < ty_cluster_device_count(cluster);) {
+        const host_kind kind = kind_of_host(cluster, NULL, d);
+        if (kind.per_host < wanted) {
+            d += kind.per_host;
+            continue;
+        }
+        if ((devices = ty_alloc(wanted, sizeof *devices)) == NULL)
+            return out_of_memory(error);
+        for (uint32_t i = 0; i < wanted; i++)
+            devices[i] = d + i;
+        return add_set(list, devices, wanted, false, error);
+    }
+    return ty_fail(error, TY_EINVAL,
+                   "devices: found %u, expected those of whole hosts of a kind of %s (%u each), or "
+                   "fewer of one host",
+                   wanted, ty_cluster_name(cluster), kinds[0].per_host);
+}
+
+ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_options *o,
+                                 uint32_t batch, device_set **sets, uint32_t *count,
+                                 ty_error *error)
+{
+    host_kind kinds[MOST_KINDS];
+    set_list list = {0};
+    ty_device_place *places = NULL;
+    uint32_t kind_count;
+    ty_status status = TY_OK;
+
+    kind_count = find_kinds(cluster, NULL, kinds);
+    if (o->devices > 0 && o->devices < ty_cluster_device_count(cluster) && kind_count > 0) {
+        TY_CHECK(add_fixed(cluster, kinds, kind_count, o->devices, &list, error), status, failed);
+        goto found;
+    }
+    if (o->devices > 0 && o->devices != ty_cluster_device_count(cluster)) {
+        status = ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u", o->devices,
+                         ty_cluster_name(cluster), ty_cluster_device_count(cluster));
+        goto failed;
+    }
+    TY_CHECK(add_all(cluster, &list, error), status, failed);
+    if (!o->may_idle || o->devices > 0 || ty_cluster_host_count(cluster) == 1)
+        goto found;
+    for (uint32_t k = 0; k < kind_count; k++)
+        TY_CHECK(add_kind(cluster, NULL, &kinds[k], batch, &list, error), status, failed);
+    if ((places = ty_alloc(ty_cluster_device_count(cluster), sizeof *places)) == NULL) {
+        status = out_of_memory(error);
+        goto failed;
+    }
+    TY_CHECK(ty_cluster_places(cluster, places, error), status, failed);
+    kind_count = find_kinds(cluster, places, kinds);
+    for (uint32_t k = 0; k < kind_count; k++)
+        TY_CHECK(add_kind(cluster, places, &kinds[k], batch, &list, error), status, failed);
+found:
+    ty_free(places);
+    *sets = list.sets;
+    *count = list.count;
+    return TY_OK;
+failed:
+    ty_free(places);
+    ty_device_sets_free(list.sets, list.count);
+    return status;
+}
+
+double ty_device_set_bound_s(const search_question *q, const device_set *set)
+{
+    const ty_workload *w = q->workload;
+    double flop = ty_workload_forward_flop(w, 0, w->layer_count) * q->global_batch, rate = 0;
+
+    for (uint32_t d = 0; d < set->count; d++) {
+        const ty_device_type *type = ty_cluster_device_type(q->cluster, set->devices[d]);
+        double fastest = 0;
+        for (int p = 0; p < TY_PRECISION_COUNT; p++)
+            fastest = fmax(fastest, ty_device_peak(type, (ty_precision)p));
+        rate += fastest;
+    }
+    return rate > 0 && q->profile == NULL ? flop / rate : 0; /* what was measured may be faster */
+}
