@@ -190,9 +190,6 @@ typedef struct ty_plan_options {
      * for its beat is the stack's exchange_cycle_s. 0: bytes alone close a bucket */
     double cycle_s;
     uint64_t seed;
-    /* The plan does not carry its cluster, whose text may be hundreds of megabytes: to be looked at
-     * only, as it passes no check. Not with `simulate_top`. */
-    bool leaves_out_cluster;
     uint32_t simulate_top; /* finalists to simulate; 0: none */
     ty_simulate_callback simulate;
     void *simulate_context;

@@ -64,7 +64,8 @@ typedef struct ty_question {
     uint64_t seed;
     uint32_t top; /* candidates that are simulated; 0: none */
     bool allow_lossy;
-    bool leaves_out_cluster; /* of the plan, which is only looked at (ty_planner.h); with `top` 0 */
+    /* `cluster`, where it has been opened already: it is shared. NULL: opened by its text */
+    const ty_cluster *open_cluster;
 } ty_question;
 
 /** The keys of `fix`, one after the other; NULL behind the last. */
