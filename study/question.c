@@ -495,6 +495,8 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     out->global_batch = question->global_batch;
     out->seed = question->seed;
     out->allow_lossy = question->allow_lossy;
+    /* Systems are what they are. */
+    out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
     if (question->fix != NULL)
         TY_CHECK(fix_all(&target, question->fix, error), status, done);
     if (replicas->failed)

@@ -66,6 +66,8 @@ typedef struct ty_question {
     bool allow_lossy;
     /* `cluster`, where it has been opened already: it is shared. NULL: opened by its text */
     const ty_cluster *open_cluster;
+    bool is_fastest; /* the fastest plan however little it wins by, not the simplest of those within
+                        TY_USUAL_TOLERANCE; systems always answer with that */
 } ty_question;
 
 /** The keys of `fix`, one after the other; NULL behind the last. */
