@@ -270,21 +270,22 @@ static double edited(const ty_cluster_edit *edit, double figure)
 static bool edit_device_type(const ty_cluster_edit *edit, ty_device_type *type)
 {
     const bool is_of_peaks = strcmp(edit->field, "peak_") == 0;
+    const cluster_figure *figure;
     bool is_used = false;
-    const char *key;
-    double *figure;
 
     if (strcmp(edit->field, "memory_bytes") == 0) {
         type->memory_bytes = (uint64_t)edited(edit, (double)type->memory_bytes);
         return true;
     }
-    for (uint32_t i = 0; (figure = cluster_device_figure(type, i, &key)) != NULL; i++)
-        if (is_of_peaks ? strncmp(key, edit->field, strlen(edit->field)) == 0
-                        : strcmp(key, edit->field) == 0) {
-            if (!is_of_peaks || *figure > 0)
-                *figure = edited(edit, *figure);
-            is_used = true;
-        }
+    for (uint32_t i = 0; (figure = cluster_figure_at(i)) != NULL; i++) {
+        double *value = (double *)(void *)((char *)type + figure->offset);
+        if (is_of_peaks ? strncmp(figure->key, edit->field, strlen(edit->field)) != 0
+                        : strcmp(figure->key, edit->field) != 0)
+            continue;
+        if (!is_of_peaks || *value > 0)
+            *value = edited(edit, *value);
+        is_used = true;
+    }
     return is_used;
 }
 

@@ -129,9 +129,16 @@ uint32_t cluster_find(const ty_cluster *cluster, const char *name);
 ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem,
                          ty_error *error) TY_MUST_CHECK;
 
-/** The figures of a device type: a double by number, and its key in files; NULL: there are no more.
- */
-double *cluster_device_figure(ty_device_type *type, uint32_t number, const char **key);
+/** A figure of a device type, as files have it: what reading, writing, changing and the schema of
+ * clusters follow. */
+typedef struct cluster_figure {
+    const char *key;
+    size_t offset; /* of a double in ty_device_type */
+    double minimum, maximum;
+    bool is_optional; /* absent: 0, and 0 is not written */
+} cluster_figure;
+/** NULL: there are no more. */
+const cluster_figure *cluster_figure_at(uint32_t index);
 
 /** TY_EPARSE where a figure is beyond what trainyard.cluster/1 may hold. @param name of the source
  */

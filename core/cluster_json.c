@@ -12,14 +12,7 @@ static const char schema[] = "trainyard.cluster/1";
 
 /* ---- Device types: one table for reading and writing ------------------------------------- */
 
-typedef struct figure {
-    const char *key;
-    size_t offset; /* of a double in ty_device_type */
-    double minimum, maximum;
-    bool is_optional; /* absent: 0, and 0 is not written */
-} figure;
-
-static const figure figures[] = {
+static const cluster_figure figures[] = {
     {"peak_fp32_flop_per_s", offsetof(ty_device_type, peak_fp32_flop_per_s), 1, 1e18, false},
     {"peak_tf32_flop_per_s", offsetof(ty_device_type, peak_tf32_flop_per_s), 0, 1e18, false},
     {"peak_fp16_flop_per_s", offsetof(ty_device_type, peak_fp16_flop_per_s), 0, 1e18, false},
@@ -41,12 +34,9 @@ static const figure figures[] = {
 };
 enum { FIGURE_COUNT = sizeof figures / sizeof figures[0] };
 
-double *cluster_device_figure(ty_device_type *type, uint32_t number, const char **key)
+const cluster_figure *cluster_figure_at(uint32_t index)
 {
-    if (number >= FIGURE_COUNT)
-        return NULL;
-    *key = figures[number].key;
-    return (double *)(void *)((char *)type + figures[number].offset);
+    return index < FIGURE_COUNT ? &figures[index] : NULL;
 }
 
 static ty_status read_device_type(ty_cluster *cluster, const ty_json *row, ty_error *error)

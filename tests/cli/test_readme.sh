@@ -1,5 +1,6 @@
 #!/bin/sh
-# Links between pages lead somewhere. Every command of the sh blocks of README, docs and tutorials runs and ends with 0. `./bootstrap demo` stands for a short demo of
+# Links between pages lead somewhere. Every command of the sh blocks of README, docs and tutorials runs and ends with 0.
+# `./bootstrap demo` stands for a short demo of
 # the programs under test; `./bootstrap test` is what runs this.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made" "$scratch/bin"

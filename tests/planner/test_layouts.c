@@ -16,7 +16,7 @@ typedef struct scene {
     ty_stack *stack;
     ty_plan_options options;
     search_question question;
-    char text[320];
+    char text[448];
 } scene;
 
 static uint32_t pick(uint64_t *state, uint32_t count)
