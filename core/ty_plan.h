@@ -413,10 +413,6 @@ double ty_lane_work_share(const ty_plan *plan, uint32_t layer);
 /** What a lane has of something along the sequence that is `bytes` a sample, for a micro-batch: its
  * samples, its part of the sequence; tensor lanes divide nothing of it. */
 uint64_t ty_lane_bytes(const ty_plan *plan, uint64_t bytes);
-/** Bytes of keys and values that one lane has, of its own part of a micro-batch's sequences; 0 for
- * other kinds than attention. */
-uint64_t ty_lane_key_bytes(const ty_plan *plan, uint32_t layer);
-
 /** A collective inside a layer, among the lanes of a kind. */
 typedef struct ty_inner_collective {
     ty_lane_kind among;
