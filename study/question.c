@@ -19,10 +19,8 @@ void ty_plan_inputs_clear(ty_plan_inputs *inputs)
 ty_status ty_plan_inputs_from(ty_plan *plan, ty_plan_inputs *out, ty_error *error)
 {
     ty_status status = TY_OK;
-    ty_plan_inputs inputs = {.plan = plan};
+    ty_plan_inputs inputs = {.plan = plan, .cluster = ty_cluster_share(plan->cluster)};
 
-    TY_CHECK(ty_cluster_parse(plan->cluster_json, "plan:/cluster", &inputs.cluster, error), status,
-             cleanup);
     TY_CHECK(ty_plan_lower(plan, &inputs.program, error), status, cleanup);
     TY_CHECK(ty_costs_of_program(plan, inputs.program, inputs.cluster, &inputs.costs, error),
              status, cleanup);
@@ -189,7 +187,9 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                              ty_cluster_is_local(question->cluster, &ranks), error),
                  status, cleanup);
     }
-    if (!ty_cluster_is_local(question->cluster, &ranks)) {
+    if (question->open_cluster != NULL) {
+        q.cluster = ty_cluster_share(question->open_cluster);
+    } else if (!ty_cluster_is_local(question->cluster, &ranks)) {
         TY_CHECK(ty_cluster_open(question->cluster, NULL, &q.cluster, error), status, cleanup);
     } else {
         if (ranks == 0)
@@ -495,7 +495,6 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     out->global_batch = question->global_batch;
     out->seed = question->seed;
     out->allow_lossy = question->allow_lossy;
-    out->leaves_out_cluster = question->leaves_out_cluster;
     /* Systems are what they are. */
     out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
     if (question->fix != NULL)

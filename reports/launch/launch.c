@@ -202,16 +202,18 @@ static ty_status write_comments(launch *l, const struct target *t, ty_error *err
     const ty_plan *plan = l->plan;
     const ty_step_summary *s =
         plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
-    ty_digest digest;
+    ty_digest digest, cluster;
     char step[32], rate[32];
     ty_status status = ty_plan_digest(plan, &digest, error);
 
+    if (status == TY_OK)
+        status = ty_cluster_digest(plan->cluster, &cluster, error);
     if (status != TY_OK)
         return status;
     add_line(&l->comments, "%s: %.100s on %.200s, %.200s", t->title, plan->workload->name,
              plan->cluster_name, plan->strategy);
     add_line(&l->comments, "plan     %s", digest.hex);
-    add_line(&l->comments, "cluster  %s", plan->cluster_digest.hex);
+    add_line(&l->comments, "cluster  %s", cluster.hex);
     add_line(&l->comments, "uses     %u processes on %u host%s; a step is %u micro-batches of %u",
              l->process_count, l->host_count, l->host_count > 1 ? "s" : "", plan->micro_batches,
              plan->micro_batch_size);

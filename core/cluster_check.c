@@ -1,6 +1,5 @@
 /* Finishing a cluster: what must hold of its graph, and what queries need to be quick. */
 #include "cluster.h"
-#include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,29 +85,39 @@ static ty_status make_ports(ty_cluster *cluster, ty_error *error)
     return TY_OK;
 }
 
+uint32_t cluster_root_of(uint32_t *parents, uint32_t vertex)
+{
+    while (parents[vertex] != vertex)
+        vertex = parents[vertex] = parents[parents[vertex]];
+    return vertex;
+}
+
 /* Components of the graph whose links touch no vertex of `cut`; TY_VERTEX_KIND_COUNT cuts nothing.
- */
+ * They are numbered by their least vertices. */
 static ty_status components_without(const ty_cluster *cluster, ty_vertex_kind cut,
                                     uint32_t *members, uint32_t *count, ty_error *error)
 {
-    graph_edges edges = {.vertex_count = cluster->vertex_count};
-    uint32_t *ends = ty_alloc(2 * (size_t)cluster->link_count, sizeof *ends);
-    ty_status status;
+    uint32_t *parents = ty_alloc(cluster->vertex_count, sizeof *parents), found = 0;
 
-    if (ends == NULL)
+    if (parents == NULL)
         return out_of_memory(error);
+    for (uint32_t v = 0; v < cluster->vertex_count; v++)
+        parents[v] = v;
     for (uint32_t i = 0; i < cluster->link_count; i++) {
         const ty_link_edge *link = &cluster->links[i];
         if (cluster->vertices[link->from].kind == cut || cluster->vertices[link->to].kind == cut)
             continue;
-        ends[2 * edges.edge_count] = link->from;
-        ends[2 * edges.edge_count + 1] = link->to;
-        edges.edge_count++;
+        const uint32_t a = cluster_root_of(parents, link->from),
+                       b = cluster_root_of(parents, link->to);
+        parents[a < b ? b : a] = a < b ? a : b;
     }
-    edges.ends = ends;
-    status = graph_components(&edges, members, count, error);
-    ty_free(ends);
-    return status;
+    for (uint32_t v = 0; v < cluster->vertex_count; v++) {
+        const uint32_t root = cluster_root_of(parents, v);
+        members[v] = root == v ? found++ : members[root];
+    }
+    ty_free(parents);
+    *count = found;
+    return TY_OK;
 }
 
 /* What is isolated is outside the largest part. */
