@@ -45,7 +45,8 @@ static ty_status sibling_of(const char *path, const char *end, char **out, ty_er
     const size_t length = strlen(path);
     ty_text text = {0};
 
-    if (length > 4 && (strcmp(path + length - 4, ".bin") == 0 || strcmp(path + length - 4, ".idx") == 0))
+    if (length > 4 &&
+        (strcmp(path + length - 4, ".bin") == 0 || strcmp(path + length - 4, ".idx") == 0))
         ty_text_addf(&text, "%.*s%s", (int)(length - 4), path, end);
     else
         ty_text_addf(&text, "%s%s", path, end);
@@ -178,9 +179,10 @@ static ty_status megatron_read(const char *given, char **path, uint64_t *start, 
              cleanup);
     TY_CHECK(size_find(data, &bytes, error), status, cleanup);
     if (bytes != tokens->count * tokens->token_bytes) {
-        status = ty_fail(error, TY_EPARSE, "%s: found %llu bytes, expected %llu tokens of %u, as %s",
-                         data, (unsigned long long)bytes, (unsigned long long)tokens->count,
-                         tokens->token_bytes, index_path);
+        status =
+            ty_fail(error, TY_EPARSE, "%s: found %llu bytes, expected %llu tokens of %u, as %s",
+                    data, (unsigned long long)bytes, (unsigned long long)tokens->count,
+                    tokens->token_bytes, index_path);
         goto cleanup;
     }
     *start = 0;

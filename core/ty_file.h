@@ -39,7 +39,8 @@ ty_status ty_file_write(const char *path, const void *bytes, size_t length,
  * replaced by ty_file_writer_finish. Not for "-", devices and pipes (TY_EIO).
  */
 typedef struct ty_file_writer ty_file_writer;
-ty_status ty_file_writer_open(const char *path, ty_file_writer **out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_file_writer_open(const char *path, ty_file_writer **out,
+                              ty_error *error) TY_MUST_CHECK;
 ty_status ty_file_writer_add(ty_file_writer *writer, const void *bytes, size_t length,
                              ty_error *error) TY_MUST_CHECK;
 /** Gives the writer up and sets it to NULL, also on failure. */

@@ -69,7 +69,8 @@ bool ty_tokens_is_file(const char *path);
 ty_status ty_tokens_open(const char *path, ty_tokens **out, ty_error *error) TY_MUST_CHECK;
 void ty_tokens_close(ty_tokens *tokens);
 
-/** The text; TY_EUNSUPPORTED of another program's tokens. @param out [out] ended by a NUL that `length` does not count; free with ty_free */
+/** The text; TY_EUNSUPPORTED of another program's tokens. @param out [out] ended by a NUL that
+ * `length` does not count; free with ty_free */
 ty_status ty_tokens_text(const ty_tokens *tokens, char **out, size_t *length,
                          ty_error *error) TY_MUST_CHECK;
 

@@ -224,8 +224,8 @@ void cpu_batch_norm_start(const ty_stage_device *stage, const cpu_node *node)
         running_of(stage, node)[c] = 0.0f;
         running_of(stage, node)[n + c] = 1.0f;
     }
-    if (weights != NULL &&
-        weights->read(weights, node->layer_index, LAYER_RUNNING_MEAN, 0, n, running_of(stage, node)))
+    if (weights != NULL && weights->read(weights, node->layer_index, LAYER_RUNNING_MEAN, 0, n,
+                                         running_of(stage, node)))
         (void)weights->read(weights, node->layer_index, LAYER_RUNNING_VARIANCE, 0, n,
                             running_of(stage, node) + n);
 }

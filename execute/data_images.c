@@ -221,8 +221,9 @@ static ty_status shard_map(shard *out, const char *path, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
     file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 || fstat(file, &about) != 0 || about.st_size == 0) {
-        status = file < 0 ? ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno))
-                          : ty_fail(error, TY_EPARSE, "%s: found an empty file, expected tar", path);
+        status = file < 0
+                     ? ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno))
+                     : ty_fail(error, TY_EPARSE, "%s: found an empty file, expected tar", path);
         if (file >= 0)
             close(file);
         return status;
@@ -355,10 +356,10 @@ static ty_status part_find(images *im, const char *path, char **out, ty_error *e
     for (size_t i = 0; i < 3; i++)
         TY_CHECK(path_join(path, names[i], &paths[i], error), status, done);
     im->has_parts = is_folder(paths[0]) && (is_folder(paths[1]) || is_folder(paths[2]));
-    *out = ty_strdup(!im->has_parts         ? path
-                     : !im->is_test         ? paths[0]
+    *out = ty_strdup(!im->has_parts        ? path
+                     : !im->is_test        ? paths[0]
                      : is_folder(paths[1]) ? paths[1]
-                                            : paths[2]);
+                                           : paths[2]);
     if (*out == NULL)
         status = ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
 done:
@@ -391,7 +392,8 @@ cleanup:
     return status;
 }
 
-/* Without folders of their own, sample s of training is image s + s / 9, that of testing 10 s + 9. */
+/* Without folders of their own, sample s of training is image s + s / 9, that of testing 10 s + 9.
+ */
 static uint64_t image_of(const images *im, uint64_t sample)
 {
     if (im->has_parts)
@@ -425,7 +427,8 @@ static ty_status image_make(const ty_dataset *dataset, uint64_t sample, unsigned
     if (status == TY_OK)
         status = ty_file_read(place->name, 0, &bytes, &length, error);
     if (status == TY_OK)
-        status = image_decode((unsigned char *)bytes, length, place->name, &im->shape, input, error);
+        status =
+            image_decode((unsigned char *)bytes, length, place->name, &im->shape, input, error);
     ty_free(bytes);
     return status;
 }

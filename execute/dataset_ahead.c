@@ -122,8 +122,7 @@ ty_status dataset_ahead_open(const ty_dataset *dataset, const ty_reading *readin
     a->threads = ty_alloc(a->reading.threads, sizeof *a->threads);
     if (a->entries == NULL || a->room == NULL || a->threads == NULL) {
         dataset_ahead_close(a);
-        return ty_fail(error, TY_ENOMEM, "out of memory for %u samples made ahead",
-                       reading->room);
+        return ty_fail(error, TY_ENOMEM, "out of memory for %u samples made ahead", reading->room);
     }
     for (uint32_t i = 0; i < a->reading.room; i++)
         a->entries[i].made.bytes = a->room + i * bytes;
@@ -216,11 +215,13 @@ static ty_status bad_count(dataset_ahead *a, const made_sample *made, ty_error *
 
         if (is_known(a, sample))
             continue;
+        if (a->reading.bad_samples == 0)
+            return ty_fail(error, TY_EPARSE, "%.180s; --bad-samples N skips up to N of them",
+                           made->error.message);
         if (a->bad_count >= a->reading.bad_samples)
-            return ty_fail(error, TY_EPARSE, "%.200s (%u bad samples before it, expected %s%u)",
-                           made->error.message, a->bad_count,
-                           a->reading.bad_samples > 0 ? "at most " : "none: --bad-samples skips ",
-                           a->reading.bad_samples > 0 ? a->reading.bad_samples : 1);
+            return ty_fail(error, TY_EPARSE,
+                           "%.180s; found %u samples before it that cannot be read, expected fewer",
+                           made->error.message, a->bad_count);
         grown = ty_resize(a->bad, (size_t)a->bad_count + 1, sizeof *grown);
         if (grown == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory for bad samples");

@@ -92,8 +92,8 @@ typedef struct ty_stage_options {
     uint32_t slots;            /* micro-batches in flight; >= 1 */
     ty_recompute recompute;    /* operator, full: forward keeps of each slot what enters segments */
     uint32_t recompute_blocks; /* as in ty_plan_stage */
-    double loss_scale;   /* of the summed loss's gradient: 1 / (global batch * labels per sample) */
-    uint64_t seed;       /* of the initial weights */
+    double loss_scale; /* of the summed loss's gradient: 1 / (global batch * labels per sample) */
+    uint64_t seed;     /* of the initial weights */
     const ty_weights *weights; /* in their place, borrowed until the stage is open; NULL: none */
     uint32_t tied_layer; /* layer of this stage (owner or user) whose matrix is tied to another
                             stage's, or TY_NO_LAYER */

@@ -147,8 +147,7 @@ static ty_status png_decode(const unsigned char *bytes, uint64_t length, const c
 static void place_find(uint32_t at, uint32_t count, uint32_t from, double scale, uint32_t *low,
                        uint32_t *high, float *share)
 {
-    const double middle =
-        ((double)at + 0.5 - (double)count / 2) * scale + (double)from / 2 - 0.5;
+    const double middle = ((double)at + 0.5 - (double)count / 2) * scale + (double)from / 2 - 0.5;
     const double place = middle < 0 ? 0 : middle > from - 1 ? from - 1 : middle;
 
     *low = (uint32_t)place;

@@ -23,19 +23,20 @@ static uint64_t load_position(const ty_interpreter *in, const ty_instruction *lo
            interpreter_first_sample(in);
 }
 
-/* Those of this micro-batch, and of the one behind it, which are made while this one is computed. */
+/* Those of this micro-batch, and of the one behind it, which are made while this one is computed.
+ */
 static void samples_expect(const ty_interpreter *in, const ty_instruction *load, uint32_t step)
 {
     const ty_dataset *dataset = in->options.dataset;
     const bool is_last = load->micro_batch + 1 == in->local_micro_batches;
-    const uint64_t starts[] = {load_position(in, load, load->micro_batch, step),
-                               load_position(in, load, is_last ? 0 : load->micro_batch + 1,
-                                             is_last ? step + 1 : step)};
+    const uint64_t starts[] = {
+        load_position(in, load, load->micro_batch, step),
+        load_position(in, load, is_last ? 0 : load->micro_batch + 1, is_last ? step + 1 : step)};
 
     for (size_t i = 0; i < 2; i++)
         for (uint64_t j = 0; j < interpreter_lane_samples(in); j++)
-            ty_dataset_expect(
-                dataset, ty_dataset_shuffled(dataset, in->options.plan->seed, starts[i] + j));
+            ty_dataset_expect(dataset,
+                              ty_dataset_shuffled(dataset, in->options.plan->seed, starts[i] + j));
 }
 
 static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32_t step,
@@ -48,8 +49,9 @@ static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32
 
     samples_expect(in, load, step);
     for (uint64_t j = 0; j < interpreter_lane_samples(in) && status == TY_OK; j++)
-        status = interpreter_sample_load(in, interpreter_held(in, load), slot, dataset,
-                                         ty_dataset_shuffled(dataset, seed, position + j), j, error);
+        status =
+            interpreter_sample_load(in, interpreter_held(in, load), slot, dataset,
+                                    ty_dataset_shuffled(dataset, seed, position + j), j, error);
     return status;
 }
 

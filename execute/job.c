@@ -18,7 +18,7 @@ typedef struct training {
     const ty_execute_options *options;
     ty_dataset *dataset, *test_set; /* of the first and last stage */
     double skipped;                 /* samples, by all ranks */
-    weights *initial; /* until the interpreter is open; NULL: those of the seed */
+    weights *initial;               /* until the interpreter is open; NULL: those of the seed */
     ty_interpreter *interpreter;
     ty_progress progress;
     ty_checkpoint_place place; /* that it goes on from */
@@ -185,7 +185,9 @@ static ty_reading reading_of(const training *t)
     const uint32_t ahead = 4; /* micro-batches: this one, the next, and what lies between */
 
     return (ty_reading){.bad_samples = t->job->bad_samples,
-                        .threads = (uint32_t)(spare > most ? most : spare > 1 ? spare : 1),
+                        .threads = (uint32_t)(spare > most ? most
+                                              : spare > 1  ? spare
+                                                           : 1),
                         .room = ahead * t->job->plan->micro_batch_size};
 }
 
@@ -222,26 +224,25 @@ static ty_status training_prepare(training *t, ty_error *error)
     }
     if (job->init != NULL)
         TY_CHECK(weights_open(job->init, plan->workload, &t->initial, error), status, done);
-    TY_CHECK(
-        ty_interpreter_open(&(ty_interpreter_options){.plan = plan,
-                                                      .program = job->program,
-                                                      .backend = backend,
-                                                      .dataset = t->dataset,
-                                                      .instruction_s = job->instruction_s,
-                                                      .transport = t->transport,
-                                                      .precision = precision,
-                                                      .weights = t->initial != NULL
-                                                                     ? weights_source(t->initial)
-                                                                     : NULL,
-                                                      .steps = job->steps,
-                                                      .first_recorded = t->start,
-                                                      .recorded_steps = recorded_steps(t),
-                                                      .measure_distortion = job->measure_distortion,
-                                                      .stop = t->options->stop,
-                                                      .on_step = on_step,
-                                                      .context = t},
-                            &t->interpreter, error),
-        status, done);
+    TY_CHECK(ty_interpreter_open(
+                 &(ty_interpreter_options){
+                     .plan = plan,
+                     .program = job->program,
+                     .backend = backend,
+                     .dataset = t->dataset,
+                     .instruction_s = job->instruction_s,
+                     .transport = t->transport,
+                     .precision = precision,
+                     .weights = t->initial != NULL ? weights_source(t->initial) : NULL,
+                     .steps = job->steps,
+                     .first_recorded = t->start,
+                     .recorded_steps = recorded_steps(t),
+                     .measure_distortion = job->measure_distortion,
+                     .stop = t->options->stop,
+                     .on_step = on_step,
+                     .context = t},
+                 &t->interpreter, error),
+             status, done);
     if (t->start > 0)
         TY_CHECK(ty_checkpoint_load(t->interpreter, job->checkpoint, &t->place, error), status,
                  done);

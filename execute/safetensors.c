@@ -16,9 +16,9 @@
 static const struct {
     const char *name;
     uint32_t bytes;
-} types[] = {{"F32", 4}, {"F16", 2},  {"BF16", 2},    {"F64", 8},     {"I64", 8},
-             {"I32", 4}, {"I16", 2},  {"I8", 1},      {"U64", 8},     {"U32", 4},
-             {"U16", 2}, {"U8", 1},   {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"BOOL", 1}};
+} types[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2},    {"F64", 8},     {"I64", 8},
+             {"I32", 4}, {"I16", 2}, {"I8", 1},      {"U64", 8},     {"U32", 4},
+             {"U16", 2}, {"U8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"BOOL", 1}};
 #define TYPE_COUNT (sizeof types / sizeof types[0])
 
 typedef struct part { /* a file */
@@ -431,9 +431,8 @@ const safetensors_tensor *safetensors_find(const safetensors *file, const char *
 {
     const safetensors_tensor wanted = {.name = name};
 
-    return file->count == 0
-               ? NULL
-               : bsearch(&wanted, file->tensors, file->count, sizeof wanted, by_name);
+    return file->count == 0 ? NULL
+                            : bsearch(&wanted, file->tensors, file->count, sizeof wanted, by_name);
 }
 
 float safetensors_float(const safetensors_tensor *tensor, uint64_t i)

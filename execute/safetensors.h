@@ -4,7 +4,8 @@
  * Internal to execute/.
  *
  *     uint64, little-endian     N, bytes of the header
- *     N bytes of JSON           {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+ *     N bytes of JSON           {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
+ * 24]},
  *                                ..., "__metadata__": {"format": "pt"}}
  *     the rest                  the tensors' numbers, little-endian, row-major; offsets count from
  *                               here, and tensors cover all of it without a gap or an overlap

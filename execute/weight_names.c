@@ -18,7 +18,8 @@ typedef enum part {
 
 /*
  * `layer`: '*' stands for a number from 1 on. `name`: '#' for the last such number less 1, '@' for
- * the first one. Of experts '%' for which, and the names of gate, value and product with '|' between.
+ * the first one. Of experts '%' for which, and the names of gate, value and product with '|'
+ * between.
  */
 typedef struct row {
     const char *layer;
@@ -28,10 +29,15 @@ typedef struct row {
 } row;
 
 #define NORM(layer, name)                                                                          \
-    {layer, 0, WHOLE, name ".weight", NULL}, {layer, 1, WHOLE, name ".bias", NULL}
+    {layer, 0, WHOLE, name ".weight", NULL},                                                       \
+    {                                                                                              \
+        layer, 1, WHOLE, name ".bias", NULL                                                        \
+    }
 #define STATISTICS(layer, name)                                                                    \
-    NORM(layer, name), {layer, LAYER_RUNNING_MEAN, WHOLE, name ".running_mean", NULL},            \
-        {layer, LAYER_RUNNING_VARIANCE, WHOLE, name ".running_var", NULL}
+    NORM(layer, name), {layer, LAYER_RUNNING_MEAN, WHOLE, name ".running_mean", NULL},             \
+    {                                                                                              \
+        layer, LAYER_RUNNING_VARIANCE, WHOLE, name ".running_var", NULL                            \
+    }
 /* One name for queries, keys and values each, and the output's. */
 #define ATTENTION(layer, q, k, v, o)                                                               \
     {layer, ATTENTION_PROJECT, QUERIES, q ".weight", NULL},                                        \
@@ -41,12 +47,19 @@ typedef struct row {
         {layer, ATTENTION_PROJECT_BIAS, KEYS, k ".bias", NULL},                                    \
         {layer, ATTENTION_PROJECT_BIAS, VALUES, v ".bias", NULL},                                  \
         {layer, ATTENTION_OUT, WHOLE, o ".weight", NULL},                                          \
-        {layer, ATTENTION_OUT_BIAS, WHOLE, o ".bias", NULL}
+    {                                                                                              \
+        layer, ATTENTION_OUT_BIAS, WHOLE, o ".bias", NULL                                          \
+    }
 #define MLP(layer, up, down)                                                                       \
     {layer, MLP_UP, WHOLE, up ".weight", NULL}, {layer, MLP_UP_BIAS, WHOLE, up ".bias", NULL},     \
         {layer, MLP_DOWN, WHOLE, down ".weight", NULL},                                            \
-        {layer, MLP_DOWN_BIAS, WHOLE, down ".bias", NULL}
-#define END {NULL, 0, WHOLE, NULL, NULL}
+    {                                                                                              \
+        layer, MLP_DOWN_BIAS, WHOLE, down ".bias", NULL                                            \
+    }
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, 0, WHOLE, NULL, NULL                                                                 \
+    }
 
 static const row gpt2_rows[] = {
     {"embedding", EMBEDDING_TABLE, WHOLE, "transformer.wte.weight", NULL},
@@ -151,11 +164,8 @@ static const struct {
                       "transformer.",
                       "final_norm",
                       {".attn.bias", ".attn.masked_bias", "lm_head.weight"}},
-    [WEIGHTS_LLAMA] = {"llama",
-                       llama_rows,
-                       "model.",
-                       "final_norm",
-                       {"rotary_emb.inv_freq", "lm_head.weight"}},
+    [WEIGHTS_LLAMA] =
+        {"llama", llama_rows, "model.", "final_norm", {"rotary_emb.inv_freq", "lm_head.weight"}},
 };
 
 const char *weight_family_name(weight_family family)
@@ -273,9 +283,10 @@ static const char *own_name(ty_layer_kind kind, uint32_t tensor)
     static const char *const additive[] = {"query.weight", "memory.weight", "vector", "gain",
                                            "bias"};
     static const char *const mlp[] = {"up.weight", "down.weight", "up.bias", "down.bias"};
-    static const char *const moe[] = {"gate.weight",         "shared.up.weight", "shared.down.weight",
-                                      "shared.up.bias",      "shared.down.bias", "experts.up.weight",
-                                      "experts.down.weight", "experts.up.bias",  "experts.down.bias"};
+    static const char *const moe[] = {
+        "gate.weight",         "shared.up.weight", "shared.down.weight",
+        "shared.up.bias",      "shared.down.bias", "experts.up.weight",
+        "experts.down.weight", "experts.up.bias",  "experts.down.bias"};
     static const char *const lstm[] = {"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"};
     const char *const *names = kind == TY_LAYER_EMBEDDING            ? embedding
                                : kind == TY_LAYER_ATTENTION          ? attention

@@ -98,7 +98,8 @@ static ty_status piece_check(const weights *w, const char *path, uint32_t layer,
     if (found == NULL)
         return ty_fail(error, TY_EPARSE,
                        "%s: found no tensor %s, expected one of %s for layer %s (names of %s)",
-                       path, piece->name, expected, layer_name, weight_family_name(w->names.family));
+                       path, piece->name, expected, layer_name,
+                       weight_family_name(w->names.family));
     shape_write(found->dimension_count, found->dimensions, shape);
     if (found->dimension_count != piece->dimension_count ||
         memcmp(found->dimensions, piece->dimensions,
@@ -203,7 +204,8 @@ static bool weights_read(const ty_weights *source, uint32_t layer, uint32_t tens
         const uint64_t from = first > begin ? first : begin, to = end < next ? end : next;
 
         if (from < to)
-            piece_read(piece_find(w, &piece), &piece, from - begin, to - from, out + (from - first));
+            piece_read(piece_find(w, &piece), &piece, from - begin, to - from,
+                       out + (from - first));
         begin = next;
     }
     return true;

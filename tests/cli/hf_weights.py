@@ -6,7 +6,7 @@
     hf_weights.py workload FAMILY FILE        the network as a file of the zoo
 
 Layouts, names and passes are those of transformers' modeling_gpt2, _llama, _qwen3 and _bert, with 1e-5
-in norms and gelu in its tanh form, as the worker has them. Numbers are multiples of 1/128 below 2, so
+in norms and gelu in its tanh form, as the worker has them. Numbers are odd multiples of 1/128 below 2, so
 that every type has them exactly.
 """
 import json
@@ -225,7 +225,7 @@ def make(family):
     numbers, tensors = random.Random(family), {}
     for name, shape in FAMILIES[family][0]().items():
         centre = 128 if "norm" in name.lower() or "ln_" in name else 0
-        values = [(numbers.randint(-63, 63) + (centre if name.endswith("weight") else 0)) / 128 for _ in range(math.prod(shape))]
+        values = [(2 * numbers.randint(-32, 31) + 1 + (centre if name.endswith("weight") else 0)) / 128 for _ in range(math.prod(shape))]
         tensors[name] = (shape, values)
     return tensors
 
