@@ -219,6 +219,9 @@ typedef struct ty_training {
     const char *checkpoint;  /* folder; NULL: none */
     uint32_t checkpoint_every;
     bool resume;
+    const char *init;         /* weights to start from, safetensors; NULL: the seed's */
+    const char *save_weights; /* where they go at the end; NULL: nowhere */
+    uint32_t bad_samples;     /* that a rank may skip */
 } ty_training;
 /** The job of a training. Takes plan and program out of the inputs, also on failure.
  *  @param output where the run is written */
