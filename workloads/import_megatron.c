@@ -474,11 +474,10 @@ static ty_status check_needed(const ty_import_source *source, const arguments *a
 /* As Megatron pads it, so that it divides evenly over tensor-parallel ranks. */
 static ty_status set_vocabulary(ty_import_source *source, const arguments *a, ty_transformer *t)
 {
-    uint64_t size = a->vocabulary, multiple;
+    const uint64_t asked = ty_import_vocabulary(source);
+    uint64_t size = asked > 0 ? asked : a->vocabulary, multiple;
 
-    if (source->options->vocabulary > 0)
-        size = source->options->vocabulary;
-    else if (a->padded_vocabulary > 0) {
+    if (asked == 0 && a->padded_vocabulary > 0) {
         t->vocabulary = a->padded_vocabulary;
         return TY_OK;
     }

@@ -232,6 +232,17 @@ static ty_status skip_nested(toml *t, const char *bytes_end)
     }
 }
 
+/* Its text, from bracket to bracket. */
+static ty_status read_array(toml *t, const char *key, const char *bytes_end)
+{
+    const char *start = t->at;
+    const uint32_t line = t->line;
+    ty_status status = skip_nested(t, bytes_end);
+
+    return status == TY_OK ? add_pair(t->out, key, start, (size_t)(t->at - start), line, t->error)
+                           : status;
+}
+
 static ty_status read_toml_line(toml *t, const char *bytes_end)
 {
     char key[KEY_ROOM], name[KEY_ROOM];
@@ -254,7 +265,9 @@ static ty_status read_toml_line(toml *t, const char *bytes_end)
     join(name, t->table, key);
     if (t->at < t->end && (*t->at == '"' || *t->at == '\''))
         status = read_quoted(t, name);
-    else if (t->at < t->end && (*t->at == '[' || *t->at == '{'))
+    else if (t->at < t->end && *t->at == '[')
+        status = read_array(t, name, bytes_end);
+    else if (t->at < t->end && *t->at == '{')
         status = skip_nested(t, bytes_end);
     else
         status = read_bare(t, name);

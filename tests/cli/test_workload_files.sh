@@ -34,6 +34,19 @@ expect 3 workload import script.sh
 expect_error_line "--vocabulary N"
 expect 0 workload import script.sh --vocabulary 1000 --quiet
 expect 0 workload show "./script.sh vocabulary=1000"
+# Another vocabulary is taken, or refused; GPT-2's is 50257 of 768 features.
+while IFS='|' read -r workload parameters; do
+    expect 0 workload show "$workload" --json
+    expect_output "\"parameters\": $parameters,"
+done <<END
+gpt2 vocabulary=50304|124475904
+bert-base-mlm vocabulary=30528|$((109514298 + 6 * 769))
+$corpus/calculon/tiny.json vocabulary=1000|$("$TRAINYARD" workload show "$corpus/calculon/tiny.json" --json | awk -F '[:,]' '/"parameters"/ { print $2 - 50200 * 8; exit }')
+END
+for workload in "resnet50 vocabulary=9" "gnmt-8 vocabulary=9" "$corpus/pipedream/branches.graph.txt vocabulary=9" "$corpus/workload/tiny_cnn.json vocabulary=9"; do
+    expect 2 workload show "$workload"
+    expect_error_line "vocabulary=9"
+done
 data=$SOURCE/tests/workloads/data
 expect 0 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --no-simulate
 grep -qF "NeMo, Megatron-Bridge or Megatron-LM YAML: megatron, tp=1,pp=2,cp=1,micro_batch=2,zero=1" err && pass || fail "the file's layout is not said"

@@ -97,6 +97,44 @@ Test(training_config, batch_of_devices)
     ty_training_config_clear(&c);
 }
 
+/* Products in 8 and 4 bits, as each program says them. */
+Test(training_config, narrow_precisions)
+{
+#define SIZES                                                                                      \
+    "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 64\n"                     \
+    "max_position_embeddings: 64\nvocab_size: 512\nbf16: true\n"
+#define LLAMA "[model]\nname = 'llama3'\nflavor = '8B'\n"
+    static const struct {
+        const char *text, *model, *precision;
+    } rows[] = {
+        {LLAMA "converters = [\"quantize.linear.float8\"]\n[training]\nseq_len = 64\n", NULL,
+         "fp8"},
+        {LLAMA "converters = [\n  'float8', # in 2025\n]\n[training]\nseq_len = 64\n", NULL, "fp8"},
+        {LLAMA "converters = 'quantize.linear.mx'\n[training]\nseq_len = 64\n", NULL, "fp8"},
+        {LLAMA "converters = []\n[training]\nseq_len = 64\n", NULL, "bf16"},
+        {LLAMA "[training]\nseq_len = 64\n[float8]\nenable_float8_linear = true\n", NULL, "fp8"},
+        {SIZES, NULL, "bf16"},
+        {SIZES "fp8: hybrid\n", NULL, "fp8"},
+        {SIZES "fp8: False\n", NULL, "bf16"},
+        {SIZES "fp8: null\n", NULL, "bf16"},
+        {SIZES "fp4: e2m1\n", NULL, "fp4"},
+        {SIZES "mixed_precision: bf16_with_fp8_current_scaling_mixed\n", NULL, "fp8"},
+        {SIZES "mixed_precision: bf16_with_nvfp4_mixed\n", NULL, "fp4"},
+        {"model_name: llama3.1-8b\nper_device_batch_size: 1\nquantization: fp8\n", NULL, "fp8"},
+        {"model_name: llama3.1-8b\nper_device_batch_size: 1\nquantization: ''\n", NULL, "bf16"},
+        {"distributed_type: MULTI_GPU\nmixed_precision: fp8\n", "gpt2", "fp8"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_training_config c = {0};
+        ty_error error = {0};
+        cr_assert_eq(load_text(rows[i].text, rows[i].model, &c, &error), TY_OK, "row %zu: %s", i,
+                     error.message);
+        cr_expect_str_eq(c.precision, rows[i].precision, "row %zu", i);
+        ty_training_config_clear(&c);
+    }
+}
+
 #define TITAN "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\n"
 
 Test(training_config, what_is_wrong_with_them)
