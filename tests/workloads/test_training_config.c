@@ -135,6 +135,46 @@ Test(training_config, narrow_precisions)
     }
 }
 
+/* OmegaConf's interpolations in NeMo's YAML. */
+Test(training_config, interpolations)
+{
+#define NEMO(hidden, batch)                                                                        \
+    "width: 64\ntrainer:\n  devices: 8\nmodel:\n  num_layers: 2\n  hidden_size: " hidden           \
+    "\n  num_attention_heads: 4\n  encoder_seq_length: 32\n"                                       \
+    "  max_position_embeddings: ${.encoder_seq_length}\n  vocab_size: 128\n"                       \
+    "  global_batch_size: " batch "\n"
+    static const char *const same[][2] = {
+        {"64", "16"},
+        {"${width}", "${multiply:${trainer.devices}, 2}"},
+        {"${..width}", "${divide_ceil:31, 2}"},
+        {"${oc.env:WIDTH,64}", "1${model.six}\n  six: ${divide_floor:13,2}"},
+    };
+    static const char *const wrong[][2] = {
+        {"${width", "16"},       {"${.hidden_size}", "16"},
+        {"${nowhere}", "16"},    {"64", "${now:%Y}"},
+        {"64", "${multiply:2}"}, {"${model.a}", "16\n  a: ${model.b}\n  b: ${model.a}"},
+    };
+    ty_training_config c = {0};
+    ty_error error = {0};
+    char text[512];
+
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        snprintf(text, sizeof text, NEMO("%s", "%s"), same[i][0], same[i][1]);
+        cr_assert_eq(load_text(text, NULL, &c, &error), TY_OK, "row %zu: %s", i, error.message);
+        cr_expect_eq(c.global_batch, 16, "row %zu: %u", i, c.global_batch);
+        cr_expect_eq(parameters(c.workload), (128 + 32) * 64 + 2 * 49984 + 128, "row %zu: %llu", i,
+                     (unsigned long long)parameters(c.workload));
+        cr_expect_eq(c.workload->tokens_per_sample, 32, "row %zu", i);
+        ty_training_config_clear(&c);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        snprintf(text, sizeof text, NEMO("%s", "%s"), wrong[i][0], wrong[i][1]);
+        cr_expect_eq(load_text(text, NULL, &c, &error), TY_EPARSE, "row %zu", i);
+        cr_expect(strstr(error.message, "${") != NULL || strstr(error.message, "YAML") != NULL,
+                  "row %zu: %s", i, error.message);
+    }
+}
+
 #define TITAN "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\n"
 
 Test(training_config, what_is_wrong_with_them)
