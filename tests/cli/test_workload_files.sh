@@ -60,6 +60,26 @@ expect 4 plan --config "$data/torchtitan.toml" --cluster "host:1 gpu:8 @t4 pcie3
 expect 2 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --seq 512
 expect 2 plan --workload gpt2 --vocabulary 9 --cluster "1x dgx-a100"
 
+# Times of another device are scaled: an A100 has 1.7 times a V100's memory bandwidth and 1.24 of its fp32 rate.
+chain=$corpus/pipedream/chain.graph.txt
+one="--fix pp=1,dp=1,devices=1 --no-simulate"
+# shellcheck disable=SC2086 # several words
+step() { "$TRAINYARD" plan -w "$chain" -c "host:1 gpu:1 @$1 pcie3 eth10" $one --json -q ${2:+--profile-device $2} | awk -F '[:,]' '/"step_time_s"/ { print $2; exit }'; }
+if awk -v same="$(step v100-sxm2-16gb v100-sxm2-16gb)" -v plain="$(step v100-sxm2-16gb)" -v a100="$(step a100-sxm4-40gb v100-sxm2-16gb)" \
+    'BEGIN { exit !(same > 0 && same == plain && a100 < 0.95 * plain && a100 > 0.4 * plain) }'; then pass; else fail "times are not scaled"; fi
+# shellcheck disable=SC2086
+expect 0 plan -w "$chain" -c "host:1 gpu:1 @a100-sxm4-40gb pcie3 eth10" $one --profile-device v100-sxm2-16gb -o scaled.json
+grep -q "measured elsewhere (v100-sxm2-16gb), scaled by 0" err && grep -q 'measured elsewhere (v100-sxm2-16gb)' scaled.json && pass || fail "scaling is not said"
+# shellcheck disable=SC2086
+expect 0 plan -w "$chain" -c "host:1 gpu:1 @a100-sxm4-40gb pcie3 eth10" $one
+grep -q "taken as measured on a a100-sxm4-40gb" err && pass || fail "whose times they are is not said"
+expect 2 plan -w gpt2 -c "1x dgx-a100" --profile-device v100-sxm2-16gb
+expect_error_line "--profile-device" "no times of its own"
+expect 2 plan -w "$chain" -c "1x dgx-a100" --profile-device v1000
+expect_error_line "--profile-device" "v1000"
+expect 2 plan -w "$chain" -c "1x dgx-a100 + 1x p100-server" --profile-device v100-sxm2-16gb
+expect_error_line "--profile-device: found devices of several kinds"
+
 expect 2 workload export mlp --to chakra
 expect_error_line "--output FILE"
 expect 2 workload export mlp --to chakrra -o x.et
