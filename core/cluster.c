@@ -91,6 +91,8 @@ void ty_cluster_free(ty_cluster *cluster)
     ty_free(cluster->port_starts);
     ty_free(cluster->ports);
     ty_free(cluster->island_gates);
+    ty_free(cluster->root_links);
+    ty_free(cluster->root_distances);
     ty_arena_free(cluster->arena);
     ty_free(cluster);
 }

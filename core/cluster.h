@@ -83,6 +83,10 @@ struct ty_cluster {
     cluster_port *ports;   /* [2 * link_count], of one vertex by ascending link */
     uint32_t island_count;
     uint32_t *island_gates; /* the only network switch an island is linked to, else NO_INDEX */
+    /* [vertex_count] Where network switches alone make trees: the link that leads from one to its
+     * root, NO_INDEX of roots and of other vertices, and how many there are up to it. NULL where
+     * there is a cycle. */
+    uint32_t *root_links, *root_distances;
 };
 
 /* ---- Building: new, add, finish ---------------------------------------------------------- */

@@ -348,15 +348,19 @@ static ty_status unknown_target(const char *name, ty_error *error)
     return status;
 }
 
-/* Products in 8 and 4 bits are asked for by a framework's own options, which this knows of one. */
+/* Products in 8 and 4 bits are asked for by a framework's own options, which this knows of two. */
 static ty_status narrow_check(const ty_plan *plan, const struct target *t, ty_error *error)
 {
-    if (!ty_precision_is_narrow(plan->workload->precision) || strcmp(t->name, "megatron") == 0)
+    const ty_precision precision = plan->workload->precision;
+
+    if (!ty_precision_is_narrow(precision) || strcmp(t->name, "megatron") == 0 ||
+        (strcmp(t->name, "torchtitan") == 0 && precision == TY_PRECISION_FP8))
         return TY_OK;
     return ty_launch_refuse(error, t->name,
-                            "found a plan in %s, which only --to megatron can say; plan with "
+                            "found a plan in %s, which only --to megatron%s can say; plan with "
                             "--precision bf16",
-                            ty_precision_name(plan->workload->precision));
+                            ty_precision_name(precision),
+                            precision == TY_PRECISION_FP8 ? " and torchtitan" : "");
 }
 
 ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_files **out,
