@@ -30,6 +30,7 @@ typedef struct cli_config cli_config;
 
 /** Every option of every command; which a command accepts is in its table row. */
 typedef struct cli_options {
+    const char *profile_device;  /* that the times in a workload's own file are of */
     const char *training_config; /* plan: a file of another program as the question */
     ty_workload **given;         /* in place of `workload`, as ty_question has it */
     const char *workload, *cluster, *profile, *stack, *fix, *output, *candidates, *trace,

@@ -26,6 +26,7 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
                             .given = options->given,
                             .cluster = options->cluster,
                             .profile = options->profile,
+                            .profile_device = options->profile_device,
                             .stack = options->stack,
                             .fix = options->fix,
                             .precision = options->precision,

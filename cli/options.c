@@ -27,6 +27,9 @@ static const option_row table[] = {
     NUMBER("global-batch", global_batch, 1u << 30, "N", "samples per step (default: the usual)"),
     NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample (default: the usual)"),
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
+    TEXT("profile-device", 0, profile_device, "D",
+         "that the times in the workload's own file (PipeDream, Chakra) were measured on: they are "
+         "scaled to the cluster's"),
     TEXT(
         "stack", 0, stack, "S",
         "the software that is to run it, as it changes costs: a name of 'trainyard stack list', or "
