@@ -9,6 +9,7 @@
 # build/fuzz/found/TARGET and the run goes on; the exit code is then 1. Everything found stays in build/fuzz/corpus/TARGET, for the next run; the
 # files that reach an edge no other reaches are added to tests/fuzz/corpus/TARGET.
 #
+# TY_FUZZ_BUILT=1: everything is built (the campaign does that once for all).
 # Limits per input: TY_FUZZ_MEMORY MiB (1024), TY_FUZZ_TIMEOUT s (60: it is wall time, and machines
 # are shared), TY_FUZZ_LENGTH bytes (4096).
 set -eu
@@ -30,8 +31,12 @@ most_crashes=20
 export TRAINYARD_DATA="$PWD"
 export ASAN_OPTIONS="${ASAN_OPTIONS:-allocator_may_return_null=1:detect_leaks=1}"
 
-[ -f $build/build.ninja ] || cmake --preset fuzz >&2
-cmake --build $build --target rebuild_cache >/dev/null
+is_built=${TY_FUZZ_BUILT:-0}
+if [ "$is_built" -eq 0 ]; then
+    [ -f $build/build.ninja ] || cmake --preset fuzz >&2
+    cmake --build $build --target rebuild_cache >/dev/null
+fi
+# shellcheck disable=SC2046 # names without blanks
 [ $# -gt 0 ] || set -- $(cut -d ' ' -f 1 $build/tests/fuzz_targets)
 
 # The value of one of libFuzzer's final statistics, summed over the log's runs.
@@ -60,7 +65,7 @@ run() {
         echo "run.sh: no target '$target'; see $build/tests/fuzz_targets" >&2
         exit 2
     fi
-    cmake --build $build --target "fuzz_$target" >"$build/log/$target.build" 2>&1 || {
+    [ "$is_built" -ne 0 ] || cmake --build $build --target "fuzz_$target" >"$build/log/$target.build" 2>&1 || {
         cat "$build/log/$target.build" >&2
         exit 1
     }
