@@ -189,7 +189,6 @@ ty_status ty_question_uneven(const ty_question *question, const ty_question_inpu
         ty_cluster_device_count(inputs->cluster) > TY_MOST_DEVICES_FOR_UNEVEN)
         goto done;
     TY_CHECK(ty_plan_options_of(question, inputs, &replicas, &u.how, error), status, done);
-    u.how.leaves_out_cluster = true;
     if (watch != NULL) {
         u.how.should_stop = watch->should_stop;
         u.how.stop_context = watch->context;
