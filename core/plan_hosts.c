@@ -76,11 +76,11 @@ static ty_status host_find(const host_names *names, const ty_json *device, uint3
 static ty_status devices_place(const ty_plan *plan, const host_names *names, uint32_t *hosts,
                                ty_error *error)
 {
-    const uint32_t processes = ty_plan_process_count(plan), width = ty_plan_width(plan);
+    const uint32_t processes = ty_plan_launched_count(plan), width = ty_plan_width(plan);
     ty_status status = TY_OK;
 
     for (uint32_t p = 0; p < processes && status == TY_OK; p++) {
-        const uint32_t device = ty_plan_device_of_lane(plan, p / width, p % width);
+        const uint32_t device = ty_plan_device_of_process(plan, p);
 
         if (device >= names->device_count)
             return ty_fail(error, TY_EPARSE,

@@ -30,8 +30,8 @@ static ty_status job_run(const char *workload, const plan_shape *shape, double l
         job->until.accuracy = 1;
         job->evaluate_every = 3;
     }
-    TY_CHECK(ty_execute_job_locally(job, ty_plan_process_count(job->plan), &(ty_execute_options){0},
-                                    error),
+    TY_CHECK(ty_execute_job_locally(job, ty_plan_launched_count(job->plan),
+                                    &(ty_execute_options){0}, error),
              status, cleanup);
     TY_CHECK(ty_run_load(job->output, &run, error), status, cleanup);
     for (i = 0; i < STEPS; i++)
