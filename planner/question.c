@@ -287,8 +287,6 @@ static ty_status check_servers(const search_question *q, ty_error *error)
         why = "the workload exchanges no gradients";
     else if (o->fix_compression && !ty_server_can_sum(&o->compression))
         why = "they sum gradients as they are, in fp16 or in bf16";
-    else if (q->sets[0].count < 2)
-        why = "they serve two replicas and more";
     if (o->servers > 0 && why != NULL)
         return ty_fail(error, TY_EINVAL, "servers: found %u, expected 0: %s", o->servers, why);
     if (o->servers == 0 && o->fix_shard)
@@ -479,6 +477,11 @@ ty_status ty_search_question_use(search_question *q, const device_set *set, ty_e
         q->has_equal_memory = q->has_equal_memory && (d == 0 || bytes == q->largest_memory_bytes);
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
     }
+    if (o->servers > 0 && set->count < 2)
+        return ty_fail(error, TY_EINVAL,
+                       "servers: found %u, expected 0: they serve two replicas and more, and one "
+                       "device is left",
+                       o->servers);
     status = stand(q, &q->refusal);
     if (status == TY_OK ||
         (status == TY_EINVAL && o->replicas == NULL && (o->pinned & LANE_PINS) != LANE_PINS))

@@ -758,8 +758,10 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
             continue;
         if (i > 0) {
             status = ty_search_question_use(q, &q->sets[i], &refusal);
-            if (status == TY_EINVAL)
-                continue; /* these cannot be asked it */
+            if (status == TY_EINVAL) { /* these cannot be asked it */
+                status = TY_OK;
+                continue;
+            }
             if (status != TY_OK)
                 return ty_fail(error, status, "%s", refusal.message);
         }

@@ -9,7 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_SHIFTS = TY_MOST_STRANDS - 1 }; /* hosts that stand for all others */
+enum { MOST_SHIFTS = 4 }; /* hosts that stand for all others */
+_Static_assert((int)MOST_SHIFTS < (int)TY_MOST_STRANDS, "beside them there is the own host's");
 
 /* ---- Which shape ----------------------------------------------------------------------------- */
 

@@ -90,7 +90,7 @@ typedef struct ty_strand {
     uint32_t count;
     ty_leg legs[TY_MOST_LEGS];
 } ty_strand;
-enum { TY_MOST_STRANDS = 5 };
+enum { TY_MOST_STRANDS = 8 };
 /** The strands of a member; how many and whom they meet does not depend on the cost. */
 uint32_t ty_pattern_strands(const ty_pattern *pattern, uint32_t member,
                             const ty_instruction_cost *cost, ty_strand out[TY_MOST_STRANDS]);
