@@ -125,7 +125,7 @@ def main():
     parser.add_argument("--hosts", default="2")
     parser.add_argument("--rates", default="100mbit,400mbit,1gbit")
     parser.add_argument("--workloads", default="lenet,vgg-like,gpt-tiny")
-    parser.add_argument("--only", default="", help="strategies whose names have this in them")
+    parser.add_argument("--only", default="", help="strategies whose names have this in them, or one of these with | between")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--until", type=float, default=1e9, help="begin no row this many seconds after the start")
@@ -141,7 +141,7 @@ def main():
                 for name in options.workloads.split(","):
                     profile = bench.profile(name, hosts, MICRO_BATCHES.get(name, "8,16,32,64"))
                     profile.update({k: network[k] for k in ("transfer_times", "collective_times")})
-                    for strategy, fix in (s for s in strategies(hosts) if options.only in s[0]):
+                    for strategy, fix in (s for s in strategies(hosts) if any(o in s[0] for o in options.only.split("|"))):
                         if time.monotonic() - started > options.until:
                             break
                         made = bench.measure(name, hosts, rate, fix, profile)

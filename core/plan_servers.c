@@ -257,29 +257,36 @@ uint64_t ty_server_bytes(const ty_plan *plan, const ty_server_map *map, uint32_t
 
 /* ---- What must hold ------------------------------------------------------------------------ */
 
-static bool is_on_stage(const ty_plan *p, uint32_t device)
+static int compare_devices(const void *left, const void *right)
 {
-    for (uint32_t q = 0; q < p->stages[0].replicas; q++)
-        if (p->stages[0].devices[q] == device)
-            return true;
-    return false;
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return (a > b) - (a < b);
 }
 
 static ty_status check_devices(const plan_checker *c)
 {
     const ty_plan_servers *servers = &c->plan->servers;
+    const uint32_t replicas = c->plan->stages[0].replicas, count = replicas + servers->count;
+    uint32_t *all = ty_alloc(count, sizeof *all), last = servers->count;
+    ty_status status = TY_OK;
 
-    for (uint32_t s = 0; s < servers->count; s++) {
-        bool is_taken = is_on_stage(c->plan, servers->devices[s]);
-        for (uint32_t other = 0; other < s; other++)
-            is_taken = is_taken || servers->devices[other] == servers->devices[s];
-        if (is_taken)
-            return ty_plan_complain(c,
-                                    "/servers/devices/%u: found device %u, expected one that "
-                                    "neither trains nor is another server",
-                                    s, servers->devices[s]);
+    if (all == NULL)
+        return out_of_memory(c->error);
+    memcpy(all, c->plan->stages[0].devices, replicas * sizeof *all);
+    memcpy(all + replicas, servers->devices, servers->count * sizeof *all);
+    qsort(all, count, sizeof *all, compare_devices);
+    for (uint32_t i = 1; i < count && status == TY_OK; i++) {
+        if (all[i] != all[i - 1])
+            continue;
+        while (servers->devices[--last] != all[i]) { /* replicas have each one of their own */
+        }
+        status = ty_plan_complain(c,
+                                  "/servers/devices/%u: found device %u, expected one that neither "
+                                  "trains nor is another server",
+                                  last, all[i]);
     }
-    return TY_OK;
+    ty_free(all);
+    return status;
 }
 
 static ty_status check_exchanges(const plan_checker *c)

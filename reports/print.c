@@ -274,7 +274,7 @@ static void print_servers(const ty_plan *plan, const ty_cluster *cluster, ty_tex
     for (uint32_t s = 0; s < plan->servers.count; s++) {
         const uint64_t here = ty_server_bytes(plan, &map, s);
         most = here > most ? here : most;
-        if (s < LISTED_SERVERS)
+        if (s < LISTED_SERVERS && plan->servers.devices[s] < ty_cluster_device_count(cluster))
             ty_text_addf(&hosts, "%s%s", s > 0 ? ", " : "",
                          ty_cluster_host_name(
                              cluster, ty_cluster_device_host(cluster, plan->servers.devices[s])));

@@ -46,6 +46,10 @@ expect 0 run "$work/served.json" --steps 20 -q -o "$work/served-run.json"
 expect_output "2 ranks" "loss"
 expect 0 run "$work/served.json" --steps 20 --until loss=3 --evaluate-every 5 -q
 expect 0 compare "$work/served.json" "$work/served-run.json"
+expect 0 run "$work/served.json" --steps 10 --checkpoint "$work/served" --checkpoint-every 4 -q
+expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o "$work/unserved.json"
+expect 0 run "$work/unserved.json" --steps 20 --checkpoint "$work/served" --resume -q
+expect_output "20 steps" "loss"
 expect 0 report "$work/served.json" "$work/served-run.json" -o "$work/served.html"
 expect 0 export "$work/served.json" --to mpirun -o "$work/served-launch"
 if grep -q "mpirun -n 3 " "$work/served-launch"/*; then pass; else fail "the server is not launched"; fi
