@@ -77,6 +77,8 @@ static const plan_shape of_late[] = {
      .compression.kind = TY_COMPRESSION_TOP_K, .compression.ratio = 1, .staleness = 1},
     {"1f1b 2+1, a step late", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5},
      .buckets = 2, BATCH, .staleness = 1},
+    {"2 and 2 servers, a step late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 1,
+     .algorithm = TY_PARAMETER_SERVER, .servers = 2, .shard = TY_SHARD_TENSOR},
 };
 
 static ty_status jobs_run(const char *workload, const plan_shape *shapes, size_t count,
