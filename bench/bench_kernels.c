@@ -57,7 +57,7 @@ done:
     return status;
 }
 
-static void batch_load(trial *t, uint64_t step)
+static ty_status batch_load(trial *t, uint64_t step, ty_error *error)
 {
     const ty_device_backend *d = &ty_device_cpu;
     uint64_t inputs = ty_shape_elements(&t->workload->input);
@@ -65,10 +65,14 @@ static void batch_load(trial *t, uint64_t step)
     float *input = d->input(t->stage, 0);
     int32_t *tokens = d->tokens(t->stage, 0), *label = d->labels(t->stage, 0);
 
-    for (uint64_t b = 0; b < t->batch; b++)
-        ty_dataset_sample(t->dataset, ty_dataset_shuffled(t->dataset, 1, step * t->batch + b),
-                          input == NULL ? NULL : input + b * inputs,
-                          tokens == NULL ? NULL : tokens + b * inputs, label + b * labels);
+    ty_status status = TY_OK;
+
+    for (uint64_t b = 0; b < t->batch && status == TY_OK; b++)
+        status = ty_dataset_sample(
+            t->dataset, ty_dataset_shuffled(t->dataset, 1, step * t->batch + b),
+            input == NULL ? NULL : input + b * inputs, tokens == NULL ? NULL : tokens + b * inputs,
+            label + b * labels, error);
+    return status;
 }
 
 /* Seconds of CPU time of load, forward, backward and update. */
@@ -83,7 +87,7 @@ static ty_status step_run(trial *t, uint64_t step, double parts[PARTS], ty_error
     ty_status status = TY_OK;
 
     at[0] = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-    batch_load(t, step);
+    TY_CHECK(batch_load(t, step, error), status, done);
     at[1] = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     TY_CHECK(d->forward(t->stage, 0, 0, layers, error), status, done);
     at[2] = clock_s(CLOCK_PROCESS_CPUTIME_ID);

@@ -39,6 +39,10 @@ def strategies(hosts):
     """(name, --fix). A hybrid has twice as many replicas of its first stage as of the others, which any batch divides by."""
     for c in COMPRESSIONS:
         yield f"data parallel, {c}", f"pp=1,tp=1,compression={c}"
+    yield "parameter servers, on the workers", "pp=1,tp=1,compression=none,algorithm=parameter-server"
+    for servers in range(1, hosts - 1):
+        for shard in ("size", "tensor")[: 1 + (servers > 1)]:
+            yield f"parameter servers, {servers} by {shard}", f"compression=none,servers={servers},shard={shard}"
     yield "1F1B", f"pp={hosts},tp=1,schedule=1f1b,compression=none"
     if hosts > 2:
         replicas = "+".join(["2"] + ["1"] * (hosts - 2))
@@ -121,6 +125,7 @@ def main():
     parser.add_argument("--hosts", default="2")
     parser.add_argument("--rates", default="100mbit,400mbit,1gbit")
     parser.add_argument("--workloads", default="lenet,vgg-like,gpt-tiny")
+    parser.add_argument("--only", default="", help="strategies whose names have this in them, or one of these with | between")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--until", type=float, default=1e9, help="begin no row this many seconds after the start")
@@ -136,7 +141,7 @@ def main():
                 for name in options.workloads.split(","):
                     profile = bench.profile(name, hosts, MICRO_BATCHES.get(name, "8,16,32,64"))
                     profile.update({k: network[k] for k in ("transfer_times", "collective_times")})
-                    for strategy, fix in strategies(hosts):
+                    for strategy, fix in (s for s in strategies(hosts) if any(o in s[0] for o in options.only.split("|"))):
                         if time.monotonic() - started > options.until:
                             break
                         made = bench.measure(name, hosts, rate, fix, profile)

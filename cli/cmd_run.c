@@ -93,7 +93,7 @@ exit_code cmd_run(const cli_options *options)
         output = scratch;
     if (output == NULL || logs_try(options, &error) != TY_OK ||
         job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
-        ty_worker_run(job, ty_plan_process_count(job->plan), &watch, &error) != TY_OK ||
+        ty_worker_run(job, ty_plan_launched_count(job->plan), &watch, &error) != TY_OK ||
         write_logs(options, job, output, &error) != TY_OK ||
         show(options, output, &text, &error) != TY_OK)
         code = report_failure(&error);

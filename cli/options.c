@@ -37,7 +37,8 @@ static const option_row table[] = {
     TEXT("fix", 0, fix, "KEY=V,...",
          "devices=8, pp=2, dp=4, tp=8, cp=2, ep=4, replicas=2+1, schedule=1f1b, micro_batch=16, "
          "compression=powersgd-2, bucket=25MB, cycle=5ms, algorithm=hierarchical, staleness=1, "
-         "recompute=none, selective, operator, full (block by block), full:4 or stage"),
+         "servers=2, shard=tensor, recompute=none, selective, operator, full (block by block), "
+         "full:4 or stage"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
     FLAG("fastest", 0, fastest,

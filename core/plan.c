@@ -65,6 +65,19 @@ uint32_t ty_plan_process_count(const ty_plan *plan)
     return ty_plan_rank_count(plan) * ty_plan_width(plan);
 }
 
+uint32_t ty_plan_launched_count(const ty_plan *plan)
+{
+    return ty_plan_process_count(plan) + plan->servers.count;
+}
+
+uint32_t ty_plan_device_of_process(const ty_plan *plan, uint32_t process)
+{
+    const uint32_t trained = ty_plan_process_count(plan), width = ty_plan_width(plan);
+
+    return process < trained ? ty_plan_device_of_lane(plan, process / width, process % width)
+                             : plan->servers.devices[process - trained];
+}
+
 uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage)
 {
     uint32_t rank = 0;
@@ -476,6 +489,7 @@ void ty_plan_free(ty_plan *plan)
     ty_profile_free(plan->profile);
     ty_stack_free(plan->stack);
     ty_free(plan->strategy);
+    ty_free(plan->servers.devices);
     for (uint32_t s = 0; plan->stages != NULL && s < plan->stage_count; s++)
         ty_free(plan->stages[s].devices);
     ty_free(plan->stages);
@@ -599,6 +613,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     copy->stack = NULL;
     copy->cluster = NULL;
     copy->cluster_name = copy->strategy = NULL;
+    copy->servers.devices = NULL;
     copy->stages = NULL;
     copy->buckets = NULL;
     copy->memory = NULL;
@@ -611,6 +626,10 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     if (plan->cluster != NULL)
         copy->cluster = ty_cluster_share(plan->cluster);
     TY_CHECK(copy_text(plan->strategy, &copy->strategy, error), status, cleanup);
+    TY_CHECK(copy_block(plan->servers.devices, plan->servers.count, sizeof *plan->servers.devices,
+                        &block, error),
+             status, cleanup);
+    copy->servers.devices = block;
     TY_CHECK(copy_stages(plan, copy, error), status, cleanup);
     TY_CHECK(copy_block(plan->buckets, plan->bucket_count, sizeof *plan->buckets, &block, error),
              status, cleanup);

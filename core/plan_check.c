@@ -462,14 +462,19 @@ static ty_status check_documents(const checker *c)
                 return ty_plan_complain(
                     c, "/stages/%u/devices/%u: found %u, expected one of the cluster's %u devices",
                     s, q, p->stages[s].devices[q], ty_cluster_device_count(p->cluster));
+    for (uint32_t i = 0; i < p->servers.count; i++)
+        if (p->servers.devices[i] >= ty_cluster_device_count(p->cluster))
+            return ty_plan_complain(
+                c, "/servers/devices/%u: found %u, expected one of the cluster's %u devices", i,
+                p->servers.devices[i], ty_cluster_device_count(p->cluster));
     return TY_OK;
 }
 
 ty_status ty_plan_check_at(const ty_plan *plan, const char *place, ty_error *error)
 {
     static ty_status (*const checks[])(const checker *) = {
-        check_batch,           check_optimizer, check_stages,
-        ty_plan_check_buckets, check_answer,    check_documents,
+        check_batch,           check_optimizer, check_stages,    ty_plan_check_buckets,
+        ty_plan_check_servers, check_answer,    check_documents,
     };
     const checker c = {plan, place, error};
 

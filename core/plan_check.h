@@ -19,5 +19,7 @@ ty_status ty_plan_complain(const plan_checker *checker, const char *format, ...)
 
 /** Of a plan whose stages are right. */
 ty_status ty_plan_check_buckets(const plan_checker *checker) TY_MUST_CHECK;
+/** Of a plan whose stages and buckets are right. */
+ty_status ty_plan_check_servers(const plan_checker *checker) TY_MUST_CHECK;
 
 #endif

@@ -24,6 +24,11 @@ static const char *recompute_name(int i)
     return ty_recompute_name((ty_recompute)i);
 }
 
+static const char *shard_name(int i)
+{
+    return ty_server_shard_name((ty_server_shard)i);
+}
+
 static const char *algorithm_name(int i)
 {
     return ty_algorithm_name((ty_algorithm)i);
@@ -171,6 +176,12 @@ static void write_decision(const ty_plan *plan, const ty_digest *cluster, ty_jso
     write_dimensions(plan, writer);
     ty_optimizer_write(&plan->optimizer, writer);
     ty_json_put_uint(writer, "seed", plan->seed);
+    if (plan->servers.count > 0) {
+        ty_json_open(writer, "servers", '{');
+        ty_json_put_uint32_array(writer, "devices", plan->servers.devices, plan->servers.count);
+        ty_json_put_string(writer, "shard", ty_server_shard_name(plan->servers.shard));
+        ty_json_close(writer, '}');
+    }
     ty_json_open(writer, "stages", '[');
     for (uint32_t s = 0; s < plan->stage_count; s++)
         write_stage(plan, &plan->stages[s], writer);
@@ -456,6 +467,23 @@ done:
     return status;
 }
 
+static ty_status read_servers(const ty_json *object, ty_plan_servers *servers, ty_error *error)
+{
+    ty_status status;
+    int shard;
+
+    TY_CHECK(ty_json_uint32_array(object, "devices", 1, TY_MAX_RANKS, 0, UINT32_MAX - 1,
+                                  &servers->devices, &servers->count, error),
+             status, done);
+    TY_CHECK(ty_json_name(object, "shard", shard_name, TY_SERVER_SHARD_COUNT, &shard, error),
+             status, done);
+    servers->shard = (ty_server_shard)shard;
+    status = ty_json_end(object, error);
+
+done:
+    return status;
+}
+
 static ty_status read_decision(const ty_json *object, ty_plan *plan, ty_error *error)
 {
     ty_status status;
@@ -481,6 +509,10 @@ static ty_status read_decision(const ty_json *object, ty_plan *plan, ty_error *e
     TY_CHECK(ty_json_uint64(object, "seed", 0, TY_JSON_MAX_INTEGER, &plan->seed, error), status,
              done);
 
+    if (ty_json_has(object, "servers")) {
+        TY_CHECK(ty_json_object(object, "servers", &value, error), status, done);
+        TY_CHECK(read_servers(value, &plan->servers, error), status, done);
+    }
     TY_CHECK(read_array(object, "stages", 1, TY_MAX_STAGES_OF_A_PLAN, sizeof *plan->stages, &value,
                         &room, error),
              status, done);

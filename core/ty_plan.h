@@ -11,6 +11,7 @@
  *   tensor parallel    every replica is a group of `tensor_parallel` devices
  *   context parallel   ... of `context_parallel` devices, each with its part of every sequence
  *   expert parallel    ... of `expert_parallel` devices, each with its samples and its experts
+ *   parameter servers  replicas, and `servers` that sum their gradients
  *   interleaved        `interleave` stages, far apart in the network, share their devices
  * A step has `micro_batches` micro-batches of `micro_batch_size` samples, numbered through all
  * replicas: micro-batch m is done by replica m mod r of each stage. Gradient accumulation is a
@@ -127,6 +128,35 @@ typedef struct ty_bucket {
 #define TY_NO_STAGE UINT32_MAX
 #define TY_GRADIENT_ELEMENT_BYTES 4 /* gradients are fp32 */
 
+/** Which server sums which gradients. */
+typedef enum ty_server_shard {
+    TY_SHARD_SIZE,   /* each an equal share of every bucket */
+    TY_SHARD_TENSOR, /* whole tensors: the largest first, each to the server with the fewest bytes
+                        so far; one of more than a fair share of all gradients is divided into equal
+                        parts of at most that */
+    TY_SERVER_SHARD_COUNT
+} ty_server_shard;
+const char *ty_server_shard_name(ty_server_shard shard); /* "size" */
+
+/**
+ * Devices that train nothing and sum gradients instead: dedicated parameter servers. In every
+ * exchange each replica sends each server its part of the gradients (push); a server adds up the
+ * replicas' parts in the order of their ranks and sends all of them the sum (pull) when the whole
+ * part of the bucket is summed. Replicas update their weights themselves, so what is learnt is what
+ * an all-reduce would have taught (Jiang et al., "BytePS", OSDI 2020, section 4.2: a summation
+ * service), and late gradients (`staleness`) are as late as without.
+ *
+ * They are for plans of one stage of replicas without lanes or ZeRO, whose buckets are all
+ * exchanged by TY_PARAMETER_SERVER, as they are, in fp16 or in bf16. Servers are no ranks of the
+ * program: a job has them as processes behind those that train, server s as process
+ * ty_plan_process_count + s.
+ */
+typedef struct ty_plan_servers {
+    uint32_t count;    /* 0: every member of a bucket serves an equal share of it */
+    uint32_t *devices; /* [count] of the cluster; no stage uses them */
+    ty_server_shard shard;
+} ty_plan_servers;
+
 /** Bytes of a device's memory by purpose. */
 typedef struct ty_memory_use {
     uint64_t parameter_bytes, gradient_bytes, optimizer_bytes;
@@ -193,7 +223,7 @@ typedef struct ty_plan {
     ty_digest workload_digest;
     char *cluster_name;    /* as the user gave it: "local:2", "16x dgx-a100" */
     ty_cluster *cluster;   /* shared with whoever asked for the plan */
-    uint32_t idle_devices; /* of the cluster: no stage uses them */
+    uint32_t idle_devices; /* of the cluster: neither a stage nor a server uses them */
     ty_profile *profile;   /* NULL: planned from data sheets */
     ty_stack *stack; /* that it was costed with; "trainyard" of a file that names none. NULL only
                         in plans made by hand whose costs nobody asks for */
@@ -219,6 +249,7 @@ typedef struct ty_plan {
     uint32_t staleness;
     ty_optimizer optimizer;
     uint64_t seed; /* of initial weights and of the order of samples; below 2^53 */
+    ty_plan_servers servers;
     uint32_t stage_count;
     ty_plan_stage *stages;
     uint32_t bucket_count;
@@ -286,6 +317,10 @@ uint32_t ty_plan_rank_count(const ty_plan *plan);
 /** Processes that run a plan, one for each lane of each rank: process p is lane p % width of rank
  * p / width. */
 uint32_t ty_plan_process_count(const ty_plan *plan);
+/** With the servers: as many as a job is started with. */
+uint32_t ty_plan_launched_count(const ty_plan *plan);
+/** The device of a launched process. */
+uint32_t ty_plan_device_of_process(const ty_plan *plan, uint32_t process);
 /** Stages a position, at least 1; and lanes a rank, of all kinds, at least 1. */
 uint32_t ty_plan_interleave(const ty_plan *plan);
 uint32_t ty_plan_width(const ty_plan *plan);
@@ -387,6 +422,35 @@ uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_
 /** The same as processes: lane l of rank r is process r * ty_plan_width + l. */
 uint32_t ty_bucket_processes(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
                              uint32_t *processes);
+
+/* ---- Servers ------------------------------------------------------------------------------ */
+
+/** Of `count` elements in equal shares, as far as they go, the first of share `position`; with
+ * position == shares one behind the last. */
+uint64_t ty_share_start(uint64_t count, uint32_t shares, uint32_t position);
+/** Elements of a bucket that one server sums; of each bucket in memory order. */
+typedef struct ty_server_part {
+    uint32_t server;
+    uint64_t first, count; /* elements of the bucket, count > 0 */
+} ty_server_part;
+/** Which server has what of every bucket. */
+typedef struct ty_server_map {
+    ty_server_part *parts;
+    uint32_t *first_parts; /* [bucket_count + 1]: bucket b has those from first_parts[b] on */
+} ty_server_map;
+/** O(tensors log tensors). @param out [out] without servers empty; ty_server_map_clear */
+ty_status ty_server_map_make(const ty_plan *plan, ty_server_map *out,
+                             ty_error *error) TY_MUST_CHECK;
+void ty_server_map_clear(ty_server_map *map);
+/** Of a bucket, the share of the server that has most of it: from 1 / servers to 1. */
+double ty_server_map_largest_share(const ty_server_map *map, uint32_t bucket);
+/** Whether servers can sum what replicas send: gradients as they are, in fp16 or in bf16. */
+bool ty_server_can_sum(const ty_compression *compression);
+/** Pieces that a server receives from each replica at once, and their size. */
+enum { TY_SERVER_WINDOW = 4, TY_SERVER_PIECE_BYTES = 256 * 1024 };
+/** Memory of a server, bytes: its part of the bucket of which it has most, and what replicas send
+ * meanwhile. */
+uint64_t ty_server_bytes(const ty_plan *plan, const ty_server_map *map, uint32_t server);
 
 /* ---- Lanes -------------------------------------------------------------------------------- */
 

@@ -62,6 +62,11 @@ uint64_t ty_element_bytes(ty_element element)
     return element_types[element].size;
 }
 
+const element_type *collective_element(ty_element element)
+{
+    return &element_types[element];
+}
+
 ty_status collective_test_request(ty_collective *c, ty_request **request, bool *is_done,
                                   ty_error *error)
 {
@@ -339,16 +344,19 @@ static ty_status hierarchy_prepare(ty_collective *c, const ty_collective_options
 
 /* ---- All of them ------------------------------------------------------------------------- */
 
-static ty_status members_copy(ty_collective *c, const uint32_t *members, ty_error *error)
+static ty_status members_copy(ty_collective *c, const ty_collective_options *options,
+                              ty_error *error)
 {
     uint32_t i;
 
-    c->members = ty_alloc(c->member_count, sizeof *c->members);
+    c->members = ty_alloc((size_t)c->member_count + options->server_count, sizeof *c->members);
     if (c->members == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     c->position = UINT32_MAX;
+    for (i = 0; i < options->server_count; i++)
+        c->members[c->member_count + i] = options->first_server + i;
     for (i = 0; i < c->member_count; i++) {
-        c->members[i] = members == NULL ? i : members[i];
+        c->members[i] = options->members == NULL ? i : options->members[i];
         if (c->members[i] == c->transport->rank)
             c->position = i;
     }
@@ -371,6 +379,8 @@ static ty_status machine_prepare(ty_collective *c, const ty_collective_options *
         *scratch = tree_prepare(c);
     else if (is_all_reduce && options->algorithm == TY_HIERARCHICAL)
         return hierarchy_prepare(c, options, error);
+    else if (is_all_reduce && options->parts != NULL)
+        return collective_listed_prepare(c, options, error);
     else if (is_all_reduce &&
              (options->algorithm == TY_PARAMETER_SERVER || options->algorithm == TY_BLOCK_MANAGER))
         *scratch = collective_servers_prepare(c);
@@ -420,7 +430,7 @@ ty_status ty_collective_start(ty_transport *transport, const ty_collective_optio
     c->is_reduce = options->kind == TY_ALL_REDUCE || options->kind == TY_REDUCE_SCATTER;
     c->is_of_shares = c->is_reduce || options->is_of_shares;
     c->advance = tree_advance;
-    TY_CHECK(members_copy(c, options->members, error), status, cleanup);
+    TY_CHECK(members_copy(c, options, error), status, cleanup);
     TY_CHECK(prepare(c, options, error), status, cleanup);
     *out = c;
     return TY_OK;
@@ -470,6 +480,7 @@ void ty_collective_cancel(ty_collective *c)
         c->transport->cancel(c->transport, c->round_receive);
     ty_collective_cancel(c->running);
     ty_free(c->groups);
+    ty_free(c->listed);
     ty_free(c->members);
     ty_free(c->scratch);
     ty_free(c);

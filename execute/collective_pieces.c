@@ -5,12 +5,6 @@
 
 enum { PIECE_BYTES = 256 * 1024 }; /* so that adding one piece overlaps the transfer of the next */
 
-uint64_t ty_share_start(uint64_t count, uint32_t members, uint32_t position)
-{
-    /* Without count * position, which may wrap. */
-    return count / members * position + count % members * position / members;
-}
-
 /* Piece `part` of a chunk. */
 static collective_piece piece_of(const ty_collective *c, uint32_t peer, uint32_t chunk,
                                  uint64_t part)
@@ -110,7 +104,26 @@ static bool servers_may_receive(const ty_collective *c)
     return c->receives_started < summed_pieces(c) || c->sends_done >= summed_pieces(c);
 }
 
-/* ---- Both -------------------------------------------------------------------------------- */
+/* ---- Servers of their own ---------------------------------------------------------------- */
+
+static collective_piece listed_piece(const ty_collective *c, uint64_t index)
+{
+    return c->listed[index];
+}
+
+static bool listed_may_send(const ty_collective *c)
+{
+    (void)c;
+    return true;
+}
+
+/* A sum lands where its summand was sent from. */
+static bool listed_may_receive(const ty_collective *c)
+{
+    return c->receives_started < c->sends_done;
+}
+
+/* ---- All --------------------------------------------------------------------------------- */
 
 static bool collective_sums(const ty_collective *c, uint32_t peer)
 {
@@ -257,6 +270,65 @@ uint64_t collective_ring_prepare(ty_collective *c)
     static const piece_order ring = {ring_outgoing, ring_incoming, ring_may_send, ring_may_receive};
 
     return pieces_prepare(c, &ring);
+}
+
+static uint32_t pieces_of(uint64_t count, uint64_t element_bytes)
+{
+    return (uint32_t)((count - 1) / (TY_SERVER_PIECE_BYTES / element_bytes) + 1);
+}
+
+bool collective_server_piece(const ty_server_part *parts, uint32_t part_count,
+                             uint64_t element_bytes, uint32_t server, server_walk *at,
+                             uint64_t *first, uint64_t *count)
+{
+    for (; at->part < part_count; at->part++, at->piece = 0) {
+        const ty_server_part *part = &parts[at->part];
+        const uint32_t pieces = pieces_of(part->count, element_bytes);
+        uint64_t from;
+        if (part->server != server || at->piece == pieces)
+            continue;
+        from = ty_share_start(part->count, pieces, at->piece++);
+        *first = part->first + from;
+        *count = ty_share_start(part->count, pieces, at->piece) - from;
+        return true;
+    }
+    return false;
+}
+
+/* Servers in turn, each member beginning with another one, so that none waits for the rest. */
+ty_status collective_listed_prepare(ty_collective *c, const ty_collective_options *o,
+                                    ty_error *error)
+{
+    static const piece_order listed = {listed_piece, listed_piece, listed_may_send,
+                                       listed_may_receive};
+    server_walk *walks = ty_alloc(o->server_count, sizeof *walks);
+    bool is_any = true;
+
+    for (uint32_t p = 0; p < o->part_count; p++)
+        c->piece_count += pieces_of(o->parts[p].count, c->type->size);
+    c->listed = ty_alloc(c->piece_count, sizeof *c->listed);
+    if (walks == NULL || c->listed == NULL) {
+        ty_free(walks);
+        return ty_fail(error, TY_ENOMEM, "out of memory for a collective");
+    }
+    for (uint64_t made = 0; is_any;) {
+        is_any = false;
+        for (uint32_t s = 0; s < o->server_count; s++) {
+            const uint32_t server = (c->position + s) % o->server_count;
+            collective_piece piece = {.peer = c->member_count + server};
+            if (!collective_server_piece(o->parts, o->part_count, c->type->size, server,
+                                         &walks[server], &piece.first, &piece.count))
+                continue;
+            c->listed[made++] = piece;
+            is_any = true;
+        }
+    }
+    ty_free(walks);
+    c->order = &listed;
+    c->sum_rounds = 0;
+    c->pieces_per_round = 1;
+    c->advance = pieces_advance;
+    return TY_OK;
 }
 
 uint64_t collective_servers_prepare(ty_collective *c)

@@ -39,7 +39,7 @@ struct ty_collective {
     ty_transport *transport;
     ty_element element;
     const element_type *type;
-    uint32_t *members;
+    uint32_t *members; /* [member_count], and servers of their own behind them */
     uint32_t member_count, position;
     uint32_t tag;
     char *data;
@@ -55,6 +55,7 @@ struct ty_collective {
     /* Pieces: `rounds` * `pieces_per_round` each way, sent, received and finished in order. */
     const piece_order *order;
     uint64_t pieces_per_round, piece_count, piece_elements;
+    collective_piece *listed; /* [piece_count] with servers of their own: sent, and received */
     uint64_t sends_started, sends_done, receives_started, receives_done;
     ty_request *sends[COLLECTIVE_WINDOW], *receives[COLLECTIVE_WINDOW];
 
@@ -78,6 +79,18 @@ struct ty_collective {
     ty_collective *running;
 };
 
+const element_type *collective_element(ty_element element);
+
+/* Where one is among the pieces of a server; zero it to begin. */
+typedef struct server_walk {
+    uint32_t part, piece;
+} server_walk;
+/* The server's next piece of a bucket, which both of its ends divide alike; false: there is none.
+ */
+bool collective_server_piece(const ty_server_part *parts, uint32_t part_count,
+                             uint64_t element_bytes, uint32_t server, server_walk *at,
+                             uint64_t *first, uint64_t *count);
+
 /* Takes a finished request off one end; `is_done` false when it is still under way. */
 ty_status collective_test_request(ty_collective *collective, ty_request **request, bool *is_done,
                                   ty_error *error) TY_MUST_CHECK;
@@ -85,5 +98,7 @@ ty_status collective_test_request(ty_collective *collective, ty_request **reques
 /* Each fills in the state machine's part and returns the elements of scratch that it needs. */
 uint64_t collective_ring_prepare(ty_collective *collective);
 uint64_t collective_servers_prepare(ty_collective *collective);
+ty_status collective_listed_prepare(ty_collective *collective, const ty_collective_options *options,
+                                    ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -22,6 +22,13 @@ uint64_t ty_labels_per_sample(const ty_workload *workload)
     return ty_shape_elements(scores) / classes;
 }
 
+/* With late gradients a step ends with its update, `staleness` steps behind its passes, and a fast
+ * replica's passes are as many steps ahead of a slow one's. */
+uint32_t interpreter_window(const ty_plan *plan, const ty_program *program)
+{
+    return STEPS_AT_ONCE + ty_program_largest_lead(program) + plan->staleness;
+}
+
 static ty_status streams_make(ty_interpreter *in, ty_error *error)
 {
     uint32_t i, k, count = in->program->instruction_count;
@@ -293,9 +300,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     in->replica = in->rank - ty_plan_first_rank(plan, in->position);
     in->program = &options->program->stages[in->position];
     in->lead = ty_program_lead(options->program, in->position);
-    /* With late gradients a step ends with its update, `staleness` steps behind its passes, and a
-     * fast replica's passes are as many steps ahead of a slow one's. */
-    in->window = STEPS_AT_ONCE + ty_program_largest_lead(options->program) + plan->staleness;
+    in->window = interpreter_window(plan, options->program);
     in->gradient_sets = options->backend->is_timed ? 1 : plan->staleness + 1;
     in->local_micro_batches = plan->micro_batches / plan->stages[in->position].replicas;
     in->state_count = ty_optimizer_state_count(&plan->optimizer);
@@ -314,6 +319,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(interpreter_busy_open(in, error), status, cleanup);
     TY_CHECK(held_open(in, error), status, cleanup);
     TY_CHECK(interpreter_held_check(in, error), status, cleanup);
+    TY_CHECK(ty_server_map_make(plan, &in->servers, error), status, cleanup);
     TY_CHECK(interpreter_buckets_open(in, error), status, cleanup);
     if (interpreter_is_timed(in))
         TY_CHECK(interpreter_payload_open(in, error), status, cleanup);
@@ -419,6 +425,7 @@ void ty_interpreter_close(ty_interpreter *in)
     if (in->lane_link != NULL)
         in->lane_link->close(in->lane_link);
     interpreter_buckets_close(in);
+    ty_server_map_clear(&in->servers);
     interpreter_payload_close(in);
     for (i = 0; i < in->staging_free; i++)
         interpreter_memory_free(in, in->staging[i]);

@@ -29,12 +29,32 @@ static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, ui
     return TY_OK;
 }
 
+uint32_t interpreter_bucket_tag(const ty_plan *plan, uint32_t window, uint32_t bucket,
+                                uint32_t step)
+{
+    return (uint32_t)TAG_BUCKET | (step % window * plan->bucket_count + bucket);
+}
+
+void interpreter_servers_name(const ty_interpreter *in, uint32_t bucket,
+                              ty_collective_options *options)
+{
+    const ty_server_map *map = &in->servers;
+
+    if (in->options.plan->servers.count == 0)
+        return;
+    options->parts = map->parts + map->first_parts[bucket];
+    options->part_count = map->first_parts[bucket + 1] - map->first_parts[bucket];
+    options->server_count = in->options.plan->servers.count;
+    options->first_server = ty_plan_process_count(in->options.plan);
+}
+
 static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *exchange, uint32_t step,
                                  ty_error *error)
 {
     bucket_state *bucket = &in->buckets[exchange->bucket];
     const exchange_kind kind = interpreter_exchange_kind(in, exchange->bucket, step);
-    const uint32_t place = step % in->window * in->options.plan->bucket_count;
+    const uint32_t tag =
+        interpreter_bucket_tag(in->options.plan, in->window, exchange->bucket, step);
     ty_collective_options options = {.kind = TY_ALL_REDUCE,
                                      .data = gradients_of(in, bucket, step),
                                      .count = bucket->count,
@@ -44,8 +64,7 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
     if (kind == EXCHANGE_NOTHING)
         return TY_OK;
     if (interpreter_is_timed(in))
-        return interpreter_replay_exchange(
-            in, exchange, (uint32_t)TAG_BUCKET | (place + exchange->bucket), error);
+        return interpreter_replay_exchange(in, exchange, tag, error);
     if (kind == EXCHANGE_WEIGHTS) { /* FedAvg: McMahan et al., 2017, algorithm 1 */
         status = interpreter_update(in, exchange->bucket, step, error);
         if (status != TY_OK)
@@ -58,7 +77,8 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
     options.members = bucket->members;
     options.hosts = bucket->hosts;
     options.member_count = bucket->member_count;
-    options.tag = (uint32_t)TAG_BUCKET | (place + exchange->bucket);
+    options.tag = tag;
+    interpreter_servers_name(in, exchange->bucket, &options);
     if (bucket->is_sharded)
         options.kind = TY_REDUCE_SCATTER;
     if (in->link != NULL)
@@ -87,7 +107,9 @@ static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather,
                                ty_error *error)
 {
     bucket_state *bucket = &in->buckets[gather->bucket];
-    uint32_t place = step % in->window * in->options.plan->bucket_count;
+    const uint32_t tag =
+        interpreter_bucket_tag(in->options.plan, in->window, gather->bucket, step) |
+        (uint32_t)TAG_GATHER;
     float *weights = in->options.backend->parameters(bucket->held->device);
     const ty_collective_options options = {.kind = TY_ALL_GATHER,
                                            .members = bucket->members,
@@ -96,15 +118,12 @@ static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather,
                                            .count = bucket->count,
                                            .is_of_shares = true,
                                            .element = TY_ELEMENT_FLOAT,
-                                           .tag = (uint32_t)TAG_BUCKET | (uint32_t)TAG_GATHER |
-                                                  (place + gather->bucket)};
+                                           .tag = tag};
 
     if (interpreter_gather_is_done(in, gather, step))
         return TY_OK;
     if (interpreter_is_timed(in))
-        return interpreter_replay_exchange(
-            in, gather, (uint32_t)TAG_BUCKET | (uint32_t)TAG_GATHER | (place + gather->bucket),
-            error);
+        return interpreter_replay_exchange(in, gather, tag, error);
     if (in->link != NULL)
         return in->link->exchange(in->link, &options, &in->exchange, error);
     return ty_collective_start(in->options.transport, &options, &in->running, error);

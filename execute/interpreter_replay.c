@@ -222,6 +222,7 @@ ty_status interpreter_replay_exchange(ty_interpreter *in, const ty_instruction *
                                      .element = TY_ELEMENT_BYTE,
                                      .tag = tag};
 
+    interpreter_servers_name(in, exchange->bucket, &options);
     if (options.kind == TY_ALL_TO_ALL)
         options.count /= options.member_count;
     if (options.kind == TY_ALL_REDUCE || options.kind == TY_REDUCE_SCATTER) {

@@ -14,6 +14,7 @@
  * place in the window, the cut, the micro-batch. */
 enum { TAG_LANES = 1 << 27, TAG_TRANSFER = 1 << 28, TAG_BUCKET = 2 << 28, TAG_CONTROL = 3 << 28 };
 _Static_assert(TAG_LANES == TY_TAG_OF_PASSES, "what lanes exchange has an inbox of its own");
+enum { TAG_SERVERS = TAG_CONTROL | 1 << 26 }; /* what they are told: behind all steps of a window */
 enum { TAG_GRADIENT = 1 << 27, TAG_GATHER = 1 << 27, TAG_INDEX_LIMIT = 1 << 27 };
 
 /* Steps that may be under way beside those that a schedule without a flush overlaps: one may start
@@ -149,6 +150,7 @@ struct ty_interpreter {
     stream_order streams[TY_STREAM_COUNT];
     bool *is_awaited;      /* [instruction]: by the communication thread */
     bucket_state *buckets; /* [plan->bucket_count] */
+    ty_server_map servers; /* who sums what, where there are servers of their own */
 
     /* Under `lock`. */
     pthread_mutex_t lock;
@@ -237,6 +239,14 @@ void interpreter_done(ty_interpreter *interpreter, uint32_t instruction, uint32_
 /* The gradients of a step, in their set. Needs no lock. */
 float *interpreter_gradients(const ty_interpreter *interpreter, const held_stage *held,
                              uint32_t step);
+/* Steps that may be under way at once. */
+uint32_t interpreter_window(const ty_plan *plan, const ty_program *program);
+/* Of a bucket's exchange in a step, of all that may be under way its own. */
+uint32_t interpreter_bucket_tag(const ty_plan *plan, uint32_t window, uint32_t bucket,
+                                uint32_t step);
+/* Fills in the servers of a bucket's exchange, where the plan has some. */
+void interpreter_servers_name(const ty_interpreter *interpreter, uint32_t bucket,
+                              ty_collective_options *options);
 /* Gives free slots of all stages to the next micro-batches in forward order. */
 void interpreter_bind_slots(ty_interpreter *interpreter);
 void interpreter_wake(ty_interpreter *interpreter);

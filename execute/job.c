@@ -2,6 +2,7 @@
 #include "checkpoint.h"
 #include "profile_job.h"
 #include "results.h"
+#include "server.h"
 #include "ty_execute.h"
 #include "ty_file.h"
 #include "weights.h"
@@ -45,17 +46,20 @@ static ty_status scenario_check(const ty_workload *workload, ty_error *error)
 static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_error *error)
 {
     const uint32_t width = ty_plan_width(job->plan);
-    char of_lanes[32] = "";
+    char of_lanes[32] = "", and_servers[32] = "";
     ty_status status;
 
     if (width > 1)
         snprintf(of_lanes, sizeof of_lanes, " of %u lanes each", width);
-    if (ty_plan_process_count(job->plan) != transport->size)
+    if (job->plan->servers.count > 0)
+        snprintf(and_servers, sizeof and_servers, " and %u server%s", job->plan->servers.count,
+                 job->plan->servers.count > 1 ? "s" : "");
+    if (ty_plan_launched_count(job->plan) != transport->size)
         return ty_fail(
             error, TY_EPARSE,
-            "job:/plan/stages: found a plan of %u ranks%s, expected one of %u, as many as "
+            "job:/plan/stages: found a plan of %u ranks%s%s, expected one of %u, as many as "
             "were started",
-            ty_plan_rank_count(job->plan), of_lanes, transport->size);
+            ty_plan_rank_count(job->plan), of_lanes, and_servers, transport->size);
     if ((uint64_t)job->warmup_steps + job->timeline_steps > job->steps)
         return ty_fail(error, TY_EINVAL,
                        "%u warm-up steps and %u recorded ones are more than %u steps",
@@ -96,6 +100,11 @@ static ty_status backend_check(const ty_job *job, const ty_device_backend *backe
 {
     if (backend->is_timed)
         return timed_check(job, backend, error);
+    if (job->plan->servers.count > 0 && backend->memory != NULL)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "backend \"%s\" cannot run plan \"%s\" yet: found servers of their own, "
+                       "which sum gradients in the memory of hosts",
+                       backend->name, job->plan->strategy);
     return scenario_check(job->plan->workload, error);
 }
 
@@ -191,6 +200,11 @@ static ty_reading reading_of(const training *t)
                         .room = ahead * t->job->plan->micro_batch_size};
 }
 
+static bool is_server(const training *t)
+{
+    return t->transport->rank >= ty_plan_process_count(t->job->plan);
+}
+
 static ty_status training_prepare(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
@@ -202,6 +216,8 @@ static ty_status training_prepare(training *t, ty_error *error)
     ty_status status;
 
     TY_CHECK(job_check(job, t->transport, error), status, done);
+    if (is_server(t))
+        return TY_OK;
     TY_CHECK(places_try(t, error), status, done);
     TY_CHECK(start_find(t, error), status, done);
     if (job->resume)
@@ -349,6 +365,8 @@ static ty_status train(training *t, ty_error *error)
     while (done < job->steps && !is_reached) {
         uint32_t end = stretch_end(job, done);
 
+        if (t->transport->rank == 0)
+            TY_CHECK(ty_servers_tell(job->plan, t->transport, done, end, error), status, done);
         t->stretch_started_s = ty_now_s();
         status = ty_interpreter_run(t->interpreter, end, error);
         if (status == TY_EINTERRUPTED)
@@ -457,14 +475,40 @@ done:
     return status;
 }
 
+/* A server's whole run; and back among the others, who train without it. */
+static ty_status serve(const training *t, ty_error *error)
+{
+    const ty_status status = ty_serve(t->job->plan, t->job->program, t->transport, error);
+
+    t->transport->is_broken = status != TY_OK;
+    return status;
+}
+
+/* However the run went. */
+static ty_status servers_dismiss(const training *t, ty_status status, ty_error *error)
+{
+    if (t->transport->rank != 0 || t->transport->is_broken)
+        return status;
+    if (status != TY_OK)
+        error = NULL; /* it has what happened before */
+    const ty_status told = ty_servers_tell(t->job->plan, t->transport, 0, 0, error);
+    return status != TY_OK ? status : told;
+}
+
 static ty_status train_job(const ty_job *job, ty_transport *transport,
                            const ty_execute_options *options, ty_error *error)
 {
     training t = {.job = job, .transport = transport, .options = options, .lock = -1};
+    const uint32_t launched = transport->size;
     ty_status status;
 
     status = training_prepare(&t, error);
-    TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
+    TY_CHECK(ty_transport_agree(transport, status, error), status, unprepared);
+    if (is_server(&t)) {
+        status = serve(&t, error);
+        goto unprepared;
+    }
+    transport->size = ty_plan_process_count(job->plan); /* servers are no ranks */
     if (t.is_finished && job->save_weights == NULL) {
         status = give_again(&t, error);
         goto cleanup;
@@ -494,6 +538,9 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
 broken:
     transport->is_broken = true;
 cleanup:
+    status = servers_dismiss(&t, status, error);
+    transport->size = launched;
+unprepared:
     training_free(&t);
     return status;
 }

@@ -134,6 +134,9 @@ uint64_t ty_element_bytes(ty_element element);
  * ring, and each host gathers them again; hosts with unequal numbers of members make it a ring of
  * all.
  *
+ * With servers of its own (`parts`) an all-reduce by `parameter-server` is a member's side of what
+ * server.h does: it sends each server its parts, from all of them in turn, and takes their sums.
+ *
  * Shares: member p of n has, of `count` elements, those from p count / n to (p + 1) count / n
  * (ty_share_start). A reduce-scatter leaves each member with the sum of its share, and something
  * between summands and sums elsewhere.
@@ -146,6 +149,10 @@ typedef struct ty_collective_options {
     const uint32_t *hosts;   /* hierarchical: [member_count], equal for members of one host; needed
                                 until the start returns; NULL: all on one */
     uint32_t member_count;
+    /* parameter-server: what servers have of `count` elements, and the rank of server 0, the others
+     * following; needed until the start returns. NULL: members serve. */
+    const ty_server_part *parts;
+    uint32_t part_count, server_count, first_server;
     void *data; /* in place: [count] for all-reduce and reduce-scatter, [members][count] for
                    all-gather with this member's part filled in, and for all-to-all, where part j
                    goes to member j and what member j sent ends up; untouched by others until done
@@ -160,9 +167,6 @@ typedef struct ty_collective_options {
     ty_element element;
     uint32_t tag; /* equal on all members and unused by other messages under way */
 } ty_collective_options;
-
-/** First element of member `position`'s share; with position == members one behind the last. */
-uint64_t ty_share_start(uint64_t count, uint32_t members, uint32_t position);
 
 ty_status ty_collective_start(ty_transport *transport, const ty_collective_options *options,
                               ty_collective **out, ty_error *error) TY_MUST_CHECK;

@@ -43,7 +43,7 @@ ty_status ty_execute_job(const ty_job *job, ty_transport *transport,
 
 /**
  * The same with one thread pair per rank instead of processes: for tests and sanitizers.
- * @param ranks ty_plan_process_count of the job's plan, if it is a training job
+ * @param ranks ty_plan_launched_count of the job's plan, if it is a training job
  * @return the failure of the lowest rank that has one of its own
  */
 ty_status ty_execute_job_locally(const ty_job *job, uint32_t ranks,

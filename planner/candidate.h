@@ -48,6 +48,7 @@ typedef struct search_question {
     uint32_t set_count;
     /* In hand, and below: what its devices allow. */
     const device_set *set;
+    uint32_t *servers;             /* [options->servers] devices of servers, in no set */
     uint32_t device_count;         /* of the set */
     ty_plan_dimensions dimensions; /* in hand: of the candidates that are enumerated */
     uint32_t rank_count;           /* with them: devices / lanes */
@@ -87,11 +88,15 @@ ty_status ty_search_question_use(search_question *question, const device_set *se
  * device_sets.c: which devices plans may leave idle. All of the cluster first, or where `devices`
  * is fixed that many; then, where plans may leave some idle, whole hosts of one kind, the first of
  * them, in numbers that divide well, many before few.
+ * @param servers [options->servers] whose devices, and hosts where there are several, do not train
  * @param sets [out] free with ty_device_sets_free
  */
 ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_options *options,
-                                 uint32_t global_batch, device_set **sets, uint32_t *count,
-                                 ty_error *error) TY_MUST_CHECK;
+                                 const uint32_t *servers, uint32_t global_batch, device_set **sets,
+                                 uint32_t *count, ty_error *error) TY_MUST_CHECK;
+/** Where servers of their own are: see ty_plan_options. @param devices [out] [wanted] */
+ty_status ty_server_devices(const ty_cluster *cluster, uint32_t wanted, uint32_t *devices,
+                            ty_error *error) TY_MUST_CHECK;
 void ty_device_sets_free(device_set *sets, uint32_t count);
 /** Seconds that no step on a set is below: its products at the devices' peaks. */
 double ty_device_set_bound_s(const search_question *question, const device_set *set);

@@ -156,10 +156,25 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
     return TY_OK;
 }
 
+static ty_status plan_servers(const search_question *q, ty_plan *plan, ty_error *error)
+{
+    const uint32_t count = q->options->servers;
+
+    if (count == 0)
+        return TY_OK;
+    plan->servers.devices = ty_alloc(count, sizeof *plan->servers.devices);
+    if (plan->servers.devices == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    memcpy(plan->servers.devices, q->servers, count * sizeof *q->servers);
+    plan->servers.count = count;
+    plan->servers.shard = q->options->fix_shard ? q->options->shard : TY_SHARD_SIZE;
+    return TY_OK;
+}
+
 /* Nothing is lost by rows, so that nobody has to ask for them. */
 static bool may_have_rows(const search_question *q, const candidate *c)
 {
-    return !c->has_dense_embeddings &&
+    return !c->has_dense_embeddings && q->options->servers == 0 &&
            (!q->options->fix_compression || c->compression.kind == TY_COMPRESSION_ROWS);
 }
 
@@ -186,12 +201,14 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->micro_batch_size = q->global_batch / c->micro_batches;
     plan->optimizer = q->workload->optimizer;
     plan->seed = q->options->seed;
-    plan->idle_devices = ty_cluster_device_count(q->cluster) - set_of(q, c)->count;
+    plan->idle_devices =
+        ty_cluster_device_count(q->cluster) - set_of(q, c)->count - q->options->servers;
     plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster));
     if (plan->cluster_name == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(ty_candidate_name(q, c, false, &plan->strategy, error), status, done);
     TY_CHECK(plan_stages(q, c, plan, error), status, done);
+    TY_CHECK(plan_servers(q, plan, error), status, done);
     TY_CHECK(plan_buckets(q, c, plan, error), status, done);
     if (may_have_rows(q, c))
         TY_CHECK(ty_choose_rows(plan, q->networks, q->options, error), status, done);
@@ -357,7 +374,11 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
     name_dimensions(&c->dimensions, &name);
     if (q->options->staleness > 0)
         ty_text_addf(&name, ", staleness %u", q->options->staleness);
-    if (set_of(q, c)->count < ty_cluster_device_count(q->cluster))
+    if (q->options->servers > 0)
+        ty_text_addf(
+            &name, ", %u server%s%s", q->options->servers, q->options->servers > 1 ? "s" : "",
+            q->options->fix_shard && q->options->shard == TY_SHARD_TENSOR ? " by tensor" : "");
+    if (set_of(q, c)->count + q->options->servers < ty_cluster_device_count(q->cluster))
         ty_text_addf(&name, ", %u of %u devices", set_of(q, c)->count,
                      ty_cluster_device_count(q->cluster));
     if (with_details) {

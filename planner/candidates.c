@@ -198,6 +198,8 @@ static ty_status push_compressions(enumeration *e, candidate *c)
             continue; /* rows are part of every candidate, where they pay (row_choice.c) */
         if (e->q->dimensions.zero > 0 && !ty_compression_shards(&c->compression))
             continue;
+        if (o->servers > 0 && !ty_server_can_sum(&c->compression))
+            continue;
         if (!ty_stack_has(e->q->stack->plans.compressions, k))
             continue;
         if (k != TY_COMPRESSION_NONE && (!is_any_exchanged(e->q, c->division) ||

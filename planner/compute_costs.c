@@ -202,6 +202,7 @@ void ty_cost_stage_close(ty_costing *costing)
     ty_free(costing->stage.weight_shares);
     ty_free(costing->stage.again_shares);
     ty_free(costing->stage.gather_s);
+    ty_server_map_clear(&costing->stage.server_map);
     for (int pass = 0; pass < COST_PASSES; pass++)
         ty_free(costing->stage.inner_s[pass]);
     costing->stage = (ty_stage_costing){0};

@@ -40,6 +40,8 @@ typedef struct ty_stage_costing {
     const ty_group_network *lanes[TY_LANE_KIND_COUNT];
     double lane_crowds[TY_LANE_KIND_COUNT]; /* how much such groups of a rank slow each other */
     ty_stage_transfer transfers[2];         /* to the previous position, to the next */
+    ty_server_network server_network;       /* workers 0: not asked for yet */
+    ty_server_map server_map;               /* where servers have whole tensors */
 } ty_stage_costing;
 
 typedef struct ty_costing {
@@ -98,6 +100,12 @@ ty_status ty_cost_bucket(ty_costing *costing, uint32_t bucket, uint32_t phase,
 ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
                                 ty_collective_kind kind, ty_algorithm algorithm, uint64_t bytes,
                                 ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/* server_costs.c */
+/** An all-reduce of a bucket of the plan by the plan's servers. @param members of the bucket */
+ty_status ty_cost_servers(ty_costing *costing, const ty_bucket *bucket,
+                          const ty_group_network *members, uint64_t bytes,
+                          ty_instruction_cost *cost) TY_MUST_CHECK;
 
 /* compression_choice.c */
 /**

@@ -42,14 +42,20 @@ static ty_status check_devices(const ty_plan *plan, const ty_cluster *cluster, t
                                "devices",
                                s, q, plan->stages[s].devices[q], ty_cluster_name(cluster),
                                ty_cluster_device_count(cluster));
-    if (plan->idle_devices > 0 && (uint64_t)plan->idle_devices + ty_plan_process_count(plan) !=
+    for (uint32_t s = 0; s < plan->servers.count; s++)
+        if (plan->servers.devices[s] >= ty_cluster_device_count(cluster))
+            return ty_fail(error, TY_EINVAL,
+                           "plan:/servers/devices/%u: found %u, but cluster \"%s\" has %u devices",
+                           s, plan->servers.devices[s], ty_cluster_name(cluster),
+                           ty_cluster_device_count(cluster));
+    if (plan->idle_devices > 0 && (uint64_t)plan->idle_devices + ty_plan_launched_count(plan) !=
                                       ty_cluster_device_count(cluster))
         return ty_fail(error, TY_EINVAL,
-                       "plan:/idle_devices: found %u, expected %u: the stages use %u of the %u of "
-                       "cluster \"%s\"",
+                       "plan:/idle_devices: found %u, expected %u: the stages and servers use %u "
+                       "of the %u of cluster \"%s\"",
                        plan->idle_devices,
-                       ty_cluster_device_count(cluster) - ty_plan_process_count(plan),
-                       ty_plan_process_count(plan), ty_cluster_device_count(cluster),
+                       ty_cluster_device_count(cluster) - ty_plan_launched_count(plan),
+                       ty_plan_launched_count(plan), ty_cluster_device_count(cluster),
                        ty_cluster_name(cluster));
     return TY_OK;
 }

@@ -60,7 +60,8 @@ const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster 
     bool can_run;
 
     if (profile != NULL || !is_language_model(workload) || !is_of_today(cluster) ||
-        (options != NULL && (options->allow_lossy || options->fix_algorithm)))
+        (options != NULL &&
+         (options->allow_lossy || options->fix_algorithm || options->servers > 0)))
         return TY_WORKER_STACK;
     if (options == NULL)
         return LANGUAGE_STACK;

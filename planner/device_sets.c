@@ -28,6 +28,14 @@ typedef struct set_list {
     uint32_t count, room;
 } set_list;
 
+/** What sets are made of. */
+typedef struct pool {
+    const ty_cluster *cluster;
+    const ty_device_place *places; /* NULL: links do not count */
+    const bool *is_taken;          /* [devices]: by servers, or beside one on its host */
+    uint32_t left;                 /* devices that are not */
+} pool;
+
 void ty_device_sets_free(device_set *sets, uint32_t count)
 {
     for (uint32_t i = 0; sets != NULL && i < count; i++)
@@ -64,15 +72,16 @@ static ty_status add_set(set_list *list, uint32_t *devices, uint32_t count, bool
     return TY_OK;
 }
 
-static ty_status add_all(const ty_cluster *cluster, set_list *list, ty_error *error)
+static ty_status add_all(const pool *from, set_list *list, ty_error *error)
 {
-    const uint32_t count = ty_cluster_device_count(cluster);
-    uint32_t *devices = ty_alloc(count, sizeof *devices);
+    uint32_t *devices = ty_alloc(from->left, sizeof *devices);
+    uint32_t count = 0;
 
     if (devices == NULL)
         return out_of_memory(error);
-    for (uint32_t d = 0; d < count; d++)
-        devices[d] = d;
+    for (uint32_t d = 0; count < from->left; d++)
+        if (!from->is_taken[d])
+            devices[count++] = d;
     return add_set(list, devices, count, false, error);
 }
 
@@ -92,13 +101,13 @@ static int by_devices(const void *left, const void *right)
 }
 
 /* The kind that a host has, by its devices, which are numbered host by host. `first` is its first.
- * @param places NULL: links do not count */
-static host_kind kind_of_host(const ty_cluster *cluster, const ty_device_place *places,
-                              uint32_t first)
+ */
+static host_kind kind_of_host(const pool *from, uint32_t first)
 {
+    const ty_cluster *cluster = from->cluster;
     const uint32_t host = ty_cluster_device_host(cluster, first);
     host_kind kind = {.type = ty_cluster_device_type(cluster, first),
-                      .place = places == NULL ? 0 : places[first].kind,
+                      .place = from->places == NULL ? 0 : from->places[first].kind,
                       .hosts = 1};
 
     for (uint32_t d = first;
@@ -107,19 +116,20 @@ static host_kind kind_of_host(const ty_cluster *cluster, const ty_device_place *
             kind.type = NULL; /* of several types: left to plans for all devices */
         kind.per_host++;
     }
+    if (from->is_taken[first])
+        kind.type = NULL; /* nobody trains there */
     return kind;
 }
 
 /* The kinds with the most devices. @return how many */
-static uint32_t find_kinds(const ty_cluster *cluster, const ty_device_place *places,
-                           host_kind out[MOST_KINDS])
+static uint32_t find_kinds(const pool *from, host_kind out[MOST_KINDS])
 {
     enum { KNOWN = 64 }; /* that many are told apart; hosts of others stand for themselves */
     host_kind kinds[KNOWN];
     uint32_t count = 0, kept;
 
-    for (uint32_t d = 0; d < ty_cluster_device_count(cluster);) {
-        const host_kind kind = kind_of_host(cluster, places, d);
+    for (uint32_t d = 0; d < ty_cluster_device_count(from->cluster);) {
+        const host_kind kind = kind_of_host(from, d);
         uint32_t k = 0;
         while (k < count && !is_alike(&kinds[k], &kind))
             k++;
@@ -136,9 +146,8 @@ static uint32_t find_kinds(const ty_cluster *cluster, const ty_device_place *pla
 }
 
 /* The first hosts of a kind. */
-static ty_status add_hosts(const ty_cluster *cluster, const ty_device_place *places,
-                           const host_kind *kind, uint32_t hosts, bool is_spare, set_list *list,
-                           ty_error *error)
+static ty_status add_hosts(const pool *from, const host_kind *kind, uint32_t hosts, bool is_spare,
+                           set_list *list, ty_error *error)
 {
     const uint32_t count = hosts * kind->per_host;
     uint32_t *devices = ty_alloc(count, sizeof *devices);
@@ -147,7 +156,7 @@ static ty_status add_hosts(const ty_cluster *cluster, const ty_device_place *pla
     if (devices == NULL)
         return out_of_memory(error);
     for (uint32_t d = 0; found < count;) {
-        const host_kind here = kind_of_host(cluster, places, d);
+        const host_kind here = kind_of_host(from, d);
         for (uint32_t i = 0; is_alike(&here, kind) && i < here.per_host; i++)
             devices[found++] = d + i;
         d += here.per_host;
@@ -170,45 +179,42 @@ static bool divides_well(uint32_t devices, uint32_t batch)
     return devices == 1;
 }
 
-static ty_status add_kind(const ty_cluster *cluster, const ty_device_place *places,
-                          const host_kind *kind, uint32_t batch, set_list *list, ty_error *error)
+static ty_status add_kind(const pool *from, const host_kind *kind, uint32_t batch, set_list *list,
+                          ty_error *error)
 {
     const bool all_divide = divides_well(kind->hosts * kind->per_host, batch);
     uint32_t nice = 0;
     ty_status status = TY_OK;
 
-    if (kind->hosts * kind->per_host < ty_cluster_device_count(cluster))
-        TY_CHECK(add_hosts(cluster, places, kind, kind->hosts, false, list, error), status, done);
+    if (kind->hosts * kind->per_host < from->left)
+        TY_CHECK(add_hosts(from, kind, kind->hosts, false, list, error), status, done);
     for (uint32_t hosts = kind->hosts - 1; hosts > 0; hosts--) {
         const bool is_nice = nice < MOST_NICE && divides_well(hosts * kind->per_host, batch);
         const bool is_power = (hosts & (hosts - 1)) == 0;
         if (hosts > FEW_HOSTS && !is_power && !is_nice)
             continue;
         nice += is_nice;
-        TY_CHECK(add_hosts(cluster, places, kind, hosts,
-                           !is_power && hosts > FEW_HOSTS && all_divide, list, error),
-                 status, done);
+        TY_CHECK(
+            add_hosts(from, kind, hosts, !is_power && hosts > FEW_HOSTS && all_divide, list, error),
+            status, done);
     }
 done:
     return status;
 }
 
 /* Exactly so many devices: whole hosts of a kind, or the first ones of a host. */
-static ty_status add_fixed(const ty_cluster *cluster, const host_kind *kinds, uint32_t kind_count,
+static ty_status add_fixed(const pool *from, const host_kind *kinds, uint32_t kind_count,
                            uint32_t wanted, set_list *list, ty_error *error)
 {
+    const ty_cluster *cluster = from->cluster;
     uint32_t *devices;
 
-    if (wanted > ty_cluster_device_count(cluster))
-        return ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u", wanted,
-                       ty_cluster_name(cluster), ty_cluster_device_count(cluster));
     for (uint32_t k = 0; k < kind_count; k++)
         if (wanted % kinds[k].per_host == 0 && wanted / kinds[k].per_host <= kinds[k].hosts)
-            return add_hosts(cluster, NULL, &kinds[k], wanted / kinds[k].per_host, false, list,
-                             error);
+            return add_hosts(from, &kinds[k], wanted / kinds[k].per_host, false, list, error);
     for (uint32_t d = 0; d < ty_cluster_device_count(cluster);) {
-        const host_kind kind = kind_of_host(cluster, NULL, d);
-        if (kind.per_host < wanted) {
+        const host_kind kind = kind_of_host(from, d);
+        if (kind.per_host < wanted || kind.type == NULL) {
             d += kind.per_host;
             continue;
         }
@@ -224,47 +230,127 @@ static ty_status add_fixed(const ty_cluster *cluster, const host_kind *kinds, ui
                    wanted, ty_cluster_name(cluster), kinds[0].per_host);
 }
 
-ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_options *o,
-                                 uint32_t batch, device_set **sets, uint32_t *count,
-                                 ty_error *error)
+static ty_status propose(pool *from, const ty_plan_options *o, uint32_t batch, set_list *list,
+                         ty_error *error)
 {
+    const ty_cluster *cluster = from->cluster;
     host_kind kinds[MOST_KINDS];
-    set_list list = {0};
     ty_device_place *places = NULL;
-    uint32_t kind_count;
+    uint32_t kind_count = find_kinds(from, kinds);
     ty_status status = TY_OK;
 
-    kind_count = find_kinds(cluster, NULL, kinds);
-    if (o->devices > 0 && o->devices < ty_cluster_device_count(cluster) && kind_count > 0) {
-        TY_CHECK(add_fixed(cluster, kinds, kind_count, o->devices, &list, error), status, failed);
-        goto found;
-    }
-    if (o->devices > 0 && o->devices != ty_cluster_device_count(cluster)) {
-        status = ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u", o->devices,
-                         ty_cluster_name(cluster), ty_cluster_device_count(cluster));
-        goto failed;
-    }
-    TY_CHECK(add_all(cluster, &list, error), status, failed);
+    if (o->devices > from->left)
+        return ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u%s", o->devices,
+                       ty_cluster_name(cluster), from->left,
+                       from->left < ty_cluster_device_count(cluster) ? " beside its servers" : "");
+    if (o->devices > 0 && o->devices < from->left && kind_count > 0)
+        return add_fixed(from, kinds, kind_count, o->devices, list, error);
+    if (o->devices > 0 && o->devices != from->left)
+        return ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u", o->devices,
+                       ty_cluster_name(cluster), from->left);
+    TY_CHECK(add_all(from, list, error), status, done);
     if (!o->may_idle || o->devices > 0 || ty_cluster_host_count(cluster) == 1)
-        goto found;
+        goto done;
     for (uint32_t k = 0; k < kind_count; k++)
-        TY_CHECK(add_kind(cluster, NULL, &kinds[k], batch, &list, error), status, failed);
+        TY_CHECK(add_kind(from, &kinds[k], batch, list, error), status, done);
     if ((places = ty_alloc(ty_cluster_device_count(cluster), sizeof *places)) == NULL) {
         status = out_of_memory(error);
-        goto failed;
+        goto done;
     }
-    TY_CHECK(ty_cluster_places(cluster, places, error), status, failed);
-    kind_count = find_kinds(cluster, places, kinds);
+    TY_CHECK(ty_cluster_places(cluster, places, error), status, done);
+    from->places = places;
+    kind_count = find_kinds(from, kinds);
     for (uint32_t k = 0; k < kind_count; k++)
-        TY_CHECK(add_kind(cluster, places, &kinds[k], batch, &list, error), status, failed);
-found:
+        TY_CHECK(add_kind(from, &kinds[k], batch, list, error), status, done);
+done:
+    from->places = NULL;
     ty_free(places);
+    return status;
+}
+
+ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_options *o,
+                                 const uint32_t *servers, uint32_t batch, device_set **sets,
+                                 uint32_t *count, ty_error *error)
+{
+    const uint32_t devices = ty_cluster_device_count(cluster);
+    const bool has_hosts = ty_cluster_host_count(cluster) > 1;
+    bool *is_taken = ty_alloc(devices, sizeof *is_taken);
+    pool from = {.cluster = cluster, .is_taken = is_taken};
+    set_list list = {0};
+    ty_status status;
+
+    if (is_taken == NULL)
+        return out_of_memory(error);
+    for (uint32_t s = 0; s < o->servers; s++) {
+        const uint32_t host = ty_cluster_device_host(cluster, servers[s]);
+        is_taken[servers[s]] = true;
+        for (uint32_t d = 0; has_hosts && d < devices; d++)
+            is_taken[d] = is_taken[d] || ty_cluster_device_host(cluster, d) == host;
+    }
+    for (uint32_t d = 0; d < devices; d++)
+        from.left += !is_taken[d];
+    status = propose(&from, o, batch, &list, error);
+    ty_free(is_taken);
+    if (status != TY_OK) {
+        ty_device_sets_free(list.sets, list.count);
+        return status;
+    }
     *sets = list.sets;
     *count = list.count;
     return TY_OK;
-failed:
+}
+
+/* ---- Servers --------------------------------------------------------------------------------- */
+
+/* A device that may serve: the first of its host, or any where there is one host. */
+typedef struct place {
+    uint32_t device;
+    double flop_per_s;
+} place;
+
+/* Slow ones first, of equal ones the last. */
+static int by_worth(const void *left, const void *right)
+{
+    const place *a = left, *b = right;
+
+    if (a->flop_per_s < b->flop_per_s || a->flop_per_s > b->flop_per_s)
+        return a->flop_per_s < b->flop_per_s ? -1 : 1;
+    return (a->device < b->device) - (a->device > b->device);
+}
+
+static double fastest_flop_per_s(const ty_device_type *type)
+{
+    double fastest = 0;
+
+    for (int p = 0; p < TY_PRECISION_COUNT; p++)
+        fastest = fmax(fastest, ty_device_peak(type, (ty_precision)p));
+    return fastest;
+}
+
+ty_status ty_server_devices(const ty_cluster *cluster, uint32_t wanted, uint32_t *devices,
+                            ty_error *error)
+{
+    const uint32_t all = ty_cluster_device_count(cluster);
+    const bool has_hosts = ty_cluster_host_count(cluster) > 1;
+    place *places = ty_alloc(all, sizeof *places);
+    uint32_t count = 0;
+    ty_status status = TY_OK;
+
+    if (places == NULL)
+        return out_of_memory(error);
+    for (uint32_t d = 0; d < all; d++)
+        if (!has_hosts || d == 0 ||
+            ty_cluster_device_host(cluster, d) != ty_cluster_device_host(cluster, d - 1))
+            places[count++] = (place){d, fastest_flop_per_s(ty_cluster_device_type(cluster, d))};
+    qsort(places, count, sizeof *places, by_worth);
+    if (wanted >= count)
+        status = ty_fail(error, TY_EINVAL,
+                         "servers: found %u, expected fewer than the %u %s of %s, of which others "
+                         "train",
+                         wanted, count, has_hosts ? "hosts" : "devices", ty_cluster_name(cluster));
+    for (uint32_t s = 0; s < wanted && status == TY_OK; s++)
+        devices[s] = places[s].device;
     ty_free(places);
-    ty_device_sets_free(list.sets, list.count);
     return status;
 }
 
@@ -273,12 +359,7 @@ double ty_device_set_bound_s(const search_question *q, const device_set *set)
     const ty_workload *w = q->workload;
     double flop = ty_workload_forward_flop(w, 0, w->layer_count) * q->global_batch, rate = 0;
 
-    for (uint32_t d = 0; d < set->count; d++) {
-        const ty_device_type *type = ty_cluster_device_type(q->cluster, set->devices[d]);
-        double fastest = 0;
-        for (int p = 0; p < TY_PRECISION_COUNT; p++)
-            fastest = fmax(fastest, ty_device_peak(type, (ty_precision)p));
-        rate += fastest;
-    }
+    for (uint32_t d = 0; d < set->count; d++)
+        rate += fastest_flop_per_s(ty_cluster_device_type(q->cluster, set->devices[d]));
     return rate > 0 && q->profile == NULL ? flop / rate : 0; /* what was measured may be faster */
 }

@@ -23,7 +23,8 @@ void ty_group_network_clear(ty_group_network *network);
  * - ring, tree: ty_collective_cost on one ring;
  * - automatic: the library's choice over all NICs of a host, no faster than the links; where no
  *   library is modelled, rings over all NICs;
- * - hierarchical, parameter server (a share on every member), block manager: ty_collective_model.h.
+ * - hierarchical, parameter server (a share on every member; servers of their own are in
+ *   server_costs.c), block manager: ty_collective_model.h.
  * Only an all-reduce has the last three; others are priced, and played, as a ring.
  */
 ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_kind kind,

@@ -36,4 +36,28 @@ ty_status ty_network_shared_rate(ty_network_cache *cache, const uint32_t *from, 
                                  uint32_t count, double use, double *bytes_per_s,
                                  ty_error *error) TY_MUST_CHECK;
 
+/* ---- Servers of their own (server_costs.c) --------------------------------------------------- */
+
+/** Between replicas and the servers of their gradients. */
+typedef struct ty_server_network {
+    uint32_t workers, servers; /* one rank each */
+    /* What each worker sends while all send to all servers; what comes to a server, the slowest,
+     * while all workers send to that one alone. */
+    double worker_bytes_per_s, server_bytes_per_s;
+    double latency_s; /* of the longest way */
+    bool is_across;   /* a server is on another host than a worker */
+} ty_server_network;
+/** O(workers times servers) routes, each asked for once. */
+ty_status ty_server_network_find(ty_network_cache *networks, const uint32_t *workers,
+                                 uint32_t worker_count, const uint32_t *servers,
+                                 uint32_t server_count, ty_server_network *out,
+                                 ty_error *error) TY_MUST_CHECK;
+/** ty_parameter_server_seconds over it; its edges are a worker's, both ways. */
+ty_status ty_server_exchange_cost(const ty_server_network *network, double largest_share,
+                                  uint64_t bytes, ty_instruction_cost *cost,
+                                  ty_error *error) TY_MUST_CHECK;
+/** ty_exchange_by_stack. @param members the workers' own network */
+void ty_server_exchange_by_stack(const ty_server_network *network, const ty_group_network *members,
+                                 const ty_stack *stack, ty_instruction_cost *cost);
+
 #endif

@@ -434,9 +434,13 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
     ty_status status;
 
     TY_CHECK(find_network(costing, bucket, &network), status, done);
-    TY_CHECK(ty_group_exchange_cost(network, kind, algorithm, bytes, cost, costing->error), status,
-             done);
-    if (!measured_here(costing, kind, algorithm, network, bytes, cost) &&
+    if (costing->plan->servers.count > 0)
+        TY_CHECK(ty_cost_servers(costing, bucket, network, bytes, cost), status, done);
+    else
+        TY_CHECK(ty_group_exchange_cost(network, kind, algorithm, bytes, cost, costing->error),
+                 status, done);
+    if (costing->plan->servers.count == 0 &&
+        !measured_here(costing, kind, algorithm, network, bytes, cost) &&
         !measured_there(costing, kind, algorithm, network, bytes, cost)) {
         ty_exchange_by_stack(network, ty_stack_of(costing->plan), kind, cost);
         ty_cost_relies_on(costing, algorithm == TY_AUTOMATIC && network->table != NULL

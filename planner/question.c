@@ -23,6 +23,7 @@ ty_plan_options ty_plan_options_default(void)
 
 void ty_search_question_clear(search_question *q)
 {
+    ty_free(q->servers);
     ty_free(q->all_cuts);
     ty_free(q->cuts);
     ty_network_cache_free(q->networks);
@@ -254,6 +255,45 @@ static ty_status check_staleness(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
+/* What ty_plan_check asks of plans with servers, as far as the question fixes it. */
+static ty_status check_servers(const search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+    const char *why = NULL;
+
+    if (o->fix_algorithm && o->algorithm != TY_PARAMETER_SERVER)
+        why = "another algorithm is asked for";
+    else if (q->fixed_stages > 1)
+        why = "stages are asked for, and they serve replicas of the whole network";
+    else if (ty_dimensions_width(&o->dimensions) > 1)
+        why = "lanes are asked for, and they serve replicas of one device each";
+    else if (o->dimensions.zero > 0)
+        why = "with ZeRO replicas have shares of the sum";
+    else if (o->fix_schedule && ty_schedule_is_asynchronous(o->schedule))
+        why = "that schedule has no flush";
+    else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
+        why = "the workload exchanges no gradients";
+    else if (o->fix_compression && !ty_server_can_sum(&o->compression))
+        why = "they sum gradients as they are, in fp16 or in bf16";
+    if (o->servers > 0 && why != NULL)
+        return ty_fail(error, TY_EINVAL, "servers: found %u, expected 0: %s", o->servers, why);
+    if (o->servers == 0 && o->fix_shard)
+        return ty_fail(error, TY_EINVAL,
+                       "shard: found \"%s\" without servers of their own, expected servers=N too",
+                       ty_server_shard_name(o->shard));
+    return TY_OK;
+}
+
+static ty_status servers_find(search_question *q, ty_error *error)
+{
+    if (q->options->servers == 0)
+        return TY_OK;
+    q->servers = ty_alloc(q->options->servers, sizeof *q->servers);
+    if (q->servers == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    return ty_server_devices(q->cluster, q->options->servers, q->servers, error);
+}
+
 /* What the workload and the cluster allow of lanes. */
 static ty_status check_lanes(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
 {
@@ -425,6 +465,11 @@ ty_status ty_search_question_use(search_question *q, const device_set *set, ty_e
         q->has_equal_memory = q->has_equal_memory && (d == 0 || bytes == q->largest_memory_bytes);
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
     }
+    if (o->servers > 0 && set->count < 2)
+        return ty_fail(error, TY_EINVAL,
+                       "servers: found %u, expected 0: they serve two replicas and more, and one "
+                       "device is left",
+                       o->servers);
     status = stand(q, &q->refusal);
     if (status == TY_OK ||
         (status == TY_EINVAL && o->replicas == NULL && (o->pinned & LANE_PINS) != LANE_PINS))
@@ -446,9 +491,10 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                            .stack = options->stack};
     q->fixed_micro_batch_size = options->micro_batch_size;
     q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
-    TY_CHECK(
-        ty_device_sets_propose(cluster, options, q->global_batch, &q->sets, &q->set_count, error),
-        status, failed);
+    TY_CHECK(servers_find(q, error), status, failed);
+    TY_CHECK(ty_device_sets_propose(cluster, options, q->servers, q->global_batch, &q->sets,
+                                    &q->set_count, error),
+             status, failed);
     if (q->stack == NULL) {
         TY_CHECK(ty_stack_open(ty_stack_default_name(workload, cluster, profile, options),
                                &q->own_stack, error),
@@ -470,6 +516,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_evolution(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);
+    TY_CHECK(check_servers(q, error), status, failed);
     TY_CHECK(check_rest(q, error), status, failed);
     TY_CHECK(ty_workload_digest(workload, &q->workload_digest, error), status, failed);
     return TY_OK;

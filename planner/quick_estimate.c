@@ -343,6 +343,17 @@ static ty_gradient_extent part_extent(const quick_costs *costs, uint32_t first, 
     return extent;
 }
 
+static bool find_servers(quick_costs *costs)
+{
+    const search_question *q = costs->q;
+
+    if (costs->status == TY_OK && costs->server_network.workers == 0)
+        costs->status =
+            ty_server_network_find(q->networks, q->set->devices, q->set->count, q->servers,
+                                   q->options->servers, &costs->server_network, NULL);
+    return costs->status == TY_OK;
+}
+
 /* Its collectives, with its compressor where that was measured. */
 static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uint32_t members,
                        bool of_experts, const ty_compression *c)
@@ -373,6 +384,15 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
             continue;
         }
         network = find_network(costs, members, of_experts);
+        if (network != NULL && costs->q->options->servers > 0) {
+            if (!find_servers(costs) ||
+                ty_server_exchange_cost(&costs->server_network, 1.0 / costs->q->options->servers,
+                                        bytes, &cost, NULL) != TY_OK)
+                return INFINITY;
+            ty_server_exchange_by_stack(&costs->server_network, network, costs->q->stack, &cost);
+            sum_s += cost.seconds;
+            continue;
+        }
         if (network == NULL || ty_group_exchange_cost(network, kind, algorithm_of(costs, network),
                                                       bytes, &cost, NULL) != TY_OK)
             return INFINITY;

@@ -18,6 +18,7 @@ typedef struct quick_costs {
     /* [devices + 1] by devices that exchange; NULL: not asked for yet */
     const ty_group_network **networks, **expert_networks;
     const ty_group_network *lanes[TY_LANE_KIND_COUNT]; /* of the first rank; likewise */
+    ty_server_network server_network;                  /* of all devices; workers 0: likewise */
     bool *takes_part;                                  /* [layers]: in backward */
     /* Exchanges of all gradients between two cuts at once and plain, asked again for every division
      * and micro-batch size: [positions][positions][ranks + 1], < 0: not asked for yet; NULL where

@@ -39,8 +39,12 @@ typedef struct search {
 /* ---- Judging one candidate --------------------------------------------------------------- */
 
 /* The largest device, and by how much the worst stage misses. */
-static void judge_memory(const search_question *q, const ty_plan *plan, candidate *c)
+static ty_status judge_memory(const search_question *q, const ty_plan *plan, candidate *c,
+                              ty_error *error)
 {
+    ty_server_map map = {0};
+    ty_status status;
+
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         uint64_t need = ty_memory_use_total(&plan->memory[s]);
         if (need > c->peak_memory_bytes)
@@ -56,7 +60,20 @@ static void judge_memory(const search_question *q, const ty_plan *plan, candidat
             }
         }
     }
+    if (plan->servers.count > 0) {
+        if ((status = ty_server_map_make(plan, &map, error)) != TY_OK)
+            return status;
+        for (uint32_t k = 0; k < plan->servers.count; k++) {
+            const uint64_t need = ty_server_bytes(plan, &map, k);
+            const uint64_t room =
+                ty_cluster_device_type(q->cluster, plan->servers.devices[k])->memory_bytes;
+            if (need > room && need - room > c->missing_bytes)
+                c->missing_bytes = need - room;
+        }
+        ty_server_map_clear(&map);
+    }
     c->is_judged = true;
+    return TY_OK;
 }
 
 /* The candidate's plan, and whether it fits: with dense embeddings where rows are too much. */
@@ -68,7 +85,8 @@ static ty_status draft_that_fits(const search_question *q, candidate *c, draft *
 
     if (status != TY_OK)
         return status;
-    judge_memory(q, out->plan, c);
+    if ((status = judge_memory(q, out->plan, c, error)) != TY_OK)
+        return status;
     c->has_rows = ty_has_rows(out->plan);
     if (c->missing_bytes == 0 || !c->has_rows || q->options->fix_compression)
         return TY_OK;
@@ -77,7 +95,7 @@ static ty_status draft_that_fits(const search_question *q, candidate *c, draft *
     c->has_dense_embeddings = true;
     status = ty_draft_plan(q, c, out, error);
     if (status == TY_OK)
-        judge_memory(q, out->plan, c);
+        status = judge_memory(q, out->plan, c, error);
     return status;
 }
 
@@ -658,7 +676,8 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     bool is_open, has_layouts = false;
     ty_status status = TY_OK;
 
-    TY_CHECK(look_at_layouts(s, &has_layouts, error), status, done);
+    if (options->servers == 0)
+        TY_CHECK(look_at_layouts(s, &has_layouts, error), status, done);
     if (options->layouts_only)
         goto done;
     /* Stages of their own size and with their own numbers of replicas: where devices are few, or
@@ -743,8 +762,10 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
             continue;
         if (i > 0) {
             status = ty_search_question_use(q, &q->sets[i], &refusal);
-            if (status == TY_EINVAL)
-                continue; /* these cannot be asked it */
+            if (status == TY_EINVAL) { /* these cannot be asked it */
+                status = TY_OK;
+                continue;
+            }
             if (status != TY_OK)
                 return ty_fail(error, status, "%s", refusal.message);
         }
@@ -928,16 +949,35 @@ static ty_status put_in_place(search *s, ty_error *error)
     return TY_OK;
 }
 
+/* Servers serve replicas of the whole network. */
+static ty_plan_options settled(const ty_plan_options *options)
+{
+    ty_plan_options o = *options;
+
+    if (o.servers == 0)
+        return o;
+    if (!o.fix_algorithm)
+        o.algorithm = TY_PARAMETER_SERVER;
+    o.fix_algorithm = true;
+    if (o.pipeline_stages == 0 && o.replicas == NULL)
+        o.pipeline_stages = 1;
+    /* Context lanes are proposed to nobody; with one pin less, fewer devices are looked at, too. */
+    o.pinned |= TY_PIN_TENSOR | TY_PIN_EXPERT | TY_PIN_SEQUENCE | TY_PIN_ZERO | TY_PIN_INTERLEAVE;
+    o.pinned &= ~(uint32_t)TY_PIN_CONTEXT;
+    return o;
+}
+
 ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
                          const ty_profile *profile, const ty_plan_options *options, ty_plan **out,
                          ty_error *error)
 {
+    const ty_plan_options asked = settled(options);
     ty_status status = TY_OK;
     search_question q = {0};
     search s = {.q = &q, .best_s = HUGE_VAL};
     ty_error refusal;
 
-    TY_CHECK(ty_search_question_make(workload, cluster, profile, options, &q, error), status, done);
+    TY_CHECK(ty_search_question_make(workload, cluster, profile, &asked, &q, error), status, done);
     refusal = q.refusal; /* of all devices */
     TY_CHECK(search_sets(&s, &q, error), status, done);
     if (s.estimates == 0 && !s.list.is_cut_short) {

@@ -1,6 +1,7 @@
 /* Presets: each system's choices as restrictions of the search. */
 #include "candidate.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,8 @@ typedef struct preset {
     /* ---- What plans it has. `compressions`, `zero_levels` and `recomputes` are all chosen from
      * only where the field below says so. */
     ty_stack_plans plans;
-    int compression; /* ty_compression_kind, or -1: proposed where it pays */
+    bool has_servers; /* may be hosts of their own */
+    int compression;  /* ty_compression_kind, or -1: proposed where it pays */
     ty_recompute recompute;
 } preset;
 
@@ -60,7 +62,8 @@ static const preset presets[] = {
      .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
                .recomputes = ONE(TY_RECOMPUTE_NONE),
                .zero_levels = ONE(0),
-               .late_gradients = true}},
+               .late_gradients = true},
+     .has_servers = true},
     {{"tensorflow-on-spark", "Spark executors as workers and servers; 4 MiB parts",
       "TensorFlowOnSpark, 2017: TensorFlow's parameter servers on Spark's executors"},
      .bucket_bytes = {4 * MIB},
@@ -69,7 +72,8 @@ static const preset presets[] = {
      .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
                .recomputes = ONE(TY_RECOMPUTE_NONE),
                .zero_levels = ONE(0),
-               .late_gradients = true}},
+               .late_gradients = true},
+     .has_servers = true},
     {{"bigdl", "block manager: each task sums its slice, after the whole backward; fp16",
       "Dai et al., BigDL, arXiv:1804.05839, section 3.3"},
      .bucket_bytes = {UINT64_MAX},
@@ -264,6 +268,13 @@ static ty_status check_asked(const preset *p, const ty_plan_options *o, uint32_t
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s exchanges what is ready and has no cycle; found one of %g s",
                        p->system.name, o->cycle_s);
+    if (status == TY_OK && !p->has_servers && o->servers > 0)
+        return ty_fail(error, TY_EINFEASIBLE, "%s has no servers of gradients; found %u",
+                       p->system.name, o->servers);
+    if (status == TY_OK && !p->has_servers && o->fix_shard)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s has no servers of gradients; found them divided by %s", p->system.name,
+                       ty_server_shard_name(o->shard));
     if (status == TY_OK && o->allow_lossy && !has_lossy(p))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has no compressor that changes convergence; found lossy ones allowed",
@@ -287,6 +298,16 @@ typedef struct trial {
     uint32_t made_count, made_room;
     ty_error refusal; /* of the choice that came closest; status TY_OK: none was refused */
 } trial;
+
+static void trial_clear(trial *t)
+{
+    ty_plan_free(t->best);
+    for (uint32_t i = 0; i < t->made_count; i++) {
+        ty_free(t->made[i].name);
+        ty_free(t->made[i].reason);
+    }
+    ty_free(t->made);
+}
 
 static double step_s(const ty_plan *plan)
 {
@@ -483,6 +504,69 @@ static ty_status try_algorithms(trial *t, ty_plan_options *options, ty_error *er
     return status;
 }
 
+/* So many hosts may serve, of `hosts`, that trying more tells nothing: with as many servers as
+ * workers neither waits for the other's links. */
+static uint32_t next_servers(uint32_t servers)
+{
+    if (servers < 4)
+        return servers + 1;
+    return (servers & (servers - 1)) == 0 ? servers / 2 * 3 : servers / 3 * 4;
+}
+
+/* What servers of their own are worth, from one host up; servers beside the workers were tried. */
+static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *error)
+{
+    const uint32_t hosts = ty_cluster_host_count(t->cluster);
+    const uint32_t simulate_top = options->simulate_top;
+    const bool may_idle = options->may_idle;
+    trial scout = *t;
+    uint32_t best = 0;
+    double best_s = HUGE_VAL;
+    ty_status status = TY_OK;
+
+    scout.best = NULL;
+    scout.made = NULL;
+    scout.made_count = scout.made_room = 0;
+    scout.refusal = (ty_error){0};
+    options->may_idle = options->devices == 0; /* a batch may divide by fewer only */
+    options->simulate_top = 0;
+    for (uint32_t n = 1; status == TY_OK && n <= hosts / 2; n = next_servers(n)) {
+        options->servers = n;
+        status = try_algorithms(simulate_top > 0 ? &scout : t, options, error);
+        if (status == TY_OK && scout.best != NULL && step_s(scout.best) < best_s) {
+            best_s = step_s(scout.best);
+            best = scout.best->servers.count;
+        }
+    }
+    options->simulate_top = simulate_top;
+    options->servers = best;
+    if (status == TY_OK && best > 0)
+        status = try_algorithms(t, options, error);
+    options->servers = 0;
+    options->may_idle = may_idle;
+    trial_clear(&scout);
+    return status;
+}
+
+/* Where the servers are. */
+static ty_status try_servers(trial *t, ty_plan_options *options, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (!t->preset->has_servers || options->fix_servers) {
+        const bool may_idle = options->may_idle;
+        options->may_idle = may_idle || (options->servers > 0 && options->devices == 0);
+        status = try_algorithms(t, options, error);
+        options->may_idle = may_idle;
+        return status;
+    }
+    if (!options->fix_shard)
+        status = try_algorithms(t, options, error);
+    if (status == TY_OK)
+        status = try_dedicated(t, options, error);
+    return status;
+}
+
 /* "4,4" as two stages of four replicas, for layouts, which have equal ones only. */
 static void replicas_to_grid(ty_plan_options *o, const ty_stack_use *use)
 {
@@ -613,7 +697,7 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
     if (o.global_batch == 0)
         o.global_batch = ty_system_batch(workload, cluster);
     settle(p, &o);
-    TY_CHECK(try_algorithms(&t, &o, error), status, done);
+    TY_CHECK(try_servers(&t, &o, error), status, done);
     if (t.best == NULL) {
         status = ty_fail(error, t.refusal.status != TY_OK ? t.refusal.status : TY_EINVAL, "%s: %s",
                          system->name,
@@ -626,12 +710,7 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
     t.best = NULL;
 
 done:
-    ty_plan_free(t.best);
-    for (uint32_t i = 0; i < t.made_count; i++) {
-        ty_free(t.made[i].name);
-        ty_free(t.made[i].reason);
-    }
-    ty_free(t.made);
+    trial_clear(&t);
     ty_stack_free(narrowed);
     ty_stack_free(stack);
     return status;
@@ -671,6 +750,7 @@ ty_status ty_systems_agree(const ty_plan *a, const ty_plan *b, bool *out, ty_err
         a->stage_count != b->stage_count || a->bucket_count != b->bucket_count ||
         (a->stage_count > 1 && a->schedule != b->schedule) || /* other weights in backward */
         a->zero != b->zero || a->staleness != b->staleness ||
+        a->servers.count != b->servers.count || a->servers.shard != b->servers.shard ||
         a->tensor_parallel != b->tensor_parallel || a->context_parallel != b->context_parallel ||
         a->expert_parallel != b->expert_parallel || a->sequence_parallel != b->sequence_parallel)
         return TY_OK;

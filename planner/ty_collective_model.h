@@ -243,15 +243,18 @@ typedef struct ty_parameter_servers {
     uint32_t workers, servers;
     double worker_bytes_per_s, server_bytes_per_s; /* of each one's network link */
     double latency_s;
+    double largest_share; /* dedicated: of the bytes, on the server that has most; 0: 1/servers */
 } ty_parameter_servers;
 /**
- * Push of the gradient and pull of the weights, each server with an equal share of them; push and
- * pull one after the other (Li et al., OSDI 2014; the bounds as in Jiang et al., BytePS, OSDI 2020,
- * section 2.2). With W workers and P servers, each way takes the longest of
- *   dedicated: S/B_worker, W/P S/B_server
+ * Push of the gradient and pull of the weights, each server with an equal share of them, or at most
+ * `largest_share`; push and pull one after the other (Li et al., OSDI 2014; the bounds as in Jiang
+ * et al., BytePS, OSDI 2020, section 2.2). With W workers and P servers, each way takes the longest
+ * of
+ *   dedicated: S/B_worker, W/P S/B_server (W times the largest share where they are unequal)
  *   co-located: what the busiest host sends as worker, and receives as server: (W-1)/P S/B, and S/B
  *   of a host without a server.
- * @return TY_EINVAL: no workers, no servers, more co-located servers than workers
+ * @return TY_EINVAL: no workers, no servers, more co-located servers than workers, a largest share
+ * that is less than an equal one or more than all
  */
 ty_status ty_parameter_server_seconds(const ty_parameter_servers *servers, double bytes,
                                       double *seconds, ty_error *error) TY_MUST_CHECK;

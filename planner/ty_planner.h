@@ -179,6 +179,15 @@ typedef struct ty_plan_options {
      * what is learnt, so the search has them only where they are asked for. */
     uint32_t staleness;
     bool fix_staleness; /* asked for: who weighs steps against their time tries no other */
+    /* Servers of gradients that train nothing (ty_plan.h), which all gradients go to by
+     * TY_PARAMETER_SERVER: each is the first device of a host of its own, the slowest hosts first
+     * and of equal ones the last, whose other devices stay idle; on a cluster of one host, one of
+     * its last devices. The other devices are replicas of one stage, of which there are two at
+     * least, without lanes or ZeRO. 0: none */
+    uint32_t servers;
+    bool fix_servers; /* asked for: presets that have servers try no other number */
+    bool fix_shard;
+    ty_server_shard shard; /* if fix_shard; else by size */
     bool fix_compression;
     /* If fix_compression; else ratio and rank are those of what the search proposes by itself, 0
      * for 0.01 and 4, and the kind is not looked at. */

@@ -112,9 +112,11 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
         }
     }
     put_memory_card(in, p->html);
-    snprintf(text, sizeof text, "%u in %u stage%s",
-             ty_plan_rank_count(in->plan) * ty_plan_width(in->plan), in->plan->stage_count,
-             in->plan->stage_count > 1 ? "s" : "");
+    snprintf(text, sizeof text, "%u in %u stage%s", ty_plan_process_count(in->plan),
+             in->plan->stage_count, in->plan->stage_count > 1 ? "s" : "");
+    if (in->plan->servers.count > 0)
+        snprintf(text, sizeof text, "%u, and %u server%s", ty_plan_process_count(in->plan),
+                 in->plan->servers.count, in->plan->servers.count > 1 ? "s" : "");
     put_card(p->html, "devices", text);
     if (judged != NULL && in->plan->provenance != TY_MEASURED) {
         /* As far off as its stack is in the mean, to either side. */
@@ -619,7 +621,7 @@ static void put_plan_facts(page *p, const ty_plan *plan)
     if (plan->idle_devices > 0) {
         char idle[96];
         snprintf(idle, sizeof idle, "%u of %u, counted in what a step costs and draws",
-                 plan->idle_devices, plan->idle_devices + ty_plan_process_count(plan));
+                 plan->idle_devices, plan->idle_devices + ty_plan_launched_count(plan));
         put_fact(p, "devices that stay idle", idle);
     }
     for (int kind = 0; kind < TY_UNEVEN_COUNT; kind++) {

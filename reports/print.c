@@ -259,6 +259,36 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     ty_text_clear(&kinds);
 }
 
+enum { LISTED_SERVERS = 8 };
+
+/* "2 that train nothing, on h14 and h15, each with half of every bucket: 98 MiB" */
+static void print_servers(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
+{
+    ty_server_map map = {0};
+    ty_text hosts = {0};
+    uint64_t most = 0;
+    char bytes[32];
+
+    if (plan->servers.count == 0 || ty_server_map_make(plan, &map, NULL) != TY_OK)
+        return;
+    for (uint32_t s = 0; s < plan->servers.count; s++) {
+        const uint64_t here = ty_server_bytes(plan, &map, s);
+        most = here > most ? here : most;
+        if (s < LISTED_SERVERS && plan->servers.devices[s] < ty_cluster_device_count(cluster))
+            ty_text_addf(&hosts, "%s%s", s > 0 ? ", " : "",
+                         ty_cluster_host_name(
+                             cluster, ty_cluster_device_host(cluster, plan->servers.devices[s])));
+    }
+    ty_format_memory((double)most, bytes);
+    add_fact(text, "servers",
+             "%u that train nothing, on %s%s; gradients divided by %s, up to %s of memory on each",
+             plan->servers.count, hosts.data != NULL ? hosts.data : "",
+             plan->servers.count > LISTED_SERVERS ? " ..." : "",
+             ty_server_shard_name(plan->servers.shard), bytes);
+    ty_text_clear(&hosts);
+    ty_server_map_clear(&map);
+}
+
 /* Why an embedding travels as rows: what the busiest link of a ring would carry either way. */
 static void print_rows(const ty_plan *plan, ty_text *text)
 {
@@ -425,7 +455,8 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text
     if (plan->idle_devices > 0)
         add_fact(text, "idle",
                  "%u of %u devices stay idle; what a step costs and draws counts them too",
-                 plan->idle_devices, plan->idle_devices + ty_plan_process_count(plan));
+                 plan->idle_devices, plan->idle_devices + ty_plan_launched_count(plan));
+    print_servers(plan, cluster, text);
     print_buckets(plan, text);
     print_rows(plan, text);
     if (plan->has_prediction) {

@@ -6,7 +6,10 @@
 
 static sg_host_t host_of(const ty_walker *walker, const ty_group *group, uint32_t member)
 {
-    return walker->walk->devices[group->members[member]].host;
+    const ty_walk *walk = walker->walk;
+
+    return member < group->member_count ? walk->devices[group->members[member]].host
+                                        : walk->server_hosts[member - group->member_count];
 }
 
 static ty_message message_of(const ty_walker *walker, const ty_group *group, const ty_leg *leg)

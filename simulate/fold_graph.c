@@ -195,7 +195,7 @@ static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
 
 uint32_t ty_fold_device(const ty_fold_graph *graph, uint32_t process)
 {
-    return ty_plan_device_of_lane(graph->plan, process / graph->width, process % graph->width);
+    return ty_plan_device_of_process(graph->plan, process);
 }
 
 const ty_fold_group *ty_fold_group_of(const ty_fold_graph *graph, const ty_pattern *pattern,

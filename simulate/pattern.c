@@ -9,13 +9,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_SHIFTS = TY_MOST_STRANDS - 1 }; /* hosts that stand for all others */
+enum { MOST_SHIFTS = 4 }; /* hosts that stand for all others */
+_Static_assert((int)MOST_SHIFTS < (int)TY_MOST_STRANDS, "beside them there is the own host's");
 
 /* ---- Which shape ----------------------------------------------------------------------------- */
 
 static bool follows_hosts(ty_pattern_shape shape)
 {
-    return shape != TY_SHAPE_RING && shape != TY_SHAPE_TREE;
+    return shape != TY_SHAPE_RING && shape != TY_SHAPE_TREE && shape != TY_SHAPE_DEDICATED;
 }
 
 /* TY_SHAPE_COUNT where there is none. */
@@ -68,6 +69,10 @@ static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t 
                   : phase < ty_compression_phases(&bucket->compression))
         key.shape = shape_of(is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(plan, bucket, phase),
                              bucket->algorithm);
+    if (key.shape == TY_SHAPE_SERVERS && plan->servers.count > 0) {
+        key.shape = TY_SHAPE_DEDICATED;
+        key.servers = plan->servers.count;
+    }
     return key;
 }
 
@@ -143,6 +148,8 @@ uint32_t ty_pattern_process(const ty_plan *plan, const ty_pattern *pattern, uint
         return (pattern->first_ranks[0] + group / groups) * width +
                ty_lane_of_group(plan, pattern->among, group % groups, member);
     }
+    if (member >= pattern->member_count)
+        return ty_plan_process_count(plan) + member - pattern->member_count;
     const ty_bucket alike = {.of_experts = pattern->of_experts};
     const uint32_t place = member / pattern->lanes;
     const uint32_t rank = place < pattern->replicas
@@ -438,6 +445,26 @@ static uint32_t servers(const ty_pattern *p, uint32_t member, const ty_instructi
     return count;
 }
 
+/*
+ * Push and pull of an equal share of each server, or of a few that stand for all: dealt out to
+ * members in turn, so that every server gets as much as it would. Where one has more of a bucket
+ * than others, the cost says how long that takes, which no share is faster than.
+ */
+static uint32_t dedicated(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
+                          ty_strand *out)
+{
+    const uint32_t count = p->servers < TY_MOST_STRANDS ? p->servers : TY_MOST_STRANDS;
+    const ty_message way =
+        timed(cost->latency_s / 2, cost->edge_bytes / 2 / count, transfer_s(cost) / 2);
+
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t turn = p->servers == count ? i : (uint64_t)member * count + i;
+        const uint32_t server = p->member_count + (uint32_t)(turn % p->servers);
+        out[i] = (ty_strand){2, {{member, server, way}, {server, member, way}}};
+    }
+    return count;
+}
+
 /* Round by round, first around the host and then across: of each kind one message stands for all
  * rounds of that kind. */
 static uint32_t all_to_all(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
@@ -472,9 +499,10 @@ uint32_t ty_pattern_strands(const ty_pattern *pattern, uint32_t member,
 {
     static uint32_t (*const shapes[TY_SHAPE_COUNT])(const ty_pattern *, uint32_t,
                                                     const ty_instruction_cost *, ty_strand *) = {
-        [TY_SHAPE_RING] = ring,       [TY_SHAPE_TREE] = tree,
-        [TY_SHAPE_RAILS] = rails,     [TY_SHAPE_HIERARCHY] = hierarchy,
-        [TY_SHAPE_SERVERS] = servers, [TY_SHAPE_ALL_TO_ALL] = all_to_all,
+        [TY_SHAPE_RING] = ring,           [TY_SHAPE_TREE] = tree,
+        [TY_SHAPE_RAILS] = rails,         [TY_SHAPE_HIERARCHY] = hierarchy,
+        [TY_SHAPE_SERVERS] = servers,     [TY_SHAPE_ALL_TO_ALL] = all_to_all,
+        [TY_SHAPE_DEDICATED] = dedicated,
     };
     return shapes[pattern->shape](pattern, member, cost, out);
 }

@@ -14,6 +14,7 @@ typedef enum ty_pattern_shape {
     TY_SHAPE_RAILS,      /* rings in channels: around each host and across hosts at once */
     TY_SHAPE_HIERARCHY,  /* around each host, across hosts, around again */
     TY_SHAPE_SERVERS,    /* everybody sends a share to everybody, twice */
+    TY_SHAPE_DEDICATED,  /* members send shares to servers, which send them back summed */
     TY_SHAPE_ALL_TO_ALL, /* everybody sends a share to everybody */
     TY_SHAPE_COUNT
 } ty_pattern_shape;
@@ -34,6 +35,7 @@ typedef struct ty_pattern {
     bool is_quiet; /* of lanes, where asked for: nobody else uses their links, nor two of them one:
                       they take what they take alone */
     uint32_t member_count;
+    uint32_t servers;                  /* of a dedicated shape: places behind those of members */
     uint32_t lanes, groups;            /* members of each rank; groups side by side */
     ty_rails rails;                    /* of shapes that follow hosts; `order` indexes members */
     uint32_t *places;                  /* [member] in rails.order */
@@ -65,7 +67,8 @@ const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
 const ty_pattern *ty_pattern_of_lanes(const ty_pattern_set *set, uint32_t position,
                                       ty_lane_kind kind);
 
-/** The device of a member of a group, as a process: rank * lanes of a rank + lane. */
+/** The device of a member of a group, as a process: rank * lanes of a rank + lane; of a server the
+ * process it is launched as. */
 uint32_t ty_pattern_process(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
                             uint32_t group);
 /** Members of a group of a bucket, likewise and ascending.
@@ -87,7 +90,7 @@ typedef struct ty_strand {
     uint32_t count;
     ty_leg legs[TY_MOST_LEGS];
 } ty_strand;
-enum { TY_MOST_STRANDS = 5 };
+enum { TY_MOST_STRANDS = 8 };
 /** The strands of a member; how many and whom they meet does not depend on the cost. */
 uint32_t ty_pattern_strands(const ty_pattern *pattern, uint32_t member,
                             const ty_instruction_cost *cost, ty_strand out[TY_MOST_STRANDS]);

@@ -30,6 +30,12 @@ static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error 
 {
     const ty_plan *first = tenants[0].plan;
 
+    for (uint32_t t = 0; t < count && count > 1; t++)
+        if (tenants[t].plan->servers.count > 0)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "job %u has %u servers of gradients; expected none, to be simulated "
+                           "with others",
+                           t, tenants[t].plan->servers.count);
     for (uint32_t t = 1; t < count; t++) {
         const ty_plan *other = tenants[t].plan;
         const char *what = NULL;

@@ -488,6 +488,7 @@ void ty_walk_free(ty_walk *walk)
     }
     ty_pattern_set_clear(&walk->patterns);
     ty_free(walk->flow_ends);
+    ty_free(walk->server_hosts);
     ty_free(walk->devices);
     ty_free(walk->groups);
     ty_free(walk->bucket_slots);

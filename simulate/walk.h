@@ -83,7 +83,8 @@ struct ty_walk {
     const ty_lane_exchanges *lanes;
     uint32_t width; /* lanes of a rank */
     ty_crew *crew;
-    sg_host_t *flow_ends; /* [class of routes][from, to], with folding */
+    sg_host_t *flow_ends;    /* [class of routes][from, to], with folding */
+    sg_host_t *server_hosts; /* [servers of the plan], without */
     uint32_t steps;
     ty_resolution resolution;
     double jitter;

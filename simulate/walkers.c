@@ -114,12 +114,14 @@ static const ty_collective_play collective_plays[][TY_SHAPE_COUNT] = {
                  [TY_SHAPE_RAILS] = ty_flow_play,
                  [TY_SHAPE_HIERARCHY] = ty_flow_play,
                  [TY_SHAPE_SERVERS] = ty_flow_play,
+                 [TY_SHAPE_DEDICATED] = ty_flow_play,
                  [TY_SHAPE_ALL_TO_ALL] = ty_flow_play},
     [TY_CHUNK] = {[TY_SHAPE_RING] = ty_chunk_ring,
                   [TY_SHAPE_TREE] = ty_chunk_tree,
                   [TY_SHAPE_RAILS] = ty_chunk_ring,
                   [TY_SHAPE_HIERARCHY] = ty_chunk_hierarchy,
                   [TY_SHAPE_SERVERS] = ty_flow_play,
+                  [TY_SHAPE_DEDICATED] = ty_flow_play,
                   [TY_SHAPE_ALL_TO_ALL] = ty_chunk_all_to_all},
 };
 
@@ -388,6 +390,27 @@ static bool has_instructions(const ty_stage_program *program, ty_stream stream)
     return false;
 }
 
+/* Servers run nothing: all that there is of them are the ends of messages. */
+static ty_status find_server_hosts(ty_walk *walk, ty_error *error)
+{
+    const ty_plan_servers *servers = &walk->plan->servers;
+    ty_status status = TY_OK;
+
+    walk->server_hosts = ty_alloc(servers->count, sizeof(sg_host_t));
+    if (walk->server_hosts == NULL)
+        return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+    for (uint32_t s = 0; s < servers->count && walk->fold == NULL; s++) {
+        char name[TY_SIMGRID_NAME_SIZE];
+        TY_CHECK(ty_simgrid_host_name(walk->cluster, servers->devices[s], name, error), status,
+                 done);
+        walk->server_hosts[s] = ty_engine_host(name);
+        if (walk->server_hosts[s] == NULL)
+            return ty_fail(error, TY_EBACKEND, "server %u: the platform has no host '%s'", s, name);
+    }
+done:
+    return status;
+}
+
 /* Where a device is; with folding there is no place but those of the flows. */
 static ty_status find_host(const ty_walk *walk, ty_walk_device *self, ty_error *error)
 {
@@ -462,7 +485,8 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
 
     walk->events = events;
     walk->crew = ty_engine_crew();
-    if ((status = find_flow_ends(walk, error)) != TY_OK)
+    if ((status = find_flow_ends(walk, error)) != TY_OK ||
+        (status = find_server_hosts(walk, error)) != TY_OK)
         return status;
     for (uint32_t g = 0; g < walk->group_count; g++)
         walk->groups[g].barrier = ty_engine_barrier(walk->groups[g].member_count);

@@ -66,7 +66,7 @@ static ty_status train(const calibration *c, ty_plan *plan, uint32_t steps, ty_r
     TY_CHECK(ty_scratch_file("trainyard-calibrate", path, sizeof path, error), status, cleanup);
     TY_CHECK(ty_training_job(&training, &inputs, path, &job, error), status, cleanup);
     job->measure_distortion = true;
-    TY_CHECK(ty_worker_run(job, ty_plan_process_count(job->plan), c->watch, error), status,
+    TY_CHECK(ty_worker_run(job, ty_plan_launched_count(job->plan), c->watch, error), status,
              cleanup);
     status = ty_run_load(path, out, error);
 

@@ -65,6 +65,7 @@ static double available_bytes(void)
 static double needed_bytes(const ty_job *job, uint32_t processes)
 {
     const ty_plan *plan = job->plan;
+    ty_server_map map = {0};
     double bytes = processes * BARE_PROCESS_BYTES;
 
     if (job->kind != TY_JOB_TRAIN || job->instruction_s != NULL || plan->memory == NULL)
@@ -74,6 +75,10 @@ static double needed_bytes(const ty_job *job, uint32_t processes)
         bytes += (double)ty_memory_use_total(&plan->memory[position % plan->stage_count]) *
                  ty_plan_width(plan);
     }
+    if (ty_server_map_make(plan, &map, NULL) == TY_OK)
+        for (uint32_t s = 0; s < plan->servers.count; s++)
+            bytes += (double)ty_server_bytes(plan, &map, s);
+    ty_server_map_clear(&map);
     return bytes;
 }
 

@@ -378,6 +378,29 @@ static ty_status fix_algorithm(fix_target *target, const char *value, ty_error *
                    value);
 }
 
+static ty_status fix_servers(fix_target *target, const char *value, ty_error *error)
+{
+    uint64_t servers;
+    ty_status status = ty_parse_uint(value, 0, target->devices, &servers, error);
+
+    if (status == TY_OK) {
+        target->options->servers = (uint32_t)servers;
+        target->options->fix_servers = true;
+    }
+    return status;
+}
+
+static ty_status fix_shard(fix_target *target, const char *value, ty_error *error)
+{
+    for (int s = 0; s < TY_SERVER_SHARD_COUNT; s++)
+        if (strcmp(value, ty_server_shard_name((ty_server_shard)s)) == 0) {
+            target->options->fix_shard = true;
+            target->options->shard = (ty_server_shard)s;
+            return TY_OK;
+        }
+    return ty_fail(error, TY_EINVAL, "found '%s', expected size or tensor", value);
+}
+
 static ty_status fix_bucket(fix_target *target, const char *value, ty_error *error)
 {
     return ty_parse_bytes(value, &target->options->bucket_bytes, error);
@@ -507,6 +530,8 @@ static const fix_key fix_keys[] = {
     {"staleness", fix_staleness},
     {"recompute", fix_recompute},
     {"algorithm", fix_algorithm},
+    {"servers", fix_servers},
+    {"shard", fix_shard},
     {"devices", fix_devices},
 };
 #define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])

@@ -43,6 +43,7 @@ ty_status ty_parameter_server_seconds(const ty_parameter_servers *s, double byte
                                       ty_error *error)
 {
     double workers = s->workers, servers = s->servers, way_s;
+    const double share = s->largest_share > 0 ? s->largest_share : 1 / servers;
 
     if (s->workers == 0 || s->servers == 0)
         return ty_fail(error, TY_EINVAL, "parameter server: found %u workers and %u servers",
@@ -57,9 +58,13 @@ ty_status ty_parameter_server_seconds(const ty_parameter_servers *s, double byte
         return ty_fail(error, TY_EINVAL,
                        "parameter server: found %g bytes, %g and %g bytes/s, %g s of latency",
                        bytes, s->worker_bytes_per_s, s->server_bytes_per_s, s->latency_s);
+    if (!(share >= (1 - 1e-9) / servers) || !(share <= 1 + 1e-9))
+        return ty_fail(error, TY_EINVAL,
+                       "parameter server: found %g of the bytes on one of %u servers", share,
+                       s->servers);
     if (s->place == TY_SERVERS_DEDICATED)
         way_s =
-            fmax(bytes / s->worker_bytes_per_s, workers / servers * bytes / s->server_bytes_per_s);
+            fmax(bytes / s->worker_bytes_per_s, workers * share * bytes / s->server_bytes_per_s);
     else /* a host sends its own all but its own share, and receives that share of all others */
         way_s = fmax((workers > servers ? 1 : (servers - 1) / servers), (workers - 1) / servers) *
                 bytes / s->worker_bytes_per_s;

@@ -90,7 +90,7 @@ static void place_processes(launch *l, uint32_t *used)
         uint32_t device, host, first;
         process->rank = p / width;
         process->lane = p % width;
-        device = ty_plan_device_of_lane(l->plan, process->rank, process->lane);
+        device = ty_plan_device_of_process(l->plan, p);
         host = ty_cluster_device_host(cluster, device);
         for (first = device; first > 0 && ty_cluster_device_host(cluster, first - 1) == host;)
             first--;
@@ -127,15 +127,13 @@ static void describe_placement(launch *l)
 
 static ty_status check_devices(const launch *l, ty_error *error)
 {
-    const uint32_t width = ty_plan_width(l->plan),
-                   devices = ty_cluster_device_count(l->input->cluster);
+    const uint32_t devices = ty_cluster_device_count(l->input->cluster);
 
     for (uint32_t p = 0; p < l->process_count; p++)
-        if (ty_plan_device_of_lane(l->plan, p / width, p % width) >= devices)
-            return ty_fail(error, TY_EINVAL,
-                           "the plan uses device %u, and cluster \"%.80s\" has %u",
-                           ty_plan_device_of_lane(l->plan, p / width, p % width),
-                           ty_cluster_name(l->input->cluster), devices);
+        if (ty_plan_device_of_process(l->plan, p) >= devices)
+            return ty_fail(
+                error, TY_EINVAL, "the plan uses device %u, and cluster \"%.80s\" has %u",
+                ty_plan_device_of_process(l->plan, p), ty_cluster_name(l->input->cluster), devices);
     return TY_OK;
 }
 
@@ -145,7 +143,7 @@ static ty_status place(launch *l, ty_error *error)
     uint32_t hosts = ty_cluster_host_count(l->input->cluster);
     uint32_t *used = ty_alloc(hosts, sizeof *used);
 
-    l->process_count = ty_plan_rank_count(l->plan) * ty_plan_width(l->plan);
+    l->process_count = ty_plan_launched_count(l->plan);
     l->processes = ty_alloc(l->process_count, sizeof *l->processes);
     l->hosts = ty_alloc(hosts, sizeof *l->hosts);
     if (used == NULL || l->processes == NULL || l->hosts == NULL) {
@@ -380,6 +378,11 @@ ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_
             "--on %.40s: found --to %s, expected a target whose launch.sh is run once on "
             "every host, such as torchrun or megatron",
             input->on, target);
+    if (l.plan->servers.count > 0 && !t->needs_job)
+        return ty_launch_refuse(error, target,
+                                "it has no servers of gradients, and the plan has %u; plan with "
+                                "--fix servers=0, or export to mpirun, slurm or k8s-mpijob",
+                                l.plan->servers.count);
     l.files = ty_alloc(1, sizeof *l.files);
     if (l.files == NULL)
         return no_memory(error);

@@ -85,7 +85,7 @@ ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
     if (status != TY_OK)
         return status;
     *out = (ty_failure_question){
-        .devices = ty_plan_rank_count(plan) * ty_plan_width(plan),
+        .devices = ty_plan_launched_count(plan),
         .hosts = hosts,
         .device_mtbf_s = or_else(q->device_mtbf_s, known.device_mtbf_s),
         .host_mtbf_s = or_else(q->host_mtbf_s, known.host_mtbf_s),

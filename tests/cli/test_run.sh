@@ -37,6 +37,38 @@ expect_error_line "staleness: found 1, expected 0" "no stage has replicas"
 expect 2 plan -w mlp -c local:2 --fix staleness=99
 expect_error_line "staleness" "64"
 
+# A server that trains nothing: planned, shown, simulated, run by ranks of which one serves, and no framework's.
+expect 0 plan -w mlp -c local:3 --fix servers=1,compression=none -q -o "$work/served.json"
+expect_output "data parallel 2, 1 server" "1 that train" "parameter-server"
+if grep -q '"shard": "size"' "$work/served.json"; then pass; else fail "the plan has no servers"; fi
+expect 0 simulate "$work/served.json"
+expect 0 run "$work/served.json" --steps 20 -q -o "$work/served-run.json"
+expect_output "2 ranks" "loss"
+expect 0 run "$work/served.json" --steps 20 --until loss=3 --evaluate-every 5 -q
+expect 0 compare "$work/served.json" "$work/served-run.json"
+expect 0 run "$work/served.json" --steps 10 --checkpoint "$work/served" --checkpoint-every 4 -q
+expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o "$work/unserved.json"
+expect 0 run "$work/unserved.json" --steps 20 --checkpoint "$work/served" --resume -q
+expect_output "20 steps" "loss"
+expect 0 report "$work/served.json" "$work/served-run.json" -o "$work/served.html"
+expect 0 export "$work/served.json" --to mpirun -o "$work/served-launch"
+if grep -q "mpirun -n 3 " "$work/served-launch"/*; then pass; else fail "the server is not launched"; fi
+expect 1 export "$work/served.json" --to torchrun
+expect_error_line "it has no servers of gradients, and the plan has 1" "servers=0"
+expect 2 plan -w mlp -c local:3 --fix servers=3
+expect_error_line "servers: found 3, expected fewer than the 3 devices"
+expect 2 plan -w mlp -c local:3 --fix servers=1,algorithm=ring
+expect_error_line "servers: found 1, expected 0" "another algorithm"
+expect 2 plan -w mlp -c local:3 --fix shard=tensor
+expect_error_line "shard: found \"tensor\" without servers"
+expect 2 plan -w mlp -c local:3 --fix servers=1,shard=rows
+expect_error_line "found 'rows', expected size or tensor"
+expect 4 plan -w mlp -c local:3 --system ddp --fix servers=1
+expect_error_line "ddp has no servers of gradients; found 1"
+sed 's/"shard": "size"/"shard": "halves"/' "$work/served.json" >"$work/halves.json"
+expect 3 estimate "$work/halves.json"
+expect_error_line "/servers/shard: found \"halves\""
+
 # The same run for Prometheus and as MLPerf's log.
 expect 0 run "$work/plan.json" --steps 60 --until accuracy=0.05 -q --metrics "$work/run.prom" --mlperf-log "$work/run.log"
 if /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null; then

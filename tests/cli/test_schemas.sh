@@ -74,6 +74,7 @@ document systems -w lenet -c local:2
 expect 0 plan -w resnet50 -c "2x p3.16xlarge" --objective time-to-target --task resnet50-imagenet --no-simulate -o made/priced.json
 document score made/priced.json --task resnet50-imagenet
 expect 0 plan -w mlp -c local:2 --fix pp=1,staleness=2 -q -o documents/late.json
+expect 0 plan -w mlp -c local:3 --fix servers=1,shard=tensor,compression=none -q -o documents/served.json
 document score made/plan.json
 document partition "$SOURCE/docs/examples/encoder.graph.txt" --machines 2x2 --bandwidths 10GB/s,10Gb/s
 printf '%s' '{"schema": 1, "family": "law", "count": 2, "records": [

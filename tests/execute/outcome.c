@@ -17,7 +17,7 @@ outcome outcome_of(const ty_job *job)
     ty_error error = {0};
     outcome result = {0};
 
-    cr_assert_eq(ty_execute_job_locally(job, ty_plan_process_count(job->plan),
+    cr_assert_eq(ty_execute_job_locally(job, ty_plan_launched_count(job->plan),
                                         &(ty_execute_options){0}, &error),
                  TY_OK, "%s of %s: %s", job->plan->strategy, job->plan->workload->name,
                  error.message);

@@ -207,6 +207,12 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     plan->context_parallel = shape->contexts;
     plan->expert_parallel = shape->experts;
     add_stages(plan, shape);
+    plan->servers.count = shape->servers;
+    plan->servers.shard = shape->shard;
+    if (shape->servers > 0)
+        plan->servers.devices = ty_alloc(shape->servers, sizeof *plan->servers.devices);
+    for (uint32_t k = 0; k < shape->servers; k++)
+        plan->servers.devices[k] = ty_plan_process_count(plan) + k;
     plan->buckets = ty_alloc(2 * plan->stage_count * shape->buckets + plan->workload->layer_count,
                              sizeof *plan->buckets);
     for (uint32_t s = 0; s < plan->stage_count; s++)

@@ -98,8 +98,8 @@ static ty_status run_plan_in_stretches(const fixture *f, ty_plan *plan, uint32_t
     job->checkpoint = ty_strdup(f->checkpoint);
     job->checkpoint_every = every;
     job->resume = resume;
-    status = ty_execute_job_locally(job, ty_plan_process_count(job->plan), &(ty_execute_options){0},
-                                    error);
+    status = ty_execute_job_locally(job, ty_plan_launched_count(job->plan),
+                                    &(ty_execute_options){0}, error);
     if (status == TY_OK && out != NULL)
         status = ty_run_load(job->output, out, error);
     ty_job_free(job);

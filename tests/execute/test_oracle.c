@@ -128,6 +128,57 @@ Test(oracle, exchanges)
     compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-5);
 }
 
+#define SERVED .algorithm = TY_PARAMETER_SERVER, .servers
+
+/* Servers of their own: fewer and more than replicas, by size and by tensor; of the two buckets the
+ * second's tensors are on some servers only. */
+Test(oracle, servers)
+{
+    static const plan_shape shapes[] = {
+        {"one rank, 12 micro-batches", .replicas = {1}, .buckets = 1, TWELFTHS},
+        {"2 and 1 server", .replicas = {2}, .buckets = 3, TWELFTHS, SERVED = 1},
+        {"3 and 2 servers", .replicas = {3}, .buckets = 1, TWELFTHS, SERVED = 2},
+        {"2 and 3 servers", .replicas = {2}, .buckets = 2, TWELFTHS, SERVED = 3},
+        {"4 and 2 servers by tensor", .replicas = {4}, .buckets = 2, TWELFTHS, SERVED = 2,
+         .shard = TY_SHARD_TENSOR},
+        {"2 and 4 servers by tensor", .replicas = {2}, .buckets = 3, TWELFTHS, SERVED = 4,
+         .shard = TY_SHARD_TENSOR},
+    };
+
+    compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-5);
+}
+
+/* A sum of two has one value whoever makes it: what servers sum, as it is or in 16 bits, is what a
+ * ring sums, bit by bit. */
+Test(oracle, servers_make_the_bits_of_a_ring)
+{
+    static const ty_compression_kind kinds[] = {TY_COMPRESSION_NONE, TY_COMPRESSION_FP16,
+                                                TY_COMPRESSION_BF16};
+
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        const ty_compression compression = {.kind = kinds[k]};
+        const plan_shape ring = {"ring", .replicas = {2}, .buckets = 2, TWELFTHS,
+                                 .compression = compression};
+        const plan_shape served = {"2 and 3 servers by tensor",
+                                   .replicas = {2},
+                                   .buckets = 2,
+                                   TWELFTHS,
+                                   SERVED = 3,
+                                   .shard = TY_SHARD_TENSOR,
+                                   .compression = compression};
+        outcome expected = run_plan("mlp", &ring, 5), found = run_plan("mlp", &served, 5);
+
+        cr_assert_eq(found.gradient_length, expected.gradient_length);
+        cr_expect(memcmp(found.gradients, expected.gradients, found.gradient_length) == 0, "%s",
+                  ty_compression_name(kinds[k]));
+        for (uint32_t t = 0; t < 5; t++)
+            cr_expect(memcmp(&found.run->losses[t], &expected.run->losses[t], sizeof(double)) == 0,
+                      "%s, step %u", ty_compression_name(kinds[k]), t);
+        outcome_free(&found);
+        outcome_free(&expected);
+    }
+}
+
 /* Layers of lenet: conv2d at 0 and 2 with a pool after each, flatten 4, linear 5, relu, linear 7.
  */
 Test(oracle, lenet)
@@ -1323,7 +1374,7 @@ static void compare_stale_plan(const char *name, ty_plan *plan, uint32_t evaluat
     job->gradients = NULL;
     job->evaluate_every = evaluate_every;
     job->until.accuracy = evaluate_every > 0 ? 1 : 0;
-    cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
+    cr_assert_eq(ty_execute_job_locally(job, ty_plan_launched_count(job->plan),
                                         &(ty_execute_options){0}, &error),
                  TY_OK, "%s: %s", name, error.message);
     cr_assert_eq(ty_run_load(job->output, &run, &error), TY_OK, "%s", error.message);
@@ -1399,11 +1450,13 @@ Test(oracle, late_gradients)
          .staleness = 1, .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 1}},
         {"frozen front, 2 steps late", .replicas = {2}, .buckets = 2, BATCH, .staleness = 2,
          .frozen = 2},
+        {"2 and 2 servers, 2 steps late", .replicas = {2}, .buckets = 2, BATCH, .staleness = 2,
+         SERVED = 2},
     };
 
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         compare_stale("mlp", &shapes[i], 0);
-        if (i < 4)
+        if (i < 4 || shapes[i].servers > 0)
             compare_stale("mlp", &shapes[i], 3);
     }
 }

@@ -63,7 +63,7 @@ static ty_status replay(ty_transport *transport, ty_error *error)
 
 static void run_ranks(const char *what, const ty_job *job, counted *counts)
 {
-    const uint32_t count = ty_plan_process_count(job->plan);
+    const uint32_t count = ty_plan_launched_count(job->plan);
     ty_transport *transports[MOST_RANKS];
     rank_thread ranks[MOST_RANKS];
     ty_error error = {0};

@@ -30,8 +30,8 @@ static ty_status job_run(const char *workload, const plan_shape *shape, double l
         job->until.accuracy = 1;
         job->evaluate_every = 3;
     }
-    TY_CHECK(ty_execute_job_locally(job, ty_plan_process_count(job->plan), &(ty_execute_options){0},
-                                    error),
+    TY_CHECK(ty_execute_job_locally(job, ty_plan_launched_count(job->plan),
+                                    &(ty_execute_options){0}, error),
              status, cleanup);
     TY_CHECK(ty_run_load(job->output, &run, error), status, cleanup);
     for (i = 0; i < STEPS; i++)
@@ -77,6 +77,8 @@ static const plan_shape of_late[] = {
      .compression.kind = TY_COMPRESSION_TOP_K, .compression.ratio = 1, .staleness = 1},
     {"1f1b 2+1, a step late", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5},
      .buckets = 2, BATCH, .staleness = 1},
+    {"2 and 2 servers, a step late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 1,
+     .algorithm = TY_PARAMETER_SERVER, .servers = 2, .shard = TY_SHARD_TENSOR},
 };
 
 static ty_status jobs_run(const char *workload, const plan_shape *shapes, size_t count,

@@ -556,7 +556,8 @@ Test(exchanges, parameter_servers_message_by_message)
     for (uint32_t workers = 1; workers <= 12; workers++)
         for (uint32_t servers = 1; servers <= 12; servers++)
             for (int place = 0; place < 2; place++) {
-                ty_parameter_servers s = {(ty_server_place)place, workers, servers, 100, 250, 0.5};
+                ty_parameter_servers s = {
+                    (ty_server_place)place, workers, servers, 100, 250, 0.5, 0};
                 double seconds = 0, expected = 2 * (0.5 + push_by_hand(&s, 1000));
                 ty_error error = {0};
                 ty_status status = ty_parameter_server_seconds(&s, 1000, &seconds, &error);
@@ -570,4 +571,21 @@ Test(exchanges, parameter_servers_message_by_message)
                 cr_expect_float_eq(seconds, expected, 1e-9, "%u workers, %u servers, %s", workers,
                                    servers, place == 0 ? "dedicated" : "co-located");
             }
+}
+
+/* Unequal parts: the fullest server's link, or the workers'. */
+Test(exchanges, parameter_servers_of_unequal_parts)
+{
+    ty_parameter_servers s = {TY_SERVERS_DEDICATED, 4, 3, 100, 250, 0.5, .largest_share = 0.5};
+    double seconds = 0;
+
+    cr_assert_eq(ty_parameter_server_seconds(&s, 1000, &seconds, NULL), TY_OK);
+    cr_expect_float_eq(seconds, 2 * (0.5 + fmax(1000 / 100.0, 4 * 500 / 250.0)), 1e-12);
+    s.largest_share = 1;
+    cr_assert_eq(ty_parameter_server_seconds(&s, 1000, &seconds, NULL), TY_OK);
+    cr_expect_float_eq(seconds, 2 * (0.5 + 4 * 1000 / 250.0), 1e-12);
+    s.largest_share = 0.3; /* less than each of three has at least */
+    cr_expect_eq(ty_parameter_server_seconds(&s, 1000, &seconds, NULL), TY_EINVAL);
+    s.largest_share = 1.5;
+    cr_expect_eq(ty_parameter_server_seconds(&s, 1000, &seconds, NULL), TY_EINVAL);
 }

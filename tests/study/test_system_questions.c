@@ -143,6 +143,16 @@ static bool has_staleness(const ty_plan *plan, const char *value)
     return plan->staleness == (uint32_t)atoi(value);
 }
 
+static bool has_servers(const ty_plan *plan, const char *value)
+{
+    return plan->servers.count == (uint32_t)atoi(value);
+}
+
+static bool has_shard(const ty_plan *plan, const char *value)
+{
+    return plan->servers.count > 0 && strcmp(ty_server_shard_name(plan->servers.shard), value) == 0;
+}
+
 static bool has_recompute(const ty_plan *plan, const char *value)
 {
     ty_recompute recompute;
@@ -191,6 +201,8 @@ static const ask asks[] = {
     {"zero", "0 1 2 3", has_zero, NULL, NULL},
     {"interleave", "1 2", has_interleave, NULL, NULL},
     {"staleness", "0 1", has_staleness, NULL, NULL},
+    {"servers", "0 1", has_servers, NULL, NULL},
+    {"shard", "size tensor", has_shard, NULL, NULL},
     {"recompute", "none selective operator full full:2 stage", has_recompute, NULL, NULL},
     {"algorithm", "ring tree automatic hierarchical parameter-server block-manager", has_algorithm,
      NULL, NULL},
@@ -200,10 +212,10 @@ static const ask asks[] = {
 #define DATA_PARALLEL                                                                              \
     " devices=4 pp=1 dp=8 replicas=8 schedule=gpipe schedule=1f1b micro_batch=1 tp=1 cp=1 ep=1 "   \
     "sp=0 "                                                                                        \
-    "interleave=1 staleness=0 "
+    "interleave=1 staleness=0 servers=0 "
 #define PIPELINES                                                                                  \
     " devices=4 pp=2 dp=4 replicas=4+4 micro_batch=1 tp=1 cp=1 ep=1 sp=0 interleave=1 "            \
-    "staleness=0 "
+    "staleness=0 servers=0 "
 #define LIBRARY " algorithm=ring algorithm=tree algorithm=automatic "
 #define ANY_BUCKET " bucket=1B bucket=1MB bucket=1GB "
 #define ANY_RECOMPUTE                                                                              \
@@ -216,9 +228,11 @@ static const struct {
 } systems[] = {
     {"baidu-ring", DATA_PARALLEL "zero=0 compression=none recompute=none algorithm=ring"},
     {"parameter-server",
-     DATA_PARALLEL "zero=0 compression=none recompute=none staleness=1 algorithm=parameter-server"},
+     DATA_PARALLEL "zero=0 compression=none recompute=none staleness=1 algorithm=parameter-server "
+                   "servers=1 shard=size shard=tensor"},
     {"tensorflow-on-spark", DATA_PARALLEL ANY_BUCKET
-     "zero=0 compression=none recompute=none staleness=1 algorithm=parameter-server"},
+     "zero=0 compression=none recompute=none staleness=1 algorithm=parameter-server "
+     "servers=1 shard=size shard=tensor"},
     {"bigdl", DATA_PARALLEL "zero=0 compression=fp16 recompute=none algorithm=block-manager"},
     {"horovod", DATA_PARALLEL ANY_BUCKET LIBRARY ANY_RECOMPUTE
      "zero=0 cycle=5ms compression=none compression=fp16 algorithm=hierarchical"},

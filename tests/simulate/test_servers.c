@@ -1,0 +1,270 @@
+/* Servers of their own in the readers that predict: prices against messages counted link by link,
+ * the simulator's own time for the traffic against them, folded and whole; how many pay, against
+ * trying all. */
+#include "scenario.h"
+#include "ty_planner.h"
+#include "ty_topologies.h"
+#include "ty_workloads.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define HOSTS "host:6 gpu:2 @v100-sxm2-16gb nvlink2 eth10"
+enum { HOST_COUNT = 6, PER_HOST = 2 };
+
+static ty_plan *plan_on(const char *workload, const char *line, const ty_plan_options *options,
+                        ty_cluster **cluster)
+{
+    ty_workload *opened = NULL;
+    ty_plan *plan = NULL, *kept = NULL;
+    ty_error error = {0};
+
+    *cluster = cluster_of(line);
+    cr_assert_eq(ty_workload_open(workload, &opened, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_plan_search(opened, *cluster, NULL, options, &plan, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(ty_plan_copy(plan, &kept, &error), TY_OK, "%s", error.message);
+    ty_plan_free(plan);
+    ty_workload_free(opened);
+    return kept;
+}
+
+typedef struct lowered {
+    ty_program *program;
+    ty_costs *costs;
+} lowered;
+
+static lowered lower(const ty_plan *plan, const ty_cluster *cluster)
+{
+    lowered l = {0};
+    ty_error error = {0};
+
+    cr_assert_eq(ty_plan_lower(plan, &l.program, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_program_check(plan, l.program, "served", &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_costs_of_program(plan, l.program, cluster, &l.costs, &error), TY_OK, "%s",
+                 error.message);
+    return l;
+}
+
+static void lowered_free(lowered *l)
+{
+    ty_program_free(l->program);
+    ty_costs_free(l->costs);
+}
+
+/* Seconds a way of a bucket, the busiest link's: every device's every message over its own route.
+ */
+static double way_by_hand(const ty_plan *plan, const ty_cluster *cluster, double bytes)
+{
+    const uint32_t links = ty_cluster_link_count(cluster);
+    double *carried = ty_alloc((size_t)links * 2, sizeof *carried), longest_s = 0;
+
+    for (uint32_t w = 0; w < plan->stages[0].replicas; w++)
+        for (uint32_t s = 0; s < plan->servers.count; s++) {
+            uint32_t at = ty_cluster_device_vertex(cluster, plan->stages[0].devices[w]);
+            ty_path path;
+            cr_assert_eq(ty_cluster_path(cluster, plan->stages[0].devices[w],
+                                         plan->servers.devices[s], &path, NULL),
+                         TY_OK);
+            for (uint32_t i = 0; i < path.link_count; i++) {
+                const ty_link_edge *link = ty_cluster_link(cluster, path.links[i]);
+                const bool is_forward = link->from == at;
+                at = is_forward ? link->to : link->from;
+                carried[2 * path.links[i] + !is_forward] += bytes / plan->servers.count;
+            }
+            ty_path_clear(&path);
+        }
+    for (uint32_t i = 0; i < 2 * links; i++)
+        longest_s =
+            fmax(longest_s, carried[i] / ty_cluster_link(cluster, i / 2)->bandwidth_bytes_per_s);
+    ty_free(carried);
+    return longest_s;
+}
+
+static ty_plan_options asked(uint32_t servers)
+{
+    ty_plan_options o = ty_plan_options_default();
+
+    o.servers = servers;
+    o.fix_servers = true;
+    o.fix_compression = true;
+    o.bucket_bytes = 32u << 20;
+    o.global_batch = 240; /* of 2 to 10 devices */
+    return o;
+}
+
+Test(servers, are_on_hosts_that_do_not_train)
+{
+    for (uint32_t servers = 1; servers < HOST_COUNT; servers++) {
+        const ty_plan_options o = asked(servers);
+        ty_cluster *cluster;
+        ty_plan *plan = plan_on("vgg16", HOSTS, &o, &cluster);
+        cr_expect_eq(plan->servers.count, servers);
+        cr_expect_eq(plan->stages[0].replicas, PER_HOST * (HOST_COUNT - servers));
+        cr_expect_eq(plan->idle_devices, servers, "the other device of each server's host");
+        for (uint32_t s = 0; s < servers; s++)
+            cr_expect_eq(ty_cluster_device_host(cluster, plan->servers.devices[s]),
+                         HOST_COUNT - 1 - s);
+        ty_plan_free(plan);
+        ty_cluster_free(cluster);
+    }
+}
+
+/* With links that nothing else uses, and one stack that adds nothing of its own. */
+Test(servers, cost_what_their_busiest_link_carries)
+{
+    for (uint32_t servers = 1; servers < HOST_COUNT; servers++) {
+        const ty_plan_options o = asked(servers);
+        ty_cluster *cluster;
+        ty_plan *plan = plan_on("vgg16", HOSTS, &o, &cluster);
+        lowered l = lower(plan, cluster);
+        const ty_stage_program *code = &l.program->stages[0];
+        uint32_t seen = 0;
+        for (uint32_t i = 0; i < code->instruction_count; i++) {
+            const ty_instruction_cost *cost = &l.costs->instructions[0][i];
+            double by_hand_s;
+            if (code->instructions[i].op != TY_OP_COLLECTIVE)
+                continue;
+            by_hand_s = 2 * way_by_hand(plan, cluster, (double)code->instructions[i].bytes);
+            seen++;
+            cr_expect(fabs((cost->seconds - cost->latency_s) * plan->stack->network_share -
+                           by_hand_s) <= 1e-9 * by_hand_s,
+                      "%u servers: found %.9g s, expected %.9g s", servers,
+                      cost->seconds - cost->latency_s, by_hand_s);
+        }
+        cr_expect_gt(seen, 1);
+        lowered_free(&l);
+        ty_plan_free(plan);
+        ty_cluster_free(cluster);
+    }
+}
+
+static double simulated_s(const ty_plan *plan, const lowered *l, const ty_cluster *cluster,
+                          ty_simulate_options options)
+{
+    ty_timeline *timeline = NULL;
+    ty_step_summary summary;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_simulate(plan, l->program, l->costs, cluster, &options, &timeline, &error),
+                 TY_OK, "%s", error.message);
+    cr_assert_eq(ty_timeline_summarize(plan, l->program, timeline, &summary, &error), TY_OK, "%s",
+                 error.message);
+    ty_timeline_free(timeline);
+    return summary.step_time_s;
+}
+
+/* The network by itself: exchanges that the costs give no time are as long as SimGrid's links make
+ * them, which is what the closed form says; folded or not, in flows or in chunks. More servers than
+ * strands of a member among them. */
+Test(servers, simulated_links_are_shared_as_the_price_says)
+{
+    static const uint32_t counts[] = {1, 2, 4, 8};
+
+    for (size_t n = 0; n < sizeof counts / sizeof counts[0]; n++) {
+        const bool has_many = counts[n] >= HOST_COUNT;
+        ty_plan_options o = asked(counts[n]);
+        ty_cluster *cluster;
+        ty_plan *plan =
+            plan_on("vgg16", has_many ? "host:18 gpu:1 @v100-sxm2-16gb nvlink2 eth10" : HOSTS, &o,
+                    &cluster);
+        lowered l = lower(plan, cluster);
+        const ty_stage_program *code = &l.program->stages[0];
+        double by_hand_s = 0, step_s[3];
+        for (uint32_t i = 0; i < code->instruction_count; i++) {
+            ty_instruction_cost *cost = &l.costs->instructions[0][i];
+            *cost = (ty_instruction_cost){.edge_bytes = cost->edge_bytes};
+            if (code->instructions[i].op == TY_OP_COLLECTIVE)
+                by_hand_s += 2 * way_by_hand(plan, cluster, (double)code->instructions[i].bytes);
+        }
+        step_s[0] =
+            simulated_s(plan, &l, cluster, (ty_simulate_options){.steps = 3, .time_limit_s = 60});
+        step_s[1] =
+            simulated_s(plan, &l, cluster,
+                        (ty_simulate_options){.steps = 3, .time_limit_s = 60, .no_fold = true});
+        step_s[2] = simulated_s(
+            plan, &l, cluster,
+            (ty_simulate_options){
+                .steps = 3, .time_limit_s = 60, .no_fold = true, .resolution = TY_CHUNK});
+        for (int k = 0; k < 3; k++)
+            cr_expect(fabs(step_s[k] / by_hand_s - 1) < 0.01,
+                      "%u servers, way %d: simulated %.6g s, expected %.6g s", counts[n], k,
+                      step_s[k], by_hand_s);
+        lowered_free(&l);
+        ty_plan_free(plan);
+        ty_cluster_free(cluster);
+    }
+}
+
+/* A preset's own number of servers is as good as the best of all that can be asked for. */
+Test(servers, as_many_as_pay)
+{
+    ty_plan_options o = ty_plan_options_default();
+    ty_cluster *cluster = cluster_of("host:9 gpu:1 @v100-sxm2-16gb nvlink2 eth1");
+    ty_workload *vgg = NULL;
+    ty_plan *own = NULL;
+    double best_s = HUGE_VAL;
+    ty_error error = {0};
+
+    o.global_batch = 2520; /* divides by 2 to 9 */
+    cr_assert_eq(ty_workload_open("alexnet", &vgg, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(
+        ty_plan_system(ty_system_find("tensorflow-on-spark"), vgg, cluster, NULL, &o, &own, &error),
+        TY_OK, "%s", error.message);
+    o.fix_servers = true;
+    for (o.servers = 0; o.servers <= 4; o.servers++) {
+        ty_plan *plan = NULL;
+        cr_assert_eq(ty_plan_system(ty_system_find("tensorflow-on-spark"), vgg, cluster, NULL, &o,
+                                    &plan, &error),
+                     TY_OK, "%u servers: %s", o.servers, error.message);
+        cr_expect_eq(plan->servers.count, o.servers);
+        best_s = fmin(best_s, plan->prediction.step_time_s);
+        ty_plan_free(plan);
+    }
+    cr_expect_eq(own->prediction.step_time_s, best_s, "found %g, the best is %g",
+                 own->prediction.step_time_s, best_s);
+    ty_plan_free(own);
+    ty_workload_free(vgg);
+    ty_cluster_free(cluster);
+}
+
+Test(servers, questions_without_sense_are_refused)
+{
+    static const struct {
+        ty_plan_options options;
+        const char *message;
+    } rows[] = {
+        {{.servers = 6}, "servers: found 6, expected fewer than the 6 hosts of"},
+        {{.servers = 2, .fix_algorithm = true, .algorithm = TY_RING},
+         "servers: found 2, expected 0: another algorithm is asked for"},
+        {{.servers = 2, .pipeline_stages = 2}, "expected 0: stages are asked for"},
+        {{.servers = 2, .pinned = TY_PIN_TENSOR, .dimensions.tensor_parallel = 2},
+         "expected 0: lanes are asked for"},
+        {{.servers = 2, .pinned = TY_PIN_ZERO, .dimensions.zero = 1}, "expected 0: with ZeRO"},
+        {{.servers = 2, .fix_schedule = true, .schedule = TY_PIPEDREAM},
+         "expected 0: that schedule has no flush"},
+        {{.servers = 2, .fix_compression = true, .compression.kind = TY_COMPRESSION_ONE_BIT},
+         "expected 0: they sum gradients as they are, in fp16 or in bf16"},
+        {{.servers = 2, .devices = 9}, "devices: found 9, "},
+        {{.fix_shard = true, .shard = TY_SHARD_TENSOR},
+         "shard: found \"tensor\" without servers of their own, expected servers=N too"},
+    };
+    ty_cluster *cluster = cluster_of(HOSTS);
+    ty_workload *vgg = NULL;
+
+    cr_assert_eq(ty_workload_open("vgg16", &vgg, NULL), TY_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_plan_options o = rows[i].options;
+        ty_plan *plan = NULL;
+        ty_error error = {0};
+        o.global_batch = 240;
+        cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &o, &plan, &error), TY_EINVAL, "%s",
+                     rows[i].message);
+        cr_expect_not_null(strstr(error.message, rows[i].message), "found \"%s\", expected \"%s\"",
+                           error.message, rows[i].message);
+    }
+    ty_workload_free(vgg);
+    ty_cluster_free(cluster);
+}
