@@ -470,6 +470,7 @@ void ty_plan_free(ty_plan *plan)
     ty_profile_free(plan->profile);
     ty_stack_free(plan->stack);
     ty_free(plan->strategy);
+    ty_free(plan->fix);
     for (uint32_t s = 0; plan->stages != NULL && s < plan->stage_count; s++)
         ty_free(plan->stages[s].devices);
     ty_free(plan->stages);
@@ -478,6 +479,7 @@ void ty_plan_free(ty_plan *plan)
     for (uint32_t c = 0; plan->candidates != NULL && c < plan->candidate_count; c++) {
         ty_free(plan->candidates[c].name);
         ty_free(plan->candidates[c].reason);
+        ty_free(plan->candidates[c].fix);
     }
     ty_free(plan->candidates);
     ty_free(plan);
@@ -571,9 +573,10 @@ static ty_status copy_candidates(const ty_plan *plan, ty_plan *copy, ty_error *e
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         ty_candidate *to = &copy->candidates[c];
         *to = plan->candidates[c];
-        to->name = to->reason = NULL;
+        to->name = to->reason = to->fix = NULL;
         if ((status = copy_text(plan->candidates[c].name, &to->name, error)) != TY_OK ||
-            (status = copy_text(plan->candidates[c].reason, &to->reason, error)) != TY_OK)
+            (status = copy_text(plan->candidates[c].reason, &to->reason, error)) != TY_OK ||
+            (status = copy_text(plan->candidates[c].fix, &to->fix, error)) != TY_OK)
             return status;
     }
     return TY_OK;
@@ -591,7 +594,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     copy->workload = NULL;
     copy->profile = NULL;
     copy->stack = NULL;
-    copy->cluster_name = copy->cluster_json = copy->strategy = NULL;
+    copy->cluster_name = copy->cluster_json = copy->strategy = copy->fix = NULL;
     copy->stages = NULL;
     copy->buckets = NULL;
     copy->memory = NULL;
@@ -603,6 +606,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     TY_CHECK(copy_text(plan->cluster_name, &copy->cluster_name, error), status, cleanup);
     TY_CHECK(copy_text(plan->cluster_json, &copy->cluster_json, error), status, cleanup);
     TY_CHECK(copy_text(plan->strategy, &copy->strategy, error), status, cleanup);
+    TY_CHECK(copy_text(plan->fix, &copy->fix, error), status, cleanup);
     TY_CHECK(copy_stages(plan, copy, error), status, cleanup);
     TY_CHECK(copy_block(plan->buckets, plan->bucket_count, sizeof *plan->buckets, &block, error),
              status, cleanup);

@@ -69,6 +69,7 @@ static ty_status add_candidates(const search_question *q, const candidate_list *
         plan->candidate_count = i + 1;
         TY_CHECK(ty_candidate_name(q, c, true, &row->name, error), status, done);
         TY_CHECK(fate(c, &list->items[0], &row->reason, error), status, done);
+        TY_CHECK(ty_candidate_fix(q, c, &row->fix, error), status, done);
         if (c->missing_bytes == 0)
             row->step_time_s =
                 c->estimate.step_time_s > 0 ? c->estimate.step_time_s : c->expected_s;
@@ -137,6 +138,7 @@ ty_status ty_answer_make(const search_question *q, const candidate_list *list, t
     plan->provenance = costs->provenance;
     TY_CHECK(find_band(q, &d, plan, error), status, done);
     TY_CHECK(add_candidates(q, list, plan, error), status, done);
+    TY_CHECK(ty_candidate_fix(q, best, &plan->fix, error), status, done);
     if (!q->options->leaves_out_cluster)
         TY_CHECK(ty_plan_check(plan, "plan", error), status, done);
     *out = plan;

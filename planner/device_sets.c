@@ -224,6 +224,35 @@ static ty_status add_fixed(const ty_cluster *cluster, const host_kind *kinds, ui
                    wanted, ty_cluster_name(cluster), kinds[0].per_host);
 }
 
+/* "0-7,16-23", in order and of the cluster, as ty_fix_read makes sure. */
+static ty_status add_listed(const ty_cluster *cluster, const ty_plan_options *o, set_list *list,
+                            ty_error *error)
+{
+    uint32_t *devices = ty_alloc(o->devices, sizeof *devices);
+    const char *at = o->device_list;
+    uint32_t count = 0;
+
+    if (devices == NULL)
+        return out_of_memory(error);
+    while (*at != '\0') {
+        char *end;
+        unsigned long device = strtoul(at, &end, 10);
+        const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : device;
+        for (; device <= last && device < ty_cluster_device_count(cluster) && count < o->devices;
+             device++)
+            devices[count++] = (uint32_t)device;
+        if (end == at || device <= last || (*end != ',' && *end != '\0'))
+            break;
+        at = *end == ',' ? end + 1 : end;
+    }
+    if (*at == '\0' && count == o->devices)
+        return add_set(list, devices, count, false, error);
+    ty_free(devices);
+    return ty_fail(error, TY_EINVAL, "devices: found '%s', expected %u of the %u of %s",
+                   o->device_list, o->devices, ty_cluster_device_count(cluster),
+                   ty_cluster_name(cluster));
+}
+
 ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_options *o,
                                  uint32_t batch, device_set **sets, uint32_t *count,
                                  ty_error *error)
@@ -234,6 +263,10 @@ ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_option
     uint32_t kind_count;
     ty_status status = TY_OK;
 
+    if (o->device_list != NULL) {
+        TY_CHECK(add_listed(cluster, o, &list, error), status, failed);
+        goto found;
+    }
     kind_count = find_kinds(cluster, NULL, kinds);
     if (o->devices > 0 && o->devices < ty_cluster_device_count(cluster) && kind_count > 0) {
         TY_CHECK(add_fixed(cluster, kinds, kind_count, o->devices, &list, error), status, failed);

@@ -260,6 +260,30 @@ done:
     return status;
 }
 
+/* The one whose layers and replicas are asked for, equal ones where replicas are not. */
+static ty_status propose_fixed(const quick_costs *costs, uint32_t stages, ty_arena *arena,
+                               const division **found, uint32_t *count, ty_error *error)
+{
+    const search_question *q = costs->q;
+    const uint32_t positions = stages / interleave_of(q);
+    division *d = ty_arena_alloc(arena, 1, sizeof *d);
+
+    if (d == NULL)
+        return out_of_memory(error);
+    if (!q->has_fixed_replicas && q->rank_count % positions != 0)
+        return TY_OK;
+    d->stage_count = stages;
+    for (uint32_t s = 0; s < stages; s++) {
+        d->first_layers[s] = s == 0 ? 0 : q->all_cuts[s - 1];
+        d->replicas[s] =
+            q->has_fixed_replicas ? q->fixed_replicas[s % positions] : q->rank_count / positions;
+        if (costs->micro_batches % d->replicas[s] != 0)
+            return TY_OK;
+    }
+    found[(*count)++] = d;
+    return TY_OK;
+}
+
 ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *arena,
                                const division *found[TY_MOST_DIVISIONS], uint32_t *count,
                                ty_error *error)
@@ -270,8 +294,10 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
     ty_status status = TY_OK;
 
     *count = 0;
-    if (q->stack->has_equal_stages && stages > 1 && q->rank_count % positions == 0 &&
-        costs->micro_batches % (q->rank_count / positions) == 0 &&
+    if (q->has_fixed_layers && (q->has_fixed_replicas || stages == 1 || interleave_of(q) > 1))
+        return propose_fixed(costs, stages, arena, found, count, error);
+    if (!q->has_fixed_layers && q->stack->has_equal_stages && stages > 1 &&
+        q->rank_count % positions == 0 && costs->micro_batches % (q->rank_count / positions) == 0 &&
         (!q->has_fixed_replicas || q->fixed_replicas[0] == q->rank_count / positions)) {
         status = propose_equal(q, stages, q->rank_count / positions, arena, found, count, error);
         if (status != TY_OK || *count > 0)

@@ -67,9 +67,6 @@ typedef struct ty_question {
     bool leaves_out_cluster; /* of the plan, which is only looked at (ty_planner.h); with `top` 0 */
 } ty_question;
 
-/** The keys of `fix`, one after the other; NULL behind the last. */
-const char *ty_fix_key_at(uint32_t index);
-
 /** What a question opens. */
 typedef struct ty_question_inputs {
     ty_workload *workload;

@@ -252,8 +252,8 @@ uint32_t ty_layout_buckets(const layout_space *s, uint64_t stage_bytes,
 
     _Static_assert(sizeof usual_buckets / sizeof *usual_buckets <= LAYOUT_MOST_BUCKETS,
                    "room for all sizes");
-    if (o->bucket_bytes > 0) {
-        out[0] = o->bucket_bytes;
+    if (o->bucket_bytes > 0 || o->fit_buckets) {
+        out[0] = o->fit_buckets ? UINT64_MAX : o->bucket_bytes;
         return 1;
     }
     for (size_t i = 0; i < sizeof usual_buckets / sizeof *usual_buckets; i++)
