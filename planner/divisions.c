@@ -187,7 +187,8 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
                                ty_arena *arena, const division **found, uint32_t *count,
                                ty_error *error)
 {
-    uint32_t *starts = ty_alloc(q->workload->layer_count, sizeof *starts);
+    const ty_workload *w = q->workload;
+    uint32_t *starts = ty_alloc(w->layer_count, sizeof *starts);
     division *d = ty_arena_alloc(arena, 1, sizeof *d);
     uint32_t blocks, rest, block = 0, head = TY_NO_LAYER;
     ty_status status = TY_OK;
@@ -196,7 +197,7 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
         status = out_of_memory(error);
         goto done;
     }
-    blocks = ty_workload_blocks(q->workload, starts, &head);
+    blocks = ty_workload_blocks(w, starts, &head);
     blocks -= blocks > 0 && head != TY_NO_LAYER ? 1 : 0; /* it goes with the last stage */
     if (blocks < stages)
         goto done;
@@ -210,6 +211,9 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
         d->replicas[s] = replicas;
         block += blocks / stages + (has_more ? 1 : 0);
     }
+    for (uint32_t l = stages > 1 ? d->first_layers[1] : w->layer_count; l < w->layer_count; l++)
+        if (w->layers[l].input_count == 0) /* it reads the batch, which the first stage has */
+            goto done;
     found[(*count)++] = d;
 done:
     ty_free(starts);
