@@ -151,29 +151,33 @@ done:
     return status;
 }
 
-/* Parameters, gradients and optimizer state, each kept once, gradients that may be late once more
- * for each step. */
-static double least_state_bytes(const search_question *q)
+double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, uint32_t staleness,
+                        double *state_bytes)
 {
-    const ty_workload *w = q->workload;
-    const uint32_t states = 1 + q->options->staleness + ty_optimizer_state_count(&w->optimizer) +
+    const uint32_t states = 1 + staleness + ty_optimizer_state_count(&w->optimizer) +
                             (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
-    double bytes = 0;
+    uint64_t largest = 1;
 
+    *state_bytes = 0;
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const double elements = (double)w->layers[l].parameter_bytes / w->element_bytes;
-        bytes += (double)w->layers[l].parameter_bytes;
+        *state_bytes += (double)w->layers[l].parameter_bytes;
         if (!w->layers[l].is_frozen)
-            bytes += elements * TY_GRADIENT_ELEMENT_BYTES * states;
+            *state_bytes += elements * TY_GRADIENT_ELEMENT_BYTES * states;
     }
-    return bytes;
+    for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++) {
+        const uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;
+        largest = bytes > largest ? bytes : largest;
+    }
+    return ceil(*state_bytes / (double)largest);
 }
 
-/* "; use ...": the nearest change that may help. */
-static void advise(const search_question *q, const candidate *least, ty_text *text)
+/* What no other division changes. What would help is asked by those who want to know
+ * (ty_question_remedy). */
+static void tell_state(const search_question *q, ty_text *text)
 {
-    const double state = least_state_bytes(q);
-    const double devices = ceil(state / (double)q->largest_memory_bytes);
+    double state;
+    const double devices = ty_least_devices(q->workload, q->cluster, q->options->staleness, &state);
     char bytes[32];
 
     ty_format_memory(state, bytes);
@@ -182,16 +186,6 @@ static void advise(const search_question *q, const candidate *least, ty_text *te
                      "; parameters, gradients and optimizer state alone are %s: at least %.0f such "
                      "devices hold them",
                      bytes, devices);
-    else if (q->options->staleness > 0)
-        ty_text_addf(text,
-                     "; use a staleness below %u, which keeps fewer sets of gradients, or more "
-                     "devices",
-                     q->options->staleness);
-    else if (q->global_batch > least->micro_batches)
-        ty_text_addf(text, "; use more devices, or a smaller global batch than %u",
-                     q->global_batch);
-    else
-        ty_text_add(text, "; use more devices, or shorter samples: micro-batches are of one");
 }
 
 ty_status ty_answer_refuse(const search_question *q, const candidate_list *list, ty_error *error)
@@ -199,7 +193,7 @@ ty_status ty_answer_refuse(const search_question *q, const candidate_list *list,
     const candidate *least = NULL;
     char *name = NULL;
     char missing[32], need[32];
-    ty_text advice = {0};
+    ty_text state = {0};
     ty_status status;
 
     for (uint32_t i = 0; i < list->count; i++)
@@ -209,23 +203,23 @@ ty_status ty_answer_refuse(const search_question *q, const candidate_list *list,
     if (least == NULL)
         return ty_fail(error, TY_EINFEASIBLE,
                        "no way to divide %s with a global batch of %u over %u devices: every "
-                       "stage's replicas must divide the micro-batches; try a batch that is a "
-                       "multiple of %u",
-                       q->workload->name, q->global_batch, q->device_count, q->device_count);
+                       "stage's replicas must divide the micro-batches",
+                       q->workload->name, q->global_batch, q->device_count);
     status = ty_candidate_name(q, least, true, &name, error);
     if (status != TY_OK)
         return status;
     ty_format_memory((double)least->missing_bytes, missing);
     ty_format_memory((double)least->peak_memory_bytes, need);
-    advise(q, least, &advice);
-    status = ty_text_check(&advice, error);
+    tell_state(q, &state);
+    status = ty_text_check(&state, error);
     if (status == TY_OK)
         status =
             ty_fail(error, TY_EINFEASIBLE,
                     "%s does not fit: the closest plan (%s) needs %s a device and misses %s on "
                     "stage %u%s",
-                    q->workload->name, name, need, missing, least->missing_stage, advice.data);
-    ty_text_clear(&advice);
+                    q->workload->name, name, need, missing, least->missing_stage,
+                    state.data != NULL ? state.data : "");
+    ty_text_clear(&state);
     ty_free(name);
     return status;
 }

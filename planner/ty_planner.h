@@ -283,6 +283,12 @@ bool ty_fix_key_is_known(const char *key);
 const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster,
                                   const ty_profile *profile, const ty_plan_options *options);
 
+/** The fewest devices that hold parameters, gradients and optimizer state, each kept once, of which
+ *  gradients once more for each step that they may be late: the largest devices of the cluster.
+ *  @param state_bytes [out] what they hold */
+double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster, uint32_t staleness,
+                        double *state_bytes);
+
 /**
  * The best plan found: candidates are data parallelism over all devices, GPipe and 1F1B with every
  * stage count and replica vector the partition proposes, each with its micro-batch sizes, buckets
