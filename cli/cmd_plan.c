@@ -26,7 +26,7 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
     ty_status status;
 
     ty_text_add(&csv,
-                "candidate,step_time_s,simulated_step_time_s,peak_memory_bytes,on_front,fate\r\n");
+                "candidate,step_time_s,simulated_step_time_s,peak_memory_bytes,on_front,fate,fix\r\n");
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         const ty_candidate *row = &plan->candidates[c];
         char estimated[32], simulated[32];
@@ -36,6 +36,8 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
         ty_text_addf(&csv, ",%s,%s,%llu,%d,", estimated, simulated,
                      (unsigned long long)row->peak_memory_bytes, ty_plan_is_on_front(plan, c));
         csv_text(&csv, row->reason);
+        ty_text_add(&csv, ",");
+        csv_text(&csv, row->fix != NULL ? row->fix : "");
         ty_text_add(&csv, "\r\n");
     }
     status = ty_file_write_text(path, &csv, error);

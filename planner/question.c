@@ -248,9 +248,10 @@ static ty_status check_compression(const search_question *q, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "%u stages on %u devices exchange no gradients: nothing is there for %s",
                        q->device_count, q->device_count, ty_compression_name(o->compression.kind));
-    if (o->compress != TY_COMPRESS_USUAL && o->fix_compression &&
+    if (o->compress == TY_COMPRESS_SHORTER && o->fix_compression &&
         (!is_compressed || ty_asks_for_rows(o)))
-        return ty_fail(error, TY_EINVAL, "compress: compression %s leaves it nothing to choose",
+        return ty_fail(error, TY_EINVAL,
+                       "compress: compression %s leaves shorter nothing to choose",
                        ty_compression_name(o->compression.kind));
     if (ty_asks_for_rows(o) && o->embeddings != TY_EMBEDDINGS_USUAL)
         return ty_fail(error, TY_EINVAL,

@@ -493,18 +493,16 @@ static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout
     ty_layout_divide(layouts, l, d->first_layers);
     for (uint32_t k = 0; k < d->stage_count; k++)
         d->replicas[k] = l->replicas;
-    *out =
-        (candidate){.set = s->q->set,
-                    .division = d,
-                    .dimensions = l->dimensions,
-                    .micro_batches = s->q->global_batch / l->micro_batch_size,
-                    .schedule = l->schedule,
-                    .bucket_bytes = l->bucket_bytes,
-                    .has_fitted_buckets = s->q->options->fit_buckets &&
-                                          ty_can_fit_buckets(s->q, &l->dimensions, NULL) == TY_OK,
-                    .has_dense_embeddings = s->q->options->embeddings == TY_EMBEDDINGS_DENSE,
-                    .quick_s = bound_s,
-                    .expected_s = bound_s};
+    *out = (candidate){.set = s->q->set,
+                       .division = d,
+                       .dimensions = l->dimensions,
+                       .micro_batches = s->q->global_batch / l->micro_batch_size,
+                       .schedule = l->schedule,
+                       .bucket_bytes = l->bucket_bytes,
+                       .has_fitted_buckets = s->q->options->fit_buckets,
+                       .has_dense_embeddings = s->q->options->embeddings == TY_EMBEDDINGS_DENSE,
+                       .quick_s = bound_s,
+                       .expected_s = bound_s};
     ty_dimensions_normalize(&out->dimensions);
     if (l->compression != TY_COMPRESSION_NONE)
         out->compression = ty_proposed_compression(s->q->options, l->compression);

@@ -261,7 +261,8 @@ static ty_status check_asked(const preset *p, const ty_plan_options *o, uint32_t
         o->bucket_bytes != p->bucket_bytes[0])
         return ty_fail(error, TY_EINFEASIBLE, "%s %s; found buckets of %llu bytes", p->system.name,
                        p->only_buckets, (unsigned long long)o->bucket_bytes);
-    if (status == TY_OK && o->fit_buckets && p->bucket_bytes[0] > 0)
+    if (status == TY_OK && o->fit_buckets &&
+        (p->bucket_bytes[0] > 0 || !ty_stack_has(p->plans.zero_levels, 0)))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s closes buckets by their bytes; found fitted buckets", p->system.name);
     if (status == TY_OK && o->compress == TY_COMPRESS_SHORTER && p->compression >= 0)

@@ -249,7 +249,7 @@ Test(typed_back, lists_are_read_as_they_are_written)
         {"layers=900", "layers: found '900'"},
         {"layers=4+5,pp=3", "layers: found those of 2 stages, expected 3"},
         {"compress=some", "found 'some', expected all, or shorter"},
-        {"compress=all,compression=none", "compression none leaves it nothing to choose"},
+        {"compress=shorter,compression=none", "none leaves shorter nothing to choose"},
         {"embeddings=sparse", "found 'sparse', expected dense, or shorter"},
         {"embeddings=shorter", "nothing of lenet can travel as rows: it has no embedding"},
         {"bucket=big", "or one (a stage), or fitted"},
