@@ -227,6 +227,8 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     out->seed = question->seed;
     out->allow_lossy = question->allow_lossy;
     out->leaves_out_cluster = question->leaves_out_cluster;
+    /* Systems are what they are. */
+    out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
     if (question->fix != NULL)
         TY_CHECK(
             ty_fix_read(question->fix, ty_cluster_device_count(inputs->cluster), texts, out, error),
