@@ -4,6 +4,8 @@
 #include "costing.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 double ty_candidate_time_s(const candidate *c)
 {
@@ -57,6 +59,64 @@ static ty_status fate(const candidate *c, const candidate *best, char **out, ty_
     return ty_text_take(&text, out, error);
 }
 
+typedef struct named_row {
+    const char *name;
+    uint32_t row;
+} named_row;
+
+static int by_name(const void *left, const void *right)
+{
+    const named_row *a = left, *b = right;
+    const int order = strcmp(a->name, b->name);
+
+    return order != 0 ? order : (a->row > b->row) - (a->row < b->row);
+}
+
+static ty_status add_layers(const search_question *q, const candidate *c, ty_candidate *row,
+                            ty_error *error)
+{
+    ty_text name = {0};
+    char *longer;
+    ty_status status;
+
+    ty_text_addf(&name, "%s, layers ", row->name);
+    ty_division_layers(q, c->division, &name);
+    status = ty_text_take(&name, &longer, error);
+    if (status != TY_OK)
+        return status;
+    ty_free(row->name);
+    row->name = longer;
+    return TY_OK;
+}
+
+/* Pipelines that differ in where they are cut alone say where. */
+static ty_status tell_apart(const search_question *q, const candidate_list *list, ty_plan *plan,
+                            ty_error *error)
+{
+    const uint32_t count = plan->candidate_count;
+    named_row *rows = ty_alloc(count, sizeof *rows);
+    bool *is_alike = ty_alloc(count, sizeof *is_alike);
+    ty_status status = TY_OK;
+
+    if (rows == NULL || is_alike == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        rows[i] = (named_row){plan->candidates[i].name, i};
+    qsort(rows, count, sizeof *rows, by_name);
+    for (uint32_t i = 1; i < count; i++)
+        if (strcmp(rows[i - 1].name, rows[i].name) == 0)
+            is_alike[rows[i - 1].row] = is_alike[rows[i].row] = true;
+    for (uint32_t i = 0; i < count; i++)
+        if (is_alike[i] && list->items[i].division->stage_count > 1)
+            TY_CHECK(add_layers(q, &list->items[i], &plan->candidates[i], error), status, done);
+done:
+    ty_free(is_alike);
+    ty_free(rows);
+    return status;
+}
+
 static ty_status add_candidates(const search_question *q, const candidate_list *list, ty_plan *plan,
                                 ty_error *error)
 {
@@ -78,6 +138,7 @@ static ty_status add_candidates(const search_question *q, const candidate_list *
         row->simulated_step_time_s = c->simulation.step_time_s;
         row->peak_memory_bytes = c->peak_memory_bytes;
     }
+    status = tell_apart(q, list, plan, error);
 done:
     return status;
 }

@@ -204,6 +204,9 @@ ty_status ty_candidates_add(candidate_list *list, const candidate *c,
 /** The layer behind a stage. */
 uint32_t ty_division_end(const search_question *question, const division *d, uint32_t stage);
 
+/** "26+24": the layers of each stage, as `layers` of --fix has them. */
+void ty_division_layers(const search_question *question, const division *d, ty_text *out);
+
 #define TY_MOST_DIMENSIONS 64
 /** dimensions.c: lanes that are looked at beside everything else, where layouts (below) say
  * nothing: on devices that share a host's cores, whole and along the sequence. At most

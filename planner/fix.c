@@ -123,6 +123,15 @@ static bool has_equal_replicas(const candidate *c)
     return true;
 }
 
+void ty_division_layers(const search_question *q, const division *d, ty_text *out)
+{
+    uint32_t layers[TY_MAX_STAGES];
+
+    for (uint32_t s = 0; s < d->stage_count; s++)
+        layers[s] = ty_division_end(q, d, s) - d->first_layers[s];
+    put_list(layers, d->stage_count, out);
+}
+
 static ty_status read_stages(target *t, const char *value, ty_error *error)
 {
     return read_count(value, t->devices, &t->options->pipeline_stages, error);
@@ -174,13 +183,8 @@ static ty_status read_layers(target *t, const char *value, ty_error *error)
 
 static ty_status put_layers(const source *s, ty_text *out, ty_error *error)
 {
-    uint32_t layers[TY_MAX_STAGES];
-    const division *d = s->c->division;
-
     (void)error;
-    for (uint32_t i = 0; i < d->stage_count; i++)
-        layers[i] = ty_division_end(s->q, d, i) - d->first_layers[i];
-    put_list(layers, d->stage_count, out);
+    ty_division_layers(s->q, s->c->division, out);
     return TY_OK;
 }
 
@@ -635,7 +639,9 @@ static ty_status read_one(target *t, char *item, const char *said[KEY_COUNT], ty
 {
     char *equals = strchr(item, '='), *value;
     const char *close;
+    ty_text known = {0};
     ty_error detail = {0};
+    ty_status status;
 
     if (equals == NULL)
         return ty_fail(error, TY_EINVAL, "--fix: found '%s', expected KEY=VALUE", item);
@@ -656,8 +662,14 @@ static ty_status read_one(target *t, char *item, const char *said[KEY_COUNT], ty
         return TY_OK;
     }
     close = ty_suggest(item, keys, KEY_COUNT, sizeof keys[0]);
-    return ty_fail(error, TY_EINVAL, "--fix: unknown key '%s'%s%s", item,
-                   close != NULL ? "; did you mean " : "", close != NULL ? close : "");
+    if (close != NULL)
+        return ty_fail(error, TY_EINVAL, "--fix: unknown key '%s'; did you mean %s", item, close);
+    for (size_t k = 0; k < KEY_COUNT; k++)
+        ty_text_addf(&known, "%s%s", k == 0 ? "" : k + 1 < KEY_COUNT ? ", " : " or ", keys[k].name);
+    status = ty_fail(error, TY_EINVAL, "--fix: unknown key '%s', expected %s", item,
+                     known.data != NULL ? known.data : "another");
+    ty_text_clear(&known);
+    return status;
 }
 
 ty_status ty_fix_read(const char *text, uint32_t devices, ty_fix_texts *texts,

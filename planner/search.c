@@ -339,6 +339,8 @@ static ty_status refit_buckets(search *s, ty_error *error)
                               .has_dense_embeddings = best[i].has_dense_embeddings,
                               .strategy = best[i].strategy,
                               .quick_s = best[i].quick_s};
+        if (is_refitted(&s->list, &refitted)) /* another of them differed in its buckets alone */
+            continue;
         TY_CHECK(ty_candidates_add(&s->list, &refitted, error), status, done);
         TY_CHECK(judge(s, &s->list.items[s->list.count - 1], error), status, done);
     }
