@@ -25,8 +25,9 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
     ty_text csv = {0};
     ty_status status;
 
-    ty_text_add(&csv,
-                "candidate,step_time_s,simulated_step_time_s,peak_memory_bytes,on_front,fate,fix\r\n");
+    ty_text_add(
+        &csv,
+        "candidate,step_time_s,simulated_step_time_s,peak_memory_bytes,on_front,fate,fix\r\n");
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         const ty_candidate *row = &plan->candidates[c];
         char estimated[32], simulated[32];
