@@ -50,7 +50,6 @@ static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const 
 
     question.top = 0; /* the estimate will do */
     question.given = NULL;
-    question.leaves_out_cluster = true;
     if (!is_open)
         status = ty_question_open(&question, s->watch, &opened, &detail);
     if (status == TY_OK)
