@@ -25,8 +25,9 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
     ty_text csv = {0};
     ty_status status;
 
-    ty_text_add(&csv,
-                "candidate,step_time_s,simulated_step_time_s,peak_memory_bytes,on_front,fate\r\n");
+    ty_text_add(
+        &csv,
+        "candidate,step_time_s,simulated_step_time_s,peak_memory_bytes,on_front,fate,fix\r\n");
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         const ty_candidate *row = &plan->candidates[c];
         char estimated[32], simulated[32];
@@ -36,6 +37,8 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
         ty_text_addf(&csv, ",%s,%s,%llu,%d,", estimated, simulated,
                      (unsigned long long)row->peak_memory_bytes, ty_plan_is_on_front(plan, c));
         csv_text(&csv, row->reason);
+        ty_text_add(&csv, ",");
+        csv_text(&csv, row->fix != NULL ? row->fix : "");
         ty_text_add(&csv, "\r\n");
     }
     status = ty_file_write_text(path, &csv, error);
@@ -79,7 +82,7 @@ cleanup:
 
 /* "trainyard.infeasible/1": the question, and why it has no answer. */
 static void put_infeasible(const cli_options *options, const ty_stack *stack, const ty_error *error,
-                           ty_text *text)
+                           const ty_remedy *remedy, ty_text *text)
 {
     ty_json_writer w = ty_json_writer_on(text);
 
@@ -93,8 +96,50 @@ static void put_infeasible(const cli_options *options, const ty_stack *stack, co
         ty_json_put_string(&w, "fix", options->fix);
     ty_json_put_string(&w, "stack", stack->name);
     ty_json_put_string(&w, "reason", error->message);
+    if (remedy->words != NULL) {
+        const ty_plan *plan = remedy->plan;
+        ty_json_open(&w, "change", '{');
+        ty_json_put_string(&w, "words", remedy->words);
+        ty_json_put_string(&w, "cluster", remedy->cluster);
+        ty_json_put_uint(&w, "global_batch", plan->global_batch);
+        ty_json_put_string(&w, "stack", plan->stack->name);
+        ty_json_put_string(&w, "precision", ty_precision_name(plan->workload->precision));
+        ty_json_put_string(&w, "fix", plan->fix);
+        ty_json_put_number(&w, "step_time_s", plan->prediction.step_time_s);
+        ty_json_close(&w, '}');
+    }
     ty_json_close(&w, '}');
     ty_text_add(text, "\n");
+}
+
+/* A question without a plan: what is missing, and the change that was asked and has one. */
+static exit_code refuse(const cli_options *options, const ty_question *question,
+                        const ty_question_inputs *q, const ty_watch *watch, const ty_error *error,
+                        ty_text *text)
+{
+    ty_remedy remedy = {0};
+    ty_error detail = {0};
+    exit_code code = report_failure(error);
+
+    if (code != EXIT_NO_PLAN)
+        return code;
+    if (ty_question_remedy(question, q, watch, &remedy, &detail) != TY_OK)
+        return report_failure(&detail);
+    if (remedy.words != NULL) {
+        char seconds[32];
+        ty_format_seconds(remedy.plan->prediction.step_time_s, seconds);
+        tell("trainyard: try: %s: %s a step", remedy.words, seconds);
+        tell("trainyard: try:   -c \"%s\" --global-batch %u --stack %s --precision %s --fix %s",
+             remedy.cluster, remedy.plan->global_batch, remedy.plan->stack->name,
+             ty_precision_name(remedy.plan->workload->precision), remedy.plan->fix);
+    }
+    if (options->json) {
+        put_infeasible(options, q->stack, error, &remedy, text);
+        if (print_text(text) != EXIT_DONE)
+            code = EXIT_FAILED;
+    }
+    ty_remedy_clear(&remedy);
+    return code;
 }
 
 /* What was measured best of the plan: by the simulator, else by the estimate. */
@@ -151,17 +196,15 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
         ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
     interrupts_catch();
-    if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK ||
-        ty_question_uneven(&question, &q, &watch, plan, &error) != TY_OK ||
+    if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
+        code = refuse(options, &question, &q, &watch, &error, &text);
+        goto cleanup;
+    }
+    if (ty_question_uneven(&question, &q, &watch, plan, &error) != TY_OK ||
         (options->output != NULL && ty_plan_save(plan, options->output, &error) != TY_OK) ||
         (options->candidates != NULL &&
          write_candidates(plan, options->candidates, &error) != TY_OK)) {
         code = report_failure(&error);
-        if (options->json && code == EXIT_NO_PLAN) {
-            put_infeasible(options, q.stack, &error, &text);
-            if (print_text(&text) != EXIT_DONE)
-                code = EXIT_FAILED;
-        }
         goto cleanup;
     }
     if (!options->quiet) {
@@ -349,7 +392,7 @@ exit_code cmd_memory(const cli_options *options)
         return report_bad_input(&error);
     interrupts_catch();
     if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
-        code = report_failure(&error);
+        code = refuse(options, &question, &q, &watch, &error, &text);
         goto cleanup;
     }
     if (options->json) {

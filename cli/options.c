@@ -34,11 +34,17 @@ static const option_row table[] = {
         "stack", 0, stack, "S",
         "the software that is to run it, as it changes costs: a name of 'trainyard stack list', or "
         "a file"),
-    TEXT("fix", 0, fix, "KEY=V,...",
-         "devices=8, pp=2, dp=4, tp=8, cp=2, ep=4, replicas=2+1, schedule=1f1b, micro_batch=16, "
-         "compression=powersgd-2, bucket=25MB, cycle=5ms, algorithm=hierarchical, staleness=1, "
-         "servers=2, shard=tensor, recompute=none, selective, operator, full (block by block), "
-         "full:4 or stage"),
+    TEXT(
+        "fix", 0, fix, "KEY=V,...",
+        "devices=8 (how many, or which: 0-3+8-11), pp=2, dp=4, replicas=2+1, layers=26+24 (of each "
+        "stage; 4x8+2 is 8 four times, then 2), interleave=2, tp=8, cp=2, ep=4, sp=0 or 1, zero=0 "
+        "to 3, schedule=1f1b, micro_batch=16, recompute=none, selective, operator, full (block by "
+        "block), full:4 or stage, compression=powersgd-2, compress=all or shorter (buckets that "
+        "gain by it), embeddings=dense or shorter (as rows where that is), bucket=25MB, one (a "
+        "stage) or fitted, cycle=5ms, algorithm=hierarchical, servers=2 (of their own), shard=size "
+        "or tensor, staleness=1. "
+        "Every plan prints "
+        "those that give it again"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
     FLAG("fastest", 0, fastest,

@@ -490,6 +490,7 @@ void ty_plan_free(ty_plan *plan)
     ty_stack_free(plan->stack);
     ty_free(plan->strategy);
     ty_free(plan->servers.devices);
+    ty_free(plan->fix);
     for (uint32_t s = 0; plan->stages != NULL && s < plan->stage_count; s++)
         ty_free(plan->stages[s].devices);
     ty_free(plan->stages);
@@ -498,6 +499,7 @@ void ty_plan_free(ty_plan *plan)
     for (uint32_t c = 0; plan->candidates != NULL && c < plan->candidate_count; c++) {
         ty_free(plan->candidates[c].name);
         ty_free(plan->candidates[c].reason);
+        ty_free(plan->candidates[c].fix);
     }
     ty_free(plan->candidates);
     ty_free(plan);
@@ -591,9 +593,10 @@ static ty_status copy_candidates(const ty_plan *plan, ty_plan *copy, ty_error *e
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         ty_candidate *to = &copy->candidates[c];
         *to = plan->candidates[c];
-        to->name = to->reason = NULL;
+        to->name = to->reason = to->fix = NULL;
         if ((status = copy_text(plan->candidates[c].name, &to->name, error)) != TY_OK ||
-            (status = copy_text(plan->candidates[c].reason, &to->reason, error)) != TY_OK)
+            (status = copy_text(plan->candidates[c].reason, &to->reason, error)) != TY_OK ||
+            (status = copy_text(plan->candidates[c].fix, &to->fix, error)) != TY_OK)
             return status;
     }
     return TY_OK;
@@ -612,7 +615,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     copy->profile = NULL;
     copy->stack = NULL;
     copy->cluster = NULL;
-    copy->cluster_name = copy->strategy = NULL;
+    copy->cluster_name = copy->strategy = copy->fix = NULL;
     copy->servers.devices = NULL;
     copy->stages = NULL;
     copy->buckets = NULL;
@@ -626,6 +629,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     if (plan->cluster != NULL)
         copy->cluster = ty_cluster_share(plan->cluster);
     TY_CHECK(copy_text(plan->strategy, &copy->strategy, error), status, cleanup);
+    TY_CHECK(copy_text(plan->fix, &copy->fix, error), status, cleanup);
     TY_CHECK(copy_block(plan->servers.devices, plan->servers.count, sizeof *plan->servers.devices,
                         &block, error),
              status, cleanup);

@@ -257,6 +257,8 @@ static void write_answer(const ty_plan *plan, ty_json_writer *writer)
         ty_json_put_number(writer, "simulated_step_time_s", candidate->simulated_step_time_s);
         ty_json_put_uint(writer, "peak_memory_bytes", candidate->peak_memory_bytes);
         ty_json_put_string(writer, "reason", candidate->reason);
+        if (candidate->fix != NULL)
+            ty_json_put_string(writer, "fix", candidate->fix);
         ty_json_close(writer, '}');
     }
     ty_json_close(writer, ']');
@@ -276,6 +278,8 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
     ty_json_put_string(writer, "schema", SCHEMA);
     ty_json_put_string(writer, "strategy", plan->strategy);
     ty_json_put_string(writer, "cluster_name", plan->cluster_name);
+    if (plan->fix != NULL)
+        ty_json_put_string(writer, "fix", plan->fix);
     if (plan->idle_devices > 0)
         ty_json_put_uint(writer, "idle_devices", plan->idle_devices);
     write_decision(plan, &digest, writer);
@@ -422,6 +426,8 @@ static ty_status read_candidate(const ty_json *object, ty_candidate *candidate, 
                             &candidate->peak_memory_bytes, error),
              status, done);
     TY_CHECK(ty_json_string_copy(object, "reason", &candidate->reason, error), status, done);
+    if (ty_json_has(object, "fix"))
+        TY_CHECK(ty_json_string_copy(object, "fix", &candidate->fix, error), status, done);
     status = ty_json_end(object, error);
 
 done:
@@ -688,6 +694,8 @@ ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *erro
     TY_CHECK(ty_json_string_copy(object, "strategy", &plan->strategy, error), status, cleanup);
     TY_CHECK(ty_json_string_copy(object, "cluster_name", &plan->cluster_name, error), status,
              cleanup);
+    if (ty_json_has(object, "fix"))
+        TY_CHECK(ty_json_string_copy(object, "fix", &plan->fix, error), status, cleanup);
     if (ty_json_has(object, "idle_devices"))
         TY_CHECK(
             ty_json_uint32(object, "idle_devices", 0, TY_MAX_RANKS, &plan->idle_devices, error),

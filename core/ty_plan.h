@@ -216,6 +216,7 @@ typedef struct ty_candidate {
     double simulated_step_time_s; /* 0 when it was not simulated */
     uint64_t peak_memory_bytes;
     char *reason; /* why it lost: "12 % slower: pipeline bubble 25 %"; "chosen" for the winner */
+    char *fix;    /* "pp=2,dp=8,...": the --fix that asks for it; NULL: none is known */
 } ty_candidate;
 
 typedef struct ty_plan {
@@ -229,6 +230,9 @@ typedef struct ty_plan {
                         in plans made by hand whose costs nobody asks for */
 
     char *strategy; /* for people: "data parallel 2", "1f1b 2 stages" */
+    /* "pp=2,dp=8,...": the --fix that asks for this plan, with the same workload, cluster, stack,
+     * precision and global batch; NULL: none is known */
+    char *fix;
     ty_schedule schedule;
     uint32_t global_batch; /* = micro_batches * micro_batch_size */
     uint32_t micro_batch_size, micro_batches;

@@ -4,6 +4,8 @@
 #include "costing.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 double ty_candidate_time_s(const candidate *c)
 {
@@ -57,6 +59,64 @@ static ty_status fate(const candidate *c, const candidate *best, char **out, ty_
     return ty_text_take(&text, out, error);
 }
 
+typedef struct named_row {
+    const char *name;
+    uint32_t row;
+} named_row;
+
+static int by_name(const void *left, const void *right)
+{
+    const named_row *a = left, *b = right;
+    const int order = strcmp(a->name, b->name);
+
+    return order != 0 ? order : (a->row > b->row) - (a->row < b->row);
+}
+
+static ty_status add_layers(const search_question *q, const candidate *c, ty_candidate *row,
+                            ty_error *error)
+{
+    ty_text name = {0};
+    char *longer;
+    ty_status status;
+
+    ty_text_addf(&name, "%s, layers ", row->name);
+    ty_division_layers(q, c->division, &name);
+    status = ty_text_take(&name, &longer, error);
+    if (status != TY_OK)
+        return status;
+    ty_free(row->name);
+    row->name = longer;
+    return TY_OK;
+}
+
+/* Pipelines that differ in where they are cut alone say where. */
+static ty_status tell_apart(const search_question *q, const candidate_list *list, ty_plan *plan,
+                            ty_error *error)
+{
+    const uint32_t count = plan->candidate_count;
+    named_row *rows = ty_alloc(count, sizeof *rows);
+    bool *is_alike = ty_alloc(count, sizeof *is_alike);
+    ty_status status = TY_OK;
+
+    if (rows == NULL || is_alike == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        rows[i] = (named_row){plan->candidates[i].name, i};
+    qsort(rows, count, sizeof *rows, by_name);
+    for (uint32_t i = 1; i < count; i++)
+        if (strcmp(rows[i - 1].name, rows[i].name) == 0)
+            is_alike[rows[i - 1].row] = is_alike[rows[i].row] = true;
+    for (uint32_t i = 0; i < count; i++)
+        if (is_alike[i] && list->items[i].division->stage_count > 1)
+            TY_CHECK(add_layers(q, &list->items[i], &plan->candidates[i], error), status, done);
+done:
+    ty_free(is_alike);
+    ty_free(rows);
+    return status;
+}
+
 static ty_status add_candidates(const search_question *q, const candidate_list *list, ty_plan *plan,
                                 ty_error *error)
 {
@@ -71,12 +131,14 @@ static ty_status add_candidates(const search_question *q, const candidate_list *
         plan->candidate_count = i + 1;
         TY_CHECK(ty_candidate_name(q, c, true, &row->name, error), status, done);
         TY_CHECK(fate(c, &list->items[0], &row->reason, error), status, done);
+        TY_CHECK(ty_candidate_fix(q, c, &row->fix, error), status, done);
         if (c->missing_bytes == 0)
             row->step_time_s =
                 c->estimate.step_time_s > 0 ? c->estimate.step_time_s : c->expected_s;
         row->simulated_step_time_s = c->simulation.step_time_s;
         row->peak_memory_bytes = c->peak_memory_bytes;
     }
+    status = tell_apart(q, list, plan, error);
 done:
     return status;
 }
@@ -139,6 +201,7 @@ ty_status ty_answer_make(const search_question *q, const candidate_list *list, t
     plan->provenance = costs->provenance;
     TY_CHECK(find_band(q, &d, plan, error), status, done);
     TY_CHECK(add_candidates(q, list, plan, error), status, done);
+    TY_CHECK(ty_candidate_fix(q, best, &plan->fix, error), status, done);
     TY_CHECK(ty_plan_check(plan, "plan", error), status, done);
     *out = plan;
     plan = NULL;
@@ -150,29 +213,33 @@ done:
     return status;
 }
 
-/* Parameters, gradients and optimizer state, each kept once, gradients that may be late once more
- * for each step. */
-static double least_state_bytes(const search_question *q)
+double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, uint32_t staleness,
+                        double *state_bytes)
 {
-    const ty_workload *w = q->workload;
-    const uint32_t states = 1 + q->options->staleness + ty_optimizer_state_count(&w->optimizer) +
+    const uint32_t states = 1 + staleness + ty_optimizer_state_count(&w->optimizer) +
                             (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
-    double bytes = 0;
+    uint64_t largest = 1;
 
+    *state_bytes = 0;
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const double elements = (double)w->layers[l].parameter_bytes / w->element_bytes;
-        bytes += (double)w->layers[l].parameter_bytes;
+        *state_bytes += (double)w->layers[l].parameter_bytes;
         if (!w->layers[l].is_frozen)
-            bytes += elements * TY_GRADIENT_ELEMENT_BYTES * states;
+            *state_bytes += elements * TY_GRADIENT_ELEMENT_BYTES * states;
     }
-    return bytes;
+    for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++) {
+        const uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;
+        largest = bytes > largest ? bytes : largest;
+    }
+    return ceil(*state_bytes / (double)largest);
 }
 
-/* "; use ...": the nearest change that may help. */
-static void advise(const search_question *q, const candidate *least, ty_text *text)
+/* What no other division changes. What would help is asked by those who want to know
+ * (ty_question_remedy). */
+static void tell_state(const search_question *q, ty_text *text)
 {
-    const double state = least_state_bytes(q);
-    const double devices = ceil(state / (double)q->largest_memory_bytes);
+    double state;
+    const double devices = ty_least_devices(q->workload, q->cluster, q->options->staleness, &state);
     char bytes[32];
 
     ty_format_memory(state, bytes);
@@ -181,16 +248,6 @@ static void advise(const search_question *q, const candidate *least, ty_text *te
                      "; parameters, gradients and optimizer state alone are %s: at least %.0f such "
                      "devices hold them",
                      bytes, devices);
-    else if (q->options->staleness > 0)
-        ty_text_addf(text,
-                     "; use a staleness below %u, which keeps fewer sets of gradients, or more "
-                     "devices",
-                     q->options->staleness);
-    else if (q->global_batch > least->micro_batches)
-        ty_text_addf(text, "; use more devices, or a smaller global batch than %u",
-                     q->global_batch);
-    else
-        ty_text_add(text, "; use more devices, or shorter samples: micro-batches are of one");
 }
 
 ty_status ty_answer_refuse(const search_question *q, const candidate_list *list, ty_error *error)
@@ -198,7 +255,7 @@ ty_status ty_answer_refuse(const search_question *q, const candidate_list *list,
     const candidate *least = NULL;
     char *name = NULL;
     char missing[32], need[32];
-    ty_text advice = {0};
+    ty_text state = {0};
     ty_status status;
 
     for (uint32_t i = 0; i < list->count; i++)
@@ -208,23 +265,23 @@ ty_status ty_answer_refuse(const search_question *q, const candidate_list *list,
     if (least == NULL)
         return ty_fail(error, TY_EINFEASIBLE,
                        "no way to divide %s with a global batch of %u over %u devices: every "
-                       "stage's replicas must divide the micro-batches; try a batch that is a "
-                       "multiple of %u",
-                       q->workload->name, q->global_batch, q->device_count, q->device_count);
+                       "stage's replicas must divide the micro-batches",
+                       q->workload->name, q->global_batch, q->device_count);
     status = ty_candidate_name(q, least, true, &name, error);
     if (status != TY_OK)
         return status;
     ty_format_memory((double)least->missing_bytes, missing);
     ty_format_memory((double)least->peak_memory_bytes, need);
-    advise(q, least, &advice);
-    status = ty_text_check(&advice, error);
+    tell_state(q, &state);
+    status = ty_text_check(&state, error);
     if (status == TY_OK)
         status =
             ty_fail(error, TY_EINFEASIBLE,
                     "%s does not fit: the closest plan (%s) needs %s a device and misses %s on "
                     "stage %u%s",
-                    q->workload->name, name, need, missing, least->missing_stage, advice.data);
-    ty_text_clear(&advice);
+                    q->workload->name, name, need, missing, least->missing_stage,
+                    state.data != NULL ? state.data : "");
+    ty_text_clear(&state);
     ty_free(name);
     return status;
 }

@@ -17,6 +17,7 @@
  *   candidate_plan.c  from a candidate to a plan, its program and its costs
  *   search.c          which of them are estimated and simulated
  *   answer.c          the best as a plan, the others' fates
+ *   fix.c             what asks for a candidate, in words
  */
 #ifndef TY_PLANNER_CANDIDATE_H
 #define TY_PLANNER_CANDIDATE_H
@@ -64,6 +65,7 @@ typedef struct search_question {
     uint32_t fixed_micro_batch_size; /* by the options; 0: searched */
     bool has_fixed_replicas;
     uint32_t fixed_replicas[TY_MAX_STAGES]; /* [fixed_stages] */
+    bool has_fixed_layers;                  /* stages begin at all cuts, and nowhere else */
     uint32_t *all_cuts;                     /* [all_cut_count] */
     uint32_t all_cut_count;
     uint32_t *cuts; /* [cut_count] those that stages may begin at; room for all */
@@ -132,6 +134,16 @@ ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t
                            uint32_t *count, ty_error *error) TY_MUST_CHECK;
 /** The compressor of a kind as the options have it: fixed, or with the parameters to propose. */
 ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compression_kind kind);
+/** Whether buckets that would lose by a compressor travel as they are. */
+bool ty_chooses_compressed(const ty_plan_options *options);
+/** Whether embeddings may travel as rows; and whether all that can are asked to. */
+bool ty_may_have_rows(const ty_plan_options *options);
+bool ty_asks_for_rows(const ty_plan_options *options);
+/** TY_OK, or TY_EINVAL with the reason why no layer of the workload can travel as rows. */
+ty_status ty_rows_possible(const search_question *question, ty_error *error) TY_MUST_CHECK;
+/** Whether buckets can be fitted with the dimensions in hand; else TY_EINVAL with the reason. */
+ty_status ty_can_fit_buckets(const search_question *question, const ty_plan_dimensions *dimensions,
+                             ty_error *error) TY_MUST_CHECK;
 bool ty_search_must_stop(const search_question *question);
 
 /* ---- Candidates -------------------------------------------------------------------------- */
@@ -195,6 +207,9 @@ ty_status ty_candidates_add(candidate_list *list, const candidate *c,
 
 /** The layer behind a stage. */
 uint32_t ty_division_end(const search_question *question, const division *d, uint32_t stage);
+
+/** "26+24": the layers of each stage, as `layers` of --fix has them. */
+void ty_division_layers(const search_question *question, const division *d, ty_text *out);
 
 #define TY_MOST_DIMENSIONS 64
 /** dimensions.c: lanes that are looked at beside everything else, where layouts (below) say
@@ -261,6 +276,9 @@ bool ty_has_rows(const ty_plan *plan);
 /** "1f1b 2 stages, replicas 2+1" / with details "..., 8 x 16, 25 MiB buckets, fp16". */
 ty_status ty_candidate_name(const search_question *question, const candidate *c, bool with_details,
                             char **out, ty_error *error) TY_MUST_CHECK;
+/** fix.c: "pp=2,dp=4,...", with which the search has this candidate and no other. */
+ty_status ty_candidate_fix(const search_question *question, const candidate *c, char **out,
+                           ty_error *error) TY_MUST_CHECK;
 
 /* ---- The answer -------------------------------------------------------------------------- */
 

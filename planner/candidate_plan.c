@@ -174,8 +174,7 @@ static ty_status plan_servers(const search_question *q, ty_plan *plan, ty_error 
 /* Nothing is lost by rows, so that nobody has to ask for them. */
 static bool may_have_rows(const search_question *q, const candidate *c)
 {
-    return !c->has_dense_embeddings && q->options->servers == 0 &&
-           (!q->options->fix_compression || c->compression.kind == TY_COMPRESSION_ROWS);
+    return !c->has_dense_embeddings && ty_may_have_rows(q->options);
 }
 
 static ty_status make_plan(const search_question *q, const candidate *c, ty_plan *plan,
@@ -212,7 +211,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     TY_CHECK(plan_buckets(q, c, plan, error), status, done);
     if (may_have_rows(q, c))
         TY_CHECK(ty_choose_rows(plan, q->networks, q->options, error), status, done);
-    if (!q->options->fix_compression)
+    if (ty_chooses_compressed(q->options))
         TY_CHECK(ty_choose_compressions(plan, q->networks, error), status, done);
     if (!q->options->fix_algorithm) {
         status = ty_choose_algorithms(plan, q->networks, error);

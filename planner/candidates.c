@@ -156,6 +156,13 @@ static ty_status push_buckets(enumeration *e, candidate *c)
     if (e->q->workload->local_steps > 1 || e->q->workload->learning == TY_LEARNING_EVOLUTION)
         return push(e, c);
 
+    if (e->q->options->fit_buckets && largest > 0) {
+        c->has_fitted_buckets = true;
+        if (ty_can_fit_buckets(e->q, &e->q->dimensions, NULL) == TY_OK)
+            status = push(e, c);
+        c->has_fitted_buckets = false;
+        return status;
+    }
     if (fixed == 0 && !e->q->stack->overlaps_exchange) /* nothing leaves before all is there */
         return push(e, c);
     if (fixed > 0 && largest > 0) {
@@ -306,7 +313,8 @@ static ty_status push_divisions(enumeration *e, uint32_t stages)
         candidate c = {.set = e->q->set,
                        .division = found[i],
                        .dimensions = e->q->dimensions,
-                       .micro_batches = e->costs.micro_batches};
+                       .micro_batches = e->costs.micro_batches,
+                       .has_dense_embeddings = e->q->options->embeddings == TY_EMBEDDINGS_DENSE};
         if (!ties_to_itself(e, found[i]))
             status = push_schedules(e, &c);
     }

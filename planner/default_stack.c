@@ -39,6 +39,13 @@ ty_stack_use ty_stack_use_of(const ty_plan_options *o)
                         .zero = (o->pinned & TY_PIN_ZERO) != 0 ? (int)d->zero : -1,
                         .staleness = o->staleness};
 
+    if (o->layers != NULL && o->pipeline_stages == 0) { /* one more than there are commas */
+        const uint32_t held = d->interleave > 1 ? d->interleave : 1;
+        use.stages = 1;
+        for (const char *c = o->layers; *c != '\0'; c++)
+            use.stages += *c == ',';
+        use.stages = use.stages < held ? 1 : use.stages / held;
+    }
     if (o->replicas != NULL) { /* "2,1" */
         const char *end = strchr(o->replicas, ',');
         const size_t length = end != NULL ? (size_t)(end - o->replicas) : 0;

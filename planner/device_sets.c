@@ -230,6 +230,37 @@ static ty_status add_fixed(const pool *from, const host_kind *kinds, uint32_t ki
                    wanted, ty_cluster_name(cluster), kinds[0].per_host);
 }
 
+/* "0-7,16-23", in order and of the cluster, as ty_fix_read makes sure. */
+static ty_status add_listed(const pool *from, const ty_plan_options *o, set_list *list,
+                            ty_error *error)
+{
+    const ty_cluster *cluster = from->cluster;
+    uint32_t *devices = ty_alloc(o->devices, sizeof *devices);
+    const char *at = o->device_list;
+    uint32_t count = 0;
+
+    if (devices == NULL)
+        return out_of_memory(error);
+    while (*at != '\0') {
+        char *end;
+        unsigned long device = strtoul(at, &end, 10);
+        const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : device;
+        for (; device <= last && device < ty_cluster_device_count(cluster) && count < o->devices &&
+               !from->is_taken[device];
+             device++)
+            devices[count++] = (uint32_t)device;
+        if (end == at || device <= last || (*end != ',' && *end != '\0'))
+            break;
+        at = *end == ',' ? end + 1 : end;
+    }
+    if (*at == '\0' && count == o->devices)
+        return add_set(list, devices, count, false, error);
+    ty_free(devices);
+    return ty_fail(error, TY_EINVAL, "devices: found '%s', expected %u of the %u of %s%s",
+                   o->device_list, o->devices, ty_cluster_device_count(cluster),
+                   ty_cluster_name(cluster), o->servers > 0 ? " that no server has" : "");
+}
+
 static ty_status propose(pool *from, const ty_plan_options *o, uint32_t batch, set_list *list,
                          ty_error *error)
 {
@@ -239,6 +270,8 @@ static ty_status propose(pool *from, const ty_plan_options *o, uint32_t batch, s
     uint32_t kind_count = find_kinds(from, kinds);
     ty_status status = TY_OK;
 
+    if (o->device_list != NULL)
+        return add_listed(from, o, list, error);
     if (o->devices > from->left)
         return ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u%s", o->devices,
                        ty_cluster_name(cluster), from->left,

@@ -187,7 +187,8 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
                                ty_arena *arena, const division **found, uint32_t *count,
                                ty_error *error)
 {
-    uint32_t *starts = ty_alloc(q->workload->layer_count, sizeof *starts);
+    const ty_workload *w = q->workload;
+    uint32_t *starts = ty_alloc(w->layer_count, sizeof *starts);
     division *d = ty_arena_alloc(arena, 1, sizeof *d);
     uint32_t blocks, rest, block = 0, head = TY_NO_LAYER;
     ty_status status = TY_OK;
@@ -196,7 +197,7 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
         status = out_of_memory(error);
         goto done;
     }
-    blocks = ty_workload_blocks(q->workload, starts, &head);
+    blocks = ty_workload_blocks(w, starts, &head);
     blocks -= blocks > 0 && head != TY_NO_LAYER ? 1 : 0; /* it goes with the last stage */
     if (blocks < stages)
         goto done;
@@ -210,6 +211,9 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
         d->replicas[s] = replicas;
         block += blocks / stages + (has_more ? 1 : 0);
     }
+    for (uint32_t l = stages > 1 ? d->first_layers[1] : w->layer_count; l < w->layer_count; l++)
+        if (w->layers[l].input_count == 0) /* it reads the batch, which the first stage has */
+            goto done;
     found[(*count)++] = d;
 done:
     ty_free(starts);
@@ -260,6 +264,30 @@ done:
     return status;
 }
 
+/* The one whose layers and replicas are asked for, equal ones where replicas are not. */
+static ty_status propose_fixed(const quick_costs *costs, uint32_t stages, ty_arena *arena,
+                               const division **found, uint32_t *count, ty_error *error)
+{
+    const search_question *q = costs->q;
+    const uint32_t positions = stages / interleave_of(q);
+    division *d = ty_arena_alloc(arena, 1, sizeof *d);
+
+    if (d == NULL)
+        return out_of_memory(error);
+    if (!q->has_fixed_replicas && q->rank_count % positions != 0)
+        return TY_OK;
+    d->stage_count = stages;
+    for (uint32_t s = 0; s < stages; s++) {
+        d->first_layers[s] = s == 0 ? 0 : q->all_cuts[s - 1];
+        d->replicas[s] =
+            q->has_fixed_replicas ? q->fixed_replicas[s % positions] : q->rank_count / positions;
+        if (costs->micro_batches % d->replicas[s] != 0)
+            return TY_OK;
+    }
+    found[(*count)++] = d;
+    return TY_OK;
+}
+
 ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *arena,
                                const division *found[TY_MOST_DIVISIONS], uint32_t *count,
                                ty_error *error)
@@ -270,8 +298,10 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
     ty_status status = TY_OK;
 
     *count = 0;
-    if (q->stack->has_equal_stages && stages > 1 && q->rank_count % positions == 0 &&
-        costs->micro_batches % (q->rank_count / positions) == 0 &&
+    if (q->has_fixed_layers && (q->has_fixed_replicas || stages == 1 || interleave_of(q) > 1))
+        return propose_fixed(costs, stages, arena, found, count, error);
+    if (!q->has_fixed_layers && q->stack->has_equal_stages && stages > 1 &&
+        q->rank_count % positions == 0 && costs->micro_batches % (q->rank_count / positions) == 0 &&
         (!q->has_fixed_replicas || q->fixed_replicas[0] == q->rank_count / positions)) {
         status = propose_equal(q, stages, q->rank_count / positions, arena, found, count, error);
         if (status != TY_OK || *count > 0)

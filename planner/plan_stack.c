@@ -45,7 +45,10 @@ ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *erro
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         ty_free(plan->candidates[c].name);
         ty_free(plan->candidates[c].reason);
+        ty_free(plan->candidates[c].fix);
     }
+    ty_free(plan->fix); /* what it leaves to follow may follow otherwise */
+    plan->fix = NULL;
     plan->candidate_count = 0;
     return plan->memory == NULL ? TY_OK : ty_plan_count_memory(plan, error);
 }

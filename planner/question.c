@@ -32,6 +32,47 @@ void ty_search_question_clear(search_question *q)
     *q = (search_question){0};
 }
 
+bool ty_chooses_compressed(const ty_plan_options *o)
+{
+    return o->compress == TY_COMPRESS_SHORTER ||
+           (o->compress == TY_COMPRESS_USUAL && !o->fix_compression);
+}
+
+bool ty_asks_for_rows(const ty_plan_options *o)
+{
+    return o->fix_compression && o->compression.kind == TY_COMPRESSION_ROWS;
+}
+
+bool ty_may_have_rows(const ty_plan_options *o)
+{
+    if (o->servers > 0)
+        return false;
+    if (o->embeddings != TY_EMBEDDINGS_USUAL)
+        return o->embeddings == TY_EMBEDDINGS_SHORTER;
+    return !o->fix_compression || ty_asks_for_rows(o);
+}
+
+ty_status ty_can_fit_buckets(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
+{
+    const char *why = NULL;
+
+    if (d->interleave > 1)
+        why = "stages that take turns on a device end their backward in turns";
+    else if (d->zero > 0)
+        why = "what ZeRO shards is exchanged by its own order";
+    else if (d->expert_parallel > 1)
+        why = "experts are exchanged by fewer lanes";
+    else if (q->workload->local_steps > 1 || q->workload->learning == TY_LEARNING_EVOLUTION)
+        why = "the workload exchanges no gradients as backward makes them";
+    else if (q->options->staleness > 0)
+        why = "which bucket ends when does not matter to late gradients";
+    else if (q->options->cycle_s > 0)
+        why = "a cycle closes them";
+    return why == NULL
+               ? TY_OK
+               : ty_fail(error, TY_EINVAL, "bucket: found fitted, expected a size or one: %s", why);
+}
+
 bool ty_search_must_stop(const search_question *q)
 {
     return q->options->should_stop != NULL && q->options->should_stop(q->options->stop_context);
@@ -71,10 +112,18 @@ static ty_status check_stages(search_question *q, ty_error *error)
     const ty_plan_options *o = q->options;
     ty_status status = TY_OK;
 
+    const uint32_t held = q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+
     if (o->replicas != NULL)
         TY_CHECK(parse_replicas(q, error), status, done);
     else if (!q->has_fixed_replicas)
         q->fixed_stages = o->pipeline_stages;
+    if (q->has_fixed_layers && q->fixed_stages == 0 && (q->all_cut_count + 1) % held == 0)
+        q->fixed_stages = (q->all_cut_count + 1) / held;
+    if (q->has_fixed_layers && q->fixed_stages * held != q->all_cut_count + 1)
+        return ty_fail(error, TY_EINVAL,
+                       "layers: found those of %u stages, expected %u: %u positions of %u each",
+                       q->all_cut_count + 1, q->fixed_stages * held, q->fixed_stages, held);
     if (o->pipeline_stages > 0 && o->pipeline_stages != q->fixed_stages)
         return ty_fail(error, TY_EINVAL,
                        "%u pipeline stages were asked for, and replicas for %u: '%s'",
@@ -153,7 +202,7 @@ ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compre
 }
 
 /* Whether any layer may travel as rows; else why the last embedding may not. */
-static ty_status check_rows(const search_question *q, ty_error *error)
+ty_status ty_rows_possible(const search_question *q, ty_error *error)
 {
     const ty_plan plan = ty_plan_of_dimensions(q, 1);
     ty_error detail = {0};
@@ -162,8 +211,8 @@ static ty_status check_rows(const search_question *q, ty_error *error)
         if (q->workload->layers[l].kind == TY_LAYER_EMBEDDING &&
             ty_rows_check(&plan, l, &detail) == TY_OK)
             return TY_OK;
-    return ty_fail(error, TY_EINVAL, "compression: nothing of %s can travel as rows: %s",
-                   q->workload->name,
+    return ty_fail(error, TY_EINVAL, "%s: nothing of %s can travel as rows: %s",
+                   ty_asks_for_rows(q->options) ? "compression" : "embeddings", q->workload->name,
                    detail.message[0] != '\0' ? detail.message : "it has no embedding");
 }
 
@@ -194,8 +243,25 @@ static ty_status check_compression(const search_question *q, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "%u stages on %u devices exchange no gradients: nothing is there for %s",
                        q->device_count, q->device_count, ty_compression_name(o->compression.kind));
-    return o->fix_compression && o->compression.kind == TY_COMPRESSION_ROWS ? check_rows(q, error)
-                                                                            : TY_OK;
+    if (o->compress == TY_COMPRESS_SHORTER && o->fix_compression &&
+        (!is_compressed || ty_asks_for_rows(o)))
+        return ty_fail(error, TY_EINVAL,
+                       "compress: compression %s leaves shorter nothing to choose",
+                       ty_compression_name(o->compression.kind));
+    if (ty_asks_for_rows(o) && o->embeddings != TY_EMBEDDINGS_USUAL)
+        return ty_fail(error, TY_EINVAL,
+                       "embeddings: compression rows says already how they travel");
+    if (o->embeddings == TY_EMBEDDINGS_SHORTER &&
+        !ty_stack_has(q->stack->plans.compressions, TY_COMPRESSION_ROWS))
+        return ty_fail(error, TY_EINVAL, "embeddings: stack %s sends none as rows", q->stack->name);
+    return ty_asks_for_rows(o) || o->embeddings == TY_EMBEDDINGS_SHORTER
+               ? ty_rows_possible(q, error)
+               : TY_OK;
+}
+
+static ty_status check_buckets(const search_question *q, ty_error *error)
+{
+    return q->options->fit_buckets ? ty_can_fit_buckets(q, &q->options->dimensions, error) : TY_OK;
 }
 
 /* A population's members are evaluated whole, and what is exchanged are their scores. */
@@ -401,6 +467,11 @@ void ty_search_question_thin(search_question *q, uint32_t least)
     uint32_t most = q->device_count * 2 < MOST_CUTS ? q->device_count * 2 : MOST_CUTS;
     uint32_t kept;
 
+    if (q->has_fixed_layers) {
+        memcpy(q->cuts, q->all_cuts, q->all_cut_count * sizeof *q->cuts);
+        q->cut_count = q->all_cut_count;
+        return;
+    }
     most = most < FEWEST_CUTS ? FEWEST_CUTS : most;
     most = most < least ? least : most;
     for (uint32_t i = 0; i < q->all_cut_count; i++)
@@ -426,6 +497,88 @@ static uint32_t wanted_cuts(const ty_plan_options *options)
     if (options->dimensions.interleave > 1 && stages < UINT32_MAX / options->dimensions.interleave)
         stages *= options->dimensions.interleave;
     return stages > 0 ? stages - 1 : 0;
+}
+
+/* "26,24" into the cuts between stages: where stages may begin at all, and all layers. */
+static ty_status read_layers(search_question *q, ty_error *error)
+{
+    const char *at = q->options->layers;
+    uint32_t *possible = NULL, possible_count = 0, count = 0;
+    uint64_t layer = 0;
+    ty_status status = ty_cut_positions(q->workload, UINT32_MAX, &possible, &possible_count, error);
+
+    if (status != TY_OK)
+        return status;
+    for (const char *end = NULL; end == NULL || *end != '\0'; at = end + 1) {
+        char *behind;
+        const unsigned long layers = strtoul(at, &behind, 10);
+        uint32_t p = 0;
+        end = behind;
+        if (*at < '0' || *at > '9' || layers < 1 || layers > q->workload->layer_count ||
+            (*end != ',' && *end != '\0') || count == TY_MAX_STAGES) {
+            status = ty_fail(error, TY_EINVAL,
+                             "layers: found '%s', expected the layers of up to %d stages as in "
+                             "26,24",
+                             q->options->layers, TY_MAX_STAGES);
+            break;
+        }
+        layer += layers;
+        if (*end == '\0')
+            break;
+        while (p < possible_count && possible[p] < layer)
+            p++;
+        if (p == possible_count || possible[p] != layer) {
+            status = ty_fail(error, TY_EINVAL,
+                             "layers: found a stage that begins at layer %llu of the %u of %s, "
+                             "expected one of %u to %u",
+                             (unsigned long long)layer, q->workload->layer_count, q->workload->name,
+                             possible_count > 0 ? possible[0] : 0,
+                             possible_count > 0 ? possible[possible_count - 1] : 0);
+            break;
+        }
+        possible[count++] = (uint32_t)layer; /* no later than it was found */
+    }
+    if (status == TY_OK && layer != q->workload->layer_count)
+        status = ty_fail(error, TY_EINVAL, "layers: found %llu in all, %s has %u",
+                         (unsigned long long)layer, q->workload->name, q->workload->layer_count);
+    if (status != TY_OK) {
+        ty_free(possible);
+        return status;
+    }
+    q->has_fixed_layers = true;
+    q->all_cuts = possible;
+    q->all_cut_count = count;
+    return TY_OK;
+}
+
+/* The stack's cycle is as long as the one by which gradients are fused. */
+static ty_status set_cycle(search_question *q, ty_error *error)
+{
+    const double cycle_s = q->options->cycle_s;
+    const ty_stack_constant *constant;
+    ty_stack *stack = NULL;
+    ty_status status;
+
+    if (!(cycle_s > 0) || !(q->stack->exchange_cycle_s > 0) ||
+        q->stack->exchange_cycle_s == cycle_s)
+        return TY_OK;
+    status = ty_stack_copy(q->stack, &stack, error);
+    if (status != TY_OK)
+        return status;
+    ty_stack_free(q->own_stack);
+    q->stack = q->own_stack = stack;
+    stack->exchange_cycle_s = cycle_s;
+    for (uint32_t i = 0; (constant = ty_stack_constant_at(i)) != NULL; i++) {
+        char *source;
+        if (ty_stack_value(stack, constant) != &stack->exchange_cycle_s)
+            continue;
+        source = ty_strdup("as the plan fuses its gradients");
+        if (source == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        ty_free(stack->sources[i]);
+        stack->sources[i] = source;
+    }
+    return TY_OK;
 }
 
 /* The pins without which layouts may divide devices in ways that the question as it stands does
@@ -501,10 +654,14 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                  status, failed);
         q->stack = q->own_stack;
     }
+    TY_CHECK(set_cycle(q, error), status, failed);
     TY_CHECK(ty_network_cache_new(cluster, &q->networks, error), status, failed);
-    TY_CHECK(
-        ty_cut_positions(workload, wanted_cuts(options), &q->all_cuts, &q->all_cut_count, error),
-        status, failed);
+    if (options->layers != NULL)
+        status = read_layers(q, error);
+    else
+        status = ty_cut_positions(workload, wanted_cuts(options), &q->all_cuts, &q->all_cut_count,
+                                  error);
+    TY_CHECK(status, status, failed);
     q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts);
     if (q->cuts == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
@@ -514,6 +671,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     use = ty_stack_use_of(options);
     TY_CHECK(ty_stack_check(q->stack, &use, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
+    TY_CHECK(check_buckets(q, error), status, failed);
     TY_CHECK(check_evolution(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_servers(q, error), status, failed);

@@ -99,9 +99,7 @@ static bool find_rows(quick_costs *costs)
     const search_question *q = costs->q;
     const ty_plan plan = ty_plan_of_dimensions(q, 1);
     const size_t ranks = (size_t)q->rank_count + 1;
-    const bool is_allowed =
-        q->dimensions.zero == 0 &&
-        (!q->options->fix_compression || q->options->compression.kind == TY_COMPRESSION_ROWS);
+    const bool is_allowed = q->dimensions.zero == 0 && ty_may_have_rows(q->options);
 
     costs->row_layers = ty_alloc(q->workload->layer_count, sizeof *costs->row_layers);
     if (costs->row_layers == NULL)
@@ -442,7 +440,7 @@ static double less_by_rows(quick_costs *costs, uint32_t first, uint32_t end, uin
             continue;
         own = (double)(costs->gradient_sums[layer + 1] - costs->gradient_sums[layer]);
         with_s = seconds * (1 - own / bytes) + rows_s(costs, i, members);
-        if (with_s > seconds && !costs->q->options->fix_compression)
+        if (with_s > seconds && !ty_asks_for_rows(costs->q->options))
             continue;
         seconds = with_s;
         bytes -= own;

@@ -111,7 +111,7 @@ static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *
     double whole_s, sum_s = 0, part_s;
     ty_status status = TY_OK;
 
-    *out = c->options->fix_compression;
+    *out = ty_asks_for_rows(c->options);
     if (*out || !moves_less(c->plan, &s->parts[s->rows]))
         return TY_OK;
     TY_CHECK(ty_cost_stage_turn(&c->costing, whole, &c->stage), status, done);

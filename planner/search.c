@@ -76,6 +76,12 @@ static ty_status judge_memory(const search_question *q, const ty_plan *plan, can
     return TY_OK;
 }
 
+/* Whether what an embedding travels as is left open. */
+static bool may_compare_rows(const ty_plan_options *o)
+{
+    return !o->fix_compression && o->embeddings == TY_EMBEDDINGS_USUAL;
+}
+
 /* The candidate's plan, and whether it fits: with dense embeddings where rows are too much. */
 static ty_status draft_that_fits(const search_question *q, candidate *c, draft *out,
                                  ty_error *error)
@@ -88,7 +94,7 @@ static ty_status draft_that_fits(const search_question *q, candidate *c, draft *
     if ((status = judge_memory(q, out->plan, c, error)) != TY_OK)
         return status;
     c->has_rows = ty_has_rows(out->plan);
-    if (c->missing_bytes == 0 || !c->has_rows || q->options->fix_compression)
+    if (c->missing_bytes == 0 || !c->has_rows || !may_compare_rows(q->options))
         return TY_OK;
     ty_draft_clear(out);
     *c = asked;
@@ -313,10 +319,7 @@ static bool may_refit(const search_question *q, const candidate *c)
 {
     return q->options->bucket_bytes == 0 && !(q->options->cycle_s > 0) &&
            c->estimate.exposed_collective_share >= LEAST_EXPOSED && !c->has_fitted_buckets &&
-           c->dimensions.interleave <= 1 && c->dimensions.zero == 0 &&
-           c->dimensions.expert_parallel <= 1 && q->workload->local_steps <= 1 &&
-           q->options->staleness == 0 && /* which bucket ends when does not matter then */
-           q->workload->learning != TY_LEARNING_EVOLUTION;
+           ty_can_fit_buckets(q, &c->dimensions, NULL) == TY_OK;
 }
 
 static bool is_refitted(const candidate_list *list, const candidate *c)
@@ -354,6 +357,8 @@ static ty_status refit_buckets(search *s, ty_error *error)
                               .has_dense_embeddings = best[i].has_dense_embeddings,
                               .strategy = best[i].strategy,
                               .quick_s = best[i].quick_s};
+        if (is_refitted(&s->list, &refitted)) /* another of them differed in its buckets alone */
+            continue;
         TY_CHECK(ty_candidates_add(&s->list, &refitted, error), status, done);
         TY_CHECK(judge(s, &s->list.items[s->list.count - 1], error), status, done);
     }
@@ -378,7 +383,7 @@ static ty_status compare_rows(search *s, ty_error *error)
     candidate dense = s->list.items[0];
     ty_status status;
 
-    if (!dense.has_rows || rank_of(&dense) > 1 || s->q->options->fix_compression || is_over(s))
+    if (!dense.has_rows || rank_of(&dense) > 1 || !may_compare_rows(s->q->options) || is_over(s))
         return TY_OK;
     dense.has_dense_embeddings = true;
     if (is_listed(&s->list, &dense))
@@ -518,6 +523,8 @@ static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout
                        .micro_batches = s->q->global_batch / l->micro_batch_size,
                        .schedule = l->schedule,
                        .bucket_bytes = l->bucket_bytes,
+                       .has_fitted_buckets = s->q->options->fit_buckets,
+                       .has_dense_embeddings = s->q->options->embeddings == TY_EMBEDDINGS_DENSE,
                        .quick_s = bound_s,
                        .expected_s = bound_s};
     ty_dimensions_normalize(&out->dimensions);

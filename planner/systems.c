@@ -261,9 +261,24 @@ static ty_status check_asked(const preset *p, const ty_plan_options *o, uint32_t
         return ty_fail(error, TY_EINFEASIBLE, "%s", detail.message);
     if (o->fix_algorithm)
         status = check_algorithm(p, o->algorithm, error);
-    if (status == TY_OK && o->bucket_bytes > 0 && p->only_buckets != NULL)
+    if (status == TY_OK && o->bucket_bytes > 0 && p->only_buckets != NULL &&
+        o->bucket_bytes != p->bucket_bytes[0])
         return ty_fail(error, TY_EINFEASIBLE, "%s %s; found buckets of %llu bytes", p->system.name,
                        p->only_buckets, (unsigned long long)o->bucket_bytes);
+    if (status == TY_OK && o->fit_buckets &&
+        (p->bucket_bytes[0] > 0 || !ty_stack_has(p->plans.zero_levels, 0)))
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s closes buckets by their bytes; found fitted buckets", p->system.name);
+    if (status == TY_OK && o->compress == TY_COMPRESS_SHORTER && p->compression >= 0)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s compresses all buckets or none; found compress shorter", p->system.name);
+    if (status == TY_OK && o->embeddings == TY_EMBEDDINGS_SHORTER &&
+        !ty_stack_has(p->plans.compressions, TY_COMPRESSION_ROWS))
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s sends no embeddings as rows; found embeddings shorter", p->system.name);
+    if (status == TY_OK && o->layers != NULL && p->division == LAYOUTS)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s divides blocks equally; found layers of each stage", p->system.name);
     if (status == TY_OK && o->cycle_s > 0 && !(p->cycles_s[0] > 0))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s exchanges what is ready and has no cycle; found one of %g s",
@@ -291,7 +306,7 @@ typedef struct trial {
     const ty_cluster *cluster;
     const ty_profile *profile;
     const ty_stack *stack; /* of the answer */
-    ty_stack *narrowed;    /* of the options: no other plans than the system has, and its cycle */
+    ty_stack *narrowed;    /* of the options: no other plans than the system has */
     uint32_t devices;
     ty_plan *best;
     ty_candidate *made; /* [made_count] the best of each choice, by time; chosen ones too */
@@ -305,6 +320,7 @@ static void trial_clear(trial *t)
     for (uint32_t i = 0; i < t->made_count; i++) {
         ty_free(t->made[i].name);
         ty_free(t->made[i].reason);
+        ty_free(t->made[i].fix);
     }
     ty_free(t->made);
 }
@@ -329,6 +345,7 @@ static ty_status remember(trial *t, const ty_plan_options *options, const ty_pla
     const ty_step_summary *s =
         plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
     ty_candidate made = plan->candidates[0];
+    const char *fix = made.fix;
     ty_text name = {0};
     uint32_t at = t->made_count;
     ty_status status;
@@ -351,8 +368,11 @@ static ty_status remember(trial *t, const ty_plan_options *options, const ty_pla
     if (status != TY_OK)
         return status;
     made.reason = ty_strdup(s->limited_by);
-    if (made.reason == NULL) {
+    made.fix = ty_strdup(fix);
+    if (made.reason == NULL || made.fix == NULL) {
         ty_free(made.name);
+        ty_free(made.reason);
+        ty_free(made.fix);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
     for (; at > 0 && ty_candidate_step_s(&t->made[at - 1]) > ty_candidate_step_s(&made); at--)
@@ -436,7 +456,7 @@ static ty_status try_buckets(trial *t, ty_plan_options *options, ty_error *error
     const uint64_t *bytes = t->preset->bucket_bytes;
     ty_status status = TY_OK;
 
-    if (options->bucket_bytes > 0)
+    if (options->bucket_bytes > 0 || options->fit_buckets)
         return try_zero(t, options, error);
     for (size_t b = 0; status == TY_OK && b < sizeof t->preset->bucket_bytes / sizeof *bytes; b++) {
         if (b > 0 && bytes[b] == 0)
@@ -446,25 +466,6 @@ static ty_status try_buckets(trial *t, ty_plan_options *options, ty_error *error
     }
     options->bucket_bytes = 0;
     return status;
-}
-
-/* The stack's cycle is as long as the one by which gradients are fused. */
-static ty_status set_cycle(trial *t, double cycle_s, ty_error *error)
-{
-    const ty_stack_constant *constant;
-    char *source;
-
-    for (uint32_t i = 0; (constant = ty_stack_constant_at(i)) != NULL; i++) {
-        if (ty_stack_value(t->narrowed, constant) != &t->narrowed->exchange_cycle_s)
-            continue;
-        source = ty_strdup("as the plan fuses its gradients");
-        if (source == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
-        ty_free(t->narrowed->sources[i]);
-        t->narrowed->sources[i] = source;
-    }
-    t->narrowed->exchange_cycle_s = cycle_s;
-    return TY_OK;
 }
 
 static ty_status try_cycles(trial *t, ty_plan_options *options, ty_error *error)
@@ -479,9 +480,7 @@ static ty_status try_cycles(trial *t, ty_plan_options *options, ty_error *error)
         if (!(cycles_s[c] > 0) || (asked_s > 0 && c > 0))
             break;
         options->cycle_s = asked_s > 0 ? asked_s : cycles_s[c];
-        status = set_cycle(t, options->cycle_s, error);
-        if (status == TY_OK)
-            status = try_buckets(t, options, error);
+        status = try_buckets(t, options, error);
     }
     options->cycle_s = asked_s;
     return status;
@@ -655,6 +654,7 @@ static ty_status tell_worth(trial *t, ty_error *error)
     memcpy(all + t->made_count, plan->candidates + 1, (plan->candidate_count - 1) * sizeof *all);
     ty_free(plan->candidates[0].name);
     ty_free(plan->candidates[0].reason);
+    ty_free(plan->candidates[0].fix);
     ty_free(plan->candidates);
     plan->candidates = all;
     plan->candidate_count = count;

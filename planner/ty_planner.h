@@ -149,6 +149,21 @@ typedef enum ty_pin {
     TY_PIN_ALL = (1 << 7) - 1
 } ty_pin;
 
+/** Which buckets of a plan with a compressor are compressed. */
+typedef enum ty_compress_rule {
+    TY_COMPRESS_USUAL,  /* all where it is fixed, else the shorter ones */
+    TY_COMPRESS_ALL,    /* all */
+    TY_COMPRESS_SHORTER /* those whose own exchange is predicted to be shorter so */
+} ty_compress_rule;
+
+/** Which embeddings' gradients travel as rows. */
+typedef enum ty_embedding_rule {
+    TY_EMBEDDINGS_USUAL,  /* none where a compression is fixed but for rows themselves; else those
+                             that are shorter so, and none to compare with */
+    TY_EMBEDDINGS_DENSE,  /* none */
+    TY_EMBEDDINGS_SHORTER /* those whose own exchange is predicted to be shorter so */
+} ty_embedding_rule;
+
 /** The same plan in other software: what it was predicted to take is dropped with its candidates,
  * its memory, where that was counted, is counted anew. On failure the plan is only good to free.
  * @return TY_EINVAL where that software cannot run it (ty_stack_check) */
@@ -160,13 +175,18 @@ typedef struct ty_plan_options {
     uint32_t micro_batch_size; /* 0: searched */
     uint32_t pipeline_stages;  /* positions of the pipeline; 0: searched */
     const char *replicas;      /* "2,1": replicas of each stage, fixed; NULL: searched */
+    /* "26,24": layers of each stage, from the first on, with `interleave` of all stages of a
+     * position; NULL: searched. Layouts, which divide blocks equally, are not looked at then, and
+     * lanes and what is sharded only where that is asked for or nothing fits without. */
+    const char *layers;
     /* Replicas of every stage, equal; 0: searched. With lanes and stages left open as many of those
      * as it leaves devices for. */
     uint32_t data_parallel;
     /* So many of the cluster's devices, the others staying idle: whole hosts of a kind, or devices
      * of one host; 0: all, or with `may_idle` as many as are fastest. */
     uint32_t devices;
-    bool may_idle;   /* plans may leave hosts idle */
+    const char *device_list; /* "0-7,16-23": these, `devices` of them, ascending; NULL: any */
+    bool may_idle;           /* plans may leave hosts idle */
     uint32_t pinned; /* bits of ty_pin: of `dimensions` what is as they say; the rest is searched */
     ty_plan_dimensions dimensions;
     /* Of plans no more than this share slower than the fastest the simplest is the answer
@@ -192,10 +212,15 @@ typedef struct ty_plan_options {
     /* If fix_compression; else ratio and rank are those of what the search proposes by itself, 0
      * for 0.01 and 4, and the kind is not looked at. */
     ty_compression compression;
+    ty_compress_rule compress;
+    ty_embedding_rule embeddings;
     bool allow_lossy;   /* search may choose lossy compressors: they change convergence */
     bool fix_algorithm; /* of all exchanges; else chosen for each bucket */
     ty_algorithm algorithm;
-    uint64_t bucket_bytes; /* 0: searched */
+    uint64_t bucket_bytes; /* UINT64_MAX: one a stage; 0: searched */
+    /* Fitted to when their gradients are ready (ty_buckets_choose), in place of bytes. Not with
+     * stages that take turns on a device, ZeRO, expert lanes, local steps or late gradients. */
+    bool fit_buckets;
     /* > 0: gradients that backward makes in one beat of a cycle of that length share a bucket, as
      * far as `bucket_bytes` go, as Horovod fuses what is ready (Sergeev and Del Balso,
      * arXiv:1802.05799); beats count from the begin of a stage's backward. What an exchange waits
@@ -219,6 +244,31 @@ typedef struct ty_plan_options {
 #define TY_USUAL_TOLERANCE 0.05
 ty_plan_options ty_plan_options_default(void);
 
+/* ---- --fix: options in the words of the command line -------------------------------------- */
+
+/** What options borrow that ty_fix_read made. All 0: nothing. */
+typedef struct ty_fix_texts {
+    ty_text replicas, layers, devices;
+} ty_fix_texts;
+void ty_fix_texts_clear(ty_fix_texts *texts);
+/**
+ * "pp=2,micro_batch=4": sets what the words ask for, and leaves the rest of `options` alone. The
+ * `fix` of a plan and of its candidates (ty_plan.h) is text of that kind and complete: with the
+ * same workload, cluster, profile, stack, precision and global batch it gives the same plan, the
+ * same step. What it does not name follows from what it names: the algorithm of each exchange
+ * unless `algorithm` was asked for, which devices hold which stage (in order, stage after stage),
+ * which buckets are compressed with `compress=shorter`, which embeddings travel as rows with
+ * `embeddings=shorter`, and where fitted buckets end.
+ * @param devices of the cluster
+ * @param texts   must outlive the options
+ * @return TY_EINVAL naming the key, what was found and what was expected
+ */
+ty_status ty_fix_read(const char *text, uint32_t devices, ty_fix_texts *texts,
+                      ty_plan_options *options, ty_error *error) TY_MUST_CHECK;
+/** The keys, one after the other; NULL behind the last. */
+const char *ty_fix_key_at(uint32_t index);
+bool ty_fix_key_is_known(const char *key);
+
 /**
  * The stack that is taken where none is named, the software that would run it there: for language
  * models on accelerators from Ampere on that of Megatron-LM ("megatron"), where it can run what is
@@ -229,6 +279,12 @@ ty_plan_options ty_plan_options_default(void);
  */
 const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster,
                                   const ty_profile *profile, const ty_plan_options *options);
+
+/** The fewest devices that hold parameters, gradients and optimizer state, each kept once, of which
+ *  gradients once more for each step that they may be late: the largest devices of the cluster.
+ *  @param state_bytes [out] what they hold */
+double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster, uint32_t staleness,
+                        double *state_bytes);
 
 /**
  * The best plan found: candidates are data parallelism over all devices, GPipe and 1F1B with every

@@ -442,6 +442,17 @@ void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text)
                                           : "stages that divide them are no faster here");
 }
 
+/* What gives this plan again, to be copied: no line of it is broken in the middle of a word. */
+static void print_again(const ty_plan *plan, ty_text *text)
+{
+    if (plan->fix == NULL || plan->stack == NULL)
+        return;
+    ty_text_addf(text, "again       --global-batch %u --stack %s --precision %s \\\n",
+                 plan->global_batch, plan->stack->name,
+                 ty_precision_name(plan->workload->precision));
+    ty_text_addf(text, "            --fix %s\n", plan->fix);
+}
+
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
 {
     ty_text title = {0}, certainty = {0};
@@ -475,6 +486,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text
     }
     if (plan->stack != NULL)
         ty_print_stack_name(plan->stack, text);
+    print_again(plan, text);
     ty_text_add(text, "\n");
     print_stages(plan, text);
     ty_text_add(text, "\n");

@@ -25,7 +25,10 @@ static void forget_answer(ty_plan *plan)
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         ty_free(plan->candidates[c].name);
         ty_free(plan->candidates[c].reason);
+        ty_free(plan->candidates[c].fix);
     }
+    ty_free(plan->fix);
+    plan->fix = NULL;
     ty_free(plan->candidates);
     ty_free(plan->memory);
     plan->candidates = NULL;

@@ -272,10 +272,10 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
 {
     ty_status status = TY_OK;
     ty_plan_options how;
-    ty_text replicas = {0};
+    ty_fix_texts texts = {0};
     ty_plan *plan = NULL;
 
-    TY_CHECK(ty_plan_options_of(question, inputs, &replicas, &how, error), status, done);
+    TY_CHECK(ty_plan_options_of(question, inputs, &texts, &how, error), status, done);
     if (watch != NULL) {
         how.should_stop = watch->should_stop;
         how.stop_context = how.note_context = watch->context;
@@ -303,6 +303,6 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
     plan = NULL; /* given away */
 done:
     ty_plan_free(plan);
-    ty_text_clear(&replicas);
+    ty_fix_texts_clear(&texts);
     return status;
 }

@@ -238,19 +238,19 @@ done:
  * what they can run: that is for the stack that can run everything. */
 static ty_status open_stack(const ty_question *question, ty_question_inputs *q, ty_error *error)
 {
-    ty_text replicas = {0};
+    ty_fix_texts texts = {0};
     ty_plan_options options;
     const char *name = question->stack != NULL ? question->stack : TY_WORKER_STACK;
     ty_status status = TY_OK;
 
     if (question->stack == NULL && question->system == NULL) {
-        status = ty_plan_options_of(question, q, &replicas, &options, error);
+        status = ty_plan_options_of(question, q, &texts, &options, error);
         if (status == TY_OK)
             name = ty_stack_default_name(q->workload, q->cluster, q->profile, &options);
     }
     if (status == TY_OK)
         status = ty_stack_open(name, &q->stack, error);
-    ty_text_clear(&replicas);
+    ty_fix_texts_clear(&texts);
     return status;
 }
 
@@ -298,306 +298,12 @@ cleanup:
     return status;
 }
 
-/* ---- --fix ------------------------------------------------------------------------------- */
-
-typedef struct fix_target {
-    ty_plan_options *options;
-    ty_text *replicas;
-    uint32_t devices;
-} fix_target;
-
-static ty_status fix_count(const char *value, uint64_t most, uint32_t *out, ty_error *error)
-{
-    uint64_t number;
-    ty_status status = ty_parse_uint(value, 1, most, &number, error);
-
-    if (status == TY_OK)
-        *out = (uint32_t)number;
-    return status;
-}
-
-static ty_status fix_stages(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_count(value, target->devices, &target->options->pipeline_stages, error);
-}
-
-static ty_status fix_data_parallel(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_count(value, target->devices, &target->options->data_parallel, error);
-}
-
-/* "2+1" becomes "2,1", which the planner checks. */
-static ty_status fix_replicas(fix_target *target, const char *value, ty_error *error)
-{
-    (void)error;
-    for (const char *c = value; *c != '\0'; c++)
-        ty_text_append(target->replicas, *c == '+' ? "," : c, 1);
-    target->options->replicas = target->replicas->data;
-    return TY_OK;
-}
-
-static ty_status fix_schedule(fix_target *target, const char *value, ty_error *error)
-{
-    for (int s = 0; s < TY_SCHEDULE_COUNT; s++) {
-        if (strcmp(value, ty_schedule_name((ty_schedule)s)) == 0) {
-            target->options->fix_schedule = true;
-            target->options->schedule = (ty_schedule)s;
-            return TY_OK;
-        }
-    }
-    return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, pipedream or "
-                   "pipedream-2bw",
-                   value);
-}
-
-static ty_status fix_micro_batch(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_count(value, 1u << 30, &target->options->micro_batch_size, error);
-}
-
-static ty_status fix_compression(fix_target *target, const char *value, ty_error *error)
-{
-    ty_status status = ty_compression_parse(value, &target->options->compression, error);
-
-    target->options->fix_compression = status == TY_OK;
-    return status;
-}
-
-static ty_status fix_algorithm(fix_target *target, const char *value, ty_error *error)
-{
-    for (int a = 0; a < TY_ALGORITHM_COUNT; a++)
-        if (strcmp(value, ty_algorithm_name((ty_algorithm)a)) == 0) {
-            target->options->fix_algorithm = true;
-            target->options->algorithm = (ty_algorithm)a;
-            return TY_OK;
-        }
-    return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected ring, tree, automatic, hierarchical, parameter-server or "
-                   "block-manager",
-                   value);
-}
-
-static ty_status fix_servers(fix_target *target, const char *value, ty_error *error)
-{
-    uint64_t servers;
-    ty_status status = ty_parse_uint(value, 0, target->devices, &servers, error);
-
-    if (status == TY_OK) {
-        target->options->servers = (uint32_t)servers;
-        target->options->fix_servers = true;
-    }
-    return status;
-}
-
-static ty_status fix_shard(fix_target *target, const char *value, ty_error *error)
-{
-    for (int s = 0; s < TY_SERVER_SHARD_COUNT; s++)
-        if (strcmp(value, ty_server_shard_name((ty_server_shard)s)) == 0) {
-            target->options->fix_shard = true;
-            target->options->shard = (ty_server_shard)s;
-            return TY_OK;
-        }
-    return ty_fail(error, TY_EINVAL, "found '%s', expected size or tensor", value);
-}
-
-static ty_status fix_bucket(fix_target *target, const char *value, ty_error *error)
-{
-    return ty_parse_bytes(value, &target->options->bucket_bytes, error);
-}
-
-#define LONGEST_CYCLE_S 10.0
-
-static ty_status fix_cycle(fix_target *target, const char *value, ty_error *error)
-{
-    double seconds;
-    ty_status status = ty_parse_seconds(value, &seconds, error);
-
-    if (status == TY_OK && !(seconds > 0 && seconds <= LONGEST_CYCLE_S))
-        status = ty_fail(error, TY_EINVAL, "found '%s', expected a time above 0 and up to %g s",
-                         value, LONGEST_CYCLE_S);
-    if (status == TY_OK)
-        target->options->cycle_s = seconds;
-    return status;
-}
-
-/* A number among the dimensions. */
-static ty_status fix_number(fix_target *target, ty_pin pin, const char *value, uint64_t least,
-                            uint64_t most, uint32_t *out, ty_error *error)
-{
-    uint64_t number;
-    ty_status status = ty_parse_uint(value, least, most, &number, error);
-
-    if (status == TY_OK) {
-        *out = (uint32_t)number;
-        target->options->pinned |= pin;
-    }
-    return status;
-}
-
-static ty_status fix_tensor(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, TY_PIN_TENSOR, value, 1, target->devices,
-                      &target->options->dimensions.tensor_parallel, error);
-}
-
-static ty_status fix_context(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, TY_PIN_CONTEXT, value, 1, target->devices,
-                      &target->options->dimensions.context_parallel, error);
-}
-
-static ty_status fix_expert(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, TY_PIN_EXPERT, value, 1, target->devices,
-                      &target->options->dimensions.expert_parallel, error);
-}
-
-static ty_status fix_zero(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, TY_PIN_ZERO, value, 0, 3, &target->options->dimensions.zero, error);
-}
-
-static ty_status fix_staleness(fix_target *target, const char *value, ty_error *error)
-{
-    uint64_t steps;
-    ty_status status = ty_parse_uint(value, 0, TY_MAX_STALENESS, &steps, error);
-
-    if (status == TY_OK) {
-        target->options->staleness = (uint32_t)steps;
-        target->options->fix_staleness = true;
-    }
-    return status;
-}
-
-static ty_status fix_interleave(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, TY_PIN_INTERLEAVE, value, 1, TY_MAX_STAGES_OF_A_PLAN,
-                      &target->options->dimensions.interleave, error);
-}
-
-static ty_status fix_sequence(fix_target *target, const char *value, ty_error *error)
-{
-    uint32_t number = 0;
-    ty_status status = fix_number(target, TY_PIN_SEQUENCE, value, 0, 1, &number, error);
-    target->options->dimensions.sequence_parallel = number == 1;
-    return status;
-}
-
-static ty_status fix_devices(fix_target *target, const char *value, ty_error *error)
-{
-    uint64_t devices;
-    const ty_status status = ty_parse_uint(value, 1, target->devices, &devices, error);
-
-    if (status == TY_OK)
-        target->options->devices = (uint32_t)devices;
-    return status;
-}
-
-static ty_status fix_recompute(fix_target *target, const char *value, ty_error *error)
-{
-    ty_plan_dimensions *d = &target->options->dimensions;
-    const ty_status status = ty_recompute_parse(value, &d->recompute, &d->recompute_blocks, error);
-
-    if (status == TY_OK)
-        target->options->pinned |= TY_PIN_RECOMPUTE;
-    return status;
-}
-
-/* As many as there may be keys. */
-enum { MOST_FIX_KEYS = 32 };
-
-typedef struct fix_key {
-    const char *name;
-    ty_status (*apply)(fix_target *target, const char *value, ty_error *error);
-} fix_key;
-
-static const fix_key fix_keys[] = {
-    {"pp", fix_stages},
-    {"dp", fix_data_parallel},
-    {"replicas", fix_replicas},
-    {"schedule", fix_schedule},
-    {"micro_batch", fix_micro_batch},
-    {"compression", fix_compression},
-    {"bucket", fix_bucket},
-    {"cycle", fix_cycle},
-    {"tp", fix_tensor},
-    {"cp", fix_context},
-    {"ep", fix_expert},
-    {"sp", fix_sequence},
-    {"zero", fix_zero},
-    {"interleave", fix_interleave},
-    {"staleness", fix_staleness},
-    {"recompute", fix_recompute},
-    {"algorithm", fix_algorithm},
-    {"servers", fix_servers},
-    {"shard", fix_shard},
-    {"devices", fix_devices},
-};
-#define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])
-_Static_assert(FIX_KEY_COUNT <= MOST_FIX_KEYS, "more keys than are remembered");
-
-const char *ty_fix_key_at(uint32_t index)
-{
-    return index < FIX_KEY_COUNT ? fix_keys[index].name : NULL;
-}
-
-bool ty_fix_key_is_known(const char *key)
-{
-    for (size_t k = 0; k < FIX_KEY_COUNT; k++)
-        if (strcmp(key, fix_keys[k].name) == 0)
-            return true;
-    return false;
-}
-
-static ty_status fix_one(fix_target *target, char *item, const char *said[MOST_FIX_KEYS],
-                         ty_error *error)
-{
-    char *equals = strchr(item, '=');
-    const char *close;
-    ty_error detail = {0};
-
-    if (equals == NULL)
-        return ty_fail(error, TY_EINVAL, "--fix: found '%s', expected KEY=VALUE", item);
-    *equals = '\0';
-    for (size_t k = 0; k < FIX_KEY_COUNT; k++) {
-        if (strcmp(item, fix_keys[k].name) != 0)
-            continue;
-        if (said[k] != NULL && strcmp(said[k], equals + 1) != 0)
-            return ty_fail(error, TY_EINVAL, "--fix: found %s=%s and %s=%s, expected one of them",
-                           item, said[k], item, equals + 1);
-        said[k] = equals + 1;
-        if (fix_keys[k].apply(target, equals + 1, &detail) != TY_OK)
-            return ty_fail(error, TY_EINVAL, "--fix %s: %s", item, detail.message);
-        return TY_OK;
-    }
-    close = ty_suggest(item, fix_keys, FIX_KEY_COUNT, sizeof fix_keys[0]);
-    return ty_fail(error, TY_EINVAL, "--fix: unknown key '%s'%s%s", item,
-                   close != NULL ? "; did you mean " : "", close != NULL ? close : "");
-}
-
-static ty_status fix_all(fix_target *target, const char *text, ty_error *error)
-{
-    ty_status status = TY_OK;
-    char *copy = ty_strdup(text);
-    char *rest = copy;
-    char *item;
-    const char *said[MOST_FIX_KEYS] = {NULL};
-
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    while (status == TY_OK && (item = strtok_r(rest, ",", &rest)) != NULL)
-        status = fix_one(target, item, said, error);
-    ty_free(copy);
-    return status;
-}
+/* ---- What is asked of the planner ---------------------------------------------------------- */
 
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
-                             ty_text *replicas, ty_plan_options *out, ty_error *error)
+                             ty_fix_texts *texts, ty_plan_options *out, ty_error *error)
 {
     ty_status status = TY_OK;
-    fix_target target = {
-        .options = out, .replicas = replicas, .devices = ty_cluster_device_count(inputs->cluster)};
 
     *out = ty_plan_options_default();
     out->stack = inputs->stack;
@@ -607,12 +313,12 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     /* Systems are what they are. */
     out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
     if (question->fix != NULL)
-        TY_CHECK(fix_all(&target, question->fix, error), status, done);
-    if (replicas->failed)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_CHECK(
+            ty_fix_read(question->fix, ty_cluster_device_count(inputs->cluster), texts, out, error),
+            status, done);
     /* Who says how devices are divided means all of them; systems use what they are given. */
     out->may_idle = question->system == NULL && out->pipeline_stages == 0 &&
-                    out->data_parallel == 0 && out->replicas == NULL &&
+                    out->data_parallel == 0 && out->replicas == NULL && out->layers == NULL &&
                     (out->pinned & ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0;
 done:
     return status;

@@ -7,13 +7,10 @@
 
 #include "ty_study.h"
 
-/** Whether `fix` has such a key. */
-bool ty_fix_key_is_known(const char *key);
-
 /** What `fix` and the rest of a question ask the planner for. TY_EINVAL names the key.
- *  @param replicas gets storage that must outlive the options */
+ *  @param texts gets storage that must outlive the options */
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
-                             ty_text *replicas, ty_plan_options *out,
+                             ty_fix_texts *texts, ty_plan_options *out,
                              ty_error *error) TY_MUST_CHECK;
 
 typedef enum ty_objective {

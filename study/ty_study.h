@@ -73,9 +73,6 @@ typedef struct ty_question {
                         TY_USUAL_TOLERANCE; systems always answer with that */
 } ty_question;
 
-/** The keys of `fix`, one after the other; NULL behind the last. */
-const char *ty_fix_key_at(uint32_t index);
-
 /** What a question opens. */
 typedef struct ty_question_inputs {
     ty_workload *workload;
@@ -114,6 +111,26 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
 ty_status ty_question_uneven(const ty_question *question, const ty_question_inputs *inputs,
                              const ty_watch *watch, ty_plan *plan, ty_error *error) TY_MUST_CHECK;
 #define TY_MOST_DEVICES_FOR_UNEVEN 16384
+
+/** A change with which a question that has no plan has one. */
+typedef struct ty_remedy {
+    char *words;   /* "without tp=1 it fits"; NULL: no change that was asked gives a plan */
+    char *cluster; /* on which; the question's, or a larger one */
+    ty_plan *plan; /* the answer, estimated */
+} ty_remedy;
+/**
+ * What to change where ty_question_plan says TY_EINFEASIBLE: the first change that the planner,
+ * really asked, has a plan for. Whatever is left open was tried already; so pins are given up, one
+ * by one in the order recompute, zero, sp, micro_batch and on, then several; then the system; then
+ * bf16 in place of 32 bits; the next global batch that the devices share, halves of it; and
+ * twice, four times ... as many hosts, with the pins, then without. Where parameters, gradients and
+ * optimizer state alone have no room, only precision and hosts are asked for.
+ * @param out [out] clear with ty_remedy_clear, also after a failure
+ * @return TY_EINTERRUPTED once the watch says so; TY_ENOMEM
+ */
+ty_status ty_question_remedy(const ty_question *question, const ty_question_inputs *inputs,
+                             const ty_watch *watch, ty_remedy *out, ty_error *error) TY_MUST_CHECK;
+void ty_remedy_clear(ty_remedy *remedy);
 
 /** Everything a plan stands for. */
 typedef struct ty_plan_inputs {

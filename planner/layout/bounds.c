@@ -193,7 +193,7 @@ static uint64_t row_bytes(const layout_space *s, const ty_plan *plan, const ty_b
 {
     uint64_t bytes = 0;
 
-    if (s->q->options->fix_compression || bucket->of_experts)
+    if (!ty_may_have_rows(s->q->options) || bucket->of_experts)
         return 0;
     for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++)
         if (plan->workload->layers[l].kind == TY_LAYER_EMBEDDING &&

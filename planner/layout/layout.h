@@ -48,7 +48,7 @@ typedef struct ty_layouts ty_layouts;
  * microseconds for each way to divide a layer and each size of micro-batches.
  * @param out [out] NULL where the question has no layouts: a network without equal blocks of
  *            attention or state spaces, unequal devices, devices that share cores, a stage's own
- *            number of replicas asked for, learning without gradients
+ *            number of replicas, or of layers, asked for, learning without gradients
  * @return TY_EINTERRUPTED when the question says so before all bounds are known
  */
 ty_status ty_layouts_open(const search_question *question, ty_layouts **out,

@@ -155,7 +155,7 @@ bool ty_layout_allows_lanes(const layout_space *s, const ty_plan_dimensions *d)
     if (context > 1 && (!may_sum || ((q->options->pinned & TY_PIN_CONTEXT) == 0 &&
                                      q->workload->tokens_per_sample < LONG_SEQUENCE)))
         return false;
-    if (expert > 1 && (!s->has_experts || !may_sum))
+    if (expert > 1 && (!s->has_experts || !may_sum || q->options->fit_buckets))
         return false;
     return ty_tensor_check(q->workload, tensor, ty_dimensions_sequence_parts(d), NULL) == TY_OK &&
            ty_context_check(q->workload, context, NULL) == TY_OK &&
@@ -220,7 +220,8 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
     if (s->q->most_held > 0 && interleave > s->q->most_held)
         return false;
     if (interleave > 1) {
-        if ((o->fix_schedule && o->schedule != TY_INTERLEAVED) || l->schedule != TY_INTERLEAVED)
+        if (o->fit_buckets || (o->fix_schedule && o->schedule != TY_INTERLEAVED) ||
+            l->schedule != TY_INTERLEAVED)
             return false;
         return l->positions > 1 && micro_batches % l->positions == 0 &&
                (uint64_t)l->positions * interleave <= s->block_count &&
@@ -247,7 +248,7 @@ bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero
                                   at_least_one(l->dimensions.expert_parallel) >
                               1;
 
-    if (!ty_stack_has(s->q->stack->plans.zero_levels, (int)zero))
+    if ((zero > 0 && o->fit_buckets) || !ty_stack_has(s->q->stack->plans.zero_levels, (int)zero))
         return false;
     if ((o->pinned & TY_PIN_ZERO) != 0 ? zero != o->dimensions.zero : zero > 0 && !is_exchanged)
         return false;
@@ -264,8 +265,8 @@ uint32_t ty_layout_buckets(const layout_space *s, uint64_t stage_bytes,
 
     _Static_assert(sizeof usual_buckets / sizeof *usual_buckets <= LAYOUT_MOST_BUCKETS,
                    "room for all sizes");
-    if (o->bucket_bytes > 0) {
-        out[0] = o->bucket_bytes;
+    if (o->bucket_bytes > 0 || o->fit_buckets) {
+        out[0] = o->fit_buckets ? UINT64_MAX : o->bucket_bytes;
         return 1;
     }
     for (size_t i = 0; i < sizeof usual_buckets / sizeof *usual_buckets; i++)

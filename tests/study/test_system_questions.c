@@ -171,6 +171,49 @@ static bool has_devices(const ty_plan *plan, const char *value)
            plan->idle_devices + ty_plan_process_count(plan) == 8;
 }
 
+/* "3+3+3": layers of each stage. */
+static bool has_layers(const ty_plan *plan, const char *value)
+{
+    char *rest = NULL, *text = strdup(value);
+    uint32_t stage = 0;
+    bool is_same = true;
+
+    for (const char *word = strtok_r(text, "+", &rest); word != NULL;
+         word = strtok_r(NULL, "+", &rest), stage++)
+        is_same = is_same && stage < plan->stage_count &&
+                  plan->stages[stage].layer_count == (uint32_t)atoi(word);
+    free(text);
+    return is_same && stage == plan->stage_count;
+}
+
+/* Of a plan whose embeddings are worth rows: whether any are. */
+static bool has_embeddings(const ty_plan *plan, const char *value)
+{
+    bool has_rows = false;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        has_rows = has_rows || plan->buckets[b].compression.kind == TY_COMPRESSION_ROWS;
+    return has_rows == (strcmp(value, "shorter") == 0);
+}
+
+/* What is asked for without a compressor says nothing of the plan but its line. */
+static bool has_compress(const ty_plan *plan, const char *value)
+{
+    return (strstr(plan->fix, "compress=shorter") == NULL) == (strcmp(value, "all") == 0) ||
+           strstr(plan->fix, "compression=none") != NULL;
+}
+
+static bool has_bucket_words(const ty_plan *plan, const char *value)
+{
+    char words[64];
+    bool is_exchanged = false; /* else there is nothing to fit */
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        is_exchanged = is_exchanged || ty_bucket_device_count(plan, &plan->buckets[b]) > 1;
+    snprintf(words, sizeof words, "bucket=%s", value);
+    return !is_exchanged || strstr(plan->fix, words) != NULL;
+}
+
 /* ---- What is asked ----------------------------------------------------------------------- */
 
 typedef bool finding(const ty_plan *plan, const char *value);
@@ -193,6 +236,10 @@ static const ask asks[] = {
      NULL},
     {"compression", "rows", has_compression, "gnmt-8 batch=128", NULL},
     {"bucket", "1B 1MB 1GB", has_bucket, "vgg16", NULL},
+    {"bucket", "one fitted", has_bucket_words, "vgg16", NULL},
+    {"layers", "28 13+15", has_layers, NULL, NULL},
+    {"compress", "all shorter", has_compress, NULL, NULL},
+    {"embeddings", "dense shorter", has_embeddings, "gnmt-8 batch=128", NULL},
     {"cycle", "5ms", has_cycle, NULL, NULL},
     {"tp", "1 2", has_tensor, NULL, NULL},
     {"cp", "1 2", has_context, NULL, NULL},
@@ -211,13 +258,13 @@ static const ask asks[] = {
 /* What all data-parallel systems, and all pipelines, have. */
 #define DATA_PARALLEL                                                                              \
     " devices=4 pp=1 dp=8 replicas=8 schedule=gpipe schedule=1f1b micro_batch=1 tp=1 cp=1 ep=1 "   \
-    "sp=0 "                                                                                        \
+    "sp=0 layers=28 compress=all embeddings=dense "                                                \
     "interleave=1 staleness=0 servers=0 "
 #define PIPELINES                                                                                  \
     " devices=4 pp=2 dp=4 replicas=4+4 micro_batch=1 tp=1 cp=1 ep=1 sp=0 interleave=1 "            \
-    "staleness=0 servers=0 "
+    "staleness=0 servers=0 compress=all embeddings=dense "
 #define LIBRARY " algorithm=ring algorithm=tree algorithm=automatic "
-#define ANY_BUCKET " bucket=1B bucket=1MB bucket=1GB "
+#define ANY_BUCKET " bucket=1B bucket=1MB bucket=1GB bucket=one "
 #define ANY_RECOMPUTE                                                                              \
     " recompute=none recompute=selective recompute=operator recompute=full recompute=full:2 "      \
     "recompute=stage "
@@ -226,32 +273,38 @@ static const ask asks[] = {
 static const struct {
     const char *system, *has;
 } systems[] = {
-    {"baidu-ring", DATA_PARALLEL "zero=0 compression=none recompute=none algorithm=ring"},
+    {"baidu-ring", DATA_PARALLEL "bucket=1B zero=0 compression=none recompute=none algorithm=ring"},
     {"parameter-server",
-     DATA_PARALLEL "zero=0 compression=none recompute=none staleness=1 algorithm=parameter-server "
+     DATA_PARALLEL "bucket=1B zero=0 compression=none recompute=none staleness=1 "
+                   "algorithm=parameter-server "
                    "servers=1 shard=size shard=tensor"},
     {"tensorflow-on-spark", DATA_PARALLEL ANY_BUCKET
-     "zero=0 compression=none recompute=none staleness=1 algorithm=parameter-server "
-     "servers=1 shard=size shard=tensor"},
-    {"bigdl", DATA_PARALLEL "zero=0 compression=fp16 recompute=none algorithm=block-manager"},
+     "zero=0 compression=none recompute=none staleness=1 algorithm=parameter-server"},
+    {"bigdl",
+     DATA_PARALLEL "bucket=one zero=0 compression=fp16 recompute=none algorithm=block-manager"},
     {"horovod", DATA_PARALLEL ANY_BUCKET LIBRARY ANY_RECOMPUTE
      "zero=0 cycle=5ms compression=none compression=fp16 algorithm=hierarchical"},
     {"ddp", DATA_PARALLEL ANY_BUCKET LIBRARY ANY_RECOMPUTE
      "zero=0 compression=none compression=fp16 compression=bf16 compression=powersgd-2"},
     {"moxing", DATA_PARALLEL ANY_BUCKET LIBRARY
      "zero=0 compression=none compression=rows compression=fp16 recompute=none "
+     "bucket=fitted compress=shorter embeddings=shorter "
      "algorithm=hierarchical"},
-    {"gpipe", PIPELINES ANY_BUCKET LIBRARY
-     "zero=0 schedule=gpipe compression=none recompute=none recompute=full recompute=full:2 "
-     "recompute=stage"},
+    {"gpipe",
+     PIPELINES ANY_BUCKET LIBRARY "bucket=fitted layers=13+15 zero=0 schedule=gpipe "
+                                  "compression=none recompute=none recompute=full recompute=full:2 "
+                                  "recompute=stage"},
     {"pipedream",
      PIPELINES ANY_BUCKET LIBRARY "pp=1 dp=8 replicas=8 replicas=4+2+2 schedule=pipedream zero=0 "
+                                  "bucket=fitted layers=28 layers=13+15 "
                                   "compression=none recompute=none"},
-    {"pipedream-2bw", PIPELINES ANY_BUCKET LIBRARY
-     "zero=0 schedule=pipedream-2bw compression=none recompute=none recompute=full "
-     "recompute=full:2 recompute=stage"},
+    {"pipedream-2bw",
+     PIPELINES ANY_BUCKET LIBRARY "bucket=fitted layers=13+15 zero=0 schedule=pipedream-2bw "
+                                  "compression=none recompute=none recompute=full "
+                                  "recompute=full:2 recompute=stage"},
     {"megatron", PIPELINES ANY_BUCKET LIBRARY
-     "pp=1 dp=8 replicas=8 schedule=1f1b schedule=interleaved tp=2 cp=2 ep=2 sp=1 zero=0 "
+     "bucket=fitted pp=1 dp=8 replicas=8 schedule=1f1b schedule=interleaved tp=2 cp=2 ep=2 sp=1 "
+     "zero=0 "
      "zero=1 interleave=2 compression=none recompute=none recompute=selective recompute=full "
      "recompute=full:2 recompute=stage"},
     {"zero", DATA_PARALLEL ANY_BUCKET LIBRARY ANY_RECOMPUTE

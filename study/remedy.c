@@ -1,0 +1,275 @@
+/* What to change where a question has no plan: changes are asked of the planner, one after the
+ * other, until one has an answer. */
+#include "question.h"
+#include "vary.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Pins that may take memory, in the order in which they are given up: what costs the least first.
+ */
+static const char *const given_up[] = {
+    "recompute", "zero",   "sp",          "micro_batch", "tp",         "schedule",  "interleave",
+    "pp",        "layers", "replicas",    "dp",          "cp",         "ep",        "devices",
+    "staleness", "bucket", "compression", "compress",    "embeddings", "algorithm", "cycle"};
+enum { GIVEN_UP = sizeof given_up / sizeof *given_up };
+
+/* So many times as many devices are looked at: 2, 4, ... */
+#define MOST_DOUBLINGS 8
+
+typedef struct search {
+    const ty_question *question;
+    const ty_question_inputs *inputs;
+    const ty_watch *watch;
+    ty_remedy *out;
+    ty_error *error;
+    bool is_found;
+} search;
+
+void ty_remedy_clear(ty_remedy *remedy)
+{
+    ty_free(remedy->words);
+    ty_free(remedy->cluster);
+    ty_plan_free(remedy->plan);
+    *remedy = (ty_remedy){0};
+}
+
+/* Asks a question; where it has a plan, that is the remedy.
+ * @param words  that name the change
+ * @param answer [out] what became of it: TY_OK, TY_EINFEASIBLE or TY_EINVAL
+ * @return other failures */
+static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const char *words,
+                     ty_status *answer)
+{
+    ty_question question = point->question;
+    ty_question_inputs opened = {0};
+    ty_plan *plan = NULL;
+    ty_error detail = {0};
+    ty_status status = TY_OK;
+
+    question.top = 0; /* the estimate will do */
+    question.given = NULL;
+    if (!is_open)
+        status = ty_question_open(&question, s->watch, &opened, &detail);
+    if (status == TY_OK)
+        status =
+            ty_question_plan(&question, is_open ? s->inputs : &opened, s->watch, &plan, &detail);
+    *answer = status;
+    if (status == TY_OK) {
+        *s->out = (ty_remedy){
+            .words = ty_strdup(words), .cluster = ty_strdup(question.cluster), .plan = plan};
+        s->is_found = true;
+        if (s->out->words == NULL || s->out->cluster == NULL)
+            status = ty_fail(s->error, TY_ENOMEM, "out of memory");
+    } else if (status == TY_ENOMEM || status == TY_EINTERRUPTED) {
+        status = ty_fail(s->error, status, "%s", detail.message);
+    } else {
+        status = TY_OK; /* that is no remedy */
+    }
+    ty_question_inputs_clear(&opened);
+    return status;
+}
+
+/* ---- Without pins -------------------------------------------------------------------------- */
+
+static bool is_of(const char *item, size_t length, const char *key)
+{
+    const size_t blanks = strspn(item, " \t"), name = strlen(key);
+
+    return length > blanks + name && strncmp(item + blanks, key, name) == 0 &&
+           strchr("= \t", item[blanks + name]) != NULL;
+}
+
+/* `fix` without what `left_out` has a bit for; what that is goes to `said`. */
+static void leave_out(const char *fix, uint32_t left_out, ty_text *rest, ty_text *said)
+{
+    for (const char *item = fix; *item != '\0';) {
+        const size_t length = strcspn(item, ",");
+        ty_text *to = rest;
+        for (size_t k = 0; k < GIVEN_UP; k++)
+            if ((left_out & 1u << k) != 0 && is_of(item, length, given_up[k]))
+                to = said;
+        ty_text_addf(to, "%s%.*s", to->length > 0 ? "," : "", (int)length, item);
+        item += length + (item[length] == ',');
+    }
+}
+
+/* @param system false: none is asked for either */
+static ty_status ask_without(search *s, uint32_t left_out, bool has_system, ty_status *answer)
+{
+    ty_vary_point point = {.question = *s->question};
+    ty_text rest = {0}, said = {0}, words = {0};
+    ty_status status = TY_OK;
+
+    if (point.question.fix != NULL)
+        leave_out(point.question.fix, left_out, &rest, &said);
+    TY_CHECK(ty_text_check(&rest, s->error), status, done);
+    ty_text_add(&words, "without ");
+    if (!has_system) {
+        ty_text_addf(&words, "--system %s%s", point.question.system,
+                     said.length > 0 ? " and " : "");
+        point.question.system = NULL;
+    }
+    ty_text_addf(&words, "%s it fits", said.length > 0 ? said.data : "");
+    TY_CHECK(ty_text_check(&words, s->error), status, done);
+    point.question.fix = rest.length > 0 ? rest.data : NULL;
+    status = ask(s, &point, s->question->given != NULL || s->question->stack != NULL, words.data,
+                 answer);
+done:
+    ty_text_clear(&rest);
+    ty_text_clear(&said);
+    ty_text_clear(&words);
+    return status;
+}
+
+/* One pin at a time; then one more each time. */
+static ty_status give_up_pins(search *s)
+{
+    uint32_t pinned = 0, left_out = 0;
+    ty_status answer, status = TY_OK;
+
+    for (size_t k = 0; k < GIVEN_UP && s->question->fix != NULL; k++) {
+        ty_text rest = {0}, said = {0};
+        leave_out(s->question->fix, 1u << k, &rest, &said);
+        pinned |= said.length > 0 ? 1u << k : 0;
+        ty_text_clear(&rest);
+        ty_text_clear(&said);
+    }
+    if (pinned == 0)
+        return TY_OK;
+    for (size_t k = 0; k < GIVEN_UP && !s->is_found; k++)
+        if ((pinned & 1u << k) != 0)
+            TY_CHECK(ask_without(s, 1u << k, true, &answer), status, done);
+    for (size_t k = 0; k < GIVEN_UP && !s->is_found; k++)
+        if ((pinned & 1u << k) != 0 && pinned != 1u << k) {
+            left_out |= 1u << k;
+            if ((left_out & (left_out - 1)) != 0)
+                TY_CHECK(ask_without(s, left_out, true, &answer), status, done);
+        }
+done:
+    return status;
+}
+
+/* ---- Otherwise ----------------------------------------------------------------------------- */
+
+static ty_status ask_precision(search *s)
+{
+    ty_vary_point point = {.question = *s->question};
+    ty_status answer;
+
+    if (s->inputs->workload->element_bytes <= 2 || s->question->given != NULL)
+        return TY_OK;
+    point.question.precision = ty_precision_name(TY_PRECISION_BF16);
+    return ask(s, &point, false, "with --precision bf16 it fits", &answer);
+}
+
+static ty_status ask_batch_of(search *s, uint32_t batch, ty_status *answer)
+{
+    ty_vary_point point = {.question = *s->question};
+    char words[64];
+
+    point.question.global_batch = batch;
+    snprintf(words, sizeof words, "with --global-batch %u it fits", batch);
+    return ask(s, &point, true, words, answer);
+}
+
+/* The next batch that the devices share; then halves. */
+static ty_status ask_batch(search *s)
+{
+    const uint32_t devices = ty_cluster_device_count(s->inputs->cluster);
+    uint32_t batch = s->question->global_batch > 0 ? s->question->global_batch
+                                                   : s->inputs->workload->global_batch;
+    ty_status answer = TY_EINFEASIBLE, status = TY_OK;
+
+    if (batch % devices != 0 && batch < UINT32_MAX - devices)
+        TY_CHECK(ask_batch_of(s, (batch + devices - 1) / devices * devices, &answer), status, done);
+    for (answer = TY_EINFEASIBLE, batch /= 2; batch > 0 && !s->is_found && answer != TY_EINVAL;
+         batch /= 2)
+        TY_CHECK(ask_batch_of(s, batch, &answer), status, done);
+done:
+    return status;
+}
+
+/* Hosts that a line says, a fabric's in each of its leaves; 0: it says none that can be varied. */
+static uint64_t hosts_of(const ty_question *question, const ty_cluster *cluster)
+{
+    const char *word = strstr(question->cluster, "host:");
+    unsigned long long hosts = 0;
+
+    if (word == NULL)
+        return ty_cluster_host_count(cluster);
+    return sscanf(word, "host:%llu", &hosts) == 1 ? hosts : 0;
+}
+
+/* Twice as many hosts, and twice as many again, from where parameters, gradients and optimizer
+ * state have room. */
+static ty_status ask_devices(search *s, bool keeps_pins)
+{
+    const uint64_t hosts = hosts_of(s->question, s->inputs->cluster);
+    const uint32_t devices = ty_cluster_device_count(s->inputs->cluster);
+    double state;
+    const double least =
+        ty_least_devices(s->inputs->workload, s->inputs->cluster, 0, &state) / devices;
+    ty_status answer, status = TY_OK;
+
+    for (uint32_t n = 1, factor = 2; n <= MOST_DOUBLINGS && hosts > 0 && !s->is_found;
+         n++, factor *= 2) {
+        ty_vary_point point = {0};
+        ty_text words = {0};
+        char value[32];
+        ty_error refusal = {0};
+        if (factor < least)
+            continue;
+        snprintf(value, sizeof value, "%llu", (unsigned long long)hosts * factor);
+        TY_CHECK(ty_vary_point_new(s->question, &point, s->error), status, done);
+        if (!keeps_pins)
+            point.question.fix = NULL;
+        if (ty_vary_set(&point, "hosts", value, &refusal) != TY_OK) {
+            ty_vary_point_clear(&point);
+            break; /* a file, or ranks of this machine */
+        }
+        ty_text_addf(&words, "on %u devices (\"%s\")%s%s it fits", devices * factor,
+                     point.question.cluster, keeps_pins ? "" : ", without ",
+                     keeps_pins ? "" : s->question->fix);
+        status = ty_text_check(&words, s->error);
+        if (status == TY_OK)
+            status = ask(s, &point, false, words.data, &answer);
+        ty_text_clear(&words);
+        ty_vary_point_clear(&point);
+        TY_CHECK(status, status, done);
+        if (answer == TY_EINVAL || answer == TY_EPARSE)
+            break; /* so many cannot be asked it, and more neither */
+    }
+done:
+    return status;
+}
+
+ty_status ty_question_remedy(const ty_question *question, const ty_question_inputs *inputs,
+                             const ty_watch *watch, ty_remedy *out, ty_error *error)
+{
+    search s = {question, inputs, watch, out, error, false};
+    double state;
+    const bool has_room = ty_least_devices(inputs->workload, inputs->cluster, 0, &state) <=
+                          ty_cluster_device_count(inputs->cluster);
+    ty_status answer, status = TY_OK;
+
+    *out = (ty_remedy){0};
+    if (has_room) {
+        TY_CHECK(give_up_pins(&s), status, done);
+        if (!s.is_found && question->system != NULL)
+            TY_CHECK(ask_without(&s, 0, false, &answer), status, done);
+    }
+    if (!s.is_found)
+        TY_CHECK(ask_precision(&s), status, done);
+    if (!s.is_found && has_room)
+        TY_CHECK(ask_batch(&s), status, done);
+    if (!s.is_found && question->given == NULL)
+        TY_CHECK(ask_devices(&s, true), status, done);
+    if (!s.is_found && question->given == NULL && question->fix != NULL)
+        TY_CHECK(ask_devices(&s, false), status, done);
+done:
+    if (status != TY_OK)
+        ty_remedy_clear(out);
+    return status;
+}
