@@ -153,11 +153,13 @@ int device_key()
 }
 #endif
 
+enum : size_t { PAGE = 4096, LARGE = 1 << 20 };
+
 std::map<void *, size_t> guarded; /* device memory, mapped with the key */
 
 void *device_allocate(size_t bytes)
 {
-    const size_t page = 4096, size = (bytes + page) / page * page;
+    const size_t size = (bytes + PAGE) / PAGE * PAGE;
     void *made;
 
     if (device_key() < 0)
@@ -295,7 +297,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     if (*out == nullptr)
         return fail(cudaErrorMemoryAllocation);
     const emulated_access access;
-    memset(*out, 0xff, bytes);
+    memset(*out, 0xff, bytes < LARGE ? bytes : LARGE); /* NaN; a workspace's pages are not made */
     return cudaSuccess;
 }
 
@@ -345,7 +347,12 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes)
     if (is_forbidden())
         return fail(cudaErrorStreamCaptureUnsupported);
     const emulated_access access;
-    memset(memory, value, bytes);
+    char *first = (char *)(((uintptr_t)memory + PAGE - 1) / PAGE * PAGE);
+    char *end = (char *)(((uintptr_t)memory + bytes) / PAGE * PAGE);
+    if (value != 0 || bytes < LARGE || madvise(first, (size_t)(end - first), MADV_DONTNEED) != 0)
+        first = end = (char *)memory + bytes;
+    memset(memory, value, (size_t)(first - (char *)memory));
+    memset(end, value, (size_t)((char *)memory + bytes - end)); /* beside pages that are zero anew */
     return cudaSuccess;
 }
 
