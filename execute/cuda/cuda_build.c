@@ -84,6 +84,7 @@ void *cuda_buffer(ty_stage_device *stage, uint64_t bytes)
         return NULL;
     }
     stage->memory_bytes += bytes;
+    cuda_memory_count(stage, bytes);
     return made;
 }
 

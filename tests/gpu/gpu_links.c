@@ -12,6 +12,7 @@
 #include "device_link.h"
 #include "gpu_cases.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -347,6 +348,36 @@ static void lost_run(const plan_case *c)
     }
 }
 
+/* ---- Memory ---- */
+
+/* What each rank says that it took of its device is what the emulator gave out there: with state,
+ * compressors and what links hold. */
+static bool case_memory(const plan_case *c)
+{
+    uint64_t (*given)(int device) = NULL;
+    void *const plugin = dlopen(getenv("TRAINYARD_CUDA_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
+    plan_shape shape = c->shape;
+    outcome found = {0};
+    bool is_right;
+
+    *(void **)&given = plugin != NULL ? dlsym(plugin, "emulated_memory_peak") : NULL;
+    if (given == NULL)
+        return wrong("the emulator does not tell what it gave");
+    for (int device = 0; device < 4; device++)
+        (void)given(device);
+    shape.name = c->name;
+    is_right = plan_run(c->workload, &shape, "cuda", c->precision, STEPS, &found);
+    for (uint32_t rank = 0; is_right && rank < found.run->rank_count; rank++) {
+        const uint64_t bytes = given((int)rank);
+        is_right = found.run->peak_memory_bytes[rank] == bytes ||
+                   wrong("rank %u says %llu bytes, its device gave %llu", rank,
+                         (unsigned long long)found.run->peak_memory_bytes[rank],
+                         (unsigned long long)bytes);
+    }
+    outcome_free(&found);
+    return is_right;
+}
+
 /* ---- A link by itself ---- */
 
 /* Ranks 0 and 2 are on one device, 3 and 4 on none. */
@@ -463,6 +494,8 @@ static bool case_rings(void)
 
 void links_run(void)
 {
+    char name[160];
+
     if (is_asked("devices of ranks"))
         report("devices of ranks", case_of_ranks(5, devices_of_rank));
     if (getenv("TRAINYARD_EMULATED_DEVICES") == NULL)
@@ -473,5 +506,8 @@ void links_run(void)
         if (is_asked(plans[i].name))
             report(plans[i].name, case_orders(&plans[i]));
         lost_run(&plans[i]);
+        snprintf(name, sizeof name, "memory of %s", plans[i].name + strlen("link "));
+        if (plans[i].shape.lanes < 2 && plans[i].shape.contexts < 2 && is_asked(name))
+            report(name, case_memory(&plans[i]));
     }
 }
