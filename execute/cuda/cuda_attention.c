@@ -10,7 +10,7 @@
 typedef struct attention {
     uint64_t rows, features, queries, project;
     uint64_t key_columns; /* of keys and values */
-    bool has_bias;
+    bool has_project_bias, has_out_bias;
     bool gathers_keys; /* which then lie alone, those of all tokens */
     cuda_attention core;
 } attention;
@@ -30,7 +30,8 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
                     .queries = queries,
                     .project = queries + key_columns,
                     .key_columns = key_columns,
-                    .has_bias = a[TY_HAS_BIAS] != 0,
+                    .has_project_bias = a[TY_HAS_BIAS] != 0 || a[TY_HAS_QKV_BIAS] != 0,
+                    .has_out_bias = a[TY_HAS_BIAS] != 0,
                     .gathers_keys = gathers_keys,
                     .core = {.batch = cuda_batch(stage),
                              .length = length,
@@ -138,7 +139,7 @@ static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, cons
                              const void *context, void *y, ty_error *error)
 {
     void *summand = cuda_summand(stage, node, false, y);
-    bool has_epilogue = at->has_bias && !node->is_divided;
+    bool has_epilogue = at->has_out_bias && !node->is_divided;
     cuda_affine out = {.rows = at->rows,
                        .in = at->queries,
                        .out = at->features,
@@ -150,7 +151,7 @@ static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, cons
 
     if (status != TY_OK)
         return status;
-    if (at->has_bias && !has_epilogue)
+    if (at->has_out_bias && !has_epilogue)
         cuda_add_lane_bias(stage, at->rows, at->features,
                            cuda_parameters(stage, node, ATTENTION_OUT_BIAS), summand);
     return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
@@ -162,12 +163,12 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
     attention at = attention_of(stage, node);
     attention_memory m;
     const void *keys;
-    cuda_affine in = {.rows = at.rows,
-                      .in = at.features,
-                      .out = at.project,
-                      .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
-                      .bias =
-                          at.has_bias ? cuda_weights(stage, node, ATTENTION_PROJECT_BIAS) : NULL};
+    cuda_affine in = {
+        .rows = at.rows,
+        .in = at.features,
+        .out = at.project,
+        .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
+        .bias = at.has_project_bias ? cuda_weights(stage, node, ATTENTION_PROJECT_BIAS) : NULL};
     ty_status status;
 
     memory_cut(stage, &at, node->kept[slot], &m);
@@ -197,7 +198,8 @@ static ty_status attention_again(ty_stage_device *stage, const cuda_node *node, 
 static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, const attention *at,
                               bool is_first, const void *context, void *dcontext, ty_error *error)
 {
-    float *dbias = at->has_bias ? cuda_parameter_gradient(stage, node, ATTENTION_OUT_BIAS) : NULL;
+    float *dbias =
+        at->has_out_bias ? cuda_parameter_gradient(stage, node, ATTENTION_OUT_BIAS) : NULL;
     cuda_affine_gradient out = {.rows = at->rows,
                                 .in = at->queries,
                                 .out = at->features,
@@ -229,7 +231,8 @@ static ty_status project_backward(ty_stage_device *stage, const cuda_node *node,
         .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
         .dy = dproject,
         .dweight = cuda_parameter_gradient(stage, node, ATTENTION_PROJECT),
-        .dbias = at->has_bias ? cuda_parameter_gradient(stage, node, ATTENTION_PROJECT_BIAS) : NULL,
+        .dbias = at->has_project_bias ? cuda_parameter_gradient(stage, node, ATTENTION_PROJECT_BIAS)
+                                      : NULL,
         .adds_weight = cuda_adds(node, ATTENTION_PROJECT, is_first),
         .adds_bias = cuda_adds(node, ATTENTION_PROJECT_BIAS, is_first)};
 
