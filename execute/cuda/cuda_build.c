@@ -28,7 +28,7 @@ static const cuda_kind *const kinds[TY_LAYER_KIND_COUNT] = {
 
 /* Of mlp, attention, lstm and concat. */
 static const uint64_t known_options = LAYER_OPTION(TY_IS_RELU) | LAYER_OPTION(TY_HAS_QKV_BIAS) |
-                                      LAYER_OPTION(TY_IS_REVERSED) |
+                                      LAYER_OPTION(TY_HAS_QK_NORM) | LAYER_OPTION(TY_IS_REVERSED) |
                                       LAYER_OPTION(TY_IS_OF_FEATURES);
 
 const cuda_kind *cuda_kind_of(ty_layer_kind kind)
