@@ -125,6 +125,17 @@ static void warn_of_outside(const ty_plan *plan)
              least, most);
 }
 
+static void warn_of_uneven(const ty_plan *plan)
+{
+    for (int kind = 0; kind < TY_UNEVEN_COUNT; kind++) {
+        ty_text text = {0};
+        ty_print_uneven(plan, (ty_uneven_kind)kind, &text);
+        if (text.length > 0 && !text.failed)
+            tell("trainyard: warning: %s", text.data);
+        ty_text_clear(&text);
+    }
+}
+
 /* @param step_time_s [out] of the plan; untouched where there is none */
 static exit_code plan_question(const cli_options *options, double *step_time_s)
 {
@@ -141,6 +152,7 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
         return report_bad_input(&error);
     interrupts_catch();
     if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK ||
+        ty_question_uneven(&question, &q, &watch, plan, &error) != TY_OK ||
         (options->output != NULL && ty_plan_save(plan, options->output, &error) != TY_OK) ||
         (options->candidates != NULL &&
          write_candidates(plan, options->candidates, &error) != TY_OK)) {
@@ -152,8 +164,10 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
         }
         goto cleanup;
     }
-    if (!options->quiet)
+    if (!options->quiet) {
         warn_of_outside(plan);
+        warn_of_uneven(plan);
+    }
     if (options->json) {
         ty_json_writer writer = ty_json_writer_on(&text);
         ty_plan_to_json(plan, &writer, NULL);

@@ -32,17 +32,17 @@ static const double first_warmup_ratio = 0.25;
 typedef struct kind_facts {
     uint32_t phases;
     ty_collective_kind collectives[TY_MOST_PHASES];
-    bool has_ratio, has_rank, is_lossy, has_feedback, is_unbiased;
+    bool has_ratio, has_rank, is_lossy, has_feedback;
 } kind_facts;
 
 static const kind_facts facts[TY_COMPRESSION_COUNT] = {
-    [TY_COMPRESSION_NONE] = {.phases = 1, .is_unbiased = true},
-    [TY_COMPRESSION_ROWS] = {1, {TY_ALL_GATHER}, .is_unbiased = true},
+    [TY_COMPRESSION_NONE] = {.phases = 1},
+    [TY_COMPRESSION_ROWS] = {1, {TY_ALL_GATHER}},
     [TY_COMPRESSION_FP16] = {.phases = 1},
     [TY_COMPRESSION_BF16] = {.phases = 1},
     [TY_COMPRESSION_FP8_E4M3] = {1, {TY_ALL_GATHER}, .is_lossy = true},
     [TY_COMPRESSION_FP8_E5M2] = {1, {TY_ALL_GATHER}, .is_lossy = true},
-    [TY_COMPRESSION_INT8] = {1, {TY_ALL_GATHER}, .is_lossy = true, .is_unbiased = true},
+    [TY_COMPRESSION_INT8] = {1, {TY_ALL_GATHER}, .is_lossy = true},
     /* But for clipping at 2.5 deviations. */
     [TY_COMPRESSION_TERNARY] = {1, {TY_ALL_GATHER}, .is_lossy = true},
     [TY_COMPRESSION_ONE_BIT] = {2,
@@ -433,11 +433,6 @@ bool ty_compression_is_lossy(const ty_compression *c)
 bool ty_compression_has_feedback(const ty_compression *c)
 {
     return facts[c->kind].has_feedback;
-}
-
-bool ty_compression_is_unbiased(const ty_compression *c)
-{
-    return facts[c->kind].is_unbiased;
 }
 
 bool ty_compression_has_momentum(const ty_compression *c)

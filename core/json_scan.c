@@ -41,16 +41,6 @@ size_t ty_utf8_length(const unsigned char *bytes, size_t left)
     return 0;
 }
 
-bool ty_utf8_is(const char *text)
-{
-    size_t left = strlen(text), length;
-
-    for (; left > 0; text += length, left -= length)
-        if ((length = ty_utf8_length((const unsigned char *)text, left)) == 0)
-            return false;
-    return true;
-}
-
 /* The next byte, or -1 at the end. */
 static int peek(const scanner *s)
 {

@@ -22,7 +22,5 @@ ty_status ty_json_scan(const char *text, size_t length, const char *name, size_t
 
 /** Bytes of the UTF-8 sequence at `bytes`, 0 if it is none (RFC 3629; `left` >= 1). */
 size_t ty_utf8_length(const unsigned char *bytes, size_t left);
-/** Whether a string is of such sequences. */
-bool ty_utf8_is(const char *text);
 
 #endif

@@ -244,8 +244,9 @@ uint64_t ty_lane_bytes(const ty_plan *plan, uint64_t bytes)
     return bytes * plan->micro_batch_size / token_lanes(plan);
 }
 
-/* Of fewer heads for keys than tensor lanes, each lane has one. */
-uint64_t ty_lane_key_bytes(const ty_plan *plan, uint32_t layer)
+/* Bytes of keys and values that one lane has, of its own part of a micro-batch's sequences. Of
+ * fewer heads for keys than tensor lanes, each lane has one. */
+static uint64_t key_bytes(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *workload = plan->workload;
     const ty_layer *l = &workload->layers[layer];
@@ -267,7 +268,7 @@ static uint32_t context_collectives(const ty_plan *plan, uint32_t layer, bool is
                                     ty_inner_collective *out)
 {
     const uint32_t lanes = ty_plan_lanes(plan, TY_CONTEXT_LANES);
-    const uint64_t part = lanes > 1 ? ty_lane_key_bytes(plan, layer) : 0;
+    const uint64_t part = lanes > 1 ? key_bytes(plan, layer) : 0;
 
     if (part == 0)
         return 0;

@@ -22,6 +22,12 @@ const char *ty_schedule_name(ty_schedule schedule)
     return (unsigned)schedule < TY_SCHEDULE_COUNT ? names[schedule] : "unknown";
 }
 
+const char *ty_uneven_name(ty_uneven_kind kind)
+{
+    static const char *const names[TY_UNEVEN_COUNT] = {"global_batch", "blocks"};
+    return (unsigned)kind < TY_UNEVEN_COUNT ? names[kind] : "unknown";
+}
+
 bool ty_schedule_is_asynchronous(ty_schedule schedule)
 {
     return schedule == TY_PIPEDREAM || schedule == TY_PIPEDREAM_2BW;

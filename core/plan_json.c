@@ -181,6 +181,35 @@ static void write_decision(const ty_plan *plan, const ty_digest *cluster, ty_jso
     ty_json_close(writer, ']');
 }
 
+static void write_uneven(const ty_plan *plan, ty_json_writer *writer)
+{
+    bool is_open = false;
+
+    for (int kind = 0; kind < TY_UNEVEN_COUNT; kind++) {
+        const ty_uneven *uneven = &plan->uneven[kind];
+        if (uneven->count == 0)
+            continue;
+        if (!is_open)
+            ty_json_open(writer, "divides_badly", '{');
+        is_open = true;
+        ty_json_open(writer, ty_uneven_name((ty_uneven_kind)kind), '{');
+        ty_json_put_uint(writer, "count", uneven->count);
+        ty_json_put_uint(writer, "parts", uneven->parts);
+        ty_json_put_number(writer, "lost_share", uneven->lost_share);
+        ty_json_open(writer, "better", '[');
+        for (uint32_t i = 0; i < uneven->better_count; i++) {
+            ty_json_open_flat(writer, NULL, '{');
+            ty_json_put_uint(writer, "count", uneven->better[i].count);
+            ty_json_put_number(writer, "samples_per_s", uneven->better[i].samples_per_s);
+            ty_json_close(writer, '}');
+        }
+        ty_json_close(writer, ']');
+        ty_json_close(writer, '}');
+    }
+    if (is_open)
+        ty_json_close(writer, '}');
+}
+
 static void write_answer(const ty_plan *plan, ty_json_writer *writer)
 {
     if (plan->has_prediction) {
@@ -194,6 +223,7 @@ static void write_answer(const ty_plan *plan, ty_json_writer *writer)
             ty_json_put_number(writer, "most_step_time_s", plan->most_step_time_s);
             ty_json_close(writer, '}');
         }
+        write_uneven(plan, writer);
         ty_json_open(writer, "memory", '[');
         for (uint32_t s = 0; s < plan->stage_count; s++) {
             ty_json_open_flat(writer, NULL, '{');
@@ -471,6 +501,34 @@ done:
     return status;
 }
 
+static ty_status read_uneven(const ty_json *object, const char *key, ty_uneven *out,
+                             ty_error *error)
+{
+    const ty_json *value, *better;
+    ty_status status;
+
+    TY_CHECK(ty_json_object(object, key, &value, error), status, done);
+    TY_CHECK(ty_json_uint32(value, "count", 1, UINT32_MAX, &out->count, error), status, done);
+    TY_CHECK(ty_json_uint32(value, "parts", 1, UINT32_MAX, &out->parts, error), status, done);
+    TY_CHECK(ty_json_number(value, "lost_share", 0, 1, &out->lost_share, error), status, done);
+    TY_CHECK(ty_json_array(value, "better", 0, sizeof out->better / sizeof out->better[0], &better,
+                           error),
+             status, done);
+    out->better_count = (uint32_t)ty_json_size(better);
+    for (uint32_t i = 0; i < out->better_count; i++) {
+        const ty_json *row = ty_json_at(better, i);
+        TY_CHECK(ty_json_uint32(row, "count", 1, UINT32_MAX, &out->better[i].count, error), status,
+                 done);
+        TY_CHECK(
+            ty_json_number(row, "samples_per_s", 0, DBL_MAX, &out->better[i].samples_per_s, error),
+            status, done);
+        TY_CHECK(ty_json_end(row, error), status, done);
+    }
+    TY_CHECK(ty_json_end(value, error), status, done);
+done:
+    return status;
+}
+
 static ty_status read_prediction(const ty_json *object, ty_plan *plan, ty_error *error)
 {
     ty_status status;
@@ -496,6 +554,15 @@ static ty_status read_prediction(const ty_json *object, ty_plan *plan, ty_error 
         TY_CHECK(ty_json_number(value, "most_step_time_s", plan->least_step_time_s, DBL_MAX,
                                 &plan->most_step_time_s, error),
                  status, done);
+        TY_CHECK(ty_json_end(value, error), status, done);
+    }
+    if (ty_json_has(object, "divides_badly")) {
+        TY_CHECK(ty_json_object(object, "divides_badly", &value, error), status, done);
+        for (int kind = 0; kind < TY_UNEVEN_COUNT; kind++)
+            if (ty_json_has(value, ty_uneven_name((ty_uneven_kind)kind)))
+                TY_CHECK(read_uneven(value, ty_uneven_name((ty_uneven_kind)kind),
+                                     &plan->uneven[kind], error),
+                         status, done);
         TY_CHECK(ty_json_end(value, error), status, done);
     }
     TY_CHECK(read_array(object, "memory", plan->stage_count, plan->stage_count,

@@ -148,8 +148,6 @@ uint64_t ty_compression_kept(const ty_compression *compression, uint64_t element
 bool ty_compression_is_lossy(const ty_compression *compression);
 /** Whether what a step loses is sent later, by error feedback. */
 bool ty_compression_has_feedback(const ty_compression *compression);
-/** Whether the decoded gradient is right on average over the random numbers drawn. */
-bool ty_compression_is_unbiased(const ty_compression *compression);
 /** Whether momentum is taken by the compressor, so that the optimizer must not: dgc. */
 bool ty_compression_has_momentum(const ty_compression *compression);
 

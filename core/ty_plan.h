@@ -155,6 +155,30 @@ typedef struct ty_step_summary {
 /** Of the step: a band of messages, updates or compression that is narrower is not spoken of. */
 #define TY_OUTSIDE_SHARE 0.05
 
+/** Of the samples a second: what divides badly and costs less is not spoken of. */
+#define TY_UNEVEN_SHARE 0.05
+
+typedef enum ty_uneven_kind {
+    TY_UNEVEN_BATCH,  /* samples of the global batch over devices */
+    TY_UNEVEN_BLOCKS, /* blocks of the network over stages */
+    TY_UNEVEN_COUNT
+} ty_uneven_kind;
+/** "global_batch", "blocks". */
+const char *ty_uneven_name(ty_uneven_kind kind);
+
+/** A number that divides badly, and those near it that divide better. */
+typedef struct ty_uneven {
+    uint32_t count, parts; /* 60 samples over 8 devices; count 0: nothing to say */
+    /* By the estimate. Of a batch: of the best of `better`'s samples a second. Of blocks: what the
+     * mean stage computes less than the slowest, as far as the division explains it. */
+    double lost_share;
+    uint32_t better_count;
+    struct {
+        uint32_t count;       /* samples a batch; stages */
+        double samples_per_s; /* of the best plan with so many, estimated */
+    } better[2];              /* ascending */
+} ty_uneven;
+
 /** One line of the search: a candidate and its fate. */
 typedef struct ty_candidate {
     char *name;                   /* "data parallel 2, 4 buckets" */
@@ -209,7 +233,8 @@ typedef struct ty_plan {
      * of its band (ty_outside): where the micro-batch does, or the band is wider than
      * TY_OUTSIDE_SHARE of the step; else both 0 */
     double least_step_time_s, most_step_time_s;
-    ty_memory_use *memory; /* [stage_count], per device; NULL: not counted */
+    ty_uneven uneven[TY_UNEVEN_COUNT]; /* what ty_question_uneven found */
+    ty_memory_use *memory;             /* [stage_count], per device; NULL: not counted */
     uint32_t candidate_count;
     ty_candidate *candidates; /* the chosen one first; order: ty_plan_search */
 } ty_plan;
@@ -413,10 +438,6 @@ double ty_lane_work_share(const ty_plan *plan, uint32_t layer);
 /** What a lane has of something along the sequence that is `bytes` a sample, for a micro-batch: its
  * samples, its part of the sequence; tensor lanes divide nothing of it. */
 uint64_t ty_lane_bytes(const ty_plan *plan, uint64_t bytes);
-/** Bytes of keys and values that one lane has, of its own part of a micro-batch's sequences; 0 for
- * other kinds than attention. */
-uint64_t ty_lane_key_bytes(const ty_plan *plan, uint32_t layer);
-
 /** A collective inside a layer, among the lanes of a kind. */
 typedef struct ty_inner_collective {
     ty_lane_kind among;

@@ -1,6 +1,8 @@
 /* Another software for a plan that was made with some. */
 #include "candidate.h"
 
+#include <string.h>
+
 /* Whether the stack can run the plan. */
 static ty_status check_plan(const ty_stack *stack, const ty_plan *plan, ty_error *error)
 {
@@ -39,6 +41,7 @@ ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *erro
     plan->has_prediction = false;
     plan->prediction = plan->simulation = (ty_step_summary){0};
     plan->least_step_time_s = plan->most_step_time_s = 0;
+    memset(plan->uneven, 0, sizeof plan->uneven);
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         ty_free(plan->candidates[c].name);
         ty_free(plan->candidates[c].reason);

@@ -119,8 +119,11 @@ static ty_status check_batch(const search_question *q, ty_error *error)
     for (uint32_t s = 0; q->has_fixed_replicas && s < q->fixed_stages; s++)
         if (micro_batches % q->fixed_replicas[s] != 0)
             return ty_fail(error, TY_EINVAL,
-                           "replicas: the %u of stage %u do not share %u micro-batches evenly",
-                           q->fixed_replicas[s], s, micro_batches);
+                           "replicas: the %u of stage %u do not share %u micro-batches evenly: ask "
+                           "for a batch that is a multiple of %u",
+                           q->fixed_replicas[s], s, micro_batches,
+                           q->fixed_replicas[s] *
+                               (o->micro_batch_size > 0 ? o->micro_batch_size : 1));
     if (micro_batches < q->rank_count && q->fixed_stages == 0 && !may_have_lanes(q) &&
         q->cut_count + 1 < q->rank_count)
         return ty_fail(error, TY_EINVAL,

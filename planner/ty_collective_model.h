@@ -256,15 +256,6 @@ typedef struct ty_parameter_servers {
 ty_status ty_parameter_server_seconds(const ty_parameter_servers *servers, double bytes,
                                       double *seconds, ty_error *error) TY_MUST_CHECK;
 
-/**
- * Share of the rows of an embedding's gradient below which an all-gather of the touched rows (index
- * and values) beats the dense all-reduce; TensorFlow IndexedSlices, Horovod's sparse_as_dense.
- * @param rows, row_bytes of the whole matrix; @param index_bytes of one row's index
- * @return in [0, 1]: 0 where dense always wins. By bisection on the table's own times.
- */
-double ty_sparse_crossover_density(const ty_collective_table *table, uint64_t rows,
-                                   uint64_t row_bytes, uint64_t index_bytes);
-
 /* ---- One collective ---------------------------------------------------------------------- */
 
 typedef struct ty_collective_question {

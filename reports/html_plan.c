@@ -622,6 +622,13 @@ static void put_plan_facts(page *p, const ty_plan *plan)
                  plan->idle_devices, plan->idle_devices + ty_plan_process_count(plan));
         put_fact(p, "devices that stay idle", idle);
     }
+    for (int kind = 0; kind < TY_UNEVEN_COUNT; kind++) {
+        ty_text uneven = {0};
+        ty_print_uneven(plan, (ty_uneven_kind)kind, &uneven);
+        if (uneven.length > 0 && !uneven.failed)
+            put_fact(p, "divides badly", uneven.data);
+        ty_text_clear(&uneven);
+    }
     if (plan->profile != NULL) {
         put_fact(p, "profile of", plan->profile->machine);
         put_fact(p, "profile date", plan->profile->date);

@@ -388,6 +388,30 @@ static void print_front(const ty_plan *plan, ty_text *text)
     }
 }
 
+void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text)
+{
+    const ty_uneven *u = &plan->uneven[kind];
+    const bool is_batch = kind == TY_UNEVEN_BATCH;
+
+    if (u->count == 0)
+        return;
+    if (is_batch)
+        ty_text_addf(text, "a batch of %u divides badly over %u devices: by the estimate ",
+                     u->count, u->parts);
+    else
+        ty_text_addf(text,
+                     "%u blocks divide badly over %u stages, which loses %.0f %% by the estimate: ",
+                     u->count, u->parts, 100 * u->lost_share);
+    for (uint32_t i = 0; i < u->better_count; i++)
+        ty_text_addf(text, "%s%u%s %.0f %%", i > 0 ? ", " : "", u->better[i].count,
+                     i > 0      ? ""
+                     : is_batch ? " does"
+                                : " stages do",
+                     100 * (u->better[i].samples_per_s / plan->prediction.samples_per_s - 1));
+    ty_text_add(text, u->better_count > 0 ? " more samples a second"
+                                          : "stages that divide them are no faster here");
+}
+
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
 {
     ty_text title = {0}, certainty = {0};

@@ -73,17 +73,6 @@ bool ty_launch_is_traces(const char *target);
 /** Whether the target starts trainyard-worker and so needs input->job. */
 bool ty_launch_needs_job(const char *target);
 
-/** Name and title of what a target can be put `on`; NULL from `index` == their number on. */
-const char *ty_launch_place(uint32_t index, const char **title);
-
-/**
- * Whether Megatron-LM's pretrain_gpt.py can run a plan as it is: a decoder of equal blocks, whole
- * blocks in every stage, its schedules, what its lanes divide evenly. Where its processes lie and
- * the devices' precision are `ty_launch`'s to ask. For whoever looks for plans that it can run.
- * @return TY_EUNSUPPORTED with the reason
- */
-ty_status ty_megatron_check(const ty_plan *plan, ty_error *error) TY_MUST_CHECK;
-
 /**
  * What numbers the passes of a plan are in, as frameworks call it: "fp32" or "tf32" where the
  * workload's elements have 4 bytes; of 2 "bf16", and "fp16" where it says so and on NVIDIA's GPUs

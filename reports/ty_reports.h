@@ -61,6 +61,9 @@ void ty_comparison_free(ty_comparison *comparison);
 #define TY_PRINT_COLUMNS 100
 /** Stages, buckets, memory, prediction, candidates. @param cluster of the plan; NULL: not at hand,
  * then nothing is said of how far predictions for its devices were off */
+/** What divides badly in a plan, and what would divide: "a batch of 60 divides badly over 8
+ * devices: by the estimate 64 does 42 % more samples a second". Nothing where all divides. */
+void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text);
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text);
 /** How sure a plan's times are: "measured on this hardware"; of a stack that was judged by rows of
  * the cluster's first device its error and their number. */

@@ -222,8 +222,8 @@ static ty_status plan_by_system(const char *name, const ty_question_inputs *q,
                    name, close != NULL ? "; did you mean " : "", close != NULL ? close : "");
 }
 
-static ty_status find(const ty_question *question, const ty_question_inputs *q,
-                      ty_plan_options *how, ty_plan **out, ty_error *error)
+ty_status ty_question_find(const ty_question *question, const ty_question_inputs *q,
+                           ty_plan_options *how, ty_plan **out, ty_error *error)
 {
     ty_objective objective = TY_THROUGHPUT;
     ty_status status = ty_objective_find(question->objective, &objective, error);
@@ -286,7 +286,7 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
         how.simulate = simulate_finalist;
         how.simulate_context = inputs->cluster;
     }
-    TY_CHECK(find(question, inputs, &how, &plan, error), status, done);
+    TY_CHECK(ty_question_find(question, inputs, &how, &plan, error), status, done);
     if (question->system != NULL && question->global_batch == 0 &&
         plan->global_batch != inputs->workload->global_batch)
         ty_watch_note(watch, "a batch of %u, the next that all %u devices share: usual are %u",

@@ -26,6 +26,10 @@ typedef enum ty_objective {
 /** "throughput" and the like; NULL is throughput. TY_EINVAL has the nearest. */
 ty_status ty_objective_find(const char *name, ty_objective *out, ty_error *error) TY_MUST_CHECK;
 
+/** The best plan by the planner's search, by the question's system or by its objective. */
+ty_status ty_question_find(const ty_question *question, const ty_question_inputs *q,
+                           ty_plan_options *how, ty_plan **out, ty_error *error) TY_MUST_CHECK;
+
 static inline bool ty_watch_stops(const ty_watch *watch)
 {
     return watch != NULL && watch->should_stop != NULL && watch->should_stop(watch->context);

@@ -31,11 +31,6 @@ static const char *const words[] = {"name", "workload",  "cluster", "global_batc
                                     "seq",  "precision", "fix"};
 #define WORD_COUNT (sizeof words / sizeof words[0])
 
-const char *ty_step_unit_name(ty_step_unit unit)
-{
-    return (unsigned)unit < TY_STEP_UNIT_COUNT ? units[unit] : "unknown";
-}
-
 static int unit_of(const char *name)
 {
     for (int u = 0; u < TY_STEP_UNIT_COUNT; u++)

@@ -37,8 +37,6 @@ ty_interval ty_interval_exact(double value);
 ty_interval ty_interval_of_deviation(double expected, double log_deviation);
 /** Product of independent figures: the distances of the bounds, as logs, add in quadrature. */
 ty_interval ty_interval_product(ty_interval a, ty_interval b);
-/** Sum of figures that err together: bounds are added, which is the wider choice. */
-ty_interval ty_interval_sum(ty_interval a, ty_interval b);
 ty_interval ty_interval_scale(ty_interval a, double factor);
 /**
  * Geometric mean of independent estimates of one positive figure. Its deviation is the larger of
@@ -200,7 +198,6 @@ typedef enum ty_staleness_kind {
     TY_STALENESS_DELAYED,      /* a plan's staleness n: all gradients n updates late */
     TY_STALENESS_KIND_COUNT
 } ty_staleness_kind;
-const char *ty_staleness_name(ty_staleness_kind kind);
 /** Mean delay in updates. @param depth stages, workers or bound, as above; >= 1 */
 double ty_staleness_delay(ty_staleness_kind kind, uint32_t depth);
 

@@ -105,7 +105,6 @@ typedef enum ty_step_unit {
     TY_STEP_MFU,            /* "mfu", 0 to 1 */
     TY_STEP_UNIT_COUNT
 } ty_step_unit;
-const char *ty_step_unit_name(ty_step_unit unit);
 
 /** A step with its layout: the words of a question, and a figure. Texts are the row's own; NULL and
  * 0: not said. */

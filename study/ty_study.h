@@ -101,6 +101,20 @@ void ty_question_inputs_clear(ty_question_inputs *inputs);
 ty_status ty_question_plan(const ty_question *question, const ty_question_inputs *inputs,
                            const ty_watch *watch, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 
+/**
+ * What divides badly in the plan of a question: the batch over the devices, where a batch near it
+ * does more than TY_UNEVEN_SHARE more samples a second; blocks over stages of equally many
+ * replicas, where the mean stage computes that much less than the slowest. By the estimate: batches
+ * near it that are multiples of the devices or of a divisor of theirs are asked under the same
+ * pins, and with `pp` asked for the numbers of stages near it that divide the blocks. Not with an
+ * objective, which chooses the batch itself, nor for clusters of more than
+ * TY_MOST_DEVICES_FOR_UNEVEN devices, where each question takes seconds.
+ * @param plan ty_question_plan's; gets its `uneven`
+ */
+ty_status ty_question_uneven(const ty_question *question, const ty_question_inputs *inputs,
+                             const ty_watch *watch, ty_plan *plan, ty_error *error) TY_MUST_CHECK;
+#define TY_MOST_DEVICES_FOR_UNEVEN 16384
+
 /** Everything a plan stands for. */
 typedef struct ty_plan_inputs {
     ty_plan *plan;

@@ -19,15 +19,6 @@ static const import_format *const formats[] = {
 };
 enum { FORMAT_COUNT = sizeof formats / sizeof formats[0] };
 
-const char *ty_cluster_format(uint32_t index, const char **title)
-{
-    if (index >= FORMAT_COUNT)
-        return NULL;
-    if (title != NULL)
-        *title = formats[index]->title;
-    return formats[index]->name;
-}
-
 void ty_import_notes_clear(ty_import_notes *notes)
 {
     ty_free(notes->text);

@@ -60,10 +60,6 @@ typedef struct ty_import_notes {
 } ty_import_notes;
 void ty_import_notes_clear(ty_import_notes *notes);
 
-/** Formats that are read: name and title ("nccl", "NCCL topology XML"), in the order they are
- * tried. NULL from `index` == their number on. */
-const char *ty_cluster_format(uint32_t index, const char **title);
-
 /**
  * Reads a cluster from a file of another tool: NCCL/RCCL topology XML, `nvidia-smi topo -m`, Slurm
  * topology.conf, and so on (docs/clusters.md). One machine becomes options->hosts equal ones around

@@ -66,24 +66,3 @@ ty_status ty_parameter_server_seconds(const ty_parameter_servers *s, double byte
     *seconds = s->workers == 1 && s->place == TY_SERVERS_COLOCATED ? 0 : 2 * (s->latency_s + way_s);
     return TY_OK;
 }
-
-double ty_sparse_crossover_density(const ty_collective_table *table, uint64_t rows,
-                                   uint64_t row_bytes, uint64_t index_bytes)
-{
-    double dense_s = ty_collective_seconds(table, TY_ALL_REDUCE, rows * row_bytes);
-    uint64_t low = 0, high = rows; /* touched rows: sparse is faster at `low`, if ever */
-
-    if (table->ranks < 2 || rows == 0 ||
-        ty_collective_seconds(table, TY_ALL_GATHER, row_bytes + index_bytes) >= dense_s)
-        return 0;
-    while (low < high) {
-        uint64_t middle = low + (high - low + 1) / 2;
-        double sparse_s =
-            ty_collective_seconds(table, TY_ALL_GATHER, middle * (row_bytes + index_bytes));
-        if (sparse_s < dense_s)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return (double)low / (double)rows;
-}

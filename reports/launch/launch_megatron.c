@@ -346,19 +346,6 @@ done:
     return status;
 }
 
-ty_status ty_megatron_check(const ty_plan *plan, ty_error *error)
-{
-    megatron_model model = {0};
-    ty_text ignored = {0};
-    ty_status status = check_plan(plan, &model, error);
-
-    if (status == TY_OK)
-        status = put_recompute(plan, &model, &ignored, error);
-    ty_text_clear(&ignored);
-    ty_free(model.has_experts);
-    return status;
-}
-
 ty_status ty_launch_megatron(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;

@@ -121,25 +121,15 @@ cleanup:
 /* ---- The table --------------------------------------------------------------------------- */
 
 static const struct place {
-    const char *name, *title;
+    const char *name;
     launch_target put;
 } places[] = {
-    {"slurm", "Slurm: a batch script around launch.sh", on_slurm},
-    {"k8s-jobset", "Kubernetes: a JobSet around launch.sh", ty_launch_on_jobset},
-    {"k8s-trainjob", "Kubernetes: a TrainJob of Kubeflow's Trainer around launch.sh",
-     ty_launch_on_trainjob},
-    {"skypilot", "SkyPilot: a task around launch.sh", on_skypilot},
+    {"slurm", on_slurm},
+    {"k8s-jobset", ty_launch_on_jobset},
+    {"k8s-trainjob", ty_launch_on_trainjob}, /* of Kubeflow's Trainer */
+    {"skypilot", on_skypilot},
 };
 #define PLACE_COUNT (sizeof places / sizeof places[0])
-
-const char *ty_launch_place(uint32_t index, const char **title)
-{
-    if (index >= PLACE_COUNT)
-        return NULL;
-    if (title != NULL)
-        *title = places[index].title;
-    return places[index].name;
-}
 
 ty_status ty_launch_put_on(launch *l, ty_error *error)
 {

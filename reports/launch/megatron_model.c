@@ -237,7 +237,8 @@ static ty_status put_mlp(const megatron_model *m, ty_text *text, ty_error *error
     return put_expert_blocks(m, text, error);
 }
 
-uint64_t ty_megatron_vocabulary(const megatron_model *m, uint32_t lanes)
+/* What it pads a vocabulary to: a multiple of 128 and of the lanes of tensor parallelism. */
+static uint64_t padded_vocabulary(const megatron_model *m, uint32_t lanes)
 {
     const uint64_t multiple = (uint64_t)VOCABULARY_DIVISOR * lanes,
                    size = m->embedding->attributes[TY_VOCABULARY];
@@ -248,7 +249,7 @@ uint64_t ty_megatron_vocabulary(const megatron_model *m, uint32_t lanes)
 static void put_vocabulary(const megatron_model *m, uint32_t lanes, ty_text *text)
 {
     const uint64_t vocabulary = m->embedding->attributes[TY_VOCABULARY],
-                   padded = ty_megatron_vocabulary(m, lanes);
+                   padded = padded_vocabulary(m, lanes);
 
     if (padded != vocabulary)
         ty_text_addf(text, "# differs: it pads the vocabulary to %llu\n",

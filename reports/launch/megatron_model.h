@@ -23,9 +23,6 @@ typedef struct megatron_model {
 ty_status ty_megatron_model_of(const ty_workload *workload, megatron_model *out,
                                ty_error *error) TY_MUST_CHECK;
 
-/** What it pads a vocabulary to: a multiple of 128 and of the lanes of tensor parallelism. */
-uint64_t ty_megatron_vocabulary(const megatron_model *model, uint32_t lanes);
-
 /** Appends "--num-layers 24\n" and so on. @param lanes of tensor parallelism */
 ty_status ty_megatron_model_arguments(const ty_workload *workload, const megatron_model *model,
                                       uint32_t lanes, ty_text *text, ty_error *error) TY_MUST_CHECK;

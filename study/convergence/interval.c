@@ -26,11 +26,6 @@ ty_interval ty_interval_product(ty_interval a, ty_interval b)
     return (ty_interval){expected * exp(-below), expected, expected * exp(above)};
 }
 
-ty_interval ty_interval_sum(ty_interval a, ty_interval b)
-{
-    return (ty_interval){a.low + b.low, a.expected + b.expected, a.high + b.high};
-}
-
 ty_interval ty_interval_scale(ty_interval a, double factor)
 {
     return (ty_interval){a.low * factor, a.expected * factor, a.high * factor};

@@ -36,27 +36,19 @@ static double zero(double n)
     return 0;
 }
 
-static const struct {
-    const char *name;
-    double (*delay)(double depth);
-} kinds[TY_STALENESS_KIND_COUNT] = {
-    [TY_STALENESS_NONE] = {"none", zero},
-    [TY_STALENESS_WEIGHT_STASHING] = {"weight-stashing", mean_over_stages},
-    [TY_STALENESS_VERTICAL_SYNC] = {"vertical-sync", last_stage},
-    [TY_STALENESS_DOUBLE_BUFFERED] = {"double-buffered", one},
-    [TY_STALENESS_ASYNCHRONOUS] = {"asynchronous", last_stage},
-    [TY_STALENESS_BOUNDED] = {"bounded", half_depth},
-    [TY_STALENESS_DELAYED] = {"delayed", all},
+static double (*const delays[TY_STALENESS_KIND_COUNT])(double depth) = {
+    [TY_STALENESS_NONE] = zero,
+    [TY_STALENESS_WEIGHT_STASHING] = mean_over_stages,
+    [TY_STALENESS_VERTICAL_SYNC] = last_stage,
+    [TY_STALENESS_DOUBLE_BUFFERED] = one,
+    [TY_STALENESS_ASYNCHRONOUS] = last_stage,
+    [TY_STALENESS_BOUNDED] = half_depth,
+    [TY_STALENESS_DELAYED] = all,
 };
-
-const char *ty_staleness_name(ty_staleness_kind kind)
-{
-    return (size_t)kind < TY_STALENESS_KIND_COUNT ? kinds[kind].name : "unknown";
-}
 
 double ty_staleness_delay(ty_staleness_kind kind, uint32_t depth)
 {
-    return (size_t)kind < TY_STALENESS_KIND_COUNT && depth > 0 ? kinds[kind].delay(depth) : 0;
+    return (size_t)kind < TY_STALENESS_KIND_COUNT && depth > 0 ? delays[kind](depth) : 0;
 }
 
 ty_status ty_interval_read(const ty_json *object, double minimum, ty_interval *out, ty_error *error)

@@ -213,6 +213,37 @@ then pass; else fail "the estimate lies outside of its band"; fi
 sed 's/"most_step_time_s": .*/"most_step_time_s": 1e-9/' "$scratch/large.json" >"$scratch/turned.json"
 expect 3 estimate "$scratch/turned.json"
 expect_error_line "turned.json:/outside_measurements/most_step_time_s: found 1e-9, expected"
+# The tests that docs/hardening.md names against each finding are there.
+if /usr/bin/python3 - "$SOURCE" <<'PYTHON'
+import pathlib, re, sys
+source = pathlib.Path(sys.argv[1])
+table = (source / "docs/hardening.md").read_text(encoding="utf-8").split("## What was seen")[1].split("\n\n## ")[0]
+cells = [row.strip("| ").split(" | ")[-1] for row in table.splitlines() if row.startswith("| ")][2:]
+tests = "".join(p.read_text(encoding="utf-8") for p in (source / "tests").rglob("test_*.c"))
+entries = "".join(p.read_text(encoding="utf-8") for p in (source / "tests").rglob("CMakeLists.txt"))
+missing = []
+for name in re.findall("`([^`]+)`", " ".join(cells)):
+    if "/" in name:
+        there = name.startswith("./") or (source / name).exists()
+    else:
+        there = f", {name}" in tests or re.search(rf"[( ]{name.removeprefix('fuzz_')}\b", entries)
+    missing += [] if there else [name]
+print(missing)
+sys.exit(bool(missing) or len(cells) < 25)
+PYTHON
+then pass; else fail "tests that docs/hardening.md names are missing"; fi
+# What divides badly is said with what divides, in the plan too, which is read again; what divides is passed over.
+divided() { "$TRAINYARD" plan -w bert-base -c dgx-a100 --global-batch "$1" --no-simulate --json -o "$scratch/divided.json" \
+    >"$scratch/out" 2>"$scratch/err"; }
+divided 60
+if grep -q "warning: a batch of 60 divides badly over 8 devices: by the estimate 56 does [0-9]* %, 64 [0-9]* % more samples a second$" "$scratch/err"
+then pass; else fail "nobody says that 60 samples divide badly over 8 devices"; fi
+expect 0 estimate "$scratch/divided.json"
+sed 's/"lost_share": .*/"lost_share": 2,/' "$scratch/divided.json" >"$scratch/turned.json"
+expect 3 estimate "$scratch/turned.json"
+expect_error_line "turned.json:/divides_badly/global_batch/lost_share: found 2, expected"
+divided 64
+if grep -q "divides" "$scratch/err" "$scratch/divided.json"; then fail "64 samples divide over 8 devices"; else pass; fi
 large 1024
 if grep -q "outside" "$scratch/err" "$scratch/large.json"; then fail "what was measured counts as not measured"; else pass; fi
 

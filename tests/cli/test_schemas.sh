@@ -31,6 +31,7 @@ expect 0 plan -w lenet -c local:2 --fix pp=2 -q -o made/plan.json
 expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=1,tp=2,dp=8,zero=1 --no-simulate -o made/sharded.json
 document plan -w lenet -c local:2 --fix pp=1 -q
 document plan -w gpt2 -c "2x dgx-a100" --fix pp=2 --no-simulate
+document plan -w bert-base -c dgx-a100 --global-batch 60 --no-simulate # divides badly
 document plan -w fedavg-cnn -c phones --no-simulate
 document plan -w "gpt2 sequence=256" -c "1x dgx-a100" --fix pp=1,dp=8,compression=top-k:0.01 --no-simulate
 for codec in one-bit powersgd-2 dgc:0.001:100:4; do

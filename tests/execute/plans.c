@@ -336,7 +336,8 @@ ty_job *make_job_on(ty_plan *plan, uint32_t steps, const char *directory)
     job->plan = plan;
     must(ty_plan_lower(plan, &job->program, &error) == TY_OK, plan->strategy, error.message);
     job->backend = ty_strdup("cpu");
-    job->data = ty_strdup(directory);
+    if (strcmp(plan->workload->dataset, "synthetic") != 0) /* whose place a path would take */
+        job->data = ty_strdup(directory);
     job->output = path_in(directory, "run.json");
     job->gradients = path_in(directory, "gradients.bin");
     job->steps = steps;

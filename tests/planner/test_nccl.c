@@ -571,16 +571,3 @@ Test(exchanges, parameter_servers_message_by_message)
                                    servers, place == 0 ? "dedicated" : "co-located");
             }
 }
-
-/* Without latency dense and gathered bytes break even at (2 (n-1)/n V) / ((n-1) (V + I)) of the
- * rows; with large matrices latency is small. Rings only, where both have the same rate. */
-Test(exchanges, sparse_crossover)
-{
-    ty_communicator c = ampere();
-    ty_collective_table table = table_of(&c);
-    double found = ty_sparse_crossover_density(&table, 1000000, 4096, 8);
-    double rings = 2.0 / 8 * 4096 / (4096 + 8);
-
-    cr_expect(fabs(found - rings) < 0.02 * rings, "found %g, expected about %g", found, rings);
-    cr_expect_eq(ty_sparse_crossover_density(&table, 1, 4, 1 << 30), 0);
-}

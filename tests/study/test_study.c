@@ -67,6 +67,85 @@ Test(study, an_objective_is_never_worse_by_its_own_measure)
     ty_cluster_free(cluster);
 }
 
+/* Samples a second of the best plan for a question; 0: there is none. */
+static double asked(const ty_question *question, uint32_t batch, const char *fix)
+{
+    ty_question other = *question;
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+    double samples_per_s;
+
+    other.global_batch = batch;
+    other.fix = fix;
+    if (plan_for(&other, NULL, &plan, &error) != TY_OK)
+        return 0;
+    samples_per_s = plan->prediction.samples_per_s;
+    ty_plan_free(plan);
+    return samples_per_s;
+}
+
+/* What is said to do better does when it is asked for, and nothing is said where nothing does. */
+Test(study, what_divides_badly_is_found_by_asking, .timeout = 200)
+{
+    static const struct {
+        const char *cluster, *fix;
+        uint32_t batch;
+        uint32_t batches[2]; /* that are better; 0: none */
+        uint32_t stages, stage_better;
+        const char *better_fix;
+    } rows[] = {
+        {"dgx-a100", NULL, 60, {56, 64}, 0, 0, NULL},
+        {"dgx-a100", NULL, 10, {8, 16}, 0, 0, NULL},
+        {"dgx-a100", NULL, 64, {0, 0}, 0, 0, NULL},
+        {"dgx-a100", NULL, 4, {0, 0}, 0, 0, NULL},             /* divides the devices */
+        {"dgx-a100", "micro_batch=5", 60, {0, 0}, 0, 0, NULL}, /* 64 has none of 5 */
+        {"3x dgx-a100", "pp=8", 96, {0, 0}, 8, 6, "pp=6"},
+        {"dgx-a100", "pp=8", 64, {0, 0}, 8, 0, NULL}, /* 6 do not divide 8 devices */
+        {"dgx-a100", "pp=4", 64, {0, 0}, 0, 0, NULL},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const ty_question question = {.workload = "bert-base",
+                                      .cluster = rows[i].cluster,
+                                      .fix = rows[i].fix,
+                                      .global_batch = rows[i].batch,
+                                      .seed = 1};
+        ty_question_inputs inputs = {0};
+        ty_plan *plan = NULL;
+        const ty_uneven *batch, *blocks;
+        ty_error error = {0};
+        cr_assert_eq(ty_question_open(&question, NULL, &inputs, &error), TY_OK);
+        cr_assert_eq(ty_question_plan(&question, &inputs, NULL, &plan, &error), TY_OK,
+                     "row %zu: %s", i, error.message);
+        cr_assert_eq(ty_question_uneven(&question, &inputs, NULL, plan, &error), TY_OK, "%s",
+                     error.message);
+        batch = &plan->uneven[TY_UNEVEN_BATCH];
+        blocks = &plan->uneven[TY_UNEVEN_BLOCKS];
+        cr_assert_eq(batch->count, rows[i].batches[0] > 0 ? rows[i].batch : 0, "row %zu", i);
+        for (uint32_t b = 0; b < 2 && rows[i].batches[0] > 0; b++) {
+            const double there = asked(&question, rows[i].batches[b], rows[i].fix);
+            cr_assert_eq(batch->better[b].count, rows[i].batches[b], "row %zu", i);
+            cr_assert_eq(batch->better[b].samples_per_s, there, "row %zu", i);
+            cr_assert_gt((1 - TY_UNEVEN_SHARE) * there, plan->prediction.samples_per_s);
+            cr_assert_geq(batch->lost_share, 1 - plan->prediction.samples_per_s / there - 1e-12);
+        }
+        cr_assert_eq(blocks->parts, rows[i].stages, "row %zu", i);
+        cr_assert_eq(blocks->better_count, rows[i].stage_better > 0, "row %zu", i);
+        if (rows[i].stages > 0) { /* 12 blocks: of two a stage, 1.5 on average */
+            cr_assert_eq(blocks->count, 12);
+            cr_assert(blocks->lost_share > TY_UNEVEN_SHARE && blocks->lost_share <= 0.25);
+        }
+        if (rows[i].stage_better > 0) {
+            cr_assert_eq(blocks->better[0].count, rows[i].stage_better);
+            cr_assert_eq(blocks->better[0].samples_per_s,
+                         asked(&question, rows[i].batch, rows[i].better_fix));
+            cr_assert_gt(blocks->better[0].samples_per_s, plan->prediction.samples_per_s);
+        }
+        ty_plan_free(plan);
+        ty_question_inputs_clear(&inputs);
+    }
+}
+
 Test(study, words_without_meaning_are_refused)
 {
     static const struct {

@@ -1,0 +1,202 @@
+/* Numbers that divide badly, and what divides better: asked of the planner like any question. */
+#include "question.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct uneven_search {
+    const ty_question *question;
+    const ty_question_inputs *inputs;
+    ty_plan_options how;
+    const ty_plan *plan;
+} uneven_search;
+
+/* Samples a second of the best plan with `how`; 0 where there is none. */
+static ty_status ask(const uneven_search *u, const ty_plan_options *how, double *samples_per_s,
+                     ty_error *error)
+{
+    ty_plan_options options = *how;
+    ty_plan *plan = NULL;
+    ty_error refusal = {0};
+    const ty_status status = ty_question_find(u->question, u->inputs, &options, &plan, &refusal);
+
+    *samples_per_s = plan != NULL ? plan->prediction.samples_per_s : 0;
+    ty_plan_free(plan);
+    return status == TY_ENOMEM || status == TY_EINTERRUPTED
+               ? ty_fail(error, status, "%s", refusal.message)
+               : TY_OK;
+}
+
+/* ---- The batch over the devices ------------------------------------------------------------- */
+
+/* The multiples of `step` on both sides of `count`, unless it is one, that are neither half of it
+ * nor less, nor twice it or more. */
+static void add_multiples(uint32_t count, uint32_t step, uint32_t *near, uint32_t *near_count)
+{
+    const uint32_t below = count / step * step;
+
+    if (below == count)
+        return;
+    for (int side = 0; side < 2; side++) {
+        const uint64_t other = (uint64_t)below + (side == 0 ? 0 : step);
+        bool is_known = false;
+        for (uint32_t i = 0; i < *near_count; i++)
+            is_known = is_known || near[i] == other;
+        if (!is_known && 2 * other > count && other < 2 * (uint64_t)count && other <= UINT32_MAX)
+            near[(*near_count)++] = (uint32_t)other;
+    }
+}
+
+/* The largest divisor of `number` that is no more than `most`. */
+static uint32_t largest_divisor(uint32_t number, uint32_t most)
+{
+    for (uint32_t d = most < number ? most : number; d > 1; d--)
+        if (number % d == 0)
+            return d;
+    return 1;
+}
+
+static ty_status look_at_batch(uneven_search *u, ty_uneven *out, ty_error *error)
+{
+    const uint32_t batch = u->plan->global_batch;
+    const uint32_t devices =
+        u->how.devices > 0 ? u->how.devices : ty_cluster_device_count(u->inputs->cluster);
+    ty_plan_options how = u->how;
+    uint32_t near[4], near_count = 0;
+    double best = 0;
+    ty_uneven found = {.count = batch, .parts = devices};
+    ty_status status = TY_OK;
+
+    if (batch % devices == 0 || devices % batch == 0)
+        return TY_OK;
+    add_multiples(batch, devices, near, &near_count);
+    add_multiples(batch, largest_divisor(devices, batch / 4), near, &near_count);
+    /* On each side the best. */
+    for (int side = 0; side < 2; side++) {
+        double most = 0;
+        for (uint32_t i = 0; i < near_count; i++) {
+            double samples_per_s;
+            if ((near[i] < batch) != (side == 0))
+                continue;
+            how.global_batch = near[i];
+            TY_CHECK(ask(u, &how, &samples_per_s, error), status, done);
+            if (samples_per_s <= most ||
+                u->plan->prediction.samples_per_s > (1 - TY_UNEVEN_SHARE) * samples_per_s)
+                continue;
+            most = samples_per_s;
+            found.better[found.better_count].count = near[i];
+            found.better[found.better_count].samples_per_s = samples_per_s;
+        }
+        found.better_count += most > 0;
+        best = fmax(best, most);
+    }
+    if (found.better_count == 0)
+        return TY_OK;
+    found.lost_share = 1 - u->plan->prediction.samples_per_s / best;
+    *out = found;
+done:
+    return status;
+}
+
+/* ---- Blocks over stages --------------------------------------------------------------------- */
+
+/* By which share of the slowest position's computing the mean one computes less. */
+static ty_status stage_loss(const uneven_search *u, double *share, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_program *program = NULL;
+    ty_costs *costs = NULL;
+    double sum = 0, most = 0;
+
+    TY_CHECK(ty_plan_lower(u->plan, &program, error), status, done);
+    TY_CHECK(ty_costs_of_program(u->plan, program, u->inputs->cluster, &costs, error), status,
+             done);
+    for (uint32_t s = 0; s < program->stage_count; s++) {
+        double seconds = 0;
+        for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
+            if (program->stages[s].instructions[i].stream == TY_STREAM_COMPUTE)
+                seconds += costs->instructions[s][i].seconds;
+        seconds /= u->plan->stages[s].replicas; /* each makes its micro-batches */
+        sum += seconds;
+        most = fmax(most, seconds);
+    }
+    *share = most > 0 ? 1 - sum / (program->stage_count * most) : 0;
+done:
+    ty_costs_free(costs);
+    ty_program_free(program);
+    return status;
+}
+
+static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *error)
+{
+    const uint32_t stages = u->plan->stage_count;
+    ty_plan_options how = u->how;
+    ty_uneven found = {.parts = stages};
+    double fullest; /* stage, in blocks */
+    uint32_t *starts = NULL;
+    uint32_t head, near[2] = {0, 0};
+    ty_status status = TY_OK;
+
+    for (uint32_t s = 0; s < stages; s++) /* unlike ones are where their replicas have it */
+        if (stages == 1 || u->plan->stages[s].replicas != u->plan->stages[0].replicas)
+            return TY_OK;
+    starts = ty_alloc(u->plan->workload->layer_count, sizeof *starts);
+    if (starts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    found.count = ty_workload_blocks(u->plan->workload, starts, &head);
+    ty_free(starts);
+    found.count -= head != TY_NO_LAYER; /* what lies behind all blocks is none */
+    if (found.count % stages == 0)
+        return TY_OK;
+    TY_CHECK(stage_loss(u, &found.lost_share, error), status, done);
+    /* Of stages that differ by more than blocks do, what follows from the division. */
+    fullest = ceil((double)found.count / stages);
+    found.lost_share = fmin(found.lost_share, 1 - found.count / (stages * fullest));
+    if (found.lost_share <= TY_UNEVEN_SHARE)
+        return TY_OK;
+    /* The search has tried every number of stages, unless one was asked for. */
+    if (how.pipeline_stages > 0 && ty_plan_interleave(u->plan) == 1 && how.replicas == NULL) {
+        near[0] = largest_divisor(found.count, stages);
+        near[0] = 2 * near[0] > stages ? near[0] : 0;
+        for (uint32_t n = stages + 1; n <= found.count && n < 2 * stages && near[1] == 0; n++)
+            near[1] = found.count % n == 0 ? n : 0;
+    }
+    for (int side = 0; side < 2; side++) {
+        double samples_per_s = 0;
+        how.pipeline_stages = near[side];
+        if (near[side] > 0)
+            TY_CHECK(ask(u, &how, &samples_per_s, error), status, done);
+        if (samples_per_s <= u->plan->prediction.samples_per_s)
+            continue;
+        found.better[found.better_count].count = near[side];
+        found.better[found.better_count++].samples_per_s = samples_per_s;
+    }
+    *out = found;
+done:
+    return status;
+}
+
+ty_status ty_question_uneven(const ty_question *question, const ty_question_inputs *inputs,
+                             const ty_watch *watch, ty_plan *plan, ty_error *error)
+{
+    uneven_search u = {.question = question, .inputs = inputs, .plan = plan};
+    ty_objective objective = TY_THROUGHPUT;
+    ty_text replicas = {0};
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_objective_find(question->objective, &objective, error), status, done);
+    if (objective != TY_THROUGHPUT ||
+        ty_cluster_device_count(inputs->cluster) > TY_MOST_DEVICES_FOR_UNEVEN)
+        goto done;
+    TY_CHECK(ty_plan_options_of(question, inputs, &replicas, &u.how, error), status, done);
+    if (watch != NULL) {
+        u.how.should_stop = watch->should_stop;
+        u.how.stop_context = watch->context;
+    }
+    TY_CHECK(look_at_batch(&u, &plan->uneven[TY_UNEVEN_BATCH], error), status, done);
+    TY_CHECK(look_at_blocks(&u, &plan->uneven[TY_UNEVEN_BLOCKS], error), status, done);
+done:
+    ty_text_clear(&replicas);
+    /* What was found so far stands; the answer does not wait. */
+    return status == TY_EINTERRUPTED ? TY_OK : status;
+}
