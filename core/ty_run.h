@@ -137,8 +137,10 @@ typedef struct ty_run {
     double *losses; /* [step_count]: mean over the global batch, before the step's update; NULL:
                        nothing was trained, only played ("replay") */
     double wall_s;  /* all steps, evaluations excluded */
-    ty_step_summary summary;     /* of the timeline */
-    uint64_t *peak_memory_bytes; /* [rank_count]: resident set at its highest */
+    ty_step_summary summary; /* of the timeline */
+    /* [rank_count]: resident set at its highest; of backend cuda what was taken of the GPU's
+     * memory, but by its libraries. Of several lanes that of the lane with most. */
+    uint64_t *peak_memory_bytes;
     ty_gradient_noise noise;     /* steps 0 where nothing is data parallel */
     uint32_t noise_sample_count; /* noise.steps */
     ty_noise_sample *noise_samples;

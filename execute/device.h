@@ -201,6 +201,10 @@ typedef struct ty_device_memory {
                           void *y, ty_error *error);
     /** Of the device, all of it. */
     uint64_t (*capacity_bytes)(const ty_stage_device *stage);
+    /** What the stage has taken of it so far, at its highest: its buffers, the optimizer's state,
+     * compressors, staging and what its link has. Not what the device's libraries take for
+     * themselves. */
+    uint64_t (*peak_bytes)(ty_stage_device *stage);
 } ty_device_memory;
 
 /** Floats from one set of weights, or of gradients, to the next where they lie side by side: so

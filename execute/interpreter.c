@@ -1,5 +1,6 @@
 /* The interpreter's life: what a rank holds, opening, running a stretch, closing. */
 #include "interpreter_state.h"
+#include "machine.h"
 
 #include <string.h>
 #include <time.h>
@@ -565,6 +566,17 @@ static void graphs_describe(const ty_interpreter *in, ty_text *text)
                  (unsigned long long)all.replays, (unsigned long long)(all.replays + all.queued));
     if (all.given_up != NULL)
         ty_text_addf(text, " (none for others: %s)", all.given_up);
+}
+
+uint64_t ty_interpreter_peak_memory_bytes(const ty_interpreter *in)
+{
+    uint64_t bytes = 0;
+
+    if (in->memory == NULL)
+        return ty_machine_peak_memory_bytes();
+    for (uint32_t h = 0; h < in->held_count; h++)
+        bytes += in->memory->peak_bytes(in->held[h].device);
+    return bytes;
 }
 
 ty_status ty_interpreter_describe(const ty_interpreter *in, char **out, ty_error *error)

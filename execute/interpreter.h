@@ -83,6 +83,9 @@ double ty_interpreter_distortion(const ty_interpreter *interpreter, uint32_t *st
 const double *ty_interpreter_losses(const ty_interpreter *interpreter); /* [steps], on all ranks */
 /** Times are on the clock of ty_now_s. */
 const ty_event *ty_interpreter_events(const ty_interpreter *interpreter, uint64_t *count);
+/** Of this rank, so far, at its highest: what it took of its device's memory, or, where that is the
+ * host's, its resident set. */
+uint64_t ty_interpreter_peak_memory_bytes(const ty_interpreter *interpreter);
 /** What computes, in words: "NVIDIA H100, CUDA 13.0, bf16, link nccl"; NULL where it is the
  * machine. */
 ty_status ty_interpreter_describe(const ty_interpreter *interpreter, char **out,

@@ -59,14 +59,20 @@ void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
     pthread_mutex_unlock(&in->lock);
 }
 
+/* Gradients that are scaled are so by their step's factor, and an overflow is no gradient. */
 void interpreter_noise_add(ty_interpreter *in, const step_control *control)
 {
-    if (control->noise_count <= 0)
+    const bool is_scaled = in->options.precision == TY_PRECISION_FP16;
+    const double scale = is_scaled ? in->loss_scales[in->controls_done % in->window] : 1;
+    ty_noise_sample sample;
+
+    if (control->noise_count <= 0 || control->overflow_count > 0)
         return;
-    in->noise.square += control->gradient_square;
-    in->noise.variance += control->gradient_variance;
-    in->noise_samples[in->noise.steps++] =
-        (ty_noise_sample){in->controls_done, control->gradient_square, control->gradient_variance};
+    sample = (ty_noise_sample){in->controls_done, control->gradient_square / (scale * scale),
+                               control->gradient_variance / (scale * scale)};
+    in->noise.square += sample.square;
+    in->noise.variance += sample.variance;
+    in->noise_samples[in->noise.steps++] = sample;
 }
 
 uint32_t interpreter_noise_most(uint32_t steps)

@@ -342,7 +342,7 @@ done:
 ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_transport *transport,
                           ty_recorded_steps window, double origin_s, ty_run *run, ty_error *error)
 {
-    rank_result own = {.peak_memory_bytes = ty_machine_peak_memory_bytes()};
+    rank_result own = {.peak_memory_bytes = ty_interpreter_peak_memory_bytes(interpreter)};
     const uint32_t width = ty_plan_width(job->plan);
     uint64_t measured_count;
     const ty_event *measured = ty_interpreter_events(interpreter, &measured_count);

@@ -560,8 +560,8 @@ static void nccl_close(ty_device_link *link)
         transport->cancel(transport, state->peers[p].listening);
     for (uint32_t i = 0; state->told != NULL && i < state->told_count; i++)
         transport->cancel(transport, state->told[i].request);
-    cudaFree(state->probe);
-    cudaFree(state->staging);
+    cuda_memory_release(state->options.stage, state->probe);
+    cuda_memory_release(state->options.stage, state->staging);
     ty_free(state->channels);
     ty_free(state->peers);
     ty_free(state->told);
@@ -1040,12 +1040,14 @@ static ty_status channels_open(nccl_state *state, ty_error *error)
     for (uint32_t i = 0; i < state->count; i++)
         if (state->channels[i].direction != TY_NO_DIRECTION)
             TY_CHECK(order_check(state, &state->channels[i], error), status, done);
-    CUDA_CHECK(cudaMalloc(&state->probe, probe_bytes), status, done);
-    CUDA_CHECK(cudaMemset(state->probe, 0, probe_bytes), status, done);
+    state->probe = cuda_memory_allocate(state->options.stage, probe_bytes);
     if (state->options.all_to_all_bytes > 0)
-        CUDA_CHECK(cudaMalloc((void **)&state->staging, state->options.all_to_all_bytes), status,
-                   done);
-    CUDA_CHECK(cudaDeviceSynchronize(), status, done); /* the zeros are there */
+        state->staging =
+            cuda_memory_allocate(state->options.stage, state->options.all_to_all_bytes);
+    if (state->probe == NULL || (state->options.all_to_all_bytes > 0 && state->staging == NULL)) {
+        status = ty_fail(error, TY_ENOMEM, "out of GPU memory for what an exchange sends");
+        goto done;
+    }
     TY_CHECK(peers_open(state, error), status, done);
     for (uint32_t i = 0; i < state->count; i++)
         TY_CHECK(channel_open(state, &state->channels[i], error), status, done);

@@ -49,7 +49,8 @@ static void put_gauge(const ty_plan *plan, const ty_run *run, const char *name, 
 /* By rank, and by what a step is made of: one more label. */
 static void put_memory(const ty_plan *plan, const ty_run *run, ty_text *text)
 {
-    ty_text_add(text, "# HELP trainyard_peak_memory_bytes Largest resident set of a rank.\n"
+    ty_text_add(text, "# HELP trainyard_peak_memory_bytes Most memory of a rank: its resident "
+                      "set, or what it took of its GPU.\n"
                       "# TYPE trainyard_peak_memory_bytes gauge\n");
     for (uint32_t r = 0; r < run->rank_count; r++) {
         ty_text_add(text, "trainyard_peak_memory_bytes{");

@@ -11,7 +11,7 @@
 typedef struct attention {
     uint64_t rows, features, queries, project;
     uint64_t key_columns; /* of keys and values */
-    bool has_bias;
+    bool has_project_bias, has_out_bias, has_norms;
     bool gathers_keys; /* which then lie alone, those of all tokens */
     cuda_attention core;
 } attention;
@@ -31,7 +31,9 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
                     .queries = queries,
                     .project = queries + key_columns,
                     .key_columns = key_columns,
-                    .has_bias = a[TY_HAS_BIAS] != 0,
+                    .has_project_bias = a[TY_HAS_BIAS] != 0 || a[TY_HAS_QKV_BIAS] != 0,
+                    .has_out_bias = a[TY_HAS_BIAS] != 0,
+                    .has_norms = a[TY_HAS_QK_NORM] != 0,
                     .gathers_keys = gathers_keys,
                     .core = {.batch = cuda_batch(stage),
                              .length = length,
@@ -52,13 +54,31 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
     return at;
 }
 
+/* What is normed of every head: its query and its key. */
+enum { NORMED = 2 };
+typedef struct normed {
+    uint64_t columns, at; /* of the projections */
+    uint32_t gain;        /* tensor */
+} normed;
+
+static normed normed_of(const attention *at, int which)
+{
+    return which == 0 ? (normed){at->queries, 0, ATTENTION_QUERY_GAIN}
+                      : (normed){at->key_columns / 2, at->queries, ATTENTION_KEY_GAIN};
+}
+
 /* Pieces of a stash: projections [rows][project], context [rows][queries], log-sums
- * [batch][heads][length]; where backward comes in two parts also the gradient of the projections.
- * Of scratch: the gradients of the first two, and the deltas. */
+ * [batch][heads][length]; where backward comes in two parts also the gradient of the projections;
+ * with norms queries and keys as they were before, [rows][columns] each, statistics of each head,
+ * and, in two parts, the gradients of the gains. Of scratch: the gradients of the first two, and
+ * the deltas, and rows of queries and keys side by side. */
 typedef struct attention_memory {
     char *project, *context;
     float *rows; /* log-sums, or deltas */
     char *dproject;
+    char *raw[NORMED];
+    float *statistics[NORMED]; /* [rows][heads][2] */
+    float *gains;              /* [NORMED][head size] */
 } attention_memory;
 
 static const uint64_t piece_alignment = 256; /* bytes; as cudaMalloc gives */
@@ -77,13 +97,30 @@ static uint64_t memory_cut(const ty_stage_device *stage, const attention *at, vo
     const uint64_t dproject =
         aligned(rows + at->core.batch * at->core.heads * at->core.length * sizeof(float));
 
+    uint64_t end = dproject + (stage->options.splits_backward ? project : 0);
+
     if (base != NULL) {
         out->project = base;
         out->context = out->project + project;
         out->rows = (float *)(void *)(out->project + rows);
         out->dproject = out->project + dproject;
     }
-    return dproject + (stage->options.splits_backward ? project : 0);
+    for (int i = 0; i < NORMED && at->has_norms; i++) {
+        const uint64_t elements = at->rows * normed_of(at, i).columns;
+        const uint64_t raw = aligned(end), statistics = aligned(raw + elements * stage->element);
+        end = statistics + elements / at->core.head_size * 2 * sizeof(float);
+        if (base != NULL) {
+            out->raw[i] = out->project + raw;
+            out->statistics[i] = (float *)(void *)(out->project + statistics);
+        }
+    }
+    if (at->has_norms && stage->options.splits_backward) {
+        const uint64_t gains = aligned(end);
+        end = gains + NORMED * at->core.head_size * sizeof(float);
+        if (base != NULL)
+            out->gains = (float *)(void *)(out->project + gains);
+    }
+    return end;
 }
 
 /* Elements of the keys and values of whole sequences, where they are gathered. */
@@ -118,6 +155,11 @@ static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_err
     }
     node->sum_floats =
         cuda_affine_sums(at.rows, at.project > at.features ? at.project : at.features);
+    if (at.has_norms) {
+        const uint64_t sums =
+            cuda_norm_scratch(at.rows * at.queries / at.core.head_size, at.core.head_size);
+        node->sum_floats = sums > node->sum_floats ? sums : node->sum_floats;
+    }
     node->lane_elements = node->is_divided ? at.rows * at.features : 0;
     if (node->lane_elements < gathered_elements(&at))
         node->lane_elements = gathered_elements(&at);
@@ -162,7 +204,7 @@ static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, cons
                              const void *context, void *y, ty_error *error)
 {
     void *summand = cuda_summand(stage, node, false, y);
-    bool has_epilogue = at->has_bias && !node->is_divided;
+    bool has_epilogue = at->has_out_bias && !node->is_divided;
     cuda_affine out = {.rows = at->rows,
                        .in = at->queries,
                        .out = at->features,
@@ -174,30 +216,94 @@ static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, cons
 
     if (status != TY_OK)
         return status;
-    if (at->has_bias && !has_epilogue)
+    if (at->has_out_bias && !has_epilogue)
         cuda_add_lane_bias(stage, at->rows, at->features,
                            cuda_parameters(stage, node, ATTENTION_OUT_BIAS), summand);
     return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+}
+
+/* In the projections, by `room` of [rows][queries]. */
+static void heads_norm(const ty_stage_device *stage, const cuda_node *node, const attention *at,
+                       const attention_memory *m, void *room)
+{
+    const uint64_t size = at->core.head_size;
+
+    for (int i = 0; i < NORMED && at->has_norms; i++) {
+        const normed n = normed_of(at, i);
+        char *here = m->project + n.at * stage->element;
+
+        cuda_copy_rows(stage->type, at->rows, n.columns, here, at->project, false, m->raw[i],
+                       n.columns, stage->stream);
+        cuda_norm(stage->type, true, at->rows * n.columns / size, size, m->raw[i],
+                  cuda_parameters(stage, node, n.gain), NULL, room, m->statistics[i],
+                  stage->stream);
+        cuda_copy_rows(stage->type, at->rows, n.columns, room, n.columns, false, here, at->project,
+                       stage->stream);
+    }
+}
+
+/* From the gradients of normed queries and keys, in `d`, to those of what was projected; gradients
+ * of the gains where they belong, or, where backward comes in two parts, to the slot's. */
+static void heads_norm_backward(const ty_stage_device *stage, const cuda_node *node,
+                                const attention *at, bool is_first, const attention_memory *m,
+                                const attention_memory *d)
+{
+    const bool splits = stage->options.splits_backward;
+    const uint64_t size = at->core.head_size;
+
+    for (int i = 0; i < NORMED && at->has_norms; i++) {
+        const normed n = normed_of(at, i);
+        char *here = d->project + n.at * stage->element;
+
+        cuda_copy_rows(stage->type, at->rows, n.columns, here, at->project, false, d->raw[i],
+                       n.columns, stage->stream);
+        cuda_norm_backward(stage->type, true, at->rows * n.columns / size, size, m->raw[i],
+                           cuda_parameters(stage, node, n.gain), m->statistics[i], d->raw[i],
+                           splits ? m->gains + (uint64_t)i * size
+                                  : cuda_parameter_gradient(stage, node, n.gain),
+                           NULL, !splits && cuda_adds(node, n.gain, is_first), false, d->context,
+                           stage->sums, stage->stream);
+        cuda_copy_rows(stage->type, at->rows, n.columns, d->context, n.columns, false, here,
+                       at->project, stage->stream);
+    }
+}
+
+/* What the first part of backward has found of the gains. */
+static void gains_take(const ty_stage_device *stage, const cuda_node *node, const attention *at,
+                       bool is_first, const attention_memory *m)
+{
+    const uint64_t size = at->core.head_size;
+
+    for (int i = 0; i < NORMED && at->has_norms && stage->options.splits_backward; i++) {
+        const uint32_t gain = normed_of(at, i).gain;
+        float *sums = cuda_parameter_gradient(stage, node, gain);
+
+        if (sums != NULL)
+            cuda_column_sums(CUDA_TYPE_FLOAT, 1, size, size, m->gains + (uint64_t)i * size,
+                             cuda_adds(node, gain, is_first), sums, stage->sums, stage->stream);
+    }
 }
 
 static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                    ty_error *error)
 {
     attention at = attention_of(stage, node);
-    attention_memory m;
+    attention_memory m, room;
     const void *keys;
-    cuda_affine in = {.rows = at.rows,
-                      .in = at.features,
-                      .out = at.project,
-                      .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
-                      .bias =
-                          at.has_bias ? cuda_weights(stage, node, ATTENTION_PROJECT_BIAS) : NULL};
+    cuda_affine in = {
+        .rows = at.rows,
+        .in = at.features,
+        .out = at.project,
+        .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
+        .bias = at.has_project_bias ? cuda_weights(stage, node, ATTENTION_PROJECT_BIAS) : NULL};
     ty_status status;
 
     memory_cut(stage, &at, node->kept[slot], &m);
+    memory_cut(stage, &at, stage->scratch, &room);
     in.y = m.project;
     TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &in.x, error), status, done);
     TY_CHECK(cuda_affine_forward(stage, &in, error), status, done);
+    heads_norm(stage, node, &at, &m, room.context);
     positions_turn(stage, &at, m.project, false);
     TY_CHECK(keys_find(stage, &at, m.project, &keys, error), status, done);
     cuda_attention_forward(stage->type, &at.core, m.project, keys, m.context, m.rows,
@@ -222,7 +328,8 @@ static ty_status attention_again(ty_stage_device *stage, const cuda_node *node, 
 static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, const attention *at,
                               bool is_first, const void *context, void *dcontext, ty_error *error)
 {
-    float *dbias = at->has_bias ? cuda_parameter_gradient(stage, node, ATTENTION_OUT_BIAS) : NULL;
+    float *dbias =
+        at->has_out_bias ? cuda_parameter_gradient(stage, node, ATTENTION_OUT_BIAS) : NULL;
     cuda_affine_gradient out = {.rows = at->rows,
                                 .in = at->queries,
                                 .out = at->features,
@@ -254,7 +361,8 @@ static ty_status project_backward(ty_stage_device *stage, const cuda_node *node,
         .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
         .dy = dproject,
         .dweight = cuda_parameter_gradient(stage, node, ATTENTION_PROJECT),
-        .dbias = at->has_bias ? cuda_parameter_gradient(stage, node, ATTENTION_PROJECT_BIAS) : NULL,
+        .dbias = at->has_project_bias ? cuda_parameter_gradient(stage, node, ATTENTION_PROJECT_BIAS)
+                                      : NULL,
         .adds_weight = cuda_adds(node, ATTENTION_PROJECT, is_first),
         .adds_bias = cuda_adds(node, ATTENTION_PROJECT_BIAS, is_first)};
 
@@ -297,8 +405,11 @@ static ty_status attention_backward(ty_stage_device *stage, const cuda_node *nod
     if (stage->options.splits_backward)
         d.project = m.dproject;
     TY_CHECK(out_backward(stage, node, &at, is_first, m.context, d.context, error), status, done);
-    if (stage->part != CUDA_WEIGHTS)
+    if (stage->part != CUDA_WEIGHTS) {
         TY_CHECK(heads_backward(stage, &at, &m, &d, error), status, done);
+        heads_norm_backward(stage, node, &at, is_first, &m, &d);
+    }
+    gains_take(stage, node, &at, is_first, &m);
     status = project_backward(stage, node, slot, &at, is_first, d.project, error);
 done:
     return status;

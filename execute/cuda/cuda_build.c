@@ -17,6 +17,7 @@ static const cuda_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_MLP] = &cuda_mlp,
     [TY_LAYER_ADD] = &cuda_add,
     [TY_LAYER_CONCAT] = &cuda_concat,
+    [TY_LAYER_SLICE] = &cuda_slice,
     [TY_LAYER_RELU] = &cuda_relu,
     [TY_LAYER_GELU] = &cuda_gelu,
     [TY_LAYER_SILU] = &cuda_silu,
@@ -24,6 +25,11 @@ static const cuda_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_FLATTEN] = &cuda_add, /* never run: it is another name for its input */
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cuda_loss_kind,
 };
+
+/* Of mlp, attention, lstm and concat. */
+static const uint64_t known_options = LAYER_OPTION(TY_IS_RELU) | LAYER_OPTION(TY_HAS_QKV_BIAS) |
+                                      LAYER_OPTION(TY_HAS_QK_NORM) | LAYER_OPTION(TY_IS_REVERSED) |
+                                      LAYER_OPTION(TY_IS_OF_FEATURES);
 
 const cuda_kind *cuda_kind_of(ty_layer_kind kind)
 {
@@ -40,11 +46,11 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the cuda backend does not train layers of kind %s",
                            layer->name, ty_layer_kind_name(layer->kind));
-        if (layer_unknown_option(layer, 0) != TY_ATTRIBUTE_COUNT)
+        if (layer_unknown_option(layer, known_options) != TY_ATTRIBUTE_COUNT)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the cuda backend does not train %s with %s", layer->name,
                            ty_layer_kind_name(layer->kind),
-                           ty_attribute_name(layer_unknown_option(layer, 0)));
+                           ty_attribute_name(layer_unknown_option(layer, known_options)));
         if (layer->kind == TY_LAYER_ATTENTION && layer->input_count > 1)
             return ty_fail(
                 error, TY_EUNSUPPORTED,
@@ -84,6 +90,7 @@ void *cuda_buffer(ty_stage_device *stage, uint64_t bytes)
         return NULL;
     }
     stage->memory_bytes += bytes;
+    cuda_memory_count(stage, bytes);
     return made;
 }
 

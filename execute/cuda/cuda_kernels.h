@@ -201,6 +201,7 @@ void cuda_embedding_backward(cuda_type type, const cuda_embedding_part *part,
 /** One step of all samples. */
 typedef struct cuda_cell {
     uint64_t batch, length, hidden, step;
+    bool is_reversed;
 } cuda_cell;
 /** gates: [batch][length][4 hidden] floats, of this step the sums of both products, which become
  * the activated gates; cells: [batch][length][hidden] floats. Biases: [4 hidden], or both NULL. */

@@ -338,17 +338,23 @@ static ty_status add_backward(ty_stage_device *stage, const cuda_node *node, uin
     return TY_OK;
 }
 
-/* Along the first dimension of a sample: each input is one piece of every sample. */
+/* What is made of a piece of each input: a sample, or, along the last dimension, a row. */
+static uint64_t concat_count(const ty_stage_device *stage, const cuda_node *node)
+{
+    return node->layer->attributes[TY_IS_OF_FEATURES] != 0 ? cuda_rows(&stage->values[node->output])
+                                                           : cuda_batch(stage);
+}
+
 static ty_status concat_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                 ty_error *error)
 {
-    uint64_t batch = cuda_batch(stage), row = cuda_count(stage, node) / batch, at = 0;
+    uint64_t count = concat_count(stage, node), row = cuda_count(stage, node) / count, at = 0;
     char *y = cuda_out(stage, node, slot);
 
     (void)error;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        uint64_t piece = stage->values[node->inputs[i]].count / batch;
-        cuda_copy_rows(stage->type, batch, piece, cuda_in(stage, node, i, slot), piece, false,
+        uint64_t piece = stage->values[node->inputs[i]].count / count;
+        cuda_copy_rows(stage->type, count, piece, cuda_in(stage, node, i, slot), piece, false,
                        y + at * stage->element, row, stage->stream);
         at += piece;
     }
@@ -358,23 +364,73 @@ static ty_status concat_forward(ty_stage_device *stage, const cuda_node *node, u
 static ty_status concat_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
-    uint64_t batch = cuda_batch(stage), row = cuda_count(stage, node) / batch, at = 0;
+    uint64_t count = concat_count(stage, node), row = cuda_count(stage, node) / count, at = 0;
     const char *dy = cuda_out_gradient(stage, node);
 
     (void)slot, (void)is_first, (void)error;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        uint64_t piece = stage->values[node->inputs[i]].count / batch;
+        uint64_t piece = stage->values[node->inputs[i]].count / count;
         void *dx = cuda_in_gradient(stage, node, i);
         if (dx != NULL)
-            cuda_copy_rows(stage->type, batch, piece, dy + at * stage->element, row, node->adds[i],
+            cuda_copy_rows(stage->type, count, piece, dy + at * stage->element, row, node->adds[i],
                            dx, piece, stage->stream);
         at += piece;
     }
     return TY_OK;
 }
 
+/* Some rows of the first dimension of every sample. Elements: of a sample of the input, before the
+ * rows that are read, of these. */
+typedef struct slice {
+    uint64_t sample, before, count;
+} slice;
+
+static slice slice_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    const cuda_value *input = &stage->values[node->inputs[0]];
+    const uint64_t sample = input->count / cuda_batch(stage);
+    const uint64_t row = sample / input->shape.dimensions[0];
+
+    return (slice){sample, node->layer->attributes[TY_FIRST_ROW] * row,
+                   node->layer->attributes[TY_ROWS] * row};
+}
+
+static ty_status slice_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                               ty_error *error)
+{
+    const slice s = slice_of(stage, node);
+    const char *x = cuda_in(stage, node, 0, slot);
+
+    (void)error;
+    cuda_copy_rows(stage->type, cuda_batch(stage), s.count, x + s.before * stage->element, s.sample,
+                   false, cuda_out(stage, node, slot), s.count, stage->stream);
+    return TY_OK;
+}
+
+/* Rows that are not read have no gradient from here. */
+static ty_status slice_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                bool is_first, ty_error *error)
+{
+    const slice s = slice_of(stage, node);
+    char *dx = cuda_in_gradient(stage, node, 0);
+    ty_status status = TY_OK;
+
+    (void)slot, (void)is_first;
+    if (dx == NULL)
+        return TY_OK;
+    if (!node->adds[0])
+        CUDA_CHECK(
+            cudaMemsetAsync(dx, 0, cuda_batch(stage) * s.sample * stage->element, stage->stream),
+            status, done);
+    cuda_copy_rows(stage->type, cuda_batch(stage), s.count, cuda_out_gradient(stage, node), s.count,
+                   true, dx + s.before * stage->element, s.sample, stage->stream);
+done:
+    return status;
+}
+
 const cuda_kind cuda_add = {.forward = add_forward, .backward = add_backward};
 const cuda_kind cuda_concat = {.forward = concat_forward, .backward = concat_backward};
+const cuda_kind cuda_slice = {.forward = slice_forward, .backward = slice_backward};
 
 /* ---- Loss; of every row's scores a lane has those of its words ---- */
 

@@ -9,8 +9,14 @@
 typedef struct lstm {
     uint64_t batch, length, rows; /* rows = batch * length */
     uint64_t in, hidden, gates;   /* gates: columns, 4 hidden */
-    bool has_bias;
+    bool has_bias, is_reversed;
 } lstm;
+
+/* The place in the sequence of the n-th step that is taken. */
+static uint64_t step_at(const lstm *l, uint64_t n)
+{
+    return l->is_reversed ? l->length - 1 - n : n;
+}
 
 static lstm lstm_of(const ty_stage_device *stage, const cuda_node *node)
 {
@@ -23,12 +29,13 @@ static lstm lstm_of(const ty_stage_device *stage, const cuda_node *node)
                   .in = a[TY_IN_FEATURES],
                   .hidden = a[TY_HIDDEN_FEATURES],
                   .gates = LSTM_GATES * a[TY_HIDDEN_FEATURES],
-                  .has_bias = a[TY_HAS_BIAS] != 0};
+                  .has_bias = a[TY_HAS_BIAS] != 0,
+                  .is_reversed = a[TY_IS_REVERSED] != 0};
 }
 
 static cuda_cell cell_of(const lstm *l, uint64_t step)
 {
-    return (cuda_cell){l->batch, l->length, l->hidden, step};
+    return (cuda_cell){l->batch, l->length, l->hidden, step, l->is_reversed};
 }
 
 /* Stash: gates [rows][gates] and cells [rows][hidden], floats. Scratch: the gradient of what goes
@@ -76,8 +83,8 @@ static ty_status lstm_forward(ty_stage_device *stage, const cuda_node *node, uin
     for (uint64_t t = 0; t < l.length && status == TY_OK; t++) {
         const cuda_cell cell = cell_of(&l, t);
 
-        step.x = t == 0 ? NULL : y + (t - 1) * l.hidden * stage->element;
-        step.y = gates + t * l.gates;
+        step.x = t == 0 ? NULL : y + step_at(&l, t - 1) * l.hidden * stage->element;
+        step.y = gates + step_at(&l, t) * l.gates;
         if (t > 0)
             status = cuda_strided_forward(stage, &step, error);
         cuda_cell_forward(stage->type, &cell, input_bias, state_bias, gates, cells, y,
@@ -108,25 +115,28 @@ static ty_status gates_backward(ty_stage_device *stage, const cuda_node *node, u
 
         cuda_cell_backward(stage->type, &cell, gates, cells, cuda_out_gradient(stage, node), dstate,
                            dcell, dgates, stage->stream);
-        step.x = dgates + t * l.gates * stage->element;
+        step.x = dgates + step_at(&l, t) * l.gates * stage->element;
         if (t > 0)
             status = cuda_strided_backward(stage, &step, error);
     }
     return status;
 }
 
-/* The state of step t goes into the gates of step t + 1: rows of the state with the gates one row
- * behind, where those of each first step, in which no state goes, are made 0. Uses dgates up. */
+/* The state of a step goes into the gates of the next: rows of the state with the gates one row
+ * behind, or, reversed, one before, where those of each first step, in which no state goes, are
+ * made 0. Uses dgates up. */
 static ty_status state_gradients(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                  bool is_first, char *dgates, ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
     const uint64_t row_bytes = l.gates * stage->element;
+    const uint64_t from = l.is_reversed ? 1 : 0, next = 1 - from; /* first of each that meet */
     const cuda_affine_gradient state = {.rows = l.rows - 1,
                                         .in = l.hidden,
                                         .out = l.gates,
-                                        .x = cuda_out(stage, node, slot),
-                                        .dy = dgates + row_bytes,
+                                        .x = (char *)cuda_out(stage, node, slot) +
+                                             from * l.hidden * stage->element,
+                                        .dy = dgates + next * row_bytes,
                                         .dweight = cuda_parameter_gradient(stage, node, LSTM_STATE),
                                         .adds_weight = cuda_adds(node, LSTM_STATE, is_first)};
     ty_status status = TY_OK;
@@ -144,9 +154,9 @@ static ty_status state_gradients(ty_stage_device *stage, const cuda_node *node, 
             status, done);
     if (l.length == 1)
         return TY_OK;
-    CUDA_CHECK(
-        cudaMemset2DAsync(dgates, l.length * row_bytes, 0, row_bytes, l.batch, stage->stream),
-        status, done);
+    CUDA_CHECK(cudaMemset2DAsync(dgates + step_at(&l, 0) * row_bytes, l.length * row_bytes, 0,
+                                 row_bytes, l.batch, stage->stream),
+               status, done);
     status = cuda_affine_backward(stage, &state, error);
 done:
     return status;

@@ -6,6 +6,7 @@
 typedef struct mlp {
     uint64_t rows, features, hidden, up;
     bool is_gated, has_bias;
+    cuda_activation activation; /* without a gate */
 } mlp;
 
 /* Whether cuBLASLt does the gelu along the way, in each direction; found out at the first try. */
@@ -25,7 +26,8 @@ static mlp mlp_of(const ty_stage_device *stage, const cuda_node *node)
                  .hidden = hidden,
                  .up = hidden * (is_gated ? 2 : 1),
                  .is_gated = is_gated,
-                 .has_bias = a[TY_HAS_BIAS] != 0};
+                 .has_bias = a[TY_HAS_BIAS] != 0,
+                 .activation = a[TY_IS_RELU] != 0 ? CUDA_RELU : CUDA_GELU};
 }
 
 /* Stash: before the activation [rows][up], unless recomputing finds that; behind it [rows][hidden];
@@ -42,8 +44,9 @@ static ty_status mlp_build(ty_stage_device *stage, cuda_node *node, ty_error *er
 
     if (state == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    state->fuses_forward = state->fuses_backward =
-        stage->type != CUDA_TYPE_FLOAT && !m.is_gated && m.hidden % aligned == 0;
+    state->fuses_forward = state->fuses_backward = stage->type != CUDA_TYPE_FLOAT && !m.is_gated &&
+                                                   m.activation == CUDA_GELU &&
+                                                   m.hidden % aligned == 0;
     node->state = state;
     node->stash_bytes = node->scratch_bytes = m.rows * (m.up + m.hidden) * stage->element;
     node->sum_floats = cuda_affine_sums(m.rows, widest);
@@ -87,7 +90,7 @@ static void mlp_activate(const ty_stage_device *stage, const mlp *m, const void 
     if (m->is_gated)
         cuda_gate(stage->type, m->rows, m->hidden, h, a, stage->stream);
     else
-        cuda_activate(stage->type, CUDA_GELU, m->rows * m->hidden, h, a, stage->stream);
+        cuda_activate(stage->type, m->activation, m->rows * m->hidden, h, a, stage->stream);
 }
 
 static ty_status mlp_up(ty_stage_device *stage, const cuda_node *node, const mlp *m, const void *x,
@@ -190,7 +193,7 @@ static ty_status activation_backward(ty_stage_device *stage, const cuda_node *no
     if (m->is_gated)
         cuda_gate_backward(stage->type, m->rows, m->hidden, h, da, dh, stage->stream);
     else
-        cuda_activate_backward(stage->type, CUDA_GELU, m->rows * m->hidden, h, da, false, dh,
+        cuda_activate_backward(stage->type, m->activation, m->rows * m->hidden, h, da, false, dh,
                                stage->stream);
     return status;
 }

@@ -33,6 +33,8 @@
 #include "stage_layers.h"
 #include "stage_parameters.h"
 
+#include <pthread.h>
+
 typedef struct cuda_value {
     ty_shape shape;   /* per sample */
     uint64_t count;   /* elements of a micro-batch */
@@ -134,6 +136,12 @@ typedef struct cuda_state_range {
     uint64_t start; /* parameters in the ranges before */
 } cuda_state_range;
 
+/* Device memory of a size. */
+typedef struct cuda_taken {
+    void *memory;
+    uint64_t bytes;
+} cuda_taken;
+
 struct ty_stage_device {
     ty_stage_options options;
     stage_segments segments;
@@ -212,6 +220,10 @@ struct ty_stage_device {
     void **blocks, **host_blocks;
     uint32_t block_count, block_room, host_block_count, host_block_room;
     uint64_t memory_bytes;
+    pthread_mutex_t memory_lock; /* of what follows: several threads allocate */
+    uint64_t taken_bytes, peak_bytes;
+    cuda_taken *taken; /* [taken_count], what may be given back before the stage is */
+    uint32_t taken_count, taken_room;
 };
 
 /* ---- Building (cuda_build.c, parameters in cuda_parameters.c) ---- */
@@ -220,6 +232,8 @@ const cuda_kind *cuda_kind_of(ty_layer_kind kind);
 ty_status cuda_build(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** Zeroed memory that lives as long as the stage; NULL when there is none. */
 void *cuda_buffer(ty_stage_device *stage, uint64_t bytes);
+/** Counts what a stage has taken of its device's memory. */
+void cuda_memory_count(ty_stage_device *stage, uint64_t bytes);
 void *cuda_host_buffer(ty_stage_device *stage, uint64_t bytes);
 void cuda_buffers_free(ty_stage_device *stage);
 ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint32_t layer_count,
@@ -254,7 +268,7 @@ void cuda_gradient_give(ty_stage_device *stage, uint32_t slot);
 
 extern const cuda_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cuda_gelu, cuda_silu,
     cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
-    cuda_attention_kind, cuda_mlp, cuda_add, cuda_concat, cuda_loss_kind, cuda_lstm;
+    cuda_attention_kind, cuda_mlp, cuda_add, cuda_concat, cuda_slice, cuda_loss_kind, cuda_lstm;
 
 /* ---- What kinds ask of the stage ---- */
 

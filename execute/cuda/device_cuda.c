@@ -156,6 +156,8 @@ static void device_close(ty_stage_device *stage)
     ty_free(stage->state_ranges);
     ty_free(stage->values);
     ty_free(stage->nodes);
+    ty_free(stage->taken);
+    pthread_mutex_destroy(&stage->memory_lock);
     ty_free(stage);
 }
 
@@ -233,6 +235,7 @@ static ty_status device_open(const ty_stage_options *options, ty_stage_device **
         status = ty_fail(error, TY_ENOMEM, "out of memory for a stage");
         goto cleanup;
     }
+    pthread_mutex_init(&stage->memory_lock, NULL);
     stage->options = *options;
     stage->type = types[options->precision];
     stage->element = stage->type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t);
@@ -646,15 +649,44 @@ static uint64_t device_memory_bytes(const ty_stage_device *stage)
 
 /* ---- Memory ---- */
 
+void cuda_memory_count(ty_stage_device *stage, uint64_t bytes)
+{
+    pthread_mutex_lock(&stage->memory_lock);
+    stage->taken_bytes += bytes;
+    if (stage->taken_bytes > stage->peak_bytes)
+        stage->peak_bytes = stage->taken_bytes;
+    pthread_mutex_unlock(&stage->memory_lock);
+}
+
+static bool taken_note(ty_stage_device *stage, void *memory, uint64_t bytes)
+{
+    bool has_room = true;
+
+    pthread_mutex_lock(&stage->memory_lock);
+    if (stage->taken_count == stage->taken_room) {
+        const uint32_t room = stage->taken_room > 0 ? 2 * stage->taken_room : 16;
+        cuda_taken *grown = ty_resize(stage->taken, room, sizeof *grown);
+        has_room = grown != NULL;
+        stage->taken = has_room ? grown : stage->taken;
+        stage->taken_room = has_room ? room : stage->taken_room;
+    }
+    if (has_room)
+        stage->taken[stage->taken_count++] = (cuda_taken){memory, bytes};
+    pthread_mutex_unlock(&stage->memory_lock);
+    if (has_room)
+        cuda_memory_count(stage, bytes);
+    return has_room;
+}
+
 void *cuda_memory_allocate(void *device, uint64_t bytes)
 {
-    const ty_stage_device *stage = device;
+    ty_stage_device *stage = device;
     void *made = NULL;
 
-    if (cudaSetDevice(stage->ordinal) != cudaSuccess ||
-        cudaMalloc(&made, bytes > 0 ? bytes : 1) != cudaSuccess ||
-        cudaMemset(made, 0, bytes > 0 ? bytes : 1) != cudaSuccess ||
-        cudaStreamSynchronize(NULL) != cudaSuccess) {
+    bytes = bytes > 0 ? bytes : 1;
+    if (cudaSetDevice(stage->ordinal) != cudaSuccess || cudaMalloc(&made, bytes) != cudaSuccess ||
+        cudaMemset(made, 0, bytes) != cudaSuccess || cudaStreamSynchronize(NULL) != cudaSuccess ||
+        !taken_note(stage, made, bytes)) {
         (void)cudaGetLastError();
         cudaFree(made);
         return NULL;
@@ -664,10 +696,28 @@ void *cuda_memory_allocate(void *device, uint64_t bytes)
 
 void cuda_memory_release(void *device, void *memory)
 {
-    const ty_stage_device *stage = device;
+    ty_stage_device *stage = device;
 
     (void)cudaSetDevice(stage->ordinal);
     cudaFree(memory);
+    pthread_mutex_lock(&stage->memory_lock);
+    for (uint32_t t = 0; t < stage->taken_count; t++)
+        if (memory != NULL && stage->taken[t].memory == memory) {
+            stage->taken_bytes -= stage->taken[t].bytes;
+            stage->taken[t] = stage->taken[--stage->taken_count];
+            break;
+        }
+    pthread_mutex_unlock(&stage->memory_lock);
+}
+
+static uint64_t memory_peak(ty_stage_device *stage)
+{
+    uint64_t bytes;
+
+    pthread_mutex_lock(&stage->memory_lock);
+    bytes = stage->peak_bytes;
+    pthread_mutex_unlock(&stage->memory_lock);
+    return bytes;
 }
 
 static void *memory_allocate(ty_stage_device *stage, uint64_t bytes)
@@ -839,6 +889,7 @@ static const ty_device_memory memory = {
     .seconds = device_seconds,
     .multiply = memory_multiply,
     .capacity_bytes = device_capacity,
+    .peak_bytes = memory_peak,
 };
 
 static const ty_device_backend backend = {

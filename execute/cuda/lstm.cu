@@ -3,15 +3,17 @@
 
 #include "activation.h"
 
-/* Places of element i = [sample][hidden] at a step, and those of its gates. */
+/* Places of element i = [sample][hidden] at a step, of the same at the step before, if there is
+ * one, and of its gates. */
 typedef struct cell_place {
-    uint64_t state, gates;
+    uint64_t state, before, gates;
 } cell_place;
 
 static __device__ __forceinline__ cell_place place_of(cuda_cell c, uint64_t i)
 {
-    uint64_t row = i / c.hidden * c.length + c.step, k = i % c.hidden;
-    cell_place at = {row * c.hidden + k, row * 4 * c.hidden + k};
+    uint64_t step = c.is_reversed ? c.length - 1 - c.step : c.step, k = i % c.hidden;
+    uint64_t row = i / c.hidden * c.length + step, before = c.is_reversed ? row + 1 : row - 1;
+    cell_place at = {row * c.hidden + k, before * c.hidden + k, row * 4 * c.hidden + k};
 
     return at;
 }
@@ -37,7 +39,7 @@ static __global__ void cell_forward(cuda_cell c, const float *input_bias, const 
             gates[at.gates + gate * n] = sums[gate];
         cell = sums[0] * sums[2];
         if (c.step > 0)
-            cell += sums[1] * cells[at.state - n];
+            cell += sums[1] * cells[at.before];
         cells[at.state] = cell;
         y[at.state] = of_float<T>(sums[3] * tanhf(cell));
     }
@@ -62,7 +64,7 @@ static __global__ void cell_backward(cuda_cell c, const float *gates, const floa
         uint64_t n = c.hidden;
         float i = gates[at.gates], f = gates[at.gates + n], g = gates[at.gates + 2 * n];
         float o = gates[at.gates + 3 * n], t = tanhf(cells[at.state]);
-        float before = c.step > 0 ? cells[at.state - n] : 0.0f;
+        float before = c.step > 0 ? cells[at.before] : 0.0f;
         float dh = to_float(dy[at.state]) + (is_last ? 0.0f : dstate[s]);
         float dc = (is_last ? 0.0f : dcell[s]) + dh * o * (1.0f - t * t);
         dgates[at.gates] = of_float<T>(dc * g * i * (1.0f - i));

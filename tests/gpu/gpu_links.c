@@ -5,13 +5,14 @@
  * gradients and losses are the CPU backend's. What the emulator finds wrong it prints as a line
  * with FAIL.
  *
- * TRAINYARD_LINK_ORDERS says how many orders of each plan are tried, TRAINYARD_LOST_STRIDE at every
- * how many-th kernel the device is lost.
+ * TRAINYARD_LINK_ORDERS says how many orders of each plan are tried (20), or which (501-1000),
+ * TRAINYARD_LOST_STRIDE at every how many-th kernel the device is lost.
  */
 #include "../execute/rank_threads.h"
 #include "device_link.h"
 #include "gpu_cases.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +27,25 @@ static const char gpt_small[] =
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
     "\"weight_decay\": 0}}";
 
+/* The same with an output of its own, whose gradient may travel as rows. */
+static const char gpt_untied[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-untied\", \"family\": \"transformer\","
+    "\"source\": \"gpt-tiny.json\", \"blocks\": 1, \"features\": 8, \"heads\": 2,"
+    "\"hidden_features\": 16, \"vocabulary\": 40, \"positions\": 8, \"sequence\": 8,"
+    "\"is_tied\": false, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 8,"
+    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
+    "\"weight_decay\": 0}}";
+
 #define MLP mlp_small, mlp_small
 #define GPT gpt_small, gpt_small
+/* What is rounded, drawn or chosen may differ by a level where gradients do in their last bits. */
+#define CHOSEN NULL, 1e-2, 1e-3
+#define MLP_REPLICAS .replicas = {2}, .buckets = 2, BATCH
+#define COMPRESSED(kind_, ...)                                                                     \
+    MLP,                                                                                           \
+    {                                                                                              \
+        MLP_REPLICAS, .compression = {.kind = TY_COMPRESSION_##kind_, ##__VA_ARGS__ }              \
+    }
 static const plan_case plans[] = {
     {"link mlp, data parallel 2", MLP, {.replicas = {2}, .buckets = 3, BATCH}, EXACT, true},
     {"link mlp, gpipe 3 stages",
@@ -81,7 +99,7 @@ static const plan_case plans[] = {
      1e-2,
      1e-3,
      true},
-    {"link mlp, 1f1b 2+1, powersgd",
+    {"link mlp, powersgd, 1f1b 2+1",
      MLP,
      {.schedule = TY_ONE_F_ONE_B,
       .replicas = {2, 1},
@@ -109,6 +127,127 @@ static const plan_case plans[] = {
       .local_steps = 2},
      EXACT,
      true},
+    {"link mlp, gpipe 2+2, bf16",
+     MLP,
+     {.schedule = TY_GPIPE, .replicas = {2, 2}, .cuts = {3}, .buckets = 2, BATCH},
+     "bf16",
+     1e-1,
+     3e-2,
+     true},
+    {"link mlp, zb-h1 3 stages",
+     MLP,
+     {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {2, 4}, .buckets = 1, BATCH},
+     EXACT,
+     true},
+    {"link mlp, zb-h1 2+2, 2 steps late",
+     MLP,
+     {.schedule = TY_ZERO_BUBBLE,
+      .replicas = {2, 2},
+      .cuts = {3},
+      .buckets = 2,
+      BATCH,
+      .staleness = 2},
+     EXACT,
+     true},
+    {"link mlp, two replicas, interleaved 2 x 2",
+     MLP,
+     {.schedule = TY_INTERLEAVED,
+      .replicas = {2, 2, 2, 2},
+      .cuts = {2, 4, 5},
+      .buckets = 1,
+      BATCH,
+      .interleave = 2},
+     EXACT,
+     true},
+    {"link mlp, pipedream 2+1, bf16 buckets",
+     MLP,
+     {.schedule = TY_PIPEDREAM,
+      .replicas = {2, 1},
+      .cuts = {3},
+      .buckets = 1,
+      BATCH,
+      .compression.kind = TY_COMPRESSION_BF16},
+     NULL,
+     4e-3,
+     1e-2,
+     true},
+    {"link mlp, 2bw 2+2, fp16",
+     MLP,
+     {.schedule = TY_PIPEDREAM_2BW, .replicas = {2, 2}, .cuts = {3}, .buckets = 1, BATCH},
+     "fp16",
+     3e-2,
+     1e-2,
+     true},
+    {"link mlp, ZeRO 2, gpipe 2+2, recompute operators",
+     MLP,
+     {.schedule = TY_GPIPE,
+      .replicas = {2, 2},
+      .cuts = {3},
+      .buckets = 2,
+      BATCH,
+      .zero = 2,
+      .recompute = TY_RECOMPUTE_OPERATOR},
+     EXACT,
+     true},
+    {"link mlp, ZeRO 2, random-k",
+     MLP,
+     {MLP_REPLICAS, .compression = {.kind = TY_COMPRESSION_RANDOM_K, .ratio = 0.25}, .zero = 2},
+     NULL,
+     1e-4,
+     1e-3,
+     true},
+    {"link mlp, ZeRO 3, 3 replicas, fp16",
+     MLP,
+     {THREE_REPLICAS, .zero = 3},
+     "fp16",
+     3e-2,
+     1e-2,
+     true},
+    {"link mlp, fp8-e4m3", COMPRESSED(FP8_E4M3), CHOSEN, true},
+    {"link mlp, fp8-e5m2", COMPRESSED(FP8_E5M2), CHOSEN, true},
+    {"link mlp, int8", COMPRESSED(INT8), CHOSEN, true},
+    {"link mlp, ternary", COMPRESSED(TERNARY), CHOSEN, true},
+    {"link mlp, top-k-sampled", COMPRESSED(TOP_K_SAMPLED, .ratio = 0.01), CHOSEN, true},
+    {"link mlp, dgc", COMPRESSED(DGC, .ratio = 0.05, .warmup_steps = 2), CHOSEN, true},
+    {"link batch norm, data parallel 2, evaluated",
+     batch_norm_small,
+     batch_norm_small,
+     {MLP_REPLICAS},
+     EXACT,
+     true,
+     2},
+    {"link lstm, 1f1b 2+2",
+     gnmt_small,
+     gnmt_small,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {2}, .buckets = 1, BATCH},
+     EXACT,
+     true},
+    {"link gpt, data parallel 2, rows",
+     gpt_untied,
+     gpt_untied,
+     {.replicas = {2}, .buckets = 2, BATCH, .compression.kind = TY_COMPRESSION_ROWS},
+     EXACT,
+     true},
+    {"link gpt, 1f1b 2 stages of 2 lanes, recompute selective",
+     GPT,
+     {SMALL_GPT_HALVES, .lanes = 2, .recompute = TY_RECOMPUTE_SELECTIVE},
+     EXACT,
+     true},
+    {"link gpt, 2 x 2 lanes along the sequence",
+     GPT,
+     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true, .contexts = 2},
+     EXACT,
+     true},
+    {"link gpt, zb-h1 2 stages of 2 contexts",
+     GPT,
+     {.schedule = TY_ZERO_BUBBLE,
+      .replicas = {1, 1},
+      .cuts = {5},
+      .buckets = 1,
+      BATCH,
+      .contexts = 2},
+     EXACT,
+     true},
 };
 enum { PLANS = sizeof plans / sizeof *plans, STEPS = 3, ORDERS = 3, LOST_STRIDE = 23 };
 
@@ -134,7 +273,8 @@ static bool order_run(const plan_case *c, const plan_shape *shape, uint32_t orde
     bool is_right;
 
     number_set("TRAINYARD_EMULATED_ORDER", "%u", order, 0);
-    is_right = plan_run(c->workload, shape, "cuda", c->precision, STEPS, &found) &&
+    is_right = plan_run_evaluated(c->workload, shape, "cuda", c->precision, STEPS,
+                                  c->evaluate_every, &found) &&
                (is_linked(found.run) || wrong("not over NCCL")) &&
                outcome_compare(c, &found, expected);
     outcome_free(&found);
@@ -151,14 +291,19 @@ static uint32_t asked_count(const char *name, uint32_t otherwise)
 
 static bool case_orders(const plan_case *c)
 {
-    const uint32_t orders = asked_count("TRAINYARD_LINK_ORDERS", ORDERS);
+    const char *asked = getenv("TRAINYARD_LINK_ORDERS");
+    const char *dash = asked != NULL ? strchr(asked, '-') : NULL;
+    const uint32_t first = dash != NULL ? asked_count("TRAINYARD_LINK_ORDERS", 1) : 1;
+    const uint32_t last =
+        dash != NULL ? (uint32_t)atoi(dash + 1) : asked_count("TRAINYARD_LINK_ORDERS", ORDERS);
     plan_shape shape = c->shape;
     outcome expected = {0};
     bool is_right;
 
     shape.name = c->name;
-    is_right = plan_run(c->workload, &shape, "cpu", NULL, STEPS, &expected);
-    for (uint32_t order = 1; order <= orders && is_right; order++)
+    is_right =
+        plan_run_evaluated(c->workload, &shape, "cpu", NULL, STEPS, c->evaluate_every, &expected);
+    for (uint32_t order = first; order <= last && is_right; order++)
         is_right = order_run(c, &shape, order, &expected);
     outcome_free(&expected);
     return is_right;
@@ -201,6 +346,36 @@ static void lost_run(const plan_case *c)
         if (is_asked(name))
             report(name, case_lost(c, device, stride));
     }
+}
+
+/* ---- Memory ---- */
+
+/* What each rank says that it took of its device is what the emulator gave out there: with state,
+ * compressors and what links hold. */
+static bool case_memory(const plan_case *c)
+{
+    uint64_t (*given)(int device) = NULL;
+    void *const plugin = dlopen(getenv("TRAINYARD_CUDA_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
+    plan_shape shape = c->shape;
+    outcome found = {0};
+    bool is_right;
+
+    *(void **)&given = plugin != NULL ? dlsym(plugin, "emulated_memory_peak") : NULL;
+    if (given == NULL)
+        return wrong("the emulator does not tell what it gave");
+    for (int device = 0; device < 4; device++)
+        (void)given(device);
+    shape.name = c->name;
+    is_right = plan_run(c->workload, &shape, "cuda", c->precision, STEPS, &found);
+    for (uint32_t rank = 0; is_right && rank < found.run->rank_count; rank++) {
+        const uint64_t bytes = given((int)rank);
+        is_right = found.run->peak_memory_bytes[rank] == bytes ||
+                   wrong("rank %u says %llu bytes, its device gave %llu", rank,
+                         (unsigned long long)found.run->peak_memory_bytes[rank],
+                         (unsigned long long)bytes);
+    }
+    outcome_free(&found);
+    return is_right;
 }
 
 /* ---- A link by itself ---- */
@@ -319,6 +494,8 @@ static bool case_rings(void)
 
 void links_run(void)
 {
+    char name[160];
+
     if (is_asked("devices of ranks"))
         report("devices of ranks", case_of_ranks(5, devices_of_rank));
     if (getenv("TRAINYARD_EMULATED_DEVICES") == NULL)
@@ -329,5 +506,8 @@ void links_run(void)
         if (is_asked(plans[i].name))
             report(plans[i].name, case_orders(&plans[i]));
         lost_run(&plans[i]);
+        snprintf(name, sizeof name, "memory of %s", plans[i].name + strlen("link "));
+        if (plans[i].shape.lanes < 2 && plans[i].shape.contexts < 2 && is_asked(name))
+            report(name, case_memory(&plans[i]));
     }
 }

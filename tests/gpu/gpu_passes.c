@@ -45,9 +45,57 @@ static ty_workload *make_lstm(void)
     return make_lstm_of(7);
 }
 
+/* Both ways over a sequence, side by side, as in GNMT. */
+static ty_workload *make_lstm_both(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){6});
+    const int x = network_embedding(w, 23, 10, 0), there = network_lstm(w, x, 7, true);
+    const int back = network_lstm(w, x, 5, true);
+
+    w->layers[back].attributes[TY_IS_REVERSED] = 1;
+    network_loss(
+        w, network_linear(w, network_concat_features(w, (int[]){there, back, x}, 3), 23, true));
+    return w;
+}
+
 static ty_workload *make_lstm_step(void)
 {
     return make_lstm_of(1);
+}
+
+/* Norms of every head's queries and keys, as in Qwen3. */
+static ty_workload *make_normed_heads(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
+    int x = network_embedding(w, 23, 12, 0);
+
+    for (uint64_t kv_heads = 1; kv_heads <= 3; kv_heads += 2) {
+        const int y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 3, kv_heads, 4,
+                                        kv_heads == 3, true);
+        network_option(w, y, TY_HAS_QK_NORM, 1);
+        x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    }
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
+/* Two parts of a sequence that meet again, one of them read twice; biases of the first projections
+ * alone, and a relu, as in Qwen2.5 and in T5. */
+static ty_workload *make_slices(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
+    const int tokens = network_embedding(w, 23, 12, 0);
+    int x = network_slice(w, tokens, 2, 7), y;
+
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 3, 1, 4, false, true);
+    network_option(w, y, TY_HAS_QKV_BIAS, 1);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_mlp(w, network_simple(w, x, TY_LAYER_RMS_NORM), 16, false, false);
+    w->layers[y].attributes[TY_IS_RELU] = 1;
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    x = network_join(w, TY_LAYER_CONCAT, (int[]){x, network_slice(w, tokens, 0, 3)}, 2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
 }
 
 typedef struct network {
@@ -68,6 +116,9 @@ static const network networks[] = {
     {"llama", make_llama, 3, false, true},
     {"rotary", make_rotary, 2, false, true},
     {"lstm", make_lstm, 3, false, false},
+    {"lstm both ways", make_lstm_both, 3, false, false},
+    {"slices", make_slices, 3, false, true},
+    {"normed heads", make_normed_heads, 3, false, true},
     {"lstm of one step", make_lstm_step, 3, false, false},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
@@ -345,6 +396,9 @@ static const stage_case stages[] = {
      2e-5},
     {"stages llama", make_llama, 3, 2, {4}, IN_FP32},
     {"stages lstm", make_lstm, 3, 3, {2, 4}, TY_PRECISION_FP32, TY_RECOMPUTE_FULL, 2e-5},
+    {"stages lstm both ways", make_lstm_both, 3, 2, {2}, IN_FP32},
+    {"stages normed heads", make_normed_heads, 3, 2, {3}, IN_FP32},
+    {"stages slices", make_slices, 3, 3, {1, 6}, IN_FP32},
     {"stages skips fp32", SKIPS, 4, {3, 5, 7}, IN_FP32},
     {"stages skips tf32", SKIPS, 4, {3, 5, 7}, TY_PRECISION_TF32, TY_RECOMPUTE_NONE, 1e-2},
     {"stages skips bf16", SKIPS, 4, {3, 5, 7}, TY_PRECISION_BF16, TY_RECOMPUTE_NONE, 1e-1},

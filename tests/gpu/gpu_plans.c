@@ -31,6 +31,7 @@ static const char u_net_small[] =
     "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
 
 /* Of 200 words and 16 positions, with an output of its own. */
+
 #define UNTIED                                                                                     \
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-untied\", \"family\": \"transformer\","     \
     "\"source\": \"gpt-tiny.json\", \"blocks\": 1, \"features\": 32, \"heads\": 4,"                \
@@ -418,6 +419,94 @@ static void case_compressed(int index)
                          case_plan(&c));
 }
 
+static const char gpt_wide[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-wide\", \"family\": \"transformer\","
+    "\"source\": \"gpt-tiny.json\", \"blocks\": 2, \"features\": 64, \"heads\": 4,"
+    "\"hidden_features\": 256, \"vocabulary\": 256, \"positions\": 64, \"sequence\": 64,"
+    "\"is_tied\": false, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 64,"
+    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0,"
+    "\"weight_decay\": 0}}";
+#define LARGE_BATCH .buckets = 1, .global_batch = 64, .micro_batch_size = 16
+/* ---- Memory that the model predicts, beside what stages take ---- */
+
+static const struct {
+    const char *name, *workload;
+    plan_shape shape;
+    double tolerance;
+} predicted[] = {
+    {"predicted memory of mlp, 1f1b 3 stages",
+     "mlp",
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {3, 5}, LARGE_BATCH},
+     0.1},
+    {"predicted memory of gpt, 1f1b 2 stages",
+     gpt_wide,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7}, LARGE_BATCH},
+     0.1},
+    {"predicted memory of gpt, 1f1b 2 stages, recompute",
+     gpt_wide,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {1, 1},
+      .cuts = {7},
+      LARGE_BATCH,
+      .recompute = TY_RECOMPUTE_FULL},
+     0.1},
+    {"predicted memory of gpt, zb-h1 2 stages",
+     gpt_wide,
+     {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, LARGE_BATCH},
+     0.1},
+};
+enum { PREDICTED = sizeof predicted / sizeof *predicted };
+
+static bool stage_predicted(const ty_plan *plan, const ty_program *program, uint32_t s,
+                            double tolerance)
+{
+    const ty_plan_stage *of = &plan->stages[s];
+    const ty_stage_options options = {.workload = plan->workload,
+                                      .first_layer = of->first_layer,
+                                      .layer_count = of->layer_count,
+                                      .micro_batch_size = plan->micro_batch_size,
+                                      .slots = ty_program_peak_in_flight(program, s),
+                                      .recompute = of->recompute,
+                                      .recompute_blocks = of->recompute_blocks,
+                                      .loss_scale = 1,
+                                      .tied_layer = TY_NO_LAYER,
+                                      .splits_backward = plan->schedule == TY_ZERO_BUBBLE};
+    const uint64_t workspace_bytes = UINT64_C(32) << 20; /* cuBLASLt's */
+    ty_memory_use use;
+    ty_stage_device *stage = NULL;
+    ty_error error = {0};
+    double expected, found;
+
+    if (ty_stage_memory(plan, program, s, &use, &error) != TY_OK)
+        return wrong("%s", error.message);
+    if (!stage_open(gpu, &options, &stage))
+        return false;
+    expected = (double)(use.parameter_bytes + use.gradient_bytes + use.activation_bytes +
+                        use.communication_bytes);
+    found = (double)(gpu->memory->peak_bytes(stage) - workspace_bytes);
+    gpu->close(stage);
+    return fabs(expected - found) <= tolerance * found ||
+           wrong("stage %u takes %.0f bytes, predicted are %.0f", s, found, expected);
+}
+
+static bool case_predicted(int index)
+{
+    plan_shape shape = predicted[index].shape;
+    ty_program *program = NULL;
+    ty_error error = {0};
+    ty_plan *plan;
+    bool is_right;
+
+    shape.name = predicted[index].name;
+    plan = make_plan(predicted[index].workload, &shape);
+    is_right = ty_plan_lower(plan, &program, &error) == TY_OK || wrong("%s", error.message);
+    for (uint32_t s = 0; is_right && s < plan->stage_count; s++)
+        is_right = stage_predicted(plan, program, s, predicted[index].tolerance);
+    ty_program_free(program);
+    ty_plan_free(plan);
+    return is_right;
+}
+
 /* ---- Plans that this backend lacks something for: refused by name ---- */
 
 static const plan_case refusals[] = {
@@ -477,6 +566,9 @@ void plans_run(void)
             report(plans[i].name, case_plan(&plans[i]));
     for (int i = 0; i < COMPRESSED; i++)
         case_compressed(i);
+    for (int i = 0; i < PREDICTED; i++)
+        if (is_asked(predicted[i].name))
+            report(predicted[i].name, case_predicted(i));
     if (is_asked("refused fp16 with error feedback"))
         report("refused fp16 with error feedback", case_feedback_refused());
     for (int i = 0; i < REFUSALS; i++)

@@ -24,7 +24,43 @@ const char batch_norm_small[] =
     "{\"kind\": \"relu\"}, {\"kind\": \"flatten\"}, {\"kind\": \"linear\", "
     "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
 
+/* Norms of every head's queries and keys, as in Qwen3. */
+#define QWEN                                                                                       \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"qwen-tiny\", \"family\": \"decoder\","          \
+    "\"source\": \"qwen3-8b.json\", \"blocks\": 2, \"features\": 16, \"heads\": 4,"                \
+    "\"kv_heads\": 2, \"head_size\": 6, \"has_qk_norm\": true, \"hidden_features\": 24,"           \
+    "\"vocabulary\": 34, \"sequence\": 8, \"longest_sequence\": 8, \"token_bytes\": 1,"            \
+    "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\","          \
+    "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}}"
+
+/* Both ways over a sequence, then one, side by side. */
+#define BOTH_WAYS                                                                                  \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"both-ways\", \"family\": \"sequential\","       \
+    "\"source\": \"gnmt-8.json\", \"sequence\": 6, \"token_bytes\": 4, \"dataset\": "              \
+    "\"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\","                       \
+    "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["               \
+    "{\"kind\": \"embedding\", \"vocabulary\": 64, \"features\": 12},"                             \
+    "{\"branches\": [[{\"kind\": \"lstm\", \"hidden_features\": 10}],"                             \
+    "[{\"kind\": \"lstm\", \"hidden_features\": 10, \"is_reversed\": true}]],"                     \
+    "\"join\": \"concat_features\"}, {\"kind\": \"lstm\", \"hidden_features\": 12},"               \
+    "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}"
+
 static const plan_case plans[] = {
+    {"plan normed heads, zb-h1 2 stages",
+     QWEN,
+     QWEN,
+     {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, .buckets = 1, BATCH},
+     EXACT},
+    {"plan normed heads, data parallel 2, 2 contexts",
+     QWEN,
+     QWEN,
+     {.replicas = {2}, .buckets = 2, BATCH, .contexts = 2},
+     EXACT},
+    {"plan both ways, zb-h1 2 stages",
+     BOTH_WAYS,
+     BOTH_WAYS,
+     {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {2}, .buckets = 1, BATCH},
+     EXACT},
     {"plan batch norm, data parallel 2, evaluated",
      batch_norm_small,
      batch_norm_small,

@@ -9,10 +9,8 @@
  */
 #include "emulator.h"
 
-#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <ucontext.h>
 #include <vector>
@@ -41,25 +39,28 @@ struct barrier {
 
 struct warp {
     barrier gate;
-    uint32_t lanes[LANES] = {};
+    uint32_t lanes[2][LANES] = {}; /* in turns: who is a shuffle ahead does not write what is read */
 };
 
-/* Switching by setjmp and longjmp: swapcontext would ask the kernel for the signal mask each time.
- * A fiber is made once and plays a thread of one block after the other. */
+/* Where to go on: a frame, a stack and an address, as the compiler's own setjmp has it. swapcontext
+ * would ask the kernel for the signal mask each time, and longjmp look for clean-ups. */
+typedef void *place[5];
+
+/* A fiber is made once and plays a thread of one block after the other. */
 struct fiber {
     ucontext_t context;
-    jmp_buf place;
+    place at;
     bool is_started, is_done, is_begun; /* the last in this block */
     void *race_fiber = nullptr;         /* as the thread sanitizer has it */
 };
 
 struct machine {
-    std::deque<fiber> fibers; /* whose contexts are never moved */
+    std::vector<std::unique_ptr<fiber>> fibers; /* whose contexts are never moved */
     std::vector<std::vector<char>> stacks;
     std::vector<warp> warps;
     std::vector<unsigned char> shared;
     barrier block;
-    jmp_buf main;
+    place main;
     const void *own_stack = nullptr; /* of the thread, as the address sanitizer has it */
     size_t own_size = 0;
     ucontext_t unused;
@@ -113,25 +114,34 @@ void race_acquire([[maybe_unused]] void *at)
 #endif
 }
 
-void turn_over()
+/* Apart, since a function may not go to a place of its own. */
+[[noreturn, gnu::noinline]] void go(place &to)
 {
+    __builtin_longjmp(to, 1);
+}
+
+/* The compiler keeps nothing in registers across a switch; inlined, a place would be its caller's. */
+[[gnu::noinline]] void turn_over()
+{
+    machine &own = *here;
     void *kept = nullptr;
 
-    switch_begin(&kept, here->own_stack, here->own_size);
-    if (_setjmp(here->fibers[here->current].place) == 0) {
-        race_switch(here->race_main);
-        _longjmp(here->main, 1);
+    switch_begin(&kept, own.own_stack, own.own_size);
+    if (__builtin_setjmp(own.fibers[own.current]->at) == 0) {
+        race_switch(own.race_main);
+        go(own.main);
     }
     switch_end(kept, nullptr, nullptr);
 }
 
 void pass(barrier &gate)
 {
+    machine &own = *here;
     unsigned long generation = gate.generation;
 
     race_release(&gate.places[generation % 2]);
-    here->is_meeting = true;
-    if (here->is_direct) {
+    own.is_meeting = true;
+    if (own.is_direct) {
         fprintf(stderr, "emulator: only some blocks of a kernel come to a barrier\n");
         abort();
     }
@@ -161,14 +171,14 @@ void fiber_main()
         leave(here->warps[here->current / LANES].gate);
         leave(here->block);
         race_release(&here->end);
-        here->fibers[here->current].is_done = true;
+        here->fibers[here->current]->is_done = true;
         turn_over();
     }
 }
 
 void fiber_make(unsigned t)
 {
-    fiber &own = here->fibers[t];
+    fiber &own = *here->fibers[t];
 
     here->stacks.emplace_back(STACK_BYTES);
     own.is_started = false;
@@ -185,23 +195,23 @@ void fiber_make(unsigned t)
 void block_prepare(unsigned threads)
 {
     while (here->fibers.size() < threads) {
-        here->fibers.emplace_back();
+        here->fibers.push_back(std::make_unique<fiber>());
         fiber_make((unsigned)here->fibers.size() - 1);
     }
     here->warps.assign((threads + LANES - 1) / LANES, warp());
     here->block = barrier();
     here->block.alive = threads;
     for (unsigned t = 0; t < threads; t++) {
-        here->fibers[t].is_done = here->fibers[t].is_begun = false;
+        here->fibers[t]->is_done = here->fibers[t]->is_begun = false;
         here->warps[t / LANES].gate.alive++;
     }
 }
 
-void fiber_resume(fiber &own)
+[[gnu::noinline]] void fiber_resume(fiber &own)
 {
     void *volatile kept = nullptr;
 
-    if (_setjmp(here->main) != 0) {
+    if (__builtin_setjmp(here->main) != 0) {
         switch_end(kept, nullptr, nullptr);
         return;
     }
@@ -211,29 +221,32 @@ void fiber_resume(fiber &own)
         race_acquire(&here->begin);
     own.is_begun = true;
     if (own.is_started)
-        _longjmp(own.place, 1);
+        go(own.at);
     own.is_started = true;
     swapcontext(&here->unused, &own.context);
 }
 
 void block_run(unsigned threads)
 {
+    machine &own = *here;
+    emulated_index &index = threadIdx;
     unsigned left = threads;
 
     block_prepare(threads);
-    race_release(&here->begin);
+    race_release(&own.begin);
     while (left > 0) {
         left = 0;
         for (unsigned t = 0; t < threads; t++) {
-            if (here->fibers[t].is_done)
+            fiber &next = *own.fibers[t];
+            if (next.is_done)
                 continue;
-            here->current = t;
-            threadIdx = {t, 0, 0};
-            fiber_resume(here->fibers[t]);
-            left += !here->fibers[t].is_done;
+            own.current = t;
+            index = {t, 0, 0};
+            fiber_resume(next);
+            left += !next.is_done;
         }
     }
-    race_acquire(&here->end);
+    race_acquire(&own.end);
 }
 
 void block_run_direct(unsigned threads)
@@ -345,23 +358,34 @@ unsigned char *emulated_shared(void)
 
 void __syncthreads(void)
 {
-    emulated_index own = threadIdx;
+    emulated_index &index = threadIdx;
+    const emulated_index own = index;
+
     pass(here->block);
-    threadIdx = own;
+    index = own;
+}
+
+static void warp_pass(warp &mine)
+{
+    emulated_index &index = threadIdx;
+    const emulated_index own = index;
+
+    pass(mine.gate);
+    index = own;
 }
 
 void __syncwarp(void)
 {
-    emulated_index own = threadIdx;
-    pass(here->warps[here->current / LANES].gate);
-    threadIdx = own;
+    warp_pass(here->warps[here->current / LANES]);
 }
 
 const uint32_t *emulated_lanes(uint32_t own)
 {
-    warp &mine = here->warps[here->current / LANES];
+    const unsigned current = here->current;
+    warp &mine = here->warps[current / LANES];
+    uint32_t *lanes = mine.lanes[mine.gate.generation % 2];
 
-    mine.lanes[here->current % LANES] = own;
-    __syncwarp();
-    return mine.lanes;
+    lanes[current % LANES] = own;
+    warp_pass(mine);
+    return lanes;
 }

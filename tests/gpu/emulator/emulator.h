@@ -43,7 +43,7 @@ unsigned char *emulated_shared(void);
 /* Barriers of the block, and of the 32 threads of a warp. */
 void __syncthreads(void);
 void __syncwarp(void);
-/* The 32 bits that each lane of the warp brought; valid until the next barrier of the warp. */
+/* The 32 bits that each lane of the warp brought; valid until its next barrier but one. */
 const uint32_t *emulated_lanes(uint32_t own);
 
 /* Puts a kernel's work on a stream: done at once, or when its turn comes, or, where the stream is
@@ -81,7 +81,6 @@ static inline float __shfl_xor_sync(unsigned, float value, int mask)
     std::memcpy(&bits, &value, sizeof bits);
     bits = emulated_lanes(bits)[(threadIdx.x % 32) ^ (unsigned)mask];
     std::memcpy(&value, &bits, sizeof value);
-    __syncwarp();
     return value;
 }
 
@@ -91,7 +90,6 @@ static inline unsigned __ballot_sync(unsigned, bool is_set)
     unsigned mask = 0;
     for (unsigned lane = 0; lane < 32; lane++)
         mask |= lanes[lane] << lane;
-    __syncwarp();
     return mask;
 }
 

@@ -153,11 +153,44 @@ int device_key()
 }
 #endif
 
+enum : size_t { PAGE = 4096, LARGE = 1 << 20 };
+
 std::map<void *, size_t> guarded; /* device memory, mapped with the key */
+
+struct taken {
+    size_t bytes = 0, peak = 0;
+    std::map<void *, size_t> blocks;
+};
+std::map<int, taken> of_devices;
+
+/* Who frees may have another device current. */
+void taken_count(void *memory, size_t bytes)
+{
+    std::lock_guard<std::mutex> guard(lock);
+    taken &own = of_devices[emulated_device_current()];
+
+    own.blocks[memory] = bytes;
+    own.bytes += bytes;
+    own.peak = own.bytes > own.peak ? own.bytes : own.peak;
+}
+
+void taken_release(void *memory)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    for (auto &of : of_devices) {
+        const auto found = of.second.blocks.find(memory);
+        if (found == of.second.blocks.end())
+            continue;
+        of.second.bytes -= found->second;
+        of.second.blocks.erase(found);
+        return;
+    }
+}
 
 void *device_allocate(size_t bytes)
 {
-    const size_t page = 4096, size = (bytes + page) / page * page;
+    const size_t size = (bytes + PAGE) / PAGE * PAGE;
     void *made;
 
     if (device_key() < 0)
@@ -284,6 +317,18 @@ void emulated_delay(cudaStream_t stream, double seconds)
 
 /* ---- Memory ---- */
 
+/* For tests: the most of a device's memory that was taken since it was last asked for. */
+__attribute__((visibility("default"))) uint64_t emulated_memory_peak(int device);
+uint64_t emulated_memory_peak(int device)
+{
+    std::lock_guard<std::mutex> guard(lock);
+    taken &own = of_devices[device];
+    const uint64_t peak = own.peak;
+
+    own.peak = own.bytes;
+    return peak;
+}
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     if (is_forbidden())
@@ -294,8 +339,9 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     *out = device_allocate(bytes);
     if (*out == nullptr)
         return fail(cudaErrorMemoryAllocation);
+    taken_count(*out, bytes);
     const emulated_access access;
-    memset(*out, 0xff, bytes);
+    memset(*out, 0xff, bytes < LARGE ? bytes : LARGE); /* NaN; a workspace's pages are not made */
     return cudaSuccess;
 }
 
@@ -306,6 +352,7 @@ cudaError_t cudaFree(void *memory)
     if (is_forbidden())
         return fail(cudaErrorStreamCaptureUnsupported);
     emulated_device_drain("cudaFree");
+    taken_release(memory);
     device_release(memory);
     return cudaSuccess;
 }
@@ -345,7 +392,12 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes)
     if (is_forbidden())
         return fail(cudaErrorStreamCaptureUnsupported);
     const emulated_access access;
-    memset(memory, value, bytes);
+    char *first = (char *)(((uintptr_t)memory + PAGE - 1) / PAGE * PAGE);
+    char *end = (char *)(((uintptr_t)memory + bytes) / PAGE * PAGE);
+    if (value != 0 || bytes < LARGE || madvise(first, (size_t)(end - first), MADV_DONTNEED) != 0)
+        first = end = (char *)memory + bytes;
+    memset(memory, value, (size_t)(first - (char *)memory));
+    memset(end, value, (size_t)((char *)memory + bytes - end)); /* beside pages that are zero anew */
     return cudaSuccess;
 }
 
