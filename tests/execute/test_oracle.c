@@ -4,6 +4,7 @@
 #include "interpreter.h"
 #include "outcome.h"
 #include "plans.h"
+#include "quick.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -31,10 +32,13 @@ static double least_loss(const ty_run *run)
     return least;
 }
 
+/* After the first update, with which a second step is as any other, four of them are enough to show
+ * what is wrong; more let roundings grow. */
 static void compare_in(const char *workload, uint32_t micro_batch_size, const plan_shape *shapes,
-                       size_t count, uint32_t steps, double gradient_tolerance,
+                       size_t count, uint32_t all_steps, double gradient_tolerance,
                        double loss_tolerance)
 {
+    const uint32_t steps = quick_or_all(all_steps < 4 ? all_steps : 4, all_steps);
     plan_shape alone = {.name = "one rank",
                         .replicas = {1},
                         .buckets = 1,
@@ -43,7 +47,7 @@ static void compare_in(const char *workload, uint32_t micro_batch_size, const pl
                         .frozen = shapes[0].frozen};
     outcome expected = run_plan(workload, &alone, steps);
 
-    cr_assert(least_loss(expected.run) < expected.run->losses[0], "%s does not learn",
+    cr_assert(is_quick() || least_loss(expected.run) < expected.run->losses[0], "%s does not learn",
               shapes[0].name);
     for (size_t i = 0; i < count; i++) {
         outcome found = run_plan(workload, &shapes[i], steps);

@@ -1,11 +1,11 @@
 /* Every plan that the planner proposes for small networks on one to four devices runs and is right:
  * plans with a flush train as one rank does, those without or with late gradients as an emulation
- * of their staleness. In the usual run one plan of each strategy; all of them where TY_ALL_PLANS is
- * set. */
+ * of their staleness. In the quick form one plan of each strategy. */
 #include "candidate.h"
 #include "emulation.h"
 #include "outcome.h"
 #include "plans.h"
+#include "quick.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -333,7 +333,7 @@ static void check_ranks(trial *t, uint32_t ranks)
 
 static void check_all(const subject *s)
 {
-    trial t = {.subject = s, .directory = directory_make(), .is_all = getenv("TY_ALL_PLANS")};
+    trial t = {.subject = s, .directory = directory_make(), .is_all = !is_quick()};
 
     t.workload = open_workload(s->text);
     write_data(t.directory);
