@@ -1,11 +1,11 @@
 /* Every plan that the planner proposes for small networks on one to four devices runs and is right:
  * plans with a flush train as one rank does, those without or with late gradients as an emulation
  * of their staleness. In the quick form one plan of each strategy. */
+#include "../quick.h"
 #include "candidate.h"
 #include "emulation.h"
 #include "outcome.h"
 #include "plans.h"
-#include "quick.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

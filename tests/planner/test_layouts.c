@@ -1,8 +1,8 @@
 /* Layouts: that no estimate is below its bound, that what a search answers is the best of all of
  * them, and that a pin leaves the rest open. */
+#include "../quick.h"
 #include "costing.h"
 #include "layout/layout.h"
-#include "quick.h"
 #include "ty_memory.h"
 
 #include <criterion/criterion.h>

@@ -2,11 +2,11 @@
  * n (in the quick form for the first fifty, then for each a fiftieth further): the project's,
  * libxml2's, libyaml's, cJSON's, zlib's, igraph's and the C library's alike. What comes out is
  * TY_ENOMEM; nothing is leaked, and no file is left half written. */
+#include "../quick.h"
 #include "failing_malloc.h"
 #include "gunzip.h"
 #include "import.h"
 #include "importer.h"
-#include "quick.h"
 #include "ty_workloads.h"
 
 #include <criterion/criterion.h>

@@ -1,7 +1,7 @@
 /* Random questions: a plan simulated is never faster than an estimate in which no traffic meets; it
  * may be, a little, than the estimate, which takes all transfers between two stages for
  * simultaneous. Collectives played as one flow an edge take as long as played step by step. */
-#include "quick.h"
+#include "../quick.h"
 #include "ty_study.h"
 
 #include <criterion/criterion.h>
