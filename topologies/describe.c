@@ -570,6 +570,8 @@ static ty_status add_cell(site *s, const torus *t, uint32_t i, uint32_t hub, uin
     snprintf(kind, sizeof kind, "%.60s-port", link->name);
     inner.name = kind;
     inner.latency_s = 0;
+    if (s->b->rates[t->link] > 0)
+        inner.bandwidth_bytes_per_s = s->b->rates[t->link];
     snprintf(name, sizeof name, "%srouter-%u", s->prefix, i);
     TY_CHECK(cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, router, error), status,
              done);
@@ -765,6 +767,7 @@ static ty_status parse(description *d, const char *name, ty_cluster **out, ty_er
     TY_CHECK(join(d, &line, error), status, cleanup);
     TY_CHECK(cluster_new(name != NULL ? name : line, &cluster, error), status, cleanup);
     TY_CHECK(builder_open(&b, cluster, d->catalogue, error), status, cleanup);
+    b.rates = d->rates;
     TY_CHECK(build(d, &b, error), status, cleanup);
     TY_CHECK(cluster_finish(cluster, &problem, error), status, cleanup);
     if (problem.expected != NULL) {

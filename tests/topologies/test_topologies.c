@@ -479,6 +479,12 @@ Test(describe, new_forms_have_the_closed_form)
         {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 42, 50e9, 6e-6},
         {"torus:2x3 @tpu-v4 ici-v4", 0, 1, 100e9, 1e-6}, /* both ports meet the same neighbour */
         {"2x dgx-a100 + 1x dgx1-v100", 0, 16, 12e9, 0},
+        /* rates of one's own, wherever the kind of link is used */
+        {"host:2 gpu:2 @h100 nvlink4=300GB/s ndr400=10GB/s", 0, 1, 300e9, 0},
+        {"host:2 gpu:2 @h100 nvlink4=300GB/s ndr400=10GB/s", 0, 2, 10e9, 0},
+        {"leaf:2 host:1 gpu:1 @h100 nvlink4 ndr400=80Gb/s oversub:2", 0, 1, 5e9, 0},
+        {"torus:4x4 @tpu-v4 ici-v4=20GB/s", 0, 1, 20e9, 1e-6},
+        {"torus:2x3 @tpu-v4 ici-v4=20GB/s", 0, 1, 40e9, 1e-6},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_cluster *c = sample_open(rows[i].text);
