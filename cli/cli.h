@@ -48,8 +48,8 @@ typedef struct cli_options {
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
         evaluate_every, vocabulary;
-    bool json, quiet, no_simulate, no_fold, per_device, elastic, allow_lossy, program, straight,
-        queued, fewer, help, force, trust_config, show_origin, resume, csv, no_charts;
+    bool json, quiet, no_simulate, no_fold, per_device, elastic, allow_lossy, fastest, program,
+        straight, queued, fewer, help, force, trust_config, show_origin, resume, csv, no_charts;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
     int vary_count;
     cli_config *config; /* where defaults lie; owned */

@@ -36,7 +36,8 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
                             .sequence = options->sequence,
                             .seed = options->seed,
                             .top = options->top > 0 ? (uint32_t)options->top : usual_top,
-                            .allow_lossy = options->allow_lossy};
+                            .allow_lossy = options->allow_lossy,
+                            .is_fastest = options->fastest};
     ty_status status = TY_OK;
 
     if (usual_top == 0 || options->no_simulate)

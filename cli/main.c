@@ -18,7 +18,7 @@ const cli_command commands[] = {
      "With --config the model, the layout and the batch are those of a training\n"
      "program's file: how fast that is, whether it fits, what would be better.\n",
      OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "precision",
-             "profile", "stack", "fix", "allow-lossy", "system", "objective", "task",
+             "profile", "stack", "fix", "fastest", "allow-lossy", "system", "objective", "task",
              "learning-rate", "top", "no-simulate", "candidates", "seed", "output", "json"),
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
@@ -31,7 +31,7 @@ const cli_command commands[] = {
     {"memory", "--workload W --cluster C [options]",
      "does it fit: bytes of every stage's devices by purpose", NULL,
      OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "stack", "fix",
-             "json"),
+             "fastest", "json"),
      0, 0, cmd_memory},
     {"score", "PLAN [options]", "time to target, money and energy of a plan", NULL,
      OPTIONS("task", "json"), 1, 1, cmd_score},
@@ -61,8 +61,8 @@ const cli_command commands[] = {
      "latency.LINK, memory, memory_bandwidth, compute (quantities, or factors as x2;\n"
      "LINK may be all); or a key of --fix.\n",
      OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "stack", "fix",
-             "allow-lossy", "system", "objective", "task", "top", "no-simulate", "seed", "vary",
-             "rows", "output", "json", "csv"),
+             "fastest", "allow-lossy", "system", "objective", "task", "top", "no-simulate", "seed",
+             "vary", "rows", "output", "json", "csv"),
      0, 0, cmd_whatif},
     {"profile", "--workload W | import TRACE [options]",
      "measure layers, copies and collectives here, or import a trace",

@@ -37,6 +37,9 @@ static const option_row table[] = {
          "recompute=none, selective, operator, full (block by block), full:4 or stage"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
+    FLAG("fastest", 0, fastest,
+         "the fastest plan, however little it wins by (default: the simplest of those no more than "
+         "5 % slower)"),
     FLAG("allow-lossy", 0, allow_lossy, "consider compressors that change convergence"),
     TEXT("candidates", 0, candidates, "FILE", "write every candidate and its fate as CSV"),
     NUMBER("seed", seed, UINT64_MAX, "N", "of initial weights and sample order (default 1)"),

@@ -27,7 +27,9 @@ static void add_loss(const candidate *c, const candidate *best, ty_text *text)
     bool could_be_simulated = best->simulation.step_time_s > 0 && c->simulation.step_time_s <= 0;
     double slower = slower_by(c, best) * 100;
 
-    if (slower >= 0.05 && is_estimated)
+    if (slower <= -0.05 && is_estimated)
+        ty_text_addf(text, "%.1f %% faster, less simple: %s", -slower, s->limited_by);
+    else if (slower >= 0.05 && is_estimated)
         ty_text_addf(text, "%.*f %% slower: %s", slower < 10 ? 1 : 0, slower, s->limited_by);
     else if (slower >= 0.5)
         ty_text_addf(text, "about %.0f %% slower, not estimated", slower);

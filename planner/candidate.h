@@ -54,6 +54,7 @@ typedef struct search_question {
     uint64_t largest_memory_bytes; /* of any device of the set */
     bool has_equal_memory;         /* all devices have that */
     bool is_short_of_memory;       /* the usual micro-batches do not fit: look at smaller ones */
+    uint32_t most_held;            /* stages a position of layouts; 0: any */
     bool ignore_memory;            /* nothing fits: look for what misses least */
     /* Why nothing can be enumerated with the dimensions that are asked for, others left undivided;
      * status TY_OK: it can. Layouts may divide them. */
@@ -161,6 +162,7 @@ typedef struct candidate {
     uint64_t missing_bytes; /* > 0: does not fit a device, by that much */
     uint32_t missing_stage;
     bool is_best_of_strategy;
+    bool is_preferred; /* the simplest of those that are as fast but for the options' tolerance */
 } candidate;
 
 typedef struct candidate_list {

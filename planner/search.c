@@ -189,8 +189,10 @@ static int rank_of(const candidate *c)
 static int by_outcome(const void *left, const void *right)
 {
     const candidate *a = left, *b = right;
-    int order = rank_of(a) - rank_of(b);
+    int order = (int)b->is_preferred - (int)a->is_preferred;
 
+    if (order == 0)
+        order = rank_of(a) - rank_of(b);
     if (order == 0)
         order = compare_numbers(ty_candidate_time_s(a), ty_candidate_time_s(b));
     return order != 0 ? order : compare_shape(a, b);
@@ -200,6 +202,8 @@ static int by_place(const void *left, const void *right)
 {
     const candidate *a = left, *b = right;
 
+    if (a->is_preferred != b->is_preferred)
+        return a->is_preferred ? -1 : 1;
     if (a->is_best_of_strategy != b->is_best_of_strategy)
         return a->is_best_of_strategy ? -1 : 1;
     return by_outcome(left, right);
@@ -767,6 +771,135 @@ done:
     return status;
 }
 
+/* ---- What is simpler ------------------------------------------------------------------------- */
+
+/* What a plan combines: ways to divide, then stages a position. */
+static int compare_complexity(const candidate *a, const candidate *b)
+{
+    const candidate *const both[] = {a, b};
+    int ways[2];
+    uint32_t held[2];
+
+    for (int i = 0; i < 2; i++) {
+        const division *d = both[i]->division;
+        const ty_plan_dimensions *lanes = &both[i]->dimensions;
+        bool is_uneven = false;
+        for (uint32_t s = 1; s < d->stage_count; s++)
+            is_uneven = is_uneven || d->replicas[s] != d->replicas[0];
+        held[i] = lanes->interleave > 1 ? lanes->interleave : 1;
+        ways[i] =
+            (lanes->tensor_parallel > 1) + (lanes->context_parallel > 1) +
+            (lanes->expert_parallel > 1) + (d->stage_count > 1) + is_uneven +
+            (held[i] > 1 || (both[i]->schedule != TY_ONE_F_ONE_B && both[i]->schedule != TY_GPIPE));
+    }
+    return ways[0] != ways[1] ? ways[0] - ways[1] : compare_counts(held[0], held[1]);
+}
+
+/* The simplest of those as well known as `rank` says that take no longer than `limit_s`, of equally
+ * simple ones the fastest; NULL: there is none. */
+static candidate *simplest_within(const candidate_list *list, int rank, double limit_s)
+{
+    candidate *best = NULL;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        candidate *c = &list->items[i];
+        int order;
+        if (rank_of(c) != rank || ty_candidate_time_s(c) > limit_s)
+            continue;
+        order = best == NULL ? -1 : compare_complexity(c, best);
+        if (order < 0 || (order == 0 && by_outcome(c, best) < 0))
+            best = c;
+    }
+    return best;
+}
+
+/* What is left out: all lanes and pipelines, pipelines, several stages a position, more than two of
+ * them, than four, than eight. */
+enum { NO_DIVISION, NO_PIPELINE, ONE_STAGE, NARROWINGS = ONE_STAGE + 4 };
+
+/* @param out options that leave it out @return whether those that were asked for leave it open */
+static bool leave_out(const ty_plan_options *asked, uint32_t what, ty_plan_options *out)
+{
+    const uint32_t lanes = (uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT;
+
+    *out = *asked;
+    if (what >= ONE_STAGE)
+        return (asked->pinned & TY_PIN_INTERLEAVE) == 0 && !asked->fix_schedule;
+    if (asked->pipeline_stages > 0 || asked->data_parallel > 0 || asked->replicas != NULL ||
+        asked->fix_schedule || (asked->pinned & TY_PIN_INTERLEAVE) != 0 ||
+        (what == NO_DIVISION && (asked->pinned & (lanes | TY_PIN_SEQUENCE)) != 0))
+        return false;
+    out->pipeline_stages = 1;
+    out->pinned |= what == NO_DIVISION ? lanes : 0;
+    return true;
+}
+
+/* Whether a plan is without it. */
+static bool is_without(const candidate *c, uint32_t what)
+{
+    if (what >= ONE_STAGE)
+        return c->dimensions.interleave <= 1u << (what - ONE_STAGE);
+    return c->division->stage_count == 1 &&
+           (what == NO_PIPELINE || ty_dimensions_width(&c->dimensions) == 1);
+}
+
+/* The search for the fastest left out what is slower. What is so by no more than the tolerance and
+ * simpler, on the devices of the fastest, is looked for here. */
+static ty_status look_for_simpler(search *s, search_question *q, ty_error *error)
+{
+    const ty_plan_options *options = q->options;
+    const candidate *fastest = &s->list.items[0];
+    const double limit_s = fastest->estimate.step_time_s * (1 + options->tolerance);
+    const device_set *set = fastest->set != NULL ? fastest->set : &q->sets[0];
+    const candidate simplest = *simplest_within(&s->list, 1, limit_s);
+    ty_plan_options narrow;
+    bool is_found = false;
+
+    for (uint32_t what = 0;
+         what < NARROWINGS && !is_found && !is_without(&simplest, what) && !ty_search_must_stop(q);
+         what++) {
+        search part = {.q = q, .best_s = limit_s, .is_beside = true};
+        ty_error refusal = {0};
+        ty_status status;
+        if (!leave_out(options, what, &narrow))
+            continue;
+        q->options = &narrow;
+        q->most_held = what >= ONE_STAGE ? 1u << (what - ONE_STAGE) : 0;
+        part.list.divisions = s->list.divisions;
+        status = ty_search_question_use(q, set, &refusal);
+        if (status == TY_OK)
+            status = search_set(&part, q, &refusal);
+        is_found = status == TY_OK && part.estimates > 0 &&
+                   simplest_within(&part.list, 1, limit_s) != NULL;
+        if (is_found)
+            status = take_over(s, &part, &refusal);
+        ty_candidates_drop(&part.list);
+        ty_free(part.corrections);
+        q->options = options;
+        q->most_held = 0;
+        if (status == TY_ENOMEM)
+            return ty_fail(error, status, "%s", refusal.message);
+    }
+    return ty_search_question_use(q, set, error);
+}
+
+/* Marks the simplest of those that are as fast but for the tolerance, by simulation where there is
+ * one. */
+static void prefer_simple(search *s)
+{
+    candidate_list *list = &s->list;
+    const candidate *fastest;
+
+    for (uint32_t i = 0; i < list->count; i++)
+        list->items[i].is_preferred = false;
+    qsort(list->items, list->count, sizeof *list->items, by_outcome);
+    fastest = &list->items[0];
+    simplest_within(list, rank_of(fastest),
+                    ty_candidate_time_s(fastest) * (1 + s->q->options->tolerance))
+        ->is_preferred = true;
+    qsort(list->items, list->count, sizeof *list->items, by_outcome);
+}
+
 /* Only layouts were asked for, and none will do. */
 static ty_status refuse_layouts(const search_question *q, const search *s, ty_error *error)
 {
@@ -822,8 +955,15 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
         goto done;
     }
     qsort(s.list.items, s.list.count, sizeof *s.list.items, by_outcome);
+    if (options->tolerance > 0) {
+        TY_CHECK(look_for_simpler(&s, &q, error), status, done);
+        prefer_simple(&s);
+    }
     TY_CHECK(simulate_finalists(&s, error), status, done);
-    qsort(s.list.items, s.list.count, sizeof *s.list.items, by_outcome);
+    if (options->tolerance > 0)
+        prefer_simple(&s);
+    else
+        qsort(s.list.items, s.list.count, sizeof *s.list.items, by_outcome);
     TY_CHECK(put_in_place(&s, error), status, done);
     status = ty_answer_make(&q, &s.list, out, error);
 done:

@@ -185,6 +185,9 @@ typedef struct ty_plan_options {
     bool may_idle;   /* plans may leave hosts idle */
     uint32_t pinned; /* bits of ty_pin: of `dimensions` what is as they say; the rest is searched */
     ty_plan_dimensions dimensions;
+    /* Of plans no more than this share slower than the fastest the simplest is the answer
+     * (ty_plan_search); 0: the fastest. */
+    double tolerance;
     bool layouts_only; /* only equal stages of networks of blocks on equal accelerators */
     bool fix_schedule;
     ty_schedule schedule; /* if fix_schedule */
@@ -220,6 +223,10 @@ typedef struct ty_plan_options {
     void *note_context;
 } ty_plan_options;
 #define TY_MANY_DEVICES 1024
+/* What the command line takes for `tolerance`: of two layouts of a model on the same devices the
+ * predicted ratio is off by 6 % in the median of 3,281 published pairs
+ * (docs/results/validation.md, "pairs of layouts"). */
+#define TY_USUAL_TOLERANCE 0.05
 ty_plan_options ty_plan_options_default(void);
 
 /**
@@ -245,8 +252,13 @@ const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster 
  * candidate (fix_compression asks for another way, or for rows wherever they can be); the best one
  * is estimated once more with dense embeddings. Where nothing fits, ZeRO, recomputing
  * and tensor parallelism inside hosts are tried, the cheapest first; `dimensions` asks for them.
- * The quick look that orders candidates takes all devices for the first one and stages on
- * consecutive devices; estimator and simulator use every device's own figures.
+ * With `tolerance`, what is simpler is looked for once more, as far as nothing pins it, up to that
+ * share above the fastest: data parallelism alone, no pipeline, one stage a position, up to two,
+ * four, eight of them. Simpler is what combines fewer of: tensor, context and expert lanes, a
+ * pipeline, stages interleaved or a schedule other than 1F1B and GPipe, replicas of unequal stages;
+ * then what has fewer stages a position.
+ * The quick look that orders candidates takes all devices for the first one and
+ * stages on consecutive devices; estimator and simulator use every device's own figures.
  *
  * `plan->candidates` holds every candidate and its fate: first the best of each strategy (schedule,
  * stage count, replicas), best first and the chosen one at the top, then all other variants

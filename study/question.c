@@ -496,6 +496,8 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     out->seed = question->seed;
     out->allow_lossy = question->allow_lossy;
     out->leaves_out_cluster = question->leaves_out_cluster;
+    /* Systems are what they are. */
+    out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
     if (question->fix != NULL)
         TY_CHECK(fix_all(&target, question->fix, error), status, done);
     if (replicas->failed)

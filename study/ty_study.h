@@ -64,6 +64,8 @@ typedef struct ty_question {
     uint64_t seed;
     uint32_t top; /* candidates that are simulated; 0: none */
     bool allow_lossy;
+    bool is_fastest; /* the fastest plan however little it wins by, not the simplest of those within
+                        TY_USUAL_TOLERANCE; systems always answer with that */
     bool leaves_out_cluster; /* of the plan, which is only looked at (ty_planner.h); with `top` 0 */
 } ty_question;
 

@@ -251,6 +251,8 @@ static void put_question(const ty_whatif *w, ty_json_writer *out, const char *ke
         ty_json_put_string(out, "task", o->task);
     if (o->allow_lossy)
         ty_json_put_bool(out, "is_lossy_allowed", true);
+    if (o->is_fastest)
+        ty_json_put_bool(out, "is_fastest", true);
     ty_json_put_uint(out, "seed", o->seed);
     ty_json_put_uint(out, "simulated_finalists", o->top);
     ty_json_close(out, '}');

@@ -10,6 +10,7 @@ stacks writes into every stack's file how far off it was on each device: "judged
 says where a source's rows became fewer, or its error, order or regret worse than the page has it, by
 more than a thousandth, and where a stack's file says another error than was found.
 """
+import itertools
 import json
 import math
 import pathlib
@@ -23,7 +24,8 @@ HEAD = ["predictor", "source", "rows", "mean", "median", "p90", "order", "regret
 PAGE = """# Validation: results
 
 Predictions against published measurements, by the way they are predicted and by source: rows that no constant was fitted to, then (`fitted`)
-those that one was, then by stack and device (`stack NAME`). What the figures mean, how rows are read and what was fitted: [validation](../validation.md). All rows are asked, none is
+those that one was, then by stack and device (`stack NAME`). `pairs of layouts`: of two rows that differ in their layout alone, how far the predicted ratio of their steps is from
+the measured one, whether or not a constant was fitted to them. What the figures mean, how rows are read and what was fitted: [validation](../validation.md). All rows are asked, none is
 sampled. Made by
 
 ```
@@ -61,10 +63,39 @@ def scores(validation):
             fitted = [source["fitted_rows"]] + [source["fitted"][column] for column in COLUMNS]
             out[("fitted", source["source"])] = fitted
     for (stack, device), errors in judged(validation).items():
-        count = len(errors)
-        figures = [sum(errors) / count, errors[(count - 1) // 2], errors[math.ceil(0.9 * count) - 1]]
-        out[(f"stack {stack}", device)] = [count] + figures + [None, None]
+        out[(f"stack {stack}", device)] = spread(errors)
+    for source, errors in ratios(validation).items():
+        out[("pairs of layouts", source)] = spread(errors)
     return dict(sorted(out.items()))
+
+
+def spread(errors):
+    """A row of the table from sorted errors."""
+    count = len(errors)
+    figures = [sum(errors) / count, errors[(count - 1) // 2], errors[math.ceil(0.9 * count) - 1]]
+    return [count] + figures + [None, None]
+
+
+def ratios(validation):
+    """source -> sorted errors of the ratio of two steps that differ by their --fix alone; "all"."""
+    out = {"all": []}
+    for source in validation["sources"]:
+        questions = {}
+        for row in source["predictions"]:
+            if row["predictor"] == "language-model" and "--fix" in row.get("command", []):
+                words = list(row["command"])
+                del words[words.index("--fix") + 1]
+                group = (*words, row["metric"])
+                questions.setdefault(group, []).append(row["predicted"] / row["measured"])
+        errors = sorted(
+            max(a, b) / min(a, b) - 1
+            for factors in questions.values()
+            for a, b in itertools.combinations(factors, 2)
+        )
+        if errors:
+            out[source["source"]] = errors
+            out["all"] = sorted(out["all"] + errors)
+    return out
 
 
 def judged(validation):

@@ -199,6 +199,16 @@ bool ty_layout_allows_recompute(const layout_space *s, ty_recompute recompute, u
     return recompute != TY_RECOMPUTE_FULL || blocks == 1;
 }
 
+/* Stages of as many blocks each, but for one less in the last, or in the first and the last: these
+ * have the embedding and the head beside them. So Llama 3's 126 blocks were cut for 16 positions
+ * (Dubey et al. 2024, section 3.3.2). */
+static bool divides_blocks(const layout_space *s, uint32_t stages)
+{
+    const uint32_t rest = s->block_count % stages;
+
+    return stages <= s->block_count && (rest == 0 || rest + 2 >= stages);
+}
+
 bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t micro_batches)
 {
     const ty_plan_options *o = s->q->options;
@@ -207,6 +217,8 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
     if (!suits(s->q, TY_PIN_INTERLEAVE, o->dimensions.interleave, interleave) ||
         (l->positions > 1 && !ty_stack_has(s->q->stack->plans.schedules, (int)l->schedule)))
         return false;
+    if (s->q->most_held > 0 && interleave > s->q->most_held)
+        return false;
     if (interleave > 1) {
         if ((o->fix_schedule && o->schedule != TY_INTERLEAVED) || l->schedule != TY_INTERLEAVED)
             return false;
@@ -214,7 +226,7 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
                (uint64_t)l->positions * interleave <= s->block_count &&
                (uint64_t)l->positions * interleave <= TY_MAX_STAGES &&
                ((o->pinned & TY_PIN_INTERLEAVE) != 0 ||
-                s->block_count % (l->positions * interleave) == 0);
+                divides_blocks(s, l->positions * interleave));
     }
     /* As in candidates.c: what changes what is learnt, or is not everybody's, is for who asks. */
     if (o->fix_schedule

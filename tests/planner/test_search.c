@@ -1192,6 +1192,67 @@ Test(search, unlike_hosts_may_be_left_out)
     ty_workload_free(llama);
 }
 
+/* With a tolerance the answer is no slower than that, and what is simpler, asked for by its pins,
+ * is either slower than that or the answer. */
+Test(search, simplest_of_what_is_as_fast)
+{
+    static const struct {
+        const char *workload, *cluster;
+        uint32_t batch;
+    } rows[] = {{"llama-3-8b", "16x dgx-h100", 1024}, {"llama-2-7b", "4x dgx-a100", 256},
+                {"gpt2-xl", "2x dgx1-v100", 128},     {"mixtral-8x7b", "16x dgx-h100", 1024},
+                {"bert-large", "2x dgx1-v100", 256},  {"vgg16", "4x p100-server", 256},
+                {"gnmt-8", "4x p100-server", 512},    {"gpt3-175b", "64x dgx-a100", 256}};
+    const double tolerance = TY_USUAL_TOLERANCE;
+    uint32_t simpler = 0;
+
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        ty_workload *workload = open_workload(rows[r].workload);
+        ty_cluster *cluster = open_cluster(rows[r].cluster);
+        ty_plan_options options = ty_plan_options_default();
+        ty_plan *fastest, *answer, *pinned[3] = {NULL};
+        ty_error error = {0};
+        double limit_s;
+
+        ty_workload_set_precision(workload, TY_PRECISION_BF16);
+        options.global_batch = rows[r].batch;
+        fastest = search(workload, cluster, &options);
+        limit_s = fastest->prediction.step_time_s * (1 + tolerance);
+        options.tolerance = tolerance;
+        answer = search(workload, cluster, &options);
+        cr_expect_leq(answer->prediction.step_time_s, limit_s, "%s", rows[r].workload);
+        options.tolerance = 0;
+        for (int p = 2; p >= 0; p--) { /* one stage a position; one position; no lanes either */
+            const bool is_so = p == 2   ? ty_plan_interleave(answer) == 1
+                               : p == 1 ? answer->stage_count == 1
+                                        : answer->stage_count == 1 && ty_plan_width(answer) == 1;
+            bool is_as_fast;
+            options.pinned = p == 2   ? TY_PIN_INTERLEAVE
+                             : p == 1 ? 0
+                                      : (uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT;
+            options.pipeline_stages = p < 2 ? 1 : 0;
+            is_as_fast =
+                ty_plan_search(workload, cluster, NULL, &options, &pinned[p], &error) == TY_OK &&
+                pinned[p]->prediction.step_time_s <= limit_s;
+            cr_expect(!is_as_fast || is_so, "%s on %s: %d is as fast", rows[r].workload,
+                      rows[r].cluster, p);
+            ty_plan_free(pinned[p]);
+        }
+        simpler += answer->prediction.step_time_s > fastest->prediction.step_time_s;
+        for (uint32_t c = 1; c < answer->candidate_count; c++)
+            if (answer->candidates[c].step_time_s > 0 &&
+                answer->candidates[c].step_time_s < answer->prediction.step_time_s * 0.999)
+                cr_expect(strstr(answer->candidates[c].reason, "faster, less simple") != NULL ||
+                              strstr(answer->candidates[c].reason, "not estimated") != NULL,
+                          "%s", answer->candidates[c].reason);
+        ty_plan_free(answer);
+        ty_plan_free(fastest);
+        ty_cluster_free(cluster);
+        ty_workload_free(workload);
+    }
+    cr_expect_geq(simpler, 2);
+}
+
 Test(search, devices_can_be_fixed)
 {
     static const struct {
