@@ -149,10 +149,12 @@ END
 expect 0 compare "$work/lanes.json" "$work/lanes-run.json"
 expect_output "step time" "forward" "update"
 expect 0 report "$work/lanes.json" "$work/lanes-run.json" -o "$work/lanes.html"
-expect 0 plan -w "gpt-tiny sequence=16" -c local:4 --fix tp=2,sp=1 -q -o "$work/sequence.json"
-expect 0 run "$work/sequence.json" --steps 4 --checkpoint "$scratch/lanes" --checkpoint-every 2 -q -o "$work/sequence-run.json"
-expect 0 run "$work/sequence.json" --steps 6 --checkpoint "$scratch/lanes" --resume -q -o "$work/sequence-run.json"
-if [ "$(ls "$scratch/lanes/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint a lane"; fi
+if [ -n "${TY_ALL:-}" ]; then
+    expect 0 plan -w "gpt-tiny sequence=16" -c local:4 --fix tp=2,sp=1 -q -o "$work/sequence.json"
+    expect 0 run "$work/sequence.json" --steps 4 --checkpoint "$scratch/lanes" --checkpoint-every 2 -q -o "$work/sequence-run.json"
+    expect 0 run "$work/sequence.json" --steps 6 --checkpoint "$scratch/lanes" --resume -q -o "$work/sequence-run.json"
+    if [ "$(ls "$scratch/lanes/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint a lane"; fi
+fi
 
 # Expert lanes: two processes with two experts each learn what one with four does.
 cat >"$work/moe.json" <<'END'
