@@ -30,6 +30,7 @@ typedef struct cli_config cli_config;
 
 /** Every option of every command; which a command accepts is in its table row. */
 typedef struct cli_options {
+    const char *profile_device;  /* that the times in a workload's own file are of */
     const char *training_config; /* plan: a file of another program as the question */
     ty_workload **given;         /* in place of `workload`, as ty_question has it */
     const char *workload, *cluster, *profile, *stack, *fix, *output, *candidates, *trace,
@@ -39,6 +40,7 @@ typedef struct cli_options {
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *on, *rdma, *root, *oversubscription, *hosts_text;
     const char *nodes, *script, *image, *metrics, *mlperf_log;
+    const char *init, *save_weights, *bad_samples_text;
     const char *checkpoint, *checkpoint_every_text, *evaluate_every_text, *vocabulary_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     const char *learning_rate, *compressions, *reached, *sizes, *algorithm;
@@ -47,7 +49,7 @@ typedef struct cli_options {
     const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
-        evaluate_every, vocabulary;
+        evaluate_every, vocabulary, bad_samples;
     bool json, quiet, no_simulate, no_fold, per_device, elastic, allow_lossy, fastest, program,
         straight, queued, fewer, help, force, trust_config, show_origin, resume, csv, no_charts;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */

@@ -333,7 +333,6 @@ exit_code cmd_memory(const cli_options *options)
     if (question_from(options, 0, &question, &error) != TY_OK ||
         ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
-    question.leaves_out_cluster = true;
     interrupts_catch();
     if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
         code = report_failure(&error);

@@ -25,9 +25,9 @@ struct cli_config {
 };
 
 /* What a call asks for, or where it writes, is for the call to say. */
-static const char *const of_one_call[] = {"help",       "output",      "force",       "trace",
-                                          "candidates", "directory",   "metrics",     "mlperf-log",
-                                          "title",      "show-origin", "trust-config"};
+static const char *const of_one_call[] = {
+    "help",    "output",     "force", "trace",       "candidates",   "directory",
+    "metrics", "mlperf-log", "title", "show-origin", "trust-config", "save-weights"};
 
 /* What decides what a command does is for the call, or for a setting of that command, to say. */
 static const struct {

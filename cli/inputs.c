@@ -26,6 +26,7 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
                             .given = options->given,
                             .cluster = options->cluster,
                             .profile = options->profile,
+                            .profile_device = options->profile_device,
                             .stack = options->stack,
                             .fix = options->fix,
                             .precision = options->precision,
@@ -83,7 +84,10 @@ ty_status training_from(const cli_options *options, ty_training *out, ty_error *
                             .evaluate_every = (uint32_t)options->evaluate_every,
                             .checkpoint = options->checkpoint,
                             .checkpoint_every = (uint32_t)options->checkpoint_every,
-                            .resume = options->resume};
+                            .resume = options->resume,
+                            .init = options->init,
+                            .save_weights = options->save_weights,
+                            .bad_samples = (uint32_t)options->bad_samples};
     ty_error detail = {0};
 
     if (options->until == NULL && options->evaluate_every > 0)
@@ -95,6 +99,10 @@ ty_status training_from(const cli_options *options, ty_training *out, ty_error *
     if (options->checkpoint == NULL && (options->checkpoint_every > 0 || options->resume))
         return ty_fail(error, TY_EINVAL, "--%s: found without --checkpoint, expected the folder",
                        options->resume ? "resume" : "checkpoint-every");
+    if (options->init != NULL && options->resume)
+        return ty_fail(error, TY_EINVAL,
+                       "--init: found with --resume, which goes on from the weights of a "
+                       "checkpoint; expected one of them");
     *out = training;
     return TY_OK;
 }

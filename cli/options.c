@@ -27,6 +27,9 @@ static const option_row table[] = {
     NUMBER("global-batch", global_batch, 1u << 30, "N", "samples per step (default: the usual)"),
     NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample (default: the usual)"),
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
+    TEXT("profile-device", 0, profile_device, "D",
+         "that the times in the workload's own file (PipeDream, Chakra) were measured on: they are "
+         "scaled to the cluster's"),
     TEXT(
         "stack", 0, stack, "S",
         "the software that is to run it, as it changes costs: a name of 'trainyard stack list', or "
@@ -77,6 +80,11 @@ static const option_row table[] = {
     NUMBER("checkpoint-every", checkpoint_every, 1000000000, "N",
            "steps between two checkpoints (default: one at the end)"),
     FLAG("resume", 0, resume, "go on from the newest checkpoint"),
+    TEXT("init", 0, init, "FILE",
+         "weights to start from: safetensors, its index or their folder, with the names of Hugging "
+         "Face"),
+    TEXT("save-weights", 0, save_weights, "FILE",
+         "write the weights at the end as safetensors, with the same names"),
     TEXT("backend", 0, backend, "B",
          "what computes: cpu (default) or cuda; replay only takes the predicted time; export: cuda "
          "where the plan's devices are NVIDIA's"),
@@ -102,6 +110,8 @@ static const option_row table[] = {
            "different tokens at most (default 256: the bytes); of an imported file that only names "
            "a tokenizer, how many it has"),
     TEXT("data", 'd', data, "PATH", "where the data set lies; for text a file of text or tokens"),
+    NUMBER("bad-samples", bad_samples, 1000000000, "N",
+           "samples that a rank may skip because they cannot be read (default 0: none)"),
     TEXT("fail-over", 0, fail_over, "P%", "exit 1 when the step time is off by more"),
     NUMBER("ranks", ranks, 4096, "N",
            "ranks measured side by side (default: one per core); of a collective, the first "

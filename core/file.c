@@ -187,56 +187,121 @@ static void flush_directory(const char *path)
     ty_free(folder);
 }
 
-static ty_status replace(const char *path, const struct stat *old, const void *bytes, size_t length,
-                         ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_text temporary = {0};
-    int file = open_temporary(path, &temporary);
-    bool is_good;
+struct ty_file_writer {
+    char *path; /* a symbolic link stays one: this is where it leads */
+    ty_text temporary;
+    int file; /* -1: closed */
+};
 
-    if (file < 0) {
+void ty_file_writer_drop(ty_file_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    if (writer->file >= 0) {
+        close(writer->file);
+        (void)unlink(writer->temporary.data);
+    }
+    ty_text_clear(&writer->temporary);
+    ty_free(writer->path);
+    ty_free(writer);
+}
+
+/* Where a name leads, and what is there; a name of nothing as it is. */
+static ty_status target_find(const char *path, struct stat *old, bool *is_there, char **out,
+                             ty_error *error)
+{
+    char *target;
+
+    *is_there = stat(path, old) == 0;
+    if (!*is_there) {
+        *out = ty_strdup(path);
+        return *out != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    }
+    if (S_ISDIR(old->st_mode))
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(EISDIR));
+    if (!S_ISREG(old->st_mode))
+        return ty_fail(error, TY_EIO, "%s: found a device or a pipe, expected a file", path);
+    target = realpath(path, NULL);
+    if (target == NULL)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    *out = ty_strdup(target);
+    free(target);
+    return *out != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+}
+
+ty_status ty_file_writer_open(const char *path, ty_file_writer **out, ty_error *error)
+{
+    ty_file_writer *writer = ty_alloc(1, sizeof *writer);
+    struct stat old;
+    bool is_there;
+    ty_status status;
+
+    if (writer == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    writer->file = -1;
+    TY_CHECK(target_find(path, &old, &is_there, &writer->path, error), status, cleanup);
+    writer->file = open_temporary(writer->path, &writer->temporary);
+    if (writer->file < 0)
         status =
             ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
-        goto cleanup;
+    else if (is_there && fchmod(writer->file, old.st_mode & 07777) != 0)
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (status == TY_OK) {
+        *out = writer;
+        writer = NULL; /* given away */
     }
-    is_good = (old == NULL || fchmod(file, old->st_mode & 07777) == 0) &&
-              write_all(file, bytes, length) == 0 && fsync(file) == 0;
-    if (!is_good)
-        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
-    if (close(file) != 0 && status == TY_OK)
-        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
-    if (status == TY_OK && rename(temporary.data, path) != 0)
-        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
-    if (status != TY_OK)
-        (void)unlink(temporary.data);
-    else
-        flush_directory(path);
 
 cleanup:
-    ty_text_clear(&temporary);
+    ty_file_writer_drop(writer);
+    return status;
+}
+
+ty_status ty_file_writer_add(ty_file_writer *writer, const void *bytes, size_t length,
+                             ty_error *error)
+{
+    if (write_all(writer->file, bytes, length) != 0)
+        return ty_fail(error, TY_EIO, "%s: %s", writer->path, strerror(errno));
+    return TY_OK;
+}
+
+ty_status ty_file_writer_finish(ty_file_writer **out, ty_error *error)
+{
+    ty_file_writer *writer = *out;
+    ty_status status = TY_OK;
+    int file = writer->file;
+
+    *out = NULL;
+    if (fsync(file) != 0)
+        status = ty_fail(error, TY_EIO, "%s: %s", writer->path, strerror(errno));
+    writer->file = -1;
+    if (close(file) != 0 && status == TY_OK)
+        status = ty_fail(error, TY_EIO, "%s: %s", writer->path, strerror(errno));
+    if (status == TY_OK && rename(writer->temporary.data, writer->path) != 0)
+        status = ty_fail(error, TY_EIO, "%s: %s", writer->path, strerror(errno));
+    if (status != TY_OK)
+        (void)unlink(writer->temporary.data);
+    else
+        flush_directory(writer->path);
+    ty_file_writer_drop(writer);
     return status;
 }
 
 ty_status ty_file_write(const char *path, const void *bytes, size_t length, ty_error *error)
 {
+    ty_file_writer *writer = NULL;
     struct stat old;
     ty_status status;
-    char *target;
 
     if (strcmp(path, "-") == 0)
         return write_standard_output(bytes, length, error);
-    if (stat(path, &old) != 0)
-        return replace(path, NULL, bytes, length, error);
-    if (S_ISDIR(old.st_mode))
-        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(EISDIR));
-    if (!S_ISREG(old.st_mode))
+    if (stat(path, &old) == 0 && !S_ISREG(old.st_mode) && !S_ISDIR(old.st_mode))
         return write_in_place(path, bytes, length, error);
-    target = realpath(path, NULL); /* a symbolic link stays one */
-    if (target == NULL)
-        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
-    status = replace(target, &old, bytes, length, error);
-    free(target);
+    TY_CHECK(ty_file_writer_open(path, &writer, error), status, cleanup);
+    TY_CHECK(ty_file_writer_add(writer, bytes, length, error), status, cleanup);
+    status = ty_file_writer_finish(&writer, error);
+
+cleanup:
+    ty_file_writer_drop(writer);
     return status;
 }
 

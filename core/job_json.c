@@ -45,6 +45,10 @@ static ty_status check_train(const ty_job *job, const char *place, ty_error *err
     if (job->checkpoint == NULL && (job->checkpoint_every > 0 || job->resume))
         return ty_fail(error, TY_EPARSE, "%s/checkpoint: found none, expected a folder with %s",
                        place, job->resume ? "resume" : "checkpoint_every");
+    if (job->init != NULL && job->resume)
+        return ty_fail(error, TY_EPARSE,
+                       "%s/init: found weights to start from with resume, expected one of them",
+                       place);
     if (job->program == NULL)
         return ty_fail(error, TY_EPARSE, "%s/program: found none, expected one to train with",
                        place);
@@ -159,6 +163,11 @@ static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
                  status, done);
     if (ty_json_has(root, "resume"))
         TY_CHECK(ty_json_bool(root, "resume", &job->resume, error), status, done);
+    TY_CHECK(ty_json_string_copy_if(root, "init", &job->init, error), status, done);
+    TY_CHECK(ty_json_string_copy_if(root, "save_weights", &job->save_weights, error), status, done);
+    if (ty_json_has(root, "bad_samples"))
+        TY_CHECK(ty_json_uint32(root, "bad_samples", 0, TY_MAX_STEPS, &job->bad_samples, error),
+                 status, done);
     if (ty_json_has(root, "measure_distortion"))
         TY_CHECK(ty_json_bool(root, "measure_distortion", &job->measure_distortion, error), status,
                  done);
@@ -253,6 +262,10 @@ static void write_job(const ty_job *job, ty_json_writer *writer)
             ty_json_put_uint(writer, "checkpoint_every", job->checkpoint_every);
             ty_json_put_bool(writer, "resume", job->resume);
         }
+        ty_json_put_string_if(writer, "init", job->init);
+        ty_json_put_string_if(writer, "save_weights", job->save_weights);
+        if (job->bad_samples > 0)
+            ty_json_put_uint(writer, "bad_samples", job->bad_samples);
         if (job->measure_distortion)
             ty_json_put_bool(writer, "measure_distortion", true);
         ty_program_to_json(job->program, writer, "program");
@@ -324,6 +337,8 @@ void ty_job_free(ty_job *job)
     ty_free(job->output);
     ty_free(job->gradients);
     ty_free(job->checkpoint);
+    ty_free(job->init);
+    ty_free(job->save_weights);
     ty_free(job->micro_batches);
     ty_free(job);
 }

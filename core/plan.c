@@ -466,7 +466,7 @@ void ty_plan_free(ty_plan *plan)
         return;
     ty_workload_free(plan->workload);
     ty_free(plan->cluster_name);
-    ty_free(plan->cluster_json);
+    ty_cluster_free(plan->cluster);
     ty_profile_free(plan->profile);
     ty_stack_free(plan->stack);
     ty_free(plan->strategy);
@@ -591,7 +591,8 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     copy->workload = NULL;
     copy->profile = NULL;
     copy->stack = NULL;
-    copy->cluster_name = copy->cluster_json = copy->strategy = NULL;
+    copy->cluster = NULL;
+    copy->cluster_name = copy->strategy = NULL;
     copy->stages = NULL;
     copy->buckets = NULL;
     copy->memory = NULL;
@@ -601,7 +602,8 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     if (plan->stack != NULL)
         TY_CHECK(ty_stack_copy(plan->stack, &copy->stack, error), status, cleanup);
     TY_CHECK(copy_text(plan->cluster_name, &copy->cluster_name, error), status, cleanup);
-    TY_CHECK(copy_text(plan->cluster_json, &copy->cluster_json, error), status, cleanup);
+    if (plan->cluster != NULL)
+        copy->cluster = ty_cluster_share(plan->cluster);
     TY_CHECK(copy_text(plan->strategy, &copy->strategy, error), status, cleanup);
     TY_CHECK(copy_stages(plan, copy, error), status, cleanup);
     TY_CHECK(copy_block(plan->buckets, plan->bucket_count, sizeof *plan->buckets, &block, error),

@@ -160,10 +160,10 @@ static void write_dimensions(const ty_plan *plan, ty_json_writer *writer)
 }
 
 /* What is to be run: all that the digest covers. */
-static void write_decision(const ty_plan *plan, ty_json_writer *writer)
+static void write_decision(const ty_plan *plan, const ty_digest *cluster, ty_json_writer *writer)
 {
     ty_json_put_string(writer, "workload_digest", plan->workload_digest.hex);
-    ty_json_put_string(writer, "cluster_digest", plan->cluster_digest.hex);
+    ty_json_put_string(writer, "cluster_digest", cluster->hex);
     ty_json_put_string(writer, "schedule", ty_schedule_name(plan->schedule));
     ty_json_put_uint(writer, "global_batch", plan->global_batch);
     ty_json_put_uint(writer, "micro_batch_size", plan->micro_batch_size);
@@ -223,16 +223,25 @@ static void write_answer(const ty_plan *plan, ty_json_writer *writer)
 
 void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *key)
 {
+    ty_digest digest;
+    char *cluster;
+
+    if (ty_cluster_digest(plan->cluster, &digest, NULL) != TY_OK ||
+        ty_cluster_text(plan->cluster, &cluster, NULL) != TY_OK) {
+        writer->text->failed = TY_ENOMEM;
+        return;
+    }
     ty_json_open(writer, key, '{');
     ty_json_put_string(writer, "schema", SCHEMA);
     ty_json_put_string(writer, "strategy", plan->strategy);
     ty_json_put_string(writer, "cluster_name", plan->cluster_name);
     if (plan->idle_devices > 0)
         ty_json_put_uint(writer, "idle_devices", plan->idle_devices);
-    write_decision(plan, writer);
+    write_decision(plan, &digest, writer);
     write_answer(plan, writer);
     ty_workload_to_json(plan->workload, writer, "workload");
-    ty_json_put_raw(writer, "cluster", plan->cluster_json);
+    ty_json_put_raw(writer, "cluster", cluster);
+    ty_free(cluster);
     if (plan->profile != NULL)
         ty_profile_to_json(plan->profile, writer, "profile");
     if (plan->stack != NULL)
@@ -260,11 +269,14 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
 {
     ty_text text = {0};
     char *json;
-    ty_status status;
+    ty_digest cluster;
+    ty_status status = ty_cluster_digest(plan->cluster, &cluster, error);
     ty_json_writer writer = ty_json_writer_on(&text);
 
+    if (status != TY_OK)
+        return status;
     ty_json_open(&writer, NULL, '{');
-    write_decision(plan, &writer);
+    write_decision(plan, &cluster, &writer);
     ty_json_close(&writer, '}');
     status = ty_text_take(&text, &json, error);
     if (status != TY_OK) {
@@ -423,7 +435,6 @@ static ty_status read_decision(const ty_json *object, ty_plan *plan, ty_error *e
 
     TY_CHECK(ty_json_digest(object, "workload_digest", &plan->workload_digest, error), status,
              done);
-    TY_CHECK(ty_json_digest(object, "cluster_digest", &plan->cluster_digest, error), status, done);
     TY_CHECK(ty_json_name(object, "schedule", schedule_name, TY_SCHEDULE_COUNT, &schedule, error),
              status, done);
     plan->schedule = (ty_schedule)schedule;
@@ -517,6 +528,32 @@ done:
     return status;
 }
 
+/* However a file lays the cluster out, its digest is that of its one-line form. */
+static ty_status read_cluster(const ty_json *object, ty_plan *plan, ty_error *error)
+{
+    const ty_json *value;
+    char *text = NULL, place[TY_JSON_PLACE_SIZE];
+    ty_digest expected, found;
+    ty_status status;
+
+    TY_CHECK(ty_json_digest(object, "cluster_digest", &expected, error), status, done);
+    TY_CHECK(ty_json_object(object, "cluster", &value, error), status, done);
+    TY_CHECK(ty_json_text(value, &text, error), status, done);
+    found = ty_digest_of(text, strlen(text));
+    if (strcmp(found.hex, expected.hex) != 0) {
+        ty_json_place(object, place);
+        status = ty_fail(error, TY_EPARSE,
+                         "%s/cluster_digest: this plan was made for another cluster (digest "
+                         "%.12s...), found one with digest %.12s...",
+                         place, expected.hex, found.hex);
+        goto done;
+    }
+    status = ty_cluster_from_json(value, &plan->cluster, error);
+done:
+    ty_free(text);
+    return status;
+}
+
 static ty_status read_documents(const ty_json *object, ty_plan *plan, ty_error *error)
 {
     ty_status status;
@@ -524,9 +561,7 @@ static ty_status read_documents(const ty_json *object, ty_plan *plan, ty_error *
 
     TY_CHECK(ty_json_object(object, "workload", &value, error), status, done);
     TY_CHECK(ty_workload_from_json(value, &plan->workload, error), status, done);
-    TY_CHECK(ty_json_object(object, "cluster", &value, error), status, done);
-    TY_CHECK(ty_json_text(value, &plan->cluster_json, error), status, done);
-    ty_json_ignore(object, "cluster"); /* topologies/ reads it */
+    TY_CHECK(read_cluster(object, plan, error), status, done);
     if (ty_json_has(object, "profile")) {
         TY_CHECK(ty_json_object(object, "profile", &value, error), status, done);
         TY_CHECK(ty_profile_from_json(value, &plan->profile, error), status, done);

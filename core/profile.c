@@ -3,6 +3,7 @@
 
 #include "profile_curve.h"
 #include "profile_names.h"
+#include "ty_costs.h"
 #include "ty_memory.h"
 
 #include <math.h>
@@ -171,21 +172,6 @@ static uint32_t nearest_ranks(uint32_t best, uint32_t candidate, uint32_t ranks)
 
 /* ---- collectives ---- */
 
-/* Messages that follow one another. Thakur, Rabenseifner, Gropp, "Optimization of Collective
- * Communication Operations in MPICH", 2005, section 3. */
-static double step_count(ty_collective_kind kind, ty_algorithm algorithm, uint32_t ranks)
-{
-    double once = algorithm == TY_TREE ? ceil(log2((double)ranks)) : (double)ranks - 1.0;
-    return kind == TY_ALL_REDUCE ? 2.0 * once : once;
-}
-
-/* Whether a step moves the n-th part of the payload rather than all of it. */
-static bool is_divided(ty_collective_kind kind, ty_algorithm algorithm)
-{
-    return algorithm != TY_TREE &&
-           (kind == TY_ALL_REDUCE || kind == TY_REDUCE_SCATTER || kind == TY_ALL_TO_ALL);
-}
-
 static bool is_collective(const ty_collective_time *row, ty_collective_kind kind,
                           ty_algorithm algorithm)
 {
@@ -207,8 +193,10 @@ bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
     if (measured == 0)
         return false;
     /* Equal bytes per step, so that each step takes as long as it did when measured. */
-    if (is_divided(kind, algorithm) && ranks > 0)
-        curve.size *= (double)measured / (double)ranks;
+    const ty_collective_terms asked = ty_collective_terms_of(kind, algorithm, ranks);
+    const ty_collective_terms known = ty_collective_terms_of(kind, algorithm, measured);
+    if (asked.steps > 0 && known.steps > 0)
+        curve.size *= asked.edge_share / asked.steps / (known.edge_share / known.steps);
     for (uint32_t i = 0; i < profile->collective_time_count; i++) {
         const ty_collective_time *row = &profile->collective_times[i];
         if (is_collective(row, kind, algorithm) && row->ranks == measured)
@@ -217,9 +205,7 @@ bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
     if (!ty_curve_seconds(&curve, &alone))
         return false;
     if (ranks != measured)
-        alone *= ranks < 2
-                     ? 0.0
-                     : step_count(kind, algorithm, ranks) / step_count(kind, algorithm, measured);
+        alone *= asked.steps / known.steps;
     *seconds = alone;
     return true;
 }

@@ -2,6 +2,7 @@
 #include "ty_tokens.h"
 
 #include "byte_pairs.h"
+#include "tokens_foreign.h"
 #include "ty_file.h"
 #include "ty_memory.h"
 #include "ty_text.h"
@@ -114,10 +115,10 @@ bool ty_tokens_is_file(const char *path)
     bool is_one;
 
     if (file == NULL)
-        return false;
+        return ty_tokens_is_foreign(path);
     is_one = fread(magic, sizeof magic, 1, file) == 1 && memcmp(magic, MAGIC, sizeof magic) == 0;
     fclose(file);
-    return is_one;
+    return is_one || ty_tokens_is_foreign(path);
 }
 
 static ty_status header_check(const header *head, uint64_t bytes, const char *path, ty_error *error)
@@ -145,6 +146,20 @@ static ty_status header_check(const header *head, uint64_t bytes, const char *pa
                        path, (unsigned long long)bytes,
                        (unsigned long long)pair_count(head->vocabulary),
                        (unsigned long long)head->count, head->token_bytes);
+    return TY_OK;
+}
+
+/* Of a file that does not say it. */
+static ty_status vocabulary_find(ty_tokens *t, const char *path, ty_error *error)
+{
+    uint32_t most = TY_BYTE_TOKENS - 1;
+
+    for (uint64_t i = 0; i < t->count; i++)
+        most = ty_token_at(t, i) > most ? ty_token_at(t, i) : most;
+    if (most >= TY_MOST_TOKENS)
+        return ty_fail(error, TY_EPARSE, "%s: found token %u, expected less than %u", path, most,
+                       TY_MOST_TOKENS);
+    t->vocabulary = most + 1;
     return TY_OK;
 }
 
@@ -188,7 +203,7 @@ static ty_status map_file(const char *path, void **memory, uint64_t *bytes, ty_e
     return status;
 }
 
-ty_status ty_tokens_open(const char *path, ty_tokens **out, ty_error *error)
+static ty_status own_open(const char *path, ty_tokens **out, ty_error *error)
 {
     ty_tokens *t = ty_alloc(1, sizeof *t);
     const header *head;
@@ -212,6 +227,39 @@ ty_status ty_tokens_open(const char *path, ty_tokens **out, ty_error *error)
 cleanup:
     ty_tokens_close(t);
     return status;
+}
+
+static ty_status foreign_open(const char *given, ty_tokens **out, ty_error *error)
+{
+    ty_tokens *t = ty_alloc(1, sizeof *t);
+    char *path = NULL;
+    uint64_t start = 0;
+    ty_status status;
+
+    if (t == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", given);
+    TY_CHECK(ty_tokens_foreign_read(given, &path, &start, t, error), status, cleanup);
+    TY_CHECK(map_file(path, &t->memory, &t->mapped_bytes, error), status, cleanup);
+    if (t->mapped_bytes != start + t->count * t->token_bytes) {
+        status = ty_fail(error, TY_EPARSE, "%s: changed while it was opened", path);
+        goto cleanup;
+    }
+    t->tokens = (const char *)t->memory + start;
+    TY_CHECK(vocabulary_find(t, path, error), status, cleanup);
+    *out = t;
+    t = NULL; /* given away */
+
+cleanup:
+    ty_free(path);
+    ty_tokens_close(t);
+    return status;
+}
+
+ty_status ty_tokens_open(const char *path, ty_tokens **out, ty_error *error)
+{
+    if (ty_tokens_is_foreign(path))
+        return foreign_open(path, out, error);
+    return own_open(path, out, error);
 }
 
 void ty_tokens_close(ty_tokens *tokens)
@@ -248,9 +296,13 @@ static void token_write(const ty_tokens *t, uint32_t token, uint32_t *stack, ty_
 
 ty_status ty_tokens_text(const ty_tokens *tokens, char **out, size_t *length, ty_error *error)
 {
-    uint32_t *stack = ty_alloc((size_t)tokens->vocabulary + 1, sizeof *stack);
+    uint32_t *stack;
     ty_text text = {0};
 
+    if (tokens->pairs == NULL && tokens->vocabulary > TY_BYTE_TOKENS)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "tokens of another program: what they stand for is not in their file");
+    stack = ty_alloc((size_t)tokens->vocabulary + 1, sizeof *stack);
     if (stack == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a text");
     for (uint64_t i = 0; i < tokens->count; i++)

@@ -10,6 +10,7 @@
  *   ty_progress.h  one progress line on stderr
  *   ty_precision.h  in what numbers layers compute
  *   ty_workload.h  a network as a graph of layers
+ *   ty_cluster.h   devices, hosts and links
  *   ty_compression.h  compressors of gradients: bytes, collectives, memory, when they pay
  *   ty_profile.h   measured times of layers, copies and collectives
  *   ty_stack.h     the software that runs a plan, as far as its costs go
@@ -33,6 +34,7 @@
 #define TY_CORE_H
 
 #include "ty_busy.h"
+#include "ty_cluster.h"
 #include "ty_compression.h"
 #include "ty_costs.h"
 #include "ty_file.h"

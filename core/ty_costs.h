@@ -34,6 +34,42 @@ typedef struct ty_instruction_cost {
                             compute and CPU-driven copies, 0 for what a device or NIC does alone */
 } ty_instruction_cost;
 
+/**
+ * A collective by the latency-bandwidth model, of n members that have S bytes each, over links of
+ * bandwidth B and latency a: steps x a + edge_share x S / B.
+ *
+ *                                       steps                   edge_share
+ *   ring all-reduce                     2 (n-1)                 2 (n-1)/n
+ *   ring all-gather                     n-1                     n-1
+ *   ring reduce-scatter, all-to-all     n-1                     (n-1)/n
+ *   ring broadcast, reduce              ceil(log2 n) + n-1      2 (n-1)/n      (a tree scatters,
+ *                                                                  a ring gathers; the reverse)
+ *   tree all-reduce                     2 ceil(log2 n)          2 ceil(log2 n)
+ *   tree broadcast, reduce              ceil(log2 n)            ceil(log2 n)
+ *   servers, block managers: all-reduce 2                       2 (n-1)/n
+ *   send and receive                    1                       1
+ *
+ * A tree's levels take turns, so each counts. All-gather, reduce-scatter and all-to-all have no
+ * tree: a binomial tree does not gather pieces of different members more cheaply than a ring, which
+ * is what runs. Among members each on a host of its own a hierarchy is a ring. Nothing moves among
+ * fewer than two members. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective
+ * Communication Operations in MPICH", 2005, sections 4.1 (all-gather) to 4.5; van de Geijn's
+ * broadcast of long messages.
+ */
+typedef struct ty_collective_terms {
+    double steps;      /* messages that follow one another */
+    double edge_share; /* bytes over each edge of the pattern, in units of S */
+} ty_collective_terms;
+/** @param kind, algorithm there are; `members` >= 1 */
+ty_collective_terms ty_collective_terms_of(ty_collective_kind kind, ty_algorithm algorithm,
+                                           uint32_t members);
+
+/** Seconds of a collective by its terms, and the parts. TY_EINVAL for members == 0, a bandwidth
+ * that is not above 0 and a latency below 0. */
+ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, uint32_t members,
+                             uint64_t bytes, double bandwidth_bytes_per_s, double latency_s,
+                             ty_instruction_cost *cost, ty_error *error) TY_MUST_CHECK;
+
 typedef struct ty_costs {
     uint32_t stage_count;
     uint32_t *instruction_counts;       /* [stage_count] */

@@ -34,6 +34,20 @@ ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *l
 ty_status ty_file_write(const char *path, const void *bytes, size_t length,
                         ty_error *error) TY_MUST_CHECK;
 
+/**
+ * The same of what is written piece by piece, for files that need not fit the memory: `path` is
+ * replaced by ty_file_writer_finish. Not for "-", devices and pipes (TY_EIO).
+ */
+typedef struct ty_file_writer ty_file_writer;
+ty_status ty_file_writer_open(const char *path, ty_file_writer **out,
+                              ty_error *error) TY_MUST_CHECK;
+ty_status ty_file_writer_add(ty_file_writer *writer, const void *bytes, size_t length,
+                             ty_error *error) TY_MUST_CHECK;
+/** Gives the writer up and sets it to NULL, also on failure. */
+ty_status ty_file_writer_finish(ty_file_writer **writer, ty_error *error) TY_MUST_CHECK;
+/** Removes what was written; NULL is ignored. */
+void ty_file_writer_drop(ty_file_writer *writer);
+
 /** TY_EIO where ty_file_write could not write now: before hours of work, not behind them. */
 ty_status ty_file_try(const char *path, ty_error *error) TY_MUST_CHECK;
 

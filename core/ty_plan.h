@@ -33,6 +33,7 @@
 #ifndef TY_PLAN_H
 #define TY_PLAN_H
 
+#include "ty_cluster.h"
 #include "ty_json.h"
 #include "ty_profile.h"
 #include "ty_stack.h"
@@ -166,9 +167,8 @@ typedef struct ty_candidate {
 typedef struct ty_plan {
     ty_workload *workload;
     ty_digest workload_digest;
-    char *cluster_name; /* as the user gave it: "local:2", "16x dgx-a100" */
-    char *cluster_json; /* the whole cluster as JSON text; topologies/ reads it */
-    ty_digest cluster_digest;
+    char *cluster_name;    /* as the user gave it: "local:2", "16x dgx-a100" */
+    ty_cluster *cluster;   /* shared with whoever asked for the plan */
     uint32_t idle_devices; /* of the cluster: no stage uses them */
     ty_profile *profile;   /* NULL: planned from data sheets */
     ty_stack *stack; /* that it was costed with; "trainyard" of a file that names none. NULL only
@@ -281,14 +281,6 @@ void ty_plan_view_free(ty_plan *view);
 /** The device of a rank's first lane. */
 uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
 uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lane);
-/**
- * The host that each device of the plan is on, as a number: hosts in the order of the plan's
- * cluster. O(vertices log hosts).
- * @param hosts [out] [ty_plan_process_count]: by rank, then by lane
- * @return TY_EPARSE with a pointer into the plan's cluster where that does not say
- */
-ty_status ty_plan_hosts(const ty_plan *plan, uint32_t *hosts, ty_error *error) TY_MUST_CHECK;
-
 /** The stage that holds a layer. */
 uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer);
 /**

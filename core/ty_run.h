@@ -67,6 +67,9 @@ typedef struct ty_job {
     char *checkpoint;          /* folder for the state of the run; NULL: none is kept */
     uint32_t checkpoint_every; /* steps between two; 0: only behind the last step */
     bool resume;               /* go on from the newest in `checkpoint` */
+    char *init;                /* weights to start from, safetensors; NULL: the seed's */
+    char *save_weights;        /* file for the weights at the end; NULL: none */
+    uint32_t bad_samples;      /* that a rank may skip because they cannot be read */
     bool measure_distortion;   /* what lossy compressors lose of the gradients, now and then */
     char *gradients;           /* file for all gradients after the first step (tests); NULL: none */
     uint32_t micro_batch_count; /* profile: sizes to time */

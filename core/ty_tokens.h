@@ -33,7 +33,7 @@ typedef struct ty_tokens {
     uint32_t token_bytes;
     uint64_t count;
     const void *tokens;         /* [count] of uint8_t, uint16_t or uint32_t */
-    const uint32_t (*pairs)[2]; /* [vocabulary - 256] */
+    const uint32_t (*pairs)[2]; /* [vocabulary - 256], or NULL */
     void *memory;               /* what holds both */
     uint64_t mapped_bytes;      /* of the file; 0: `memory` is from ty_alloc */
 } ty_tokens;
@@ -58,17 +58,19 @@ ty_status ty_tokens_learn(const char *text, size_t length, uint32_t vocabulary, 
                           ty_error *error) TY_MUST_CHECK;
 ty_status ty_tokens_save(const ty_tokens *tokens, const char *path, ty_error *error) TY_MUST_CHECK;
 
-/** Whether the file begins as these do. */
+/** Whether the file is one of these, or of another program's (tokens_foreign.h). */
 bool ty_tokens_is_file(const char *path);
 /**
- * Maps a file. Reads it once to see that every token is below the vocabulary.
+ * Maps a file. Reads it once to see that every token is below the vocabulary; of another program's
+ * to find the vocabulary. There are no pairs then.
  * @return TY_EIO; TY_EPARSE: not such a file, of a machine of other byte order, truncated or too
  *         long, pairs or tokens out of range
  */
 ty_status ty_tokens_open(const char *path, ty_tokens **out, ty_error *error) TY_MUST_CHECK;
 void ty_tokens_close(ty_tokens *tokens);
 
-/** The text. @param out [out] ended by a NUL that `length` does not count; free with ty_free */
+/** The text; TY_EUNSUPPORTED of another program's tokens. @param out [out] ended by a NUL that
+ * `length` does not count; free with ty_free */
 ty_status ty_tokens_text(const ty_tokens *tokens, char **out, size_t *length,
                          ty_error *error) TY_MUST_CHECK;
 

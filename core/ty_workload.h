@@ -215,8 +215,10 @@ typedef struct ty_workload {
     ty_learning learning;
     uint32_t local_steps; /* steps a replica does alone before weights are averaged (federated);
                              0: gradients are averaged in every step */
-    uint64_t rotary_base; /* of rotary positions, as the model's configuration says it: it costs
-                             nothing, and training programs want it. 0: none, or not said */
+    uint64_t rotary_base; /* of rotary positions, as the model's configuration says it: by them the
+                             worker turns queries and keys of attention to the own sequence, and
+                             training programs want it; estimates leave it out. 0: none, or not said
+                           */
     double input_s_per_sample; /* of a source that makes samples in its own time, a sensor or an
                                   environment with its actors; every replica of the first stage has
                                   one. 0: samples lie in storage */

@@ -9,7 +9,8 @@
  *
  * Of two inputs the second has the queries, and the keys and values are of the first. Options: rms
  * norms of every head's queries and keys (Henry et al., "Query-key normalization", 2020, in the
- * form of Qwen3, 2025), and biases of the scores by distance (cpu_relative.c).
+ * form of Qwen3, 2025), biases of the scores by distance (cpu_relative.c), and in a workload with a
+ * rotary base queries and keys that their positions turn (cpu_rotary.c), behind the norms.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -34,6 +35,7 @@ typedef struct attention {
     bool is_causal, has_project_bias, has_out_bias;
     bool is_selective; /* probabilities are made anew for backward */
     float scale;
+    uint64_t rotary_base; /* 0: queries and keys are not turned */
 } attention;
 
 /* Columns, and where the projections lie. */
@@ -73,6 +75,7 @@ static attention attention_of(const ty_stage_device *stage, const cpu_node *node
         .is_selective = stage->options.recompute == TY_RECOMPUTE_SELECTIVE ||
                         stage->options.recompute == TY_RECOMPUTE_OPERATOR,
         .scale = 1.0f / sqrtf((float)a[TY_HEAD_SIZE]),
+        .rotary_base = node->input_count > 1 ? 0 : stage->options.workload->rotary_base,
     };
 
     attention_divide(stage, &at);
@@ -166,6 +169,7 @@ typedef struct room {
     /* Of context lanes, [batch][keys][key columns] each, or NULL. */
     float *all_keys, *all_dkeys, *pieces;
     float *by_distance, *dby_distance; /* [2 keys - 1] biases of one head, or NULL */
+    float *turns;                      /* [head size] of one position, or NULL */
 } room;
 
 /* Cuts the scratch. @return floats of it; `scratch` may be NULL to count */
@@ -173,7 +177,7 @@ static uint64_t room_cut(const attention *at, float *scratch, room *out)
 {
     const uint64_t gathered = at->gathers_keys ? at->batch * at->keys * at->key_columns : 0;
     const uint64_t distances = at->buckets > 0 ? 2 * at->keys - 1 : 0;
-    piece pieces[INNER_GRADIENTS + 8] = {
+    piece pieces[INNER_GRADIENTS + 9] = {
         {&out->dcontext, at->rows * at->queries},
         {&out->dp, at->length * at->keys},
         {&out->probabilities, at->is_selective ? at->length * at->keys : 0},
@@ -182,9 +186,10 @@ static uint64_t room_cut(const attention *at, float *scratch, room *out)
         {&out->pieces, gathered},
         {&out->by_distance, distances},
         {&out->dby_distance, distances},
+        {&out->turns, at->rotary_base > 0 ? at->head_size : 0},
     };
 
-    inner_pieces(at, true, &out->inner, pieces + 8);
+    inner_pieces(at, true, &out->inner, pieces + 9);
     return pieces_cut(pieces, sizeof pieces / sizeof pieces[0], scratch);
 }
 
@@ -205,6 +210,10 @@ static ty_status attention_supports(const ty_workload *workload, uint32_t layer,
                        "layer %s: the cpu backend does not train attention to another sequence "
                        "with relative_buckets",
                        l->name);
+    if (l->input_count < 2 && workload->rotary_base > 0 && l->attributes[TY_HEAD_SIZE] % 2 != 0)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: found heads of %llu with rotary positions, expected an even size",
+                       l->name, (unsigned long long)l->attributes[TY_HEAD_SIZE]);
     return TY_OK;
 }
 
@@ -415,6 +424,22 @@ static void norms_backward(const ty_stage_device *stage, const cpu_node *node, c
     }
 }
 
+/* Queries and keys, which lie side by side, turned by their positions; or their gradients turned
+ * back. */
+static void positions_turn(const attention *at, const room *own, float *project, bool is_back)
+{
+    if (at->rotary_base > 0)
+        cpu_rotate(&(cpu_rotary){.batch = at->batch,
+                                 .length = at->length,
+                                 .heads = at->heads + at->kv_heads,
+                                 .head_size = at->head_size,
+                                 .stride = at->query_stride,
+                                 .base = at->rotary_base,
+                                 .runs = &at->runs,
+                                 .is_back = is_back},
+                   project, own->turns);
+}
+
 /* ---- Products with the inputs and of the output ---- */
 
 static cpu_output_product out_product(const attention *at, const kept *keep)
@@ -478,6 +503,7 @@ static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node,
     room_cut(&at, stage->scratch, &own);
     TY_CHECK(project_forward(stage, node, slot, &at, &keep, error), status, done);
     norms_forward(stage, node, &at, &keep);
+    positions_turn(&at, &own, keep.project, false);
     TY_CHECK(keys_find(stage, &at, &own, keep.project, &keys, error), status, done);
     for (uint64_t h = 0; h < at.heads; h++) {
         distances_spread(stage, node, &at, &own, h);
@@ -583,8 +609,10 @@ static ty_status heads_backward(ty_stage_device *stage, const cpu_node *node, co
     }
     if (at->gathers_keys)
         status = cpu_context_scatter(stage, &rows, dkeys, own->pieces, own_dkeys, error);
-    if (status == TY_OK)
+    if (status == TY_OK) {
+        positions_turn(at, own, inner->project, true);
         norms_backward(stage, node, at, keep, inner);
+    }
     return status;
 }
 

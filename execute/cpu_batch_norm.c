@@ -217,10 +217,17 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cpu_node *nod
 
 void cpu_batch_norm_start(const ty_stage_device *stage, const cpu_node *node)
 {
-    for (uint64_t c = 0; c < channels_of(node); c++) {
+    const ty_weights *weights = stage->options.weights;
+    const uint64_t n = channels_of(node);
+
+    for (uint64_t c = 0; c < n; c++) {
         running_of(stage, node)[c] = 0.0f;
-        running_of(stage, node)[channels_of(node) + c] = 1.0f;
+        running_of(stage, node)[n + c] = 1.0f;
     }
+    if (weights != NULL && weights->read(weights, node->layer_index, LAYER_RUNNING_MEAN, 0, n,
+                                         running_of(stage, node)))
+        (void)weights->read(weights, node->layer_index, LAYER_RUNNING_VARIANCE, 0, n,
+                            running_of(stage, node) + n);
 }
 
 const cpu_kind cpu_batch_norm = {

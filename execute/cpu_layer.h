@@ -387,6 +387,18 @@ void cpu_softmax_rows(uint64_t rows, uint64_t keys, uint64_t stride, bool is_cau
 /** dp becomes p (dp - sum(p dp)): the gradient of what went into the softmax. */
 void cpu_softmax_gradient(uint64_t rows, uint64_t keys, uint64_t stride, const float *p, float *dp);
 
+/* ---- Rotary positions (cpu_rotary.c) ---- */
+
+/** Rows [batch][length] that begin with the heads' numbers, and what turns them. */
+typedef struct cpu_rotary {
+    uint64_t batch, length, heads, head_size, stride; /* stride: from row to row */
+    uint64_t base;
+    const token_runs *runs; /* which positions the rows have */
+    bool is_back;           /* the other way round: of gradients */
+} cpu_rotary;
+/** @param turns room for head_size numbers */
+void cpu_rotate(const cpu_rotary *rotary, float *rows, float *turns);
+
 /* ---- Biases of scores by distance (cpu_relative.c) ---- */
 
 /** by_distance[keys - 1 + key - query] = biases[bucket][head]. @param by_distance [2 keys - 1] */

@@ -64,8 +64,15 @@ ty_status ty_dataset_open(const ty_workload *workload, const char *directory, bo
     dataset = ty_alloc(1, sizeof *dataset);
     if (dataset == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for data set %s", workload->dataset);
+    dataset->workload = workload;
     TY_CHECK(shape_from_workload(workload, dataset, error), status, cleanup);
-    TY_CHECK(loaders[i].open(dataset, directory, is_test, error), status, cleanup);
+    if (loaders[i].open == dataset_open_synthetic && directory != NULL)
+        status = dataset->token_count > 0 ? dataset_open_text(dataset, directory, is_test, error)
+                                          : dataset_open_images(dataset, directory, is_test, error);
+    else
+        status = loaders[i].open(dataset, directory, is_test, error);
+    TY_CHECK(status, status, cleanup);
+    TY_CHECK(ty_dataset_prepare(dataset, &(ty_reading){0}, error), status, cleanup);
     *out = dataset;
     dataset = NULL; /* given away */
 
@@ -81,6 +88,9 @@ void ty_dataset_close(ty_dataset *dataset)
     ty_free(dataset->inputs);
     ty_free(dataset->labels);
     ty_tokens_close(dataset->tokens);
+    dataset_ahead_close(dataset->ahead);
+    if (dataset->state_free != NULL)
+        dataset->state_free(dataset->state);
     ty_free(dataset);
 }
 
@@ -89,10 +99,39 @@ uint64_t ty_dataset_sample_count(const ty_dataset *dataset)
     return dataset->sample_count;
 }
 
-void ty_dataset_sample(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
-                       int32_t *labels)
+ty_status ty_dataset_prepare(ty_dataset *dataset, const ty_reading *reading, ty_error *error)
 {
+    dataset_ahead *made = NULL;
+    ty_status status;
+
+    if (dataset->make == NULL)
+        return TY_OK;
+    status = dataset_ahead_open(dataset, reading, &made, error);
+    if (status != TY_OK)
+        return status;
+    dataset_ahead_close(dataset->ahead);
+    dataset->ahead = made;
+    return TY_OK;
+}
+
+ty_status ty_dataset_sample(const ty_dataset *dataset, uint64_t sample, float *input,
+                            int32_t *tokens, int32_t *labels, ty_error *error)
+{
+    if (dataset->ahead != NULL)
+        return dataset_ahead_take(dataset->ahead, sample, input, labels, error);
     dataset->sample(dataset, sample, input, tokens, labels);
+    return TY_OK;
+}
+
+void ty_dataset_expect(const ty_dataset *dataset, uint64_t sample)
+{
+    if (dataset->ahead != NULL)
+        dataset_ahead_expect(dataset->ahead, sample);
+}
+
+uint32_t ty_dataset_skipped(const ty_dataset *dataset, const char **first)
+{
+    return dataset->ahead != NULL ? dataset_ahead_skipped(dataset->ahead, first) : 0;
 }
 
 /*

@@ -8,6 +8,7 @@
 #include "device.h"
 
 struct ty_dataset {
+    const ty_workload *workload; /* while it is opened */
     uint64_t sample_count;
     uint64_t input_count;  /* numbers or tokens of a sample */
     uint64_t label_count;  /* of a sample */
@@ -18,15 +19,36 @@ struct ty_dataset {
     unsigned char *labels; /* owned, or NULL */
     uint64_t stride;       /* text: tokens from one window to the next */
     uint64_t first; /* synthetic: number of the first sample; text: first token of the part */
+    /* One of the two. A sample that lies in memory: */
     void (*sample)(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
                    int32_t *labels);
+    /* One that has to be made, by any thread: [input_count] bytes. TY_EPARSE: it cannot be read. */
+    ty_status (*make)(const ty_dataset *dataset, uint64_t sample, unsigned char *input,
+                      int32_t *label, ty_error *error);
+    /* What becomes of those bytes. */
+    void (*convert)(const ty_dataset *dataset, const unsigned char *bytes, float *input);
+    struct dataset_ahead *ahead; /* made ahead of time, and skipped (dataset_ahead.c) */
+    void *state;                 /* the kind's own, */
+    void (*state_free)(void *state);
 };
+
+typedef struct dataset_ahead dataset_ahead;
+/** Makes `make` serve ty_dataset_sample. */
+ty_status dataset_ahead_open(const ty_dataset *dataset, const ty_reading *reading,
+                             dataset_ahead **out, ty_error *error) TY_MUST_CHECK;
+void dataset_ahead_close(dataset_ahead *ahead);
+void dataset_ahead_expect(dataset_ahead *ahead, uint64_t sample);
+ty_status dataset_ahead_take(dataset_ahead *ahead, uint64_t sample, float *input, int32_t *label,
+                             ty_error *error) TY_MUST_CHECK;
+uint32_t dataset_ahead_skipped(dataset_ahead *ahead, const char **first);
 
 /* Each fills a data set whose counts follow from the workload already. */
 ty_status dataset_open_idx(ty_dataset *dataset, const char *directory, bool is_test,
                            ty_error *error) TY_MUST_CHECK;
 ty_status dataset_open_text(ty_dataset *dataset, const char *path, bool is_test,
                             ty_error *error) TY_MUST_CHECK;
+ty_status dataset_open_images(ty_dataset *dataset, const char *path, bool is_test,
+                              ty_error *error) TY_MUST_CHECK;
 ty_status dataset_open_synthetic(ty_dataset *dataset, const char *unused, bool is_test,
                                  ty_error *error) TY_MUST_CHECK;
 

@@ -74,6 +74,17 @@ typedef struct ty_lane_group {
     void *context;
 } ty_lane_group;
 
+/** Weights from a file, which stages start from in place of the seed's; see weights.h. */
+typedef struct ty_weights {
+    /**
+     * Elements [first, first + count) of a parameter tensor of a layer (layer_tensors.h), as one
+     * device without lanes has it.
+     * @return false, with nothing written: the layer is not in the file and starts from the seed
+     */
+    bool (*read)(const struct ty_weights *weights, uint32_t layer, uint32_t tensor, uint64_t first,
+                 uint64_t count, float *out);
+} ty_weights;
+
 typedef struct ty_stage_options {
     const ty_workload *workload; /* borrowed for the life of the stage device */
     uint32_t first_layer, layer_count;
@@ -81,8 +92,9 @@ typedef struct ty_stage_options {
     uint32_t slots;            /* micro-batches in flight; >= 1 */
     ty_recompute recompute;    /* operator, full: forward keeps of each slot what enters segments */
     uint32_t recompute_blocks; /* as in ty_plan_stage */
-    double loss_scale;   /* of the summed loss's gradient: 1 / (global batch * labels per sample) */
-    uint64_t seed;       /* of the initial weights */
+    double loss_scale; /* of the summed loss's gradient: 1 / (global batch * labels per sample) */
+    uint64_t seed;     /* of the initial weights */
+    const ty_weights *weights; /* in their place, borrowed until the stage is open; NULL: none */
     uint32_t tied_layer; /* layer of this stage (owner or user) whose matrix is tied to another
                             stage's, or TY_NO_LAYER */
     ty_precision precision;
@@ -326,24 +338,45 @@ void ty_optimizer_step(const ty_optimizer *optimizer, uint64_t step, uint64_t co
 typedef struct ty_dataset ty_dataset;
 /**
  * Opens the workload's data set: "fashion-mnist" (IDX files, .gz or not, in `directory` or where
- * Debian's dataset-fashion-mnist puts them), "text" (`directory` is a text file, or NULL for the
- * GPL that Debian installs; windows of tokens_per_sample + 1 bytes), "synthetic".
+ * Debian's dataset-fashion-mnist puts them), "text" (`directory` is a text file, or one of tokens
+ * (data_tokens.c), or NULL for the GPL that Debian installs; windows of tokens_per_sample + 1),
+ * "synthetic": made from nothing, or where `directory` is not NULL what is there: images (a folder
+ * or tar files, data_images.c) for a workload of images, else text.
  * @param is_test the test part
- * @return TY_EIO: absent; TY_EPARSE: not an IDX file, truncated, sizes that disagree, labels out of
+ * @return TY_EIO: absent; TY_EPARSE: not such a file, truncated, sizes that disagree, labels out of
  * range.
  */
 ty_status ty_dataset_open(const ty_workload *workload, const char *directory, bool is_test,
                           ty_dataset **out, ty_error *error) TY_MUST_CHECK;
 void ty_dataset_close(ty_dataset *dataset);
+/** How samples are read that take work, as images do; nothing for those that lie in memory. */
+typedef struct ty_reading {
+    uint32_t bad_samples; /* so many that cannot be read may be skipped */
+    uint32_t threads;     /* that make samples ahead of time; 0: they are made when asked for */
+    uint32_t room;        /* for so many made ahead */
+} ty_reading;
+/** Once, before the first sample. TY_ENOMEM; TY_EBACKEND: no thread. */
+ty_status ty_dataset_prepare(ty_dataset *dataset, const ty_reading *reading,
+                             ty_error *error) TY_MUST_CHECK;
 uint64_t ty_dataset_sample_count(const ty_dataset *dataset);
 /**
  * The sample that is the `position`-th of the whole training run under `seed`: epochs one after the
  * other, each a permutation of its own. O(1), the same on every rank.
  */
 uint64_t ty_dataset_shuffled(const ty_dataset *dataset, uint64_t seed, uint64_t position);
-/** One sample into one row of a batch. @param input floats (or NULL), @param tokens int32 (or
- *  NULL), @param labels int32 (or NULL): what the stage has room for. */
-void ty_dataset_sample(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
-                       int32_t *labels);
+/**
+ * One sample into one row of a batch. Of samples that cannot be read as many are skipped as the
+ * options say: the next one that can be stands in for it.
+ * @param input floats (or NULL), @param tokens int32 (or NULL), @param labels int32 (or NULL): what
+ * the stage has room for.
+ * @return TY_EPARSE naming a sample that cannot be read, if it is one too many
+ */
+ty_status ty_dataset_sample(const ty_dataset *dataset, uint64_t sample, float *input,
+                            int32_t *tokens, int32_t *labels, ty_error *error) TY_MUST_CHECK;
+/** That a sample will be asked for before long: one that takes work is made by another thread
+ * meanwhile, if there is room. */
+void ty_dataset_expect(const ty_dataset *dataset, uint64_t sample);
+/** Samples skipped so far. @param first [out] what was said of the first of them; may be NULL */
+uint32_t ty_dataset_skipped(const ty_dataset *dataset, const char **first);
 
 #endif

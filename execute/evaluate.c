@@ -24,7 +24,8 @@ static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t cou
 
 /* Replicas, and expert lanes of each, have seen different samples: what they know of them is
  * averaged. */
-static ty_status statistics_average(ty_interpreter *in, const held_stage *held, ty_error *error)
+ty_status interpreter_statistics_average(ty_interpreter *in, const held_stage *held,
+                                         ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
@@ -81,19 +82,24 @@ static ty_status evaluating_set(ty_interpreter *in, bool is_evaluating, ty_error
     for (h = 0; h < in->held_count && backend->set_evaluating != NULL && status == TY_OK; h++) {
         backend->set_evaluating(in->held[h].device, is_evaluating);
         if (is_evaluating)
-            status = statistics_average(in, &in->held[h], error);
+            status = interpreter_statistics_average(in, &in->held[h], error);
     }
     return status;
 }
 
-static void load(ty_interpreter *in, const held_stage *held, const ty_dataset *dataset,
-                 uint64_t batch)
+static ty_status load(ty_interpreter *in, const held_stage *held, const ty_dataset *dataset,
+                      uint64_t batch, ty_error *error)
 {
     const uint64_t first =
         batch * in->options.plan->micro_batch_size + interpreter_first_sample(in);
 
+    ty_status status = TY_OK;
+
     for (uint64_t j = 0; j < interpreter_lane_samples(in); j++)
-        interpreter_sample_load(in, held, 0, dataset, first + j, j);
+        ty_dataset_expect(dataset, first + j);
+    for (uint64_t j = 0; j < interpreter_lane_samples(in) && status == TY_OK; j++)
+        status = interpreter_sample_load(in, held, 0, dataset, first + j, j, error);
+    return status;
 }
 
 /* One micro-batch's activation from the stage before, into slot 0. */
@@ -148,7 +154,7 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
     ty_status status = TY_OK;
 
     if (is_first || is_last)
-        load(in, held, dataset, batch);
+        TY_CHECK(load(in, held, dataset, batch, error), status, done);
     if (!is_first)
         TY_CHECK(cut_receive(in, held,
                              interpreter_process(in, rank_of(plan, held->stage - 1, batch)),

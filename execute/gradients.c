@@ -1,4 +1,5 @@
-/* All gradients of a step in one file, whatever the plan: what the tests compare between plans. */
+/* Gradients and weights of whole layers, whatever the plan: all gradients of a step in one file,
+ * which the tests compare between plans, and the weights for weights_save.c. */
 #include "interpreter_state.h"
 
 #include <string.h>
@@ -21,13 +22,18 @@ static ty_stage_device *device_of_layer(const ty_interpreter *in, uint32_t layer
     return held_of_layer(in, layer)->device;
 }
 
-/* Of the step that ended last, on the device of a layer. */
-static float *last_gradients(const ty_interpreter *in, uint32_t layer)
+typedef enum number_kind { GRADIENTS, WEIGHTS } number_kind;
+
+/* On the device of a layer: gradients of the step that ended last, or the present weights. */
+static float *numbers_of(const ty_interpreter *in, uint32_t layer, number_kind of)
 {
-    return interpreter_gradients(in, held_of_layer(in, layer), in->controls_done - 1);
+    const held_stage *held = held_of_layer(in, layer);
+
+    return of == WEIGHTS ? in->options.backend->parameters(held->device)
+                         : interpreter_gradients(in, held, in->controls_done - 1);
 }
 
-/* What a layer's gradients on this rank are, in their order: the matrix that is tied to another
+/* What a layer's numbers on this rank are, in their order: the matrix that is tied to another
  * stage, if the layer owns one, its experts, if lanes divide them, and between them the rest. */
 typedef enum part_kind { PART_TIED, PART_OWN, PART_EXPERTS, PART_COUNT } part_kind;
 
@@ -87,12 +93,12 @@ static ty_status row_gather(ty_interpreter *in, ty_lane_kind kind, float *parts,
 
 /* A part of all lanes that divide it, [expert lanes, of experts][tensor lanes], on each of them;
  * the others have the same. */
-static ty_status lanes_join(ty_interpreter *in, uint32_t layer, part_kind kind, part own,
-                            float **whole, uint64_t *count, ty_error *error)
+static ty_status lanes_join(ty_interpreter *in, uint32_t layer, number_kind of, part_kind kind,
+                            part own, float **whole, uint64_t *count, ty_error *error)
 {
     const lane_row *tensor = &in->lanes[TY_TENSOR_LANES], *expert = &in->lanes[TY_EXPERT_LANES];
     const uint64_t rows = kind == PART_EXPERTS ? expert->count : 1, row = tensor->count * own.count;
-    const float *gradients = last_gradients(in, layer) + own.offset;
+    const float *gradients = numbers_of(in, layer, of) + own.offset;
     float *parts = ty_alloc(rows * row, sizeof *parts);
     float *here;
     ty_status status = TY_OK;
@@ -117,19 +123,19 @@ cleanup:
 }
 
 /* A part of this rank's, as one device has it. */
-static ty_status part_whole(ty_interpreter *in, uint32_t layer, part_kind kind, part own,
-                            const float **gradients, float **owned, uint64_t *count,
+static ty_status part_whole(ty_interpreter *in, uint32_t layer, number_kind of, part_kind kind,
+                            part own, const float **gradients, float **owned, uint64_t *count,
                             ty_error *error)
 {
     ty_status status;
 
     if ((kind == PART_EXPERTS && own.count > 0) || in->lanes[TY_TENSOR_LANES].count > 1) {
-        status = lanes_join(in, layer, kind, own, owned, count, error);
+        status = lanes_join(in, layer, of, kind, own, owned, count, error);
         *gradients = *owned;
         return status;
     }
     *count = own.count;
-    return interpreter_host_floats(in, last_gradients(in, layer) + own.offset, own.count, gradients,
+    return interpreter_host_floats(in, numbers_of(in, layer, of) + own.offset, own.count, gradients,
                                    owned, error);
 }
 
@@ -159,8 +165,8 @@ static ty_status part_send(ty_transport *transport, const float *gradients, uint
 }
 
 /* One part from its rank's first lane to the end of the file's text on process 0. */
-static ty_status part_move(ty_interpreter *in, uint32_t rank, uint32_t layer, part_kind kind,
-                           part own, ty_text *text, ty_error *error)
+static ty_status part_move(ty_interpreter *in, uint32_t rank, uint32_t layer, number_kind of,
+                           part_kind kind, part own, ty_text *text, ty_error *error)
 {
     ty_transport *transport = in->options.transport;
     const float *gradients = NULL;
@@ -169,7 +175,7 @@ static ty_status part_move(ty_interpreter *in, uint32_t rank, uint32_t layer, pa
     ty_status status = TY_OK;
 
     if (in->rank == rank)
-        TY_CHECK(part_whole(in, layer, kind, own, &gradients, &owned, &count, error), status,
+        TY_CHECK(part_whole(in, layer, of, kind, own, &gradients, &owned, &count, error), status,
                  cleanup);
     if (interpreter_is_first_lane(in, rank) && rank != 0)
         TY_CHECK(part_send(transport, gradients, count, error), status, cleanup);
@@ -186,26 +192,56 @@ cleanup:
     return status;
 }
 
-static ty_status layer_move(ty_interpreter *in, uint32_t layer, ty_text *text, ty_error *error)
+static ty_status layer_move(ty_interpreter *in, uint32_t layer, number_kind of, ty_text *text,
+                            ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     uint32_t from = ty_plan_first_rank(plan, ty_plan_stage_of_layer(plan, layer));
-    uint64_t header[2] = {layer, 0};
-    size_t start = text->length;
     part parts[PART_COUNT] = {{0, 0}};
-    ty_status status;
+    ty_status status = TY_OK;
 
     if (in->rank == from)
         parts_of(in, layer, parts);
-    ty_text_append(text, (const char *)header, sizeof header);
     for (int k = 0; k < PART_COUNT; k++)
-        TY_CHECK(part_move(in, from, layer, (part_kind)k, parts[k], text, error), status, done);
-    if (in->options.transport->rank == 0 && !text->failed) {
+        TY_CHECK(part_move(in, from, layer, of, (part_kind)k, parts[k], text, error), status, done);
+done:
+    return status;
+}
+
+static ty_status gradients_move(ty_interpreter *in, uint32_t layer, ty_text *text, ty_error *error)
+{
+    uint64_t header[2] = {layer, 0};
+    size_t start = text->length;
+    ty_status status;
+
+    ty_text_append(text, (const char *)header, sizeof header);
+    status = layer_move(in, layer, GRADIENTS, text, error);
+    if (status == TY_OK && in->options.transport->rank == 0 && !text->failed) {
         header[1] = (text->length - start - sizeof header) / sizeof(float);
         memcpy(text->data + start, header, sizeof header);
     }
-done:
     return status;
+}
+
+ty_status interpreter_weights_ready(ty_interpreter *in, ty_error *error)
+{
+    ty_status status = interpreter_gather_all(in, false, error);
+
+    for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
+        const held_stage *held = &in->held[h];
+
+        if (held->version_count > 1)
+            in->options.backend->select(held->device, in->controls_done % held->version_count);
+        if (in->options.backend->statistics != NULL)
+            status = interpreter_statistics_average(in, held, error);
+    }
+    return status;
+}
+
+ty_status interpreter_weights_move(ty_interpreter *in, uint32_t layer, ty_text *text,
+                                   ty_error *error)
+{
+    return layer_move(in, layer, WEIGHTS, text, error);
 }
 
 ty_status ty_interpreter_save_gradients(ty_interpreter *in, const char *path, ty_error *error)
@@ -216,7 +252,7 @@ ty_status ty_interpreter_save_gradients(ty_interpreter *in, const char *path, ty
 
     TY_CHECK(interpreter_gather_all(in, true, error), status, cleanup);
     for (layer = 0; layer < in->options.plan->workload->layer_count; layer++)
-        TY_CHECK(layer_move(in, layer, &text, error), status, cleanup);
+        TY_CHECK(gradients_move(in, layer, &text, error), status, cleanup);
     if (in->options.transport->rank == 0)
         status = ty_file_write_text(path, &text, error);
 cleanup:

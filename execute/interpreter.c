@@ -209,6 +209,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
                                 .loss_scale = local_share(plan) / ((double)plan->global_batch *
                                                                    (double)in->labels_per_sample),
                                 .seed = plan->seed,
+                                .weights = in->options.weights,
                                 .tied_layer = tied_layer(plan, held->stage),
                                 .precision = in->options.precision,
                                 .local_rank = in->options.transport->local_rank,

@@ -26,6 +26,7 @@ typedef struct ty_interpreter_options {
     /* [position][instruction], of a timed backend: what each takes that is no message */
     double *const *instruction_s;
     ty_precision precision;
+    const ty_weights *weights; /* that it starts from; NULL: the seed's */
     ty_transport *transport;
     uint32_t steps;                          /* in all: what `losses` has room for */
     uint32_t first_recorded, recorded_steps; /* steps whose events are kept */

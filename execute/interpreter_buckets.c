@@ -51,23 +51,18 @@ static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
                               bucket_state *state, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    uint32_t *hosts;
-    ty_status status;
+    const uint32_t width = ty_plan_width(plan);
 
     if (bucket->algorithm != TY_HIERARCHICAL || state->member_count < 2)
         return TY_OK;
-    hosts = ty_alloc(ty_plan_process_count(plan), sizeof *hosts);
     state->hosts = ty_alloc(state->member_count, sizeof *state->hosts);
-    if (hosts == NULL || state->hosts == NULL) {
-        status = interpreter_no_memory(error);
-        goto cleanup;
-    }
-    TY_CHECK(ty_plan_hosts(plan, hosts, error), status, cleanup);
+    if (state->hosts == NULL)
+        return interpreter_no_memory(error);
     for (uint32_t i = 0; i < state->member_count; i++)
-        state->hosts[i] = hosts[state->members[i]];
-cleanup:
-    ty_free(hosts);
-    return status;
+        state->hosts[i] = ty_cluster_device_host(
+            plan->cluster,
+            ty_plan_device_of_lane(plan, state->members[i] / width, state->members[i] % width));
+    return TY_OK;
 }
 
 /* The stage here that has a bucket's parameters. */

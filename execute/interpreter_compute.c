@@ -11,22 +11,48 @@ static ty_status run_begin(ty_interpreter *in, const ty_instruction *begin, uint
     return TY_OK;
 }
 
+/* Of the whole run's samples, the first of a micro-batch that this lane loads. */
+static uint64_t load_position(const ty_interpreter *in, const ty_instruction *load,
+                              uint32_t micro_batch, uint32_t step)
+{
+    const ty_plan *plan = in->options.plan;
+
+    return in->origin_samples + (uint64_t)(step - in->origin_step) * plan->global_batch +
+           (uint64_t)ty_program_global_micro_batch(plan, load->stage, in->replica, micro_batch) *
+               plan->micro_batch_size +
+           interpreter_first_sample(in);
+}
+
+/* Those of this micro-batch, and of the one behind it, which are made while this one is computed.
+ */
+static void samples_expect(const ty_interpreter *in, const ty_instruction *load, uint32_t step)
+{
+    const ty_dataset *dataset = in->options.dataset;
+    const bool is_last = load->micro_batch + 1 == in->local_micro_batches;
+    const uint64_t starts[] = {
+        load_position(in, load, load->micro_batch, step),
+        load_position(in, load, is_last ? 0 : load->micro_batch + 1, is_last ? step + 1 : step)};
+
+    for (size_t i = 0; i < 2; i++)
+        for (uint64_t j = 0; j < interpreter_lane_samples(in); j++)
+            ty_dataset_expect(dataset,
+                              ty_dataset_shuffled(dataset, in->options.plan->seed, starts[i] + j));
+}
+
 static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32_t step,
                           uint32_t slot, ty_error *error)
 {
-    const ty_plan *plan = in->options.plan;
     const ty_dataset *dataset = in->options.dataset;
-    uint64_t position =
-        in->origin_samples + (uint64_t)(step - in->origin_step) * plan->global_batch +
-        (uint64_t)ty_program_global_micro_batch(plan, load->stage, in->replica, load->micro_batch) *
-            plan->micro_batch_size +
-        interpreter_first_sample(in);
+    const uint64_t seed = in->options.plan->seed;
+    const uint64_t position = load_position(in, load, load->micro_batch, step);
+    ty_status status = TY_OK;
 
-    (void)error;
-    for (uint64_t j = 0; j < interpreter_lane_samples(in); j++)
-        interpreter_sample_load(in, interpreter_held(in, load), slot, dataset,
-                                ty_dataset_shuffled(dataset, plan->seed, position + j), j);
-    return TY_OK;
+    samples_expect(in, load, step);
+    for (uint64_t j = 0; j < interpreter_lane_samples(in) && status == TY_OK; j++)
+        status =
+            interpreter_sample_load(in, interpreter_held(in, load), slot, dataset,
+                                    ty_dataset_shuffled(dataset, seed, position + j), j, error);
+    return status;
 }
 
 /* The set of weights that a forward of a step uses: in 2BW the one before the newest that the step

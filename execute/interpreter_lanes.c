@@ -158,20 +158,22 @@ static whole_sample place_of(ty_interpreter *in, const held_stage *held, uint32_
     return place;
 }
 
-void interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,
-                             const ty_dataset *dataset, uint64_t sample, uint64_t row)
+ty_status interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,
+                                  const ty_dataset *dataset, uint64_t sample, uint64_t row,
+                                  ty_error *error)
 {
     const whole_sample to = place_of(in, held, slot, row), *all = &in->sample;
     const ty_shape *input = &in->options.plan->workload->input;
     const uint64_t length = input->dimensions[0];
+    ty_status status;
 
-    if (in->lanes[TY_CONTEXT_LANES].count == 1) {
-        ty_dataset_sample(dataset, sample, to.input, to.tokens, to.labels);
-        return;
-    }
-    ty_dataset_sample(dataset, sample, to.input != NULL ? all->input : NULL,
-                      to.tokens != NULL ? all->tokens : NULL,
-                      to.labels != NULL ? all->labels : NULL);
+    if (in->lanes[TY_CONTEXT_LANES].count == 1)
+        return ty_dataset_sample(dataset, sample, to.input, to.tokens, to.labels, error);
+    status = ty_dataset_sample(dataset, sample, to.input != NULL ? all->input : NULL,
+                               to.tokens != NULL ? all->tokens : NULL,
+                               to.labels != NULL ? all->labels : NULL, error);
+    if (status != TY_OK)
+        return status;
     if (to.input != NULL)
         tokens_take(in, length, ty_shape_elements(input) / length * sizeof *to.input, all->input,
                     to.input);
@@ -179,6 +181,7 @@ void interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_
         tokens_take(in, length, sizeof *to.tokens, all->tokens, to.tokens);
     if (to.labels != NULL)
         tokens_take(in, in->labels_per_sample, sizeof *to.labels, all->labels, to.labels);
+    return TY_OK;
 }
 
 /* ---- Exchanges -------------------------------------------------------------------------- */

@@ -351,6 +351,19 @@ ty_status interpreter_gather_all(ty_interpreter *interpreter, bool is_gradients,
 /* Gives the others' shares of weights up again (ZeRO 3). */
 void interpreter_shares_only(ty_interpreter *interpreter);
 
+/* ---- Whole layers (gradients.c) ---------------------------------------------------------- */
+
+/* All ranks, between runs: brings weights together from their shares, newest set, and averages
+ * statistics over replicas. interpreter_shares_only afterwards. */
+ty_status interpreter_weights_ready(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+/* All ranks: a layer's weights, as one device has them (layer_tensors.h; a tied matrix only its
+ * owner's), to the end of the text on process 0. A failure is this rank's alone. */
+ty_status interpreter_weights_move(ty_interpreter *interpreter, uint32_t layer, ty_text *text,
+                                   ty_error *error) TY_MUST_CHECK;
+/* Of a stage, over replicas and expert lanes (evaluate.c). */
+ty_status interpreter_statistics_average(ty_interpreter *interpreter, const held_stage *held,
+                                         ty_error *error) TY_MUST_CHECK;
+
 /* ---- Lanes (interpreter_lanes.c) ------------------------------------------------------------- */
 
 /* The rows of lanes, and the room for a sample. */
@@ -368,8 +381,9 @@ uint32_t interpreter_lane_samples(const ty_interpreter *in);
 uint32_t interpreter_first_sample(const ty_interpreter *in);
 /* One sample into row `row` of a slot's batch: of its inputs and labels what the stage has room
  * for, of its tokens those of this lane. */
-void interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,
-                             const ty_dataset *dataset, uint64_t sample, uint64_t row);
+ty_status interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,
+                                  const ty_dataset *dataset, uint64_t sample, uint64_t row,
+                                  ty_error *error) TY_MUST_CHECK;
 /* What a stage device is told of its lanes. */
 ty_lane_group interpreter_lane_group(ty_interpreter *in);
 /* A collective of this lane's row of a kind, start to end; on the thread of the passes. */

@@ -4,15 +4,21 @@
 #include "results.h"
 #include "ty_execute.h"
 #include "ty_file.h"
+#include "weights.h"
 
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { SKIPPED_TAG = 12 };
 
 typedef struct training {
     const ty_job *job;
     ty_transport *transport;
     const ty_execute_options *options;
     ty_dataset *dataset, *test_set; /* of the first and last stage */
+    double skipped;                 /* samples, by all ranks */
+    weights *initial;               /* until the interpreter is open; NULL: those of the seed */
     ty_interpreter *interpreter;
     ty_progress progress;
     ty_checkpoint_place place; /* that it goes on from */
@@ -75,6 +81,8 @@ static ty_status timed_check(const ty_job *job, const ty_device_backend *backend
         what = "a folder for checkpoints";
     if (job->gradients != NULL)
         what = "a file for gradients";
+    if (job->init != NULL || job->save_weights != NULL)
+        what = "a file of weights";
     if (job->precision != NULL)
         what = "a precision";
     if (what == NULL)
@@ -161,15 +169,33 @@ static ty_status places_try(training *t, ty_error *error)
         return TY_OK;
     if (job->checkpoint != NULL)
         TY_CHECK(ty_checkpoint_lock(job->checkpoint, &t->lock, error), status, done);
+    if (job->save_weights != NULL)
+        TY_CHECK(ty_file_try(job->save_weights, error), status, done);
     status = ty_file_try(job->output, error);
 done:
     return status;
+}
+
+/* Threads that make samples while this rank computes: of the cores that no rank has, as far as
+ * this one can tell, and one at least, for the time that passes wait for others. */
+static ty_reading reading_of(const training *t)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const long ranks = (long)t->transport->size, most = 8, spare = cores / ranks - 1;
+    const uint32_t ahead = 4; /* micro-batches: this one, the next, and what lies between */
+
+    return (ty_reading){.bad_samples = t->job->bad_samples,
+                        .threads = (uint32_t)(spare > most ? most
+                                              : spare > 1  ? spare
+                                                           : 1),
+                        .room = ahead * t->job->plan->micro_batch_size};
 }
 
 static ty_status training_prepare(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
     const ty_plan *plan = job->plan;
+    const ty_reading reading = reading_of(t);
     const ty_device_backend *backend = NULL;
     ty_precision precision = TY_PRECISION_FP32;
     uint32_t position;
@@ -180,7 +206,7 @@ static ty_status training_prepare(training *t, ty_error *error)
     TY_CHECK(start_find(t, error), status, done);
     if (job->resume)
         TY_CHECK(ty_result_is_kept(job, &t->place, &t->is_finished, error), status, done);
-    if (t->is_finished)
+    if (t->is_finished && job->save_weights == NULL)
         return TY_OK;
     TY_CHECK(ty_job_precision(job, &precision, error), status, done);
     TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
@@ -189,27 +215,34 @@ static ty_status training_prepare(training *t, ty_error *error)
     if (!backend->is_timed && (position == 0 || position + 1 == ty_plan_position_count(plan))) {
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
                  done);
-        if (ty_target_is_set(&job->until))
+        TY_CHECK(ty_dataset_prepare(t->dataset, &reading, error), status, done);
+        if (ty_target_is_set(&job->until)) {
             TY_CHECK(ty_dataset_open(plan->workload, job->data, true, &t->test_set, error), status,
                      done);
+            TY_CHECK(ty_dataset_prepare(t->test_set, &reading, error), status, done);
+        }
     }
-    TY_CHECK(
-        ty_interpreter_open(&(ty_interpreter_options){.plan = plan,
-                                                      .program = job->program,
-                                                      .backend = backend,
-                                                      .dataset = t->dataset,
-                                                      .instruction_s = job->instruction_s,
-                                                      .transport = t->transport,
-                                                      .precision = precision,
-                                                      .steps = job->steps,
-                                                      .first_recorded = t->start,
-                                                      .recorded_steps = recorded_steps(t),
-                                                      .measure_distortion = job->measure_distortion,
-                                                      .stop = t->options->stop,
-                                                      .on_step = on_step,
-                                                      .context = t},
-                            &t->interpreter, error),
-        status, done);
+    if (job->init != NULL)
+        TY_CHECK(weights_open(job->init, plan->workload, &t->initial, error), status, done);
+    TY_CHECK(ty_interpreter_open(
+                 &(ty_interpreter_options){
+                     .plan = plan,
+                     .program = job->program,
+                     .backend = backend,
+                     .dataset = t->dataset,
+                     .instruction_s = job->instruction_s,
+                     .transport = t->transport,
+                     .precision = precision,
+                     .weights = t->initial != NULL ? weights_source(t->initial) : NULL,
+                     .steps = job->steps,
+                     .first_recorded = t->start,
+                     .recorded_steps = recorded_steps(t),
+                     .measure_distortion = job->measure_distortion,
+                     .stop = t->options->stop,
+                     .on_step = on_step,
+                     .context = t},
+                 &t->interpreter, error),
+             status, done);
     if (t->start > 0)
         TY_CHECK(ty_checkpoint_load(t->interpreter, job->checkpoint, &t->place, error), status,
                  done);
@@ -223,6 +256,7 @@ done:
 static void training_free(training *t)
 {
     ty_interpreter_close(t->interpreter);
+    weights_close(t->initial);
     if (t->dataset != NULL)
         ty_dataset_close(t->dataset);
     if (t->test_set != NULL)
@@ -335,6 +369,53 @@ done:
     return status;
 }
 
+/* Of all ranks, for the last word. */
+static ty_status skipped_sum(training *t, ty_error *error)
+{
+    if (t->job->bad_samples == 0)
+        return TY_OK;
+    if (t->dataset != NULL)
+        t->skipped += ty_dataset_skipped(t->dataset, NULL);
+    if (t->test_set != NULL)
+        t->skipped += ty_dataset_skipped(t->test_set, NULL);
+    return ty_collective_run(t->transport,
+                             &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                      .algorithm = TY_TREE,
+                                                      .member_count = t->transport->size,
+                                                      .data = &t->skipped,
+                                                      .count = 1,
+                                                      .element = TY_ELEMENT_DOUBLE,
+                                                      .tag = SKIPPED_TAG},
+                             error);
+}
+
+static void skipped_tell(const training *t)
+{
+    const char *first = NULL;
+    FILE *to = t->transport->rank == 0 ? t->options->progress : NULL;
+
+    if (to == NULL || !(t->skipped > 0))
+        return;
+    fprintf(to, "skipped %.0f samples that cannot be read", t->skipped);
+    if (t->dataset != NULL && ty_dataset_skipped(t->dataset, &first) > 0)
+        fprintf(to, "; the first: %s", first);
+    fputc('\n', to);
+}
+
+static void weights_tell(const training *t)
+{
+    FILE *to = t->transport->rank == 0 ? t->options->progress : NULL;
+    uint32_t layers, fresh;
+
+    if (to == NULL || t->initial == NULL)
+        return;
+    weights_count(t->initial, &layers, &fresh);
+    fprintf(to, "starts from %s: %u layers", t->job->init, layers - fresh);
+    if (fresh > 0)
+        fprintf(to, ", and %u that it does not have, or of another shape, from the seed", fresh);
+    fputc('\n', to);
+}
+
 static void progress_end(training *t)
 {
     const ty_run *run = t->run;
@@ -384,16 +465,26 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
 
     status = training_prepare(&t, error);
     TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
-    if (t.is_finished) {
+    if (t.is_finished && job->save_weights == NULL) {
         status = give_again(&t, error);
         goto cleanup;
     }
     TY_CHECK(ty_interpreter_connect(t.interpreter, error), status, broken);
+    if (t.is_finished) {
+        TY_CHECK(weights_save(t.interpreter, job->save_weights, error), status, cleanup);
+        status = give_again(&t, error);
+        goto cleanup;
+    }
+    weights_tell(&t);
     ty_progress_start(&t.progress, transport->rank == 0 ? options->progress : NULL, "training",
                       job->steps, "steps");
     TY_CHECK(ty_results_clock(transport, &t.origin_s, error), status, broken);
     TY_CHECK(train(&t, error), status, cleanup);
+    if (job->save_weights != NULL)
+        TY_CHECK(weights_save(t.interpreter, job->save_weights, error), status, cleanup);
+    TY_CHECK(skipped_sum(&t, error), status, broken);
     progress_end(&t);
+    skipped_tell(&t);
     status =
         ty_results_save(job, t.interpreter, transport, window_find(&t), t.origin_s, t.run, error);
     /* An unwritable output is rank 0's failure but everyone's result. */

@@ -10,6 +10,8 @@
 #include "lane_parts.h"
 
 #define LAYER_MAX_TENSORS 9
+/** Behind them, of files of weights only: the running statistics of batch norm, [features] each. */
+enum { LAYER_RUNNING_MEAN = LAYER_MAX_TENSORS, LAYER_RUNNING_VARIANCE, LAYER_FILE_TENSORS };
 
 /** embedding: table [vocabulary][features], positions [positions][features], token types
  * [types][features], of which every token has the first: data sets have one segment a sample */

@@ -301,17 +301,17 @@ static ty_status load_run(void *context, ty_error *error)
 {
     load_work *work = context;
     uint32_t i;
+    ty_status status = TY_OK;
 
-    (void)error;
-    for (i = 0; i < LOAD_SAMPLES; i++) {
+    for (i = 0; i < LOAD_SAMPLES && status == TY_OK; i++) {
         uint64_t sample = ty_dataset_shuffled(work->dataset, 1, work->position++);
 
-        ty_dataset_sample(work->dataset, sample,
-                          work->input != NULL ? work->input + i * work->inputs : NULL,
-                          work->tokens != NULL ? work->tokens + i * work->inputs : NULL,
-                          work->label + i * work->labels);
+        status = ty_dataset_sample(work->dataset, sample,
+                                   work->input != NULL ? work->input + i * work->inputs : NULL,
+                                   work->tokens != NULL ? work->tokens + i * work->inputs : NULL,
+                                   work->label + i * work->labels, error);
     }
-    return TY_OK;
+    return status;
 }
 
 /* Without the data set there is nothing to time and the figure stays 0: layers and network can be

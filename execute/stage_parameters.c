@@ -194,6 +194,9 @@ static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_
          lane_tensor_run(&here, lane_count(options), options->lanes.position, r, &run); r++) {
         float *to = own + run.part;
 
+        if (options->weights != NULL &&
+            options->weights->read(options->weights, layer, t, first + run.whole, run.count, to))
+            continue;
         if (tensor->deviation > 0.0)
             ty_init_normal(options->seed, layer, t, tensor->deviation, first + run.whole, run.count,
                            to);

@@ -139,8 +139,7 @@ ty_status ty_answer_make(const search_question *q, const candidate_list *list, t
     plan->provenance = costs->provenance;
     TY_CHECK(find_band(q, &d, plan, error), status, done);
     TY_CHECK(add_candidates(q, list, plan, error), status, done);
-    if (!q->options->leaves_out_cluster)
-        TY_CHECK(ty_plan_check(plan, "plan", error), status, done);
+    TY_CHECK(ty_plan_check(plan, "plan", error), status, done);
     *out = plan;
     plan = NULL;
 

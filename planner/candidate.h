@@ -67,8 +67,7 @@ typedef struct search_question {
     uint32_t all_cut_count;
     uint32_t *cuts; /* [cut_count] those that stages may begin at; room for all */
     uint32_t cut_count;
-    ty_digest workload_digest, cluster_digest;
-    char *cluster_json;
+    ty_digest workload_digest;
     ty_network_cache *networks; /* of the cluster */
 } search_question;
 

@@ -171,9 +171,8 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->workload = (ty_workload *)q->workload;
     plan->profile = (ty_profile *)q->profile;
     plan->stack = (ty_stack *)q->stack;
-    plan->cluster_json = q->cluster_json;
+    plan->cluster = (ty_cluster *)q->cluster;
     plan->workload_digest = q->workload_digest;
-    plan->cluster_digest = q->cluster_digest;
     plan->schedule = c->schedule;
     plan->interleave = c->dimensions.interleave;
     plan->tensor_parallel = c->dimensions.tensor_parallel;
@@ -285,7 +284,7 @@ void ty_draft_clear(draft *d)
         d->plan->workload = NULL;
         d->plan->profile = NULL;
         d->plan->stack = NULL;
-        d->plan->cluster_json = NULL;
+        d->plan->cluster = NULL;
     }
     ty_plan_free(d->plan);
     ty_program_free(d->program);

@@ -59,21 +59,22 @@ void ty_group_network_clear(ty_group_network *network)
 
 /* ---- The library's own choice ------------------------------------------------------------ */
 
-/* Bytes over each edge, in units of `bytes`. A switch that reduces sends each GPU's data once and a
- * share of the result back; a tree between two hosts crosses them once each way. */
+/* Bytes over each edge, in units of `bytes`: those of a ring. A switch that reduces sends each
+ * GPU's data once and a share of the result back; a tree between two hosts crosses them once each
+ * way; a broadcast goes round the ring in slices, each over every edge once. */
 static double edge_share(const ty_group_network *network, ty_collective_kind kind,
                          ty_nccl_algorithm algorithm)
 {
     double n = network->members;
 
-    if (kind == TY_ALL_GATHER)
-        return n - 1;
+    if (kind == TY_BROADCAST || kind == TY_REDUCE)
+        return 1;
     if (kind == TY_ALL_REDUCE && algorithm == TY_NCCL_NVLS)
         return 1 + 1 / n;
     if (kind == TY_ALL_REDUCE && network->rails.hosts == 2 &&
         (algorithm == TY_NCCL_NVLS_TREE || algorithm == TY_NCCL_TREE))
         return 1 + 1.0 / network->rails.per_host;
-    return ty_collective_bus_factor(kind, network->members);
+    return ty_collective_terms_of(kind, TY_RING, network->members).edge_share;
 }
 
 void ty_group_automatic_edge(const ty_group_network *network, ty_collective_kind kind,
@@ -128,13 +129,15 @@ static void phased_cost(const ty_group_network *network, ty_algorithm algorithm,
                         ty_instruction_cost *cost)
 {
     const ty_exchange_links links = links_of(&network->rails);
-    double g = links.per_host, hosts = links.hosts, n = g * hosts, moved = 2 * (n - 1) / n;
+    double moved = ty_collective_terms_of(TY_ALL_REDUCE, algorithm, network->members).edge_share;
     ty_exchange_time time = ty_block_manager_all_reduce(&links, (double)bytes);
     double transfer_s;
 
     if (algorithm == TY_HIERARCHICAL) {
         time = ty_hierarchical_all_reduce(&links, (double)bytes);
-        moved = 2 * (g - 1) / g + 2 * (hosts - 1) / hosts / g;
+        moved =
+            ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, links.per_host).edge_share +
+            ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, links.hosts).edge_share / links.per_host;
     }
     transfer_s = time.seconds - time.latency_s;
     *cost = (ty_instruction_cost){

@@ -25,7 +25,6 @@ void ty_search_question_clear(search_question *q)
 {
     ty_free(q->all_cuts);
     ty_free(q->cuts);
-    ty_free(q->cluster_json);
     ty_network_cache_free(q->networks);
     ty_stack_free(q->own_stack);
     ty_device_sets_free(q->sets, q->set_count);
@@ -35,16 +34,6 @@ void ty_search_question_clear(search_question *q)
 bool ty_search_must_stop(const search_question *q)
 {
     return q->options->should_stop != NULL && q->options->should_stop(q->options->stop_context);
-}
-
-/* The cluster as compact text, which is what plans carry and what its digest is of. */
-static ty_status cluster_text(const ty_cluster *cluster, char **out, ty_error *error)
-{
-    ty_text text = {0};
-    ty_json_writer writer = ty_json_writer_compact_on(&text);
-
-    ty_cluster_to_json(cluster, &writer, NULL);
-    return ty_text_take(&text, out, error);
 }
 
 /* "2,1" into numbers; the sum must be the device count. */
@@ -234,10 +223,6 @@ static ty_status check_rest(const search_question *q, ty_error *error)
     if (o->seed >= SEED_LIMIT)
         return ty_fail(error, TY_EINVAL, "seed: found %llu, expected less than 2^53",
                        (unsigned long long)o->seed);
-    if (o->simulate_top > 0 && o->leaves_out_cluster)
-        return ty_fail(error, TY_EINVAL,
-                       "%u finalists are to be simulated, but plans are to leave out their cluster",
-                       o->simulate_top);
     if (o->simulate_top > 0 && o->simulate == NULL)
         return ty_fail(error, TY_EINVAL, "%u finalists are to be simulated, but nothing does that",
                        o->simulate_top);
@@ -484,10 +469,6 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_rest(q, error), status, failed);
     TY_CHECK(ty_workload_digest(workload, &q->workload_digest, error), status, failed);
-    if (options->leaves_out_cluster)
-        return TY_OK;
-    TY_CHECK(cluster_text(cluster, &q->cluster_json, error), status, failed);
-    q->cluster_digest = ty_digest_of(q->cluster_json, strlen(q->cluster_json));
     return TY_OK;
 
 failed:

@@ -87,12 +87,15 @@ done:
     return status;
 }
 
-/* A ring moves (members - 1) / members of twice the bytes over each edge, a gathering of rows
- * (members - 1) payloads: where that is no less, there is nothing to price. */
+/* Where gathering the rows moves no less over an edge of a ring than summing everything, there is
+ * nothing to price. */
 static bool moves_less(const ty_plan *plan, const ty_bucket *rows)
 {
-    return (double)ty_bucket_wire_bytes(plan, rows, 0) * ty_bucket_device_count(plan, rows) <
-           2 * (double)rows->gradient_bytes;
+    const uint32_t members = ty_bucket_device_count(plan, rows);
+    return ty_collective_terms_of(TY_ALL_GATHER, TY_RING, members).edge_share *
+               (double)ty_bucket_wire_bytes(plan, rows, 0) <
+           ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, members).edge_share *
+               (double)rows->gradient_bytes;
 }
 
 typedef struct row_choice {

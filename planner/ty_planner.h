@@ -66,22 +66,6 @@ double ty_layer_weight_flop(const ty_workload *workload, const ty_layer *layer);
 double ty_layer_weight_share(const ty_workload *workload, const ty_layer *layer);
 
 /**
- * A collective by the latency-bandwidth model, for links of bandwidth B and latency a:
- *   ring all-reduce      2(n-1) a + 2(n-1)/n S/B
- *   tree all-reduce      2 ceil(log2 n) (a + S/B)        (reduce, then broadcast, along a binomial
- * tree) ring all-gather      (n-1) (a + S/B)                 (S: what each member contributes) ring
- * reduce-scatter  (n-1) a + (n-1)/n S/B tree broadcast       ceil(log2 n) (a + S/B) ring broadcast
- * (ceil(log2 n) + n-1) a + 2(n-1)/n S/B   (scatter, then a ring all-gather) All-gather and
- * reduce-scatter have no tree: they cost what their ring costs, which is what runs. `edge_bytes` is
- * all that makes up the bandwidth term; a tree's levels take turns, so each counts. Source: Thakur,
- * Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", 2005,
- * section 4. `cost` gets the parts; returns TY_EINVAL for members == 0.
- */
-ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, uint32_t members,
-                             uint64_t bytes, double bandwidth_bytes_per_s, double latency_s,
-                             ty_instruction_cost *cost, ty_error *error) TY_MUST_CHECK;
-
-/**
  * The exchanges of a plan, all of them added up, plain and if all its buckets had `compression`.
  * Tied weights do not count.
  * @param ring_bandwidth_bytes_per_s [out] of the narrowest ring; HUGE_VAL: nothing is exchanged
@@ -209,9 +193,6 @@ typedef struct ty_plan_options {
      * for its beat is the stack's exchange_cycle_s. 0: bytes alone close a bucket */
     double cycle_s;
     uint64_t seed;
-    /* The plan does not carry its cluster, whose text may be hundreds of megabytes: to be looked at
-     * only, as it passes no check. Not with `simulate_top`. */
-    bool leaves_out_cluster;
     uint32_t simulate_top; /* finalists to simulate; 0: none */
     ty_simulate_callback simulate;
     void *simulate_context;

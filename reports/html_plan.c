@@ -601,6 +601,8 @@ static void put_fact(page *p, const char *name, const char *value)
 
 static void put_plan_facts(page *p, const ty_plan *plan)
 {
+    ty_digest cluster;
+
     put_fact(p, "layer and transfer times", ty_provenance_name(plan->provenance));
     put_fact(p, "predicted step",
              p->prediction != &plan->prediction ? "simulated, with contention on links and cores"
@@ -612,7 +614,8 @@ static void put_plan_facts(page *p, const ty_plan *plan)
     }
     put_fact(p, "workload", plan->workload->source);
     put_fact(p, "workload digest", plan->workload_digest.hex);
-    put_fact(p, "cluster digest", plan->cluster_digest.hex);
+    if (ty_cluster_digest(plan->cluster, &cluster, NULL) == TY_OK)
+        put_fact(p, "cluster digest", cluster.hex);
     if (plan->idle_devices > 0) {
         char idle[96];
         snprintf(idle, sizeof idle, "%u of %u, counted in what a step costs and draws",

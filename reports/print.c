@@ -265,14 +265,16 @@ static void print_rows(const ty_plan *plan, ty_text *text)
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
         const ty_layer *layer = &plan->workload->layers[bucket->first_layer];
-        const double members = ty_bucket_device_count(plan, bucket);
+        const uint32_t members = ty_bucket_device_count(plan, bucket);
+        const double gather = ty_collective_terms_of(TY_ALL_GATHER, TY_RING, members).edge_share;
+        const double sum = ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, members).edge_share;
         char gathered[32], summed[32], room[32], rows[32];
         if (bucket->compression.kind != TY_COMPRESSION_ROWS)
             continue;
         ty_format_count((double)ty_bucket_extent(plan, bucket).row_room, room);
         ty_format_count((double)layer->attributes[TY_VOCABULARY], rows);
-        ty_format_bytes((members - 1) * (double)ty_bucket_wire_bytes(plan, bucket, 0), gathered);
-        ty_format_bytes(2 * (members - 1) / members * (double)bucket->gradient_bytes, summed);
+        ty_format_bytes(gather * (double)ty_bucket_wire_bytes(plan, bucket, 0), gathered);
+        ty_format_bytes(sum * (double)bucket->gradient_bytes, summed);
         add_fact(text, "rows",
                  "of %s each replica sends at most %s of %s: %s over a link of a ring instead of "
                  "%s uncompressed",

@@ -56,7 +56,7 @@ static void run_steps(ty_walker *walker, ty_group *group, uint32_t place, uint32
 static uint32_t step_count(const ty_group *group)
 {
     const uint32_t n = group->pattern->member_count;
-    const uint32_t most = group->kind == TY_ALL_REDUCE ? 2 * (n - 1) : n - 1;
+    const uint32_t most = (uint32_t)ty_collective_terms_of(group->kind, TY_RING, n).steps;
     const ty_rails *rails = &group->pattern->rails;
     const double step_s = fmax(rails->around_latency_s, rails->across_latency_s);
 

@@ -102,17 +102,14 @@ typedef struct finder {
     ty_error *error;
 } finder;
 
-/* A ring, round which each of n members sends its parts: Thakur, Rabenseifner, Gropp,
- * "Optimization of Collective Communication Operations in MPICH", 2005, sections 4.1, 4.4, 4.5. */
 static ty_status add_collective(finder *f, const ty_inner_collective *inner, demand *demands)
 {
-    const double n = ty_plan_lanes(f->plan, inner->among);
-    const double rounds = (n - 1) * (inner->kind == TY_ALL_REDUCE ? 2 : 1);
-    const double part = (double)inner->bytes / (inner->kind == TY_ALL_GATHER ? 1 : n);
+    const uint32_t lanes = ty_plan_lanes(f->plan, inner->among);
+    const ty_collective_terms ring = ty_collective_terms_of(inner->kind, TY_RING, lanes);
     ty_rails *rails = &f->rails[inner->among];
     demand *d = &demands[inner->among];
 
-    if (n < 2 || inner->count == 0)
+    if (lanes < 2 || inner->count == 0)
         return TY_OK;
     if (!f->is_known[inner->among]) {
         const ty_status status =
@@ -122,8 +119,8 @@ static ty_status add_collective(finder *f, const ty_inner_collective *inner, dem
         f->is_known[inner->among] = true;
     }
     const double latency_s =
-        inner->count * rounds * fmax(rails->around_latency_s, rails->across_latency_s);
-    const double bytes = inner->count * rounds * part;
+        inner->count * ring.steps * fmax(rails->around_latency_s, rails->across_latency_s);
+    const double bytes = inner->count * ring.edge_share * (double)inner->bytes;
     d->collectives += inner->count;
     d->latency_s += latency_s;
     d->edge_bytes += bytes;

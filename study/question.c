@@ -1,6 +1,7 @@
 /* Opening what is asked about: plan files, workloads, clusters, profiles, and what is fixed. */
 #include "question.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,10 +20,8 @@ void ty_plan_inputs_clear(ty_plan_inputs *inputs)
 ty_status ty_plan_inputs_from(ty_plan *plan, ty_plan_inputs *out, ty_error *error)
 {
     ty_status status = TY_OK;
-    ty_plan_inputs inputs = {.plan = plan};
+    ty_plan_inputs inputs = {.plan = plan, .cluster = ty_cluster_share(plan->cluster)};
 
-    TY_CHECK(ty_cluster_parse(plan->cluster_json, "plan:/cluster", &inputs.cluster, error), status,
-             cleanup);
     TY_CHECK(ty_plan_lower(plan, &inputs.program, error), status, cleanup);
     TY_CHECK(ty_costs_of_program(plan, inputs.program, inputs.cluster, &inputs.costs, error),
              status, cleanup);
@@ -132,6 +131,88 @@ static ty_status choose_precision(const char *asked, const ty_cluster *cluster, 
     return TY_OK;
 }
 
+static bool has_own_times(const ty_workload *workload)
+{
+    for (uint32_t l = 0; l < workload->layer_count; l++)
+        if (workload->layers[l].measured_forward_s > 0 ||
+            workload->layers[l].measured_backward_s > 0)
+            return true;
+    return false;
+}
+
+static double product_rate(const ty_device_type *device)
+{
+    return device->peak_fp32_flop_per_s * device->matmul_efficiency;
+}
+
+static double memory_rate(const ty_device_type *device)
+{
+    return device->memory_bandwidth_bytes_per_s * device->memory_efficiency;
+}
+
+/* What layers do is not in such a file: their times are scaled by the rate, of products or of the
+ * memory, in which the cluster's device is less ahead of the one they were measured on. */
+static ty_status scale_times(const ty_question *question, const ty_watch *watch,
+                             ty_question_inputs *q, ty_error *error)
+{
+    const ty_device_type *own = ty_cluster_device_type(q->cluster, 0), *other;
+    ty_workload *w = q->workload;
+    ty_text line = {0}, source = {0};
+    ty_cluster *measured = NULL;
+    ty_error detail = {0};
+    char *text = NULL;
+    double scale;
+    ty_status status = TY_OK;
+
+    if (!has_own_times(w)) {
+        if (question->profile_device != NULL)
+            return ty_fail(error, TY_EINVAL,
+                           "--profile-device: found %.60s, but %.80s has no times of its own",
+                           question->profile_device, w->name);
+        return TY_OK;
+    }
+    if (question->profile_device == NULL) {
+        ty_watch_note(watch,
+                      "times of layers are taken as measured on a %s; those of another device are "
+                      "scaled by --profile-device",
+                      own->name);
+        return TY_OK;
+    }
+    for (uint32_t d = 1; d < ty_cluster_device_count(q->cluster); d++)
+        if (strcmp(ty_cluster_device_type(q->cluster, d)->name, own->name) != 0)
+            return ty_fail(error, TY_EINVAL,
+                           "--profile-device: found devices of several kinds (%s, %s), expected "
+                           "one that times are scaled to",
+                           own->name, ty_cluster_device_type(q->cluster, d)->name);
+    ty_text_addf(&line, "host:1 gpu:1 @%s pcie3 eth10", question->profile_device);
+    TY_CHECK(ty_text_check(&line, error), status, cleanup);
+    if (ty_cluster_open(line.data, NULL, &measured, &detail) != TY_OK) {
+        status = ty_fail(error, TY_EINVAL, "--profile-device: %.200s", detail.message);
+        goto cleanup;
+    }
+    other = ty_cluster_device_type(measured, 0);
+    if (strcmp(other->name, own->name) == 0)
+        goto cleanup;
+    scale = fmax(product_rate(other) / product_rate(own), memory_rate(other) / memory_rate(own));
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        w->layers[l].measured_forward_s *= scale;
+        w->layers[l].measured_backward_s *= scale;
+    }
+    ty_text_addf(&source, "%s; measured elsewhere (%s), scaled by %.3g to a %s", w->source,
+                 other->name, scale, own->name);
+    TY_CHECK(ty_text_take(&source, &text, error), status, cleanup);
+    ty_free(w->source);
+    w->source = text;
+    ty_watch_note(watch, "times of layers measured elsewhere (%s), scaled by %.3g to a %s",
+                  other->name, scale, own->name);
+
+cleanup:
+    ty_cluster_free(measured);
+    ty_text_clear(&source);
+    ty_text_clear(&line);
+    return status;
+}
+
 static ty_status open_workload(const ty_question *question, ty_workload **out, ty_error *error)
 {
     ty_text line = {0};
@@ -189,7 +270,9 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                              ty_cluster_is_local(question->cluster, &ranks), error),
                  status, cleanup);
     }
-    if (!ty_cluster_is_local(question->cluster, &ranks)) {
+    if (question->open_cluster != NULL) {
+        q.cluster = ty_cluster_share(question->open_cluster);
+    } else if (!ty_cluster_is_local(question->cluster, &ranks)) {
         TY_CHECK(ty_cluster_open(question->cluster, NULL, &q.cluster, error), status, cleanup);
     } else {
         if (ranks == 0)
@@ -200,6 +283,7 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                      status, cleanup);
         TY_CHECK(ty_cluster_local(ranks, q.profile, &q.cluster, error), status, cleanup);
     }
+    TY_CHECK(scale_times(question, watch, &q, error), status, cleanup);
     TY_CHECK(open_stack(question, &q, error), status, cleanup);
     TY_CHECK(choose_precision(question->precision, q.cluster,
                               ty_cluster_is_local(question->cluster, &ranks), q.workload, error),
@@ -495,7 +579,6 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     out->global_batch = question->global_batch;
     out->seed = question->seed;
     out->allow_lossy = question->allow_lossy;
-    out->leaves_out_cluster = question->leaves_out_cluster;
     /* Systems are what they are. */
     out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
     if (question->fix != NULL)

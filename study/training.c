@@ -46,6 +46,9 @@ ty_status ty_training_job(const ty_training *training, ty_plan_inputs *inputs, c
     job->checkpoint = ty_strdup(training->checkpoint);
     job->checkpoint_every = training->checkpoint_every;
     job->resume = training->resume;
+    job->init = ty_strdup(training->init);
+    job->save_weights = ty_strdup(training->save_weights);
+    job->bad_samples = training->bad_samples;
     job->steps = training->steps > 0 ? training->steps
                  : has_target        ? STEPS_WHEN_UNTIL
                                      : USUAL_STEPS;
@@ -59,7 +62,9 @@ ty_status ty_training_job(const ty_training *training, ty_plan_inputs *inputs, c
     if (job->timeline_steps > TIMELINE_STEPS)
         job->timeline_steps = TIMELINE_STEPS;
     if (job->backend == NULL || job->output == NULL ||
-        (training->checkpoint != NULL && job->checkpoint == NULL))
+        (training->checkpoint != NULL && job->checkpoint == NULL) ||
+        (training->init != NULL && job->init == NULL) ||
+        (training->save_weights != NULL && job->save_weights == NULL))
         status = ty_fail(error, TY_ENOMEM, "out of memory");
     else if (strcmp(job->backend, "replay") == 0)
         status = times_copy(inputs->costs, job, error);

@@ -51,6 +51,9 @@ typedef struct ty_question {
                                        ty_question_open takes it over; NULL: none */
     const char *profile;            /* a file; NULL: data sheets, or what is measured first where
                                        the cluster is local */
+    const char *profile_device; /* "v100-sxm2-16gb": on which the times in the workload's own file
+                                   were measured, as one line of a cluster has it behind "@"; NULL:
+                                   on the cluster's */
     const char *stack;     /* that runs it, as ty_stack_open has it; NULL: ty_stack_default_name */
     const char *fix;       /* "pp=2,micro_batch=4": what is not searched */
     const char *precision; /* fp32, bf16, fp16; NULL: bf16 for language models where it
@@ -64,9 +67,10 @@ typedef struct ty_question {
     uint64_t seed;
     uint32_t top; /* candidates that are simulated; 0: none */
     bool allow_lossy;
+    /* `cluster`, where it has been opened already: it is shared. NULL: opened by its text */
+    const ty_cluster *open_cluster;
     bool is_fastest; /* the fastest plan however little it wins by, not the simplest of those within
                         TY_USUAL_TOLERANCE; systems always answer with that */
-    bool leaves_out_cluster; /* of the plan, which is only looked at (ty_planner.h); with `top` 0 */
 } ty_question;
 
 /** The keys of `fix`, one after the other; NULL behind the last. */
@@ -218,6 +222,9 @@ typedef struct ty_training {
     const char *checkpoint;  /* folder; NULL: none */
     uint32_t checkpoint_every;
     bool resume;
+    const char *init;         /* weights to start from, safetensors; NULL: the seed's */
+    const char *save_weights; /* where they go at the end; NULL: nowhere */
+    uint32_t bad_samples;     /* that a rank may skip */
 } ty_training;
 /** The job of a training. Takes plan and program out of the inputs, also on failure.
  *  @param output where the run is written */

@@ -1,4 +1,4 @@
-/* What-if: keys set to other values, in the question and in the cluster's document. */
+/* What-if: keys set to other values, in the question and in the cluster's figures. */
 #include "vary.h"
 
 #include <stddef.h>
@@ -105,6 +105,7 @@ static ty_status replace_word(ty_vary_point *point, const char *prefix, const ch
         return ty_fail(error, TY_EINVAL, "cluster \"%s\" has no word \"%s...\" to vary",
                        point->question.cluster, prefix);
     }
+    point->question.open_cluster = NULL; /* that is another one */
     return keep(point, &text, &point->question.cluster, error);
 }
 
@@ -127,7 +128,16 @@ static ty_status set_hosts(ty_vary_point *point, const char *value, ty_error *er
     if (digits > 0 && line[digits] == 'x')
         line += digits + 1 + strspn(line + digits + 1, " ");
     ty_text_addf(&text, "%sx %s", value, line);
+    point->question.open_cluster = NULL; /* that is another one */
     return keep(point, &text, &point->question.cluster, error);
+}
+
+static ty_status set_cluster(ty_vary_point *point, const char *value, ty_error *error)
+{
+    (void)error;
+    point->question.cluster = value;
+    point->question.open_cluster = NULL;
+    return TY_OK;
 }
 
 static ty_status set_device(ty_vary_point *point, const char *value, ty_error *error)
@@ -149,24 +159,26 @@ static ty_status parse_bytes(const char *text, double *value, ty_error *error)
 
 typedef struct figure {
     const char *key;
-    const char *list, *field;
+    bool is_of_links;
+    const char *field; /* as ty_cluster_edit has it */
     /* NULL: only factors make sense, as there are several rates */
     ty_status (*parse)(const char *text, double *value, ty_error *error);
 } figure;
 
 static const figure figures[] = {
-    {"bandwidth.", "link_types", "bandwidth_bytes_per_s", ty_parse_bandwidth},
-    {"latency.", "link_types", "latency_s", ty_parse_seconds},
-    {"memory", "device_types", "memory_bytes", parse_bytes},
-    {"memory_bandwidth", "device_types", "memory_bandwidth_bytes_per_s", ty_parse_bandwidth},
-    {"compute", "device_types", "peak_", NULL},
+    {"bandwidth.", true, "bandwidth_bytes_per_s", ty_parse_bandwidth},
+    {"latency.", true, "latency_s", ty_parse_seconds},
+    {"memory", false, "memory_bytes", parse_bytes},
+    {"memory_bandwidth", false, "memory_bandwidth_bytes_per_s", ty_parse_bandwidth},
+    {"compute", false, "peak_", NULL},
 };
 
 static ty_status set_figure(ty_vary_point *point, const figure *f, const char *name,
                             const char *value, ty_error *error)
 {
     ty_status status = TY_OK;
-    ty_vary_edit edit = {.list = f->list, .field = f->field, .is_factor = value[0] == 'x'};
+    ty_cluster_edit edit = {
+        .is_of_links = f->is_of_links, .field = f->field, .is_factor = value[0] == 'x'};
     char *end;
 
     if (point->edit_count == TY_VARY_MOST_KEYS)
@@ -187,129 +199,24 @@ static ty_status set_figure(ty_vary_point *point, const figure *f, const char *n
     return status;
 }
 
-static bool edit_is_of(const ty_vary_edit *edit, const char *list, const char *entry,
-                       const char *field)
-{
-    if (strcmp(list, edit->list) != 0 || (edit->name != NULL && strcmp(entry, edit->name) != 0))
-        return false;
-    return strcmp(edit->field, "peak_") == 0 ? strncmp(field, "peak_", 5) == 0
-                                             : strcmp(field, edit->field) == 0;
-}
-
-/* Copies one entry of link_types or device_types with the edits made. */
-static ty_status copy_entry(const ty_vary_point *point, const char *list, const ty_json *entry,
-                            bool *used, ty_json_writer *w, ty_error *error)
-{
-    ty_status status = TY_OK;
-    const char *name = "";
-    char *raw = NULL;
-
-    TY_CHECK(ty_json_string(entry, "name", &name, error), status, done);
-    ty_json_open(w, NULL, '{');
-    for (size_t i = 0; i < ty_json_size(entry); i++) {
-        const ty_json *member = ty_json_at(entry, i);
-        double number = 0;
-        bool is_edited = false;
-        for (uint32_t e = 0; e < point->edit_count; e++) {
-            const ty_vary_edit *edit = &point->edits[e];
-            if (!edit_is_of(edit, list, name, ty_json_key(member)) || !ty_json_is_number(member))
-                continue;
-            if (!is_edited)
-                TY_CHECK(ty_json_as_number(member, 0, 1e300, &number, error), status, done);
-            number = edit->is_factor ? number * edit->value : edit->value;
-            if (strcmp(edit->field, "memory_bytes") == 0)
-                number = (double)(uint64_t)number;
-            used[e] = is_edited = true;
-        }
-        if (is_edited) {
-            ty_json_put_number(w, ty_json_key(member), number);
-            continue;
-        }
-        TY_CHECK(ty_json_text(member, &raw, error), status, done);
-        ty_json_put_raw(w, ty_json_key(member), raw);
-        ty_free(raw);
-        raw = NULL;
-    }
-    ty_json_close(w, '}');
-done:
-    ty_free(raw);
-    return status;
-}
-
-static ty_status copy_cluster(const ty_vary_point *point, const ty_json *root, bool *used,
-                              ty_json_writer *w, ty_error *error)
-{
-    ty_status status = TY_OK;
-    char *raw = NULL;
-
-    ty_json_open(w, NULL, '{');
-    for (size_t i = 0; i < ty_json_size(root); i++) {
-        const ty_json *member = ty_json_at(root, i);
-        const char *key = ty_json_key(member);
-        if (strcmp(key, "link_types") == 0 || strcmp(key, "device_types") == 0) {
-            ty_json_open(w, key, '[');
-            for (size_t k = 0; k < ty_json_size(member); k++)
-                TY_CHECK(copy_entry(point, key, ty_json_at(member, k), used, w, error), status,
-                         done);
-            ty_json_close(w, ']');
-            continue;
-        }
-        TY_CHECK(ty_json_text(member, &raw, error), status, done);
-        ty_json_put_raw(w, key, raw);
-        ty_free(raw);
-        raw = NULL;
-    }
-    ty_json_close(w, '}');
-done:
-    ty_free(raw);
-    return status;
-}
-
-/* Puts the edited cluster in the place of the one that was opened. */
-static ty_status edit_cluster(const ty_vary_point *point, ty_cluster **cluster, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_text before = {0}, after = {0};
-    ty_json_writer reader = ty_json_writer_on(&before), writer = ty_json_writer_on(&after);
-    ty_json_document *document = NULL;
-    ty_cluster *edited = NULL;
-    bool used[TY_VARY_MOST_KEYS] = {false};
-
-    ty_cluster_to_json(*cluster, &reader, NULL);
-    TY_CHECK(ty_text_check(&before, error), status, done);
-    TY_CHECK(ty_json_parse(before.data, before.length, "cluster", &document, error), status, done);
-    TY_CHECK(copy_cluster(point, ty_json_root(document), used, &writer, error), status, done);
-    for (uint32_t e = 0; e < point->edit_count; e++)
-        if (!used[e]) {
-            status =
-                ty_fail(error, TY_EINVAL, "cluster \"%s\" has no %s \"%s\" with a %s",
-                        point->question.cluster,
-                        strcmp(point->edits[e].list, "link_types") == 0 ? "link type" : "device",
-                        point->edits[e].name != NULL ? point->edits[e].name : "of any name",
-                        point->edits[e].field);
-            goto done;
-        }
-    TY_CHECK(ty_text_check(&after, error), status, done);
-    TY_CHECK(ty_cluster_parse(after.data, "cluster", &edited, error), status, done);
-    ty_cluster_free(*cluster);
-    *cluster = edited;
-done:
-    ty_json_free(document);
-    ty_text_clear(&before);
-    ty_text_clear(&after);
-    return status;
-}
-
 ty_status ty_vary_open(const ty_vary_point *point, const ty_watch *watch, ty_question_inputs *out,
                        ty_error *error)
 {
-    ty_status status = ty_question_open(&point->question, watch, out, error);
+    ty_question_inputs q = {0};
+    ty_cluster *edited = NULL;
+    ty_status status;
 
-    if (status == TY_OK && point->edit_count > 0) {
-        status = edit_cluster(point, &out->cluster, error);
-        if (status != TY_OK)
-            ty_question_inputs_clear(out);
+    TY_CHECK(ty_question_open(&point->question, watch, &q, error), status, done);
+    if (point->edit_count > 0) {
+        TY_CHECK(ty_cluster_edited(q.cluster, point->edits, point->edit_count, &edited, error),
+                 status, done);
+        ty_cluster_free(q.cluster);
+        q.cluster = edited;
     }
+    *out = q;
+    q = (ty_question_inputs){0};
+done:
+    ty_question_inputs_clear(&q);
     return status;
 }
 
@@ -323,7 +230,7 @@ typedef struct plain_key {
 
 static const plain_key plain_keys[] = {
     {"workload", NULL, offsetof(ty_question, workload)},
-    {"cluster", NULL, offsetof(ty_question, cluster)},
+    {"cluster", set_cluster, 0},
     {"batch", set_batch, 0},
     {"seq", set_sequence, 0},
     {"hosts", set_hosts, 0},

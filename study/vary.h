@@ -8,21 +8,12 @@
 
 #include "question.h"
 
-/** A figure of the cluster's document that is replaced after the cluster was opened. */
-typedef struct ty_vary_edit {
-    const char *list;  /* "link_types", "device_types" */
-    const char *name;  /* of the entry; NULL: every one */
-    const char *field; /* "latency_s"; "peak_" stands for all peak rates */
-    double value;
-    bool is_factor;
-} ty_vary_edit;
-
 #define TY_VARY_MOST_KEYS 16
 
 typedef struct ty_vary_point {
     ty_question question; /* texts lie in `texts` or are the base's */
     ty_arena *texts;
-    ty_vary_edit edits[TY_VARY_MOST_KEYS];
+    ty_cluster_edit edits[TY_VARY_MOST_KEYS];
     uint32_t edit_count;
 } ty_vary_point;
 

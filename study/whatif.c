@@ -13,6 +13,7 @@ struct ty_whatif {
     const ty_question *question;
     const ty_whatif_axis *axes;
     uint32_t axis_count, row_count, done_count;
+    ty_cluster *cluster;    /* while it runs: that of the question, where rows do not change it */
     char **rows;            /* [row_count]: an object of JSON in one line; NULL: not done yet */
     const ty_watch *watch;  /* while it runs */
     ty_whatif_taken *taken; /* likewise */
@@ -49,6 +50,8 @@ static ty_status set_point(const ty_whatif *w, uint32_t row, ty_vary_point *poin
 {
     ty_status status = ty_vary_point_new(w->question, point, error);
 
+    if (w->cluster != NULL)
+        point->question.open_cluster = w->cluster;
     for (uint32_t i = 0; i < 2 * w->axis_count && status == TY_OK; i++) {
         const uint32_t a = i % w->axis_count;
         ty_error detail = {0};
@@ -395,6 +398,21 @@ static bool is_measured_here(const ty_whatif *w)
     return ty_cluster_is_local(w->question->cluster, &ranks);
 }
 
+/* Opens the cluster once for all rows, which share it, where none of them asks for another. What
+ * cannot be opened is for the rows to tell. */
+static ty_status open_cluster(ty_whatif *w, ty_error *error)
+{
+    ty_vary_point point = {0};
+    ty_status status = set_point(w, 0, &point, error);
+
+    if (status == TY_OK && w->row_count > 1 && point.question.cluster == w->question->cluster &&
+        w->question->open_cluster == NULL && !is_measured_here(w) &&
+        ty_cluster_open(w->question->cluster, NULL, &w->cluster, NULL) != TY_OK)
+        w->cluster = NULL;
+    ty_vary_point_clear(&point);
+    return status;
+}
+
 bool ty_whatif_is_first_rank(void)
 {
     return ty_sweep_is_first_rank();
@@ -411,16 +429,20 @@ ty_status ty_whatif_run(ty_whatif *w, const ty_watch *watch, ty_whatif_taken *ta
                      .work = do_row,
                      .take = take_row};
 
+    ty_status status;
+
     w->watch = watch;
     w->taken = taken;
     w->context = context;
-    if (!ty_sweep_has_ranks()) {
-        work.parallel = cores < 1 || is_measured_here(w) ? 1 : (uint32_t)cores;
-        return ty_sweep_run(&work, error);
-    }
-    if (is_measured_here(w))
+    if (ty_sweep_has_ranks() && is_measured_here(w))
         return ty_fail(
             error, TY_EINVAL,
             "a local cluster is measured on one machine: start whatif without a launcher");
-    return ty_sweep_over_ranks(&work, error);
+    TY_CHECK(open_cluster(w, error), status, done);
+    work.parallel = cores < 1 || is_measured_here(w) ? 1 : (uint32_t)cores;
+    status = ty_sweep_has_ranks() ? ty_sweep_over_ranks(&work, error) : ty_sweep_run(&work, error);
+done:
+    ty_cluster_free(w->cluster);
+    w->cluster = NULL;
+    return status;
 }

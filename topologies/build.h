@@ -41,7 +41,9 @@ ty_status builder_host_in_domain(builder *b, uint32_t host, const char *name,
                                  uint32_t network_switch, uint32_t shared,
                                  ty_error *error) TY_MUST_CHECK;
 
-/** cluster_describe, with a catalogue that is read already. */
+/** A one-line description, without "local" and files. */
+ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error) TY_MUST_CHECK;
+/** The same with a catalogue that is read already. */
 ty_status describe_with(const catalogue *catalogue, const char *text, ty_cluster **out,
                         ty_error *error) TY_MUST_CHECK;
 

@@ -3,6 +3,7 @@
 #define TY_CATALOGUE_H
 
 #include "cluster.h"
+#include "ty_topologies.h"
 
 /** Where links of a kind are used. */
 typedef enum link_use {

@@ -3,6 +3,7 @@
  * Where the cluster is small enough, automorphisms part what refinement could not. */
 #include "cluster.h"
 #include "graph.h"
+#include "ty_topologies.h"
 
 #include <stdlib.h>
 #include <string.h>

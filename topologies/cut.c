@@ -2,6 +2,7 @@
 #include "cluster.h"
 #include "flow_reduce.h"
 #include "graph.h"
+#include "ty_topologies.h"
 
 /* Splits the hosts that have devices: those before the answer form the first half, which gets the
  * odd one. 0 when fewer than two have any. */

@@ -1,5 +1,6 @@
 /* What is worth knowing of a cluster before money is spent on it. */
 #include "cluster.h"
+#include "ty_topologies.h"
 
 #include <math.h>
 #include <stdlib.h>

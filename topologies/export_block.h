@@ -3,6 +3,7 @@
 #define TY_EXPORT_BLOCK_H
 
 #include "cluster.h"
+#include "ty_topologies.h"
 
 /**
  * Writes topology.conf of topology/block where hosts share NVLink domains: a block each.

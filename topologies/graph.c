@@ -1,6 +1,7 @@
 /* Components, flows and automorphisms by igraph. Its errors become TY_EBACKEND (or TY_ENOMEM) here.
  */
 #include "graph.h"
+#include "cluster.h"
 
 #include <igraph.h>
 
@@ -28,39 +29,6 @@ static igraph_error_t create(igraph_t *graph, const graph_edges *edges)
     code = igraph_create(graph, &ends, edges->vertex_count, IGRAPH_UNDIRECTED);
     igraph_vector_int_destroy(&ends);
     return code;
-}
-
-/* Union and find: the least vertex stands for all that are joined. */
-static uint32_t root_of(uint32_t *parents, uint32_t vertex)
-{
-    while (parents[vertex] != vertex)
-        vertex = parents[vertex] = parents[parents[vertex]];
-    return vertex;
-}
-
-/* igraph would build its graph first, which takes longer than all this, and every cluster is asked
- * for its components. */
-ty_status graph_components(const graph_edges *edges, uint32_t *members, uint32_t *count,
-                           ty_error *error)
-{
-    uint32_t *parents = ty_alloc(edges->vertex_count, sizeof *parents), found = 0;
-
-    if (parents == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for components");
-    for (uint32_t v = 0; v < edges->vertex_count; v++)
-        parents[v] = v;
-    for (uint32_t e = 0; e < edges->edge_count; e++) {
-        const uint32_t a = root_of(parents, edges->ends[2 * (size_t)e]);
-        const uint32_t b = root_of(parents, edges->ends[2 * (size_t)e + 1]);
-        parents[a < b ? b : a] = a < b ? a : b;
-    }
-    for (uint32_t v = 0; v < edges->vertex_count; v++) {
-        const uint32_t root = root_of(parents, v);
-        members[v] = root == v ? found++ : members[root];
-    }
-    ty_free(parents);
-    *count = found;
-    return TY_OK;
 }
 
 ty_status graph_max_flow(const graph_edges *edges, const double *capacities, uint32_t source,
@@ -94,13 +62,13 @@ static void join(const igraph_vector_int_list_t *generators, uint32_t count, uin
     for (igraph_integer_t g = 0; g < igraph_vector_int_list_size(generators); g++) {
         const igraph_vector_int_t *generator = igraph_vector_int_list_get_ptr(generators, g);
         for (uint32_t v = 0; v < count; v++) {
-            uint32_t a = root_of(orbits, v);
-            uint32_t b = root_of(orbits, (uint32_t)VECTOR(*generator)[v]);
+            uint32_t a = cluster_root_of(orbits, v);
+            uint32_t b = cluster_root_of(orbits, (uint32_t)VECTOR(*generator)[v]);
             orbits[a > b ? a : b] = a < b ? a : b;
         }
     }
     for (uint32_t v = 0; v < count; v++)
-        orbits[v] = root_of(orbits, v);
+        orbits[v] = cluster_root_of(orbits, v);
 }
 
 ty_status graph_orbits(const graph_edges *edges, const uint32_t *colours, uint32_t *orbits,

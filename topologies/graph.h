@@ -12,14 +12,6 @@ typedef struct graph_edges {
     const uint32_t *ends; /* [edge_count][2] */
 } graph_edges;
 
-/**
- * Connected components.
- * @param members [out, vertex_count] component of each vertex
- * @param count   [out] components
- */
-ty_status graph_components(const graph_edges *edges, uint32_t *members, uint32_t *count,
-                           ty_error *error) TY_MUST_CHECK;
-
 /** Maximum flow, and so least cut, between two different vertices; each edge carries its capacity
  *  both ways. @param capacities [edge_count], > 0 */
 ty_status graph_max_flow(const graph_edges *edges, const double *capacities, uint32_t source,

@@ -1,5 +1,6 @@
 /* A cluster some of whose links are slow or gone. */
 #include "cluster.h"
+#include "ty_topologies.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* This machine as a cluster: one CPU device per rank, on one host whose cores they share. */
 #include "cluster.h"
+#include "ty_topologies.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,6 +3,7 @@
  * another one moved along the lists of vertices and links has the same routes inside and up to its
  * gate, ties included, which are broken by the order in these lists. */
 #include "cluster.h"
+#include "ty_topologies.h"
 
 #include "ty_memory.h"
 

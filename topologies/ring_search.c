@@ -3,6 +3,7 @@
  * depth first, with what the devices' lanes allow as the bound. Of few devices that have no cycle,
  * the best ring in which some pass through a neighbour. */
 #include "cluster.h"
+#include "ty_topologies.h"
 
 #include <math.h>
 #include <string.h>

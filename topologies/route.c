@@ -389,12 +389,55 @@ done:
     return status;
 }
 
+static uint32_t above(const ty_cluster *cluster, uint32_t vertex)
+{
+    const ty_link_edge *link = &cluster->links[cluster->root_links[vertex]];
+    return link->from == vertex ? link->to : link->from;
+}
+
+/* The one way in a tree: up from both until they meet. */
+static ty_status append_in_tree(router *r, uint32_t from, uint32_t to, bool *is_found,
+                                ty_error *error)
+{
+    const ty_cluster *cluster = r->cluster;
+    const uint32_t *links = cluster->root_links, *distances = cluster->root_distances;
+    const uint32_t first = r->link_count;
+    uint32_t a = from, b = to, down = 0;
+    ty_status status = reserve_links(r, distances[from] + distances[to], error);
+
+    if (status != TY_OK)
+        return status;
+    while (a != b) {
+        const bool is_up = distances[a] >= distances[b];
+        const uint32_t link = is_up ? links[a] : links[b];
+        if (link == NO_INDEX) { /* another tree */
+            r->link_count = first;
+            *is_found = false;
+            return TY_OK;
+        }
+        /* In front of what leads down to `to`. */
+        memmove(r->links + r->link_count - down + 1, r->links + r->link_count - down,
+                down * sizeof *r->links);
+        r->links[r->link_count++ - down] = link;
+        if (is_up) {
+            a = above(cluster, a);
+        } else {
+            down++;
+            b = above(cluster, b);
+        }
+    }
+    *is_found = true;
+    return TY_OK;
+}
+
 /* From one gate to another that comes behind it in the list. */
 static ty_status append_between_gates(router *r, uint32_t from, uint32_t to, bool *is_found,
                                       ty_error *error)
 {
     ty_status status = TY_OK;
 
+    if (r->cluster->root_links != NULL)
+        return append_in_tree(r, from, to, is_found, error);
     if (r->is_kept && r->is_asked_again && r->gates == NULL)
         TY_CHECK(find_gates(r, error), status, done);
     if (r->gates != NULL && r->gate_count <= MOST_GATES &&

@@ -4,6 +4,7 @@
 #define TY_ROUTE_H
 
 #include "cluster.h"
+#include "ty_topologies.h"
 
 /** What the search knows of a vertex. */
 typedef struct route_label {

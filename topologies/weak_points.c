@@ -4,6 +4,7 @@
  * fall off are walked through side by side until only the largest is left: work goes with what is
  * cut off, not with the size of the cluster. */
 #include "cluster.h"
+#include "ty_topologies.h"
 
 #include <stdlib.h>
 #include <string.h>

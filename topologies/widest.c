@@ -1,6 +1,7 @@
 /* Widest paths. The widest bottleneck is found by a search that always goes on over the widest way
  * so far; among the links at least as wide, a second search finds the least latency. */
 #include "cluster.h"
+#include "ty_topologies.h"
 
 #include <math.h>
 

@@ -26,6 +26,7 @@ struct ty_import_state {
     bool is_parsed;
     ty_import_report report;
     ty_status note_status; /* TY_ENOMEM once a note was lost */
+    bool has_vocabulary;   /* the one that was asked for was taken */
 };
 
 /* Python writes what JSON has no word for: Infinity and -Infinity become null, NaN 0.0, padded so
@@ -105,6 +106,12 @@ void ty_import_note(ty_import_source *source, const char *format, ...)
     va_end(arguments);
     if (ty_import_report_add(&state->report, sentence, NULL) != TY_OK)
         state->note_status = TY_ENOMEM;
+}
+
+uint64_t ty_import_vocabulary(ty_import_source *source)
+{
+    source->state->has_vocabulary = true;
+    return source->options->vocabulary;
 }
 
 void ty_import_report_clear(ty_import_report *report)
@@ -191,13 +198,28 @@ static ty_status fail_unknown(ty_import_source *source)
 
 static ty_status read_source(ty_import_source *source, ty_workload **out)
 {
+    ty_workload *workload = NULL;
+    ty_status status;
+
     for (size_t i = 0; i < FORMAT_COUNT; i++) {
         if (!formats[i]->probe(source))
             continue;
         source->state->report.format = formats[i]->name;
-        return formats[i]->read(source, out);
+        TY_CHECK(formats[i]->read(source, &workload), status, done);
+        if (source->options->vocabulary > 0 && !source->state->has_vocabulary) {
+            ty_workload_free(workload);
+            return ty_fail(
+                source->error, TY_EINVAL,
+                "%.200s: found vocabulary=%llu, but this %s has no vocabulary that could "
+                "be another",
+                source->path, (unsigned long long)source->options->vocabulary, formats[i]->name);
+        }
+        *out = workload;
+        return TY_OK;
     }
-    return fail_unknown(source);
+    status = fail_unknown(source);
+done:
+    return status;
 }
 
 ty_status ty_import_finish(const ty_import_source *source, ty_builder *builder, ty_workload **out)

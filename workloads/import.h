@@ -33,6 +33,10 @@ typedef struct ty_import_format {
 /** The file as JSON, parsed when first asked for; NULL where it is none. */
 const ty_json *ty_import_json(ty_import_source *source);
 
+/** The size of the vocabulary that is asked for beside the file, 0 for none; who asks takes it. Of
+ * a kind of file that does not ask, one that is asked for is refused. */
+uint64_t ty_import_vocabulary(ty_import_source *source);
+
 /** Tells the user what was left out or assumed: one sentence, no full stop. */
 void ty_import_note(ty_import_source *source, const char *format, ...) TY_PRINTF(2, 3);
 

@@ -35,8 +35,9 @@ static ty_status read_model(ty_import_source *source, ty_workload **out)
     };
     ty_status status = TY_OK;
     const ty_json *root = ty_import_json(source);
+    const uint64_t asked = ty_import_vocabulary(source);
     ty_transformer t = {.form = TY_DECODER,
-                        .vocabulary = ASSUMED_VOCABULARY,
+                        .vocabulary = asked > 0 ? asked : ASSUMED_VOCABULARY,
                         .has_attention_bias = true,
                         .has_mlp_bias = true,
                         .is_tied = true};
@@ -50,9 +51,9 @@ static ty_status read_model(ty_import_source *source, ty_workload **out)
                  status, cleanup);
     t.sequence = t.positions = t.longest_sequence;
     ty_import_note(source,
-                   "a vocabulary of %d, and logits made with the embedding's matrix, assumed: "
+                   "a vocabulary of %llu, and logits made with the embedding's matrix, assumed: "
                    "the file has blocks only",
-                   ASSUMED_VOCABULARY);
+                   (unsigned long long)t.vocabulary);
     while ((key = ty_json_next_unread(root)) != NULL)
         ty_import_note(source, "%.60s is not known, ignored", key);
     ty_json_place(root, whole);

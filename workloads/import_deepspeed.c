@@ -235,9 +235,11 @@ static ty_status open_model(ty_import_source *source, ty_workload **out)
     ty_text text = {0};
     ty_status status;
 
-    if (source->options->sequence == 0)
-        return ty_workload_open(model, out, source->error);
-    ty_text_addf(&text, "%s sequence=%llu", model, (unsigned long long)source->options->sequence);
+    ty_text_addf(&text, "%s", model);
+    if (source->options->sequence > 0)
+        ty_text_addf(&text, " sequence=%llu", (unsigned long long)source->options->sequence);
+    if (ty_import_vocabulary(source) > 0)
+        ty_text_addf(&text, " vocabulary=%llu", (unsigned long long)source->options->vocabulary);
     TY_CHECK(ty_text_check(&text, source->error), status, done);
     status = ty_workload_open(text.data, out, source->error);
 done:

@@ -302,6 +302,8 @@ static ty_status read(ty_import_source *source, ty_workload **out)
     TY_CHECK(ty_hf_find_family(&c, &family), status, cleanup);
     c.t = family->preset;
     TY_CHECK(ty_hf_read_sizes_of(&c, family), status, cleanup);
+    if (family->build == NULL && ty_import_vocabulary(source) > 0)
+        c.t.vocabulary = source->options->vocabulary;
     ty_json_place(c.root, whole);
     if (family->build != NULL) {
         TY_CHECK(family->build(&c, &builder), status, cleanup);

@@ -1,14 +1,15 @@
 /* Megatron-LM: a file of arguments for pretrain_gpt.py, or the shell script around them. Options
  * may be written `--num-layers 32` or `--num-layers=32`, over several lines, in quotes, in an
  * array, with comments between, or as YAML keys `--num-layers: 32`. A shell variable stands for the
- * value it is given in the file, or for the default behind it; what a command makes of it is not
- * followed, nor is one that is given different values. Meaning and defaults of options:
- * NVIDIA/Megatron-LM, megatron/training/arguments.py. */
+ * value it is given in the file, or for the default behind it, $((...)) for what it comes to; what
+ * a command makes of it is not followed, nor is one that is given different values. Meaning and
+ * defaults of options: NVIDIA/Megatron-LM, megatron/training/arguments.py. */
 #include "import_language.h"
 
 #include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
@@ -111,6 +112,21 @@ static void read_quoted(scanner *s, ty_text *text)
         s->at++;
 }
 
+/* The end of the "$((...))" at `at`, NULL: it is none, or not of one line. */
+static const char *arithmetic_end(const char *at)
+{
+    int depth = 0;
+
+    if (strncmp(at, "$((", 3) != 0)
+        return NULL;
+    for (at++; *at != '\0' && *at != '\n'; at++) {
+        depth += (*at == '(') - (*at == ')');
+        if (depth == 0)
+            return at[-1] == ')' ? at + 1 : NULL;
+    }
+    return NULL;
+}
+
 static ty_status read_word(scanner *s)
 {
     ty_text text = {0};
@@ -119,13 +135,21 @@ static ty_status read_word(scanner *s)
 
     while (*s->at != '\0' && !is_separator(*s->at) && *s->at != s->list_quote &&
            !is_continuation(s->at)) {
-        if (*s->at != '"' && *s->at != '\'') {
+        const char *end = arithmetic_end(s->at);
+        if (end != NULL) {
+            ty_text_append(&text, s->at, (size_t)(end - s->at));
+            s->at = end;
+        } else if (*s->at != '"' && *s->at != '\'') {
             ty_text_append(&text, s->at++, 1);
         } else if (s->list_quote == '\0' && opens_list(s->at)) {
             s->list_quote = *s->at++;
             break;
         } else {
             read_quoted(s, &text);
+            if (*s->at == ']') { /* of a list in Python */
+                s->at++;
+                break;
+            }
         }
     }
     status = add_word(s, &text, line);
@@ -212,12 +236,130 @@ static bool read_variable(const char *at, const char **name, size_t *length, con
     return true;
 }
 
+/* ---- $((...)): whole numbers, variables, + - * / % and parentheses */
+
+typedef struct arithmetic {
+    const scanner *s;
+    const char *at;
+    int depth;
+    bool is_known;
+} arithmetic;
+
+#define LARGEST_TERM ((int64_t)1 << 53)
+
+static int64_t sum_of(arithmetic *a);
+
+static void skip_spaces(arithmetic *a)
+{
+    while (*a->at == ' ' || *a->at == '\t')
+        a->at++;
+}
+
+static int64_t term_of(arithmetic *a)
+{
+    const char *name, *otherwise, *end, *value;
+    char own[24];
+    size_t length, otherwise_length;
+    uint64_t number = 0;
+
+    skip_spaces(a);
+    if (*a->at == '(' && a->depth < MOST_EXPANSIONS) {
+        int64_t inner;
+        a->at++;
+        a->depth++;
+        inner = sum_of(a);
+        a->depth--;
+        a->is_known = a->is_known && *a->at++ == ')';
+        return inner;
+    }
+    if (isdigit((unsigned char)*a->at)) {
+        for (; isdigit((unsigned char)*a->at) && number < (uint64_t)LARGEST_TERM; a->at++)
+            number = number * 10 + (uint64_t)(*a->at - '0');
+        a->is_known = a->is_known && number < (uint64_t)LARGEST_TERM;
+        return a->is_known ? (int64_t)number : 0;
+    }
+    if (*a->at == '$') {
+        a->is_known = a->is_known &&
+                      read_variable(a->at, &name, &length, &otherwise, &otherwise_length, &end);
+    } else {
+        name = a->at;
+        for (length = 0; is_name_part(name[length]);)
+            length++;
+        end = name + length;
+        otherwise = NULL;
+        a->is_known = a->is_known && length > 0;
+    }
+    if (!a->is_known)
+        return 0;
+    a->at = end;
+    value = value_of(a->s, name, length, a->depth + 1);
+    if (value == NULL && otherwise != NULL && otherwise_length < sizeof own) {
+        snprintf(own, sizeof own, "%.*s", (int)otherwise_length, otherwise);
+        value = own;
+    }
+    a->is_known =
+        value != NULL && ty_parse_uint(value, 0, (uint64_t)LARGEST_TERM, &number, NULL) == TY_OK;
+    return a->is_known ? (int64_t)number : 0;
+}
+
+static int64_t product_of(arithmetic *a)
+{
+    int64_t left = term_of(a);
+
+    for (;;) {
+        char operation;
+        int64_t right;
+        skip_spaces(a);
+        operation = *a->at;
+        if (operation == '\0' || strchr("*/%", operation) == NULL)
+            return left;
+        a->at++;
+        right = term_of(a);
+        if (operation == '*') {
+            a->is_known = a->is_known && (right == 0 || llabs(left) <= LARGEST_TERM / llabs(right));
+            left = a->is_known ? left * right : 0;
+        } else {
+            a->is_known = a->is_known && right != 0;
+            left = !a->is_known ? 0 : operation == '/' ? left / right : left % right;
+        }
+    }
+}
+
+static int64_t sum_of(arithmetic *a)
+{
+    int64_t left = product_of(a);
+
+    for (;;) {
+        char operation;
+        skip_spaces(a);
+        operation = *a->at;
+        if (operation != '+' && operation != '-')
+            return left;
+        a->at++;
+        left += operation == '+' ? product_of(a) : -product_of(a);
+        a->is_known = a->is_known && llabs(left) <= LARGEST_TERM;
+        left = a->is_known ? left : 0;
+    }
+}
+
+/* What stands between the parentheses, as a number; false where it is not known. */
+static bool evaluate(const scanner *s, const char *text, int depth, int64_t *out)
+{
+    arithmetic a = {.s = s, .at = text, .depth = depth, .is_known = depth <= MOST_EXPANSIONS};
+
+    if (!a.is_known)
+        return false;
+    *out = sum_of(&a);
+    return a.is_known && strncmp(a.at, "))", 2) == 0;
+}
+
 /* A text with its variables replaced; NULL where one is not known. Lives as long as the words. */
 static const char *expand(const scanner *s, const char *text, int depth)
 {
     ty_text out = {0};
     const char *result = NULL, *name, *otherwise, *end;
     size_t length, otherwise_length;
+    int64_t number;
 
     if (depth > MOST_EXPANSIONS)
         return NULL;
@@ -228,6 +370,14 @@ static const char *expand(const scanner *s, const char *text, int depth)
         text += plain;
         if (*text == '\0')
             break;
+        end = arithmetic_end(text);
+        if (end != NULL) {
+            if (!evaluate(s, text + 3, depth, &number))
+                goto cleanup;
+            ty_text_addf(&out, "%lld", (long long)number);
+            text = end;
+            continue;
+        }
         if (!read_variable(text, &name, &length, &otherwise, &otherwise_length, &end))
             goto cleanup;
         value = value_of(s, name, length, depth);
@@ -389,10 +539,10 @@ cleanup:
     return status;
 }
 
-static ty_status set_option(const ty_import_source *source, const given *g, arguments *out)
+static ty_status set_option(ty_import_source *source, const given *g, arguments *out)
 {
     char *field = (char *)out + g->option->offset;
-    uint64_t size;
+    uint64_t size, before;
     double number;
     ty_status status;
 
@@ -407,6 +557,11 @@ static ty_status set_option(const ty_import_source *source, const given *g, argu
     case SIZE:
         if (ty_parse_uint(g->value, 1, INT32_MAX, &size, NULL) != TY_OK)
             return fail_option(source, g, "a whole number from 1 to 2147483647");
+        memcpy(&before, field, sizeof before);
+        if (before > 0 && before != size)
+            ty_import_note(source, "--%.*s is %llu and, on line %u, %llu: the last counts",
+                           (int)g->name_length, g->name, (unsigned long long)before, g->line,
+                           (unsigned long long)size);
         memcpy(field, &size, sizeof size);
         break;
     case NUMBER:
@@ -474,11 +629,10 @@ static ty_status check_needed(const ty_import_source *source, const arguments *a
 /* As Megatron pads it, so that it divides evenly over tensor-parallel ranks. */
 static ty_status set_vocabulary(ty_import_source *source, const arguments *a, ty_transformer *t)
 {
-    uint64_t size = a->vocabulary, multiple;
+    const uint64_t asked = ty_import_vocabulary(source);
+    uint64_t size = asked > 0 ? asked : a->vocabulary, multiple;
 
-    if (source->options->vocabulary > 0)
-        size = source->options->vocabulary;
-    else if (a->padded_vocabulary > 0) {
+    if (asked == 0 && a->padded_vocabulary > 0) {
         t->vocabulary = a->padded_vocabulary;
         return TY_OK;
     }

@@ -49,6 +49,7 @@ static bool probe_zoo(ty_import_source *source)
 
 static ty_status read_zoo(ty_import_source *source, ty_workload **out)
 {
+    ty_import_vocabulary(source); /* the family's to take or to refuse */
     return ty_zoo_build(ty_import_json(source), source->options, out, source->error);
 }
 

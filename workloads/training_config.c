@@ -202,6 +202,7 @@ static ty_status read_torchtitan(const reading *r)
     const training_pair *name = ty_training_pair_of(&r->pairs, "model.name");
     const training_pair *flavor = ty_training_pair_of(&r->pairs, "model.flavor");
     const training_pair *mode = ty_training_pair_called(&r->pairs, "mode");
+    const training_pair *converters = ty_training_pair_of(&r->pairs, "model.converters");
     uint32_t replicas = 1, shards = 0, sequence = 2048;
     const char *zoo;
     ty_status status;
@@ -223,6 +224,11 @@ static ty_status read_torchtitan(const reading *r)
                  cleanup);
     r->out->precision =
         is_value(r, "mixed_precision_param", "float32") ? "fp32" : "bf16"; /* its default */
+    if (converters != NULL &&
+        (strstr(converters->value, "float8") != NULL || strstr(converters->value, ".mx") != NULL))
+        r->out->precision = "fp8";
+    if (is_value(r, "float8.enable_float8_linear", "true")) /* up to 0.0.2 */
+        r->out->precision = "fp8";
     if (mode != NULL && strcmp(mode->key, "activation_checkpoint.mode") == 0)
         r->out->recompute = strcmp(mode->value, "full") == 0        ? "full"
                             : strcmp(mode->value, "selective") == 0 ? "selective"
@@ -245,6 +251,25 @@ cleanup:
 }
 
 /* ---- Megatron-LM, NeMo, Megatron-Bridge ------------------------------------------------------ */
+
+/* "fp8: hybrid" or true, "fp4: e2m1", "mixed_precision: bf16_with_fp8_current_scaling_mixed" */
+static void set_narrow(const reading *r, const training_pair *p)
+{
+    const char *key, *dot;
+
+    if (p == NULL || strcasecmp(p->value, "false") == 0)
+        return;
+    dot = strrchr(p->key, '.');
+    key = dot != NULL ? dot + 1 : p->key;
+    if (strcmp(key, "fp4") == 0 || strstr(p->value, "fp4") != NULL)
+        r->out->precision = "fp4";
+    else if (strcmp(key, "fp8") == 0 || strstr(p->value, "fp8") != NULL)
+        r->out->precision = "fp8";
+    else if (strncmp(p->value, "bf16", 4) == 0)
+        r->out->precision = "bf16";
+    else if (strncmp(p->value, "fp16", 4) == 0)
+        r->out->precision = "fp16";
+}
 
 static bool is_megatron(const training_pairs *p)
 {
@@ -387,6 +412,9 @@ static ty_status read_megatron(const reading *r)
         r->out->precision = "bf16";
     else if (is_value(r, "fp16", "true"))
         r->out->precision = "fp16";
+    set_narrow(r, ty_training_pair_called(&r->pairs, "mixed_precision"));
+    set_narrow(r, ty_training_pair_called(&r->pairs, "fp8"));
+    set_narrow(r, ty_training_pair_called(&r->pairs, "fp4"));
     if (is_value(r, "use_distributed_optimizer", "true") ||
         is_value(r, "optim.name", "distributed_fused_adam") ||
         is_value(r, "model.optim.name", "distributed_fused_adam"))
@@ -489,9 +517,10 @@ cleanup:
 static ty_status read_maxtext(const reading *r)
 {
     const training_pair *name = ty_training_pair_of(&r->pairs, "model_name"), *policy;
+    const training_pair *quantization = ty_training_pair_of(&r->pairs, "quantization");
     char family[64] = "", *dash;
     uint32_t sequence = 2048, shards = 0;
-    ty_import_options options = {0};
+    ty_import_options options = {.vocabulary = r->vocabulary};
     const char *zoo = NULL;
     ty_status status;
 
@@ -514,6 +543,10 @@ static ty_status read_maxtext(const reading *r)
                         &r->out->accumulation),
              status, cleanup);
     r->out->precision = is_value(r, "dtype", "float32") ? "fp32" : "bf16";
+    if (quantization != NULL && strstr(quantization->value, "fp8") != NULL)
+        r->out->precision = "fp8";
+    else if (quantization != NULL)
+        TY_CHECK(note(r, "quantization other than to fp8 is not planned"), status, cleanup);
     policy = ty_training_pair_of(&r->pairs, "remat_policy");
     if (policy != NULL)
         r->out->recompute = strcmp(policy->value, "full") == 0      ? "full"
@@ -589,6 +622,7 @@ static ty_status read_accelerate(const reading *r)
     if (precision != NULL)
         r->out->precision = strcmp(precision->value, "no") == 0     ? "fp32"
                             : strcmp(precision->value, "fp16") == 0 ? "fp16"
+                            : strcmp(precision->value, "fp8") == 0  ? "fp8"
                                                                     : "bf16";
     if (is_value(r, "fsdp_activation_checkpointing", "true"))
         r->out->recompute = "full";

@@ -1,6 +1,6 @@
 /* TOML, YAML and JSON as a flat list of keys and scalars. Of TOML (toml.io, 1.0) what configuration
- * files of training programs have: tables, bare and dotted keys, scalars; arrays are passed over.
- */
+ * files of training programs have: tables, bare and dotted keys, scalars; an array is its text.
+ * Interpolations of OmegaConf in YAML (omegaconf.readthedocs.io, 2.3) stand for what they name. */
 #include "training_pairs.h"
 
 #include "yml.h"
@@ -232,6 +232,17 @@ static ty_status skip_nested(toml *t, const char *bytes_end)
     }
 }
 
+/* Its text, from bracket to bracket. */
+static ty_status read_array(toml *t, const char *key, const char *bytes_end)
+{
+    const char *start = t->at;
+    const uint32_t line = t->line;
+    ty_status status = skip_nested(t, bytes_end);
+
+    return status == TY_OK ? add_pair(t->out, key, start, (size_t)(t->at - start), line, t->error)
+                           : status;
+}
+
 static ty_status read_toml_line(toml *t, const char *bytes_end)
 {
     char key[KEY_ROOM], name[KEY_ROOM];
@@ -254,7 +265,9 @@ static ty_status read_toml_line(toml *t, const char *bytes_end)
     join(name, t->table, key);
     if (t->at < t->end && (*t->at == '"' || *t->at == '\''))
         status = read_quoted(t, name);
-    else if (t->at < t->end && (*t->at == '[' || *t->at == '{'))
+    else if (t->at < t->end && *t->at == '[')
+        status = read_array(t, name, bytes_end);
+    else if (t->at < t->end && *t->at == '{')
         status = skip_nested(t, bytes_end);
     else
         status = read_bare(t, name);
@@ -279,6 +292,137 @@ static ty_status read_toml(const char *path, const char *bytes, size_t length, t
         next = t.end + 1;
     }
     return status;
+}
+
+/* ---- Interpolations: "${trainer.devices}", "${.hidden_size}", "${multiply:4, ${.hidden_size}}" -
+ */
+
+enum { DEEPEST_EXPANSION = 8, MOST_EXPANSIONS = 100, TEXT_ROOM = 256 };
+
+typedef struct expansion {
+    const training_pairs *pairs;
+    uint32_t count; /* of one value */
+} expansion;
+
+static bool expand_text(expansion *e, const char *key, const char *text, int depth,
+                        char out[TEXT_ROOM]);
+
+/* The end of the "${...}" at `at`; NULL: it has none. */
+static const char *interpolation_end(const char *at)
+{
+    int depth = 0;
+
+    for (; *at != '\0'; at++) {
+        depth += (at[0] == '$' && at[1] == '{') - (at[0] == '}');
+        if (depth == 0 && *at == '}')
+            return at + 1;
+    }
+    return NULL;
+}
+
+/* What NeMo's launcher makes of two numbers; OmegaConf itself reads the environment, where only the
+ * default is known. */
+static bool resolve(const char *name, const char *arguments, char out[TEXT_ROOM])
+{
+    char left[TEXT_ROOM], *comma;
+    uint64_t a, b, result;
+
+    snprintf(left, sizeof left, "%s", arguments);
+    comma = strchr(left, ',');
+    if (comma == NULL)
+        return false;
+    *comma++ = '\0';
+    comma += strspn(comma, " ");
+    if (strcmp(name, "oc.env") == 0) {
+        snprintf(out, TEXT_ROOM, "%s", comma);
+        return true;
+    }
+    left[strcspn(left, " ")] = '\0';
+    if (ty_parse_uint(left, 0, UINT32_MAX, &a, NULL) != TY_OK ||
+        ty_parse_uint(comma, 1, UINT32_MAX, &b, NULL) != TY_OK)
+        return false;
+    if (strcmp(name, "multiply") == 0)
+        result = a * b;
+    else if (strcmp(name, "divide_floor") == 0)
+        result = a / b;
+    else if (strcmp(name, "divide_ceil") == 0)
+        result = (a + b - 1) / b;
+    else
+        return false;
+    snprintf(out, TEXT_ROOM, "%llu", (unsigned long long)result);
+    return true;
+}
+
+/* `inside` the braces of an interpolation in the value of `key`. */
+static bool look_up(expansion *e, const char *key, const char *inside, int depth,
+                    char out[TEXT_ROOM])
+{
+    char near[KEY_ROOM] = "", name[KEY_ROOM], expanded[TEXT_ROOM], *colon;
+    const training_pair *found;
+
+    if (!expand_text(e, key, inside, depth + 1, expanded))
+        return false;
+    colon = strchr(expanded, ':');
+    if (colon != NULL) {
+        *colon = '\0';
+        return resolve(expanded, colon + 1, out);
+    }
+    inside = expanded;
+    if (*inside == '.') /* of the same mapping, and with each dot more of one further out */
+        snprintf(near, sizeof near, "%s", key);
+    for (; *inside == '.'; inside++) {
+        char *dot = strrchr(near, '.');
+        *(dot != NULL ? dot : near) = '\0';
+    }
+    join(name, near, inside);
+    found = ty_training_pair_of(e->pairs, name);
+    return found != NULL && expand_text(e, found->key, found->value, depth + 1, out);
+}
+
+/* A value with its interpolations replaced; false where one is not known. */
+static bool expand_text(expansion *e, const char *key, const char *text, int depth,
+                        char out[TEXT_ROOM])
+{
+    size_t length = 0;
+
+    if (depth > DEEPEST_EXPANSION || ++e->count > MOST_EXPANSIONS)
+        return false;
+    while (*text != '\0') {
+        char inside[TEXT_ROOM], value[TEXT_ROOM];
+        const char *end = text[0] == '$' && text[1] == '{' ? interpolation_end(text) : NULL;
+        if (end == NULL) {
+            value[0] = *text++;
+            value[1] = '\0';
+        } else {
+            if (end - text > TEXT_ROOM)
+                return false;
+            snprintf(inside, sizeof inside, "%.*s", (int)(end - text - 3), text + 2);
+            if (!look_up(e, key, inside, depth, value))
+                return false;
+            text = end;
+        }
+        if (length + strlen(value) >= TEXT_ROOM)
+            return false;
+        length += (size_t)snprintf(out + length, TEXT_ROOM - length, "%s", value);
+    }
+    out[length] = '\0';
+    return true;
+}
+
+/* Those that are not known stay, and are refused where a number is needed. */
+static ty_status expand_all(training_pairs *p, ty_error *error)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        expansion e = {.pairs = p};
+        char value[TEXT_ROOM];
+        if (strstr(p->pairs[i].value, "${") == NULL ||
+            !expand_text(&e, p->pairs[i].key, p->pairs[i].value, 0, value))
+            continue;
+        p->pairs[i].value = ty_arena_strdup(p->arena, is_null(value) ? "" : value);
+        if (p->pairs[i].value == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
+    }
+    return TY_OK;
 }
 
 /* ---- Which ----------------------------------------------------------------------------------- */
@@ -314,7 +458,8 @@ ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t len
         status = read_toml(path, bytes, length, out, error);
     } else {
         TY_CHECK(yml_parse(bytes, length, path, &yml, error), status, cleanup);
-        status = add_yml(out, "", yml_root(yml), 0, error);
+        TY_CHECK(add_yml(out, "", yml_root(yml), 0, error), status, cleanup);
+        status = expand_all(out, error);
     }
 
 cleanup:

@@ -29,7 +29,7 @@ typedef struct ty_training_config {
     uint32_t devices; /* that the file starts; 0: not said */
     bool has_zero;
     uint32_t zero;           /* 0 to 3 */
-    const char *precision;   /* "bf16", "fp16", "fp32"; NULL: not said */
+    const char *precision;   /* "fp32", "bf16", "fp16", "fp8", "fp4"; NULL: not said */
     const char *recompute;   /* "none", "selective", "full"; NULL: not said */
     ty_import_report report; /* what was left out or assumed */
 } ty_training_config;

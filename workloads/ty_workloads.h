@@ -72,8 +72,9 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out,
 typedef struct ty_import_options {
     uint64_t sequence;   /* tokens per sample */
     uint32_t batch;      /* samples per step */
-    uint64_t vocabulary; /* rows of the vocabulary before it is padded: of files that train a model
-                            whose tokenizer they only name (Megatron-LM's); ignored by others */
+    uint64_t vocabulary; /* rows of the vocabulary, of language models, in place of the file's;
+                            Megatron-LM's pad it. Refused (TY_EINVAL) where there is no one such
+                            size */
     const char *model;   /* as for ty_workload_open: of a file that trains one but has none in it
                             (DeepSpeed's); ignored by all others; NULL: none */
 } ty_import_options;

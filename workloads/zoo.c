@@ -181,6 +181,7 @@ ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, t
         ty_zoo_sequential, ty_zoo_residual, ty_zoo_transformer,
         ty_zoo_decoder,    ty_zoo_encoder,  ty_zoo_encoder_decoder,
     };
+    static const bool is_language[] = {false, false, true, true, true, true};
     ty_status status = TY_OK;
     ty_zoo_reader reader = {.root = root, .overrides = overrides, .error = error};
     ty_builder *builder;
@@ -190,6 +191,13 @@ ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, t
     TY_CHECK(ty_json_string(root, "name", &reader.name, error), status, cleanup);
     TY_CHECK(ty_json_enum(root, "family", names, sizeof names / sizeof names[0], &family, error),
              status, cleanup);
+    if (overrides->vocabulary != 0 && !is_language[family]) {
+        status = ty_fail(error, TY_EINVAL,
+                         "%s: found vocabulary=%llu, but networks of the family %s have no one "
+                         "vocabulary",
+                         reader.name, (unsigned long long)overrides->vocabulary, names[family]);
+        goto cleanup;
+    }
     TY_CHECK(families[family](&reader), status, cleanup);
     TY_CHECK(read_training(&reader), status, cleanup);
     TY_CHECK(read_scenario(&reader), status, cleanup);

@@ -135,6 +135,8 @@ static ty_status read_family(ty_zoo_reader *reader, const ty_transformer *family
     TY_CHECK(read_sizes(reader, &t), status, cleanup);
     if (reader->overrides->sequence != 0)
         t.sequence = reader->overrides->sequence;
+    if (reader->overrides->vocabulary != 0)
+        t.vocabulary = reader->overrides->vocabulary;
     TY_CHECK(check_sizes(reader, &t), status, cleanup);
     TY_CHECK(ty_zoo_flag(reader->root, "has_frozen_matrices", false, &has_frozen_matrices,
                          reader->error),

@@ -2,7 +2,8 @@
  * biases. Of the heads a tensor lane has some; a context lane has the queries of its tokens, and
  * gathers the keys and values of all. Tensors and their order are the CPU backend's; what lies
  * between the two products is one kernel that keeps no probabilities (attention.cu), so that
- * selective recomputing is what it always does. */
+ * selective recomputing is what it always does. In a workload with a rotary base queries and keys
+ * are turned by their positions before it, and their gradients back (rotary.cu). */
 #include "cuda_stage.h"
 
 #include <math.h>
@@ -100,6 +101,10 @@ static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_err
                        "layer %s: heads of %llu need more shared memory than the GPU's %llu bytes",
                        node->layer->name, (unsigned long long)at.core.head_size,
                        (unsigned long long)stage->shared_bytes);
+    if (stage->options.workload->rotary_base > 0 && at.core.head_size % 2 != 0)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: found heads of %llu with rotary positions, expected an even size",
+                       node->layer->name, (unsigned long long)at.core.head_size);
     if (at.core.heads > UINT16_MAX || at.core.batch > UINT16_MAX)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: found %llu heads and %llu samples, expected at most %d of each",
@@ -117,6 +122,25 @@ static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_err
     if (node->lane_elements < gathered_elements(&at))
         node->lane_elements = gathered_elements(&at);
     return TY_OK;
+}
+
+/* Queries and keys, which lie side by side, or their gradients. */
+static void positions_turn(const ty_stage_device *stage, const attention *at, void *project,
+                           bool is_back)
+{
+    const uint64_t base = stage->options.workload->rotary_base;
+
+    if (base > 0)
+        cuda_rotate(stage->type,
+                    &(cuda_rotary){.batch = at->core.batch,
+                                   .length = at->core.length,
+                                   .heads = at->core.heads + at->core.kv_heads,
+                                   .head_size = at->core.head_size,
+                                   .stride = at->core.stride,
+                                   .runs = at->core.runs,
+                                   .log2_base = log2((double)base),
+                                   .is_back = is_back},
+                    project, stage->stream);
 }
 
 /* Keys and values: in this lane's projections, or, of whole sequences, where else a divided layer's
@@ -174,6 +198,7 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
     in.y = m.project;
     TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &in.x, error), status, done);
     TY_CHECK(cuda_affine_forward(stage, &in, error), status, done);
+    positions_turn(stage, &at, m.project, false);
     TY_CHECK(keys_find(stage, &at, m.project, &keys, error), status, done);
     cuda_attention_forward(stage->type, &at.core, m.project, keys, m.context, m.rows,
                            stage->stream);
@@ -252,9 +277,12 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
         return status;
     cuda_attention_backward(stage->type, &at->core, m->project, keys, m->context, m->rows,
                             d->context, d->rows, d->project, dkeys, stage->stream);
-    return at->gathers_keys ? cuda_context_scatter(stage, &rows, dkeys,
-                                                   d->project + at->queries * stage->element, error)
-                            : TY_OK;
+    if (at->gathers_keys)
+        status = cuda_context_scatter(stage, &rows, dkeys,
+                                      d->project + at->queries * stage->element, error);
+    if (status == TY_OK)
+        positions_turn(stage, at, d->project, true);
+    return status;
 }
 
 static ty_status attention_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,

@@ -244,6 +244,17 @@ void cuda_attention_backward(cuda_type type, const cuda_attention *attention, co
                              const void *dcontext, float *delta, void *dqueries, void *dkeys,
                              cudaStream_t stream);
 
+/* ---- Rotary positions (rotary.cu) ---- */
+
+/** Rows [batch][length] that begin with the heads' numbers, strides in elements. */
+typedef struct cuda_rotary {
+    uint64_t batch, length, heads, head_size, stride;
+    token_runs runs; /* which positions the rows have */
+    double log2_base;
+    bool is_back; /* the other way round: of gradients */
+} cuda_rotary;
+void cuda_rotate(cuda_type type, const cuda_rotary *rotary, void *rows, cudaStream_t stream);
+
 /* ---- Optimizer (update.cu) ---- */
 
 typedef struct cuda_update {

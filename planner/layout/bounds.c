@@ -438,6 +438,8 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
     const double transfer_s =
         positions > 1 ? g->latency_s + g->s_per_byte * (double)c->message_bytes : 0;
     const bool is_late = s->q->options->staleness > 0 || ty_schedule_is_asynchronous(l->schedule);
+    /* Experts are a bucket of their own: one is updated while the other is exchanged. */
+    const bool has_parts = is_overlapped(s, l) || l->dimensions.expert_parallel > 1;
     double fill_s = 0, drain_s = 0, longest_s = 0, first_end_s = 0;
 
     for (uint32_t i = 0; i < positions; i++) {
@@ -459,7 +461,7 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
         end_s = zero > 0 ? g->sharded_update_s[place] : g->update_s[place];
         if (!is_late)
             exchanged_s = exposed_s(s, l, exchange_s / held, lowest.backward_s);
-        end_s = is_overlapped(s, l) ? fmax(end_s, exchanged_s) : end_s + exchanged_s;
+        end_s = has_parts ? fmax(end_s, exchanged_s) : end_s + exchanged_s;
         if (zero > 0)
             end_s += exposed_s(s, l, g->gather_s[place] / held, lowest.forward_s);
         if (i == 0)

@@ -1,20 +1,22 @@
 /* Exchanges that frameworks make of simpler ones. Each is a sum of phases, which follow one
  * another. */
 #include "ty_collective_model.h"
+#include "ty_costs.h"
 
 #include <math.h>
 
 ty_exchange_time ty_hierarchical_all_reduce(const ty_exchange_links *links, double bytes)
 {
-    double g = links->per_host, hosts = links->hosts;
+    const ty_collective_terms host =
+        ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, links->per_host);
+    const ty_collective_terms rail = ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, links->hosts);
+    ty_exchange_time t = {.latency_s = host.steps * links->host_latency_s +
+                                       rail.steps * links->rail_latency_s};
 
-    ty_exchange_time t = {.latency_s = 2 * (g - 1) * links->host_latency_s +
-                                       2 * (hosts - 1) * links->rail_latency_s};
-
-    if (g > 1)
-        t.host_s = 2 * (g - 1) / g * bytes / links->host_bytes_per_s;
-    if (hosts > 1)
-        t.rail_s = 2 * (hosts - 1) / hosts * bytes / g / links->rail_bytes_per_s;
+    if (links->per_host > 1)
+        t.host_s = host.edge_share * bytes / links->host_bytes_per_s;
+    if (links->hosts > 1)
+        t.rail_s = rail.edge_share * bytes / links->per_host / links->rail_bytes_per_s;
     t.seconds = t.latency_s + t.host_s + t.rail_s;
     return t;
 }

@@ -91,9 +91,9 @@ static bool is_allowed(const tuning *t, ty_collective_kind kind, ty_nccl_algorit
 
 static double steps_of(const tuning *t, ty_collective_kind kind)
 {
-    if (kind == TY_ALL_REDUCE)
-        return 2 * (t->n - 1);
-    return is_gather(kind) ? t->n - 1 : t->n;
+    return kind == TY_ALL_REDUCE || is_gather(kind)
+               ? ty_collective_terms_of(kind, TY_RING, t->c->ranks).steps
+               : t->n;
 }
 
 /* All GPUs of a node by their own generation's cap; several nodes by what their processors do. */

@@ -202,16 +202,18 @@ static ty_status write_comments(launch *l, const struct target *t, ty_error *err
     const ty_plan *plan = l->plan;
     const ty_step_summary *s =
         plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
-    ty_digest digest;
+    ty_digest digest, cluster;
     char step[32], rate[32];
     ty_status status = ty_plan_digest(plan, &digest, error);
 
+    if (status == TY_OK)
+        status = ty_cluster_digest(plan->cluster, &cluster, error);
     if (status != TY_OK)
         return status;
     add_line(&l->comments, "%s: %.100s on %.200s, %.200s", t->title, plan->workload->name,
              plan->cluster_name, plan->strategy);
     add_line(&l->comments, "plan     %s", digest.hex);
-    add_line(&l->comments, "cluster  %s", plan->cluster_digest.hex);
+    add_line(&l->comments, "cluster  %s", cluster.hex);
     add_line(&l->comments, "uses     %u processes on %u host%s; a step is %u micro-batches of %u",
              l->process_count, l->host_count, l->host_count > 1 ? "s" : "", plan->micro_batches,
              plan->micro_batch_size);
@@ -346,15 +348,19 @@ static ty_status unknown_target(const char *name, ty_error *error)
     return status;
 }
 
-/* Products in 8 and 4 bits are asked for by a framework's own options, which this knows of one. */
+/* Products in 8 and 4 bits are asked for by a framework's own options, which this knows of two. */
 static ty_status narrow_check(const ty_plan *plan, const struct target *t, ty_error *error)
 {
-    if (!ty_precision_is_narrow(plan->workload->precision) || strcmp(t->name, "megatron") == 0)
+    const ty_precision precision = plan->workload->precision;
+
+    if (!ty_precision_is_narrow(precision) || strcmp(t->name, "megatron") == 0 ||
+        (strcmp(t->name, "torchtitan") == 0 && precision == TY_PRECISION_FP8))
         return TY_OK;
     return ty_launch_refuse(error, t->name,
-                            "found a plan in %s, which only --to megatron can say; plan with "
+                            "found a plan in %s, which only --to megatron%s can say; plan with "
                             "--precision bf16",
-                            ty_precision_name(plan->workload->precision));
+                            ty_precision_name(precision),
+                            precision == TY_PRECISION_FP8 ? " and torchtitan" : "");
 }
 
 ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_files **out,

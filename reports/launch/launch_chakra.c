@@ -1,12 +1,15 @@
 /* Chakra execution traces of a plan: trace.P.et for each process P, and comm_group.json with the
  * processes of every group, as ASTRA-sim reads them. A step's instructions become nodes: passes and
  * updates compute, transfers are sends and receives, buckets and what lanes exchange collectives.
+ * Rings and trees are one collective, whose algorithm the reader chooses; what a plan exchanges by
+ * a hierarchy or through servers of shares is the collectives that this is made of.
  * Source: mlcommons/chakra schema/protobuf/et_def.proto 0.0.4, and the attributes that
  * astra-sim/astra-sim reads (comm_type, comm_size, comm_src, comm_dst, comm_tag, pg_name). */
 #include "chakra_write.h"
 #include "launch.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* About 200 bytes a node; more than this would be gigabytes. */
@@ -17,9 +20,19 @@ static const uint32_t collective_types[TY_COLLECTIVE_COUNT] = {
     [TY_ALL_REDUCE] = 0, [TY_REDUCE] = 1,     [TY_ALL_GATHER] = 2,
     [TY_BROADCAST] = 5,  [TY_ALL_TO_ALL] = 6, [TY_REDUCE_SCATTER] = 7};
 
+/* The collectives that a bucket's exchange is for one process where its algorithm is not one. */
+typedef struct exchange {
+    struct {
+        ty_collective_kind kind;
+        uint64_t bytes, group;
+    } parts[3];
+    uint32_t count;
+} exchange;
+
 typedef struct writer {
     const launch *l;
     uint32_t process, rank, lane, position;
+    exchange *exchanges;            /* [buckets]; those that are one collective are left empty */
     uint64_t *ids;                  /* [instructions]: the last node of each */
     uint64_t last[TY_STREAM_COUNT]; /* node of the stream's last instruction, plus 1; 0: none */
     uint64_t next;
@@ -50,6 +63,58 @@ static uint64_t lanes_group(const ty_plan *plan, ty_lane_kind kind, uint32_t ran
            ty_plan_lane_along(plan, kind, lane, 0) + 1;
 }
 
+/* Of the host that a member of a group is on, and of those across hosts that have its share of the
+ * sum: by the first of them. */
+static uint64_t phase_group(const launch *l, uint32_t bucket, bool is_across, uint32_t first)
+{
+    const ty_plan *plan = l->plan;
+    const uint64_t rows = 2 * plan->stage_count + plan->bucket_count;
+    const uint64_t before =
+        (rows + (uint64_t)TY_LANE_KIND_COUNT * ty_plan_rank_count(plan)) * ty_plan_width(plan);
+
+    return before + (2 * (uint64_t)bucket + is_across) * l->process_count + first + 1;
+}
+
+static int compare_places(const void *left, const void *right)
+{
+    const uint64_t *a = left, *b = right;
+    return *a < *b ? -1 : *a > *b;
+}
+
+/* The processes of a bucket's group, by host. @return those of each host; with unequal numbers
+ * every one counts as a host of its own, 1, as it does in the worker's collectives */
+static uint32_t place_members(const launch *l, const ty_bucket *bucket, uint32_t group,
+                              const uint32_t *ranks, uint32_t count, uint64_t *places)
+{
+    const uint32_t lanes = ty_bucket_lane_count(l->plan, bucket), width = ty_plan_width(l->plan);
+    const uint32_t members = count * lanes;
+    uint32_t run = 0, per_host = 0;
+    bool is_equal = true;
+
+    for (uint32_t m = 0; m < members; m++) {
+        const uint32_t process =
+            ranks[m / lanes] * width + ty_bucket_lane(l->plan, bucket, group, m % lanes);
+        places[m] = (uint64_t)l->processes[process].host << 32 | process;
+    }
+    qsort(places, members, sizeof *places, compare_places);
+    for (uint32_t m = 0; m < members && is_equal; m++) {
+        run++;
+        if (m + 1 < members && places[m + 1] >> 32 == places[m] >> 32)
+            continue;
+        is_equal = per_host == 0 || run == per_host;
+        per_host = run;
+        run = 0;
+    }
+    return is_equal ? per_host : 1;
+}
+
+static bool is_exchange_of(const ty_plan *plan, const ty_bucket *bucket, ty_algorithm algorithm)
+{
+    return bucket->algorithm == algorithm && ty_bucket_device_count(plan, bucket) > 1 &&
+           ty_plan_exchange_kind(plan, bucket, 0) == TY_ALL_REDUCE &&
+           ty_compression_phases(&bucket->compression) == 1;
+}
+
 static void open_group(ty_json_writer *w, uint64_t group)
 {
     char name[24];
@@ -72,6 +137,33 @@ static void put_bucket_groups(const ty_plan *plan, uint32_t index, const uint32_
                              (uint64_t)ranks[m / lanes] * width +
                                  ty_bucket_lane(plan, bucket, g, m % lanes));
         ty_json_close(w, ']');
+    }
+}
+
+/* Those inside hosts, and across them, of a bucket that is exchanged by a hierarchy. */
+static void put_phase_groups(const launch *l, uint32_t index, const uint32_t *ranks, uint32_t count,
+                             uint64_t *places, ty_json_writer *w)
+{
+    const ty_bucket *bucket = &l->plan->buckets[index];
+    const uint32_t members = count * ty_bucket_lane_count(l->plan, bucket);
+
+    for (uint32_t g = 0; g < ty_bucket_group_count(l->plan, bucket); g++) {
+        const uint32_t per_host = place_members(l, bucket, g, ranks, count, places);
+        if (per_host == 1)
+            continue;
+        for (uint32_t m = 0; m < members; m++) {
+            if (m % per_host == 0)
+                open_group(w, phase_group(l, index, false, (uint32_t)places[m]));
+            ty_json_put_uint(w, NULL, (uint32_t)places[m]);
+            if (m % per_host == per_host - 1)
+                ty_json_close(w, ']');
+        }
+        for (uint32_t share = 0; share < per_host && per_host < members; share++) {
+            open_group(w, phase_group(l, index, true, (uint32_t)places[share]));
+            for (uint32_t m = share; m < members; m += per_host)
+                ty_json_put_uint(w, NULL, (uint32_t)places[m]);
+            ty_json_close(w, ']');
+        }
     }
 }
 
@@ -99,10 +191,12 @@ static ty_status add_groups(launch *l, ty_error *error)
     ty_json_writer w = ty_json_writer_on(&text);
     uint32_t *ranks = ty_alloc(ty_plan_rank_count(plan), sizeof *ranks);
     bool *is_there = ty_alloc((size_t)plan->stage_count * 2, sizeof *is_there);
+    uint64_t *places = ty_alloc(l->process_count, sizeof *places);
 
-    if (ranks == NULL || is_there == NULL) {
+    if (ranks == NULL || is_there == NULL || places == NULL) {
         ty_free(ranks);
         ty_free(is_there);
+        ty_free(places);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
     ty_json_open(&w, NULL, '{');
@@ -111,6 +205,8 @@ static ty_status add_groups(launch *l, ty_error *error)
         uint32_t count = ty_bucket_members(plan, bucket, ranks);
         const uint32_t row = bucket->stage * 2 + bucket->of_experts;
         bool is_tied = bucket->tied_stage != TY_NO_STAGE;
+        if (is_exchange_of(plan, bucket, TY_HIERARCHICAL))
+            put_phase_groups(l, b, ranks, count, places, &w);
         if (ty_bucket_device_count(plan, bucket) < 2 || (!is_tied && is_there[row]))
             continue;
         if (!is_tied)
@@ -124,6 +220,7 @@ static ty_status add_groups(launch *l, ty_error *error)
     ty_text_add(&text, "\n");
     ty_free(ranks);
     ty_free(is_there);
+    ty_free(places);
     return ty_launch_add(l, "comm_group.json", &text, false, error);
 }
 
@@ -147,6 +244,69 @@ static void put_collective(ty_text *node, ty_collective_kind kind, uint64_t byte
                           collective_types[kind]);
     ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_size", TY_CHAKRA_INT64, bytes);
     ty_chakra_put_string(node, TY_CHAKRA_ATTRIBUTE, "pg_name", name);
+}
+
+static void add_part(exchange *e, ty_collective_kind kind, uint64_t bytes, uint64_t group)
+{
+    e->parts[e->count].kind = kind;
+    e->parts[e->count].bytes = bytes;
+    e->parts[e->count++].group = group;
+}
+
+/* What a bucket's exchange is for the writer's process: a hierarchy sums in each host, sums every
+ * share across hosts and gathers the sums in the host again; where every member serves a share of
+ * the parameters, shares are summed by their servers and gathered by all. Bytes are those that a
+ * member puts in. */
+static void divide_exchange(const writer *w, uint32_t index, const uint32_t *ranks, uint32_t count,
+                            uint64_t *places, exchange *out)
+{
+    const ty_plan *plan = w->l->plan;
+    const ty_bucket *bucket = &plan->buckets[index];
+    const uint64_t bytes = ty_plan_exchange_bytes(plan, bucket, 0);
+    const uint32_t group = ty_bucket_group_of(plan, bucket, w->lane);
+    const uint32_t members = count * ty_bucket_lane_count(plan, bucket);
+
+    if (is_exchange_of(plan, bucket, TY_HIERARCHICAL)) {
+        const uint32_t per_host = place_members(w->l, bucket, group, ranks, count, places);
+        uint32_t own = 0;
+        uint64_t inside, share = (bytes + per_host - 1) / per_host;
+        while (own < members && (uint32_t)places[own] != w->process)
+            own++;
+        if (own == members || per_host == 1)
+            return;
+        inside = phase_group(w->l, index, false, (uint32_t)places[own - own % per_host]);
+        add_part(out, TY_REDUCE_SCATTER, bytes, inside);
+        if (per_host < members)
+            add_part(out, TY_ALL_REDUCE, share,
+                     phase_group(w->l, index, true, (uint32_t)places[own % per_host]));
+        add_part(out, TY_ALL_GATHER, share, inside);
+    } else if (is_exchange_of(plan, bucket, TY_PARAMETER_SERVER) ||
+               is_exchange_of(plan, bucket, TY_BLOCK_MANAGER)) {
+        add_part(out, TY_REDUCE_SCATTER, bytes, bucket_group(plan, index, group));
+        add_part(out, TY_ALL_GATHER, (bytes + members - 1) / members,
+                 bucket_group(plan, index, group));
+    }
+}
+
+static ty_status divide_exchanges(writer *w, ty_error *error)
+{
+    const ty_plan *plan = w->l->plan;
+    uint32_t *ranks = ty_alloc(ty_plan_rank_count(plan), sizeof *ranks);
+    uint64_t *places = ty_alloc(w->l->process_count, sizeof *places);
+    ty_status status = TY_OK;
+
+    w->exchanges = ty_alloc(plan->bucket_count, sizeof *w->exchanges);
+    if (ranks == NULL || places == NULL || w->exchanges == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        divide_exchange(w, b, ranks, ty_bucket_members(plan, &plan->buckets[b], ranks), places,
+                        &w->exchanges[b]);
+cleanup:
+    ty_free(ranks);
+    ty_free(places);
+    return status;
 }
 
 /* Equal on both sides: which cut, which micro-batch of the step, which way. */
@@ -209,7 +369,20 @@ static uint64_t output_bytes(const ty_plan *plan, const ty_instruction *in)
         plan, plan->workload->layers[in->first_layer + in->layer_count - 1].output_bytes);
 }
 
-/* A node after the last one: what lanes exchange in a pass. */
+/* A collective behind the last node. */
+static void put_after(writer *w, const char *name, const char *suffix, ty_collective_kind kind,
+                      uint64_t bytes, uint64_t group)
+{
+    ty_text node = {0};
+
+    ty_chakra_begin_node(&node, w->next, name, suffix, TY_CHAKRA_COLLECTIVE);
+    ty_wire_put_uint(&node, TY_CHAKRA_DATA, w->next - 1);
+    put_collective(&node, kind, bytes, group);
+    ty_chakra_put_message(w->file, &node);
+    w->next++;
+}
+
+/* What lanes exchange in a pass. */
 static void put_inner(writer *w, const ty_instruction *in, const char *name)
 {
     const ty_plan *plan = w->l->plan;
@@ -222,15 +395,9 @@ static void put_inner(writer *w, const ty_instruction *in, const char *name)
                              ? ty_layer_recompute_collectives(plan, i, w->is_kept[i], inner)
                              : ty_layer_inner_collectives(plan, i, is_backward(in->op), inner);
         for (uint32_t c = 0; c < count; c++)
-            for (uint32_t k = 0; k < inner[c].count; k++) {
-                ty_text node = {0};
-                ty_chakra_begin_node(&node, w->next, name, " lanes", TY_CHAKRA_COLLECTIVE);
-                ty_wire_put_uint(&node, TY_CHAKRA_DATA, w->next - 1);
-                put_collective(&node, inner[c].kind, inner[c].bytes,
-                               lanes_group(plan, inner[c].among, w->rank, w->lane));
-                ty_chakra_put_message(w->file, &node);
-                w->next++;
-            }
+            for (uint32_t k = 0; k < inner[c].count; k++)
+                put_after(w, name, " lanes", inner[c].kind, inner[c].bytes,
+                          lanes_group(plan, inner[c].among, w->rank, w->lane));
     }
 }
 
@@ -248,6 +415,9 @@ static void put_instruction(writer *w, uint32_t index)
     const ty_instruction *in = &w->l->input->program->stages[w->position].instructions[index];
     const ty_instruction_cost *cost = &w->l->input->costs->instructions[w->position][index];
     uint32_t type = type_of(in->op);
+    const exchange *parts = in->op == TY_OP_COLLECTIVE && w->exchanges[in->bucket].count > 0
+                                ? &w->exchanges[in->bucket]
+                                : NULL;
     char name[64];
     ty_text node = {0};
 
@@ -261,6 +431,8 @@ static void put_instruction(writer *w, uint32_t index)
     put_waits(w, in, &node);
     if (type == TY_CHAKRA_SEND || type == TY_CHAKRA_RECEIVE)
         put_transfer(w, in, &node);
+    else if (parts != NULL)
+        put_collective(&node, parts->parts[0].kind, parts->parts[0].bytes, parts->parts[0].group);
     else if (type == TY_CHAKRA_COLLECTIVE)
         put_collective(&node,
                        in->op == TY_OP_GATHER
@@ -274,6 +446,8 @@ static void put_instruction(writer *w, uint32_t index)
                            output_bytes(plan, in));
     ty_chakra_put_message(w->file, &node);
     w->next++;
+    for (uint32_t i = 1; parts != NULL && i < parts->count; i++)
+        put_after(w, name, "", parts->parts[i].kind, parts->parts[i].bytes, parts->parts[i].group);
     put_inner(w, in, name);
     w->ids[index] = w->next - 1;
     w->last[in->stream] = w->next;
@@ -300,6 +474,7 @@ static ty_status add_process(launch *l, uint32_t process, ty_error *error)
         goto cleanup;
     }
     TY_CHECK(ty_plan_mark_kept(l->plan, w.is_kept, error), status, cleanup);
+    TY_CHECK(divide_exchanges(&w, error), status, cleanup);
     ty_wire_put_bytes(&metadata, TY_CHAKRA_VERSION, "0.0.4", 5);
     ty_chakra_put_string(&metadata, TY_CHAKRA_METADATA_ATTRIBUTE, "trainyard.comments",
                          l->comments.data);
@@ -314,6 +489,7 @@ static ty_status add_process(launch *l, uint32_t process, ty_error *error)
 cleanup:
     ty_free(w.ids);
     ty_free(w.is_kept);
+    ty_free(w.exchanges);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* Training programs that are told by one file: torchtitan's TOML, Accelerate's YAML. Sources:
  * pytorch/torchtitan torchtitan/config/job_config.py (after 0.1.0), its models' flavors as
- * workloads/training_config.c reads them; huggingface/accelerate (1.6 and later, for FSDP 2),
- * "Launching Accelerate scripts" and "FSDP1 vs FSDP2". */
+ * workloads/training_config.c reads them, and its docs/float8.md; huggingface/accelerate (1.6 and
+ * later, for FSDP 2), "Launching Accelerate scripts" and "FSDP1 vs FSDP2". */
 #include "launch.h"
 #include "launch_yaml.h"
 #include "ty_quote.h"
@@ -124,10 +124,12 @@ static ty_status write_titan(const launch *l, const char *family, const char *fl
                    each = plan->micro_batches / plan->stages[0].replicas,
                    micro = plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES);
     const bool is_piped = plan->stage_count > 1, is_sharded = plan->zero >= 2;
+    const bool is_narrow = plan->workload->precision == TY_PRECISION_FP8;
     const ty_recompute recompute = plan->stages[0].recompute;
 
     ty_launch_comments(l, "# ", text);
-    ty_text_addf(text, "[model]\nname = \"%s\"\nflavor = \"%s\"\n\n", family, flavor);
+    ty_text_addf(text, "[model]\nname = \"%s\"\nflavor = \"%s\"\n%s\n", family, flavor,
+                 is_narrow ? "converters = [\"quantize.linear.float8\"]\n" : "");
     ty_text_add(text, "[optimizer]\nname = \"AdamW\"\n");
     put_number(text, "lr", plan->optimizer.learning_rate);
     put_number(text, "beta1", plan->optimizer.beta1);
@@ -169,6 +171,12 @@ static ty_status write_titan(const launch *l, const char *family, const char *fl
                                                     : "none");
     if (recompute == TY_RECOMPUTE_OPERATOR)
         ty_text_add(text, "selective_ac_option = \"op\"\n");
+    /* Products of blocks are narrow, those of the logits and of routers are not; weights are
+     * gathered as planned, in 16 bits. Casts are fused by the compiler. */
+    if (is_narrow)
+        ty_text_add(text, "\n[quantize.linear.float8]\nenable_fsdp_float8_all_gather = false\n"
+                          "filter_fqns = [\"output\", \"router.gate\"]\n"
+                          "\n[compile]\nenable = true\n");
     return status;
 }
 

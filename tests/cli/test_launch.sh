@@ -407,11 +407,19 @@ torchtitan nccl-tuner|llama-3.1-8b batch=256|8x dgx-h100|pp=1,tp=2,sp=1,zero=3,r
 torchtitan|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=4,sp=1,zero=2,schedule=1f1b,recompute=full|--stack torchtitan
 torchtitan nccl-tuner|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=2,sp=1,interleave=2,schedule=interleaved,zero=2|--stack torchtitan
 torchtitan|qwen3-32b batch=256|8x dgx-h100|pp=1,tp=4,sp=1,zero=3,recompute=full|
+torchtitan|llama-3.1-8b batch=256|8x dgx-h100|pp=1,tp=2,sp=1,zero=3,recompute=full|--precision fp8
 accelerate nccl-tuner|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=3,recompute=full|
 accelerate|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=2|
 accelerate nccl-tuner|gpt2 sequence=512|2x dgx1-v100|pp=1,tp=1,zero=0,algorithm=ring|
 accelerate nccl-tuner|resnet50|4x p100-server|pp=1,algorithm=tree|
 END
+# In 8 bits, out and in again; others say so in no file.
+expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,zero=3,compression=none)" --precision fp8 --no-simulate -q -o narrow.json
+expect 0 export narrow.json --to torchtitan -o made/narrow --quiet
+expect 0 plan --config made/narrow/torchtitan.toml --cluster "8x dgx-h100" --no-simulate -q --json
+expect_output '"precision": "fp8"'
+expect 1 export narrow.json --to torchrun
+expect_error_line "found a plan in fp8, which only --to megatron and torchtitan can say" "--precision bf16"
 expect 1 export ddp.json --to torchtitan
 expect_error_line "no model for resnet50"
 expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,tp=4,sp=1,zero=0,compression=none)" --stack megatron --no-simulate -q -o others.json
@@ -472,6 +480,11 @@ job_has '"backend": "cpu"' tpu.json --to mpirun --backend cpu
 for plan in ddp pipe gpt lanes; do
     expect 0 export $plan.json --to chakra -o "made/chakra-$plan" --quiet
     if /usr/bin/python3 "$checks/check_chakra.py" "made/chakra-$plan"; then pass; else fail "Chakra traces of $plan"; fi
+done
+for algorithm in ring hierarchical parameter-server block-manager; do
+    expect 0 plan -w resnet50 -c "4x p100-server" --fix "$(rest pp=1,compression=none,algorithm=$algorithm)" --no-simulate -q -o exchanged.json
+    expect 0 export exchanged.json --to chakra -o made/exchanged --quiet --force
+    if /usr/bin/python3 "$checks/check_chakra.py" made/exchanged exchanged.json; then pass; else fail "Chakra traces of $algorithm"; fi
 done
 expect 0 workload import made/chakra-ddp/trace.0.et
 expect 2 export ddp.json --to chakra

@@ -25,6 +25,10 @@ if [ -s "$scratch/off" ]; then fail "$(cat "$scratch/off")"; else pass; fi
 
 ./fit_rates "$kernels" >"$scratch/out" 2>"$scratch/err" && pass || fail "fit_rates"
 expect_output '"schema": "trainyard.fit_rates/1"' '"device": "h100-sxm"' '"mean_log_error_apart"'
+if /usr/bin/python3 -c 'import jsonschema' 2>/dev/null; then
+    mv "$scratch/out" "$scratch/rates.json"
+    if /usr/bin/python3 "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" "$scratch/rates.json"; then pass; else fail "document and schema differ"; fi
+fi
 ./fit_rates "$scratch" >"$scratch/out" 2>"$scratch/err" && fail "kernels out of nothing" || pass
 expect_error_line "gemm-a100-sxm4-80gb.csv"
 finish

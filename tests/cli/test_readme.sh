@@ -1,5 +1,6 @@
 #!/bin/sh
-# Every command of the sh blocks of README, docs and tutorials runs and ends with 0. `./bootstrap demo` stands for a short demo of
+# Links between pages lead somewhere. Every command of the sh blocks of README, docs and tutorials runs and ends with 0.
+# `./bootstrap demo` stands for a short demo of
 # the programs under test; `./bootstrap test` is what runs this.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made" "$scratch/bin"
@@ -13,6 +14,8 @@ export XDG_CONFIG_HOME="$scratch/xdg"
 PATH="$scratch/bin:$PATH"
 cd "$scratch/made" || exit 1
 cp "$SOURCE"/docs/examples/encoder.* .
+
+if python3 "$SOURCE/tests/cli/links.py" "$SOURCE" >"$scratch/out"; then pass; else fail "$(cat "$scratch/out")"; fi
 
 for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md "$SOURCE"/docs/tutorials/*.md; do
     awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$scratch/commands"

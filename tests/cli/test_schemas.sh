@@ -116,7 +116,7 @@ for name in gpt2 transfer-resnet50 es-humanoid; do expect 0 workload export $nam
 expect 0 workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt" -o documents/w-opaque.json
 expect 0 cluster export "2x p4d.24xlarge" -o documents/c-priced.json
 expect 0 cluster export "torus:4x4 @tpu-v4 ici-v4 host:4" -o documents/c-torus.json
-expect 0 export made/plan.json --to mpirun -o made/launch --quiet
+expect 0 export made/plan.json --to mpirun --init in.safetensors --save-weights out.safetensors -o made/launch --quiet
 cp made/launch/job.json documents/job.json
 expect 0 export made/plan.json --to mpirun --backend replay -o made/replay --quiet
 cp made/replay/job.json documents/replay-job.json

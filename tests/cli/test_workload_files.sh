@@ -34,6 +34,19 @@ expect 3 workload import script.sh
 expect_error_line "--vocabulary N"
 expect 0 workload import script.sh --vocabulary 1000 --quiet
 expect 0 workload show "./script.sh vocabulary=1000"
+# Another vocabulary is taken, or refused; GPT-2's is 50257 of 768 features.
+while IFS='|' read -r workload parameters; do
+    expect 0 workload show "$workload" --json
+    expect_output "\"parameters\": $parameters,"
+done <<END
+gpt2 vocabulary=50304|124475904
+bert-base-mlm vocabulary=30528|$((109514298 + 6 * 769))
+$corpus/calculon/tiny.json vocabulary=1000|$("$TRAINYARD" workload show "$corpus/calculon/tiny.json" --json | awk -F '[:,]' '/"parameters"/ { print $2 - 50200 * 8; exit }')
+END
+for workload in "resnet50 vocabulary=9" "gnmt-8 vocabulary=9" "$corpus/pipedream/branches.graph.txt vocabulary=9" "$corpus/workload/tiny_cnn.json vocabulary=9"; do
+    expect 2 workload show "$workload"
+    expect_error_line "vocabulary=9"
+done
 data=$SOURCE/tests/workloads/data
 expect 0 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --no-simulate
 grep -qF "NeMo, Megatron-Bridge or Megatron-LM YAML: megatron, tp=1,pp=2,cp=1,micro_batch=2,zero=1" err && pass || fail "the file's layout is not said"
@@ -46,6 +59,26 @@ expect_error_line "--vocabulary N"
 expect 4 plan --config "$data/torchtitan.toml" --cluster "host:1 gpu:8 @t4 pcie3 eth25" --no-simulate
 expect 2 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --seq 512
 expect 2 plan --workload gpt2 --vocabulary 9 --cluster "1x dgx-a100"
+
+# Times of another device are scaled: an A100 has 1.7 times a V100's memory bandwidth and 1.24 of its fp32 rate.
+chain=$corpus/pipedream/chain.graph.txt
+one="--fix pp=1,dp=1,devices=1 --no-simulate"
+# shellcheck disable=SC2086 # several words
+step() { "$TRAINYARD" plan -w "$chain" -c "host:1 gpu:1 @$1 pcie3 eth10" $one --json -q ${2:+--profile-device $2} | awk -F '[:,]' '/"step_time_s"/ { print $2; exit }'; }
+if awk -v same="$(step v100-sxm2-16gb v100-sxm2-16gb)" -v plain="$(step v100-sxm2-16gb)" -v a100="$(step a100-sxm4-40gb v100-sxm2-16gb)" \
+    'BEGIN { exit !(same > 0 && same == plain && a100 < 0.95 * plain && a100 > 0.4 * plain) }'; then pass; else fail "times are not scaled"; fi
+# shellcheck disable=SC2086
+expect 0 plan -w "$chain" -c "host:1 gpu:1 @a100-sxm4-40gb pcie3 eth10" $one --profile-device v100-sxm2-16gb -o scaled.json
+grep -q "measured elsewhere (v100-sxm2-16gb), scaled by 0" err && grep -q 'measured elsewhere (v100-sxm2-16gb)' scaled.json && pass || fail "scaling is not said"
+# shellcheck disable=SC2086
+expect 0 plan -w "$chain" -c "host:1 gpu:1 @a100-sxm4-40gb pcie3 eth10" $one
+grep -q "taken as measured on a a100-sxm4-40gb" err && pass || fail "whose times they are is not said"
+expect 2 plan -w gpt2 -c "1x dgx-a100" --profile-device v100-sxm2-16gb
+expect_error_line "--profile-device" "no times of its own"
+expect 2 plan -w "$chain" -c "1x dgx-a100" --profile-device v1000
+expect_error_line "--profile-device" "v1000"
+expect 2 plan -w "$chain" -c "1x dgx-a100 + 1x p100-server" --profile-device v100-sxm2-16gb
+expect_error_line "--profile-device: found devices of several kinds"
 
 expect 2 workload export mlp --to chakra
 expect_error_line "--output FILE"

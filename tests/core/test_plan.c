@@ -16,8 +16,8 @@ Test(plan, ranks_go_stage_by_stage)
             cr_assert_eq(ty_plan_first_rank(plan, s), rank);
             for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++) {
                 cr_assert_eq(ty_plan_stage_of_rank(plan, rank), s);
-                cr_assert_eq(ty_plan_device_of_rank(plan, rank), 100 - rank, "%s rank %u",
-                             toy_specs[i].name, rank);
+                cr_assert_eq(ty_plan_device_of_rank(plan, rank), TOY_DEVICES - 1 - rank,
+                             "%s rank %u", toy_specs[i].name, rank);
             }
         }
         cr_assert_eq(ty_plan_rank_count(plan), rank);
@@ -281,14 +281,14 @@ static void other_workload(ty_plan *p)
 {
     p->workload->layers[1].forward_flop = 101;
 }
-static void other_cluster(ty_plan *p)
+static void no_such_device(ty_plan *p)
 {
-    p->cluster_json[strlen(p->cluster_json) - 3]++;
+    p->stages[0].devices[0] = TOY_DEVICES;
 }
 static void no_cluster(ty_plan *p)
 {
-    ty_free(p->cluster_json);
-    p->cluster_json = NULL;
+    ty_cluster_free(p->cluster);
+    p->cluster = NULL;
 }
 static void nan_prediction(ty_plan *p)
 {
@@ -452,7 +452,7 @@ Test(plan, check_refuses_each_flaw)
         {"hybrid", absurd_micro_batches,
          "toy:/micro_batches: found 1000001, expected 1 to 1000000"},
         {"hybrid", zero_micro_batch, "toy:/micro_batch_size: found 0"},
-        {"hybrid", same_device, "toy:/stages: found device 99 twice"},
+        {"hybrid", same_device, "toy:/stages: found device 6 twice"},
         {"hybrid", overlap, "toy:/buckets/1: found layers 0 to 1, expected them below layer 0"},
         {"hybrid", gap, "toy:/buckets: found none with layer 0 (\"embed\") of stage 0"},
         {"hybrid", bucket_outside,
@@ -488,7 +488,8 @@ Test(plan, check_refuses_each_flaw)
         {"hybrid", negative_momentum, "toy:/optimizer/momentum: found -0.5"},
         {"hybrid", big_seed, "toy:/seed: found 18446744073709551615, expected less than 2^53"},
         {"hybrid", other_workload, "toy:/workload_digest: this plan was made for another workload"},
-        {"hybrid", other_cluster, "toy:/cluster_digest: this plan was made for another cluster"},
+        {"hybrid", no_such_device,
+         "toy:/stages/0/devices/0: found 8, expected one of the cluster's 8 devices"},
         {"hybrid", no_cluster, "toy:/cluster: found none"},
         {"hybrid", nan_prediction, "toy:/prediction/bubble_share: found nan"},
         {"hybrid", no_memory, "toy:/memory: found none"},
@@ -803,65 +804,5 @@ Test(plan, survives_each_failing_allocation)
         cr_assert(status == TY_OK || status == TY_ENOMEM);
     }
     remove(path);
-    ty_plan_free(plan);
-}
-
-/* ---- Hosts ------------------------------------------------------------------------------- */
-
-#define HOST(name) "{\"name\": \"" name "\", \"kind\": \"host\"}"
-#define DEVICE(name, host) "{\"name\": \"" name "\", \"kind\": \"device\", \"host\": \"" host "\"}"
-#define SWITCH "{\"name\": \"leaf\", \"kind\": \"switch\"}"
-
-Test(plan_hosts, are_those_of_the_cluster)
-{
-    static const toy_spec spec = {.name = "three ranks",
-                                  .stage_count = 2,
-                                  .first_layers = {0, 2},
-                                  .replicas = {2, 1},
-                                  .micro_batches = 4};
-    static const struct {
-        const char *cluster, *message;
-        uint32_t hosts[3];
-    } rows[] = {
-        {"{\"vertices\": [" SWITCH "," HOST("z") "," DEVICE("0", "z") "," HOST("a") "," DEVICE(
-             "1", "a") "," DEVICE("2", "z") "]}",
-         NULL,
-         {0, 1, 0}},
-        {"{\"vertices\": [" DEVICE("0", "z") "," DEVICE("1", "z") "," DEVICE("2", "z") "," HOST(
-             "z") "]}",
-         NULL,
-         {0, 0, 0}},
-        {"{}", "plan:/cluster:/vertices: found nothing, expected an array", {0}},
-        {"{\"vertices\": [" HOST("z") "," DEVICE("0", "z") "," DEVICE("1", "y") "]}",
-         "plan:/cluster:/vertices/2: ",
-         {0}},
-        {"{\"vertices\": [" HOST("z") "," DEVICE("0", "z") "]}",
-         "found 1 devices, expected more",
-         {0}},
-        {"{\"vertices\": [" DEVICE("0", "z") "]}", "as host the name of a vertex", {0}},
-        {"{\"vertices\": [{\"kind\": 3}]}", "/vertices/0/kind", {0}},
-    };
-    ty_plan *plan = toy_plan(&spec);
-
-    plan->stages[0].devices[0] = 0;
-    plan->stages[0].devices[1] = 1;
-    plan->stages[1].devices[0] = 2;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        uint32_t hosts[3] = {9, 9, 9};
-        ty_error error = {0};
-        ty_status status;
-
-        ty_free(plan->cluster_json);
-        plan->cluster_json = ty_strdup(rows[i].cluster);
-        status = ty_plan_hosts(plan, hosts, &error);
-        cr_expect_eq(status, rows[i].message == NULL ? TY_OK : TY_EPARSE, "row %zu: %s", i,
-                     error.message);
-        if (rows[i].message != NULL)
-            cr_expect_not_null(strstr(error.message, rows[i].message), "row %zu: %s", i,
-                               error.message);
-        for (uint32_t rank = 0; rows[i].message == NULL && rank < 3; rank++)
-            cr_expect_eq(hosts[rank], rows[i].hosts[rank], "row %zu, rank %u: %u", i, rank,
-                         hosts[rank]);
-    }
     ty_plan_free(plan);
 }

@@ -23,6 +23,9 @@ static ty_job *make_job(ty_job_kind kind)
         job->until.accuracy = 0.5;
         job->evaluate_every = 3;
         job->gradients = ty_strdup("gradients.bin");
+        job->init = ty_strdup("in.safetensors");
+        job->save_weights = ty_strdup("out.safetensors");
+        job->bad_samples = 7;
     } else {
         job->micro_batch_count = 3;
         job->micro_batches = ty_alloc(3, sizeof *job->micro_batches);
@@ -109,6 +112,11 @@ Test(run, bad_jobs_are_refused_with_pointer)
         {"\"accuracy\": 0.5", "\"loss\": -1", ":/until/loss: found -1"},
         {"\"accuracy\": 0.5", "\"accuracy\": 0.5, \"loss\": 1", ":/until/accuracy"},
         {"\"evaluate_every\": 3", "\"evaluate_every\": 0", ":/evaluate_every: found 0"},
+        {"\"bad_samples\": 7", "\"bad_samples\": -1", ":/bad_samples: found -1"},
+        {"\"init\": \"in.safetensors\"", "\"init\": \"\"", ":/init: found"},
+        {"\"init\": \"in.safetensors\"",
+         "\"init\": \"in.safetensors\", \"checkpoint\": \"c\", \"resume\": true",
+         ":/init: found weights to start from with resume"},
         {"\"op\": \"backward\"", "\"op\": \"forward\"", ":/program/stages/0/instructions/"},
         {"\"global_batch\": 24", "\"global_batch\": 25", ":/plan/global_batch: found 25"},
         {"\"seed\": 1", "\"seed\": 2", ":/program/plan_digest: found "},

@@ -114,24 +114,51 @@ static void add_bucket(ty_plan *plan, ty_bucket bucket, const toy_spec *spec)
         plan->buckets[plan->bucket_count++] = bucket;
 }
 
+/* One host of so many devices. */
+static ty_cluster *toy_cluster(uint32_t devices)
+{
+    ty_text text = {0};
+    ty_cluster *cluster = NULL;
+    ty_error error = {0};
+
+    ty_text_add(&text,
+                "{\"schema\": \"trainyard.cluster/1\", \"name\": \"toy\", \"device_types\": "
+                "[{\"name\": \"d\", \"source\": \"made by hand\", \"peak_fp32_flop_per_s\": 1e9, "
+                "\"peak_tf32_flop_per_s\": 0, \"peak_fp16_flop_per_s\": 0, "
+                "\"memory_bandwidth_bytes_per_s\": 1e9, \"launch_overhead_s\": 0, "
+                "\"matmul_efficiency\": 1, \"memory_efficiency\": 1, \"core_share\": 0, "
+                "\"power_w\": 1, \"memory_bytes\": 1073741824}], \"link_types\": [{\"name\": "
+                "\"l\", \"source\": \"made by hand\", \"bandwidth_bytes_per_s\": 1e9, "
+                "\"latency_s\": 0}], \"vertices\": [{\"name\": \"h\", \"kind\": \"host\"}");
+    for (uint32_t d = 0; d < devices; d++)
+        ty_text_addf(&text,
+                     ", {\"name\": \"%u\", \"kind\": \"device\", \"type\": \"d\", \"host\": \"h\"}",
+                     d);
+    ty_text_add(&text, "], \"links\": [");
+    for (uint32_t d = 0; d < devices; d++)
+        ty_text_addf(&text, "%s{\"from\": \"%u\", \"to\": \"h\", \"type\": \"l\"}",
+                     d > 0 ? ", " : "", d);
+    ty_text_add(&text, "]}");
+    cr_assert_eq(ty_text_check(&text, &error), TY_OK);
+    cr_assert_eq(ty_cluster_parse(text.data, "toy", &cluster, &error), TY_OK, "%s", error.message);
+    ty_text_clear(&text);
+    return cluster;
+}
+
 ty_plan *toy_plan(const toy_spec *spec)
 {
-    static const char cluster[] = "{\"schema\": \"trainyard.cluster/1\", \"name\": \"toy\"}";
     ty_plan *plan = ty_alloc(1, sizeof *plan);
-    ty_json_document *document;
-    char *compact;
+    uint32_t devices = 0;
     ty_error error = {0};
 
     plan->workload = toy_workload(spec->is_tied);
     cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
     cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &plan->stack, NULL), TY_OK);
     plan->cluster_name = ty_strdup("toy cluster");
-    plan->cluster_json = ty_strdup(cluster);
-    cr_assert_eq(ty_json_parse(cluster, strlen(cluster), "cluster", &document, NULL), TY_OK);
-    cr_assert_eq(ty_json_text(ty_json_root(document), &compact, NULL), TY_OK);
-    plan->cluster_digest = ty_digest_of(compact, strlen(compact));
-    ty_free(compact);
-    ty_json_free(document);
+    for (uint32_t s = 0; s < spec->stage_count; s++)
+        devices += spec->replicas[s];
+    devices = devices > TOY_DEVICES ? devices : TOY_DEVICES;
+    plan->cluster = toy_cluster(devices);
     plan->strategy = ty_strdup(spec->name);
     plan->micro_batch_size = 2;
     plan->micro_batches = spec->micro_batches;
@@ -149,7 +176,7 @@ ty_plan *toy_plan(const toy_spec *spec)
         stage->recompute = spec->is_recomputed ? TY_RECOMPUTE_FULL : TY_RECOMPUTE_NONE;
         stage->devices = ty_alloc(stage->replicas, sizeof *stage->devices);
         for (uint32_t q = 0; q < stage->replicas; q++)
-            stage->devices[q] = 100 - device++;
+            stage->devices[q] = devices - 1 - device++;
     }
     plan->buckets = ty_alloc(16, sizeof *plan->buckets);
     for (uint32_t s = 0; s < spec->stage_count; s++)

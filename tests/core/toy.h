@@ -31,6 +31,8 @@ extern const size_t toy_spec_count;
 
 ty_workload *toy_workload(bool is_tied);
 /* One bucket per layer pair, in the order the plan wants. Passes ty_plan_check. */
+#define TOY_DEVICES 8
+/** On one host of so many devices, or as many as it needs; from the last of them down. */
 ty_plan *toy_plan(const toy_spec *spec);
 /* By name, one of toy_specs. */
 ty_plan *toy_plan_named(const char *name);

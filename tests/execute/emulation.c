@@ -3,6 +3,7 @@
 #include "interpreter.h"
 #include "plans.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct emulated_stage {
@@ -91,9 +92,10 @@ static void load(const emulation *e, uint32_t t, uint32_t m)
         uint64_t sample = ty_dataset_shuffled(e->dataset, plan->seed,
                                               (uint64_t)t * plan->global_batch +
                                                   (uint64_t)m * plan->micro_batch_size + j);
-        ty_dataset_sample(e->dataset, sample, is_token ? NULL : cpu->input(first, 0) + j * row,
-                          is_token ? cpu->tokens(first, 0) + j * row : NULL,
-                          cpu->labels(last, 0) + j * e->labels_per_sample);
+        if (ty_dataset_sample(e->dataset, sample, is_token ? NULL : cpu->input(first, 0) + j * row,
+                              is_token ? cpu->tokens(first, 0) + j * row : NULL,
+                              cpu->labels(last, 0) + j * e->labels_per_sample, NULL) != TY_OK)
+            abort();
     }
 }
 

@@ -414,6 +414,21 @@ ty_workload *network_make_small_gpt(void)
     return network_make_gpt(2, 24, 3, 70, 31);
 }
 
+ty_workload *network_make_rotary(bool has_norms)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){70});
+    int x = network_embedding(w, 23, 12, 0), y;
+    w->rotary_base = 50; /* so that the slowest turn far, too */
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 2, 6, false, true);
+    if (has_norms)
+        network_option(w, y, TY_HAS_QK_NORM, 1);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_attention(w, x, 3, 3, 2, true, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
 ty_workload *network_make_llama(uint64_t hidden, bool is_gated)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});

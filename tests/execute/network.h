@@ -59,6 +59,8 @@ ty_workload *network_make_small_lenet(void);
 ty_workload *network_make_residual(void);
 /* Longer than a block of queries or of keys, and a multiple of neither. */
 ty_workload *network_make_small_gpt(void);
+/* Two attentions over 70 tokens whose positions turn queries and keys, under a mask and without. */
+ty_workload *network_make_rotary(bool has_norms);
 /* The last block's hidden features have biases, and a gate or not. */
 ty_workload *network_make_llama(uint64_t hidden, bool is_gated);
 

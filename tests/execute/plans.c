@@ -171,31 +171,15 @@ static void add_stages(ty_plan *plan, const plan_shape *shape)
     }
 }
 
-/* The cluster as a plan carries it. */
 static void add_cluster(ty_plan *plan, const char *description)
 {
-    ty_cluster *cluster = NULL;
-    ty_json_document *document = NULL;
-    ty_text text = {0};
-    ty_json_writer writer = ty_json_writer_on(&text);
     ty_error error = {0};
 
     plan->cluster_name = ty_strdup(description != NULL ? description : "this process");
-    if (description == NULL) {
-        ty_text_add(&text, "{}");
-    } else {
-        must(ty_cluster_open(description, NULL, &cluster, &error) == TY_OK, description,
-             error.message);
-        ty_cluster_to_json(cluster, &writer, NULL);
-    }
-    must(ty_json_parse(text.data, text.length, "cluster", &document, &error) == TY_OK, "cluster",
+    if (description == NULL)
+        description = "host:1 gpu:64 @v100-sxm2-16gb nvlink2 edr100";
+    must(ty_cluster_open(description, NULL, &plan->cluster, &error) == TY_OK, description,
          error.message);
-    must(ty_json_text(ty_json_root(document), &plan->cluster_json, &error) == TY_OK, "cluster",
-         error.message);
-    plan->cluster_digest = ty_digest_of(plan->cluster_json, strlen(plan->cluster_json));
-    ty_json_free(document);
-    ty_text_clear(&text);
-    ty_cluster_free(cluster);
 }
 
 static char *path_in(const char *directory, const char *name)

@@ -1,8 +1,11 @@
 #include "reference.h"
 
+#include <complex.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#undef I /* sizes are called so here */
 
 /* One layer's operands. */
 typedef struct operands {
@@ -569,6 +572,25 @@ static void head_norms_back(uint64_t count, uint64_t Z, const double *x, const d
     }
 }
 
+/* Numbers i and i + Z / 2 of a head as a complex one, times exp(i position base^(-2 i / Z)). */
+static void turn(const operands *o, uint64_t count, uint64_t width, uint64_t Z, uint64_t T,
+                 double direction, double *x)
+{
+    if (o->r->workload->rotary_base == 0 || o->x2 != NULL)
+        return;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t c = i % Z, half = Z / 2, position = i / width % T;
+        double angle = direction * (double)position /
+                       pow((double)o->r->workload->rotary_base, (double)c / (double)half);
+        double complex z;
+        if (c >= half)
+            continue;
+        z = (x[i] + _Complex_I * x[i + half]) * cexp(_Complex_I * angle);
+        x[i] = creal(z);
+        x[i + half] = cimag(z);
+    }
+}
+
 static heads heads_new(operands *o)
 {
     const uint64_t *a = o->a;
@@ -627,6 +649,8 @@ static heads attention_run(operands *o, double *y)
            h.bias ? h.bias + h.Q + h.KV : NULL, h.v);
     head_norms(h.B * h.T * h.Q, h.Z, h.q, h.gains, h.nq);
     head_norms(h.B * h.S * h.KV, h.Z, h.k, h.gains ? h.gains + h.Z : NULL, h.nk);
+    turn(o, h.B * h.T * h.Q, h.Q, h.Z, h.T, 1, h.nq);
+    turn(o, h.B * h.S * h.KV, h.KV, h.Z, h.S, 1, h.nk);
     for (uint64_t i = 0; i < h.B * h.H * h.T; i++) {
         double sum = 0, *p = h.p + i * h.S;
         for (uint64_t s = 0; s < h.S; s++) {
@@ -702,6 +726,8 @@ static void attention_back(operands *o)
     affine_back(h.B * h.T, h.Q, h.D, h.context, h.out, o->dy, dcontext, o->dw + at.out,
                 h.out_bias ? o->dw + at.out_bias : NULL);
     scores_back(o, &h, dcontext, dnq, dnk, dv, o->dw + at.relative);
+    turn(o, nq, h.Q, h.Z, h.T, -1, dnq);
+    turn(o, nk, h.KV, h.Z, h.S, -1, dnk);
     head_norms_back(nq, h.Z, h.q, h.gains, dnq, dq, o->dw + at.gains);
     head_norms_back(nk, h.Z, h.k, h.gains ? h.gains + h.Z : NULL, dnk, dk, o->dw + at.gains + h.Z);
     affine_back(h.B * h.T, h.D, h.Q, h.xq, h.w, dq, dxq, o->dw, dbias);

@@ -9,6 +9,15 @@
 #include <unistd.h>
 #include <zlib.h>
 
+static void take(const ty_dataset *d, uint64_t sample, float *input, int32_t *tokens,
+                 int32_t *labels)
+{
+    ty_error error = {0};
+
+    cr_assert_eq(ty_dataset_sample(d, sample, input, tokens, labels, &error), TY_OK, "%s",
+                 error.message);
+}
+
 static char directory[64];
 
 static void directory_make(void)
@@ -84,11 +93,11 @@ Test(data, idx_files_are_read_plain_and_compressed, .init = directory_make,
         }
         cr_assert_eq(ty_dataset_open(w, directory, false, &d, &error), TY_OK, "%s", error.message);
         cr_assert_eq(ty_dataset_sample_count(d), 2);
-        ty_dataset_sample(d, 0, input, NULL, &label);
+        take(d, 0, input, NULL, &label);
         cr_assert_eq(label, 3);
         for (int i = 0; i < 6; i++)
             cr_assert_float_eq(input[i], (i * 0.2 - 0.2860406) / 0.3530242, 1e-5, "pixel %d", i);
-        ty_dataset_sample(d, 1, NULL, NULL, &label);
+        take(d, 1, NULL, NULL, &label);
         cr_assert_eq(label, 0);
         ty_dataset_close(d);
     }
@@ -246,7 +255,7 @@ Test(data, installed_fashion_mnist_is_complete)
         for (uint64_t i = 0; i < n; i++) {
             float input[784];
             int32_t label;
-            ty_dataset_sample(d, i, input, NULL, &label);
+            take(d, i, input, NULL, &label);
             per_class[label]++;
             for (int p = 0; p < 784; p++) {
                 sum += (double)input[p];
@@ -290,7 +299,7 @@ Test(data, text_is_cut_into_windows, .init = directory_make, .fini = directory_r
         cr_assert_eq(ty_dataset_sample_count(d), (uint64_t)((end - first - 6) / stride + 1));
         for (uint64_t s = 0; s < ty_dataset_sample_count(d); s++) {
             int32_t tokens[5], next[5];
-            ty_dataset_sample(d, s, NULL, tokens, next);
+            take(d, s, NULL, tokens, next);
             for (int t = 0; t < 5; t++) {
                 int at = first + (int)s * stride + t;
                 cr_assert_eq(tokens[t], text[at]);
@@ -329,14 +338,14 @@ Test(data, tokens_are_cut_into_windows, .init = directory_make, .fini = director
                      error.message);
         cr_assert_eq(ty_dataset_sample_count(train), made->count - made->count / 10 - 4);
         for (uint64_t s = 0; s < ty_dataset_sample_count(train); s++) {
-            ty_dataset_sample(train, s, NULL, tokens, next);
+            take(train, s, NULL, tokens, next);
             for (uint64_t i = 0; i < 4; i++) {
                 cr_assert_eq((uint32_t)tokens[i], ty_token_at(made, s + i));
                 cr_assert_eq((uint32_t)next[i], ty_token_at(made, s + i + 1));
             }
         }
         if (ty_dataset_open(w, path_of("text"), true, &test, &error) == TY_OK) {
-            ty_dataset_sample(test, 0, NULL, tokens, NULL);
+            take(test, 0, NULL, tokens, NULL);
             cr_assert_eq((uint32_t)tokens[0], ty_token_at(made, made->count - made->count / 10));
             ty_dataset_close(test);
         }
@@ -398,8 +407,8 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
     for (uint64_t s = 0; s < 1000; s++) { /* the nearest class mean recognises unseen samples */
         float input[784], again[784];
         int32_t label;
-        ty_dataset_sample(train, s, input, NULL, &label);
-        ty_dataset_sample(train, s, again, NULL, NULL);
+        take(train, s, input, NULL, &label);
+        take(train, s, again, NULL, NULL);
         cr_assert_arr_eq(input, again, sizeof input);
         count[label]++;
         for (int i = 0; i < 784; i++)
@@ -408,7 +417,7 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
     for (uint64_t s = 0; s < 200; s++) {
         float input[784], best = INFINITY;
         int32_t label, nearest = -1;
-        ty_dataset_sample(test, s, input, NULL, &label);
+        take(test, s, input, NULL, &label);
         for (int c = 0; c < 10; c++) {
             float distance = 0;
             for (int i = 0; i < 784; i++)
@@ -425,7 +434,7 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
         follows[i] = -1;
     for (uint64_t s = 0; s < 500; s++) { /* each token has one successor */
         int32_t token[16], next[16];
-        ty_dataset_sample(tokens, s, NULL, token, next);
+        take(tokens, s, NULL, token, next);
         for (int t = 0; t < 16; t++) {
             cr_assert(token[t] >= 0 && token[t] < 50 && next[t] >= 0 && next[t] < 50);
             cr_assert(follows[token[t]] == -1 || follows[token[t]] == next[t]);
@@ -458,7 +467,7 @@ Test(data, labels_are_of_the_last_tokens, .init = directory_make, .fini = direct
         free(w->dataset);
         w->dataset = strdup(names[i]);
         cr_assert_eq(ty_dataset_open(w, i == 0 ? NULL : path_of("text"), false, &d, NULL), TY_OK);
-        ty_dataset_sample(d, 3, NULL, tokens, next);
+        take(d, 3, NULL, tokens, next);
         for (int l = 0; l + 1 < LABELS; l++)
             cr_assert_eq(next[l], tokens[TOKENS - LABELS + l + 1], "%s: label %d", names[i], l);
         cr_assert_eq(next[LABELS], -7);

@@ -167,6 +167,11 @@ static ty_workload *make_qwen(void)
     return w;
 }
 
+static ty_workload *make_rotary(void)
+{
+    return network_make_rotary(true);
+}
+
 static ty_workload *make_frozen(void)
 {
     ty_workload *w = network_make_small_gpt();
@@ -206,6 +211,7 @@ static const struct network {
     {"gnmt", make_gnmt, 3},
     {"encoder-decoder", make_encoder_decoder, 3},
     {"qwen", make_qwen, 2},
+    {"rotary", make_rotary, 2},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 

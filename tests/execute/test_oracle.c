@@ -1240,11 +1240,13 @@ static double emulate_micro_batch(emulation *e, uint32_t t, uint32_t m)
     uint64_t correct, labels;
 
     for (uint32_t j = 0; j < size; j++)
-        ty_dataset_sample(e->dataset,
-                          ty_dataset_shuffled(e->dataset, plan->seed,
-                                              (uint64_t)t * plan->global_batch + m * size + j),
-                          ty_device_cpu.input(e->device, 0) + j * row, NULL,
-                          ty_device_cpu.labels(e->device, 0) + j);
+        cr_assert_eq(
+            ty_dataset_sample(e->dataset,
+                              ty_dataset_shuffled(e->dataset, plan->seed,
+                                                  (uint64_t)t * plan->global_batch + m * size + j),
+                              ty_device_cpu.input(e->device, 0) + j * row, NULL,
+                              ty_device_cpu.labels(e->device, 0) + j, NULL),
+            TY_OK);
     weights_choose(e, t, m);
     cr_assert_eq(ty_device_cpu.forward(e->device, 0, 0, layers, NULL), TY_OK);
     ty_device_cpu.loss(e->device, 0, &loss, &correct, &labels);

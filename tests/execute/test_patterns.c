@@ -106,8 +106,7 @@ static traffic played(const ty_plan *plan)
     traffic found = {0};
     ty_error error = {0};
 
-    cr_assert_eq(ty_cluster_parse(plan->cluster_json, "cluster", &cluster, &error), TY_OK, "%s",
-                 error.message);
+    cluster = ty_cluster_share(plan->cluster);
     cr_assert_eq(ty_pattern_set_fill(&set, plan, NULL, cluster, &error), TY_OK, "%s",
                  error.message);
     pattern = ty_pattern_of(&set, plan, bucket, 0);
@@ -190,7 +189,8 @@ static void check(const char *cluster, uint32_t n, ty_algorithm algorithm)
     ty_error error = {0};
 
     snprintf(what, sizeof what, "%s, %u by %s", cluster, n, ty_algorithm_name(algorithm));
-    cr_assert_eq(ty_plan_hosts(plan, hosts, &error), TY_OK, "%s", error.message);
+    for (uint32_t r = 0; r < n; r++)
+        hosts[r] = ty_cluster_device_host(plan->cluster, ty_plan_device_of_rank(plan, r));
     expected = played(plan);
     run_ranks(n, algorithm, hosts, counts);
     if (algorithm == TY_PARAMETER_SERVER || algorithm == TY_BLOCK_MANAGER)

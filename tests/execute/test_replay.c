@@ -91,8 +91,7 @@ static void times_add(ty_job *job)
     ty_costs *costs = NULL;
     ty_error error = {0};
 
-    cr_assert_eq(ty_cluster_parse(job->plan->cluster_json, "cluster", &cluster, &error), TY_OK,
-                 "%s", error.message);
+    cluster = ty_cluster_share(job->plan->cluster);
     cr_assert_eq(ty_costs_of_program(job->plan, job->program, cluster, &costs, &error), TY_OK, "%s",
                  error.message);
     job->instruction_s = ty_job_times(job->program);

@@ -298,6 +298,7 @@ static ty_workload *decoder(void)
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
     int x = network_embedding(w, VOCABULARY, 32, 0), y;
 
+    w->rotary_base = 100;
     y = network_simple(w, x, TY_LAYER_RMS_NORM);
     y = network_attention(w, y, 8, 4, 4, false, true);
     x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);

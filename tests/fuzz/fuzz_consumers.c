@@ -37,9 +37,8 @@ static bool open_plan(const uint8_t *bytes, size_t length, consumed *c)
     ty_json_free(document);
     if (status != TY_OK || ty_plan_process_count(c->plan) > MOST_PROCESSES)
         return false;
-    status = ty_cluster_parse(c->plan->cluster_json, "input:/cluster", &c->cluster, &error);
-    if (status == TY_OK)
-        status = ty_plan_lower(c->plan, &c->program, &error);
+    c->cluster = ty_cluster_share(c->plan->cluster);
+    status = ty_plan_lower(c->plan, &c->program, &error);
     answer(status, &error);
     if (status != TY_OK)
         return false;

@@ -263,6 +263,7 @@ static ty_workload *make_lane_llama(void)
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
     int x = network_embedding(w, 37, 32, 0), y;
 
+    w->rotary_base = 100;
     y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 8, 4, 4, false, true);
     x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
     y = network_mlp(w, network_simple(w, x, TY_LAYER_RMS_NORM), 48, false, true);

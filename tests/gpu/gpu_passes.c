@@ -19,6 +19,11 @@ static ty_workload *make_types_alone(void)
 }
 
 /* Of so many hidden features that cuBLASLt can do the gelu along the way. */
+static ty_workload *make_rotary(void)
+{
+    return network_make_rotary(false);
+}
+
 static ty_workload *make_llama(void)
 {
     return network_make_llama(16, false);
@@ -61,6 +66,7 @@ static const network networks[] = {
     {"encoder", make_encoder, 2, false, true},
     {"types alone", make_types_alone, 3, false, true},
     {"llama", make_llama, 3, false, true},
+    {"rotary", make_rotary, 2, false, true},
     {"lstm", make_lstm, 3, false, false},
     {"lstm of one step", make_lstm_step, 3, false, false},
 };

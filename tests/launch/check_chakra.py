@@ -58,6 +58,27 @@ def node_of(message):
     return node
 
 
+def by_algorithm(plan, groups, collectives):
+    """Data parallel plans of equal hosts: what process 0 exchanges, by the algorithm of the buckets."""
+    algorithm = plan["buckets"][0]["algorithm"]
+    members = plan["stages"][0]["replicas"]
+    per_host = len([d for d in plan["cluster"]["vertices"] if d["kind"] == "device" and d["host"] == "host-0"])
+    mine = [(groups[g], row) for g, rows in collectives.items() for row in rows.get(0, [])]
+    all_reduce, all_gather, reduce_scatter = 0, 2, 7
+    inside = [sum(size for group, (kind, size) in mine if kind == k and group == list(range(per_host))) for k in (7, 2)]
+    across = sum(size for group, (kind, size) in mine if kind == 0 and group == list(range(0, members, per_host)))
+    payload = sum(b["gradient_bytes"] for b in plan["buckets"])
+    if algorithm == "hierarchical":
+        assert inside[0] == payload and across == inside[1] == sum(-(-b["gradient_bytes"] // per_host) for b in plan["buckets"])
+        assert len(mine) == 3 * len(plan["buckets"])
+    elif algorithm in ("parameter-server", "block-manager"):
+        assert [(group, row) for group, row in mine if row[0] == all_reduce] == []
+        assert sum(size for group, (kind, size) in mine if kind == reduce_scatter and len(group) == members) == payload
+        assert len(mine) == 2 * len(plan["buckets"]) == 2 * len([0 for _, row in mine if row[0] == all_gather])
+    else:
+        assert {row[0] for _, row in mine} == {all_reduce} and sum(row[1] for _, row in mine) == payload
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     groups = {k: v for k, v in json.loads((folder / "comm_group.json").read_text()).items()}
@@ -92,6 +113,8 @@ def main():
     for group, rows in collectives.items():
         assert set(rows) == set(groups[group]), f"group {group}: {sorted(rows)}"
         assert len({tuple(r) for r in rows.values()}) == 1, f"group {group} differs"
+    if len(sys.argv) > 2:
+        by_algorithm(json.loads(pathlib.Path(sys.argv[2]).read_text()), groups, collectives)
     print(f"{processes} processes, {nodes} nodes, {len(transfers)} transfers, {len(collectives)} groups")
     assert processes > 1 and nodes > processes and (transfers or collectives)
 

@@ -31,6 +31,9 @@ def torchtitan(folder, plan):
     assert t["global_batch_size"] % (t["local_batch_size"] * data) == 0
     assert t["seq_len"] == plan["workload"]["tokens_per_sample"]
     assert t["mixed_precision_param"] == ("bfloat16" if plan["workload"]["element_bytes"] == 2 else "float32")
+    narrow = plan["workload"].get("precision") == "fp8"
+    assert config["model"].get("converters", []) == ["quantize.linear.float8"] * narrow
+    assert ("float8" in config.get("quantize", {}).get("linear", {})) == narrow == ("compile" in config)
     recompute = plan["stages"][0]["recompute"]
     mode = config["activation_checkpoint"]["mode"]
     assert mode == {"none": "none", "full": "full", "operator": "selective"}[recompute]

@@ -237,7 +237,8 @@ Test(paths, agree_with_brute_force_on_random_graphs)
 Test(paths, agree_with_brute_force_on_catalogue_hosts)
 {
     static const char *const texts[] = {"dgx1-v100", "2x p100-server", "dgx-a100",
-                                        "leaf:2 host:2 gpu:1 @h100 pcie5 ndr400 oversub:3"};
+                                        "leaf:2 host:2 gpu:1 @h100 pcie5 ndr400 oversub:3",
+                                        "pod:2 leaf:2 host:1 gpu:1 @h100-sxm nvlink4 ndr400"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         ty_cluster *c = sample_open(texts[i]);
         oracle o = {.cluster = c};

@@ -198,6 +198,7 @@ Test(import, notes)
         {"/megatron/gpt-345m.sh", "batch", false},
         {"/megatron/gpt-345m.sh", "AdamW", false},
         {"/megatron/llama-2-7b.txt", "padded", false},
+        {"/megatron/llama-2-7b.txt", "the last counts", false},
         {"/calculon/tiny.json", "a vocabulary of 51200", true},
         {"/calculon/tiny.json", "comment is not known, ignored", true},
     };
@@ -409,6 +410,8 @@ Test(import, megatron_spellings)
         "ARGS=(" CORE "--num-layers 2)",
         "args = [\"--num-layers\", \"2\", \"--hidden-size\", \"64\", \"--num-attention-heads\", "
         "\"4\", '--max-position-embeddings', '32', '--vocab-size=128']",
+        "args = ['--hidden-size', '64', '--num-attention-heads', '4', '--vocab-size', '128',\n"
+        " '--max-position-embeddings', '32', '--num-layers', '2']",
         CORE "--num-layers 2 --swiglu false --group-query-attention: false",
     };
     ty_digest first = {{0}};
@@ -494,6 +497,18 @@ Test(import, megatron_variables)
          "f:3: --num-layers: found '$L'"},
         {"L=2\nL=2\n--num-layers $L --hidden-size 64 " SIZES, NULL},
         {"L=$(layers)\n--num-layers $L --hidden-size 64 " SIZES, "found '$L'"},
+        {"H=16\nL=$((H / 8))\n--num-layers $L --hidden-size $((H*4)) " SIZES, NULL},
+        {"H=16\nARGS=(--num-layers $(( ( ${H} % 9 - 3 ) / 2 ))\n--hidden-size "
+         "$((${F:-48}+H)) " SIZES ")",
+         NULL},
+        {"run() { echo $1; }\nL=$((1+1)) H=\"$((2 * 32))\"\nrun --num-layers $L --hidden-size "
+         "$H " SIZES,
+         NULL},
+        {"L=$((H / 8))\n--num-layers $L --hidden-size 64 " SIZES, "found '$L'"},
+        {"--num-layers $((2 / 0)) --hidden-size 64 " SIZES, "found '$((2 / 0))'"},
+        {"--num-layers $((2 ** 1)) --hidden-size 64 " SIZES, "found '$((2 ** 1))'"},
+        {"--num-layers $((99999999999999999999)) --hidden-size 64 " SIZES, "found '$((9999"},
+        {"L=$((L+1))\n--num-layers $L --hidden-size 64 " SIZES, "found '$L'"},
         {"L=$L\n--num-layers $L --hidden-size 64 " SIZES, "found '$L'"},
         {"--num-layers $1 --hidden-size 64 " SIZES, "found '$1'"},
     };
@@ -513,6 +528,28 @@ Test(import, megatron_variables)
                      "row %zu: %llu", i, (unsigned long long)parameters(w));
         ty_workload_free(w);
     }
+}
+
+/* Branches of a script that say another size each: which one counts is told. */
+Test(import, megatron_sizes_that_differ)
+{
+    ty_workload *w = NULL;
+    ty_import_report report = {0};
+    ty_error error = {0};
+    bool is_told = false;
+
+    cr_assert_eq(import_text("f",
+                             "if small; then\nA='--num-layers 3 --hidden-size 64'\nelse\n"
+                             "A='--num-layers 2 --hidden-size 64'\nfi\n" SIZES,
+                             &w, &report, &error),
+                 TY_OK, "%s", error.message);
+    for (uint32_t i = 0; i < report.note_count; i++)
+        is_told = is_told || strcmp(report.notes[i],
+                                    "--num-layers is 3 and, on line 4, 2: the last counts") == 0;
+    cr_expect(is_told);
+    cr_expect_eq(parameters(w), 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64 + (128 + 64) * 64);
+    ty_import_report_clear(&report);
+    ty_workload_free(w);
 }
 
 /* A tokenizer's size is not in the script: the option is padded as the script's would be. */

@@ -97,6 +97,84 @@ Test(training_config, batch_of_devices)
     ty_training_config_clear(&c);
 }
 
+/* Products in 8 and 4 bits, as each program says them. */
+Test(training_config, narrow_precisions)
+{
+#define SIZES                                                                                      \
+    "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 64\n"                     \
+    "max_position_embeddings: 64\nvocab_size: 512\nbf16: true\n"
+#define LLAMA "[model]\nname = 'llama3'\nflavor = '8B'\n"
+    static const struct {
+        const char *text, *model, *precision;
+    } rows[] = {
+        {LLAMA "converters = [\"quantize.linear.float8\"]\n[training]\nseq_len = 64\n", NULL,
+         "fp8"},
+        {LLAMA "converters = [\n  'float8', # in 2025\n]\n[training]\nseq_len = 64\n", NULL, "fp8"},
+        {LLAMA "converters = 'quantize.linear.mx'\n[training]\nseq_len = 64\n", NULL, "fp8"},
+        {LLAMA "converters = []\n[training]\nseq_len = 64\n", NULL, "bf16"},
+        {LLAMA "[training]\nseq_len = 64\n[float8]\nenable_float8_linear = true\n", NULL, "fp8"},
+        {SIZES, NULL, "bf16"},
+        {SIZES "fp8: hybrid\n", NULL, "fp8"},
+        {SIZES "fp8: False\n", NULL, "bf16"},
+        {SIZES "fp8: null\n", NULL, "bf16"},
+        {SIZES "fp4: e2m1\n", NULL, "fp4"},
+        {SIZES "mixed_precision: bf16_with_fp8_current_scaling_mixed\n", NULL, "fp8"},
+        {SIZES "mixed_precision: bf16_with_nvfp4_mixed\n", NULL, "fp4"},
+        {"model_name: llama3.1-8b\nper_device_batch_size: 1\nquantization: fp8\n", NULL, "fp8"},
+        {"model_name: llama3.1-8b\nper_device_batch_size: 1\nquantization: ''\n", NULL, "bf16"},
+        {"distributed_type: MULTI_GPU\nmixed_precision: fp8\n", "gpt2", "fp8"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_training_config c = {0};
+        ty_error error = {0};
+        cr_assert_eq(load_text(rows[i].text, rows[i].model, &c, &error), TY_OK, "row %zu: %s", i,
+                     error.message);
+        cr_expect_str_eq(c.precision, rows[i].precision, "row %zu", i);
+        ty_training_config_clear(&c);
+    }
+}
+
+/* OmegaConf's interpolations in NeMo's YAML. */
+Test(training_config, interpolations)
+{
+#define NEMO(hidden, batch)                                                                        \
+    "width: 64\ntrainer:\n  devices: 8\nmodel:\n  num_layers: 2\n  hidden_size: " hidden           \
+    "\n  num_attention_heads: 4\n  encoder_seq_length: 32\n"                                       \
+    "  max_position_embeddings: ${.encoder_seq_length}\n  vocab_size: 128\n"                       \
+    "  global_batch_size: " batch "\n"
+    static const char *const same[][2] = {
+        {"64", "16"},
+        {"${width}", "${multiply:${trainer.devices}, 2}"},
+        {"${..width}", "${divide_ceil:31, 2}"},
+        {"${oc.env:WIDTH,64}", "1${model.six}\n  six: ${divide_floor:13,2}"},
+    };
+    static const char *const wrong[][2] = {
+        {"${width", "16"},       {"${.hidden_size}", "16"},
+        {"${nowhere}", "16"},    {"64", "${now:%Y}"},
+        {"64", "${multiply:2}"}, {"${model.a}", "16\n  a: ${model.b}\n  b: ${model.a}"},
+    };
+    ty_training_config c = {0};
+    ty_error error = {0};
+    char text[512];
+
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        snprintf(text, sizeof text, NEMO("%s", "%s"), same[i][0], same[i][1]);
+        cr_assert_eq(load_text(text, NULL, &c, &error), TY_OK, "row %zu: %s", i, error.message);
+        cr_expect_eq(c.global_batch, 16, "row %zu: %u", i, c.global_batch);
+        cr_expect_eq(parameters(c.workload), (128 + 32) * 64 + 2 * 49984 + 128, "row %zu: %llu", i,
+                     (unsigned long long)parameters(c.workload));
+        cr_expect_eq(c.workload->tokens_per_sample, 32, "row %zu", i);
+        ty_training_config_clear(&c);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        snprintf(text, sizeof text, NEMO("%s", "%s"), wrong[i][0], wrong[i][1]);
+        cr_expect_eq(load_text(text, NULL, &c, &error), TY_EPARSE, "row %zu", i);
+        cr_expect(strstr(error.message, "${") != NULL || strstr(error.message, "YAML") != NULL,
+                  "row %zu: %s", i, error.message);
+    }
+}
+
 #define TITAN "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\n"
 
 Test(training_config, what_is_wrong_with_them)

@@ -1,8 +1,12 @@
-/* Inside of a cluster, for the files of topologies/: how one is built, checked and held. */
-#ifndef TY_CLUSTER_H
-#define TY_CLUSTER_H
+/* Inside of a cluster, for core and for the files of topologies/, which build them: how one is
+ * built, checked and held. */
+#ifndef TY_CLUSTER_PARTS_H
+#define TY_CLUSTER_PARTS_H
 
-#include "ty_topologies.h"
+#include "ty_cluster.h"
+#include "ty_memory.h"
+
+#include <stdatomic.h>
 
 #define NO_INDEX UINT32_MAX
 
@@ -44,7 +48,16 @@ typedef struct cluster_name {
     uint32_t vertex;
 } cluster_name;
 
+enum { NO_DIGEST, DIGEST_IN_WORK, HAS_DIGEST };
+
 struct ty_cluster {
+    atomic_uint owners;
+    /* Made when it is first asked for, by whoever comes first. */
+    atomic_int digest_state; /* NO_DIGEST, ...; others make their own while it is being written */
+    ty_digest digest;
+    /* Of a cluster with other figures: it has device and link types and links of its own,
+     * everything else is the origin's. NULL else. */
+    ty_cluster *origin;
     ty_arena *arena; /* every string */
     char *name;
     uint32_t device_type_count, device_type_room;
@@ -70,6 +83,10 @@ struct ty_cluster {
     cluster_port *ports;   /* [2 * link_count], of one vertex by ascending link */
     uint32_t island_count;
     uint32_t *island_gates; /* the only network switch an island is linked to, else NO_INDEX */
+    /* [vertex_count] Where network switches alone make trees: the link that leads from one to its
+     * root, NO_INDEX of roots and of other vertices, and how many there are up to it. NULL where
+     * there is a cycle. */
+    uint32_t *root_links, *root_distances;
 };
 
 /* ---- Building: new, add, finish ---------------------------------------------------------- */
@@ -91,11 +108,11 @@ ty_status cluster_add_device(ty_cluster *cluster, const char *name, uint32_t typ
 ty_status cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint32_t type,
                            double lanes, ty_error *error) TY_MUST_CHECK;
 
-/** What is wrong with a graph, for the caller to put into the words of its source. */
 /** PCI address of a vertex; the text is copied. */
 ty_status cluster_set_bus_id(ty_cluster *cluster, uint32_t vertex, const char *bus_id,
                              ty_error *error) TY_MUST_CHECK;
 
+/** What is wrong with a graph, for the caller to put into the words of its source. */
 typedef struct cluster_problem {
     const char *expected; /* NULL: nothing */
     uint32_t vertex;
@@ -104,6 +121,8 @@ typedef struct cluster_problem {
 /** Sorts the names; reports two that are equal. Needed before cluster_find. */
 ty_status cluster_sort_names(ty_cluster *cluster, cluster_problem *problem,
                              ty_error *error) TY_MUST_CHECK;
+/** Union and find: the least vertex stands for all that are joined. */
+uint32_t cluster_root_of(uint32_t *parents, uint32_t vertex);
 /** Vertex of that name, or NO_INDEX. */
 uint32_t cluster_find(const ty_cluster *cluster, const char *name);
 
@@ -114,12 +133,20 @@ uint32_t cluster_find(const ty_cluster *cluster, const char *name);
 ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem,
                          ty_error *error) TY_MUST_CHECK;
 
+/** A figure of a device type, as files have it: what reading, writing, changing and the schema of
+ * clusters follow. */
+typedef struct cluster_figure {
+    const char *key;
+    size_t offset; /* of a double in ty_device_type */
+    double minimum, maximum;
+    bool is_optional; /* absent: 0, and 0 is not written */
+} cluster_figure;
+/** NULL: there are no more. */
+const cluster_figure *cluster_figure_at(uint32_t index);
+
 /** TY_EPARSE where a figure is beyond what trainyard.cluster/1 may hold. @param name of the source
  */
 ty_status cluster_check_figures(const ty_cluster *cluster, const char *name,
                                 ty_error *error) TY_MUST_CHECK;
-
-/** A one-line description, without "local" and files. */
-ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -48,6 +48,7 @@ ty_status cluster_new(const char *name, ty_cluster **out, ty_error *error)
 
     if (cluster == NULL)
         return out_of_memory(error);
+    atomic_init(&cluster->owners, 1);
     if ((cluster->arena = ty_arena_new()) == NULL ||
         (cluster->name = ty_arena_strdup(cluster->arena, name)) == NULL) {
         ty_cluster_free(cluster);
@@ -57,10 +58,26 @@ ty_status cluster_new(const char *name, ty_cluster **out, ty_error *error)
     return TY_OK;
 }
 
+ty_cluster *ty_cluster_share(const ty_cluster *cluster)
+{
+    ty_cluster *owned = (ty_cluster *)cluster; /* only the number of owners changes */
+
+    atomic_fetch_add(&owned->owners, 1);
+    return owned;
+}
+
 void ty_cluster_free(ty_cluster *cluster)
 {
-    if (cluster == NULL)
+    if (cluster == NULL || atomic_fetch_sub(&cluster->owners, 1) > 1)
         return;
+    if (cluster->origin != NULL) {
+        ty_free(cluster->device_types);
+        ty_free(cluster->link_types);
+        ty_free(cluster->links);
+        ty_cluster_free(cluster->origin);
+        ty_free(cluster);
+        return;
+    }
     ty_free(cluster->device_types);
     ty_free(cluster->host_types);
     ty_free(cluster->link_types);
@@ -74,6 +91,8 @@ void ty_cluster_free(ty_cluster *cluster)
     ty_free(cluster->port_starts);
     ty_free(cluster->ports);
     ty_free(cluster->island_gates);
+    ty_free(cluster->root_links);
+    ty_free(cluster->root_distances);
     ty_arena_free(cluster->arena);
     ty_free(cluster);
 }
@@ -234,6 +253,105 @@ ty_status cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint
     cluster->link_lanes[count] = lanes;
     cluster->link_count++;
 done:
+    return status;
+}
+
+/* ---- Other figures ------------------------------------------------------------------------ */
+
+static bool is_of(const ty_cluster_edit *edit, const char *name)
+{
+    return edit->name == NULL || strcmp(edit->name, name) == 0;
+}
+
+static double edited(const ty_cluster_edit *edit, double figure)
+{
+    return edit->is_factor ? figure * edit->value : edit->value;
+}
+
+/* @return whether the edit is of this type */
+static bool edit_device_type(const ty_cluster_edit *edit, ty_device_type *type)
+{
+    const bool is_of_peaks = strcmp(edit->field, "peak_") == 0;
+    const cluster_figure *figure;
+    bool is_used = false;
+
+    if (strcmp(edit->field, "memory_bytes") == 0) {
+        type->memory_bytes = (uint64_t)edited(edit, (double)type->memory_bytes);
+        return true;
+    }
+    for (uint32_t i = 0; (figure = cluster_figure_at(i)) != NULL; i++) {
+        double *value = (double *)(void *)((char *)type + figure->offset);
+        if (is_of_peaks ? strncmp(figure->key, edit->field, strlen(edit->field)) != 0
+                        : strcmp(figure->key, edit->field) != 0)
+            continue;
+        if (!is_of_peaks || *value > 0)
+            *value = edited(edit, *value);
+        is_used = true;
+    }
+    return is_used;
+}
+
+static bool edit_link_type(const ty_cluster_edit *edit, link_type *type)
+{
+    double *figure = strcmp(edit->field, "bandwidth_bytes_per_s") == 0
+                         ? &type->bandwidth_bytes_per_s
+                     : strcmp(edit->field, "latency_s") == 0 ? &type->latency_s
+                                                             : NULL;
+    if (figure != NULL)
+        *figure = edited(edit, *figure);
+    return figure != NULL;
+}
+
+ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *edits, uint32_t count,
+                            ty_cluster **out, ty_error *error)
+{
+    const size_t devices = cluster->device_type_count, links = cluster->link_type_count;
+    ty_cluster *made = ty_alloc(1, sizeof *made);
+    ty_status status = TY_OK;
+
+    if (made == NULL)
+        return out_of_memory(error);
+    memcpy(made, cluster, sizeof *made);
+    atomic_init(&made->owners, 1);
+    atomic_init(&made->digest_state, NO_DIGEST);
+    made->origin = ty_cluster_share(cluster);
+    made->device_types = ty_alloc(devices, sizeof *made->device_types);
+    made->link_types = ty_alloc(links, sizeof *made->link_types);
+    made->links = ty_alloc(cluster->link_count, sizeof *made->links);
+    if (made->device_types == NULL || (links > 0 && made->link_types == NULL) ||
+        (cluster->link_count > 0 && made->links == NULL)) {
+        status = out_of_memory(error);
+        goto done;
+    }
+    memcpy(made->device_types, cluster->device_types, devices * sizeof *made->device_types);
+    if (links > 0)
+        memcpy(made->link_types, cluster->link_types, links * sizeof *made->link_types);
+    for (uint32_t e = 0; e < count; e++) {
+        bool is_used = false;
+        for (size_t i = 0; i < (edits[e].is_of_links ? links : devices); i++) {
+            if (edits[e].is_of_links && is_of(&edits[e], made->link_types[i].name))
+                is_used |= edit_link_type(&edits[e], &made->link_types[i]);
+            if (!edits[e].is_of_links && is_of(&edits[e], made->device_types[i].name))
+                is_used |= edit_device_type(&edits[e], &made->device_types[i]);
+        }
+        if (!is_used) {
+            status = ty_fail(error, TY_EINVAL, "cluster \"%s\" has no %s \"%s\" with a %s",
+                             cluster->name, edits[e].is_of_links ? "link type" : "device",
+                             edits[e].name != NULL ? edits[e].name : "of any name", edits[e].field);
+            goto done;
+        }
+    }
+    for (uint32_t l = 0; l < cluster->link_count; l++) {
+        const link_type *type = &made->link_types[cluster->link_kinds[l]];
+        made->links[l] = cluster->links[l];
+        made->links[l].bandwidth_bytes_per_s = type->bandwidth_bytes_per_s * cluster->link_lanes[l];
+        made->links[l].latency_s = type->latency_s;
+    }
+    TY_CHECK(cluster_check_figures(made, "cluster", error), status, done);
+    *out = made;
+    made = NULL;
+done:
+    ty_cluster_free(made);
     return status;
 }
 

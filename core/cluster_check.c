@@ -1,6 +1,5 @@
 /* Finishing a cluster: what must hold of its graph, and what queries need to be quick. */
 #include "cluster.h"
-#include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,29 +85,39 @@ static ty_status make_ports(ty_cluster *cluster, ty_error *error)
     return TY_OK;
 }
 
+uint32_t cluster_root_of(uint32_t *parents, uint32_t vertex)
+{
+    while (parents[vertex] != vertex)
+        vertex = parents[vertex] = parents[parents[vertex]];
+    return vertex;
+}
+
 /* Components of the graph whose links touch no vertex of `cut`; TY_VERTEX_KIND_COUNT cuts nothing.
- */
+ * They are numbered by their least vertices. */
 static ty_status components_without(const ty_cluster *cluster, ty_vertex_kind cut,
                                     uint32_t *members, uint32_t *count, ty_error *error)
 {
-    graph_edges edges = {.vertex_count = cluster->vertex_count};
-    uint32_t *ends = ty_alloc(2 * (size_t)cluster->link_count, sizeof *ends);
-    ty_status status;
+    uint32_t *parents = ty_alloc(cluster->vertex_count, sizeof *parents), found = 0;
 
-    if (ends == NULL)
+    if (parents == NULL)
         return out_of_memory(error);
+    for (uint32_t v = 0; v < cluster->vertex_count; v++)
+        parents[v] = v;
     for (uint32_t i = 0; i < cluster->link_count; i++) {
         const ty_link_edge *link = &cluster->links[i];
         if (cluster->vertices[link->from].kind == cut || cluster->vertices[link->to].kind == cut)
             continue;
-        ends[2 * edges.edge_count] = link->from;
-        ends[2 * edges.edge_count + 1] = link->to;
-        edges.edge_count++;
+        const uint32_t a = cluster_root_of(parents, link->from),
+                       b = cluster_root_of(parents, link->to);
+        parents[a < b ? b : a] = a < b ? a : b;
     }
-    edges.ends = ends;
-    status = graph_components(&edges, members, count, error);
-    ty_free(ends);
-    return status;
+    for (uint32_t v = 0; v < cluster->vertex_count; v++) {
+        const uint32_t root = cluster_root_of(parents, v);
+        members[v] = root == v ? found++ : members[root];
+    }
+    ty_free(parents);
+    *count = found;
+    return TY_OK;
 }
 
 /* What is isolated is outside the largest part. */
@@ -241,6 +250,64 @@ static ty_status make_islands(ty_cluster *cluster, uint32_t *members, ty_error *
     return TY_OK;
 }
 
+/* Walks the switches that are linked to `root`, breadth first: false where two ways meet. */
+static bool walk_tree(const ty_cluster *cluster, uint32_t root, uint32_t *links,
+                      uint32_t *distances, bool *is_seen, uint32_t *queue)
+{
+    uint32_t count = 1;
+
+    queue[0] = root;
+    is_seen[root] = true;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t v = queue[i];
+        for (uint32_t p = cluster->port_starts[v]; p < cluster->port_starts[v + 1]; p++) {
+            const cluster_port *port = &cluster->ports[p];
+            if (cluster->vertices[port->vertex].kind != TY_VERTEX_SWITCH || port->link == links[v])
+                continue;
+            if (is_seen[port->vertex])
+                return false;
+            is_seen[port->vertex] = true;
+            links[port->vertex] = port->link;
+            distances[port->vertex] = distances[v] + 1;
+            queue[count++] = port->vertex;
+        }
+    }
+    return true;
+}
+
+/* Trees have one way between two of their switches: routes need no search there. */
+static ty_status find_trees(ty_cluster *cluster, ty_error *error)
+{
+    const uint32_t count = cluster->vertex_count;
+    uint32_t *links = ty_alloc(count, sizeof *links);
+    uint32_t *distances = ty_alloc(count, sizeof *distances);
+    uint32_t *queue = ty_alloc(count, sizeof *queue);
+    bool *is_seen = ty_alloc(count, sizeof *is_seen), has_cycle = false;
+    ty_status status = TY_OK;
+
+    if (links == NULL || distances == NULL || queue == NULL || is_seen == NULL) {
+        status = out_of_memory(error);
+        goto cleanup;
+    }
+    for (uint32_t v = 0; v < count; v++)
+        links[v] = NO_INDEX;
+    for (uint32_t v = 0; v < count && !has_cycle; v++)
+        if (cluster->vertices[v].kind == TY_VERTEX_SWITCH && !is_seen[v])
+            has_cycle = !walk_tree(cluster, v, links, distances, is_seen, queue);
+    if (has_cycle)
+        goto cleanup;
+    cluster->root_links = links;
+    cluster->root_distances = distances;
+    links = distances = NULL; /* given away */
+
+cleanup:
+    ty_free(links);
+    ty_free(distances);
+    ty_free(queue);
+    ty_free(is_seen);
+    return status;
+}
+
 ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem, ty_error *error)
 {
     uint32_t *members = ty_alloc(cluster->vertex_count, sizeof *members);
@@ -262,6 +329,8 @@ ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem, ty_error
     TY_CHECK(check_forwarding(cluster, members, problem, error), status, cleanup);
     if (problem->expected == NULL)
         TY_CHECK(make_islands(cluster, members, error), status, cleanup);
+    if (problem->expected == NULL)
+        TY_CHECK(find_trees(cluster, error), status, cleanup);
 cleanup:
     ty_free(members);
     return status;

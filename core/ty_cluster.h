@@ -1,0 +1,136 @@
+/**
+ * @file ty_cluster.h
+ * A cluster, as plans carry it: devices, hosts, switches and the links between them. Vertices are
+ * devices, hosts (the PCIe/memory hub of a server), NVLink switches, NICs and network switches;
+ * edges are links with a bandwidth per direction, a latency and a kind. topologies/ opens clusters
+ * by their names and asks what their graph does to messages.
+ *
+ * A cluster is immutable and may have several owners: plans made for it, questions about it. Each
+ * owner calls ty_cluster_free.
+ *
+ *     TY_CHECK(ty_cluster_parse(text, "cluster.json", &cluster, error), status, done);
+ *     plan->cluster = ty_cluster_share(cluster);
+ *     ...
+ *     ty_cluster_free(cluster); // the plan still has it
+ *
+ * Files are `trainyard.cluster/1` (docs/files.md).
+ */
+#ifndef TY_CLUSTER_H
+#define TY_CLUSTER_H
+
+#include "ty_json.h"
+#include "ty_status.h"
+#include "ty_text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct ty_cluster ty_cluster;
+
+typedef enum ty_vertex_kind {
+    TY_VERTEX_DEVICE,
+    TY_VERTEX_HOST,
+    TY_VERTEX_DEVICE_SWITCH, /* NVSwitch, or a PCIe switch */
+    TY_VERTEX_NIC,
+    TY_VERTEX_SWITCH, /* leaf, spine */
+    TY_VERTEX_KIND_COUNT
+} ty_vertex_kind;
+const char *ty_vertex_kind_name(ty_vertex_kind kind);
+
+/** A kind of device, from the catalogue. Peak rates are dense. */
+typedef struct ty_device_type {
+    char *name; /* "a100-sxm4-40gb" */
+    char *source;
+    /* Of products, dense: fp16 is also bf16, fp8 and fp4 are of any format. 0: not supported. */
+    double peak_fp32_flop_per_s, peak_tf32_flop_per_s, peak_fp16_flop_per_s;
+    double peak_fp8_flop_per_s, peak_fp4_flop_per_s;
+    double memory_bandwidth_bytes_per_s;
+    uint64_t memory_bytes;
+    double launch_overhead_s; /* per kernel */
+    double matmul_efficiency; /* achieved share of peak in large matrix products and convolutions */
+    double fp8_efficiency, fp4_efficiency; /* likewise of those peaks; 0: matmul_efficiency */
+    double product_edge; /* elements: a product of m x n x k takes (1 + edge/m)(1 + edge/n)(1 +
+                            edge/k) times as long */
+    double attention_efficiency; /* achieved share of the fp16 peak in fused attention, forward; 0:
+                                    as products */
+    double attention_backward;   /* rate of its backward over its forward's; 0: 1 */
+    double memory_efficiency;    /* achieved share of memory bandwidth in elementwise work */
+    double convolution_efficiency; /* achieved share of the fp32 peak in convolutions by implicit
+                                      matrix products; 0: not known, they cost what products do */
+    double core_share; /* host cores one device keeps busy while computing: 1 for "cpu", else 0 */
+    double power_w;
+} ty_device_type;
+
+/** A kind of host, from the catalogue: what it is beyond its inside. */
+typedef struct ty_host_type {
+    char *name; /* "p4d.24xlarge" */
+    char *source;
+    double price_usd_per_hour; /* of the whole host, on demand; 0 where price_date is NULL */
+    char *price_date, *price_source;
+    double power_w; /* of the whole host under load; 0: not known */
+} ty_host_type;
+
+typedef struct ty_link_edge {
+    uint32_t from, to;            /* vertices; links are full duplex, listed once */
+    double bandwidth_bytes_per_s; /* per direction */
+    double latency_s;
+    char *kind; /* "nvlink2", "pcie3", "edr100", "memory" */
+    char *source;
+} ty_link_edge;
+
+/* ---- Life cycle, files --------------------------------------------------------------------- */
+
+ty_status ty_cluster_from_json(const ty_json *object, ty_cluster **out,
+                               ty_error *error) TY_MUST_CHECK;
+/** @param name file name for messages */
+ty_status ty_cluster_parse(const char *json, const char *name, ty_cluster **out,
+                           ty_error *error) TY_MUST_CHECK;
+void ty_cluster_to_json(const ty_cluster *cluster, ty_json_writer *writer, const char *key);
+/** The document on one line, which is what plans hold and what a cluster's digest is of. @param out
+ * [out] free with ty_free */
+ty_status ty_cluster_text(const ty_cluster *cluster, char **out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_digest(const ty_cluster *cluster, ty_digest *out,
+                            ty_error *error) TY_MUST_CHECK;
+/** One more owner of the same cluster, which threads may share. O(1). */
+ty_cluster *ty_cluster_share(const ty_cluster *cluster);
+void ty_cluster_free(ty_cluster *cluster);
+
+/** A figure of kinds of links or of devices, set or multiplied. */
+typedef struct ty_cluster_edit {
+    bool is_of_links;  /* else of devices */
+    const char *name;  /* of the kind; NULL: all */
+    const char *field; /* as files have it: "latency_s", "memory_bytes"; "peak_": all peak rates
+                          that are not 0 */
+    double value;
+    bool is_factor;
+} ty_cluster_edit;
+/**
+ * The same cluster with other figures. Shares everything else with `cluster`. O(links).
+ * @return TY_EINVAL: an edit that changes nothing, as there is no such kind or field; TY_EPARSE: a
+ *         figure beyond what files may hold
+ */
+ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *edits, uint32_t count,
+                            ty_cluster **out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- What it is made of -------------------------------------------------------------------- */
+
+const char *ty_cluster_name(const ty_cluster *cluster);
+uint32_t ty_cluster_device_count(const ty_cluster *cluster);
+uint32_t ty_cluster_host_count(const ty_cluster *cluster);
+const ty_device_type *ty_cluster_device_type(const ty_cluster *cluster, uint32_t device);
+uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device);
+/** NULL where nothing is known of a host but its inside. */
+const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t host);
+const char *ty_cluster_host_name(const ty_cluster *cluster, uint32_t host);
+/** Cores of a host that its CPU devices share; 0 where they do not compute on the host. */
+uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host);
+
+/* The graph, for those who build something of it: the simulator's platform, pictures. */
+uint32_t ty_cluster_vertex_count(const ty_cluster *cluster);
+ty_vertex_kind ty_cluster_vertex_kind(const ty_cluster *cluster, uint32_t vertex);
+const char *ty_cluster_vertex_name(const ty_cluster *cluster, uint32_t vertex); /* unique */
+uint32_t ty_cluster_device_vertex(const ty_cluster *cluster, uint32_t device);
+uint32_t ty_cluster_link_count(const ty_cluster *cluster);
+const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link);
+
+#endif

@@ -1,0 +1,90 @@
+#!/bin/sh
+# Images and tokens of other programs through the command line: trained on, gone on with, and skipped where
+# they cannot be read.
+. "$(dirname "$0")/lib.sh"
+mkdir "$scratch/made"
+work=$scratch/made
+
+# Three classes of 12 images each, told apart by their colours, as folders and as tar files.
+/usr/bin/python3 - "$work" <<'END'
+import io, os, random, struct, sys, tarfile, zlib
+work, numbers = sys.argv[1], random.Random(3)
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+def png(side, colour):
+    rows = b"".join(b"\0" + bytes(min(255, max(0, c + numbers.randint(-40, 40))) for _ in range(side) for c in colour) for _ in range(side))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+os.makedirs(work + "/shards")
+tars = [tarfile.open(f"{work}/shards/{s}.tar", "w") for s in range(2)]
+for c, colour in enumerate(((200, 60, 60), (60, 200, 60), (60, 60, 200))):
+    os.makedirs(f"{work}/images/class{c}")
+    for i in range(12):
+        data = png(20 + i, colour)
+        open(f"{work}/images/class{c}/{i:02}.png", "wb").write(data)
+        for name, inside in ((f"{c}{i:02}.png", data), (f"{c}{i:02}.cls", str(c).encode())):
+            info = tarfile.TarInfo(name)
+            info.size = len(inside)
+            tars[c * 12 + i >= 20].addfile(info, io.BytesIO(inside))
+for tar in tars:
+    tar.close()
+END
+cat >"$work/net.json" <<'END'
+{"schema": "trainyard.zoo/1", "name": "small-resnet", "family": "residual", "source": "a test", "input": [3, 24, 24], "sample_bytes": 1729,
+ "block": "basic", "blocks": [1, 1], "width": 4, "classes": 3, "dataset": "synthetic", "global_batch": 12,
+ "optimizer": {"kind": "sgd", "learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0}}
+END
+expect 0 plan -w "$work/net.json" -c "1x dgx1-v100" --fix devices=2,dp=2,micro_batch=3,compression=none --precision fp32 --no-simulate -q -o "$work/plan.json"
+expect 0 plan -w "$work/net.json" -c "1x dgx1-v100" --fix devices=2,pp=2,micro_batch=3,compression=none --precision fp32 --no-simulate -q -o "$work/piped.json"
+expect 0 run "$work/plan.json" --steps 12 --data "$work/images" --checkpoint "$work/whole" -q -o "$work/run.json"
+expect 0 run "$work/plan.json" --steps 12 --data "$work/shards" -q -o "$work/shards.json"
+expect 0 run "$work/plan.json" --steps 5 --data "$work/shards" --checkpoint "$work/state" -q -o "$work/part.json"
+expect 0 run "$work/plan.json" --steps 12 --data "$work/shards" --checkpoint "$work/state" --resume -q -o "$work/resumed.json"
+/usr/bin/python3 - "$work" <<'END' && pass || fail "losses of folders, tar files and of a run that went on differ, or nothing is learnt"
+import json, sys
+folders, shards, resumed = (json.load(open(f"{sys.argv[1]}/{n}.json"))["losses"] for n in ("run", "shards", "resumed"))
+assert folders == shards == resumed and len(folders) == 12, (folders, shards, resumed)
+assert folders[-1] < 0.6 * folders[0], folders
+END
+expect 0 run "$work/piped.json" --steps 12 --data "$work/images" -q -o "$work/piped-run.json"
+expect 0 run "$work/plan.json" --steps 60 --until accuracy=0.9 --evaluate-every 10 --data "$work/images" -q -o "$work/until.json"
+
+# A file that ends early: named, or skipped, by both stages alike.
+head -c 300 "$work/images/class1/03.png" >"$work/cut" && mv "$work/cut" "$work/images/class1/03.png"
+expect 1 run "$work/plan.json" --steps 12 --data "$work/images" -q -o "$work/none.json"
+grep -q "class1/03.png: damaged PNG" "$scratch/err" && pass || fail "the sample is not named"
+grep -q -- "--bad-samples N skips up to N of them" "$scratch/err" && pass || fail "what would help is not said"
+expect 0 run "$work/plan.json" --steps 12 --data "$work/images" --bad-samples 1 -o "$work/skipped.json"
+grep -q "skipped [12] samples that cannot be read" "$scratch/err" && pass || fail "what was skipped is not said"
+expect 0 run "$work/piped.json" --steps 12 --data "$work/images" --bad-samples 1 -q -o "$work/skipped.json"
+expect 2 run "$work/plan.json" --steps 1 --data "$work/images" --bad-samples none -q -o "$work/none.json"
+expect_error_line --bad-samples '"none"'
+expect 3 run "$work/plan.json" --steps 1 --data "$work/state" -q -o "$work/none.json"
+expect_error_line "found no images, expected folders of classes"
+expect 1 run "$work/plan.json" --steps 1 --data "$work/nowhere" -q -o "$work/none.json"
+expect_error_line "nowhere"
+
+# Tokens as Megatron-LM and llm.c keep them are the same samples.
+/usr/bin/python3 - "$work" <<'END'
+import random, struct, sys
+work, numbers = sys.argv[1], random.Random(4)
+tokens = [numbers.randrange(50) for _ in range(400)]
+packed = struct.pack("<400H", *tokens)
+open(work + "/mega.bin", "wb").write(packed)
+open(work + "/mega.idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ2i2q2q", 1, 8, 2, 2, 150, 250, 0, 300, 0, 2))
+open(work + "/llmc.bin", "wb").write(struct.pack("<256i", 20240520, 1, 400, *[0] * 253) + packed)
+open(work + "/bytes.txt", "wb").write(bytes(tokens))
+END
+expect 0 plan -w "gpt-tiny sequence=16" -c "1x dgx1-v100" --fix devices=1 --precision fp32 --no-simulate -q -o "$work/gpt.json"
+for file in mega.bin llmc.bin bytes.txt; do
+    expect 0 run "$work/gpt.json" --steps 2 --data "$work/$file" -q -o "$work/$file.json"
+done
+/usr/bin/python3 - "$work" <<'END' && pass || fail "the same tokens have other losses"
+import json, sys
+a, b, c = (json.load(open(f"{sys.argv[1]}/{n}.json"))["losses"] for n in ("mega.bin", "llmc.bin", "bytes.txt"))
+assert a == b == c, (a, b, c)
+END
+rm "$work/mega.idx"
+printf 'MMIDIDX\0\0short' >"$work/mega.idx"
+expect 3 run "$work/gpt.json" --steps 1 --data "$work/mega.bin" -q -o "$work/none.json"
+expect_error_line "mega.idx: found no index of version 1"
+finish
