@@ -15,7 +15,7 @@ page=$scratch/made/report.html
 chrome() {
     timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
         --disable-background-networking --disable-component-update --disable-sync --disable-extensions \
-        --disable-features=NetworkTimeServiceQuerying --user-data-dir="$scratch/chromium" \
+        --disable-features=NetworkTimeServiceQuerying,OptimizationHints --user-data-dir="$scratch/chromium" \
         --enable-logging=stderr --log-net-log="$scratch/net.json" --window-size="$2",2000 \
         --virtual-time-budget=3000 --dump-dom "file://$1" >"$scratch/dom" 2>"$scratch/err"
     grep -oE '"url":"(https?|wss?)://[^"/?]*' "$scratch/net.json" | sort -u >"$scratch/urls"

@@ -51,7 +51,7 @@ fi
 
 # ---- Under a limit of memory: an answer or an error, never a hang ---------------------------------
 if [ -z "${TY_SANITIZE:-}" ]; then
-    for limit in 50000 65536 120000 131072 133000 150000 204800 307200 512000; do
+    for limit in 65536 133000 204800 512000 ${TY_ALL:+50000 120000 131072 150000 307200}; do
         for command in "plan -w lenet -c 1x\ p100-server --fix pp=2,dp=2 -q" "simulate $work/plan.json" "run $work/plan.json --steps 2 -q"; do
             eval "set -- $command"
             (

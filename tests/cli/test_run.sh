@@ -181,10 +181,12 @@ END
 expect 0 compare "$work/lanes.json" "$work/lanes-run.json"
 expect_output "step time" "forward" "update"
 expect 0 report "$work/lanes.json" "$work/lanes-run.json" -o "$work/lanes.html"
-expect 0 plan -w "gpt-tiny sequence=16" -c local:4 --fix tp=2,sp=1 -q -o "$work/sequence.json"
-expect 0 run "$work/sequence.json" --steps 4 --checkpoint "$scratch/lanes" --checkpoint-every 2 -q -o "$work/sequence-run.json"
-expect 0 run "$work/sequence.json" --steps 6 --checkpoint "$scratch/lanes" --resume -q -o "$work/sequence-run.json"
-if [ "$(ls "$scratch/lanes/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint a lane"; fi
+if [ -n "${TY_ALL:-}" ]; then
+    expect 0 plan -w "gpt-tiny sequence=16" -c local:4 --fix tp=2,sp=1 -q -o "$work/sequence.json"
+    expect 0 run "$work/sequence.json" --steps 4 --checkpoint "$scratch/lanes" --checkpoint-every 2 -q -o "$work/sequence-run.json"
+    expect 0 run "$work/sequence.json" --steps 6 --checkpoint "$scratch/lanes" --resume -q -o "$work/sequence-run.json"
+    if [ "$(ls "$scratch/lanes/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint a lane"; fi
+fi
 
 # Expert lanes: two processes with two experts each learn what one with four does.
 cat >"$work/moe.json" <<'END'
@@ -243,7 +245,7 @@ expect 3 run "$work/plan.json" --steps 7 --checkpoint "$scratch/state" --resume 
 expect_error_line "at most 7 steps, not one of 8"
 
 # However few steps are left, and however early the target is met: what was trained is a result.
-for more in 1 2 5 10 11; do
+for more in 1 11 ${TY_ALL:+2 5 10}; do
     rm -rf "$scratch/late"
     expect 0 run "$work/plan.json" --steps 30 --checkpoint "$scratch/late" -q -o "$work/late-run.json"
     expect 0 run "$work/plan.json" --steps $((30 + more)) --checkpoint "$scratch/late" --resume -q -o "$work/late-run.json"

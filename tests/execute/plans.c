@@ -1,5 +1,7 @@
 #include "plans.h"
 
+#include "../quick.h"
+
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,6 +28,39 @@ const char moe_small[] =
     "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", "
     "\"learning_rate\": 0.001, \"weight_decay\": 0.01, \"beta1\": 0.9, \"beta2\": 0.999, "
     "\"epsilon\": 1e-08}}";
+
+static const char mlp_narrow[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"mlp-narrow\", \"family\": \"sequential\","
+    "\"source\": \"mlp.json\", \"input\": [1, 28, 28], \"sample_bytes\": 785,"
+    "\"dataset\": \"fashion-mnist\", \"global_batch\": 128, \"optimizer\": {\"kind\": \"sgd\","
+    "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["
+    "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 160},"
+    "{\"kind\": \"relu\"}, {\"kind\": \"linear\", \"out_features\": 160},"
+    "{\"kind\": \"relu\"}, {\"kind\": \"linear\", \"out_features\": 10},"
+    "{\"kind\": \"softmax_cross_entropy\"}]}";
+
+#define GPT_NARROW(sequence)                                                                       \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-narrow\", \"family\": \"transformer\","     \
+    "\"source\": \"gpt-tiny.json\", \"blocks\": 4, \"features\": 64, \"heads\": 4,"                \
+    "\"hidden_features\": 256, \"vocabulary\": 256, \"positions\": 128, \"sequence\": " sequence   \
+    ", \"token_bytes\": 1, \"dataset\": \"text\", \"global_batch\": 8, \"optimizer\": {\"kind\": " \
+    "\"adamw\", \"learning_rate\": 0.001, \"weight_decay\": 0.01, \"beta1\": 0.9, \"beta2\": "     \
+    "0.999, "                                                                                      \
+    "\"epsilon\": 1e-08}}"
+
+const char *narrow(const char *workload)
+{
+    static const struct {
+        const char *wide, *narrow;
+    } rows[] = {{"mlp", mlp_narrow},
+                {"gpt-tiny sequence=32", GPT_NARROW("32")},
+                {"gpt-tiny sequence=16", GPT_NARROW("16")}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && is_quick(); i++)
+        if (strcmp(workload, rows[i].wide) == 0)
+            return rows[i].narrow;
+    return workload;
+}
 
 void must(bool holds, const char *what, const char *detail)
 {

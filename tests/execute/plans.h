@@ -35,6 +35,10 @@ extern const char gnmt_small[];
 /** Another: a decoder whose tokens see two of four experts each, as in Mixtral. */
 extern const char moe_small[];
 
+/** In the quick form of a test (quick.h) a network of the same layers, a tenth as wide, for what
+ * has one: `mlp` and the `gpt-tiny` of short sequences. Else the same again. */
+const char *narrow(const char *workload);
+
 /** A name with changes, a path, or the text of a zoo file. Aborts the test with a message on
  * anything unexpected, as do all here. */
 ty_workload *open_workload(const char *workload);

@@ -119,7 +119,7 @@ static ty_status run(const fixture *f, const plan_shape *shape, uint32_t steps, 
                            : shape->lanes > 1 || shape->contexts > 1 ? "gpt-tiny sequence=16"
                                                                      : "mlp";
 
-    return run_plan(f, make_plan(workload, shape), steps, resume, out, error);
+    return run_plan(f, make_plan(narrow(workload), shape), steps, resume, out, error);
 }
 
 static void must_run(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume,
@@ -181,13 +181,13 @@ Test(checkpoint, nothing_is_under_way_in_it)
         ty_run *found = NULL;
         ty_error error = {0};
 
-        cr_assert_eq(
-            run_plan_in_stretches(&f, make_plan("mlp", &shape), STEPS / 2, 1, false, NULL, &error),
-            TY_OK, "%s", error.message);
+        cr_assert_eq(run_plan_in_stretches(&f, make_plan(narrow("mlp"), &shape), STEPS / 2, 1,
+                                           false, NULL, &error),
+                     TY_OK, "%s", error.message);
         other.staleness = 2 - shape.staleness;
-        cr_assert_eq(
-            run_plan_in_stretches(&f, make_plan("mlp", &other), STEPS, 1, true, &found, &error),
-            TY_OK, "%s", error.message);
+        cr_assert_eq(run_plan_in_stretches(&f, make_plan(narrow("mlp"), &other), STEPS, 1, true,
+                                           &found, &error),
+                     TY_OK, "%s", error.message);
         for (uint32_t s = 0; s < STEPS; s++) {
             in_time[s] = shape.staleness == 0 ? found->losses[s] : in_time[s];
             cr_assert_eq(found->losses[s], in_time[s], "staleness %u, then %u, step %u",
@@ -236,7 +236,8 @@ Test(checkpoint, few_steps_are_a_result)
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         fixture f = fixture_make();
-        ty_job *job = make_job(make_plan("mlp", &shapes[2]), 20 + rows[i].steps, f.directory);
+        ty_job *job =
+            make_job(make_plan(narrow("mlp"), &shapes[2]), 20 + rows[i].steps, f.directory);
         ty_run *found = NULL;
         ty_error error = {0};
 
@@ -347,7 +348,7 @@ static long file_length(const char *path)
 Test(checkpoint, any_flipped_bit_is_refused)
 {
     fixture f = fixture_make();
-    ty_plan *plan = make_plan("mlp", &shapes[2]);
+    ty_plan *plan = make_plan(narrow("mlp"), &shapes[2]);
     ty_checkpoint_place place;
     ty_error error = {0};
     char path[700];
@@ -426,12 +427,14 @@ Test(checkpoint, full_disk_loses_nothing)
     fixture f = fixture_make();
     struct rlimit limit, all;
     ty_run *found = NULL;
+    char path[700];
 
     signal(SIGXFSZ, SIG_IGN);
     must_run(&f, &shapes[2], EVERY, false, NULL);
     cr_assert_eq(getrlimit(RLIMIT_FSIZE, &all), 0);
     limit = all;
-    limit.rlim_cur = 2000000;
+    snprintf(path, sizeof path, "%s/step-%d/rank-0", f.checkpoint, EVERY);
+    limit.rlim_cur = (rlim_t)file_length(path) - 4096; /* more than the data have */
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     expect_failure(&f, &shapes[2], STEPS, true, TY_EIO, "File too large");
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &all), 0);
@@ -445,7 +448,7 @@ Test(checkpoint, full_disk_loses_nothing)
 Test(checkpoint, divergence_loses_nothing)
 {
     fixture f = fixture_make();
-    ty_job *job = make_job(make_plan("mlp", &shapes[2]), 200, f.directory);
+    ty_job *job = make_job(make_plan(narrow("mlp"), &shapes[2]), 200, f.directory);
     ty_error error = {0};
     ty_status status;
 
@@ -550,7 +553,7 @@ Test(checkpoint, moments_belong_to_parameters)
     for (int r = 0; r < 2; r++) {
         fixture f = fixture_make();
         for (int part = 0; part < 2; part++) {
-            ty_plan *plan = make_plan("mlp", part == 0 ? &two : then[r]);
+            ty_plan *plan = make_plan(narrow("mlp"), part == 0 ? &two : then[r]);
             ty_error error = {0};
 
             plan->optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_ADAMW,
@@ -573,7 +576,7 @@ Test(checkpoint, moments_belong_to_parameters)
 
 static ty_run *run_still(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume)
 {
-    ty_plan *plan = make_plan("mlp", shape);
+    ty_plan *plan = make_plan(narrow("mlp"), shape);
     ty_run *found = NULL;
     ty_error error = {0};
 
@@ -701,7 +704,7 @@ Test(checkpoint, another_optimizer_or_seed_is_refused)
 
     must_run(&f, &shape, EVERY, false, NULL);
     for (int i = 0; i < 3; i++) {
-        ty_plan *plan = make_plan("mlp", &shape);
+        ty_plan *plan = make_plan(narrow("mlp"), &shape);
         ty_error error = {0};
         if (i == 0)
             plan->seed++;

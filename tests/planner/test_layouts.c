@@ -1,5 +1,6 @@
 /* Layouts: that no estimate is below its bound, that what a search answers is the best of all of
  * them, and that a pin leaves the rest open. */
+#include "../quick.h"
 #include "costing.h"
 #include "layout/layout.h"
 #include "ty_memory.h"
@@ -263,13 +264,13 @@ static outcome compare_all(scene_kind kind, uint64_t questions)
 
 Test(layouts, no_layout_is_better_than_the_answer, .timeout = 600)
 {
-    const outcome all = compare_all(DENSE, 1000);
+    const outcome all = compare_all(DENSE, quick_or_all(150, 1000));
     cr_expect(all.close * 4 > all.fitting, "bounds that say nothing");
 }
 
 Test(layouts, no_layout_with_context_and_expert_lanes_is_better, .timeout = 600)
 {
-    const outcome all = compare_all(WITH_LANES, 200);
+    const outcome all = compare_all(WITH_LANES, quick_or_all(60, 200));
     cr_expect(all.by_context > all.fitting / 20 && all.by_expert > all.fitting / 20,
               "questions without such lanes");
 }

@@ -104,6 +104,30 @@ class Page(unittest.TestCase):
         for text in ("data parallel", "throughput", "does not fit"):
             self.assertIn(text, said.getvalue())
 
+    def test_the_cells_of_the_notebook_run_one_after_the_other(self):
+        path = os.path.join(os.environ["SOURCE"], "docs", "examples", "notebook.py")
+        with open(path, encoding="utf-8") as file:
+            cells = re.split(r"^# %%.*\n", file.read(), flags=re.M)[1:]
+        names, said, before = {}, [], os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                for cell in cells:
+                    said.append(io.StringIO())
+                    with contextlib.redirect_stdout(said[-1]):
+                        exec(compile(cell, path, "exec"), names)
+                self.assertGreater(os.path.getsize("gpt2.html"), 10000)
+            finally:
+                os.chdir(before)
+        code = [text.getvalue() for cell, text in zip(cells, said) if not cell.startswith("# ")]
+        self.assertEqual(len(code), 6)
+        for text, shown in zip(code, ("throughput", " - chosen", "ms where device 3", "samples/s", "does not fit")):
+            self.assertIn(shown, text)
+        self.assertGreater(names["straggler"].step_time_s, names["plan"].step_time_s)
+        speeds = [row["samples_per_s"] for row in names["table"].rows]
+        self.assertEqual(speeds, sorted(speeds))
+        self.assertEqual(len(speeds), 3)
+
 
 class Mistakes(unittest.TestCase):
     def check(self, kind, words, call):

@@ -1,6 +1,7 @@
 /* Random questions: a plan simulated is never faster than an estimate in which no traffic meets; it
  * may be, a little, than the estimate, which takes all transfers between two stages for
  * simultaneous. Collectives played as one flow an edge take as long as played step by step. */
+#include "../quick.h"
 #include "ty_study.h"
 
 #include <criterion/criterion.h>
@@ -162,9 +163,10 @@ static void compare(uint64_t seed, const words *w, ty_plan_inputs *in)
 
 Test(agreement, simulations_and_the_estimate, .timeout = 1000)
 {
+    const uint32_t questions = quick_or_all(60, 300);
     uint32_t answered = 0;
 
-    for (uint64_t seed = 1; seed <= 300; seed++) {
+    for (uint64_t seed = 1; seed <= questions; seed++) {
         words w;
         ty_question_inputs q = {0};
         ty_plan_inputs in = {0};
@@ -184,5 +186,5 @@ Test(agreement, simulations_and_the_estimate, .timeout = 1000)
         ty_plan_inputs_clear(&in);
         ty_question_inputs_clear(&q);
     }
-    cr_expect_geq(answered, 200, "%u questions have an answer", answered);
+    cr_expect_geq(answered, questions * 2 / 3, "%u questions have an answer", answered);
 }

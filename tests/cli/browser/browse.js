@@ -88,7 +88,7 @@ async function open(browser, page, where, options) {
   tab.on("pageerror", (error) => complain("exception: " + error.message));
   tab.on("request", (request) => { if (request.url() !== address && !request.url().startsWith("data:")) complain("request: " + request.url()); });
   const started = Date.now();
-  await tab.goto(address, { waitUntil: "load" });
+  await tab.goto(address, { waitUntil: "load", timeout: 120000 });
   // Whoever photographs the page does not scroll: all charts are there when it is loaded.
   if (options.javaScriptEnabled !== false)
     for (const id of await tab.evaluate(undrawn)) complain("chart " + id + " is not drawn when the page is loaded");
