@@ -181,14 +181,14 @@ ty_status ty_question_uneven(const ty_question *question, const ty_question_inpu
 {
     uneven_search u = {.question = question, .inputs = inputs, .plan = plan};
     ty_objective objective = TY_THROUGHPUT;
-    ty_text replicas = {0};
+    ty_fix_texts texts = {0};
     ty_status status = TY_OK;
 
     TY_CHECK(ty_objective_find(question->objective, &objective, error), status, done);
     if (objective != TY_THROUGHPUT ||
         ty_cluster_device_count(inputs->cluster) > TY_MOST_DEVICES_FOR_UNEVEN)
         goto done;
-    TY_CHECK(ty_plan_options_of(question, inputs, &replicas, &u.how, error), status, done);
+    TY_CHECK(ty_plan_options_of(question, inputs, &texts, &u.how, error), status, done);
     if (watch != NULL) {
         u.how.should_stop = watch->should_stop;
         u.how.stop_context = watch->context;
@@ -196,7 +196,7 @@ ty_status ty_question_uneven(const ty_question *question, const ty_question_inpu
     TY_CHECK(look_at_batch(&u, &plan->uneven[TY_UNEVEN_BATCH], error), status, done);
     TY_CHECK(look_at_blocks(&u, &plan->uneven[TY_UNEVEN_BLOCKS], error), status, done);
 done:
-    ty_text_clear(&replicas);
+    ty_fix_texts_clear(&texts);
     /* What was found so far stands; the answer does not wait. */
     return status == TY_EINTERRUPTED ? TY_OK : status;
 }

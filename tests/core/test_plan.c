@@ -541,9 +541,13 @@ static ty_plan *full_plan(void)
     plan->memory[1].workspace_bytes = 8;
     plan->candidate_count = 2;
     plan->candidates = ty_alloc(2, sizeof *plan->candidates);
-    plan->candidates[0] = (ty_candidate){ty_strdup("hybrid"), 0.1, 0, 28, ty_strdup("chosen")};
-    plan->candidates[1] =
-        (ty_candidate){ty_strdup("data parallel 5"), 0, 0, 99, ty_strdup("does not \"fit\"")};
+    plan->candidates[0] = (ty_candidate){.name = ty_strdup("hybrid"),
+                                         .step_time_s = 0.1,
+                                         .peak_memory_bytes = 28,
+                                         .reason = ty_strdup("chosen")};
+    plan->candidates[1] = (ty_candidate){.name = ty_strdup("data parallel 5"),
+                                         .peak_memory_bytes = 99,
+                                         .reason = ty_strdup("does not \"fit\"")};
     plan->profile = ty_alloc(1, sizeof *plan->profile);
     *plan->profile = (ty_profile){.machine = ty_strdup("a toy"),
                                   .backend = ty_strdup("cpu"),

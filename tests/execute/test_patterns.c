@@ -186,7 +186,6 @@ static void check(const char *cluster, uint32_t n, ty_algorithm algorithm)
     uint32_t hosts[MOST];
     traffic expected;
     char what[128];
-    ty_error error = {0};
 
     snprintf(what, sizeof what, "%s, %u by %s", cluster, n, ty_algorithm_name(algorithm));
     for (uint32_t r = 0; r < n; r++)
