@@ -65,7 +65,8 @@ def scores(validation):
     for (stack, device), errors in judged(validation).items():
         out[(f"stack {stack}", device)] = spread(errors)
     for source, errors in ratios(validation).items():
-        out[("pairs of layouts", source)] = spread(errors)
+        if errors:
+            out[("pairs of layouts", source)] = spread(errors)
     return dict(sorted(out.items()))
 
 
