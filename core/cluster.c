@@ -42,7 +42,7 @@ static ty_status grow(void *array, uint32_t count, uint32_t limit, uint32_t *roo
     return TY_OK;
 }
 
-ty_status cluster_new(const char *name, ty_cluster **out, ty_error *error)
+ty_status ty_cluster_new(const char *name, ty_cluster **out, ty_error *error)
 {
     ty_cluster *cluster = ty_alloc(1, sizeof *cluster);
 
@@ -97,8 +97,8 @@ void ty_cluster_free(ty_cluster *cluster)
     ty_free(cluster);
 }
 
-ty_status cluster_add_device_type(ty_cluster *cluster, const ty_device_type *type, uint32_t *index,
-                                  ty_error *error)
+ty_status ty_cluster_add_device_type(ty_cluster *cluster, const ty_device_type *type,
+                                     uint32_t *index, ty_error *error)
 {
     ty_device_type copy = *type;
     ty_status status = grow(&cluster->device_types, cluster->device_type_count, VERTEX_LIMIT,
@@ -122,8 +122,8 @@ static bool copy_string(ty_cluster *cluster, char **text)
     return *text != NULL;
 }
 
-ty_status cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type, uint32_t *index,
-                                ty_error *error)
+ty_status ty_cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type, uint32_t *index,
+                                   ty_error *error)
 {
     ty_host_type copy = *type;
     ty_status status = grow(&cluster->host_types, cluster->host_type_count, VERTEX_LIMIT,
@@ -138,8 +138,8 @@ ty_status cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type, u
     return TY_OK;
 }
 
-ty_status cluster_add_link_type(ty_cluster *cluster, const link_type *type, uint32_t *index,
-                                ty_error *error)
+ty_status ty_cluster_add_link_type(ty_cluster *cluster, const link_type *type, uint32_t *index,
+                                   ty_error *error)
 {
     link_type copy = *type;
     ty_status status = grow(&cluster->link_types, cluster->link_type_count, LINK_LIMIT,
@@ -170,8 +170,8 @@ static ty_status add_vertex(ty_cluster *cluster, const cluster_vertex *vertex, u
     return TY_OK;
 }
 
-ty_status cluster_set_bus_id(ty_cluster *cluster, uint32_t vertex, const char *bus_id,
-                             ty_error *error)
+ty_status ty_cluster_set_bus_id(ty_cluster *cluster, uint32_t vertex, const char *bus_id,
+                                ty_error *error)
 {
     char *copy = ty_arena_strdup(cluster->arena, bus_id);
 
@@ -181,8 +181,8 @@ ty_status cluster_set_bus_id(ty_cluster *cluster, uint32_t vertex, const char *b
     return TY_OK;
 }
 
-ty_status cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const char *name,
-                             uint32_t cores, uint32_t *vertex, ty_error *error)
+ty_status ty_cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const char *name,
+                                uint32_t cores, uint32_t *vertex, ty_error *error)
 {
     cluster_vertex added = {
         .kind = kind, .device = NO_INDEX, .host = NO_INDEX, .cores = cores, .host_type = NO_INDEX};
@@ -204,8 +204,8 @@ done:
     return status;
 }
 
-ty_status cluster_add_device(ty_cluster *cluster, const char *name, uint32_t type, uint32_t host,
-                             uint32_t *vertex, ty_error *error)
+ty_status ty_cluster_add_device(ty_cluster *cluster, const char *name, uint32_t type, uint32_t host,
+                                uint32_t *vertex, ty_error *error)
 {
     cluster_vertex added = {.kind = TY_VERTEX_DEVICE,
                             .device = cluster->device_count,
@@ -226,8 +226,8 @@ done:
     return status;
 }
 
-ty_status cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint32_t type,
-                           double lanes, ty_error *error)
+ty_status ty_cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint32_t type,
+                              double lanes, ty_error *error)
 {
     const link_type *kind = &cluster->link_types[type];
     uint32_t count = cluster->link_count;
@@ -279,7 +279,7 @@ static bool edit_device_type(const ty_cluster_edit *edit, ty_device_type *type)
         type->memory_bytes = (uint64_t)edited(edit, (double)type->memory_bytes);
         return true;
     }
-    for (uint32_t i = 0; (figure = cluster_figure_at(i)) != NULL; i++) {
+    for (uint32_t i = 0; (figure = ty_cluster_figure_at(i)) != NULL; i++) {
         double *value = (double *)(void *)((char *)type + figure->offset);
         if (is_of_peaks ? strncmp(figure->key, edit->field, strlen(edit->field)) != 0
                         : strcmp(figure->key, edit->field) != 0)
@@ -347,7 +347,7 @@ ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *ed
         made->links[l].bandwidth_bytes_per_s = type->bandwidth_bytes_per_s * cluster->link_lanes[l];
         made->links[l].latency_s = type->latency_s;
     }
-    TY_CHECK(cluster_check_figures(made, "cluster", error), status, done);
+    TY_CHECK(ty_cluster_check_figures(made, "cluster", error), status, done);
     *out = made;
     made = NULL;
 done:

@@ -77,7 +77,7 @@ struct ty_cluster {
     uint32_t *device_vertices;
     uint32_t host_count, host_room;
     uint32_t *host_vertices;
-    /* From here on: made by cluster_finish. */
+    /* From here on: made by ty_cluster_finish. */
     cluster_name *names;   /* sorted */
     uint32_t *port_starts; /* [vertex_count + 1] */
     cluster_port *ports;   /* [2 * link_count], of one vertex by ascending link */
@@ -91,26 +91,26 @@ struct ty_cluster {
 
 /* ---- Building: new, add, finish ---------------------------------------------------------- */
 
-ty_status cluster_new(const char *name, ty_cluster **out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_new(const char *name, ty_cluster **out, ty_error *error) TY_MUST_CHECK;
 /* Copy the type and its strings. */
-ty_status cluster_add_device_type(ty_cluster *cluster, const ty_device_type *type, uint32_t *index,
-                                  ty_error *error) TY_MUST_CHECK;
-ty_status cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type, uint32_t *index,
-                                ty_error *error) TY_MUST_CHECK;
-ty_status cluster_add_link_type(ty_cluster *cluster, const link_type *type, uint32_t *index,
-                                ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_add_device_type(ty_cluster *cluster, const ty_device_type *type,
+                                     uint32_t *index, ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type, uint32_t *index,
+                                   ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_add_link_type(ty_cluster *cluster, const link_type *type, uint32_t *index,
+                                   ty_error *error) TY_MUST_CHECK;
 /** Anything but a device. @param cores of a host vertex, else 0 */
-ty_status cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const char *name,
-                             uint32_t cores, uint32_t *vertex, ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const char *name,
+                                uint32_t cores, uint32_t *vertex, ty_error *error) TY_MUST_CHECK;
 /** @param host vertex of its host, or NO_INDEX to fill in later */
-ty_status cluster_add_device(ty_cluster *cluster, const char *name, uint32_t type, uint32_t host,
-                             uint32_t *vertex, ty_error *error) TY_MUST_CHECK;
-ty_status cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint32_t type,
-                           double lanes, ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_add_device(ty_cluster *cluster, const char *name, uint32_t type, uint32_t host,
+                                uint32_t *vertex, ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint32_t type,
+                              double lanes, ty_error *error) TY_MUST_CHECK;
 
 /** PCI address of a vertex; the text is copied. */
-ty_status cluster_set_bus_id(ty_cluster *cluster, uint32_t vertex, const char *bus_id,
-                             ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_set_bus_id(ty_cluster *cluster, uint32_t vertex, const char *bus_id,
+                                ty_error *error) TY_MUST_CHECK;
 
 /** What is wrong with a graph, for the caller to put into the words of its source. */
 typedef struct cluster_problem {
@@ -118,20 +118,20 @@ typedef struct cluster_problem {
     uint32_t vertex;
 } cluster_problem;
 
-/** Sorts the names; reports two that are equal. Needed before cluster_find. */
-ty_status cluster_sort_names(ty_cluster *cluster, cluster_problem *problem,
-                             ty_error *error) TY_MUST_CHECK;
+/** Sorts the names; reports two that are equal. Needed before ty_cluster_find. */
+ty_status ty_cluster_sort_names(ty_cluster *cluster, cluster_problem *problem,
+                                ty_error *error) TY_MUST_CHECK;
 /** Union and find: the least vertex stands for all that are joined. */
-uint32_t cluster_root_of(uint32_t *parents, uint32_t vertex);
+uint32_t ty_cluster_root_of(uint32_t *parents, uint32_t vertex);
 /** Vertex of that name, or NO_INDEX. */
-uint32_t cluster_find(const ty_cluster *cluster, const char *name);
+uint32_t ty_cluster_find(const ty_cluster *cluster, const char *name);
 
 /**
  * Checks the whole and derives what queries need. Refused: no device, equal names, a vertex that
  * cannot be reached, devices that can only be reached through another device.
  */
-ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem,
-                         ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_finish(ty_cluster *cluster, cluster_problem *problem,
+                            ty_error *error) TY_MUST_CHECK;
 
 /** A figure of a device type, as files have it: what reading, writing, changing and the schema of
  * clusters follow. */
@@ -142,11 +142,11 @@ typedef struct cluster_figure {
     bool is_optional; /* absent: 0, and 0 is not written */
 } cluster_figure;
 /** NULL: there are no more. */
-const cluster_figure *cluster_figure_at(uint32_t index);
+const cluster_figure *ty_cluster_figure_at(uint32_t index);
 
 /** TY_EPARSE where a figure is beyond what trainyard.cluster/1 may hold. @param name of the source
  */
-ty_status cluster_check_figures(const ty_cluster *cluster, const char *name,
-                                ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_check_figures(const ty_cluster *cluster, const char *name,
+                                   ty_error *error) TY_MUST_CHECK;
 
 #endif

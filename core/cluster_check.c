@@ -18,7 +18,7 @@ static int compare_names(const void *a, const void *b)
     return x->vertex < y->vertex ? -1 : x->vertex > y->vertex;
 }
 
-ty_status cluster_sort_names(ty_cluster *cluster, cluster_problem *problem, ty_error *error)
+ty_status ty_cluster_sort_names(ty_cluster *cluster, cluster_problem *problem, ty_error *error)
 {
     ty_free(cluster->names);
     cluster->names = ty_alloc(cluster->vertex_count, sizeof(cluster_name));
@@ -36,7 +36,7 @@ ty_status cluster_sort_names(ty_cluster *cluster, cluster_problem *problem, ty_e
     return TY_OK;
 }
 
-uint32_t cluster_find(const ty_cluster *cluster, const char *name)
+uint32_t ty_cluster_find(const ty_cluster *cluster, const char *name)
 {
     uint32_t low = 0, high = cluster->vertex_count;
 
@@ -85,7 +85,7 @@ static ty_status make_ports(ty_cluster *cluster, ty_error *error)
     return TY_OK;
 }
 
-uint32_t cluster_root_of(uint32_t *parents, uint32_t vertex)
+uint32_t ty_cluster_root_of(uint32_t *parents, uint32_t vertex)
 {
     while (parents[vertex] != vertex)
         vertex = parents[vertex] = parents[parents[vertex]];
@@ -107,12 +107,12 @@ static ty_status components_without(const ty_cluster *cluster, ty_vertex_kind cu
         const ty_link_edge *link = &cluster->links[i];
         if (cluster->vertices[link->from].kind == cut || cluster->vertices[link->to].kind == cut)
             continue;
-        const uint32_t a = cluster_root_of(parents, link->from),
-                       b = cluster_root_of(parents, link->to);
+        const uint32_t a = ty_cluster_root_of(parents, link->from),
+                       b = ty_cluster_root_of(parents, link->to);
         parents[a < b ? b : a] = a < b ? a : b;
     }
     for (uint32_t v = 0; v < cluster->vertex_count; v++) {
-        const uint32_t root = cluster_root_of(parents, v);
+        const uint32_t root = ty_cluster_root_of(parents, v);
         members[v] = root == v ? found++ : members[root];
     }
     ty_free(parents);
@@ -308,7 +308,7 @@ cleanup:
     return status;
 }
 
-ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem, ty_error *error)
+ty_status ty_cluster_finish(ty_cluster *cluster, cluster_problem *problem, ty_error *error)
 {
     uint32_t *members = ty_alloc(cluster->vertex_count, sizeof *members);
     ty_status status = TY_OK;
@@ -320,7 +320,7 @@ ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem, ty_error
         goto cleanup;
     }
     if (cluster->names == NULL)
-        TY_CHECK(cluster_sort_names(cluster, problem, error), status, cleanup);
+        TY_CHECK(ty_cluster_sort_names(cluster, problem, error), status, cleanup);
     if (problem->expected == NULL)
         TY_CHECK(check_reachable(cluster, members, problem, error), status, cleanup);
     if (problem->expected != NULL)

@@ -34,7 +34,7 @@ static const cluster_figure figures[] = {
 };
 enum { FIGURE_COUNT = sizeof figures / sizeof figures[0] };
 
-const cluster_figure *cluster_figure_at(uint32_t index)
+const cluster_figure *ty_cluster_figure_at(uint32_t index)
 {
     return index < FIGURE_COUNT ? &figures[index] : NULL;
 }
@@ -61,7 +61,7 @@ static ty_status read_device_type(ty_cluster *cluster, const ty_json *row, ty_er
             return ty_json_fail(row, error, "a name that no other device type has");
     type.name = (char *)name; /* copied, never written */
     type.source = (char *)source;
-    status = cluster_add_device_type(cluster, &type, &index, error);
+    status = ty_cluster_add_device_type(cluster, &type, &index, error);
 done:
     return status;
 }
@@ -108,7 +108,7 @@ static ty_status read_host_type(ty_cluster *cluster, const ty_json *row, ty_erro
             return ty_json_fail(row, error, "a name that no other host type has");
     type.name = (char *)name;
     type.source = (char *)source;
-    status = cluster_add_host_type(cluster, &type, &index, error);
+    status = ty_cluster_add_host_type(cluster, &type, &index, error);
 done:
     return status;
 }
@@ -150,7 +150,7 @@ static ty_status read_link_type(ty_cluster *cluster, const ty_json *row, ty_erro
             return ty_json_fail(row, error, "a name that no other link type has");
     type.name = (char *)name;
     type.source = (char *)source;
-    status = cluster_add_link_type(cluster, &type, &index, error);
+    status = ty_cluster_add_link_type(cluster, &type, &index, error);
 done:
     return status;
 }
@@ -196,7 +196,7 @@ static ty_status read_bus_id(ty_cluster *cluster, const ty_json *row, uint32_t v
     if (!ty_json_has(row, "bus_id"))
         return TY_OK;
     status = ty_json_string(row, "bus_id", &bus_id, error);
-    return status == TY_OK ? cluster_set_bus_id(cluster, vertex, bus_id, error) : status;
+    return status == TY_OK ? ty_cluster_set_bus_id(cluster, vertex, bus_id, error) : status;
 }
 
 /* A device's host may come later in the list: it is filled in by read_hosts_of. */
@@ -215,8 +215,8 @@ static ty_status read_vertex(ty_cluster *cluster, const ty_json *row, ty_error *
         TY_CHECK(ty_json_string(row, "type", &type, error), status, done);
         if ((device_type = find_device_type(cluster, type)) == NO_INDEX)
             return ty_json_fail(row, error, "a type that is in /device_types");
-        TY_CHECK(cluster_add_device(cluster, name, device_type, NO_INDEX, &vertex, error), status,
-                 done);
+        TY_CHECK(ty_cluster_add_device(cluster, name, device_type, NO_INDEX, &vertex, error),
+                 status, done);
         status = read_bus_id(cluster, row, vertex, error);
         goto done; /* "host" is still to be read */
     }
@@ -224,8 +224,8 @@ static ty_status read_vertex(ty_cluster *cluster, const ty_json *row, ty_error *
         TY_CHECK(ty_json_uint32(row, "cores", 1, 1000000, &cores, error), status, done);
     if (kind == TY_VERTEX_HOST && ty_json_has(row, "type"))
         TY_CHECK(read_type_of_host(cluster, row, &host_type, error), status, done);
-    TY_CHECK(cluster_add_vertex(cluster, (ty_vertex_kind)kind, name, cores, &vertex, error), status,
-             done);
+    TY_CHECK(ty_cluster_add_vertex(cluster, (ty_vertex_kind)kind, name, cores, &vertex, error),
+             status, done);
     cluster->vertices[vertex].host_type = host_type;
     if (kind == TY_VERTEX_NIC || kind == TY_VERTEX_DEVICE_SWITCH)
         TY_CHECK(read_bus_id(cluster, row, vertex, error), status, done);
@@ -245,7 +245,7 @@ static ty_status read_hosts_of(ty_cluster *cluster, const ty_json *vertices, ty_
             status = ty_json_end(row, error);
         if (status != TY_OK)
             return status;
-        host = cluster_find(cluster, name);
+        host = ty_cluster_find(cluster, name);
         if (host == NO_INDEX || cluster->vertices[host].kind != TY_VERTEX_HOST)
             return ty_json_fail(row, error, "as host the name of a vertex of kind host");
         cluster->vertices[vertex].host = cluster->vertices[host].host;
@@ -267,14 +267,14 @@ static ty_status read_link(ty_cluster *cluster, const ty_json *row, ty_error *er
         TY_CHECK(ty_json_number(row, "lanes", LANES_MINIMUM, LANES_MAXIMUM, &lanes, error), status,
                  done);
     TY_CHECK(ty_json_end(row, error), status, done);
-    from = cluster_find(cluster, from_name);
-    to = cluster_find(cluster, to_name);
+    from = ty_cluster_find(cluster, from_name);
+    to = ty_cluster_find(cluster, to_name);
     type = find_link_type(cluster, type_name);
     if (from == NO_INDEX || to == NO_INDEX || from == to)
         return ty_json_fail(row, error, "a link between two vertices of the cluster");
     if (type == NO_INDEX)
         return ty_json_fail(row, error, "a type that is in /link_types");
-    status = cluster_add_link(cluster, from, to, type, lanes, error);
+    status = ty_cluster_add_link(cluster, from, to, type, lanes, error);
 done:
     return status;
 }
@@ -306,7 +306,7 @@ static ty_status check_link_type(const link_type *type, const char *name, ty_err
     return TY_OK;
 }
 
-ty_status cluster_check_figures(const ty_cluster *cluster, const char *name, ty_error *error)
+ty_status ty_cluster_check_figures(const ty_cluster *cluster, const char *name, ty_error *error)
 {
     ty_status status = TY_OK;
 
@@ -371,11 +371,11 @@ static ty_status read_graph(ty_cluster *cluster, const ty_json *object, ty_error
         TY_CHECK(read_rows(cluster, host_types, read_host_type, error), status, done);
     TY_CHECK(read_rows(cluster, link_types, read_link_type, error), status, done);
     TY_CHECK(read_rows(cluster, vertices, read_vertex, error), status, done);
-    TY_CHECK(cluster_sort_names(cluster, &problem, error), status, done);
+    TY_CHECK(ty_cluster_sort_names(cluster, &problem, error), status, done);
     TY_CHECK(fail_for(vertices, &problem, error), status, done);
     TY_CHECK(read_hosts_of(cluster, vertices, error), status, done);
     TY_CHECK(read_rows(cluster, links, read_link, error), status, done);
-    TY_CHECK(cluster_finish(cluster, &problem, error), status, done);
+    TY_CHECK(ty_cluster_finish(cluster, &problem, error), status, done);
     status = fail_for(vertices, &problem, error);
 done:
     return status;
@@ -389,7 +389,7 @@ ty_status ty_cluster_from_json(const ty_json *object, ty_cluster **out, ty_error
 
     TY_CHECK(ty_json_schema(object, schema, error), status, cleanup);
     TY_CHECK(ty_json_string(object, "name", &name, error), status, cleanup);
-    TY_CHECK(cluster_new(name, &cluster, error), status, cleanup);
+    TY_CHECK(ty_cluster_new(name, &cluster, error), status, cleanup);
     TY_CHECK(read_graph(cluster, object, error), status, cleanup);
     *out = cluster;
     cluster = NULL; /* given away */

@@ -272,6 +272,8 @@ bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer);
  * the layer count where nothing is trained by gradients. O(layers).
  */
 uint32_t ty_workload_first_backward(const ty_workload *workload);
+/** Whether layers come with times: those of the trace or the profile the workload was read from. */
+bool ty_workload_has_times(const ty_workload *workload);
 /**
  * Which layers take part in backward: trained ones and those that read from one, however far back;
  * all, in a network without frozen layers. A frozen branch beside a trained one has none either.

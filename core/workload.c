@@ -321,6 +321,15 @@ uint32_t ty_workload_first_backward(const ty_workload *workload)
     return first;
 }
 
+bool ty_workload_has_times(const ty_workload *workload)
+{
+    for (uint32_t l = 0; l < workload->layer_count; l++)
+        if (workload->layers[l].measured_forward_s > 0 ||
+            workload->layers[l].measured_backward_s > 0)
+            return true;
+    return false;
+}
+
 void ty_workload_mark_backward(const ty_workload *workload, bool *takes_part)
 {
     bool is_everywhere = has_backward_everywhere(workload);

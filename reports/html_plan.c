@@ -614,6 +614,15 @@ static void put_plan_facts(page *p, const ty_plan *plan)
         put_fact(p, "stack", plan->stack->title);
         put_fact(p, "constants of the stack", plan->stack->source);
     }
+    if (plan->fix != NULL && plan->stack != NULL) {
+        ty_text again = {0};
+        ty_text_addf(&again, "--global-batch %u --stack %s --precision %s --fix %s",
+                     plan->global_batch, plan->stack->name,
+                     ty_precision_name(plan->workload->precision), plan->fix);
+        if (!again.failed)
+            put_fact(p, "what gives this plan again", again.data);
+        ty_text_clear(&again);
+    }
     put_fact(p, "workload", plan->workload->source);
     put_fact(p, "workload digest", plan->workload_digest.hex);
     if (ty_cluster_digest(plan->cluster, &cluster, NULL) == TY_OK)

@@ -32,6 +32,10 @@ void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text 
 
     if (plan->provenance == TY_MEASURED)
         ty_text_add(text, "times measured on this hardware");
+    else if (ty_workload_has_times(plan->workload))
+        ty_text_addf(text,
+                     "times of layers that came with the workload, all others from data sheets: %s",
+                     plan->workload->source);
     else if (judged != NULL)
         ty_text_addf(text,
                      "constants of stack %s: %.2g %% off in the mean of %u published measurements "

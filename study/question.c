@@ -131,15 +131,6 @@ static ty_status choose_precision(const char *asked, const ty_cluster *cluster, 
     return TY_OK;
 }
 
-static bool has_own_times(const ty_workload *workload)
-{
-    for (uint32_t l = 0; l < workload->layer_count; l++)
-        if (workload->layers[l].measured_forward_s > 0 ||
-            workload->layers[l].measured_backward_s > 0)
-            return true;
-    return false;
-}
-
 static double product_rate(const ty_device_type *device)
 {
     return device->peak_fp32_flop_per_s * device->matmul_efficiency;
@@ -164,7 +155,7 @@ static ty_status scale_times(const ty_question *question, const ty_watch *watch,
     double scale;
     ty_status status = TY_OK;
 
-    if (!has_own_times(w)) {
+    if (!ty_workload_has_times(w)) {
         if (question->profile_device != NULL)
             return ty_fail(error, TY_EINVAL,
                            "--profile-device: found %.60s, but %.80s has no times of its own",

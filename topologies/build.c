@@ -40,8 +40,8 @@ ty_status builder_link(builder *b, uint32_t from, uint32_t to, uint32_t link, bo
     if (b->rates != NULL && b->rates[link] > 0)
         kind.bandwidth_bytes_per_s = b->rates[link];
     if (*type == NO_INDEX)
-        TY_CHECK(cluster_add_link_type(b->cluster, &kind, type, error), status, done);
-    status = cluster_add_link(b->cluster, from, to, *type, lanes, error);
+        TY_CHECK(ty_cluster_add_link_type(b->cluster, &kind, type, error), status, done);
+    status = ty_cluster_add_link(b->cluster, from, to, *type, lanes, error);
 done:
     return status;
 }
@@ -57,8 +57,8 @@ ty_status builder_own_link(builder *b, uint32_t from, uint32_t to, const link_ty
            strcmp(cluster->link_types[index].name, type->name) != 0)
         index++;
     if (index == cluster->link_type_count)
-        TY_CHECK(cluster_add_link_type(b->cluster, type, &index, error), status, done);
-    status = cluster_add_link(b->cluster, from, to, index, lanes, error);
+        TY_CHECK(ty_cluster_add_link_type(b->cluster, type, &index, error), status, done);
+    status = ty_cluster_add_link(b->cluster, from, to, index, lanes, error);
 done:
     return status;
 }
@@ -71,9 +71,9 @@ ty_status builder_device(builder *b, const char *name, uint32_t type, uint32_t h
 
     if (*index == NO_INDEX)
         TY_CHECK(
-            cluster_add_device_type(b->cluster, &b->catalogue->device_types[type], index, error),
+            ty_cluster_add_device_type(b->cluster, &b->catalogue->device_types[type], index, error),
             status, done);
-    status = cluster_add_device(b->cluster, name, *index, host, vertex, error);
+    status = ty_cluster_add_device(b->cluster, name, *index, host, vertex, error);
 done:
     return status;
 }
@@ -86,9 +86,10 @@ static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *
     uint32_t *index = &b->host_types[host];
     ty_status status;
 
-    TY_CHECK(cluster_add_vertex(b->cluster, TY_VERTEX_HOST, name, 0, vertex, error), status, done);
+    TY_CHECK(ty_cluster_add_vertex(b->cluster, TY_VERTEX_HOST, name, 0, vertex, error), status,
+             done);
     if (*index == NO_INDEX)
-        TY_CHECK(cluster_add_host_type(b->cluster, type, index, error), status, done);
+        TY_CHECK(ty_cluster_add_host_type(b->cluster, type, index, error), status, done);
     b->cluster->vertices[*vertex].host_type = *index;
 done:
     return status;
@@ -110,8 +111,8 @@ static ty_status add_parts(builder *b, const catalogue_host *h, const char *name
         else if (h->vertices[v].kind == TY_VERTEX_DEVICE)
             status = builder_device(b, inner, h->device_type, hub, &vertices[v], error);
         else
-            status =
-                cluster_add_vertex(b->cluster, h->vertices[v].kind, inner, 0, &vertices[v], error);
+            status = ty_cluster_add_vertex(b->cluster, h->vertices[v].kind, inner, 0, &vertices[v],
+                                           error);
     }
     for (uint32_t e = 0; e < h->edge_count && status == TY_OK; e++)
         status = builder_link(b, vertices[h->edges[e].from], vertices[h->edges[e].to],

@@ -213,7 +213,7 @@ static ty_status need_fabric(site *s, ty_error *error)
     if (s->top != NO_INDEX)
         return TY_OK;
     snprintf(name, sizeof name, "%sfabric", s->prefix);
-    return cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error);
+    return ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error);
 }
 
 static ty_status add_hosts(site *s, uint64_t count, uint32_t host, uint32_t network_switch,
@@ -395,18 +395,18 @@ static ty_status add_fabric_host(site *s, const fabric *f, uint32_t leaf, ty_err
     ty_status status;
 
     snprintf(name, sizeof name, "%shost-%u", s->prefix, number);
-    TY_CHECK(cluster_add_vertex(cluster, TY_VERTEX_HOST, name, 0, &hub, error), status, done);
+    TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_HOST, name, 0, &hub, error), status, done);
     inner = hub;
     if (has_switch) {
         snprintf(name, sizeof name, "%shost-%u/device-switch", s->prefix, number);
-        TY_CHECK(cluster_add_vertex(cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &inner, error),
+        TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &inner, error),
                  status, done);
     }
     for (uint32_t g = 0; g < f->levels[GPU]; g++) {
         snprintf(name, sizeof name, "%shost-%u/gpu-%u", s->prefix, number, g);
         TY_CHECK(builder_device(s->b, name, f->device, hub, &device, error), status, done);
         snprintf(name, sizeof name, "%shost-%u/nic-%u", s->prefix, number, g);
-        TY_CHECK(cluster_add_vertex(cluster, TY_VERTEX_NIC, name, 0, &nic, error), status, done);
+        TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_NIC, name, 0, &nic, error), status, done);
         TY_CHECK(builder_link(s->b, device, inner, f->inside, false, 1, error), status, done);
         if (has_switch)
             TY_CHECK(builder_link(s->b, device, hub, port, false, 1, error), status, done);
@@ -427,7 +427,7 @@ static ty_status add_upper(site *s, bool is_needed, const char *kind, uint32_t n
     if (!is_needed)
         return TY_OK;
     snprintf(name, sizeof name, "%s%s-%u", s->prefix, kind, number);
-    return cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, vertex, error);
+    return ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, vertex, error);
 }
 
 static ty_status add_leaf(site *s, const fabric *f, uint32_t number, uint32_t spine,
@@ -481,7 +481,7 @@ static ty_status parse_levels(const description *d, uint32_t first, uint32_t end
     TY_CHECK(check_size(d, s->devices, error), status, done);
     snprintf(name, sizeof name, "%score", s->prefix);
     if (f.levels[POD] > 1)
-        TY_CHECK(cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error),
+        TY_CHECK(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error),
                  status, done);
     for (uint32_t pod = 0, core = s->top; pod < f.levels[POD]; pod++)
         TY_CHECK(add_pod(s, &f, pod, core, error), status, done);
@@ -573,7 +573,7 @@ static ty_status add_cell(site *s, const torus *t, uint32_t i, uint32_t hub, uin
     if (s->b->rates[t->link] > 0)
         inner.bandwidth_bytes_per_s = s->b->rates[t->link];
     snprintf(name, sizeof name, "%srouter-%u", s->prefix, i);
-    TY_CHECK(cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, router, error), status,
+    TY_CHECK(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, router, error), status,
              done);
     snprintf(name, sizeof name, "%shost-%u/gpu-%u", s->prefix, i / t->per_host, i % t->per_host);
     TY_CHECK(builder_device(s->b, name, t->device, hub, &device, error), status, done);
@@ -621,7 +621,7 @@ static ty_status build_torus(const description *d, uint32_t first, uint32_t end,
     for (uint32_t i = 0; i < t.count; i++) {
         if (i % t.per_host == 0) {
             snprintf(name, sizeof name, "%shost-%u", s->prefix, s->hosts++);
-            TY_CHECK(cluster_add_vertex(s->b->cluster, TY_VERTEX_HOST, name, 0, &hub, error),
+            TY_CHECK(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_HOST, name, 0, &hub, error),
                      status, cleanup);
         }
         TY_CHECK(add_cell(s, &t, i, hub, &routers[i], error), status, cleanup);
@@ -707,7 +707,8 @@ static ty_status build_sites(const description *d, builder *b, ty_error *error)
         return fail_at(d, d->count, error, "a kind of link between the sites, such as \"wan10\"",
                        NULL);
     TY_CHECK(read_link(d, last, true, &wan, error), status, done);
-    TY_CHECK(cluster_add_vertex(b->cluster, TY_VERTEX_SWITCH, "wan", 0, &hub, error), status, done);
+    TY_CHECK(ty_cluster_add_vertex(b->cluster, TY_VERTEX_SWITCH, "wan", 0, &hub, error), status,
+             done);
     for (;;) {
         TY_CHECK(build_site(d, &next, b, wan, hub, &number, &devices, error), status, done);
         if (!is_word(d, next, "+"))
@@ -765,11 +766,11 @@ static ty_status parse(description *d, const char *name, ty_cluster **out, ty_er
         goto cleanup;
     }
     TY_CHECK(join(d, &line, error), status, cleanup);
-    TY_CHECK(cluster_new(name != NULL ? name : line, &cluster, error), status, cleanup);
+    TY_CHECK(ty_cluster_new(name != NULL ? name : line, &cluster, error), status, cleanup);
     TY_CHECK(builder_open(&b, cluster, d->catalogue, error), status, cleanup);
     b.rates = d->rates;
     TY_CHECK(build(d, &b, error), status, cleanup);
-    TY_CHECK(cluster_finish(cluster, &problem, error), status, cleanup);
+    TY_CHECK(ty_cluster_finish(cluster, &problem, error), status, cleanup);
     if (problem.expected != NULL) {
         status = ty_fail(
             error, TY_EPARSE, "cluster \"%.80s\": found vertex \"%s\", expected %s", d->text,

@@ -518,7 +518,7 @@ static ty_status write_host(nccl *n, uint32_t host, ty_error *error)
 
 static ty_status find_host(const ty_cluster *c, const char *name, uint32_t *host, ty_error *error)
 {
-    uint32_t vertex = cluster_find(c, name);
+    uint32_t vertex = ty_cluster_find(c, name);
 
     for (*host = 0; *host < c->host_count; (*host)++)
         if (c->host_vertices[*host] == vertex)

@@ -62,13 +62,13 @@ static void join(const igraph_vector_int_list_t *generators, uint32_t count, uin
     for (igraph_integer_t g = 0; g < igraph_vector_int_list_size(generators); g++) {
         const igraph_vector_int_t *generator = igraph_vector_int_list_get_ptr(generators, g);
         for (uint32_t v = 0; v < count; v++) {
-            uint32_t a = cluster_root_of(orbits, v);
-            uint32_t b = cluster_root_of(orbits, (uint32_t)VECTOR(*generator)[v]);
+            uint32_t a = ty_cluster_root_of(orbits, v);
+            uint32_t b = ty_cluster_root_of(orbits, (uint32_t)VECTOR(*generator)[v]);
             orbits[a > b ? a : b] = a < b ? a : b;
         }
     }
     for (uint32_t v = 0; v < count; v++)
-        orbits[v] = cluster_root_of(orbits, v);
+        orbits[v] = ty_cluster_root_of(orbits, v);
 }
 
 ty_status graph_orbits(const graph_edges *edges, const uint32_t *colours, uint32_t *orbits,

@@ -23,11 +23,12 @@ static ty_status copy_types(const ty_cluster *from, ty_cluster *to, ty_error *er
     uint32_t index;
 
     for (uint32_t i = 0; i < from->device_type_count; i++)
-        TY_CHECK(cluster_add_device_type(to, &from->device_types[i], &index, error), status, done);
+        TY_CHECK(ty_cluster_add_device_type(to, &from->device_types[i], &index, error), status,
+                 done);
     for (uint32_t i = 0; i < from->host_type_count; i++)
-        TY_CHECK(cluster_add_host_type(to, &from->host_types[i], &index, error), status, done);
+        TY_CHECK(ty_cluster_add_host_type(to, &from->host_types[i], &index, error), status, done);
     for (uint32_t i = 0; i < from->link_type_count; i++)
-        TY_CHECK(cluster_add_link_type(to, &from->link_types[i], &index, error), status, done);
+        TY_CHECK(ty_cluster_add_link_type(to, &from->link_types[i], &index, error), status, done);
 done:
     return status;
 }
@@ -39,10 +40,11 @@ static ty_status copy_vertices(const ty_cluster *from, ty_cluster *to, ty_error 
     for (uint32_t v = 0; v < from->vertex_count && status == TY_OK; v++) {
         const cluster_vertex *vertex = &from->vertices[v];
         uint32_t index = 0;
-        status =
-            vertex->kind == TY_VERTEX_DEVICE
-                ? cluster_add_device(to, vertex->name, vertex->device_type, NO_INDEX, &index, error)
-                : cluster_add_vertex(to, vertex->kind, vertex->name, vertex->cores, &index, error);
+        status = vertex->kind == TY_VERTEX_DEVICE
+                     ? ty_cluster_add_device(to, vertex->name, vertex->device_type, NO_INDEX,
+                                             &index, error)
+                     : ty_cluster_add_vertex(to, vertex->kind, vertex->name, vertex->cores, &index,
+                                             error);
         if (status != TY_OK)
             break;
         to->vertices[index].host = vertex->host;
@@ -58,8 +60,8 @@ static ty_status copy_links(const ty_cluster *from, const double *factors, ty_cl
         const ty_link_edge *link = &from->links[l];
         ty_status status = factors[l] == 0.0
                                ? TY_OK
-                               : cluster_add_link(to, link->from, link->to, from->link_kinds[l],
-                                                  from->link_lanes[l] * factors[l], error);
+                               : ty_cluster_add_link(to, link->from, link->to, from->link_kinds[l],
+                                                     from->link_lanes[l] * factors[l], error);
         if (status != TY_OK)
             return status;
     }
@@ -74,11 +76,11 @@ ty_status ty_cluster_impaired(const ty_cluster *cluster, const double *factors, 
     cluster_problem problem = {0};
 
     TY_CHECK(check_factors(cluster, factors, error), status, cleanup);
-    TY_CHECK(cluster_new(cluster->name, &made, error), status, cleanup);
+    TY_CHECK(ty_cluster_new(cluster->name, &made, error), status, cleanup);
     TY_CHECK(copy_types(cluster, made, error), status, cleanup);
     TY_CHECK(copy_vertices(cluster, made, error), status, cleanup);
     TY_CHECK(copy_links(cluster, factors, made, error), status, cleanup);
-    TY_CHECK(cluster_finish(made, &problem, error), status, cleanup);
+    TY_CHECK(ty_cluster_finish(made, &problem, error), status, cleanup);
     if (problem.expected != NULL) {
         status = ty_fail(
             error, TY_EINFEASIBLE, "cluster %s without that link: %s: expected %s", cluster->name,
@@ -96,7 +98,7 @@ cleanup:
 ty_status ty_cluster_find_link(const ty_cluster *cluster, const char *from, const char *to,
                                uint32_t *link, ty_error *error)
 {
-    const uint32_t a = cluster_find(cluster, from), b = cluster_find(cluster, to);
+    const uint32_t a = ty_cluster_find(cluster, from), b = ty_cluster_find(cluster, to);
 
     if (a == NO_INDEX || b == NO_INDEX)
         return ty_fail(error, TY_EINVAL, "found '%.80s', expected a part of cluster %s, as in '%s'",

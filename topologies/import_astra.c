@@ -119,8 +119,8 @@ static ty_status add_row(network *n, uint32_t index, uint32_t start, uint32_t st
         return TY_OK;
     if (d->shape == SWITCH) {
         snprintf(name, sizeof name, "switch-%u-%u", index, start);
-        TY_CHECK(cluster_add_vertex(n->im->cluster, TY_VERTEX_SWITCH, name, 0, &hub, error), status,
-                 done);
+        TY_CHECK(ty_cluster_add_vertex(n->im->cluster, TY_VERTEX_SWITCH, name, 0, &hub, error),
+                 status, done);
     }
     for (uint32_t a = 0; a < d->size; a++) {
         uint32_t from = n->routers[start + a * stride];
@@ -163,12 +163,13 @@ static ty_status add_npus(network *n, ty_error *error)
     for (uint32_t i = 0; i < n->npus; i++) {
         if (i % per_host == 0) {
             snprintf(name, sizeof name, "host-%u", i / per_host);
-            TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_HOST, name, 0, &hub, error), status,
-                     done);
+            TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_HOST, name, 0, &hub, error),
+                     status, done);
         }
         snprintf(name, sizeof name, "router-%u", i);
-        TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, name, 0, &n->routers[i], error),
-                 status, done);
+        TY_CHECK(
+            ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, name, 0, &n->routers[i], error),
+            status, done);
         snprintf(name, sizeof name, "host-%u/npu-%u", i / per_host, i % per_host);
         TY_CHECK(builder_device(&im->builder, name, device, hub, &vertex, error), status, done);
         TY_CHECK(builder_link(&im->builder, vertex, hub, port, false, 1, error), status, done);

@@ -158,8 +158,8 @@ static ty_status add_thing(machine *m, const xml_element *pci, uint32_t parent, 
         TY_CHECK(builder_device(&im->builder, name, type, m->hub, &t->vertex, error), status, done);
     } else {
         snprintf(name, sizeof name, "host-%u/nic-%u", m->number, m->nics++);
-        TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &t->vertex, error), status,
-                 done);
+        TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &t->vertex, error),
+                 status, done);
         if (m->fabric != NO_INDEX)
             TY_CHECK(builder_link(&im->builder, t->vertex, m->fabric,
                                   im->catalogue->hosts[im->host].network, false, 1, error),
@@ -180,7 +180,7 @@ static ty_status add_package(machine *m, const xml_element *e, uint32_t *vertex,
     if (m->packages == PACKAGE_LIMIT)
         return import_fail(im, error, xml_line(e), "found more than %d packages", PACKAGE_LIMIT);
     snprintf(name, sizeof name, "host-%u/package-%u", m->number, m->packages);
-    TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, vertex, error),
+    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, vertex, error),
              status, done);
     status =
         builder_link(&im->builder, *vertex, m->hub,
@@ -223,7 +223,7 @@ static ty_status add_object(machine *m, const xml_element *e, uint32_t parent, i
                count_branches(m->im, e) > 1) {
         snprintf(name, sizeof name, "host-%u/bridge-%u", m->number, m->bridges++);
         TY_CHECK(
-            cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex, error),
+            ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex, error),
             status, done);
         TY_CHECK(import_pcie_link(m->im, vertex, parent, link_of(e), true, error), status, done);
     }
@@ -329,8 +329,8 @@ static ty_status add_switched(machine *m, uint32_t vertex, uint32_t type, double
 
     snprintf(name, sizeof name, "host-%u/nvswitch", m->number);
     if (m->device_switch == NO_INDEX)
-        TY_CHECK(cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
-                                    &m->device_switch, error),
+        TY_CHECK(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
+                                       &m->device_switch, error),
                  status, done);
     status = builder_link(&m->im->builder, vertex, m->device_switch, device->scale_up, false,
                           links / device->scale_up_links, error);
@@ -423,7 +423,7 @@ static ty_status add_machine(importer *im, const xml_element *root, uint32_t num
     if ((m.things = ty_alloc(THING_LIMIT, sizeof *m.things)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", im->name);
     snprintf(name, sizeof name, "host-%u", number);
-    TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_HOST, name, 0, &m.hub, error), status,
+    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_HOST, name, 0, &m.hub, error), status,
              cleanup);
     for (const xml_element *e = xml_first(root); e != NULL; e = xml_next(e))
         if (xml_is(e, "object"))
@@ -462,7 +462,7 @@ static ty_status read_root(importer *im, const xml_element *root, ty_error *erro
     if (count_gpus(im, root, 0) == 0)
         return import_catalogue_hosts(im, "names no GPU", error);
     if (im->host != NO_INDEX) {
-        TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error),
+        TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error),
                  status, done);
         import_note(im, "the rate of the NICs is not in the file: %s, as of %s",
                     im->catalogue->links[im->catalogue->hosts[im->host].network].name,

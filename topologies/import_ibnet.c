@@ -325,8 +325,9 @@ static ty_status add_switches(fabric *f, uint32_t *vertices, tree *taken, ty_err
             snprintf(name, sizeof name, "%s %s", label, f->names.nodes[n].name);
         else
             snprintf(name, sizeof name, "%s", label);
-        TY_CHECK(cluster_add_vertex(f->im->cluster, TY_VERTEX_SWITCH, name, 0, &vertices[n], error),
-                 status, done);
+        TY_CHECK(
+            ty_cluster_add_vertex(f->im->cluster, TY_VERTEX_SWITCH, name, 0, &vertices[n], error),
+            status, done);
         made++;
     }
     if (made == 0)

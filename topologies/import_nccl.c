@@ -109,7 +109,8 @@ static ty_status add_gpu(machine *m, const xml_element *pci, uint32_t parent, ty
     TY_CHECK(builder_device(&im->builder, name, added.type, m->hub, &added.vertex, error), status,
              done);
     if (xml_attribute(pci, "busid") != NULL)
-        TY_CHECK(cluster_set_bus_id(im->cluster, added.vertex, added.busid, error), status, done);
+        TY_CHECK(ty_cluster_set_bus_id(im->cluster, added.vertex, added.busid, error), status,
+                 done);
     m->gpus[m->gpu_count++] = added;
     status = import_pcie_link(im, added.vertex, parent, link, false, error);
 done:
@@ -122,7 +123,7 @@ static ty_status need_fabric(machine *m, ty_error *error)
 {
     if (m->fabric != NO_INDEX)
         return TY_OK;
-    return cluster_add_vertex(m->im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &m->fabric, error);
+    return ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &m->fabric, error);
 }
 
 /* Ports of one adapter share its way to the host, so that they are one NIC as wide as all. A speed
@@ -164,9 +165,10 @@ static ty_status add_nic(machine *m, const xml_element *pci, const xml_element *
     TY_CHECK(rate_of(m, nic, &rate, error), status, done);
     is_infiniband = is_infiniband || (label != NULL && strncmp(label, "mlx", 3) == 0);
     snprintf(name, sizeof name, "host-%u/nic-%u", m->number, m->nic_count++);
-    TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &vertex, error), status, done);
+    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &vertex, error), status,
+             done);
     if (pci != NULL && xml_attribute(pci, "busid") != NULL)
-        TY_CHECK(cluster_set_bus_id(im->cluster, vertex, busid_of(pci), error), status, done);
+        TY_CHECK(ty_cluster_set_bus_id(im->cluster, vertex, busid_of(pci), error), status, done);
     TY_CHECK(import_pcie_link(im, vertex, parent, link, true, error), status, done);
     TY_CHECK(need_fabric(m, error), status, done);
     if (rate > 0)
@@ -219,10 +221,11 @@ static ty_status add_pci(machine *m, const xml_element *pci, uint32_t parent, in
     if (child(pci, "pci") == NULL)
         return TY_OK;
     snprintf(name, sizeof name, "host-%u/pci-%.40s", m->number, busid_of(pci));
-    TY_CHECK(cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex, error),
-             status, done);
+    TY_CHECK(
+        ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex, error),
+        status, done);
     if (xml_attribute(pci, "busid") != NULL)
-        TY_CHECK(cluster_set_bus_id(m->im->cluster, vertex, busid_of(pci), error), status, done);
+        TY_CHECK(ty_cluster_set_bus_id(m->im->cluster, vertex, busid_of(pci), error), status, done);
     TY_CHECK(import_pcie_link(m->im, vertex, parent, link, true, error), status, done);
     status = add_children(m, pci, vertex, depth, error);
 done:
@@ -246,8 +249,8 @@ static ty_status add_processors(machine *m, const xml_element *root, ty_error *e
         vertex = m->hub;
         if (count > 1) { /* alone, it is the hub */
             snprintf(name, sizeof name, "host-%u/cpu-%.20s", m->number, numa != NULL ? numa : "");
-            TY_CHECK(cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex,
-                                        error),
+            TY_CHECK(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
+                                           &vertex, error),
                      status, done);
             TY_CHECK(builder_link(&m->im->builder, vertex, m->hub,
                                   import_smp_link(m->im, xml_attribute(cpu, "arch"),
@@ -314,8 +317,8 @@ static ty_status add_switched(machine *m, uint32_t g, double links, ty_error *er
                            im->catalogue->device_types[m->gpus[g].type].name);
     snprintf(name, sizeof name, "host-%u/nvswitch", m->number);
     if (m->device_switch == NO_INDEX)
-        TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
-                                    &m->device_switch, error),
+        TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
+                                       &m->device_switch, error),
                  status, done);
     status = builder_link(&m->im->builder, m->gpus[g].vertex, m->device_switch, device->scale_up,
                           false, links / device->scale_up_links, error);
@@ -391,7 +394,7 @@ static ty_status add_machine(importer *im, const xml_element *root, uint32_t num
     ty_status status;
 
     snprintf(name, sizeof name, "host-%u", number);
-    TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_HOST, name, 0, &m.hub, error), status,
+    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_HOST, name, 0, &m.hub, error), status,
              cleanup);
     TY_CHECK(add_processors(&m, root, error), status, cleanup);
     for (uint32_t g = 0; g < m.gpu_count; g++)

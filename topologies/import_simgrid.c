@@ -468,7 +468,7 @@ static ty_status device_type(platform *p, double flop_per_s, uint32_t *type, ty_
     for (*type = 0; *type < c->device_type_count; (*type)++)
         if (strcmp(c->device_types[*type].name, known != NULL ? known->name : name) == 0)
             return TY_OK;
-    return cluster_add_device_type(c, known != NULL ? known : &made, type, error);
+    return ty_cluster_add_device_type(c, known != NULL ? known : &made, type, error);
 }
 
 static ty_status add_points(platform *p, ty_error *error)
@@ -485,14 +485,14 @@ static ty_status add_points(platform *p, ty_error *error)
         left_out += !at->is_linked;
         if (!at->is_linked)
             continue;
-        TY_CHECK(cluster_add_vertex(c, at->is_host ? TY_VERTEX_HOST : TY_VERTEX_SWITCH, id, 0,
-                                    &at->vertex, error),
+        TY_CHECK(ty_cluster_add_vertex(c, at->is_host ? TY_VERTEX_HOST : TY_VERTEX_SWITCH, id, 0,
+                                       &at->vertex, error),
                  status, done);
         if (!at->is_host)
             continue;
         snprintf(name, sizeof name, "%.200s/cpu", id);
         TY_CHECK(device_type(p, at->flop_per_s, &type, error), status, done);
-        TY_CHECK(cluster_add_device(c, name, type, at->vertex, &device, error), status, done);
+        TY_CHECK(ty_cluster_add_device(c, name, type, at->vertex, &device, error), status, done);
         TY_CHECK(builder_own_link(&p->im->builder, device, at->vertex, &inner, 1, error), status,
                  done);
     }

@@ -335,7 +335,7 @@ static ty_status add_switch(machine *x, const level *l, uint32_t number, uint32_
     ty_status status;
 
     snprintf(name, sizeof name, "host-%u/%s-%u", x->number, l->kind, number);
-    TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, vertex, error),
+    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, vertex, error),
              status, done);
     if (l->is_processor)
         status = builder_link(&im->builder, *vertex, parent,
@@ -381,7 +381,7 @@ static ty_status add_things(machine *x, const uint32_t *parents, uint32_t fabric
                      status, done);
         else
             TY_CHECK(
-                cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &x->vertices[i], error),
+                ty_cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &x->vertices[i], error),
                 status, done);
         TY_CHECK(
             import_pcie_link(im, x->vertices[i], parents[i], x->port, !m->things[i].is_gpu, error),
@@ -439,9 +439,9 @@ static ty_status add_nvlinks(machine *x, ty_error *error)
                                m->things[a].name, device_name);
         if (switched && most > 0 && nvswitch == NO_INDEX) {
             snprintf(name, sizeof name, "host-%u/nvswitch", x->number);
-            TY_CHECK(
-                cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &nvswitch, error),
-                status, done);
+            TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &nvswitch,
+                                           error),
+                     status, done);
         }
         if (switched && most > 0)
             TY_CHECK(builder_link(&im->builder, x->vertices[a], nvswitch, device->scale_up, false,
@@ -475,7 +475,7 @@ static ty_status add_machine(matrix *m, uint32_t number, uint32_t fabric, ty_err
     group(m, PXB, pxb);
     group(m, NODE, numa);
     snprintf(name, sizeof name, "host-%u", number);
-    TY_CHECK(cluster_add_vertex(m->im->cluster, TY_VERTEX_HOST, name, 0, &x.hub, error), status,
+    TY_CHECK(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_HOST, name, 0, &x.hub, error), status,
              done);
     for (uint32_t i = 0; i < m->count; i++)
         at[i] = x.hub;
@@ -509,7 +509,7 @@ static ty_status settle_network(importer *im, const matrix *matrices, uint32_t m
     if (count > 1)
         TY_CHECK(import_need_host(im, "does not say how fast its NICs are", error), status, done);
     if (nics > 0 && im->host != NO_INDEX) {
-        TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, fabric, error),
+        TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, fabric, error),
                  status, done);
         import_note(im, "the rate of the NICs is not in the file: %s, as of %s",
                     im->catalogue->links[im->catalogue->hosts[im->host].network].name,

@@ -273,8 +273,8 @@ static ty_status add_tree_host(const tree *t, const tree_node *node, uint32_t ab
                            host->domain_hosts, domain->name, host->name);
     if (domain != NULL && domain->vertex == NO_INDEX) {
         snprintf(name, sizeof name, "%.200s/nvswitch", domain->name);
-        TY_CHECK(cluster_add_vertex(t->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
-                                    &domain->vertex, error),
+        TY_CHECK(ty_cluster_add_vertex(t->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
+                                       &domain->vertex, error),
                  status, done);
     }
     if (domain != NULL)
@@ -293,8 +293,8 @@ static ty_status add_all(const tree *t, uint32_t root, const bool *is_wanted, ui
     for (uint32_t n = 0; n < t->count; n++) {
         if (!is_wanted[n] || !is_switch(&t->nodes[n]) || !(t->nodes[n].ports > 0))
             continue;
-        TY_CHECK(cluster_add_vertex(t->im->cluster, TY_VERTEX_SWITCH, t->nodes[n].name, 0,
-                                    &vertices[n], error),
+        TY_CHECK(ty_cluster_add_vertex(t->im->cluster, TY_VERTEX_SWITCH, t->nodes[n].name, 0,
+                                       &vertices[n], error),
                  status, done);
     }
     for (uint32_t n = 0; n < t->count; n++) {

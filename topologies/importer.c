@@ -103,8 +103,8 @@ ty_status import_catalogue_hosts(importer *im, const char *what, ty_error *error
     TY_CHECK(import_need_host(im, what, error), status, done);
     import_note(im, "the file %s: the inside is that of %s", what,
                 im->catalogue->hosts[im->host].name);
-    TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error), status,
-             done);
+    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error),
+             status, done);
     for (uint32_t h = 0; h < count; h++) {
         snprintf(name, sizeof name, "host-%u", h);
         TY_CHECK(builder_host_below(&im->builder, im->host, name, fabric, error), status, done);
@@ -324,9 +324,9 @@ static ty_status finish(importer *im, ty_error *error)
                                ty_vertex_kind_name(im->cluster->vertices[v].kind));
         make_plain(im->cluster->vertices[v].name);
     }
-    if ((status = cluster_check_figures(im->cluster, im->name, error)) != TY_OK)
+    if ((status = ty_cluster_check_figures(im->cluster, im->name, error)) != TY_OK)
         return status;
-    status = cluster_finish(im->cluster, &problem, error);
+    status = ty_cluster_finish(im->cluster, &problem, error);
     if (status != TY_OK || problem.expected == NULL)
         return status;
     return import_fail(im, error, 0, "found %s, expected %s",
@@ -344,7 +344,7 @@ static ty_status read_all(importer *im, const import_format **format, ty_error *
     TY_CHECK(find_format(im, format, error), status, done);
     if (memchr(im->text, '\0', im->length) != NULL)
         return import_fail(im, error, 0, "found a NUL character, expected text in UTF-8");
-    TY_CHECK(cluster_new(base_name(im->name), &im->cluster, error), status, done);
+    TY_CHECK(ty_cluster_new(base_name(im->name), &im->cluster, error), status, done);
     TY_CHECK(builder_open(&im->builder, im->cluster, im->catalogue, error), status, done);
     TY_CHECK((*format)->read(im, error), status, done);
     if (*format != &import_own)

@@ -97,8 +97,8 @@ static ty_status add_types(ty_cluster *cluster, uint32_t ranks, const ty_profile
     snprintf(source, sizeof source, "measured: profile of %.120s",
              profile->machine != NULL ? profile->machine : "this machine");
     device.source = source;
-    TY_CHECK(cluster_add_device_type(cluster, &device, device_type, error), status, done);
-    status = cluster_add_link_type(cluster, &type, link, error);
+    TY_CHECK(ty_cluster_add_device_type(cluster, &device, device_type, error), status, done);
+    status = ty_cluster_add_link_type(cluster, &type, link, error);
 done:
     return status;
 }
@@ -115,17 +115,17 @@ ty_status ty_cluster_local(uint32_t ranks, const ty_profile *profile, ty_cluster
 
     TY_CHECK(check_profile(ranks, profile, &fit, error), status, cleanup);
     snprintf(name, sizeof name, "local:%u", ranks);
-    TY_CHECK(cluster_new(name, &cluster, error), status, cleanup);
+    TY_CHECK(ty_cluster_new(name, &cluster, error), status, cleanup);
     TY_CHECK(add_types(cluster, ranks, profile, &fit, &device_type, &link, error), status, cleanup);
-    TY_CHECK(cluster_add_vertex(cluster, TY_VERTEX_HOST, "host-0", profile->cores, &host, error),
+    TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_HOST, "host-0", profile->cores, &host, error),
              status, cleanup);
     for (uint32_t rank = 0; rank < ranks; rank++) {
         snprintf(name, sizeof name, "host-0/rank-%u", rank);
-        TY_CHECK(cluster_add_device(cluster, name, device_type, host, &device, error), status,
+        TY_CHECK(ty_cluster_add_device(cluster, name, device_type, host, &device, error), status,
                  cleanup);
-        TY_CHECK(cluster_add_link(cluster, device, host, link, 1, error), status, cleanup);
+        TY_CHECK(ty_cluster_add_link(cluster, device, host, link, 1, error), status, cleanup);
     }
-    TY_CHECK(cluster_finish(cluster, &problem, error), status, cleanup);
+    TY_CHECK(ty_cluster_finish(cluster, &problem, error), status, cleanup);
     *out = cluster; /* a star has no problems */
     cluster = NULL; /* given away */
 cleanup:

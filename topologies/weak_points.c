@@ -80,7 +80,7 @@ static void search_from(walk *w, uint32_t root, uint32_t *clock)
     w->is_cut[root] = root_children > 1;
 }
 
-/* Finds the component that has links to the most devices: by cluster_finish, to all. */
+/* Finds the component that has links to the most devices: by ty_cluster_finish, to all. */
 static void find_main(walk *w)
 {
     const ty_cluster *c = w->cluster;

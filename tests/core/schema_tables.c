@@ -86,7 +86,7 @@ int main(void)
     }
     ty_json_close(&w, ']');
     ty_json_open(&w, "device_figures", '[');
-    for (uint32_t i = 0; (figure = cluster_figure_at(i)) != NULL; i++) {
+    for (uint32_t i = 0; (figure = ty_cluster_figure_at(i)) != NULL; i++) {
         ty_json_open_flat(&w, NULL, '{');
         ty_json_put_string(&w, "key", figure->key);
         ty_json_put_number(&w, "minimum", figure->minimum);

@@ -10,6 +10,8 @@ static ty_plan *served_plan(uint32_t servers, ty_server_shard shard)
 {
     ty_plan *plan = toy_plan_named("data parallel");
 
+    ty_cluster_free(plan->cluster);
+    plan->cluster = toy_cluster(ty_plan_process_count(plan) + servers);
     plan->servers.count = servers;
     plan->servers.shard = shard;
     plan->servers.devices = ty_alloc(servers, sizeof *plan->servers.devices);

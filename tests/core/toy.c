@@ -115,7 +115,7 @@ static void add_bucket(ty_plan *plan, ty_bucket bucket, const toy_spec *spec)
 }
 
 /* One host of so many devices. */
-static ty_cluster *toy_cluster(uint32_t devices)
+ty_cluster *toy_cluster(uint32_t devices)
 {
     ty_text text = {0};
     ty_cluster *cluster = NULL;

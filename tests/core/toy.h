@@ -30,6 +30,8 @@ extern const toy_spec toy_specs[];
 extern const size_t toy_spec_count;
 
 ty_workload *toy_workload(bool is_tied);
+/** As many devices on a host; free with ty_cluster_free. */
+ty_cluster *toy_cluster(uint32_t devices);
 /* One bucket per layer pair, in the order the plan wants. Passes ty_plan_check. */
 #define TOY_DEVICES 8
 /** On one host of so many devices, or as many as it needs; from the last of them down. */

@@ -303,14 +303,6 @@ static ty_workload *make_experts(void)
     return w;
 }
 
-static ty_workload *make_reversed(void)
-{
-    ty_workload *w = make_lane_lstm();
-
-    network_option(w, 1, TY_IS_REVERSED, 1);
-    return w;
-}
-
 static ty_workload *make_pair(int (*join)(ty_workload *w, int first, int second))
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
@@ -318,11 +310,6 @@ static ty_workload *make_pair(int (*join)(ty_workload *w, int first, int second)
 
     network_loss(w, network_linear(w, join(w, first, second), 37, false));
     return w;
-}
-
-static int join_features(ty_workload *w, int first, int second)
-{
-    return network_concat_features(w, (int[]){first, second}, 2);
 }
 
 static int join_additive(ty_workload *w, int first, int second)
@@ -333,11 +320,6 @@ static int join_additive(ty_workload *w, int first, int second)
 static int join_cross(ty_workload *w, int first, int second)
 {
     return network_cross_attention(w, second, first, 4, 4, 8, false);
-}
-
-static ty_workload *make_features(void)
-{
-    return make_pair(join_features);
 }
 
 static ty_workload *make_additive(void)
@@ -360,38 +342,9 @@ static ty_workload *make_option(ty_attribute option, uint64_t value)
     return w;
 }
 
-static ty_workload *make_normed(void)
-{
-    return make_option(TY_HAS_QK_NORM, 1);
-}
-
 static ty_workload *make_relative(void)
 {
     return make_option(TY_RELATIVE_BUCKETS, 4);
-}
-
-static ty_workload *make_biased(void)
-{
-    return make_option(TY_HAS_QKV_BIAS, 1);
-}
-
-static ty_workload *make_relu(void)
-{
-    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
-    const int x = network_mlp(w, network_embedding(w, 37, 32, 0), 48, true, false);
-
-    network_option(w, x, TY_IS_RELU, 1);
-    network_loss(w, network_linear(w, x, 37, false));
-    return w;
-}
-
-static ty_workload *make_slice(void)
-{
-    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
-    const int x = network_slice(w, network_embedding(w, 37, 32, 0), 2, 4);
-
-    network_loss(w, network_linear(w, x, 37, false));
-    return w;
 }
 
 /* What lanes cannot divide, as the CPU backend says it; and layers that only that one trains. */
@@ -413,15 +366,9 @@ static const refusal_case refusals[] = {
      {.context_count = 2},
      "sequences of 0 tokens"},
     {"refused experts", make_experts, {0}, "does not train layers of kind moe"},
-    {"refused reversed", make_reversed, {0}, "does not train lstm with is_reversed"},
-    {"refused features", make_features, {0}, "does not train concat with is_of_features"},
     {"refused additive", make_additive, {0}, "does not train layers of kind additive_attention"},
     {"refused cross", make_cross, {0}, "does not train attention to another sequence"},
-    {"refused normed", make_normed, {0}, "does not train attention with has_qk_norm"},
     {"refused relative", make_relative, {0}, "does not train attention with relative_buckets"},
-    {"refused biased", make_biased, {0}, "does not train attention with has_qkv_bias"},
-    {"refused relu", make_relu, {0}, "does not train mlp with is_relu"},
-    {"refused slice", make_slice, {0}, "does not train layers of kind slice"},
     {"refused parts of contexts",
      make_lane_llama,
      {.count = 4, .context_count = 4, .divides_sequence = true},

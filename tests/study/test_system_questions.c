@@ -279,7 +279,8 @@ static const struct {
                    "algorithm=parameter-server "
                    "servers=1 shard=size shard=tensor"},
     {"tensorflow-on-spark", DATA_PARALLEL ANY_BUCKET
-     "zero=0 compression=none recompute=none staleness=1 algorithm=parameter-server"},
+     "zero=0 compression=none recompute=none staleness=1 algorithm=parameter-server "
+     "servers=1 shard=size shard=tensor"},
     {"bigdl",
      DATA_PARALLEL "bucket=one zero=0 compression=fp16 recompute=none algorithm=block-manager"},
     {"horovod", DATA_PARALLEL ANY_BUCKET LIBRARY ANY_RECOMPUTE
