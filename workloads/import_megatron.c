@@ -112,7 +112,9 @@ static void read_quoted(scanner *s, ty_text *text)
         s->at++;
 }
 
-/* The end of the "$((...))" at `at`, NULL: it is none, or not of one line. */
+#define DEEPEST_ARITHMETIC 100 /* parentheses in one another */
+
+/* The end of the "$((...))" at `at`, NULL: it is none, or not of one line, or too deep. */
 static const char *arithmetic_end(const char *at)
 {
     int depth = 0;
@@ -121,6 +123,8 @@ static const char *arithmetic_end(const char *at)
         return NULL;
     for (at++; *at != '\0' && *at != '\n'; at++) {
         depth += (*at == '(') - (*at == ')');
+        if (depth > DEEPEST_ARITHMETIC)
+            return NULL;
         if (depth == 0)
             return at[-1] == ')' ? at + 1 : NULL;
     }

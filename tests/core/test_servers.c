@@ -11,12 +11,12 @@ static ty_plan *served_plan(uint32_t servers, ty_server_shard shard)
     ty_plan *plan = toy_plan_named("data parallel");
 
     ty_cluster_free(plan->cluster);
-    plan->cluster = toy_cluster(ty_plan_process_count(plan) + servers);
+    plan->cluster = toy_cluster(TOY_DEVICES + servers);
     plan->servers.count = servers;
     plan->servers.shard = shard;
     plan->servers.devices = ty_alloc(servers, sizeof *plan->servers.devices);
     for (uint32_t s = 0; s < servers; s++)
-        plan->servers.devices[s] = ty_plan_process_count(plan) + s;
+        plan->servers.devices[s] = TOY_DEVICES + s;
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         plan->buckets[b].algorithm = TY_PARAMETER_SERVER;
     cr_assert_eq(ty_plan_check(plan, "toy", NULL), TY_OK);
@@ -240,7 +240,7 @@ Test(servers, flaws_are_refused)
         const char *message;
     } rows[] = {
         {on_a_replica, "expected one that neither trains nor is another server"},
-        {twice, "toy:/servers/devices/1: found device 4, expected one that neither"},
+        {twice, "toy:/servers/devices/1: found device 8, expected one that neither"},
         {unknown_shard, "toy:/servers/shard: found 2"},
         {by_ring, "toy:/buckets/1/algorithm: found \"ring\", expected \"parameter-server\""},
         {compressed, "toy:/buckets/1/compression: found top-k, expected none, fp16 or bf16"},
