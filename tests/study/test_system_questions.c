@@ -12,7 +12,9 @@
 
 /* ---- What a plan has --------------------------------------------------------------------- */
 
-static bool has_replicas(const ty_plan *plan, const char *value)
+/* "3+3+3": a number of each stage. */
+static bool has_of_each(const ty_plan *plan, uint32_t (*number)(const ty_plan_stage *stage),
+                        const char *value)
 {
     char *rest = NULL, *text = strdup(value);
     uint32_t stage = 0;
@@ -21,9 +23,19 @@ static bool has_replicas(const ty_plan *plan, const char *value)
     for (const char *word = strtok_r(text, "+", &rest); word != NULL;
          word = strtok_r(NULL, "+", &rest), stage++)
         is_same = is_same && stage < plan->stage_count &&
-                  plan->stages[stage].replicas == (uint32_t)atoi(word);
+                  number(&plan->stages[stage]) == (uint32_t)atoi(word);
     free(text);
     return is_same && stage == plan->stage_count;
+}
+
+static uint32_t replicas_of(const ty_plan_stage *stage)
+{
+    return stage->replicas;
+}
+
+static bool has_replicas(const ty_plan *plan, const char *value)
+{
+    return has_of_each(plan, replicas_of, value);
 }
 
 static bool has_data_parallel(const ty_plan *plan, const char *value)
@@ -171,19 +183,14 @@ static bool has_devices(const ty_plan *plan, const char *value)
            plan->idle_devices + ty_plan_process_count(plan) == 8;
 }
 
-/* "3+3+3": layers of each stage. */
+static uint32_t layers_of(const ty_plan_stage *stage)
+{
+    return stage->layer_count;
+}
+
 static bool has_layers(const ty_plan *plan, const char *value)
 {
-    char *rest = NULL, *text = strdup(value);
-    uint32_t stage = 0;
-    bool is_same = true;
-
-    for (const char *word = strtok_r(text, "+", &rest); word != NULL;
-         word = strtok_r(NULL, "+", &rest), stage++)
-        is_same = is_same && stage < plan->stage_count &&
-                  plan->stages[stage].layer_count == (uint32_t)atoi(word);
-    free(text);
-    return is_same && stage == plan->stage_count;
+    return has_of_each(plan, layers_of, value);
 }
 
 /* Of a plan whose embeddings are worth rows: whether any are. */
