@@ -68,7 +68,6 @@ static void stay_on_this_host(void)
         {"OMPI_MCA_btl", TY_OPEN_MPI_MAJOR < 5 ? "self,vader" : "self,sm"},
         {"OMPI_MCA_pml", "ob1"},
         {"OMPI_MCA_btl_tcp_if_include", "lo"},
-        {"OMPI_MCA_oob_tcp_if_include", "lo"},
         {"PRTE_MCA_oob_tcp_if_include", "lo"},
         {"PRTE_MCA_prte_if_include", "lo"},
         {"PMIX_MCA_ptl_tcp_if_include", "lo"},
@@ -76,6 +75,8 @@ static void stay_on_this_host(void)
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         setenv(settings[i][0], settings[i][1], 0);
+    if (TY_OPEN_MPI_MAJOR < 5) /* later ones know it and say, at length, that it has moved */
+        setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
 }
 
 /* In the child: becomes mpirun, or says through the pipe why not. Waiting ranks yield their core,
