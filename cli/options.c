@@ -87,6 +87,7 @@ static const option_row table[] = {
     NUMBER("checkpoint-every", checkpoint_every, 1000000000, "N",
            "steps between two checkpoints (default: one at the end)"),
     FLAG("resume", 0, resume, "go on from the newest checkpoint"),
+    FLAG("anyway", 0, anyway, "run a plan for other machines on the cores of this one"),
     TEXT("init", 0, init, "FILE",
          "weights to start from: safetensors, its index or their folder, with the names of Hugging "
          "Face"),

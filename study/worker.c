@@ -61,21 +61,19 @@ ty_status ty_worker_path(char *out, ty_error *error)
 
 /* Ranks of one host need no network: messages go through memory, and what the launcher listens on
  * is the loopback. Whoever set one of these for this machine, or starts mpirun on several, has the
- * last word. The names are those of Open MPI 4, of 5 with PRRTE, and of PMIx. */
+ * last word. The names are those of Open MPI 4 and 5, and of PMIx. */
 static void stay_on_this_host(void)
 {
     static const char *const settings[][2] = {
         {"OMPI_MCA_btl", TY_OPEN_MPI_MAJOR < 5 ? "self,vader" : "self,sm"},
         {"OMPI_MCA_pml", "ob1"},
         {"OMPI_MCA_btl_tcp_if_include", "lo"},
-        {"PRTE_MCA_oob_tcp_if_include", "lo"},
-        {"PRTE_MCA_prte_if_include", "lo"},
         {"PMIX_MCA_ptl_tcp_if_include", "lo"},
     };
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         setenv(settings[i][0], settings[i][1], 0);
-    if (TY_OPEN_MPI_MAJOR < 5) /* later ones know it and say, at length, that it has moved */
+    if (TY_OPEN_MPI_MAJOR < 5) /* PRRTE refuses a loopback where the host has other interfaces */
         setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
 }
 

@@ -41,11 +41,11 @@ expect_error_line "100000 processes" "expected at most $((16 * cores)) on this m
 expect 1 profile -w mlp --ranks 4096 -q -o "$work/none.json"
 expect_error_line "4096 processes"
 expect 0 plan -w mlp -c "32x p100-server" --global-batch 1024 --fix pp=1 --no-simulate -q -o "$work/foreign.json"
-expect 1 run "$work/foreign.json" --steps 2 -q -o "$work/none.json"
+expect 1 run "$work/foreign.json" --anyway --steps 2 -q -o "$work/none.json"
 expect_error_line "128 processes of a plan for 32x p100-server" "--backend replay"
 expect 0 plan -w llama-2-13b -c "host:1 gpu:4 @h100 nvlink4 ndr400" --seq 128 --global-batch 4 --fix pp=1,tp=4 --no-simulate -q -o "$work/large.json"
 if [ "$cores" -ge 2 ] && [ "$(awk '/MemAvailable/ {print int($2 / 1e6)}' /proc/meminfo)" -lt 180 ]; then
-    expect 1 run "$work/large.json" --steps 2 -q -o "$work/none.json"
+    expect 1 run "$work/large.json" --anyway --steps 2 -q -o "$work/none.json"
     expect_error_line "of memory that are free"
 fi
 
