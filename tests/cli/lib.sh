@@ -31,7 +31,7 @@ expect() {
 # fits, the change that does; and the launcher of Open MPI 5, which cannot be silenced, how a rank ended,
 # between two rules.
 expect_error_line() {
-    lines=$(awk '/^--------*$/ { rules++; if (rules % 2 == 0 && !(block ~ /prterun detected/)) printf "%s", block; block = ""; next }
+    lines=$(awk '/^--------*$/ { rules++; if (rules % 2 == 0 && !(block ~ /prterun (detected|noticed)/)) printf "%s", block; block = ""; next }
         rules % 2 { block = block $0 "\n"; next } { print } END { printf "%s", block }' "$scratch/err" |
         grep -vcE 'others took [0-9]* %|^trainyard: try:')
     [ "$lines" -eq 1 ] || fail "$lines lines on stderr instead of 1"

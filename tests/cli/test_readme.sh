@@ -8,7 +8,7 @@ ln -s "$TRAINYARD" "$scratch/bin/trainyard"
 export TRAINYARD_WORKER="$WORKER"
 # A launcher may be root here, and have more ranks than cores.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # as Open MPI 4 and 5 have it
 unset TRAINYARD_CONFIG # a tutorial has a trainyard.conf
 export XDG_CONFIG_HOME="$scratch/xdg"
 PATH="$scratch/bin:$PATH"
