@@ -1,8 +1,6 @@
 /* trainyard run: trains for real on local ranks. */
 #include "cli.h"
 
-#include "ty_topologies.h"
-
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -113,7 +113,7 @@ static const option_row table[] = {
          "to train with (default: the workload's; with a calibration as --task the one it proposes "
          "for the batch)"),
     TEXT("system", 0, system, "NAME", "as this system would: see trainyard systems"),
-    TEXT("precision", 0, precision, "P", "fp32, tf32, bf16 or fp16"),
+    TEXT("precision", 0, precision, "P", TY_PRECISION_NAMES "; the last two are not run"),
     NUMBER("vocabulary", vocabulary, 1u << 20, "N",
            "different tokens at most (default 256: the bytes); of an imported file that only names "
            "a tokenizer, how many it has"),

@@ -21,7 +21,7 @@ static const ty_cuda_plugin *plugin;
 /* Where TRAINYARD_CUDA_PLUGIN says, beside the program as it is built, or where it is installed. */
 static void plugin_path(char *out, size_t size)
 {
-    static const char *const places[] = {"", "../lib/trainyard/"};
+    static const char *const places[] = {"", "../lib/trainyard/worker/"};
     const char *named = getenv("TRAINYARD_CUDA_PLUGIN");
     char program[4096] = "";
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -44,7 +44,7 @@ static void plugin_path(char *out, size_t size)
 
 static ty_status plugin_load(ty_error *error)
 {
-    char path[4096 + sizeof "/../lib/trainyard/" TY_CUDA_PLUGIN_FILE];
+    char path[4096 + sizeof "/../lib/trainyard/worker/" TY_CUDA_PLUGIN_FILE];
     ty_cuda_plugin_getter *get;
     const ty_cuda_plugin *found;
     void *handle;
