@@ -247,9 +247,11 @@ static ty_status status_of(const ty_job *job, const char *folder, int outcome, c
         return TY_OK;
     if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
         return rank_killed(job, code - SIGNAL_CODE, error);
-    if (!has_sign(folder, TY_WORKER_SAID))
-        return ty_fail(error, TY_EBACKEND, "trainyard-worker ended with code %d and without a word",
-                       code);
+    if (!has_sign(folder, TY_WORKER_SAID)) {
+        char why[64];
+        snprintf(why, sizeof why, "trainyard-worker ended with code %d and without a word", code);
+        return broke_off(job, why, error);
+    }
     return ty_fail(error, code == WORKER_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
 }
 
