@@ -107,6 +107,10 @@ static ty_status rings_cost(const ty_group_network *network, ty_collective_kind 
 {
     double latency_s = fmax(network->rails.around_latency_s, network->rails.across_latency_s);
 
+    if (network->rails.torus.axis_count > 0) {
+        ty_torus_cost(&network->rails.torus, kind, bytes, cost);
+        return TY_OK;
+    }
     return ty_collective_cost(kind, TY_RING, network->members, bytes,
                               network->rails.bandwidth_bytes_per_s, latency_s, cost, error);
 }
@@ -148,10 +152,20 @@ static void phased_cost(const ty_group_network *network, ty_algorithm algorithm,
         cost->across_share = time.rail_s / transfer_s;
 }
 
+bool ty_group_is_inside(const ty_group_network *network)
+{
+    return network->rails.hosts <= 1 || network->rails.torus.axis_count > 0;
+}
+
+bool ty_group_has_library(const ty_group_network *network)
+{
+    return network->table != NULL || network->rails.torus.axis_count > 0;
+}
+
 void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack,
                           ty_collective_kind kind, ty_instruction_cost *cost)
 {
-    const bool is_across = network->rails.hosts > 1;
+    const bool is_across = !ty_group_is_inside(network);
     const double others = network->groups_per_host > 1 ? network->groups_per_host - 1 : 0;
     const double alone_s = cost->seconds - cost->latency_s;
     double transfer_s = alone_s;
@@ -174,7 +188,7 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
 
 double ty_talk_exposed(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among)
 {
-    return among == TY_TENSOR_LANES && lanes->rails.hosts <= 1 ? 1 - stack->tensor_hidden : 1;
+    return among == TY_TENSOR_LANES && ty_group_is_inside(lanes) ? 1 - stack->tensor_hidden : 1;
 }
 
 double ty_agreement_s(const ty_group_network *network, const ty_stack *stack)

@@ -21,8 +21,8 @@ void ty_group_network_clear(ty_group_network *network);
 /**
  * An exchange of `bytes` that each member puts in, without measured figures:
  * - ring, tree: ty_collective_cost on one ring;
- * - automatic: the library's choice over all NICs of a host, no faster than the links; where no
- *   library is modelled, rings over all NICs;
+ * - automatic: the library's choice over all NICs of a host, no faster than the links; on a torus
+ *   all axes at once (ty_costs.h); where no library is modelled, rings over all NICs;
  * - hierarchical, parameter server (a share on every member; servers of their own are in
  *   server_costs.c), block manager: ty_collective_model.h.
  * Only an all-reduce has the last three; others are priced, and played, as a ring.
@@ -44,6 +44,10 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
 /** Of a collective among lanes, the share that is waited for: what is hidden needs memory that all
  * members reach, those of one host. */
 double ty_talk_exposed(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among);
+/** Whether all members reach each other without a host's adapters: in a host, or on a torus. */
+bool ty_group_is_inside(const ty_group_network *network);
+/** Whether there is a library that chooses by itself: NCCL, or XLA on a torus. */
+bool ty_group_has_library(const ty_group_network *network);
 /** Until the members of an exchange agree that it is ready on all of them (ty_stack.h). */
 double ty_agreement_s(const ty_group_network *network, const ty_stack *stack);
 /** Bytes over each edge of the channelled ring, and what its links allow. */
