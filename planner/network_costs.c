@@ -392,30 +392,29 @@ static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
     return true;
 }
 
-/* As the worker does it: a ring of the lanes, where no library chooses. */
-ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds)
+ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds,
+                        double *hidden_s)
 {
+    const ty_stack *stack = ty_stack_of(costing->plan);
     const ty_group_network *lanes;
-    ty_algorithm algorithm = TY_RING;
+    ty_algorithm algorithm;
     ty_instruction_cost cost;
+    double hidden;
     ty_status status = TY_OK;
 
     if (costing->stage.lanes[inner->among] == NULL)
         TY_CHECK(find_lanes(costing, inner->among), status, done);
     lanes = costing->stage.lanes[inner->among];
-    if (ty_group_has_library(lanes))
-        algorithm = TY_AUTOMATIC;
-    TY_CHECK(
-        ty_group_exchange_cost(lanes, inner->kind, algorithm, inner->bytes, &cost, costing->error),
-        status, done);
-    if (!measured_here(costing, inner->kind, algorithm, lanes, inner->bytes, &cost)) {
-        ty_exchange_by_stack(lanes, ty_stack_of(costing->plan), inner->kind, &cost);
+    algorithm = ty_group_has_library(lanes) ? TY_AUTOMATIC : TY_RING;
+    TY_CHECK(ty_group_inner_cost(lanes, stack, inner, &cost, costing->error), status, done);
+    if (!measured_here(costing, inner->kind, algorithm, lanes, inner->bytes, &cost))
         ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
-    }
     slow_down(&cost,
               crowd_of(lanes, inner->kind, algorithm, costing->stage.lane_crowds[inner->among]));
-    *seconds = cost.seconds * inner->count *
-               ty_talk_exposed(lanes, ty_stack_of(costing->plan), inner->among);
+    hidden = ty_talk_hidden(lanes, stack, inner->among);
+    *seconds = cost.seconds * inner->count * (1 - hidden);
+    if (inner->among == TY_EXPERT_LANES)
+        *hidden_s = cost.seconds * inner->count * hidden;
 done:
     return status;
 }

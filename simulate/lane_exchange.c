@@ -154,7 +154,7 @@ static ty_status add_layers(finder *f, const ty_instruction *in, bool is_backwar
 static ty_status find_demands(finder *f, const ty_instruction *in, demand *demands)
 {
     const bool is_backward = in->op == TY_OP_BACKWARD || in->op == TY_OP_BACKWARD_INPUT;
-    ty_inner_collective sum = {TY_TENSOR_LANES, TY_ALL_REDUCE, 0, 1};
+    ty_inner_collective sum = {.among = TY_TENSOR_LANES, .kind = TY_ALL_REDUCE, .count = 1};
 
     if (is_backward || in->op == TY_OP_FORWARD || in->op == TY_OP_RECOMPUTE)
         return add_layers(f, in, is_backward, demands);

@@ -14,7 +14,7 @@
  *   hosts of the catalogue instead.
  * - "8x dgx-a100 + 4x dgx1-v100": several kinds of host; "torus:4x4x4 @tpu-v4 ici-v4 host:4",
  *   "mesh:4x8 @tpu-v6e ici-v6e host:4"; and sites joined by a WAN: "site:2 [4x dgx-a100] wan10",
- * "[4x p4d.24xlarge] + [8x g5.48xlarge] wan10".
+ *   "[4x p4d.24xlarge] + [8x g5.48xlarge] wan10".
  * - A cluster of the catalogue by its name, or a file of another tool. docs/clusters.md has it all.
  * - "local:4": four ranks on this machine, as measured by a profile.
  *
