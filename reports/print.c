@@ -385,6 +385,9 @@ static void print_candidates(const ty_plan *plan, ty_text *text)
     if (plan->candidate_count > SHOWN_CANDIDATES)
         ty_text_addf(text, "... and %u more (--candidates FILE writes all)\n",
                      plan->candidate_count - SHOWN_CANDIDATES);
+    if (plan->searched.layouts > 0)
+        ty_text_addf(text, "searched %llu layouts by their bounds, %u plans by walking them\n",
+                     (unsigned long long)plan->searched.layouts, plan->searched.estimates);
 }
 
 #define SHOWN_FRONT 6
