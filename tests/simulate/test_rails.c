@@ -121,12 +121,10 @@ Test(rails, estimate_equals_simulation_on_a_torus)
     static const struct {
         const char *text;
         double slower;
-    } clusters[] = {{"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0.01},
-                    {"torus:8x4 @tpu-v6e ici-v6e host:4", 0.01},
-                    {"mesh:4x4 @tpu-v6e ici-v6e host:4", 0.01},
-                    {"mesh:2x2x3 @tpu-v5p ici-v5p", 0.01},
-                    {"torus:2x5 @tpu-v4 ici-v4", 0.25},
-                    {"torus:16x2 @tpu-v4 ici-v4 host:2", 0.25}};
+    } clusters[] = {
+        {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0.01}, {"torus:8x4 @tpu-v6e ici-v6e host:4", 0.01},
+        {"mesh:4x4 @tpu-v6e ici-v6e host:4", 0.01},  {"mesh:2x2x3 @tpu-v5p ici-v5p", 0.01},
+        {"torus:2x5 @tpu-v4 ici-v4", 0.25},          {"torus:16x2 @tpu-v4 ici-v4 host:2", 0.25}};
     static const ty_resolution resolutions[] = {TY_FLOW, TY_CHUNK};
 
     for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
