@@ -58,12 +58,8 @@ static uint32_t step_count(const ty_group *group)
     const uint32_t n = group->pattern->member_count;
     const uint32_t most = (uint32_t)ty_collective_terms_of(group->kind, TY_RING, n).steps;
     const ty_rails *rails = &group->pattern->rails;
-    double step_s = fmax(rails->around_latency_s, rails->across_latency_s);
+    const double step_s = fmax(rails->around_latency_s, rails->across_latency_s);
 
-    if (rails->torus.axis_count > 0)
-        step_s = 0;
-    for (uint32_t i = 0; i < rails->torus.axis_count; i++)
-        step_s = fmax(step_s, rails->torus.axes[i].spacing * rails->torus.axes[i].latency_s);
     if (group->pattern->shape != TY_SHAPE_RAILS || !(step_s * most > group->latency_s))
         return most;
     return group->latency_s < 2 * step_s ? 1 : (uint32_t)(group->latency_s / step_s);
@@ -72,6 +68,11 @@ static uint32_t step_count(const ty_group *group)
 void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t place,
                    const ty_instruction_cost *cost)
 {
+    /* On a torus pieces in different orders keep all axes busy: they have no step in common. */
+    if (group->pattern->rails.torus.axis_count > 0) {
+        ty_flow_play(walker, group, place, cost);
+        return;
+    }
     run_steps(walker, group, place, step_count(group), 0, cost);
     group->plays[place]++;
 }
