@@ -780,8 +780,8 @@ Test(oracle, recompute_in_segments)
          BLOCKS(1)},
     };
     static const plan_shape gpt[] = {
-        {"1f1b 2+1, elementwise", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {10}, .buckets = 2, BATCH,
-         ELEMENTWISE},
+        {"1f1b 2+1, elementwise", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {10}, .buckets = 2,
+         BATCH, ELEMENTWISE},
         {"gpipe 2 stages of 2 lanes along the sequence, elementwise", GPIPE, .replicas = {1, 1},
          .cuts = {13}, .buckets = 1, BATCH, .lanes = 2, .divides_sequence = true, ELEMENTWISE},
         {"zero 3, elementwise", .replicas = {2}, .buckets = 3, BATCH, .zero = 3, ELEMENTWISE},
