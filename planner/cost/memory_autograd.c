@@ -221,7 +221,8 @@ static double found_bytes(const context *c, uint32_t first, uint32_t end)
 }
 
 /* While a layer's backward is at work: the gradients of its output, of its input and of its widest
- * tensor; of a loss over a vocabulary the gradient of the scores. */
+ * tensor, rows whole where lanes divide them between layers, a vocabulary's scores divided; of a
+ * loss over a vocabulary the gradient of the scores. */
 static double working_bytes(const context *c, uint32_t layer)
 {
     const ty_layer *l = layer_at(c, layer);
@@ -236,7 +237,9 @@ static double working_bytes(const context *c, uint32_t layer)
                           (l->attributes[TY_HEADS] + 2 * l->attributes[TY_KV_HEADS]));
     if (l->kind == TY_LAYER_MLP || l->kind == TY_LAYER_MOE)
         widest = (double)l->attributes[TY_HIDDEN_FEATURES];
-    row = c->samples * c->c * (double)l->output_bytes;
+    row = ty_layer_tensor_split(c->plan->workload, layer) == TY_SPLIT_VOCABULARY
+              ? output_bytes(c, layer)
+              : c->samples * c->c * (double)l->output_bytes;
     return 2 * row + 2 * rows * widest * share * c->element;
 }
 
