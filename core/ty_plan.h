@@ -223,6 +223,12 @@ typedef struct ty_candidate {
     char *fix;    /* "pp=2,dp=8,...": the --fix that asks for it; NULL: none is known */
 } ty_candidate;
 
+/** What a search looked at. */
+typedef struct ty_plan_searched {
+    uint64_t layouts;   /* that were bounded, one by one or by families; 0: it looked at none */
+    uint32_t estimates; /* plans whose programs were walked; 0: nothing was searched */
+} ty_plan_searched;
+
 typedef struct ty_plan {
     ty_workload *workload;
     ty_digest workload_digest;
@@ -275,6 +281,7 @@ typedef struct ty_plan {
     ty_uneven uneven[TY_UNEVEN_COUNT]; /* what ty_question_uneven found */
     ty_memory_use *memory;             /* [stage_count], per device; NULL: not counted */
     uint32_t candidate_count;
+    ty_plan_searched searched;
     ty_candidate *candidates; /* the chosen one first; order: ty_plan_search */
 } ty_plan;
 
@@ -522,7 +529,13 @@ typedef struct ty_inner_collective {
     uint64_t bytes; /* all-reduce, reduce-scatter: each lane's input; all-gather: each lane's part;
                        all-to-all: all that a lane has for all */
     uint32_t count;
+    uint32_t experts, chosen; /* of expert lanes: of so many experts each token goes to so many, a
+                                 copy for each; 0 else */
 } ty_inner_collective;
+/** Of `parts` equal parts of the experts, how many others than its own a token goes to, the experts
+ * being chosen equally often, from `most` of the parts (0: all): (1 - 1/parts) most (1 - prod (e -
+ * e/most - i) / (e - i)), i from 0 to chosen - 1, e being the experts of `most` parts. */
+double ty_expert_parts_met(const ty_inner_collective *inner, double parts, double most);
 #define TY_MAX_INNER_COLLECTIVES 8
 /**
  * What one pass of a layer over one micro-batch exchanges inside a rank.
