@@ -285,10 +285,11 @@ static ty_status check_stage(const checker *c, uint32_t index, uint32_t first_la
             c, "/stages/%u/replicas: found %u, expected a divisor of micro_batches, %u", index,
             s->replicas, p->micro_batches);
     if ((unsigned)s->recompute >= TY_RECOMPUTE_COUNT)
-        return ty_plan_complain(c,
-                                "/stages/%u/recompute: found %d, expected \"none\", \"selective\", "
-                                "\"operator\" or \"full\"",
-                                index, (int)s->recompute);
+        return ty_plan_complain(
+            c,
+            "/stages/%u/recompute: found %d, expected \"none\", \"selective\", \"elementwise\", "
+            "\"operator\" or \"full\"",
+            index, (int)s->recompute);
     if (s->recompute_blocks > (s->recompute == TY_RECOMPUTE_FULL ? TY_MAX_RECOMPUTE_BLOCKS : 0))
         return ty_plan_complain(c,
                                 "/stages/%u/recompute_blocks: found %u with recompute \"%s\", "

@@ -14,6 +14,7 @@ const char *ty_recompute_name(ty_recompute recompute)
     static const char *const names[TY_RECOMPUTE_COUNT] = {
         [TY_RECOMPUTE_NONE] = "none",
         [TY_RECOMPUTE_SELECTIVE] = "selective",
+        [TY_RECOMPUTE_ELEMENTWISE] = "elementwise",
         [TY_RECOMPUTE_OPERATOR] = "operator",
         [TY_RECOMPUTE_FULL] = "full",
     };
@@ -50,8 +51,8 @@ ty_status ty_recompute_parse(const char *text, ty_recompute *recompute, uint32_t
     }
     if (strncmp(text, full, sizeof full - 1) != 0)
         return ty_fail(error, TY_EINVAL,
-                       "found '%s', expected none, selective, operator, full, full:K (blocks of "
-                       "the network a segment) or stage",
+                       "found '%s', expected none, selective, elementwise, operator, full, full:K "
+                       "(blocks of the network a segment) or stage",
                        text);
     if (ty_parse_uint(text + sizeof full - 1, 1, TY_MAX_RECOMPUTE_BLOCKS, &number, NULL) != TY_OK)
         return ty_fail(error, TY_EINVAL, "found '%s', expected full:K with K from 1 to %d", text,
@@ -206,7 +207,8 @@ uint32_t ty_workload_blocks(const ty_workload *w, uint32_t *starts, uint32_t *he
 
 bool ty_recompute_has_segments(ty_recompute recompute)
 {
-    return recompute == TY_RECOMPUTE_FULL || recompute == TY_RECOMPUTE_OPERATOR;
+    return recompute == TY_RECOMPUTE_FULL || recompute == TY_RECOMPUTE_OPERATOR ||
+           recompute == TY_RECOMPUTE_ELEMENTWISE;
 }
 
 /* Frozen layers before all trained ones are never made again, but for those of the segment in which
@@ -227,7 +229,7 @@ uint32_t ty_recompute_segments(const ty_workload *w, const ty_recompute_range *r
                                uint32_t *starts)
 {
     const uint32_t end = range->first_layer + range->layer_count;
-    const uint32_t blocks = range->recompute == TY_RECOMPUTE_OPERATOR ? 1 : range->blocks;
+    const uint32_t blocks = range->recompute == TY_RECOMPUTE_FULL ? range->blocks : 1;
     uint32_t head, found, count = 1, in_segment = 1;
 
     if (!ty_recompute_has_segments(range->recompute))
@@ -270,31 +272,89 @@ bool ty_plan_forward_serves_backward(const ty_plan *plan, uint32_t stage)
            !(s->recompute == TY_RECOMPUTE_FULL && s->recompute_blocks == 0);
 }
 
-/* ---- Products ------------------------------------------------------------------------------ */
+/* ---- What is made again of a layer ---------------------------------------------------------- */
 
-void ty_recompute_mark_kept(const ty_workload *w, const ty_recompute_range *range,
-                            const uint32_t *starts, uint32_t segments, bool *is_kept)
+/* Every other product of a block is kept, of layers that have two the first. */
+static void mark_products(const ty_workload *w, const ty_recompute_range *range,
+                          const uint32_t *starts, uint32_t segments, ty_layer_again *again)
 {
     uint32_t segment = 0, single = 0; /* products of layers that have one, in the segment */
 
     for (uint32_t i = range->first_layer; i < range->first_layer + range->layer_count; i++) {
         const ty_layer_kind kind = w->layers[i].kind;
 
-        is_kept[i] = false;
-        if (range->recompute != TY_RECOMPUTE_OPERATOR)
-            continue;
         if (segment < segments && i == starts[segment]) {
             segment++;
             single = 0;
         }
-        if (kind == TY_LAYER_LINEAR || kind == TY_LAYER_CONV2D)
-            is_kept[i] = single++ % 2 == 0;
-        else
-            is_kept[i] = kind == TY_LAYER_ATTENTION || kind == TY_LAYER_MLP;
+        if ((kind == TY_LAYER_LINEAR || kind == TY_LAYER_CONV2D) && single++ % 2 == 0)
+            again[i] = (ty_layer_again){TY_AGAIN_NOTHING, true};
+        else if (kind == TY_LAYER_ATTENTION || kind == TY_LAYER_MLP)
+            again[i].what = TY_AGAIN_SECOND;
     }
 }
 
-ty_status ty_plan_mark_kept(const ty_plan *plan, bool *is_kept, ty_error *error)
+/* Layers come behind what they read. */
+static ty_again elementwise_of(const ty_workload *w, uint32_t first, uint32_t layer,
+                               const ty_layer_again *again)
+{
+    const ty_layer *l = &w->layers[layer];
+
+    if (l->stash_bytes == 0 && l->input_count == 1) /* lies in its input's memory */
+        return l->inputs[0] >= first && again[l->inputs[0]].what == TY_AGAIN_ALL ? TY_AGAIN_ALL
+                                                                                 : TY_AGAIN_NOTHING;
+    switch ((int)l->kind) {
+    case TY_LAYER_LAYER_NORM:
+    case TY_LAYER_RMS_NORM:
+    case TY_LAYER_BATCH_NORM:
+    case TY_LAYER_RELU:
+    case TY_LAYER_GELU:
+    case TY_LAYER_SILU:
+    case TY_LAYER_TANH:
+        return TY_AGAIN_ALL;
+    case TY_LAYER_MLP:
+    case TY_LAYER_MOE:
+        return TY_AGAIN_ACTIVATION;
+    default:
+        return TY_AGAIN_NOTHING;
+    }
+}
+
+/* Whether backward of such a layer has no use for its own output. */
+static bool ignores_output(ty_layer_kind kind)
+{
+    return kind == TY_LAYER_LINEAR || kind == TY_LAYER_CONV2D || kind == TY_LAYER_ATTENTION ||
+           kind == TY_LAYER_MLP || kind == TY_LAYER_MOE || kind == TY_LAYER_ADD;
+}
+
+static void mark_elementwise(const ty_workload *w, const ty_recompute_range *range,
+                             ty_layer_again *again)
+{
+    const uint32_t first = range->first_layer, end = first + range->layer_count;
+
+    for (uint32_t i = first; i < end; i++) {
+        const ty_layer *l = &w->layers[i];
+
+        again[i].what = elementwise_of(w, first, i, again);
+        again[i].keeps_output = again[i].what != TY_AGAIN_ALL && !ignores_output(l->kind);
+        for (uint32_t k = 0; l->kind != TY_LAYER_ADD && k < l->input_count; k++)
+            if (l->inputs[k] >= first && again[l->inputs[k]].what != TY_AGAIN_ALL)
+                again[l->inputs[k]].keeps_output = true;
+    }
+}
+
+void ty_recompute_mark_again(const ty_workload *w, const ty_recompute_range *range,
+                             const uint32_t *starts, uint32_t segments, ty_layer_again *again)
+{
+    for (uint32_t i = range->first_layer; i < range->first_layer + range->layer_count; i++)
+        again[i] = (ty_layer_again){TY_AGAIN_ALL, false};
+    if (range->recompute == TY_RECOMPUTE_OPERATOR)
+        mark_products(w, range, starts, segments, again);
+    else if (range->recompute == TY_RECOMPUTE_ELEMENTWISE)
+        mark_elementwise(w, range, again);
+}
+
+ty_status ty_plan_mark_again(const ty_plan *plan, ty_layer_again *again, ty_error *error)
 {
     uint32_t *starts = ty_alloc(plan->workload->layer_count, sizeof *starts);
 
@@ -305,42 +365,42 @@ ty_status ty_plan_mark_kept(const ty_plan *plan, bool *is_kept, ty_error *error)
         const ty_recompute_range range = {own->first_layer, own->layer_count, own->recompute,
                                           own->recompute_blocks};
         const uint32_t count = ty_recompute_segments(plan->workload, &range, starts);
-        ty_recompute_mark_kept(plan->workload, &range, starts, count, is_kept);
+        ty_recompute_mark_again(plan->workload, &range, starts, count, again);
     }
     ty_free(starts);
     return TY_OK;
 }
 
-double ty_layer_recompute_share(const ty_layer *layer, bool is_kept)
+double ty_layer_recompute_share(const ty_layer *layer, ty_again again)
 {
     const uint64_t *a = layer->attributes;
     const uint64_t value_size = a[TY_VALUE_HEAD_SIZE] > 0 ? a[TY_VALUE_HEAD_SIZE] : a[TY_HEAD_SIZE];
     double output_flop;
 
-    if (!is_kept)
+    if (again == TY_AGAIN_ALL)
         return 1;
+    if (again != TY_AGAIN_SECOND)
+        return 0;
     if (layer->kind == TY_LAYER_MLP)
         return 1.0 / (a[TY_IS_GATED] != 0 ? 3 : 2);
-    if (layer->kind != TY_LAYER_ATTENTION || !(layer->forward_flop > 0))
+    if (!(layer->forward_flop > 0))
         return 0;
     output_flop = 2 * (double)layer->output.dimensions[0] * (double)a[TY_HEADS] *
                   (double)value_size * (double)a[TY_FEATURES];
     return output_flop < layer->forward_flop ? output_flop / layer->forward_flop : 1;
 }
 
-uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, bool is_kept,
+uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, ty_again again,
                                         ty_inner_collective *out)
 {
     const uint32_t found = ty_layer_inner_collectives(plan, layer, false, out);
-    const ty_layer_kind kind = plan->workload->layers[layer].kind;
     uint32_t count = 0;
 
-    if (!is_kept)
+    if (again == TY_AGAIN_ALL)
         return found;
-    /* Only the second product is made again: what it sums. */
-    for (uint32_t i = 0; i < found; i++)
-        if ((kind == TY_LAYER_ATTENTION || kind == TY_LAYER_MLP) &&
-            out[i].among == TY_TENSOR_LANES &&
+    /* The second product's: what it sums. */
+    for (uint32_t i = 0; again == TY_AGAIN_SECOND && i < found; i++)
+        if (out[i].among == TY_TENSOR_LANES &&
             (out[i].kind == TY_ALL_REDUCE || out[i].kind == TY_REDUCE_SCATTER))
             out[count++] = out[i];
     return count;

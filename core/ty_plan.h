@@ -70,18 +70,22 @@ bool ty_schedule_is_asynchronous(ty_schedule schedule);
  * third, ... one's; of every attention its projections and what it sums of the values (the scores
  * are as in selective); of every mlp what its first product makes. All else, and all of moe, lstm
  * and additive attention, is made again.
+ * Elementwise: a segment is one block, and all is kept that backward reads but what norms and
+ * activation functions make, those inside an mlp and of experts too; no product is made again. So
+ * Megatron-Core's output-discarding recomputing has it ("layernorm", "moe_act").
  */
 typedef enum ty_recompute {
     TY_RECOMPUTE_NONE,
     TY_RECOMPUTE_SELECTIVE, /* attention's inner activations only: softmax and what it makes */
+    TY_RECOMPUTE_ELEMENTWISE,
     TY_RECOMPUTE_OPERATOR,
     TY_RECOMPUTE_FULL,
     TY_RECOMPUTE_COUNT
 } ty_recompute;
 const char *ty_recompute_name(ty_recompute recompute);
 #define TY_MAX_RECOMPUTE_BLOCKS 10000
-/** As users write it: "none", "selective", "operator", "full" (a segment is one block), "full:4"
- * (four blocks), "stage" (all of it). */
+/** As users write it: "none", "selective", "elementwise", "operator", "full" (a segment is one
+ * block), "full:4" (four blocks), "stage" (all of it). */
 void ty_recompute_text(ty_recompute recompute, uint32_t blocks, ty_text *text);
 /** Its inverse. @return TY_EINVAL: what was found, and what there is */
 ty_status ty_recompute_parse(const char *text, ty_recompute *recompute, uint32_t *blocks,
@@ -92,8 +96,8 @@ typedef struct ty_plan_stage {
     uint32_t replicas;
     uint32_t *devices; /* [replicas][lanes]: device index in the cluster; the same for all stages of
                           a position */
-    /* operator, full: instructions make segments again; selective, and scores in operator: the
-     * executor's backward of attention does so by itself, no instruction says it */
+    /* elementwise, operator, full: instructions make segments again; selective, and scores in
+     * operator: the executor's backward of attention does so by itself, no instruction says it */
     ty_recompute recompute;
     uint32_t recompute_blocks; /* full: blocks of the network a segment; 0: all of the stage */
 } ty_plan_stage;
@@ -627,7 +631,7 @@ ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out,
  */
 uint32_t ty_workload_blocks(const ty_workload *workload, uint32_t *starts, uint32_t *head);
 
-/** Whether backward makes segments again: operator and full. */
+/** Whether backward makes segments again: elementwise, operator and full. */
 bool ty_recompute_has_segments(ty_recompute recompute);
 
 /** Layers, a stage or a part of the network, and how they recompute. */
@@ -654,22 +658,39 @@ uint32_t ty_plan_segments(const ty_plan *plan, uint32_t stage, uint32_t *starts)
  * (torchgpipe).
  */
 bool ty_plan_forward_serves_backward(const ty_plan *plan, uint32_t stage);
+/** What recomputing makes again of a layer. */
+typedef enum ty_again {
+    TY_AGAIN_ALL,        /* its forward, from its inputs */
+    TY_AGAIN_SECOND,     /* attention, mlp: the second product, from what the first one made */
+    TY_AGAIN_ACTIVATION, /* mlp, moe: what activation functions make, from what goes into them */
+    TY_AGAIN_NOTHING     /* all that backward reads of it is kept */
+} ty_again;
+
+/** A layer where its stage is recomputed in segments. */
+typedef struct ty_layer_again {
+    ty_again what;
+    bool keeps_output; /* its output is kept from forward to backward, not made again */
+} ty_layer_again;
+
 /**
- * Of the range's layers, whether recomputing finds the output of their first product: with operator
- * only, see ty_recompute.
+ * What recomputing makes again of each of the range's layers: with full all; else see ty_recompute.
+ * With elementwise what a product or a sum makes and only additions read is neither kept nor made
+ * again: no backward reads it. What works in its input's memory, or is another name for it, is as
+ * its input.
  * @param starts [segments] from ty_recompute_segments
- * @param is_kept [out] [layer_count of the workload]; written for the range
+ * @param again [out] [layer_count of the workload]; written for the range
  */
-void ty_recompute_mark_kept(const ty_workload *workload, const ty_recompute_range *range,
-                            const uint32_t *starts, uint32_t segments, bool *is_kept);
+void ty_recompute_mark_again(const ty_workload *workload, const ty_recompute_range *range,
+                             const uint32_t *starts, uint32_t segments, ty_layer_again *again);
 /** The same for all stages of a plan. @return TY_ENOMEM */
-ty_status ty_plan_mark_kept(const ty_plan *plan, bool *is_kept, ty_error *error) TY_MUST_CHECK;
-/** Of a layer's forward flop, what recomputing makes again: all, or where the output of its first
- * product is kept that of the other one. */
-double ty_layer_recompute_share(const ty_layer *layer, bool is_kept);
+ty_status ty_plan_mark_again(const ty_plan *plan, ty_layer_again *again,
+                             ty_error *error) TY_MUST_CHECK;
+/** Of a layer's forward flop, what recomputing makes again: all, that of its second product, or
+ * none. */
+double ty_layer_recompute_share(const ty_layer *layer, ty_again again);
 /** What recomputing a layer exchanges inside a rank: as its forward, but for what belongs to a
- * product whose output is kept. @param out as in ty_layer_inner_collectives */
-uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, bool is_kept,
+ * product that is not made again. @param out as in ty_layer_inner_collectives */
+uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, ty_again again,
                                         ty_inner_collective *out);
 
 #endif

@@ -225,7 +225,7 @@ static ty_status attention_build(ty_stage_device *stage, cpu_node *node, ty_erro
 
     (void)error;
     node->stash_bytes = kept_cut(stage, node, &at, NULL, &none) * sizeof(float);
-    if (stage->segments.is_kept[node->layer_index]) {
+    if (stage->segments.again[node->layer_index].what == TY_AGAIN_SECOND) {
         node->kept_bytes = node->stash_bytes;
         node->stash_bytes = 0;
     }

@@ -364,8 +364,8 @@ static void segment_note(uint32_t *segment, uint32_t another, bool *is_known)
     *is_known = true;
 }
 
-/* Which segment each value is of; what goes from one to another is kept, and what products make
- * that recomputing finds. */
+/* Which segment each value is of; what goes from one to another is kept, and what recomputing does
+ * not make again. Copies in another layout are. */
 static ty_status segments_place(ty_stage_device *stage, ty_error *error)
 {
     bool *is_known = ty_alloc(stage->value_count, sizeof *is_known);
@@ -378,13 +378,14 @@ static ty_status segments_place(ty_stage_device *stage, ty_error *error)
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cpu_node *node = &stage->nodes[n];
         const uint32_t segment = stage_segment_of(&stage->segments, node->layer_index);
+        const ty_layer_again again = stage->segments.again[node->layer_index];
+        const bool is_copy = node->kind == &cpu_to_plain || node->kind == &cpu_to_channels_last;
         cpu_value *made = &stage->values[stage->values[node->output].data_of];
         uint32_t gradient = stage->values[node->output].gradient_of;
 
-        node->is_kept = stage->segments.is_kept[node->layer_index] &&
-                        (node->kind == &cpu_linear || node->kind == &cpu_conv2d);
+        node->is_kept = again.what == TY_AGAIN_NOTHING && !is_copy;
         made->segment = segment;
-        made->is_kept = made->is_kept || node->is_kept;
+        made->is_kept = made->is_kept || (again.keeps_output && !is_copy);
         segment_note(&stage->values[gradient].gradient_segment, segment, &is_known[gradient]);
         for (uint32_t i = 0; i < node->input_count; i++) {
             cpu_value *read = &stage->values[stage->values[node->inputs[i]].data_of];

@@ -105,7 +105,7 @@ typedef struct cpu_node {
     void **stash;              /* [slots] */
     uint64_t kept_bytes;       /* what recomputing finds of it, per slot: `again` makes the rest */
     void **kept;               /* [slots] */
-    bool is_kept;              /* recomputing finds all of it: output and stash are per slot */
+    bool is_kept;              /* recomputing makes nothing of it: its stash is per slot */
     uint64_t statistic_offset; /* of its part of the stage's statistics */
     void *state;               /* the kind's own */
 } cpu_node;

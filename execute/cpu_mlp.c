@@ -42,7 +42,9 @@ typedef struct kept {
  */
 static bool finds_product(const ty_stage_device *stage, const cpu_node *node)
 {
-    return stage->segments.is_kept[node->layer_index];
+    const ty_again again = stage->segments.again[node->layer_index].what;
+
+    return again == TY_AGAIN_SECOND || again == TY_AGAIN_ACTIVATION;
 }
 
 /* Cuts a slot's stash. @return floats of it; `stash` may be NULL to count */
@@ -181,7 +183,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
     return cpu_output_product_forward(stage, node, slot, &down, error);
 }
 
-/* From what the first product made, to which gelu has added its bias. */
+/* From what the first product made, to which gelu has added its bias; all, or the activation. */
 static ty_status mlp_again(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                            ty_error *error)
 {
@@ -195,6 +197,8 @@ static ty_status mlp_again(ty_stage_device *stage, const cpu_node *node, uint32_
         relu_rows(m.rows, m.hidden, bias, keep.h, keep.a);
     else
         cpu_mlp_activate(m.is_gated, m.rows, m.hidden, NULL, keep.h, keep.a);
+    if (stage->segments.again[node->layer_index].what == TY_AGAIN_ACTIVATION)
+        return TY_OK;
     down = down_product(&m, &keep);
     return cpu_output_product_forward(stage, node, slot, &down, error);
 }

@@ -109,10 +109,24 @@ static void backward_cut(const moe *m, cutter *c, kept *out)
     }
 }
 
-/* @return elements; `stash` may be NULL to count */
-static uint64_t kept_cut(const ty_stage_device *stage, const moe *m, void *stash, kept *out)
+/* Whether recomputing makes what activation functions make: that alone is in the stash then. */
+static bool makes_activation(const ty_stage_device *stage, const cpu_node *node)
 {
-    cutter c = {stash, 0};
+    return stage->segments.again[node->layer_index].what == TY_AGAIN_ACTIVATION;
+}
+
+static void activation_cut(const moe *m, cutter *c, kept *out)
+{
+    out->shared_a = cut(c, m->rows * m->shared);
+    out->a = cut(c, m->most * m->hidden);
+}
+
+/* `found` and `stash` are the same but where activations are made again; NULL to count.
+ * @return elements of `found` */
+static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+                         void *found, void *stash, kept *out)
+{
+    cutter c = {found, 0}, again = {stash, 0};
 
     out->choice = cut(&c, m->copies);
     out->place = cut(&c, m->copies);
@@ -120,12 +134,11 @@ static uint64_t kept_cut(const ty_stage_device *stage, const moe *m, void *stash
     out->weight = cut(&c, m->copies);
     out->y = cut(&c, m->copies * m->features);
     out->shared_h = cut(&c, m->rows * m->shared_up);
-    out->shared_a = cut(&c, m->rows * m->shared);
     out->arrived = m->lanes > 1 ? cut(&c, m->experts) : NULL;
     out->first = m->lanes > 1 ? cut(&c, m->here + 1) : out->start;
     out->x = cut(&c, m->most * m->features);
     out->h = cut(&c, m->most * m->up);
-    out->a = cut(&c, m->most * m->hidden);
+    activation_cut(m, makes_activation(stage, node) ? &again : &c, out);
     if (stage->options.splits_backward)
         backward_cut(m, &c, out);
     return c.used;
@@ -179,7 +192,13 @@ static ty_status moe_build(ty_stage_device *stage, cpu_node *node, ty_error *err
                        node->layer->name,
                        (unsigned long long)(m.most > m.copies ? m.most : m.copies),
                        (unsigned long)UINT32_MAX);
-    node->stash_bytes = kept_cut(stage, &m, NULL, &none) * sizeof(float);
+    node->stash_bytes = kept_cut(stage, node, &m, NULL, NULL, &none) * sizeof(float);
+    if (makes_activation(stage, node)) {
+        cutter again = {NULL, 0};
+        activation_cut(&m, &again, &none);
+        node->kept_bytes = node->stash_bytes;
+        node->stash_bytes = again.used * sizeof(float);
+    }
     node->scratch_bytes = room_cut(stage, &m, NULL, &nowhere, &none) * sizeof(float);
     node->lane_floats = m.parts > 1 ? m.rows * m.features : 0;
     return TY_OK;
@@ -353,7 +372,7 @@ static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint3
     room own;
     ty_status status = TY_OK;
 
-    kept_cut(stage, &m, node->stash[slot], &keep);
+    kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
     TY_CHECK(cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error), status, done);
     TY_CHECK(scores_make(stage, node, &m, x, &own, error), status, done);
@@ -373,6 +392,22 @@ static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint3
     status = cpu_lanes_sum(stage, &node->whole_output, y, false, cpu_out(stage, node, slot), error);
 done:
     return status;
+}
+
+/* What activation functions make, from what goes into them, to which forward has added biases. */
+static ty_status moe_again(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                           ty_error *error)
+{
+    const moe m = moe_of(stage, node);
+    kept keep;
+
+    (void)error;
+    kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
+    cpu_mlp_activate(m.is_gated, keep.first[m.here] - keep.first[0], m.hidden, NULL,
+                     keep.h + keep.first[0] * m.up, keep.a + keep.first[0] * m.hidden);
+    cpu_mlp_activate(m.is_gated, m.shared > 0 ? m.rows : 0, m.shared, NULL, keep.shared_h,
+                     keep.shared_a);
+    return TY_OK;
 }
 
 /* ---- Backward ---- */
@@ -590,7 +625,7 @@ static ty_status moe_backward(ty_stage_device *stage, const cpu_node *node, uint
     room own;
     ty_status status = TY_OK;
 
-    kept_cut(stage, &m, node->stash[slot], &keep);
+    kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
     TY_CHECK(operands_take(stage, node, slot, &keep, &of, error), status, done);
     TY_CHECK(gradients_take(stage, &m, &keep, &own, of.dy, error), status, done);
@@ -613,5 +648,6 @@ done:
 const cpu_kind cpu_moe = {
     .build = moe_build,
     .forward = moe_forward,
+    .again = moe_again,
     .backward = moe_backward,
 };

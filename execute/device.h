@@ -90,7 +90,7 @@ typedef struct ty_stage_options {
     uint32_t first_layer, layer_count;
     uint32_t micro_batch_size; /* of this lane: expert lanes divide the plan's */
     uint32_t slots;            /* micro-batches in flight; >= 1 */
-    ty_recompute recompute;    /* operator, full: forward keeps of each slot what enters segments */
+    ty_recompute recompute;    /* in segments: forward keeps of each slot what enters these */
     uint32_t recompute_blocks; /* as in ty_plan_stage */
     double loss_scale; /* of the summed loss's gradient: 1 / (global batch * labels per sample) */
     uint64_t seed;     /* of the initial weights */

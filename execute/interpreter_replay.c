@@ -58,7 +58,7 @@ static uint32_t exchanges_of(const ty_interpreter *in, const ty_instruction *pas
     const bool is_backward = pass->op == TY_OP_BACKWARD || pass->op == TY_OP_BACKWARD_INPUT;
 
     if (pass->op == TY_OP_RECOMPUTE)
-        return ty_layer_recompute_collectives(in->options.plan, layer, in->is_kept[layer], out);
+        return ty_layer_recompute_collectives(in->options.plan, layer, in->again[layer].what, out);
     if (is_backward ? !in->takes_part[layer] : pass->op != TY_OP_FORWARD)
         return 0;
     return ty_layer_inner_collectives(in->options.plan, layer, is_backward, out);
@@ -172,11 +172,11 @@ ty_status interpreter_payload_open(ty_interpreter *in, ty_error *error)
     ty_status status;
 
     in->takes_part = ty_alloc(plan->workload->layer_count, sizeof *in->takes_part);
-    in->is_kept = ty_alloc(plan->workload->layer_count, sizeof *in->is_kept);
-    if (in->takes_part == NULL || in->is_kept == NULL)
+    in->again = ty_alloc(plan->workload->layer_count, sizeof *in->again);
+    if (in->takes_part == NULL || in->again == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
     ty_workload_mark_backward(plan->workload, in->takes_part);
-    if ((status = ty_plan_mark_kept(plan, in->is_kept, error)) != TY_OK)
+    if ((status = ty_plan_mark_again(plan, in->again, error)) != TY_OK)
         return status;
     for (uint32_t i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *exchanged = &in->program->instructions[i];
@@ -200,7 +200,7 @@ void interpreter_payload_close(ty_interpreter *in)
     ty_free(in->payload);
     ty_free(in->lane_payload);
     ty_free(in->takes_part);
-    ty_free(in->is_kept);
+    ty_free(in->again);
 }
 
 /* Zeros, which stay zeros however often they are summed. */

@@ -192,11 +192,11 @@ struct ty_interpreter {
     ty_collective *running; /* the collective stream's */
     ty_request *exchange;   /* the same over a link */
     double running_since_s;
-    bool is_passing;    /* of a timed backend: an encode or decode takes its time */
-    void *payload;      /* likewise: of all exchanges; only one runs at a time */
-    void *lane_payload; /* likewise: of what lanes exchange inside passes; compute thread */
-    bool *takes_part;   /* likewise: [layers] in backward */
-    bool *is_kept;      /* likewise: recomputing finds what its first product made */
+    bool is_passing;       /* of a timed backend: an encode or decode takes its time */
+    void *payload;         /* likewise: of all exchanges; only one runs at a time */
+    void *lane_payload;    /* likewise: of what lanes exchange inside passes; compute thread */
+    bool *takes_part;      /* likewise: [layers] in backward */
+    ty_layer_again *again; /* likewise: what recomputing makes again of each */
     ty_collective *control_running;
     step_control control;
     ty_gradient_noise noise;        /* sums over the steps it was measured in */

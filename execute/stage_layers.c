@@ -41,18 +41,18 @@ ty_status stage_segments_find(const ty_stage_options *options, stage_segments *o
                                       options->recompute, options->recompute_blocks};
 
     out->starts = ty_alloc(workload->layer_count, sizeof *out->starts);
-    out->is_kept = ty_alloc(workload->layer_count, sizeof *out->is_kept);
-    if (out->starts == NULL || out->is_kept == NULL)
+    out->again = ty_alloc(workload->layer_count, sizeof *out->again);
+    if (out->starts == NULL || out->again == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for the segments of a stage");
     out->count = ty_recompute_segments(workload, &range, out->starts);
-    ty_recompute_mark_kept(workload, &range, out->starts, out->count, out->is_kept);
+    ty_recompute_mark_again(workload, &range, out->starts, out->count, out->again);
     return TY_OK;
 }
 
 void stage_segments_clear(stage_segments *segments)
 {
     ty_free(segments->starts);
-    ty_free(segments->is_kept);
+    ty_free(segments->again);
 }
 
 uint32_t stage_segment_of(const stage_segments *segments, uint32_t layer)

@@ -17,9 +17,9 @@ bool stage_range_has_last(const ty_stage_options *options, uint32_t first_layer,
 
 /** Where a stage is recomputed in segments (ty_recompute_segments). */
 typedef struct stage_segments {
-    uint32_t count;   /* 0: nothing is recomputed */
-    uint32_t *starts; /* first layers */
-    bool *is_kept;    /* [layers of the workload]: recomputing finds what its first product made */
+    uint32_t count;        /* 0: nothing is recomputed */
+    uint32_t *starts;      /* first layers */
+    ty_layer_again *again; /* [layers of the workload]: what recomputing makes again of each */
 } stage_segments;
 ty_status stage_segments_find(const ty_stage_options *options, stage_segments *out,
                               ty_error *error) TY_MUST_CHECK;

@@ -211,7 +211,7 @@ uint32_t ty_division_end(const search_question *question, const division *d, uin
 /** "26+24": the layers of each stage, as `layers` of --fix has them. */
 void ty_division_layers(const search_question *question, const division *d, ty_text *out);
 
-#define TY_MOST_DIMENSIONS 64
+#define TY_MOST_DIMENSIONS 80
 /** dimensions.c: lanes that are looked at beside everything else, where layouts (below) say
  * nothing: on devices that share a host's cores, whole and along the sequence. At most
  * TY_MOST_DIMENSIONS.

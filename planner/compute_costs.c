@@ -95,15 +95,15 @@ static ty_status weight_share(const ty_costing *costing, uint32_t layer, double 
 }
 
 /* Collectives among the lanes, in all passes of a layer. */
-static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backward, bool is_kept)
+static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backward)
 {
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
     ty_status status = TY_OK;
 
     for (int pass = 0; pass < COST_PASSES; pass++) {
         const uint32_t count =
-            pass == COST_AGAIN
-                ? ty_layer_recompute_collectives(costing->plan, layer, is_kept, inner)
+            pass == COST_AGAIN ? ty_layer_recompute_collectives(
+                                     costing->plan, layer, costing->stage.again[layer].what, inner)
             : pass == COST_FORWARD || has_backward
                 ? ty_layer_inner_collectives(costing->plan, layer, pass == COST_BACKWARD, inner)
                 : 0;
@@ -120,7 +120,7 @@ done:
 
 /* The layers of a stage of the position: on each kind of device, and among the lanes. */
 static ty_status cost_stage_layers(ty_costing *costing, const ty_plan_stage *planned,
-                                   const bool *takes_part, const bool *is_kept)
+                                   const bool *takes_part)
 {
     const ty_plan *plan = costing->plan;
     ty_stage_costing *stage = &costing->stage;
@@ -128,8 +128,7 @@ static ty_status cost_stage_layers(ty_costing *costing, const ty_plan_stage *pla
     ty_status status = TY_OK;
 
     for (uint32_t l = planned->first_layer; l < end; l++) {
-        TY_CHECK(cost_talk(costing, l, takes_part[l], is_kept[l]), status, done);
-        stage->again_shares[l] = ty_layer_recompute_share(&plan->workload->layers[l], is_kept[l]);
+        TY_CHECK(cost_talk(costing, l, takes_part[l]), status, done);
         TY_CHECK(weight_share(costing, l, &stage->weight_shares[l]), status, done);
     }
     for (uint32_t t = 0; t < stage->type_count; t++) {
@@ -157,7 +156,7 @@ static ty_status stage_room(ty_costing *costing)
 
     stage->prices = ty_alloc(stage->type_count * layers, sizeof *stage->prices);
     stage->weight_shares = ty_alloc(layers, sizeof *stage->weight_shares);
-    stage->again_shares = ty_alloc(layers, sizeof *stage->again_shares);
+    stage->again = ty_alloc(layers, sizeof *stage->again);
     stage->gather_s = ty_alloc(costing->plan->bucket_count, sizeof *stage->gather_s);
     for (uint32_t b = 0; stage->gather_s != NULL && b < costing->plan->bucket_count; b++)
         stage->gather_s[b] = (double)NAN;
@@ -167,7 +166,7 @@ static ty_status stage_room(ty_costing *costing)
         if (stage->inner_s[pass] == NULL || stage->hidden_s[pass] == NULL)
             return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     }
-    if (stage->prices == NULL || stage->weight_shares == NULL || stage->again_shares == NULL ||
+    if (stage->prices == NULL || stage->weight_shares == NULL || stage->again == NULL ||
         stage->gather_s == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     return TY_OK;
@@ -183,17 +182,16 @@ ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
 {
     const ty_plan *plan = costing->plan;
     ty_status status = TY_OK;
-    bool *takes_part = ty_alloc(plan->workload->layer_count, 2 * sizeof *takes_part);
-    bool *is_kept = takes_part == NULL ? NULL : takes_part + plan->workload->layer_count;
+    bool *takes_part = ty_alloc(plan->workload->layer_count, sizeof *takes_part);
 
     if (takes_part == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     ty_workload_mark_backward(plan->workload, takes_part);
-    TY_CHECK(ty_plan_mark_kept(plan, is_kept, costing->error), status, done);
     TY_CHECK(ty_cost_stage_meet(costing, index), status, done);
     TY_CHECK(stage_room(costing), status, done);
+    TY_CHECK(ty_plan_mark_again(plan, costing->stage.again, costing->error), status, done);
     for (uint32_t s = index; s < plan->stage_count; s += ty_plan_position_count(plan))
-        TY_CHECK(cost_stage_layers(costing, &plan->stages[s], takes_part, is_kept), status, done);
+        TY_CHECK(cost_stage_layers(costing, &plan->stages[s], takes_part), status, done);
 done:
     ty_free(takes_part);
     return status;
@@ -204,7 +202,7 @@ void ty_cost_stage_close(ty_costing *costing)
     ty_free(costing->stage.types);
     ty_free(costing->stage.prices);
     ty_free(costing->stage.weight_shares);
-    ty_free(costing->stage.again_shares);
+    ty_free(costing->stage.again);
     ty_free(costing->stage.gather_s);
     ty_server_map_clear(&costing->stage.server_map);
     for (int pass = 0; pass < COST_PASSES; pass++) {
@@ -234,8 +232,9 @@ static double waiting(const ty_plan *plan)
 }
 
 /* Seconds of an operation on one layer, whose price lies at `at` of the kind of device. */
-static double layer_seconds(const ty_stage_costing *stage, ty_op op, uint32_t layer, size_t at)
+static double layer_seconds(const ty_costing *costing, ty_op op, uint32_t layer, size_t at)
 {
+    const ty_stage_costing *stage = &costing->stage;
     const ty_layer_price *price = &stage->prices[at];
     const double weight_s = price->backward.device_s * stage->weight_shares[layer];
 
@@ -244,7 +243,8 @@ static double layer_seconds(const ty_stage_costing *stage, ty_op op, uint32_t la
     if (op == TY_OP_BACKWARD_INPUT)
         return price->backward.device_s - weight_s + price->scores_s;
     if (op == TY_OP_RECOMPUTE)
-        return price->forward.device_s * stage->again_shares[layer];
+        return ty_layer_again_s(&costing->plan->workload->layers[layer], price,
+                                stage->again[layer].what);
     return op == TY_OP_BACKWARD_WEIGHT ? weight_s : price->forward.device_s;
 }
 
@@ -334,7 +334,7 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
     for (uint32_t t = 0; t < stage->type_count; t++) {
         double sum_s = 0;
         for (uint32_t i = 0; i < instruction->layer_count; i++)
-            sum_s += layer_seconds(stage, op, instruction->first_layer + i,
+            sum_s += layer_seconds(costing, op, instruction->first_layer + i,
                                    (size_t)t * plan->workload->layer_count +
                                        instruction->first_layer + i);
         slowest_s = fmax(slowest_s, sum_s);

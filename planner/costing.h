@@ -27,7 +27,7 @@ typedef struct ty_stage_costing {
     const ty_device_type **types; /* [type_count] */
     ty_layer_price *prices; /* [type_count][layers of the workload]: of those of the position */
     double *weight_shares;  /* [layers of the workload]: of backward, gradients of weights */
-    double *again_shares;   /* [layers of the workload]: of forward, what recomputing makes again */
+    ty_layer_again *again;  /* [layers of the workload]: what recomputing makes again of each */
     double *inner_s[COST_PASSES];  /* [layers of the workload]: among lanes */
     double *hidden_s[COST_PASSES]; /* likewise: among expert lanes, beside products */
     double lane_core_share;        /* of the greediest kind */

@@ -119,8 +119,6 @@ uint32_t ty_dimensions_of_lanes(const search_question *q,
 
 uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[TY_MOST_DIMENSIONS])
 {
-    static const ty_recompute recomputes[] = {TY_RECOMPUTE_NONE, TY_RECOMPUTE_SELECTIVE,
-                                              TY_RECOMPUTE_OPERATOR, TY_RECOMPUTE_FULL};
     const uint32_t widest = smallest_host(q);
     uint32_t count = 0;
 
@@ -128,7 +126,7 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
         const bool divides_sequence = can_have_lanes(q, widest, lanes, lanes > 1);
         if (!divides_sequence && !can_have_lanes(q, widest, lanes, false))
             continue;
-        for (size_t r = 0; r < sizeof recomputes / sizeof recomputes[0]; r++)
+        for (int r = 0; r < TY_RECOMPUTE_COUNT; r++)
             for (uint32_t zero = 0; zero <= 3 && count < TY_MOST_DIMENSIONS; zero++) {
                 if (lanes == 1 && r == 0 && zero == 0)
                     continue;
@@ -140,8 +138,8 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
                     (ty_plan_dimensions){.tensor_parallel = lanes,
                                          .sequence_parallel = lanes > 1 && divides_sequence,
                                          .zero = zero,
-                                         .recompute = recomputes[r],
-                                         .recompute_blocks = recomputes[r] == TY_RECOMPUTE_FULL};
+                                         .recompute = (ty_recompute)r,
+                                         .recompute_blocks = r == TY_RECOMPUTE_FULL};
                 count += is_wanted(q, &out[count]);
             }
     }

@@ -29,8 +29,8 @@ typedef struct context {
     uint32_t *segments, segment_count; /* first layers, of a stage that recomputes them */
     bool *is_between; /* [layers]: its output goes from one segment to another, and no further */
     bool *is_sent;    /* [layers]: its output is sent on */
-    bool *has_gradient_between; /* [layers]: and the gradient that lies in its memory */
-    bool *is_product_kept;      /* [layers]: recomputing finds what its first product made */
+    bool *has_gradient_between;         /* [layers]: and the gradient that lies in its memory */
+    ty_layer_again *again;              /* [layers]: what recomputing makes again of each */
     uint32_t *crossing, crossing_count; /* layers whose outputs cross the cut behind the stage */
     double in, in_gradient, out,
         out_gradient; /* across the cuts before and behind it, per sample */
@@ -66,8 +66,7 @@ static context context_of(const context *all, uint32_t stage)
                            ? ty_workload_crossing(c.plan->workload, c.end, c.crossing)
                            : 0;
     c.segment_count = ty_recompute_segments(c.plan->workload, &range, c.segments);
-    ty_recompute_mark_kept(c.plan->workload, &range, c.segments, c.segment_count,
-                           c.is_product_kept);
+    ty_recompute_mark_again(c.plan->workload, &range, c.segments, c.segment_count, c.again);
     c.in = transfer(&c, stage, TY_ACTIVATION);
     c.in_gradient = transfer(&c, stage, TY_GRADIENT);
     c.out = transfer(&c, stage + 1, TY_ACTIVATION);
@@ -352,21 +351,39 @@ static double gradients_between(const context *c)
 
 /* ---- Segments -------------------------------------------------------------------------------- */
 
-/* What a layer's first product makes and recomputing does not: of attention all but its scores and
- * what the layer makes of it. */
-static double product_bytes(const context *c, uint32_t layer)
+/* What activation functions make inside an mlp or of experts. */
+static double activation_bytes(const context *c, uint32_t layer)
 {
     const ty_layer *l = layer_at(c, layer);
-    double bytes;
+    const double tokens = (double)ty_shape_elements(&l->output) /
+                          (double)l->output.dimensions[l->output.dimension_count - 1];
 
-    if (!c->is_product_kept[layer])
+    return tokens * ty_layer_hidden_features(l) * c->plan->workload->element_bytes;
+}
+
+/* What a layer keeps that recomputing does not make again, but for an output that goes to another
+ * segment or behind the stage: of attention without its output's product all but its scores. */
+static double found_bytes(const context *c, uint32_t layer)
+{
+    const ty_layer *l = layer_at(c, layer);
+    const double output = fmin((double)l->stash_bytes, (double)l->output_bytes);
+    double bytes = (double)l->stash_bytes - score_bytes(c, layer) - output;
+
+    switch (c->again[layer].what) {
+    case TY_AGAIN_ALL:
         return 0;
-    if (l->kind == TY_LAYER_ATTENTION)
-        bytes = (double)l->stash_bytes - score_bytes(c, layer) - (double)l->output_bytes;
-    else if (l->kind == TY_LAYER_MLP)
-        bytes = inner_elements(c, layer) * c->plan->workload->element_bytes;
-    else /* the output, unless it stays anyway */
-        bytes = c->is_between[layer] || c->is_sent[layer] ? 0 : (double)l->output_bytes;
+    case TY_AGAIN_SECOND:
+        if (l->kind == TY_LAYER_MLP)
+            bytes = inner_elements(c, layer) * c->plan->workload->element_bytes;
+        break;
+    case TY_AGAIN_ACTIVATION:
+        bytes -= activation_bytes(c, layer);
+        break;
+    case TY_AGAIN_NOTHING:
+        break;
+    }
+    if (c->again[layer].keeps_output && !c->is_between[layer] && !c->is_sent[layer])
+        bytes += output;
     return fmax(0, fmin(bytes, (double)l->stash_bytes)) * ty_lane_work_share(c->plan, layer);
 }
 
@@ -394,7 +411,7 @@ static void mark_between(const context *c)
 /* ---- Slots ----------------------------------------------------------------------------------- */
 
 /* Of each micro-batch in flight, where a stage is recomputed: what goes from one segment to
- * another, and what products have made that are not made again. */
+ * another, and what else is not made again. */
 static double kept_between(const context *c)
 {
     double bytes = 0;
@@ -404,7 +421,7 @@ static double kept_between(const context *c)
         const double output = fmin((double)l->stash_bytes, (double)l->output_bytes);
         if (c->is_between[i])
             bytes += output * ty_lane_work_share(c->plan, i);
-        bytes += product_bytes(c, i);
+        bytes += found_bytes(c, i);
     }
     return bytes;
 }
@@ -417,7 +434,7 @@ static double working_set(const context *c, uint32_t first, uint32_t end)
     for (uint32_t i = first; i < end; i++) {
         const ty_layer *l = layer_at(c, i);
         const double output = fmin((double)l->stash_bytes, (double)l->output_bytes);
-        bytes += layer_stash(c, i) - product_bytes(c, i);
+        bytes += layer_stash(c, i) - found_bytes(c, i);
         if (c->is_between[i] || c->is_sent[i])
             bytes -= output * ty_lane_work_share(c->plan, i);
     }
@@ -611,6 +628,7 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
     const double state = state_bytes(plan);
     context all = {.plan = plan, .program = program};
     double *weights, most = 0;
+    ty_status status = TY_OK;
     rows r = {0};
 
     if (stage >= plan->stage_count || program->stage_count != ty_plan_position_count(plan))
@@ -619,19 +637,17 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                        "of %u",
                        stage, program->stage_count, plan->stage_count);
     weights = ty_alloc(ty_plan_interleave(plan), sizeof *weights);
-    all.takes_part = ty_alloc(plan->workload->layer_count, 6 * sizeof *all.takes_part);
+    all.takes_part = ty_alloc(plan->workload->layer_count, 5 * sizeof *all.takes_part);
     all.crossing = ty_alloc(plan->workload->layer_count, 2 * sizeof *all.crossing);
-    if (weights == NULL || all.takes_part == NULL || all.crossing == NULL) {
-        ty_free(weights);
-        ty_free(all.takes_part);
-        ty_free(all.crossing);
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    all.again = ty_alloc(plan->workload->layer_count, sizeof *all.again);
+    if (weights == NULL || all.takes_part == NULL || all.crossing == NULL || all.again == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
     }
     all.is_kept = all.takes_part + plan->workload->layer_count;
     all.is_between = all.is_kept + plan->workload->layer_count;
     all.is_sent = all.is_between + plan->workload->layer_count;
     all.has_gradient_between = all.is_sent + plan->workload->layer_count;
-    all.is_product_kept = all.has_gradient_between + plan->workload->layer_count;
     all.segments = all.crossing + plan->workload->layer_count;
     ty_workload_mark_backward(plan->workload, all.takes_part);
     for (uint32_t s = position; s < plan->stage_count; s += program->stage_count) {
@@ -643,19 +659,16 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
         most = fmax(most, beside_slots(&c));
     }
     if (ty_stack_of(plan)->memory == TY_MEMORY_AUTOGRAD) {
-        ty_free(weights);
-        ty_free(all.takes_part);
-        ty_free(all.crossing);
-        return ty_autograd_memory(plan, program, stage, r.compression, out, error);
+        status = ty_autograd_memory(plan, program, stage, r.compression, out, error);
+        goto done;
     }
     /* All stages' slots together at the fullest moment. */
     r.activations = ty_program_peak_stash(program, position, weights) + most;
-    ty_free(weights);
-    ty_free(all.takes_part);
-    ty_free(all.crossing);
     if (!(r.weights + r.gradients + r.optimizer + r.activations + r.communication + r.compression <
-          LARGEST))
-        return ty_fail(error, TY_EINVAL, "stage %u: needs more than 2^53 bytes", stage);
+          LARGEST)) {
+        status = ty_fail(error, TY_EINVAL, "stage %u: needs more than 2^53 bytes", stage);
+        goto done;
+    }
     *out = (ty_memory_use){.parameter_bytes = (uint64_t)r.weights,
                            .gradient_bytes = (uint64_t)r.gradients,
                            .optimizer_bytes = (uint64_t)r.optimizer,
@@ -663,5 +676,10 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                            .communication_bytes = (uint64_t)r.communication,
                            .compression_bytes = (uint64_t)r.compression,
                            .workspace_bytes = WORKSPACE_BYTES};
-    return TY_OK;
+done:
+    ty_free(weights);
+    ty_free(all.takes_part);
+    ty_free(all.crossing);
+    ty_free(all.again);
+    return status;
 }

@@ -256,12 +256,19 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
     return costs->status == TY_OK ? seconds : HUGE_VAL;
 }
 
-/* Of forward, what recomputing by operator makes again at least: a block's first product counts. */
-static double least_share(const ty_layer *layer)
+/* The least that recomputing makes again of each layer, wherever segments begin: by operator a
+ * block's first product counts. */
+static void mark_least_again(const search_question *q, ty_layer_again *again)
 {
-    return ty_layer_recompute_share(
-        layer, layer->kind == TY_LAYER_LINEAR || layer->kind == TY_LAYER_CONV2D ||
-                   layer->kind == TY_LAYER_ATTENTION || layer->kind == TY_LAYER_MLP);
+    const ty_recompute_range whole = {0, q->workload->layer_count, q->dimensions.recompute,
+                                      q->dimensions.recompute_blocks};
+
+    ty_recompute_mark_again(q->workload, &whole, NULL, 0, again);
+    for (uint32_t l = 0; l < q->workload->layer_count; l++)
+        if (q->dimensions.recompute == TY_RECOMPUTE_OPERATOR &&
+            (q->workload->layers[l].kind == TY_LAYER_LINEAR ||
+             q->workload->layers[l].kind == TY_LAYER_CONV2D))
+            again[l].what = TY_AGAIN_NOTHING;
 }
 
 ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_error *error)
@@ -272,12 +279,14 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
     const ty_plan plan = ty_plan_of_dimensions(q, samples);
     double *talk_s[2] = {ty_alloc(layers, sizeof(double)), ty_alloc(layers, sizeof(double))};
     ty_layer_price *prices = ty_alloc(layers, sizeof *prices);
+    ty_layer_again *again = ty_alloc(layers, sizeof *again);
     ty_status status = TY_OK;
 
-    if (talk_s[0] == NULL || talk_s[1] == NULL || prices == NULL) {
+    if (talk_s[0] == NULL || talk_s[1] == NULL || prices == NULL || again == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
+    mark_least_again(q, again);
     for (uint32_t l = 0; l < layers; l++) {
         talk_s[0][l] = inner_s(costs, &plan, l, false);
         talk_s[1][l] = costs->takes_part[l] ? inner_s(costs, &plan, l, true) : 0;
@@ -291,10 +300,8 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
         double backward_s = prices[l].backward.device_s + talk_s[1][l];
         if (q->dimensions.recompute == TY_RECOMPUTE_SELECTIVE && costs->takes_part[l])
             backward_s += prices[l].scores_s;
-        if (q->dimensions.recompute == TY_RECOMPUTE_FULL)
-            backward_s += forward_s;
-        else if (q->dimensions.recompute == TY_RECOMPUTE_OPERATOR)
-            backward_s += forward_s * least_share(&q->workload->layers[l]);
+        if (ty_recompute_has_segments(q->dimensions.recompute))
+            backward_s += ty_layer_again_s(&q->workload->layers[l], &prices[l], again[l].what);
         forward_s += talk_s[0][l];
         costs->layer_s[l] = forward_s + backward_s;
         costs->compute_sums[l + 1] = costs->compute_sums[l] + forward_s + backward_s;
@@ -306,6 +313,7 @@ done:
     ty_free(talk_s[0]);
     ty_free(talk_s[1]);
     ty_free(prices);
+    ty_free(again);
     return status;
 }
 

@@ -6,9 +6,19 @@
 
 #include <math.h>
 
+/* Of a layer's kernels, all, or those that some ways to recompute make again. */
+typedef enum part { ALL_KERNELS, OF_SCORES, OF_ACTIVATION } part;
+
+static bool is_of(const ty_kernel *kernel, part which)
+{
+    if (which == OF_SCORES)
+        return kernel->is_of_scores && kernel->kind != TY_KERNEL_ATTENTION;
+    return which == ALL_KERNELS || kernel->is_of_activation;
+}
+
 /* Kernels of a kind in one pass over a layer. */
 static double kernels_s(const ty_plan *plan, const ty_rates *rates, uint32_t layer,
-                        bool is_backward, bool is_of_scores, ty_traced_kind kind)
+                        bool is_backward, part which, ty_traced_kind kind)
 {
     static const ty_traced_kind kinds[TY_KERNEL_KIND_COUNT] = {
         TY_TRACED_PRODUCTS, TY_TRACED_ATTENTION, TY_TRACED_PASSES};
@@ -17,22 +27,23 @@ static double kernels_s(const ty_plan *plan, const ty_rates *rates, uint32_t lay
     double seconds = 0;
 
     for (uint32_t k = 0; k < count; k++)
-        if (kinds[kernels[k].kind] == kind &&
-            (!is_of_scores || (kernels[k].is_of_scores && kernels[k].kind != TY_KERNEL_ATTENTION)))
+        if (kinds[kernels[k].kind] == kind && is_of(&kernels[k], which))
             seconds += ty_kernels_seconds(&kernels[k], 1, rates, is_backward);
     return seconds * ty_stack_of(plan)->compute_scale;
 }
 
 /* What recomputing makes again of a layer. */
 static double again_s(const ty_plan *plan, const ty_rates *rates, uint32_t stage, uint32_t layer,
-                      uint32_t served_from, bool is_kept, ty_traced_kind kind)
+                      uint32_t served_from, ty_again again, ty_traced_kind kind)
 {
     if (plan->stages[stage].recompute == TY_RECOMPUTE_SELECTIVE)
-        return kernels_s(plan, rates, layer, false, true, kind);
+        return kernels_s(plan, rates, layer, false, OF_SCORES, kind);
     if (plan->stages[stage].recompute == TY_RECOMPUTE_NONE || layer >= served_from)
         return 0;
-    return kernels_s(plan, rates, layer, false, false, kind) *
-           ty_layer_recompute_share(&plan->workload->layers[layer], is_kept);
+    if (again == TY_AGAIN_ACTIVATION)
+        return kernels_s(plan, rates, layer, false, OF_ACTIVATION, kind);
+    return kernels_s(plan, rates, layer, false, ALL_KERNELS, kind) *
+           ty_layer_recompute_share(&plan->workload->layers[layer], again);
 }
 
 /* Updates of the first stage's devices, without the host. */
@@ -64,7 +75,7 @@ double ty_traced_kernels_s(ty_plan *plan, const ty_program *program, ty_network_
     const ty_rates rates = ty_rates_of(device, stack, plan->workload->precision);
     const uint32_t layers = plan->workload->layer_count;
     ty_rates only_work = rates; /* a trace has the time between kernels between them */
-    bool *is_kept = ty_alloc(layers, sizeof *is_kept);
+    ty_layer_again *again = ty_alloc(layers, sizeof *again);
     bool *takes_part = ty_alloc(layers, sizeof *takes_part);
     uint32_t *starts = ty_alloc(layers, sizeof *starts);
     double seconds = NAN;
@@ -72,8 +83,8 @@ double ty_traced_kernels_s(ty_plan *plan, const ty_program *program, ty_network_
 
     only_work.kernel_s = 0;
     plan->stack = stack;
-    if (is_kept == NULL || takes_part == NULL || starts == NULL ||
-        ty_plan_mark_kept(plan, is_kept, NULL) != TY_OK)
+    if (again == NULL || takes_part == NULL || starts == NULL ||
+        ty_plan_mark_again(plan, again, NULL) != TY_OK)
         goto done;
     ty_workload_mark_backward(plan->workload, takes_part);
     seconds = 0;
@@ -85,18 +96,18 @@ double ty_traced_kernels_s(ty_plan *plan, const ty_program *program, ty_network_
         const uint32_t served_from =
             segments > 0 && ty_plan_forward_serves_backward(plan, s) ? starts[segments - 1] : end;
         for (uint32_t l = planned->first_layer; l < end; l++) {
-            seconds += passes * kernels_s(plan, &only_work, l, false, false, kind);
+            seconds += passes * kernels_s(plan, &only_work, l, false, ALL_KERNELS, kind);
             if (takes_part[l])
                 seconds +=
-                    passes * (kernels_s(plan, &only_work, l, true, false, kind) +
-                              again_s(plan, &only_work, s, l, served_from, is_kept[l], kind));
+                    passes * (kernels_s(plan, &only_work, l, true, ALL_KERNELS, kind) +
+                              again_s(plan, &only_work, s, l, served_from, again[l].what, kind));
         }
     }
     if (kind == TY_TRACED_PASSES)
         seconds += updates_s(plan, program, networks, stack);
 done:
     plan->stack = own;
-    ty_free(is_kept);
+    ty_free(again);
     ty_free(takes_part);
     ty_free(starts);
     return seconds;

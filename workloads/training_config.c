@@ -397,6 +397,7 @@ static ty_status read_megatron(const reading *r)
         {FIELD(interleave), {"virtual_pipeline_model_parallel_size"}},
     };
     const training_pair *granularity = ty_training_pair_called(&r->pairs, "recompute_granularity");
+    const training_pair *modules = ty_training_pair_called(&r->pairs, "recompute_modules");
     const training_pair *precision = ty_training_pair_of(&r->pairs, "trainer.precision");
     uint32_t nodes = 0, per_node = 0;
     ty_text text = {0};
@@ -406,7 +407,11 @@ static ty_status read_megatron(const reading *r)
     if (granularity == NULL)
         granularity = ty_training_pair_called(&r->pairs, "activations_checkpoint_granularity");
     if (granularity != NULL)
-        r->out->recompute = strcmp(granularity->value, "full") == 0 ? "full" : "selective";
+        r->out->recompute = strcmp(granularity->value, "full") == 0 ? "full"
+                            : modules != NULL && strstr(modules->value, "moe_act") != NULL &&
+                                    strstr(modules->value, "core_attn") == NULL
+                                ? "elementwise"
+                                : "selective";
     if (is_value(r, "bf16", "true") ||
         (precision != NULL && strstr(precision->value, "bf16") != NULL))
         r->out->precision = "bf16";
@@ -550,7 +555,7 @@ static ty_status read_maxtext(const reading *r)
     policy = ty_training_pair_of(&r->pairs, "remat_policy");
     if (policy != NULL)
         r->out->recompute = strcmp(policy->value, "full") == 0      ? "full"
-                            : strcmp(policy->value, "minimal") == 0 ? "selective"
+                            : strcmp(policy->value, "minimal") == 0 ? "elementwise"
                                                                     : NULL;
     options.sequence = sequence;
     if (r->model != NULL) {

@@ -316,8 +316,8 @@ static void segment_note(uint32_t *segment, uint32_t another, bool *is_known)
 }
 
 /* Which segment each value, and its gradient, is of; what goes from one to another is kept, and
- * what products make that recomputing finds. What crosses the cut before the stage comes in with
- * the first. `is_known`: [values], all false. */
+ * what recomputing does not make again. What crosses the cut before the stage comes in with the
+ * first. `is_known`: [values], all false. */
 static void segments_place(ty_stage_device *stage, bool *is_known)
 {
     const uint32_t before = stage->value_count - stage->options.layer_count;
@@ -338,12 +338,12 @@ static void segments_place(ty_stage_device *stage, bool *is_known)
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cuda_node *node = &stage->nodes[n];
         const uint32_t segment = stage_segment_of(&stage->segments, node->layer_index);
+        const ty_layer_again again = stage->segments.again[node->layer_index];
         const uint32_t made = stage->values[node->output].same_as;
 
-        node->is_kept = cuda_finds_product(stage, node) &&
-                        (node->kind == &cuda_linear || node->kind == &cuda_conv2d);
+        node->is_kept = again.what == TY_AGAIN_NOTHING;
         stage->values[made].segment = segment;
-        stage->values[made].is_kept = stage->values[made].is_kept || node->is_kept;
+        stage->values[made].is_kept = stage->values[made].is_kept || again.keeps_output;
         segment_note(&stage->values[made].gradient_segment, segment, &is_known[made]);
         for (uint32_t i = 0; i < node->input_count; i++) {
             const uint32_t root = stage->values[node->inputs[i]].same_as;

@@ -159,13 +159,15 @@ done:
     return status;
 }
 
-/* From what the first product made. */
+/* From what the first product made: all, or the activation. */
 static ty_status mlp_again(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                            ty_error *error)
 {
     mlp m = mlp_of(stage, node);
 
     mlp_activate(stage, &m, node->kept[slot], mlp_activated(stage, node, slot, &m));
+    if (stage->segments.again[node->layer_index].what == TY_AGAIN_ACTIVATION)
+        return TY_OK;
     return mlp_down(stage, node, &m, slot, error);
 }
 

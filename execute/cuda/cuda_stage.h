@@ -90,7 +90,7 @@ typedef struct cuda_node {
     void **lane_kept;       /* [slots]: from one part of backward to the other, the whole input and
                                the gradient of the whole output; NULL: not gathered, or one part */
     void **stash;           /* [slots] */
-    bool is_kept;           /* recomputing finds all of it: output and stash are per slot */
+    bool is_kept;           /* recomputing makes nothing of it: its stash is per slot */
     uint64_t kept_bytes;    /* or so much, per slot: `again` makes the rest */
     void **kept;            /* [slots]; else the stash */
     uint64_t statistic_offset; /* of its part of the stage's statistics */
@@ -364,10 +364,12 @@ static inline bool cuda_adds(const cuda_node *node, uint32_t tensor, bool is_fir
     return !is_first || (tensor == 0 && node->adds_matrix);
 }
 
-/** Whether recomputing finds what the first product of a node's layer made. */
+/** Whether recomputing begins at what the first product of a node's layer made. */
 static inline bool cuda_finds_product(const ty_stage_device *stage, const cuda_node *node)
 {
-    return stage->segments.is_kept[node->layer_index];
+    const ty_again again = stage->segments.again[node->layer_index].what;
+
+    return again == TY_AGAIN_SECOND || again == TY_AGAIN_ACTIVATION;
 }
 
 /** Rows of a value seen as a matrix whose columns are its innermost dimension. */

@@ -197,10 +197,14 @@ static void mlp_products(site *s, double times, double tokens, double hidden)
     add_weights(s, times, tokens, at(s, TY_FEATURES), hidden * s->divided, 1);
 }
 
-/* Bytes of an activation: read and written, of a gated one the gate besides. */
-static double activation(const site *s, double tokens, double hidden)
+/* An activation function: read and written, of a gated one the gate besides. */
+static void add_activation(site *s, double tokens, double hidden, double launches)
 {
-    return (2 + at(s, TY_IS_GATED)) * s->element * tokens * hidden * s->divided;
+    ty_kernel *added = &s->out[s->count];
+
+    add_pass(s, (2 + at(s, TY_IS_GATED)) * s->element * tokens * hidden * s->divided, launches);
+    if (added != &s->out[s->count])
+        added->is_of_activation = true;
 }
 
 static void mlp(site *s)
@@ -208,7 +212,16 @@ static void mlp(site *s)
     const double tokens = s->samples * rows_of(s->input) / s->c;
 
     mlp_products(s, 1, tokens, at(s, TY_HIDDEN_FEATURES));
-    add_pass(s, activation(s, tokens, at(s, TY_HIDDEN_FEATURES)), 1);
+    add_activation(s, tokens, at(s, TY_HIDDEN_FEATURES), 1);
+}
+
+double ty_layer_hidden_features(const ty_layer *layer)
+{
+    const uint64_t *a = layer->attributes;
+
+    return layer->kind == TY_LAYER_MOE
+               ? (double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_HIDDEN_FEATURES] + a[TY_SHARED_FEATURES])
+               : (double)a[TY_HIDDEN_FEATURES];
 }
 
 /* Each expert of a lane sees its share of the tokens of all its expert lanes. */
@@ -217,7 +230,6 @@ static void moe(site *s)
     const double tokens = s->samples * rows_of(s->input) / s->c, all = at(s, TY_EXPERTS);
     const double chosen = at(s, TY_EXPERTS_PER_TOKEN), local = all / s->experts;
     const double shared = at(s, TY_SHARED_FEATURES);
-    const double hidden = chosen * at(s, TY_HIDDEN_FEATURES) + shared;
     uint32_t grouped;
 
     add_product(s, 1, tokens, all, at(s, TY_FEATURES), 2); /* and the choice */
@@ -226,7 +238,7 @@ static void moe(site *s)
     for (uint32_t i = grouped; i < s->count; i++)
         s->out[i].is_grouped = true;
     mlp_products(s, 1, tokens, shared);
-    add_pass(s, activation(s, tokens, hidden), shared > 0 ? 2 : 1);
+    add_activation(s, tokens, ty_layer_hidden_features(s->layer), shared > 0 ? 2 : 1);
     add_pass(s,
              ty_stack_of(s->plan)->permutation_passes * s->element * tokens * s->along * chosen *
                  at(s, TY_FEATURES),
@@ -523,9 +535,12 @@ static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device
                        device->name, ty_precision_name(workload->precision));
     out->forward = (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, false),
                                    host_s(plan, layer, kernels, count)};
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         if (kernels[i].is_of_scores && kernels[i].kind != TY_KERNEL_ATTENTION)
             out->scores_s += ty_kernels_seconds(&kernels[i], 1, &rates, false);
+        if (kernels[i].is_of_activation)
+            out->activation_s += ty_kernels_seconds(&kernels[i], 1, &rates, false);
+    }
     count = ty_layer_kernels(plan, layer, true, kernels);
     out->backward = (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, true),
                                     host_s(plan, layer, kernels, count)};
@@ -539,8 +554,16 @@ static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device
     out->forward.device_s *= ty_stack_of(plan)->compute_scale;
     out->backward.device_s *= ty_stack_of(plan)->compute_scale;
     out->scores_s *= ty_stack_of(plan)->compute_scale;
+    out->activation_s *= ty_stack_of(plan)->compute_scale;
     out->provenance = TY_DATASHEET;
     return TY_OK;
+}
+
+double ty_layer_again_s(const ty_layer *layer, const ty_layer_price *price, ty_again again)
+{
+    return again == TY_AGAIN_ACTIVATION
+               ? price->activation_s
+               : price->forward.device_s * ty_layer_recompute_share(layer, again);
 }
 
 static ty_status look_up(const ty_plan *plan, uint32_t layer, ty_layer_price *out, bool *is_found,
@@ -602,6 +625,12 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
             l->forward_flop > 0) /* by its part of the work */
             price.scores_s = price.forward.device_s *
                              fmax(0, 1 - ty_layer_weight_flop(plan->workload, l) / l->forward_flop);
+        if (device != NULL && (l->kind == TY_LAYER_MLP || l->kind == TY_LAYER_MOE)) {
+            ty_layer_price reckoned = {0};
+            if (by_kernels(plan, layer, device, &reckoned, NULL) == TY_OK)
+                price.activation_s =
+                    price.forward.device_s * reckoned.activation_s / reckoned.forward.device_s;
+        }
     } else if (device == NULL) {
         status = ty_fail(error, TY_EINVAL, "layer %s: not in the profile, and no device is given",
                          l->name);

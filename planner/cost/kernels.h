@@ -36,8 +36,9 @@ typedef struct ty_kernel {
     ty_kernel_kind kind;
     bool
         is_of_scores; /* what selective recomputing makes again: all of attention without weights */
-    bool is_narrow;   /* of numbers in 8 or 4 bits */
-    bool is_grouped;  /* of experts */
+    bool is_of_activation; /* the activation function inside an mlp or of experts */
+    bool is_narrow;        /* of numbers in 8 or 4 bits */
+    bool is_grouped;       /* of experts */
     double times;
     double m, n, k;     /* of one product; 0: sizes that no edge is known of */
     double flop, bytes; /* of one; bytes of all operands */
@@ -52,6 +53,10 @@ typedef struct ty_kernel {
  */
 uint32_t ty_layer_kernels(const ty_plan *plan, uint32_t layer, bool is_backward,
                           ty_kernel out[TY_MOST_KERNELS]);
+
+/** Features that activation functions make of a token inside a layer: the hidden ones of an mlp, of
+ * all experts that see it. */
+double ty_layer_hidden_features(const ty_layer *layer);
 
 /** Whether a stack keeps no scores of an attention layer. */
 bool ty_attention_is_fused(const ty_stack *stack, const ty_layer *layer);
@@ -80,6 +85,9 @@ typedef struct ty_layer_pass {
 typedef struct ty_layer_price {
     ty_layer_pass forward, backward;
     double scores_s; /* of forward: what selective recomputing makes again */
+    /* Of forward: activation functions inside an mlp or of experts. Of a layer that was measured
+     * their part by kernels; 0 without a device. */
+    double activation_s;
     ty_provenance provenance;
 } ty_layer_price;
 /**
@@ -90,6 +98,9 @@ typedef struct ty_layer_price {
  */
 ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device_type *device,
                             ty_layer_price *out, ty_error *error) TY_MUST_CHECK;
+
+/** Seconds of a layer that is made again, by its price. */
+double ty_layer_again_s(const ty_layer *layer, const ty_layer_price *price, ty_again again);
 
 /**
  * A run of layers of a plan, as they follow one another. A host queues the kernels of a block of

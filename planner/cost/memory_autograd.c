@@ -19,8 +19,9 @@ typedef struct context {
     double c, along;         /* share of a sequence; of what lies between divided layers */
     bool has_dropout;
     const bool *takes_part;
-    uint32_t *segments; /* room for the workload's layers */
-    bool *is_seen;      /* [layers]: tensors that are counted already */
+    uint32_t *segments;    /* room for the workload's layers */
+    ty_layer_again *again; /* [layers]: what recomputing makes again of each */
+    bool *is_seen;         /* [layers]: tensors that are counted already */
 } context;
 
 static const ty_layer *layer_at(const context *c, uint32_t layer)
@@ -92,9 +93,7 @@ static double inner_bytes(const context *c, uint32_t layer)
     case TY_LAYER_MLP:
         return sides * c->element * rows * (double)a[TY_HIDDEN_FEATURES] * share;
     case TY_LAYER_MOE:
-        return sides * c->element * rows * share *
-                   (double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_HIDDEN_FEATURES] +
-                            a[TY_SHARED_FEATURES]) +
+        return sides * c->element * rows * share * ty_layer_hidden_features(l) +
                c->element * rows * (double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_FEATURES]) * c->along;
     case TY_LAYER_ADD:
     case TY_LAYER_EMBEDDING:
@@ -185,8 +184,45 @@ static double entering_bytes(const context *c, uint32_t first, uint32_t end)
     return bytes;
 }
 
+/* What activation functions make inside an mlp or of experts. */
+static double activation_bytes(const context *c, uint32_t layer)
+{
+    const ty_layer *l = layer_at(c, layer);
+
+    return c->element * tokens(c, &l->output) * ty_layer_hidden_features(l) * divided(c, layer);
+}
+
+/* Of what a segment keeps, all that recomputing does not make again, beside what enters it. */
+static double found_bytes(const context *c, uint32_t first, uint32_t end)
+{
+    double bytes = 0;
+
+    for (uint32_t i = 0; i < end; i++)
+        c->is_seen[i] = false;
+    for (uint32_t i = first; i < end; i++) {
+        const ty_layer *l = layer_at(c, i);
+        const ty_again again = c->again[i].what;
+        if (!c->takes_part[i])
+            continue;
+        if (again != TY_AGAIN_ALL)
+            bytes += inner_bytes(c, i);
+        if (again == TY_AGAIN_SECOND)
+            bytes -= score_bytes(c, i);
+        if (again == TY_AGAIN_ACTIVATION || (again == TY_AGAIN_SECOND && l->kind == TY_LAYER_MLP))
+            bytes -= activation_bytes(c, i);
+        for (uint32_t k = 0; keeps_input(l) && k < l->input_count; k++) {
+            const uint32_t tensor = holder(c, l->inputs[k]);
+            if (tensor >= first && c->again[tensor].keeps_output && !c->is_seen[tensor])
+                bytes += output_bytes(c, tensor);
+            c->is_seen[tensor] = true;
+        }
+    }
+    return bytes;
+}
+
 /* While a layer's backward is at work: the gradients of its output, of its input and of its widest
- * tensor; of a loss over a vocabulary the gradient of the scores. */
+ * tensor, rows whole where lanes divide them between layers, a vocabulary's scores divided; of a
+ * loss over a vocabulary the gradient of the scores. */
 static double working_bytes(const context *c, uint32_t layer)
 {
     const ty_layer *l = layer_at(c, layer);
@@ -201,7 +237,9 @@ static double working_bytes(const context *c, uint32_t layer)
                           (l->attributes[TY_HEADS] + 2 * l->attributes[TY_KV_HEADS]));
     if (l->kind == TY_LAYER_MLP || l->kind == TY_LAYER_MOE)
         widest = (double)l->attributes[TY_HIDDEN_FEATURES];
-    row = c->samples * c->c * (double)l->output_bytes;
+    row = ty_layer_tensor_split(c->plan->workload, layer) == TY_SPLIT_VOCABULARY
+              ? output_bytes(c, layer)
+              : c->samples * c->c * (double)l->output_bytes;
     return 2 * row + 2 * rows * widest * share * c->element;
 }
 
@@ -221,8 +259,12 @@ static void stage_activations(const context *c, uint32_t stage, double *slot, do
     const ty_plan_stage *s = &c->plan->stages[stage];
     const uint32_t end = s->first_layer + s->layer_count;
     const bool is_selective = s->recompute == TY_RECOMPUTE_SELECTIVE;
-    const uint32_t count = ty_plan_segments(c->plan, stage, c->segments);
+    const ty_recompute_range range = {s->first_layer, s->layer_count, s->recompute,
+                                      s->recompute_blocks};
+    const uint32_t count = ty_recompute_segments(c->plan->workload, &range, c->segments);
     double again = 0;
+
+    ty_recompute_mark_again(c->plan->workload, &range, c->segments, count, c->again);
 
     *slot = 0;
     if (count == 0) {
@@ -232,8 +274,9 @@ static void stage_activations(const context *c, uint32_t stage, double *slot, do
     }
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t next = i + 1 < count ? c->segments[i + 1] : end;
-        *slot += entering_bytes(c, c->segments[i], next);
-        again = fmax(again, kept_bytes(c, c->segments[i], next, false));
+        const double found = found_bytes(c, c->segments[i], next);
+        *slot += entering_bytes(c, c->segments[i], next) + found;
+        again = fmax(again, kept_bytes(c, c->segments[i], next, false) - found);
     }
     *once = again + largest_working(c, s->first_layer, end);
 }
@@ -337,11 +380,12 @@ ty_status ty_autograd_memory(const ty_plan *plan, const ty_program *program, uin
                  .c = 1.0 / ty_plan_lanes(plan, TY_CONTEXT_LANES),
                  .along = plan->sequence_parallel ? 1.0 / ty_plan_lanes(plan, TY_TENSOR_LANES) : 1,
                  .has_dropout = stack->has_dropout && plan->workload->tokens_per_sample > 0,
-                 .segments = ty_alloc(layers, sizeof *c.segments)};
+                 .segments = ty_alloc(layers, sizeof *c.segments),
+                 .again = ty_alloc(layers, sizeof *c.again)};
     double weights = 0, gradients = 0, optimizer = 0, communication = 0, once = 0, activations;
     ty_status status = TY_OK;
 
-    if (marks == NULL || slots == NULL || c.segments == NULL) {
+    if (marks == NULL || slots == NULL || c.segments == NULL || c.again == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
@@ -373,5 +417,6 @@ done:
     ty_free(marks);
     ty_free(slots);
     ty_free(c.segments);
+    ty_free(c.again);
     return status;
 }

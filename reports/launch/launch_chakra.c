@@ -36,7 +36,7 @@ typedef struct writer {
     uint64_t *ids;                  /* [instructions]: the last node of each */
     uint64_t last[TY_STREAM_COUNT]; /* node of the stream's last instruction, plus 1; 0: none */
     uint64_t next;
-    bool *is_kept; /* [layers]: recomputing finds what its first product made */
+    ty_layer_again *again; /* [layers]: what recomputing makes again of each */
     ty_text *file;
 } writer;
 
@@ -355,7 +355,7 @@ static double flop_of(const writer *w, const ty_instruction *in)
                 (is_backward(in->op) ? layer->backward_flop
                  : in->op == TY_OP_FORWARD
                      ? layer->forward_flop
-                     : layer->forward_flop * ty_layer_recompute_share(layer, w->is_kept[i]));
+                     : layer->forward_flop * ty_layer_recompute_share(layer, w->again[i].what));
     }
     return flop * plan->micro_batch_size *
            (in->op == TY_OP_BACKWARD || !is_backward(in->op) ? 1 : 0.5);
@@ -392,7 +392,7 @@ static void put_inner(writer *w, const ty_instruction *in, const char *name)
     for (uint32_t i = in->first_layer; i < in->first_layer + in->layer_count; i++) {
         ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
         uint32_t count = in->op == TY_OP_RECOMPUTE
-                             ? ty_layer_recompute_collectives(plan, i, w->is_kept[i], inner)
+                             ? ty_layer_recompute_collectives(plan, i, w->again[i].what, inner)
                              : ty_layer_inner_collectives(plan, i, is_backward(in->op), inner);
         for (uint32_t c = 0; c < count; c++)
             for (uint32_t k = 0; k < inner[c].count; k++)
@@ -468,12 +468,12 @@ static ty_status add_process(launch *l, uint32_t process, ty_error *error)
     w.position = ty_plan_stage_of_rank(l->plan, w.rank);
     program = &l->input->program->stages[w.position];
     w.ids = ty_alloc(program->instruction_count, sizeof *w.ids);
-    w.is_kept = ty_alloc(l->plan->workload->layer_count, sizeof *w.is_kept);
-    if (w.ids == NULL || w.is_kept == NULL) {
+    w.again = ty_alloc(l->plan->workload->layer_count, sizeof *w.again);
+    if (w.ids == NULL || w.again == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
-    TY_CHECK(ty_plan_mark_kept(l->plan, w.is_kept, error), status, cleanup);
+    TY_CHECK(ty_plan_mark_again(l->plan, w.again, error), status, cleanup);
     TY_CHECK(divide_exchanges(&w, error), status, cleanup);
     ty_wire_put_bytes(&metadata, TY_CHAKRA_VERSION, "0.0.4", 5);
     ty_chakra_put_string(&metadata, TY_CHAKRA_METADATA_ATTRIBUTE, "trainyard.comments",
@@ -488,7 +488,7 @@ static ty_status add_process(launch *l, uint32_t process, ty_error *error)
 
 cleanup:
     ty_free(w.ids);
-    ty_free(w.is_kept);
+    ty_free(w.again);
     ty_free(w.exchanges);
     return status;
 }

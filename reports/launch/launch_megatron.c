@@ -46,6 +46,21 @@ static ty_status check_schedule(const ty_plan *plan, ty_error *error)
     return TY_OK;
 }
 
+/* Of norms and activation functions "layernorm" makes those of blocks again, "moe_act" those of
+ * routed experts; there is no word for others
+ * (megatron/core/transformer/transformer_config.py, recompute_modules). */
+static ty_status check_elementwise(const ty_plan *plan, const megatron_model *m, ty_error *error)
+{
+    if (plan->stages[0].recompute == TY_RECOMPUTE_ELEMENTWISE &&
+        (m->mlp != NULL || m->moe->attributes[TY_SHARED_FEATURES] > 0))
+        return ty_launch_refuse(error, target,
+                                "it recomputes activation functions of routed experts, and the "
+                                "plan those of %.80s too (elementwise); plan with --fix "
+                                "recompute=full or none",
+                                (m->mlp != NULL ? m->mlp : m->moe)->name);
+    return TY_OK;
+}
+
 /* What is divided among lanes must divide evenly. */
 static ty_status check_lanes(const ty_plan *plan, const megatron_model *m, ty_error *error)
 {
@@ -200,6 +215,9 @@ static ty_status put_recompute(const ty_plan *plan, const megatron_model *m, ty_
 
     if (plan->stages[0].recompute == TY_RECOMPUTE_SELECTIVE)
         ty_text_add(text, "--recompute-granularity selective\n");
+    if (plan->stages[0].recompute == TY_RECOMPUTE_ELEMENTWISE)
+        ty_text_add(text, "--recompute-granularity selective\n"
+                          "--recompute-modules layernorm moe_act\n");
     if (plan->stages[0].recompute != TY_RECOMPUTE_FULL)
         return TY_OK;
     for (uint32_t s = 0; s < plan->stage_count; s++) {
@@ -340,6 +358,7 @@ static ty_status check_plan(const ty_plan *plan, megatron_model *model, ty_error
     TY_CHECK(check_schedule(plan, error), status, done);
     TY_CHECK(check_training(plan, error), status, done);
     TY_CHECK(check_lanes(plan, model, error), status, done);
+    TY_CHECK(check_elementwise(plan, model, error), status, done);
     for (uint32_t s = 0; s < plan->stage_count; s++)
         TY_CHECK(blocks_of_stage(plan, model, s, &blocks, error), status, done);
 done:

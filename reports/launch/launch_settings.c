@@ -104,10 +104,10 @@ static const char blocks_of[] =
     "{BLOCKS}\")\n"
     "    return found\n";
 
-/* Every other product's output is kept, and what attention makes. */
+/* Every other product's output is kept, or every product's, and what attention makes. */
 static const char checkpointed[] =
     "\n\n"
-    "def _keep_every_other_product():\n"
+    "def _keep_products():\n"
     "    from torch.utils.checkpoint import CheckpointPolicy, "
     "create_selective_checkpoint_contexts\n\n"
     "    aten = torch.ops.aten\n"
@@ -116,9 +116,13 @@ static const char checkpointed[] =
     "        aten._scaled_dot_product_efficient_attention.default,\n"
     "        aten._scaled_dot_product_cudnn_attention.default,\n"
     "    }\n"
+    "    all_products = {aten.mm.default, aten.addmm.default, aten.bmm.default, "
+    "aten.convolution.default}\n"
     "    products = {False: 0, True: 0}\n\n"
     "    def policy(context, operation, *arguments, **settings):\n"
-    "        if operation == aten.mm.default:\n"
+    "        if RECOMPUTE == \"elementwise\":\n"
+    "            keeps = operation in all_products or operation in attention\n"
+    "        elif operation == aten.mm.default:\n"
     "            products[context.is_recompute] += 1\n"
     "            keeps = products[context.is_recompute] % 2 == 1\n"
     "        else:\n"
@@ -131,14 +135,14 @@ static const char checkpointed[] =
     "    if RECOMPUTE == \"selective\" and DEVICE == \"cuda\":\n"
     "        # Scores are made again by the fused kernels of attention; the plain one keeps them.\n"
     "        torch.backends.cuda.enable_math_sdp(False)\n"
-    "    if RECOMPUTE in (\"full\", \"operator\"):\n"
+    "    if RECOMPUTE in (\"full\", \"operator\", \"elementwise\"):\n"
     "        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (\n"
     "            CheckpointImpl,\n"
     "            checkpoint_wrapper,\n"
     "        )\n\n"
     "        settings = {\"checkpoint_impl\": CheckpointImpl.NO_REENTRANT}\n"
-    "        if RECOMPUTE == \"operator\":\n"
-    "            settings[\"context_fn\"] = _keep_every_other_product\n"
+    "        if RECOMPUTE != \"full\":\n"
+    "            settings[\"context_fn\"] = _keep_products\n"
     "        for blocks, index in blocks_of(model):\n"
     "            blocks[index] = checkpoint_wrapper(blocks[index], **settings)\n"
     "    return model\n";

@@ -59,6 +59,7 @@ static ty_status check_titan(const launch *l, const char **family, const char **
     if (plan->optimizer.kind != TY_OPTIMIZER_ADAMW)
         return ty_launch_refuse(error, titan, "it trains by AdamW");
     if (plan->stages[0].recompute == TY_RECOMPUTE_SELECTIVE ||
+        plan->stages[0].recompute == TY_RECOMPUTE_ELEMENTWISE ||
         (plan->stages[0].recompute == TY_RECOMPUTE_FULL && plan->stages[0].recompute_blocks != 1))
         return ty_launch_refuse(error, titan,
                                 "it recomputes blocks (full) or every other product (operator); "
@@ -266,7 +267,8 @@ static ty_status check_accelerate(const launch *l, ty_error *error)
         return ty_launch_refuse(error, target,
                                 "it shards nothing, or weights or gradients with the optimizer; "
                                 "plan with --fix zero=0, 2 or 3");
-    if (recompute == TY_RECOMPUTE_OPERATOR || (recompute == TY_RECOMPUTE_FULL && plan->zero < 2))
+    if (recompute == TY_RECOMPUTE_OPERATOR || recompute == TY_RECOMPUTE_ELEMENTWISE ||
+        (recompute == TY_RECOMPUTE_FULL && plan->zero < 2))
         return ty_launch_refuse(error, target,
                                 "its configuration recomputes whole blocks, with FSDP; plan with "
                                 "--fix zero=3,recompute=full or recompute=none, or export to "

@@ -35,11 +35,26 @@ static bool replace(char text[TY_ASKED_SIZE], const char *from, const char *to)
     return true;
 }
 
-/* What ran did fit: recomputing that is not stated must have been full where nothing else fits. */
-static bool recompute_in_full(const ty_record *r, ty_asked *asked)
+/* What ran did fit: recomputing that is not stated must have been the cheapest with which it does.
+ */
+static ty_status recompute_more(const ty_record *r, ty_asked *asked, double *step_s,
+                                bool *is_fitted, ty_error *error)
 {
-    return r->recompute[0] == '\0' && replace(asked->fix, "recompute=none", "recompute=full") &&
-           replace(asked->assumed, TY_ASSUMED_NO_RECOMPUTE, "blocks recomputed");
+    static const struct {
+        const char *fix, *assumed;
+    } ways[] = {{"recompute=none", TY_ASSUMED_NO_RECOMPUTE},
+                {"recompute=elementwise", "norms and activation functions recomputed"},
+                {"recompute=full", "blocks recomputed"}};
+    ty_status status = TY_EINFEASIBLE;
+
+    /* What a stack cannot run is refused. */
+    for (size_t w = 1;
+         (status == TY_EINFEASIBLE || status == TY_EINVAL) && w < sizeof ways / sizeof ways[0] &&
+         r->recompute[0] == '\0' && replace(asked->fix, ways[w - 1].fix, ways[w].fix) &&
+         replace(asked->assumed, ways[w - 1].assumed, ways[w].assumed);
+         w++)
+        status = ty_asked_step(asked, r, step_s, is_fitted, error);
+    return status;
 }
 
 /* And replicas that are not said to share their states must have done so. */
@@ -67,8 +82,8 @@ ty_status ty_predict_language_model(const ty_records *records, uint32_t index, t
     if (out->reason[0] != '\0')
         goto done;
     status = ty_asked_step(&asked, r, &step_s, &out->is_fitted, error);
-    if (status == TY_EINFEASIBLE && recompute_in_full(r, &asked))
-        status = ty_asked_step(&asked, r, &step_s, &out->is_fitted, error);
+    if (status == TY_EINFEASIBLE)
+        status = recompute_more(r, &asked, &step_s, &out->is_fitted, error);
     if (status == TY_EINFEASIBLE && shard_states(&asked))
         status = ty_asked_step(&asked, r, &step_s, &out->is_fitted, error);
     if (status != TY_OK)

@@ -268,7 +268,7 @@ expect 1 export ddp.json --to megatron
 expect_error_line "decoder"
 # Segments of recomputing are numbers of blocks there that divide a stage's.
 segments="-w gpt2 -c 1x\ dgx-h100 --seq 256 --no-simulate -q --fix pp=1,dp=8,micro_batch=1,compression=none,tp=1,cp=1,ep=1,sp=0,zero=0,interleave=1"
-for kind in full full:4 full:5 stage operator; do
+for kind in full full:4 full:5 stage operator elementwise; do
     eval "expect 0 plan $segments,recompute=$kind -o recomputed-$kind.json"
 done
 expect 0 export recomputed-full.json --to megatron
@@ -281,6 +281,8 @@ expect 1 export recomputed-full:5.json --to megatron
 expect_error_line "found 5 of the 12 blocks of stage 0" "recompute=full"
 expect 1 export recomputed-operator.json --to megatron
 expect_error_line "not every other product (operator)" "recompute=full or selective"
+expect 1 export recomputed-elementwise.json --to megatron
+expect_error_line "activation functions of routed experts" "block1.mlp" "recompute=full or none"
 expect 1 export recomputed-full:4.json --to torchrun
 expect_error_line "block by block" "recompute=full"
 expect 0 plan -w resnet50 -c "1x p100-server" --fix "$(rest pp=1,recompute=full)" --no-simulate -q -o blocks.json
@@ -294,6 +296,9 @@ eval "expect 0 plan $moe --fix $(rest pp=1,tp=2,cp=2,ep=4,sp=1,zero=1,compressio
 eval "expect 0 plan $moe --fix $(rest pp=1,tp=2,ep=4,sp=0,zero=1,compression=none) -o whole.json"
 expect 1 export whole.json --to megatron
 expect_error_line "need sequence parallelism" "--fix sp=1"
+eval "expect 0 plan $moe --fix $(rest pp=1,tp=2,ep=4,sp=1,zero=1,micro_batch=8,compression=none,recompute=elementwise) -o discarded.json"
+expect 0 export discarded.json --to megatron
+expect_output "--recompute-granularity selective" "--recompute-modules layernorm moe_act"
 expect 0 export experts.json --to megatron
 expect_output "--tensor-model-parallel-size 2" "--expert-model-parallel-size 4" "--micro-batch-size 2"
 expect 1 export lanes.json --to megatron
@@ -320,6 +325,7 @@ done <<END
 torchrun horovod deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=none
 torchrun horovod deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=none,recompute=full,bucket=25MB
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-h100|pp=1,tp=1,compression=none,recompute=operator,zero=3
+torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-h100|pp=1,tp=1,compression=none,recompute=elementwise,zero=3
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=none,recompute=selective,zero=2,micro_batch=1
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=1,compression=none
 torchrun|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=bf16
@@ -360,6 +366,7 @@ while IFS='|' read -r model cluster fix others; do
     fi
 done <<END
 llama-3.1-8b batch=128|2x dgx-h100|tp=2,pp=1,zero=1|
+mixtral-8x7b batch=64 sequence=256|8x dgx-h100|tp=2,ep=4,pp=1,sp=1,zero=1,recompute=elementwise|
 llama-3.1-8b batch=128|2x dgx-h100|tp=2,pp=2|--stack megatron
 llama-3.1-8b batch=128|2x dgx-h100|tp=8,pp=2,sp=1,zero=1,recompute=full|
 llama-3.1-8b batch=128|2x dgx-h100|tp=4,pp=2,interleave=4,schedule=interleaved|--stack megatron

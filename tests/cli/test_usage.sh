@@ -32,7 +32,7 @@ expect_output "full:2 recompute"
 expect 0 estimate "$scratch/segments.json" --program
 expect_output "recompute"
 expect 2 plan -w lenet -c "2x p100-server" --fix recompute=some
-expect_error_line "found 'some'" "none, selective, operator, full, full:K" "stage"
+expect_error_line "found 'some'" "none, selective, elementwise, operator, full, full:K" "stage"
 expect 2 plan -w lenet -c "2x p100-server" --fix recompute=full:0
 expect_error_line "found 'full:0'" "K from 1 to"
 expect 2 plan -w lenet -c "2x p100-server" --fix replicas=3+1

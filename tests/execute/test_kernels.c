@@ -538,7 +538,8 @@ Test(kernels, recompute_and_pieces_give_the_same_bits)
     } kinds[] = {{TY_RECOMPUTE_FULL, 0},
                  {TY_RECOMPUTE_FULL, 1},
                  {TY_RECOMPUTE_FULL, 2},
-                 {TY_RECOMPUTE_OPERATOR, 0}};
+                 {TY_RECOMPUTE_OPERATOR, 0},
+                 {TY_RECOMPUTE_ELEMENTWISE, 0}};
 
     for (int n = 0; n < NETWORKS * (int)(sizeof kinds / sizeof kinds[0]); n++) {
         const struct network *net = &networks[n % NETWORKS];

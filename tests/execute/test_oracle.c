@@ -761,6 +761,7 @@ Test(oracle, resnet18)
 
 #define BLOCKS(n) .recompute = TY_RECOMPUTE_FULL, .recompute_blocks = n
 #define OPERATOR .recompute = TY_RECOMPUTE_OPERATOR
+#define ELEMENTWISE .recompute = TY_RECOMPUTE_ELEMENTWISE
 
 /* Segments of blocks, and every other product: a bucket is smaller than a segment, and larger. */
 Test(oracle, recompute_in_segments)
@@ -779,6 +780,11 @@ Test(oracle, recompute_in_segments)
          BLOCKS(1)},
     };
     static const plan_shape gpt[] = {
+        {"1f1b 2+1, elementwise", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {10}, .buckets = 2,
+         BATCH, ELEMENTWISE},
+        {"gpipe 2 stages of 2 lanes along the sequence, elementwise", GPIPE, .replicas = {1, 1},
+         .cuts = {13}, .buckets = 1, BATCH, .lanes = 2, .divides_sequence = true, ELEMENTWISE},
+        {"zero 3, elementwise", .replicas = {2}, .buckets = 3, BATCH, .zero = 3, ELEMENTWISE},
         {"data parallel 2, blocks", .replicas = {2}, .buckets = 5, BATCH, BLOCKS(1)},
         {"data parallel 2, operator", .replicas = {2}, .buckets = 2, BATCH, OPERATOR},
         {"1f1b 2 stages, blocks", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,

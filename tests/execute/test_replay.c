@@ -146,11 +146,12 @@ static uint64_t exchange_bytes(const ty_plan *plan, const ty_instruction *exchan
 
 static bool finds_product(const ty_plan *plan, uint32_t layer)
 {
-    bool *is_kept = ty_alloc(plan->workload->layer_count, sizeof *is_kept), found;
+    ty_layer_again *again = ty_alloc(plan->workload->layer_count, sizeof *again);
+    ty_again found;
 
-    cr_assert_eq(ty_plan_mark_kept(plan, is_kept, NULL), TY_OK);
-    found = is_kept[layer];
-    ty_free(is_kept);
+    cr_assert_eq(ty_plan_mark_again(plan, again, NULL), TY_OK);
+    found = again[layer].what;
+    ty_free(again);
     return found;
 }
 

@@ -173,9 +173,13 @@ Test(stage_memory, is_what_the_worker_allocates_to_recompute)
         ty_recompute kind;
         uint32_t blocks;
         const char *name;
-    } kinds[] = {{TY_RECOMPUTE_NONE, 0, "none"},         {TY_RECOMPUTE_SELECTIVE, 0, "selective"},
-                 {TY_RECOMPUTE_OPERATOR, 0, "operator"}, {TY_RECOMPUTE_FULL, 1, "full"},
-                 {TY_RECOMPUTE_FULL, 2, "full:2"},       {TY_RECOMPUTE_FULL, 0, "stage"}};
+    } kinds[] = {{TY_RECOMPUTE_NONE, 0, "none"},
+                 {TY_RECOMPUTE_SELECTIVE, 0, "selective"},
+                 {TY_RECOMPUTE_ELEMENTWISE, 0, "elementwise"},
+                 {TY_RECOMPUTE_OPERATOR, 0, "operator"},
+                 {TY_RECOMPUTE_FULL, 1, "full"},
+                 {TY_RECOMPUTE_FULL, 2, "full:2"},
+                 {TY_RECOMPUTE_FULL, 0, "stage"}};
 
     for (size_t n = 0; n < sizeof networks / sizeof networks[0]; n++)
         for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {

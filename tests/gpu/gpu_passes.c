@@ -418,6 +418,7 @@ void passes_run(void)
     } kinds[] = {{"recompute", TY_RECOMPUTE_FULL, 0},
                  {"recompute blocks of", TY_RECOMPUTE_FULL, 1},
                  {"recompute operators of", TY_RECOMPUTE_OPERATOR, 0},
+                 {"recompute elements of", TY_RECOMPUTE_ELEMENTWISE, 0},
                  {"selective", TY_RECOMPUTE_SELECTIVE, 0}};
     char name[96];
 

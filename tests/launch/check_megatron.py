@@ -31,6 +31,7 @@ CHOICES = {
     "cp-comm-type": ["p2p", "a2a", "all_gather", "a2a+p2p"],
     "attention-backend": ["flash", "fused", "unfused", "local", "auto"],
 }
+MODULES = ["core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"]
 TEXTS = ["moe-layer-freq", "pipeline-model-parallel-layout"]
 
 
@@ -44,6 +45,13 @@ def parse(text):
         assert name not in found, f"--{name} twice"
         if name in FLAGS:
             found[name] = True
+            continue
+        if name == "recompute-modules":  # one or more
+            found[name] = []
+            while words and not words[0].startswith("--"):
+                assert words[0] in MODULES, words[0]
+                found[name].append(words.pop(0))
+            assert found[name]
             continue
         value = words.pop(0)
         if name in NUMBERS:
@@ -111,6 +119,7 @@ def main():
     granularity = a.get("recompute-granularity")
     if granularity == "selective":
         assert "recompute-method" not in a and "recompute-num-layers" not in a
+    assert granularity == "selective" or "recompute-modules" not in a
     if granularity == "full":
         assert a["recompute-method"] == "uniform" and a["recompute-num-layers"] >= 1
         assert all(count % a["recompute-num-layers"] == 0 for count in counts), counts
@@ -157,7 +166,11 @@ def main():
     assert bool(a.get("sequence-parallel")) == plan.get("sequence_parallel", False)
     assert bool(a.get("use-distributed-optimizer")) == (plan.get("zero", 0) == 1)
     assert bool(a.get("overlap-grad-reduce")) == (plan["stack"]["overlaps_exchange"] and world > tp * pp)
-    assert (granularity or "none") == stages[0]["recompute"]
+    modules = a.get("recompute-modules", ["core_attn"])
+    kind = {("core_attn",): "selective", ("layernorm", "moe_act"): "elementwise"}[tuple(modules)]
+    assert (kind if granularity == "selective" else granularity or "none") == stages[0]["recompute"]
+    if kind == "elementwise":
+        assert not any(layer["kind"] == "mlp" for layer in plan["workload"]["layers"]), "moe_act is of experts"
     dropout = 0.1 if plan["stack"]["has_dropout"] else 0
     assert a["hidden-dropout"] == a["attention-dropout"] == dropout
     assert (a.get("attention-backend") == "unfused") == (plan["stack"]["attention"] == "scores")

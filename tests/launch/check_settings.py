@@ -170,10 +170,10 @@ def main():
     made = settings["checkpointed"](model) if framework == "deepspeed" else settings["wrap"](model)
     assert made is model
     checked = of("checkpoint")
-    if recompute in ("full", "operator"):
+    if recompute in ("full", "operator", "elementwise"):
         assert [entry[1][0] for entry in checked] == listed, "every block, and nothing else"
         assert all(entry[2]["checkpoint_impl"] == "no reentrant" for entry in checked)
-        assert all(("context_fn" in entry[2]) == (recompute == "operator") for entry in checked)
+        assert all(("context_fn" in entry[2]) == (recompute != "full") for entry in checked)
     else:
         assert not checked
     assert len(of("math")) == (recompute == "selective" and settings["DEVICE"] == "cuda")

@@ -283,7 +283,8 @@ Test(memory, refuses_strange_questions)
 
 /* ---- Activations of a transformer, as published -------------------------------------------- */
 
-static double activations_of(uint32_t blocks, const ty_plan_dimensions *d, uint32_t micro_batch)
+static double activations_of(uint32_t blocks, const ty_plan_dimensions *d, uint32_t micro_batch,
+                             const char *software)
 {
     char text[128];
     ty_plan_options options = ty_plan_options_default();
@@ -302,7 +303,7 @@ static double activations_of(uint32_t blocks, const ty_plan_dimensions *d, uint3
     ty_workload_set_precision(w, TY_PRECISION_BF16);
     snprintf(text, sizeof text, "host:1 gpu:%u @a100-sxm4-80gb nvlink3 hdr200", d->tensor_parallel);
     cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
-    cr_assert_eq(ty_stack_open("megatron-2021", &stack, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_stack_open(software, &stack, &error), TY_OK, "%s", error.message);
     options.stack = stack;
     options.global_batch = micro_batch;
     options.micro_batch_size = micro_batch;
@@ -326,20 +327,37 @@ Test(memory, of_a_layer_as_korthikanti_have_it)
     static const struct {
         ty_plan_dimensions dimensions;
         double by_sbh;
+        const char *software;
     } rows[] = {
-        {{.tensor_parallel = 1}, 34 + 5 * 16},
-        {{.tensor_parallel = 4}, 10 + 24 / 4.0 + 5 * 16 / 4.0},
-        {{.tensor_parallel = 4, .sequence_parallel = true}, (34 + 5 * 16) / 4.0},
-        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_SELECTIVE}, 10 + 24 / 4.0},
+        {{.tensor_parallel = 1}, 34 + 5 * 16, "megatron-2021"},
+        {{.tensor_parallel = 4}, 10 + 24 / 4.0 + 5 * 16 / 4.0, "megatron-2021"},
+        {{.tensor_parallel = 4, .sequence_parallel = true}, (34 + 5 * 16) / 4.0, "megatron-2021"},
+        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_SELECTIVE},
+         10 + 24 / 4.0,
+         "megatron-2021"},
         {{.tensor_parallel = 4, .sequence_parallel = true, .recompute = TY_RECOMPUTE_SELECTIVE},
-         34 / 4.0},
-        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_FULL, .recompute_blocks = 1}, 2},
+         34 / 4.0,
+         "megatron-2021"},
+        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_FULL, .recompute_blocks = 1},
+         2,
+         "megatron-2021"},
+        /* Without dropout's masks, and with attention that keeps no scores. */
+        {{.tensor_parallel = 1}, 34 - 2, "megatron"},
+        /* Less what two norms and the activation function make. */
+        {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_ELEMENTWISE}, 32 - 2 - 2 - 8, "megatron"},
+        {{.tensor_parallel = 4, .sequence_parallel = true, .recompute = TY_RECOMPUTE_ELEMENTWISE},
+         20 / 4.0,
+         "megatron"},
+        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_ELEMENTWISE}, 4 + 16 / 4.0, "megatron"},
+        /* What enters, attention's projections and what it sums, the mlp's first product. */
+        {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_OPERATOR}, 2 + 8 + 8, "torchtitan"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (uint32_t b = 1; b <= 4; b *= 4) {
-            const double sbh = 1024.0 * b * 1024, one = activations_of(3, &rows[i].dimensions, b);
-            const double more = activations_of(5, &rows[i].dimensions, b);
+            const double sbh = 1024.0 * b * 1024,
+                         one = activations_of(3, &rows[i].dimensions, b, rows[i].software);
+            const double more = activations_of(5, &rows[i].dimensions, b, rows[i].software);
             cr_expect(fabs((more - one) / 2 / (rows[i].by_sbh * sbh) - 1) < 1e-3,
                       "row %zu, %u samples: %g, expected %g times sbh", i, b,
                       (more - one) / 2 / sbh, rows[i].by_sbh);

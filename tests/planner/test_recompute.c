@@ -62,6 +62,7 @@ Test(recompute, segments_of_ranges)
         {"stage", {0, 28, TY_RECOMPUTE_FULL, 0}, 0, 1, {0}},
         {"a block each", {0, 28, TY_RECOMPUTE_FULL, 1}, 0, 5, {0, 7, 13, 19, 25}},
         {"operator", {0, 28, TY_RECOMPUTE_OPERATOR, 0}, 0, 5, {0, 7, 13, 19, 25}},
+        {"elementwise", {0, 28, TY_RECOMPUTE_ELEMENTWISE, 0}, 0, 5, {0, 7, 13, 19, 25}},
         {"three blocks", {0, 28, TY_RECOMPUTE_FULL, 3}, 0, 3, {0, 19, 25}},
         {"more than there are", {0, 28, TY_RECOMPUTE_FULL, 9}, 0, 2, {0, 25}},
         {"inside a block", {10, 12, TY_RECOMPUTE_FULL, 1}, 0, 3, {10, 13, 19}},
@@ -89,20 +90,21 @@ Test(recompute, products_that_are_kept)
 {
     ty_workload *w = NULL;
     uint32_t starts[80], count;
-    bool is_kept[80];
+    ty_layer_again again[80];
     ty_recompute_range range = {.recompute = TY_RECOMPUTE_OPERATOR};
 
     cr_assert_eq(ty_workload_open("resnet18", &w, NULL), TY_OK);
     range.layer_count = w->layer_count;
     count = ty_recompute_segments(w, &range, starts);
-    ty_recompute_mark_kept(w, &range, starts, count, is_kept);
+    ty_recompute_mark_again(w, &range, starts, count, again);
     for (uint32_t s = 0; s < count; s++) {
         const uint32_t end = s + 1 < count ? starts[s + 1] : w->layer_count;
         bool is_next = true;
         for (uint32_t l = starts[s]; l < end; l++) {
             const ty_layer_kind kind = w->layers[l].kind;
             const bool is_product = kind == TY_LAYER_CONV2D || kind == TY_LAYER_LINEAR;
-            cr_expect_eq(is_kept[l], is_product && is_next, "layer %u", l);
+            cr_expect_eq(again[l].what == TY_AGAIN_NOTHING, is_product && is_next, "layer %u", l);
+            cr_expect_eq(again[l].keeps_output, is_product && is_next, "layer %u", l);
             is_next = is_next != is_product;
         }
     }
@@ -111,21 +113,73 @@ Test(recompute, products_that_are_kept)
     cr_assert_eq(ty_workload_open("gpt-tiny", &w, NULL), TY_OK);
     range.layer_count = w->layer_count;
     count = ty_recompute_segments(w, &range, starts);
-    ty_recompute_mark_kept(w, &range, starts, count, is_kept);
+    ty_recompute_mark_again(w, &range, starts, count, again);
     for (uint32_t l = 0; l < 25; l++) {
         const ty_layer *layer = &w->layers[l];
         const double features = (double)layer->attributes[TY_FEATURES];
         const double tokens = (double)layer->output.dimensions[0];
         const bool is_attention = layer->kind == TY_LAYER_ATTENTION;
-        cr_expect_eq(is_kept[l], is_attention || layer->kind == TY_LAYER_MLP, "layer %u", l);
+        cr_expect_eq(again[l].what == TY_AGAIN_SECOND, is_attention || layer->kind == TY_LAYER_MLP,
+                     "layer %u", l);
+        cr_expect_not(again[l].keeps_output, "layer %u", l);
         if (is_attention) /* the output projection, of four square matrices and the scores */
-            cr_expect_float_eq(ty_layer_recompute_share(layer, true) * layer->forward_flop,
+            cr_expect_float_eq(ty_layer_recompute_share(layer, TY_AGAIN_SECOND) *
+                                   layer->forward_flop,
                                2 * tokens * features * features, 1);
-        else if (is_kept[l])
-            cr_expect_float_eq(ty_layer_recompute_share(layer, true), 0.5, 1e-12);
-        cr_expect_eq(ty_layer_recompute_share(layer, false), 1);
+        else if (layer->kind == TY_LAYER_MLP)
+            cr_expect_float_eq(ty_layer_recompute_share(layer, TY_AGAIN_SECOND), 0.5, 1e-12);
+        cr_expect_eq(ty_layer_recompute_share(layer, TY_AGAIN_ALL), 1);
+        cr_expect_eq(ty_layer_recompute_share(layer, TY_AGAIN_ACTIVATION), 0);
+        cr_expect_eq(ty_layer_recompute_share(layer, TY_AGAIN_NOTHING), 0);
     }
     ty_workload_free(w);
+}
+
+/* A letter a layer: all of it, the activation inside, nothing; lower case where its output is
+ * neither kept nor made again. */
+static void again_text(const ty_workload *w, const ty_recompute_range *range, char *out)
+{
+    static const char letters[][3] = {[TY_AGAIN_ALL] = "AA",
+                                      [TY_AGAIN_SECOND] = "sS",
+                                      [TY_AGAIN_ACTIVATION] = "fF",
+                                      [TY_AGAIN_NOTHING] = "nN"};
+    ty_layer_again *again = calloc(w->layer_count, sizeof *again);
+    uint32_t *starts = calloc(w->layer_count, sizeof *starts);
+    const uint32_t count = ty_recompute_segments(w, range, starts);
+
+    ty_recompute_mark_again(w, range, starts, count, again);
+    for (uint32_t l = range->first_layer; l < range->first_layer + range->layer_count; l++)
+        *out++ = letters[again[l].what][again[l].keeps_output];
+    *out = '\0';
+    free(again);
+    free(starts);
+}
+
+/* Norms and activation functions, and what works in their memory; what only additions read is not
+ * kept. */
+Test(recompute, norms_and_activation_functions)
+{
+    static const struct {
+        const char *workload;
+        ty_recompute_range range;
+        const char *again;
+    } rows[] = {
+        /* embedding, norm, attention, add, norm, mlp, add, ...; norm, linear, loss */
+        {"gpt-tiny", {0, 28, TY_RECOMPUTE_ELEMENTWISE, 0}, "NAnNAfNAnNAfNAnNAfNAnNAfNANN"},
+        {"gpt-tiny", {7, 6, TY_RECOMPUTE_ELEMENTWISE, 0}, "AnNAfn"}, /* the last sum is sent on */
+        /* rectifiers lie in what conv2d and linear make */
+        {"lenet", {0, 9, TY_RECOMPUTE_ELEMENTWISE, 0}, "NNNNNNNNN"},
+        {"resnet18", {0, 7, TY_RECOMPUTE_ELEMENTWISE, 0}, "NAANNAA"}, /* conv2d, norm, relu, ... */
+    };
+
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        ty_workload *w = NULL;
+        char found[80];
+        cr_assert_eq(ty_workload_open(rows[r].workload, &w, NULL), TY_OK);
+        again_text(w, &rows[r].range, found);
+        cr_expect_str_eq(found, rows[r].again, "%s: %s", rows[r].workload, found);
+        ty_workload_free(w);
+    }
 }
 
 Test(recompute, what_users_write)
@@ -134,12 +188,14 @@ Test(recompute, what_users_write)
         const char *text;
         ty_recompute kind;
         uint32_t blocks;
-    } good[] = {{"none", TY_RECOMPUTE_NONE, 0},         {"selective", TY_RECOMPUTE_SELECTIVE, 0},
-                {"operator", TY_RECOMPUTE_OPERATOR, 0}, {"full", TY_RECOMPUTE_FULL, 1},
-                {"full:4", TY_RECOMPUTE_FULL, 4},       {"stage", TY_RECOMPUTE_FULL, 0}};
+    } good[] = {
+        {"none", TY_RECOMPUTE_NONE, 0},         {"selective", TY_RECOMPUTE_SELECTIVE, 0},
+        {"operator", TY_RECOMPUTE_OPERATOR, 0}, {"elementwise", TY_RECOMPUTE_ELEMENTWISE, 0},
+        {"full", TY_RECOMPUTE_FULL, 1},         {"full:4", TY_RECOMPUTE_FULL, 4},
+        {"stage", TY_RECOMPUTE_FULL, 0}};
     static const struct {
         const char *text, *message;
-    } bad[] = {{"some", "found 'some', expected none, selective, operator, full, full:K"},
+    } bad[] = {{"some", "found 'some', expected none, selective, elementwise, operator, full"},
                {"full:0", "found 'full:0', expected full:K with K from 1 to"},
                {"full:", "expected full:K"},
                {"full:x", "expected full:K"},
