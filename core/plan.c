@@ -2,6 +2,8 @@
    in plan_json.c. */
 #include "ty_plan.h"
 
+#include "ty_quote.h"
+
 #include "ty_memory.h"
 
 #include <assert.h>
@@ -478,6 +480,13 @@ uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_
 }
 
 /* ---- Life cycle ---------------------------------------------------------------------------- */
+
+void ty_plan_add_question(const ty_plan *plan, ty_text *text)
+{
+    ty_text_addf(text, "--global-batch %u --stack ", plan->global_batch);
+    ty_quote_shell(text, ty_stack_words(plan->stack));
+    ty_text_addf(text, " --precision %s", ty_precision_name(plan->workload->precision));
+}
 
 void ty_plan_free(ty_plan *plan)
 {

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#define MOST_LAYOUTS ((uint64_t)1 << 53) /* as JSON holds it */
 #define SCHEMA "trainyard.plan/1"
 
 /* ---- Tables: names by number, figures by place ---------------------------------------------- */
@@ -247,6 +248,12 @@ static void write_answer(const ty_plan *plan, ty_json_writer *writer)
             ty_json_close(writer, '}');
         }
         ty_json_close(writer, ']');
+    }
+    if (plan->candidate_count > 0 && plan->searched.estimates > 0) {
+        ty_json_open(writer, "searched", '{');
+        ty_json_put_uint(writer, "layouts", plan->searched.layouts);
+        ty_json_put_uint(writer, "estimates", plan->searched.estimates);
+        ty_json_close(writer, '}');
     }
     ty_json_open(writer, "candidates", '[');
     for (uint32_t i = 0; i < plan->candidate_count; i++) {
@@ -616,6 +623,21 @@ done:
     return status;
 }
 
+static ty_status read_searched(const ty_json *object, ty_plan_searched *out, ty_error *error)
+{
+    const ty_json *searched;
+    ty_status status = TY_OK;
+
+    if (!ty_json_has(object, "searched"))
+        return TY_OK;
+    TY_CHECK(ty_json_object(object, "searched", &searched, error), status, done);
+    TY_CHECK(ty_json_uint64(searched, "layouts", 0, MOST_LAYOUTS, &out->layouts, error), status,
+             done);
+    status = ty_json_uint32(searched, "estimates", 1, UINT32_MAX, &out->estimates, error);
+done:
+    return status;
+}
+
 static ty_status read_candidates(const ty_json *object, ty_plan *plan, ty_error *error)
 {
     ty_status status;
@@ -704,6 +726,7 @@ ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *erro
     TY_CHECK(read_decision(object, plan, error), status, cleanup);
     if (ty_json_has(object, "prediction"))
         TY_CHECK(read_prediction(object, plan, error), status, cleanup);
+    TY_CHECK(read_searched(object, &plan->searched, error), status, cleanup);
     TY_CHECK(read_candidates(object, plan, error), status, cleanup);
     TY_CHECK(read_documents(object, plan, error), status, cleanup);
     TY_CHECK(ty_json_end(object, error), status, cleanup);

@@ -219,6 +219,12 @@ typedef struct ty_candidate {
     char *fix;    /* "pp=2,dp=8,...": the --fix that asks for it; NULL: none is known */
 } ty_candidate;
 
+/** What a search looked at. */
+typedef struct ty_plan_searched {
+    uint64_t layouts;   /* that were bounded, one by one or by families; 0: it looked at none */
+    uint32_t estimates; /* plans whose programs were walked; 0: nothing was searched */
+} ty_plan_searched;
+
 typedef struct ty_plan {
     ty_workload *workload;
     ty_digest workload_digest;
@@ -271,6 +277,7 @@ typedef struct ty_plan {
     ty_uneven uneven[TY_UNEVEN_COUNT]; /* what ty_question_uneven found */
     ty_memory_use *memory;             /* [stage_count], per device; NULL: not counted */
     uint32_t candidate_count;
+    ty_plan_searched searched;
     ty_candidate *candidates; /* the chosen one first; order: ty_plan_search */
 } ty_plan;
 
@@ -292,6 +299,11 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
 /** Writes a plan that passes ty_plan_check; any other is refused with its message. */
 ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error) TY_MUST_CHECK;
 void ty_plan_free(ty_plan *plan);
+
+/** Adds "--global-batch 64 --stack megatron --precision bf16", words for a shell: with the workload,
+ * the cluster and `--fix` and the plan's `fix` behind it, they ask for this plan. Of a plan with a
+ * stack. */
+void ty_plan_add_question(const ty_plan *plan, ty_text *text);
 /** A deep copy. */
 ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 

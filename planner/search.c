@@ -31,7 +31,8 @@ typedef struct search {
     candidate_list list;
     double *corrections; /* [strategies]: estimate / quick estimate of the scout; 0: none yet */
     uint32_t estimates, misfits;
-    uint64_t walked; /* instructions */
+    uint64_t layouts; /* that were bounded */
+    uint64_t walked;  /* instructions */
     double best_s;   /* least estimate so far; HUGE_VAL: none */
     bool is_beside;  /* of fewer devices than others were searched for: what is slower is no help */
 } search;
@@ -628,13 +629,17 @@ done:
 static ty_status look_at_layouts(search *s, bool *has_layouts, ty_error *error)
 {
     ty_layouts *layouts = NULL;
+    uint64_t count = 0;
     ty_status status = TY_OK;
     bool found = false;
     layout smallest;
     candidate c;
 
     TY_CHECK(ty_layouts_open(s->q, &layouts, error), status, done);
-    *has_layouts = layouts != NULL && ty_layouts_count(layouts) > 0;
+    if (layouts != NULL)
+        count = ty_layouts_count(layouts);
+    s->layouts += count;
+    *has_layouts = count > 0;
     if (!*has_layouts)
         goto done;
     TY_CHECK(estimate_layouts(s, layouts, error), status, done);
@@ -723,6 +728,7 @@ static ty_status take_over(search *s, const search *part, ty_error *error)
         TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
     }
     s->estimates += part->estimates;
+    s->layouts += part->layouts;
     s->best_s = fmin(s->best_s, part->best_s);
     s->list.is_cut_short = s->list.is_cut_short || part->list.is_cut_short;
 done:
@@ -1013,6 +1019,8 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
         qsort(s.list.items, s.list.count, sizeof *s.list.items, by_outcome);
     TY_CHECK(put_in_place(&s, error), status, done);
     status = ty_answer_make(&q, &s.list, out, error);
+    if (status == TY_OK)
+        (*out)->searched = (ty_plan_searched){s.layouts, s.estimates};
 done:
     ty_free(s.corrections);
     ty_candidates_clear(&s.list);

@@ -385,6 +385,9 @@ static void print_candidates(const ty_plan *plan, ty_text *text)
     if (plan->candidate_count > SHOWN_CANDIDATES)
         ty_text_addf(text, "... and %u more (--candidates FILE writes all)\n",
                      plan->candidate_count - SHOWN_CANDIDATES);
+    if (plan->searched.layouts > 0)
+        ty_text_addf(text, "searched %llu layouts by their bounds, %u plans by walking them\n",
+                     (unsigned long long)plan->searched.layouts, plan->searched.estimates);
 }
 
 #define SHOWN_FRONT 6
@@ -451,10 +454,9 @@ static void print_again(const ty_plan *plan, ty_text *text)
 {
     if (plan->fix == NULL || plan->stack == NULL)
         return;
-    ty_text_addf(text, "again       --global-batch %u --stack %s --precision %s \\\n",
-                 plan->global_batch, plan->stack->name,
-                 ty_precision_name(plan->workload->precision));
-    ty_text_addf(text, "            --fix %s\n", plan->fix);
+    ty_text_add(text, "again       ");
+    ty_plan_add_question(plan, text);
+    ty_text_addf(text, " \\\n            --fix %s\n", plan->fix);
 }
 
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
