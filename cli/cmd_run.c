@@ -74,6 +74,20 @@ done:
     return status;
 }
 
+/* Ranks that train are this machine's cores, or its GPUs, which the worker checks. */
+static ty_status machine_check(const cli_options *options, const ty_job *job, ty_error *error)
+{
+    uint32_t ranks;
+
+    if (options->anyway || strcmp(job->backend, "cpu") != 0 ||
+        ty_cluster_is_local(job->plan->cluster_name, &ranks))
+        return TY_OK;
+    return ty_fail(error, TY_EINVAL,
+                   "a plan for %.80s, not for this machine, whose cores would train its %u "
+                   "ranks: say --anyway, plan with -c local, or let --backend replay play it",
+                   job->plan->cluster_name, ty_plan_launched_count(job->plan));
+}
+
 exit_code cmd_run(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
@@ -93,6 +107,7 @@ exit_code cmd_run(const cli_options *options)
         output = scratch;
     if (output == NULL || logs_try(options, &error) != TY_OK ||
         job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
+        machine_check(options, job, &error) != TY_OK ||
         ty_worker_run(job, ty_plan_launched_count(job->plan), &watch, &error) != TY_OK ||
         write_logs(options, job, output, &error) != TY_OK ||
         show(options, output, &text, &error) != TY_OK)

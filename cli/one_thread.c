@@ -5,11 +5,14 @@
  * starts itself once more with it. What stands in .preinit_array comes before the constructors of
  * all shared libraries (System V ABI, "Initialization and Termination Functions").
  *
- * Those constructors end the program without a reason where they get no memory. What they take, and
- * a small simulation, is tried here first. */
+ * Those constructors end the program without a reason where they get no memory, or look for it
+ * without end. What they take, and a small simulation, is tried here first. */
+#define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "cli.h"
 
+#include <dlfcn.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,20 +24,37 @@
 
 /* SimGrid's and ns-3's constructors take 3 MiB, the simulation of a small plan 3 more. */
 #define ROOM_BYTES ((size_t)8 << 20)
+/* OpenBLAS's buffer: 0.3.21 takes it when something is multiplied, 0.3.29 as it is loaded. */
+#define BLAS_BYTES ((size_t)128 << 20)
+
+static size_t blas_bytes(void)
+{
+    void *symbol = dlsym(RTLD_DEFAULT, "openblas_get_config");
+    char *(*config)(void);
+    unsigned major, minor, patch;
+
+    if (symbol == NULL)
+        return 0;
+    memcpy(&config, &symbol, sizeof config);
+    if (sscanf(config(), "OpenBLAS %u.%u.%u", &major, &minor, &patch) != 3)
+        return 0;
+    return major > 0 || minor > 3 || (minor == 3 && patch > 21) ? BLAS_BYTES : 0;
+}
 
 /* Nothing but the C library is there yet. */
 static void require_room(void)
 {
-    static const char words[] =
-        "trainyard: error: out of memory: the libraries leave less than 8 MiB of the address space "
-        "that is allowed (ulimit -v)\n";
-    void *room = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t bytes = ROOM_BYTES + blas_bytes();
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (room == MAP_FAILED) {
-        (void)!write(STDERR_FILENO, words, sizeof words - 1);
+        dprintf(STDERR_FILENO,
+                "trainyard: error: out of memory: the libraries leave less than %zu MiB of the "
+                "address space that is allowed (ulimit -v)\n",
+                bytes >> 20);
         _exit(EXIT_FAILED);
     }
-    (void)munmap(room, ROOM_BYTES);
+    (void)munmap(room, bytes);
 }
 
 static void start_without_threads(int count, char **words, char **environment)

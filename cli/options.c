@@ -87,6 +87,7 @@ static const option_row table[] = {
     NUMBER("checkpoint-every", checkpoint_every, 1000000000, "N",
            "steps between two checkpoints (default: one at the end)"),
     FLAG("resume", 0, resume, "go on from the newest checkpoint"),
+    FLAG("anyway", 0, anyway, "run a plan for other machines on the cores of this one"),
     TEXT("init", 0, init, "FILE",
          "weights to start from: safetensors, its index or their folder, with the names of Hugging "
          "Face"),
@@ -112,7 +113,7 @@ static const option_row table[] = {
          "to train with (default: the workload's; with a calibration as --task the one it proposes "
          "for the batch)"),
     TEXT("system", 0, system, "NAME", "as this system would: see trainyard systems"),
-    TEXT("precision", 0, precision, "P", "fp32, tf32, bf16 or fp16"),
+    TEXT("precision", 0, precision, "P", TY_PRECISION_NAMES "; the last two are not run"),
     NUMBER("vocabulary", vocabulary, 1u << 20, "N",
            "different tokens at most (default 256: the bytes); of an imported file that only names "
            "a tokenizer, how many it has"),

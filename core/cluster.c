@@ -93,6 +93,8 @@ void ty_cluster_free(ty_cluster *cluster)
     ty_free(cluster->island_gates);
     ty_free(cluster->root_links);
     ty_free(cluster->root_distances);
+    ty_free(cluster->tori);
+    ty_free(cluster->routers);
     ty_arena_free(cluster->arena);
     ty_free(cluster);
 }

@@ -4,6 +4,7 @@
 #define TY_CLUSTER_PARTS_H
 
 #include "ty_cluster.h"
+#include "ty_costs.h"
 #include "ty_memory.h"
 
 #include <stdatomic.h>
@@ -48,6 +49,14 @@ typedef struct cluster_name {
     uint32_t vertex;
 } cluster_name;
 
+/** Devices in the order of a torus or a mesh (the first axis changes first), each with a network
+ * switch of its own that is linked to its neighbours'. */
+typedef struct cluster_torus {
+    uint32_t first, count, axis_count;
+    uint32_t sizes[TY_TORUS_AXES]; /* >= 2 */
+    bool is_closed[TY_TORUS_AXES]; /* the last of an axis of three or more is linked to its first */
+} cluster_torus;
+
 enum { NO_DIGEST, DIGEST_IN_WORK, HAS_DIGEST };
 
 struct ty_cluster {
@@ -87,6 +96,9 @@ struct ty_cluster {
      * root, NO_INDEX of roots and of other vertices, and how many there are up to it. NULL where
      * there is a cycle. */
     uint32_t *root_links, *root_distances;
+    uint32_t torus_count;
+    cluster_torus *tori;
+    uint32_t *routers; /* [device_count] switches of their own; NULL where there is no torus */
 };
 
 /* ---- Building: new, add, finish ---------------------------------------------------------- */
@@ -132,6 +144,11 @@ uint32_t ty_cluster_find(const ty_cluster *cluster, const char *name);
  */
 ty_status ty_cluster_finish(ty_cluster *cluster, cluster_problem *problem,
                             ty_error *error) TY_MUST_CHECK;
+
+/** The tori of a cluster that has its ports. */
+ty_status ty_cluster_find_tori(ty_cluster *cluster, ty_error *error) TY_MUST_CHECK;
+/** A link between two vertices; NO_INDEX where there is none. */
+uint32_t ty_cluster_link_between(const ty_cluster *cluster, uint32_t from, uint32_t to);
 
 /** A figure of a device type, as files have it: what reading, writing, changing and the schema of
  * clusters follow. */

@@ -331,6 +331,8 @@ ty_status ty_cluster_finish(ty_cluster *cluster, cluster_problem *problem, ty_er
         TY_CHECK(make_islands(cluster, members, error), status, cleanup);
     if (problem->expected == NULL)
         TY_CHECK(find_trees(cluster, error), status, cleanup);
+    if (problem->expected == NULL)
+        TY_CHECK(ty_cluster_find_tori(cluster, error), status, cleanup);
 cleanup:
     ty_free(members);
     return status;

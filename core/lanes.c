@@ -2,6 +2,7 @@
 #include "lanes.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 /* ---- Numbers ------------------------------------------------------------------------------- */
 
@@ -272,8 +273,10 @@ static uint32_t context_collectives(const ty_plan *plan, uint32_t layer, bool is
 
     if (part == 0)
         return 0;
-    out[0] = (ty_inner_collective){TY_CONTEXT_LANES, TY_ALL_GATHER, part, 1};
-    out[1] = (ty_inner_collective){TY_CONTEXT_LANES, TY_REDUCE_SCATTER, part * lanes, 1};
+    out[0] = (ty_inner_collective){
+        .among = TY_CONTEXT_LANES, .kind = TY_ALL_GATHER, .bytes = part, .count = 1};
+    out[1] = (ty_inner_collective){
+        .among = TY_CONTEXT_LANES, .kind = TY_REDUCE_SCATTER, .bytes = part * lanes, .count = 1};
     return is_backward ? 2 : 1;
 }
 
@@ -285,9 +288,25 @@ static uint32_t expert_collectives(const ty_plan *plan, uint32_t layer, ty_inner
     if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || l->kind != TY_LAYER_MOE)
         return 0;
     out[0] = (ty_inner_collective){
-        TY_EXPERT_LANES, TY_ALL_TO_ALL,
-        ty_lane_bytes(plan, l->output_bytes * l->attributes[TY_EXPERTS_PER_TOKEN]) / tensor, 2};
+        .among = TY_EXPERT_LANES,
+        .kind = TY_ALL_TO_ALL,
+        .bytes =
+            ty_lane_bytes(plan, l->output_bytes * l->attributes[TY_EXPERTS_PER_TOKEN]) / tensor,
+        .count = 2,
+        .experts = (uint32_t)l->attributes[TY_EXPERTS],
+        .chosen = (uint32_t)l->attributes[TY_EXPERTS_PER_TOKEN]};
     return 1;
+}
+
+double ty_expert_parts_met(const ty_inner_collective *inner, double parts, double most)
+{
+    const double open = most > 0 ? fmin(most, parts) : parts;
+    const double all = inner->experts * open / parts, others = all - all / open;
+    double missed = 1;
+
+    for (uint32_t i = 0; i < inner->chosen; i++)
+        missed *= i < others ? (others - i) / (all - i) : 0;
+    return (1 - 1 / parts) * open * (1 - missed);
 }
 
 uint32_t ty_layer_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,

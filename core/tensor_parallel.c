@@ -265,7 +265,8 @@ double ty_tensor_work_share(const ty_plan *plan, uint32_t layer)
 
 static ty_inner_collective of_tensors(ty_collective_kind kind, uint64_t bytes, uint32_t count)
 {
-    return (ty_inner_collective){TY_TENSOR_LANES, kind, bytes, count};
+    return (ty_inner_collective){
+        .among = TY_TENSOR_LANES, .kind = kind, .bytes = bytes, .count = count};
 }
 
 /* Whole tensors, in the form that tensor or sequence parallelism exchanges them: so many that are

@@ -70,6 +70,64 @@ ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, ui
                              uint64_t bytes, double bandwidth_bytes_per_s, double latency_s,
                              ty_instruction_cost *cost, ty_error *error) TY_MUST_CHECK;
 
+/* ---- On a torus ------------------------------------------------------------------------------ */
+
+enum { TY_TORUS_AXES = 4 };
+
+/** Where the members of a collective lie along one axis of a torus or mesh of chips. */
+typedef struct ty_torus_axis {
+    uint32_t members; /* >= 2 */
+    uint32_t spacing; /* chips from one to the next; where more than 1, as many groups like this one
+                         lie between and share the links */
+    bool is_ring;     /* three or more that close: data goes both ways round; else a line */
+    double bandwidth_bytes_per_s; /* of a link, per direction */
+    double latency_s;             /* from chip to chip */
+} ty_torus_axis;
+
+/** A group that is all of a box of chips, evenly spaced. axis_count 0: it is not. */
+typedef struct ty_torus {
+    uint32_t axis_count;
+    ty_torus_axis axes[TY_TORUS_AXES];
+} ty_torus;
+
+/**
+ * What crosses the links of each axis, in units of what a member of a ring sends (edge_share x S of
+ * ty_collective_terms): a link of a closed axis carries half of it each way, one of a line all of
+ * it both ways.
+ *
+ * Gathers, scatters and reductions. All axes work at once: each piece of the data is gathered along
+ * one axis after the other, pieces in different orders, and of each order there is as much as makes
+ * all axes end together. With m_i members along axis i, n in all, r_i what an axis carries (twice
+ * its links' rate of a ring, once of a line, over the spacing) and V the whole data (n S of an
+ * all-gather) that takes, beside latency,
+ *
+ *     V / n x max over sets R of axes of (product of m_i in R - 1) / (sum of r_i in R),
+ *
+ * which is V (n-1)/n / sum of r_i wherever no axis is so slow that even its least part lasts longer
+ * (each set of axes carries at least what is left when all others went first). An all-reduce is
+ * scatter and gather. Hops: half of a ring, all of a line, axis after axis.
+ *
+ * An all-to-all crosses the middle of every axis: floor(m_i^2 / 4) / m_i x S over r_i, of the
+ * slowest axis.
+ *
+ * Source: Austin et al., "How to Scale Your Model", 2025, part 3, has both for equal axes and whole
+ * rings (V over the axes' rate both ways; a quarter of that for an all-to-all in a ring); the sets
+ * follow from the loads that orders can reach, a base of a polymatroid. Nothing is counted for
+ * launches.
+ * @param torus  axis_count > 0
+ * @param shares [out] of each axis
+ */
+void ty_torus_shares(const ty_torus *torus, ty_collective_kind kind, double shares[TY_TORUS_AXES]);
+/** Bytes over an edge of the ring's terms per second. @param is_crowded with the groups that lie
+ * between the members at it too */
+double ty_torus_rate(const ty_torus *torus, ty_collective_kind kind, bool is_crowded);
+/** As ty_collective_cost, alone; `edge_bytes` are those of the ring. */
+void ty_torus_cost(const ty_torus *torus, ty_collective_kind kind, uint64_t bytes,
+                   ty_instruction_cost *cost);
+uint32_t ty_torus_members(const ty_torus *torus);
+
+/* ---- Of a program ---------------------------------------------------------------------------- */
+
 typedef struct ty_costs {
     uint32_t stage_count;
     uint32_t *instruction_counts;       /* [stage_count] */

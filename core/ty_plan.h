@@ -525,7 +525,13 @@ typedef struct ty_inner_collective {
     uint64_t bytes; /* all-reduce, reduce-scatter: each lane's input; all-gather: each lane's part;
                        all-to-all: all that a lane has for all */
     uint32_t count;
+    uint32_t experts, chosen; /* of expert lanes: of so many experts each token goes to so many, a
+                                 copy for each; 0 else */
 } ty_inner_collective;
+/** Of `parts` equal parts of the experts, how many others than its own a token goes to, the experts
+ * being chosen equally often, from `most` of the parts (0: all): (1 - 1/parts) most (1 - prod (e -
+ * e/most - i) / (e - i)), i from 0 to chosen - 1, e being the experts of `most` parts. */
+double ty_expert_parts_met(const ty_inner_collective *inner, double parts, double most);
 #define TY_MAX_INNER_COLLECTIVES 8
 /**
  * What one pass of a layer over one micro-batch exchanges inside a rank.

@@ -141,9 +141,19 @@ typedef struct ty_stack {
                                    for one another; of an all-reduce twice */
     double tensor_hidden; /* of what tensor lanes of one host exchange inside layers, the share that
                              runs beside products and is not waited for */
-    double overlap_loss;  /* of the time of an exchange of gradients or of weights that runs beside
-                             computing, what it costs computing: processors and bandwidth of the
-                             device */
+    /* What expert lanes exchange. */
+    double expert_hidden; /* the share that runs beside the products of another micro-batch, as far
+                             as these last, and costs them `overlap_loss` of it */
+    double expert_once;   /* of the copies of a token for experts of one other host, the share that
+                             crosses the network once for all of them and is passed on inside: 0 a
+                             copy for each expert, 1 as DeepEP */
+    double expert_hosts;  /* most hosts that the experts of a token are on, where routing keeps them
+                             together; 0: no limit */
+    double dispatch_share; /* bytes of what goes to the experts, over those of what comes back: half
+                              and the scales where it goes in 8 bits */
+    double overlap_loss; /* of the time of an exchange that runs beside computing, of gradients, of
+                            weights or among expert lanes, what it costs computing: processors and
+                            bandwidth of the device */
     /* Before the members of a bucket exchange it they agree that it is ready on all of them:
      *   exchange_cycle_s / 2 + agreement_rounds 2 ceil(log2 n) latency + coordinator_s n
      * among n members, latency being that of the worst link between neighbours. */

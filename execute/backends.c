@@ -18,9 +18,10 @@
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 static const ty_cuda_plugin *plugin;
 
-/* Beside the program, or where TRAINYARD_CUDA_PLUGIN says. */
+/* Where TRAINYARD_CUDA_PLUGIN says, beside the program as it is built, or where it is installed. */
 static void plugin_path(char *out, size_t size)
 {
+    static const char *const places[] = {"", "../lib/trainyard/worker/"};
     const char *named = getenv("TRAINYARD_CUDA_PLUGIN");
     char program[4096] = "";
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -32,15 +33,18 @@ static void plugin_path(char *out, size_t size)
     }
     program[length > 0 ? length : 0] = '\0';
     slash = strrchr(program, '/');
-    snprintf(out, size, "%.*s/" TY_CUDA_PLUGIN_FILE, slash != NULL ? (int)(slash - program) : 0,
-             program);
-    if (access(out, R_OK) != 0)
-        snprintf(out, size, "%s", TY_CUDA_PLUGIN_FILE); /* the loader's own places */
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(out, size, "%.*s/%s" TY_CUDA_PLUGIN_FILE,
+                 slash != NULL ? (int)(slash - program) : 0, program, places[i]);
+        if (access(out, R_OK) == 0)
+            return;
+    }
+    snprintf(out, size, "%s", TY_CUDA_PLUGIN_FILE); /* the loader's own places */
 }
 
 static ty_status plugin_load(ty_error *error)
 {
-    char path[4096 + sizeof TY_CUDA_PLUGIN_FILE];
+    char path[4096 + sizeof "/../lib/trainyard/worker/" TY_CUDA_PLUGIN_FILE];
     ty_cuda_plugin_getter *get;
     const ty_cuda_plugin *found;
     void *handle;

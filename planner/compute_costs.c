@@ -108,9 +108,10 @@ static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backwar
                 ? ty_layer_inner_collectives(costing->plan, layer, pass == COST_BACKWARD, inner)
                 : 0;
         for (uint32_t i = 0; i < count; i++) {
-            double seconds = 0;
-            TY_CHECK(ty_cost_inner(costing, &inner[i], &seconds), status, done);
+            double seconds = 0, hidden_s = 0;
+            TY_CHECK(ty_cost_inner(costing, &inner[i], &seconds, &hidden_s), status, done);
             costing->stage.inner_s[pass][layer] += seconds;
+            costing->stage.hidden_s[pass][layer] += hidden_s;
         }
     }
 done:
@@ -160,11 +161,14 @@ static ty_status stage_room(ty_costing *costing)
     stage->gather_s = ty_alloc(costing->plan->bucket_count, sizeof *stage->gather_s);
     for (uint32_t b = 0; stage->gather_s != NULL && b < costing->plan->bucket_count; b++)
         stage->gather_s[b] = (double)NAN;
-    for (int pass = 0; pass < COST_PASSES; pass++)
+    for (int pass = 0; pass < COST_PASSES; pass++) {
         stage->inner_s[pass] = ty_alloc(layers, sizeof *stage->inner_s[pass]);
+        stage->hidden_s[pass] = ty_alloc(layers, sizeof *stage->hidden_s[pass]);
+        if (stage->inner_s[pass] == NULL || stage->hidden_s[pass] == NULL)
+            return ty_fail(costing->error, TY_ENOMEM, "out of memory");
+    }
     if (stage->prices == NULL || stage->weight_shares == NULL || stage->again_shares == NULL ||
-        stage->gather_s == NULL || stage->inner_s[COST_FORWARD] == NULL ||
-        stage->inner_s[COST_BACKWARD] == NULL || stage->inner_s[COST_AGAIN] == NULL)
+        stage->gather_s == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     return TY_OK;
 }
@@ -203,8 +207,10 @@ void ty_cost_stage_close(ty_costing *costing)
     ty_free(costing->stage.again_shares);
     ty_free(costing->stage.gather_s);
     ty_server_map_clear(&costing->stage.server_map);
-    for (int pass = 0; pass < COST_PASSES; pass++)
+    for (int pass = 0; pass < COST_PASSES; pass++) {
         ty_free(costing->stage.inner_s[pass]);
+        ty_free(costing->stage.hidden_s[pass]);
+    }
     costing->stage = (ty_stage_costing){0};
 }
 
@@ -315,7 +321,7 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
     const uint32_t own = instruction->stage < plan->stage_count ? instruction->stage : stage->stage;
     const ty_plan_stage *planned = &plan->stages[own];
     const uint32_t first = instruction->first_layer - planned->first_layer;
-    double slowest_s = 0, inner_s = 0, pass_s, lost;
+    double slowest_s = 0, inner_s = 0, hidden_s = 0, pass_s, lost;
     ty_status status;
 
     if (own % ty_plan_position_count(plan) != stage->stage ||
@@ -333,8 +339,12 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
                                        instruction->first_layer + i);
         slowest_s = fmax(slowest_s, sum_s);
     }
-    for (uint32_t i = 0; op != TY_OP_BACKWARD_WEIGHT && i < instruction->layer_count; i++)
+    for (uint32_t i = 0; op != TY_OP_BACKWARD_WEIGHT && i < instruction->layer_count; i++) {
         inner_s += stage->inner_s[pass][instruction->first_layer + i];
+        hidden_s += stage->hidden_s[pass][instruction->first_layer + i];
+    }
+    /* Another micro-batch's pass is beside this one's exchanges, and lasts as long. */
+    inner_s += fmax(0, hidden_s - slowest_s);
     /* A pass may be in pieces, or in two parts. */
     pass_s = ty_stack_of(plan)->host_pass_s * instruction->layer_count / planned->layer_count;
     if (op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT)
@@ -344,7 +354,7 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
                                   .inner_s = inner_s,
                                   .core_share = stage->core_share};
     status = lost_s(costing, instruction, slowest_s, &lost);
-    cost->seconds += lost;
+    cost->seconds += lost + ty_stack_of(plan)->overlap_loss * fmin(hidden_s, slowest_s);
     return status;
 }
 
@@ -416,7 +426,7 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     const double noise = noise_passes(costing);
     double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise, seconds;
     ty_inner_collective among_lanes = {.kind = TY_ALL_REDUCE, .count = 1};
-    double inner_s = 0;
+    double inner_s = 0, hidden_s = 0;
     uint64_t bytes;
     ty_status status = bucket_of(costing, instruction, &bucket);
 
@@ -424,7 +434,7 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
         return status;
     among_lanes.bytes = ty_bucket_lane_bytes(costing->plan, bucket);
     if (among_lanes.bytes > 0)
-        status = ty_cost_inner(costing, &among_lanes, &inner_s);
+        status = ty_cost_inner(costing, &among_lanes, &inner_s, &hidden_s);
     if (status != TY_OK)
         return status;
     bytes = bucket->gradient_bytes;

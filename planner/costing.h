@@ -28,9 +28,10 @@ typedef struct ty_stage_costing {
     ty_layer_price *prices; /* [type_count][layers of the workload]: of those of the position */
     double *weight_shares;  /* [layers of the workload]: of backward, gradients of weights */
     double *again_shares;   /* [layers of the workload]: of forward, what recomputing makes again */
-    double *inner_s[COST_PASSES]; /* [layers of the workload]: among lanes */
-    double lane_core_share;       /* of the greediest kind */
-    double core_share;            /* of all lanes of a rank that are on the host of the first */
+    double *inner_s[COST_PASSES];  /* [layers of the workload]: among lanes */
+    double *hidden_s[COST_PASSES]; /* likewise: among expert lanes, beside products */
+    double lane_core_share;        /* of the greediest kind */
+    double core_share;             /* of all lanes of a rank that are on the host of the first */
     /* The cache's; NULL until asked for. Of an exchange of all but experts, and of experts; of the
      * lanes of a rank. */
     const ty_group_network *networks[2];
@@ -86,9 +87,10 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
                              ty_instruction_cost *cost) TY_MUST_CHECK;
 
-/** Seconds of a collective among the lanes of a rank of the position in hand. */
-ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner,
-                        double *seconds) TY_MUST_CHECK;
+/** Seconds that a collective among the lanes of a rank of the position in hand is waited for.
+ * @param hidden_s [out] of expert lanes, what runs beside products */
+ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds,
+                        double *hidden_s) TY_MUST_CHECK;
 
 /** A phase of a bucket's exchange; asks `stage` for nothing but the network, which may be unknown
  *  yet. */

@@ -107,6 +107,10 @@ static ty_status rings_cost(const ty_group_network *network, ty_collective_kind 
 {
     double latency_s = fmax(network->rails.around_latency_s, network->rails.across_latency_s);
 
+    if (network->rails.torus.axis_count > 0) {
+        ty_torus_cost(&network->rails.torus, kind, bytes, cost);
+        return TY_OK;
+    }
     return ty_collective_cost(kind, TY_RING, network->members, bytes,
                               network->rails.bandwidth_bytes_per_s, latency_s, cost, error);
 }
@@ -148,10 +152,20 @@ static void phased_cost(const ty_group_network *network, ty_algorithm algorithm,
         cost->across_share = time.rail_s / transfer_s;
 }
 
+bool ty_group_is_inside(const ty_group_network *network)
+{
+    return network->rails.hosts <= 1 || network->rails.torus.axis_count > 0;
+}
+
+bool ty_group_has_library(const ty_group_network *network)
+{
+    return network->table != NULL || network->rails.torus.axis_count > 0;
+}
+
 void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack,
                           ty_collective_kind kind, ty_instruction_cost *cost)
 {
-    const bool is_across = network->rails.hosts > 1;
+    const bool is_across = !ty_group_is_inside(network);
     const double others = network->groups_per_host > 1 ? network->groups_per_host - 1 : 0;
     const double alone_s = cost->seconds - cost->latency_s;
     double transfer_s = alone_s;
@@ -172,9 +186,11 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
         cost->rate_limit_bytes_per_s = cost->edge_bytes / transfer_s;
 }
 
-double ty_talk_exposed(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among)
+double ty_talk_hidden(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among)
 {
-    return among == TY_TENSOR_LANES && lanes->rails.hosts <= 1 ? 1 - stack->tensor_hidden : 1;
+    if (among == TY_EXPERT_LANES)
+        return stack->expert_hidden;
+    return among == TY_TENSOR_LANES && ty_group_is_inside(lanes) ? stack->tensor_hidden : 0;
 }
 
 double ty_agreement_s(const ty_group_network *network, const ty_stack *stack)
@@ -206,4 +222,55 @@ ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_
     return ty_collective_cost(kind, algorithm == TY_TREE ? TY_TREE : TY_RING, network->members,
                               bytes, network->ring_bandwidth_bytes_per_s, network->ring_latency_s,
                               cost, error);
+}
+
+/* ---- Inside layers ------------------------------------------------------------------------- */
+
+static ty_status inner_cost(const ty_group_network *lanes, const ty_stack *stack,
+                            const ty_inner_collective *inner, double bytes, double inside_s,
+                            ty_instruction_cost *cost, ty_error *error)
+{
+    ty_status status = ty_group_exchange_cost(lanes, inner->kind,
+                                              ty_group_has_library(lanes) ? TY_AUTOMATIC : TY_RING,
+                                              (uint64_t)bytes, cost, error);
+
+    if (status != TY_OK)
+        return status;
+    ty_exchange_by_stack(lanes, stack, inner->kind, cost);
+    cost->seconds = fmax(cost->seconds, cost->latency_s + inside_s);
+    return TY_OK;
+}
+
+ty_status ty_group_inner_cost(const ty_group_network *lanes, const ty_stack *stack,
+                              const ty_inner_collective *inner, ty_instruction_cost *cost,
+                              ty_error *error)
+{
+    const bool is_dispatch = inner->chosen > 0 && lanes->members > 1;
+    double bytes = (double)inner->bytes, inside_s = 0;
+    ty_instruction_cost dispatch;
+    ty_status status;
+
+    if (is_dispatch && !ty_group_is_inside(lanes)) {
+        const ty_rails *rails = &lanes->rails;
+        const double copy = bytes / inner->chosen, n = lanes->members, hosts = rails->hosts;
+        const double most = stack->expert_hosts > 0 ? fmin(stack->expert_hosts, hosts) : hosts;
+        const double across = bytes * (n - rails->per_host) / n;
+        const double once = copy * ty_expert_parts_met(inner, hosts, most);
+        bytes *= 1 - stack->expert_once * (1 - fmin(1, once / across));
+        if (rails->per_host > 1)
+            inside_s = stack->expert_once * copy *
+                       ty_expert_parts_met(inner, n, most * rails->per_host) /
+                       (rails->around_bytes_per_s * stack->host_link_share);
+    }
+    TY_CHECK(inner_cost(lanes, stack, inner, bytes, inside_s, cost, error), status, done);
+    if (!is_dispatch || stack->dispatch_share >= 1)
+        return TY_OK;
+    TY_CHECK(inner_cost(lanes, stack, inner, bytes * stack->dispatch_share,
+                        inside_s * stack->dispatch_share, &dispatch, error),
+             status, done);
+    cost->seconds = (cost->seconds + dispatch.seconds) / 2;
+    cost->latency_s = (cost->latency_s + dispatch.latency_s) / 2;
+    cost->edge_bytes = (cost->edge_bytes + dispatch.edge_bytes) / 2;
+done:
+    return status;
 }

@@ -21,8 +21,8 @@ void ty_group_network_clear(ty_group_network *network);
 /**
  * An exchange of `bytes` that each member puts in, without measured figures:
  * - ring, tree: ty_collective_cost on one ring;
- * - automatic: the library's choice over all NICs of a host, no faster than the links; where no
- *   library is modelled, rings over all NICs;
+ * - automatic: the library's choice over all NICs of a host, no faster than the links; on a torus
+ *   all axes at once (ty_costs.h); where no library is modelled, rings over all NICs;
  * - hierarchical, parameter server (a share on every member; servers of their own are in
  *   server_costs.c), block manager: ty_collective_model.h.
  * Only an all-reduce has the last three; others are priced, and played, as a ring.
@@ -41,9 +41,24 @@ void ty_group_library_cost(const ty_group_network *network, ty_collective_kind k
  */
 void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack,
                           ty_collective_kind kind, ty_instruction_cost *cost);
-/** Of a collective among lanes, the share that is waited for: what is hidden needs memory that all
- * members reach, those of one host. */
-double ty_talk_exposed(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among);
+/** Of a collective among lanes, the share that is not waited for. What tensor lanes hide needs
+ * memory that all members reach. What expert lanes hide needs products to last as long, and costs
+ * them `overlap_loss` of it. */
+double ty_talk_hidden(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among);
+/** Whether all members reach each other without a host's adapters: in a host, or on a torus. */
+bool ty_group_is_inside(const ty_group_network *network);
+/** Whether there is a library that chooses by itself: NCCL, or XLA on a torus. */
+bool ty_group_has_library(const ty_group_network *network);
+/**
+ * One collective inside a layer, alone, by the library's choice, or as a ring where none chooses;
+ * with what the stack makes of it. An all-to-all of experts is the mean of the way to them and the
+ * way back. Where tokens cross the network once for all experts of a host (`expert_once`) it is an
+ * all-to-all of so many bytes less, or as long as passing on inside the hosts takes, whichever is
+ * longer: both go on at once, piece by piece (DeepSeek-AI, DeepEP, 2025).
+ */
+ty_status ty_group_inner_cost(const ty_group_network *lanes, const ty_stack *stack,
+                              const ty_inner_collective *inner, ty_instruction_cost *cost,
+                              ty_error *error) TY_MUST_CHECK;
 /** Until the members of an exchange agree that it is ready on all of them (ty_stack.h). */
 double ty_agreement_s(const ty_group_network *network, const ty_stack *stack);
 /** Bytes over each edge of the channelled ring, and what its links allow. */

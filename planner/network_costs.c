@@ -248,6 +248,18 @@ static ty_status crowd_of_bucket(const ty_costing *costing, const ty_bucket *buc
     return crowd_of_groups(costing, &routes, crowd);
 }
 
+/* On a torus the groups that lie between a group's members share its links, whatever `otherwise`
+ * was found of routes. */
+static double crowd_of(const ty_group_network *network, ty_collective_kind kind,
+                       ty_algorithm algorithm, double otherwise)
+{
+    const ty_torus *torus = &network->rails.torus;
+
+    if (algorithm != TY_AUTOMATIC || torus->axis_count == 0)
+        return otherwise;
+    return ty_torus_rate(torus, kind, false) / ty_torus_rate(torus, kind, true);
+}
+
 /* The part of an exchange that goes by bandwidth takes so many times as long. The pace of an edge
  * is what it was: who plays the traffic plays the crowd itself. */
 static void slow_down(ty_instruction_cost *cost, double crowd)
@@ -337,7 +349,7 @@ ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool 
     ty_status status = find_network(costing, bucket, &network);
 
     if (status == TY_OK)
-        *out = network->table != NULL;
+        *out = ty_group_has_library(network);
     return status;
 }
 
@@ -380,29 +392,29 @@ static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
     return true;
 }
 
-/* As the worker does it: a ring of the lanes, where the library's own choice is not known. */
-ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds)
+ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds,
+                        double *hidden_s)
 {
+    const ty_stack *stack = ty_stack_of(costing->plan);
     const ty_group_network *lanes;
-    ty_algorithm algorithm = TY_RING;
+    ty_algorithm algorithm;
     ty_instruction_cost cost;
+    double hidden;
     ty_status status = TY_OK;
 
     if (costing->stage.lanes[inner->among] == NULL)
         TY_CHECK(find_lanes(costing, inner->among), status, done);
     lanes = costing->stage.lanes[inner->among];
-    if (lanes->table != NULL)
-        algorithm = TY_AUTOMATIC;
-    TY_CHECK(
-        ty_group_exchange_cost(lanes, inner->kind, algorithm, inner->bytes, &cost, costing->error),
-        status, done);
-    if (!measured_here(costing, inner->kind, algorithm, lanes, inner->bytes, &cost)) {
-        ty_exchange_by_stack(lanes, ty_stack_of(costing->plan), inner->kind, &cost);
+    algorithm = ty_group_has_library(lanes) ? TY_AUTOMATIC : TY_RING;
+    TY_CHECK(ty_group_inner_cost(lanes, stack, inner, &cost, costing->error), status, done);
+    if (!measured_here(costing, inner->kind, algorithm, lanes, inner->bytes, &cost))
         ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
-    }
-    slow_down(&cost, costing->stage.lane_crowds[inner->among]);
-    *seconds = cost.seconds * inner->count *
-               ty_talk_exposed(lanes, ty_stack_of(costing->plan), inner->among);
+    slow_down(&cost,
+              crowd_of(lanes, inner->kind, algorithm, costing->stage.lane_crowds[inner->among]));
+    hidden = ty_talk_hidden(lanes, stack, inner->among);
+    *seconds = cost.seconds * inner->count * (1 - hidden);
+    if (inner->among == TY_EXPERT_LANES)
+        *hidden_s = cost.seconds * inner->count * hidden;
 done:
     return status;
 }
@@ -457,7 +469,7 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
         TY_CHECK(crowd_of_bucket(costing, bucket, &crowd), status, done);
     if (bucket->tied_stage == TY_NO_STAGE)
         costing->stage.bucket_crowds[bucket->of_experts] = crowd;
-    slow_down(cost, crowd);
+    slow_down(cost, crowd_of(network, kind, algorithm, crowd));
 done:
     return status;
 }

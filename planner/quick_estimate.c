@@ -249,12 +249,9 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
         if (!look_up_network(costs, ty_plan_lanes(plan, kind), ty_plan_lane_along(plan, kind, 0, 1),
                              lanes))
             return HUGE_VAL;
-        costs->status = ty_group_exchange_cost(*lanes, inner[i].kind,
-                                               (*lanes)->table != NULL ? TY_AUTOMATIC : TY_RING,
-                                               inner[i].bytes, &cost, NULL);
-        if (costs->status == TY_OK)
-            ty_exchange_by_stack(*lanes, ty_stack_of(plan), inner[i].kind, &cost);
-        seconds += cost.seconds * inner[i].count * ty_talk_exposed(*lanes, ty_stack_of(plan), kind);
+        costs->status = ty_group_inner_cost(*lanes, ty_stack_of(plan), &inner[i], &cost, NULL);
+        seconds +=
+            cost.seconds * inner[i].count * (1 - ty_talk_hidden(*lanes, ty_stack_of(plan), kind));
     }
     return costs->status == TY_OK ? seconds : HUGE_VAL;
 }
@@ -319,7 +316,7 @@ static ty_algorithm algorithm_of(const quick_costs *costs, const ty_group_networ
 {
     if (costs->q->options->fix_algorithm)
         return costs->q->options->algorithm;
-    return network->table != NULL ? TY_AUTOMATIC : TY_RING;
+    return ty_group_has_library(network) ? TY_AUTOMATIC : TY_RING;
 }
 
 /* What a compressor sees of a part of layers [first, end): their matrices, all alike in it. */

@@ -100,7 +100,10 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
         ty_format_seconds(in->comparison->measured.step_time_s, time);
         put_card(p->html, "measured step time", time);
         snprintf(text, sizeof text, "%+.1f %%", in->comparison->step_time_error * 100);
-        put_card(p->html, "prediction error", text);
+        put_card(p->html,
+                 ty_comparison_is_busy(in->comparison) ? "prediction error, machine busy"
+                                                       : "prediction error",
+                 text);
         ty_format_count(in->comparison->measured.samples_per_s, text);
         put_card(p->html, "measured samples/s", text);
     } else {
@@ -165,6 +168,10 @@ void ty_page_verdict(page *p)
     ty_text_add(p->html, ". Limited by ");
     ty_html_escape(p->html,
                    in->comparison != NULL ? in->comparison->measured.limited_by : s->limited_by);
+    if (in->comparison != NULL && ty_comparison_is_busy(in->comparison)) {
+        ty_text_add(p->html, ". <strong>The machine</strong> ");
+        ty_print_busy(in->comparison, " ", p->html);
+    }
     ty_text_add(p->html, ".</p>\n");
     put_verdict_cards(p, s);
 }

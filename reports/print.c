@@ -539,6 +539,20 @@ static void print_target(const ty_target_comparison *t, ty_text *text)
     ty_text_clear(&name);
 }
 
+void ty_print_busy(const ty_comparison *c, const char *gap, ty_text *text)
+{
+    char quiet[32];
+
+    ty_text_addf(text, "was busy: %.0f %% of steps disturbed, others took %.0f %% of the cores;%s",
+                 c->disturbed_share * 100, c->others_share * 100, gap);
+    if (c->quiet_step_time_s > 0) {
+        ty_format_seconds(c->quiet_step_time_s, quiet);
+        ty_text_addf(text, "the %u quiet ones: %s, %+.1f %%", c->quiet_steps, quiet,
+                     c->quiet_error * 100);
+    } else
+        ty_text_add(text, "none was quiet: run it again on a quiet machine");
+}
+
 void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *text)
 {
     char predicted[32], measured[32];
@@ -548,16 +562,9 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
     ty_text_addf(text, "step time   predicted %s, measured %s: %+.1f %%\n", predicted, measured,
                  c->step_time_error * 100);
     if (ty_comparison_is_busy(c)) {
-        ty_text_addf(
-            text,
-            "machine     was busy: %.0f %% of steps disturbed, others took %.0f %% of the cores; ",
-            c->disturbed_share * 100, c->others_share * 100);
-        if (c->quiet_step_time_s > 0) {
-            ty_format_seconds(c->quiet_step_time_s, measured);
-            ty_text_addf(text, "the %u quiet\n            ones: %s, %+.1f %%\n", c->quiet_steps,
-                         measured, c->quiet_error * 100);
-        } else
-            ty_text_add(text, "none was\n            quiet: run it again on a quiet machine\n");
+        ty_text_add(text, "machine     ");
+        ty_print_busy(c, "\n            ", text);
+        ty_text_add(text, "\n");
     }
     if (c->predicted_peak_memory_bytes > 0 && c->measured_peak_memory_bytes > 0) {
         ty_format_memory((double)c->predicted_peak_memory_bytes, predicted);

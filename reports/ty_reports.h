@@ -78,6 +78,9 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *comparison, t
 void ty_print_run(const ty_run *run, ty_text *text);
 /** Whether a comparison's figures are those of a machine that others used, too. */
 bool ty_comparison_is_busy(const ty_comparison *comparison);
+/** "was busy: 38 % of steps disturbed, ...; the 50 quiet ones: 10 ms, +4.0 %", of a busy one.
+ * @param gap what stands behind the semicolon: " ", or a line's end */
+void ty_print_busy(const ty_comparison *comparison, const char *gap, ty_text *text);
 
 /** A document: "trainyard.comparison/1". */
 void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *comparison,

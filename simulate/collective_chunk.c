@@ -58,8 +58,12 @@ static uint32_t step_count(const ty_group *group)
     const uint32_t n = group->pattern->member_count;
     const uint32_t most = (uint32_t)ty_collective_terms_of(group->kind, TY_RING, n).steps;
     const ty_rails *rails = &group->pattern->rails;
-    const double step_s = fmax(rails->around_latency_s, rails->across_latency_s);
+    double step_s = fmax(rails->around_latency_s, rails->across_latency_s);
 
+    if (rails->torus.axis_count > 0)
+        step_s = 0;
+    for (uint32_t i = 0; i < rails->torus.axis_count; i++)
+        step_s = fmax(step_s, rails->torus.axes[i].spacing * rails->torus.axes[i].latency_s);
     if (group->pattern->shape != TY_SHAPE_RAILS || !(step_s * most > group->latency_s))
         return most;
     return group->latency_s < 2 * step_s ? 1 : (uint32_t)(group->latency_s / step_s);
@@ -102,8 +106,13 @@ void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t place,
 {
     ty_walk *walk = walker->walk;
     const uint32_t n = group->pattern->member_count, g = group->pattern->rails.per_host;
-    const uint64_t before = group->plays[place]++ * (n - 1);
+    const uint64_t before = group->plays[place] * (n - 1);
 
+    if (group->pattern->rails.torus.axis_count > 0) { /* many hops each: as flows */
+        ty_flow_play(walker, group, place, cost);
+        return;
+    }
+    group->plays[place]++;
     for (uint32_t k = 1; k < n; k++) {
         const uint32_t to = receiver_of(group, place, k, g);
         ty_message message = between(walker, group, ty_message_part(cost, n - 1), place, to);

@@ -105,7 +105,7 @@ typedef struct finder {
 static ty_status add_collective(finder *f, const ty_inner_collective *inner, demand *demands)
 {
     const uint32_t lanes = ty_plan_lanes(f->plan, inner->among);
-    const ty_collective_terms ring = ty_collective_terms_of(inner->kind, TY_RING, lanes);
+    ty_instruction_cost one;
     ty_rails *rails = &f->rails[inner->among];
     demand *d = &demands[inner->among];
 
@@ -118,13 +118,19 @@ static ty_status add_collective(finder *f, const ty_inner_collective *inner, dem
             return status;
         f->is_known[inner->among] = true;
     }
-    const double latency_s =
-        inner->count * ring.steps * fmax(rails->around_latency_s, rails->across_latency_s);
-    const double bytes = inner->count * ring.edge_share * (double)inner->bytes;
+    if (rails->torus.axis_count > 0) {
+        ty_torus_cost(&rails->torus, inner->kind, inner->bytes, &one);
+    } else {
+        const ty_status status = ty_collective_cost(
+            inner->kind, TY_RING, lanes, inner->bytes, rails->bandwidth_bytes_per_s,
+            fmax(rails->around_latency_s, rails->across_latency_s), &one, f->error);
+        if (status != TY_OK)
+            return status;
+    }
     d->collectives += inner->count;
-    d->latency_s += latency_s;
-    d->edge_bytes += bytes;
-    d->seconds += latency_s + bytes / rails->bandwidth_bytes_per_s;
+    d->latency_s += inner->count * one.latency_s;
+    d->edge_bytes += inner->count * one.edge_bytes;
+    d->seconds += inner->count * one.seconds;
     return TY_OK;
 }
 
@@ -148,7 +154,7 @@ static ty_status add_layers(finder *f, const ty_instruction *in, bool is_backwar
 static ty_status find_demands(finder *f, const ty_instruction *in, demand *demands)
 {
     const bool is_backward = in->op == TY_OP_BACKWARD || in->op == TY_OP_BACKWARD_INPUT;
-    ty_inner_collective sum = {TY_TENSOR_LANES, TY_ALL_REDUCE, 0, 1};
+    ty_inner_collective sum = {.among = TY_TENSOR_LANES, .kind = TY_ALL_REDUCE, .count = 1};
 
     if (is_backward || in->op == TY_OP_FORWARD || in->op == TY_OP_RECOMPUTE)
         return add_layers(f, in, is_backward, demands);
@@ -158,7 +164,7 @@ static ty_status find_demands(finder *f, const ty_instruction *in, demand *deman
     return sum.bytes > 0 ? add_collective(f, &sum, demands) : TY_OK;
 }
 
-static void take_apart(const finder *f, const demand *demands, const ty_instruction_cost *cost,
+static void take_apart(const demand *demands, const ty_instruction_cost *cost,
                        ty_lane_instruction *out)
 {
     double wanted_s = 0.0;
@@ -174,11 +180,10 @@ static void take_apart(const finder *f, const demand *demands, const ty_instruct
         if (!(d->seconds > 0.0))
             continue;
         const double transfer_s = (d->seconds - d->latency_s) * scale;
-        const double most = transfer_s * f->rails[k].bandwidth_bytes_per_s;
         ty_instruction_cost *c = &out->costs[k];
         *c = (ty_instruction_cost){.seconds = d->seconds * scale,
                                    .latency_s = d->latency_s * scale,
-                                   .edge_bytes = fmin(d->edge_bytes, most),
+                                   .edge_bytes = d->edge_bytes * fmin(1.0, scale),
                                    .core_share = cost->core_share};
         if (transfer_s > 0.0)
             c->rate_limit_bytes_per_s = c->edge_bytes / transfer_s;
@@ -201,7 +206,7 @@ static ty_status find_position(finder *f, const ty_stage_program *code,
             return out_of_memory(f->error);
         if ((status = find_demands(f, &code->instructions[i], demands)) != TY_OK)
             return status;
-        take_apart(f, demands, &costs[i], &(*out)[i]);
+        take_apart(demands, &costs[i], &(*out)[i]);
     }
     return status;
 }

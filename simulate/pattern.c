@@ -11,6 +11,7 @@
 
 enum { MOST_SHIFTS = 4 }; /* hosts that stand for all others */
 _Static_assert((int)MOST_SHIFTS < (int)TY_MOST_STRANDS, "beside them there is the own host's");
+_Static_assert(2 * (int)TY_TORUS_AXES <= (int)TY_MOST_STRANDS, "both ways of an axis");
 
 /* ---- Which shape ----------------------------------------------------------------------------- */
 
@@ -343,6 +344,42 @@ static uint32_t tree(const ty_pattern *p, uint32_t member, const ty_instruction_
     return 1;
 }
 
+/* The member that is `steps` further along an axis: `order` has the first axis change first. Itself
+ * beyond the end of a line. */
+static uint32_t along(const ty_pattern *p, uint32_t member, uint32_t axis, bool is_back)
+{
+    const ty_torus_axis *axes = p->rails.torus.axes;
+    const uint32_t m = axes[axis].members, place = p->places[member];
+    uint32_t stride = 1, at;
+
+    for (uint32_t i = 0; i < axis; i++)
+        stride *= axes[i].members;
+    at = place / stride % m;
+    if (!axes[axis].is_ring && at == (is_back ? 0 : m - 1))
+        return member;
+    return p->rails.order[place - at * stride + (at + (is_back ? m - 1 : 1)) % m * stride];
+}
+
+/* What each axis carries, to the neighbours on both sides, all of it at once. */
+static uint32_t torus(const ty_pattern *p, uint32_t member, ty_collective_kind kind,
+                      const ty_instruction_cost *cost, ty_strand *out)
+{
+    const ty_torus *t = &p->rails.torus;
+    double shares[TY_TORUS_AXES];
+
+    ty_torus_shares(t, kind, shares);
+    for (uint32_t i = 0; i < 2 * t->axis_count; i++) {
+        const uint32_t axis = i / 2, to = along(p, member, axis, i % 2 == 1);
+        ty_message message = ty_message_part(cost, 1.0);
+        message.bytes *= shares[axis] / (t->axes[axis].is_ring ? 2 : 1);
+        message.is_paced = false; /* axes that share a limit carry unequal parts */
+        if (to == member)
+            message = timed(0.0, 0.0, cost->seconds);
+        out[i] = (ty_strand){1, {{member, to, message}}};
+    }
+    return 2 * t->axis_count;
+}
+
 /* (g-1)/g of the bytes around the host, of which a mesh spreads most over its other rings, and 1/g
  * across. */
 static uint32_t rails(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
@@ -352,6 +389,8 @@ static uint32_t rails(const ty_pattern *p, uint32_t member, const ty_instruction
     uint32_t count = 0;
     ty_message message = ty_message_part(cost, 1.0);
 
+    if (p->rails.torus.axis_count > 0)
+        return torus(p, member, TY_ALL_GATHER, cost, out);
     if (p->rails.per_host > 1) {
         message.bytes =
             cost->edge_bytes * p->rails.around_share * (p->rails.hosts > 1 ? (g - 1) / g : 1);
@@ -473,6 +512,8 @@ static uint32_t all_to_all(const ty_pattern *p, uint32_t member, const ty_instru
     const uint32_t shifts = shift_count(p), strands = shifts > 0 ? shifts : 1;
     const double n = p->member_count, g = p->rails.per_host;
 
+    if (p->rails.torus.axis_count > 0)
+        return torus(p, member, TY_ALL_TO_ALL, cost, out);
     for (uint32_t i = 0; i < strands; i++) {
         const double around = (g - 1) / (n - 1), across = (n - g) / (n - 1);
         out[i].count = 0;

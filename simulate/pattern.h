@@ -11,7 +11,8 @@
 typedef enum ty_pattern_shape {
     TY_SHAPE_RING,
     TY_SHAPE_TREE,       /* binomial, up and then down, in rounds; the root is the first member */
-    TY_SHAPE_RAILS,      /* rings in channels: around each host and across hosts at once */
+    TY_SHAPE_RAILS,      /* rings in channels: around each host and across hosts at once; on a torus
+                            along all axes at once, both ways */
     TY_SHAPE_HIERARCHY,  /* around each host, across hosts, around again */
     TY_SHAPE_SERVERS,    /* everybody sends a share to everybody, twice */
     TY_SHAPE_DEDICATED,  /* members send shares to servers, which send them back summed */

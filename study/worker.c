@@ -61,21 +61,20 @@ ty_status ty_worker_path(char *out, ty_error *error)
 
 /* Ranks of one host need no network: messages go through memory, and what the launcher listens on
  * is the loopback. Whoever set one of these for this machine, or starts mpirun on several, has the
- * last word. The names are those of Open MPI 4, of 5 with PRRTE, and of PMIx. */
+ * last word. The names are those of Open MPI 4 and 5, and of PMIx. */
 static void stay_on_this_host(void)
 {
     static const char *const settings[][2] = {
         {"OMPI_MCA_btl", TY_OPEN_MPI_MAJOR < 5 ? "self,vader" : "self,sm"},
         {"OMPI_MCA_pml", "ob1"},
         {"OMPI_MCA_btl_tcp_if_include", "lo"},
-        {"OMPI_MCA_oob_tcp_if_include", "lo"},
-        {"PRTE_MCA_oob_tcp_if_include", "lo"},
-        {"PRTE_MCA_prte_if_include", "lo"},
         {"PMIX_MCA_ptl_tcp_if_include", "lo"},
     };
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         setenv(settings[i][0], settings[i][1], 0);
+    if (TY_OPEN_MPI_MAJOR < 5) /* PRRTE refuses a loopback where the host has other interfaces */
+        setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
 }
 
 /* In the child: becomes mpirun, or says through the pipe why not. Waiting ranks yield their core,
@@ -248,9 +247,11 @@ static ty_status status_of(const ty_job *job, const char *folder, int outcome, c
         return TY_OK;
     if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
         return rank_killed(job, code - SIGNAL_CODE, error);
-    if (!has_sign(folder, TY_WORKER_SAID))
-        return ty_fail(error, TY_EBACKEND, "trainyard-worker ended with code %d and without a word",
-                       code);
+    if (!has_sign(folder, TY_WORKER_SAID)) {
+        char why[64];
+        snprintf(why, sizeof why, "trainyard-worker ended with code %d and without a word", code);
+        return broke_off(job, why, error);
+    }
     return ty_fail(error, code == WORKER_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
 }
 

@@ -4,7 +4,8 @@
  *   part   = [COUNTx] HOST                        hosts around one non-blocking switch
  *          | [pod:P] [leaf:L] host:H HOST [oversub:R]
  *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [oversub:R]
- *          | torus:XxYxZ @DEVICE LINK [host:D]
+ *          | torus:XxYxZ @DEVICE LINK [host:D]     closed in every direction
+ *          | mesh:XxYxZ @DEVICE LINK [host:D]      open
  *   LINK, INSIDE, NETWORK = KIND | KIND=RATE     "nvlink3=300GB/s": the kind at a rate of one's own
  *   DEVICE = name | NAME{KEY=VALUE,...}           of one's own: describe_device.c
  *
@@ -497,7 +498,13 @@ typedef struct torus {
     uint32_t sizes[DIMENSION_LIMIT], dimensions, count;
     uint32_t device, link;
     uint32_t per_host;
+    bool is_mesh; /* without the links that close it */
 } torus;
+
+static bool is_torus_word(const char *text)
+{
+    return strncmp(text, "torus:", 6) == 0 || strncmp(text, "mesh:", 5) == 0;
+}
 
 static ty_status read_shape(const description *d, uint32_t i, torus *t, ty_error *error)
 {
@@ -524,8 +531,8 @@ static ty_status read_shape(const description *d, uint32_t i, torus *t, ty_error
             return TY_OK;
         }
     }
-    return fail_at(d, i, error, "torus: and two to four sizes from 1 to 4096, as in torus:4x4x4",
-                   NULL);
+    return fail_at(d, i, error,
+                   "torus: or mesh: and up to four sizes from 1 to 4096, as in torus:4x4x4", NULL);
 }
 
 static ty_status parse_torus(const description *d, uint32_t first, uint32_t end, torus *t,
@@ -536,6 +543,7 @@ static ty_status parse_torus(const description *d, uint32_t first, uint32_t end,
     uint32_t next = first;
     ty_status status;
 
+    t->is_mesh = d->words[first].text[0] == 'm';
     TY_CHECK(read_shape(d, next++, t, error), status, done);
     TY_CHECK(read_device(d, next++, &t->device, error), status, done);
     TY_CHECK(read_link(d, next++, true, &t->link, error), status, done);
@@ -584,7 +592,7 @@ done:
     return status;
 }
 
-/* Two ports of a dimension of two meet the same neighbour. */
+/* Two ports of a dimension of two of a torus meet the same neighbour. */
 static ty_status add_rows(site *s, const torus *t, const uint32_t *routers, ty_error *error)
 {
     for (uint32_t dimension = 0, stride = 1; dimension < t->dimensions; dimension++) {
@@ -593,10 +601,10 @@ static ty_status add_rows(site *s, const torus *t, const uint32_t *routers, ty_e
             uint32_t at = i / stride % size;
             uint32_t next = i + (at + 1 < size ? stride : stride - size * stride);
             ty_status status;
-            if (size == 2 && at == 1)
+            if (at + 1 == size && (size == 2 || t->is_mesh))
                 continue;
-            status = builder_link(s->b, routers[i], routers[next], t->link, true, size == 2 ? 2 : 1,
-                                  error);
+            status = builder_link(s->b, routers[i], routers[next], t->link, true,
+                                  size == 2 && !t->is_mesh ? 2 : 1, error);
             if (status != TY_OK)
                 return status;
         }
@@ -644,12 +652,13 @@ static ty_status build_parts(const description *d, uint32_t *next, site *s, ty_e
     for (;;) {
         uint32_t end = part_end(d, *next);
         const char *text = d->words[*next].text;
-        bool is_torus = *next < end && strncmp(text, "torus:", 6) == 0;
+        bool is_torus = *next < end && is_torus_word(text);
         bool is_levels = *next < end && !is_torus &&
                          (strchr(text, ':') != NULL || (end - *next > 1 && !is_count(text)));
         ty_status status;
         if (*next == end)
-            return fail_at(d, *next, error, "hosts (\"16x HOST\"), levels or a torus", NULL);
+            return fail_at(d, *next, error, "hosts (\"16x HOST\"), levels, a torus or a mesh",
+                           NULL);
         if (is_torus || is_levels) {
             if (*next != first || is_word(d, end, "+"))
                 return fail_at(d, *next == first ? end : *next, error,

@@ -62,6 +62,24 @@ static ty_status place(const ty_cluster *cluster, const uint32_t *devices, uint3
     return TY_OK;
 }
 
+/* Devices of a torus are numbered along its axes, the first first, and its hosts are parts of that
+ * order. */
+static ty_status order_along_axes(const uint32_t *devices, uint32_t count, ty_rails *rails,
+                                  ty_error *error)
+{
+    placed *all = ty_alloc(count, sizeof *all);
+
+    if (all == NULL)
+        return out_of_memory(error);
+    for (uint32_t i = 0; i < count; i++)
+        all[i] = (placed){devices[i], i};
+    qsort(all, count, sizeof *all, compare_placed);
+    for (uint32_t i = 0; i < count; i++)
+        rails->order[i] = all[i].index;
+    ty_free(all);
+    return TY_OK;
+}
+
 /* ---- What the links leave them ------------------------------------------------------------- */
 
 static ty_status go_around(route_loads *l, const uint32_t *devices, const ty_rails *rails,
@@ -201,7 +219,12 @@ ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, u
             return ty_fail(error, TY_EINVAL, "rails: found device %u, expected one below %u",
                            devices[i], cluster->device_count);
     TY_CHECK(place(cluster, devices, count, &rails, error), status, cleanup);
+    TY_CHECK(ty_cluster_torus(cluster, devices, count, &rails.torus, error), status, cleanup);
+    if (rails.torus.axis_count > 0)
+        TY_CHECK(order_along_axes(devices, count, &rails, error), status, cleanup);
     TY_CHECK(measure(&l, devices, &rails, error), status, cleanup);
+    if (rails.torus.axis_count > 0)
+        rails.bandwidth_bytes_per_s = ty_torus_rate(&rails.torus, TY_ALL_GATHER, false);
     *out = rails;
     rails.order = NULL;
 cleanup:

@@ -12,9 +12,9 @@
  *   of the leaf's uplinks. "pod:4" in front adds a level, "leaf:1" may be left out, and so may the
  *   end of a device's name where its start is unique ("@h100"). "leaf:4 host:8 dgx-a100" takes
  *   hosts of the catalogue instead.
- * - "8x dgx-a100 + 4x dgx1-v100": several kinds of host; "torus:4x4x4 @tpu-v4 ici-v4 host:4"; and
- *   sites joined by a WAN: "site:2 [4x dgx-a100] wan10", "[4x p4d.24xlarge] + [8x g5.48xlarge]
- *   wan10".
+ * - "8x dgx-a100 + 4x dgx1-v100": several kinds of host; "torus:4x4x4 @tpu-v4 ici-v4 host:4",
+ *   "mesh:4x8 @tpu-v6e ici-v6e host:4"; and sites joined by a WAN: "site:2 [4x dgx-a100] wan10",
+ *   "[4x p4d.24xlarge] + [8x g5.48xlarge] wan10".
  * - A cluster of the catalogue by its name, or a file of another tool. docs/clusters.md has it all.
  * - "local:4": four ranks on this machine, as measured by a profile.
  *
@@ -157,7 +157,8 @@ ty_status ty_cluster_ring(const ty_cluster *cluster, const uint32_t *devices, ui
  */
 typedef struct ty_rails {
     uint32_t hosts, per_host;  /* devices in unequal numbers count as hosts of one */
-    uint32_t *order;           /* [hosts][per_host] index into `devices`; ty_rails_clear */
+    uint32_t *order;           /* [hosts][per_host] index into `devices`, on a torus by their
+                                  numbers; ty_rails_clear */
     double around_share;       /* of what goes around, this much takes the direct link to the next
                                   device: meshes have more rings than one; 1 else */
     double around_bytes_per_s; /* a device's rate when all go around; HUGE_VAL with one per host */
@@ -165,7 +166,9 @@ typedef struct ty_rails {
     double around_latency_s, across_latency_s; /* largest; 0 where there is no such way */
     double exchange_bytes_per_s;  /* S over seconds in which every device sends a share S/n to every
                                      other; HUGE_VAL alone */
-    double bandwidth_bytes_per_s; /* E over seconds of the channelled ring, both ways at once */
+    double bandwidth_bytes_per_s; /* E over seconds of the channelled ring, both ways at once; on a
+                                     torus, of a gather along all its axes */
+    ty_torus torus;               /* ty_cluster_torus */
 } ty_rails;
 /**
  * What each of many routes carries while all are in use: the least, over all links, of the link's
@@ -178,6 +181,14 @@ typedef struct ty_rails {
 ty_status ty_cluster_shared_rate(const ty_cluster *cluster, const uint32_t *from,
                                  const uint32_t *to, uint32_t count, double use,
                                  double *bytes_per_s, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * The box that different devices fill on a torus or mesh (ty_costs.h). axis_count 0 where they are
+ * fewer than two, are not all of one torus, or are not evenly spaced along its axes.
+ * O(count x axes).
+ */
+ty_status ty_cluster_torus(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                           ty_torus *out, ty_error *error) TY_MUST_CHECK;
 
 /** O(count) routes. */
 ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,

@@ -255,6 +255,36 @@ static void read_hosts(reading *r)
         assume_number(r, "devices a host", r->per_host);
 }
 
+/* A slice of chips, as near to a cube as its number divides: factors, the largest first, to the
+ * axis that has least. */
+static void write_torus(reading *r)
+{
+    const uint32_t axes = (uint32_t)r->software->torus;
+    uint32_t sizes[TY_TORUS_AXES] = {1, 1, 1, 1}, rest = (uint32_t)r->devices, least = UINT32_MAX;
+
+    for (uint32_t factor = rest; factor > 1; factor--) {
+        bool is_prime = true;
+        for (uint32_t d = 2; d * d <= factor && is_prime; d++)
+            is_prime = factor % d != 0;
+        while (is_prime && rest % factor == 0) {
+            uint32_t smallest = 0;
+            for (uint32_t i = 1; i < axes; i++)
+                smallest = sizes[i] <= sizes[smallest] ? i : smallest;
+            sizes[smallest] *= factor;
+            rest /= factor;
+        }
+    }
+    for (uint32_t i = 0; i < axes; i++)
+        least = sizes[i] < least ? sizes[i] : least;
+    add(r->out->cluster, "%s", least >= r->software->closed_from ? "torus" : "mesh");
+    for (uint32_t i = 0; i < axes; i++)
+        add(r->out->cluster, "%s%u", i == 0 ? ":" : "x", sizes[i]);
+    add(r->out->cluster, " @%s %s", r->software->device, r->software->network);
+    add(r->out->assumed, "%sa slice of ", r->out->assumed[0] != '\0' ? ", " : "");
+    for (uint32_t i = 0; i < axes; i++)
+        add(r->out->assumed, "%s%u", i == 0 ? "" : "x", sizes[i]);
+}
+
 static void write_cluster(reading *r)
 {
     const double inside = rate_of(r, "intra_node", "GBps_per_gpu_per_direction");
@@ -264,6 +294,10 @@ static void write_cluster(reading *r)
     r->devices = r->record->gpus;
     if (!(r->devices >= 1)) {
         give_up(r, "number of devices not stated");
+        return;
+    }
+    if (r->software->torus > 0 && r->devices > 1) {
+        write_torus(r);
         return;
     }
     read_hosts(r);

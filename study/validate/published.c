@@ -326,6 +326,11 @@ static ty_status read_software(const ty_json *row, ty_published_software *out, t
             status, done);
     if (ty_json_has(row, "pod"))
         TY_CHECK(ty_json_number(row, "pod", 1, MOST_DEVICES, &out->pod, error), status, done);
+    if (ty_json_has(row, "torus")) {
+        TY_CHECK(ty_json_number(row, "torus", 1, TY_TORUS_AXES, &out->torus, error), status, done);
+        TY_CHECK(ty_json_number(row, "closed_from", 1, MOST_DEVICES, &out->closed_from, error),
+                 status, done);
+    }
     if (ty_json_has(row, "hidden"))
         TY_CHECK(ty_json_number(row, "hidden", 1, UINT32_MAX, &out->hidden, error), status, done);
     if (ty_json_has(row, "local_batch"))

@@ -38,6 +38,8 @@ typedef struct ty_published_software {
     char precision[16];     /* of records that state none; "": bf16 */
     char recompute[16];     /* what it recomputes where a record does not say; "": nothing */
     double pod;             /* devices of a host in the question; 0: as stated */
+    double torus;           /* axes along which its chips are linked; 0: hosts on a network */
+    double closed_from;     /* chips along every axis from which on slices are closed */
     char sharded_stack[32]; /* that ran what has its states sharded; "": the same */
     double hidden;          /* width of models of which a record states the size alone; 0: none */
     double interleave;      /* chunks a stage, of pipelines that state none; 0: one */

@@ -55,7 +55,7 @@ for part in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx
 done
 export XDG_CACHE_HOME="$scratch/cache"
 expect 0 plan -w mlp -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/mlp.json"
-expect 3 run "$scratch/mlp.json" --steps 2 --data "$scratch/data" -o "$scratch/made/run.json"
+expect 3 run "$scratch/mlp.json" --anyway --steps 2 --data "$scratch/data" -o "$scratch/made/run.json"
 expect_error_line "train-images-idx3-ubyte" "found" "expected"
 expect_only
 
@@ -120,7 +120,7 @@ marked "$SOURCE/tests/workloads/data/torchtitan.toml" plan -c "8x dgx-a100" --no
 # Nor is a pipe waited for in the place of data, whoever reads them: libraries, or as memory.
 mkdir "$scratch/pipes"
 mkfifo "$scratch/pipes/train-images-idx3-ubyte"
-expect 3 run "$scratch/mlp.json" --steps 2 --data "$scratch/pipes" -q -o "$scratch/made/run.json"
+expect 3 run "$scratch/mlp.json" --anyway --steps 2 --data "$scratch/pipes" -q -o "$scratch/made/run.json"
 expect_error_line "train-images-idx3-ubyte: found a pipe, expected a file"
 expect 3 data text "$scratch/pipe"
 expect_error_line "pipe: found a pipe, expected a file"

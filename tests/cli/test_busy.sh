@@ -55,6 +55,9 @@ expect 0 compare "$scratch/plan.json" "$scratch/run.json"
 expect_output "was busy: 38 % of steps disturbed, others took 25 % of the cores" "ones: 10 ms"
 expect 0 compare "$scratch/plan.json" "$scratch/run.json" --json
 expect_output '"disturbed_share": 0.38' '"quiet_step_time_s": 0.01'
+expect 0 report "$scratch/plan.json" "$scratch/run.json" -o "$scratch/report.html"
+sed -n '/class="verdict"/p' "$scratch/report.html" >"$scratch/out"
+expect_output "<strong>The machine</strong> was busy: 38 % of steps disturbed, others took 25 % of the cores; the " "quiet ones: 10 ms"
 sed -i 's/"disturbed_steps": 38/"disturbed_steps": 101/' "$scratch/run.json"
 expect 3 compare "$scratch/plan.json" "$scratch/run.json"
 expect_error_line "/disturbance/disturbed_steps" "101"

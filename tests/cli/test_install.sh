@@ -17,6 +17,12 @@ for file in bin/trainyard bin/trainyard-worker share/man/man1/trainyard.1 share/
     include/trainyard/ty_convergence.h share/trainyard/study/catalogue/economics.json include/trainyard/ty_launch.h; do
     if [ -s "$prefix/$file" ]; then pass; else fail "$file is not installed"; fi
 done
+# The plugin for GPUs, where it is built, is found from the worker.
+if [ -e "$build/libtrainyard-cuda.so" ] && [ ! -e /dev/nvidiactl ]; then
+    [ -e "$prefix/lib/trainyard/worker/libtrainyard-cuda.so" ] && pass || fail "the plugin is not installed"
+    TRAINYARD_WORKER=$prefix/bin/trainyard-worker expect 1 profile -w mlp --backend cuda -q -o "$scratch/none.json"
+    if grep -q 'cannot be loaded' "$scratch/err"; then fail "the worker does not find the plugin"; else pass; fi
+fi
 internal=$(find "$prefix/include" -name '*.h' ! -name 'ty_*')
 [ -z "$internal" ] && pass || fail "internal headers are installed: $internal"
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# docs/recipes.md: what it names is there; and every recipe, followed in a copy of the sources (recipes/follow.py), gives
-# what it promises. The copy is built without optimisation, charts and CUDA.
+# docs/recipes.md: what it names is there; every recipe can be followed in a copy of the sources (recipes/follow.py), what it
+# adds to C compiles, and what it adds to the catalogues is planned with. Under `slow` the copy is built, without optimisation,
+# charts and CUDA, and gives what the recipes promise.
 . "$(dirname "$0")/lib.sh"
 recipes=$SOURCE/docs/recipes.md
 cd "$SOURCE" || exit 1
@@ -27,6 +28,38 @@ if /usr/bin/python3 "$SOURCE/tests/recipes/follow.py" "$copy" 2>"$scratch/err"; 
     finish
     exit 1
 fi
+
+# The device, its host, the cluster of it, the network: data, for the program that is there.
+cd "$scratch/made" || exit 1
+export TRAINYARD_DATA="$copy" XDG_CACHE_HOME="$scratch/cache"
+# figure KEY FILE: the first number of a document that is called KEY.
+figure() { sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1; }
+expect 0 cluster show two-tenfold
+expect_output "tenfold"
+for cluster in two-tenfold "2x p100-server"; do
+    expect 0 plan -w vgg16 -c "$cluster" --fix devices=1 --no-simulate -q --json
+    cp "$scratch/out" "${cluster%% *}.json"
+done
+if [ "$(echo "$(figure step_time_s two-tenfold.json) $(figure step_time_s 2x.json)" | awk '{ print ($1 < 0.8 * $2) }')" = 1 ]; then pass; else
+    fail "ten times the rates: $(figure step_time_s two-tenfold.json) s a step against $(figure step_time_s 2x.json) s"
+fi
+expect 0 workload show lenet-again
+expect_output "lenet-again"
+
+# Every file of C that a recipe changes or adds.
+changed=$(cd "$copy" && find core planner simulate execute -name '*.c' | while IFS= read -r file; do
+    cmp -s "$file" "$SOURCE/$file" || echo "$file"
+done)
+[ "$(echo "$changed" | wc -l)" -ge 11 ] || fail "recipes change only $changed"
+for file in $changed; do
+    if (cd "$copy" && cc -std=c11 -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE -Wall -Wswitch-enum -Werror -fsyntax-only -Icore -Iworkloads -Itopologies \
+        -Iplanner -Isimulate -Iexecute "$file") 2>"$scratch/err"; then pass; else fail "$file of the copy does not compile"; fi
+done
+if [ -z "${TY_ALL:-}" ]; then
+    finish
+    exit
+fi
+
 if CCACHE_BASEDIR=$copy cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=None -DTY_CHARTS=OFF -DTY_WITH_CUDA=OFF >"$scratch/log" 2>&1 &&
     cmake --build "$copy/build" --target trainyard trainyard-worker >>"$scratch/log" 2>&1; then pass; else
     tail -n 30 "$scratch/log"
@@ -35,11 +68,7 @@ if CCACHE_BASEDIR=$copy cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD
     exit 1
 fi
 TRAINYARD=$copy/build/trainyard
-export TRAINYARD_WORKER="$copy/build/trainyard-worker" XDG_CACHE_HOME="$scratch/cache"
-cd "$scratch/made" || exit 1
-
-# figure KEY FILE: the first number of a document that is called KEY.
-figure() { sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1; }
+export TRAINYARD_WORKER="$copy/build/trainyard-worker"
 same() { # same WHAT KEY A B
     if [ -n "$(figure "$2" "$3")" ] && [ "$(figure "$2" "$3")" = "$(figure "$2" "$4")" ]; then pass; else
         fail "$1: $2 is $(figure "$2" "$3") and $(figure "$2" "$4")"
@@ -96,15 +125,4 @@ for system in mine ddp; do
     cp "$scratch/out" $system.json
 done
 same mine step_time_s mine.json ddp.json
-
-# The device, its host, the cluster of it, the network.
-expect 0 cluster show two-tenfold
-expect_output "tenfold"
-expect 0 plan -w vgg16 -c two-tenfold --fix pp=1 --no-simulate -q --json
-cp "$scratch/out" tenfold.json
-if [ "$(echo "$(figure step_time_s tenfold.json) $(figure step_time_s ddp.json)" | awk '{ print ($1 < 0.8 * $2) }')" = 1 ]; then pass; else
-    fail "ten times the rates: $(figure step_time_s tenfold.json) s a step against $(figure step_time_s ddp.json) s"
-fi
-expect 0 workload show lenet-again
-expect_output "lenet-again"
 finish

@@ -35,32 +35,32 @@ cat >"$work/net.json" <<'END'
 END
 expect 0 plan -w "$work/net.json" -c "1x dgx1-v100" --fix devices=2,dp=2,micro_batch=3,compression=none --precision fp32 --no-simulate -q -o "$work/plan.json"
 expect 0 plan -w "$work/net.json" -c "1x dgx1-v100" --fix devices=2,pp=2,micro_batch=3,compression=none --precision fp32 --no-simulate -q -o "$work/piped.json"
-expect 0 run "$work/plan.json" --steps 12 --data "$work/images" --checkpoint "$work/whole" -q -o "$work/run.json"
-expect 0 run "$work/plan.json" --steps 12 --data "$work/shards" -q -o "$work/shards.json"
-expect 0 run "$work/plan.json" --steps 5 --data "$work/shards" --checkpoint "$work/state" -q -o "$work/part.json"
-expect 0 run "$work/plan.json" --steps 12 --data "$work/shards" --checkpoint "$work/state" --resume -q -o "$work/resumed.json"
+expect 0 run "$work/plan.json" --anyway --steps 12 --data "$work/images" --checkpoint "$work/whole" -q -o "$work/run.json"
+expect 0 run "$work/plan.json" --anyway --steps 12 --data "$work/shards" -q -o "$work/shards.json"
+expect 0 run "$work/plan.json" --anyway --steps 5 --data "$work/shards" --checkpoint "$work/state" -q -o "$work/part.json"
+expect 0 run "$work/plan.json" --anyway --steps 12 --data "$work/shards" --checkpoint "$work/state" --resume -q -o "$work/resumed.json"
 /usr/bin/python3 - "$work" <<'END' && pass || fail "losses of folders, tar files and of a run that went on differ, or nothing is learnt"
 import json, sys
 folders, shards, resumed = (json.load(open(f"{sys.argv[1]}/{n}.json"))["losses"] for n in ("run", "shards", "resumed"))
 assert folders == shards == resumed and len(folders) == 12, (folders, shards, resumed)
 assert folders[-1] < 0.6 * folders[0], folders
 END
-expect 0 run "$work/piped.json" --steps 12 --data "$work/images" -q -o "$work/piped-run.json"
-expect 0 run "$work/plan.json" --steps 60 --until accuracy=0.9 --evaluate-every 10 --data "$work/images" -q -o "$work/until.json"
+expect 0 run "$work/piped.json" --anyway --steps 12 --data "$work/images" -q -o "$work/piped-run.json"
+expect 0 run "$work/plan.json" --anyway --steps 60 --until accuracy=0.9 --evaluate-every 10 --data "$work/images" -q -o "$work/until.json"
 
 # A file that ends early: named, or skipped, by both stages alike.
 head -c 300 "$work/images/class1/03.png" >"$work/cut" && mv "$work/cut" "$work/images/class1/03.png"
-expect 1 run "$work/plan.json" --steps 12 --data "$work/images" -q -o "$work/none.json"
+expect 1 run "$work/plan.json" --anyway --steps 12 --data "$work/images" -q -o "$work/none.json"
 grep -q "class1/03.png: damaged PNG" "$scratch/err" && pass || fail "the sample is not named"
 grep -q -- "--bad-samples N skips up to N of them" "$scratch/err" && pass || fail "what would help is not said"
-expect 0 run "$work/plan.json" --steps 12 --data "$work/images" --bad-samples 1 -o "$work/skipped.json"
+expect 0 run "$work/plan.json" --anyway --steps 12 --data "$work/images" --bad-samples 1 -o "$work/skipped.json"
 grep -q "skipped [12] samples that cannot be read" "$scratch/err" && pass || fail "what was skipped is not said"
-expect 0 run "$work/piped.json" --steps 12 --data "$work/images" --bad-samples 1 -q -o "$work/skipped.json"
-expect 2 run "$work/plan.json" --steps 1 --data "$work/images" --bad-samples none -q -o "$work/none.json"
+expect 0 run "$work/piped.json" --anyway --steps 12 --data "$work/images" --bad-samples 1 -q -o "$work/skipped.json"
+expect 2 run "$work/plan.json" --anyway --steps 1 --data "$work/images" --bad-samples none -q -o "$work/none.json"
 expect_error_line --bad-samples '"none"'
-expect 3 run "$work/plan.json" --steps 1 --data "$work/state" -q -o "$work/none.json"
+expect 3 run "$work/plan.json" --anyway --steps 1 --data "$work/state" -q -o "$work/none.json"
 expect_error_line "found no images, expected folders of classes"
-expect 1 run "$work/plan.json" --steps 1 --data "$work/nowhere" -q -o "$work/none.json"
+expect 1 run "$work/plan.json" --anyway --steps 1 --data "$work/nowhere" -q -o "$work/none.json"
 expect_error_line "nowhere"
 
 # Tokens as Megatron-LM and llm.c keep them are the same samples.
@@ -76,7 +76,7 @@ open(work + "/bytes.txt", "wb").write(bytes(tokens))
 END
 expect 0 plan -w "gpt-tiny sequence=16" -c "1x dgx1-v100" --fix devices=1 --precision fp32 --no-simulate -q -o "$work/gpt.json"
 for file in mega.bin llmc.bin bytes.txt; do
-    expect 0 run "$work/gpt.json" --steps 2 --data "$work/$file" -q -o "$work/$file.json"
+    expect 0 run "$work/gpt.json" --anyway --steps 2 --data "$work/$file" -q -o "$work/$file.json"
 done
 /usr/bin/python3 - "$work" <<'END' && pass || fail "the same tokens have other losses"
 import json, sys
@@ -85,6 +85,6 @@ assert a == b == c, (a, b, c)
 END
 rm "$work/mega.idx"
 printf 'MMIDIDX\0\0short' >"$work/mega.idx"
-expect 3 run "$work/gpt.json" --steps 1 --data "$work/mega.bin" -q -o "$work/none.json"
+expect 3 run "$work/gpt.json" --anyway --steps 1 --data "$work/mega.bin" -q -o "$work/none.json"
 expect_error_line "mega.idx: found no index of version 1"
 finish

@@ -45,13 +45,13 @@ for family in gpt2 llama qwen3 bert; do
     known=$(/usr/bin/python3 "$tools" loss $family "$file" "$work/$family.text")
     plan_of $family devices=1 "$work/$family-net.json"
     # Without the file it is another loss, by far.
-    expect 0 run "$work/$family.json" --steps 1 --data "$work/$family.text" -q -o "$work/none.json"
+    expect 0 run "$work/$family.json" --anyway --steps 1 --data "$work/$family.text" -q -o "$work/none.json"
     if loss_is none.json "$known" 2>/dev/null; then fail "$family: random weights have the loss of the file's"; else pass; fi
-    expect 0 run "$work/$family.json" --steps 1 --data "$work/$family.text" --init "$file" --save-weights "$work/$family-out.safetensors" -q -o "$work/$family-run.json"
+    expect 0 run "$work/$family.json" --anyway --steps 1 --data "$work/$family.text" --init "$file" --save-weights "$work/$family-out.safetensors" -q -o "$work/$family-run.json"
     first_loss $family-run.json "$known"
     # Steps of 1e-30 change no bit.
     same "$file" "$work/$family-out.safetensors"
-    expect 0 run "$work/$family.json" --steps 1 --data "$work/$family.text" --init "$work/$family-out.safetensors" --save-weights "$work/$family-again.safetensors" -q -o "$work/$family-run.json"
+    expect 0 run "$work/$family.json" --anyway --steps 1 --data "$work/$family.text" --init "$work/$family-out.safetensors" --save-weights "$work/$family-again.safetensors" -q -o "$work/$family-run.json"
     first_loss $family-run.json "$known"
     same "$work/$family-out.safetensors" "$work/$family-again.safetensors"
 done
@@ -62,31 +62,31 @@ mkdir "$work/model"
 for how in "--type F16" "--type BF16" "--bare" "--shards 3"; do
     /usr/bin/python3 "$tools" write llama "$work/model/model.safetensors.index.json" $how
     case $how in --shards*) ;; *) mv "$work/model/model.safetensors.index.json" "$work/model/model.safetensors" ;; esac
-    expect 0 run "$work/llama.json" --steps 1 --data "$work/llama.text" --init "$work/model" -q -o "$work/run.json"
+    expect 0 run "$work/llama.json" --anyway --steps 1 --data "$work/llama.text" --init "$work/model" -q -o "$work/run.json"
     first_loss run.json "$llama_loss"
     rm -f "$work/model/model.safetensors"
 done
-expect 0 run "$work/llama.json" --steps 1 --data "$work/llama.text" --init "$work/model/model.safetensors.index.json" -o "$work/run.json"
+expect 0 run "$work/llama.json" --anyway --steps 1 --data "$work/llama.text" --init "$work/model/model.safetensors.index.json" -o "$work/run.json"
 grep -q "starts from .*index.json: 11 layers" "$scratch/err" && pass || fail "it does not say what it starts from"
 
 # Lanes, stages, shards of the optimizer: the weights come out whole, and what one device learns.
 sed 's/1e-30/0.05/' "$work/gpt2-net.json" >"$work/learning.json"
 plan_of alone devices=1 "$work/learning.json"
-expect 0 run "$work/alone.json" --steps 3 --data "$work/gpt2.text" --init "$work/gpt2.safetensors" --save-weights "$work/alone.safetensors" --checkpoint "$work/state" -q -o "$work/run.json"
+expect 0 run "$work/alone.json" --anyway --steps 3 --data "$work/gpt2.text" --init "$work/gpt2.safetensors" --save-weights "$work/alone.safetensors" --checkpoint "$work/state" -q -o "$work/run.json"
 for fix in devices=2,tp=2 devices=2,pp=2 devices=2,dp=2,zero=3 devices=4,tp=2,pp=2; do
     plan_of divided $fix "$work/learning.json"
-    expect 0 run "$work/divided.json" --steps 3 --data "$work/gpt2.text" --init "$work/gpt2.safetensors" --save-weights "$work/divided.safetensors" -q -o "$work/run.json"
+    expect 0 run "$work/divided.json" --anyway --steps 3 --data "$work/gpt2.text" --init "$work/gpt2.safetensors" --save-weights "$work/divided.safetensors" -q -o "$work/run.json"
     same "$work/alone.safetensors" "$work/divided.safetensors" 1e-5
 done
 # Out of a checkpoint, with nothing left to train.
-expect 0 run "$work/alone.json" --steps 3 --data "$work/gpt2.text" --checkpoint "$work/state" --resume --save-weights "$work/kept.safetensors" -q -o "$work/run.json"
+expect 0 run "$work/alone.json" --anyway --steps 3 --data "$work/gpt2.text" --checkpoint "$work/state" --resume --save-weights "$work/kept.safetensors" -q -o "$work/run.json"
 same "$work/alone.safetensors" "$work/kept.safetensors"
 
 # Transfer: the convolutions that lenet learnt stay as they are, and the rest starts from it.
 plan_of lenet devices=1 lenet
-expect 0 run "$work/lenet.json" --steps 5 --save-weights "$work/lenet.safetensors" -q -o "$work/run.json"
+expect 0 run "$work/lenet.json" --anyway --steps 5 --save-weights "$work/lenet.safetensors" -q -o "$work/run.json"
 plan_of transfer devices=2,dp=2 transfer-lenet
-expect 0 run "$work/transfer.json" --steps 5 --init "$work/lenet.safetensors" --save-weights "$work/transfer.safetensors" -q -o "$work/run.json"
+expect 0 run "$work/transfer.json" --anyway --steps 5 --init "$work/lenet.safetensors" --save-weights "$work/transfer.safetensors" -q -o "$work/run.json"
 /usr/bin/python3 - "$work/lenet.safetensors" "$work/transfer.safetensors" "$work/head.safetensors" <<'END' && pass || fail "frozen layers changed, or the others did not"
 import json, struct, sys
 def read(path):
@@ -108,9 +108,9 @@ for i, (name, (t, numbers)) in enumerate(a.items()):
 text = json.dumps(head).encode()
 open(sys.argv[3], "wb").write(struct.pack("<Q", len(text)) + text + data)
 END
-expect 0 run "$work/transfer.json" --steps 1 --init "$work/head.safetensors" -o "$work/run.json"
+expect 0 run "$work/transfer.json" --anyway --steps 1 --init "$work/head.safetensors" -o "$work/run.json"
 grep -q "starts from .*: 3 layers, and 1 that it does not have, or of another shape" "$scratch/err" && pass || fail "a new head is not told"
-expect 3 run "$work/lenet.json" --steps 1 --init "$work/head.safetensors" -q -o "$work/none.json"
+expect 3 run "$work/lenet.json" --anyway --steps 1 --init "$work/head.safetensors" -q -o "$work/none.json"
 expect_error_line "of [3], expected [10, 500] for layer"
 
 # What files may have wrong: told by name, with what was expected.
@@ -153,7 +153,7 @@ spoilt() {
     how=$1
     shift
     /usr/bin/python3 "$work/spoil.py" "$work/gpt2.safetensors" "$work/spoilt.safetensors" "$how"
-    expect 3 run "$work/gpt2.json" --steps 1 --data "$work/gpt2.text" --init "$work/spoilt.safetensors" -q -o "$work/none.json"
+    expect 3 run "$work/gpt2.json" --anyway --steps 1 --data "$work/gpt2.text" --init "$work/spoilt.safetensors" -q -o "$work/none.json"
     expect_error_line "spoilt.safetensors" "$@"
 }
 spoilt missing "found no tensor transformer.h.1.ln_2.bias, expected one of [8] for layer block2.mlp_norm (names of gpt2)"
@@ -171,20 +171,20 @@ spoilt most "found a header of 18446744073709551615 bytes"
 spoilt short "line 1, column"
 spoilt cut "data_offsets"
 spoilt empty "found an empty file, expected safetensors"
-expect 1 run "$work/gpt2.json" --steps 1 --data "$work/gpt2.text" --init "$work/absent" -q -o "$work/none.json"
+expect 1 run "$work/gpt2.json" --anyway --steps 1 --data "$work/gpt2.text" --init "$work/absent" -q -o "$work/none.json"
 expect_error_line "absent: No such file"
 printf '{"weight_map": {"a": "../gpt2.safetensors"}}' >"$work/model/out.index.json"
-expect 3 run "$work/gpt2.json" --steps 1 --data "$work/gpt2.text" --init "$work/model/out.index.json" -q -o "$work/none.json"
+expect 3 run "$work/gpt2.json" --anyway --steps 1 --data "$work/gpt2.text" --init "$work/model/out.index.json" -q -o "$work/none.json"
 expect_error_line "/weight_map/a" "in the index's own folder"
 printf '{"weight_map": {"a": "model-00001-of-00003.safetensors"}}' >"$work/model/out.index.json"
-expect 3 run "$work/gpt2.json" --steps 1 --data "$work/gpt2.text" --init "$work/model/out.index.json" -q -o "$work/none.json"
+expect 3 run "$work/gpt2.json" --anyway --steps 1 --data "$work/gpt2.text" --init "$work/model/out.index.json" -q -o "$work/none.json"
 expect_error_line "/weight_map/a" "expected a file that has this tensor"
-expect 1 run "$work/gpt2.json" --steps 1 --data "$work/gpt2.text" --init "$work/state" -q -o "$work/none.json"
+expect 1 run "$work/gpt2.json" --anyway --steps 1 --data "$work/gpt2.text" --init "$work/state" -q -o "$work/none.json"
 expect_error_line "found a folder without model.safetensors"
-expect 2 run "$work/alone.json" --steps 4 --data "$work/gpt2.text" --checkpoint "$work/state" --resume --init "$work/gpt2.safetensors" -q -o "$work/none.json"
+expect 2 run "$work/alone.json" --anyway --steps 4 --data "$work/gpt2.text" --checkpoint "$work/state" --resume --init "$work/gpt2.safetensors" -q -o "$work/none.json"
 expect_error_line "--init: found with --resume"
-expect 1 run "$work/gpt2.json" --steps 1 --data "$work/gpt2.text" --save-weights "$work/no/where" -q -o "$work/none.json"
+expect 1 run "$work/gpt2.json" --anyway --steps 1 --data "$work/gpt2.text" --save-weights "$work/no/where" -q -o "$work/none.json"
 expect_error_line "no/where"
-expect 1 run "$work/gpt2.json" --steps 1 --backend replay --init "$work/gpt2.safetensors" -q -o "$work/none.json"
+expect 1 run "$work/gpt2.json" --anyway --steps 1 --backend replay --init "$work/gpt2.safetensors" -q -o "$work/none.json"
 expect_error_line 'trains nothing: found a file of weights'
 finish

@@ -118,6 +118,110 @@ Test(costs, shares_to_everybody_message_by_message)
         }
 }
 
+/* ---- On a torus ---------------------------------------------------------------------------- */
+
+static ty_torus torus_of(const uint32_t *members, uint32_t axes, uint32_t lines, double rate)
+{
+    ty_torus torus = {.axis_count = axes};
+
+    for (uint32_t i = 0; i < axes; i++)
+        torus.axes[i] = (ty_torus_axis){.members = members[i],
+                                        .spacing = 1,
+                                        .is_ring = (lines >> i & 1) == 0 && members[i] > 2,
+                                        .bandwidth_bytes_per_s = rate,
+                                        .latency_s = 1e-6};
+    return torus;
+}
+
+/* Gathers of data of 1 along two axes: the part x has the first axis last, where most of it moves.
+ * The best x by trying. */
+static double best_of_two_orders(const ty_torus *torus)
+{
+    const double a = torus->axes[0].members, b = torus->axes[1].members;
+    double rates[2], best = HUGE_VAL;
+
+    for (int i = 0; i < 2; i++)
+        rates[i] = (torus->axes[i].is_ring ? 2 : 1) * torus->axes[i].bandwidth_bytes_per_s;
+    for (double x = 0; x <= 1; x += 1e-4) {
+        const double first = (a - 1) / a * (x + (1 - x) / b);
+        const double second = (b - 1) / b * (1 - x + x / a);
+        best = fmin(best, fmax(first / rates[0], second / rates[1]));
+    }
+    return best;
+}
+
+Test(costs, two_axes_of_a_torus_take_the_best_mix_of_orders)
+{
+    for (uint32_t lines = 0; lines < 4; lines++)
+        for (uint32_t a = 2; a <= 9; a++)
+            for (uint32_t b = 2; b <= 17; b += 3) {
+                const ty_torus torus = torus_of((const uint32_t[]){a, b}, 2, lines, 1);
+                const double n = (double)a * b, tried = best_of_two_orders(&torus);
+                const double found = (n - 1) / n / ty_torus_rate(&torus, TY_ALL_GATHER, false);
+                cr_expect(found <= tried * (1 + 1e-9) && found >= tried * (1 - 1e-3),
+                          "%ux%u, lines %u: found %g, tried %g", a, b, lines, found, tried);
+            }
+}
+
+/* Edmonds: orders reach any loads whose sums over sets of axes are at most what the set carries
+ * when it goes first in a scatter, 1 - 1/members, and in all axes together exactly that. */
+Test(costs, loads_of_a_torus_can_be_reached_and_one_set_is_always_busy)
+{
+    static const uint32_t shapes[][4] = {
+        {4, 4, 4, 1}, {2, 16, 3, 1}, {12, 16, 16, 1}, {2, 2, 2, 9}, {5, 3, 7, 2}};
+
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (uint32_t lines = 0; lines < 16; lines++) {
+            const uint32_t axes = shapes[s][3] > 1 ? 4 : 3;
+            const ty_torus torus = torus_of(shapes[s], axes, lines, 3);
+            const double n = ty_torus_members(&torus), sent = (n - 1) / n;
+            double shares[TY_TORUS_AXES], busiest = 0;
+            ty_torus_shares(&torus, TY_ALL_REDUCE, shares);
+            for (uint32_t set = 1; set < 1u << axes; set++) {
+                double load = 0, members = 1;
+                for (uint32_t i = 0; i < axes; i++)
+                    if (set >> i & 1) {
+                        load += shares[i] * sent;
+                        members *= torus.axes[i].members;
+                    }
+                cr_expect(load <= (1 - 1 / members) * (1 + 1e-12), "shape %zu, lines %u, set %u", s,
+                          lines, set);
+                if (set + 1 == 1u << axes)
+                    cr_expect(fabs(load - sent) <= 1e-12, "shape %zu, lines %u: %g", s, lines,
+                              load);
+            }
+            for (uint32_t i = 0; i < axes; i++)
+                busiest = fmax(busiest, shares[i] / (torus.axes[i].is_ring ? 6 : 3));
+            cr_expect(fabs(busiest * ty_torus_rate(&torus, TY_ALL_REDUCE, false) - 1) <= 1e-12);
+        }
+}
+
+/* Every member sends 1/n of S to every other, round the shorter way: the busiest link, counted. */
+Test(costs, an_all_to_all_crosses_the_middle_of_every_axis)
+{
+    for (uint32_t is_line = 0; is_line < 2; is_line++)
+        for (uint32_t m = 3; m <= 12; m++) {
+            const ty_torus torus = torus_of(&m, 1, is_line, 1);
+            double forward[12] = {0}, busiest = 0;
+            ty_instruction_cost cost;
+            for (uint32_t from = 0; from < m; from++)
+                for (uint32_t hops = 1; hops < m; hops++) {
+                    /* just as far both ways: half of it each way */
+                    const double part = 2 * hops == m ? 0.5 : 2 * hops < m ? 1 : 0;
+                    if (is_line == 1 && from + hops >= m)
+                        continue;
+                    for (uint32_t h = 0; h < hops; h++)
+                        forward[(from + h) % m] += (is_line == 1 ? 1 : part) * 1e6 / m;
+                }
+            for (uint32_t l = 0; l < m; l++)
+                busiest = fmax(busiest, forward[l]);
+            ty_torus_cost(&torus, TY_ALL_TO_ALL, 1000000, &cost);
+            cr_expect(fabs(cost.seconds - cost.latency_s - busiest) <= 1e-9 * busiest,
+                      "%s of %u: found %g, counted %g", is_line ? "line" : "ring", m,
+                      cost.seconds - cost.latency_s, busiest);
+        }
+}
+
 Test(costs, bad_collectives_are_refused)
 {
     const struct {

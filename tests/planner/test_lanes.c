@@ -434,6 +434,11 @@ Test(lanes, gradients_of_buckets)
     ty_plan_free(plan);
 }
 
+#define INNER(lanes, collective, size, times)                                                      \
+    {                                                                                              \
+        .among = (lanes), .kind = (collective), .bytes = (size), .count = (times)                  \
+    }
+
 static void expect_inner(const ty_plan *plan, uint32_t layer, bool is_backward,
                          const ty_inner_collective *expected, uint32_t count)
 {
@@ -458,19 +463,21 @@ Test(lanes, collectives_inside_a_rank)
     ty_plan *plan = small_plan(2, 2, 2, 0);
 
     expect_inner(plan, 2, false,
-                 (const ty_inner_collective[]){{TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1},
-                                               {TY_CONTEXT_LANES, TY_ALL_GATHER, keys, 1}},
+                 (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
+                                               INNER(TY_CONTEXT_LANES, TY_ALL_GATHER, keys, 1)},
                  2);
-    expect_inner(plan, 2, true,
-                 (const ty_inner_collective[]){{TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1},
-                                               {TY_CONTEXT_LANES, TY_ALL_GATHER, keys, 1},
-                                               {TY_CONTEXT_LANES, TY_REDUCE_SCATTER, 2 * keys, 1}},
-                 3);
+    expect_inner(
+        plan, 2, true,
+        (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
+                                      INNER(TY_CONTEXT_LANES, TY_ALL_GATHER, keys, 1),
+                                      INNER(TY_CONTEXT_LANES, TY_REDUCE_SCATTER, 2 * keys, 1)},
+        3);
     for (int pass = 0; pass < 2; pass++)
-        expect_inner(plan, MOE_LAYER, pass == 1,
-                     (const ty_inner_collective[]){{TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1},
-                                                   {TY_EXPERT_LANES, TY_ALL_TO_ALL, 2 * row, 2}},
-                     2);
+        expect_inner(
+            plan, MOE_LAYER, pass == 1,
+            (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
+                                          INNER(TY_EXPERT_LANES, TY_ALL_TO_ALL, 2 * row, 2)},
+            2);
     expect_inner(plan, 1, false, NULL, 0);
     ty_plan_free(plan);
     plan = small_plan(1, 1, 1, 0);
@@ -486,10 +493,10 @@ Test(lanes, sequence_parallelism_gathers_again)
 {
     ty_plan *plan = small_plan(2, 1, 1, 0);
     const uint64_t row = (uint64_t)plan->micro_batch_size * TOKENS * FEATURES * 4;
-    const ty_inner_collective once[] = {{TY_TENSOR_LANES, TY_ALL_GATHER, row / 2, 1},
-                                        {TY_TENSOR_LANES, TY_REDUCE_SCATTER, row, 1}};
-    const ty_inner_collective twice[] = {{TY_TENSOR_LANES, TY_ALL_GATHER, row / 2, 2},
-                                         {TY_TENSOR_LANES, TY_REDUCE_SCATTER, row, 1}};
+    const ty_inner_collective once[] = {INNER(TY_TENSOR_LANES, TY_ALL_GATHER, row / 2, 1),
+                                        INNER(TY_TENSOR_LANES, TY_REDUCE_SCATTER, row, 1)};
+    const ty_inner_collective twice[] = {INNER(TY_TENSOR_LANES, TY_ALL_GATHER, row / 2, 2),
+                                         INNER(TY_TENSOR_LANES, TY_REDUCE_SCATTER, row, 1)};
     const uint32_t output = plan->workload->layer_count - 2;
     const uint64_t communication = plan->memory[0].communication_bytes;
     ty_program *program = NULL;
@@ -520,16 +527,18 @@ Test(lanes, few_key_heads_are_gathered)
         (HEADS + 2 * KV_HEADS) * HEAD_SIZE * TOKENS * 4ull * plan->micro_batch_size;
     const uint64_t row = FEATURES * TOKENS * 4ull * plan->micro_batch_size;
 
-    expect_inner(plan, 2, false,
-                 (const ty_inner_collective[]){{TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1},
-                                               {TY_TENSOR_LANES, TY_ALL_GATHER, projected / 8, 1}},
-                 2);
-    expect_inner(plan, 2, true,
-                 (const ty_inner_collective[]){{TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1},
-                                               {TY_TENSOR_LANES, TY_REDUCE_SCATTER, projected, 1}},
-                 2);
+    expect_inner(
+        plan, 2, false,
+        (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
+                                      INNER(TY_TENSOR_LANES, TY_ALL_GATHER, projected / 8, 1)},
+        2);
+    expect_inner(
+        plan, 2, true,
+        (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
+                                      INNER(TY_TENSOR_LANES, TY_REDUCE_SCATTER, projected, 1)},
+        2);
     expect_inner(enough, 2, false,
-                 (const ty_inner_collective[]){{TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1}}, 1);
+                 (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1)}, 1);
     ty_plan_free(plan);
     ty_plan_free(enough);
 }
@@ -604,6 +613,92 @@ Test(lanes, passes_cost_what_formulas_say)
         ty_program_free(program);
         ty_plan_free(plan);
     }
+    ty_cluster_free(cluster);
+}
+
+/* Parts of eight experts that three chosen ones meet beside the token's own, over all choices, all
+ * choices of the parts that are open and all parts for its own. */
+static double parts_met_by_choices(uint32_t parts, uint32_t most, uint32_t chosen)
+{
+    enum { ALL = 8 };
+    double met = 0, choices = 0;
+
+    for (uint32_t open = 0; open < 1u << parts; open++) {
+        if ((uint32_t)__builtin_popcount(open) != most)
+            continue;
+        for (uint32_t set = 0; set < 1u << ALL; set++) {
+            uint32_t seen = 0;
+            if ((uint32_t)__builtin_popcount(set) != chosen)
+                continue;
+            for (uint32_t e = 0; e < ALL; e++)
+                if (set >> e & 1)
+                    seen |= 1u << e * parts / ALL;
+            if ((seen & ~open) != 0)
+                continue;
+            for (uint32_t own = 0; own < parts; own++, choices++)
+                met += __builtin_popcount(seen & ~(1u << own));
+        }
+    }
+    return met / choices;
+}
+
+Test(lanes, parts_of_experts_that_tokens_meet)
+{
+    for (uint32_t parts = 1; parts <= 8; parts *= 2)
+        for (uint32_t most = 1; most <= parts; most++)
+            for (uint32_t chosen = 1; chosen <= 8 * most / parts; chosen++) {
+                const ty_inner_collective inner = {.experts = 8, .chosen = chosen};
+                const double expected = parts_met_by_choices(parts, most, chosen);
+                const double found = ty_expert_parts_met(&inner, parts, most);
+                cr_expect(fabs(found - expected) <= 1e-12, "%u of %u parts, %u: %g, expected %g",
+                          most, parts, chosen, found, expected);
+                if (most == parts)
+                    cr_expect_eq(ty_expert_parts_met(&inner, parts, 0), found);
+            }
+}
+
+/* What expert lanes exchange beside products costs these a part of it, and is waited for as far as
+ * it lasts longer than they. */
+Test(lanes, hidden_exchanges_of_experts_last_no_longer_than_products)
+{
+    static const double hidden[] = {0, 0.5, 1};
+    ty_cluster *cluster = NULL;
+    double talk_s = 0, work_s = 0;
+
+    cr_assert_eq(ty_cluster_open("1x dgx-h100", NULL, &cluster, NULL), TY_OK);
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
+        ty_plan *plan = small_plan(1, 1, 8, 0);
+        ty_program *program = NULL;
+        ty_costs *costs = NULL;
+        ty_stack *stack = NULL;
+        cr_assert_eq(ty_stack_copy(ty_stack_of(plan), &stack, NULL), TY_OK);
+        stack->expert_hidden = hidden[i];
+        stack->overlap_loss = 0.25;
+        ty_stack_free(plan->stack);
+        plan->stack = stack;
+        cr_assert_eq(ty_plan_lower(plan, &program, NULL), TY_OK);
+        cr_assert_eq(ty_costs_of_program(plan, program, cluster, &costs, NULL), TY_OK);
+        for (uint32_t k = 0; k < program->stages[0].instruction_count; k++) {
+            const ty_instruction_cost *cost = &costs->instructions[0][k];
+            double beside, beyond;
+            if (program->stages[0].instructions[k].op != TY_OP_FORWARD)
+                continue;
+            if (i == 0) {
+                talk_s = cost->inner_s;
+                work_s = cost->seconds - cost->inner_s;
+            }
+            beside = fmin(hidden[i] * talk_s, work_s);
+            beyond = hidden[i] * talk_s - beside;
+            cr_expect_float_eq(cost->inner_s, (1 - hidden[i]) * talk_s + beyond, 1e-9 * talk_s);
+            cr_expect_float_eq(cost->seconds, work_s + cost->inner_s + 0.25 * beside,
+                               1e-9 * cost->seconds);
+            break;
+        }
+        ty_costs_free(costs);
+        ty_program_free(program);
+        ty_plan_free(plan);
+    }
+    cr_expect(talk_s > 0 && work_s > 0);
     ty_cluster_free(cluster);
 }
 

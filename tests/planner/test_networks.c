@@ -7,6 +7,7 @@
 #include "ty_memory.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,4 +186,68 @@ Test(networks, places_are_told_apart_where_routes_are)
     cr_expect_eq(places[0].kind, places[8].kind);
     cr_expect_neq(places[0].kind, places[16].kind);
     ty_cluster_free(cluster);
+}
+
+static double inner_s(const ty_group_network *network, const ty_stack *stack, uint32_t chosen)
+{
+    const ty_inner_collective inner = {.among = TY_EXPERT_LANES,
+                                       .kind = TY_ALL_TO_ALL,
+                                       .bytes = (uint64_t)chosen << 26,
+                                       .count = 2,
+                                       .experts = 64,
+                                       .chosen = chosen};
+    ty_instruction_cost cost;
+
+    cr_assert_eq(ty_group_inner_cost(network, stack, &inner, &cost, NULL), TY_OK);
+    return cost.seconds;
+}
+
+/* Of eight copies of a token those for one other host cross the network once: the exchange is that
+ * of as many fewer bytes. Nothing changes inside a host, nor for one copy. */
+Test(networks, tokens_cross_once_for_all_experts_of_a_host)
+{
+    static const char *const texts[] = {"1x dgx-h100", "2x dgx-h100", "4x dgx-h100"};
+
+    for (size_t c = 0; c < sizeof texts / sizeof *texts; c++) {
+        ty_cluster *cluster = NULL;
+        ty_stack *stack = NULL;
+        ty_group_network network;
+        uint32_t devices[32], count, hosts;
+        double each_s, once_s;
+        cr_assert_eq(ty_cluster_open(texts[c], NULL, &cluster, NULL), TY_OK);
+        cr_assert_eq(ty_stack_open("megatron host_link_share=1", &stack, NULL), TY_OK);
+        count = ty_cluster_device_count(cluster);
+        hosts = ty_cluster_host_count(cluster);
+        for (uint32_t d = 0; d < count; d++)
+            devices[d] = d;
+        cr_assert_eq(ty_group_network_find(cluster, devices, count, &network, NULL), TY_OK);
+        each_s = inner_s(&network, stack, 8);
+        stack->expert_once = 1;
+        once_s = inner_s(&network, stack, 8);
+        cr_expect_eq(once_s<each_s, hosts> 1, "%s: %g s, %g s", texts[c], once_s, each_s);
+        if (hosts > 1) {
+            const ty_inner_collective eight = {.experts = 64, .chosen = 8};
+            const double across = 8.0 * (hosts - 1) / hosts;
+            const double share = ty_expert_parts_met(&eight, hosts, 0) / across;
+            ty_instruction_cost less;
+            cr_assert_eq(ty_group_exchange_cost(&network, TY_ALL_TO_ALL, TY_AUTOMATIC,
+                                                (uint64_t)(share * (8 << 26)), &less, NULL),
+                         TY_OK);
+            ty_exchange_by_stack(&network, stack, TY_ALL_TO_ALL, &less);
+            cr_expect(fabs(once_s / less.seconds - 1) <= 1e-6, "%s: %g s, expected %g s", texts[c],
+                      once_s, less.seconds);
+            stack->expert_hosts = 1; /* all experts of a token on one host */
+            cr_expect(inner_s(&network, stack, 8) < once_s);
+            stack->expert_hosts = 0;
+        }
+        stack->dispatch_share = 0.5;
+        cr_expect(inner_s(&network, stack, 8) < once_s && inner_s(&network, stack, 8) > once_s / 2);
+        stack->dispatch_share = 1;
+        once_s = inner_s(&network, stack, 1);
+        stack->expert_once = 0;
+        cr_expect(fabs(once_s / inner_s(&network, stack, 1) - 1) <= 1e-12, "%s", texts[c]);
+        ty_group_network_clear(&network);
+        ty_stack_free(stack);
+        ty_cluster_free(cluster);
+    }
 }

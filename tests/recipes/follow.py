@@ -73,10 +73,11 @@ for _ in range(2):  # bytes on the wire, then what is kept: the case that is not
             "    case TY_COMPRESSION_FP16:\n    case TY_COMPRESSION_AGAIN:\n    case TY_COMPRESSION_BF16:")
 (copy / "execute/codec_again.c").write_text((copy / "execute/codec_fp16.c").read_text().replace("codec_fp16", "codec_again"))
 edit("execute/codec_kinds.h", "extern const codec_kind codec_fp16", "extern const codec_kind codec_again;", before=True)
-edit("execute/codec.c", "[TY_COMPRESSION_FP16]", "    [TY_COMPRESSION_AGAIN] = &codec_again,")
+edit("execute/codec.c", "[TY_COMPRESSION_FP16]", "    [TY_COMPRESSION_AGAIN] = {.element = TY_ELEMENT_HALF},")
+edit("execute/codec_cpu.c", "[TY_COMPRESSION_FP16]", "                  [TY_COMPRESSION_AGAIN] = &codec_again,")
 edit("execute/profile_codecs.c", "TY_COMPRESSION_FP16", "    {.kind = TY_COMPRESSION_AGAIN},")
 replace("execute/CMakeLists.txt", "        codec_fp16.c\n", "        codec_fp16.c\n        codec_again.c\n")
-replace("execute/CMakeLists.txt", "codec.c codec_fp16.c", "codec.c codec_again.c codec_fp16.c")
+replace("execute/CMakeLists.txt", "codec_cpu.c codec_fp16.c", "codec_cpu.c codec_again.c codec_fp16.c")
 edit("planner/compute_costs.c", "[TY_COMPRESSION_FP16]", "    [TY_COMPRESSION_AGAIN] = {.encode = {1.5}, .decode = 1.5},")
 edit("study/catalogue/convergence.json", '"name": "fp16"',
      '    {"name": "fp16-again", "low": 1, "expected": 1, "high": 1.02, "source": "half"},')

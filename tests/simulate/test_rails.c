@@ -113,6 +113,38 @@ Test(rails, estimate_equals_simulation_on_an_empty_network)
             }
 }
 
+/* All axes of a torus or a mesh at once, whole or a line of two: the closed form of ty_costs.h. */
+Test(rails, estimate_equals_simulation_on_a_torus)
+{
+    static const char *const clusters[] = {
+        "torus:4x4x4 @tpu-v4 ici-v4 host:4", "torus:8x4 @tpu-v6e ici-v6e host:4",
+        "mesh:4x4 @tpu-v6e ici-v6e host:4",  "torus:2x5 @tpu-v4 ici-v4",
+        "torus:16x2 @tpu-v4 ici-v4 host:2",  "mesh:2x2x3 @tpu-v5p ici-v5p"};
+    static const ty_resolution resolutions[] = {TY_FLOW, TY_CHUNK};
+
+    for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
+        for (int r = 0; r < 2; r++)
+            for (uint64_t bytes = 1 << 16; bytes <= (uint64_t)1 << 30; bytes <<= 7) {
+                exchanged e = play(clusters[c], TY_AUTOMATIC, bytes, resolutions[r]);
+                cr_expect(fabs(e.simulated_s - e.estimated_s) <= 0.01 * e.estimated_s,
+                          "%s, %s of %llu bytes: estimated %g s, simulated %g s", clusters[c],
+                          r == 0 ? "flows" : "steps", (unsigned long long)bytes, e.estimated_s,
+                          e.simulated_s);
+            }
+}
+
+/* 64 chips with six links of 50 GB/s: 1 GiB of all-reduce at 300 GB/s; one ring has one link. */
+Test(rails, all_links_of_a_chip_work)
+{
+    const exchanged all = play("torus:4x4x4 @tpu-v4 ici-v4 host:4", TY_AUTOMATIC, 1 << 30, TY_FLOW);
+    const exchanged one = play("torus:4x4x4 @tpu-v4 ici-v4 host:4", TY_RING, 1 << 30, TY_FLOW);
+    const double bound_s = 2 * 63 / 64.0 * 1073741824 / 300e9;
+
+    cr_expect(all.simulated_s > bound_s && all.simulated_s < 1.01 * bound_s, "%g s",
+              all.simulated_s);
+    cr_expect(one.simulated_s > 5 * all.simulated_s, "%g s", one.simulated_s);
+}
+
 /* Message by message: a ring in each host, one across, and again in each host. */
 Test(rails, steps_of_a_hierarchy_take_its_closed_form)
 {

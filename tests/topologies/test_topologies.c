@@ -234,6 +234,7 @@ Test(describe, makes_what_the_line_says)
          1 + 3 + 1},
         {"torus:4x4x4 @tpu-v4 ici-v4 host:4", NULL, 64, 16, 0, 0, 64},
         {"torus:3x2 @tpu-v3 ici-v3", NULL, 6, 6, 0, 0, 6},
+        {"mesh:4x8 @tpu-v6e ici-v6e host:4", NULL, 32, 8, 0, 0, 32},
         {"horovod-p100", "horovod-p100", 512, 128, 256, 128, 1},
         {"local:3", "local:3", 3, 1, 0, 0, 0},
         {"local", "local:4", 4, 1, 0, 0, 0},
@@ -326,6 +327,7 @@ Test(describe, refuses_bad_lines)
         {"torus:4 @tpu-v4 ici-v4 host:3", TY_EPARSE, {"word 4", "a divisor"}},
         {"torus:4x @tpu-v4 ici-v4", TY_EPARSE, {"word 1", "torus:4x4x4"}},
         {"torus:4096x4096 @tpu-v4 ici-v4", TY_EPARSE, {"16777216 devices"}},
+        {"mesh:4x @tpu-v4 ici-v4", TY_EPARSE, {"word 1", "\"mesh:4x\"", "torus: or mesh:"}},
         {"torus:4x4 @tpu-v4 nvlink4", TY_EPARSE, {"word 3", "to the network"}},
         {"local:0", TY_EPARSE, {"column 7", "\"0\""}},
         {"local:four", TY_EPARSE, {"column 7", "\"four\""}},
@@ -477,7 +479,9 @@ Test(describe, new_forms_have_the_closed_form)
         {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 1, 50e9, 1e-6},
         {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 3, 50e9, 1e-6},
         {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 42, 50e9, 6e-6},
+        {"mesh:4x4x4 @tpu-v4 ici-v4 host:4", 0, 3, 50e9, 3e-6},
         {"torus:2x3 @tpu-v4 ici-v4", 0, 1, 100e9, 1e-6}, /* both ports meet the same neighbour */
+        {"mesh:2x3 @tpu-v4 ici-v4", 0, 1, 50e9, 1e-6},
         {"2x dgx-a100 + 1x dgx1-v100", 0, 16, 12e9, 0},
         /* rates of one's own, wherever the kind of link is used */
         {"host:2 gpu:2 @h100 nvlink4=300GB/s ndr400=10GB/s", 0, 1, 300e9, 0},

@@ -5,6 +5,7 @@
  */
 #include "emulator.h"
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <functional>
@@ -115,14 +116,29 @@ void forbidden_check(cudaStream_t stream, cudaStream_t other, int *on_device)
            "no thread may allocate in global mode");
 }
 
-void events_check(cudaStream_t stream)
+void wait_for_flag(void *flag)
+{
+    while (!((std::atomic<bool> *)flag)->load())
+        std::this_thread::yield();
+}
+
+void events_check(cudaStream_t stream, cudaStream_t other)
 {
     cudaEvent_t first, second;
-    float milliseconds;
+    float milliseconds = -1;
+    std::atomic<bool> may_go{false};
 
     cudaEventCreateWithFlags(&first, cudaEventDefault);
     cudaEventCreateWithFlags(&second, cudaEventDefault);
+    cudaLaunchHostFunc(other, wait_for_flag, &may_go);
+    cudaEventRecord(first, other);
     cudaEventRecord(first, stream);
+    cudaEventRecord(second, stream);
+    cudaStreamSynchronize(stream);
+    may_go = true;
+    cudaStreamSynchronize(other);
+    expect(cudaEventElapsedTime(&milliseconds, first, second) == cudaSuccess && milliseconds >= 0,
+           "an event has the time of its last record, though an earlier one is reached later");
     is_captured(stream, cudaStreamCaptureModeThreadLocal, [&] { cudaEventRecord(second, stream); });
     expect(cudaEventElapsedTime(&milliseconds, first, second) == cudaErrorCapturedEvent,
            "an event that became a part of a graph has no time");
@@ -227,7 +243,7 @@ int main()
     cudaHostAlloc(&pinned, sizeof(int), cudaHostAllocDefault);
     replay_check(stream, (int *)on_device, (int *)pinned);
     forbidden_check(stream, other, (int *)on_device);
-    events_check(stream);
+    events_check(stream, other);
     launches_check(stream);
     memory_check(stream, (int *)on_device);
     cudaFree(on_device);

@@ -598,11 +598,17 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
         state->is_captured = true;
         return cudaSuccess;
     }
-    if (is_captured)
-        return take(stream, pass);
-    state->asked++;
-    return take(stream, [state, pass] {
-        pass();
+    if (is_captured) /* each launch is a record */
+        return take(stream, [state, pass] {
+            state->asked++;
+            pass();
+            state->passed++;
+        });
+    /* The time is that of the record that was asked for last, whichever stream comes to it last. */
+    const unsigned long record = ++state->asked;
+    return take(stream, [state, pass, record] {
+        if (state->asked == record)
+            pass();
         state->passed++;
     });
 }
