@@ -293,21 +293,6 @@ static double run_pass(const search *s, const pass *p)
     return best(s, s->in->stages, 0)[s->units];
 }
 
-/* What is slower than a guess is left out of a pass, so guesses are tried from below, where passes
- * are short: no stage can be faster than all work on all devices. A division within the guess is
- * the best of all. */
-static double least_bottleneck(const search *s)
-{
-    enum { GUESSES = 6 };
-    double guess_s = s->prefix_s[s->in->layer_count] / s->in->devices, found_s = HUGE_VAL;
-
-    for (int i = 0; i <= GUESSES && found_s == HUGE_VAL; i++) {
-        guess_s *= 2;
-        found_s = run_pass(s, &(pass){.limit_s = i < GUESSES ? guess_s : HUGE_VAL});
-    }
-    return found_s;
-}
-
 /* The first choice, by earliest end and then fewest replicas, that has the value of the pass's
  * table; there is one, computed by the same sums. */
 static uint32_t find_choice(const search *s, const pass *p, uint32_t stages, uint32_t units,
@@ -349,18 +334,19 @@ ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers, 
 {
     ty_status status = TY_OK;
     search s = {.in = input};
-    pass p = {.is_sum = true};
+    pass p = {.is_sum = false, .limit_s = HUGE_VAL};
 
     TY_CHECK(check_input(input, error), status, cleanup);
     s.position_count = input->cut_count + 2;
     s.units = input->fixed_replicas != NULL ? input->stages : input->devices / granule_of(input);
     TY_CHECK(prepare(&s, error), status, cleanup);
-    p.limit_s = least_bottleneck(&s);
+    p.limit_s = run_pass(&s, &p);
     if (p.limit_s == HUGE_VAL) {
         status = ty_fail(error, TY_EINFEASIBLE, "no division into %u stages on %u devices fits",
                          input->stages, input->devices);
         goto cleanup;
     }
+    p.is_sum = true;
     run_pass(&s, &p);
     trace(&s, &p, first_layers, replicas);
     *bottleneck_s = p.limit_s;
