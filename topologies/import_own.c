@@ -29,6 +29,7 @@ static ty_status read(importer *im, ty_error *error)
     TY_CHECK(ty_cluster_from_json(ty_json_root(document), &own, error), status, cleanup);
     ty_cluster_free(im->cluster);
     im->cluster = own;
+    im->is_finished = true;
 cleanup:
     ty_json_free(document);
     return status;

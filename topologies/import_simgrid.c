@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { DEPTH_LIMIT = 32 };
 
@@ -24,13 +25,50 @@ static const struct unit {
     const char *text;
     double factor;
 } units[] = {
-    {"", 1},         {"f", 1},        {"kf", 1e3},          {"Mf", 1e6},
-    {"Gf", 1e9},     {"Tf", 1e12},    {"Pf", 1e15},         {"Bps", 1},
-    {"kBps", 1e3},   {"MBps", 1e6},   {"GBps", 1e9},        {"TBps", 1e12},
-    {"bps", 0.125},  {"kbps", 125},   {"Mbps", 125e3},      {"Gbps", 125e6},
-    {"Tbps", 125e9}, {"KiBps", 1024}, {"MiBps", 1048576.0}, {"GiBps", 1073741824.0},
-    {"s", 1},        {"ms", 1e-3},    {"us", 1e-6},         {"ns", 1e-9},
-    {"ps", 1e-12},   {"m", 60},
+    {"", 1},
+    {"f", 1},
+    {"kf", 1e3},
+    {"Mf", 1e6},
+    {"Gf", 1e9},
+    {"Tf", 1e12},
+    {"Pf", 1e15},
+    {"Ef", 1e18},
+    {"flops", 1},
+    {"kiloflops", 1e3},
+    {"megaflops", 1e6},
+    {"gigaflops", 1e9},
+    {"teraflops", 1e12},
+    {"petaflops", 1e15},
+    {"exaflops", 1e18},
+    {"Bps", 1},
+    {"kBps", 1e3},
+    {"MBps", 1e6},
+    {"GBps", 1e9},
+    {"TBps", 1e12},
+    {"PBps", 1e15},
+    {"bps", 0.125},
+    {"kbps", 125},
+    {"Mbps", 125e3},
+    {"Gbps", 125e6},
+    {"Tbps", 125e9},
+    {"Pbps", 125e12},
+    {"KiBps", 1024},
+    {"MiBps", 1048576.0},
+    {"GiBps", 1073741824.0},
+    {"TiBps", 1099511627776.0},
+    {"Kibps", 128},
+    {"Mibps", 131072},
+    {"Gibps", 134217728.0},
+    {"Tibps", 137438953472.0},
+    {"s", 1},
+    {"ms", 1e-3},
+    {"us", 1e-6},
+    {"ns", 1e-9},
+    {"ps", 1e-12},
+    {"m", 60},
+    {"h", 3600},
+    {"d", 86400},
+    {"w", 604800},
 };
 
 /* The item of that number of a list such as "100Mf, 50Mf", the last if it has fewer. */
@@ -59,6 +97,12 @@ ty_status simgrid_quantity(const importer *im, const xml_element *e, const char 
             *out = value * units[u].factor;
             if (*out >= minimum && *out <= maximum)
                 return TY_OK;
+            return import_fail(im, error, xml_line(e), "found %s=\"%.40s\", expected %g to %g %s",
+                               key, text, minimum, maximum,
+                               strcmp(key, "speed") == 0    ? "flop/s"
+                               : strcmp(key, "core") == 0   ? "cores"
+                               : strstr(key, "lat") != NULL ? "s"
+                                                            : "B/s");
         }
     return import_fail(im, error, xml_line(e),
                        "found %s=\"%.40s\", expected a number with a unit (1Gf, 125MBps, 50us)",
@@ -173,7 +217,8 @@ static ty_status add_link(platform *p, const xml_element *e, ty_error *error)
     TY_CHECK(simgrid_quantity(p->im, e, "bandwidth", 1, BANDWIDTH_MAXIMUM, &bandwidth, error),
              status, done);
     if (xml_attribute(e, "latency") != NULL)
-        TY_CHECK(simgrid_quantity(p->im, e, "latency", 0, 100, &latency, error), status, done);
+        TY_CHECK(simgrid_quantity(p->im, e, "latency", 0, LATENCY_MAXIMUM, &latency, error), status,
+                 done);
     TY_CHECK(tree_node_of(&p->link_names, id, xml_line(e), &index, error), status, done);
     if (p->link_names.count == before)
         return import_fail(p->im, error, xml_line(e), "found link %.60s a second time", id);
@@ -192,19 +237,27 @@ done:
     return status;
 }
 
-static ty_status wire_named(platform *p, const xml_element *e, uint32_t *out, ty_error *error)
+ty_status simgrid_wire_named(platform *p, const xml_element *e, const char *key, uint32_t *out,
+                             ty_error *error)
 {
-    const char *id = xml_attribute(e, "id");
-    uint32_t index, before = p->link_names.count;
+    static const char *const directions[] = {"", "_UP", "_DOWN"}; /* of SPLITDUPLEX */
+    const char *id = xml_attribute(e, key);
+    size_t length = id != NULL ? strlen(id) : 0;
+    char name[SIMGRID_NAME_ROOM];
 
-    if (id != NULL && tree_node_of(&p->link_names, id, 0, &index, error) == TY_OK &&
-        p->link_names.count == before) {
-        *out = p->link_wires[index];
-        return TY_OK;
+    for (size_t d = 0; d < 3 && length > 0 && length < sizeof name; d++) {
+        size_t end = strlen(directions[d]);
+        if (length <= end || strcmp(id + length - end, directions[d]) != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(length - end), id);
+        uint32_t index = tree_find(&p->link_names, name);
+        if (index != NO_INDEX) {
+            *out = p->link_wires[index];
+            return TY_OK;
+        }
     }
     return import_fail(p->im, error, xml_line(e),
-                       "found link_ctn id=\"%.60s\", expected a link named "
-                       "before",
+                       "found %.20s %s=\"%.60s\", expected a link named before", xml_name(e), key,
                        id != NULL ? id : "");
 }
 
@@ -220,7 +273,7 @@ static ty_status list_links(platform *p, const xml_element *route, uint32_t *lis
         if (*count == DEPTH_LIMIT)
             return import_fail(p->im, error, xml_line(e), "found more than %d links in a route",
                                DEPTH_LIMIT);
-        status = wire_named(p, e, &list[*count], error);
+        status = simgrid_wire_named(p, e, "id", &list[*count], error);
         *count += status == TY_OK;
     }
     return status;
@@ -299,14 +352,55 @@ done:
     return status;
 }
 
+/* What a message between two hosts meets by a route, to be compared with what the graph gives. */
+static ty_status keep_route(platform *p, const stretch *s, route_read *made, ty_error *error)
+{
+    *made = (route_read){.from = s->from, .to = s->to, .bandwidth = BANDWIDTH_MAXIMUM};
+    for (uint32_t i = 0; i < s->end; i++) {
+        made->latency += p->wires[s->list[i]].latency;
+        made->bandwidth = fmin(made->bandwidth, p->wires[s->list[i]].bandwidth);
+    }
+    if (p->route_count == p->route_room) {
+        uint32_t room = p->route_room == 0 ? 256 : 2 * p->route_room;
+        route_read *routes = ty_resize(p->routes, room, sizeof *routes);
+        if (routes == NULL)
+            return simgrid_out_of_memory(p, error);
+        p->routes = routes;
+        p->route_room = room;
+    }
+    p->routes[p->route_count++] = *made;
+    return TY_OK;
+}
+
+/* A wire of its own, over a junction: hosts that are linked at once would forward for each other.
+ */
+static ty_status place_apart(platform *p, const route_read *route, ty_error *error)
+{
+    uint32_t between;
+    ty_status status;
+
+    TY_CHECK(simgrid_new_junction(p, &between, error), status, done);
+    TY_CHECK(simgrid_new_wire(p, route->from, between, route->bandwidth, route->latency, 1, error),
+             status, done);
+    status = simgrid_new_wire(p, between, route->to, route->bandwidth, 0, 1, error);
+done:
+    return status;
+}
+
 static ty_status place_route(platform *p, const xml_element *e, uint32_t from, uint32_t to,
                              ty_error *error)
 {
     stretch whole = {.from = from, .to = to}, left;
+    route_read route;
     ty_status status = list_links(p, e, whole.list, &whole.end, error);
 
     if (status != TY_OK || from == to) /* messages to oneself meet nothing here */
         return status;
+    if (whole.end > 0 && p->points[from].is_host && p->points[to].is_host) {
+        TY_CHECK(keep_route(p, &whole, &route, error), status, done);
+        if (p->is_apart)
+            return place_apart(p, &route, error);
+    }
     left = whole;
     shorten(p, &left, true);
     if (can_place(p, &left, false))
@@ -319,7 +413,9 @@ static ty_status place_route(platform *p, const xml_element *e, uint32_t from, u
         return import_fail(p->im, error, xml_line(e),
                            "found a route without links between two places, expected some");
     p->redrawn++;
-    return place_links(p, &whole, error);
+    status = place_links(p, &whole, error);
+done:
+    return status;
 }
 
 static ty_status add_route(platform *p, const xml_element *e, ty_error *error)
@@ -403,12 +499,30 @@ static ty_status add_element(platform *p, const xml_element *e, int depth, ty_er
                        xml_name(e));
 }
 
+/* What messages go between in a zone. */
+static uint32_t count_parts(const xml_element *zone)
+{
+    static const char *const parts[] = {"zone", "AS", "cluster", "host", "peer"};
+    uint32_t count = 0;
+
+    for (const xml_element *e = xml_first(zone); e != NULL; e = xml_next(e))
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+            count += xml_is(e, parts[i]);
+    return count;
+}
+
 static ty_status add_zone(platform *p, const xml_element *zone, int depth, ty_error *error)
 {
     const char *routing = xml_attribute(zone, "routing");
+    bool is_star = routing != NULL && strcasecmp(routing, "Cluster") == 0;
     ty_status status = TY_OK;
 
-    if (routing != NULL && (strcmp(routing, "WIFI") == 0 || strcmp(routing, "Wifi") == 0))
+    if (routing != NULL && strcasecmp(routing, "Vivaldi") == 0 && count_parts(zone) > 1)
+        return import_fail(p->im, error, xml_line(zone),
+                           "found routing=\"%s\" among several parts, where messages take as long "
+                           "as coordinates say, expected parts with links that could be drawn",
+                           routing);
+    if (routing != NULL && strcasecmp(routing, "Wifi") == 0)
         return import_fail(p->im, error, xml_line(zone),
                            "found routing=\"%s\", a cell that all share, expected zones whose "
                            "links can be drawn",
@@ -417,8 +531,9 @@ static ty_status add_zone(platform *p, const xml_element *zone, int depth, ty_er
         return import_fail(p->im, error, xml_line(zone), "found zones nested deeper than %d",
                            DEPTH_LIMIT);
     for (const xml_element *e = xml_first(zone); e != NULL && status == TY_OK; e = xml_next(e))
-        status = add_element(p, e, depth, error);
-    return status;
+        if (!is_star || !simgrid_is_of_star(e))
+            status = add_element(p, e, depth, error);
+    return status == TY_OK && is_star ? simgrid_add_star(p, zone, error) : status;
 }
 
 /* ---- Into the cluster -------------------------------------------------------------------- */
@@ -492,6 +607,7 @@ static ty_status add_points(platform *p, ty_error *error)
             continue;
         snprintf(name, sizeof name, "%.200s/cpu", id);
         TY_CHECK(device_type(p, at->flop_per_s, &type, error), status, done);
+        at->device = c->device_count;
         TY_CHECK(ty_cluster_add_device(c, name, type, at->vertex, &device, error), status, done);
         TY_CHECK(builder_own_link(&p->im->builder, device, at->vertex, &inner, 1, error), status,
                  done);
@@ -546,15 +662,75 @@ done:
     return status;
 }
 
+/* Of the routes between hosts, how many the graph does not give: there least latency decides. */
+static ty_status count_others(const platform *p, uint32_t *others, ty_error *error)
+{
+    ty_routes *routes = NULL;
+    ty_status status;
+
+    *others = 0;
+    TY_CHECK(ty_routes_new(p->im->cluster, &routes, error), status, cleanup);
+    for (uint32_t r = 0; r < p->route_count; r++) {
+        const route_read *want = &p->routes[r];
+        ty_path way;
+        TY_CHECK(ty_routes_find(routes, p->points[want->from].device, p->points[want->to].device,
+                                &way, error),
+                 status, cleanup);
+        *others += fabs(way.latency_s - want->latency) > 1e-12 + 1e-9 * want->latency ||
+                   fabs(way.bandwidth_bytes_per_s - want->bandwidth) > 1e-9 * want->bandwidth;
+    }
+cleanup:
+    ty_routes_free(routes);
+    return status;
+}
+
+static void close_platform(platform *p)
+{
+    tree_close(&p->names);
+    tree_close(&p->link_names);
+    ty_free(p->points);
+    ty_free(p->wires);
+    ty_free(p->link_wires);
+    ty_free(p->routes);
+}
+
+/* @param is_apart every route between two hosts is a wire of its own */
+static ty_status draw(importer *im, const xml_element *root, bool is_apart, uint32_t *others,
+                      ty_error *error)
+{
+    platform p = {.im = im, .is_apart = is_apart};
+    ty_status status;
+
+    TY_CHECK(import_start(im, error), status, cleanup);
+    TY_CHECK(tree_open(&p.names, im, error), status, cleanup);
+    TY_CHECK(tree_open(&p.link_names, im, error), status, cleanup);
+    TY_CHECK(add_zone(&p, root, 0, error), status, cleanup);
+    TY_CHECK(build(&p, error), status, cleanup);
+    TY_CHECK(import_finish(im, error), status, cleanup);
+    TY_CHECK(count_others(&p, others, error), status, cleanup);
+    if (is_apart)
+        import_note(im,
+                    "no graph of the links has all routes: each of the %u between two hosts is "
+                    "drawn by itself, as long and as wide as it is, and shares its links with "
+                    "none",
+                    p.route_count);
+    if (is_apart && *others > 0)
+        import_note(im,
+                    "%u of these are not those of the platform: the way back is the way there "
+                    "here",
+                    *others);
+cleanup:
+    close_platform(&p);
+    return status;
+}
+
 static ty_status read(importer *im, ty_error *error)
 {
     xml_document *document = NULL;
-    platform p = {.im = im};
     const char *version;
+    uint32_t others = 0;
     ty_status status;
 
-    TY_CHECK(tree_open(&p.names, im, error), status, cleanup);
-    TY_CHECK(tree_open(&p.link_names, im, error), status, cleanup);
     TY_CHECK(xml_parse(im->text, im->length, im->name, &document, error), status, cleanup);
     version = xml_attribute(xml_root(document), "version");
     if (version == NULL || version[0] != '4') {
@@ -563,14 +739,10 @@ static ty_status read(importer *im, ty_error *error)
                              version != NULL ? version : "");
         goto cleanup;
     }
-    TY_CHECK(add_zone(&p, xml_root(document), 0, error), status, cleanup);
-    status = build(&p, error);
+    TY_CHECK(draw(im, xml_root(document), false, &others, error), status, cleanup);
+    if (others > 0)
+        status = draw(im, xml_root(document), true, &others, error);
 cleanup:
-    tree_close(&p.names);
-    tree_close(&p.link_names);
-    ty_free(p.points);
-    ty_free(p.wires);
-    ty_free(p.link_wires);
     xml_free(document);
     return status;
 }

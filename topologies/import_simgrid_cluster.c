@@ -13,6 +13,8 @@ typedef struct cluster_tag {
     const char *id, *prefix, *suffix;
     unsigned line;
     double speed, bandwidth, latency, cores;
+    double limit; /* limiter_link: of what a host sends and receives */
+    double port;  /* bandwidth of a host's own link within that */
     uint32_t count;
     uint32_t *hosts; /* [count] points */
 } cluster_tag;
@@ -54,39 +56,167 @@ done:
     return status;
 }
 
-/* Hosts around a switch. A backbone is passed by every message: its latency is shared out to the
- * two hosts' links, its bandwidth bounds each. */
-static ty_status add_star(platform *p, const xml_element *e, const cluster_tag *c, ty_error *error)
+/* The hosts of a <cluster> or <cabinet>, and their links. */
+static ty_status read_hosts(platform *p, const xml_element *e, cluster_tag *c, ty_error *error)
 {
-    double bandwidth = c->bandwidth, latency = c->latency, bb_bandwidth = 0, bb_latency = 0;
-    uint32_t center, router;
-    char name[SIMGRID_NAME_ROOM];
     ty_status status;
 
-    if (xml_attribute(e, "bb_bw") != NULL) {
-        TY_CHECK(simgrid_quantity(p->im, e, "bb_bw", 1, BANDWIDTH_MAXIMUM, &bb_bandwidth, error),
+    TY_CHECK(simgrid_need(p->im, e, "id", &c->id, error), status, done);
+    c->prefix = xml_attribute(e, "prefix") != NULL ? xml_attribute(e, "prefix") : "";
+    c->suffix = xml_attribute(e, "suffix") != NULL ? xml_attribute(e, "suffix") : "";
+    TY_CHECK(simgrid_quantity(p->im, e, "speed", 1, 1e18, &c->speed, error), status, done);
+    TY_CHECK(simgrid_quantity(p->im, e, "bw", 1, BANDWIDTH_MAXIMUM, &c->bandwidth, error), status,
+             done);
+    TY_CHECK(simgrid_quantity(p->im, e, "lat", 0, LATENCY_MAXIMUM, &c->latency, error), status,
+             done);
+    if (xml_attribute(e, "core") != NULL)
+        TY_CHECK(simgrid_quantity(p->im, e, "core", 1, 1e6, &c->cores, error), status, done);
+    c->limit = BANDWIDTH_MAXIMUM;
+    if (xml_attribute(e, "limiter_link") != NULL)
+        TY_CHECK(simgrid_quantity(p->im, e, "limiter_link", 1, BANDWIDTH_MAXIMUM, &c->limit, error),
                  status, done);
-        if (xml_attribute(e, "bb_lat") != NULL)
-            TY_CHECK(simgrid_quantity(p->im, e, "bb_lat", 0, 100, &bb_latency, error), status,
-                     done);
-        bandwidth = fmin(bandwidth, bb_bandwidth);
-        latency += bb_latency / 2;
-        p->has_backbone = true;
-    }
-    snprintf(name, sizeof name, "%.60s-switch", c->id);
-    TY_CHECK(simgrid_new_point(p, name, c->line, 0, &center, error), status, done);
-    snprintf(name, sizeof name, "%.60s%.60s_router%.60s", c->prefix, c->id, c->suffix);
-    TY_CHECK(simgrid_new_point(p, name, c->line, 0, &router, error), status, done);
-    TY_CHECK(simgrid_new_wire(p, center, router,
-                              bb_bandwidth > 0 ? bb_bandwidth : c->bandwidth * c->count,
-                              bb_latency / 2, 1, error),
-             status, done);
-    for (uint32_t i = 0; i < c->count; i++)
-        TY_CHECK(simgrid_new_wire(p, c->hosts[i], center, bandwidth, latency, 1, error), status,
-                 done);
+    c->port = fmin(c->bandwidth, c->limit);
+    status = add_hosts(p, e, c, error);
 done:
     return status;
 }
+
+/* A switch that hosts are around, and the router that others go in by. A backbone is passed by
+ * every message: its latency is shared out to the two ends' links, its bandwidth bounds each. */
+typedef struct star {
+    uint32_t center;
+    double bb_bandwidth, bb_latency; /* 0: none */
+    double width;                    /* of the hosts' links, together */
+} star;
+
+static ty_status open_star(platform *p, const char *id, unsigned line, star *s, ty_error *error)
+{
+    char name[SIMGRID_NAME_ROOM];
+
+    snprintf(name, sizeof name, "%.60s-switch", id);
+    return simgrid_new_point(p, name, line, 0, &s->center, error);
+}
+
+/* @param bandwidth, latency names of the attributes */
+static ty_status read_backbone(platform *p, const xml_element *e, const char *bandwidth,
+                               const char *latency, star *s, ty_error *error)
+{
+    ty_status status =
+        simgrid_quantity(p->im, e, bandwidth, 1, BANDWIDTH_MAXIMUM, &s->bb_bandwidth, error);
+
+    if (status == TY_OK && xml_attribute(e, latency) != NULL)
+        status = simgrid_quantity(p->im, e, latency, 0, LATENCY_MAXIMUM, &s->bb_latency, error);
+    p->has_backbone = true;
+    return status;
+}
+
+static ty_status join_host(platform *p, star *s, uint32_t host, double bandwidth, double latency,
+                           ty_error *error)
+{
+    s->width += bandwidth;
+    if (s->bb_bandwidth > 0)
+        bandwidth = fmin(bandwidth, s->bb_bandwidth);
+    return simgrid_new_wire(p, host, s->center, bandwidth, latency + s->bb_latency / 2, 1, error);
+}
+
+static ty_status join_router(platform *p, const star *s, uint32_t router, ty_error *error)
+{
+    return simgrid_new_wire(p, s->center, router, s->bb_bandwidth > 0 ? s->bb_bandwidth : s->width,
+                            s->bb_latency / 2, 1, error);
+}
+
+static ty_status add_star(platform *p, const xml_element *e, const cluster_tag *c, ty_error *error)
+{
+    star s = {0};
+    uint32_t router;
+    const char *router_id = xml_attribute(e, "router_id");
+    char name[SIMGRID_NAME_ROOM];
+    ty_status status;
+
+    if (xml_attribute(e, "bb_bw") != NULL)
+        TY_CHECK(read_backbone(p, e, "bb_bw", "bb_lat", &s, error), status, done);
+    TY_CHECK(open_star(p, c->id, c->line, &s, error), status, done);
+    if (router_id != NULL && router_id[0] != '\0')
+        snprintf(name, sizeof name, "%.180s", router_id);
+    else
+        snprintf(name, sizeof name, "%.60s%.60s_router%.60s", c->prefix, c->id, c->suffix);
+    TY_CHECK(simgrid_new_point(p, name, c->line, 0, &router, error), status, done);
+    for (uint32_t i = 0; i < c->count; i++)
+        TY_CHECK(join_host(p, &s, c->hosts[i], c->port, c->latency, error), status, done);
+    status = join_router(p, &s, router, error);
+done:
+    return status;
+}
+
+/* ---- Zones with routing="Cluster" -------------------------------------------------------- */
+
+bool simgrid_is_of_star(const xml_element *e)
+{
+    return xml_is(e, "cabinet") || xml_is(e, "host_link") || xml_is(e, "backbone");
+}
+
+static ty_status add_host_link(platform *p, const xml_element *e, star *s, ty_error *error)
+{
+    const char *id;
+    uint32_t host, up, down;
+    ty_status status;
+
+    TY_CHECK(simgrid_need(p->im, e, "id", &id, error), status, done);
+    host = tree_find(&p->names, id);
+    if (host == NO_INDEX)
+        return import_fail(p->im, error, xml_line(e),
+                           "found host_link id=\"%.60s\", expected a host named before", id);
+    TY_CHECK(simgrid_wire_named(p, e, "up", &up, error), status, done);
+    TY_CHECK(simgrid_wire_named(p, e, "down", &down, error), status, done);
+    if (p->wires[up].bandwidth != p->wires[down].bandwidth ||
+        p->wires[up].latency != p->wires[down].latency)
+        return import_fail(p->im, error, xml_line(e),
+                           "found host_link id=\"%.60s\" with another way up than down, expected "
+                           "equal ones",
+                           id);
+    status = join_host(p, s, host, p->wires[up].bandwidth, p->wires[up].latency, error);
+done:
+    return status;
+}
+
+static ty_status add_cabinet(platform *p, const xml_element *e, star *s, ty_error *error)
+{
+    cluster_tag c = {.line = xml_line(e), .cores = 1};
+    ty_status status;
+
+    TY_CHECK(read_hosts(p, e, &c, error), status, cleanup);
+    for (uint32_t i = 0; i < c.count; i++)
+        TY_CHECK(join_host(p, s, c.hosts[i], c.port, c.latency, error), status, cleanup);
+cleanup:
+    ty_free(c.hosts);
+    return status;
+}
+
+ty_status simgrid_add_star(platform *p, const xml_element *zone, ty_error *error)
+{
+    star s = {0};
+    const char *id;
+    ty_status status;
+
+    TY_CHECK(simgrid_need(p->im, zone, "id", &id, error), status, done);
+    TY_CHECK(open_star(p, id, xml_line(zone), &s, error), status, done);
+    for (const xml_element *e = xml_first(zone); e != NULL; e = xml_next(e))
+        if (xml_is(e, "backbone"))
+            TY_CHECK(read_backbone(p, e, "bandwidth", "latency", &s, error), status, done);
+    for (const xml_element *e = xml_first(zone); e != NULL; e = xml_next(e))
+        if (xml_is(e, "host_link"))
+            TY_CHECK(add_host_link(p, e, &s, error), status, done);
+        else if (xml_is(e, "cabinet"))
+            TY_CHECK(add_cabinet(p, e, &s, error), status, done);
+    for (const xml_element *e = xml_first(zone); e != NULL; e = xml_next(e))
+        if (xml_is(e, "router"))
+            TY_CHECK(join_router(p, &s, tree_find(&p->names, xml_attribute(e, "id")), error),
+                     status, done);
+done:
+    return status;
+}
+
+/* ---- Other shapes of <cluster> ----------------------------------------------------------- */
 
 /* Whole numbers between commas, up to a semicolon. */
 static uint32_t read_list(const char **at, uint32_t *out)
@@ -128,19 +258,18 @@ static ty_status add_torus(platform *p, const xml_element *e, const cluster_tag 
     for (uint32_t i = 0; i < c->count; i++) {
         uint32_t router;
         TY_CHECK(simgrid_new_junction(p, &router, error), status, done);
-        TY_CHECK(
-            simgrid_new_wire(p, c->hosts[i], router, 2 * dimensions * c->bandwidth, 0, 1, error),
-            status, done);
+        TY_CHECK(simgrid_new_wire(p, c->hosts[i], router,
+                                  fmin(c->limit, 2 * dimensions * c->bandwidth), 0, 1, error),
+                 status, done);
     }
     stride = 1;
     for (uint32_t d = 0; d < dimensions; stride *= sizes[d++])
         for (uint32_t i = 0; i < c->count && sizes[d] > 1; i++) {
             uint32_t place = i / stride % sizes[d];
             uint32_t next = i + (place + 1 < sizes[d] ? stride : stride - sizes[d] * stride);
-            if (sizes[d] > 2 || place == 0)
-                TY_CHECK(simgrid_new_wire(p, first + i, first + next, c->bandwidth, c->latency,
-                                          sizes[d] == 2 ? 2 : 1, error),
-                         status, done);
+            TY_CHECK(
+                simgrid_new_wire(p, first + i, first + next, c->bandwidth, c->latency, 1, error),
+                status, done);
         }
 done:
     return status;
@@ -184,9 +313,9 @@ static ty_status add_level(platform *p, const cluster_tag *c, fat_tree *t, uint3
     for (uint32_t i = 0; i < count; i++) {
         uint32_t low = i % stride, high = i / stride / t->down[level];
         for (uint32_t parent = 0; parent < t->up[level]; parent++)
-            TY_CHECK(simgrid_new_wire(p, below[i],
-                                      above[low + stride * (parent + t->up[level] * high)],
-                                      c->bandwidth, c->latency, t->ports[level], error),
+            TY_CHECK(simgrid_new_wire(
+                         p, below[i], above[low + stride * (parent + t->up[level] * high)],
+                         level == 0 ? c->port : c->bandwidth, c->latency, t->ports[level], error),
                      status, done);
     }
 done:
@@ -313,8 +442,8 @@ static ty_status add_dragonfly(platform *p, const xml_element *e, const cluster_
         uint32_t router = d.first + i / d.nodes;
         if (i % d.nodes == 0)
             TY_CHECK(simgrid_new_junction(p, &router, error), status, done);
-        TY_CHECK(simgrid_new_wire(p, c->hosts[i], router, c->bandwidth, c->latency, 1, error),
-                 status, done);
+        TY_CHECK(simgrid_new_wire(p, c->hosts[i], router, c->port, c->latency, 1, error), status,
+                 done);
     }
     for (uint32_t group = 0; group < d.groups; group++)
         TY_CHECK(add_group(p, c, &d, group, error), status, done);
@@ -338,15 +467,6 @@ ty_status simgrid_add_cluster(platform *p, const xml_element *e, ty_error *error
     ty_status status;
 
     topology = topology != NULL ? topology : "FLAT";
-    TY_CHECK(simgrid_need(p->im, e, "id", &c.id, error), status, cleanup);
-    TY_CHECK(simgrid_need(p->im, e, "prefix", &c.prefix, error), status, cleanup);
-    c.suffix = xml_attribute(e, "suffix") != NULL ? xml_attribute(e, "suffix") : "";
-    TY_CHECK(simgrid_quantity(p->im, e, "speed", 1, 1e18, &c.speed, error), status, cleanup);
-    TY_CHECK(simgrid_quantity(p->im, e, "bw", 1, BANDWIDTH_MAXIMUM, &c.bandwidth, error), status,
-             cleanup);
-    TY_CHECK(simgrid_quantity(p->im, e, "lat", 0, 100, &c.latency, error), status, cleanup);
-    if (xml_attribute(e, "core") != NULL)
-        TY_CHECK(simgrid_quantity(p->im, e, "core", 1, 1e6, &c.cores, error), status, cleanup);
     while (s < SHAPE_COUNT && strcmp(shapes[s].name, topology) != 0)
         s++;
     if (s == SHAPE_COUNT) {
@@ -355,7 +475,7 @@ ty_status simgrid_add_cluster(platform *p, const xml_element *e, ty_error *error
             "found topology=\"%.40s\", expected FLAT, TORUS, FAT_TREE or DRAGONFLY", topology);
         goto cleanup;
     }
-    TY_CHECK(add_hosts(p, e, &c, error), status, cleanup);
+    TY_CHECK(read_hosts(p, e, &c, error), status, cleanup);
     status = shapes[s].add(p, e, &c, error);
 cleanup:
     ty_free(c.hosts);

@@ -92,6 +92,12 @@ done:
     return status;
 }
 
+uint32_t tree_find(const tree *t, const char *name)
+{
+    uint32_t slot = t->slot_count > 0 ? *slot_of(t, name) : 0;
+    return slot > 0 ? slot - 1 : NO_INDEX;
+}
+
 /* Files name the hosts of a domain together: the last one first. */
 ty_status tree_domain_of(tree *t, const char *name, uint32_t *domain, ty_error *error)
 {

@@ -39,6 +39,8 @@ void tree_close(tree *t);
 /** The node of that name, made where there is none. Valid until the next is made. */
 ty_status tree_node_of(tree *t, const char *name, unsigned line, uint32_t *node,
                        ty_error *error) TY_MUST_CHECK;
+/** The node of that name; NO_INDEX where there is none. */
+uint32_t tree_find(const tree *t, const char *name);
 /** The domain of that name, made where there is none. */
 ty_status tree_domain_of(tree *t, const char *name, uint32_t *domain,
                          ty_error *error) TY_MUST_CHECK;

@@ -312,10 +312,27 @@ static void make_plain(char *name)
             *name = '?';
 }
 
-static ty_status finish(importer *im, ty_error *error)
+ty_status import_start(importer *im, ty_error *error)
+{
+    ty_status status;
+
+    builder_close(&im->builder);
+    ty_cluster_free(im->cluster);
+    im->cluster = NULL;
+    im->is_finished = false;
+    ty_text_clear(&im->notes);
+    TY_CHECK(ty_cluster_new(base_name(im->name), &im->cluster, error), status, done);
+    status = builder_open(&im->builder, im->cluster, im->catalogue, error);
+done:
+    return status;
+}
+
+ty_status import_finish(importer *im, ty_error *error)
 {
     cluster_problem problem = {0};
     ty_status status;
+
+    im->is_finished = true;
 
     make_plain(im->cluster->name);
     for (uint32_t v = 0; v < im->cluster->vertex_count; v++) {
@@ -344,11 +361,10 @@ static ty_status read_all(importer *im, const import_format **format, ty_error *
     TY_CHECK(find_format(im, format, error), status, done);
     if (memchr(im->text, '\0', im->length) != NULL)
         return import_fail(im, error, 0, "found a NUL character, expected text in UTF-8");
-    TY_CHECK(ty_cluster_new(base_name(im->name), &im->cluster, error), status, done);
-    TY_CHECK(builder_open(&im->builder, im->cluster, im->catalogue, error), status, done);
+    TY_CHECK(import_start(im, error), status, done);
     TY_CHECK((*format)->read(im, error), status, done);
-    if (*format != &import_own)
-        status = finish(im, error);
+    if (!im->is_finished)
+        status = import_finish(im, error);
 done:
     return status;
 }

@@ -15,6 +15,7 @@ typedef struct importer {
     const catalogue *catalogue;
     uint32_t host, device; /* what the options name, of the catalogue; NO_INDEX */
     ty_cluster *cluster;
+    bool is_finished; /* by the reader itself: import_finish */
     builder builder;
     ty_text notes;
 } importer;
@@ -37,6 +38,11 @@ bool import_knows(const char *text, size_t length);
 ty_status import_yml(importer *im,
                      ty_status (*read_root)(importer *im, yml_node root, ty_error *error),
                      ty_error *error) TY_MUST_CHECK;
+
+/** An empty cluster, in place of the one that is there; what was noted is forgotten. */
+ty_status import_start(importer *im, ty_error *error) TY_MUST_CHECK;
+/** Checks and finishes the cluster, for readers that ask it something before they return. */
+ty_status import_finish(importer *im, ty_error *error) TY_MUST_CHECK;
 
 /** A line of the notes: what was assumed, or left out. */
 void import_note(importer *im, const char *format, ...) TY_PRINTF(2, 3);
@@ -83,7 +89,7 @@ typedef struct import_lines {
 import_lines import_lines_of(const char *text, size_t length);
 bool import_next_line(import_lines *lines);
 
-extern const import_format import_own; /* its cluster is finished already */
+extern const import_format import_own;
 extern const import_format import_nccl, import_nccl_graph, import_smi, import_slurm;
 extern const import_format import_slurm_yaml;
 extern const import_format import_hwloc, import_ibnet, import_topograph, import_k8s;

@@ -93,8 +93,21 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-static void find_batch(profile *p)
+/* The rows of an embedding are samples, or the tokens of samples. */
+static bool is_of_tokens(const profile *p, uint64_t rows)
 {
+    for (uint32_t i = 0; i < p->graph.node_count; i++) {
+        const ty_traced_node *n = &p->graph.nodes[i];
+        if (ty_piece_starts_with((piece){n->name, n->name + n->name_length}, "Embedding(") &&
+            n->output_elements == rows * features_of(n))
+            return true;
+    }
+    return false;
+}
+
+static ty_status find_batch(profile *p)
+{
+    const uint64_t sequence = p->source->options->sequence;
     uint64_t divisor = 0;
 
     for (uint32_t i = 0; i < p->graph.node_count; i++) {
@@ -104,6 +117,19 @@ static void find_batch(profile *p)
             divisor = common_divisor(divisor, numbers / features);
     }
     p->batch = divisor > 0 && divisor <= UINT32_MAX ? divisor : 0;
+    if (sequence > 0 && (p->batch == 0 || p->batch % sequence != 0))
+        return ty_fail(
+            p->source->error, TY_EINVAL,
+            "%s: sequence: found %llu tokens a sample, expected a divisor of the %llu rows "
+            "that all operators have",
+            p->source->path, (unsigned long long)sequence, (unsigned long long)p->batch);
+    if (sequence == 0 && p->batch > 1 && is_of_tokens(p, p->batch))
+        return ty_fail(
+            p->source->error, TY_EPARSE,
+            "%s: found an Embedding of %llu rows, which may be samples or tokens, expected "
+            "sequence=N behind the file: the tokens of a sample, 1 if rows are samples",
+            p->source->path, (unsigned long long)p->batch);
+    p->batch /= sequence > 0 ? sequence : 1;
     if (p->batch > 0) {
         ty_import_note(p->source,
                        "samples per mini-batch are taken to be %llu, which divides the outputs",
@@ -116,6 +142,7 @@ static void find_batch(profile *p)
                        "the mini-batch that was measured is taken as one sample, since no "
                        "operator tells its size; batch=N says it");
     }
+    return TY_OK;
 }
 
 /* ---- The workload ---------------------------------------------------------------------------- */
@@ -163,12 +190,15 @@ static ty_status build(profile *p, ty_workload **out)
     uint32_t global_batch =
         p->source->options->batch > 0 ? p->source->options->batch : (uint32_t)p->batch;
     ty_status status = TY_OK;
+    ty_shape input = {1, {p->input_elements > 0 ? p->input_elements : 1}};
     ty_builder *b = NULL;
     char *name = NULL;
 
     TY_CHECK(ty_import_name(p->source, &name), status, cleanup);
-    b = ty_builder_new(name, TY_INPUT_REAL,
-                       &(ty_shape){1, {p->input_elements > 0 ? p->input_elements : 1}});
+    if (p->source->options->sequence > 1)
+        input = (ty_shape){1, {p->source->options->sequence}};
+    b = ty_builder_new(name, p->source->options->sequence > 1 ? TY_INPUT_TOKEN : TY_INPUT_REAL,
+                       &input);
     ty_builder_set_source(b, "PipeDream profile (graph.txt): times of the device it was made on");
     ty_builder_set_training(b, "synthetic", global_batch, &optimizer);
     TY_CHECK(ty_traced_build(&p->graph, b), status, cleanup);
@@ -188,16 +218,11 @@ static ty_status read(ty_import_source *source, ty_workload **out)
     const ty_pipedream_visitor visitor = {&p, add_node, add_edge};
     ty_status status = TY_OK;
 
-    if (source->options->sequence != 0)
-        return ty_fail(
-            source->error, TY_EINVAL,
-            "%s: found sequence=%llu, but a measured profile has the length it was made at",
-            source->path, (unsigned long long)source->options->sequence);
     TY_CHECK(
         ty_pipedream_read(source->path, source->bytes, source->length, &visitor, source->error),
         status, cleanup);
     TY_CHECK(ty_traced_connect(&p.graph), status, cleanup);
-    find_batch(&p);
+    TY_CHECK(find_batch(&p), status, cleanup);
     settle(&p);
     status = build(&p, out);
 

@@ -227,6 +227,42 @@ Test(import_forms, simgrid_one_link_among_clusters)
     ty_cluster_free(c);
 }
 
+/* Routes of which a graph of their links would shorten some, as in small_platform: each is drawn by
+ * itself. What every host meets is held against libsimgrid in tests/simulate/test_platforms_read.c.
+ */
+Test(import_forms, simgrid_routes_that_no_graph_has)
+{
+    ty_import_notes notes = {0};
+    ty_cluster *c = sample_import(DATA "platform-full.xml", NULL, &notes);
+
+    cr_assert_not_null(strstr(notes.text, "no graph of the links has all routes: each of the 6"),
+                       "%s", notes.text);
+    cr_assert_null(strstr(notes.text, "not those of the platform"), "%s", notes.text);
+    cr_assert_float_eq(latency_between(c, 1, 2), 32e-3, 1e-9); /* over oak it would be 5.1 ms */
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(c);
+}
+
+/* A route back that is another one cannot be drawn, and that is said. */
+Test(import_forms, simgrid_ways_back)
+{
+    static const char text[] =
+        "<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\"><host id=\"a\" speed=\"1Gf\"/>"
+        "<host id=\"b\" speed=\"1Gf\"/><link id=\"1\" bandwidth=\"1MBps\" latency=\"10ms\"/>"
+        "<link id=\"2\" bandwidth=\"1MBps\" latency=\"10ms\"/>"
+        "<route src=\"b\" dst=\"a\" symmetrical=\"NO\"><link_ctn id=\"1\"/></route>"
+        "<route src=\"a\" dst=\"b\" symmetrical=\"NO\"><link_ctn id=\"1\"/><link_ctn id=\"2\"/>"
+        "</route></zone></platform>";
+    ty_import_notes notes = {0};
+    ty_cluster *c = NULL;
+
+    cr_assert_eq(ty_cluster_import_text(text, strlen(text), "text", NULL, &c, &notes, NULL), TY_OK);
+    cr_assert_not_null(strstr(notes.text, "1 of these are not those of the platform"), "%s",
+                       notes.text);
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(c);
+}
+
 Test(import_forms, simgrid_refused_with_a_reason)
 {
     static const struct {
@@ -235,6 +271,26 @@ Test(import_forms, simgrid_refused_with_a_reason)
         {"<platform version=\"4.1\"><zone id=\"z\" routing=\"Vivaldi\">"
          "<peer id=\"p\" speed=\"1Gf\"/></zone></platform>",
          "as its coordinates say"},
+        {"<platform version=\"4.1\"><zone id=\"z\" routing=\"Vivaldi\"><host id=\"a\" "
+         "speed=\"1Gf\"/>"
+         "<host id=\"b\" speed=\"1Gf\"/></zone></platform>",
+         "as long as coordinates say"},
+        {"<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\"><link id=\"l\" "
+         "bandwidth=\"1MBps\" latency=\"2097152s\"/></zone></platform>",
+         "found latency=\"2097152s\", expected 0 to 1000 s"},
+        {"<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\"><cabinet id=\"c\"/></zone>"
+         "</platform>",
+         "found <cabinet>, expected"},
+        {"<platform version=\"4.1\"><zone id=\"z\" routing=\"Cluster\"><host id=\"a\" "
+         "speed=\"1Gf\"/><link id=\"l\" bandwidth=\"1MBps\"/><link id=\"m\" "
+         "bandwidth=\"2MBps\"/><host_link id=\"a\" up=\"l\" down=\"m\"/></zone></platform>",
+         "another way up than down"},
+        {"<platform version=\"4.1\"><zone id=\"z\" routing=\"Cluster\"><link id=\"l\" "
+         "bandwidth=\"1MBps\"/><host_link id=\"a\" up=\"l\" down=\"l\"/></zone></platform>",
+         "found host_link id=\"a\", expected a host"},
+        {"<platform version=\"4.1\"><zone id=\"z\" routing=\"Cluster\"><host id=\"a\" "
+         "speed=\"1Gf\"/><host_link id=\"a\" up=\"l\" down=\"l\"/></zone></platform>",
+         "found host_link up=\"l\", expected a link"},
         {"<platform version=\"4.1\"><zone id=\"z\" routing=\"WIFI\"/></platform>",
          "a cell that all share"},
         {"<platform version=\"3\"><AS id=\"z\" routing=\"Full\"/></platform>", "expected 4 or 4.1"},

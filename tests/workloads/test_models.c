@@ -91,7 +91,9 @@ Test(models, parameters_of_published_configurations)
     char *text = NULL, *page = NULL, *rest, *line;
     size_t length;
     ty_error error = {0};
-    uint32_t count = 0, in_page = 0;
+    uint32_t count = 0, in_page = 0, families = 0, before;
+    const char *known[200];
+    char first[64];
 
     cr_assert_eq(ty_file_read(TY_TEST_SOURCE "/data/models.jsonl", 0, &text, &length, &error),
                  TY_OK, "%s", error.message);
@@ -108,10 +110,24 @@ Test(models, parameters_of_published_configurations)
         ty_json_free(document);
         count++;
     }
-    for (const char *at = page; (at = strstr(at, "` | ")) != NULL; at++)
-        in_page += at[4] >= '0' && at[4] <= '9';
+    for (char *at = page; (at = strstr(at, "` | ")) != NULL; at++) {
+        char *family = at;
+        if (at[4] < '0' || at[4] > '9')
+            continue;
+        in_page++;
+        while (family[-1] != '`')
+            family--;
+        *at = '\0';
+        for (before = 0; before < families && strcmp(known[before], family) != 0; before++)
+            ;
+        if (before == families && families < sizeof known / sizeof known[0])
+            known[families++] = family;
+    }
     cr_expect_eq(in_page, count, "docs/models.md has %u rows", in_page);
     cr_expect_geq(count, 90);
+    cr_expect_geq(families, 40);
+    snprintf(first, sizeof first, "\n%u configurations of %u kinds", count, families);
+    cr_expect(strstr(page, first) != NULL, "docs/models.md does not say \"%s\"", first + 1);
     ty_free(text);
     ty_free(page);
 }

@@ -182,6 +182,45 @@ Test(pipedream, several_ends)
     ty_workload_free(w);
 }
 
+/* Twelve rows of an embedding: samples, or tokens of samples, which has to be said. Times are those
+ * of a mini-batch, so a sample's are as many tokens' as it has. */
+Test(pipedream, rows_are_samples_or_tokens)
+{
+    static const char text[] = "node1 -- Embedding(100, 8)" FIGURES(
+        "12", "24", "384", "3200") "node2 -- Linear(in_features=8, out_features=4, "
+                                   "bias=True)" FIGURES("6", "6", "192",
+                                                        "144") "\tnode1 -- node2\n";
+    static const struct {
+        uint64_t sequence;
+        uint32_t batch;
+        double forward_s;
+    } rows[] = {{1, 12, 1e-3}, {3, 4, 3e-3}, {12, 1, 12e-3}};
+
+    import_bad(
+        "x.txt", text, sizeof text - 1, TY_EPARSE,
+        "found an Embedding of 12 rows, which may be samples or tokens, expected sequence=N");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const ty_import_options options = {.sequence = rows[i].sequence};
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        cr_assert_eq(ty_import_bytes("x.txt", text, sizeof text - 1, &options, &w, NULL, &error),
+                     TY_OK, "%s", error.message);
+        cr_expect_eq(w->global_batch, rows[i].batch);
+        cr_expect_eq(w->tokens_per_sample, rows[i].sequence > 1 ? rows[i].sequence : 0);
+        cr_expect_float_eq(w->layers[0].measured_forward_s, rows[i].forward_s, 1e-12);
+        ty_workload_free(w);
+    }
+    for (uint64_t sequence = 5; sequence <= 24; sequence += 19) {
+        const ty_import_options options = {.sequence = sequence};
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        cr_expect_eq(ty_import_bytes("x.txt", text, sizeof text - 1, &options, &w, NULL, &error),
+                     TY_EINVAL);
+        cr_expect(strstr(error.message, "expected a divisor of the 12 rows") != NULL, "%s",
+                  error.message);
+    }
+}
+
 Test(pipedream, cut_off_files_and_failing_allocations)
 {
     import_prefixes("x.txt", small, sizeof small - 1);

@@ -1,0 +1,49 @@
+# Slurm on one node, which is this machine. Sourced behind tests/cli/lib.sh; needs root, slurmctld, slurmd and munged.
+
+# slurm_start: false where it does not come up. Its logs are in $scratch/slurm; it ends with the test.
+slurm_start() {
+    mkdir -p "$scratch/slurm/state" "$scratch/slurm/spool"
+    host=$(hostname -s)
+    cat >"$scratch/slurm/slurm.conf" <<END
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$scratch/slurm/munge.socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SlurmctldPort=26817
+SlurmdPort=26818
+StateSaveLocation=$scratch/slurm/state
+SlurmdSpoolDir=$scratch/slurm/spool
+SlurmctldPidFile=$scratch/slurm/ctld.pid
+SlurmdPidFile=$scratch/slurm/d.pid
+SlurmctldLogFile=$scratch/slurm/ctld.log
+SlurmdLogFile=$scratch/slurm/d.log
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES State=UP
+END
+    export SLURM_CONF=$scratch/slurm/slurm.conf
+    chmod 755 "$scratch"
+    dd if=/dev/urandom of="$scratch/slurm/key" bs=1024 count=1 2>/dev/null
+    chmod 400 "$scratch/slurm/key"
+    munged --foreground --force --key-file="$scratch/slurm/key" --socket="$scratch/slurm/munge.socket" \
+        --pid-file="$scratch/slurm/munge.pid" --log-file="$scratch/slurm/munge.log" --seed-file="$scratch/slurm/seed" >/dev/null 2>&1 &
+    munge_pid=$!
+    sleep 1
+    slurmctld -D >/dev/null 2>&1 &
+    ctld_pid=$!
+    slurmd -D >/dev/null 2>&1 &
+    slurmd_pid=$!
+    trap 'kill $slurmd_pid $ctld_pid $munge_pid 2>/dev/null; wait; rm -rf "$scratch"' EXIT
+    tries=0
+    while [ $tries -lt 40 ] && [ "$(sinfo -h -o %T 2>/dev/null)" != idle ]; do
+        tries=$((tries + 1))
+        sleep 0.5
+    done
+    [ "$(sinfo -h -o %T)" = idle ]
+}
