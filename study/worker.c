@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -78,13 +79,32 @@ static void stay_on_this_host(void)
         setenv(settings[i][0], settings[i][1], 0);
 }
 
+/* Ranks that know each other by a secret of this run, unless whoever started us has one: in the
+ * environment, where only this user sees it. Without random numbers ranks say that they have none.
+ * @return what mpirun passes on to the ranks of all hosts; NULL: nothing */
+static char *secret_make(void)
+{
+    unsigned char random[32];
+    char text[2 * sizeof random + 1];
+
+    if (getenv(TY_SECRET_FILE_VARIABLE) != NULL)
+        return TY_SECRET_FILE_VARIABLE;
+    if (getenv(TY_SECRET_VARIABLE) != NULL)
+        return TY_SECRET_VARIABLE;
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return NULL;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(text + 2 * i, 3, "%02x", random[i]);
+    return setenv(TY_SECRET_VARIABLE, text, 1) == 0 ? TY_SECRET_VARIABLE : NULL;
+}
+
 /* In the child: becomes mpirun, or says through the pipe why not. Waiting ranks yield their core,
  * and a dying parent takes them along. */
 static void become_mpirun(const char *worker, const char *folder, const char *job, uint32_t ranks,
                           bool quiet, int complaints)
 {
     char count[16];
-    char *words[20];
+    char *words[20], *secret = secret_make();
     int n = 0, none;
 
     snprintf(count, sizeof count, "%u", ranks);
@@ -99,6 +119,10 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     words[n++] = "1";
     if (TY_OPEN_MPI_MAJOR < 5) /* later ones have no such word, and do say how a rank ended */
         words[n++] = "--quiet";
+    if (secret != NULL) { /* by its name: command lines are everybody's to read */
+        words[n++] = "-x";
+        words[n++] = secret;
+    }
     words[n++] = "-n";
     words[n++] = count;
     words[n++] = (char *)worker;
