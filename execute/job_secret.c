@@ -211,8 +211,9 @@ ty_status ty_job_secret_prove(const ty_job_secret *secret, ty_transport *transpo
     const uint32_t size = transport->size, own = transport->rank;
     exchange e = {.transport = transport, .until_s = ty_now_s() + patience_s};
     unsigned char nonce[NONCE_BYTES], expected[PROOF_BYTES];
-    unsigned char *nonces = ty_alloc(size, NONCE_BYTES);
-    unsigned char *proofs = ty_alloc(size, PROOF_BYTES), *found = ty_alloc(size, PROOF_BYTES);
+    unsigned char(*nonces)[NONCE_BYTES] = ty_alloc(size, NONCE_BYTES);
+    unsigned char(*proofs)[PROOF_BYTES] = ty_alloc(size, PROOF_BYTES);
+    unsigned char(*found)[PROOF_BYTES] = ty_alloc(size, PROOF_BYTES);
     ty_status status = TY_OK;
 
     e.requests = ty_alloc(2 * (size_t)size, sizeof(ty_request *));
@@ -222,18 +223,17 @@ ty_status ty_job_secret_prove(const ty_job_secret *secret, ty_transport *transpo
     }
     randombytes_buf(nonce, sizeof nonce);
     e.tag = NONCE_TAG;
-    TY_CHECK(exchange_run(&e, NONCE_BYTES, nonce, 0, nonces, error), status, cleanup);
+    TY_CHECK(exchange_run(&e, NONCE_BYTES, nonce, 0, nonces[0], error), status, cleanup);
     for (uint32_t r = 0; r < size; r++)
-        code_make(secret, (const uint32_t[]){own, r, size}, nonce, nonces + r * NONCE_BYTES,
-                  proofs + r * PROOF_BYTES);
+        code_make(secret, (const uint32_t[]){own, r, size}, nonce, nonces[r], proofs[r]);
     e.tag = PROOF_TAG;
-    TY_CHECK(exchange_run(&e, PROOF_BYTES, proofs, PROOF_BYTES, found, error), status, cleanup);
+    TY_CHECK(exchange_run(&e, PROOF_BYTES, proofs[0], PROOF_BYTES, found[0], error), status,
+             cleanup);
     for (uint32_t r = 0; r < size && status == TY_OK; r++) {
         if (r == own)
             continue;
-        code_make(secret, (const uint32_t[]){r, own, size}, nonces + r * NONCE_BYTES, nonce,
-                  expected);
-        if (sodium_memcmp(expected, found + r * PROOF_BYTES, PROOF_BYTES) != 0)
+        code_make(secret, (const uint32_t[]){r, own, size}, nonces[r], nonce, expected);
+        if (sodium_memcmp(expected, found[r], PROOF_BYTES) != 0)
             status = ty_fail(error, TY_EBACKEND,
                              "rank %u does not have the secret of this job: what it proves to rank "
                              "%u is not so",
