@@ -39,6 +39,13 @@ void ty_target_text(const ty_target *target, ty_text *text);
 #define TY_WORKER_BEGUN "begun"
 #define TY_WORKER_SAID "said"
 
+/**
+ * The secret that all ranks of a job have, in their environment, or the file that it is in (mode
+ * 0600): ranks of several hosts refuse who does not prove to have it.
+ */
+#define TY_SECRET_VARIABLE "TRAINYARD_SECRET"
+#define TY_SECRET_FILE_VARIABLE "TRAINYARD_SECRET_FILE"
+
 typedef enum ty_job_kind {
     TY_JOB_TRAIN,  /* run the program */
     TY_JOB_PROFILE /* measure the layers of the workload and the collectives between the ranks

@@ -548,8 +548,10 @@ unprepared:
 ty_status ty_execute_job(const ty_job *job, ty_transport *transport,
                          const ty_execute_options *options, ty_error *error)
 {
-    if (job->kind == TY_JOB_PROFILE)
-        return ty_profile_job(job, transport, options, error);
+    if (job->kind == TY_JOB_PROFILE) {
+        const ty_status status = scenario_check(job->plan->workload, error);
+        return status == TY_OK ? ty_profile_job(job, transport, options, error) : status;
+    }
     return train_job(job, transport, options, error);
 }
 

@@ -1,5 +1,6 @@
 /* Carries messages for a process that knows nothing of MPI. */
 #include "relay.h"
+#include "transport.h"
 
 #include "ty_memory.h"
 
@@ -7,7 +8,7 @@
 #include <poll.h>
 #include <stdbool.h>
 
-#define TAG 1
+#define TAG 5 /* below are those of the transport's own messages */
 /* Between looks for messages: waiting relays leave their core to working ranks. */
 #define WAIT_MS 1
 
@@ -34,7 +35,7 @@ static ty_status carry_in(int socket, ty_error *error)
 }
 
 /* A frame for another rank. @param is_end [out] it was the last */
-static ty_status carry_out(int socket, int size, bool *is_end, ty_error *error)
+static ty_status carry_out(int socket, uint32_t size, bool *is_end, ty_error *error)
 {
     ty_relay_frame frame;
     ty_status status = ty_relay_read(socket, &frame, error);
@@ -42,8 +43,8 @@ static ty_status carry_out(int socket, int size, bool *is_end, ty_error *error)
     if (status != TY_OK)
         return status;
     *is_end = frame.peer == TY_RELAY_END;
-    if (!*is_end && frame.peer >= (uint32_t)size)
-        status = ty_fail(error, TY_EPARSE, "relay: found rank %u, expected one below %d",
+    if (!*is_end && frame.peer >= size)
+        status = ty_fail(error, TY_EPARSE, "relay: found rank %u, expected one below %u",
                          frame.peer, size);
     else if (!*is_end)
         MPI_Send(frame.bytes, (int)frame.length, MPI_BYTE, (int)frame.peer, TAG, MPI_COMM_WORLD);
@@ -54,23 +55,21 @@ static ty_status carry_out(int socket, int size, bool *is_end, ty_error *error)
 ty_status ty_relay_serve(int socket, ty_error *error)
 {
     struct pollfd ready = {.fd = socket, .events = POLLIN};
-    int rank = 0, size = 1;
+    ty_transport *transport = NULL; /* starts MPI, and knows who is who */
     bool is_end = false;
-    ty_status status = TY_OK;
+    ty_status status = ty_transport_mpi(&transport, error);
 
-    if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
-        return ty_fail(error, TY_EBACKEND, "MPI does not start");
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    TY_CHECK(ty_relay_write(socket, (uint32_t)rank, &(uint32_t){(uint32_t)size}, sizeof(uint32_t),
-                            error),
-             status, done);
+    if (status != TY_OK)
+        return status;
+    TY_CHECK(
+        ty_relay_write(socket, transport->rank, &transport->size, sizeof transport->size, error),
+        status, done);
     while (!is_end) {
         TY_CHECK(carry_in(socket, error), status, done);
         if (poll(&ready, 1, WAIT_MS) > 0)
-            TY_CHECK(carry_out(socket, size, &is_end, error), status, done);
+            TY_CHECK(carry_out(socket, transport->size, &is_end, error), status, done);
     }
-    MPI_Finalize();
+    transport->close(transport);
 done:
     return status;
 }

@@ -46,6 +46,7 @@ struct ty_transport {
     void (*close)(ty_transport *transport);
 
     bool shares_memory; /* with other ranks of its host */
+    bool is_unproven;   /* ranks of several hosts that have no secret of their job (job_secret.h) */
 
     /* Bells, one for each inbox; NULL: there are none. Whatever may let a request of this rank go
      * on rings, if the other rank is on this host; `rings_always` says that all are. What comes
@@ -78,7 +79,9 @@ static inline uint32_t ty_tag_inbox(uint32_t tag)
 
 /** MPI_COMM_WORLD, of all ranks that were started together; one per process. Between the ranks of a
  * host messages go through shared memory (shared_memory.h) if all of them have it and the
- * environment variable TRAINYARD_LINK does not say "mpi"; "shared" fails where they have not. */
+ * environment variable TRAINYARD_LINK does not say "mpi"; "shared" fails where they have not. With
+ * a secret of the job (job_secret.h) all ranks prove to each other to have it, or it fails: then
+ * MPI is not finalized, and the launcher ends the job. */
 ty_status ty_transport_mpi(ty_transport **out, ty_error *error) TY_MUST_CHECK;
 /** Whether messages inside a host go through shared memory, where they can; they do at first. For
  * comparisons: all ranks call it alike, while no message is under way. */

@@ -1,6 +1,8 @@
-/* The "mpi" transport: ranks are the processes of MPI_COMM_WORLD. The only file that calls MPI.
+/* The "mpi" transport: ranks are the processes of MPI_COMM_WORLD. But for mpi_relay.c the only file
+ * that calls MPI.
  * Between ranks of one host messages go through shared memory (shared_memory.h) where all of them
  * have it. Where none do, MPI's sockets wake who waits (socket_bell.h). */
+#include "job_secret.h"
 #include "shared_memory.h"
 #include "socket_bell.h"
 
@@ -12,6 +14,7 @@
 
 #define NOT_HERE UINT32_MAX             /* a rank of another host */
 #define PIECE_BYTES (UINT64_C(1) << 30) /* counts are ints: longer messages go in pieces */
+#define PROOF_PATIENCE_S 30.0           /* all ranks are started when MPI is */
 
 enum { REQUEST_MPI = TY_REQUEST_SHARED + 1 };
 
@@ -443,6 +446,7 @@ static ty_status host_find(ty_transport *transport, ty_error *error)
     MPI_Comm_rank(host, &rank);
     MPI_Comm_size(host, &count);
     transport->local_rank = (uint32_t)rank;
+    transport->is_unproven = transport->is_unproven && (uint32_t)count < transport->size;
     all = ty_alloc((size_t)count, sizeof *all);
     status = all == NULL  ? ty_fail(error, TY_ENOMEM, "out of memory")
              : count == 1 ? TY_OK
@@ -518,6 +522,7 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
 {
     ty_transport *transport = ty_alloc(1, sizeof *transport);
     mpi_state *state = state_new();
+    ty_job_secret secret = {0};
     ty_error no_bell = {0};
     int code, level = 0, rank = 0, size = 0;
     ty_status status;
@@ -526,6 +531,7 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
+    TY_CHECK(ty_job_secret_read(&secret, error), status, cleanup);
     mpi_configure();
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
     if (code != MPI_SUCCESS || level < MPI_THREAD_SERIALIZED) {
@@ -542,18 +548,23 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
                                 .receive = any_receive,
                                 .test = any_test,
                                 .cancel = any_cancel,
-                                .close = mpi_close};
+                                .close = mpi_close,
+                                .is_unproven = !secret.is_set};
     TY_CHECK(check_tags(error), status, finalize);
+    if (secret.is_set) /* not to be finalized: a stranger would be waited for */
+        TY_CHECK(ty_job_secret_prove(&secret, transport, PROOF_PATIENCE_S, error), status, cleanup);
     if (ty_socket_bell_open(&state->sockets, &no_bell) != TY_OK)
         state->sockets = NULL; /* it is looked for messages instead */
     ty_transport_mpi_share(transport, false);
     TY_CHECK(host_find(transport, error), status, finalize);
+    ty_job_secret_forget(&secret);
     *out = transport;
     return TY_OK;
 
 finalize:
     MPI_Finalize();
 cleanup:
+    ty_job_secret_forget(&secret);
     if (state != NULL)
         state_free(state);
     ty_free(transport);

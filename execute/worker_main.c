@@ -26,6 +26,10 @@ static const char usage[] =
     "  -h, --help     this text\n"
     "  -V, --version  version\n"
     "\n"
+    "With TRAINYARD_SECRET in their environment, or TRAINYARD_SECRET_FILE with the name of a file "
+    "of\n"
+    "mode 0600, ranks refuse who does not prove to have the same one.\n"
+    "\n"
     "exit status: 0 done, 1 failed, 2 usage, 3 bad input file (a wrong number of ranks included),\n"
     "130 interrupted (SIGINT, SIGTERM, SIGUSR1: the step under way was finished and, with a "
     "folder\n"
@@ -152,6 +156,10 @@ static int run(const char *path, FILE *progress)
     if (status == TY_OK) {
         if (transport->rank == 0)
             leave_sign(TY_WORKER_BEGUN);
+        if (transport->rank == 0 && transport->is_unproven && progress != NULL)
+            fprintf(progress,
+                    "trainyard-worker: ranks of other hosts are taken at their word: there is no "
+                    "secret of the job (" TY_SECRET_VARIABLE ", " TY_SECRET_FILE_VARIABLE ")\n");
         status = ty_execute_job(
             job, transport, &(ty_execute_options){.progress = progress, .stop = &stop_requested},
             &error);

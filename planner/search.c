@@ -751,8 +751,9 @@ static void tell(const search *s, const search_question *q)
     q->options->note(q->options->note_context, line);
 }
 
-/* Where there are many sets, and so many one after the other gave nothing faster. */
-#define MANY_SETS 8
+/* Where there are many sets, as of hundreds of hosts, and so many one after the other gave nothing
+ * faster. Of fewer hosts all are looked at: between 8 and 4 of them 7, 6 and 5 may divide worse. */
+#define MANY_SETS 16
 #define PATIENCE_WITH_SETS 2
 
 /* All devices first; then fewer, as long as these could be faster. Divisions found for a set are

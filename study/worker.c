@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -77,13 +78,47 @@ static void stay_on_this_host(void)
         setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
 }
 
+/* Over several hosts the launcher asks its daemons, when nothing else was heard for 10 s, every 5 s
+ * whether they are there, and gives the run up after 4 such questions. Its own 300 s, 20 s and 9
+ * are eight minutes. What the user has set stays. */
+static void notice_lost_hosts(void)
+{
+    static const char *const settings[][2] = {
+        {"OMPI_MCA_oob_tcp_keepalive_time", "10"},  {"PRTE_MCA_oob_tcp_keepalive_time", "10"},
+        {"OMPI_MCA_oob_tcp_keepalive_intvl", "5"},  {"PRTE_MCA_oob_tcp_keepalive_intvl", "5"},
+        {"OMPI_MCA_oob_tcp_keepalive_probes", "4"}, {"PRTE_MCA_oob_tcp_keepalive_probes", "4"},
+    };
+
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        setenv(settings[i][0], settings[i][1], 0);
+}
+
+/* Ranks that know each other by a secret of this run, unless whoever started us has one: in the
+ * environment, where only this user sees it. Without random numbers ranks say that they have none.
+ * @return what mpirun passes on to the ranks of all hosts; NULL: nothing */
+static char *secret_make(void)
+{
+    unsigned char random[32];
+    char text[2 * sizeof random + 1];
+
+    if (getenv(TY_SECRET_FILE_VARIABLE) != NULL)
+        return TY_SECRET_FILE_VARIABLE;
+    if (getenv(TY_SECRET_VARIABLE) != NULL)
+        return TY_SECRET_VARIABLE;
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return NULL;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(text + 2 * i, 3, "%02x", random[i]);
+    return setenv(TY_SECRET_VARIABLE, text, 1) == 0 ? TY_SECRET_VARIABLE : NULL;
+}
+
 /* In the child: becomes mpirun, or says through the pipe why not. Waiting ranks yield their core,
  * and a dying parent takes them along. */
 static void become_mpirun(const char *worker, const char *folder, const char *job, uint32_t ranks,
                           bool quiet, int complaints)
 {
     char count[16];
-    char *words[20];
+    char *words[20], *secret = secret_make();
     int n = 0, none;
 
     snprintf(count, sizeof count, "%u", ranks);
@@ -98,6 +133,10 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     words[n++] = "1";
     if (TY_OPEN_MPI_MAJOR < 5) /* later ones have no such word, and do say how a rank ended */
         words[n++] = "--quiet";
+    if (secret != NULL) { /* by its name: command lines are everybody's to read */
+        words[n++] = "-x";
+        words[n++] = secret;
+    }
     words[n++] = "-n";
     words[n++] = count;
     words[n++] = (char *)worker;
@@ -112,6 +151,7 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     setenv("OMP_NUM_THREADS", "1", 1);
     setenv(TY_WORKER_SIGNS, folder, 1);
     stay_on_this_host();
+    notice_lost_hosts();
     ty_private_network_enter();
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* behind it: other credentials forget it */
     execvp(words[0], words);
@@ -183,8 +223,11 @@ static int wait_for(pid_t child, const char *folder, const ty_watch *watch, cons
     return outcome;
 }
 
-/* Shells and mpirun pass a signal on as an exit code above this. */
-enum { SIGNAL_CODE = 128 };
+enum {
+    SIGNAL_CODE = 128, /* shells and mpirun pass a signal on as an exit code above this */
+    HOST_LOST_CODE =
+        205 /* of Open MPI 4's launcher: a daemon does not answer (ORTE_ERR_COMM_FAILURE, -51) */
+};
 
 /* The run broke off without an error of its own, which may leave a checkpoint. */
 static ty_status broke_off(const ty_job *job, const char *why, ty_error *error)
@@ -235,6 +278,7 @@ static ty_status status_of(const ty_job *job, const char *folder, int outcome, c
                            const ty_watch *watch, ty_error *error)
 {
     int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILURE;
+    char why[128];
 
     if (ty_watch_stops(watch) || code == WORKER_INTERRUPTED)
         return ty_fail(error, TY_EINTERRUPTED, "interrupted; %s was written",
@@ -247,12 +291,12 @@ static ty_status status_of(const ty_job *job, const char *folder, int outcome, c
         return TY_OK;
     if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
         return rank_killed(job, code - SIGNAL_CODE, error);
-    if (!has_sign(folder, TY_WORKER_SAID)) {
-        char why[64];
-        snprintf(why, sizeof why, "trainyard-worker ended with code %d and without a word", code);
-        return broke_off(job, why, error);
-    }
-    return ty_fail(error, code == WORKER_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
+    if (has_sign(folder, TY_WORKER_SAID))
+        return ty_fail(error, code == WORKER_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
+    if (code == HOST_LOST_CODE)
+        return broke_off(job, "mpirun lost a host: it, or the network to it, is gone", error);
+    snprintf(why, sizeof why, "trainyard-worker ended with code %d and without a word", code);
+    return broke_off(job, why, error);
 }
 
 static void scratch_name(char *path, size_t room, const char *name)

@@ -26,6 +26,7 @@ class Trainyard(CMakePackage):
     depends_on("zlib-api")
     depends_on("simgrid@3.32:", when="+simulate")
     depends_on("openmpi@4:5", when="+execute")
+    depends_on("libsodium", when="+execute")
     depends_on("onednn@2:3", when="+execute")
     depends_on("cuda", when="+cuda")
     depends_on("cudnn", when="+cuda")

@@ -70,6 +70,16 @@ typedef struct launch_variable {
 uint32_t ty_launch_environment(const launch *l, launch_variable out[LAUNCH_MOST_VARIABLES]);
 /** As lines of a shell script: "# why" and "export NAME=VALUE". */
 void ty_launch_export_environment(const launch *l, ty_text *text);
+/** Sets and exports, in a shell, the secret that our worker's ranks prove to have, unless there is
+ * one, or a file of one: random, as the script runs. */
+#define LAUNCH_SECRET                                                                              \
+    "if [ -z \"${" TY_SECRET_FILE_VARIABLE ":-}\" ]; then\n"                                       \
+    "    " TY_SECRET_VARIABLE "=${" TY_SECRET_VARIABLE                                             \
+    ":-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')}\n"                                         \
+    "    export " TY_SECRET_VARIABLE "\n"                                                          \
+    "fi\n"
+/** Its name, or that of its file, in a shell: what mpirun passes on to other hosts. */
+#define LAUNCH_SECRET_NAME "\"" TY_SECRET_VARIABLE "${" TY_SECRET_FILE_VARIABLE ":+_FILE}\""
 
 /** A line per process: process, host, device on it, stage, replica, lane. */
 ty_status ty_launch_add_ranks(launch *l, ty_error *error) TY_MUST_CHECK;

@@ -62,6 +62,11 @@ static void write_launcher(launch_yaml *y, const launch *l, bool is_in_config)
     ty_launch_yaml_word(y, "restartPolicy", "Never");
     ty_launch_open_container(y, "launcher", ty_launch_image(l, own));
     ty_launch_yaml_open(y, "command", '[');
+    /* Ranks refuse who does not prove to have this secret. */
+    ty_launch_yaml_string(y, NULL, "sh");
+    ty_launch_yaml_string(y, NULL, "-c");
+    ty_launch_yaml_string(y, NULL, LAUNCH_SECRET "exec \"$@\"");
+    ty_launch_yaml_string(y, NULL, "sh");
     snprintf(line, sizeof line, "%u", l->process_count);
     ty_launch_yaml_string(y, NULL, "mpirun");
     ty_launch_yaml_string(y, NULL, "-n");
@@ -75,6 +80,8 @@ static void write_launcher(launch_yaml *y, const launch *l, bool is_in_config)
         ty_launch_yaml_string(y, NULL, "-x");
         ty_launch_yaml_string(y, NULL, line);
     }
+    ty_launch_yaml_string(y, NULL, "-x");
+    ty_launch_yaml_string(y, NULL, TY_SECRET_VARIABLE);
     if (l->has_accelerators) {
         /* A pod's devices are numbered from 0, and its processes have them in order. */
         snprintf(line, sizeof line,

@@ -16,10 +16,12 @@ static void write_script(const launch *l, ty_text *text)
                 "set -eu\n"
                 "cd \"$(dirname \"$0\")\"\n");
     ty_launch_export_environment(l, text);
+    ty_text_add(text, "# Ranks refuse who does not prove to have this.\n" LAUNCH_SECRET);
     ty_text_addf(text, "exec mpirun -n %u --hostfile hosts %s --bind-to none \\\n",
                  l->process_count, l->is_blocked ? "--map-by slot" : "--mca rmaps seq");
     for (uint32_t v = 0; v < count; v++)
         ty_text_addf(text, "    -x %s \\\n", variables[v].name);
+    ty_text_add(text, "    -x " LAUNCH_SECRET_NAME " \\\n");
     ty_text_addf(text, "    \"$@\" %s\"${TRAINYARD_WORKER:-trainyard-worker}\" job.json\n",
                  l->has_accelerators ? "./rank.sh " : "");
 }

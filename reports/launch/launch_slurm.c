@@ -61,6 +61,7 @@ static void write_script(const launch *l, ty_text *text)
                       "set -eu\n"
                       "cd \"$SLURM_SUBMIT_DIR\"\n");
     ty_launch_export_environment(l, text);
+    ty_text_add(text, "# Ranks refuse who does not prove to have this.\n" LAUNCH_SECRET);
     if (is_arbitrary)
         write_host_file(l, text);
     ty_text_addf(text,

@@ -32,6 +32,9 @@ expect 0 run "$scratch/f.json" --anyway --steps 2 -o "$scratch/run.json"
 expect 0 plan -w es-humanoid -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/e.json"
 expect 1 run "$scratch/e.json" --anyway --steps 2 -o "$scratch/run.json"
 expect_error_line "es-humanoid" "not by evolution"
+# Nor does it measure what it does not train.
+expect 1 profile -w es-humanoid --ranks 1 -q -o "$scratch/none.json"
+if grep -q "trainyard-worker: es-humanoid: .* not by evolution" "$scratch/err"; then pass; else fail "evolution is measured: $(tail -1 "$scratch/err")"; fi
 
 # A trace's annotations are the times of layers they are named after; kernels alone are refused.
 event() { printf '{"ph": "X", "cat": "%s", "name": "%s", "ts": 1, "dur": %s, "args": {}}' "$1" "$2" "$3"; }
