@@ -118,6 +118,7 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
                         ty_text *text)
 {
     ty_remedy remedy = {0};
+    ty_text again = {0};
     ty_error detail = {0};
     exit_code code = report_failure(error);
 
@@ -129,9 +130,11 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
         char seconds[32];
         ty_format_seconds(remedy.plan->prediction.step_time_s, seconds);
         tell("trainyard: try: %s: %s a step", remedy.words, seconds);
-        tell("trainyard: try:   -c \"%s\" --global-batch %u --stack %s --precision %s --fix %s",
-             remedy.cluster, remedy.plan->global_batch, remedy.plan->stack->name,
-             ty_precision_name(remedy.plan->workload->precision), remedy.plan->fix);
+        ty_plan_add_question(remedy.plan, &again);
+        if (!again.failed)
+            tell("trainyard: try:   -c \"%s\" %s --fix %s", remedy.cluster, again.data,
+                 remedy.plan->fix);
+        ty_text_clear(&again);
     }
     if (options->json) {
         put_infeasible(options, q->stack, error, &remedy, text);

@@ -2,6 +2,8 @@
    in plan_json.c. */
 #include "ty_plan.h"
 
+#include "ty_quote.h"
+
 #include "ty_memory.h"
 
 #include <assert.h>
@@ -507,6 +509,17 @@ ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *er
 }
 
 /* ---- Life cycle ---------------------------------------------------------------------------- */
+
+void ty_plan_add_question(const ty_plan *plan, ty_text *text)
+{
+    ty_text_addf(text, "--global-batch %u --stack ", plan->global_batch);
+    ty_quote_shell(text, ty_stack_words(plan->stack));
+    ty_text_addf(text, " --precision %s", ty_precision_name(plan->workload->precision));
+    if (ty_input_is_said(&plan->input)) {
+        ty_text_add(text, " --input ");
+        ty_input_words(&plan->input, text);
+    }
+}
 
 void ty_plan_free(ty_plan *plan)
 {

@@ -128,6 +128,7 @@ void ty_stack_free(ty_stack *stack)
     if (stack == NULL)
         return;
     ty_free(stack->name);
+    ty_free(stack->asked);
     ty_free(stack->title);
     ty_free(stack->source);
     for (uint32_t i = 0; i < stack->fitted_count; i++) {
@@ -141,6 +142,11 @@ void ty_stack_free(ty_stack *stack)
         ty_free(stack->sources[i]);
     ty_free(stack->sources);
     ty_free(stack);
+}
+
+const char *ty_stack_words(const ty_stack *stack)
+{
+    return stack->asked != NULL ? stack->asked : stack->name;
 }
 
 /* Whether memory was enough; NULL is copied as NULL. */
@@ -168,6 +174,7 @@ ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error)
     is_whole = copy->fitted != NULL && copy->sources != NULL && copy->judged != NULL &&
                ty_stack_on_copy(stack, copy);
     is_whole &= copy_text(stack->name, &copy->name);
+    is_whole &= copy_text(stack->asked, &copy->asked);
     is_whole &= copy_text(stack->title, &copy->title);
     is_whole &= copy_text(stack->source, &copy->source);
     for (size_t i = 0; i < CONSTANT_COUNT && is_whole; i++)

@@ -644,6 +644,10 @@ ty_status ty_stack_open(const char *text, ty_stack **out, ty_error *error)
     TY_CHECK(find_file(NULL, length > 0 ? name.data : "", &path, error), status, cleanup);
     TY_CHECK(read_file(path, NULL, &stack, error), status, cleanup);
     TY_CHECK(change_all(stack, text + length, error), status, cleanup);
+    if ((stack->asked = ty_strdup(text)) == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
     *out = stack;
     stack = NULL;
 

@@ -294,6 +294,11 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
 /** Writes a plan that passes ty_plan_check; any other is refused with its message. */
 ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error) TY_MUST_CHECK;
 void ty_plan_free(ty_plan *plan);
+
+/** Adds "--global-batch 64 --stack megatron --precision bf16", with --input where something was
+ * said of the samples, words for a shell: with the workload, the cluster and `--fix` and the plan's
+ * `fix` behind it, they ask for this plan. Of a plan with a stack. */
+void ty_plan_add_question(const ty_plan *plan, ty_text *text);
 /** A deep copy. */
 ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 

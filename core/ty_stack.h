@@ -85,6 +85,7 @@ typedef struct ty_stack_on {
 
 typedef struct ty_stack {
     char *name;   /* "megatron-2021": letters, digits, '-', '_' and '.' */
+    char *asked;  /* what ty_stack_open was given; NULL: it was read from a document */
     char *title;  /* "Megatron-LM of 2021 on A100" */
     char *source; /* of what is not said by the figures themselves */
     ty_provenance provenance;
@@ -201,6 +202,8 @@ typedef struct ty_stack {
  *         and for a figure out of range.
  */
 ty_status ty_stack_open(const char *text, ty_stack **out, ty_error *error) TY_MUST_CHECK;
+/** What opens the stack again: `asked`, or else its name. */
+const char *ty_stack_words(const ty_stack *stack);
 /** As a plan carries it: complete, not `like` another, checked as a file is. */
 ty_status ty_stack_from_json(const ty_json *object, ty_stack **out, ty_error *error) TY_MUST_CHECK;
 void ty_stack_to_json(const ty_stack *stack, ty_json_writer *writer, const char *key);

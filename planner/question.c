@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_CUTS 64                   /* on many devices */
-#define FEWEST_CUTS 40                 /* on few */
-#define CUTS_PER_STAGE 2               /* where so many stages are asked for */
+#define MOST_CUTS 64     /* on many devices */
+#define FEWEST_CUTS 40   /* on few */
+#define CUTS_PER_STAGE 2 /* where so many stages are asked for */
+#define DEEP_PIPELINE 32 /* stages; in deeper ones what one tensor holds together is one stage */
 #define SEED_LIMIT ((uint64_t)1 << 53) /* as plan files hold it */
 
 /* What is proposed unless the question says otherwise: a share at which the sparse methods of the
@@ -462,6 +463,26 @@ static uint32_t choose_cuts(search_question *q, bool are_narrow, uint32_t most)
     return kept;
 }
 
+/* Whether a stage would have to hold more than its share because no cut of one tensor divides what
+ * lies between two of them. */
+static bool has_heavy_piece(const search_question *q)
+{
+    const ty_workload *w = q->workload;
+    const uint32_t stages = q->device_count < DEEP_PIPELINE ? q->device_count : DEEP_PIPELINE;
+    const double share = ty_workload_forward_flop(w, 0, w->layer_count) / stages;
+    uint32_t first = 0;
+
+    for (uint32_t i = 0; i <= q->all_cut_count; i++) {
+        const uint32_t end = i < q->all_cut_count ? q->all_cuts[i] : w->layer_count;
+        if (i < q->all_cut_count && !ty_workload_is_cut(w, end))
+            continue;
+        if (ty_workload_forward_flop(w, first, end - first) > share)
+            return true;
+        first = end;
+    }
+    return false;
+}
+
 void ty_search_question_thin(search_question *q, uint32_t least)
 {
     uint32_t most = q->device_count * 2 < MOST_CUTS ? q->device_count * 2 : MOST_CUTS;
@@ -477,7 +498,7 @@ void ty_search_question_thin(search_question *q, uint32_t least)
     for (uint32_t i = 0; i < q->all_cut_count; i++)
         q->cuts[i] = 0;
     kept = choose_cuts(q, true, most);
-    choose_cuts(q, false, 2 * kept <= most ? most - kept : 0);
+    choose_cuts(q, false, 2 * kept <= most ? most - kept : has_heavy_piece(q) ? most / 2 : 0);
     q->cut_count = 0;
     for (uint32_t i = 0; i < q->all_cut_count; i++)
         if (q->cuts[i] > 0)

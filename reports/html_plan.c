@@ -616,14 +616,8 @@ static void put_plan_facts(page *p, const ty_plan *plan)
     }
     if (plan->fix != NULL && plan->stack != NULL) {
         ty_text again = {0};
-        ty_text_addf(&again, "--global-batch %u --stack %s --precision %s ", plan->global_batch,
-                     plan->stack->name, ty_precision_name(plan->workload->precision));
-        if (ty_input_is_said(&plan->input)) {
-            ty_text_add(&again, "--input ");
-            ty_input_words(&plan->input, &again);
-            ty_text_add(&again, " ");
-        }
-        ty_text_addf(&again, "--fix %s", plan->fix);
+        ty_plan_add_question(plan, &again);
+        ty_text_addf(&again, " --fix %s", plan->fix);
         if (!again.failed)
             put_fact(p, "what gives this plan again", again.data);
         ty_text_clear(&again);

@@ -470,15 +470,9 @@ static void print_again(const ty_plan *plan, ty_text *text)
 {
     if (plan->fix == NULL || plan->stack == NULL)
         return;
-    ty_text_addf(text, "again       --global-batch %u --stack %s --precision %s \\\n",
-                 plan->global_batch, plan->stack->name,
-                 ty_precision_name(plan->workload->precision));
-    if (ty_input_is_said(&plan->input)) {
-        ty_text_add(text, "            --input ");
-        ty_input_words(&plan->input, text);
-        ty_text_add(text, " \\\n");
-    }
-    ty_text_addf(text, "            --fix %s\n", plan->fix);
+    ty_text_add(text, "again       ");
+    ty_plan_add_question(plan, text);
+    ty_text_addf(text, " \\\n            --fix %s\n", plan->fix);
 }
 
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)

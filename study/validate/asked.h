@@ -32,6 +32,31 @@ typedef struct ty_asked {
 ty_status ty_ask_language_model(const ty_record *record, ty_asked *out,
                                 char reason[TY_SKIP_REASON_SIZE], ty_error *error) TY_MUST_CHECK;
 
+/** "NAME compute_scale=X", or the name alone where X is 1. */
+void ty_asked_set_scale(ty_asked *asked, const char *stack, double scale);
+
+/**
+ * Seconds of a step, as `plan` answers.
+ * @param record whose question it is
+ * @param is_fitted [out] whether a constant of the stack was fitted to the record's model
+ * @return TY_EINFEASIBLE where nothing fits
+ */
+ty_status ty_asked_step(const ty_asked *asked, const ty_record *record, double *step_s,
+                        bool *is_fitted, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * The scale of a stack's computing at which a step takes as long as was measured, to a millionth:
+ * what one measurement tells. `asked->stack` is left with it.
+ * @return TY_EINFEASIBLE where communication alone takes as long, or nothing fits
+ */
+ty_status ty_asked_calibrate(ty_asked *asked, const ty_record *record, const char *stack,
+                             double measured_s, double *scale, ty_error *error) TY_MUST_CHECK;
+
+/** `step_s` is what the question was answered with: the verdict's answer, its command, and that it
+ * is predicted; the value is the caller's. */
+ty_status ty_asked_answer(const ty_asked *asked, double step_s, ty_verdict *out,
+                          ty_error *error) TY_MUST_CHECK;
+
 /** Words behind the program's name, NULL at the end, as a verdict's `command`. */
 ty_status ty_verdict_command(const char *const *words, char **out, ty_error *error) TY_MUST_CHECK;
 

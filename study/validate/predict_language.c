@@ -1,7 +1,6 @@
 /* Language models: the record's question is asked as a user would ask it. */
 #include "asked.h"
 #include "predictors.h"
-#include "ty_study.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,64 +21,6 @@ bool ty_takes_language_model(const ty_records *records, uint32_t index)
     return is_language_model(r) &&
            (strcmp(r->kind, "training-speed") == 0 ||
             (strcmp(r->kind, "time-to-train") == 0 && strcmp(r->metric, "time_to_train") == 0));
-}
-
-/* The command that has the same answer. */
-static ty_status write_command(const ty_asked *asked, char **out, ty_error *error)
-{
-    const struct {
-        const char *option, *value;
-    } options[] = {{"--workload", asked->workload},
-                   {"--cluster", asked->cluster},
-                   {"--stack", asked->stack},
-                   {"--precision", asked->precision},
-                   {"--fix", asked->fix}};
-    const size_t count = sizeof options / sizeof options[0];
-    const char *words[2 * (sizeof options / sizeof options[0]) + 6] = {"plan"};
-    size_t at = 1;
-    char batch[16];
-
-    for (size_t i = 0; i < count; i++) {
-        if (options[i].value[0] == '\0')
-            continue;
-        words[at++] = options[i].option;
-        words[at++] = options[i].value;
-    }
-    snprintf(batch, sizeof batch, "%u", asked->global_batch);
-    words[at++] = "--global-batch";
-    words[at++] = batch;
-    words[at++] = "--no-simulate";
-    words[at] = "--json";
-    return ty_verdict_command(words, out, error);
-}
-
-static ty_status ask(const ty_asked *asked, double *step_s, bool *is_fitted,
-                     const ty_record *record, ty_error *error)
-{
-    const ty_question question = {.workload = asked->workload,
-                                  .cluster = asked->cluster,
-                                  .stack = asked->stack,
-                                  .precision = asked->precision,
-                                  .fix = asked->fix,
-                                  .global_batch = asked->global_batch,
-                                  .seed = 1};
-    ty_question_inputs inputs = {0};
-    char source[64];
-    ty_plan *plan = NULL;
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_question_open(&question, NULL, &inputs, error), status, cleanup);
-    TY_CHECK(ty_question_plan(&question, &inputs, NULL, &plan, error), status, cleanup);
-    *step_s = plan->prediction.step_time_s;
-    snprintf(source, sizeof source, "%.*s", (int)strcspn(record->id, "/"), record->id);
-    for (char *c = source; *c != '\0'; c++)
-        *c = *c == '-' ? '_' : *c;
-    *is_fitted = ty_stack_is_fitted(inputs.stack, source, record->model);
-
-cleanup:
-    ty_plan_free(plan);
-    ty_question_inputs_clear(&inputs);
-    return status;
 }
 
 static bool replace(char text[TY_ASKED_SIZE], const char *from, const char *to)
@@ -119,23 +60,21 @@ ty_status ty_predict_language_model(const ty_records *records, uint32_t index, t
 {
     const ty_record *r = &records->items[index];
     ty_asked asked;
-    double slower;
+    double step_s, slower;
     ty_status status = TY_OK;
 
     TY_CHECK(ty_ask_language_model(r, &asked, out->reason, error), status, done);
     if (out->reason[0] != '\0')
         goto done;
-    status = ask(&asked, &out->answer, &out->is_fitted, r, error);
+    status = ty_asked_step(&asked, r, &step_s, &out->is_fitted, error);
     if (status == TY_EINFEASIBLE && recompute_in_full(r, &asked))
-        status = ask(&asked, &out->answer, &out->is_fitted, r, error);
+        status = ty_asked_step(&asked, r, &step_s, &out->is_fitted, error);
     if (status == TY_EINFEASIBLE && shard_states(&asked))
-        status = ask(&asked, &out->answer, &out->is_fitted, r, error);
+        status = ty_asked_step(&asked, r, &step_s, &out->is_fitted, error);
     if (status != TY_OK)
         goto done;
-    TY_CHECK(write_command(&asked, &out->command, error), status, done);
-    slower = out->answer / asked.measured_step_s;
-    out->answer_at = TY_STEP_TIME_AT;
-    out->is_predicted = true;
+    TY_CHECK(ty_asked_answer(&asked, step_s, out, error), status, done);
+    slower = step_s / asked.measured_step_s;
     out->value = ty_record_more_is_better(r) ? r->value / slower : r->value * slower;
     snprintf(out->assumed, sizeof out->assumed, "%s", asked.assumed);
 done:

@@ -1,9 +1,9 @@
 /*
- * GPipe's tables: the network as a chain, divided for the shortest slowest stage, its program for
- * so many micro-batches walked by the estimator. Rates are predicted from the first measurement of
- * their series as data parallelism is; speed-ups from the model alone.
+ * GPipe's tables: a pipeline of as many stages and micro-batches, divided as `plan` divides it.
+ * Rates are predicted from the first measurement of their series as data parallelism is; speed-ups
+ * from the model alone.
  */
-#include "fixed_plan.h"
+#include "asked.h"
 #include "predictors.h"
 #include "published.h"
 
@@ -12,11 +12,13 @@
 #include <string.h>
 
 /* None of these sources states the batch. Times are in proportion to it but for launches and
-   latencies, so any usual size does; where the number of micro-batches is not stated either, as
-   many as make the bubble small. */
+   latencies, so the largest usual size that fits does; where the number of micro-batches is not
+   stated either, as many as make the bubble small. */
 #define ASSUMED_MICRO_BATCH 32
 #define ASSUMED_MICRO_BATCHES 32
 #define MOST_MICRO_BATCHES 4096 /* more change nothing */
+#define MOST_STAGES 64
+#define PIPELINE_STACK "trainyard" /* has GPipe's schedule, and no constants of others */
 
 bool ty_takes_pipeline(const ty_records *records, uint32_t index)
 {
@@ -33,7 +35,7 @@ bool ty_takes_pipeline(const ty_records *records, uint32_t index)
 /* What is asked of the model: stages, micro-batches, recomputation. */
 typedef struct shape {
     uint32_t stages, micro_batches;
-    bool recompute;
+    bool recompute; /* a stage keeps its input alone */
 } shape;
 
 static shape shape_of(const ty_record *r)
@@ -42,39 +44,37 @@ static shape shape_of(const ty_record *r)
     double micro_batches = r->micro_batches >= 1 ? r->micro_batches : ASSUMED_MICRO_BATCHES;
     bool is_pipeline = strcmp(r->schedule, "gpipe") == 0;
 
-    return (shape){(uint32_t)fmin(stages, TY_FIXED_PLAN_STAGES),
+    return (shape){(uint32_t)fmin(stages, MOST_STAGES),
                    is_pipeline ? (uint32_t)fmin(micro_batches, MOST_MICRO_BATCHES) : 1,
                    is_pipeline && strcmp(r->recompute, "none") != 0};
 }
 
-static ty_fixed_plan plan_of(const shape *s)
+/* `asked` has workload, cluster and precision. */
+static void ask_for(ty_asked *asked, const shape *s, uint32_t micro_batch)
 {
-    return (ty_fixed_plan){.micro_batch_size = ASSUMED_MICRO_BATCH,
-                           .micro_batches = s->micro_batches,
-                           .schedule = TY_GPIPE,
-                           .bucket_bytes = UINT64_MAX,
-                           .compute_scale = 1};
+    const char *schedule = s->stages > 1 ? ",schedule=gpipe,interleave=1" : "";
+
+    asked->global_batch = s->micro_batches * micro_batch;
+    snprintf(asked->fix, sizeof asked->fix,
+             "devices=0-%u,pp=%u,dp=1,tp=1%s,micro_batch=%u,recompute=%s,compression=none",
+             s->stages - 1, s->stages, schedule, micro_batch, s->recompute ? "stage" : "none");
+    ty_asked_set_scale(asked, PIPELINE_STACK, 1);
 }
 
-/* Samples per second at a compute scale; or, with a measured rate, the scale at which it comes out.
- */
-static ty_status rate_of(const ty_workload *chain, const ty_cluster *cluster, const shape *s,
-                         double scale, double measured_rate, double *out, ty_error *error)
+/* Samples a second, with the largest micro-batch that fits. @param asked [out] as answered */
+static ty_status rate_of(ty_asked *asked, const ty_record *r, const shape *s, double scale,
+                         double *rate, double *step_s, ty_error *error)
 {
-    ty_fixed_plan plan = plan_of(s);
-    double samples = (double)s->micro_batches * ASSUMED_MICRO_BATCH, step_s;
-    ty_status status = TY_OK;
+    ty_status status = TY_EINFEASIBLE;
+    bool is_fitted;
 
-    TY_CHECK(ty_chain_divide(chain, cluster, s->stages, NULL, s->recompute, &plan, error), status,
-             done);
-    plan.compute_scale = scale;
-    if (measured_rate > 0) {
-        status = ty_fixed_plan_calibrate(&plan, samples / measured_rate, out, error);
-    } else {
-        TY_CHECK(ty_fixed_plan_step(&plan, &step_s, error), status, done);
-        *out = samples / step_s;
+    for (uint32_t size = ASSUMED_MICRO_BATCH; status == TY_EINFEASIBLE && size > 0; size /= 2) {
+        ask_for(asked, s, size);
+        ty_asked_set_scale(asked, PIPELINE_STACK, scale);
+        status = ty_asked_step(asked, r, step_s, &is_fitted, error);
     }
-done:
+    if (status == TY_OK)
+        *rate = asked->global_batch / *step_s;
     return status;
 }
 
@@ -103,27 +103,32 @@ static uint32_t baseline_of(const ty_records *records, uint32_t index)
     return best;
 }
 
-static ty_status predict_rate(const ty_records *records, uint32_t index, const ty_workload *chain,
-                              const ty_cluster *cluster, ty_verdict *out, ty_error *error)
+static ty_status predict_rate(const ty_records *records, uint32_t index, ty_asked *asked,
+                              ty_verdict *out, ty_error *error)
 {
     const ty_record *r = &records->items[index];
-    uint32_t first = baseline_of(records, index);
-    shape s = shape_of(r), s0 = shape_of(&records->items[first]);
-    double scale = 1;
+    const ty_record *first = &records->items[baseline_of(records, index)];
+    shape s = shape_of(r), s0 = shape_of(first);
+    ty_asked from = *asked;
+    double scale = 1, step_s;
     ty_error detail = {0};
     ty_status status = TY_OK;
 
-    if (first != index)
-        status = rate_of(chain, cluster, &s0, 1, records->items[first].value, &scale, &detail);
-    if (status == TY_EINFEASIBLE) {
-        snprintf(out->reason, sizeof out->reason,
-                 "baseline: communication alone is predicted longer than the measured step");
-        return TY_OK;
+    if (first != r) {
+        TY_CHECK(rate_of(&from, first, &s0, 1, &out->value, &step_s, error), status, done);
+        status = ty_asked_calibrate(&from, first, PIPELINE_STACK, from.global_batch / first->value,
+                                    &scale, &detail);
+        if (status == TY_EINFEASIBLE) {
+            snprintf(out->reason, sizeof out->reason, "baseline: %.130s", detail.message);
+            return TY_OK;
+        }
+        if (status != TY_OK)
+            return ty_fail(error, status, "%s", detail.message);
+        snprintf(out->assumed, sizeof out->assumed, "rates as in %.100s", first->id);
     }
-    if (status != TY_OK)
-        return ty_fail(error, status, "%s", detail.message);
-    status = rate_of(chain, cluster, &s, scale, 0, &out->value, error);
-    out->is_predicted = status == TY_OK;
+    TY_CHECK(rate_of(asked, r, &s, scale, &out->value, &step_s, error), status, done);
+    status = ty_asked_answer(asked, step_s, out, error);
+done:
     return status;
 }
 
@@ -139,11 +144,12 @@ static const struct {
     {"speedup_over_one_device_without_pipeline", 1, 1, false},
 };
 
-static ty_status predict_speedup(const ty_record *r, const ty_workload *chain,
-                                 const ty_cluster *cluster, ty_verdict *out, ty_error *error)
+static ty_status predict_speedup(const ty_record *r, ty_asked *asked, ty_verdict *out,
+                                 ty_error *error)
 {
     shape s = shape_of(r), over = s;
-    double rate, reference;
+    ty_asked other = *asked;
+    double rate, reference, step_s;
     size_t i = 0;
     ty_status status = TY_OK;
 
@@ -163,9 +169,9 @@ static ty_status predict_speedup(const ty_record *r, const ty_workload *chain,
         snprintf(out->reason, sizeof out->reason, "speed-up over itself: 1 by definition");
         return TY_OK;
     }
-    TY_CHECK(rate_of(chain, cluster, &s, 1, 0, &rate, error), status, done);
-    TY_CHECK(rate_of(chain, cluster, &over, 1, 0, &reference, error), status, done);
-    out->is_predicted = true;
+    TY_CHECK(rate_of(&other, r, &over, 1, &reference, &step_s, error), status, done);
+    TY_CHECK(rate_of(asked, r, &s, 1, &rate, &step_s, error), status, done);
+    TY_CHECK(ty_asked_answer(asked, step_s, out, error), status, done);
     out->value = rate / reference;
 done:
     return status;
@@ -175,27 +181,21 @@ ty_status ty_predict_pipeline(const ty_records *records, uint32_t index, ty_verd
                               ty_error *error)
 {
     const ty_record *r = &records->items[index];
-    ty_workload *workload = NULL, *chain = NULL;
-    ty_cluster *cluster = NULL;
+    ty_asked asked = {.precision = "fp32"};
+    char *line = NULL;
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_published_workload(r, &workload, out->reason, error), status, cleanup);
-    if (workload == NULL)
+    TY_CHECK(ty_published_workload(r, asked.workload, out->reason, error), status, cleanup);
+    if (asked.workload[0] == '\0')
         goto cleanup;
-    TY_CHECK(ty_published_cluster(r, &cluster, out->reason, error), status, cleanup);
-    if (cluster == NULL)
+    TY_CHECK(ty_published_cluster_line(r, &line, out->reason, error), status, cleanup);
+    if (line == NULL)
         goto cleanup;
-    TY_CHECK(ty_workload_chain(workload, ty_cluster_device_type(cluster, 0), ASSUMED_MICRO_BATCH,
-                               &chain, error),
-             status, cleanup);
-    if (strcmp(r->unit, "x") == 0)
-        status = predict_speedup(r, chain, cluster, out, error);
-    else
-        status = predict_rate(records, index, chain, cluster, out, error);
+    snprintf(asked.cluster, sizeof asked.cluster, "%s", line);
+    status = strcmp(r->unit, "x") == 0 ? predict_speedup(r, &asked, out, error)
+                                       : predict_rate(records, index, &asked, out, error);
 
 cleanup:
-    ty_cluster_free(cluster);
-    ty_workload_free(chain);
-    ty_workload_free(workload);
+    ty_free(line);
     return status;
 }

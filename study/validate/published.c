@@ -185,50 +185,35 @@ ty_status ty_published_cluster(const ty_record *record, ty_cluster **cluster,
 
 /* ---- Workloads and software -------------------------------------------------------------- */
 
-ty_status ty_published_workload(const ty_record *record, ty_workload **workload,
+static ty_status copy_text(const ty_json *row, const char *key, char *out, size_t size,
+                           ty_error *error)
+{
+    const char *text;
+    ty_status status = ty_json_string(row, key, &text, error);
+
+    if (status == TY_OK)
+        snprintf(out, size, "%s", text);
+    return status;
+}
+
+ty_status ty_published_workload(const ty_record *record, char name[TY_PUBLISHED_NAME],
                                 char reason[TY_SKIP_REASON_SIZE], ty_error *error)
 {
     ty_json_document *names = NULL;
     const ty_json *row;
-    const char *name;
     ty_status status = TY_OK;
 
-    *workload = NULL;
+    name[0] = '\0';
     TY_CHECK(open_names(&names, error), status, cleanup);
     TY_CHECK(find(names, "models", MATCH_IS, record->model, &row, error), status, cleanup);
-    if (row == NULL) {
+    if (row == NULL)
         snprintf(reason, TY_SKIP_REASON_SIZE, "model is not in the zoo: %.100s",
                  record->model[0] != '\0' ? record->model : "not stated");
-        goto cleanup;
-    }
-    TY_CHECK(ty_json_string(row, "workload", &name, error), status, cleanup);
-    status = ty_workload_open(name, workload, error);
+    else
+        status = copy_text(row, "workload", name, TY_PUBLISHED_NAME, error);
 
 cleanup:
     ty_json_free(names);
-    return status;
-}
-
-static ty_status read_exchange(const ty_json *root, const ty_json *row, ty_published_exchange *out,
-                               ty_error *error)
-{
-    const ty_json *server;
-    double roots;
-    ty_status status = TY_OK;
-
-    *out = (ty_published_exchange){0};
-    TY_CHECK(ty_json_uint64(row, "bytes", 1, UINT32_MAX, &out->bucket_bytes, error), status, done);
-    if (ty_json_has(row, "passes"))
-        TY_CHECK(ty_json_number(row, "passes", 1, 64, &out->passes, error), status, done);
-    if (!ty_json_has(row, "is_server"))
-        return TY_OK;
-    TY_CHECK(ty_json_bool(row, "is_server", &out->is_server, error), status, done);
-    TY_CHECK(ty_json_object(root, "server", &server, error), status, done);
-    TY_CHECK(ty_json_number(server, "root_bytes_per_s", 1, 1e15, &out->root_bytes_per_s, error),
-             status, done);
-    TY_CHECK(ty_json_number(server, "roots", 1, 64, &roots, error), status, done);
-    out->root_bytes_per_s *= roots;
-done:
     return status;
 }
 
@@ -240,36 +225,22 @@ ty_status ty_published_exchange_of(const ty_record *record, ty_published_exchang
     const char *how = record->update;
     ty_status status = TY_OK;
 
+    *out = (ty_published_exchange){.algorithm = "automatic"};
     TY_CHECK(open_names(&names, error), status, cleanup);
     if (how[0] == '\0')
         how = record->schedule;
     TY_CHECK(find(names, "buckets", MATCH_CONTAINS, how, &row, error), status, cleanup);
-    if (row == NULL)
+    if (row == NULL) {
         status = ty_fail(error, TY_EPARSE, "published.json: no exchange for \"%s\"", how);
-    else
-        status = read_exchange(ty_json_root(names), row, out, error);
-
-cleanup:
-    ty_json_free(names);
-    return status;
-}
-
-ty_status ty_published_profile_of(const ty_record *record, ty_published_profile *out,
-                                  ty_error *error)
-{
-    ty_json_document *names = NULL;
-    const ty_json *row;
-    const char *model = record->model;
-    ty_status status = TY_OK;
-
-    *out = (ty_published_profile){0};
-    TY_CHECK(open_names(&names, error), status, cleanup);
-    TY_CHECK(find(names, "profiles", MATCH_IS, record->model, &row, error), status, cleanup);
-    if (row != NULL) {
-        TY_CHECK(ty_json_string(row, "profile", &model, error), status, cleanup);
-        TY_CHECK(ty_json_number(row, "samples", 1, 1e9, &out->samples, error), status, cleanup);
+        goto cleanup;
     }
-    snprintf(out->model, sizeof out->model, "%.63s", model);
+    TY_CHECK(ty_json_uint64(row, "bytes", 1, UINT32_MAX, &out->bucket_bytes, error), status,
+             cleanup);
+    if (ty_json_has(row, "algorithm"))
+        TY_CHECK(copy_text(row, "algorithm", out->algorithm, sizeof out->algorithm, error), status,
+                 cleanup);
+    if (ty_json_has(row, "stack"))
+        status = copy_text(row, "stack", out->stack, sizeof out->stack, error);
 
 cleanup:
     ty_json_free(names);
@@ -327,17 +298,6 @@ cleanup:
 }
 
 /* ---- Language models ----------------------------------------------------------------------- */
-
-static ty_status copy_text(const ty_json *row, const char *key, char *out, size_t size,
-                           ty_error *error)
-{
-    const char *text;
-    ty_status status = ty_json_string(row, key, &text, error);
-
-    if (status == TY_OK)
-        snprintf(out, size, "%s", text);
-    return status;
-}
 
 static ty_status read_software(const ty_json *row, ty_published_software *out, ty_error *error)
 {

@@ -10,6 +10,8 @@
 #include "ty_validate.h"
 #include "ty_workloads.h"
 
+#define TY_PUBLISHED_NAME 64
+
 /**
  * The hosts that a record ran on, as a one-line description: as many as its devices fill, hosts of
  * the catalogue where the record names one that has the record's devices per host, else devices
@@ -23,8 +25,8 @@ ty_status ty_published_cluster_line(const ty_record *record, char **line,
                                     char reason[TY_SKIP_REASON_SIZE],
                                     ty_error *error) TY_MUST_CHECK;
 
-/** The zoo's workload of a record's model; NULL with a reason. */
-ty_status ty_published_workload(const ty_record *record, ty_workload **workload,
+/** The zoo's name of a record's model; "" with a reason. */
+ty_status ty_published_workload(const ty_record *record, char name[TY_PUBLISHED_NAME],
                                 char reason[TY_SKIP_REASON_SIZE], ty_error *error) TY_MUST_CHECK;
 
 /** The software that trained a language model, and what it usually does. */
@@ -61,22 +63,12 @@ ty_status ty_published_language_model(const ty_record *record, ty_published_mode
 
 /** How the record's software exchanges gradients. */
 typedef struct ty_published_exchange {
-    uint64_t bucket_bytes;   /* sent at once; today's usual ones where the software is not known */
-    bool is_server;          /* summed by a server in each host and by servers on all hosts */
-    double root_bytes_per_s; /* of all roots of a host together, per direction; servers only */
-    double passes; /* how often a gradient crosses the slowest link of a ring; 0: a collective's */
+    uint64_t bucket_bytes; /* sent at once; today's usual ones where the software is not known */
+    char algorithm[32];    /* "automatic", "parameter-server" */
+    char stack[TY_PUBLISHED_NAME]; /* whose exchanges are as fast as the software's; "": not told */
 } ty_published_exchange;
 ty_status ty_published_exchange_of(const ty_record *record, ty_published_exchange *out,
                                    ty_error *error) TY_MUST_CHECK;
-
-/** What a layer profile calls a record's model, and the samples of its batch where it does not say
- * (0: it does). */
-typedef struct ty_published_profile {
-    char model[64];
-    double samples;
-} ty_published_profile;
-ty_status ty_published_profile_of(const ty_record *record, ty_published_profile *out,
-                                  ty_error *error) TY_MUST_CHECK;
 
 /** What is known of a network beside its name: the parameters whose gradients are exchanged. */
 typedef struct ty_published_gradients {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Types the commands that `validate --json` prints: every n-th predicted row's answer must be the
-row's own number to 1e-9.
+"""Types the commands that `validate --json` prints: every predicted row has one, and every n-th
+row's answer must be its own number to 1e-9.
 
     ask_again.py TRAINYARD VALIDATION.json EVERY
 """
@@ -15,9 +15,13 @@ rows = [
     row
     for source in validation["sources"]
     for row in source["predictions"]
-    if "command" in row
+    if "predicted" in row
 ]
 wrong = 0
+for row in rows:
+    if "command" not in row:
+        print(f"{row['id']}: predicted without a command")
+        sys.exit(1)
 for row in rows[::every]:
     answer = subprocess.run([program, *row["command"]], capture_output=True, text=True)
     if answer.returncode != 0:

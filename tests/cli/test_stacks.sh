@@ -49,7 +49,7 @@ for change in "compute_scale=2 2" "step_jitter=0.1 1.143" "compute_scale=1.5 1.5
     awk "BEGIN { r = $changed / $plain / ${change#* }; exit !(r > 0.985 && r < 1.015) }" && pass || fail "${change% *}: $changed, not ${change#* } x $plain"
 done
 expect 0 $image --stack "trainyard step_jitter=0.1" -o waiting.json
-expect_output "stack       trainyard-changed: Trainyard's own worker, step_jitter=0.1"
+expect_output "stack       trainyard-changed: Trainyard's own worker, step_jitter=0.1" "--stack 'trainyard step_jitter=0.1'"
 estimated=$(step estimate waiting.json)
 simulated=$(step simulate waiting.json)
 awk "BEGIN { r = $estimated / $simulated; exit !(r > 0.995 && r < 1.005 && $estimated > 1.1 * $plain) }" && pass ||

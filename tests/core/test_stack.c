@@ -396,6 +396,7 @@ Test(stack, constants_behind_a_name)
     cr_expect(base->compute_scale == 1 && base->step_jitter == 0);
     cr_expect_eq(changed->host_kernel_s, base->host_kernel_s);
     cr_expect_str_eq(changed->name, "megatron-changed");
+    cr_expect_str_eq(ty_stack_words(changed), "megatron  compute_scale=1.25 transfer_s=1e-3");
     cr_expect_not_null(strstr(changed->title, ", compute_scale=1.25 transfer_s=1e-3"));
     for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++)
         if (strcmp(ty_stack_constant_at(i)->key, "compute_scale") == 0)

@@ -1320,3 +1320,36 @@ Test(search, idle_devices_are_told_and_checked)
     ty_cluster_free(cluster);
     ty_workload_free(mlp);
 }
+
+/* What two paths hold together is divided too, where it is more than a stage's share: U-Net's cuts
+ * of one tensor are before and behind all of its work. */
+Test(search, stages_begin_where_several_tensors_cross)
+{
+    ty_workload *workload = open_workload("unet");
+    ty_cluster *cluster = open_cluster("host:1 gpu:8 @p40 pcie3 eth10");
+    ty_plan_options options = ty_plan_options_default();
+    double all, largest = 0;
+    uint32_t wide = 0;
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+
+    options.pipeline_stages = 8;
+    options.micro_batch_size = 4;
+    options.global_batch = 128;
+    cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(plan->stage_count, 8);
+    all = ty_workload_forward_flop(workload, 0, workload->layer_count);
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const ty_plan_stage *stage = &plan->stages[s];
+        largest = fmax(largest,
+                       ty_workload_forward_flop(workload, stage->first_layer, stage->layer_count));
+        wide += s > 0 && !ty_workload_is_cut(workload, stage->first_layer);
+    }
+    cr_expect_geq(wide, 4);
+    cr_expect_lt(largest, all / 3, "the largest of 8 stages has %.0f %% of the work",
+                 100 * largest / all);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(workload);
+}

@@ -1,10 +1,9 @@
-/* Validation: reading, scores against brute force, fixed plans against closed forms, and where they
- * lie beside the repository the published measurements themselves. */
+/* Validation: reading, scores against brute force, questions and their commands, and where they lie
+ * beside the repository the published measurements themselves. */
 #include "ty_convergence.h"
 #include "ty_planner.h"
 #include "ty_validate.h"
-#include "validate/fixed_plan.h"
-#include "validate/layer_profile.h"
+#include "validate/asked.h"
 #include "validate/published.h"
 
 #include <criterion/criterion.h>
@@ -179,72 +178,6 @@ Test(published_names, hosts_have_the_adapters_they_had)
     }
 }
 
-static void write_text(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    cr_assert_not_null(file);
-    fputs(text, file);
-    cr_assert_eq(fclose(file), 0);
-}
-
-#define PROFILE(layers, edges)                                                                     \
-    "{\"schema\": 1, \"family\": \"p\", \"count\": 1, \"records\": [{\"id\": \"p/1\", "            \
-    "\"kind\": \"layer-profile\", \"source\": {\"work\": \"w\"}, \"confidence\": \"read\", "       \
-    "\"model\": {\"name\": \"Net\"}, \"batch\": {\"micro\": 10}, \"measured\": {\"metric\": "      \
-    "\"t\", "                                                                                      \
-    "\"value\": 1, \"unit\": \"ms\"}, \"layers\": " layers ", \"edges\": " edges "}]}"
-
-/* Two layers behind the input and one output that nobody reads: what loads samples takes no time,
- * times are of one sample. */
-Test(published_names, a_profile_beside_the_file)
-{
-    static const struct {
-        const char *profile;
-        uint32_t layers; /* 0: refused */
-    } rows[] = {
-        {PROFILE(
-             "[[1, \"Input\", 900, 0, 400, 0], [2, \"Conv\", 20, 40, 800, 64], [3, \"item\", 0, 0, "
-             "80, 0], [4, \"Linear\", 10, 30, 40, 32]]",
-             "[[1, 2], [2, 3], [2, 4]]"),
-         2},
-        {PROFILE("[[1, \"Conv\", 20, 40, 800]]", "[]"), 0},
-        {PROFILE("[[2, \"Conv\", 20, 40, 800, 1]]", "[]"), 0},
-        {PROFILE("[[1, \"Conv\", 20, 40, 800, 1], [2, \"Conv\", 20, 40, 800, 1]]", "[[2, 2]]"), 0},
-    };
-    char folder[] = "/tmp/ty-profile-XXXXXX", path[64], profile[64];
-    ty_records *r = NULL;
-
-    cr_assert_not_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/x.json", folder);
-    snprintf(profile, sizeof profile, "%s/pipedream_profiles.json", folder);
-    write_text(path, FILE_OF(RECORD(", \"model\": {\"name\": \"Net\"}")));
-    cr_assert_eq(ty_records_load(path, &r, NULL), TY_OK);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ty_workload *w = NULL;
-        ty_error error = {0};
-        write_text(profile, rows[i].profile);
-        cr_expect_eq(ty_layer_profile_find(r, &r->items[0], &w, &error) == TY_OK,
-                     rows[i].layers > 0, "row %zu: %s", i, error.message);
-        if (w == NULL)
-            continue;
-        cr_assert_eq(w->layer_count, rows[i].layers);
-        check_near(w->layers[0].measured_forward_s, 0.002, 1e-12, "forward of a sample");
-        check_near(w->layers[1].measured_backward_s, 0.003, 1e-12, "backward of a sample");
-        cr_assert_eq(ty_workload_parameter_bytes(w, 0, 2), 96);
-        cr_assert_eq(ty_workload_cut_bytes(w, 1), 80, "20 numbers a sample");
-        ty_workload_free(w);
-    }
-    cr_assert_eq(remove(profile), 0);
-    {
-        ty_workload *w = NULL;
-        cr_assert_eq(ty_layer_profile_find(r, &r->items[0], &w, NULL), TY_OK);
-        cr_assert_null(w, "no file, no profile");
-    }
-    ty_records_free(r);
-    cr_assert_eq(remove(path), 0);
-    cr_assert_eq(rmdir(folder), 0);
-}
-
 /* ---- Scores ------------------------------------------------------------------------------ */
 
 Test(scores, by_hand)
@@ -321,109 +254,93 @@ Test(scores, nothing_to_score)
     cr_assert_eq(ty_validation_score_rows(&bad, 1, &s, NULL), TY_EINVAL);
 }
 
-/* ---- Fixed plans ------------------------------------------------------------------------- */
+/* ---- Questions --------------------------------------------------------------------------- */
 
-typedef struct scene {
-    ty_workload *workload;
-    ty_cluster *cluster;
-} scene;
-
-static scene open_scene(const char *workload, const char *cluster)
+static ty_asked image_question(const char *workload, const char *cluster, uint32_t devices,
+                               uint32_t batch)
 {
-    scene s = {0};
-    ty_error error = {0};
+    ty_asked asked = {.precision = "fp32", .global_batch = devices * batch};
 
-    cr_assert_eq(ty_workload_open(workload, &s.workload, &error), TY_OK, "%s", error.message);
-    cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
-    return s;
+    snprintf(asked.workload, sizeof asked.workload, "%s", workload);
+    snprintf(asked.cluster, sizeof asked.cluster, "%s", cluster);
+    snprintf(asked.fix, sizeof asked.fix, "dp=%u,pp=1,micro_batch=%u,compression=none", devices,
+             batch);
+    return asked;
 }
 
-static void close_scene(scene *s)
-{
-    ty_workload_free(s->workload);
-    ty_cluster_free(s->cluster);
-}
+static const ty_record nobody = {.id = "nobody/1", .model = "none"};
 
-static double step_of(const ty_fixed_plan *plan)
+Test(asked, calibration_is_the_inverse_of_the_step)
 {
-    ty_error error = {0};
-    double step_s = 0;
-
-    cr_assert_eq(ty_fixed_plan_step(plan, &step_s, &error), TY_OK, "%s", error.message);
-    return step_s;
-}
-
-Test(fixed_plans, calibration_is_the_inverse_of_the_step)
-{
-    scene s = open_scene("resnet50", "4x p100-server");
     static const double scales[] = {0.5, 1, 1.7, 6};
+    ty_asked asked = image_question("resnet50", "4x p100-server", 16, 32);
 
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
-        ty_fixed_plan plan = ty_fixed_data_parallel(s.workload, s.cluster, 16, 32, 25u << 20);
-        double step_s, scale = 0;
-        plan.jitter = 0.04;
-        plan.compute_scale = scales[i];
-        step_s = step_of(&plan);
-        cr_assert_eq(ty_fixed_plan_calibrate(&plan, step_s, &scale, NULL), TY_OK);
-        check_near(scale, scales[i], 1e-4, "scale");
+        double step_s, found = 0;
+        bool is_fitted = true;
+        ty_error error = {0};
+        ty_asked_set_scale(&asked, "tensorflow-2017", scales[i]);
+        cr_assert_eq(ty_asked_step(&asked, &nobody, &step_s, &is_fitted, &error), TY_OK, "%s",
+                     error.message);
+        cr_assert_not(is_fitted);
+        cr_assert_eq(ty_asked_calibrate(&asked, &nobody, "tensorflow-2017", step_s, &found, &error),
+                     TY_OK, "%s", error.message);
+        check_near(found, scales[i], 1e-4, "scale");
     }
-    close_scene(&s);
 }
 
-Test(fixed_plans, calibration_refuses_the_impossible)
+Test(asked, calibration_refuses_the_impossible)
 {
-    scene s = open_scene("vgg16", "4x p100-server-10gbe");
-    ty_fixed_plan plan = ty_fixed_data_parallel(s.workload, s.cluster, 16, 1, 25u << 20);
+    ty_asked asked = image_question("vgg16", "4x p100-server-10gbe", 16, 1);
     ty_error error = {0};
     double scale = 7;
 
-    cr_assert_eq(ty_fixed_plan_calibrate(&plan, 0.01, &scale, &error), TY_EINFEASIBLE);
-    cr_assert_eq(ty_fixed_plan_calibrate(&plan, NAN, &scale, &error), TY_EINVAL);
+    cr_assert_eq(ty_asked_calibrate(&asked, &nobody, "tensorflow-2017", 0.01, &scale, &error),
+                 TY_EINFEASIBLE);
     cr_assert_eq(scale, 7);
-    close_scene(&s);
 }
 
-/* Parameters of 100 ms over the servers, behind nothing: one layer's bucket. */
-Test(fixed_plans, servers_take_what_their_links_take)
+Test(asked, the_command_has_all_words)
 {
-    scene s = open_scene("vgg16", "leaf:1 host:4 gpu:4 @p100-pcie-16gb pcie3 eth25");
-    ty_fixed_plan plan = ty_fixed_data_parallel(s.workload, s.cluster, 16, 32, 1);
-    double parameters = (double)ty_workload_parameter_bytes(s.workload, 0, s.workload->layer_count);
-    double link = 0, alone, all;
-    ty_path path = {0};
+    static const char *const words[] = {"plan",
+                                        "--workload",
+                                        "lenet",
+                                        "--cluster",
+                                        "1x dgx1-p100",
+                                        "--stack",
+                                        "tensorflow-2017 compute_scale=1.25",
+                                        "--precision",
+                                        "fp32",
+                                        "--fix",
+                                        "dp=8,pp=1,micro_batch=32,compression=none",
+                                        "--global-batch",
+                                        "256",
+                                        "--no-simulate",
+                                        "--json"};
+    const size_t count = sizeof words / sizeof words[0];
+    ty_asked asked = image_question("lenet", "1x dgx1-p100", 8, 32);
+    ty_verdict verdict = {0};
+    ty_json_document *document = NULL;
 
-    cr_assert_eq(ty_cluster_path(s.cluster, 0, 15, &path, NULL), TY_OK);
-    link = path.bandwidth_bytes_per_s;
-    ty_path_clear(&path);
-    alone = step_of(&plan);
-    cr_assert_eq(ty_fixed_plan_use_server(&plan, 24e9, 4, NULL), TY_OK);
-    check_near(plan.server_s_per_byte, 2 * 4 / 24e9 + 2 * 0.75 / link, 1e-12, "seconds per byte");
-    plan.compute_scale = 1e-6;
-    all = step_of(&plan);
-    cr_assert_geq(all, parameters * plan.server_s_per_byte * 0.99);
-    cr_assert_leq(all, parameters * plan.server_s_per_byte * 1.01 + 40 * plan.server_latency_s);
-    cr_assert_gt(alone, 0);
-    close_scene(&s);
+    ty_asked_set_scale(&asked, "tensorflow-2017", 1.25);
+    cr_assert_eq(ty_asked_answer(&asked, 0.5, &verdict, NULL), TY_OK);
+    cr_assert(verdict.is_predicted);
+    cr_assert_eq(verdict.answer, 0.5);
+    cr_assert_eq(
+        ty_json_parse(verdict.command, strlen(verdict.command), "command", &document, NULL), TY_OK);
+    cr_assert_eq(ty_json_size(ty_json_root(document)), count);
+    for (size_t i = 0; i < count; i++) {
+        char *text = NULL, expected[96];
+        snprintf(expected, sizeof expected, "\"%s\"", words[i]);
+        cr_assert_eq(ty_json_text(ty_json_at(ty_json_root(document), i), &text, NULL), TY_OK);
+        cr_expect_not_null(strstr(text, expected), "found %s, expected %s", text, expected);
+        ty_free(text);
+    }
+    ty_json_free(document);
+    ty_free(verdict.command);
 }
 
-/* One adapter for the four of a host is what their ring has. */
-Test(fixed_plans, passes_over_the_slowest_link)
-{
-    scene s = open_scene("alexnet", "4x v100-pcie-server");
-    ty_fixed_plan plan = ty_fixed_data_parallel(s.workload, s.cluster, 16, 32, 1);
-    const uint32_t devices[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    double bandwidth, latency_s, seconds = -1;
-
-    cr_assert_eq(ty_cluster_ring(s.cluster, devices, 16, &bandwidth, &latency_s, NULL), TY_OK);
-    cr_assert_leq(bandwidth, 1.25e9);
-    cr_assert_eq(ty_fixed_plan_use_passes(&plan, 4, NULL), TY_OK);
-    check_near(plan.server_s_per_byte, 4 * 15 / 16.0 / bandwidth, 1e-12, "seconds per byte");
-    cr_assert_eq(ty_passes_seconds(s.cluster, 1, 4, 1e9, &seconds, NULL), TY_OK);
-    cr_assert_eq(seconds, 0, "nobody to exchange with");
-    close_scene(&s);
-}
-
-Test(fixed_plans, largest_of_n_normal_numbers)
+Test(waiting, largest_of_n_normal_numbers)
 {
     static const uint32_t sizes[] = {2, 8, 64, 512};
 
@@ -442,44 +359,6 @@ Test(fixed_plans, largest_of_n_normal_numbers)
         }
         check_near(ty_expected_largest(sizes[i]), sum / rounds, 0.05, "largest");
     }
-}
-
-Test(fixed_plans, a_chain_is_its_workload)
-{
-    scene s = open_scene("resnet101", "leaf:1 host:1 gpu:4 @p40 pcie3 eth10");
-    ty_workload *chain = NULL;
-    ty_fixed_plan plan = {.micro_batch_size = 8,
-                          .micro_batches = 4,
-                          .schedule = TY_GPIPE,
-                          .bucket_bytes = UINT64_MAX,
-                          .compute_scale = 1};
-    uint32_t n;
-    double sum = 0, slowest = 0;
-
-    cr_assert_eq(
-        ty_workload_chain(s.workload, ty_cluster_device_type(s.cluster, 0), 8, &chain, NULL),
-        TY_OK);
-    n = chain->layer_count;
-    cr_assert_eq(n, s.workload->layer_count);
-    cr_assert_eq(ty_workload_parameter_bytes(chain, 0, n),
-                 ty_workload_parameter_bytes(s.workload, 0, n));
-    for (uint32_t i = 1; i < n; i++)
-        cr_assert_eq(ty_workload_cut_bytes(chain, i), ty_workload_cut_bytes(s.workload, i),
-                     "cut %u", i);
-    cr_assert_eq(ty_chain_divide(chain, s.cluster, 4, NULL, false, &plan, NULL), TY_OK);
-    for (uint32_t st = 0; st < 4; st++) {
-        uint32_t end = st < 3 ? plan.first_layers[st + 1] : n;
-        double stage = 0;
-        for (uint32_t i = plan.first_layers[st]; i < end; i++)
-            stage +=
-                8 * (chain->layers[i].measured_forward_s + chain->layers[i].measured_backward_s);
-        sum += stage;
-        slowest = fmax(slowest, stage);
-    }
-    cr_assert_lt(slowest, 1.2 * sum / 4, "stages are even");
-    cr_assert_geq(step_of(&plan), sum + 3 * slowest / 1.3, "no faster than its pipeline");
-    ty_workload_free(chain);
-    close_scene(&s);
 }
 
 /* ---- Published measurements -------------------------------------------------------------- */

@@ -47,7 +47,7 @@ static void type(const ty_question *question, const ty_remedy *remedy)
 {
     const ty_question typed = {.workload = question->workload,
                                .cluster = remedy->cluster,
-                               .stack = remedy->plan->stack->name,
+                               .stack = ty_stack_words(remedy->plan->stack),
                                .precision = ty_precision_name(remedy->plan->workload->precision),
                                .global_batch = remedy->plan->global_batch,
                                .fix = remedy->plan->fix,

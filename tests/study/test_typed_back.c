@@ -138,7 +138,7 @@ static ty_question typed(const ty_question *asked, const ty_plan *plan, const ch
 {
     return (ty_question){.workload = asked->workload,
                          .cluster = asked->cluster,
-                         .stack = plan->stack->name,
+                         .stack = ty_stack_words(plan->stack),
                          .precision = ty_precision_name(plan->workload->precision),
                          .global_batch = plan->global_batch,
                          .fix = fix,
