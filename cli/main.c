@@ -17,10 +17,10 @@ const cli_command commands[] = {
      "Prints the plan, what limits it, and why the other candidates lost.\n"
      "With --config the model, the layout and the batch are those of a training\n"
      "program's file: how fast that is, whether it fits, what would be better.\n",
-     OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "precision",
-             "profile", "profile-device", "stack", "fix", "fastest", "allow-lossy", "system",
-             "objective", "task", "learning-rate", "top", "no-simulate", "candidates", "seed",
-             "output", "json"),
+     OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "input",
+             "precision", "profile", "profile-device", "stack", "fix", "fastest", "allow-lossy",
+             "system", "objective", "task", "learning-rate", "top", "no-simulate", "candidates",
+             "seed", "output", "json"),
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
      OPTIONS("stack", "program", "trace", "json"), 1, 1, cmd_estimate},
@@ -40,8 +40,8 @@ const cli_command commands[] = {
      "what every known system would make of it, side by side",
      "GPipe, PipeDream, Horovod, parameter servers and the others as presets: the best\n"
      "that each can do. plan --system NAME gives one as a plan.\n",
-     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "profile-device",
-             "stack", "seed", "json"),
+     OPTIONS("workload", "cluster", "seq", "global-batch", "input", "precision", "profile",
+             "profile-device", "stack", "seed", "json"),
      0, 0, cmd_systems},
     {"run", "PLAN [options]", "train for real on local ranks and measure", NULL,
      OPTIONS("backend", "precision", "steps", "until", "evaluate-every", "data", "bad-samples",
@@ -61,10 +61,12 @@ const cli_command commands[] = {
      "KEY is workload, cluster, batch, seq, workload.KEY, system, stack, precision,\n"
      "objective, task; hosts, device, pod, leaf, host, gpu, oversub; bandwidth.LINK,\n"
      "latency.LINK, memory, memory_bandwidth, compute (quantities, or factors as x2;\n"
-     "LINK may be all); or a key of --fix.\n",
-     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "profile-device",
-             "stack", "fix", "fastest", "allow-lossy", "system", "objective", "task", "top",
-             "no-simulate", "seed", "vary", "rows", "output", "json", "csv"),
+     "LINK may be all); storage.bandwidth, .host, .latency, .requests, .request,\n"
+     ".capacity (of the last level, or .NAME behind it); input, input.KEY; or a key\n"
+     "of --fix.\n",
+     OPTIONS("workload", "cluster", "seq", "global-batch", "input", "precision", "profile",
+             "profile-device", "stack", "fix", "fastest", "allow-lossy", "system", "objective",
+             "task", "top", "no-simulate", "seed", "vary", "rows", "output", "json", "csv"),
      0, 0, cmd_whatif},
     {"profile", "--workload W | import TRACE [options]",
      "measure layers, copies and collectives here, or import a trace",

@@ -114,6 +114,9 @@ static const option_row table[] = {
          "to train with (default: the workload's; with a calibration as --task the one it proposes "
          "for the batch)"),
     TEXT("system", 0, system, "NAME", "as this system would: see trainyard systems"),
+    TEXT("input", 0, input, "K=V,...",
+         "of the samples: data=1.3TB (all of them), decode=250/s (of a core), cores=32 (of a host "
+         "that decode), epoch=first or later, shuffle=global or host"),
     TEXT("precision", 0, precision, "P", TY_PRECISION_NAMES "; the last two are not run"),
     NUMBER("vocabulary", vocabulary, 1u << 20, "N",
            "different tokens at most (default 256: the bytes); of an imported file that only names "

@@ -157,6 +157,32 @@ ty_status ty_cluster_add_link_type(ty_cluster *cluster, const link_type *type, u
     return TY_OK;
 }
 
+ty_status ty_cluster_add_storage(ty_cluster *cluster, const ty_storage *storage, const char *name,
+                                 ty_error *error)
+{
+    ty_storage copy = *storage;
+
+    if (cluster->storage_count == TY_MOST_STORAGE)
+        return ty_fail(error, TY_EPARSE, "%.80s: found more than %d levels of storage", name,
+                       TY_MOST_STORAGE);
+    for (uint32_t i = 0; i < cluster->storage_count; i++) {
+        const ty_storage *before = &cluster->storage[i];
+        if (strcmp(before->name, storage->name) == 0)
+            return ty_fail(error, TY_EPARSE, "%.80s: found storage \"%.40s\" twice", name,
+                           storage->name);
+        if (before->is_shared || !(before->capacity_bytes > 0))
+            return ty_fail(error, TY_EPARSE,
+                           "%.80s: found storage \"%.40s\" behind \"%.40s\", which %s; expected "
+                           "caches of a host, with a capacity, before what holds everything",
+                           name, storage->name, before->name,
+                           before->is_shared ? "hosts share" : "holds everything");
+    }
+    if (!copy_string(cluster, &copy.name) || !copy_string(cluster, &copy.source))
+        return out_of_memory(error);
+    cluster->storage[cluster->storage_count++] = copy;
+    return TY_OK;
+}
+
 static ty_status add_vertex(ty_cluster *cluster, const cluster_vertex *vertex, uint32_t *index,
                             ty_error *error)
 {
@@ -304,6 +330,41 @@ static bool edit_link_type(const ty_cluster_edit *edit, link_type *type)
     return figure != NULL;
 }
 
+/* Figures are those of the files; what is not there stays unlimited by a factor. */
+static bool edit_storage(const ty_cluster_edit *edit, ty_storage *storage)
+{
+    const cluster_figure *figure;
+
+    for (uint32_t i = 0; (figure = ty_storage_figure_at(i)) != NULL; i++)
+        if (strcmp(figure->key, edit->field) == 0) {
+            double *value = (double *)(void *)((char *)storage + figure->offset);
+            *value = edited(edit, *value);
+            return true;
+        }
+    return false;
+}
+
+/* Of storage without a name, the last is meant. */
+static bool edit_part(const ty_cluster_edit *edit, ty_cluster *made)
+{
+    bool is_used = false;
+
+    if (edit->part == TY_PART_DEVICES)
+        for (uint32_t i = 0; i < made->device_type_count; i++)
+            if (is_of(edit, made->device_types[i].name))
+                is_used |= edit_device_type(edit, &made->device_types[i]);
+    if (edit->part == TY_PART_LINKS)
+        for (uint32_t i = 0; i < made->link_type_count; i++)
+            if (is_of(edit, made->link_types[i].name))
+                is_used |= edit_link_type(edit, &made->link_types[i]);
+    if (edit->part == TY_PART_STORAGE)
+        for (uint32_t i = 0; i < made->storage_count; i++)
+            if (edit->name == NULL ? i + 1 == made->storage_count
+                                   : is_of(edit, made->storage[i].name))
+                is_used |= edit_storage(edit, &made->storage[i]);
+    return is_used;
+}
+
 ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *edits, uint32_t count,
                             ty_cluster **out, ty_error *error)
 {
@@ -329,16 +390,12 @@ ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *ed
     if (links > 0)
         memcpy(made->link_types, cluster->link_types, links * sizeof *made->link_types);
     for (uint32_t e = 0; e < count; e++) {
-        bool is_used = false;
-        for (size_t i = 0; i < (edits[e].is_of_links ? links : devices); i++) {
-            if (edits[e].is_of_links && is_of(&edits[e], made->link_types[i].name))
-                is_used |= edit_link_type(&edits[e], &made->link_types[i]);
-            if (!edits[e].is_of_links && is_of(&edits[e], made->device_types[i].name))
-                is_used |= edit_device_type(&edits[e], &made->device_types[i]);
-        }
-        if (!is_used) {
+        static const char *const parts[] = {[TY_PART_DEVICES] = "device",
+                                            [TY_PART_LINKS] = "link type",
+                                            [TY_PART_STORAGE] = "storage"};
+        if (!edit_part(&edits[e], made)) {
             status = ty_fail(error, TY_EINVAL, "cluster \"%s\" has no %s \"%s\" with a %s",
-                             cluster->name, edits[e].is_of_links ? "link type" : "device",
+                             cluster->name, parts[edits[e].part],
                              edits[e].name != NULL ? edits[e].name : "of any name", edits[e].field);
             goto done;
         }
@@ -394,6 +451,16 @@ const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t hos
 {
     uint32_t type = cluster->vertices[cluster->host_vertices[host]].host_type;
     return type == NO_INDEX ? NULL : &cluster->host_types[type];
+}
+
+uint32_t ty_cluster_storage_count(const ty_cluster *cluster)
+{
+    return cluster->storage_count;
+}
+
+const ty_storage *ty_cluster_storage(const ty_cluster *cluster, uint32_t level)
+{
+    return &cluster->storage[level];
 }
 
 uint32_t ty_cluster_vertex_count(const ty_cluster *cluster)

@@ -64,7 +64,7 @@ struct ty_cluster {
     /* Made when it is first asked for, by whoever comes first. */
     atomic_int digest_state; /* NO_DIGEST, ...; others make their own while it is being written */
     ty_digest digest;
-    /* Of a cluster with other figures: it has device and link types and links of its own,
+    /* Of a cluster with other figures: it has device and link types, links and storage of its own,
      * everything else is the origin's. NULL else. */
     ty_cluster *origin;
     ty_arena *arena; /* every string */
@@ -75,6 +75,8 @@ struct ty_cluster {
     ty_host_type *host_types;
     uint32_t link_type_count, link_type_room;
     link_type *link_types;
+    uint32_t storage_count;
+    ty_storage storage[TY_MOST_STORAGE];
     uint32_t vertex_count, vertex_room;
     cluster_vertex *vertices;
     uint32_t link_count, link_room;
@@ -111,6 +113,10 @@ ty_status ty_cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type
                                    ty_error *error) TY_MUST_CHECK;
 ty_status ty_cluster_add_link_type(ty_cluster *cluster, const link_type *type, uint32_t *index,
                                    ty_error *error) TY_MUST_CHECK;
+/** Behind those that are there. TY_EPARSE: one too many, of a name that is taken, behind one that
+ * holds everything, or with figures that no file may have. @param name of the source */
+ty_status ty_cluster_add_storage(ty_cluster *cluster, const ty_storage *storage, const char *name,
+                                 ty_error *error) TY_MUST_CHECK;
 /** Anything but a device. @param cores of a host vertex, else 0 */
 ty_status ty_cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const char *name,
                                 uint32_t cores, uint32_t *vertex, ty_error *error) TY_MUST_CHECK;
@@ -150,16 +156,18 @@ ty_status ty_cluster_find_tori(ty_cluster *cluster, ty_error *error) TY_MUST_CHE
 /** A link between two vertices; NO_INDEX where there is none. */
 uint32_t ty_cluster_link_between(const ty_cluster *cluster, uint32_t from, uint32_t to);
 
-/** A figure of a device type, as files have it: what reading, writing, changing and the schema of
- * clusters follow. */
+/** A figure of a device type or of storage, as files have it: what reading, writing, changing and
+ * the schema of clusters follow. */
 typedef struct cluster_figure {
     const char *key;
-    size_t offset; /* of a double in ty_device_type */
+    size_t offset; /* of a double in ty_device_type, or ty_storage */
     double minimum, maximum;
     bool is_optional; /* absent: 0, and 0 is not written */
 } cluster_figure;
 /** NULL: there are no more. */
 const cluster_figure *ty_cluster_figure_at(uint32_t index);
+/** Likewise of storage. */
+const cluster_figure *ty_storage_figure_at(uint32_t index);
 
 /** TY_EPARSE where a figure is beyond what trainyard.cluster/1 may hold. @param name of the source
  */

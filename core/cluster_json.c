@@ -1,6 +1,7 @@
 /* trainyard.cluster/1: the graph, written out.
  * - device_types: what devices are;
  * - link_types: what links are, bandwidth and latency of one lane, with a source;
+ * - storage: where samples are read, caches first;
  * - vertices: name and kind; a device has a type and a host, a host may have cores
  *                 and a type;
  * - links: from, to, type; lanes (1 unless said) multiply the bandwidth. */
@@ -78,6 +79,69 @@ static void write_device_type(const ty_device_type *type, ty_json_writer *writer
             ty_json_put_number(writer, figures[i].key, value);
     }
     ty_json_put_uint(writer, "memory_bytes", type->memory_bytes);
+    ty_json_close(writer, '}');
+}
+
+/* ---- Storage: likewise -------------------------------------------------------------------- */
+
+static const cluster_figure storage_figures[] = {
+    {"bandwidth_bytes_per_s", offsetof(ty_storage, bandwidth_bytes_per_s), BANDWIDTH_MINIMUM,
+     BANDWIDTH_MAXIMUM, false},
+    {"host_bytes_per_s", offsetof(ty_storage, host_bytes_per_s), 0, BANDWIDTH_MAXIMUM, true},
+    {"latency_s", offsetof(ty_storage, latency_s), 0, LATENCY_MAXIMUM, false},
+    {"requests", offsetof(ty_storage, requests), 1, 1e9, false},
+    {"request_bytes", offsetof(ty_storage, request_bytes), 0, 1e15, true},
+    {"capacity_bytes", offsetof(ty_storage, capacity_bytes), 0, 1e21, true},
+};
+enum { STORAGE_FIGURE_COUNT = sizeof storage_figures / sizeof storage_figures[0] };
+
+const cluster_figure *ty_storage_figure_at(uint32_t index)
+{
+    return index < STORAGE_FIGURE_COUNT ? &storage_figures[index] : NULL;
+}
+
+static ty_status read_storage(ty_cluster *cluster, const ty_json *row, ty_error *error)
+{
+    ty_storage storage = {0};
+    ty_error detail = {0};
+    const char *name, *source;
+    ty_status status;
+
+    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
+    TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
+    TY_CHECK(ty_json_bool(row, "is_shared", &storage.is_shared, error), status, done);
+    for (int i = 0; i < STORAGE_FIGURE_COUNT; i++)
+        if (!storage_figures[i].is_optional || ty_json_has(row, storage_figures[i].key))
+            TY_CHECK(ty_json_number(
+                         row, storage_figures[i].key, storage_figures[i].minimum,
+                         storage_figures[i].maximum,
+                         (double *)(void *)((char *)&storage + storage_figures[i].offset), error),
+                     status, done);
+    TY_CHECK(ty_json_end(row, error), status, done);
+    storage.name = (char *)name; /* copied, never written */
+    storage.source = (char *)source;
+    status = ty_cluster_add_storage(cluster, &storage, "/storage", &detail);
+    if (status == TY_EPARSE)
+        return ty_json_fail(row, error, "a level of storage that fits behind those before (%.120s)",
+                            detail.message);
+    if (status != TY_OK && error != NULL)
+        *error = detail;
+done:
+    return status;
+}
+
+static void write_storage(const ty_storage *storage, ty_json_writer *writer)
+{
+    ty_json_open(writer, NULL, '{');
+    ty_json_put_string(writer, "name", storage->name);
+    ty_json_put_string(writer, "source", storage->source);
+    ty_json_put_bool(writer, "is_shared", storage->is_shared);
+    for (int i = 0; i < STORAGE_FIGURE_COUNT; i++) {
+        double value;
+        memcpy(&value, (const char *)storage + storage_figures[i].offset, sizeof value);
+        if (value > 0 || !storage_figures[i].is_optional)
+            ty_json_put_number(writer, storage_figures[i].key, value);
+    }
     ty_json_close(writer, '}');
 }
 
@@ -293,6 +357,20 @@ static ty_status check_device_type(const ty_device_type *type, const char *name,
     return TY_OK;
 }
 
+static ty_status check_storage(const ty_storage *storage, const char *name, ty_error *error)
+{
+    for (int i = 0; i < STORAGE_FIGURE_COUNT; i++) {
+        const cluster_figure *figure = &storage_figures[i];
+        double value;
+        memcpy(&value, (const char *)storage + figure->offset, sizeof value);
+        if (!(value >= figure->minimum && value <= figure->maximum))
+            return ty_fail(error, TY_EPARSE,
+                           "%.80s: found storage \"%.40s\" with %s of %g, expected %g to %g", name,
+                           storage->name, figure->key, value, figure->minimum, figure->maximum);
+    }
+    return TY_OK;
+}
+
 static ty_status check_link_type(const link_type *type, const char *name, ty_error *error)
 {
     if (!(type->bandwidth_bytes_per_s >= BANDWIDTH_MINIMUM &&
@@ -314,6 +392,8 @@ ty_status ty_cluster_check_figures(const ty_cluster *cluster, const char *name, 
         TY_CHECK(check_device_type(&cluster->device_types[i], name, error), status, done);
     for (uint32_t i = 0; i < cluster->link_type_count; i++)
         TY_CHECK(check_link_type(&cluster->link_types[i], name, error), status, done);
+    for (uint32_t i = 0; i < cluster->storage_count; i++)
+        TY_CHECK(check_storage(&cluster->storage[i], name, error), status, done);
     for (uint32_t i = 0; i < cluster->link_count; i++)
         if (!(cluster->link_lanes[i] >= LANES_MINIMUM && cluster->link_lanes[i] <= LANES_MAXIMUM))
             return ty_fail(
@@ -355,7 +435,8 @@ static ty_status fail_for(const ty_json *vertices, const cluster_problem *proble
 
 static ty_status read_graph(ty_cluster *cluster, const ty_json *object, ty_error *error)
 {
-    const ty_json *device_types, *host_types = NULL, *link_types, *vertices, *links;
+    const ty_json *device_types, *host_types = NULL, *link_types, *storage = NULL, *vertices;
+    const ty_json *links;
     cluster_problem problem = {0};
     ty_status status;
 
@@ -363,6 +444,9 @@ static ty_status read_graph(ty_cluster *cluster, const ty_json *object, ty_error
     if (ty_json_has(object, "host_types"))
         TY_CHECK(ty_json_array(object, "host_types", 0, 10000, &host_types, error), status, done);
     TY_CHECK(ty_json_array(object, "link_types", 0, 10000, &link_types, error), status, done);
+    if (ty_json_has(object, "storage"))
+        TY_CHECK(ty_json_array(object, "storage", 0, TY_MOST_STORAGE, &storage, error), status,
+                 done);
     TY_CHECK(ty_json_array(object, "vertices", 1, VERTEX_LIMIT, &vertices, error), status, done);
     TY_CHECK(ty_json_array(object, "links", 0, LINK_LIMIT, &links, error), status, done);
     TY_CHECK(ty_json_end(object, error), status, done);
@@ -370,6 +454,8 @@ static ty_status read_graph(ty_cluster *cluster, const ty_json *object, ty_error
     if (host_types != NULL)
         TY_CHECK(read_rows(cluster, host_types, read_host_type, error), status, done);
     TY_CHECK(read_rows(cluster, link_types, read_link_type, error), status, done);
+    if (storage != NULL)
+        TY_CHECK(read_rows(cluster, storage, read_storage, error), status, done);
     TY_CHECK(read_rows(cluster, vertices, read_vertex, error), status, done);
     TY_CHECK(ty_cluster_sort_names(cluster, &problem, error), status, done);
     TY_CHECK(fail_for(vertices, &problem, error), status, done);
@@ -469,6 +555,12 @@ void ty_cluster_to_json(const ty_cluster *cluster, ty_json_writer *writer, const
         ty_json_close(writer, '}');
     }
     ty_json_close(writer, ']');
+    if (cluster->storage_count > 0) {
+        ty_json_open(writer, "storage", '[');
+        for (uint32_t i = 0; i < cluster->storage_count; i++)
+            write_storage(&cluster->storage[i], writer);
+        ty_json_close(writer, ']');
+    }
     ty_json_open(writer, "vertices", '[');
     for (uint32_t v = 0; v < cluster->vertex_count; v++)
         write_vertex(cluster, &cluster->vertices[v], writer);

@@ -7,6 +7,7 @@
 #include "ty_memory.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 enum { SCORE_BYTES = 8 }; /* of a member of a population: its score and its seed, 4 each */
@@ -479,6 +480,34 @@ uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_
     return count;
 }
 
+ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *error)
+{
+    const ty_plan_stage *first = &plan->stages[0];
+    const uint32_t levels = plan->cluster == NULL ? 0 : ty_cluster_storage_count(plan->cluster);
+    uint32_t *on_host;
+    ty_input_question q = {.level_count = levels,
+                           .input = plan->input,
+                           .sample_bytes = (double)plan->workload->sample_bytes,
+                           .readers = first->replicas * ty_plan_width(plan)};
+
+    *out = (ty_input_outlook){.samples_per_s = HUGE_VAL};
+    if (plan->cluster == NULL || (levels == 0 && !(plan->input.decode_samples_per_s > 0)))
+        return TY_OK;
+    if (levels > 0)
+        q.levels = ty_cluster_storage(plan->cluster, 0);
+    on_host = ty_alloc(ty_cluster_host_count(plan->cluster), sizeof *on_host);
+    if (on_host == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t d = 0; d < q.readers; d++) {
+        const uint32_t host = ty_cluster_device_host(plan->cluster, first->devices[d]);
+        q.hosts += on_host[host] == 0;
+        if (++on_host[host] > q.host_readers)
+            q.host_readers = on_host[host];
+    }
+    ty_free(on_host);
+    return ty_input_rate(&q, out, error);
+}
+
 /* ---- Life cycle ---------------------------------------------------------------------------- */
 
 void ty_plan_add_question(const ty_plan *plan, ty_text *text)
@@ -486,6 +515,10 @@ void ty_plan_add_question(const ty_plan *plan, ty_text *text)
     ty_text_addf(text, "--global-batch %u --stack ", plan->global_batch);
     ty_quote_shell(text, ty_stack_words(plan->stack));
     ty_text_addf(text, " --precision %s", ty_precision_name(plan->workload->precision));
+    if (ty_input_is_said(&plan->input)) {
+        ty_text_add(text, " --input ");
+        ty_input_words(&plan->input, text);
+    }
 }
 
 void ty_plan_free(ty_plan *plan)

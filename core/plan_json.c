@@ -289,6 +289,7 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
         ty_json_put_string(writer, "fix", plan->fix);
     if (plan->idle_devices > 0)
         ty_json_put_uint(writer, "idle_devices", plan->idle_devices);
+    ty_input_to_json(&plan->input, writer, "input");
     write_decision(plan, &digest, writer);
     write_answer(plan, writer);
     ty_workload_to_json(plan->workload, writer, "workload");
@@ -723,6 +724,8 @@ ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *erro
         TY_CHECK(
             ty_json_uint32(object, "idle_devices", 0, TY_MAX_RANKS, &plan->idle_devices, error),
             status, cleanup);
+    if (ty_json_has(object, "input"))
+        TY_CHECK(ty_input_from_json(object, "input", &plan->input, error), status, cleanup);
     TY_CHECK(read_decision(object, plan, error), status, cleanup);
     if (ty_json_has(object, "prediction"))
         TY_CHECK(read_prediction(object, plan, error), status, cleanup);

@@ -266,15 +266,27 @@ static void charge_rank(view *v, uint32_t stage, uint32_t replica, uint32_t rank
 
 /* ---- In words ------------------------------------------------------------------------------ */
 
-static const char *share_label(const ty_plan *plan, share which)
+/* What the plan's input is bound by is known before anything runs. */
+static const char *input_label(const ty_plan *plan, char *room, size_t size)
+{
+    ty_input_outlook input = {0};
+
+    if (ty_plan_input(plan, &input, NULL) != TY_OK || input.bound_by == NULL)
+        return "input";
+    snprintf(room, size, "input (%.40s)", input.bound_by);
+    return room;
+}
+
+static const char *share_label(const ty_plan *plan, share which, char room[64])
 {
     static const char *const labels[SHARE_COUNT] = {
         [SHARE_COMPUTE] = "compute",
         [SHARE_COLLECTIVE] = "gradient all-reduce",
         [SHARE_TRANSFER] = "activation transfer",
         [SHARE_BUBBLE] = "pipeline bubble",
-        [SHARE_INPUT] = "input",
     };
+    if (which == SHARE_INPUT)
+        return input_label(plan, room, 64);
     if (which == SHARE_BUBBLE && plan->stage_count == 1)
         return "idle";
     if (which == SHARE_COLLECTIVE)
@@ -289,6 +301,7 @@ static void describe_limit(const ty_plan *plan, const double shares[SHARE_COUNT]
                            size_t size)
 {
     share first = SHARE_COLLECTIVE, second = SHARE_COUNT;
+    char room[64];
     int length;
 
     if (shares[SHARE_COMPUTE] > 0.95) {
@@ -301,10 +314,11 @@ static void describe_limit(const ty_plan *plan, const double shares[SHARE_COUNT]
     for (int i = SHARE_COLLECTIVE; i < SHARE_COUNT; i++)
         if (i != (int)first && (second == SHARE_COUNT || shares[i] > shares[second]))
             second = (share)i;
-    length = snprintf(text, size, "%s %.0f %%", share_label(plan, first), 100 * shares[first]);
+    length =
+        snprintf(text, size, "%s %.0f %%", share_label(plan, first, room), 100 * shares[first]);
     if (shares[second] >= 0.005 && length > 0 && (size_t)length < size)
-        snprintf(text + length, size - (size_t)length, ", %s %.0f %%", share_label(plan, second),
-                 100 * shares[second]);
+        snprintf(text + length, size - (size_t)length, ", %s %.0f %%",
+                 share_label(plan, second, room), 100 * shares[second]);
 }
 
 static void fill_summary(const view *v, double step_time_s, ty_step_summary *out)

@@ -70,6 +70,25 @@ typedef struct ty_host_type {
     double power_w; /* of the whole host under load; 0: not known */
 } ty_host_type;
 
+/**
+ * Where samples lie, or are kept on their way: memory of the hosts, their disks, a network or
+ * parallel file system, an object store. A cluster's list goes from what is read first to what
+ * holds everything: all but the last are caches that every host has for itself, the last one may be
+ * shared by the hosts (ty_input.h says what they take).
+ */
+typedef struct ty_storage {
+    char *name; /* "nas" */
+    char *source;
+    bool is_shared;               /* one for all hosts; else every host has one */
+    double bandwidth_bytes_per_s; /* of reads: all of it, whoever reads */
+    double host_bytes_per_s;      /* shared: what one host can draw; 0: as much as there is */
+    double latency_s;             /* of a request */
+    double requests;              /* that a host has under way at once; >= 1 */
+    double request_bytes;         /* 0: a sample each */
+    double capacity_bytes;        /* of a cache, in each host; 0: holds everything */
+} ty_storage;
+#define TY_MOST_STORAGE 8 /* of a cluster */
+
 typedef struct ty_link_edge {
     uint32_t from, to;            /* vertices; links are full duplex, listed once */
     double bandwidth_bytes_per_s; /* per direction */
@@ -95,10 +114,12 @@ ty_status ty_cluster_digest(const ty_cluster *cluster, ty_digest *out,
 ty_cluster *ty_cluster_share(const ty_cluster *cluster);
 void ty_cluster_free(ty_cluster *cluster);
 
-/** A figure of kinds of links or of devices, set or multiplied. */
+typedef enum ty_cluster_part { TY_PART_DEVICES, TY_PART_LINKS, TY_PART_STORAGE } ty_cluster_part;
+
+/** A figure of kinds of links, of devices or of storage, set or multiplied. */
 typedef struct ty_cluster_edit {
-    bool is_of_links;  /* else of devices */
-    const char *name;  /* of the kind; NULL: all */
+    ty_cluster_part part;
+    const char *name;  /* of the kind; NULL: all; of storage, the last, which holds everything */
     const char *field; /* as files have it: "latency_s", "memory_bytes"; "peak_": all peak rates
                           that are not 0 */
     double value;
@@ -124,6 +145,10 @@ const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t hos
 const char *ty_cluster_host_name(const ty_cluster *cluster, uint32_t host);
 /** Cores of a host that its CPU devices share; 0 where they do not compute on the host. */
 uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host);
+
+/** Storage, from what is read first to what holds everything. */
+uint32_t ty_cluster_storage_count(const ty_cluster *cluster);
+const ty_storage *ty_cluster_storage(const ty_cluster *cluster, uint32_t level);
 
 /* The graph, for those who build something of it: the simulator's platform, pictures. */
 uint32_t ty_cluster_vertex_count(const ty_cluster *cluster);

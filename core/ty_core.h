@@ -38,6 +38,7 @@
 #include "ty_compression.h"
 #include "ty_costs.h"
 #include "ty_file.h"
+#include "ty_input.h"
 #include "ty_json.h"
 #include "ty_memory.h"
 #include "ty_plan.h"

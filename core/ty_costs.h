@@ -18,6 +18,10 @@
  * `seconds` is the time alone on an idle machine. For a transfer or collective it is
  * latency_s + edge_bytes / rate, where rate is the smaller of `rate_limit_bytes_per_s` and the
  * narrowest link of the pattern; an estimator uses `seconds`, a simulator the parts.
+ *
+ * Of a load, `seconds` is with all that read samples at once (ty_plan_input). Its parts are
+ * `latency_s`, what it takes whoever else reads, and `edge_bytes` that come from the store which
+ * the cluster's hosts share, at most at `rate_limit_bytes_per_s`, side by side.
  */
 typedef struct ty_instruction_cost {
     double seconds;

@@ -35,6 +35,7 @@
 #define TY_PLAN_H
 
 #include "ty_cluster.h"
+#include "ty_input.h"
 #include "ty_json.h"
 #include "ty_profile.h"
 #include "ty_stack.h"
@@ -234,6 +235,7 @@ typedef struct ty_plan {
     ty_digest workload_digest;
     char *cluster_name;    /* as the user gave it: "local:2", "16x dgx-a100" */
     ty_cluster *cluster;   /* shared with whoever asked for the plan */
+    ty_input input;        /* what is said of the samples: predicted with, as the stack */
     uint32_t idle_devices; /* of the cluster: neither a stage nor a server uses them */
     ty_profile *profile;   /* NULL: planned from data sheets */
     ty_stack *stack; /* that it was costed with; "trainyard" of a file that names none. NULL only
@@ -304,9 +306,9 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
 ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error) TY_MUST_CHECK;
 void ty_plan_free(ty_plan *plan);
 
-/** Adds "--global-batch 64 --stack megatron --precision bf16", words for a shell: with the
- * workload, the cluster and `--fix` and the plan's `fix` behind it, they ask for this plan. Of a
- * plan with a stack. */
+/** Adds "--global-batch 64 --stack megatron --precision bf16", with --input where something was
+ * said of the samples, words for a shell: with the workload, the cluster and `--fix` and the plan's
+ * `fix` behind it, they ask for this plan. Of a plan with a stack. */
 void ty_plan_add_question(const ty_plan *plan, ty_text *text);
 /** A deep copy. */
 ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
@@ -324,7 +326,14 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_M
  */
 ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) TY_MUST_CHECK;
 
-/** Digest of what is to be run (not of predictions, candidates and the stack). */
+/**
+ * What storage and decoding let through while all that read the samples do so at once: the lanes of
+ * the first stage's replicas, each its part of their micro-batches. Nothing limits it where the
+ * plan has no cluster, or one without storage, and nothing is said of decoding.
+ */
+ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *error) TY_MUST_CHECK;
+
+/** Digest of what is to be run (not of predictions, candidates, the samples' way and the stack). */
 ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 
 /** Beyond these a plan is refused as absurd. */

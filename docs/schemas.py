@@ -77,6 +77,11 @@ made = {row["key"]: number(row["minimum"], row["maximum"]) for row in tables["de
 renew(device["properties"], made, ["memory_bytes"])
 device["required"] = (["name", "source"] + [row["key"] for row in tables["device_figures"] if not row["is_optional"]]
                       + ["memory_bytes"])
+storage = part(schemas["cluster.json"], "properties/storage/items")
+made = {row["key"]: number(row["minimum"], row["maximum"]) for row in tables["storage_figures"]}
+renew(storage["properties"], made, [])
+storage["required"] = (["name", "source", "is_shared"]
+                       + [row["key"] for row in tables["storage_figures"] if not row["is_optional"]])
 link = part(schemas["cluster.json"], "properties/link_types/items/properties")
 for key, bounds in tables["link_figures"].items():
     link[key] = {**number(*bounds), **({"description": link[key]["description"]} if "description" in link[key] else {})}

@@ -527,8 +527,9 @@ ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
     return TY_OK;
 }
 
-/* Without a measurement storage is taken to keep up: a data sheet says nothing about it. A source
- * with its own pace is the workload's; samples are read while it makes the next, without a core. */
+/* Batches are put together as measured; storage is the cluster's, and keeps up where it says
+ * nothing of it. A source with its own pace is the workload's. All work side by side, and only the
+ * first takes a core that training may want. */
 ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                        ty_instruction_cost *cost)
 {
@@ -538,9 +539,25 @@ ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                                                : costing->plan->workload->input_s_per_sample *
                                                      costing->plan->micro_batch_size;
 
-    *cost = (ty_instruction_cost){.seconds = fmax(read_s, source_s),
-                                  .core_share = source_s > read_s ? 0 : costing->stage.core_share};
+    ty_input_outlook input = {.samples_per_s = HUGE_VAL};
+    double samples, own_s, seconds;
+
+    if (costing->stage.stage == 0) {
+        ty_status status = ty_plan_input(costing->plan, &input, costing->error);
+        if (status != TY_OK)
+            return status;
+    }
+    samples = (double)costing->plan->micro_batch_size / ty_plan_width(costing->plan);
+    own_s = fmax(fmax(read_s, source_s), samples * input.own_s);
+    seconds = fmax(own_s, samples / input.samples_per_s);
+    *cost = (ty_instruction_cost){.seconds = seconds,
+                                  .latency_s = own_s,
+                                  .edge_bytes = samples * input.store_bytes,
+                                  .rate_limit_bytes_per_s = input.store_limit_bytes_per_s,
+                                  .core_share = seconds > read_s ? 0 : costing->stage.core_share};
     if (source_s > 0)
         ty_cost_relies_on(costing, TY_CALIBRATED);
+    if (input.bound_by != NULL)
+        ty_cost_relies_on(costing, TY_DATASHEET);
     return TY_OK;
 }

@@ -171,6 +171,7 @@ ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *erro
 
 typedef struct ty_plan_options {
     const ty_stack *stack;     /* borrowed; NULL: that of ty_stack_default_name */
+    ty_input input;            /* of the samples; all 0: nothing is said */
     uint32_t global_batch;     /* 0: the workload's usual one */
     uint32_t micro_batch_size; /* 0: searched */
     uint32_t pipeline_stages;  /* positions of the pipeline; 0: searched */

@@ -293,6 +293,25 @@ static void print_servers(const ty_plan *plan, const ty_cluster *cluster, ty_tex
     ty_server_map_clear(&map);
 }
 
+/* "19.1 k samples/s at most, by nas; of the samples 62 % from nvme, 38 % from nas" */
+static void print_input(const ty_plan *plan, ty_text *text)
+{
+    ty_input_outlook input;
+    ty_text shares = {0};
+    char rate[32];
+
+    if (ty_plan_input(plan, &input, NULL) != TY_OK || input.bound_by == NULL)
+        return;
+    ty_format_count(input.samples_per_s * plan->stages[0].replicas * ty_plan_width(plan), rate);
+    for (uint32_t i = 0; i < ty_cluster_storage_count(plan->cluster); i++)
+        if (input.level_share[i] > 0)
+            ty_text_addf(&shares, "%s%.3g %% from %s", shares.length > 0 ? ", " : "; samples come ",
+                         100 * input.level_share[i], ty_cluster_storage(plan->cluster, i)->name);
+    add_fact(text, "input", "%s samples/s at most, by %s%s", rate, input.bound_by,
+             shares.data != NULL ? shares.data : "");
+    ty_text_clear(&shares);
+}
+
 /* Why an embedding travels as rows: what the busiest link of a ring would carry either way. */
 static void print_rows(const ty_plan *plan, ty_text *text)
 {
@@ -474,6 +493,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text
                  "%u of %u devices stay idle; what a step costs and draws counts them too",
                  plan->idle_devices, plan->idle_devices + ty_plan_launched_count(plan));
     print_servers(plan, cluster, text);
+    print_input(plan, text);
     print_buckets(plan, text);
     print_rows(plan, text);
     if (plan->has_prediction) {

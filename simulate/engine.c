@@ -236,14 +236,24 @@ static void work_end(struct work *work)
     ty_free(work->execs);
 }
 
-void ty_engine_work(sg_host_t host, double share, double seconds)
+void ty_engine_work_both(const ty_work *one, const ty_work *other)
 {
     const double start_s = simgrid_get_clock();
-    struct work work = work_begin(host, share, seconds);
+    struct work first = work_begin(one->host, one->share, one->seconds);
+    struct work second = work_begin(other->host, other->share, other->seconds);
 
-    if (work.count == 0)
-        sleep_until(start_s + seconds);
-    work_end(&work);
+    if (first.count == 0)
+        sleep_until(start_s + one->seconds);
+    if (second.count == 0)
+        sleep_until(start_s + other->seconds);
+    work_end(&first);
+    work_end(&second);
+}
+
+void ty_engine_work(sg_host_t host, double share, double seconds)
+{
+    static const ty_work nothing = {0};
+    ty_engine_work_both(&(ty_work){host, share, seconds}, &nothing);
 }
 
 /*

@@ -47,6 +47,13 @@ void ty_engine_barrier_wait(sg_bar_t barrier);
  */
 void ty_engine_work(sg_host_t host, double share, double seconds);
 
+/** Two such works at once; returns when both are over. */
+typedef struct ty_work {
+    sg_host_t host; /* may be NULL with share 0 */
+    double share, seconds;
+} ty_work;
+void ty_engine_work_both(const ty_work *one, const ty_work *other);
+
 /** A transfer of data from one host to another. */
 typedef struct ty_message {
     sg_host_t from, to;

@@ -282,6 +282,36 @@ void ty_fold_free(ty_fold *fold)
     ty_free(fold);
 }
 
+static bool position_reads(const ty_program *program, const ty_costs *costs, uint32_t position)
+{
+    for (uint32_t i = 0; i < program->stages[position].instruction_count; i++)
+        if (program->stages[position].instructions[i].op == TY_OP_LOAD &&
+            costs->instructions[position][i].edge_bytes > 0.0)
+            return true;
+    return false;
+}
+
+bool ty_fold_reads_alike(const ty_fold *fold, const ty_program *program, const ty_costs *costs)
+{
+    const uint32_t width = fold->graph.width;
+    uint32_t reading = UINT32_MAX;
+
+    for (uint32_t p = 0; p < program->stage_count; p++) {
+        const uint32_t first = ty_plan_first_rank(fold->graph.plan, p) * width;
+        if (!position_reads(program, costs, p))
+            continue;
+        for (uint32_t d = 0; d < fold->graph.plan->stages[p].replicas * width; d++) {
+            if (reading == UINT32_MAX)
+                reading = fold->classes[first];
+            if (d == 0 && fold->firsts[reading] != first)
+                return false; /* of another position */
+            if (fold->classes[first + d] != reading)
+                return false;
+        }
+    }
+    return true;
+}
+
 /* ---- Asking -------------------------------------------------------------------------------- */
 
 uint32_t ty_fold_class_count(const ty_fold *fold)

@@ -39,6 +39,10 @@ ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_c
                       const double *slowdowns, ty_fold **out, ty_error *error) TY_MUST_CHECK;
 void ty_fold_free(ty_fold *fold);
 
+/** Whether all that read from the store which hosts share are of one position and in one class:
+ * they are in step then, and each gets an equal part of it. Also where nobody does. */
+bool ty_fold_reads_alike(const ty_fold *fold, const ty_program *program, const ty_costs *costs);
+
 uint32_t ty_fold_class_count(const ty_fold *fold);
 /** [process]; classes are numbered in the order of their first process. */
 const uint32_t *ty_fold_classes(const ty_fold *fold);

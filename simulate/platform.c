@@ -283,6 +283,14 @@ static bool has_loop(const platform *p, const endpoint *e)
     return false;
 }
 
+const ty_storage *ty_simgrid_store(const ty_cluster *cluster)
+{
+    const uint32_t count = ty_cluster_storage_count(cluster);
+    const ty_storage *last = count > 0 ? ty_cluster_storage(cluster, count - 1) : NULL;
+
+    return last != NULL && last->is_shared ? last : NULL;
+}
+
 /* ---- Writing ----------------------------------------------------------------------------- */
 
 static ty_status write_links(platform *p, ty_error *error)
@@ -300,6 +308,9 @@ static ty_status write_links(platform *p, ty_error *error)
                      "sharing_policy=\"SPLITDUPLEX\"/>\n",
                      i, bandwidth, latency);
     }
+    if (!p->has_speeds && ty_simgrid_store(p->cluster) != NULL)
+        ty_text_addf(&p->text, "    <host id=\"%s\" speed=\"%gf\"/>\n", TY_SIMGRID_STORE,
+                     TY_SIMGRID_FLOP_PER_S);
     for (uint32_t e = 0; e < p->endpoint_count; e++) {
         ty_status status = TY_OK;
         if (p->endpoints[e].host != NONE)

@@ -18,6 +18,12 @@ enum { TY_SIMGRID_NAME_SIZE = 64 };
 ty_status ty_simgrid_host_name(const ty_cluster *cluster, uint32_t device,
                                char out[TY_SIMGRID_NAME_SIZE], ty_error *error) TY_MUST_CHECK;
 
+/** Name of the host that stands for the cluster's shared store, if it has one: a reader keeps it
+ * busy with the share of the store's rate that it draws. */
+#define TY_SIMGRID_STORE "store"
+/** That store; NULL: the hosts share none. */
+const ty_storage *ty_simgrid_store(const ty_cluster *cluster);
+
 /** As ty_cluster_to_simgrid, with hosts of TY_SIMGRID_FLOP_PER_S: what the simulator plays on. */
 ty_status ty_simgrid_platform(const ty_cluster *cluster, ty_text *xml,
                               ty_error *error) TY_MUST_CHECK;

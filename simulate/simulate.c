@@ -331,6 +331,20 @@ static bool may_fold(const ty_simulate_options *options)
     return !options->no_fold && options->resolution == TY_FLOW && options->jitter <= 0.0;
 }
 
+/* NULL: none, or one that those who read from a shared store do not allow. */
+static ty_status fold_of(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                         const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                         const double *slowdowns, ty_fold **out, ty_error *error)
+{
+    ty_status status = ty_fold_new(plan, program, costs, lanes, cluster, slowdowns, out, error);
+
+    if (status == TY_OK && *out != NULL && !ty_fold_reads_alike(*out, program, costs)) {
+        ty_fold_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
 /* What was found to be sound. */
 static ty_status simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                           const ty_lane_exchanges *lanes, const ty_cluster *cluster,
@@ -345,9 +359,8 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
     uint64_t count = 0;
 
     if (may_fold(options))
-        TY_CHECK(
-            ty_fold_new(plan, program, costs, lanes, cluster, options->slowdowns, &fold, error),
-            status, cleanup);
+        TY_CHECK(fold_of(plan, program, costs, lanes, cluster, options->slowdowns, &fold, error),
+                 status, cleanup);
     TY_CHECK(ty_walk_new(plan, program, costs, lanes, cluster, fold, options, &walk, error), status,
              cleanup);
     TY_CHECK(ty_walk_check(walk, error), status, cleanup);
@@ -437,8 +450,7 @@ ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, co
     if (status == TY_OK)
         status = ty_lane_exchanges_find(plan, program, costs, cluster, &lanes, error);
     if (status == TY_OK && may_fold(options) && options->spread <= 0.0)
-        status =
-            ty_fold_new(plan, program, costs, &lanes, cluster, options->slowdowns, &fold, error);
+        status = fold_of(plan, program, costs, &lanes, cluster, options->slowdowns, &fold, error);
     if (status == TY_OK)
         *classes = fold != NULL ? ty_fold_class_count(fold) : ty_plan_process_count(plan);
     ty_fold_free(fold);

@@ -8,10 +8,13 @@
  * cleanup);
  *
  * How a cost is played:
- * - Compute, load, encode, decode, update: `seconds`; with a core_share on a host whose cores are
- * shared (host_cores finite), work of that many cores for as long, which stretches when the host's
- * ranks ask for more cores than there are. Cores go to work in equal parts, up to what each can
- * use.
+ * - Compute, encode, decode, update, and loads from no such store: `seconds`; with a core_share on
+ * a host whose cores are shared (host_cores finite), work of that many cores for as long, which
+ * stretches when the host's ranks ask for more cores than there are. Cores go to work in equal
+ * parts, up to what each can use.
+ * - Load: its `latency_s`, and beside that edge_bytes from the store that the cluster's hosts
+ * share, no faster than the rate limit: those that read at once share its bandwidth evenly, up to
+ * what each can draw.
  * - Send: latency_s, then edge_bytes over the route of the two devices, no faster than the rate
  * limit; beside it core_share cores are busy at both ends for `seconds`. Done when all is done. The
  * receive ends then, or at once when it comes later; its own cost is not read.
@@ -39,8 +42,9 @@
  * lane takes its part of them.
  *
  * Devices, routes and links that are alike are simulated once (docs/simulation.md), in `flow`,
- * where ranks do not share cores. Whole, an actor for each stream of each device is walked: 0.94 GB
- * for the 4,096 devices of a pipeline; memory that runs out is TY_ENOMEM.
+ * where ranks do not share cores, and those that read from a shared store are all alike. Whole, an
+ * actor for each stream of each device is walked: 0.94 GB for the 4,096 devices of a pipeline;
+ * memory that runs out is TY_ENOMEM.
  *
  * Costs are refused beyond 1e9 s (also of edge_bytes at the rate limit), 1e18 bytes and 1e6 cores.
  *

@@ -85,6 +85,7 @@ struct ty_walk {
     ty_crew *crew;
     sg_host_t *flow_ends;    /* [class of routes][from, to], with folding */
     sg_host_t *server_hosts; /* [servers of the plan], without */
+    sg_host_t store;         /* that hosts share; NULL: none, or with folding */
     uint32_t steps;
     ty_resolution resolution;
     double jitter;

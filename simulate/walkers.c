@@ -261,10 +261,29 @@ static void play_work(ty_walker *walker, uint32_t index)
         play_lanes(walker, lanes, work_s, share);
 }
 
+/* Samples from the shared store, beside all that a load takes whoever else reads. With folding all
+ * readers are alike and in step: it takes what was predicted of them together. */
+static void play_load(ty_walker *walker, uint32_t index)
+{
+    const ty_walk *walk = walker->walk;
+    const ty_walk_device *device = device_of(walker);
+    const ty_instruction_cost *cost = &device->costs[index];
+    const double limit = cost->rate_limit_bytes_per_s;
+
+    if (walk->store == NULL || !(cost->edge_bytes > 0.0)) {
+        play_work(walker, index);
+        return;
+    }
+    ty_engine_work_both(&(ty_work){device->host, ty_walk_share(device, cost), cost->latency_s},
+                        &(ty_work){walk->store,
+                                   limit / ty_simgrid_store(walk->cluster)->bandwidth_bytes_per_s,
+                                   cost->edge_bytes / limit});
+}
+
 static void play(ty_walker *walker, uint32_t index)
 {
     static void (*const plays[TY_OP_COUNT])(ty_walker *, uint32_t) = {
-        [TY_OP_LOAD] = play_work,
+        [TY_OP_LOAD] = play_load,
         [TY_OP_FORWARD] = play_work,
         [TY_OP_RECOMPUTE] = play_work,
         [TY_OP_BACKWARD] = play_work,
@@ -485,6 +504,9 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
 
     walk->events = events;
     walk->crew = ty_engine_crew();
+    walk->store = walk->fold == NULL && ty_simgrid_store(walk->cluster) != NULL
+                      ? ty_engine_host(TY_SIMGRID_STORE)
+                      : NULL;
     if ((status = find_flow_ends(walk, error)) != TY_OK ||
         (status = find_server_hosts(walk, error)) != TY_OK)
         return status;

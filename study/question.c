@@ -273,6 +273,7 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                                                &q.profile, error),
                      status, cleanup);
         TY_CHECK(ty_cluster_local(ranks, q.profile, &q.cluster, error), status, cleanup);
+        TY_CHECK(ty_cluster_describe_storage(q.cluster, question->cluster, error), status, cleanup);
     }
     TY_CHECK(scale_times(question, watch, &q, error), status, cleanup);
     TY_CHECK(open_stack(question, &q, error), status, cleanup);
@@ -300,6 +301,8 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     out->stack = inputs->stack;
     out->global_batch = question->global_batch;
     out->seed = question->seed;
+    if (question->input != NULL)
+        TY_CHECK(ty_input_read(question->input, &out->input, error), status, done);
     out->allow_lossy = question->allow_lossy;
     /* Systems are what they are. */
     out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;

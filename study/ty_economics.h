@@ -48,39 +48,6 @@ typedef struct ty_failure_outlook {
 ty_status ty_failures(const ty_failure_question *question, ty_failure_outlook *out,
                       ty_error *error) TY_MUST_CHECK;
 
-/* ---- Input ------------------------------------------------------------------------------- */
-
-/** A place that samples are read from: memory, local disk, network storage. */
-typedef struct ty_storage_level {
-    const char *name;        /* for people; borrowed */
-    double bytes_per_s;      /* to one host; > 0 */
-    uint64_t capacity_bytes; /* for this host's share of the data; UINT64_MAX: all of it */
-} ty_storage_level;
-
-typedef struct ty_input_question {
-    const ty_storage_level *levels; /* [level_count], fastest first; the last one holds all */
-    uint32_t level_count;
-    uint64_t data_bytes;             /* that one host reads in an epoch */
-    double sample_bytes;             /* > 0 */
-    double preprocess_samples_per_s; /* of one core; HUGE_VAL: nothing to do */
-    double preprocess_cores;         /* of one host; > 0 */
-} ty_input_question;
-
-typedef struct ty_input_outlook {
-    double samples_per_s;  /* of one host */
-    const char *bound_by;  /* name of a level, or "preprocessing" */
-    double level_share[8]; /* of the samples, read from each level */
-} ty_input_outlook;
-
-/**
- * Each level keeps what the faster ones do not, as far as it reaches; the data stay where they are
- * from epoch to epoch; levels and processors work side by side. So the rate is the least of
- * level rate / (sample bytes * share of the samples read there) and cores * preprocessing rate.
- * @return TY_EINVAL: more than eight levels, or data that no level has room for
- */
-ty_status ty_input_rate(const ty_input_question *question, ty_input_outlook *out,
-                        ty_error *error) TY_MUST_CHECK;
-
 /* ---- Money and energy -------------------------------------------------------------------- */
 
 /** What is not in the catalogue of clusters; zero or NaN: as study/catalogue/economics.json. */
@@ -120,16 +87,15 @@ typedef struct ty_score_question {
     double checkpoint_bytes_per_s;     /* to storage; 0: the catalogue's */
     double restart_s;                  /* 0: the catalogue's */
     double checkpoint_interval_s;      /* 0: the best */
-    const ty_input_question *input;    /* NULL: input keeps up */
     ty_cost_rates rates;
 } ty_score_question;
 ty_score_question ty_score_question_default(void);
 
 /** One plan by everything a decision may turn on. */
 typedef struct ty_score {
-    double step_time_s;   /* as predicted, or as the input allows where that is slower */
-    double samples_per_s; /* while training */
-    bool is_bound_by_input;
+    double step_time_s;     /* as predicted */
+    double samples_per_s;   /* while training */
+    bool is_bound_by_input; /* the step is as long as its samples take (ty_plan_input) */
     char input_bound_by[64];
     bool has_target;
     double steps;                  /* expected, multipliers included; 0 without a target */

@@ -56,6 +56,7 @@ typedef struct ty_question {
                                    on the cluster's */
     const char *stack;     /* that runs it, as ty_stack_open has it; NULL: ty_stack_default_name */
     const char *fix;       /* "pp=2,micro_batch=4": what is not searched */
+    const char *input;     /* "data=1.3TB,decode=250": as ty_input_read has it */
     const char *precision; /* fp32, bf16, fp16; NULL: bf16 for language models where it
                               pays, else the workload's */
     const char *system;    /* that plans in the place of the search */

@@ -79,6 +79,19 @@ static ty_status append_fix(ty_vary_point *point, const char *key, const char *v
     return keep(point, &text, &point->question.fix, error);
 }
 
+static ty_status append_input(ty_vary_point *point, const char *key, const char *value,
+                              ty_error *error)
+{
+    ty_input ignored = {0};
+    ty_text text = {0};
+    ty_status status;
+
+    ty_text_addf(&text, "%s%s%s=%s", point->question.input != NULL ? point->question.input : "",
+                 point->question.input != NULL ? "," : "", key, value);
+    status = keep(point, &text, &point->question.input, error);
+    return status == TY_OK ? ty_input_read(point->question.input, &ignored, error) : status;
+}
+
 /* ---- The cluster's line -------------------------------------------------------------------- */
 
 /* Replaces the value of every word "key:..." or, for a mark, of every word that starts with it. */
@@ -157,28 +170,57 @@ static ty_status parse_bytes(const char *text, double *value, ty_error *error)
     return status;
 }
 
+static ty_status parse_count(const char *text, double *value, ty_error *error)
+{
+    uint64_t count;
+    ty_status status = ty_parse_uint(text, 1, 1000000000, &count, error);
+
+    if (status == TY_OK)
+        *value = (double)count;
+    return status;
+}
+
 typedef struct figure {
-    const char *key;
-    bool is_of_links;
+    const char *key; /* with a point at its end: a name may follow */
+    ty_cluster_part part;
     const char *field; /* as ty_cluster_edit has it */
     /* NULL: only factors make sense, as there are several rates */
     ty_status (*parse)(const char *text, double *value, ty_error *error);
+    bool needs_name;
 } figure;
 
 static const figure figures[] = {
-    {"bandwidth.", true, "bandwidth_bytes_per_s", ty_parse_bandwidth},
-    {"latency.", true, "latency_s", ty_parse_seconds},
-    {"memory", false, "memory_bytes", parse_bytes},
-    {"memory_bandwidth", false, "memory_bandwidth_bytes_per_s", ty_parse_bandwidth},
-    {"compute", false, "peak_", NULL},
+    {"bandwidth.", TY_PART_LINKS, "bandwidth_bytes_per_s", ty_parse_bandwidth, true},
+    {"latency.", TY_PART_LINKS, "latency_s", ty_parse_seconds, true},
+    {"memory", TY_PART_DEVICES, "memory_bytes", parse_bytes, false},
+    {"memory_bandwidth", TY_PART_DEVICES, "memory_bandwidth_bytes_per_s", ty_parse_bandwidth,
+     false},
+    {"compute", TY_PART_DEVICES, "peak_", NULL, false},
+    {"storage.bandwidth.", TY_PART_STORAGE, "bandwidth_bytes_per_s", ty_parse_bandwidth, false},
+    {"storage.host.", TY_PART_STORAGE, "host_bytes_per_s", ty_parse_bandwidth, false},
+    {"storage.latency.", TY_PART_STORAGE, "latency_s", ty_parse_seconds, false},
+    {"storage.requests.", TY_PART_STORAGE, "requests", parse_count, false},
+    {"storage.request.", TY_PART_STORAGE, "request_bytes", parse_bytes, false},
+    {"storage.capacity.", TY_PART_STORAGE, "capacity_bytes", parse_bytes, false},
 };
+
+/* What stands behind the key of a figure: "" or a name; NULL: that is no key of it. */
+static const char *name_behind(const figure *f, const char *key)
+{
+    const size_t length = strlen(f->key);
+
+    if (f->key[length - 1] != '.')
+        return strcmp(key, f->key) == 0 ? "" : NULL;
+    if (!f->needs_name && strlen(key) == length - 1 && strncmp(key, f->key, length - 1) == 0)
+        return "";
+    return strncmp(key, f->key, length) == 0 && key[length] != '\0' ? key + length : NULL;
+}
 
 static ty_status set_figure(ty_vary_point *point, const figure *f, const char *name,
                             const char *value, ty_error *error)
 {
     ty_status status = TY_OK;
-    ty_cluster_edit edit = {
-        .is_of_links = f->is_of_links, .field = f->field, .is_factor = value[0] == 'x'};
+    ty_cluster_edit edit = {.part = f->part, .field = f->field, .is_factor = value[0] == 'x'};
     char *end;
 
     if (point->edit_count == TY_VARY_MOST_KEYS)
@@ -237,6 +279,7 @@ static const plain_key plain_keys[] = {
     {"device", set_device, 0},
     {"system", NULL, offsetof(ty_question, system)},
     {"precision", NULL, offsetof(ty_question, precision)},
+    {"input", NULL, offsetof(ty_question, input)},
     {"stack", NULL, offsetof(ty_question, stack)},
     {"objective", set_objective, 0},
     {"task", NULL, offsetof(ty_question, task)},
@@ -261,7 +304,8 @@ static ty_status fail_unknown(const char *key, ty_error *error)
         error, TY_EINVAL,
         "unknown key '%s'; expected workload, cluster, batch, seq, hosts, device, pod, "
         "leaf, host, gpu, oversub, system, stack, precision, objective, task, bandwidth.LINK, "
-        "latency.LINK, memory, memory_bandwidth, compute, or a key of --fix",
+        "latency.LINK, storage.FIGURE, input, input.KEY, memory, memory_bandwidth, compute, or a "
+        "key of --fix",
         key);
 }
 
@@ -283,14 +327,14 @@ ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value, 
         if (is_word_of_fabric(key, k))
             return replace_word(point, fabric_words[k], value, error);
     for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++) {
-        const size_t length = strlen(figures[k].key);
-        const bool has_name = figures[k].key[length - 1] == '.';
-        if (has_name ? strncmp(key, figures[k].key, length) == 0 && key[length] != '\0'
-                     : strcmp(key, figures[k].key) == 0)
-            return set_figure(point, &figures[k], key + length, value, error);
+        const char *const name = name_behind(&figures[k], key);
+        if (name != NULL)
+            return set_figure(point, &figures[k], name, value, error);
     }
     if (strncmp(key, "workload.", 9) == 0 && key[9] != '\0')
         return append_to_workload(point, key + 9, value, error);
+    if (strncmp(key, "input.", 6) == 0 && key[6] != '\0')
+        return append_input(point, key + 6, value, error);
     if (ty_fix_key_is_known(key))
         return append_fix(point, key, value, error);
     return fail_unknown(key, error);

@@ -240,6 +240,8 @@ static void put_question(const ty_whatif *w, ty_json_writer *out, const char *ke
         ty_json_put_string(out, "profile", o->profile);
     if (o->fix != NULL)
         ty_json_put_string(out, "fix", o->fix);
+    if (o->input != NULL)
+        ty_json_put_string(out, "input", o->input);
     if (o->stack != NULL)
         ty_json_put_string(out, "stack", o->stack);
     if (o->sequence > 0)

@@ -357,6 +357,41 @@ cleanup:
     return status;
 }
 
+static ty_status add_storage(catalogue *c, const ty_json *entry, const ty_json *sources,
+                             size_t room, ty_error *error)
+{
+    ty_storage storage = {0};
+    citation cited = {.sources = sources};
+    const cluster_figure *figure;
+    ty_status status;
+
+    TY_CHECK(catalogue_copy_member(c, entry, "name", &storage.name, error), status, cleanup);
+    TY_CHECK(ty_json_bool(entry, "is_shared", &storage.is_shared, error), status, cleanup);
+    for (uint32_t i = 0; (figure = ty_storage_figure_at(i)) != NULL; i++)
+        if (!figure->is_optional || ty_json_has(entry, figure->key))
+            TY_CHECK(
+                catalogue_read_figure(entry, figure->key, figure->minimum, figure->maximum, &cited,
+                                      (double *)(void *)((char *)&storage + figure->offset), error),
+                status, cleanup);
+    TY_CHECK(ty_json_end(entry, error), status, cleanup);
+    TY_CHECK(catalogue_take_citation(c, &cited, &storage.source, error), status, cleanup);
+    for (uint32_t i = 0; i < c->storage_count; i++)
+        if (strcmp(c->storage[i].name, storage.name) == 0) {
+            status = ty_json_fail(entry, error, "a name that no other storage has");
+            goto cleanup;
+        }
+    if (c->storage == NULL)
+        c->storage = ty_arena_alloc(c->arena, room, sizeof storage);
+    if (c->storage == NULL) {
+        status = out_of_memory(error);
+        goto cleanup;
+    }
+    c->storage[c->storage_count++] = storage;
+cleanup:
+    ty_text_clear(&cited.text);
+    return status;
+}
+
 /* A file of the catalogue: {"schema", "sources", LIST}; every source must be used. */
 typedef struct catalogue_file {
     const char *name, *schema, *list;
@@ -395,6 +430,7 @@ ty_status catalogue_load(catalogue **out, ty_error *error)
         {"devices.json", "trainyard.devices/1", "devices", add_device},
         {"hosts.json", "trainyard.hosts/1", "hosts", add_host},
         {"clusters.json", "trainyard.clusters/1", "clusters", add_cluster},
+        {"storage.json", "trainyard.storage/1", "storage", add_storage},
     };
     catalogue *c = ty_alloc(1, sizeof *c);
     ty_status status;

@@ -85,6 +85,8 @@ typedef struct catalogue {
     catalogue_host *hosts;
     uint32_t cluster_count;
     catalogue_cluster *clusters;
+    uint32_t storage_count;
+    ty_storage *storage;
 } catalogue;
 
 ty_status catalogue_load(catalogue **out, ty_error *error) TY_MUST_CHECK;

@@ -29,6 +29,8 @@ static ty_status copy_types(const ty_cluster *from, ty_cluster *to, ty_error *er
         TY_CHECK(ty_cluster_add_host_type(to, &from->host_types[i], &index, error), status, done);
     for (uint32_t i = 0; i < from->link_type_count; i++)
         TY_CHECK(ty_cluster_add_link_type(to, &from->link_types[i], &index, error), status, done);
+    for (uint32_t i = 0; i < from->storage_count; i++)
+        TY_CHECK(ty_cluster_add_storage(to, &from->storage[i], from->name, error), status, done);
 done:
     return status;
 }

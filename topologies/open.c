@@ -1,4 +1,5 @@
 /* What a user may write for a cluster: "local:4", a description, the name of a file. */
+#include "describe_storage.h"
 #include "importer.h"
 #include "plain_names.h"
 
@@ -8,14 +9,24 @@ static const char local_word[] = "local";
 
 bool ty_cluster_is_local(const char *text, uint32_t *ranks)
 {
+    char digits[16];
     uint64_t count = 0;
+    size_t length;
 
     if (strncmp(text, local_word, sizeof local_word - 1) != 0)
         return false;
     text += sizeof local_word - 1;
-    if (*text != '\0' &&
-        (*text != ':' || ty_parse_uint(text + 1, 1, DEVICE_LIMIT, &count, NULL) != TY_OK))
+    length = strcspn(text, " ");
+    if (text[length] != '\0' && !storage_is_described(text + length + 1))
         return false;
+    if (length > 0 && text[0] == ':' && length < sizeof digits) {
+        memcpy(digits, text + 1, length - 1);
+        digits[length - 1] = '\0';
+        if (ty_parse_uint(digits, 1, DEVICE_LIMIT, &count, NULL) != TY_OK)
+            return false;
+    } else if (length > 0) {
+        return false;
+    }
     *ranks = (uint32_t)count;
     return true;
 }
@@ -68,8 +79,8 @@ static bool is_path(const char *text)
            (length > 5 && strcmp(text + length - 5, ".json") == 0);
 }
 
-ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster **out,
-                          ty_error *error)
+static ty_status open_plain(const char *text, const ty_profile *local, ty_cluster **out,
+                            ty_error *error)
 {
     ty_status status;
     ty_error plain = {0};
@@ -101,6 +112,26 @@ ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster 
         *error = plain;
     else
         status = TY_EPARSE; /* what the description has said of it stands */
+    ty_free(line);
+    return status;
+}
+
+ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster **out,
+                          ty_error *error)
+{
+    ty_cluster *cluster = NULL;
+    char *line = NULL;
+    ty_status status;
+
+    if (!storage_is_described(text))
+        return open_plain(text, local, out, error);
+    TY_CHECK(storage_without(text, &line, error), status, cleanup);
+    TY_CHECK(open_plain(line, local, &cluster, error), status, cleanup);
+    TY_CHECK(ty_cluster_describe_storage(cluster, text, error), status, cleanup);
+    *out = cluster;
+    cluster = NULL; /* given away */
+cleanup:
+    ty_cluster_free(cluster);
     ty_free(line);
     return status;
 }

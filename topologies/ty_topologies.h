@@ -17,6 +17,7 @@
  *   "[4x p4d.24xlarge] + [8x g5.48xlarge] wan10".
  * - A cluster of the catalogue by its name, or a file of another tool. docs/clusters.md has it all.
  * - "local:4": four ranks on this machine, as measured by a profile.
+ * - Any of these and "storage=nas" or "storage=nas{bandwidth=65GB/s}" behind it: where samples lie.
  *
  * Devices are numbered host by host, in a host as the catalogue lists them: such that neighbours in
  * the numbering, and the last and the first, have the best links. igraph answers questions about
@@ -41,6 +42,12 @@ bool ty_cluster_is_local(const char *text, uint32_t *ranks);
  */
 ty_status ty_cluster_local(uint32_t ranks, const ty_profile *profile, ty_cluster **out,
                            ty_error *error) TY_MUST_CHECK;
+/**
+ * Adds what the words "storage=..." of a line say, and takes the line as its name; nothing where it
+ * has none. ty_cluster_open has done so. The cluster must have no other owner yet.
+ */
+ty_status ty_cluster_describe_storage(ty_cluster *cluster, const char *text,
+                                      ty_error *error) TY_MUST_CHECK;
 
 /* ---- Importing --------------------------------------------------------------------------- */
 

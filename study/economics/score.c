@@ -14,7 +14,8 @@ static const struct {
 
 #define OPTIMIZER_ELEMENT_BYTES 4 /* state numbers are fp32 */
 #define SECONDS_PER_HOUR 3600.0
-#define RATE_TOLERANCE 0.01 /* between a learning rate and the rule's, before it is told */
+#define INPUT_TOLERANCE 0.02 /* of the step: by which input may miss it and still bind it */
+#define RATE_TOLERANCE 0.01  /* between a learning rate and the rule's, before it is told */
 
 ty_score_question ty_score_question_default(void)
 {
@@ -43,29 +44,23 @@ static uint64_t checkpoint_bytes(const ty_plan *plan)
 
 /* ---- Parts ------------------------------------------------------------------------------- */
 
-static ty_status score_step(const ty_plan *plan, const ty_cluster *cluster,
-                            const ty_score_question *q, ty_score *s, ty_error *error)
+static ty_status score_step(const ty_plan *plan, ty_score *s, ty_error *error)
 {
     const ty_step_summary *summary =
         plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
-    ty_input_outlook input;
-    double hosts = ty_cluster_host_count(cluster), input_s;
-    ty_status status;
+    const double readers = plan->stages[0].replicas * ty_plan_width(plan);
+    ty_input_outlook input = {0};
+    ty_status status = ty_plan_input(plan, &input, error);
 
+    if (status != TY_OK)
+        return status;
     s->step_time_s = summary->step_time_s;
     s->provenance = plan->provenance;
-    if (q->input != NULL) {
-        status = ty_input_rate(q->input, &input, error);
-        if (status != TY_OK)
-            return status;
-        input_s = plan->global_batch / (input.samples_per_s * hosts);
-        if (input_s > s->step_time_s) {
-            s->step_time_s = input_s;
-            s->is_bound_by_input = true;
-            snprintf(s->input_bound_by, sizeof s->input_bound_by, "%s", input.bound_by);
-        }
-    }
     s->samples_per_s = plan->global_batch / s->step_time_s;
+    if (readers * input.samples_per_s < (1 + INPUT_TOLERANCE) * s->samples_per_s) {
+        s->is_bound_by_input = true;
+        snprintf(s->input_bound_by, sizeof s->input_bound_by, "%s", input.bound_by);
+    }
     return TY_OK;
 }
 
@@ -264,7 +259,7 @@ ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster, const ty
 
     if (!plan->has_prediction || !(plan->prediction.step_time_s > 0))
         return ty_fail(error, TY_EINVAL, "the plan has no prediction: estimate it first");
-    TY_CHECK(score_step(plan, cluster, q, &s, error), status, cleanup);
+    TY_CHECK(score_step(plan, &s, error), status, cleanup);
     TY_CHECK(score_failures(plan, cluster, q, &s, error), status, cleanup);
     TY_CHECK(score_target(plan, q, &s, error), status, cleanup);
     TY_CHECK(score_cost(plan, cluster, q, &s, &notes, error), status, cleanup);

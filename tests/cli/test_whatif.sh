@@ -30,6 +30,16 @@ expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary staleness=0,1 --fix pp=1,
 expect_output '"0",8,' '"1",8,' "data parallel 8, staleness 1"
 expect 0 whatif -w resnet50 -c "1x p3.16xlarge" -q --vary objective=throughput,cost --vary precision=fp32,fp16 --task resnet50-imagenet --no-simulate --csv
 expect_output '"throughput","fp32",8,' '"cost","fp16",8,'
+# Storage and what is said of samples: who is bound by them says so and by which level.
+expect 0 whatif -w resnet50 -c "2x p100-server storage=nvme storage=nas{bandwidth=10MB/s}" -q --fix dp=8 --input data=10TB --no-simulate --csv \
+    --vary storage.bandwidth=x1,x2,100GB/s --vary input.epoch=first,later
+expect_output '"x1","first",8,' '"100GB/s","later",8,' "input (nas)"
+times=$(sed -n '2,7p' "$scratch/out" | cut -d, -f5 | tr '\n' ' ')
+if echo "$times" | awk '{ exit !($1 / $3 > 1.99 && $1 / $3 < 2.01 && $5 < $3 && $2 < $1 * 0.63 && $5 == $6) }'; then pass; else fail "rates of the store and the first epoch: step times $times"; fi
+expect 0 whatif -w resnet50 -c "1x p100-server" -q --fix dp=4 --input decode=1 --no-simulate --csv --vary input.cores=1,8
+expect_output "input (decoding)"
+expect 2 whatif -w resnet50 -c "1x p100-server" -q --no-simulate --vary storage.bandwidth=x2 --json
+expect_output 'has no storage'
 
 # Faster devices take less time, down to what the network and launches need.
 expect 0 whatif -w vgg16 -c "4x p100-server" -q --vary compute=x1,x1000 --no-simulate --csv

@@ -95,6 +95,16 @@ int main(void)
         ty_json_close(&w, '}');
     }
     ty_json_close(&w, ']');
+    ty_json_open(&w, "storage_figures", '[');
+    for (uint32_t i = 0; (figure = ty_storage_figure_at(i)) != NULL; i++) {
+        ty_json_open_flat(&w, NULL, '{');
+        ty_json_put_string(&w, "key", figure->key);
+        ty_json_put_number(&w, "minimum", figure->minimum);
+        ty_json_put_number(&w, "maximum", figure->maximum);
+        ty_json_put_bool(&w, "is_optional", figure->is_optional);
+        ty_json_close(&w, '}');
+    }
+    ty_json_close(&w, ']');
     ty_json_open(&w, "link_figures", '{');
     ty_json_open_flat(&w, "bandwidth_bytes_per_s", '[');
     ty_json_put_number(&w, NULL, BANDWIDTH_MINIMUM);

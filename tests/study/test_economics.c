@@ -110,36 +110,6 @@ Test(failures, limits)
     cr_assert_eq(ty_failures(&q, &o, NULL), TY_EINVAL);
 }
 
-/* ---- Input ------------------------------------------------------------------------------- */
-
-Test(input, slowest_part_sets_the_rate)
-{
-    const ty_storage_level levels[] = {
-        {"memory", 10e9, 100}, {"disk", 1e9, 300}, {"network", 0.1e9, UINT64_MAX}};
-    ty_input_question q = {.levels = levels,
-                           .level_count = 3,
-                           .data_bytes = 1000,
-                           .sample_bytes = 1e5,
-                           .preprocess_samples_per_s = 100,
-                           .preprocess_cores = 10};
-    ty_input_outlook o;
-
-    cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
-    cr_assert_str_eq(o.bound_by, "preprocessing");
-    check_near(o.samples_per_s, 1000, 1e-12, "preprocessing");
-    check_near(o.level_share[1], 0.3, 1e-12, "disk");
-    q.preprocess_cores = 1000;
-    cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
-    cr_assert_str_eq(o.bound_by, "network");
-    check_near(o.samples_per_s, 0.1e9 / (1e5 * 0.6), 1e-12, "network");
-    q.data_bytes = 400;
-    cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
-    cr_assert_str_eq(o.bound_by, "disk");
-    q.level_count = 2;
-    q.data_bytes = 401;
-    cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_EINVAL);
-}
-
 /* ---- Money, energy, score ---------------------------------------------------------------- */
 
 static ty_cluster *open_cluster(const char *line)
@@ -300,23 +270,17 @@ Test(score, late_gradients_of_a_plan)
 
 Test(score, slow_input_is_named)
 {
-    ty_cluster *cluster = open_cluster("2x p3.16xlarge");
+    ty_cluster *cluster = open_cluster("2x p3.16xlarge storage=far{bandwidth=2MB/s}");
     ty_plan *plan = plan_resnet(cluster, 1024);
-    const ty_storage_level network = {"network storage", 1e6, UINT64_MAX};
-    ty_input_question input = {.levels = &network,
-                               .level_count = 1,
-                               .data_bytes = 1u << 30,
-                               .sample_bytes = 1e5,
-                               .preprocess_samples_per_s = HUGE_VAL,
-                               .preprocess_cores = 1};
     ty_score_question q = ty_score_question_default();
     ty_score s;
 
-    q.input = &input;
     cr_assert_eq(ty_score_plan(plan, cluster, &q, &s, NULL), TY_OK);
     cr_assert(s.is_bound_by_input);
-    cr_assert_str_eq(s.input_bound_by, "network storage");
-    check_near(s.samples_per_s, 2 * 10, 1e-9, "two hosts of ten samples/s");
+    cr_assert_str_eq(s.input_bound_by, "far");
+    check_near(s.samples_per_s, 2e6 / (double)plan->workload->sample_bytes, 1e-6, "by the store");
+    cr_assert_not_null(strstr(plan->prediction.limited_by, "input (far) 100 %"), "%s",
+                       plan->prediction.limited_by);
     cr_assert_not(s.has_target);
     ty_score_clear(&s);
     plan->has_prediction = false;
