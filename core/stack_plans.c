@@ -57,7 +57,7 @@ static uint32_t *set_of(ty_stack_plans *plans, const struct plan_set *set)
 void ty_stack_plans_to_json(const ty_stack_plans *can, ty_json_writer *writer)
 {
     ty_stack_plans plans = *can, all = ty_stack_all_plans();
-    bool is_all = plans.uneven_stages && plans.late_gradients;
+    bool is_all = plans.uneven_stages && plans.late_gradients && !plans.elementwise_of_experts;
 
     for (size_t i = 0; i < PLAN_SET_COUNT; i++)
         is_all = is_all && *set_of(&plans, &plan_sets[i]) == *set_of(&all, &plan_sets[i]);
@@ -73,6 +73,8 @@ void ty_stack_plans_to_json(const ty_stack_plans *can, ty_json_writer *writer)
     }
     ty_json_put_bool(writer, "uneven_stages", plans.uneven_stages);
     ty_json_put_bool(writer, "late_gradients", plans.late_gradients);
+    if (plans.elementwise_of_experts)
+        ty_json_put_bool(writer, "elementwise_of_experts", true);
     ty_json_close(writer, '}');
 }
 
@@ -122,6 +124,10 @@ ty_status ty_stack_plans_read(const ty_json *stack, ty_stack_plans *plans, ty_er
         TY_CHECK(ty_json_bool(said, "uneven_stages", &plans->uneven_stages, error), status, done);
     if (ty_json_has(said, "late_gradients"))
         TY_CHECK(ty_json_bool(said, "late_gradients", &plans->late_gradients, error), status, done);
+    if (ty_json_has(said, "elementwise_of_experts"))
+        TY_CHECK(
+            ty_json_bool(said, "elementwise_of_experts", &plans->elementwise_of_experts, error),
+            status, done);
     status = ty_json_end(said, error);
 done:
     return status;
@@ -164,6 +170,15 @@ void ty_stack_plans_text(const ty_stack_plans *can, ty_text *text)
     ty_text_addf(text, "; stages %s; gradients %s",
                  plans.uneven_stages ? "with replicas of their own" : "with equal replicas",
                  plans.late_gradients ? "may be late" : "never late");
+    if (plans.elementwise_of_experts)
+        ty_text_add(text, "; elementwise where all blocks have routed experts and none shared");
+}
+
+uint32_t ty_stack_recomputes(const ty_stack_plans *plans, bool is_dense)
+{
+    return plans->elementwise_of_experts && is_dense
+               ? plans->recomputes & ~(1u << TY_RECOMPUTE_ELEMENTWISE)
+               : plans->recomputes;
 }
 
 ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
@@ -191,6 +206,7 @@ ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
         return ty_fail(error, TY_EINVAL,
                        "%s waits for the gradients of every step; found staleness %u", whose,
                        use->staleness);
+    can.recomputes = ty_stack_recomputes(plans, use->is_dense);
     for (size_t i = 0; status == TY_OK && i + 1 < PLAN_SET_COUNT; i++) {
         const uint32_t set = *set_of(&can, &plan_sets[i]);
         ty_text text = {0};

@@ -61,13 +61,15 @@ typedef struct ty_stack_judged {
 /** What plans a stack can run, as sets: bit 1 << n for the n-th of an enumeration. What is in none
  * of them is never proposed for that stack, and refused where it is asked for. */
 typedef struct ty_stack_plans {
-    uint32_t schedules;    /* of ty_schedule, for two and more stages; 0: no pipelines */
-    uint32_t compressions; /* of ty_compression_kind */
-    uint32_t recomputes;   /* of ty_recompute */
-    uint32_t zero_levels;  /* of 0 to 3 */
-    uint32_t lanes;        /* of ty_lane_kind */
-    bool uneven_stages;    /* stages may have numbers of replicas of their own */
-    bool late_gradients;   /* staleness */
+    uint32_t schedules;          /* of ty_schedule, for two and more stages; 0: no pipelines */
+    uint32_t compressions;       /* of ty_compression_kind */
+    uint32_t recomputes;         /* of ty_recompute */
+    uint32_t zero_levels;        /* of 0 to 3 */
+    uint32_t lanes;              /* of ty_lane_kind */
+    bool uneven_stages;          /* stages may have numbers of replicas of their own */
+    bool late_gradients;         /* staleness */
+    bool elementwise_of_experts; /* recompute elementwise is for networks of nothing but routed
+                                  * experts (ty_workload_is_dense) */
 } ty_stack_plans;
 
 #define TY_OF_DEVICE (-1.0) /* of a constant: the device's own figure, "device" in JSON */
@@ -241,7 +243,10 @@ typedef struct ty_stack_use {
     int schedule, compression, recompute, zero;
     uint32_t staleness;
     bool is_uneven; /* stages differ in replicas */
+    bool is_dense;  /* ty_workload_is_dense */
 } ty_stack_use;
+/** Ways to recompute a network, of ty_recompute. */
+uint32_t ty_stack_recomputes(const ty_stack_plans *plans, bool is_dense);
 /** @param whose whom a refusal is about: "stack megatron"
  *  @return TY_EINVAL: what there is in `plans`, and what was found */
 ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,

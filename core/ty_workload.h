@@ -274,6 +274,9 @@ bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer);
 uint32_t ty_workload_first_backward(const ty_workload *workload);
 /** Whether layers come with times: those of the trace or the profile the workload was read from. */
 bool ty_workload_has_times(const ty_workload *workload);
+/** Whether activations are of other layers than routed experts too: mlps, shared experts, or
+ * anything where there are no experts at all. */
+bool ty_workload_is_dense(const ty_workload *workload);
 /**
  * Which layers take part in backward: trained ones and those that read from one, however far back;
  * all, in a network without frozen layers. A frozen branch beside a trained one has none either.

@@ -330,6 +330,20 @@ bool ty_workload_has_times(const ty_workload *workload)
     return false;
 }
 
+bool ty_workload_is_dense(const ty_workload *workload)
+{
+    bool has_experts = false;
+
+    for (uint32_t l = 0; l < workload->layer_count; l++) {
+        const ty_layer *layer = &workload->layers[l];
+        if (layer->kind == TY_LAYER_MLP ||
+            (layer->kind == TY_LAYER_MOE && layer->attributes[TY_SHARED_FEATURES] > 0))
+            return true;
+        has_experts = has_experts || layer->kind == TY_LAYER_MOE;
+    }
+    return !has_experts;
+}
+
 void ty_workload_mark_backward(const ty_workload *workload, bool *takes_part)
 {
     bool is_everywhere = has_backward_everywhere(workload);

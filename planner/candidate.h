@@ -43,6 +43,7 @@ typedef struct search_question {
     const ty_profile *profile;
     const ty_plan_options *options;
     const ty_stack *stack; /* of the options, or the question's own */
+    uint32_t recomputes;   /* what that has for the workload: ty_stack_recomputes */
     ty_stack *own_stack;   /* the usual one, where the options name none; else NULL */
     uint32_t global_batch;
     device_set *sets; /* [set_count] by device_sets.c; the first is the largest */
@@ -104,7 +105,7 @@ void ty_device_sets_free(device_set *sets, uint32_t count);
 double ty_device_set_bound_s(const search_question *question, const device_set *set);
 
 /** default_stack.c: what is asked for, as a stack is asked whether it can run it. */
-ty_stack_use ty_stack_use_of(const ty_plan_options *options);
+ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options *options);
 /** Lanes of a rank by dimensions. */
 uint32_t ty_dimensions_width(const ty_plan_dimensions *dimensions);
 uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *dimensions);

@@ -383,7 +383,7 @@ ty_status ty_candidates_enumerate(const search_question *q, candidate_list *list
         goto done;
     }
     if (!ty_stack_has(q->stack->plans.zero_levels, (int)q->dimensions.zero) ||
-        !ty_stack_has(q->stack->plans.recomputes, (int)q->dimensions.recompute))
+        !ty_stack_has(q->recomputes, (int)q->dimensions.recompute))
         goto done;
     for (uint32_t m = 1; m <= q->global_batch; m++) {
         if (q->global_batch % m != 0)

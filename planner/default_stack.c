@@ -25,7 +25,7 @@ static bool is_of_today(const ty_cluster *cluster)
     return true;
 }
 
-ty_stack_use ty_stack_use_of(const ty_plan_options *o)
+ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options *o)
 {
     const ty_plan_dimensions *d = &o->dimensions;
     const bool is_interleaved = d->interleave > 1;
@@ -37,7 +37,8 @@ ty_stack_use ty_stack_use_of(const ty_plan_options *o)
                         .compression = o->fix_compression ? (int)o->compression.kind : -1,
                         .recompute = (o->pinned & TY_PIN_RECOMPUTE) != 0 ? (int)d->recompute : -1,
                         .zero = (o->pinned & TY_PIN_ZERO) != 0 ? (int)d->zero : -1,
-                        .staleness = o->staleness};
+                        .staleness = o->staleness,
+                        .is_dense = ty_workload_is_dense(workload)};
 
     if (o->layers != NULL && o->pipeline_stages == 0) { /* one more than there are commas */
         const uint32_t held = d->interleave > 1 ? d->interleave : 1;
@@ -72,7 +73,7 @@ const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster 
         return TY_WORKER_STACK;
     if (options == NULL)
         return LANGUAGE_STACK;
-    use = ty_stack_use_of(options);
+    use = ty_stack_use_of(workload, options);
     can_run = ty_stack_open(LANGUAGE_STACK, &stack, NULL) == TY_OK &&
               ty_stack_check(stack, &use, NULL) == TY_OK;
     ty_stack_free(stack);

@@ -78,7 +78,7 @@ static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
 
     if ((d->tensor_parallel > 1 && !ty_stack_has(can->lanes, TY_TENSOR_LANES)) ||
         !ty_stack_has(can->zero_levels, (int)d->zero) ||
-        !ty_stack_has(can->recomputes, (int)d->recompute))
+        !ty_stack_has(q->recomputes, (int)d->recompute))
         return false;
     return ((pinned & TY_PIN_TENSOR) == 0 || ty_dimensions_width(d) == ty_dimensions_width(o)) &&
            ((pinned & TY_PIN_SEQUENCE) == 0 || d->sequence_parallel == o->sequence_parallel) &&

@@ -12,7 +12,8 @@ static ty_status check_plan(const ty_stack *stack, const ty_plan *plan, ty_error
         .schedule = (int)plan->schedule,
         .compression = -1,
         .zero = (int)plan->zero,
-        .staleness = plan->staleness};
+        .staleness = plan->staleness,
+        .is_dense = ty_workload_is_dense(plan->workload)};
     ty_status status = TY_OK;
 
     for (uint32_t s = 0; status == TY_OK && s < plan->stage_count; s++) {

@@ -689,7 +689,8 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         goto failed;
     }
     TY_CHECK(ty_search_question_use(q, &q->sets[0], error), status, failed);
-    use = ty_stack_use_of(options);
+    use = ty_stack_use_of(workload, options);
+    q->recomputes = ty_stack_recomputes(&q->stack->plans, use.is_dense);
     TY_CHECK(ty_stack_check(q->stack, &use, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_buckets(q, error), status, failed);

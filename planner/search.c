@@ -33,8 +33,8 @@ typedef struct search {
     uint32_t estimates, misfits;
     uint64_t layouts; /* that were bounded */
     uint64_t walked;  /* instructions */
-    double best_s;   /* least estimate so far; HUGE_VAL: none */
-    bool is_beside;  /* of fewer devices than others were searched for: what is slower is no help */
+    double best_s;    /* least estimate so far; HUGE_VAL: none */
+    bool is_beside; /* of fewer devices than others were searched for: what is slower is no help */
 } search;
 
 /* ---- Judging one candidate --------------------------------------------------------------- */

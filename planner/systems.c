@@ -246,10 +246,10 @@ static ty_status check_division(const preset *p, const ty_plan_options *o, const
 }
 
 /* Whether the system has all that is asked for. */
-static ty_status check_asked(const preset *p, const ty_plan_options *o, uint32_t devices,
-                             ty_error *error)
+static ty_status check_asked(const preset *p, const ty_workload *workload, const ty_plan_options *o,
+                             uint32_t devices, ty_error *error)
 {
-    ty_stack_use use = ty_stack_use_of(o);
+    ty_stack_use use = ty_stack_use_of(workload, o);
     ty_error detail = {0};
     ty_status status = check_division(p, o, &use, devices, error);
 
@@ -384,7 +384,7 @@ static ty_status remember(trial *t, const ty_plan_options *options, const ty_pla
 
 static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *error)
 {
-    const ty_stack_use use = ty_stack_use_of(options);
+    const ty_stack_use use = ty_stack_use_of(t->workload, options);
     ty_plan *plan = NULL;
     ty_error detail = {0};
     ty_status status = ty_stack_check(t->stack, &use, &detail);
@@ -577,9 +577,9 @@ static void replicas_to_grid(ty_plan_options *o, const ty_stack_use *use)
 }
 
 /* What the system does where nothing else is asked for. */
-static void settle(const preset *p, ty_plan_options *o)
+static void settle(const preset *p, const ty_workload *workload, ty_plan_options *o)
 {
-    const ty_stack_use use = ty_stack_use_of(o);
+    const ty_stack_use use = ty_stack_use_of(workload, o);
 
     o->layouts_only = p->division == LAYOUTS;
     if (o->layouts_only)
@@ -611,7 +611,9 @@ static ty_stack_plans plans_of_both(const ty_stack_plans *a, const ty_stack_plan
                             .zero_levels = a->zero_levels & b->zero_levels,
                             .lanes = a->lanes & b->lanes,
                             .uneven_stages = a->uneven_stages && b->uneven_stages,
-                            .late_gradients = a->late_gradients && b->late_gradients};
+                            .late_gradients = a->late_gradients && b->late_gradients,
+                            .elementwise_of_experts =
+                                a->elementwise_of_experts || b->elementwise_of_experts};
 }
 
 /* ---- Planning ----------------------------------------------------------------------------- */
@@ -685,7 +687,7 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
                    options->devices > 0 ? options->devices : ty_cluster_device_count(cluster)};
     ty_status status = TY_OK;
 
-    TY_CHECK(check_asked(p, options, t.devices, error), status, done);
+    TY_CHECK(check_asked(p, workload, options, t.devices, error), status, done);
     if (options->stack != NULL)
         TY_CHECK(ty_stack_copy(options->stack, &stack, error), status, done);
     else
@@ -696,7 +698,7 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
     o.stack = t.narrowed = narrowed;
     if (o.global_batch == 0)
         o.global_batch = ty_system_batch(workload, cluster);
-    settle(p, &o);
+    settle(p, workload, &o);
     TY_CHECK(try_servers(&t, &o, error), status, done);
     if (t.best == NULL) {
         status = ty_fail(error, t.refusal.status != TY_OK ? t.refusal.status : TY_EINVAL, "%s: %s",

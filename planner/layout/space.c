@@ -190,7 +190,7 @@ bool ty_layout_allows_recompute(const layout_space *s, ty_recompute recompute, u
 {
     const ty_plan_options *o = s->q->options;
 
-    if (!ty_stack_has(s->q->stack->plans.recomputes, (int)recompute))
+    if (!ty_stack_has(s->q->recomputes, (int)recompute))
         return false;
     if ((o->pinned & TY_PIN_RECOMPUTE) != 0)
         return recompute == o->dimensions.recompute && blocks == o->dimensions.recompute_blocks;

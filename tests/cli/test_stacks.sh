@@ -81,7 +81,7 @@ expect_error_line "stack pytorch-ddp has no pipelines; found 2 stages"
 ask 2 plan --stack megatron --fix zero=3
 expect_error_line "stack megatron: found zero 3, but its levels of ZeRO are 0, 1"
 expect 0 stack show pytorch-fsdp
-expect_output "levels of ZeRO 0, 2, 3" "lanes none"
+expect_output "levels of ZeRO 0, 2, 3" "stages with equal replicas"
 
 # The usual one: Megatron-LM for language models on accelerators of today, as far as it can run what
 # is asked for; else our own worker.

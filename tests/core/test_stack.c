@@ -1,6 +1,7 @@
 /* Stacks: the catalogue, JSON there and back, what is like another, and what is refused. */
 #include "ty_file.h"
 #include "ty_memory.h"
+#include "ty_plan.h"
 #include "ty_stack.h"
 
 #include <criterion/criterion.h>
@@ -161,6 +162,7 @@ Test(stack, plans_it_can_run)
     };
     ty_stack *worker = open_stack("trainyard"), *ddp = open_stack("pytorch-ddp");
     ty_stack *titan = open_stack("torchtitan"), *fsdp = open_stack("pytorch-fsdp");
+    ty_stack *megatron = open_stack("megatron");
     const ty_stack_plans all = ty_stack_all_plans();
     char *text = text_of(ddp), *whole = text_of(worker);
     ty_stack_use use = {.stages = 2, .schedule = 0, .compression = -1, .recompute = -1, .zero = -1};
@@ -195,12 +197,25 @@ Test(stack, plans_it_can_run)
         .lanes = {1, 2, 1}, .schedule = -1, .compression = -1, .recompute = -1, .zero = -1};
     cr_expect_eq(ty_stack_check(fsdp, &use, &error), TY_EINVAL);
     cr_expect_str_eq(error.message, "stack pytorch-fsdp has no context parallelism; found 2");
+    /* Norms and activation functions alone: of experts by Megatron-Core, of anything by others. */
+    use = (ty_stack_use){.schedule = -1,
+                         .compression = -1,
+                         .recompute = TY_RECOMPUTE_ELEMENTWISE,
+                         .zero = -1,
+                         .is_dense = true};
+    cr_expect_eq(ty_stack_check(fsdp, &use, &error), TY_OK, "%s", error.message);
+    cr_expect_eq(ty_stack_check(megatron, &use, &error), TY_EINVAL);
+    cr_expect_str_eq(error.message, "stack megatron: found recompute elementwise, but its ways to "
+                                    "recompute are none, selective, full");
+    use.is_dense = false;
+    cr_expect_eq(ty_stack_check(megatron, &use, &error), TY_OK, "%s", error.message);
     ty_free(text);
     ty_free(whole);
     ty_stack_free(worker);
     ty_stack_free(ddp);
     ty_stack_free(titan);
     ty_stack_free(fsdp);
+    ty_stack_free(megatron);
 }
 
 Test(stack, what_is_like_another_takes_its_figures_with_their_sources)

@@ -112,7 +112,7 @@ static scene open_scene(scene_kind kind, uint64_t seed, uint32_t pin_one_in)
     if (pick(&state, pin_one_in) == 0)
         s.options.fix_compression = true;
     /* What a stack cannot run is refused, which is for a part of the questions to show. */
-    use = ty_stack_use_of(&s.options);
+    use = ty_stack_use_of(s.workload, &s.options);
     if (ty_stack_check(s.stack, &use, NULL) != TY_OK && pick(&state, 8) > 0) {
         ty_stack_free(s.stack);
         cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &s.stack, &error), TY_OK, "%s", error.message);

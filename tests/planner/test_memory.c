@@ -344,11 +344,11 @@ Test(memory, of_a_layer_as_korthikanti_have_it)
         /* Without dropout's masks, and with attention that keeps no scores. */
         {{.tensor_parallel = 1}, 34 - 2, "megatron"},
         /* Less what two norms and the activation function make. */
-        {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_ELEMENTWISE}, 32 - 2 - 2 - 8, "megatron"},
+        {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_ELEMENTWISE}, 32 - 2 - 2 - 8, "maxtext"},
         {{.tensor_parallel = 4, .sequence_parallel = true, .recompute = TY_RECOMPUTE_ELEMENTWISE},
          20 / 4.0,
-         "megatron"},
-        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_ELEMENTWISE}, 4 + 16 / 4.0, "megatron"},
+         "maxtext"},
+        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_ELEMENTWISE}, 4 + 16 / 4.0, "maxtext"},
         /* What enters, attention's projections and what it sums, the mlp's first product. */
         {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_OPERATOR}, 2 + 8 + 8, "torchtitan"},
     };

@@ -178,7 +178,7 @@ Test(language_models, what_is_left_out_is_filled_and_said)
                "\"model\":{\"name\":\"llama3.1-70b\",\"family\":\"gpt\",\"seq\":131072},"
                "\"batch\":{\"global\":64},\"cluster\":{\"gpu\":\"TPU Ironwood (v7)\","
                "\"gpus\":256}"),
-         "llama-3.1-70b sequence=131072", "host:256 gpu:1 @tpu-v7 pcie4=100GB/s ici-v7",
+         "llama-3.1-70b sequence=131072", "torus:4x8x8 @tpu-v7 ici-v7",
          "tp=1,cp=4,ep=1,pp=1,dp=64,sp=0,zero=3,recompute=full", "bf16",
          "ZeRO 3, blocks recomputed, cp 4"},
     };

@@ -1,4 +1,5 @@
 /* PipeDream profiles: real ones against sums made with awk, small ones by hand, bad ones. */
+#include "import.h"
 #include "imports.h"
 
 #include <criterion/criterion.h>
