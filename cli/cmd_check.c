@@ -188,10 +188,24 @@ static ty_status as_workload(const char *path, verdict *v, ty_error *error)
 {
     ty_import_report report = {0};
     ty_workload *workload = NULL;
-    ty_status status = ty_workload_import(path, NULL, &workload, &report, error);
+    ty_error question = {0};
+    ty_status status = ty_workload_import(path, NULL, &workload, &report, &question);
 
-    if (status == TY_OK)
+    if (status == TY_OK) {
         keep_notes(&report, v);
+    } else {
+        /* A file that is good with an answer is good, and what it asks is said. */
+        const ty_import_options answered = {.sequence = 1};
+        ty_import_report_clear(&report);
+        report = (ty_import_report){0};
+        if (ty_workload_import(path, &answered, &workload, &report, NULL) == TY_OK) {
+            v->format = report.format;
+            ty_text_addf(&v->notes, "%s\n", question.message);
+            status = TY_OK;
+        } else {
+            status = ty_fail(error, status, "%s", question.message);
+        }
+    }
     ty_import_report_clear(&report);
     ty_workload_free(workload);
     return status;

@@ -121,7 +121,7 @@ static ty_status read_pair(const char *pair, size_t length, ty_input *input, ty_
         return status == TY_OK ? TY_OK
                                : ty_fail(error, TY_EINVAL, "--input %s: %s", copy, detail.message);
     }
-    near = ty_suggest(copy, &keys[0].name, KEY_COUNT, sizeof keys[0]);
+    near = value != NULL ? ty_suggest(copy, &keys[0].name, KEY_COUNT, sizeof keys[0]) : NULL;
     return ty_fail(error, TY_EINVAL,
                    "--input: found '%s', expected data=, decode=, cores=, epoch= or shuffle=%s%s%s",
                    copy, near != NULL ? "; did you mean " : "", near != NULL ? near : "",

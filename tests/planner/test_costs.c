@@ -515,14 +515,14 @@ Test(costs, profile_on_paper)
 {
     const double overhead = 1e-5;
     const expected_cost rows[] = {
-        {0, TY_OP_LOAD, {.seconds = 808e-9, .core_share = 1}},
+        {0, TY_OP_LOAD, {.seconds = 808e-9, .latency_s = 808e-9, .core_share = 1}},
         {0, TY_OP_FORWARD, {.seconds = 2 * 1e-3 + overhead, .core_share = 1}},
         {0, TY_OP_BACKWARD, {.seconds = 2 * 3e-3 + overhead, .core_share = 1}},
         {0, TY_OP_RECEIVE, {.seconds = 0}},
         {0, TY_OP_ENCODE, {.seconds = 2e-9 * 3000, .core_share = 1}},
         {0, TY_OP_DECODE, {.seconds = 1e-9 * 3000, .core_share = 1}},
         {0, TY_OP_UPDATE, {.seconds = 3e-9 * 3000 + overhead, .core_share = 1}},
-        {1, TY_OP_LOAD, {.seconds = 8e-9, .core_share = 1}},
+        {1, TY_OP_LOAD, {.seconds = 8e-9, .latency_s = 8e-9, .core_share = 1}},
     };
     const ty_instruction_cost *send, *exchange;
     cost_case c = open_case(&two_plus_one);

@@ -97,11 +97,18 @@ END
 }
 steps=60
 expect 0 run "$scratch/plan.json" --steps $steps -q -o "$scratch/alone.json"
-for where in 2 1; do
-    attack $where ranks $steps
-    if [ $got -eq 0 ]; then pass; else fail "exit code $got with a stranger at host $where: $(tail -3 "$scratch/err")"; fi
-    alike "a stranger at host $where among the ranks"
-done
+attack 2 ranks $steps
+if [ $got -eq 0 ]; then pass; else fail "exit code $got with a stranger at host 2: $(tail -3 "$scratch/err")"; fi
+alike "a stranger at host 2 among the ranks"
+# From a rank's own address a hello may come before that rank's: the run ends with a sentence (SECURITY.md) or goes on.
+attack 1 ranks $steps
+if [ $got -eq 0 ]; then
+    alike "a stranger at host 1 among the ranks"
+elif [ $got -eq 1 ] && grep -Eq "does not (prove to rank|have the secret)" "$scratch/err"; then
+    pass
+else
+    fail "exit code $got with a stranger at host 1: $(tail -3 "$scratch/err")"
+fi
 # Open MPI's launcher can be made to give a run up (SECURITY.md): not to hang, nor to train something else.
 attack 2 launcher $steps
 if [ $got -eq 0 ]; then
