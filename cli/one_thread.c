@@ -6,7 +6,7 @@
  * all shared libraries (System V ABI, "Initialization and Termination Functions").
  *
  * Those constructors end the program without a reason where they get no memory, or look for it
- * without end. What they take, and a small simulation, is tried here first. */
+ * without end. What they take is tried here first. */
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "cli.h"
 
@@ -22,7 +22,7 @@
 #define SETTING "OPENBLAS_NUM_THREADS="
 #define MOST_VARIABLES 4096
 
-/* SimGrid's and ns-3's constructors take 3 MiB, the simulation of a small plan 3 more. */
+/* What the libraries' constructors take, and a small plan. */
 #define ROOM_BYTES ((size_t)8 << 20)
 /* OpenBLAS's buffer: 0.3.21 takes it when something is multiplied, 0.3.29 as it is loaded. */
 #define BLAS_BYTES ((size_t)128 << 20)

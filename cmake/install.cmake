@@ -21,9 +21,6 @@ install(FILES ${PROJECT_BINARY_DIR}/TrainyardConfig.cmake ${PROJECT_BINARY_DIR}/
     DESTINATION ${ty_package_folder} COMPONENT dev)
 
 file(RELATIVE_PATH TY_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
-if(TY_WITH_SIMULATE)
-    set(TY_PC_SIMGRID " simgrid")
-endif()
 configure_file(cmake/trainyard.pc.in trainyard.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/trainyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 

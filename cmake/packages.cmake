@@ -52,15 +52,22 @@ ty_package(worker trainyard-worker science "worker of trainyard, which trains fo
 ty_package(dev libtrainyard-dev libdevel "headers and archives of trainyard"
     "The library under the program, for programs in C." "trainyard ${ty_own}" libcjson-dev libmd-dev libigraph-dev
     libxml2-dev libyaml-dev zlib1g-dev)
-if(TY_WITH_SIMULATE)
-    set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${CPACK_DEBIAN_DEV_PACKAGE_DEPENDS}, libsimgrid-dev")
-endif()
 ty_package(doc trainyard-doc doc "pages of trainyard"
     "What its models are, how far they are right, tutorials and file formats.")
 set(CPACK_DEBIAN_DOC_PACKAGE_ARCHITECTURE all)
 ty_package(python python3-trainyard python "trainyard from Python"
     "The questions of the program as functions, its documents as objects." "trainyard ${ty_own}" python3)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS python3-pandas)
+
+# What is loaded and not linked, dpkg-shlibdeps does not see.
+find_program(TY_DPKG_QUERY dpkg-query)
+if(TY_WITH_SIMULATE AND TY_DPKG_QUERY)
+    execute_process(COMMAND ${TY_DPKG_QUERY} -S ${TY_SIMGRID_PATH} OUTPUT_VARIABLE ty_owner ERROR_QUIET)
+    if(ty_owner MATCHES "^([^:, ]+)")
+        set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS ${CMAKE_MATCH_1})
+        string(APPEND CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS ", ${CMAKE_MATCH_1}")
+    endif()
+endif()
 
 # What Debian's policy wants of every package: its licence and its changes in its own folder.
 string(TIMESTAMP ty_date "%a, %d %b %Y 00:00:00 +0000" UTC)

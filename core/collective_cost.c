@@ -106,8 +106,8 @@ void ty_torus_shares(const ty_torus *torus, ty_collective_kind kind, double shar
 
     if (kind == TY_ALL_TO_ALL) {
         for (uint32_t i = 0; i < torus->axis_count; i++) {
-            const uint64_t m = torus->axes[i].members;
-            shares[i] = (double)(m * m / 4) / (double)m / sent;
+            const uint64_t m = torus->axes[i].members, pairs = m * m / 4; /* over the middle */
+            shares[i] = (double)pairs / (double)m / sent;
         }
         return;
     }

@@ -2,16 +2,12 @@
 #include "engine.h"
 
 #include "child.h"
+#include "simgrid_calls.h"
 #include "ty_memory.h"
 
 #include <math.h>
-#include <simgrid/actor.h>
-#include <simgrid/barrier.h>
-#include <simgrid/engine.h>
-#include <simgrid/exec.h>
-#include <simgrid/host.h>
-#include <simgrid/semaphore.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Below SimGrid's resolution of time; it would round up and complain. */
@@ -58,20 +54,34 @@ static char *const options[] = {
     NULL,
 };
 
+static const ty_simgrid_calls *simgrid;
+
+ty_status ty_engine_load(ty_error *error)
+{
+    const ty_simgrid_calls *found; /* for children, one of which each */
+
+    return ty_simgrid_load(&found, error);
+}
+
 void ty_engine_open(const char *platform_path)
 {
+    ty_error error = {0};
     char *arguments[sizeof options / sizeof *options];
     int count = (int)(sizeof options / sizeof *options) - 1;
 
+    if (ty_simgrid_load(&simgrid, &error) != TY_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        exit(EXIT_FAILURE);
+    }
     for (int i = 0; i <= count; i++)
         arguments[i] = options[i];
-    simgrid_init(&count, arguments);
-    simgrid_load_platform(platform_path);
+    simgrid->simgrid_init(&count, arguments);
+    simgrid->simgrid_load_platform(platform_path);
 }
 
 sg_host_t ty_engine_host(const char *name)
 {
-    return sg_host_by_name(name);
+    return simgrid->sg_host_by_name(name);
 }
 
 /* What an actor is to do, as its user data: SimGrid hands over nothing but strings. */
@@ -84,7 +94,7 @@ static void act(int argc, char *argv[])
 {
     (void)argc;
     (void)argv;
-    struct part *part = sg_actor_self_get_data();
+    struct part *part = simgrid->sg_actor_self_get_data();
     part->code(part->context);
     ty_free(part);
 }
@@ -95,9 +105,9 @@ static sg_actor_t spawn(const char *name, sg_host_t host, void (*code)(void *), 
     if (part == NULL)
         _Exit(TY_CHILD_NO_MEMORY);
     *part = (struct part){code, context};
-    sg_actor_t actor = sg_actor_init(name, host);
-    sg_actor_set_data(actor, part);
-    sg_actor_start(actor, act, 0, NULL);
+    sg_actor_t actor = simgrid->sg_actor_init(name, host);
+    simgrid->sg_actor_set_data(actor, part);
+    simgrid->sg_actor_start_(actor, act, 0, NULL);
     return actor;
 }
 
@@ -108,44 +118,44 @@ void ty_engine_spawn(const char *name, sg_host_t host, void (*code)(void *), voi
 
 void ty_engine_run(void)
 {
-    simgrid_run();
+    simgrid->simgrid_run();
 }
 
 double ty_engine_clock(void)
 {
-    return simgrid_get_clock();
+    return simgrid->simgrid_get_clock();
 }
 
 sg_sem_t ty_engine_gate(void)
 {
-    return sg_sem_init(0);
+    return simgrid->sg_sem_init(0);
 }
 
 void ty_engine_gate_open(sg_sem_t gate)
 {
-    sg_sem_release(gate);
+    simgrid->sg_sem_release(gate);
 }
 
 void ty_engine_gate_wait(sg_sem_t gate)
 {
-    sg_sem_acquire(gate);
+    simgrid->sg_sem_acquire(gate);
 }
 
 sg_bar_t ty_engine_barrier(unsigned count)
 {
-    return sg_barrier_init(count);
+    return simgrid->sg_barrier_init(count);
 }
 
 void ty_engine_barrier_wait(sg_bar_t barrier)
 {
-    sg_barrier_wait(barrier);
+    simgrid->sg_barrier_wait(barrier);
 }
 
 static void sleep_until(double time_s)
 {
-    const double left_s = time_s - simgrid_get_clock();
+    const double left_s = time_s - simgrid->simgrid_get_clock();
     if (left_s >= RESOLUTION_S)
-        sg_actor_sleep_for(left_s);
+        simgrid->sg_actor_sleep_for(left_s);
 }
 
 /* What SimGrid says of a route. It finds it anew whenever it is asked, through all its zones. */
@@ -192,8 +202,8 @@ static const struct route *find_route(sg_host_t from, sg_host_t to)
         grow_routes();
     struct route *route = route_place(from, to);
     if (route->from == NULL) {
-        *route = (struct route){from, to, sg_host_get_route_latency(from, to),
-                                sg_host_get_route_bandwidth(from, to)};
+        *route = (struct route){from, to, simgrid->sg_host_get_route_latency(from, to),
+                                simgrid->sg_host_get_route_bandwidth(from, to)};
         routes.count++;
     }
     return route;
@@ -213,18 +223,18 @@ static struct work work_begin(sg_host_t host, double share, double seconds)
     if (share <= 0.0 || seconds < RESOLUTION_S)
         return work;
 
-    const int cores = sg_host_core_count(host);
+    const int cores = simgrid->sg_host_core_count(host);
     const double parts = fmin(ceil(share), (double)cores);
-    const double speed = sg_host_get_speed(host) * share / parts;
+    const double speed = simgrid->sg_host_get_speed(host) * share / parts;
     work.count = (int)parts;
     work.execs = ty_alloc((size_t)work.count, sizeof *work.execs);
     if (work.execs == NULL)
         _Exit(TY_CHILD_NO_MEMORY);
     for (int i = 0; i < work.count; i++) {
-        work.execs[i] = sg_actor_exec_init(seconds * speed);
-        sg_exec_set_host(work.execs[i], host);
-        sg_exec_set_bound(work.execs[i], speed);
-        sg_exec_start(work.execs[i]);
+        work.execs[i] = simgrid->sg_actor_exec_init(seconds * speed);
+        simgrid->sg_exec_set_host(work.execs[i], host);
+        simgrid->sg_exec_set_bound(work.execs[i], speed);
+        simgrid->sg_exec_start(work.execs[i]);
     }
     return work;
 }
@@ -232,13 +242,13 @@ static struct work work_begin(sg_host_t host, double share, double seconds)
 static void work_end(struct work *work)
 {
     for (int i = 0; i < work->count; i++)
-        sg_exec_wait(work->execs[i]);
+        simgrid->sg_exec_wait(work->execs[i]);
     ty_free(work->execs);
 }
 
 void ty_engine_work_both(const ty_work *one, const ty_work *other)
 {
-    const double start_s = simgrid_get_clock();
+    const double start_s = simgrid->simgrid_get_clock();
     struct work first = work_begin(one->host, one->share, one->seconds);
     struct work second = work_begin(other->host, other->share, other->seconds);
 
@@ -265,7 +275,7 @@ void ty_engine_work(sg_host_t host, double share, double seconds)
  */
 static void flow(const ty_message *message, const struct route *route)
 {
-    const double start_s = simgrid_get_clock(), route_latency_s = route->latency_s;
+    const double start_s = simgrid->simgrid_get_clock(), route_latency_s = route->latency_s;
     const double bandwidth = message->route_bandwidth_bytes_per_s > 0.0
                                  ? message->route_bandwidth_bytes_per_s
                                  : route->bandwidth_bytes_per_s;
@@ -279,7 +289,7 @@ static void flow(const ty_message *message, const struct route *route)
         const double until = round(message->bytes * (piece + 1.0) / pieces);
         sleep_until(start_s + message->least_s * piece / pieces);
         if (until > sent)
-            sg_host_sendto(message->from, message->to, until - sent);
+            simgrid->sg_host_sendto(message->from, message->to, until - sent);
         sent = until;
     }
     sleep_until(start_s + route_latency_s + message->least_s);
@@ -287,7 +297,7 @@ static void flow(const ty_message *message, const struct route *route)
 
 void ty_engine_message(const ty_message *message)
 {
-    const double start_s = simgrid_get_clock();
+    const double start_s = simgrid->simgrid_get_clock();
     struct work at_source = work_begin(message->from, message->from_share, message->seconds);
     struct work at_target = work_begin(message->to, message->to_share, message->seconds);
 
@@ -343,13 +353,13 @@ static void help(void *context)
     struct helper *self = context;
 
     for (;;) {
-        sg_sem_acquire(self->gate);
+        simgrid->sg_sem_acquire(self->gate);
         run_play(self->play);
         struct party *party = self->party;
         self->next = self->crew->idle;
         self->crew->idle = self;
         if (--party->left == 0 && party->is_waiting)
-            sg_sem_release(party->gate);
+            simgrid->sg_sem_release(party->gate);
     }
 }
 
@@ -365,8 +375,8 @@ static struct helper *take_helper(ty_crew *crew, sg_host_t host)
     if (helper == NULL)
         _Exit(TY_CHILD_NO_MEMORY);
     helper->crew = crew;
-    helper->gate = sg_sem_init(0);
-    sg_actor_daemonize(spawn("helper", host, help, helper));
+    helper->gate = simgrid->sg_sem_init(0);
+    simgrid->sg_actor_daemonize(spawn("helper", host, help, helper));
     return helper;
 }
 
@@ -378,12 +388,12 @@ void ty_engine_play(ty_crew *crew, sg_sem_t gate, const ty_play *plays, unsigned
         struct helper *helper = take_helper(crew, plays[i].messages[0].from);
         helper->play = &plays[i];
         helper->party = &party;
-        sg_sem_release(helper->gate);
+        simgrid->sg_sem_release(helper->gate);
     }
     if (count > 0)
         run_play(&plays[0]);
     if (party.left > 0) {
         party.is_waiting = true;
-        sg_sem_acquire(gate);
+        simgrid->sg_sem_acquire(gate);
     }
 }

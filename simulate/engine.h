@@ -7,6 +7,8 @@
 #ifndef TY_ENGINE_H
 #define TY_ENGINE_H
 
+#include "ty_status.h"
+
 #include <stdbool.h>
 
 #if TY_HAS_SIMGRID
@@ -17,7 +19,9 @@ typedef struct s4u_Semaphore *sg_sem_t;
 typedef struct s4u_Barrier *sg_bar_t;
 #endif
 
-/** Starts SimGrid on a platform file. */
+/** Loads SimGrid, once a process, and not in each child. @return TY_EBACKEND: it does not load */
+ty_status ty_engine_load(ty_error *error) TY_MUST_CHECK;
+/** Starts SimGrid on a platform file; ends a process where it does not load. */
 void ty_engine_open(const char *platform_path);
 /** A host by name; NULL when the platform has none of it. */
 sg_host_t ty_engine_host(const char *name);

@@ -1,6 +1,7 @@
 /* In the place of the simulator, where a build leaves it out. */
 #include "ty_simulate.h"
 
+#include "engine.h"
 #include "lane_exchange.h"
 
 bool ty_simulate_is_built(void)
@@ -13,6 +14,11 @@ static ty_status left_out(ty_error *error)
     return ty_fail(error, TY_EUNSUPPORTED,
                    "simulation is left out of this build (TY_WITH_SIMULATE=OFF): it needs SimGrid; "
                    "estimate does without");
+}
+
+ty_status ty_engine_load(ty_error *error)
+{
+    return left_out(error);
 }
 
 ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,

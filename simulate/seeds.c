@@ -2,6 +2,7 @@
 #include "ty_simulate.h"
 
 #include "child.h"
+#include "engine.h"
 #include "ty_memory.h"
 
 #include <math.h>
@@ -77,6 +78,7 @@ ty_status ty_simulate_seeds(const ty_plan *plan, const ty_program *program, cons
         status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
         goto cleanup;
     }
+    TY_CHECK(ty_engine_load(error), status, cleanup); /* here, not in each child */
     /* Each simulation has its own time limit; their number bounds the share's. */
     for (uint32_t c = 0; c < children; c++) {
         shares[c] = (share){plan, program, costs, cluster, options, seeds, c, children};

@@ -379,6 +379,7 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
                          (unsigned long long)count);
         goto cleanup;
     }
+    TY_CHECK(ty_engine_load(error), status, cleanup);
     TY_CHECK(ty_child_run(walk_in_child, &(struct task){walk, &platform}, events,
                           count * sizeof *events, options->time_limit_s, error),
              status, cleanup);
