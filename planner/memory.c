@@ -30,6 +30,7 @@ typedef struct context {
     bool *is_between; /* [layers]: its output goes from one segment to another, and no further */
     bool *is_sent;    /* [layers]: its output is sent on */
     bool *has_gradient_between;         /* [layers]: and the gradient that lies in its memory */
+    bool *is_added;                     /* [layers]: nothing reads it but a sum, not as its first */
     ty_layer_again *again;              /* [layers]: what recomputing makes again of each */
     uint32_t *crossing, crossing_count; /* layers whose outputs cross the cut behind the stage */
     double in, in_gradient, out,
@@ -243,21 +244,26 @@ static uint32_t gradient_holder(const context *c, uint32_t layer)
     return layer;
 }
 
-/* Whether a layer's output has a gradient of its own: not a sum, nor what only a sum reads beside
- * the first of what it adds, whose gradient is the sum's. */
+/* What only a sum of the stage reads, beside the first of what it adds. */
+static void mark_added(const context *c, bool *is_read)
+{
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++)
+        c->is_added[i] = is_read[i] = false;
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++)
+        for (uint32_t k = 0; k < layer_at(c, i)->input_count; k++) {
+            const uint32_t read = layer_at(c, i)->inputs[k];
+            if (read < c->stage->first_layer)
+                continue;
+            c->is_added[read] = !is_read[read] && layer_at(c, i)->kind == TY_LAYER_ADD && k > 0;
+            is_read[read] = true;
+        }
+}
+
+/* Whether a layer's output has a gradient of its own: not a sum, nor what it adds to its first,
+ * whose gradient is the sum's. */
 static bool has_own_gradient(const context *c, uint32_t layer)
 {
-    uint32_t readers = 0, sum = TY_NO_LAYER;
-
-    if (layer_at(c, layer)->kind == TY_LAYER_ADD)
-        return false;
-    for (uint32_t i = layer + 1; i < c->end; i++)
-        for (uint32_t k = 0; k < layer_at(c, i)->input_count; k++)
-            if (layer_at(c, i)->inputs[k] == layer) {
-                readers++;
-                sum = layer_at(c, i)->kind == TY_LAYER_ADD && k > 0 ? i : TY_NO_LAYER;
-            }
-    return readers != 1 || sum == TY_NO_LAYER;
+    return layer_at(c, layer)->kind != TY_LAYER_ADD && !c->is_added[layer];
 }
 
 /* Gradients of the outputs of layers [first, end). Those that go between segments are not of one.
@@ -396,8 +402,9 @@ static void mark_between(const context *c)
         if (holder(c, c->crossing[i]) >= c->stage->first_layer &&
             holder(c, c->crossing[i]) < c->end)
             c->is_sent[holder(c, c->crossing[i])] = true;
-    for (uint32_t s = 1; s < c->segment_count; s++)
-        for (uint32_t i = c->segments[s]; i < c->end; i++)
+    for (uint32_t s = 1; s < c->segment_count; s++) {
+        const uint32_t end = s + 1 < c->segment_count ? c->segments[s + 1] : c->end;
+        for (uint32_t i = c->segments[s]; i < end; i++)
             for (uint32_t k = 0; k < layer_at(c, i)->input_count; k++) {
                 const uint32_t made = holder(c, layer_at(c, i)->inputs[k]);
                 const uint32_t gradient = gradient_holder(c, layer_at(c, i)->inputs[k]);
@@ -406,6 +413,7 @@ static void mark_between(const context *c)
                 if (gradient >= c->stage->first_layer && gradient < c->segments[s])
                     c->has_gradient_between[gradient] = true;
             }
+    }
 }
 
 /* ---- Slots ----------------------------------------------------------------------------------- */
@@ -637,7 +645,7 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                        "of %u",
                        stage, program->stage_count, plan->stage_count);
     weights = ty_alloc(ty_plan_interleave(plan), sizeof *weights);
-    all.takes_part = ty_alloc(plan->workload->layer_count, 5 * sizeof *all.takes_part);
+    all.takes_part = ty_alloc(plan->workload->layer_count, 7 * sizeof *all.takes_part);
     all.crossing = ty_alloc(plan->workload->layer_count, 2 * sizeof *all.crossing);
     all.again = ty_alloc(plan->workload->layer_count, sizeof *all.again);
     if (weights == NULL || all.takes_part == NULL || all.crossing == NULL || all.again == NULL) {
@@ -648,12 +656,14 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
     all.is_between = all.is_kept + plan->workload->layer_count;
     all.is_sent = all.is_between + plan->workload->layer_count;
     all.has_gradient_between = all.is_sent + plan->workload->layer_count;
+    all.is_added = all.has_gradient_between + plan->workload->layer_count;
     all.segments = all.crossing + plan->workload->layer_count;
     ty_workload_mark_backward(plan->workload, all.takes_part);
     for (uint32_t s = position; s < plan->stage_count; s += program->stage_count) {
         const context c = context_of(&all, s);
         mark_kept(&c, all.is_kept);
         mark_between(&c);
+        mark_added(&c, all.is_added + plan->workload->layer_count);
         add_stage(&c, state, stashed_versions(plan, program, position), &r);
         weights[s / program->stage_count] = slot_bytes(&c);
         most = fmax(most, beside_slots(&c));
