@@ -2,7 +2,7 @@
 """Predicted against measured step times on real slow networks: the tables of docs/accuracy.md.
 
     bench/testbed.py TRAINYARD [--hosts 2] [--rates 100mbit,400mbit,1gbit] [--workloads lenet,vgg-like,gpt-tiny]
-                     [--steps 12] [--repeats 1] [-o result.json]
+                     [--steps 12] [--repeats 1] [--backend cpu] [-o result.json]
 
 For each number of hosts and rate: messages and collectives are profiled in the testbed (tests/testbed/testbed),
 layers, compressors and updates on this machine, just before the runs, as its speed drifts by some per cent over
@@ -21,7 +21,7 @@ import tempfile
 import time
 
 TESTBED = pathlib.Path(__file__).resolve().parent.parent / "tests/testbed/testbed"
-MICRO_BATCHES = {"gpt-tiny": "1,2,4"}  # what plans of its batch of 8 have
+MICRO_BATCHES = {"gpt-tiny": "1,2,4", "deep-mlp": "64,128,256"}  # what plans of their batches have
 COMPRESSIONS = ("none", "fp16", "top-k:0.01", "powersgd-2")
 VGG = {  # three blocks of VGG's form on small images
     "schema": "trainyard.zoo/1", "name": "vgg-like", "family": "sequential", "source": "VGG's form (Simonyan and Zisserman, 2014), three blocks",
@@ -33,12 +33,22 @@ VGG = {  # three blocks of VGG's form on small images
     + [{"kind": "flatten"}, {"kind": "linear", "out_features": 1024}, {"kind": "relu"},
        {"kind": "linear", "out_features": 10}, {"kind": "softmax_cross_entropy"}],
 }  # fmt: skip
+DEEP = {  # equal layers, whose exchanges an order can move from backward to the next forward
+    "schema": "trainyard.zoo/1", "name": "deep-mlp", "family": "sequential", "source": "ten equal layers",
+    "input": [1, 28, 28], "sample_bytes": 785, "dataset": "fashion-mnist", "global_batch": 512,
+    "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0},
+    "layers": [{"kind": "flatten"}] + 10 * [{"kind": "linear", "out_features": 640}, {"kind": "relu"}]
+    + [{"kind": "linear", "out_features": 10}, {"kind": "softmax_cross_entropy"}],
+}  # fmt: skip
+OWN = {"vgg-like": VGG, "deep-mlp": DEEP}
 
 
 def strategies(hosts):
     """(name, --fix). A hybrid has twice as many replicas of its first stage as of the others, which any batch divides by."""
     for c in COMPRESSIONS:
         yield f"data parallel, {c}", f"pp=1,tp=1,compression={c}"
+    for priority in "0", "1", "shorter":
+        yield f"data parallel by layers, priority {priority}", f"pp=1,tp=1,compression=none,bucket=1B,priority={priority}"
     yield "parameter servers, on the workers", "pp=1,tp=1,compression=none,algorithm=parameter-server"
     for servers in range(1, hosts - 1):
         for shard in ("size", "tensor")[: 1 + (servers > 1)]:
@@ -54,7 +64,8 @@ class Bench:
     def __init__(self, options, folder):
         self.options, self.folder = options, pathlib.Path(folder)
         self.environment = dict(os.environ, XDG_CACHE_HOME=f"{folder}/cache")
-        (self.folder / "vgg-like.json").write_text(json.dumps(VGG))
+        for name, network in OWN.items():
+            (self.folder / f"{name}.json").write_text(json.dumps(network))
 
     def run(self, *words, rate=None, hosts=None, timeout=600):
         words = [self.options.trainyard, *map(str, words)]
@@ -66,7 +77,7 @@ class Bench:
         return made.stdout
 
     def workload(self, name):
-        return self.folder / "vgg-like.json" if name == "vgg-like" else name
+        return self.folder / f"{name}.json" if name in OWN else name
 
     def profile(self, name, hosts, micro_batches="8,16,32,64", rate=None):
         path = self.folder / f"profile-{name}-{hosts}-{rate}.json"
@@ -89,7 +100,7 @@ class Bench:
         measured = []
         for _ in range(self.options.repeats):
             output = self.folder / "run.json"
-            self.run("run", plan, "--steps", self.options.steps, "-q", "-o", output, rate=rate, hosts=hosts)
+            self.run("run", plan, "--backend", self.options.backend, "--steps", self.options.steps, "-q", "-o", output, rate=rate, hosts=hosts)
             measured.append(json.loads(output.read_text())["summary"]["step_time_s"])
         return {"estimate_s": predicted[0], "simulation_s": predicted[1], "measured_s": statistics.median(measured)}
 
@@ -126,6 +137,7 @@ def main():
     parser.add_argument("--rates", default="100mbit,400mbit,1gbit")
     parser.add_argument("--workloads", default="lenet,vgg-like,gpt-tiny")
     parser.add_argument("--only", default="", help="strategies whose names have this in them, or one of these with | between")
+    parser.add_argument("--backend", default="cpu", help="replay: layers take their predicted time, whatever else the cores do")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--until", type=float, default=1e9, help="begin no row this many seconds after the start")

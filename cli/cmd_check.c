@@ -1,8 +1,10 @@
 /* trainyard check: reads files as their readers do, and says what they are and what is not used. */
 #include "cli.h"
+#include "ty_training_config.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* What came of one file. */
 typedef struct verdict {
@@ -46,6 +48,15 @@ static ty_status check_profile(const char *path, verdict *v)
     ty_status status = ty_profile_load(path, &profile, &v->error);
 
     ty_profile_free(profile);
+    return status;
+}
+
+static ty_status check_samples(const char *path, verdict *v)
+{
+    ty_samples *samples = NULL;
+    ty_status status = ty_samples_load(path, &samples, &v->error);
+
+    ty_samples_free(samples);
     return status;
 }
 
@@ -130,6 +141,7 @@ static const struct own_format {
     {"trainyard.job/1", check_job},
     {"trainyard.run/1", check_run},
     {"trainyard.profile/1", check_profile},
+    {"trainyard.samples/1", check_samples},
     {"trainyard.stack/1", check_stack},
     {"trainyard.cluster/1", check_cluster},
     {"trainyard.workload/1", check_workload},
@@ -211,6 +223,27 @@ static ty_status as_workload(const char *path, verdict *v, ty_error *error)
     return status;
 }
 
+/* A question for plan --config; of one that has no model in it that is said. */
+static ty_status as_training_config(const char *path, verdict *v, ty_error *error)
+{
+    static const char any_model[] = "gpt2";
+    ty_training_config config = {0};
+    ty_error question = {0};
+    ty_status status = ty_training_config_load(path, NULL, 0, &config, &question);
+
+    if (status != TY_OK) {
+        status = ty_training_config_load(path, any_model, 0, &config, error);
+        if (status == TY_OK)
+            ty_text_addf(&v->notes, "%s\n", question.message);
+    }
+    if (status == TY_OK)
+        v->format = config.format;
+    for (uint32_t i = 0; i < config.report.note_count; i++)
+        ty_text_addf(&v->notes, "%s\n", config.report.notes[i]);
+    ty_training_config_clear(&config);
+    return status;
+}
+
 static ty_status as_cluster(const char *path, const cli_options *options, verdict *v,
                             ty_error *error)
 {
@@ -270,7 +303,7 @@ static void check_foreign(const char *path, const cli_options *options, verdict 
 {
     ty_error workload = {0}, cluster = {0}, other = {0};
 
-    if (as_workload(path, v, &workload) == TY_OK ||
+    if (as_workload(path, v, &workload) == TY_OK || as_training_config(path, v, &other) == TY_OK ||
         as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &other) == TY_OK ||
         as_records(path, v, &other) == TY_OK || as_collective_log(path, v, &other) == TY_OK)
         return;
@@ -314,6 +347,15 @@ static void write_json(const char *path, const verdict *v, ty_json_writer *w)
     ty_json_close(w, '}');
 }
 
+/* Each reader reads from the start, and what came through a pipe is gone by then. */
+static bool can_be_read_again(const char *path, ty_error *error)
+{
+    struct stat found;
+
+    return (stat(path, &found) == 0 && S_ISDIR(found.st_mode)) ||
+           ty_file_check_plain(path, error) == TY_OK;
+}
+
 exit_code cmd_check(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
@@ -330,7 +372,7 @@ exit_code cmd_check(const cli_options *options)
         const char *path = options->files[i];
         if (!ty_file_exists(path))
             ty_fail(&v.error, TY_EIO, "no such file");
-        else if (!check_own(path, &v))
+        else if (can_be_read_again(path, &v.error) && !check_own(path, &v))
             check_foreign(path, options, &v);
         if (v.error.status != TY_OK)
             code = EXIT_BAD_INPUT;

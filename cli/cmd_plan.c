@@ -310,6 +310,7 @@ static exit_code plan_config(const cli_options *options)
     ty_text fix = {0};
     ty_error error = {0};
     double step_time_s = 0;
+    uint32_t ranks;
     exit_code code, open_code;
 
     if (options->sequence > 0)
@@ -325,6 +326,9 @@ static exit_code plan_config(const cli_options *options)
     own.precision = options->precision != NULL ? options->precision : config.precision;
     if (own.global_batch == 0)
         own.global_batch = config.global_batch;
+    if (own.stack == NULL && own.system == NULL &&
+        !ty_cluster_is_local(own.cluster != NULL ? own.cluster : "", &ranks))
+        own.stack = config.stack;
     code = plan_question(&own, &step_time_s);
     if ((code != EXIT_DONE && code != EXIT_NO_PLAN) || options->json || own.fix == NULL)
         goto cleanup;

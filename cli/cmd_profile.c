@@ -99,6 +99,62 @@ exit_code profile_import(const char *command, const char *path, const cli_option
     return code;
 }
 
+/* ---- profile --data ------------------------------------------------------------------------ */
+
+static void print_samples(const ty_samples *s, ty_text *text)
+{
+    char sample[32], data[32], names[64];
+    ty_text words = {0};
+    ty_input input;
+
+    ty_format_bytes(s->sample_bytes, sample);
+    ty_format_bytes(s->data_bytes, data);
+    ty_text_addf(text, "%s: %llu samples of %s, %s in all\n", s->data,
+                 (unsigned long long)s->sample_count, sample, data);
+    ty_text_addf(text, "first visit   %.4g samples/s (%llu of them)\n",
+                 s->first_visit_samples_per_s, (unsigned long long)s->visited);
+    for (uint32_t i = 0; i < s->rate_count; i++) {
+        const ty_samples_rate *rate = &s->rates[i];
+        if (rate->threads == 0)
+            snprintf(names, sizeof names, "by the rank");
+        else
+            snprintf(names, sizeof names, "%u thread%s", rate->threads,
+                     rate->threads > 1 ? "s" : "");
+        ty_text_addf(text, "%-13s %.4g samples/s, %.4g MB/s\n", names, rate->samples_per_s,
+                     rate->samples_per_s * s->sample_bytes * 1e-6);
+    }
+    if (s->skipped > 0)
+        ty_text_addf(text, "skipped       %u that cannot be read\n", s->skipped);
+    ty_samples_input(s, &input);
+    ty_input_words(&input, &words);
+    if (words.data != NULL)
+        ty_text_addf(text, "to plan with  --input %s\n", words.data);
+    ty_text_clear(&words);
+}
+
+/* Of what is read from a path, and nothing else. */
+static exit_code profile_samples(const cli_options *options, const ty_workload *workload)
+{
+    const ty_watch watch = watch_from(options);
+    ty_error error = {0};
+    ty_samples *samples = NULL;
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+
+    interrupts_catch();
+    if (ty_samples_measure(workload, options->data, (uint32_t)options->bad_samples, &watch,
+                           &samples, &error) != TY_OK)
+        return report_failure(&error);
+    if (options->json || options->output != NULL) {
+        ty_samples_to_json(samples, &writer);
+        ty_text_add(&text, "\n");
+    } else {
+        print_samples(samples, &text);
+    }
+    ty_samples_free(samples);
+    return deliver_text(options->output, &text);
+}
+
 /* ---- profile ------------------------------------------------------------------------------- */
 
 /* What computes, and in what; a layer in half precision has a signature of its own. */
@@ -118,6 +174,23 @@ static ty_status set_backend(const cli_options *options, ty_workload *workload, 
     return TY_OK;
 }
 
+/* What does not go together with --data, or without it. True: something does not. */
+static bool check_reading(const cli_options *options, const char **wrong)
+{
+    if (options->data == NULL && options->bad_samples_text != NULL)
+        *wrong = "--bad-samples: found without --data, expected what is read";
+    else if (options->data == NULL && options->json)
+        *wrong = "--json: found without --data, a profile is JSON anyway";
+    else if (options->data != NULL &&
+             (options->backend != NULL || options->precision != NULL ||
+              options->ranks_text != NULL || options->micro_batches != NULL))
+        *wrong = "--data measures the reading of samples alone: found --backend, --precision, "
+                 "--ranks or --micro-batches";
+    else
+        return false;
+    return true;
+}
+
 exit_code cmd_profile(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
@@ -127,6 +200,7 @@ exit_code cmd_profile(const cli_options *options)
     uint32_t sizes[MAX_SIZES];
     uint32_t count = 0;
     const ty_watch watch = watch_from(options);
+    const char *wrong = NULL;
 
     if (options->file_count > 0) {
         if (strcmp(options->files[0], "import") != 0 || options->file_count != 2)
@@ -136,6 +210,8 @@ exit_code cmd_profile(const cli_options *options)
     }
     if (options->workload == NULL)
         return report_usage("profile", "--workload is needed");
+    if (check_reading(options, &wrong))
+        return report_usage("profile", "%s", wrong);
     if (options->backend != NULL && strcmp(options->backend, "cpu") != 0 && !is_cuda(options))
         return report_usage("profile", "--backend: found '%s', expected cpu or cuda",
                             options->backend);
@@ -144,6 +220,11 @@ exit_code cmd_profile(const cli_options *options)
         return report_usage("profile", "--micro-batches: %s", error.message);
     if (ty_workload_open(options->workload, &workload, &error) != TY_OK)
         return report_bad_input(&error);
+    if (options->data != NULL) {
+        code = profile_samples(options, workload);
+        ty_workload_free(workload);
+        return code;
+    }
     if (set_backend(options, workload, &error) != TY_OK) {
         ty_workload_free(workload);
         return report_usage("profile", "%s", error.message);

@@ -114,6 +114,9 @@ exit_code cmd_run(const cli_options *options)
         code = report_failure(&error);
     else
         code = print_text(&text);
+    if (code == EXIT_INTERRUPTED && job != NULL && job->is_kept &&
+        show(options, output, &text, &error) == TY_OK)
+        (void)print_text(&text);
     if (scratch[0] != '\0')
         unlink(scratch);
     ty_text_clear(&text);

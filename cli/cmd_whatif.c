@@ -162,7 +162,7 @@ done:
 
 /* What became of the rows. */
 typedef struct outcome {
-    uint32_t plans, refused;
+    uint32_t plans, refused, lost;
 } outcome;
 
 static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, outcome *count_of,
@@ -185,6 +185,7 @@ static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, outcome *c
         TY_CHECK(ty_json_string(row, "reason", &words, error), status, done);
         ty_text_addf(text, "no plan: %s\n", words);
         count_of->refused += ty_json_has(row, "is_refused");
+        count_of->lost += ty_json_has(row, "is_lost");
         goto done;
     }
     count_of->plans++;
@@ -199,6 +200,25 @@ static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, outcome *c
 done:
     ty_json_free(document);
     return status;
+}
+
+static exit_code judge(const outcome *rows, uint32_t count)
+{
+    ty_error error;
+
+    if (rows->lost > 0) {
+        ty_status status = ty_fail(&error, TY_EBACKEND,
+                                   "%u of %u combinations came to no end, for the reasons above; "
+                                   "--rows with what -o wrote tries them again",
+                                   (unsigned)rows->lost, (unsigned)count);
+        (void)status;
+        return report_failure(&error);
+    }
+    if (rows->refused == count)
+        return report_failure(&(ty_error){TY_EINVAL, "--vary: no combination makes sense"});
+    if (rows->plans == 0)
+        return report_failure(&(ty_error){TY_EINFEASIBLE, "no combination has a plan"});
+    return EXIT_DONE;
 }
 
 static exit_code finish(whatif *c, ty_error *error)
@@ -225,10 +245,8 @@ static exit_code finish(whatif *c, ty_error *error)
         code = print_text(&text);
     else if (o->output == NULL || strcmp(o->output, "-") != 0)
         code = print_text(&lines);
-    if (code == EXIT_DONE && rows.plans == 0 && rows.refused == ty_whatif_row_count(c->rows))
-        code = report_failure(&(ty_error){TY_EINVAL, "--vary: no combination makes sense"});
-    else if (code == EXIT_DONE && rows.plans == 0)
-        code = report_failure(&(ty_error){TY_EINFEASIBLE, "no combination has a plan"});
+    if (code == EXIT_DONE)
+        code = judge(&rows, ty_whatif_row_count(c->rows));
     ty_text_clear(&text);
     ty_text_clear(&lines);
     return code;

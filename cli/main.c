@@ -72,11 +72,14 @@ const cli_command commands[] = {
      "measure layers, copies and collectives here, or import a trace",
      "With --backend cuda layers, updates and compressors are measured on GPUs by\n"
      "their own clock, in --precision P; collectives are not: see calibrate.\n"
+     "With --data PATH only how fast the worker reads samples from there, by threads,\n"
+     "and the words of --input that say so to plan, systems and whatif.\n"
      "import reads traces of PyTorch's profiler. With --workload W and\n"
      "--micro-batches N, the samples of one pass, layers get the times of the\n"
      "annotations NAME and NAME.backward; without, every name its mean.\n",
-     OPTIONS("workload", "backend", "precision", "ranks", "micro-batches", "output"), 0, 2,
-     cmd_profile},
+     OPTIONS("workload", "backend", "precision", "ranks", "micro-batches", "data", "bad-samples",
+             "output", "json"),
+     0, 2, cmd_profile},
     {"calibrate", "FILE...|-w W -c C|--reached B:N,... [options]",
      "measure collectives from logs of nccl-tests, a stack, or how a workload converges",
      "From logs: the profile goes to plan and memory with --profile; with --profile\n"
@@ -85,6 +88,8 @@ const cli_command commands[] = {
      "with each of --compressions and with late gradients. The calibration it writes\n"
      "goes to plan, score and compare with --task; a batch and a learning rate are\n"
      "proposed.\n"
+     "With --trials, on local:N: trains each setting a little, the better half twice\n"
+     "as long, and so on; what was found, and what it cost.\n"
      "With --reached, of runs elsewhere: the law of steps and batch through them, and\n"
      "what --global-batch takes by it.\n"
      "With --stack S: constants of S, from a table of step times with their layouts\n"
@@ -93,8 +98,8 @@ const cli_command commands[] = {
      "to every command with --stack (docs/calibration.md).\n",
      OPTIONS("stack", "mfu", "tokens-per-s", "step-time", "constants", "fix", "precision", "seq",
              "cluster", "profile", "collective", "workload", "until", "global-batch",
-             "evaluate-every", "steps", "seeds", "seed", "compressions", "reached", "learning-rate",
-             "data", "output", "json"),
+             "evaluate-every", "steps", "seeds", "seed", "compressions", "trials", "reached",
+             "learning-rate", "data", "output", "json"),
      0, 4096, cmd_calibrate},
     {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
      "divide a measured layer graph into stages, as PipeDream would",

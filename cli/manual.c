@@ -113,6 +113,8 @@ static void page_of_all(ty_text *out)
              ".SH ENVIRONMENT\n"
              ".TP\nTRAINYARD_CONFIG\nOne file of defaults in place of those above.\n"
              ".TP\nTRAINYARD_DATA\nWhere the zoo and the catalogue lie.\n"
+             ".TP\nTRAINYARD_DATASETS\nA folder in which the worker looks for data sets, each in a "
+             "folder of its name, before it does where packages put them.\n"
              ".TP\nTRAINYARD_WORKER\nThe worker that run and profile start.\n"
              ".TP\nTRAINYARD_NETWORK\n\\(lqhost\\(rq: local runs stay in this machine's network. "
              "Without it they get one of their own, with nothing but a loopback, where the "

@@ -28,8 +28,8 @@ static const option_row table[] = {
     NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample (default: the usual)"),
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
     TEXT("profile-device", 0, profile_device, "D",
-         "that the times in the workload's own file (PipeDream, Chakra) were measured on: they are "
-         "scaled to the cluster's"),
+         "that the times in the workload's own file (PipeDream, Chakra), or in --profile, were "
+         "measured on: they are scaled to the cluster's"),
     TEXT(
         "stack", 0, stack, "S",
         "the software that is to run it, as it changes costs: a name of 'trainyard stack list', or "
@@ -42,8 +42,10 @@ static const option_row table[] = {
         "and activation functions), operator, full (block by block), full:4 or stage, "
         "compression=powersgd-2, compress=all or shorter (buckets that "
         "gain by it), embeddings=dense or shorter (as rows where that is), bucket=25MB, one (a "
-        "stage) or fitted, cycle=5ms, algorithm=hierarchical, servers=2 (of their own), shard=size "
-        "or tensor, staleness=1. "
+        "stage) or fitted, cycle=5ms, priority=0, 1 (front layers' buckets first) or shorter "
+        "(where "
+        "the step is), algorithm=hierarchical, servers=2 (of their own), shard=size or tensor, "
+        "staleness=1. "
         "Every plan prints "
         "those that give it again"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
@@ -101,6 +103,9 @@ static const option_row table[] = {
     TEXT("task", 0, task, "T", "how it converges: a task of the catalogue, or a calibration"),
     TEXT("compressions", 0, compressions, "C,...",
          "compressors whose cost in steps is measured: top-k:0.01,powersgd-2"),
+    TEXT("trials", 0, trials, "K=V+V,...",
+         "learning_rate=0.01+0.1, momentum=0+0.9, batch=32+64 (without blanks): every combination "
+         "trains, the better half goes on; --steps of the first round"),
     TEXT("reached", 0, reached, "B:N,...",
          "batches and what they took to the target, in samples, epochs or tokens, with the number "
          "of runs: 512:23epochs*5,1024:26epochs"),
@@ -253,6 +258,23 @@ static exit_code unknown_option(const cli_command *command, const char *word)
     return report_usage(command->name, "unknown option '%s'", word);
 }
 
+/* A word more than the command takes: where a workload or a cluster is wanted still, perhaps it is
+ * one. */
+static exit_code unexpected_argument(const cli_command *command, const cli_options *options)
+{
+    const char *word = options->files[command->maximum_files];
+    const char *missing = NULL;
+
+    if (options->workload == NULL && find(command, "workload", strlen("workload"), 0) != NULL)
+        missing = "workload";
+    else if (options->cluster == NULL && find(command, "cluster", strlen("cluster"), 0) != NULL)
+        missing = "cluster";
+    if (missing != NULL)
+        return report_usage(command->name, "unexpected argument '%s'; a %s is given as --%s '%s'",
+                            word, missing, missing, word);
+    return report_usage(command->name, "unexpected argument '%s'", word);
+}
+
 exit_code option_set(const cli_command *command, const option_row *row, const char *value,
                      cli_options *out)
 {
@@ -269,6 +291,9 @@ exit_code option_set(const cli_command *command, const option_row *row, const ch
         out->vary[out->vary_count++] = value;
         return EXIT_DONE;
     }
+    if (strcmp(row->name, "fix") == 0 && out->fix != NULL) /* pins are never dropped */
+        return report_usage(command->name, "--fix: found twice, expected once: --fix %s,%s",
+                            out->fix, value);
     memcpy((char *)out + row->offset, &value, sizeof value);
     if (row->kind == OPTION_NUMBER) {
         uint64_t number;
@@ -329,8 +354,7 @@ exit_code options_parse(const cli_command *command, int count, char **words, cli
     if (out->file_count < command->minimum_files)
         return report_usage(command->name, "needs %s", command->usage);
     if (out->file_count > command->maximum_files)
-        return report_usage(command->name, "unexpected argument '%s'",
-                            out->files[command->maximum_files]);
+        return unexpected_argument(command, out);
     return EXIT_DONE;
 }
 

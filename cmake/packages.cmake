@@ -49,6 +49,7 @@ ty_package(program trainyard science "planner and simulator of distributed train
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "trainyard-worker, trainyard-doc")
 ty_package(worker trainyard-worker science "worker of trainyard, which trains for real"
     "Runs the plans of trainyard on this machine's processors and measures them." "trainyard ${ty_own}" openmpi-bin)
+set(CPACK_DEBIAN_WORKER_PACKAGE_RECOMMENDS dataset-fashion-mnist) # what demo and the small networks train on
 ty_package(dev libtrainyard-dev libdevel "headers and archives of trainyard"
     "The library under the program, for programs in C." "trainyard ${ty_own}" libcjson-dev libmd-dev libigraph-dev
     libxml2-dev libyaml-dev zlib1g-dev)

@@ -148,11 +148,14 @@ ty_status ty_input_read(const char *text, ty_input *input, ty_error *error)
 void ty_input_words(const ty_input *input, ty_text *text)
 {
     const char *comma = "";
+    char number[32];
 
     if (input->data_bytes > 0)
         ty_text_addf(text, "data=%.0f", input->data_bytes), comma = ",";
-    if (input->decode_samples_per_s > 0)
-        ty_text_addf(text, "%sdecode=%.17g", comma, input->decode_samples_per_s), comma = ",";
+    if (input->decode_samples_per_s > 0) {
+        ty_format_number(input->decode_samples_per_s, number);
+        ty_text_addf(text, "%sdecode=%s", comma, number), comma = ",";
+    }
     if (input->cores > 0)
         ty_text_addf(text, "%scores=%u", comma, input->cores), comma = ",";
     if (input->is_first_epoch)

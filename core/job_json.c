@@ -17,7 +17,8 @@ enum { MAX_SIZES = 1000 };
 
 /* ---- Checking ------------------------------------------------------------------------------- */
 
-static const char *const job_kinds[] = {[TY_JOB_TRAIN] = "train", [TY_JOB_PROFILE] = "profile"};
+static const char *const job_kinds[TY_JOB_COUNT] = {
+    [TY_JOB_TRAIN] = "train", [TY_JOB_PROFILE] = "profile", [TY_JOB_SAMPLES] = "samples"};
 
 static ty_status check_train(const ty_job *job, const char *place, ty_error *error)
 {
@@ -68,6 +69,10 @@ static ty_status check_job(const ty_job *job, const char *place, ty_error *error
                        job->backend == NULL ? "backend" : "output");
     if (job->kind == TY_JOB_TRAIN)
         return check_train(job, place, error);
+    if (job->kind == TY_JOB_SAMPLES && job->data == NULL)
+        return ty_fail(error, TY_EPARSE, "%s/data: found none, expected samples to read", place);
+    if (job->kind == TY_JOB_SAMPLES)
+        return TY_OK;
     if (job->kind != TY_JOB_PROFILE)
         return ty_fail(error, TY_EPARSE, "%s/kind: found %d, expected a kind of job", place,
                        (int)job->kind);
@@ -165,9 +170,6 @@ static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
         TY_CHECK(ty_json_bool(root, "resume", &job->resume, error), status, done);
     TY_CHECK(ty_json_string_copy_if(root, "init", &job->init, error), status, done);
     TY_CHECK(ty_json_string_copy_if(root, "save_weights", &job->save_weights, error), status, done);
-    if (ty_json_has(root, "bad_samples"))
-        TY_CHECK(ty_json_uint32(root, "bad_samples", 0, TY_MAX_STEPS, &job->bad_samples, error),
-                 status, done);
     if (ty_json_has(root, "measure_distortion"))
         TY_CHECK(ty_json_bool(root, "measure_distortion", &job->measure_distortion, error), status,
                  done);
@@ -190,7 +192,7 @@ static ty_status read_job(const ty_json *root, ty_job *job, ty_error *error)
     int kind;
 
     TY_CHECK(ty_json_schema(root, JOB_SCHEMA, error), status, done);
-    TY_CHECK(ty_json_enum(root, "kind", job_kinds, 2, &kind, error), status, done);
+    TY_CHECK(ty_json_enum(root, "kind", job_kinds, TY_JOB_COUNT, &kind, error), status, done);
     job->kind = (ty_job_kind)kind;
     TY_CHECK(ty_json_string_copy(root, "backend", &job->backend, error), status, done);
     TY_CHECK(ty_json_string_copy_if(root, "precision", &job->precision, error), status, done);
@@ -198,9 +200,12 @@ static ty_status read_job(const ty_json *root, ty_job *job, ty_error *error)
     TY_CHECK(ty_json_string_copy(root, "output", &job->output, error), status, done);
     TY_CHECK(ty_json_object(root, "plan", &value, error), status, done);
     TY_CHECK(ty_plan_from_json(value, &job->plan, error), status, done);
+    if (job->kind != TY_JOB_PROFILE && ty_json_has(root, "bad_samples"))
+        TY_CHECK(ty_json_uint32(root, "bad_samples", 0, TY_MAX_STEPS, &job->bad_samples, error),
+                 status, done);
     if (job->kind == TY_JOB_TRAIN)
         TY_CHECK(read_train(root, job, error), status, done);
-    else
+    else if (job->kind == TY_JOB_PROFILE)
         TY_CHECK(ty_json_uint32_array(root, "micro_batches", 1, MAX_SIZES, 1, UINT32_MAX - 1,
                                       &job->micro_batches, &job->micro_batch_count, error),
                  status, done);
@@ -250,6 +255,8 @@ static void write_job(const ty_job *job, ty_json_writer *writer)
     ty_json_put_string_if(writer, "precision", job->precision);
     ty_json_put_string_if(writer, "data", job->data);
     ty_json_put_string(writer, "output", job->output);
+    if (job->bad_samples > 0)
+        ty_json_put_uint(writer, "bad_samples", job->bad_samples);
     if (job->kind == TY_JOB_TRAIN) {
         ty_json_put_uint(writer, "steps", job->steps);
         ty_json_put_uint(writer, "warmup_steps", job->warmup_steps);
@@ -264,14 +271,12 @@ static void write_job(const ty_job *job, ty_json_writer *writer)
         }
         ty_json_put_string_if(writer, "init", job->init);
         ty_json_put_string_if(writer, "save_weights", job->save_weights);
-        if (job->bad_samples > 0)
-            ty_json_put_uint(writer, "bad_samples", job->bad_samples);
         if (job->measure_distortion)
             ty_json_put_bool(writer, "measure_distortion", true);
         ty_program_to_json(job->program, writer, "program");
         if (job->instruction_s != NULL)
             write_times(job, writer);
-    } else {
+    } else if (job->kind == TY_JOB_PROFILE) {
         ty_json_put_uint32_array(writer, "micro_batches", job->micro_batches,
                                  job->micro_batch_count);
     }

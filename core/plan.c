@@ -537,6 +537,7 @@ void ty_plan_free(ty_plan *plan)
         ty_free(plan->stages[s].devices);
     ty_free(plan->stages);
     ty_free(plan->buckets);
+    ty_free(plan->exchange_order);
     ty_free(plan->memory);
     for (uint32_t c = 0; plan->candidates != NULL && c < plan->candidate_count; c++) {
         ty_free(plan->candidates[c].name);
@@ -661,6 +662,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     copy->servers.devices = NULL;
     copy->stages = NULL;
     copy->buckets = NULL;
+    copy->exchange_order = NULL;
     copy->memory = NULL;
     copy->candidates = NULL;
 
@@ -680,6 +682,13 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     TY_CHECK(copy_block(plan->buckets, plan->bucket_count, sizeof *plan->buckets, &block, error),
              status, cleanup);
     copy->buckets = block;
+    if (plan->exchange_order != NULL)
+        TY_CHECK(copy_block(plan->exchange_order, plan->bucket_count, sizeof *plan->exchange_order,
+                            &block, error),
+                 status, cleanup);
+    else
+        block = NULL;
+    copy->exchange_order = block;
     TY_CHECK(copy_block(plan->memory, plan->stage_count, sizeof *plan->memory, &block, error),
              status, cleanup);
     copy->memory = block;

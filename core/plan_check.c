@@ -474,8 +474,8 @@ static ty_status check_documents(const checker *c)
 ty_status ty_plan_check_at(const ty_plan *plan, const char *place, ty_error *error)
 {
     static ty_status (*const checks[])(const checker *) = {
-        check_batch,           check_optimizer, check_stages,    ty_plan_check_buckets,
-        ty_plan_check_servers, check_answer,    check_documents,
+        check_batch,           check_optimizer,     check_stages, ty_plan_check_buckets,
+        ty_plan_check_servers, ty_plan_check_order, check_answer, check_documents,
     };
     const checker c = {plan, place, error};
 

@@ -21,5 +21,6 @@ ty_status ty_plan_complain(const plan_checker *checker, const char *format, ...)
 ty_status ty_plan_check_buckets(const plan_checker *checker) TY_MUST_CHECK;
 /** Of a plan whose stages and buckets are right. */
 ty_status ty_plan_check_servers(const plan_checker *checker) TY_MUST_CHECK;
+ty_status ty_plan_check_order(const plan_checker *checker) TY_MUST_CHECK;
 
 #endif

@@ -191,6 +191,9 @@ static void write_decision(const ty_plan *plan, const ty_digest *cluster, ty_jso
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         write_bucket(&plan->buckets[b], writer);
     ty_json_close(writer, ']');
+    if (plan->exchange_order != NULL)
+        ty_json_put_uint32_array(writer, "exchange_order", plan->exchange_order,
+                                 plan->bucket_count);
 }
 
 static void write_uneven(const ty_plan *plan, ty_json_writer *writer)
@@ -543,6 +546,13 @@ static ty_status read_decision(const ty_json *object, ty_plan *plan, ty_error *e
     plan->bucket_count = (uint32_t)ty_json_size(value);
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         TY_CHECK(read_bucket(ty_json_at(value, b), &plan->buckets[b], error), status, done);
+    if (ty_json_has(object, "exchange_order")) {
+        uint32_t count;
+        TY_CHECK(ty_json_uint32_array(object, "exchange_order", plan->bucket_count,
+                                      plan->bucket_count, 0, UINT32_MAX - 1, &plan->exchange_order,
+                                      &count, error),
+                 status, done);
+    }
 
 done:
     return status;

@@ -40,7 +40,38 @@ void ty_profile_free(ty_profile *profile)
     ty_free(profile->precision);
     ty_free(profile->date);
     ty_free(profile->versions);
+    ty_free(profile->scaled);
     ty_free(profile);
+}
+
+ty_status ty_profile_scale(ty_profile *profile, const char *measured_on, double scale,
+                           ty_error *error)
+{
+    ty_text text = {0};
+    ty_status status;
+
+    ty_text_addf(&text, "%s by %.3g", measured_on, scale);
+    ty_free(profile->scaled);
+    profile->scaled = NULL;
+    status = ty_text_take(&text, &profile->scaled, error);
+    if (status != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < profile->layer_time_count; i++) {
+        ty_layer_time *t = &profile->layer_times[i];
+        t->forward_s *= scale;
+        t->backward_s *= scale;
+        t->input_s *= scale;
+        t->weight_s *= scale;
+    }
+    for (uint32_t i = 0; i < profile->codec_time_count; i++) {
+        ty_codec_cost *c = &profile->codec_times[i].cost;
+        for (int phase = 0; phase < TY_MOST_PHASES; phase++)
+            c->encode_s[phase] *= scale;
+        c->decode_s *= scale;
+    }
+    for (uint32_t i = 0; i < profile->update_time_count; i++)
+        profile->update_times[i].seconds *= scale;
+    return TY_OK;
 }
 
 /* Empty, with the question. */

@@ -347,6 +347,7 @@ static ty_status read_profile(const ty_json *object, ty_profile *p, ty_error *er
     TY_CHECK(ty_json_string_copy_if(object, "precision", &p->precision, error), status, done);
     TY_CHECK(ty_json_string_copy(object, "date", &p->date, error), status, done);
     TY_CHECK(ty_json_string_copy(object, "versions", &p->versions, error), status, done);
+    TY_CHECK(ty_json_string_copy_if(object, "scaled", &p->scaled, error), status, done);
     TY_CHECK(ty_json_uint32(object, "cores", 1, UINT32_MAX, &p->cores, error), status, done);
     if (ty_json_has(object, "others_share"))
         TY_CHECK(ty_json_number(object, "others_share", 0, 1, &p->others_share, error), status,
@@ -409,6 +410,7 @@ void ty_profile_to_json(const ty_profile *profile, ty_json_writer *writer, const
     ty_json_put_string_if(writer, "precision", profile->precision);
     ty_json_put_string(writer, "date", profile->date);
     ty_json_put_string(writer, "versions", profile->versions);
+    ty_json_put_string_if(writer, "scaled", profile->scaled);
     ty_json_put_uint(writer, "cores", profile->cores);
     if (profile->others_share > 0)
         ty_json_put_number(writer, "others_share", profile->others_share);

@@ -104,7 +104,7 @@ static bool stage_loads(const checker *c, uint32_t stage)
     return stage == 0 || stage + 1 == c->plan->stage_count;
 }
 
-static bool overlaps(const ty_bucket *bucket, const ty_instruction *in)
+bool ty_program_overlaps(const ty_bucket *bucket, const ty_instruction *in)
 {
     return ty_bucket_has_layer(bucket, in->first_layer) ||
            (bucket->first_layer >= in->first_layer &&
@@ -123,7 +123,7 @@ static ty_status check_gathered(const checker *c, uint32_t at, uint32_t index)
         const ty_bucket *bucket = &c->plan->buckets[b];
         const uint32_t gather = c->stages[at].buckets[b].gather;
         if (bucket->stage != in->stage || !ty_bucket_is_sharded(c->plan, bucket) ||
-            !overlaps(bucket, in))
+            !ty_program_overlaps(bucket, in))
             continue;
         if ((status = ty_program_require(c, at, index, gather, "the gather of its weights")) !=
             TY_OK)
@@ -456,7 +456,8 @@ static ty_status check_position(const checker *c, uint32_t at)
         if ((status = check_instruction(c, at, f->sequence[turn])) != TY_OK)
             return status;
     }
-    if ((status = check_recomputing(c, at)) != TY_OK)
+    if ((status = check_recomputing(c, at)) != TY_OK ||
+        (status = ty_program_check_order(c, at)) != TY_OK)
         return status;
     return check_all_there(c, at);
 }

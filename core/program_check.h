@@ -106,6 +106,11 @@ ty_status ty_program_bucket_note(const program_checker *checker, uint32_t at,
 ty_status ty_program_bucket_check(const program_checker *checker, uint32_t at,
                                   uint32_t bucket) TY_MUST_CHECK;
 
+/** Whether a pass has layers of a bucket. */
+bool ty_program_overlaps(const ty_bucket *bucket, const ty_instruction *pass);
+/** With the plan's order of exchanges, where it has one (program_check_order.c). */
+ty_status ty_program_check_order(const program_checker *checker, uint32_t at) TY_MUST_CHECK;
+
 /** Where a position handles a micro-batch of one of its stages. */
 pass_places *ty_program_pass(const program_checker *checker, uint32_t stage, uint32_t micro_batch);
 

@@ -221,12 +221,29 @@ static ty_status check_subject(const checker *c, uint32_t at, uint32_t index)
     return TY_OK;
 }
 
+/* With an order of exchanges only the last backward and what follows it are of the step itself, all
+   else is of the next. */
+static ty_status check_lead_of_order(const checker *c, uint32_t at, uint32_t index)
+{
+    const ty_instruction *in = ty_program_instruction(c, at, index);
+    const uint32_t expected = !ty_op_uses[in->op].is_bucket;
+
+    if (in->lead == expected || (in->op == TY_OP_BACKWARD && in->lead == 0))
+        return TY_OK;
+    return ty_program_complain(c, at, index,
+                               "is %u steps ahead, expected %u with an order of exchanges",
+                               in->lead, expected);
+}
+
 /* Without a flush what the schedule finds right, within reason; else only gradients are late, all
    by the plan's staleness. */
 static ty_status check_lead(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const uint32_t expected = in->op == TY_OP_UPDATE ? 0 : c->plan->staleness;
+
+    if (c->plan->exchange_order != NULL)
+        return check_lead_of_order(c, at, index);
 
     if (!ty_schedule_is_asynchronous(c->plan->schedule) && in->lead != expected)
         return ty_program_complain(

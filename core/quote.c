@@ -30,13 +30,18 @@ static bool is_visible(uint32_t code)
     return true;
 }
 
-bool ty_is_printable(const char *text)
+size_t ty_printable_length(const char *text, size_t left)
 {
     const unsigned char *at = (const unsigned char *)text;
-    size_t left = strlen(text), length;
+    const size_t length = left > 0 ? ty_utf8_length(at, left) : 0;
 
-    for (; left > 0; at += length, left -= length)
-        if ((length = ty_utf8_length(at, left)) == 0 || !is_visible(code_of(at, length)))
+    return length > 0 && is_visible(code_of(at, length)) ? length : 0;
+}
+
+bool ty_is_printable(const char *text)
+{
+    for (size_t left = strlen(text), length; left > 0; text += length, left -= length)
+        if ((length = ty_printable_length(text, left)) == 0)
             return false;
     return true;
 }

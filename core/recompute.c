@@ -1,6 +1,6 @@
 /*
- * Where activations are dropped and made again: the blocks that a network repeats, the segments
- * that a stage makes of them, and which products' outputs stay where others are made again.
+ * Where activations are dropped and made again: the segments that a stage makes of a network's
+ * blocks, and which products' outputs stay where others are made again.
  */
 #include "ty_memory.h"
 #include "ty_plan.h"
@@ -62,147 +62,6 @@ ty_status ty_recompute_parse(const char *text, ty_recompute *recompute, uint32_t
     return TY_OK;
 }
 
-/* ---- Blocks -------------------------------------------------------------------------------- */
-
-/* Whether two layers could be the same one of two blocks: of T5's the first alone has the table of
- * biases that all use. */
-static bool is_alike(const ty_layer *a, const ty_layer *b)
-{
-    if (a->kind != b->kind || a->input_count != b->input_count ||
-        a->output.dimension_count != b->output.dimension_count ||
-        memcmp(a->output.dimensions, b->output.dimensions,
-               a->output.dimension_count * sizeof a->output.dimensions[0]) != 0)
-        return false;
-    for (int k = 0; k < TY_ATTRIBUTE_COUNT; k++)
-        if (k != TY_RELATIVE_BUCKETS && a->attributes[k] != b->attributes[k])
-            return false;
-    return true;
-}
-
-/* Matrix products of a layer, one behind the other: no more than two are told apart. */
-static uint32_t product_count(const ty_layer *layer)
-{
-    switch ((int)layer->kind) {
-    case TY_LAYER_LINEAR:
-    case TY_LAYER_CONV2D:
-    case TY_LAYER_OPAQUE: /* nobody knows */
-        return 1;
-    case TY_LAYER_ATTENTION:
-    case TY_LAYER_ADDITIVE_ATTENTION:
-    case TY_LAYER_MLP:
-    case TY_LAYER_MOE:
-    case TY_LAYER_LSTM:
-        return 2;
-    default:
-        return 0;
-    }
-}
-
-/* Fewer products than these are not worth keeping an input for: what lies between two such inputs
- * is little more than they are. */
-enum { LEAST_PRODUCTS = 2 };
-
-static uint32_t products_of(const ty_workload *w, uint32_t first, uint32_t count)
-{
-    uint32_t products = 0;
-    for (uint32_t i = first; i < first + count; i++)
-        products += product_count(&w->layers[i]);
-    return products;
-}
-
-/* Layers from `first` on that are as those `period` before them, those first ones included; 0 where
- * there are not two whole periods. */
-static uint32_t run_length(const ty_workload *w, uint32_t first, uint32_t period)
-{
-    uint32_t length = period;
-
-    while (first + length < w->layer_count &&
-           is_alike(&w->layers[first + length], &w->layers[first + length - period]))
-        length++;
-    return length >= 2 * period ? length : 0;
-}
-
-/* Equal blocks side by side. */
-typedef struct run {
-    uint32_t first, period, count; /* layers, layers, blocks */
-} run;
-
-/* Of the places in a period at which a block could begin, the one where the least crosses: a cut of
- * the stream of activations, not one inside a residual branch. Not before a layer that works in its
- * input's memory. */
-static run run_at(const ty_workload *w, uint32_t first, uint32_t period, uint32_t length)
-{
-    run best = {first, period, length / period};
-    uint64_t least = UINT64_MAX;
-
-    for (uint32_t shift = 0; shift < period && length - shift >= 2 * period; shift++) {
-        const uint32_t second = first + shift + period; /* before the first nothing may cross */
-        const uint64_t bytes = ty_workload_cut_bytes(w, second);
-        if (w->layers[second].stash_bytes == 0 || bytes >= least)
-            continue;
-        least = bytes;
-        best = (run){first + shift, period, (length - shift) / period};
-    }
-    return best;
-}
-
-/* The shortest period with enough products that begins at a layer. @return whether there is one */
-static bool run_find(const ty_workload *w, uint32_t first, run *out)
-{
-    const uint32_t left = w->layer_count - first;
-
-    for (uint32_t period = 1; period <= left / 2; period++) {
-        const uint32_t length = run_length(w, first, period);
-        if (length == 0 || products_of(w, first, period) < LEAST_PRODUCTS)
-            continue;
-        *out = run_at(w, first, period, length);
-        return true;
-    }
-    return false;
-}
-
-/* Where a block that is like no other may begin: at a cut that one tensor crosses, before what
- * starts a branch. */
-static bool may_begin(const ty_workload *w, uint32_t layer)
-{
-    const ty_layer_kind kind = w->layers[layer].kind;
-
-    return (product_count(&w->layers[layer]) > 0 || kind == TY_LAYER_LAYER_NORM ||
-            kind == TY_LAYER_RMS_NORM) &&
-           ty_workload_is_cut(w, layer);
-}
-
-uint32_t ty_workload_blocks(const ty_workload *w, uint32_t *starts, uint32_t *head)
-{
-    uint32_t count = 1, products = 0, layer = 0;
-    bool is_own = true; /* the last block is like no other */
-    run next;
-
-    starts[0] = 0;
-    while (layer < w->layer_count) {
-        if (run_find(w, layer, &next)) {
-            products += products_of(w, layer, next.first - layer);
-            if (next.first > starts[count - 1] && products >= LEAST_PRODUCTS)
-                starts[count++] = next.first;
-            for (uint32_t b = 1; b < next.count; b++)
-                starts[count++] = next.first + b * next.period;
-            layer = next.first + next.count * next.period;
-            is_own = layer < w->layer_count;
-            if (is_own)
-                starts[count++] = layer;
-            products = 0;
-            continue;
-        }
-        if (layer > starts[count - 1] && products >= LEAST_PRODUCTS && may_begin(w, layer)) {
-            starts[count++] = layer;
-            products = 0;
-        }
-        products += product_count(&w->layers[layer++]);
-    }
-    *head = is_own && count > 1 ? starts[count - 1] : TY_NO_LAYER;
-    return count;
-}
-
 /* ---- Segments ------------------------------------------------------------------------------ */
 
 bool ty_recompute_has_segments(ty_recompute recompute)
@@ -230,24 +89,21 @@ uint32_t ty_recompute_segments(const ty_workload *w, const ty_recompute_range *r
 {
     const uint32_t end = range->first_layer + range->layer_count;
     const uint32_t blocks = range->recompute == TY_RECOMPUTE_FULL ? range->blocks : 1;
-    uint32_t head, found, count = 1, in_segment = 1;
+    uint32_t head, count = 1, in_segment = 1;
+    const uint32_t *found;
+    uint32_t found_count;
 
     if (!ty_recompute_has_segments(range->recompute))
         return 0;
-    if (blocks == 0) {
-        starts[0] = range->first_layer;
+    starts[0] = range->first_layer;
+    if (blocks == 0)
         return 1;
-    }
-    found = ty_workload_blocks(w, starts, &head);
-    /* In place: as many or fewer of them, from the front. */
-    for (uint32_t b = 0; b < found; b++) {
-        const uint32_t start = starts[b];
-        if (b == 0)
-            starts[0] = range->first_layer;
-        if (start <= range->first_layer || start >= end)
+    found_count = ty_workload_blocks(w, &found, &head);
+    for (uint32_t b = 0; b < found_count; b++) {
+        if (found[b] <= range->first_layer || found[b] >= end)
             continue;
-        if (in_segment == blocks || start == head) {
-            starts[count++] = start;
+        if (in_segment == blocks || found[b] == head) {
+            starts[count++] = found[b];
             in_segment = 0;
         }
         in_segment++;

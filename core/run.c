@@ -371,11 +371,11 @@ static ty_status check_run(const ty_run *run, const char *path, ty_error *error)
                        path);
     for (uint32_t i = 0; run->losses != NULL && i < run->step_count; i++)
         if (!isfinite(run->losses[i]))
-            return ty_fail(error, TY_EINVAL, "%s: the loss of step %u is %g: training diverged",
+            return ty_fail(error, TY_ELIMIT, "%s: the loss of step %u is %g: training diverged",
                            path, i, run->losses[i]);
     for (uint32_t i = 0; i < run->evaluation_count; i++)
         if (!isfinite(run->evaluations[i].loss))
-            return ty_fail(error, TY_EINVAL,
+            return ty_fail(error, TY_ELIMIT,
                            "%s: the test loss after step %u is %g: training diverged", path,
                            run->evaluations[i].step, run->evaluations[i].loss);
     return TY_OK;

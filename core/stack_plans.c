@@ -3,6 +3,7 @@
 #include "ty_compression.h"
 #include "ty_plan.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static const char *schedule_name(int i)
@@ -49,16 +50,42 @@ static const struct plan_set {
 };
 #define PLAN_SET_COUNT (sizeof plan_sets / sizeof *plan_sets)
 
+/* What limits plans beyond the sets, where it is said: its key and what it comes to. */
+static const struct plan_limit {
+    const char *key, *words;
+    size_t offset;
+} plan_limits[] = {
+    {"elementwise_of_experts", "elementwise where all blocks have routed experts and none shared",
+     offsetof(ty_stack_plans, elementwise_of_experts)},
+    {"whole_key_heads", "tensor lanes with heads of keys and values of their own",
+     offsetof(ty_stack_plans, whole_key_heads)},
+    {"whole_blocks", "stages of whole blocks", offsetof(ty_stack_plans, whole_blocks)},
+    {"whole_segments", "blocks made again at a time that divide those of every stage",
+     offsetof(ty_stack_plans, whole_segments)},
+    {"experts_along_sequences", "tensor lanes that divide sequences too where there are experts",
+     offsetof(ty_stack_plans, experts_along_sequences)},
+    {"experts_without_fp16", "no expert lanes in fp16",
+     offsetof(ty_stack_plans, experts_without_fp16)},
+};
+#define PLAN_LIMIT_COUNT (sizeof plan_limits / sizeof *plan_limits)
+
 static uint32_t *set_of(ty_stack_plans *plans, const struct plan_set *set)
 {
     return (uint32_t *)(void *)((char *)plans + set->offset);
 }
 
+static bool *limit_of(ty_stack_plans *plans, const struct plan_limit *limit)
+{
+    return (bool *)(void *)((char *)plans + limit->offset);
+}
+
 void ty_stack_plans_to_json(const ty_stack_plans *can, ty_json_writer *writer)
 {
     ty_stack_plans plans = *can, all = ty_stack_all_plans();
-    bool is_all = plans.uneven_stages && plans.late_gradients && !plans.elementwise_of_experts;
+    bool is_all = plans.uneven_stages && plans.late_gradients && plans.priority;
 
+    for (size_t i = 0; i < PLAN_LIMIT_COUNT; i++)
+        is_all = is_all && !*limit_of(&plans, &plan_limits[i]);
     for (size_t i = 0; i < PLAN_SET_COUNT; i++)
         is_all = is_all && *set_of(&plans, &plan_sets[i]) == *set_of(&all, &plan_sets[i]);
     if (is_all)
@@ -73,8 +100,10 @@ void ty_stack_plans_to_json(const ty_stack_plans *can, ty_json_writer *writer)
     }
     ty_json_put_bool(writer, "uneven_stages", plans.uneven_stages);
     ty_json_put_bool(writer, "late_gradients", plans.late_gradients);
-    if (plans.elementwise_of_experts)
-        ty_json_put_bool(writer, "elementwise_of_experts", true);
+    ty_json_put_bool(writer, "priority", plans.priority);
+    for (size_t i = 0; i < PLAN_LIMIT_COUNT; i++)
+        if (*limit_of(&plans, &plan_limits[i]))
+            ty_json_put_bool(writer, plan_limits[i].key, true);
     ty_json_close(writer, '}');
 }
 
@@ -124,10 +153,13 @@ ty_status ty_stack_plans_read(const ty_json *stack, ty_stack_plans *plans, ty_er
         TY_CHECK(ty_json_bool(said, "uneven_stages", &plans->uneven_stages, error), status, done);
     if (ty_json_has(said, "late_gradients"))
         TY_CHECK(ty_json_bool(said, "late_gradients", &plans->late_gradients, error), status, done);
-    if (ty_json_has(said, "elementwise_of_experts"))
-        TY_CHECK(
-            ty_json_bool(said, "elementwise_of_experts", &plans->elementwise_of_experts, error),
-            status, done);
+    if (ty_json_has(said, "priority"))
+        TY_CHECK(ty_json_bool(said, "priority", &plans->priority, error), status, done);
+    for (size_t i = 0; i < PLAN_LIMIT_COUNT; i++)
+        if (ty_json_has(said, plan_limits[i].key))
+            TY_CHECK(
+                ty_json_bool(said, plan_limits[i].key, limit_of(plans, &plan_limits[i]), error),
+                status, done);
     status = ty_json_end(said, error);
 done:
     return status;
@@ -141,7 +173,8 @@ ty_stack_plans ty_stack_all_plans(void)
                             .zero_levels = (1u << 4) - 1,
                             .lanes = (1u << TY_LANE_KIND_COUNT) - 1,
                             .uneven_stages = true,
-                            .late_gradients = true};
+                            .late_gradients = true,
+                            .priority = true};
 }
 
 /* "gpipe, 1f1b". */
@@ -167,11 +200,100 @@ void ty_stack_plans_text(const ty_stack_plans *can, ty_text *text)
         if (set == 0)
             ty_text_add(text, "none");
     }
-    ty_text_addf(text, "; stages %s; gradients %s",
+    ty_text_addf(text, "; stages %s; gradients %s%s",
                  plans.uneven_stages ? "with replicas of their own" : "with equal replicas",
-                 plans.late_gradients ? "may be late" : "never late");
-    if (plans.elementwise_of_experts)
-        ty_text_add(text, "; elementwise where all blocks have routed experts and none shared");
+                 plans.late_gradients ? "may be late" : "never late",
+                 plans.priority ? ", front layers' first where asked for" : "");
+    for (size_t i = 0; i < PLAN_LIMIT_COUNT; i++)
+        if (*limit_of(&plans, &plan_limits[i]))
+            ty_text_addf(text, "; %s", plan_limits[i].words);
+}
+
+ty_status ty_stack_tensor_check(const ty_stack_plans *plans, const ty_workload *workload,
+                                uint32_t lanes, uint32_t sequence_parts, ty_error *error)
+{
+    const ty_status status = ty_tensor_check(workload, lanes, sequence_parts, error);
+
+    if (status == TY_OK && plans->whole_key_heads && ty_tensor_shares_key_heads(workload, lanes))
+        return ty_fail(error, TY_EINVAL,
+                       "tensor parallel %u: expected a lane for a head of keys and values at most, "
+                       "as the stack has it",
+                       lanes);
+    if (status == TY_OK && plans->experts_along_sequences && lanes > 1 && sequence_parts <= 1 &&
+        ty_workload_has_experts(workload))
+        return ty_fail(error, TY_EINVAL,
+                       "tensor parallel %u: expected sequence parallelism beside it, as the stack "
+                       "has it in networks with experts",
+                       lanes);
+    return status;
+}
+
+ty_status ty_stack_expert_check(const ty_stack_plans *plans, const ty_workload *workload,
+                                uint32_t lanes, bool is_fp16, ty_error *error)
+{
+    const ty_status status = ty_expert_check(workload, lanes, error);
+
+    if (status == TY_OK && plans->experts_without_fp16 && lanes > 1 && is_fp16)
+        return ty_fail(error, TY_EINVAL,
+                       "expert parallel %u: expected 1, as the stack has it in fp16", lanes);
+    return status;
+}
+
+uint32_t ty_stack_first_block(const ty_workload *workload)
+{
+    return workload->layers[0].kind == TY_LAYER_EMBEDDING && workload->layer_count > 1 &&
+           ty_workload_is_cut(workload, 1);
+}
+
+/* Blocks that begin in layers [first, end), what lies behind all of them being none. */
+static uint32_t blocks_between(const ty_workload *workload, uint32_t first, uint32_t end)
+{
+    const uint32_t *starts;
+    uint32_t head, found = 0;
+    const uint32_t count = ty_workload_blocks(workload, &starts, &head);
+
+    for (uint32_t b = 0; b < count; b++) {
+        const uint32_t start = b == 0 ? ty_stack_first_block(workload) : starts[b];
+        found += start >= first && start < end && starts[b] != head;
+    }
+    return found;
+}
+
+static bool is_block(const ty_workload *workload, uint32_t layer)
+{
+    const uint32_t *starts;
+    uint32_t head;
+    const uint32_t count = ty_workload_blocks(workload, &starts, &head);
+
+    for (uint32_t b = 0; b < count; b++)
+        if (starts[b] == layer)
+            return true;
+    return layer == ty_stack_first_block(workload);
+}
+
+ty_status ty_stack_stages_check(const ty_stack_plans *plans, const ty_workload *workload,
+                                const uint32_t *first_layers, uint32_t stages, bool is_full,
+                                uint32_t segment, ty_error *error)
+{
+    uint32_t first_count = 0;
+
+    for (uint32_t s = 0; s < stages && (plans->whole_blocks || plans->whole_segments); s++) {
+        const uint32_t end = s + 1 < stages ? first_layers[s + 1] : workload->layer_count;
+        const uint32_t count = blocks_between(workload, first_layers[s], end);
+        first_count = s == 0 ? count : first_count;
+        if (plans->whole_blocks && !is_block(workload, first_layers[s]))
+            return ty_fail(error, TY_EINVAL,
+                           "stage %u begins at layer %u (\"%.80s\"), expected the first layer of a "
+                           "block: the stack has stages of whole blocks",
+                           s, first_layers[s], workload->layers[first_layers[s]].name);
+        if (plans->whole_segments && is_full &&
+            (segment == 0 ? count != first_count : count % segment != 0))
+            return ty_fail(error, TY_EINVAL,
+                           "stage %u has %u blocks, of which %u are made again at a time, expected "
+                           "a multiple: the stack makes equally many again in all stages",
+                           s, count, segment == 0 ? first_count : segment);
+    }
+    return TY_OK;
 }
 
 uint32_t ty_stack_recomputes(const ty_stack_plans *plans, bool is_dense)
@@ -188,6 +310,7 @@ ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
     /* In the order of plan_sets; -1: nothing of it is used. */
     const int used[PLAN_SET_COUNT] = {use->stages > 1 ? use->schedule : -1, use->compression,
                                       use->recompute, use->zero};
+    const uint64_t parts = use->parts > 1 ? use->parts : 1;
     ty_status status = TY_OK;
 
     for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
@@ -206,6 +329,32 @@ ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
         return ty_fail(error, TY_EINVAL,
                        "%s waits for the gradients of every step; found staleness %u", whose,
                        use->staleness);
+    if (use->has_priority && !can.priority)
+        return ty_fail(error, TY_EINVAL,
+                       "%s exchanges buckets as backward finishes them, and its next step begins "
+                       "behind all updates; found a priority",
+                       whose);
+    if (use->shares_key_heads && can.whole_key_heads)
+        return ty_fail(error, TY_EINVAL,
+                       "%s has tensor lanes with heads of keys and values of their own; found %u "
+                       "lanes, more than there are heads",
+                       whose, use->lanes[TY_TENSOR_LANES]);
+    if (can.experts_along_sequences && use->has_experts && use->lanes[TY_TENSOR_LANES] > 1 &&
+        use->sequence_parallel == 0)
+        return ty_fail(error, TY_EINVAL,
+                       "%s has tensor lanes of networks with experts divide sequences too; found "
+                       "%u lanes without sequence parallelism",
+                       whose, use->lanes[TY_TENSOR_LANES]);
+    if (can.experts_without_fp16 && use->is_fp16 && use->lanes[TY_EXPERT_LANES] > 1)
+        return ty_fail(error, TY_EINVAL, "%s has no expert parallelism in fp16; found %u", whose,
+                       use->lanes[TY_EXPERT_LANES]);
+    if (can.whole_segments && use->recompute == TY_RECOMPUTE_FULL && use->blocks > 0 &&
+        use->blocks % (parts * (use->segment > 0 ? use->segment : 1)) != 0 && use->segment != 1)
+        return ty_fail(error, TY_EINVAL,
+                       "%s makes as many blocks again at a time as divide those of every stage; "
+                       "found %u blocks, %" PRIu64 " of such stages, and %u%s",
+                       whose, use->blocks, parts, use->segment,
+                       use->segment == 0 ? " (a stage)" : "");
     can.recomputes = ty_stack_recomputes(plans, use->is_dense);
     for (size_t i = 0; status == TY_OK && i + 1 < PLAN_SET_COUNT; i++) {
         const uint32_t set = *set_of(&can, &plan_sets[i]);

@@ -1,33 +1,22 @@
 /* Statuses and error messages. */
 #include "ty_status.h"
 
+#include "ty_quote.h"
+
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
-/* Bytes of a character of UTF-8 in well-formed text; 0 where it is none, or a control character. */
-static int character_length(const unsigned char *c)
-{
-    int length = c[0] < 0x80 ? 1 : c[0] >= 0xf0 ? 4 : c[0] >= 0xe0 ? 3 : 2;
-
-    if (c[0] < ' ' || c[0] == 0x7f || (c[0] >= 0x80 && c[0] < 0xc2) || c[0] > 0xf4)
-        return 0;
-    if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) /* U+0080 to U+009F command terminals, too */
-        return 0;
-    for (int i = 1; i < length; i++)
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    return length;
-}
-
-/* Messages quote files, which may hold anything, and may have been cut within a character: what is
- * no text becomes "?". */
+/* Messages quote files, which may hold anything, and may have been cut within a character: each
+ * byte of what is not printable becomes "?". */
 static void make_text(char *message)
 {
-    for (unsigned char *c = (unsigned char *)message; *c != '\0';) {
-        int length = character_length(c);
-        if (length == 0)
-            *c = '?';
-        c += length > 0 ? length : 1;
+    for (size_t left = strlen(message), length; left > 0; message += length, left -= length) {
+        length = ty_printable_length(message, left);
+        if (length == 0) {
+            *message = '?';
+            length = 1;
+        }
     }
 }
 

@@ -136,6 +136,15 @@ static ty_status check_layer(const ty_workload *workload, uint32_t index, uint32
     return TY_OK;
 }
 
+bool ty_tensor_shares_key_heads(const ty_workload *workload, uint32_t lanes)
+{
+    for (uint32_t l = 0; lanes > 1 && l < workload->layer_count; l++)
+        if (workload->layers[l].kind == TY_LAYER_ATTENTION &&
+            workload->layers[l].attributes[TY_KV_HEADS] < lanes)
+            return true;
+    return false;
+}
+
 ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
                           ty_error *error)
 {

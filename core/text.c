@@ -58,21 +58,27 @@ void ty_text_add(ty_text *text, const char *string)
 void ty_text_addf(ty_text *text, const char *format, ...)
 {
     va_list arguments;
+    size_t room;
     int length;
 
-    va_start(arguments, format);
-    length = vsnprintf(NULL, 0, format, arguments);
-    va_end(arguments);
-    if (length < 0) {
-        text->failed = TY_EINVAL;
+    if (!text_reserve(text, 32)) /* often enough, and then it is printed once */
         return;
+    room = text->capacity - text->length;
+    va_start(arguments, format);
+    length = vsnprintf(text->data + text->length, room, format, arguments);
+    va_end(arguments);
+    if (length >= 0 && (size_t)length >= room) {
+        text->data[text->length] = '\0'; /* unless there is more of it */
+        if (!text_reserve(text, (size_t)length))
+            return;
+        va_start(arguments, format);
+        vsnprintf(text->data + text->length, (size_t)length + 1, format, arguments);
+        va_end(arguments);
     }
-    if (!text_reserve(text, (size_t)length))
-        return;
-    va_start(arguments, format);
-    vsnprintf(text->data + text->length, (size_t)length + 1, format, arguments);
-    va_end(arguments);
-    text->length += (size_t)length;
+    if (length < 0)
+        text->failed = TY_EINVAL;
+    else
+        text->length += (size_t)length;
 }
 
 ty_status ty_text_check(const ty_text *text, ty_error *error)

@@ -16,6 +16,8 @@
  *   ty_stack.h     the software that runs a plan, as far as its costs go
  *   ty_plan.h      what to run: stages, replicas, micro-batches, buckets
  *   ty_program.h   in which order: the instructions of each stage
+ *   ty_input.h     whether samples come as fast as they are used
+ *   ty_samples.h   how fast they were measured to be read
  *   ty_costs.h     what each instruction costs: the input of estimate and simulate
  *   ty_timeline.h  what happened when: the output of estimate, simulate and execute
  *   ty_run.h       a job for the worker, and what it measured
@@ -49,6 +51,7 @@
 #include "ty_quote.h"
 #include "ty_relay.h"
 #include "ty_run.h"
+#include "ty_samples.h"
 #include "ty_stack.h"
 #include "ty_status.h"
 #include "ty_text.h"

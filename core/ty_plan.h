@@ -270,6 +270,13 @@ typedef struct ty_plan {
     ty_plan_stage *stages;
     uint32_t bucket_count;
     ty_bucket *buckets; /* of each stage from its last layer to its first; tied ones at the end */
+    /* [bucket_count]: in which order buckets are exchanged, each once; NULL: as backward finishes
+     * them, which is their own order, and the next step begins behind all updates. With an order,
+     * each layer's forward of the next step waits for the exchange of its own bucket only
+     * ("priority": Jayarajan et al., "P3", MLSys 2019; Peng et al., "ByteScheduler", SOSP 2019),
+     * the link is still one bucket's at a time, and what is learnt is the same, bit by bit. See
+     * ty_plan_priority_refusal for the plans that may have one. */
+    uint32_t *exchange_order;
 
     /* The answer. */
     bool has_prediction;
@@ -318,13 +325,27 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_M
  * that read the batch; every stage's replicas divide the micro-batches; no device is used twice;
  * every trainable parameter is in exactly one bucket and no frozen one in any, and buckets are in
  * order and as large as their gradients; evolution has one stage; gradients are late only where
- * replicas exchange them in every step; batch arithmetic; embedded digests match their documents
+ * replicas exchange them in every step; an order of exchanges has every bucket once; batch
+ * arithmetic; embedded digests match their documents
  * ("was made for another workload"): the workload's is ty_workload_digest, the cluster's the
  * SHA-256 of its compact text (ty_json_text).
  * @param name file name for messages.
  * @return TY_EPARSE with "name:/stages/1/replicas: found 3, expected ...".
  */
 ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) TY_MUST_CHECK;
+
+/** What decides whether a plan may have an `exchange_order`; what is left open is 0, schedule -1.
+ */
+typedef struct ty_priority_use {
+    uint32_t stages, replicas, width, zero, servers, staleness, local_steps;
+    bool is_evolution, is_recomputed; /* in segments */
+    int schedule;
+    ty_precision precision;
+} ty_priority_use;
+/** Why there can be no order of exchanges, in words behind "...: "; NULL: there can. */
+const char *ty_priority_refusal(const ty_priority_use *use);
+/** Of a plan. */
+const char *ty_plan_priority_refusal(const ty_plan *plan);
 
 /**
  * What storage and decoding let through while all that read the samples do so at once: the lanes of
@@ -582,6 +603,9 @@ ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t laye
 /** Parts that the sequences between divided layers are in: with sequence parallelism one for each
  * tensor and context lane, else 1. */
 uint32_t ty_plan_sequence_parts(const ty_plan *plan);
+/** Whether some lane would have a part of a head of keys and values, where there are more lanes
+ * than such heads. */
+bool ty_tensor_shares_key_heads(const ty_workload *workload, uint32_t lanes);
 /**
  * Whether `lanes` can divide a workload: the heads of attention and the hidden features of mlps and
  * experts are multiples of them; key and value heads are multiples or divisors; the sequences of
@@ -626,19 +650,6 @@ ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out,
                                     ty_error *error) TY_MUST_CHECK;
 
 /* ---- Segments of recomputing (recompute.c) --------------------------------------------------- */
-
-/**
- * Where the blocks of a network begin: equal layers side by side, as often as they repeat, each
- * with two matrix products at least (a segment of one would keep nearly all it makes). Of the
- * places in the repeated pattern that one is taken where the least crosses. What comes before a
- * repetition is part of its first block while it has fewer than two products; what repeats nothing
- * is cut where one tensor crosses, before a layer with a product or a norm, every two products.
- * @param starts [out] [layer_count] room: first layers, ascending; the first is 0
- * @param head [out] of the last one, if it is what lies behind all blocks (final norm, scores,
- *             loss); else TY_NO_LAYER
- * @return how many. O(layers times the length of a block), O(layers^2) where nothing repeats.
- */
-uint32_t ty_workload_blocks(const ty_workload *workload, uint32_t *starts, uint32_t *head);
 
 /** Whether backward makes segments again: elementwise, operator and full. */
 bool ty_recompute_has_segments(ty_recompute recompute);

@@ -93,6 +93,7 @@ typedef struct ty_profile {
     char *precision;           /* of passes: "fp32", "tf32", "bf16", "fp16"; NULL: fp32 */
     char *date;                /* ISO 8601 */
     char *versions;            /* of the libraries that did the work */
+    char *scaled;              /* "v100-sxm2-16gb by 0.81": measured elsewhere; NULL: it was not */
     uint32_t cores;            /* that ranks of this host share */
     double others_share;       /* of them, that others took while it was measured; 0: none, or not
                                   known */
@@ -122,6 +123,10 @@ void ty_profile_to_json(const ty_profile *profile, ty_json_writer *writer, const
 ty_status ty_profile_save(const ty_profile *profile, const char *path,
                           ty_error *error) TY_MUST_CHECK;
 void ty_profile_free(ty_profile *profile);
+/** Times of layers, codecs and updates as on a device that takes `scale` times as long as the one
+ * named, on which they were measured. */
+ty_status ty_profile_scale(ty_profile *profile, const char *measured_on, double scale,
+                           ty_error *error) TY_MUST_CHECK;
 
 /*
  * Look-ups. Between measured sizes times are interpolated linearly in the size; beyond the largest

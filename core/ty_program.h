@@ -46,6 +46,11 @@
  * is s rounds ahead. A round makes the passes of step t + s and sends its gradients off, and ends
  * with the updates of step t, which wait for an exchange that began s rounds before. At the end of
  * a run, as at its beginning, s rounds lack the one or the other part: all updates are made.
+ *
+ * With a plan's `exchange_order` (ty_plan.h) the list is a loop that is cut in front of the step's
+ * last backward: that backward, the exchanges and the updates are of step t, and everything else, a
+ * lead of 1, of step t + 1. Each update stands in the compute stream before the forward of its
+ * layers, whose pieces so wait for their own buckets and not for those of later layers.
  */
 #ifndef TY_PROGRAM_H
 #define TY_PROGRAM_H
@@ -105,7 +110,7 @@ typedef struct ty_instruction {
     ty_op op;
     ty_stream stream;
     uint32_t stage; /* of the plan: one of the position's; TY_NO_STAGE for begin */
-    uint32_t lead;  /* rounds ahead; 0 in synchronous schedules without staleness */
+    uint32_t lead;  /* rounds ahead; 0 in synchronous schedules without staleness or priority */
     uint32_t first_layer,
         layer_count;      /* load, send, receive: 0, 0; encode, collective, decode, update: the
                              bucket's, on the other stage of a tied weight too */
@@ -169,6 +174,8 @@ void ty_program_free(ty_program *program);
  * - payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the
  * wire;
  * - steps overlap where the plan says so, and updates are as late as its staleness;
+ * - with an order of exchanges, buckets are exchanged in it, and no forward is before the update of
+ *   its layers;
  * - the program was lowered from this very plan (digest);
  * - the walk reaches the end of every rank's streams. Otherwise TY_EPARSE names a rank, the
  *   instruction it is stuck at and the partner it waits for.

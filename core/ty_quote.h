@@ -18,6 +18,9 @@
  */
 bool ty_is_printable(const char *text);
 
+/** Bytes of the character at the front of `left` bytes; 0 where ty_is_printable refuses it. */
+size_t ty_printable_length(const char *text, size_t left);
+
 /**
  * Appends a text with all that ty_is_printable refuses as escapes: "\x1b", "\u2028"; bytes that
  * are no UTF-8 as "\xff". For comments of files and for terminals.

@@ -33,11 +33,14 @@ void ty_target_text(const ty_target *target, ty_text *text);
 /**
  * Who starts the worker names a folder in this variable of its environment; there the worker leaves
  * empty files as signs: that all ranks have begun and take SIGUSR1 as a request to stop after the
- * step under way, and that a message about a failure was printed.
+ * step under way, that a message about a failure was printed, that it was one about a loss that is
+ * no finite number any more, and that an interrupted run wrote what it had measured.
  */
 #define TY_WORKER_SIGNS "TRAINYARD_SIGNS"
 #define TY_WORKER_BEGUN "begun"
 #define TY_WORKER_SAID "said"
+#define TY_WORKER_DIVERGED "diverged"
+#define TY_WORKER_KEPT "kept"
 
 /**
  * The secret that all ranks of a job have, in their environment, or the file that it is in (mode
@@ -47,25 +50,28 @@ void ty_target_text(const ty_target *target, ty_text *text);
 #define TY_SECRET_FILE_VARIABLE "TRAINYARD_SECRET_FILE"
 
 typedef enum ty_job_kind {
-    TY_JOB_TRAIN,  /* run the program */
-    TY_JOB_PROFILE /* measure the layers of the workload and the collectives between the ranks
-                      started */
+    TY_JOB_TRAIN,   /* run the program */
+    TY_JOB_PROFILE, /* measure the layers of the workload and the collectives between the ranks
+                       started */
+    TY_JOB_SAMPLES, /* measure how fast its samples are read, on one rank */
+    TY_JOB_COUNT
 } ty_job_kind;
 
 /**
- * A self-contained job: everything `trainyard-worker` needs but the data set. For a profile job the
- * plan is any plan of the workload; its micro-batch sizes to measure are listed beside it.
+ * A self-contained job: everything `trainyard-worker` needs but the data set. For what measures the
+ * plan is any plan of the workload; a profile's micro-batch sizes are listed beside it.
  */
 typedef struct ty_job {
     ty_job_kind kind;
     ty_plan *plan;             /* owned */
-    ty_program *program;       /* owned; NULL for a profile job */
+    ty_program *program;       /* owned; NULL for a job that measures */
     char *backend;             /* "cpu", "cuda", "replay" */
     double **instruction_s;    /* replay: [position][instruction] how long each takes that is no
                                   message, as the program has them; NULL for others */
     char *precision;           /* ty_job_precision reads it; NULL: fp32 */
     char *data;                /* directory of the data set; NULL: its usual place */
-    char *output;              /* file to write: trainyard.run/1 or trainyard.profile/1 */
+    char *output;              /* file to write: trainyard.run/1, trainyard.profile/1 or
+                                  trainyard.samples/1 */
     uint32_t steps;            /* train: optimizer steps */
     uint32_t warmup_steps;     /* not recorded in the timeline */
     uint32_t timeline_steps;   /* recorded after the warm-up; at most steps - warmup_steps */
@@ -81,6 +87,7 @@ typedef struct ty_job {
     char *gradients;           /* file for all gradients after the first step (tests); NULL: none */
     uint32_t micro_batch_count; /* profile: sizes to time */
     uint32_t *micro_batches;
+    bool is_kept; /* of who ran it, and in no file: interrupted, and what was measured is written */
 } ty_job;
 
 /** Rows of zeros for `instruction_s`, in one block for ty_free; NULL when memory ran out. */
@@ -167,8 +174,8 @@ const ty_evaluation *ty_run_reached(const ty_run *run);
  *  program at hand can ty_timeline_check tell more. */
 ty_status ty_run_from_json(const ty_json *object, ty_run **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_run_load(const char *path, ty_run **out, ty_error *error) TY_MUST_CHECK;
-/** TY_EINVAL for a run that is incomplete or whose losses are not finite: JSON has no NaN, and such
- *  a run has diverged. */
+/** TY_EINVAL for a run that is incomplete; TY_ELIMIT for one whose losses are not finite: JSON has
+ * no NaN, and such a run has diverged. */
 ty_status ty_run_save(const ty_run *run, const char *path, ty_error *error) TY_MUST_CHECK;
 void ty_run_free(ty_run *run);
 

@@ -61,15 +61,21 @@ typedef struct ty_stack_judged {
 /** What plans a stack can run, as sets: bit 1 << n for the n-th of an enumeration. What is in none
  * of them is never proposed for that stack, and refused where it is asked for. */
 typedef struct ty_stack_plans {
-    uint32_t schedules;          /* of ty_schedule, for two and more stages; 0: no pipelines */
-    uint32_t compressions;       /* of ty_compression_kind */
-    uint32_t recomputes;         /* of ty_recompute */
-    uint32_t zero_levels;        /* of 0 to 3 */
-    uint32_t lanes;              /* of ty_lane_kind */
-    bool uneven_stages;          /* stages may have numbers of replicas of their own */
-    bool late_gradients;         /* staleness */
-    bool elementwise_of_experts; /* recompute elementwise is for networks of nothing but routed
-                                  * experts (ty_workload_is_dense) */
+    uint32_t schedules;           /* of ty_schedule, for two and more stages; 0: no pipelines */
+    uint32_t compressions;        /* of ty_compression_kind */
+    uint32_t recomputes;          /* of ty_recompute */
+    uint32_t zero_levels;         /* of 0 to 3 */
+    uint32_t lanes;               /* of ty_lane_kind */
+    bool uneven_stages;           /* stages may have numbers of replicas of their own */
+    bool late_gradients;          /* staleness */
+    bool priority;                /* an order of exchanges, and forward behind each (ty_plan.h) */
+    bool elementwise_of_experts;  /* recompute elementwise is for networks of nothing but routed
+                                   * experts (ty_workload_is_dense) */
+    bool whole_key_heads;         /* tensor lanes do not share heads of keys and values */
+    bool whole_blocks;            /* stages begin where blocks do (ty_workload_blocks) */
+    bool whole_segments;          /* blocks made again at a time divide those of every stage */
+    bool experts_along_sequences; /* with experts, tensor lanes need sequence parallelism */
+    bool experts_without_fp16;    /* expert lanes are not for fp16 */
 } ty_stack_plans;
 
 #define TY_OF_DEVICE (-1.0) /* of a constant: the device's own figure, "device" in JSON */
@@ -242,9 +248,36 @@ typedef struct ty_stack_use {
     uint32_t stages;   /* 0: left open */
     int schedule, compression, recompute, zero;
     uint32_t staleness;
-    bool is_uneven; /* stages differ in replicas */
-    bool is_dense;  /* ty_workload_is_dense */
+    bool has_priority;     /* an order of exchanges */
+    bool shares_key_heads; /* tensor lanes have parts of a head of keys and values */
+    bool is_uneven;        /* stages differ in replicas */
+    bool is_dense;         /* ty_workload_is_dense */
+    bool has_experts;      /* ty_workload_has_experts */
+    bool is_fp16;          /* what layers compute in */
+    int sequence_parallel; /* 0 or 1; -1: left open */
+    uint32_t blocks;       /* of the network, for `segment`; 0: it is not looked at */
+    uint32_t segment;      /* blocks that full recomputing makes again at a time; 0: a stage's */
+    uint32_t parts;        /* equal stages of all positions; 0: left open */
 } ty_stack_use;
+/** Whether a network can be divided among tensor lanes, and by the stack. @return as
+ * ty_tensor_check */
+ty_status ty_stack_tensor_check(const ty_stack_plans *plans, const ty_workload *workload,
+                                uint32_t lanes, uint32_t sequence_parts,
+                                ty_error *error) TY_MUST_CHECK;
+/** The same of expert lanes. @return as ty_expert_check */
+ty_status ty_stack_expert_check(const ty_stack_plans *plans, const ty_workload *workload,
+                                uint32_t lanes, bool is_fp16, ty_error *error) TY_MUST_CHECK;
+/** Where blocks begin: behind an embedding that comes first, which may be a stage by itself; else
+ * 0. */
+uint32_t ty_stack_first_block(const ty_workload *workload);
+/** Whether the stack can have stages that begin at these layers.
+ * @param first_layers [stages], the first 0
+ * @param is_full full recomputing is asked for
+ * @param segment with it, the blocks that are made again at a time; 0: a stage's
+ * @return TY_EINVAL: which stage it cannot have, and why */
+ty_status ty_stack_stages_check(const ty_stack_plans *plans, const ty_workload *workload,
+                                const uint32_t *first_layers, uint32_t stages, bool is_full,
+                                uint32_t segment, ty_error *error) TY_MUST_CHECK;
 /** Ways to recompute a network, of ty_recompute. */
 uint32_t ty_stack_recomputes(const ty_stack_plans *plans, bool is_dense);
 /** @param whose whom a refusal is about: "stack megatron"

@@ -198,6 +198,14 @@ typedef enum ty_learning {
 } ty_learning;
 const char *ty_learning_name(ty_learning learning); /* "gradient", "evolution" */
 
+/** What is asked of a workload's layers again and again; made by ty_workload_index_make. */
+typedef struct ty_workload_index {
+    uint32_t *last_readers; /* [layer_count]: the last that reads a layer's output; itself: none */
+    uint64_t *cut_bytes;    /* [layer_count]: ty_workload_cut_bytes */
+    uint32_t block_count, head;
+    uint32_t *blocks; /* [block_count], ascending: ty_workload_blocks */
+} ty_workload_index;
+
 typedef struct ty_workload {
     char *name;
     char *source; /* where the shape comes from: a paper, a model card, an imported file */
@@ -224,6 +232,7 @@ typedef struct ty_workload {
                                   one. 0: samples lie in storage */
     uint32_t layer_count;
     ty_layer *layers;
+    ty_workload_index index;
 } ty_workload;
 
 ty_status ty_workload_load(const char *path, ty_workload **out, ty_error *error) TY_MUST_CHECK;
@@ -241,6 +250,13 @@ ty_status ty_workload_save(const ty_workload *workload, const char *path,
  */
 ty_status ty_workload_check(const ty_workload *workload, const char *name,
                             ty_error *error) TY_MUST_CHECK;
+/**
+ * Finds what crosses cuts and which blocks repeat. Whoever makes a workload calls it when all
+ * layers are there, as files' readers and the builder do, and who changes layers, inputs or sizes
+ * afterwards calls it again. @return TY_ENOMEM
+ */
+ty_status ty_workload_index_make(ty_workload *workload, ty_error *error) TY_MUST_CHECK;
+void ty_workload_index_clear(ty_workload *workload);
 void ty_workload_free(ty_workload *workload);
 /** Weights and activations in another precision (ty_precision.h): all sizes in proportion. */
 void ty_workload_set_precision(ty_workload *workload, ty_precision precision);
@@ -277,6 +293,7 @@ bool ty_workload_has_times(const ty_workload *workload);
 /** Whether activations are of other layers than routed experts too: mlps, shared experts, or
  * anything where there are no experts at all. */
 bool ty_workload_is_dense(const ty_workload *workload);
+bool ty_workload_has_experts(const ty_workload *workload); /* of any layer */
 /**
  * Which layers take part in backward: trained ones and those that read from one, however far back;
  * all, in a network without frozen layers. A frozen branch beside a trained one has none either.
@@ -292,8 +309,7 @@ double ty_workload_backward_flop(const ty_workload *workload, uint32_t first, ui
 
 /**
  * Bytes per sample that cross the cut before layer `layer`: outputs of earlier layers that this or
- * a later layer reads, each counted once. 0 for layer 0 and for the layer count. O(layers) but for
- * tensors with many readers.
+ * a later layer reads, each counted once. 0 for layer 0 and for the layer count. O(1).
  */
 uint64_t ty_workload_cut_bytes(const ty_workload *workload, uint32_t layer);
 /**
@@ -314,5 +330,19 @@ bool ty_workload_is_divisible(const ty_workload *workload, uint32_t layer);
 /** Whether exactly one tensor crosses the cut before a divisible `layer`: the previous layer's
  *  output. */
 bool ty_workload_is_cut(const ty_workload *workload, uint32_t layer);
+
+/**
+ * Where the blocks of a network begin: equal layers side by side, as often as they repeat, each
+ * with two matrix products at least (a segment of one would keep nearly all it makes). Of the
+ * places in the repeated pattern that one is taken where the least crosses. What comes before a
+ * repetition is part of its first block while it has fewer than two products; what repeats nothing
+ * is cut where one tensor crosses, before a layer with a product or a norm, every two products.
+ * @param starts [out] first layers, ascending; the first is 0; the workload's own
+ * @param head [out] of the last one, if it is what lies behind all blocks (final norm, scores,
+ *             loss); else TY_NO_LAYER
+ * @return how many. O(1); finding them took O(layers times the length of a block), O(layers^2)
+ * where nothing repeats.
+ */
+uint32_t ty_workload_blocks(const ty_workload *workload, const uint32_t **starts, uint32_t *head);
 
 #endif

@@ -229,6 +229,7 @@ void ty_workload_free(ty_workload *workload)
         ty_free(workload->layers[i].inputs);
     }
     ty_free(workload->layers);
+    ty_workload_index_clear(workload);
     ty_free(workload->name);
     ty_free(workload->source);
     ty_free(workload->dataset);
@@ -284,6 +285,8 @@ void ty_workload_set_precision(ty_workload *workload, ty_precision precision)
         l->stash_bytes = l->stash_bytes / old * bytes;
         l->traffic_bytes = l->traffic_bytes / old * bytes;
     }
+    for (uint32_t i = 0; i < workload->layer_count; i++)
+        workload->index.cut_bytes[i] = workload->index.cut_bytes[i] / old * bytes;
     workload->element_bytes = (uint32_t)bytes;
     workload->precision = precision;
 }
@@ -344,6 +347,14 @@ bool ty_workload_is_dense(const ty_workload *workload)
     return !has_experts;
 }
 
+bool ty_workload_has_experts(const ty_workload *workload)
+{
+    for (uint32_t l = 0; l < workload->layer_count; l++)
+        if (workload->layers[l].kind == TY_LAYER_MOE)
+            return true;
+    return false;
+}
+
 void ty_workload_mark_backward(const ty_workload *workload, bool *takes_part)
 {
     bool is_everywhere = has_backward_everywhere(workload);
@@ -390,80 +401,6 @@ double ty_workload_backward_flop(const ty_workload *workload, uint32_t first, ui
     return sum;
 }
 
-/* Whether one of the layers [first, end) reads the output of `producer`. */
-static bool is_read(const ty_workload *workload, uint32_t producer, uint32_t first, uint32_t end)
-{
-    for (uint32_t i = first; i < end; i++) {
-        const ty_layer *l = &workload->layers[i];
-        for (uint32_t k = 0; k < l->input_count; k++) {
-            if (l->inputs[k] == producer)
-                return true;
-        }
-    }
-    return false;
-}
-
-/* Whether the k-th input of layer `reader` crosses the cut before `layer` and nothing behind the
- * cut reads it before: where what crosses is counted. A layer may read one tensor twice. */
-static bool crosses_first(const ty_workload *workload, uint32_t layer, uint32_t reader, uint32_t k)
-{
-    const ty_layer *l = &workload->layers[reader];
-
-    for (uint32_t i = 0; i < k; i++)
-        if (l->inputs[i] == l->inputs[k])
-            return false;
-    return l->inputs[k] < layer && !is_read(workload, l->inputs[k], layer, reader);
-}
-
-uint64_t ty_workload_cut_bytes(const ty_workload *workload, uint32_t layer)
-{
-    uint64_t sum = 0;
-
-    for (uint32_t i = layer; i < workload->layer_count; i++) {
-        const ty_layer *l = &workload->layers[i];
-        for (uint32_t k = 0; k < l->input_count; k++) {
-            if (crosses_first(workload, layer, i, k))
-                sum += workload->layers[l->inputs[k]].output_bytes;
-        }
-    }
-    return sum;
-}
-
-uint32_t ty_workload_crossing(const ty_workload *workload, uint32_t layer, uint32_t *producers)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = layer; i < workload->layer_count; i++) {
-        const ty_layer *l = &workload->layers[i];
-        for (uint32_t k = 0; k < l->input_count; k++) {
-            uint32_t at = count;
-            if (!crosses_first(workload, layer, i, k))
-                continue;
-            count++;
-            if (producers == NULL)
-                continue;
-            for (; at > 0 && producers[at - 1] > l->inputs[k]; at--)
-                producers[at] = producers[at - 1];
-            producers[at] = l->inputs[k];
-        }
-    }
-    return count;
-}
-
-uint64_t ty_workload_cut_gradient_bytes(const ty_workload *workload, uint32_t layer)
-{
-    const uint32_t first = ty_workload_first_backward(workload);
-    uint64_t sum = 0;
-
-    for (uint32_t i = layer; i < workload->layer_count; i++) {
-        const ty_layer *l = &workload->layers[i];
-        for (uint32_t k = 0; k < l->input_count; k++)
-            if (l->inputs[k] >= first && crosses_first(workload, layer, i, k))
-                sum += workload->layers[l->inputs[k]].output_bytes;
-    }
-    return sum;
-}
-
 bool ty_workload_is_divisible(const ty_workload *workload, uint32_t layer)
 {
     if (layer == 0 || layer >= workload->layer_count)
@@ -487,5 +424,5 @@ bool ty_workload_is_cut(const ty_workload *workload, uint32_t layer)
                 return false;
         }
     }
-    return is_read(workload, layer - 1, layer, workload->layer_count);
+    return workload->index.last_readers[layer - 1] >= layer;
 }

@@ -228,6 +228,7 @@ ty_status ty_workload_from_json(const ty_json *object, ty_workload **out, ty_err
     TY_CHECK(read_workload(object, workload, error), status, cleanup);
     ty_json_place(object, place);
     TY_CHECK(ty_workload_check_at(workload, place, error), status, cleanup);
+    TY_CHECK(ty_workload_index_make(workload, error), status, cleanup);
     *out = workload;
     workload = NULL;
 

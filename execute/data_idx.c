@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
-/* Where Debian's package dataset-fashion-mnist puts its files. */
+/* Where Debian's package dataset-fashion-mnist puts its files; another folder of data sets comes
+ * before, if it has this one. */
 #define DEFAULT_DIRECTORY "/usr/share/datasets/fashion-mnist"
+#define FOLDER_VARIABLE "TRAINYARD_DATASETS"
 #define LARGEST_FILE ((uint64_t)1 << 30)
 
 static const char *const file_names[2][2] = {
@@ -205,20 +208,41 @@ static void idx_sample(const ty_dataset *dataset, uint64_t sample, float *input,
         labels[0] = dataset->labels[IDX_HEADER(1) + sample];
 }
 
+/* Where the files are looked for if nobody says. */
+static ty_status directory_find(char **out, ty_error *error)
+{
+    const char *folder = getenv(FOLDER_VARIABLE);
+    ty_text text = {0};
+    ty_status status;
+
+    if (folder != NULL && folder[0] != '\0') {
+        ty_text_addf(&text, "%s/fashion-mnist", folder);
+        status = ty_text_take(&text, out, error);
+        if (status != TY_OK || ty_file_exists(*out))
+            return status;
+        ty_free(*out);
+        *out = NULL;
+    }
+    ty_text_add(&text, DEFAULT_DIRECTORY);
+    return ty_text_take(&text, out, error);
+}
+
 ty_status dataset_open_idx(ty_dataset *dataset, const char *directory, bool is_test,
                            ty_error *error)
 {
     const char *const *names = file_names[is_test ? 1 : 0];
     uint32_t images[3], labels[1];
-    char *image_path = NULL, *label_path = NULL;
+    char *image_path = NULL, *label_path = NULL, *usual = NULL;
     ty_status status = TY_OK;
 
-    if (directory == NULL)
-        directory = DEFAULT_DIRECTORY;
     if (dataset->token_count != 0 || dataset->label_count != 1)
         return ty_fail(error, TY_EINVAL,
                        "fashion-mnist has images with one label each, the workload expects "
                        "something else");
+    if (directory == NULL) {
+        TY_CHECK(directory_find(&usual, error), status, cleanup);
+        directory = usual;
+    }
     TY_CHECK(idx_load(directory, names[0], 3, &dataset->inputs, images, &image_path, error), status,
              cleanup);
     TY_CHECK(idx_load(directory, names[1], 1, &dataset->labels, labels, &label_path, error), status,
@@ -236,9 +260,11 @@ ty_status dataset_open_idx(ty_dataset *dataset, const char *directory, bool is_t
     }
     dataset->sample_count = images[0];
     dataset->sample = idx_sample;
+    dataset->sample_bytes = (double)dataset->input_count + 1; /* and its label */
     status = labels_check(dataset, label_path, error);
 
 cleanup:
+    ty_free(usual);
     ty_free(image_path);
     ty_free(label_path);
     return status;

@@ -433,6 +433,25 @@ static ty_status image_make(const ty_dataset *dataset, uint64_t sample, unsigned
     return status;
 }
 
+/* Of a file that is gone by now nothing: reading it will say so. */
+static double image_bytes(const ty_dataset *dataset, uint64_t sample)
+{
+    const images *im = dataset->state;
+    const image_place *place = &im->places[image_of(im, sample)];
+    struct stat about;
+
+    if (im->shard_count > 0)
+        return (double)place->bytes;
+    return stat(place->name, &about) == 0 ? (double)about.st_size : 0;
+}
+
+static int32_t image_label(const ty_dataset *dataset, uint64_t sample)
+{
+    const images *im = dataset->state;
+
+    return im->places[image_of(im, sample)].label;
+}
+
 static void image_convert(const ty_dataset *dataset, const unsigned char *bytes, float *input)
 {
     const image_shape *shape = &((const images *)dataset->state)->shape;
@@ -475,6 +494,8 @@ ty_status dataset_open_images(ty_dataset *dataset, const char *path, bool is_tes
         return ty_fail(error, TY_EPARSE, "%s: found %llu images, expected at least %d", path,
                        (unsigned long long)im->count, TEST_EVERY);
     dataset->make = image_make;
+    dataset->label = image_label;
     dataset->convert = image_convert;
+    dataset->stored_bytes = image_bytes;
     return TY_OK;
 }

@@ -67,7 +67,8 @@ static ty_status bytes_check(const ty_dataset *dataset, const char *path, const 
 
 /* Which part of a text of so many bytes or tokens this is, and its windows. */
 static ty_status part_choose(ty_dataset *dataset, const char *path, const char *unit,
-                             uint64_t length, bool is_test, uint64_t *count, ty_error *error)
+                             uint64_t length, uint32_t unit_bytes, bool is_test, uint64_t *count,
+                             ty_error *error)
 {
     const uint64_t window = dataset->input_count + 1;
 
@@ -79,6 +80,8 @@ static ty_status part_choose(ty_dataset *dataset, const char *path, const char *
                        "testing)",
                        path, (unsigned long long)*count, unit, is_test ? "testing" : "training",
                        (unsigned long long)window);
+    dataset->sample_bytes = (double)window * unit_bytes;
+    dataset->data_bytes = (double)*count * unit_bytes;
     dataset->stride = is_test ? dataset->input_count : 1;
     dataset->sample_count = (*count - window) / dataset->stride + 1;
     return TY_OK;
@@ -93,7 +96,8 @@ static ty_status open_bytes(ty_dataset *dataset, const char *path, bool is_test,
 
     TY_CHECK(ty_file_read(path, 0, &bytes, &length, error), status, cleanup);
     TY_CHECK(bytes_check(dataset, path, bytes, length, error), status, cleanup);
-    TY_CHECK(part_choose(dataset, path, "bytes", length, is_test, &count, error), status, cleanup);
+    TY_CHECK(part_choose(dataset, path, "bytes", length, 1, is_test, &count, error), status,
+             cleanup);
     dataset->inputs = ty_alloc(count, 1);
     if (dataset->inputs == NULL) {
         status = ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
@@ -119,7 +123,8 @@ static ty_status open_tokens(ty_dataset *dataset, const char *path, bool is_test
                        "%s: found a vocabulary of %u tokens, expected at most the network's %llu",
                        path, dataset->tokens->vocabulary, (unsigned long long)limit);
     dataset->sample = tokens_sample;
-    return part_choose(dataset, path, "tokens", dataset->tokens->count, is_test, &count, error);
+    return part_choose(dataset, path, "tokens", dataset->tokens->count,
+                       dataset->tokens->token_bytes, is_test, &count, error);
 }
 
 ty_status dataset_open_text(ty_dataset *dataset, const char *path, bool is_test, ty_error *error)

@@ -99,6 +99,22 @@ uint64_t ty_dataset_sample_count(const ty_dataset *dataset)
     return dataset->sample_count;
 }
 
+bool ty_dataset_takes_work(const ty_dataset *dataset)
+{
+    return dataset->make != NULL;
+}
+
+double ty_dataset_stored_bytes(const ty_dataset *dataset, uint64_t sample)
+{
+    return dataset->stored_bytes != NULL ? dataset->stored_bytes(dataset, sample)
+                                         : dataset->sample_bytes;
+}
+
+double ty_dataset_data_bytes(const ty_dataset *dataset)
+{
+    return dataset->data_bytes;
+}
+
 ty_status ty_dataset_prepare(ty_dataset *dataset, const ty_reading *reading, ty_error *error)
 {
     dataset_ahead *made = NULL;

@@ -18,13 +18,19 @@ struct ty_dataset {
     ty_tokens *tokens;     /* owned; text in a file of tokens, or NULL */
     unsigned char *labels; /* owned, or NULL */
     uint64_t stride;       /* text: tokens from one window to the next */
-    uint64_t first; /* synthetic: number of the first sample; text: first token of the part */
+    uint64_t first;      /* synthetic: number of the first sample; text: first token of the part */
+    double sample_bytes; /* as stored, where all have as many; 0: `stored_bytes` knows, or nothing
+                            is stored */
+    double data_bytes;   /* stored by all of them, where they share it; 0: they do not */
+    double (*stored_bytes)(const ty_dataset *dataset, uint64_t sample);
     /* One of the two. A sample that lies in memory: */
     void (*sample)(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
                    int32_t *labels);
     /* One that has to be made, by any thread: [input_count] bytes. TY_EPARSE: it cannot be read. */
     ty_status (*make)(const ty_dataset *dataset, uint64_t sample, unsigned char *input,
                       int32_t *label, ty_error *error);
+    /* Its label, without reading it. */
+    int32_t (*label)(const ty_dataset *dataset, uint64_t sample);
     /* What becomes of those bytes. */
     void (*convert)(const ty_dataset *dataset, const unsigned char *bytes, float *input);
     struct dataset_ahead *ahead; /* made ahead of time, and skipped (dataset_ahead.c) */

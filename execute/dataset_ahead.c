@@ -112,6 +112,10 @@ ty_status dataset_ahead_open(const ty_dataset *dataset, const ty_reading *readin
         return ty_fail(error, TY_ENOMEM, "out of memory for samples");
     a->dataset = dataset;
     a->reading = *reading;
+    /* Which sample stands in for which has to be found out, by reading, wherever any may. */
+    a->reading.labels_only = reading->labels_only && reading->bad_samples == 0;
+    if (a->reading.labels_only)
+        a->reading.threads = 0;
     if (a->reading.threads == 0)
         a->reading.room = 0;
     pthread_mutex_init(&a->lock, NULL);
@@ -254,6 +258,11 @@ ty_status dataset_ahead_take(dataset_ahead *a, uint64_t sample, float *input, in
     entry *e;
     ty_status status;
 
+    if (a->reading.labels_only && input == NULL) {
+        if (label != NULL)
+            *label = a->dataset->label(a->dataset, sample);
+        return TY_OK;
+    }
     pthread_mutex_lock(&a->lock);
     e = entry_of(a, sample);
     if (e != NULL) {

@@ -358,11 +358,18 @@ typedef struct ty_reading {
     uint32_t bad_samples; /* so many that cannot be read may be skipped */
     uint32_t threads;     /* that make samples ahead of time; 0: they are made when asked for */
     uint32_t room;        /* for so many made ahead */
+    bool labels_only; /* no input will be asked for: where none may be skipped, nothing is read */
 } ty_reading;
 /** Once, before the first sample. TY_ENOMEM; TY_EBACKEND: no thread. */
 ty_status ty_dataset_prepare(ty_dataset *dataset, const ty_reading *reading,
                              ty_error *error) TY_MUST_CHECK;
 uint64_t ty_dataset_sample_count(const ty_dataset *dataset);
+/** Whether samples have to be made, so that threads help. */
+bool ty_dataset_takes_work(const ty_dataset *dataset);
+/** What a sample takes where it is stored; 0: it is not there. */
+double ty_dataset_stored_bytes(const ty_dataset *dataset, uint64_t sample);
+/** Of all samples, where they share what is stored, as windows of a text do; 0: they do not. */
+double ty_dataset_data_bytes(const ty_dataset *dataset);
 /**
  * The sample that is the `position`-th of the whole training run under `seed`: epochs one after the
  * other, each a permutation of its own. O(1), the same on every rank.

@@ -87,7 +87,7 @@ static ty_status forward_order_find(const ty_interpreter *in, held_stage *held, 
 
 static void instructions_count(const ty_interpreter *in, held_stage *held)
 {
-    uint32_t i;
+    uint32_t i, ahead = 0; /* of the first backward: a step begins with what is furthest ahead */
 
     held->first_backward = NO_INDEX;
     for (i = 0; i < in->program->instruction_count; i++) {
@@ -98,8 +98,10 @@ static void instructions_count(const ty_interpreter *in, held_stage *held)
         held->micro_batch_left[instruction->micro_batch]++;
         held->micro_batch_held[instruction->micro_batch] += instruction->op != TY_OP_SEND;
         if ((instruction->op == TY_OP_BACKWARD || instruction->op == TY_OP_BACKWARD_WEIGHT) &&
-            held->first_backward == NO_INDEX)
+            (held->first_backward == NO_INDEX || instruction->lead > ahead)) {
             held->first_backward = instruction->micro_batch;
+            ahead = instruction->lead;
+        }
     }
 }
 
@@ -479,7 +481,7 @@ static ty_status outcome(ty_interpreter *in, ty_error *error)
         return ty_fail(error, in->failure, "rank %u: %s", in->rank, in->error.message);
     }
     if (in->is_diverged)
-        return ty_fail(error, TY_EBACKEND,
+        return ty_fail(error, TY_ELIMIT,
                        "the loss is no longer a finite number in step %u; a smaller learning rate "
                        "than %g may help",
                        in->controls_done, in->options.plan->optimizer.learning_rate);

@@ -170,6 +170,8 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "tensor or context parallelism";
     if (backend->expert_slice == NULL && ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
         what = "expert parallelism";
+    if (precision == TY_PRECISION_FP16 && plan->exchange_order != NULL)
+        what = "an order of exchanges in fp16";
     /* Their threads would both ask the lanes about overflows. */
     if (precision == TY_PRECISION_FP16 && plan->workload->local_steps > 1 &&
         ty_plan_width(plan) > 1)

@@ -2,12 +2,14 @@
 #include "checkpoint.h"
 #include "profile_job.h"
 #include "results.h"
+#include "samples_job.h"
 #include "server.h"
 #include "ty_execute.h"
 #include "ty_file.h"
 #include "weights.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -186,17 +188,18 @@ done:
 }
 
 /* Threads that make samples while this rank computes: of the cores that no rank has, as far as
- * this one can tell, and one at least, for the time that passes wait for others. */
+ * this one can tell, and two at least, for the time that passes wait for others: one decodes while
+ * the other waits for storage. */
 static ty_reading reading_of(const training *t)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const long ranks = (long)t->transport->size, most = 8, spare = cores / ranks - 1;
+    const long ranks = (long)t->transport->size, least = 2, most = 8, spare = cores / ranks - 1;
     const uint32_t ahead = 4; /* micro-batches: this one, the next, and what lies between */
 
     return (ty_reading){.bad_samples = t->job->bad_samples,
-                        .threads = (uint32_t)(spare > most ? most
-                                              : spare > 1  ? spare
-                                                           : 1),
+                        .threads = (uint32_t)(spare > most    ? most
+                                              : spare > least ? spare
+                                                              : least),
                         .room = ahead * t->job->plan->micro_batch_size};
 }
 
@@ -209,7 +212,7 @@ static ty_status training_prepare(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
     const ty_plan *plan = job->plan;
-    const ty_reading reading = reading_of(t);
+    ty_reading reading = reading_of(t);
     const ty_device_backend *backend = NULL;
     ty_precision precision = TY_PRECISION_FP32;
     uint32_t position;
@@ -228,6 +231,7 @@ static ty_status training_prepare(training *t, ty_error *error)
     TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
     TY_CHECK(backend_check(job, backend, error), status, done);
     position = ty_plan_stage_of_rank(plan, t->transport->rank / ty_plan_width(plan));
+    reading.labels_only = position > 0;
     if (!backend->is_timed && (position == 0 || position + 1 == ty_plan_position_count(plan))) {
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
                  done);
@@ -369,10 +373,10 @@ static ty_status train(training *t, ty_error *error)
             TY_CHECK(ty_servers_tell(job->plan, t->transport, done, end, error), status, done);
         t->stretch_started_s = ty_now_s();
         status = ty_interpreter_run(t->interpreter, end, error);
+        t->run->wall_s += ty_now_s() - t->stretch_started_s;
         if (status == TY_EINTERRUPTED)
             return interrupted(t, error);
         TY_CHECK(status, status, done);
-        t->run->wall_s += ty_now_s() - t->stretch_started_s;
         if (done == 0 && job->gradients != NULL)
             TY_CHECK(ty_interpreter_save_gradients(t->interpreter, job->gradients, error), status,
                      done);
@@ -457,6 +461,25 @@ static void progress_end(training *t)
     ty_progress_finish(&t->progress, note);
 }
 
+/* What an interrupted run measured is a result too, of fewer steps. Where it cannot be written, the
+ * run is as interrupted as it was. A launcher that was told to end gives its ranks a second at
+ * most, which is for the checkpoint. */
+static void measured_keep(training *t)
+{
+    const bool is_ended = t->options->stop != NULL && *t->options->stop == SIGTERM;
+    ty_error unwritten = {0};
+    ty_status status = is_ended ? TY_EINTERRUPTED : TY_OK;
+
+    if (t->transport->is_broken || ty_interpreter_steps(t->interpreter) == t->start ||
+        ty_transport_agree(t->transport, status, &unwritten) != TY_OK)
+        return;
+    status = ty_results_save(t->job, t->interpreter, t->transport, window_find(t), t->origin_s,
+                             t->run, &unwritten);
+    status = ty_transport_agree(t->transport, status, &unwritten);
+    if (t->options->is_kept != NULL)
+        *t->options->is_kept = status == TY_OK;
+}
+
 /* All that was asked for was done by an earlier run: its result once more. */
 static ty_status give_again(const training *t, ty_error *error)
 {
@@ -523,7 +546,10 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
     ty_progress_start(&t.progress, transport->rank == 0 ? options->progress : NULL, "training",
                       job->steps, "steps");
     TY_CHECK(ty_results_clock(transport, &t.origin_s, error), status, broken);
-    TY_CHECK(train(&t, error), status, cleanup);
+    status = train(&t, error);
+    if (status == TY_EINTERRUPTED)
+        measured_keep(&t);
+    TY_CHECK(status, status, cleanup);
     if (job->save_weights != NULL)
         TY_CHECK(weights_save(t.interpreter, job->save_weights, error), status, cleanup);
     TY_CHECK(skipped_sum(&t, error), status, broken);
@@ -548,6 +574,9 @@ unprepared:
 ty_status ty_execute_job(const ty_job *job, ty_transport *transport,
                          const ty_execute_options *options, ty_error *error)
 {
+    if (job->kind == TY_JOB_SAMPLES)
+        return ty_transport_agree(
+            transport, transport->rank == 0 ? ty_samples_job(job, options, error) : TY_OK, error);
     if (job->kind == TY_JOB_PROFILE) {
         const ty_status status = scenario_check(job->plan->workload, error);
         return status == TY_OK ? ty_profile_job(job, transport, options, error) : status;

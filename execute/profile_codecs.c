@@ -221,18 +221,32 @@ failed:
     return status;
 }
 
-/* One compressor among so many ranks. Where a bucket takes a device long, larger ones are left out:
- * look-ups go on with the slope. */
+/* How many sizes there are: up to the first that holds all gradients of the workload, since no
+ * bucket is larger, and two at least, for the slope that look-ups beyond go on with. */
+static uint32_t size_count(const ty_workload *workload)
+{
+    const uint64_t elements =
+        ty_workload_parameter_bytes(workload, 0, workload->layer_count) / sizeof(float);
+    uint32_t count = 2;
+
+    while (count < SIDES && sides[count - 1] * sides[count - 1] < elements)
+        count++;
+    return count;
+}
+
+/* One compressor among so many ranks. Where a bucket takes a device long, larger ones are left out
+ * too. */
 static ty_status sizes_time(ty_profiler *p, const ty_compression *kind, uint32_t ranks,
                             const codec_work *work, ty_error *error)
 {
     static const double long_s = 0.05; /* for what the largest has 16 times the elements of */
     const double most_s = work->memory != NULL ? long_s : HUGE_VAL;
+    const uint32_t sizes = size_count(p->workload);
     ty_profile *profile = p->profile;
     double last_s = 0;
     ty_status status = TY_OK;
 
-    for (uint32_t i = 0; i < SIDES && last_s < most_s && status == TY_OK; i++) {
+    for (uint32_t i = 0; i < sizes && last_s < most_s && status == TY_OK; i++) {
         ty_codec_time row = {.compression = *kind, .ranks = ranks, .elements = sides[i] * sides[i]};
 
         status = codec_time(p, &row, work, error);

@@ -5,14 +5,17 @@
  *
  * A kernel of NCCL stays on its GPU until those of all members are there, and spins: one that is
  * launched too early keeps others from running, perhaps what its own peer waits for. So nothing is
- * launched before all members have said, over the transport, that they are ready. Of a
- * communicator's members the lowest is asked: whoever has come to an operation tells it so, and
- * once it has heard of all, and is there itself, it tells them to go, and they launch. A
+ * launched before all members have said, over the transport, that they are ready, and all that is
+ * launched is so in one order on all devices (launch_order.h). Of a communicator's members the
+ * lowest leads: whoever has come to an operation tells it so; once it has heard of all, and is
+ * there itself, it asks them for stamps; once it has these, it tells them the latest, and they
+ * launch by it. Of two members the second decides: its answer is the operation's stamp. A
  * communicator has one operation at a time. What follows:
  * - A kernel that runs waits for nothing but threads that serve links (nccl_advance), and these
  * wait for no kernel of NCCL: all that such a thread uses is allocated, connected and loaded
  * before.
- * - Communicators of the same members launch in one order on all of them, that of their leader.
+ * - Of the operations that are not over the first in the order has on no device anything before it
+ * that is not over, whatever streams share a hardware queue.
  * - Who listens to a peer for what it says hears when its process is gone; NCCL itself may spin on.
  *
  * NCCL knows no tags: messages of a communicator are matched by their order, which both programs
@@ -33,6 +36,17 @@ enum { PAIR_BLOCKS = 2, GROUP_BLOCKS = 8 };
 
 typedef struct channel channel;
 
+/* How far the current operation of a channel is. */
+typedef enum channel_step {
+    STEP_POSTED,    /* nothing was said of it */
+    STEP_READY,     /* a member said that it is ready; the leader asked all for stamps */
+    STEP_STAMP_DUE, /* a member has a stamp to tell */
+    STEP_STAMPED,   /* and told it */
+    STEP_GO_DUE,    /* the leader has the latest stamp to tell */
+    STEP_DECIDED,   /* it is launched when its turn comes */
+    STEP_LAUNCHED,
+} channel_step;
+
 typedef struct nccl_request {
     ty_transfer transfer;          /* of a pair */
     ty_collective_options options; /* of a group */
@@ -51,15 +65,23 @@ struct channel { /* one communicator */
     uint64_t order;                          /* of the message that is next */
 
     nccl_request *waiting; /* the first of which is next */
-    nccl_request *current; /* asked for, or launched */
-    bool is_asked, is_launched;
-    uint32_t ready_count; /* of the leader: members that came to the next operation */
+    nccl_request *current; /* NULL: nothing is asked for, nor launched */
+    channel_step step;     /* of the current one */
+    ty_launch launch;      /* and its place in the order */
+    /* Of the leader: members that came to the next operation; of the current one, how many stamps
+     * it has heard, and the latest. */
+    uint32_t ready_count, stamp_count;
+    uint64_t latest;
 };
 
-/* What processes say of a channel: "I am ready" to its leader, "go" by it. */
+/* What is said of a channel: a member is ready for the next operation; the leader asks for a stamp,
+ * and says its own; a member says its stamp; the leader says the operation's. */
+typedef enum notice_kind { NOTICE_READY, NOTICE_ASK, NOTICE_STAMP, NOTICE_GO } notice_kind;
+
 typedef struct notice {
     uint32_t channel; /* as the receiver numbers them */
-    uint32_t is_go;
+    uint32_t kind;
+    uint64_t stamp;
 } notice;
 
 typedef struct nccl_peer { /* a process that shares a channel with this one */
@@ -76,6 +98,7 @@ typedef struct nccl_told { /* a notice on its way; its place never moves */
 typedef struct nccl_state {
     ty_link_options options;
     const cuda_nccl *nccl;
+    ty_launch_order *order; /* the stage's, which other links of the process share */
     channel *channels;
     uint32_t count;
     nccl_peer *peers;
@@ -398,6 +421,15 @@ done:
     return status;
 }
 
+/* What all members call it: its leader's process, and how that one numbers it. */
+static uint64_t launch_name(const nccl_state *state, const channel *c)
+{
+    const uint64_t own = (uint64_t)(c - state->channels);
+    const uint64_t number = c->position == c->leader ? own : c->theirs[c->leader];
+
+    return (uint64_t)c->members[c->leader] << 32 | number << 1 | state->options.is_of_lanes;
+}
+
 static ty_status notices_advance(nccl_state *state, bool *is_moved, ty_error *error);
 
 /* As cudaStreamSynchronize, which would wait for a peer that is gone. */
@@ -488,6 +520,7 @@ static ty_status channel_open(nccl_state *state, channel *c, ty_error *error)
 #endif
     TY_CHECK(id_share(state, c, &id, error), status, done);
     TY_CHECK(indices_share(state, c, error), status, done);
+    c->launch.name = launch_name(state, c);
     TY_CHECK(stream_open(c, error), status, done);
     NCCL_CHECK(state->nccl->ncclCommInitRankConfig(&c->comm, (int)c->member_count, id,
                                                    (int)c->position, &config),
@@ -512,6 +545,16 @@ static void shared_gpu_configure(uint32_t rank)
     setenv("NCCL_PROTO", "Simple", 0);
 }
 
+/* One thread at most sleeps where no notice wakes it. */
+static void order_leave(const nccl_state *state, const channel *c)
+{
+    const ty_stage_device *stage = state->options.stage;
+
+    if (ty_launch_leave(state->order, &c->launch) && state->options.ring == NULL &&
+        stage->launch_ring != NULL)
+        stage->launch_ring(stage->launch_ring_context);
+}
+
 /* Ends what is on its way, here: kernels that wait for peers which may never come. Before any
  * memory is freed, since that waits for them. */
 static void nccl_break(nccl_state *state)
@@ -524,6 +567,7 @@ static void nccl_break(nccl_state *state)
         if (c->comm != NULL)
             (void)state->nccl->ncclCommAbort(c->comm);
         c->comm = NULL;
+        order_leave(state, c);
         c->waiting = c->current = NULL; /* they are their owners' */
     }
 }
@@ -552,6 +596,8 @@ static void nccl_close(ty_device_link *link)
     state = link->state;
     transport = state->options.transport;
     (void)cudaSetDevice(state->options.stage->ordinal);
+    if (state->options.ring != NULL)
+        state->options.stage->launch_ring = NULL;
     if (transport->is_broken)
         nccl_break(state);
     for (uint32_t i = 0; i < state->count; i++)
@@ -693,17 +739,28 @@ static uint32_t told_free(const nccl_state *state)
     return found;
 }
 
-static ty_status tell(nccl_state *state, const channel *c, uint32_t member, bool is_go,
-                      ty_error *error)
+static ty_status tell(nccl_state *state, const channel *c, uint32_t member, notice_kind kind,
+                      uint64_t stamp, ty_error *error)
 {
     ty_transport *transport = state->options.transport;
     nccl_told *place = state->told;
 
     while (place->request != NULL)
         place++;
-    place->said = (notice){c->theirs[member], is_go};
+    place->said = (notice){c->theirs[member], kind, stamp};
     return transport->send(transport, c->members[member], notice_tag(state), &place->said,
                            sizeof place->said, &place->request, error);
+}
+
+static ty_status tell_all(nccl_state *state, const channel *c, notice_kind kind, uint64_t stamp,
+                          ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t m = 0; m < c->member_count && status == TY_OK; m++)
+        if (m != c->position)
+            status = tell(state, c, m, kind, stamp, error);
+    return status;
 }
 
 static ty_status told_advance(nccl_state *state, ty_error *error)
@@ -729,7 +786,7 @@ static ty_status launch(nccl_state *state, channel *c, ty_error *error)
     const nccl_request *request = c->current;
     ty_status status;
 
-    c->is_launched = true;
+    c->step = STEP_LAUNCHED;
     TY_CHECK(c->direction == TY_NO_DIRECTION ? collective_start(state, c, &request->options, error)
                                              : transfer_start(state, c, &request->transfer, error),
              status, done);
@@ -738,21 +795,62 @@ static ty_status launch(nccl_state *state, channel *c, ty_error *error)
         CUDA_CHECK(cudaLaunchHostFunc(c->stream, state->options.ring, state->options.context),
                    status, done);
 done:
+    order_leave(state, c);
     return status;
+}
+
+/* The leader has heard of all that they are ready, and is so itself. */
+static ty_status stamps_ask(nccl_state *state, channel *c, ty_error *error)
+{
+    c->ready_count -= c->member_count - 1;
+    c->stamp_count = 0;
+    ty_launch_propose(state->order, &c->launch);
+    c->latest = c->launch.stamp;
+    c->step = STEP_READY;
+    return tell_all(state, c, NOTICE_ASK, c->launch.stamp, error);
+}
+
+/* Nobody else has a say in it if the operation is of two. */
+static void stamp_make(nccl_state *state, channel *c, uint64_t asked)
+{
+    ty_launch_propose(state->order, &c->launch);
+    if (c->member_count == 2)
+        ty_launch_decide(state->order, &c->launch,
+                         asked > c->launch.stamp ? asked : c->launch.stamp);
+    c->step = STEP_STAMP_DUE;
+}
+
+static void stamp_take(nccl_state *state, channel *c, uint64_t stamp)
+{
+    if (stamp > c->latest)
+        c->latest = stamp;
+    if (++c->stamp_count < c->member_count - 1)
+        return;
+    ty_launch_decide(state->order, &c->launch, c->latest);
+    c->step = c->member_count == 2 ? STEP_DECIDED : STEP_GO_DUE;
 }
 
 static ty_status notice_take(nccl_state *state, const nccl_peer *peer, ty_error *error)
 {
     const notice *heard = &peer->heard;
     channel *c = heard->channel < state->count ? &state->channels[heard->channel] : NULL;
+    const bool is_leader = c != NULL && c->position == c->leader;
+    const bool is_ready = c != NULL && c->current != NULL && c->step == STEP_READY;
 
-    if (c == NULL || (c->position == c->leader) == heard->is_go ||
-        (heard->is_go && (c->current == NULL || !c->is_asked || c->is_launched)))
+    if (is_leader && heard->kind == NOTICE_READY) {
+        c->ready_count++;
+    } else if (is_leader && is_ready && heard->kind == NOTICE_STAMP) {
+        stamp_take(state, c, heard->stamp);
+    } else if (c != NULL && !is_leader && is_ready && heard->kind == NOTICE_ASK) {
+        stamp_make(state, c, heard->stamp);
+    } else if (c != NULL && !is_leader && c->current != NULL && c->step == STEP_STAMPED &&
+               heard->kind == NOTICE_GO) {
+        ty_launch_decide(state->order, &c->launch, heard->stamp);
+        c->step = STEP_DECIDED;
+    } else {
         return ty_fail(error, TY_EBACKEND, "process %u says what it should not of channel %u",
                        peer->rank, heard->channel);
-    if (heard->is_go)
-        return launch(state, c, error);
-    c->ready_count++;
+    }
     return TY_OK;
 }
 
@@ -823,42 +921,42 @@ static void next_take(channel *c)
         return;
     c->waiting = next->next;
     c->current = next;
-    c->is_asked = c->is_launched = false;
+    c->step = STEP_POSTED;
     c->order++;
-}
-
-/* Tells the others to go: all have said that they are ready, and so is this one. */
-static ty_status go(nccl_state *state, channel *c, bool *is_moved, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    for (uint32_t m = 0; m < c->member_count; m++)
-        if (m != c->position)
-            TY_CHECK(tell(state, c, m, true, error), status, done);
-    c->ready_count -= c->member_count - 1;
-    *is_moved = true;
-    status = launch(state, c, error);
-done:
-    return status;
 }
 
 static ty_status channel_advance(nccl_state *state, channel *c, bool *is_moved, ty_error *error)
 {
+    const uint32_t others = c->member_count - 1, room = told_free(state);
+    const bool is_leader = c->position == c->leader;
     ty_status status = TY_OK;
 
-    if (c->current != NULL && c->is_launched)
+    if (c->current != NULL && c->step == STEP_LAUNCHED)
         TY_CHECK(end_look(state, c, is_moved, error), status, done);
     if (c->current == NULL)
         next_take(c);
-    if (c->current == NULL || c->is_launched)
+    if (c->current == NULL)
         return TY_OK;
-    if (c->position != c->leader && !c->is_asked && told_free(state) > 0) {
-        c->is_asked = *is_moved = true;
-        return tell(state, c, c->leader, false, error);
+    if (c->step == STEP_POSTED && is_leader && c->ready_count >= others && room >= others) {
+        *is_moved = true;
+        TY_CHECK(stamps_ask(state, c, error), status, done);
+    } else if (c->step == STEP_POSTED && !is_leader && room > 0) {
+        *is_moved = true;
+        c->step = STEP_READY;
+        TY_CHECK(tell(state, c, c->leader, NOTICE_READY, 0, error), status, done);
+    } else if (c->step == STEP_STAMP_DUE && room > 0) {
+        *is_moved = true;
+        c->step = c->member_count == 2 ? STEP_DECIDED : STEP_STAMPED;
+        TY_CHECK(tell(state, c, c->leader, NOTICE_STAMP, c->launch.stamp, error), status, done);
+    } else if (c->step == STEP_GO_DUE && room >= others) {
+        *is_moved = true;
+        c->step = STEP_DECIDED;
+        TY_CHECK(tell_all(state, c, NOTICE_GO, c->launch.stamp, error), status, done);
     }
-    if (c->position == c->leader && c->ready_count >= c->member_count - 1 &&
-        told_free(state) >= c->member_count - 1)
-        status = go(state, c, is_moved, error);
+    if (c->step == STEP_DECIDED && ty_launch_is_next(state->order, &c->launch)) {
+        *is_moved = true;
+        status = launch(state, c, error);
+    }
 done:
     return status;
 }
@@ -1067,6 +1165,11 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
         return ty_fail(error, TY_ENOMEM, "out of memory for a link");
     }
     state->options = *options;
+    state->order = &options->stage->launches;
+    if (options->ring != NULL) {
+        options->stage->launch_ring = options->ring;
+        options->stage->launch_ring_context = options->context;
+    }
     if (options->all_to_all_bytes > 0 && /* and of the probe, a byte for each */
         options->all_to_all_bytes < options->transport->size)
         state->options.all_to_all_bytes = options->transport->size;

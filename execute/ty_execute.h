@@ -26,8 +26,10 @@
 typedef struct ty_transport ty_transport; /* transport.h */
 
 typedef struct ty_execute_options {
-    FILE *progress;                    /* rank 0 reports here; NULL: silent */
-    const volatile sig_atomic_t *stop; /* becomes not 0 when the user asks to stop; may be NULL */
+    FILE *progress; /* rank 0 reports here; NULL: silent */
+    const volatile sig_atomic_t
+        *stop;     /* becomes the signal that asks to stop, else 0; may be NULL */
+    bool *is_kept; /* [out] an interrupted run has written what it had measured; may be NULL */
 } ty_execute_options;
 
 /**
@@ -35,8 +37,9 @@ typedef struct ty_execute_options {
  * Checks before anything starts, with the same answer on all ranks: as many ranks as the plan has,
  * the plan and its program, the data set.
  * @return TY_OK, with the job's output written; TY_EINTERRUPTED on all ranks when any was asked to
- *         stop: the step under way is finished, nothing is written. A failure of this rank alone
- *         marks the transport as broken, and closing it ends the others.
+ *         stop: the step under way is finished, and the output is of the steps until then, if any;
+ *         TY_ELIMIT: the loss is no finite number any more. A failure of this rank alone marks the
+ *         transport as broken, and closing it ends the others.
  */
 ty_status ty_execute_job(const ty_job *job, ty_transport *transport,
                          const ty_execute_options *options, ty_error *error) TY_MUST_CHECK;

@@ -33,14 +33,13 @@ static const char usage[] =
     "exit status: 0 done, 1 failed, 2 usage, 3 bad input file (a wrong number of ranks included),\n"
     "130 interrupted (SIGINT, SIGTERM, SIGUSR1: the step under way was finished and, with a "
     "folder\n"
-    "for checkpoints, saved; no output was written)\n";
+    "for checkpoints, saved)\n";
 
 static volatile sig_atomic_t stop_requested; /* signal handlers have no other way to tell */
 
 static void on_signal(int signal)
 {
-    (void)signal;
-    stop_requested = 1;
+    stop_requested = signal;
 }
 
 /* SIGUSR1 is what mpirun passes on to its ranks without ending them. */
@@ -132,6 +131,8 @@ static void failure_print(const ty_transport *transport, const ty_error *error)
     if (transport->rank == 0 || transport->is_broken)
         fprintf(stderr, "trainyard-worker: %s\n", error->message);
     leave_sign(TY_WORKER_SAID);
+    if (error->status == TY_ELIMIT)
+        leave_sign(TY_WORKER_DIVERGED);
 }
 
 static int run(const char *path, FILE *progress)
@@ -139,6 +140,7 @@ static int run(const char *path, FILE *progress)
     ty_transport *transport = NULL;
     ty_job *job = NULL;
     ty_error error = {0};
+    bool is_kept = false;
     int code;
     ty_status status;
 
@@ -160,9 +162,13 @@ static int run(const char *path, FILE *progress)
             fprintf(progress,
                     "trainyard-worker: ranks of other hosts are taken at their word: there is no "
                     "secret of the job (" TY_SECRET_VARIABLE ", " TY_SECRET_FILE_VARIABLE ")\n");
-        status = ty_execute_job(
-            job, transport, &(ty_execute_options){.progress = progress, .stop = &stop_requested},
-            &error);
+        status =
+            ty_execute_job(job, transport,
+                           &(ty_execute_options){
+                               .progress = progress, .stop = &stop_requested, .is_kept = &is_kept},
+                           &error);
+        if (is_kept && transport->rank == 0)
+            leave_sign(TY_WORKER_KEPT);
         code = exit_code(status);
     } else {
         code = EXIT_INPUT;

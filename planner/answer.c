@@ -60,15 +60,17 @@ static ty_status fate(const candidate *c, const candidate *best, char **out, ty_
 }
 
 typedef struct named_row {
-    const char *name;
+    const char *name, *fix;
     uint32_t row;
 } named_row;
 
 static int by_name(const void *left, const void *right)
 {
     const named_row *a = left, *b = right;
-    const int order = strcmp(a->name, b->name);
+    int order = strcmp(a->name, b->name);
 
+    if (order == 0)
+        order = strcmp(a->fix, b->fix);
     return order != 0 ? order : (a->row > b->row) - (a->row < b->row);
 }
 
@@ -89,6 +91,24 @@ static ty_status add_layers(const search_question *q, const candidate *c, ty_can
     return TY_OK;
 }
 
+/* What was found in more than one way is there once, where it is best known. */
+static void drop_repetitions(ty_plan *plan, const bool *is_repetition)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < plan->candidate_count; i++) {
+        ty_candidate *c = &plan->candidates[i];
+        if (!is_repetition[i]) {
+            plan->candidates[kept++] = *c;
+            continue;
+        }
+        ty_free(c->name);
+        ty_free(c->reason);
+        ty_free(c->fix);
+    }
+    plan->candidate_count = kept;
+}
+
 /* Pipelines that differ in where they are cut alone say where. */
 static ty_status tell_apart(const search_question *q, const candidate_list *list, ty_plan *plan,
                             ty_error *error)
@@ -96,22 +116,32 @@ static ty_status tell_apart(const search_question *q, const candidate_list *list
     const uint32_t count = plan->candidate_count;
     named_row *rows = ty_alloc(count, sizeof *rows);
     bool *is_alike = ty_alloc(count, sizeof *is_alike);
+    bool *is_repetition = ty_alloc(count, sizeof *is_repetition);
     ty_status status = TY_OK;
 
-    if (rows == NULL || is_alike == NULL) {
+    if (rows == NULL || is_alike == NULL || is_repetition == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
     for (uint32_t i = 0; i < count; i++)
-        rows[i] = (named_row){plan->candidates[i].name, i};
+        rows[i] = (named_row){plan->candidates[i].name, plan->candidates[i].fix, i};
     qsort(rows, count, sizeof *rows, by_name);
-    for (uint32_t i = 1; i < count; i++)
-        if (strcmp(rows[i - 1].name, rows[i].name) == 0)
-            is_alike[rows[i - 1].row] = is_alike[rows[i].row] = true;
+    for (uint32_t i = 1, kept = 0; i < count; i++) {
+        if (strcmp(rows[kept].name, rows[i].name) != 0)
+            kept = i;
+        else if (strcmp(rows[kept].fix, rows[i].fix) == 0)
+            is_repetition[rows[i].row] = true;
+        else {
+            is_alike[rows[kept].row] = is_alike[rows[i].row] = true;
+            kept = i;
+        }
+    }
     for (uint32_t i = 0; i < count; i++)
         if (is_alike[i] && list->items[i].division->stage_count > 1)
             TY_CHECK(add_layers(q, &list->items[i], &plan->candidates[i], error), status, done);
+    drop_repetitions(plan, is_repetition);
 done:
+    ty_free(is_repetition);
     ty_free(is_alike);
     ty_free(rows);
     return status;
@@ -200,7 +230,8 @@ ty_status ty_answer_make(const search_question *q, const candidate_list *list, t
     plan->simulation = best->simulation;
     plan->provenance = costs->provenance;
     TY_CHECK(find_band(q, &d, plan, error), status, done);
-    TY_CHECK(add_candidates(q, list, plan, error), status, done);
+    if (!q->options->answer_alone)
+        TY_CHECK(add_candidates(q, list, plan, error), status, done);
     TY_CHECK(ty_candidate_fix(q, best, &plan->fix, error), status, done);
     TY_CHECK(ty_plan_check(plan, "plan", error), status, done);
     *out = plan;

@@ -34,6 +34,7 @@ typedef struct device_set {
     uint32_t count;
     uint32_t *devices; /* [count] of the cluster, ascending */
     bool is_spare;     /* looked at where all devices gave no plan */
+    char *name;        /* as `--fix devices=` has them, "" for all; NULL until fix.c made it */
 } device_set;
 
 /** What a search was asked, with everything that does not change between candidates. */
@@ -44,6 +45,7 @@ typedef struct search_question {
     const ty_plan_options *options;
     const ty_stack *stack; /* of the options, or the question's own */
     uint32_t recomputes;   /* what that has for the workload: ty_stack_recomputes */
+    bool is_fp16;          /* ty_trains_in_fp16 */
     ty_stack *own_stack;   /* the usual one, where the options name none; else NULL */
     uint32_t global_batch;
     device_set *sets; /* [set_count] by device_sets.c; the first is the largest */
@@ -219,6 +221,12 @@ void ty_division_layers(const search_question *question, const division *d, ty_t
  * @return how many */
 uint32_t ty_dimensions_of_lanes(const search_question *question,
                                 ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
+/** dimensions.c: the same on accelerators, for networks that one does not hold: tensor lanes within
+ * a host, expert lanes, and both, with what is recomputed for them; optimizer states are sharded
+ * where the stack can. What is pinned is as it is asked for. At most TY_MOST_DIMENSIONS, those that
+ * recompute least first. @return how many */
+uint32_t ty_dimensions_of_accelerators(const search_question *question,
+                                       ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
 /** dimensions.c: what is tried where nothing fits without, the cheapest first. At most
  * TY_MOST_DIMENSIONS. @return how many */
 uint32_t ty_dimensions_propose(const search_question *question,
@@ -271,6 +279,10 @@ ty_status ty_stage_buckets_by_cycle(ty_plan *plan, uint32_t stage, ty_network_ca
  */
 ty_status ty_choose_rows(ty_plan *plan, ty_network_cache *networks, const ty_plan_options *options,
                          ty_error *error) TY_MUST_CHECK;
+/** exchange_order.c: gives a plan that is complete but for it the order of exchanges that the
+ * options ask for, where it may have one. */
+ty_status ty_choose_exchange_order(const search_question *question, ty_plan *plan,
+                                   ty_error *error) TY_MUST_CHECK;
 /** Whether a bucket of the plan travels as rows. */
 bool ty_has_rows(const ty_plan *plan);
 

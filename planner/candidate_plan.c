@@ -214,12 +214,11 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
         TY_CHECK(ty_choose_rows(plan, q->networks, q->options, error), status, done);
     if (ty_chooses_compressed(q->options))
         TY_CHECK(ty_choose_compressions(plan, q->networks, error), status, done);
-    if (!q->options->fix_algorithm) {
-        status = ty_choose_algorithms(plan, q->networks, error);
-        goto done;
-    }
-    for (uint32_t b = 0; b < plan->bucket_count; b++)
+    if (!q->options->fix_algorithm)
+        TY_CHECK(ty_choose_algorithms(plan, q->networks, error), status, done);
+    for (uint32_t b = 0; b < plan->bucket_count && q->options->fix_algorithm; b++)
         plan->buckets[b].algorithm = q->options->algorithm;
+    status = ty_choose_exchange_order(q, plan, error);
 done:
     return status;
 }

@@ -234,6 +234,8 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
     const uint32_t stages = c->division->stage_count;
     const uint32_t interleave = q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
 
+    if ((schedule == TY_INTERLEAVED) != (interleave > 1))
+        return false;
     for (uint32_t s = 0; s < stages; s++) {
         const uint32_t local = c->micro_batches / c->division->replicas[s];
         if (schedule == TY_INTERLEAVED && local % (stages / interleave) != 0)
@@ -315,7 +317,10 @@ static ty_status push_divisions(enumeration *e, uint32_t stages)
                        .dimensions = e->q->dimensions,
                        .micro_batches = e->costs.micro_batches,
                        .has_dense_embeddings = e->q->options->embeddings == TY_EMBEDDINGS_DENSE};
-        if (!ties_to_itself(e, found[i]))
+        if (!ties_to_itself(e, found[i]) &&
+            ty_stack_stages_check(&e->q->stack->plans, e->q->workload, found[i]->first_layers,
+                                  stages, e->q->dimensions.recompute == TY_RECOMPUTE_FULL,
+                                  e->q->dimensions.recompute_blocks, NULL) == TY_OK)
             status = push_schedules(e, &c);
     }
     return status;

@@ -1,6 +1,8 @@
 /* The software that is taken for granted where nobody names one. */
 #include "candidate.h"
 
+#include "ty_collective_model.h"
+
 #include <string.h>
 
 #define LANGUAGE_STACK "megatron"
@@ -25,21 +27,43 @@ static bool is_of_today(const ty_cluster *cluster)
     return true;
 }
 
+bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, uint32_t device)
+{
+    ty_communicator communicator;
+
+    if (workload->precision == TY_PRECISION_FP16 || workload->element_bytes != 2)
+        return workload->precision == TY_PRECISION_FP16;
+    return cluster != NULL &&
+           ty_communicator_of(cluster, &device, 1, &communicator, NULL) == TY_OK &&
+           communicator.generation == TY_VOLTA;
+}
+
 ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options *o)
 {
     const ty_plan_dimensions *d = &o->dimensions;
     const bool is_interleaved = d->interleave > 1;
-    ty_stack_use use = {.lanes = {d->tensor_parallel, d->context_parallel, d->expert_parallel},
-                        .stages = is_interleaved && o->pipeline_stages < 2 ? 2 : o->pipeline_stages,
-                        .schedule = is_interleaved    ? TY_INTERLEAVED
-                                    : o->fix_schedule ? (int)o->schedule
-                                                      : -1,
-                        .compression = o->fix_compression ? (int)o->compression.kind : -1,
-                        .recompute = (o->pinned & TY_PIN_RECOMPUTE) != 0 ? (int)d->recompute : -1,
-                        .zero = (o->pinned & TY_PIN_ZERO) != 0 ? (int)d->zero : -1,
-                        .staleness = o->staleness,
-                        .is_dense = ty_workload_is_dense(workload)};
+    ty_stack_use use = {
+        .lanes = {d->tensor_parallel, d->context_parallel, d->expert_parallel},
+        .stages = is_interleaved && o->pipeline_stages < 2 ? 2 : o->pipeline_stages,
+        .schedule = is_interleaved    ? TY_INTERLEAVED
+                    : o->fix_schedule ? (int)o->schedule
+                                      : -1,
+        .compression = o->fix_compression ? (int)o->compression.kind : -1,
+        .recompute = (o->pinned & TY_PIN_RECOMPUTE) != 0 ? (int)d->recompute : -1,
+        .zero = (o->pinned & TY_PIN_ZERO) != 0 ? (int)d->zero : -1,
+        .staleness = o->staleness,
+        .has_priority = o->priority != TY_PRIORITY_NONE,
+        .shares_key_heads = ty_tensor_shares_key_heads(workload, d->tensor_parallel),
+        .is_dense = ty_workload_is_dense(workload),
+        .has_experts = ty_workload_has_experts(workload),
+        .is_fp16 = workload->precision == TY_PRECISION_FP16,
+        .sequence_parallel = (o->pinned & TY_PIN_SEQUENCE) != 0 ? (int)d->sequence_parallel : -1,
+        .segment = d->recompute_blocks};
+    const uint32_t *starts;
+    uint32_t head;
 
+    use.blocks = ty_workload_blocks(workload, &starts, &head);
+    use.blocks -= head != TY_NO_LAYER;
     if (o->layers != NULL && o->pipeline_stages == 0) { /* one more than there are commas */
         const uint32_t held = d->interleave > 1 ? d->interleave : 1;
         use.stages = 1;
@@ -57,6 +81,8 @@ ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options 
                             (end[1 + length] != ',' && end[1 + length] != '\0');
         }
     }
+    if (o->layers == NULL) /* their stages are looked at one by one */
+        use.parts = use.stages * (is_interleaved && o->pipeline_stages > 0 ? d->interleave : 1);
     return use;
 }
 

@@ -38,8 +38,10 @@ typedef struct pool {
 
 void ty_device_sets_free(device_set *sets, uint32_t count)
 {
-    for (uint32_t i = 0; sets != NULL && i < count; i++)
+    for (uint32_t i = 0; sets != NULL && i < count; i++) {
         ty_free(sets[i].devices);
+        ty_free(sets[i].name);
+    }
     ty_free(sets);
 }
 
@@ -68,7 +70,7 @@ static ty_status add_set(set_list *list, uint32_t *devices, uint32_t count, bool
             ty_free(devices);
             return TY_OK;
         }
-    list->sets[list->count++] = (device_set){count, devices, is_spare};
+    list->sets[list->count++] = (device_set){count, devices, is_spare, NULL};
     return TY_OK;
 }
 

@@ -69,6 +69,12 @@ static bool is_on_cores(const search_question *q)
     return ty_cluster_device_type(q->cluster, q->set->devices[0])->core_share > 0;
 }
 
+/* Lanes and stages a position that are asked for, which are not proposed here. */
+static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_t found)
+{
+    return (q->options->pinned & pin) == 0 || (wanted > 1 ? wanted : 1) == (found > 1 ? found : 1);
+}
+
 /* Whether the stack has it, and what is pinned is as it is asked for. */
 static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
 {
@@ -80,7 +86,10 @@ static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
         !ty_stack_has(can->zero_levels, (int)d->zero) ||
         !ty_stack_has(q->recomputes, (int)d->recompute))
         return false;
-    return ((pinned & TY_PIN_TENSOR) == 0 || ty_dimensions_width(d) == ty_dimensions_width(o)) &&
+    return suits(q, TY_PIN_CONTEXT, o->context_parallel, d->context_parallel) &&
+           suits(q, TY_PIN_EXPERT, o->expert_parallel, d->expert_parallel) &&
+           suits(q, TY_PIN_INTERLEAVE, o->interleave, d->interleave) &&
+           ((pinned & TY_PIN_TENSOR) == 0 || ty_dimensions_width(d) == ty_dimensions_width(o)) &&
            ((pinned & TY_PIN_SEQUENCE) == 0 || d->sequence_parallel == o->sequence_parallel) &&
            ((pinned & TY_PIN_ZERO) == 0 || d->zero == o->zero) &&
            ((pinned & TY_PIN_RECOMPUTE) == 0 ||
@@ -96,8 +105,9 @@ static bool can_have_lanes(const search_question *q, uint32_t widest, uint32_t l
 
     if (widest % lanes != 0 || q->device_count % lanes != 0)
         return false;
-    return (is_on_cores(q) ? ty_tensor_run_check(w, lanes, parts, 0, w->layer_count, NULL)
-                           : ty_tensor_check(w, lanes, parts, NULL)) == TY_OK;
+    return (is_on_cores(q)
+                ? ty_tensor_run_check(w, lanes, parts, 0, w->layer_count, NULL)
+                : ty_stack_tensor_check(&q->stack->plans, w, lanes, parts, NULL)) == TY_OK;
 }
 
 uint32_t ty_dimensions_of_lanes(const search_question *q,
@@ -114,6 +124,49 @@ uint32_t ty_dimensions_of_lanes(const search_question *q,
             if (can_have_lanes(q, widest, lanes, divides == 1))
                 out[count++] = (ty_plan_dimensions){.tensor_parallel = lanes,
                                                     .sequence_parallel = divides == 1};
+    return count;
+}
+
+/* Expert lanes may reach over hosts. */
+static bool can_have_experts(const search_question *q, uint32_t tensor, uint32_t expert)
+{
+    return expert == 1 || (ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES) &&
+                           q->device_count % (tensor * expert) == 0 &&
+                           ty_stack_expert_check(&q->stack->plans, q->workload, expert, q->is_fp16,
+                                                 NULL) == TY_OK);
+}
+
+uint32_t ty_dimensions_of_accelerators(const search_question *q,
+                                       ty_plan_dimensions out[TY_MOST_DIMENSIONS])
+{
+    static const ty_recompute recomputes[] = {TY_RECOMPUTE_NONE, TY_RECOMPUTE_SELECTIVE,
+                                              TY_RECOMPUTE_FULL};
+    const uint32_t widest = smallest_host(q), most_experts = 64;
+    const uint32_t zero =
+        ty_stack_has(q->stack->plans.zero_levels, 1) && q->options->staleness == 0 ? 1 : 0;
+    uint32_t count = 0;
+
+    if (is_on_cores(q) || q->workload->learning != TY_LEARNING_GRADIENT)
+        return 0;
+    for (size_t r = 0; r < sizeof recomputes / sizeof *recomputes; r++)
+        for (uint32_t tensor = 1; tensor <= widest; tensor++) {
+            const bool divides_sequence = tensor > 1 && can_have_lanes(q, widest, tensor, true);
+            if (!divides_sequence && !can_have_lanes(q, widest, tensor, false))
+                continue;
+            for (uint32_t expert = 1; expert <= most_experts && count < TY_MOST_DIMENSIONS;
+                 expert *= 2) {
+                if (tensor * expert == 1 || !can_have_experts(q, tensor, expert))
+                    continue;
+                out[count] = (ty_plan_dimensions){.tensor_parallel = tensor,
+                                                  .expert_parallel = expert,
+                                                  .sequence_parallel = divides_sequence,
+                                                  .zero = zero,
+                                                  .recompute = recomputes[r],
+                                                  .recompute_blocks =
+                                                      recomputes[r] == TY_RECOMPUTE_FULL ? 1 : 0};
+                count += is_wanted(q, &out[count]);
+            }
+        }
     return count;
 }
 

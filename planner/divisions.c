@@ -74,14 +74,12 @@ static bool has_granules(const search_question *q, uint32_t stages)
     return q->stack->plans.uneven_stages && granule > 0 && stages <= q->rank_count / granule;
 }
 
-/* The division with the least bottleneck at these cuts, or NULL where there is none of that many
- * stages. */
-static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stages,
-                        const uint32_t *replicas, ty_arena *arena, division **out, ty_error *error)
+/* @param stages where the replicas of each are given, exactly so many; else at most */
+static ty_status open_partitioner(quick_costs *costs, const cut_list *cuts, uint32_t stages,
+                                  const uint32_t *replicas, ty_partitioner **out, ty_error *error)
 {
     const search_question *q = costs->q;
-    ty_error detail = {0};
-    ty_partition_input input = {
+    const ty_partition_input input = {
         .layer_count = q->workload->layer_count,
         .layer_s = costs->layer_s,
         .transfer_s = costs->transfer_s,
@@ -95,15 +93,40 @@ static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stage
         .fits = fits,
         .context = costs,
     };
+
+    return ty_partitioner_open(&input, out, error);
+}
+
+/* The division with the least bottleneck at these cuts, or NULL where there is none of that many
+ * stages.
+ * @param shared where the partitioner for any replicas is kept for other numbers of stages */
+static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stages,
+                        const uint32_t *replicas, ty_partitioner **shared, ty_arena *arena,
+                        division **out, ty_error *error)
+{
+    const uint32_t ranks = costs->q->rank_count;
+    uint32_t most = stages;
+    ty_partitioner *own = NULL, **partitioner = replicas == NULL ? shared : &own;
+    ty_error detail = {0};
     double ignored;
-    ty_status status;
+    ty_status status = TY_OK;
     division *d = ty_arena_alloc(arena, 1, sizeof *d);
 
     *out = NULL;
     if (d == NULL)
         return out_of_memory(error);
     d->stage_count = stages;
-    status = ty_partition(&input, d->first_layers, d->replicas, &ignored, &detail);
+    if (replicas == NULL) {
+        most = ranks / granule_of(ranks);
+        most = most < cuts->count + 1 ? most : cuts->count + 1;
+        most = most < TY_MAX_STAGES ? most : TY_MAX_STAGES;
+    }
+    if (*partitioner == NULL)
+        status = open_partitioner(costs, cuts, most, replicas, partitioner, &detail);
+    if (status == TY_OK)
+        status = ty_partitioner_divide(*partitioner, stages, d->first_layers, d->replicas, &ignored,
+                                       &detail);
+    ty_partitioner_close(own);
     if (costs->status != TY_OK)
         return ty_fail(error, costs->status, "looking up a ring failed");
     if (status == TY_EINFEASIBLE)
@@ -188,19 +211,16 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
                                ty_error *error)
 {
     const ty_workload *w = q->workload;
-    uint32_t *starts = ty_alloc(w->layer_count, sizeof *starts);
+    const uint32_t *starts;
+    uint32_t head, rest, block = 0;
+    uint32_t blocks = ty_workload_blocks(w, &starts, &head);
     division *d = ty_arena_alloc(arena, 1, sizeof *d);
-    uint32_t blocks, rest, block = 0, head = TY_NO_LAYER;
-    ty_status status = TY_OK;
 
-    if (starts == NULL || d == NULL) {
-        status = out_of_memory(error);
-        goto done;
-    }
-    blocks = ty_workload_blocks(w, starts, &head);
+    if (d == NULL)
+        return out_of_memory(error);
     blocks -= blocks > 0 && head != TY_NO_LAYER ? 1 : 0; /* it goes with the last stage */
     if (blocks < stages)
-        goto done;
+        return TY_OK;
     rest = blocks % stages;
     d->stage_count = stages;
     for (uint32_t s = 0; s < stages; s++) {
@@ -213,11 +233,9 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
     }
     for (uint32_t l = stages > 1 ? d->first_layers[1] : w->layer_count; l < w->layer_count; l++)
         if (w->layers[l].input_count == 0) /* it reads the batch, which the first stage has */
-            goto done;
+            return TY_OK;
     found[(*count)++] = d;
-done:
-    ty_free(starts);
-    return status;
+    return TY_OK;
 }
 
 /* ---- All of them ------------------------------------------------------------------------- */
@@ -231,11 +249,11 @@ static void add_new(const division *d, const division **found, uint32_t *count)
 }
 
 static ty_status propose_at(quick_costs *costs, const cut_list *cuts, uint32_t stages,
-                            const uint32_t *replicas, ty_arena *arena, const division **found,
-                            uint32_t *count, ty_error *error)
+                            const uint32_t *replicas, ty_partitioner **shared, ty_arena *arena,
+                            const division **found, uint32_t *count, ty_error *error)
 {
     division *best = NULL, *nudged;
-    ty_status status = divide(costs, cuts, stages, replicas, arena, &best, error);
+    ty_status status = divide(costs, cuts, stages, replicas, shared, arena, &best, error);
 
     if (status != TY_OK || best == NULL)
         return status;
@@ -257,9 +275,11 @@ static ty_status propose(quick_costs *costs, uint32_t stages, const uint32_t *re
     ty_status status = TY_OK;
 
     if (stages > 1 && narrow.count < all.count)
-        TY_CHECK(propose_at(costs, &narrow, stages, replicas, arena, found, count, error), status,
-                 done);
-    status = propose_at(costs, &all, stages, replicas, arena, found, count, error);
+        TY_CHECK(propose_at(costs, &narrow, stages, replicas, &costs->by_narrow_cuts, arena, found,
+                            count, error),
+                 status, done);
+    status =
+        propose_at(costs, &all, stages, replicas, &costs->by_all_cuts, arena, found, count, error);
 done:
     return status;
 }

@@ -1,7 +1,10 @@
 /*
- * The estimator: an event-driven walk of all ranks through `steps` steps of a program. Each stream
- * of each rank is a slot with a cursor; a slot runs one instruction at a time. Whatever ends lets
- * the rank's own streams, and the partners of a transfer or collective, try to go on.
+ * The estimator: a walk of all ranks through `steps` steps of a program. Each stream of each rank
+ * is a slot with a cursor; a slot runs one instruction at a time. Where cores are shared, the walk
+ * goes from event to event: whatever ends lets the rank's own streams, and the partners of a
+ * transfer or collective, try to go on. Where none can be short an instruction ends its cost after
+ * the last it waits for, whatever else runs, and each rank goes on as far as the ends that are
+ * known let it.
  *
  * Where no cores are shared and all stages have as many replicas, replica q meets none but the
  * q-th replicas of its neighbours and the instructions of all cost the same: the first replica is
@@ -23,6 +26,7 @@ typedef enum slot_state {
 typedef struct slot {
     slot_state state;
     uint32_t round, position; /* of the loop, and in the stream's part of the stage program */
+    double free_s;            /* end of the one before; where no cores are shared */
 } slot;
 
 /* What all replicas of a position have in common. */
@@ -40,6 +44,7 @@ typedef struct stage_walk {
 typedef struct bucket_walk {
     uint32_t member_count, arrived;
     uint32_t *members; /* ranks, ascending */
+    double ready_s;    /* the last of those that arrived; where no cores are shared */
 } bucket_walk;
 
 typedef struct walk {
@@ -55,7 +60,11 @@ typedef struct walk {
     uint64_t *first_event; /* [rank]: of its first instruction in a step */
     slot *slots;           /* [rank][stream] */
     double *starts, *ends; /* [step][rank][instruction]; an end < 0 has not come */
-    ty_sharing sharing;
+    bool is_shared;        /* some host may be asked for more cores than it has */
+    ty_sharing sharing;    /* where it may */
+    uint32_t *called;      /* elsewhere: ranks that may go on, in turn; [rank_count], a ring */
+    uint32_t first_called, called_count;
+    bool *is_called; /* [rank] */
     ty_error *error;
 } walk;
 
@@ -268,7 +277,7 @@ static ty_status prepare_sharing(walk *w)
 {
     const ty_costs *costs = w->costs;
     double *demand = ty_alloc(costs->host_count, sizeof *demand);
-    ty_status status;
+    ty_status status = TY_OK;
 
     if (demand == NULL)
         return no_memory(w->error);
@@ -282,10 +291,13 @@ static ty_status prepare_sharing(walk *w)
         for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
             demand[host_of(w, rank)] += most[s];
     }
+    for (uint32_t h = 0; h < costs->host_count; h++)
+        w->is_shared = w->is_shared || demand[h] > costs->host_cores[h];
     /* Each slot uses its own rank's host, a send the receiver's besides. */
-    status = ty_sharing_init(&w->sharing, w->rank_count * TY_STREAM_COUNT,
-                             w->rank_count * (TY_STREAM_COUNT + 1), costs->host_count,
-                             costs->host_cores, demand, w->error);
+    if (w->is_shared)
+        status = ty_sharing_init(&w->sharing, w->rank_count * TY_STREAM_COUNT,
+                                 w->rank_count * (TY_STREAM_COUNT + 1), costs->host_count,
+                                 costs->host_cores, demand, w->error);
     ty_free(demand);
     return status;
 }
@@ -326,18 +338,6 @@ static ty_status check_input(const ty_plan *plan, const ty_program *program, con
 
 /* ---- Walking ----------------------------------------------------------------------------- */
 
-/* The slot's instruction ends now; on to the next. */
-static void advance(walk *w, uint32_t slot_index)
-{
-    const uint32_t rank = slot_index / TY_STREAM_COUNT;
-
-    w->ends[event_of(w, step_of(w, slot_index), rank, instruction_at(w, slot_index))] =
-        w->sharing.now_s;
-    w->slots[slot_index].state = SLOT_IDLE;
-    move(w, slot_index);
-    skip(w, slot_index);
-}
-
 /* The rank at the other end of a transfer. */
 static uint32_t peer_of(const walk *w, uint32_t rank, const ty_instruction *instruction,
                         uint32_t *micro_batch)
@@ -350,12 +350,27 @@ static uint32_t peer_of(const walk *w, uint32_t rank, const ty_instruction *inst
     return peer->first_rank + global % peer->replicas;
 }
 
-static bool has_arrived(const walk *w, uint32_t rank, uint32_t step, const ty_instruction *receive)
+/* When the send that belongs to a receive has ended; < 0: it has not. */
+static double arrival_s(const walk *w, uint32_t rank, uint32_t step, const ty_instruction *receive)
 {
     uint32_t micro_batch, sender = peer_of(w, rank, receive, &micro_batch);
     uint32_t to_next = direction_of(receive->peer_stage, receive->stage);
     uint32_t send = *send_of(w, receive->peer_stage, to_next, micro_batch);
-    return send != TY_NO_INSTRUCTION && w->ends[event_of(w, step, sender, send)] >= 0;
+    return send != TY_NO_INSTRUCTION ? w->ends[event_of(w, step, sender, send)] : -1;
+}
+
+/* ---- ... where cores are shared ------------------------------------------------------------ */
+
+/* The slot's instruction ends now; on to the next. */
+static void advance(walk *w, uint32_t slot_index)
+{
+    const uint32_t rank = slot_index / TY_STREAM_COUNT;
+
+    w->ends[event_of(w, step_of(w, slot_index), rank, instruction_at(w, slot_index))] =
+        w->sharing.now_s;
+    w->slots[slot_index].state = SLOT_IDLE;
+    move(w, slot_index);
+    skip(w, slot_index);
 }
 
 /* All members are there: the first one's slot stands for the whole collective. */
@@ -412,7 +427,7 @@ static bool try_slot(walk *w, uint32_t slot_index)
     }
     if (instruction->op == TY_OP_RECEIVE) {
         s->state = SLOT_READY;
-        if (!has_arrived(w, rank, step_of(w, slot_index), instruction))
+        if (arrival_s(w, rank, step_of(w, slot_index), instruction) < 0)
             return false;
         advance(w, slot_index);
         return true;
@@ -463,7 +478,7 @@ static void end_slot(walk *w, uint32_t slot_index)
         try_rank(w, peer_of(w, rank, instruction, &ignored));
 }
 
-static ty_status run(walk *w)
+static void run_shared(walk *w)
 {
     uint32_t ended;
 
@@ -471,6 +486,127 @@ static ty_status run(walk *w)
         try_rank(w, rank);
     while (ty_sharing_next(&w->sharing, &ended))
         end_slot(w, ended);
+}
+
+/* ---- ... where all have cores enough --------------------------------------------------------- */
+
+/* Something that a rank may wait for has ended. */
+static void call_rank(walk *w, uint32_t rank)
+{
+    if (w->is_called[rank])
+        return;
+    w->is_called[rank] = true;
+    w->called[(w->first_called + w->called_count++) % w->rank_count] = rank;
+}
+
+static void end_at(walk *w, uint32_t slot_index, uint64_t event, double end_s)
+{
+    w->ends[event] = end_s;
+    w->slots[slot_index].free_s = end_s;
+    w->slots[slot_index].state = SLOT_IDLE;
+    move(w, slot_index);
+    skip(w, slot_index);
+}
+
+/* The last member of a collective has arrived. The first one's cost stands for all. */
+static void end_collective(walk *w, bucket_walk *bucket)
+{
+    const uint32_t first = bucket->members[0] * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
+    const double end_s =
+        bucket->ready_s +
+        w->stages[w->rank_stage[bucket->members[0]]].costs[instruction_at(w, first)].seconds;
+
+    bucket->arrived = 0;
+    bucket->ready_s = 0;
+    for (uint32_t i = 0; i < bucket->member_count; i++) {
+        const uint32_t rank = bucket->members[i];
+        const uint32_t member = rank * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
+        end_at(w, member, event_of(w, step_of(w, member), rank, instruction_at(w, member)), end_s);
+        call_rank(w, rank);
+    }
+}
+
+/* Passes a slot's instruction if all that it waits for has ended. @return whether it did */
+static bool pass(walk *w, uint32_t rank, uint32_t slot_index)
+{
+    slot *s = &w->slots[slot_index];
+    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    const ty_instruction *instruction;
+    uint32_t index, step, ignored;
+    double ready_s = s->free_s, arrived_s;
+    uint64_t first;
+
+    if (s->state != SLOT_IDLE)
+        return false;
+    index = instruction_at(w, slot_index);
+    instruction = &stage->program->instructions[index];
+    step = w->slots[slot_index].round + instruction->lead - stage->lead;
+    first = event_of(w, step, rank, 0);
+    for (uint32_t i = 0; i < instruction->wait_count; i++) {
+        const double end_s = w->ends[first + instruction->waits[i]];
+        if (end_s < 0)
+            return false;
+        ready_s = end_s > ready_s ? end_s : ready_s;
+    }
+    w->starts[first + index] = ready_s;
+    if (is_exchange(instruction)) {
+        bucket_walk *bucket = &w->buckets[instruction->bucket];
+        s->state = SLOT_RUNNING;
+        bucket->ready_s = ready_s > bucket->ready_s ? ready_s : bucket->ready_s;
+        if (++bucket->arrived < bucket->member_count)
+            return false;
+        end_collective(w, bucket);
+        return true;
+    }
+    if (instruction->op == TY_OP_RECEIVE) {
+        arrived_s = arrival_s(w, rank, step, instruction);
+        if (arrived_s < 0)
+            return false;
+        end_at(w, slot_index, first + index, arrived_s > ready_s ? arrived_s : ready_s);
+        return true;
+    }
+    end_at(w, slot_index, first + index, ready_s + stage->costs[index].seconds);
+    if (instruction->op == TY_OP_SEND)
+        call_rank(w, peer_of(w, rank, instruction, &ignored));
+    return true;
+}
+
+static ty_status run_unshared(walk *w)
+{
+    w->called = ty_alloc(w->rank_count, sizeof *w->called);
+    w->is_called = ty_alloc(w->rank_count, sizeof *w->is_called);
+    if (w->called == NULL || w->is_called == NULL)
+        return no_memory(w->error);
+    for (uint32_t rank = 0; rank < w->rank_count; rank++)
+        call_rank(w, rank);
+    while (w->called_count > 0) {
+        const uint32_t rank = w->called[w->first_called];
+        bool has_passed = true;
+        w->first_called = (w->first_called + 1) % w->rank_count;
+        w->called_count--;
+        w->is_called[rank] = false;
+        while (has_passed) {
+            has_passed = false;
+            for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
+                while (pass(w, rank, rank * TY_STREAM_COUNT + s))
+                    has_passed = true;
+        }
+    }
+    return TY_OK;
+}
+
+/* ---- ... of both kinds --------------------------------------------------------------------- */
+
+static ty_status run(walk *w)
+{
+    ty_status status = TY_OK;
+
+    if (w->is_shared)
+        run_shared(w);
+    else
+        status = run_unshared(w);
+    if (status != TY_OK)
+        return status;
     for (uint32_t i = 0; i < w->rank_count * TY_STREAM_COUNT; i++) {
         uint32_t rank = i / TY_STREAM_COUNT;
         const stage_walk *stage = &w->stages[w->rank_stage[rank]];
@@ -540,6 +676,8 @@ static void walk_clear(walk *w)
     ty_free(w->slots);
     ty_free(w->starts);
     ty_free(w->ends);
+    ty_free(w->called);
+    ty_free(w->is_called);
     ty_sharing_clear(&w->sharing);
 }
 

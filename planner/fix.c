@@ -315,20 +315,20 @@ static ty_status read_devices(target *t, const char *value, ty_error *error)
     return ty_text_check(list, error);
 }
 
-/* Which devices, where their number alone asks for others. */
-static ty_status put_devices(const source *s, ty_text *out, ty_error *error)
+/* Which devices, where their number alone asks for others; nothing where all train. */
+static ty_status name_devices(const search_question *q, const device_set *set, ty_text *out,
+                              ty_error *error)
 {
-    const device_set *set = s->c->set != NULL ? s->c->set : &s->q->sets[0];
     ty_plan_options by_number = ty_plan_options_default();
     device_set *sets = NULL;
     uint32_t count = 0;
     ty_status status;
 
-    by_number.servers = s->q->options->servers;
-    if (set->count == ty_cluster_device_count(s->q->cluster))
+    by_number.servers = q->options->servers;
+    if (set->count == ty_cluster_device_count(q->cluster))
         return TY_OK;
-    status = ty_device_sets_propose(s->q->cluster, &by_number, s->q->servers, s->q->global_batch,
-                                    &sets, &count, error);
+    status = ty_device_sets_propose(q->cluster, &by_number, q->servers, q->global_batch, &sets,
+                                    &count, error);
     if (status != TY_OK)
         return status;
     if (sets[0].count == set->count) { /* all that there are beside servers */
@@ -337,8 +337,8 @@ static ty_status put_devices(const source *s, ty_text *out, ty_error *error)
     }
     ty_device_sets_free(sets, count);
     by_number.devices = set->count;
-    status = ty_device_sets_propose(s->q->cluster, &by_number, s->q->servers, s->q->global_batch,
-                                    &sets, &count, NULL);
+    status = ty_device_sets_propose(q->cluster, &by_number, q->servers, q->global_batch, &sets,
+                                    &count, NULL);
     if (status == TY_ENOMEM)
         return ty_fail(error, status, "out of memory");
     if (status == TY_OK && sets[0].count == set->count &&
@@ -356,6 +356,26 @@ static ty_status put_devices(const source *s, ty_text *out, ty_error *error)
     }
     if (status == TY_OK)
         ty_device_sets_free(sets, count);
+    return TY_OK;
+}
+
+/* A set is named once: thousands of candidates share it, and each question of which devices a
+ * number asks for looks at all of the cluster. */
+static ty_status put_devices(const source *s, ty_text *out, ty_error *error)
+{
+    device_set *set = &s->q->sets[s->c->set != NULL ? s->c->set - s->q->sets : 0];
+
+    if (set->name == NULL) {
+        ty_text name = {0};
+        ty_status status = name_devices(s->q, set, &name, error);
+        if (status == TY_OK)
+            status = ty_text_take(&name, &set->name, error);
+        if (status != TY_OK) {
+            ty_text_clear(&name);
+            return status;
+        }
+    }
+    ty_text_add(out, set->name);
     return TY_OK;
 }
 
@@ -565,6 +585,27 @@ static ty_status put_cycle(const source *s, ty_text *out, ty_error *error)
     return TY_OK;
 }
 
+static ty_status read_priority(target *t, const char *value, ty_error *error)
+{
+    for (int r = 0; r < TY_PRIORITY_RULE_COUNT; r++)
+        if (strcmp(value, ty_priority_rule_name((ty_priority_rule)r)) == 0) {
+            t->options->priority = (ty_priority_rule)r;
+            return TY_OK;
+        }
+    return ty_fail(error, TY_EINVAL,
+                   "found '%s', expected 0, 1 for buckets of the front layers first, or shorter "
+                   "for that where the step is predicted to be",
+                   value);
+}
+
+static ty_status put_priority(const source *s, ty_text *out, ty_error *error)
+{
+    (void)error;
+    if (s->q->options->priority != TY_PRIORITY_NONE)
+        ty_text_add(out, ty_priority_rule_name(s->q->options->priority));
+    return TY_OK;
+}
+
 static ty_status read_algorithm(target *t, const char *value, ty_error *error)
 {
     for (int a = 0; a < TY_ALGORITHM_COUNT; a++)
@@ -654,6 +695,7 @@ static const struct fix_key {
     {"embeddings", read_embeddings, put_embeddings},
     {"bucket", read_bucket, put_bucket},
     {"cycle", read_cycle, put_cycle},
+    {"priority", read_priority, put_priority},
     {"algorithm", read_algorithm, put_algorithm},
     {"servers", read_servers, put_servers},
     {"shard", read_shard, put_shard},

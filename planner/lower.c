@@ -339,7 +339,14 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
                            b, bucket->stage >= plan->stage_count ? "stage" : "tied_stage",
                            bucket->stage >= plan->stage_count ? bucket->stage : bucket->tied_stage,
                            plan->stage_count);
+        if (plan->exchange_order != NULL && plan->exchange_order[b] >= plan->bucket_count)
+            return ty_fail(error, TY_EINVAL,
+                           "plan:/exchange_order/%u: found %u, expected one of the %u buckets", b,
+                           plan->exchange_order[b], plan->bucket_count);
     }
+    if (plan->exchange_order != NULL && ty_plan_priority_refusal(plan) != NULL)
+        return ty_fail(error, TY_EINVAL, "plan:/exchange_order: found one, expected none: %s",
+                       ty_plan_priority_refusal(plan));
     return TY_OK;
 }
 
@@ -378,6 +385,8 @@ static ty_status lower_position(ty_lowering *l)
     TY_CHECK(ty_lower_scores(l), status, cleanup);
     TY_CHECK(ty_lower_updates(l), status, cleanup);
     run_ahead(l);
+    if (l->plan->exchange_order != NULL)
+        status = ty_lower_by_priority(l);
 
 cleanup:
     ty_free(l->forwards);

@@ -2,7 +2,7 @@
  * Internal to planner/: what a schedule writes a position's program with. lower.c owns the state
  * and offers "forward" and "backward" of a micro-batch; the schedule_*.c files only say in which
  * order; gradient_exchange.c cuts the last backward and writes what follows it; sharding.c brings
- * sharded weights together.
+ * sharded weights together; priority_lowering.c puts exchanges into an order of their own.
  */
 #ifndef TY_LOWERING_H
 #define TY_LOWERING_H
@@ -132,6 +132,12 @@ uint32_t ty_lower_next_bucket(const ty_lowering *lowering, uint32_t stage, uint3
 uint32_t ty_lower_experts_of(const ty_lowering *lowering, uint32_t bucket);
 ty_instruction ty_lower_bucket_instruction(const ty_lowering *lowering, ty_op op, uint32_t stage,
                                            uint32_t bucket);
+
+/* priority_lowering.c */
+
+/** With the plan's order of exchanges: turns the position's list, which is complete without one,
+ * into the loop that ty_program.h describes. */
+ty_status ty_lower_by_priority(ty_lowering *lowering) TY_MUST_CHECK;
 
 /* sharding.c */
 

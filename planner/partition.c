@@ -1,35 +1,46 @@
 /* Dividing a chain of layers into stages with replicas: exact dynamic programming over suffixes.
  *
- * Two passes. The first finds the least bottleneck. The second, among all divisions that reach it,
- * finds the one that spends least on its cuts; it is a search of its own because a suffix that is
- * not the fastest by itself may cost less at its cuts and still not be the slowest part of the
- * whole. Remaining ties go to the division that is first when cuts and replicas are read from the
- * front. */
+ * Two passes. The first finds the least bottleneck of all suffixes, for one stage, two, and so on:
+ * what it has found serves every number of stages. The second, among all divisions that reach the
+ * bottleneck of one number of stages, finds the one that spends least on its cuts; it is a search
+ * of its own because a suffix that is not the fastest by itself may cost less at its cuts and still
+ * not be the slowest part of the whole. Remaining ties go to the division that is first when cuts
+ * and replicas are read from the front. */
 #include "ty_planner.h"
 
 #include <assert.h>
 #include <math.h>
 
+/* Values of the best divisions of everything from a position on. */
+typedef struct pass {
+    bool is_sum;    /* of the cuts, instead of the slowest part */
+    double limit_s; /* of every stage and cut; HUGE_VAL: none */
+    double **best;  /* [stages]: [position][units + 1], by units; NULL: not there yet */
+} pass;
+
 /* Positions are where a stage may begin: 0, the cuts, and the end. */
-typedef struct search {
-    const ty_partition_input *in;
+struct ty_partitioner {
+    ty_partition_input in;
     uint32_t position_count; /* cut_count + 2 */
     uint32_t *choices;       /* numbers of replicas that any stage can have, ascending */
     uint32_t choice_count, most_choices;
-    uint32_t units;   /* given out: granules, or one a stage where its replicas are fixed */
-    double *prefix_s; /* [layer_count + 1] seconds of the layers before */
-    double *stage_s;  /* [position][position][most_choices]; HUGE_VAL: empty */
-    double *best;     /* [stages + 1][position][units + 1], of the current pass */
-} search;
+    uint32_t units;         /* given out: granules, or one a stage where its replicas are fixed */
+    double *prefix_s;       /* [layer_count + 1] seconds of the layers before */
+    double *stage_s;        /* [position][position][most_choices]; HUGE_VAL: empty */
+    uint32_t levels;        /* numbers of stages for which there are bottlenecks */
+    pass bottlenecks, sums; /* the latter of the division in hand */
+    bool *may_end;          /* [position]: a stage in hand, in front of what is worth looking at */
+    bool *can_sum_up;       /* [stages + 1][units + 1]: so many choices to so many units */
+};
 
-static uint32_t layer_at(const search *s, uint32_t position)
+static uint32_t layer_at(const ty_partitioner *s, uint32_t position)
 {
     if (position == 0)
         return 0;
-    return position <= s->in->cut_count ? s->in->cuts[position - 1] : s->in->layer_count;
+    return position <= s->in.cut_count ? s->in.cuts[position - 1] : s->in.layer_count;
 }
 
-static double *stage_s(const search *s, uint32_t from, uint32_t to, uint32_t choice)
+static double *stage_s(const ty_partitioner *s, uint32_t from, uint32_t to, uint32_t choice)
 {
     return &s->stage_s[((size_t)from * s->position_count + to) * s->most_choices + choice];
 }
@@ -39,15 +50,14 @@ static uint32_t granule_of(const ty_partition_input *in)
     return in->granule > 1 && in->fixed_replicas == NULL ? in->granule : 1;
 }
 
-static uint32_t units_of(const search *s, uint32_t choice)
+static uint32_t units_of(const ty_partitioner *s, uint32_t choice)
 {
-    return s->in->fixed_replicas != NULL ? 1 : s->choices[choice] / granule_of(s->in);
+    return s->in.fixed_replicas != NULL ? 1 : s->choices[choice] / granule_of(&s->in);
 }
 
-/* Value of the best division of everything from `position` on into `stages`, by units. */
-static double *best(const search *s, uint32_t stages, uint32_t position)
+static double *best(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t position)
 {
-    return &s->best[((size_t)stages * s->position_count + position) * (s->units + 1)];
+    return &p->best[stages][(size_t)position * (s->units + 1)];
 }
 
 /* ---- Input ----------------------------------------------------------------------------------- */
@@ -97,10 +107,6 @@ static ty_status check_input(const ty_partition_input *in, ty_error *error)
     TY_CHECK(check_seconds(in->layer_s, in->layer_count, "layer_s", error), status, cleanup);
     TY_CHECK(check_seconds(in->transfer_s, in->layer_count + 1, "transfer_s", error), status,
              cleanup);
-    if (in->cut_count + 1 < in->stages)
-        status = ty_fail(error, TY_EINFEASIBLE,
-                         "%u stages need %u cuts, but the workload can be cut at %u places",
-                         in->stages, in->stages - 1, in->cut_count);
 
 cleanup:
     return status;
@@ -108,21 +114,21 @@ cleanup:
 
 /* ---- Stage times ----------------------------------------------------------------------------- */
 
-static bool is_fixed_otherwise(const search *s, uint32_t replicas)
+static bool is_fixed_otherwise(const ty_partitioner *s, uint32_t replicas)
 {
-    if (s->in->fixed_replicas == NULL)
+    if (s->in.fixed_replicas == NULL)
         return false;
-    for (uint32_t stage = 0; stage < s->in->stages; stage++)
-        if (s->in->fixed_replicas[stage] == replicas)
+    for (uint32_t stage = 0; stage < s->in.stages; stage++)
+        if (s->in.fixed_replicas[stage] == replicas)
             return false;
     return true;
 }
 
 /* The time of one stage; HUGE_VAL where it does not fit even as the last one. */
-static ty_status find_stage(search *s, uint32_t first, uint32_t end, uint32_t replicas,
+static ty_status find_stage(ty_partitioner *s, uint32_t first, uint32_t end, uint32_t replicas,
                             double *seconds, ty_error *error)
 {
-    const ty_partition_input *in = s->in;
+    const ty_partition_input *in = &s->in;
     double exchange = 0;
 
     *seconds = HUGE_VAL;
@@ -139,7 +145,7 @@ static ty_status find_stage(search *s, uint32_t first, uint32_t end, uint32_t re
 }
 
 /* One column of the table; the number of replicas is a choice if any stage can have it. */
-static ty_status fill_choice(search *s, uint32_t replicas, ty_error *error)
+static ty_status fill_choice(ty_partitioner *s, uint32_t replicas, ty_error *error)
 {
     bool is_possible = false;
     ty_status status = TY_OK;
@@ -157,24 +163,31 @@ done:
     return status;
 }
 
-/* Every other stage has one granule at least. */
-static uint32_t most_replicas(const ty_partition_input *in)
-{
-    return in->devices - (in->stages - 1) * granule_of(in);
-}
-
-static uint32_t count_choices(const search *s)
+static uint32_t count_choices(const ty_partitioner *s)
 {
     uint32_t count = 0;
 
-    for (uint32_t r = granule_of(s->in); r <= most_replicas(s->in); r += granule_of(s->in))
+    for (uint32_t r = granule_of(&s->in); r <= s->in.devices; r += granule_of(&s->in))
         count += !is_fixed_otherwise(s, r);
     return count;
 }
 
-static ty_status prepare(search *s, ty_error *error)
+/* Which numbers of units so many stages can have between them. */
+static void find_sums(ty_partitioner *s)
 {
-    const ty_partition_input *in = s->in;
+    const size_t row = (size_t)s->units + 1;
+
+    s->can_sum_up[0] = true;
+    for (uint32_t stages = 1; stages <= s->in.stages; stages++)
+        for (uint32_t i = 0; i < s->choice_count; i++)
+            for (uint32_t d = units_of(s, i); d <= s->units; d++)
+                if (s->can_sum_up[(stages - 1) * row + d - units_of(s, i)])
+                    s->can_sum_up[stages * row + d] = true;
+}
+
+static ty_status prepare(ty_partitioner *s, ty_error *error)
+{
+    const ty_partition_input *in = &s->in;
     const size_t square = (size_t)s->position_count * s->position_count;
     ty_status status = TY_OK;
 
@@ -182,33 +195,32 @@ static ty_status prepare(search *s, ty_error *error)
     s->prefix_s = ty_alloc((size_t)in->layer_count + 1, sizeof(double));
     s->stage_s = ty_alloc(square, s->most_choices * sizeof(double));
     s->choices = ty_alloc(s->most_choices, sizeof *s->choices);
-    s->best = ty_alloc(((size_t)in->stages + 1) * ((size_t)s->units + 1),
-                       s->position_count * sizeof(double));
-    if (s->prefix_s == NULL || s->stage_s == NULL || s->choices == NULL || s->best == NULL)
+    s->bottlenecks =
+        (pass){false, HUGE_VAL, ty_alloc((size_t)in->stages + 1, sizeof *s->bottlenecks.best)};
+    s->may_end = ty_alloc(s->position_count, sizeof *s->may_end);
+    s->sums = (pass){true, HUGE_VAL, ty_alloc((size_t)in->stages + 1, sizeof *s->sums.best)};
+    s->can_sum_up = ty_alloc(((size_t)in->stages + 1) * (s->units + 1), sizeof *s->can_sum_up);
+    if (s->can_sum_up == NULL || s->prefix_s == NULL || s->stage_s == NULL || s->choices == NULL ||
+        s->may_end == NULL || s->bottlenecks.best == NULL || s->sums.best == NULL)
         return ty_fail(error, TY_ENOMEM, "partition: out of memory");
     for (uint32_t i = 0; i < in->layer_count; i++)
         s->prefix_s[i + 1] = s->prefix_s[i] + in->layer_s[i];
-    for (uint32_t r = granule_of(in); status == TY_OK && r <= most_replicas(in);
-         r += granule_of(in))
+    for (uint32_t r = granule_of(in); status == TY_OK && r <= in->devices; r += granule_of(in))
         if (!is_fixed_otherwise(s, r))
             status = fill_choice(s, r, error);
+    find_sums(s);
     return status;
 }
 
 /* ---- The two passes -------------------------------------------------------------------------- */
 
-typedef struct pass {
-    bool is_sum;    /* of the cuts, instead of the slowest part */
-    double limit_s; /* of every stage and cut; HUGE_VAL: none yet */
-} pass;
-
 /* What the first of `stages` stages adds by itself if it ends at `to`: its compute and its side of
  * the cuts around it, or the cut behind it; HUGE_VAL where that is too slow. */
-static double own_value(const search *s, const pass *p, uint32_t stages, uint32_t from, uint32_t to,
-                        uint32_t choice)
+static double own_value(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t from,
+                        uint32_t to, uint32_t choice)
 {
-    const double before_s = from == 0 ? 0 : s->in->transfer_s[layer_at(s, from)];
-    const double behind_s = stages == 1 ? 0 : s->in->transfer_s[layer_at(s, to)];
+    const double before_s = from == 0 ? 0 : s->in.transfer_s[layer_at(s, from)];
+    const double behind_s = stages == 1 ? 0 : s->in.transfer_s[layer_at(s, to)];
     const double cuts_s = (before_s > behind_s ? before_s : behind_s) / s->choices[choice];
     const double seconds = *stage_s(s, from, to, choice);
 
@@ -226,9 +238,10 @@ static double join(bool is_sum, double own, double rest)
     return own > rest ? own : rest;
 }
 
-static bool fits(const search *s, uint32_t stages, uint32_t from, uint32_t to, uint32_t replicas)
+static bool fits(const ty_partitioner *s, uint32_t stages, uint32_t from, uint32_t to,
+                 uint32_t replicas)
 {
-    const ty_partition_input *in = s->in;
+    const ty_partition_input *in = &s->in;
     uint32_t first = layer_at(s, from);
     if (in->fixed_replicas != NULL && in->fixed_replicas[in->stages - stages] != replicas)
         return false;
@@ -236,78 +249,153 @@ static bool fits(const search *s, uint32_t stages, uint32_t from, uint32_t to, u
            in->fits(in->context, first, layer_at(s, to) - first, replicas, stages - 1);
 }
 
-/* Where the first of `stages` stages that begins at `from` may end: the last one ends with the
- * layers, any other leaves a cut for each stage behind it. */
-static void end_range(const search *s, uint32_t stages, uint32_t from, uint32_t *lowest,
-                      uint32_t *highest)
+/* What a stage takes at least, whatever its replicas. */
+static double least_s(const ty_partitioner *s, uint32_t from, uint32_t to)
 {
-    uint32_t end = s->position_count - 1;
+    const double most = s->choice_count > 0 ? s->choices[s->choice_count - 1] : 1;
+
+    return (s->prefix_s[layer_at(s, to)] - s->prefix_s[layer_at(s, from)]) / most;
+}
+
+/* The first choice, of those by replicas, whose compute alone is no slower than `most_s`: what
+ * fewer replicas take is more. Sums and quotients of doubles may be off in their last places. */
+static uint32_t first_choice(const ty_partitioner *s, uint32_t from, uint32_t to, double most_s)
+{
+    const double compute_s = s->prefix_s[layer_at(s, to)] - s->prefix_s[layer_at(s, from)];
+    const double least = compute_s / most_s * (1 - 1e-9);
+    uint32_t found = 0;
+
+    while (found < s->choice_count && s->choices[found] < least)
+        found++;
+    return found;
+}
+
+/* Where the first of `stages` stages that begins at `from` may end: the last one ends with the
+ * layers, any other leaves a cut for each stage behind it, and is within the limit. */
+static void end_range(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t from,
+                      uint32_t *lowest, uint32_t *highest)
+{
+    const uint32_t end = s->position_count - 1;
+
     *lowest = stages == 1 ? end : from + 1;
     *highest = end - (stages - 1);
+    while (*highest > *lowest && least_s(s, from, *highest) > p->limit_s)
+        --*highest;
+}
+
+/* The slowest of a position's cells that can be filled. */
+static double worst_of(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t from,
+                       uint32_t spared)
+{
+    const bool *can_sum_up = &s->can_sum_up[(size_t)stages * (s->units + 1)];
+    const double *row = best(s, p, stages, from);
+    double worst = 0;
+
+    for (uint32_t d = stages; d + spared <= s->units; d++)
+        if (can_sum_up[d] && row[d] > worst)
+            worst = row[d];
+    return worst;
 }
 
 /* Lets one choice for the first stage compete, for all numbers of units at once; `fits` is asked
- * once, and not before the choice would win. */
-static void try_choice(const search *s, const pass *p, uint32_t stages, uint32_t from, uint32_t to,
-                       uint32_t choice)
+ * once, and not before the choice would win.
+ * @param spared units that stages in front of these need; the choice leaves enough for all others
+ * @param worst [in, out] of the cells: a choice that is slower by itself fills none */
+static void try_choice(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t from,
+                       uint32_t to, uint32_t choice, uint32_t spared, double *worst)
 {
     const double own = own_value(s, p, stages, from, to, choice);
     const uint32_t taken = units_of(s, choice);
-    const double *rest = best(s, stages - 1, to) + (stages - 1);
-    double *row = best(s, stages, from) + (stages - 1 + taken);
-    const uint32_t count = s->units - s->in->stages + 1 - taken + 1;
+    const double *rest = best(s, p, stages - 1, to) + (stages - 1);
     const bool is_sum = p->is_sum;
-    bool wins = false;
+    double *row;
+    uint32_t count;
+    uint64_t wins = 0; /* as wide as the numbers compared, so that several are at once */
 
-    if (own == HUGE_VAL)
+    if (own >= *worst)
         return;
+    row = best(s, p, stages, from) + (stages - 1 + taken);
+    count = s->units - spared - (stages - 1) - taken + 1;
     for (uint32_t d = 0; d < count; d++)
-        wins |= join(is_sum, own, rest[d]) < row[d];
-    if (!wins || !fits(s, stages, from, to, s->choices[choice]))
+        wins |= join(is_sum, own, rest[d]) < row[d] ? 1 : 0;
+    if (wins == 0 || !fits(s, stages, from, to, s->choices[choice]))
         return;
     for (uint32_t d = 0; d < count; d++) {
         double value = join(is_sum, own, rest[d]);
         row[d] = value < row[d] ? value : row[d];
     }
+    *worst = worst_of(s, p, stages, from, spared);
 }
 
-static double run_pass(const search *s, const pass *p)
+/* Whether some division from `position` on is within the limit of the second pass: it has cells for
+ * no other. */
+static bool is_within(const ty_partitioner *s, uint32_t stages, uint32_t position, uint32_t spared)
 {
-    uint32_t end = s->position_count - 1;
-    size_t cells = ((size_t)s->in->stages + 1) * s->position_count * (s->units + 1);
+    const double *bottlenecks = best(s, &s->bottlenecks, stages, position);
 
+    for (uint32_t d = stages; d + spared <= s->units; d++)
+        if (bottlenecks[d] <= s->sums.limit_s)
+            return true;
+    return false;
+}
+
+/* One number of stages more, of suffixes that begin at `before` to `last`, or where the cuts end.
+ * @param before stages in front at least: a cut and a unit for each */
+static ty_status add_level(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t before,
+                           uint32_t last, ty_error *error)
+{
+    const size_t cells = s->position_count * ((size_t)s->units + 1);
+    const uint32_t end = s->position_count - 1;
+
+    if (p->best[stages] == NULL)
+        p->best[stages] = ty_alloc(cells, sizeof **p->best);
+    if (p->best[stages] == NULL)
+        return ty_fail(error, TY_ENOMEM, "partition: out of memory");
     for (size_t i = 0; i < cells; i++)
-        s->best[i] = HUGE_VAL;
-    best(s, 0, end)[0] = 0; /* nothing is left, for nobody */
-    for (uint32_t stages = 1; stages <= s->in->stages; stages++) {
-        uint32_t before = s->in->stages - stages; /* stages in front: one cut for each */
-        uint32_t last = before == 0 ? 0 : end - stages;
-        for (uint32_t from = before; from <= last; from++) {
-            uint32_t lowest, highest;
-            end_range(s, stages, from, &lowest, &highest);
-            for (uint32_t to = lowest; to <= highest; to++)
-                for (uint32_t i = 0; i < s->choice_count; i++)
-                    try_choice(s, p, stages, from, to, i);
+        p->best[stages][i] = HUGE_VAL;
+    if (stages == 0) {
+        best(s, p, 0, end)[0] = 0; /* nothing is left, for nobody */
+        return TY_OK;
+    }
+    for (uint32_t to = 0; to <= end; to++)
+        s->may_end[to] = !p->is_sum || is_within(s, stages - 1, to, before + 1);
+    if (before + stages > s->units)
+        return TY_OK;
+    for (uint32_t from = before; from <= last && from + stages <= end; from++) {
+        const uint32_t most = s->units - before - (stages - 1); /* units of the first of them */
+        double worst = HUGE_VAL;
+        uint32_t lowest, highest;
+        if (p->is_sum && !is_within(s, stages, from, before))
+            continue;
+        end_range(s, p, stages, from, &lowest, &highest);
+        for (uint32_t to = lowest; to <= highest; to++) {
+            if (!p->is_sum && least_s(s, from, to) >= worst)
+                break; /* none that ends later fills a cell */
+            if (!s->may_end[to])
+                continue;
+            for (uint32_t i = first_choice(s, from, to, p->is_sum ? p->limit_s : worst);
+                 i < s->choice_count && units_of(s, i) <= most; i++)
+                try_choice(s, p, stages, from, to, i, before, &worst);
         }
     }
-    return best(s, s->in->stages, 0)[s->units];
+    return TY_OK;
 }
 
 /* The first choice, by earliest end and then fewest replicas, that has the value of the pass's
  * table; there is one, computed by the same sums. */
-static uint32_t find_choice(const search *s, const pass *p, uint32_t stages, uint32_t units,
+static uint32_t find_choice(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t units,
                             uint32_t from, uint32_t *to)
 {
-    double wanted = best(s, stages, from)[units];
+    double wanted = best(s, p, stages, from)[units];
     uint32_t lowest, highest;
 
-    end_range(s, stages, from, &lowest, &highest);
+    end_range(s, p, stages, from, &lowest, &highest);
     for (*to = lowest; *to <= highest; (*to)++)
         for (uint32_t i = 0; i < s->choice_count; i++) {
             const uint32_t taken = units_of(s, i);
             if (taken + stages - 1 <= units &&
                 join(p->is_sum, own_value(s, p, stages, from, *to, i),
-                     best(s, stages - 1, *to)[units - taken]) == wanted &&
+                     best(s, p, stages - 1, *to)[units - taken]) == wanted &&
                 fits(s, stages, from, *to, s->choices[i]))
                 return i;
         }
@@ -315,46 +403,96 @@ static uint32_t find_choice(const search *s, const pass *p, uint32_t stages, uin
     return 0;
 }
 
-static void trace(const search *s, const pass *p, uint32_t *first_layers, uint32_t *replicas)
+static void trace(const ty_partitioner *s, uint32_t all, uint32_t *first_layers, uint32_t *replicas)
 {
     uint32_t units = s->units, from = 0;
 
-    for (uint32_t stages = s->in->stages; stages > 0; stages--) {
-        const uint32_t stage = s->in->stages - stages;
-        uint32_t to, choice = find_choice(s, p, stages, units, from, &to);
-        first_layers[stage] = layer_at(s, from);
-        replicas[stage] = s->choices[choice];
+    for (uint32_t stages = all; stages > 0; stages--) {
+        uint32_t to, choice = find_choice(s, &s->sums, stages, units, from, &to);
+        first_layers[all - stages] = layer_at(s, from);
+        replicas[all - stages] = s->choices[choice];
         units -= units_of(s, choice);
         from = to;
     }
 }
 
-ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers, uint32_t *replicas,
-                       double *bottleneck_s, ty_error *error)
-{
-    ty_status status = TY_OK;
-    search s = {.in = input};
-    pass p = {.is_sum = false, .limit_s = HUGE_VAL};
+/* ---- The whole ------------------------------------------------------------------------------- */
 
-    TY_CHECK(check_input(input, error), status, cleanup);
-    s.position_count = input->cut_count + 2;
-    s.units = input->fixed_replicas != NULL ? input->stages : input->devices / granule_of(input);
-    TY_CHECK(prepare(&s, error), status, cleanup);
-    p.limit_s = run_pass(&s, &p);
-    if (p.limit_s == HUGE_VAL) {
-        status = ty_fail(error, TY_EINFEASIBLE, "no division into %u stages on %u devices fits",
-                         input->stages, input->devices);
-        goto cleanup;
-    }
-    p.is_sum = true;
-    run_pass(&s, &p);
-    trace(&s, &p, first_layers, replicas);
-    *bottleneck_s = p.limit_s;
+ty_status ty_partitioner_open(const ty_partition_input *input, ty_partitioner **out,
+                              ty_error *error)
+{
+    ty_partitioner *s = NULL;
+    ty_status status = check_input(input, error);
+
+    if (status != TY_OK)
+        return status;
+    s = ty_alloc(1, sizeof *s);
+    if (s == NULL)
+        return ty_fail(error, TY_ENOMEM, "partition: out of memory");
+    s->in = *input;
+    s->position_count = input->cut_count + 2;
+    s->units = input->fixed_replicas != NULL ? input->stages : input->devices / granule_of(input);
+    TY_CHECK(prepare(s, error), status, cleanup);
+    TY_CHECK(add_level(s, &s->bottlenecks, 0, 0, 0, error), status, cleanup);
+    TY_CHECK(add_level(s, &s->sums, 0, 0, 0, error), status, cleanup);
+    *out = s;
+    s = NULL;
 
 cleanup:
-    ty_free(s.prefix_s);
-    ty_free(s.stage_s);
-    ty_free(s.choices);
-    ty_free(s.best);
+    ty_partitioner_close(s);
     return status;
+}
+
+ty_status ty_partitioner_divide(ty_partitioner *s, uint32_t stages, uint32_t *first_layers,
+                                uint32_t *replicas, double *bottleneck_s, ty_error *error)
+{
+    const bool is_fixed = s->in.fixed_replicas != NULL;
+    ty_status status = TY_OK;
+
+    if (s->in.cut_count + 1 < stages)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%u stages need %u cuts, but the workload can be cut at %u places", stages,
+                       stages - 1, s->in.cut_count);
+    if (stages == 0 || stages > s->in.stages || (is_fixed && stages != s->in.stages))
+        return ty_fail(error, TY_EINVAL, "found %u stages, expected %s%u", stages,
+                       is_fixed ? "" : "1 to ", s->in.stages);
+    while (s->levels < stages) {
+        const uint32_t level = s->levels + 1;
+        TY_CHECK(add_level(s, &s->bottlenecks, level, is_fixed ? stages - level : 0,
+                           is_fixed && level == stages ? 0 : UINT32_MAX, error),
+                 status, done);
+        s->levels = level;
+    }
+    s->sums.limit_s = best(s, &s->bottlenecks, stages, 0)[s->units];
+    if (s->sums.limit_s == HUGE_VAL)
+        return ty_fail(error, TY_EINFEASIBLE, "no division into %u stages on %u devices fits",
+                       stages, s->in.devices);
+    for (uint32_t level = 1; level <= stages; level++)
+        TY_CHECK(
+            add_level(s, &s->sums, level, stages - level, level == stages ? 0 : UINT32_MAX, error),
+            status, done);
+    trace(s, stages, first_layers, replicas);
+    *bottleneck_s = s->sums.limit_s;
+done:
+    return status;
+}
+
+void ty_partitioner_close(ty_partitioner *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t stages = 0; stages <= s->in.stages; stages++) {
+        if (s->bottlenecks.best != NULL)
+            ty_free(s->bottlenecks.best[stages]);
+        if (s->sums.best != NULL)
+            ty_free(s->sums.best[stages]);
+    }
+    ty_free(s->bottlenecks.best);
+    ty_free(s->sums.best);
+    ty_free(s->prefix_s);
+    ty_free(s->stage_s);
+    ty_free(s->choices);
+    ty_free(s->may_end);
+    ty_free(s->can_sum_up);
+    ty_free(s);
 }

@@ -74,6 +74,12 @@ ty_status ty_can_fit_buckets(const search_question *q, const ty_plan_dimensions 
                : ty_fail(error, TY_EINVAL, "bucket: found fitted, expected a size or one: %s", why);
 }
 
+const char *ty_priority_rule_name(ty_priority_rule rule)
+{
+    static const char *const names[TY_PRIORITY_RULE_COUNT] = {"0", "1", "shorter"};
+    return (unsigned)rule < TY_PRIORITY_RULE_COUNT ? names[rule] : "unknown";
+}
+
 bool ty_search_must_stop(const search_question *q)
 {
     return q->options->should_stop != NULL && q->options->should_stop(q->options->stop_context);
@@ -132,10 +138,10 @@ static ty_status check_stages(search_question *q, ty_error *error)
     if (q->fixed_stages > q->rank_count)
         return ty_fail(error, TY_EINVAL, "%u pipeline stages need %u devices, the cluster has %u",
                        q->fixed_stages, q->fixed_stages, q->device_count);
-    if (q->fixed_stages > q->all_cut_count + 1)
-        return ty_fail(error, TY_EINVAL,
-                       "%s can be divided into at most %u stages, %u were asked for",
-                       q->workload->name, q->all_cut_count + 1, q->fixed_stages);
+    if ((uint64_t)q->fixed_stages * held > q->all_cut_count + 1)
+        return ty_fail(
+            error, TY_EINVAL, "%s can be divided into at most %u stages, %llu were asked for",
+            q->workload->name, q->all_cut_count + 1, (unsigned long long)q->fixed_stages * held);
     if (q->fixed_stages > TY_MAX_STAGES)
         return ty_fail(error, TY_EINVAL, "%u pipeline stages were asked for, expected at most %d",
                        q->fixed_stages, TY_MAX_STAGES);
@@ -351,6 +357,30 @@ static ty_status check_servers(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
+/* What ty_plan_check asks of plans with an order of exchanges, as far as the question fixes it. */
+static ty_status check_priority(const search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+    const ty_priority_use use = {
+        .stages = q->fixed_stages,
+        .replicas = q->rank_count,
+        .width = ty_dimensions_width(&o->dimensions),
+        .zero = o->dimensions.zero,
+        .servers = o->servers,
+        .staleness = o->staleness,
+        .local_steps = q->workload->local_steps,
+        .is_evolution = q->workload->learning == TY_LEARNING_EVOLUTION,
+        .is_recomputed = ty_recompute_has_segments(o->dimensions.recompute),
+        .schedule = o->fix_schedule ? (int)o->schedule : -1,
+        .precision = q->workload->precision,
+    };
+    const char *why = ty_priority_refusal(&use);
+
+    if (o->priority == TY_PRIORITY_FRONT && why != NULL)
+        return ty_fail(error, TY_EINVAL, "priority: found 1, expected 0: %s", why);
+    return TY_OK;
+}
+
 static ty_status servers_find(search_question *q, ty_error *error)
 {
     if (q->options->servers == 0)
@@ -372,11 +402,13 @@ static ty_status check_lanes(const search_question *q, const ty_plan_dimensions 
     if (most > TY_MAX_LANES || d->expert_parallel > TY_MAX_LANES)
         return ty_fail(error, TY_EINVAL, "found %u lanes, expected at most %d",
                        most > TY_MAX_LANES ? most : d->expert_parallel, TY_MAX_LANES);
-    TY_CHECK(
-        ty_tensor_check(q->workload, d->tensor_parallel, ty_dimensions_sequence_parts(d), error),
-        status, done);
+    TY_CHECK(ty_stack_tensor_check(&q->stack->plans, q->workload, d->tensor_parallel,
+                                   ty_dimensions_sequence_parts(d), error),
+             status, done);
     TY_CHECK(ty_context_check(q->workload, d->context_parallel, error), status, done);
-    TY_CHECK(ty_expert_check(q->workload, d->expert_parallel, error), status, done);
+    TY_CHECK(
+        ty_stack_expert_check(&q->stack->plans, q->workload, d->expert_parallel, q->is_fp16, error),
+        status, done);
     if (q->device_count % lanes != 0 && lanes == d->tensor_parallel)
         return ty_fail(error, TY_EINVAL,
                        "tensor parallel %u: %s has %u devices, expected a divisor of them", lanes,
@@ -520,13 +552,35 @@ static uint32_t wanted_cuts(const ty_plan_options *options)
     return stages > 0 ? stages - 1 : 0;
 }
 
+/* Where stages may begin at all: where blocks do, for a stack that has whole ones.
+ * @param least as ty_cut_positions */
+static ty_status find_cuts(const search_question *q, uint32_t least, uint32_t **out,
+                           uint32_t *count, ty_error *error)
+{
+    const uint32_t *starts;
+    uint32_t head;
+    const uint32_t blocks = ty_workload_blocks(q->workload, &starts, &head);
+
+    if (!q->stack->plans.whole_blocks)
+        return ty_cut_positions(q->workload, least, out, count, error);
+    if ((*out = ty_alloc(blocks, sizeof **out)) == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    *count = 0;
+    if (ty_stack_first_block(q->workload) > 0)
+        (*out)[(*count)++] = ty_stack_first_block(q->workload);
+    memcpy(*out + *count, starts + 1, (blocks - 1) * sizeof **out); /* the first is of stage 0 */
+    *count += blocks - 1;
+    return TY_OK;
+}
+
 /* "26,24" into the cuts between stages: where stages may begin at all, and all layers. */
 static ty_status read_layers(search_question *q, ty_error *error)
 {
+    const bool is_of_blocks = q->stack->plans.whole_blocks;
     const char *at = q->options->layers;
     uint32_t *possible = NULL, possible_count = 0, count = 0;
     uint64_t layer = 0;
-    ty_status status = ty_cut_positions(q->workload, UINT32_MAX, &possible, &possible_count, error);
+    ty_status status = find_cuts(q, UINT32_MAX, &possible, &possible_count, error);
 
     if (status != TY_OK)
         return status;
@@ -551,10 +605,13 @@ static ty_status read_layers(search_question *q, ty_error *error)
         if (p == possible_count || possible[p] != layer) {
             status = ty_fail(error, TY_EINVAL,
                              "layers: found a stage that begins at layer %llu of the %u of %s, "
-                             "expected one of %u to %u",
+                             "expected one of %u to %u%s%s%s",
                              (unsigned long long)layer, q->workload->layer_count, q->workload->name,
                              possible_count > 0 ? possible[0] : 0,
-                             possible_count > 0 ? possible[possible_count - 1] : 0);
+                             possible_count > 0 ? possible[possible_count - 1] : 0,
+                             is_of_blocks ? " that a block begins at: stages of stack " : "",
+                             is_of_blocks ? q->stack->name : "",
+                             is_of_blocks ? " are of whole blocks" : "");
             break;
         }
         possible[count++] = (uint32_t)layer; /* no later than it was found */
@@ -570,6 +627,19 @@ static ty_status read_layers(search_question *q, ty_error *error)
     q->all_cuts = possible;
     q->all_cut_count = count;
     return TY_OK;
+}
+
+/* The layers that are asked for, if any, by the rules of the stack. */
+static ty_status check_layers(const search_question *q, ty_error *error)
+{
+    const ty_plan_dimensions *d = &q->options->dimensions;
+    uint32_t first_layers[TY_MAX_STAGES] = {0};
+
+    if (!q->has_fixed_layers)
+        return TY_OK;
+    memcpy(first_layers + 1, q->all_cuts, q->all_cut_count * sizeof *first_layers);
+    return ty_stack_stages_check(&q->stack->plans, q->workload, first_layers, q->all_cut_count + 1,
+                                 d->recompute == TY_RECOMPUTE_FULL, d->recompute_blocks, error);
 }
 
 /* The stack's cycle is as long as the one by which gradients are fused. */
@@ -680,23 +750,26 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     if (options->layers != NULL)
         status = read_layers(q, error);
     else
-        status = ty_cut_positions(workload, wanted_cuts(options), &q->all_cuts, &q->all_cut_count,
-                                  error);
+        status = find_cuts(q, wanted_cuts(options), &q->all_cuts, &q->all_cut_count, error);
     TY_CHECK(status, status, failed);
     q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts);
     if (q->cuts == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto failed;
     }
+    q->is_fp16 = ty_trains_in_fp16(workload, cluster, q->sets[0].devices[0]);
     TY_CHECK(ty_search_question_use(q, &q->sets[0], error), status, failed);
     use = ty_stack_use_of(workload, options);
     q->recomputes = ty_stack_recomputes(&q->stack->plans, use.is_dense);
+    use.is_fp16 = q->is_fp16;
     TY_CHECK(ty_stack_check(q->stack, &use, error), status, failed);
+    TY_CHECK(check_layers(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_buckets(q, error), status, failed);
     TY_CHECK(check_evolution(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_servers(q, error), status, failed);
+    TY_CHECK(check_priority(q, error), status, failed);
     TY_CHECK(check_rest(q, error), status, failed);
     TY_CHECK(ty_workload_digest(workload, &q->workload_digest, error), status, failed);
     return TY_OK;

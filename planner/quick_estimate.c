@@ -5,6 +5,13 @@
 
 #include <math.h>
 
+static void clear_partitioners(quick_costs *costs)
+{
+    ty_partitioner_close(costs->by_all_cuts);
+    ty_partitioner_close(costs->by_narrow_cuts);
+    costs->by_all_cuts = costs->by_narrow_cuts = NULL;
+}
+
 void ty_quick_costs_clear(quick_costs *costs)
 {
     ty_free(costs->gradient_sums);
@@ -24,6 +31,7 @@ void ty_quick_costs_clear(quick_costs *costs)
     ty_free(costs->narrow_cuts);
     ty_free(costs->row_layers);
     ty_free(costs->row_seconds);
+    clear_partitioners(costs);
     *costs = (quick_costs){0};
 }
 
@@ -286,6 +294,7 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
+    clear_partitioners(costs);
     mark_least_again(q, again);
     for (uint32_t l = 0; l < layers; l++) {
         talk_s[0][l] = inner_s(costs, &plan, l, false);

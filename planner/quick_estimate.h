@@ -36,6 +36,9 @@ typedef struct quick_costs {
     double *layer_s;                      /* [layers]: forward + backward */
     double *compute_sums, *backward_sums; /* [layers + 1]: seconds of all layers before */
     double *transfer_s; /* [layers + 1]: activation and gradient across the cut before a layer */
+    /* Where stages have replicas of their own: by all cuts, and by narrow ones; NULL: not asked for
+     * yet. divisions.c's. */
+    ty_partitioner *by_all_cuts, *by_narrow_cuts;
 } quick_costs;
 
 ty_status ty_quick_costs_make(const search_question *question, quick_costs *out,

@@ -459,16 +459,22 @@ static ty_status judge_list(search *s, ty_error *error)
     return judge_all(s, error);
 }
 
-/* Candidates that have lanes, too. */
-static ty_status enumerate_lanes(search *s, ty_error *error)
+/* Candidates that have lanes, too. What is pinned besides may have no place for some. */
+static ty_status enumerate_lanes(search *s, const ty_plan_dimensions *dimensions, uint32_t count,
+                                 ty_error *error)
 {
-    ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
-    const uint32_t count = ty_dimensions_of_lanes(s->q, dimensions);
-    search_question divided = *s->q; /* borrows what the open one owns */
+    ty_error refusal = {0};
     ty_status status = TY_OK;
 
-    for (uint32_t i = 0; i < count; i++) {
-        TY_CHECK(ty_search_question_divide(&divided, &dimensions[i], error), status, done);
+    for (uint32_t i = 0; i < count && !is_over(s); i++) {
+        search_question divided = *s->q; /* borrows what the open one owns */
+        status = ty_search_question_divide(&divided, &dimensions[i], &refusal);
+        if (status == TY_EINVAL) {
+            status = TY_OK;
+            continue;
+        }
+        if (status != TY_OK)
+            return ty_fail(error, status, "%s", refusal.message);
         TY_CHECK(ty_candidates_enumerate(&divided, &s->list, error), status, done);
     }
 done:
@@ -481,8 +487,11 @@ static ty_status look(search *s, bool may_have_lanes, ty_error *error)
     ty_status status = TY_OK;
 
     TY_CHECK(ty_candidates_enumerate(s->q, &s->list, error), status, done);
-    if (may_have_lanes)
-        TY_CHECK(enumerate_lanes(s, error), status, done);
+    if (may_have_lanes) {
+        ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
+        const uint32_t count = ty_dimensions_of_lanes(s->q, dimensions);
+        TY_CHECK(enumerate_lanes(s, dimensions, count, error), status, done);
+    }
     if (s->list.count > 0)
         status = judge_list(s, error);
 done:
@@ -677,6 +686,28 @@ done:
     return status;
 }
 
+/* Whether one device holds the whole network, as the fastest plan has it. */
+static bool is_whole(const search *s)
+{
+    const candidate *best = s->list.items;
+
+    return s->list.count > 0 && rank_of(best) <= 1 && best->division->stage_count == 1 &&
+           best->dimensions.zero == 0 && best->dimensions.recompute == TY_RECOMPUTE_NONE;
+}
+
+/* Where layouts say nothing and no device holds the network: lanes beside stages. What was found
+ * without stays. */
+static ty_status look_at_lanes(search *s, search_question *q, ty_error *error)
+{
+    ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
+    const uint32_t count = ty_dimensions_of_accelerators(q, dimensions), before = s->list.count;
+    ty_status status;
+
+    q->is_short_of_memory = true;
+    status = enumerate_lanes(s, dimensions, count, error);
+    return status == TY_OK && s->list.count > before ? judge_list(s, error) : status;
+}
+
 /* ---- The whole ------------------------------------------------------------------------------ */
 
 /* Plans for the set of devices in hand. */
@@ -688,7 +719,7 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     bool is_open, has_layouts = false;
     ty_status status = TY_OK;
 
-    if (options->servers == 0)
+    if (options->servers == 0 && options->priority != TY_PRIORITY_FRONT)
         TY_CHECK(look_at_layouts(s, &has_layouts, error), status, done);
     if (options->layouts_only)
         goto done;
@@ -709,6 +740,9 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     if (is_open && !has_found(s) && !has_layouts && options->pinned != TY_PIN_ALL &&
         !q->has_fixed_replicas && !options->fix_schedule)
         TY_CHECK(look_further(s, q, error), status, done);
+    if (is_open && !has_layouts && !q->has_fixed_replicas && !is_whole(s) &&
+        (options->pinned & (TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0)
+        TY_CHECK(look_at_lanes(s, q, error), status, done);
     if (is_open && !has_found(s) && s->list.count == 0) {
         q->ignore_memory = true;
         TY_CHECK(look(s, false, error), status, done);
@@ -963,16 +997,19 @@ static ty_status put_in_place(search *s, ty_error *error)
     return TY_OK;
 }
 
-/* Servers serve replicas of the whole network. */
+/* Servers serve replicas of the whole network, and front layers go first in such. */
 static ty_plan_options settled(const ty_plan_options *options)
 {
     ty_plan_options o = *options;
 
-    if (o.servers == 0)
+    if (o.servers == 0 && o.priority != TY_PRIORITY_FRONT)
         return o;
-    if (!o.fix_algorithm)
+    if (o.servers > 0 && !o.fix_algorithm) {
         o.algorithm = TY_PARAMETER_SERVER;
-    o.fix_algorithm = true;
+        o.fix_algorithm = true;
+    }
+    if (o.priority == TY_PRIORITY_FRONT)
+        o.pinned |= TY_PIN_RECOMPUTE;
     if (o.pipeline_stages == 0 && o.replicas == NULL)
         o.pipeline_stages = 1;
     /* Context lanes are proposed to nobody; with one pin less, fewer devices are looked at, too. */

@@ -109,7 +109,8 @@ static const preset presets[] = {
      .plans = {.compressions =
                    ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_ROWS) | ONE(TY_COMPRESSION_FP16),
                .recomputes = ONE(TY_RECOMPUTE_NONE),
-               .zero_levels = ONE(0)},
+               .zero_levels = ONE(0),
+               .priority = true},
      .compression = -1},
     {{"gpipe", "pipelines with recomputing, all forwards before all backwards",
       "Huang et al., GPipe, NeurIPS 2019, section 2"},
@@ -605,15 +606,21 @@ static void settle(const preset *p, const ty_workload *workload, ty_plan_options
 /* Plans of both. */
 static ty_stack_plans plans_of_both(const ty_stack_plans *a, const ty_stack_plans *b)
 {
-    return (ty_stack_plans){.schedules = a->schedules & b->schedules,
-                            .compressions = a->compressions & b->compressions,
-                            .recomputes = a->recomputes & b->recomputes,
-                            .zero_levels = a->zero_levels & b->zero_levels,
-                            .lanes = a->lanes & b->lanes,
-                            .uneven_stages = a->uneven_stages && b->uneven_stages,
-                            .late_gradients = a->late_gradients && b->late_gradients,
-                            .elementwise_of_experts =
-                                a->elementwise_of_experts || b->elementwise_of_experts};
+    return (ty_stack_plans){
+        .schedules = a->schedules & b->schedules,
+        .compressions = a->compressions & b->compressions,
+        .recomputes = a->recomputes & b->recomputes,
+        .zero_levels = a->zero_levels & b->zero_levels,
+        .lanes = a->lanes & b->lanes,
+        .uneven_stages = a->uneven_stages && b->uneven_stages,
+        .late_gradients = a->late_gradients && b->late_gradients,
+        .priority = a->priority && b->priority,
+        .elementwise_of_experts = a->elementwise_of_experts || b->elementwise_of_experts,
+        .whole_key_heads = a->whole_key_heads || b->whole_key_heads,
+        .whole_blocks = a->whole_blocks || b->whole_blocks,
+        .whole_segments = a->whole_segments || b->whole_segments,
+        .experts_along_sequences = a->experts_along_sequences || b->experts_along_sequences,
+        .experts_without_fp16 = a->experts_without_fp16 || b->experts_without_fp16};
 }
 
 /* ---- Planning ----------------------------------------------------------------------------- */
@@ -752,6 +759,7 @@ ty_status ty_systems_agree(const ty_plan *a, const ty_plan *b, bool *out, ty_err
         a->stage_count != b->stage_count || a->bucket_count != b->bucket_count ||
         (a->stage_count > 1 && a->schedule != b->schedule) || /* other weights in backward */
         a->zero != b->zero || a->staleness != b->staleness ||
+        (a->exchange_order != NULL) != (b->exchange_order != NULL) ||
         a->servers.count != b->servers.count || a->servers.shard != b->servers.shard ||
         a->tensor_parallel != b->tensor_parallel || a->context_parallel != b->context_parallel ||
         a->expert_parallel != b->expert_parallel || a->sequence_parallel != b->sequence_parallel)

@@ -164,6 +164,19 @@ typedef enum ty_embedding_rule {
     TY_EMBEDDINGS_SHORTER /* those whose own exchange is predicted to be shorter so */
 } ty_embedding_rule;
 
+/** Whether buckets are exchanged in an order of their own (ty_plan.h). */
+typedef enum ty_priority_rule {
+    TY_PRIORITY_NONE,    /* as backward finishes them */
+    TY_PRIORITY_FRONT,   /* those of the front layers first, of those whose gradients are there */
+    TY_PRIORITY_SHORTER, /* the one or the other, by the estimated step, where a plan may */
+    TY_PRIORITY_RULE_COUNT
+} ty_priority_rule;
+const char *ty_priority_rule_name(ty_priority_rule rule); /* "0", "1", "shorter" */
+
+/** Whether layers compute in fp16 on a device: they are asked to, or to compute in bf16, which
+ * NVIDIA's GPUs have from Ampere on. @param cluster NULL: not known */
+bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, uint32_t device);
+
 /** The same plan in other software: what it was predicted to take is dropped with its candidates,
  * its memory, where that was counted, is counted anew. On failure the plan is only good to free.
  * @return TY_EINVAL where that software cannot run it (ty_stack_check) */
@@ -215,8 +228,9 @@ typedef struct ty_plan_options {
     ty_compression compression;
     ty_compress_rule compress;
     ty_embedding_rule embeddings;
-    bool allow_lossy;   /* search may choose lossy compressors: they change convergence */
-    bool fix_algorithm; /* of all exchanges; else chosen for each bucket */
+    ty_priority_rule priority; /* front: of one stage of replicas, ty_priority_refusal */
+    bool allow_lossy;          /* search may choose lossy compressors: they change convergence */
+    bool fix_algorithm;        /* of all exchanges; else chosen for each bucket */
     ty_algorithm algorithm;
     uint64_t bucket_bytes; /* UINT64_MAX: one a stage; 0: searched */
     /* Fitted to when their gradients are ready (ty_buckets_choose), in place of bytes. Not with
@@ -228,6 +242,7 @@ typedef struct ty_plan_options {
      * for its beat is the stack's exchange_cycle_s. 0: bytes alone close a bucket */
     double cycle_s;
     uint64_t seed;
+    bool answer_alone;     /* the plan has no `candidates`: only the answer is wanted */
     uint32_t simulate_top; /* finalists to simulate; 0: none */
     ty_simulate_callback simulate;
     void *simulate_context;
@@ -336,12 +351,16 @@ ty_status ty_buckets_choose(uint32_t count, const double *ready_s, ty_bucket_sec
                             ty_error *error) TY_MUST_CHECK;
 
 /**
- * One stage division of a chain, exact by dynamic programming: minimises the time of the slowest
+ * Divisions of a chain into stages, exact by dynamic programming: minimises the time of the slowest
  * stage, (compute of the stage + exposed share of its gradient exchange) / replicas or the transfer
  * over either of its cuts / replicas, whichever is larger, over all ways to cut at `cuts` and to
- * give `devices` replicas out. Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.1, on a
+ * give `devices` replicas out; of those that reach it, the one that spends least on its cuts.
+ * Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.1, on a
  * flat machine list; there as here, replicas share what crosses a cut, and the side with fewer
  * paces it.
+ *
+ * What is found of the last layers serves all numbers of stages: open once, divide into 1 to
+ * `stages`.
  * @param layer_s      [layer_count] forward + backward seconds of one micro-batch
  * @param transfer_s   [layer_count + 1] seconds for one micro-batch across the cut before a layer,
  * both ways
@@ -357,17 +376,24 @@ typedef struct ty_partition_input {
     const double *layer_s, *transfer_s;
     uint32_t cut_count;
     const uint32_t *cuts;
-    uint32_t devices, stages; /* exactly that many stages; all devices used */
+    uint32_t devices, stages; /* all devices are used */
     double (*exchange_s)(void *context, uint32_t first, uint32_t count, uint32_t replicas);
     bool (*fits)(void *context, uint32_t first, uint32_t count, uint32_t replicas,
                  uint32_t stages_after);
     void *context;
-    const uint32_t *fixed_replicas; /* [stages]; NULL: any */
+    const uint32_t *fixed_replicas; /* [stages], for exactly as many; NULL: any */
     /* Replicas are given out in so many at once, of which `devices` is a multiple; 0 counts as 1.
      * Time grows with devices / granule. */
     uint32_t granule;
 } ty_partition_input;
-ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers, uint32_t *replicas,
-                       double *bottleneck_s, ty_error *error) TY_MUST_CHECK;
+typedef struct ty_partitioner ty_partitioner;
+/** @param input keeps belonging to the caller, with all it points to; it lives as long as *out */
+ty_status ty_partitioner_open(const ty_partition_input *input, ty_partitioner **out,
+                              ty_error *error) TY_MUST_CHECK;
+/** @return TY_EINFEASIBLE: no division into that many stages fits, or it has too few cuts */
+ty_status ty_partitioner_divide(ty_partitioner *partitioner, uint32_t stages,
+                                uint32_t *first_layers, uint32_t *replicas, double *bottleneck_s,
+                                ty_error *error) TY_MUST_CHECK;
+void ty_partitioner_close(ty_partitioner *partitioner);
 
 #endif

@@ -30,7 +30,11 @@ void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text 
     const ty_stack_judged *judged =
         plan->stack == NULL ? NULL : ty_stack_judged_on(plan->stack, device);
 
-    if (plan->provenance == TY_MEASURED)
+    if (plan->profile != NULL && plan->profile->scaled != NULL)
+        ty_text_addf(text, "times of layers measured elsewhere (%s), scaled to a %s%s",
+                     plan->profile->scaled, device,
+                     plan->provenance == TY_DATASHEET ? ", all others from data sheets" : "");
+    else if (plan->provenance == TY_MEASURED)
         ty_text_add(text, "times measured on this hardware");
     else if (ty_workload_has_times(plan->workload))
         ty_text_addf(text,
@@ -233,7 +237,7 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     uint64_t bytes = 0;
     uint32_t exchanged = 0;
     const bool is_evolution = plan->workload->learning == TY_LEARNING_EVOLUTION;
-    char when[48] = "a step";
+    char when[80] = "a step";
     bool algorithms[TY_ALGORITHM_COUNT] = {false}, compressions[TY_COMPRESSION_COUNT] = {false};
     char size[32];
     ty_text kinds = {0};
@@ -257,6 +261,8 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     if (plan->staleness > 0)
         snprintf(when, sizeof when, "a step, up to %u step%s late", plan->staleness,
                  plan->staleness > 1 ? "s" : "");
+    if (plan->exchange_order != NULL)
+        snprintf(when, sizeof when, "a step, front layers first");
     add_fact(text, is_evolution ? "scores" : "gradients",
              "%u bucket%s, %s handed to the network %s%s", exchanged, exchanged > 1 ? "s" : "",
              size, when, kinds.data != NULL ? kinds.data : "");

@@ -51,6 +51,8 @@ static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error 
             what = "sharding";
         else if (other->staleness != first->staleness)
             what = "staleness";
+        else if ((other->exchange_order != NULL) != (first->exchange_order != NULL))
+            what = "priority";
         else if (other->workload->learning != first->workload->learning ||
                  other->workload->local_steps != first->workload->local_steps)
             what = "the kind of learning";

@@ -2,6 +2,7 @@
 #include "cache.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+static const char unfinished[] = ".new-"; /* and the number of the process */
 
 struct ty_cache {
     int folder;        /* opened; what is in it is reached from here alone */
@@ -152,17 +156,46 @@ ty_status ty_cache_load(const ty_cache *cache, ty_profile **out, ty_error *error
     return TY_OK;
 }
 
+/* Files that processes which were killed did not finish; one that is being written is seconds old.
+ */
+static void remove_unfinished(const ty_cache *cache)
+{
+    const double least_age_s = 3600;
+    const int again = openat(cache->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *opened = again >= 0 ? fdopendir(again) : NULL;
+    const struct dirent *entry;
+    struct stat found;
+
+    while (opened != NULL && (entry = readdir(opened)) != NULL)
+        if ((strncmp(entry->d_name, unfinished, sizeof unfinished - 1) == 0 ||
+             strncmp(entry->d_name, ".trainyard-", 11) == 0) && /* of ty_file_write */
+            fstatat(cache->folder, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) == 0 &&
+            difftime(time(NULL), found.st_mtime) > least_age_s)
+            (void)unlinkat(cache->folder, entry->d_name, 0);
+    if (opened != NULL)
+        closedir(opened);
+    else if (again >= 0)
+        close(again);
+}
+
 /* Whatever is there by that name, a link included, is replaced, not followed. */
 ty_status ty_cache_keep(const ty_cache *cache, const ty_profile *profile, ty_error *error)
 {
     char name[64], at[PATH_MAX];
+    ty_error trouble = {0};
     ty_status status;
 
-    snprintf(name, sizeof name, ".new-%ld", (long)getpid());
+    remove_unfinished(cache);
+    snprintf(name, sizeof name, "%s%ld", unfinished, (long)getpid());
     snprintf(at, sizeof at, "/proc/self/fd/%d/%s", cache->folder, name);
     (void)unlinkat(cache->folder, name, 0);
-    status = ty_profile_save(profile, at, error);
-    if (status == TY_OK && renameat(cache->folder, name, cache->folder, cache->name) != 0) {
+    status = ty_profile_save(profile, at, &trouble);
+    if (status != TY_OK) { /* in the words of people: by the name that the file was to have */
+        size_t own = strncmp(trouble.message, at, strlen(at)) == 0 ? strlen(at) : 0;
+        return ty_fail(error, status, "%.150s%s%s", cache->shown, own > 0 ? "" : ": ",
+                       trouble.message + own);
+    }
+    if (renameat(cache->folder, name, cache->folder, cache->name) != 0) {
         status = ty_fail(error, TY_EIO, "%s: %s", cache->shown, strerror(errno));
         (void)unlinkat(cache->folder, name, 0);
     }

@@ -10,6 +10,10 @@
  * process that has something to do gets more, even as one of dozens on a core. */
 #define SILENCE_CPU_S 0.05
 
+/* Sent again less often, data may have been lost on a network that is only bad: TCP waits at least
+ * 0.2 s, and twice as long each time. */
+#define UNANSWERED_COUNT 4
+
 double ty_launch_patience_s(void)
 {
     const char *asked = getenv("TRAINYARD_START_SECONDS");
@@ -20,6 +24,19 @@ double ty_launch_patience_s(void)
         return PATIENCE_S;
     seconds = strtod(asked, &end);
     return end != asked && *end == '\0' && seconds >= 0 ? seconds : PATIENCE_S;
+}
+
+/* TCP sends again for a quarter of an hour, and the questions that notice lost hosts are asked on
+ * connections alone where all that was sent is acknowledged. */
+static bool is_unanswered(ty_launch_watch *watch, const ty_process_tree *tree, double now_s)
+{
+    if (tree->unanswered_count == 0 || tree->unanswered_socket != watch->unanswered_socket ||
+        tree->unanswered_count < watch->unanswered_count)
+        watch->unanswered_since_s = now_s;
+    watch->unanswered_socket = tree->unanswered_socket;
+    watch->unanswered_count = tree->unanswered_count;
+    return tree->unanswered_count >= UNANSWERED_COUNT &&
+           now_s - watch->unanswered_since_s > watch->patience_s;
 }
 
 const char *ty_launch_is_lost(ty_launch_watch *watch, const ty_process_tree *tree, bool have_begun,
@@ -38,6 +55,8 @@ const char *ty_launch_is_lost(ty_launch_watch *watch, const ty_process_tree *tre
         watch->stuck_since_s = now_s;
     if (is_stuck && now_s - watch->stuck_since_s > watch->patience_s)
         return "took no note of ranks that ended";
+    if (is_unanswered(watch, tree, now_s))
+        return "had no answer from another host: it, or the network to it, is gone";
     if (have_begun)
         return NULL;
     if (now_s - watch->silent_since_s > watch->patience_s)

@@ -77,6 +77,43 @@ cleanup:
     return status;
 }
 
+ty_status ty_samples_measure(const ty_workload *workload, const char *data, uint32_t bad_samples,
+                             const ty_watch *watch, ty_samples **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char output[PATH_MAX] = "";
+    ty_cpu_clock from, to;
+    bool has_clock;
+    double own_cpu_s;
+    ty_job *job = ty_alloc(1, sizeof *job);
+
+    if (job == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_scratch_file("trainyard-samples", output, sizeof output, error), status, cleanup);
+    job->kind = TY_JOB_SAMPLES;
+    job->backend = ty_strdup("cpu");
+    job->data = ty_strdup(data);
+    job->output = ty_strdup(output);
+    job->bad_samples = bad_samples;
+    if (job->backend == NULL || job->data == NULL || job->output == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    has_clock = ty_cpu_clock_read(&from);
+    own_cpu_s = children_cpu_s();
+    TY_CHECK(ty_plan_of_workload(workload, &job->plan, error), status, cleanup);
+    TY_CHECK(ty_worker_run(job, 1, watch, error), status, cleanup);
+    TY_CHECK(ty_samples_load(output, out, error), status, cleanup);
+    if (has_clock && ty_cpu_clock_read(&to))
+        warn_of_others(ty_others_share(&from, &to, children_cpu_s() - own_cpu_s), watch);
+
+cleanup:
+    if (output[0] != '\0')
+        unlink(output);
+    ty_job_free(job);
+    return status;
+}
+
 /* The batch and its halves: what micro-batch sizes a plan of that batch is likely to use. */
 static uint32_t usual_sizes(uint32_t batch, uint32_t sizes[6])
 {

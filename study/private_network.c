@@ -67,13 +67,19 @@ static bool enter(void)
            raise_loopback();
 }
 
-void ty_private_network_enter(void)
+bool ty_private_network_is_wanted(void)
 {
     const char *asked = getenv("TRAINYARD_NETWORK");
+
+    return asked == NULL || strcmp(asked, "host") != 0;
+}
+
+void ty_private_network_enter(void)
+{
     int outcome = 0;
     pid_t probe;
 
-    if (asked != NULL && strcmp(asked, "host") == 0)
+    if (!ty_private_network_is_wanted())
         return;
     /* There is no way back from half of it, so another process tries it first. */
     probe = fork();

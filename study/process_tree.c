@@ -3,6 +3,7 @@
 #include "worker.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,6 +108,67 @@ static bool mark_below(process *all, size_t count, pid_t top)
     return first != NULL;
 }
 
+/* ---- Connections ---------------------------------------------------------------------------- */
+
+enum { TCP_IS_ESTABLISHED = 1, TIMER_IS_RETRANSMIT = 1 }; /* as /proc/net/tcp has them */
+
+/* Whether a process has the socket open. */
+static bool has_socket(pid_t id, uint64_t inode)
+{
+    char folder[64], wanted[64], target[64];
+    const struct dirent *entry;
+    bool is_found = false;
+    DIR *opened;
+
+    snprintf(folder, sizeof folder, "/proc/%d/fd", (int)id);
+    snprintf(wanted, sizeof wanted, "socket:[%" PRIu64 "]", inode);
+    opened = opendir(folder);
+    while (opened != NULL && !is_found && (entry = readdir(opened)) != NULL) {
+        const ssize_t length = readlinkat(dirfd(opened), entry->d_name, target, sizeof target - 1);
+        if (length <= 0)
+            continue;
+        target[length] = '\0';
+        is_found = strcmp(target, wanted) == 0;
+    }
+    if (opened != NULL)
+        closedir(opened);
+    return is_found;
+}
+
+static bool is_theirs(const process *all, size_t count, uint64_t inode)
+{
+    for (size_t i = 0; i < count; i++)
+        if (all[i].is_below && has_socket(all[i].id, inode))
+            return true;
+    return false;
+}
+
+/* `name`: tcp or tcp6, in the network that `top` is in, which holds connections of others too. */
+static void unanswered_read(const process *all, size_t count, pid_t top, const char *name,
+                            ty_process_tree *tree)
+{
+    char path[64], line[512];
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/net/%s", (int)top, name);
+    file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        unsigned state, timer, sent_again;
+        uint64_t inode;
+        /* slot, local, remote, state, queues, timer, times sent again, user, probes, inode */
+        if (sscanf(line, " %*u: %*s %*s %x %*s %x:%*x %x %*u %*u %" SCNu64, &state, &timer,
+                   &sent_again, &inode) != 4)
+            continue;
+        if (state == TCP_IS_ESTABLISHED && timer == TIMER_IS_RETRANSMIT &&
+            sent_again > tree->unanswered_count && is_theirs(all, count, inode)) {
+            tree->unanswered_socket = inode;
+            tree->unanswered_count = sent_again;
+        }
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
 bool ty_process_tree_read(pid_t top, ty_process_tree *out)
 {
     size_t count;
@@ -124,9 +186,12 @@ bool ty_process_tree_read(pid_t top, ty_process_tree *out)
             tree.unreaped_count += all[i].state == 'Z';
         }
     }
-    free(all);
-    if (is_there)
+    if (is_there) {
+        unanswered_read(all, count, top, "tcp", &tree);
+        unanswered_read(all, count, top, "tcp6", &tree);
         *out = tree;
+    }
+    free(all);
     return is_there;
 }
 

@@ -43,12 +43,13 @@ ty_status ty_plan_inputs_load(const char *path, const char *stack, ty_plan_input
     TY_CHECK(ty_plan_load(path, &plan, error), status, failed);
     if (stack != NULL) {
         TY_CHECK(ty_stack_open(stack, &other, error), status, failed);
-        ty_stack_free(plan->stack);
-        plan->stack = other;
+        TY_CHECK(ty_plan_use_stack(plan, other, error), status, failed);
+        ty_stack_free(other);
     }
     return ty_plan_inputs_from(plan, out, error);
 
 failed:
+    ty_stack_free(other);
     ty_plan_free(plan);
     return status;
 }
@@ -143,11 +144,13 @@ static double memory_rate(const ty_device_type *device)
 
 /* What layers do is not in such a file: their times are scaled by the rate, of products or of the
  * memory, in which the cluster's device is less ahead of the one they were measured on. */
-static ty_status scale_times(const ty_question *question, const ty_watch *watch,
+static ty_status scale_times(const ty_question *question, const ty_watch *watch, bool is_local,
                              ty_question_inputs *q, ty_error *error)
 {
     const ty_device_type *own = ty_cluster_device_type(q->cluster, 0), *other;
     ty_workload *w = q->workload;
+    const bool has_times = ty_workload_has_times(w);
+    const bool has_profile = question->profile != NULL && q->profile->layer_time_count > 0;
     ty_text line = {0}, source = {0};
     ty_cluster *measured = NULL;
     ty_error detail = {0};
@@ -155,20 +158,24 @@ static ty_status scale_times(const ty_question *question, const ty_watch *watch,
     double scale;
     ty_status status = TY_OK;
 
-    if (!ty_workload_has_times(w)) {
+    if (!has_times && !has_profile) {
         if (question->profile_device != NULL)
             return ty_fail(error, TY_EINVAL,
-                           "--profile-device: found %.60s, but %.80s has no times of its own",
+                           "--profile-device: found %.60s, but %.80s has no times of its own, and "
+                           "there is no --profile",
                            question->profile_device, w->name);
         return TY_OK;
     }
-    if (question->profile_device == NULL) {
-        ty_watch_note(watch,
-                      "times of layers are taken as measured on a %s; those of another device are "
-                      "scaled by --profile-device",
-                      own->name);
+    if (question->profile_device == NULL && has_times && is_local)
+        ty_watch_note(watch, "times of layers are taken as measured on this machine");
+    if (question->profile_device == NULL && has_times && !is_local)
+        return ty_fail(error, TY_EINVAL,
+                       "times of the layers of %.80s are of a device that the file does not name; "
+                       "expected --profile-device D (--profile-device %.60s, if it was that of the "
+                       "cluster)",
+                       w->name, own->name);
+    if (question->profile_device == NULL || strcmp(question->profile_device, own->name) == 0)
         return TY_OK;
-    }
     for (uint32_t d = 1; d < ty_cluster_device_count(q->cluster); d++)
         if (strcmp(ty_cluster_device_type(q->cluster, d)->name, own->name) != 0)
             return ty_fail(error, TY_EINVAL,
@@ -185,6 +192,10 @@ static ty_status scale_times(const ty_question *question, const ty_watch *watch,
     if (strcmp(other->name, own->name) == 0)
         goto cleanup;
     scale = fmax(product_rate(other) / product_rate(own), memory_rate(other) / memory_rate(own));
+    if (has_profile)
+        TY_CHECK(ty_profile_scale(q->profile, other->name, scale, error), status, cleanup);
+    if (!has_times)
+        goto noted;
     for (uint32_t l = 0; l < w->layer_count; l++) {
         w->layers[l].measured_forward_s *= scale;
         w->layers[l].measured_backward_s *= scale;
@@ -194,6 +205,7 @@ static ty_status scale_times(const ty_question *question, const ty_watch *watch,
     TY_CHECK(ty_text_take(&source, &text, error), status, cleanup);
     ty_free(w->source);
     w->source = text;
+noted:
     ty_watch_note(watch, "times of layers measured elsewhere (%s), scaled by %.3g to a %s",
                   other->name, scale, own->name);
 
@@ -275,11 +287,13 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
         TY_CHECK(ty_cluster_local(ranks, q.profile, &q.cluster, error), status, cleanup);
         TY_CHECK(ty_cluster_describe_storage(q.cluster, question->cluster, error), status, cleanup);
     }
-    TY_CHECK(scale_times(question, watch, &q, error), status, cleanup);
-    TY_CHECK(open_stack(question, &q, error), status, cleanup);
+    TY_CHECK(
+        scale_times(question, watch, ty_cluster_is_local(question->cluster, &ranks), &q, error),
+        status, cleanup);
     TY_CHECK(choose_precision(question->precision, q.cluster,
                               ty_cluster_is_local(question->cluster, &ranks), q.workload, error),
              status, cleanup);
+    TY_CHECK(open_stack(question, &q, error), status, cleanup);
     if (question->profile != NULL)
         TY_CHECK(check_profile(question->profile, q.profile, q.workload, error), status, cleanup);
     *out = q;

@@ -84,6 +84,21 @@ static ty_status start(pool *p, uint32_t index, ty_error *error)
     return TY_OK;
 }
 
+static ty_status lost(const ty_sweep *work, uint32_t index, int how, ty_error *error)
+{
+    char words[96];
+
+    if (WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL)
+        snprintf(words, sizeof words, "died (signal %d, as where memory runs out)", SIGKILL);
+    else
+        snprintf(words, sizeof words, "died (%s %d)", WIFSIGNALED(how) ? "signal" : "exit code",
+                 WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+    if (ty_watch_stops(work->watch) || work->lose == NULL)
+        return ty_fail(error, ty_watch_stops(work->watch) ? TY_EINTERRUPTED : TY_EBACKEND,
+                       "the process of row %u %s", index, words);
+    return work->lose(work->context, index, words, error);
+}
+
 /* The child has closed its pipe: what it said, or how it died. */
 static ty_status finish(pool *p, uint32_t slot, ty_error *error)
 {
@@ -96,10 +111,7 @@ static ty_status finish(pool *p, uint32_t slot, ty_error *error)
         ;
     p->pieces[slot] = p->pieces[--p->busy];
     if (!WIFEXITED(how) || done.said.length == 0 || done.said.failed != TY_OK)
-        status = ty_fail(error, ty_watch_stops(p->work->watch) ? TY_EINTERRUPTED : TY_EBACKEND,
-                         "the process of row %u died (%s %d)", done.index,
-                         WIFSIGNALED(how) ? "signal" : "exit code",
-                         WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+        status = lost(p->work, done.index, how, error);
     else if (done.said.data[0] != 'a')
         status = ty_fail(error, (ty_status)(done.said.data[0] - 'a'), "%s", done.said.data + 1);
     else

@@ -18,12 +18,15 @@ typedef struct ty_sweep {
     ty_status (*work)(void *context, uint32_t index, ty_text *result, ty_error *error);
     /* In the parent, in the order in which pieces end; `result` is terminated. */
     ty_status (*take)(void *context, uint32_t index, const char *result, ty_error *error);
+    /* In the parent: a piece whose process died, and how; NULL: that is a failure. */
+    ty_status (*lose)(void *context, uint32_t index, const char *how, ty_error *error);
 } ty_sweep;
 
 /**
  * Does every wanted piece. The first failure, of a piece or of taking its result, ends the others
  * and is returned; of several that were under way, whichever came first.
- * @return TY_EINTERRUPTED once the watch says so; TY_EBACKEND for a child that died.
+ * @return TY_EINTERRUPTED once the watch says so; TY_EBACKEND for a child that died, if nothing
+ * takes its loss.
  */
 ty_status ty_sweep_run(const ty_sweep *work, ty_error *error) TY_MUST_CHECK;
 

@@ -226,16 +226,16 @@ ty_status ty_worker_path(char *out, ty_error *error) TY_MUST_CHECK;
 
 /**
  * Saves the job to a temporary file, starts `ranks` local workers under mpirun and waits. Once
- * `should_stop` says so they end the step under way and save it, where the job has a checkpoint;
- * after 120 s, once `should_stop_now` says so, or where they had not begun, they are interrupted,
- * 10 s later killed. Where mpirun hangs, for $TRAINYARD_START_SECONDS or 30, all are killed, and
- * the error says so with the limits that this process has. They are in a network namespace of their
- * own, with nothing but a loopback,
- * where the system allows one and $TRAINYARD_NETWORK is not "host".
- * The worker is that of ty_worker_path.
+ * `should_stop` says so they end the step under way, save it, where the job has a checkpoint, and
+ * write what was measured (`is_kept`); after 120 s, once `should_stop_now` says so, or where they
+ * had not begun, they are interrupted, 10 s later killed. Where mpirun hangs, for
+ * $TRAINYARD_START_SECONDS or 30, all are killed, and the error says so with the limits that this
+ * process has. They are in a network namespace of their own, with nothing but a loopback, where the
+ * system allows one and $TRAINYARD_NETWORK is not "host". The worker is that of ty_worker_path.
  * @return TY_OK, TY_EINTERRUPTED; TY_EUNSUPPORTED, before any is started: this machine has not the
- *         cores or the memory for so many; or the status that the worker's exit code stands for,
- *         with an empty message where the worker itself has said why on stderr
+ *         cores or the memory for so many; or TY_ELIMIT, where the loss diverged, or the status
+ *         that the worker's exit code stands for; with an empty message where the worker itself has
+ *         said why on stderr
  */
 ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch,
                         ty_error *error) TY_MUST_CHECK;
@@ -274,7 +274,16 @@ ty_status ty_profile_measure(const ty_workload *workload, const char *backend,
                              uint32_t micro_batch_count, const ty_watch *watch, ty_profile **out,
                              ty_error *error) TY_MUST_CHECK;
 /**
- * As above on the processors with the usual sizes for a batch, from $XDG_CACHE_HOME/trainyard (or
+ * How fast the worker reads the training part of a data set here, on one rank, by threads.
+ * @param data        where it lies
+ * @param bad_samples that may be skipped because they cannot be read
+ */
+ty_status ty_samples_measure(const ty_workload *workload, const char *data, uint32_t bad_samples,
+                             const ty_watch *watch, ty_samples **out,
+                             ty_error *error) TY_MUST_CHECK;
+/**
+ * As ty_profile_measure on the processors with the usual sizes for a batch, from
+ * $XDG_CACHE_HOME/trainyard (or
  * ~/.cache/trainyard) if it was measured before. Without such a folder, which has to be the user's
  * own, nothing is kept, which is noted.
  * @param global_batch 0: the workload's

@@ -18,8 +18,10 @@ static ty_status ask(const uneven_search *u, const ty_plan_options *how, double 
     ty_plan_options options = *how;
     ty_plan *plan = NULL;
     ty_error refusal = {0};
-    const ty_status status = ty_question_find(u->question, u->inputs, &options, &plan, &refusal);
+    ty_status status;
 
+    options.answer_alone = true;
+    status = ty_question_find(u->question, u->inputs, &options, &plan, &refusal);
     *samples_per_s = plan != NULL ? plan->prediction.samples_per_s : 0;
     ty_plan_free(plan);
     return status == TY_ENOMEM || status == TY_EINTERRUPTED
@@ -133,18 +135,14 @@ static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *erro
     ty_plan_options how = u->how;
     ty_uneven found = {.parts = stages};
     double fullest; /* stage, in blocks */
-    uint32_t *starts = NULL;
+    const uint32_t *starts;
     uint32_t head, near[2] = {0, 0};
     ty_status status = TY_OK;
 
     for (uint32_t s = 0; s < stages; s++) /* unlike ones are where their replicas have it */
         if (stages == 1 || u->plan->stages[s].replicas != u->plan->stages[0].replicas)
             return TY_OK;
-    starts = ty_alloc(u->plan->workload->layer_count, sizeof *starts);
-    if (starts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    found.count = ty_workload_blocks(u->plan->workload, starts, &head);
-    ty_free(starts);
+    found.count = ty_workload_blocks(u->plan->workload, &starts, &head);
     found.count -= head != TY_NO_LAYER; /* what lies behind all blocks is none */
     if (found.count % stages == 0)
         return TY_OK;

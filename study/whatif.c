@@ -191,7 +191,22 @@ static void put_answer(const ty_plan *plan, const ty_cluster *cluster, ty_json_w
     ty_json_put_string(w, "provenance", ty_provenance_name(plan->provenance));
 }
 
-/* In a child. "Nothing fits" and "this makes no sense" are answers; an unreadable file is not. */
+/* Why there is no plan. What was lost may be had another time, where there is more memory. */
+static void put_reason(const ty_whatif *w, uint32_t row, const char *reason, ty_status status,
+                       ty_json_writer *out)
+{
+    ty_json_open_flat(out, NULL, '{');
+    put_values(w, row, out);
+    ty_json_put_string(out, "reason", reason);
+    if (status == TY_EINVAL)
+        ty_json_put_bool(out, "is_refused", true);
+    if (status == TY_ENOMEM || status == TY_EBACKEND)
+        ty_json_put_bool(out, "is_lost", true);
+    ty_json_close(out, '}');
+}
+
+/* In a child. "Nothing fits", "this makes no sense" and "that takes more memory than there is" are
+ * answers; an unreadable file is not. */
 static ty_status do_row(void *context, uint32_t row, ty_text *result, ty_error *error)
 {
     const ty_whatif *w = context;
@@ -205,17 +220,16 @@ static ty_status do_row(void *context, uint32_t row, ty_text *result, ty_error *
     status = ty_vary_open(&point, w->watch, &q, error);
     if (status == TY_OK)
         status = ty_question_plan(&point.question, &q, w->watch, &plan, error);
-    if (status != TY_OK && status != TY_EINFEASIBLE && status != TY_EINVAL)
+    if (status != TY_OK && status != TY_EINFEASIBLE && status != TY_EINVAL && status != TY_ENOMEM)
         goto done;
-    ty_json_open_flat(&out, NULL, '{');
-    put_values(w, row, &out);
-    if (status == TY_OK)
+    if (status == TY_OK) {
+        ty_json_open_flat(&out, NULL, '{');
+        put_values(w, row, &out);
         put_answer(plan, q.cluster, &out);
-    else
-        ty_json_put_string(&out, "reason", error->message);
-    if (status == TY_EINVAL)
-        ty_json_put_bool(&out, "is_refused", true);
-    ty_json_close(&out, '}');
+        ty_json_close(&out, '}');
+    } else {
+        put_reason(w, row, error->message, status, &out);
+    }
     status = TY_OK;
 done:
     ty_plan_free(plan);
@@ -361,7 +375,8 @@ ty_status ty_whatif_resume(ty_whatif *w, const char *path, ty_error *error)
     for (size_t i = 0; i < ty_json_size(rows); i++) {
         uint32_t index;
         TY_CHECK(find_row(w, ty_json_at(rows, i), &index, error), status, done);
-        if (index == w->row_count || w->rows[index] != NULL)
+        if (index == w->row_count || w->rows[index] != NULL ||
+            ty_json_has(ty_json_at(rows, i), "is_lost"))
             continue;
         TY_CHECK(ty_json_text(ty_json_at(rows, i), &w->rows[index], error), status, done);
         w->done_count++;
@@ -387,6 +402,24 @@ static ty_status take_row(void *context, uint32_t row, const char *result, ty_er
         return ty_fail(error, TY_ENOMEM, "out of memory");
     w->done_count++;
     return w->taken != NULL ? w->taken(w->context, w, error) : TY_OK;
+}
+
+/* The others go on. */
+static ty_status lose_row(void *context, uint32_t row, const char *how, ty_error *error)
+{
+    ty_text reason = {0}, result = {0};
+    ty_json_writer out = ty_json_writer_on(&result);
+    ty_status status;
+
+    ty_text_addf(&reason, "the process of this combination %s", how);
+    TY_CHECK(ty_text_check(&reason, error), status, done);
+    put_reason(context, row, reason.data, TY_EBACKEND, &out);
+    TY_CHECK(ty_text_check(&result, error), status, done);
+    status = take_row(context, row, result.data, error);
+done:
+    ty_text_clear(&reason);
+    ty_text_clear(&result);
+    return status;
 }
 
 static bool is_measured_here(const ty_whatif *w)
@@ -429,7 +462,8 @@ ty_status ty_whatif_run(ty_whatif *w, const ty_watch *watch, ty_whatif_taken *ta
                      .context = w,
                      .is_wanted = is_wanted,
                      .work = do_row,
-                     .take = take_row};
+                     .take = take_row,
+                     .lose = lose_row};
 
     ty_status status;
 

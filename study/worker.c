@@ -2,8 +2,8 @@
 #define _GNU_SOURCE /* pipe2 */
 #include "worker.h"
 #include "question.h"
+#include "run_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -12,15 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#define SCRATCH_NAME "trainyard"
 
 /* What the worker's exit status says (execute/worker_main.c); others are failures. */
 enum { WORKER_DONE = 0, WORKER_BAD_INPUT = 3, WORKER_INTERRUPTED = 130 };
@@ -93,6 +89,17 @@ static void notice_lost_hosts(void)
         setenv(settings[i][0], settings[i][1], 0);
 }
 
+/* What the launcher itself keeps in files goes with the run's folder, even if it is killed: Open
+ * MPI removes nothing of launchers that are gone. Over several hosts, which may share that folder
+ * through a network, it keeps them where it would. */
+static void leave_nothing(const char *folder)
+{
+    if (!ty_private_network_is_wanted())
+        return;
+    setenv(TY_OPEN_MPI_MAJOR < 5 ? "OMPI_MCA_orte_tmpdir_base" : "PRTE_MCA_prte_tmpdir_base",
+           folder, 0);
+}
+
 /* Ranks that know each other by a secret of this run, unless whoever started us has one: in the
  * environment, where only this user sees it. Without random numbers ranks say that they have none.
  * @return what mpirun passes on to the ranks of all hosts; NULL: nothing */
@@ -152,6 +159,7 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     setenv(TY_WORKER_SIGNS, folder, 1);
     stay_on_this_host();
     notice_lost_hosts();
+    leave_nothing(folder);
     ty_private_network_enter();
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* behind it: other credentials forget it */
     execvp(words[0], words);
@@ -274,15 +282,18 @@ static ty_status launcher_lost(const ty_job *job, const char *lost, ty_error *er
 }
 
 /* `lost` as wait_for has it. */
-static ty_status status_of(const ty_job *job, const char *folder, int outcome, const char *lost,
+static ty_status status_of(ty_job *job, const char *folder, int outcome, const char *lost,
                            const ty_watch *watch, ty_error *error)
 {
     int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILURE;
     char why[128];
 
+    job->is_kept = has_sign(folder, TY_WORKER_KEPT);
     if (ty_watch_stops(watch) || code == WORKER_INTERRUPTED)
-        return ty_fail(error, TY_EINTERRUPTED, "interrupted; %s was written",
-                       job->checkpoint != NULL ? "no result" : "nothing");
+        return ty_fail(error, TY_EINTERRUPTED, "interrupted; %s",
+                       job->is_kept              ? "the result is of the steps until then"
+                       : job->checkpoint != NULL ? "no result was written"
+                                                 : "nothing was written");
     if (lost != NULL)
         return launcher_lost(job, lost, error);
     if (WIFSIGNALED(outcome))
@@ -291,108 +302,15 @@ static ty_status status_of(const ty_job *job, const char *folder, int outcome, c
         return TY_OK;
     if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
         return rank_killed(job, code - SIGNAL_CODE, error);
+    if (has_sign(folder, TY_WORKER_DIVERGED))
+        return ty_fail(error, TY_ELIMIT, "%s", "");
     if (has_sign(folder, TY_WORKER_SAID))
         return ty_fail(error, code == WORKER_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
     if (code == HOST_LOST_CODE)
         return broke_off(job, "mpirun lost a host: it, or the network to it, is gone", error);
-    snprintf(why, sizeof why, "trainyard-worker ended with code %d and without a word", code);
+    snprintf(why, sizeof why, "mpirun and trainyard-worker ended with code %d and without a word",
+             code);
     return broke_off(job, why, error);
-}
-
-static void scratch_name(char *path, size_t room, const char *name)
-{
-    const char *temporary = getenv("TMPDIR");
-    bool is_set = temporary != NULL && temporary[0] != '\0';
-
-    snprintf(path, room, "%s/%s-XXXXXX", is_set ? temporary : "/tmp", name);
-}
-
-ty_status ty_scratch_file(const char *name, char *path, size_t room, ty_error *error)
-{
-    int file;
-
-    scratch_name(path, room, name);
-    file = mkstemp(path);
-    if (file < 0) {
-        ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
-        path[0] = '\0';
-        return TY_EIO;
-    }
-    close(file);
-    return TY_OK;
-}
-
-/* ---- Folders of runs ------------------------------------------------------------------------ */
-
-/* What a run has in a folder: all flat, but for segments that Open MPI makes beside our files. */
-static void folder_remove(const char *folder)
-{
-    DIR *opened = opendir(folder);
-    const struct dirent *entry;
-
-    while (opened != NULL && (entry = readdir(opened)) != NULL)
-        if (entry->d_name[0] != '.')
-            (void)unlinkat(dirfd(opened), entry->d_name, 0);
-    if (opened != NULL)
-        closedir(opened);
-    rmdir(folder);
-}
-
-/* Opened and locked for as long as this process lives; -1 where another process has it, or it is
- * none of ours. */
-static int folder_lock(const char *folder)
-{
-    struct stat found;
-    const int file = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-    if (file < 0)
-        return -1;
-    if (fstat(file, &found) == 0 && found.st_uid == geteuid() && (found.st_mode & 07777) == 0700 &&
-        flock(file, LOCK_EX | LOCK_NB) == 0)
-        return file;
-    close(file);
-    return -1;
-}
-
-/* Folders whose run was killed: nobody holds their lock. One that is being made is a second old. */
-static void dead_folders_remove(const char *beside)
-{
-    const double least_age_s = 60;
-    char above[PATH_MAX], folder[2 * PATH_MAX];
-    struct stat found;
-    const struct dirent *entry;
-    DIR *opened;
-
-    snprintf(above, sizeof above, "%s", beside);
-    opened = opendir(dirname(above));
-    while (opened != NULL && (entry = readdir(opened)) != NULL) {
-        int lock;
-        if (strncmp(entry->d_name, SCRATCH_NAME "-", sizeof SCRATCH_NAME) != 0 ||
-            strlen(entry->d_name) != sizeof SCRATCH_NAME + 6)
-            continue;
-        snprintf(folder, sizeof folder, "%s/%s", above, entry->d_name);
-        lock = folder_lock(folder);
-        if (lock < 0)
-            continue;
-        if (fstat(lock, &found) == 0 && difftime(time(NULL), found.st_mtime) > least_age_s)
-            folder_remove(folder);
-        close(lock);
-    }
-    if (opened != NULL)
-        closedir(opened);
-}
-
-/* Where ranks share memory through files: in memory, in a folder that goes with the run. Open MPI's
- * own place is /dev/shm itself, where segments of a run that was killed stay. */
-static int segments_make(char folder[PATH_MAX])
-{
-    snprintf(folder, PATH_MAX, "/dev/shm/" SCRATCH_NAME "-XXXXXX");
-    dead_folders_remove(folder);
-    if (mkdtemp(folder) == NULL) {
-        folder[0] = '\0';
-        return -1;
-    }
-    return folder_lock(folder);
 }
 
 ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch, ty_error *error)
@@ -405,12 +323,8 @@ ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch, ty_e
 
     TY_CHECK(ty_processes_check(job, ranks, error), status, done);
     TY_CHECK(ty_worker_path(worker, error), status, done);
-    scratch_name(folder, sizeof folder, SCRATCH_NAME);
-    dead_folders_remove(folder);
-    if (mkdtemp(folder) == NULL)
-        return ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
-    folder_held = folder_lock(folder);
-    segments_held = segments_make(segments);
+    TY_CHECK(ty_run_folder_make(folder, &folder_held, error), status, done);
+    segments_held = ty_run_segments_make(segments);
     snprintf(path, sizeof path, "%s/job.json", folder);
     TY_CHECK(ty_job_save(job, path, error), status, cleanup);
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -439,13 +353,8 @@ ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch, ty_e
     close(ends[0]);
 
 cleanup:
-    folder_remove(folder);
-    if (segments[0] != '\0')
-        folder_remove(segments);
-    if (folder_held >= 0)
-        close(folder_held);
-    if (segments_held >= 0)
-        close(segments_held);
+    ty_run_folder_remove(folder, folder_held);
+    ty_run_folder_remove(segments, segments_held);
 done:
     return status;
 }

@@ -23,6 +23,10 @@ typedef struct ty_process_tree {
     uint32_t child_count;    /* next to it, ended ones that it has not waited for included */
     uint32_t unreaped_count; /* of these, the ended ones */
     double cpu_s;            /* of all of them, and of those below that were waited for */
+    /* Of their TCP connections in the network of the first, the one whose data was sent again the
+     * most times since the other side acknowledged any; 0 and 0: all is acknowledged. */
+    uint64_t unanswered_socket; /* its inode */
+    uint32_t unanswered_count;
 } ty_process_tree;
 
 /** False, and nothing written, where /proc does not show the process. Reads all of /proc. */
@@ -39,13 +43,16 @@ typedef struct ty_launch_watch {
     bool is_watching;
     double cpu_s, silent_since_s; /* what was used when it last used any, and when that was */
     double stuck_since_s;         /* 0: it is not */
+    uint64_t unanswered_socket;   /* of the tree when asked last */
+    uint32_t unanswered_count;
+    double unanswered_since_s;
 } ty_launch_watch;
 
 /**
  * A launcher that has not brought up its ranks is given up when it and all below it used no
  * processor for `patience_s`, or more than twice that for each process. Whether or not ranks have
  * begun, it is given up when for `patience_s` it takes no note of a child that ended, or, once they
- * have begun, has no child and does not end.
+ * have begun, has no child and does not end, or a host acknowledges nothing that was sent to it.
  * @param have_begun the ranks have
  * @param now_s      of ty_now_s
  * @return why, in words that follow the launcher's name; NULL: there is hope
@@ -58,5 +65,7 @@ const char *ty_launch_is_lost(ty_launch_watch *watch, const ty_process_tree *tre
  * it and $TRAINYARD_NETWORK is not "host".
  */
 void ty_private_network_enter(void);
+/** False where the user has asked for the host's network, as runs over several hosts need it. */
+bool ty_private_network_is_wanted(void);
 
 #endif

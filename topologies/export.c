@@ -1,7 +1,6 @@
-/* Clusters in the words of other tools: Graphviz, Slurm, NCCL. */
+/* Clusters in the words of other tools: Graphviz, NCCL; Slurm is in export_slurm.c. */
 #include "catalogue.h"
-#include "export_block.h"
-#include "ty_quote.h"
+#include "export_slurm.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -57,169 +56,6 @@ static ty_status export_dot(const ty_cluster *c, const char *host, ty_text *text
     return ty_text_check(text, error);
 }
 
-/* ---- Slurm ------------------------------------------------------------------------------- */
-
-/* Slurm's names have letters, digits, and what cannot be mistaken for a list. */
-void write_slurm_name(ty_text *text, const char *name)
-{
-    for (; *name != '\0'; name++) {
-        bool is_plain = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
-                        (*name >= '0' && *name <= '9') || strchr("-_.", *name) != NULL;
-        ty_text_append(text, is_plain ? name : "_", 1);
-    }
-}
-
-typedef struct slurm {
-    const ty_cluster *c;
-    uint32_t *levels, *queue; /* [vertex] as in examine.c: 1 is a leaf */
-    uint32_t *parents;        /* [vertex] of switches: the one above, NO_INDEX, or several */
-    uint32_t *leaves;         /* [host] the switch it is on */
-    bool has_several;
-    uint32_t beside; /* a leaf that another leaf is linked to, as in a torus; NO_INDEX */
-} slurm;
-
-static void find_levels(slurm *s)
-{
-    const ty_cluster *c = s->c;
-    uint32_t head = 0, tail = 0;
-
-    for (uint32_t v = 0; v < c->vertex_count; v++)
-        if (c->vertices[v].kind != TY_VERTEX_SWITCH)
-            s->queue[tail++] = v;
-    while (head < tail) {
-        uint32_t v = s->queue[head++];
-        for (uint32_t p = c->port_starts[v]; p < c->port_starts[v + 1]; p++) {
-            uint32_t next = c->ports[p].vertex;
-            if (c->vertices[next].kind == TY_VERTEX_SWITCH && s->levels[next] == 0) {
-                s->levels[next] = s->levels[v] + 1;
-                s->queue[tail++] = next;
-            }
-        }
-    }
-}
-
-/* A switch below two, or beside one of its level, is no tree. */
-static void find_parents(slurm *s)
-{
-    const ty_cluster *c = s->c;
-
-    for (uint32_t v = 0; v < c->vertex_count; v++) {
-        s->parents[v] = NO_INDEX;
-        if (s->levels[v] == 0)
-            continue;
-        for (uint32_t p = c->port_starts[v]; p < c->port_starts[v + 1]; p++) {
-            uint32_t next = c->ports[p].vertex;
-            if (s->levels[next] > s->levels[v] && s->parents[v] == NO_INDEX)
-                s->parents[v] = next;
-            else if (s->levels[next] == s->levels[v] ||
-                     (s->levels[next] > s->levels[v] && s->parents[v] != next))
-                s->has_several = true;
-            if (s->levels[v] == 1 && s->levels[next] == 1)
-                s->beside = v;
-        }
-    }
-}
-
-/* The first switch that a NIC or hub of the host's island is on. */
-static void find_leaves(slurm *s, uint32_t *of_island)
-{
-    const ty_cluster *c = s->c;
-
-    for (uint32_t i = 0; i < c->island_count; i++)
-        of_island[i] = NO_INDEX;
-    for (uint32_t v = 0; v < c->vertex_count; v++) {
-        uint32_t island = c->vertices[v].island;
-        for (uint32_t p = c->port_starts[v]; island != NO_INDEX && p < c->port_starts[v + 1]; p++)
-            if (s->levels[c->ports[p].vertex] > 0 && of_island[island] == NO_INDEX)
-                of_island[island] = c->ports[p].vertex;
-    }
-    for (uint32_t h = 0; h < c->host_count; h++)
-        s->leaves[h] = of_island[c->vertices[c->host_vertices[h]].island];
-}
-
-/* "Key=a,b,c" of what is below a switch; nothing where nothing is. */
-static void write_below(const slurm *s, uint32_t parent, bool are_hosts, ty_text *text)
-{
-    const ty_cluster *c = s->c;
-    uint32_t count = are_hosts ? c->host_count : c->vertex_count, written = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t above = are_hosts ? s->leaves[i] : s->levels[i] > 0 ? s->parents[i] : NO_INDEX;
-        if (above != parent)
-            continue;
-        ty_text_add(text, written++ > 0 ? "," : are_hosts ? " Nodes=" : " Switches=");
-        write_slurm_name(text, c->vertices[are_hosts ? c->host_vertices[i] : i].name);
-    }
-}
-
-/* Of a fabric that is no tree only the leaves remain, below one switch: what Slurm can use. */
-static void write_slurm(const slurm *s, ty_text *text)
-{
-    const ty_cluster *c = s->c;
-    uint32_t leaves = 0;
-
-    for (uint32_t v = 0; v < c->vertex_count; v++) {
-        if (s->levels[v] == 0 || (s->has_several && s->levels[v] > 1))
-            continue;
-        ty_text_add(text, "SwitchName=");
-        write_slurm_name(text, c->vertices[v].name);
-        write_below(s, v, true, text);
-        if (!s->has_several)
-            write_below(s, v, false, text);
-        ty_text_add(text, "\n");
-    }
-    for (uint32_t v = 0; s->has_several && v < c->vertex_count; v++)
-        if (s->levels[v] == 1) {
-            ty_text_add(text, leaves++ == 0 ? "SwitchName=all Switches=" : ",");
-            write_slurm_name(text, c->vertices[v].name);
-        }
-    if (leaves > 0)
-        ty_text_add(text, "\n");
-}
-
-static ty_status export_slurm(const ty_cluster *c, const char *host, ty_text *text, ty_error *error)
-{
-    size_t vertices = c->vertex_count;
-    slurm s = {.c = c, .beside = NO_INDEX};
-    bool has_blocks = false;
-    ty_status status;
-
-    (void)host;
-    if ((status = export_blocks(c, text, &has_blocks, error)) != TY_OK || has_blocks)
-        return status;
-    s.levels = ty_alloc(4 * vertices + c->host_count, sizeof *s.levels);
-    if (s.levels == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for an export");
-    s.queue = s.levels + vertices;
-    s.parents = s.queue + vertices;
-    s.leaves = s.parents + 2 * vertices;
-    find_levels(&s);
-    find_parents(&s);
-    find_leaves(&s, s.parents + vertices); /* islands are no more than vertices */
-    for (uint32_t h = 0; h < c->host_count; h++)
-        if (s.leaves[h] == NO_INDEX) {
-            status = ty_fail(error, TY_EUNSUPPORTED,
-                             "cluster %s: found host %s on no network switch, expected one",
-                             c->name, c->vertices[c->host_vertices[h]].name);
-            goto cleanup;
-        }
-    if (s.beside != NO_INDEX) {
-        status = ty_fail(error, TY_EUNSUPPORTED,
-                         "cluster %.100s: found switch %.60s linked to others like it, as in a "
-                         "torus or a mesh, expected a tree: topology.conf has no words for it",
-                         c->name, c->vertices[s.beside].name);
-        goto cleanup;
-    }
-    ty_text_add(text, "# topology.conf of ");
-    ty_quote_visible(text, c->name, "");
-    ty_text_add(text, "\n");
-    write_slurm(&s, text);
-    status = ty_text_check(text, error);
-cleanup:
-    ty_free(s.levels);
-    return status;
-}
-
 /* ---- NCCL -------------------------------------------------------------------------------- */
 
 typedef struct nccl {
@@ -227,6 +63,7 @@ typedef struct nccl {
     const catalogue *catalogue;
     uint32_t hub;
     ty_text *text;
+    uint32_t *devices; /* [host] how many it has */
     uint32_t gpus, nics, numas, elements;
     bool keeps_bus_ids; /* all devices and NICs of the host have theirs */
     uint32_t strange;   /* a device that no "sm" is known of; NO_INDEX */
@@ -488,7 +325,6 @@ static void write_system(nccl *n)
 static ty_status write_host(nccl *n, uint32_t host, ty_error *error)
 {
     const ty_cluster *c = n->c;
-    uint32_t devices = 0;
 
     n->hub = c->host_vertices[host];
     n->gpus = n->nics = n->numas = 0;
@@ -496,12 +332,10 @@ static ty_status write_host(nccl *n, uint32_t host, ty_error *error)
     n->strange = NO_INDEX;
     n->keeps_bus_ids = has_bus_ids(n, host);
     write_system(n);
-    for (uint32_t d = 0; d < c->device_count; d++)
-        devices += ty_cluster_device_host(c, d) == host;
-    if (n->gpus != devices)
+    if (n->gpus != n->devices[host])
         return ty_fail(error, TY_EUNSUPPORTED,
                        "cluster %s: found %u of the %u devices of host %s on PCIe, expected all",
-                       c->name, n->gpus, devices, c->vertices[n->hub].name);
+                       c->name, n->gpus, n->devices[host], c->vertices[n->hub].name);
     if (n->strange != NO_INDEX)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "cluster %.80s: found device %.60s (%.40s), expected one whose compute "
@@ -564,8 +398,13 @@ static ty_status export_nccl(const ty_cluster *c, const char *host, ty_text *tex
     ty_status status;
 
     n.is_written = ty_alloc(c->vertex_count, sizeof *n.is_written);
-    if (n.is_written == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for an export");
+    n.devices = ty_alloc(c->host_count, sizeof *n.devices);
+    if (n.is_written == NULL || n.devices == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for an export");
+        goto cleanup;
+    }
+    for (uint32_t d = 0; d < c->device_count; d++)
+        n.devices[ty_cluster_device_host(c, d)]++;
     TY_CHECK(catalogue_load(&known, error), status, cleanup);
     n.catalogue = known;
     if (host != NULL)
@@ -579,6 +418,7 @@ cleanup:
     catalogue_free(known);
     ty_text_clear(&file);
     ty_free(n.is_written);
+    ty_free(n.devices);
     return status;
 }
 

@@ -1,28 +1,22 @@
 /* Slurm's topology/block: man topology.conf (23.11 and later), BlockName, Nodes, BlockSizes. */
-#include "export_block.h"
+#include "export_slurm.h"
 
 #include "ty_quote.h"
 
 #include <string.h>
 
-/* The device switch that several hosts share and this one is on; NO_INDEX: none. */
-static uint32_t domain_of(const ty_cluster *c, uint32_t host)
+/* The device switch that other hosts share with that of a device; NO_INDEX: none. */
+static uint32_t domain_of(const ty_cluster *c, uint32_t vertex)
 {
-    for (uint32_t d = 0; d < c->device_count; d++) {
-        uint32_t vertex = c->device_vertices[d];
-        if (c->vertices[vertex].host != host)
+    for (uint32_t p = c->port_starts[vertex]; p < c->port_starts[vertex + 1]; p++) {
+        uint32_t at = c->ports[p].vertex;
+        if (c->vertices[at].kind != TY_VERTEX_DEVICE_SWITCH)
             continue;
-        for (uint32_t p = c->port_starts[vertex]; p < c->port_starts[vertex + 1]; p++) {
-            uint32_t at = c->ports[p].vertex;
-            if (c->vertices[at].kind != TY_VERTEX_DEVICE_SWITCH)
-                continue;
-            for (uint32_t q = c->port_starts[at]; q < c->port_starts[at + 1]; q++) {
-                const cluster_vertex *other = &c->vertices[c->ports[q].vertex];
-                if (other->kind == TY_VERTEX_DEVICE && other->host != host)
-                    return at;
-            }
+        for (uint32_t q = c->port_starts[at]; q < c->port_starts[at + 1]; q++) {
+            const cluster_vertex *other = &c->vertices[c->ports[q].vertex];
+            if (other->kind == TY_VERTEX_DEVICE && other->host != c->vertices[vertex].host)
+                return at;
         }
-        return NO_INDEX; /* devices of a host are alike in that */
     }
     return NO_INDEX;
 }
@@ -90,10 +84,12 @@ ty_status export_blocks(const ty_cluster *c, ty_text *text, bool *has_blocks, ty
 
     if (domains == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for an export");
-    for (uint32_t h = 0; h < c->host_count; h++) {
-        domains[h] = domain_of(c, h);
+    for (uint32_t h = 0; h < c->host_count; h++)
+        domains[h] = NO_INDEX;
+    for (uint32_t d = c->device_count; d-- > 0;) /* a host's first counts: they are alike in that */
+        domains[ty_cluster_device_host(c, d)] = domain_of(c, c->device_vertices[d]);
+    for (uint32_t h = 0; h < c->host_count; h++)
         shared += domains[h] != NO_INDEX;
-    }
     *has_blocks = shared > 0;
     if (shared == 0)
         goto cleanup;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_LIMIT = 64 };
+enum { DEPTH_LIMIT = 64, LONGEST_BUSID = 32 };
 
 typedef struct gpu {
     uint32_t vertex, type; /* type: of the catalogue */
@@ -203,6 +203,18 @@ static ty_status add_children(machine *m, const xml_element *element, uint32_t p
     return status;
 }
 
+/* It becomes part of names, and is written again. */
+static ty_status check_busid(const machine *m, const xml_element *pci, ty_error *error)
+{
+    const char *busid = xml_attribute(pci, "busid");
+
+    if (busid == NULL || (busid[0] != '\0' && strlen(busid) <= LONGEST_BUSID &&
+                          strspn(busid, "0123456789abcdefABCDEF:.") == strlen(busid)))
+        return TY_OK;
+    return import_fail(m->im, error, xml_line(pci),
+                       "found the bus id '%.40s', expected one such as 0000:1b:00.0", busid);
+}
+
 /* A bridge has things below it; a function without a class and without anything below is left to
  * the options (it may be a NIC or a GPU). */
 static ty_status add_pci(machine *m, const xml_element *pci, uint32_t parent, int depth,
@@ -212,8 +224,10 @@ static ty_status add_pci(machine *m, const xml_element *pci, uint32_t parent, in
         import_pcie_of(xml_attribute(pci, "link_speed"), xml_attribute(pci, "link_width"));
     uint32_t vertex;
     char name[96];
-    ty_status status;
+    ty_status status = check_busid(m, pci, error);
 
+    if (status != TY_OK)
+        return status;
     if (is_gpu(pci))
         return add_gpu(m, pci, parent, error);
     if (is_nic(pci))

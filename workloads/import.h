@@ -53,6 +53,14 @@ ty_status ty_import_bytes(const char *path, const char *bytes, size_t length,
                           const ty_import_options *options, ty_workload **out,
                           ty_import_report *report, ty_error *error) TY_MUST_CHECK;
 
+/** Whether bytes are Megatron-LM's arguments, as its importer takes them. */
+bool ty_is_megatron_arguments(const char *bytes);
+struct training_pairs;
+/** They as settings: "--bf16" is "bf16" and "true", a word is what is known of its variables; of
+ * one that is given twice the last counts. @param out [out] free with ty_training_pairs_clear */
+ty_status ty_megatron_settings(const char *path, const char *bytes, size_t length,
+                               struct training_pairs *out, ty_error *error) TY_MUST_CHECK;
+
 /* In the order of the table: the first whose probe agrees reads the file. */
 extern const ty_import_format ty_import_workload; /* trainyard.workload/1 */
 extern const ty_import_format ty_import_zoo;      /* trainyard.zoo/1 */

@@ -5,6 +5,7 @@
  * a command makes of it is not followed, nor is one that is given different values. Meaning and
  * defaults of options: NVIDIA/Megatron-LM, megatron/training/arguments.py. */
 #include "import_language.h"
+#include "training_pairs.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -788,10 +789,64 @@ cleanup:
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
+bool ty_is_megatron_arguments(const char *bytes)
+{
+    return bytes[0] != '{' &&
+           (strstr(bytes, "--num-layers") != NULL || strstr(bytes, "--hidden-size") != NULL);
+}
+
 static bool probe(ty_import_source *source)
 {
-    return source->bytes[0] != '{' && (strstr(source->bytes, "--num-layers") != NULL ||
-                                       strstr(source->bytes, "--hidden-size") != NULL);
+    return ty_is_megatron_arguments(source->bytes);
+}
+
+/* A setting of the option at words[*at], and moves on. */
+static ty_status put_setting(const scanner *s, size_t *at, training_pairs *out)
+{
+    ty_error *error = s->source->error;
+    given g = next_option(s, at);
+    ty_text key = {0}, value = {0};
+    ty_status status;
+
+    expand_value(s, &g);
+    ty_text_append(&key, g.name, g.name_length);
+    for (size_t i = 0; i < key.length; i++)
+        key.data[i] = (char)(key.data[i] == '-' ? '_' : key.data[i]);
+    ty_text_add(&value, g.value != NULL ? g.value : "true");
+    while (key.data != NULL && strcmp(key.data, "recompute_modules") == 0 && *at < s->count &&
+           !is_option(&s->words[*at])) /* one or more */
+        ty_text_addf(&value, " %s", s->words[(*at)++].text);
+    TY_CHECK(ty_text_check(&key, error), status, done);
+    TY_CHECK(ty_text_check(&value, error), status, done);
+    status = ty_training_pairs_put(out, key.data, value.data, g.line, error);
+done:
+    ty_text_clear(&key);
+    ty_text_clear(&value);
+    return status;
+}
+
+ty_status ty_megatron_settings(const char *path, const char *bytes, size_t length,
+                               training_pairs *out, ty_error *error)
+{
+    ty_import_source source = {.path = path, .bytes = bytes, .length = length, .error = error};
+    scanner s = {.source = &source, .at = bytes, .line = 1, .arena = ty_arena_new()};
+    ty_status status = TY_OK;
+
+    *out = (training_pairs){.arena = ty_arena_new()};
+    if (s.arena == NULL || out->arena == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
+        goto done;
+    }
+    TY_CHECK(read_words(&s), status, done);
+    for (size_t at = 0; at < s.count;)
+        if (is_option(&s.words[at]))
+            TY_CHECK(put_setting(&s, &at, out), status, done);
+        else
+            at++;
+done:
+    ty_free(s.words);
+    ty_arena_free(s.arena);
+    return status;
 }
 
 static ty_status read(ty_import_source *source, ty_workload **out)

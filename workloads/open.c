@@ -1,7 +1,9 @@
 /* From what a user types to a workload: a zoo name or a path, and the overrides behind it. */
 #include "zoo.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ZOO_SUFFIX ".json"
 
@@ -38,6 +40,34 @@ static ty_status fail_unknown(const char *name, ty_error *error)
 
 cleanup:
     ty_names_free(names, count);
+    return status;
+}
+
+/* A path that leads nowhere: "gpt2.json", or a name of another collection such as
+ * "openai-community/gpt2". */
+static ty_status fail_no_file(const char *path, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char **names = NULL, *last = NULL;
+    uint32_t count = 0;
+    const char *slash = strrchr(path, '/'), *start = slash != NULL ? slash + 1 : path, *close;
+    size_t length = strlen(start);
+
+    if (ends_in(start, ZOO_SUFFIX))
+        length -= strlen(ZOO_SUFFIX);
+    last = ty_strndup(start, length);
+    if (last == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
+    close = ty_suggest(last, names, count, sizeof *names);
+    if (close != NULL)
+        status = ty_fail(error, TY_EIO, "no file '%s'; did you mean '%s' of the zoo?", path, close);
+    else
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(ENOENT));
+
+cleanup:
+    ty_names_free(names, count);
+    ty_free(last);
     return status;
 }
 
@@ -79,8 +109,13 @@ static ty_status open_name(const char *name, const ty_zoo_overrides *overrides, 
     ty_status status = TY_OK;
     char *path = NULL;
 
-    if (strcmp(name, "-") == 0 || strchr(name, '/') != NULL || ends_in(name, ZOO_SUFFIX))
+    if (strcmp(name, "-") == 0)
         return ty_workload_import(name, overrides, out, NULL, error);
+    if (strchr(name, '/') != NULL || ends_in(name, ZOO_SUFFIX)) {
+        if (access(name, F_OK) != 0 && errno == ENOENT)
+            return fail_no_file(name, error);
+        return ty_workload_import(name, overrides, out, NULL, error);
+    }
     TY_CHECK(find_in_zoo(name, &path, error), status, cleanup);
     if (path != NULL)
         status = ty_workload_import(path, overrides, out, NULL, error);

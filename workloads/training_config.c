@@ -10,16 +10,19 @@
 #include "training_pairs.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#define MOST_COUNT (1u << 30) /* of samples, devices and lanes, and of their products */
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 typedef struct reading {
     const char *path, *model;
     uint64_t vocabulary;
+    bool is_arguments; /* Megatron-LM's: whatever is not there is off */
     training_pairs pairs;
     ty_training_config *out;
     ty_error *error;
@@ -44,9 +47,19 @@ static ty_status read_count(const reading *r, const training_pair *p, uint32_t *
 
     if (p == NULL || strcmp(p->value, "-1") == 0 || strcmp(p->value, "auto") == 0)
         return TY_OK;
-    if (ty_parse_uint(p->value, 0, 1u << 30, &value, NULL) != TY_OK)
+    if (ty_parse_uint(p->value, 0, MOST_COUNT, &value, NULL) != TY_OK)
         return fail_value(r, p, "a whole number");
     *out = (uint32_t)value;
+    return TY_OK;
+}
+
+/* `p` is one of the two, for the message. */
+static ty_status set_product(const reading *r, const training_pair *p, uint32_t a, uint32_t b,
+                             uint32_t *out)
+{
+    if ((uint64_t)a * b > MOST_COUNT)
+        return fail_value(r, p, "a number whose product with its like is at most 2^30");
+    *out = a * b;
     return TY_OK;
 }
 
@@ -180,6 +193,31 @@ bool ty_training_flavor(const char *zoo, const char **family, const char **flavo
 
 /* ---- torchtitan ------------------------------------------------------------------------------ */
 
+/* A pipeline's schedule, micro-batches and stages a position. */
+static ty_status read_titan_pipeline(const reading *r)
+{
+    static const struct {
+        const char *word, *schedule;
+    } schedules[] = {{"1F1B", "1f1b"}, {"GPipe", "gpipe"}, {"Interleaved1F1B", "interleaved"}};
+    const training_pair *word = ty_training_pair_called(&r->pairs, "pipeline_parallel_schedule");
+    const training_pair *parts = ty_training_pair_called(&r->pairs, "module_fqns_per_model_part");
+    uint32_t lists = 0, depth = 0;
+
+    r->out->micro_batch = 0; /* what a device has of a step is cut into those of the pipeline */
+    for (size_t i = 0; word != NULL && i < COUNT(schedules); i++)
+        if (strcasecmp(word->value, schedules[i].word) == 0)
+            r->out->schedule = schedules[i].schedule;
+    for (const char *c = parts != NULL ? parts->value : ""; *c != '\0'; c++) {
+        depth += *c == '[';
+        lists += *c == '[' && depth == 2;
+        depth -= *c == ']' && depth > 0;
+    }
+    if (lists > r->out->pipeline)
+        r->out->interleave = lists / r->out->pipeline;
+    return read_count(r, ty_training_pair_called(&r->pairs, "pipeline_parallel_microbatch_size"),
+                      &r->out->micro_batch);
+}
+
 static bool is_torchtitan(const training_pairs *p)
 {
     return ty_training_pair_of(p, "model.flavor") != NULL &&
@@ -217,8 +255,13 @@ static ty_status read_torchtitan(const reading *r)
         read_count(r, ty_training_pair_called(&r->pairs, "data_parallel_shard_degree"), &shards),
         status, cleanup);
     if (shards > 0)
-        r->out->data = shards * (replicas > 0 ? replicas : 1);
-    set_zero(r, shards == 1 ? 0 : 3);
+        TY_CHECK(set_product(r, ty_training_pair_called(&r->pairs, "data_parallel_shard_degree"),
+                             shards, replicas > 0 ? replicas : 1, &r->out->data),
+                 status, cleanup);
+    set_zero(r, shards == 1 ? 0 : is_value(r, "fsdp_reshard_after_forward", "never") ? 2 : 3);
+    if (r->out->pipeline > 1)
+        TY_CHECK(read_titan_pipeline(r), status, cleanup);
+    r->out->has_sequence = r->out->is_along_sequence = r->out->tensor > 1;
     if (replicas > 1 && shards != 1)
         TY_CHECK(note(r, "shards in groups (HSDP) are planned as shards over all replicas"), status,
                  cleanup);
@@ -230,9 +273,10 @@ static ty_status read_torchtitan(const reading *r)
     if (is_value(r, "float8.enable_float8_linear", "true")) /* up to 0.0.2 */
         r->out->precision = "fp8";
     if (mode != NULL && strcmp(mode->key, "activation_checkpoint.mode") == 0)
-        r->out->recompute = strcmp(mode->value, "full") == 0        ? "full"
-                            : strcmp(mode->value, "selective") == 0 ? "selective"
-                                                                    : "none";
+        r->out->recompute = strcmp(mode->value, "full") == 0           ? "full"
+                            : strcmp(mode->value, "selective") != 0    ? "none"
+                            : is_value(r, "selective_ac_option", "op") ? "operator"
+                                                                       : "selective";
     if (r->model != NULL) {
         status = open_model(r, r->model, sequence);
         goto cleanup;
@@ -261,9 +305,9 @@ static void set_narrow(const reading *r, const training_pair *p)
         return;
     dot = strrchr(p->key, '.');
     key = dot != NULL ? dot + 1 : p->key;
-    if (strcmp(key, "fp4") == 0 || strstr(p->value, "fp4") != NULL)
+    if (strncmp(key, "fp4", 3) == 0 || strstr(p->value, "fp4") != NULL)
         r->out->precision = "fp4";
-    else if (strcmp(key, "fp8") == 0 || strstr(p->value, "fp8") != NULL)
+    else if (strncmp(key, "fp8", 3) == 0 || strstr(p->value, "fp8") != NULL)
         r->out->precision = "fp8";
     else if (strncmp(p->value, "bf16", 4) == 0)
         r->out->precision = "bf16";
@@ -385,6 +429,56 @@ static ty_status import_arguments(const reading *r, const ty_text *text)
     return status;
 }
 
+/* Blocks made again at a time, and stages a position: three ways to say these. */
+static ty_status read_megatron_stages(const reading *r)
+{
+    ty_training_config *c = r->out;
+    const training_pair *layout =
+        ty_training_pair_called(&r->pairs, "pipeline_model_parallel_layout");
+    const uint32_t positions = c->pipeline > 0 ? c->pipeline : 1;
+    uint32_t layers = 0, each = 0, stages = 1;
+    ty_status status;
+
+    TY_CHECK(read_count(r, ty_training_pair_called(&r->pairs, "num_layers"), &layers), status,
+             done);
+    TY_CHECK(read_count(r,
+                        ty_training_pair_called(&r->pairs, "num_layers_per_virtual_pipeline_stage"),
+                        &each),
+             status, done);
+    TY_CHECK(read_count(r,
+                        ty_training_pair_called(&r->pairs, "num_virtual_stages_per_pipeline_rank"),
+                        &c->interleave),
+             status, done);
+    if (c->recompute != NULL && strcmp(c->recompute, "full") == 0 &&
+        !is_value(r, "recompute_method", "block"))
+        TY_CHECK(
+            read_count(r, ty_training_pair_called(&r->pairs, "recompute_num_layers"), &c->segment),
+            status, done);
+    if (each > 0)
+        c->interleave = layers / positions / each;
+    for (const char *at = layout != NULL ? layout->value : ""; *at != '\0'; at++)
+        stages += *at == '|';
+    if (stages > positions)
+        c->interleave = stages / positions;
+done:
+    return status;
+}
+
+/* A command line says all there is. */
+static void settle_arguments(const reading *r)
+{
+    ty_training_config *c = r->out;
+    uint32_t *degrees[] = {&c->tensor, &c->pipeline, &c->context, &c->expert};
+
+    for (size_t i = 0; i < COUNT(degrees); i++)
+        *degrees[i] = *degrees[i] > 0 ? *degrees[i] : 1;
+    c->has_sequence = true;
+    c->has_zero = true;
+    c->recompute = c->recompute != NULL ? c->recompute : "none";
+    c->precision = c->precision != NULL ? c->precision : "fp32";
+    c->schedule = c->pipeline == 1 ? NULL : c->interleave > 1 ? "interleaved" : "1f1b";
+}
+
 static ty_status read_megatron(const reading *r)
 {
     static const count_key keys[] = {
@@ -399,6 +493,7 @@ static ty_status read_megatron(const reading *r)
     const training_pair *granularity = ty_training_pair_called(&r->pairs, "recompute_granularity");
     const training_pair *modules = ty_training_pair_called(&r->pairs, "recompute_modules");
     const training_pair *precision = ty_training_pair_of(&r->pairs, "trainer.precision");
+    static const char *const narrow[] = {"fp8", "fp8_format", "fp4", "fp4_format"};
     uint32_t nodes = 0, per_node = 0;
     ty_text text = {0};
     ty_status status;
@@ -418,8 +513,8 @@ static ty_status read_megatron(const reading *r)
     else if (is_value(r, "fp16", "true"))
         r->out->precision = "fp16";
     set_narrow(r, ty_training_pair_called(&r->pairs, "mixed_precision"));
-    set_narrow(r, ty_training_pair_called(&r->pairs, "fp8"));
-    set_narrow(r, ty_training_pair_called(&r->pairs, "fp4"));
+    for (size_t i = 0; i < COUNT(narrow); i++)
+        set_narrow(r, ty_training_pair_called(&r->pairs, narrow[i]));
     if (is_value(r, "use_distributed_optimizer", "true") ||
         is_value(r, "optim.name", "distributed_fused_adam") ||
         is_value(r, "model.optim.name", "distributed_fused_adam"))
@@ -428,10 +523,24 @@ static ty_status read_megatron(const reading *r)
              cleanup);
     TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "trainer.devices"), &per_node), status,
              cleanup);
-    if ((uint64_t)nodes * per_node <= UINT32_MAX)
-        r->out->devices = nodes * per_node;
+    if (nodes > 0 && per_node > 0)
+        TY_CHECK(set_product(r, ty_training_pair_of(&r->pairs, "trainer.devices"), nodes, per_node,
+                             &r->out->devices),
+                 status, cleanup);
+    TY_CHECK(read_megatron_stages(r), status, cleanup);
+    if (find(r, "sequence_parallel") != NULL) {
+        r->out->is_along_sequence = r->out->tensor > 1 && is_value(r, "sequence_parallel", "true");
+        r->out->has_sequence = true;
+    }
+    if (r->is_arguments)
+        settle_arguments(r);
     if (r->model != NULL) {
         status = open_model(r, r->model, 0);
+        goto cleanup;
+    }
+    if (r->is_arguments) {
+        const ty_import_options options = {.vocabulary = r->vocabulary};
+        status = ty_workload_import(r->path, &options, &r->out->workload, NULL, r->error);
         goto cleanup;
     }
     for (uint32_t i = 0; i < r->pairs.count; i++) {
@@ -464,7 +573,8 @@ static ty_status multiply(const reading *r, const char *inside, const char *acro
     TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, inside), &a), status, cleanup);
     TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, across), &b), status, cleanup);
     if (a > 0 || b > 0)
-        *out = (a > 0 ? a : 1) * (b > 0 ? b : 1);
+        status = set_product(r, ty_training_pair_of(&r->pairs, across), a > 0 ? a : 1,
+                             b > 0 ? b : 1, out);
 
 cleanup:
     return status;
@@ -616,6 +726,15 @@ static ty_status read_accelerate(const reading *r)
                 ? 3
                 : (strstr(strategy->value, "NO") != NULL || strcmp(strategy->value, "3") == 0 ? 0
                                                                                               : 2));
+    else if (is_value(r, "distributed_type", "MULTI_GPU") ||
+             is_value(r, "distributed_type", "MULTI_CPU") || is_value(r, "distributed_type", "NO"))
+        set_zero(r, 0);
+    if (strategy == NULL && is_value(r, "fsdp_reshard_after_forward", "false")) /* FSDP2 */
+        set_zero(r, 2);
+    r->out->stack = is_value(r, "distributed_type", "FSDP")          ? "pytorch-fsdp"
+                    : is_value(r, "distributed_type", "DEEPSPEED")   ? "deepspeed"
+                    : is_value(r, "distributed_type", "MEGATRON_LM") ? "megatron"
+                                                                     : "pytorch-ddp";
     if (stage != NULL) {
         TY_CHECK(read_count(r, stage, &zero), status, cleanup);
         if (zero > 3) {
@@ -629,8 +748,8 @@ static ty_status read_accelerate(const reading *r)
                             : strcmp(precision->value, "fp16") == 0 ? "fp16"
                             : strcmp(precision->value, "fp8") == 0  ? "fp8"
                                                                     : "bf16";
-    if (is_value(r, "fsdp_activation_checkpointing", "true"))
-        r->out->recompute = "full";
+    if (find(r, "fsdp_activation_checkpointing") != NULL)
+        r->out->recompute = is_value(r, "fsdp_activation_checkpointing", "true") ? "full" : "none";
     status = need_model(r, 0);
 
 cleanup:
@@ -653,6 +772,7 @@ static ty_status read_deepspeed(const reading *r)
         {FIELD(accumulation), {"gradient_accumulation_steps"}},
     };
     const ty_import_options options = {.model = r->model, .vocabulary = r->vocabulary};
+    const training_pair *type = ty_training_pair_of(&r->pairs, "optimizer.type");
     uint32_t zero = 0;
     ty_status status;
 
@@ -664,6 +784,16 @@ static ty_status read_deepspeed(const reading *r)
         goto cleanup;
     }
     set_zero(r, zero);
+    if (is_value(r, "communication_data_type", "fp16"))
+        r->out->compression = "fp16";
+    else if (is_value(r, "communication_data_type", "bfp16") ||
+             is_value(r, "communication_data_type", "bf16"))
+        r->out->compression = "bf16";
+    else if (type != NULL && strncasecmp(type->value, "onebit", 6) == 0)
+        r->out->compression = "one-bit";
+    if (r->out->micro_batch > 0 && r->out->accumulation > 0 &&
+        r->out->global_batch % ((uint64_t)r->out->micro_batch * r->out->accumulation) == 0)
+        r->out->data = r->out->global_batch / r->out->micro_batch / r->out->accumulation;
     r->out->precision = is_value(r, "bf16.enabled", "true")   ? "bf16"
                         : is_value(r, "fp16.enabled", "true") ? "fp16"
                                                               : NULL;
@@ -680,32 +810,47 @@ cleanup:
 /* ---- All ------------------------------------------------------------------------------------- */
 
 static const struct kind {
-    const char *format;
+    const char *format, *stack;
     bool (*probe)(const training_pairs *pairs);
     ty_status (*read)(const reading *r);
 } kinds[] = {
-    {"torchtitan TOML", is_torchtitan, read_torchtitan},
-    {"MaxText YAML", is_maxtext, read_maxtext},
-    {"NeMo, Megatron-Bridge or Megatron-LM YAML", is_megatron, read_megatron},
-    {"an Accelerate configuration", is_accelerate, read_accelerate},
-    {"a DeepSpeed configuration", is_deepspeed, read_deepspeed},
+    {"torchtitan TOML", "torchtitan", is_torchtitan, read_torchtitan},
+    {"MaxText YAML", "maxtext", is_maxtext, read_maxtext},
+    {"NeMo, Megatron-Bridge or Megatron-LM YAML", "megatron", is_megatron, read_megatron},
+    {"an Accelerate configuration", "pytorch-ddp", is_accelerate, read_accelerate},
+    {"a DeepSpeed configuration", "deepspeed", is_deepspeed, read_deepspeed},
 };
 
 /* What a step has follows from the devices where only a device's share is said. */
-static void settle_batch(ty_training_config *c)
+static ty_status settle_batch(const reading *r, ty_training_config *c)
 {
-    uint64_t lanes = (uint64_t)(c->tensor > 0 ? c->tensor : 1) *
-                     (c->pipeline > 0 ? c->pipeline : 1) * (c->context > 0 ? c->context : 1);
-    uint64_t replicas = c->data > 0                                 ? c->data
-                        : c->devices > 0 && c->devices % lanes == 0 ? c->devices / lanes
-                                                                    : 0;
-    uint64_t batch =
-        (uint64_t)c->micro_batch * replicas * (c->accumulation > 0 ? c->accumulation : 1);
+    double lanes = fmax(c->tensor, 1) * fmax(c->pipeline, 1) * fmax(c->context, 1);
+    uint32_t replicas = c->data;
+    double batch;
 
-    if (c->global_batch == 0 && batch > 0 && batch <= 1u << 30)
+    if (replicas == 0 && lanes <= c->devices && c->devices % (uint32_t)lanes == 0)
+        replicas = c->devices / (uint32_t)lanes;
+    batch = (double)c->micro_batch * replicas * fmax(c->accumulation, 1);
+    if (c->global_batch == 0 && batch > MOST_COUNT)
+        return ty_fail(r->error, TY_EPARSE,
+                       "%.160s: found a step of %.4g samples (micro-batch times accumulation times "
+                       "replicas), expected at most 2^30",
+                       r->path, batch);
+    if (c->global_batch == 0)
         c->global_batch = (uint32_t)batch;
     if (c->global_batch > 0 && c->workload != NULL)
         c->workload->global_batch = c->global_batch;
+    /* These programs count what one of the lanes that share experts has. */
+    if (c->expert > 1) {
+        if ((uint64_t)c->micro_batch * c->expert > MOST_COUNT)
+            return ty_fail(r->error, TY_EPARSE,
+                           "%.160s: found a micro-batch of %u on each of %u expert lanes, expected "
+                           "at most 2^30 samples",
+                           r->path, c->micro_batch, c->expert);
+        c->micro_batch *= c->expert;
+        c->data = c->data % c->expert == 0 ? c->data / c->expert : 0;
+    }
+    return TY_OK;
 }
 
 ty_status ty_training_config_load(const char *path, const char *model, uint64_t vocabulary,
@@ -719,20 +864,28 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
     ty_status status;
 
     TY_CHECK(ty_file_read(path, 0, &bytes, &length, error), status, cleanup);
-    TY_CHECK(ty_training_pairs_read(path, bytes, length, &r.pairs, error), status, cleanup);
+    r.is_arguments = ty_is_megatron_arguments(bytes);
+    if (r.is_arguments)
+        status = ty_megatron_settings(path, bytes, length, &r.pairs, error);
+    else
+        status = ty_training_pairs_read(path, bytes, length, &r.pairs, error);
+    TY_CHECK(status, status, cleanup);
     while (k < COUNT(kinds) && !kinds[k].probe(&r.pairs))
         k++;
     if (k == COUNT(kinds)) {
         status = ty_fail(error, TY_EPARSE,
                          "%.200s: found no configuration that is known, expected torchtitan's "
-                         "TOML, YAML of NeMo, Megatron-Bridge, Megatron-LM or MaxText, or a "
+                         "TOML, Megatron-LM's arguments, YAML of NeMo, Megatron-Bridge, "
+                         "Megatron-LM or MaxText, or a "
                          "configuration of Accelerate or DeepSpeed",
                          path);
         goto cleanup;
     }
-    config.format = kinds[k].format;
+    config.format = r.is_arguments ? "Megatron-LM arguments" : kinds[k].format;
+    config.stack = kinds[k].stack;
+    config.compression = "none"; /* unless the file says so */
     TY_CHECK(kinds[k].read(&r), status, cleanup);
-    settle_batch(&config);
+    TY_CHECK(settle_batch(&r, &config), status, cleanup);
     *out = config;
     config = (ty_training_config){0}; /* given away */
 
@@ -770,7 +923,15 @@ ty_status ty_training_config_fix(const ty_training_config *config, ty_text *out,
     for (size_t i = 0; i < COUNT(rows); i++)
         if (rows[i].is_said)
             ty_text_addf(out, "%s%s=%u", out->length > 0 ? "," : "", rows[i].key, rows[i].value);
+    if (config->has_sequence)
+        ty_text_addf(out, "%ssp=%d", out->length > 0 ? "," : "", config->is_along_sequence);
     if (config->recompute != NULL)
         ty_text_addf(out, "%srecompute=%s", out->length > 0 ? "," : "", config->recompute);
+    if (config->recompute != NULL && config->segment > 1 && strcmp(config->recompute, "full") == 0)
+        ty_text_addf(out, ":%u", config->segment);
+    if (config->schedule != NULL)
+        ty_text_addf(out, "%sschedule=%s", out->length > 0 ? "," : "", config->schedule);
+    if (config->compression != NULL)
+        ty_text_addf(out, "%scompression=%s", out->length > 0 ? "," : "", config->compression);
     return ty_text_check(out, error);
 }

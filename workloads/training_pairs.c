@@ -42,6 +42,18 @@ static ty_status add_pair(training_pairs *p, const char *key, const char *value,
     return TY_OK;
 }
 
+ty_status ty_training_pairs_put(training_pairs *pairs, const char *key, const char *value,
+                                unsigned line, ty_error *error)
+{
+    for (uint32_t i = 0; i < pairs->count; i++)
+        if (strcmp(pairs->pairs[i].key, key) == 0) {
+            memmove(&pairs->pairs[i], &pairs->pairs[i + 1],
+                    (--pairs->count - i) * sizeof *pairs->pairs);
+            break;
+        }
+    return add_pair(pairs, key, value, strlen(value), line, error);
+}
+
 static const training_pair *filled(const training_pair *p)
 {
     return p->value[0] != '\0' ? p : NULL;

@@ -24,6 +24,9 @@ typedef struct training_pairs {
  *  Sequences other than of scalars, and of those all, are left out. */
 ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t length,
                                  training_pairs *out, ty_error *error) TY_MUST_CHECK;
+/** One more, in place of one with the same key; `pairs` has an arena. */
+ty_status ty_training_pairs_put(training_pairs *pairs, const char *key, const char *value,
+                                unsigned line, ty_error *error) TY_MUST_CHECK;
 void ty_training_pairs_clear(training_pairs *pairs);
 
 /** The pair whose key is `key`; NULL: none, or an empty value. */

@@ -8,9 +8,9 @@
  *     // config.workload, config.tensor, config.global_batch, ...
  *     ty_training_config_clear(&config);
  *
- * torchtitan's TOML, NeMo's, Megatron-Bridge's and Megatron-LM's YAML, MaxText's YAML, Accelerate's
- * YAML or JSON, and DeepSpeed's JSON. docs/workloads.md says what of each is read. What a file does
- * not say is 0: whoever asks the planner leaves it open.
+ * torchtitan's TOML, NeMo's, Megatron-Bridge's and Megatron-LM's YAML, Megatron-LM's arguments,
+ * MaxText's YAML, Accelerate's YAML or JSON, and DeepSpeed's JSON. docs/workloads.md says what of
+ * each is read. What a file does not say is 0: whoever asks the planner leaves it open.
  */
 #ifndef TY_TRAINING_CONFIG_H
 #define TY_TRAINING_CONFIG_H
@@ -22,16 +22,21 @@ typedef struct ty_training_config {
     ty_workload *workload; /* its sequence and batch as the file says */
     uint32_t global_batch; /* samples a step; 0: follows from micro-batch, accumulation and devices,
                               or is not said */
-    uint32_t micro_batch;  /* samples of one device and pass */
+    uint32_t micro_batch;  /* samples of a rank and pass: of all its expert lanes */
     uint32_t accumulation; /* micro-batches a step */
     uint32_t tensor, pipeline, context, expert, interleave; /* lanes and stages */
-    uint32_t data;    /* replicas, sharded or not; 0: what devices are left for */
+    uint32_t data;    /* ranks a stage, sharded or not; 0: what devices are left for */
     uint32_t devices; /* that the file starts; 0: not said */
     bool has_zero;
-    uint32_t zero;           /* 0 to 3 */
-    const char *precision;   /* "fp32", "bf16", "fp16", "fp8", "fp4"; NULL: not said */
-    const char *recompute;   /* "none", "selective", "full"; NULL: not said */
-    ty_import_report report; /* what was left out or assumed */
+    uint32_t zero;                        /* 0 to 3 */
+    const char *precision;                /* "fp32", "bf16", "fp16", "fp8", "fp4"; NULL: not said */
+    const char *recompute;                /* "none", "selective", "full"; NULL: not said */
+    uint32_t segment;                     /* blocks that "full" makes again at a time; 0: one */
+    const char *schedule;                 /* "gpipe", "1f1b", "interleaved"; NULL: not said */
+    bool has_sequence, is_along_sequence; /* sequence parallelism, said and what */
+    const char *compression;              /* of gradients: "none", "fp16", "bf16", "one-bit" */
+    const char *stack;                    /* the software that reads the file, as a stack */
+    ty_import_report report;              /* what was left out or assumed */
 } ty_training_config;
 
 /**

@@ -30,6 +30,7 @@
 #include "cuda_libraries.h"
 #include "device.h"
 #include "init.h"
+#include "launch_order.h"
 #include "stage_layers.h"
 #include "stage_parameters.h"
 
@@ -219,6 +220,10 @@ struct ty_stage_device {
 
     void **blocks, **host_blocks;
     uint32_t block_count, block_room, host_block_count, host_block_room;
+    ty_launch_order launches;           /* of all links of the process; */
+    void (*launch_ring)(void *context); /* wakes the thread of the one that sleeps, or NULL */
+    void *launch_ring_context;
+
     uint64_t memory_bytes;
     pthread_mutex_t memory_lock; /* of what follows: several threads allocate */
     uint64_t taken_bytes, peak_bytes;

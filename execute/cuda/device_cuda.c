@@ -158,6 +158,7 @@ static void device_close(ty_stage_device *stage)
     ty_free(stage->nodes);
     ty_free(stage->taken);
     pthread_mutex_destroy(&stage->memory_lock);
+    ty_launch_order_close(&stage->launches);
     ty_free(stage);
 }
 
@@ -236,6 +237,7 @@ static ty_status device_open(const ty_stage_options *options, ty_stage_device **
         goto cleanup;
     }
     pthread_mutex_init(&stage->memory_lock, NULL);
+    ty_launch_order_open(&stage->launches);
     stage->options = *options;
     stage->type = types[options->precision];
     stage->element = stage->type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t);

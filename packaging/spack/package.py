@@ -28,6 +28,8 @@ class Trainyard(CMakePackage):
     depends_on("openmpi@4:5", when="+execute")
     depends_on("libsodium", when="+execute")
     depends_on("onednn@2:3", when="+execute")
+    depends_on("jpeg", when="+execute")
+    depends_on("libpng", when="+execute")
     depends_on("cuda", when="+cuda")
     depends_on("cudnn", when="+cuda")
     depends_on("nccl", when="+cuda")

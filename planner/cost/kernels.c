@@ -609,6 +609,8 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
     l = &plan->workload->layers[layer];
     share = ty_lane_work_share(plan, layer);
     TY_CHECK(look_up(plan, layer, &price, &is_found, error), status, done);
+    if (is_found && plan->profile->scaled != NULL)
+        price.provenance = TY_CALIBRATED;
     if (!is_found && has_own_times(l)) { /* imported: measured, but not on this device */
         price.forward.device_s = l->measured_forward_s * plan->micro_batch_size;
         price.backward.device_s = l->measured_backward_s * plan->micro_batch_size;

@@ -437,7 +437,10 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
     const double count = (double)(s->q->global_batch / l->micro_batch_size / l->replicas);
     const double transfer_s =
         positions > 1 ? g->latency_s + g->s_per_byte * (double)c->message_bytes : 0;
-    const bool is_late = s->q->options->staleness > 0 || ty_schedule_is_asynchronous(l->schedule);
+    /* With an order of exchanges the next step's forward may hide them. */
+    const bool is_late = s->q->options->staleness > 0 ||
+                         s->q->options->priority != TY_PRIORITY_NONE ||
+                         ty_schedule_is_asynchronous(l->schedule);
     /* Experts are a bucket of their own: one is updated while the other is exchanged. */
     const bool has_parts = is_overlapped(s, l) || l->dimensions.expert_parallel > 1;
     double fill_s = 0, drain_s = 0, longest_s = 0, first_end_s = 0;

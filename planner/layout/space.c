@@ -62,14 +62,16 @@ ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool
                       .blocks = ty_alloc((size_t)layers + 1, sizeof *s.blocks),
                       .classes = ty_alloc(layers, sizeof *s.classes),
                       .class_of_first = ty_alloc(layers, sizeof *s.class_of_first)};
-    uint32_t head = TY_NO_LAYER, mixers = 0;
+    const uint32_t *starts;
+    uint32_t head, mixers = 0;
 
     *has_blocks = false;
     if (s.blocks == NULL || s.classes == NULL || s.class_of_first == NULL) {
         ty_layout_space_clear(&s);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
-    s.block_count = ty_workload_blocks(w, s.blocks, &head);
+    s.block_count = ty_workload_blocks(w, &starts, &head);
+    memcpy(s.blocks, starts, s.block_count * sizeof *starts);
     if (head != TY_NO_LAYER) {
         s.block_count--; /* it is the last of them */
         s.head = head;
@@ -157,9 +159,10 @@ bool ty_layout_allows_lanes(const layout_space *s, const ty_plan_dimensions *d)
         return false;
     if (expert > 1 && (!s->has_experts || !may_sum || q->options->fit_buckets))
         return false;
-    return ty_tensor_check(q->workload, tensor, ty_dimensions_sequence_parts(d), NULL) == TY_OK &&
+    return ty_stack_tensor_check(&q->stack->plans, q->workload, tensor,
+                                 ty_dimensions_sequence_parts(d), NULL) == TY_OK &&
            ty_context_check(q->workload, context, NULL) == TY_OK &&
-           ty_expert_check(q->workload, expert, NULL) == TY_OK;
+           ty_stack_expert_check(&q->stack->plans, q->workload, expert, q->is_fp16, NULL) == TY_OK;
 }
 
 bool ty_layout_allows_grid(const layout_space *s, uint32_t lanes, uint32_t positions)
@@ -199,6 +202,16 @@ bool ty_layout_allows_recompute(const layout_space *s, ty_recompute recompute, u
     return recompute != TY_RECOMPUTE_FULL || blocks == 1;
 }
 
+/* Whether the stack can make blocks again as the layout has it, in stages of as many. */
+static bool suits_segments(const layout_space *s, const layout *l)
+{
+    const uint32_t segment = l->dimensions.recompute_blocks;
+    const uint64_t parts = (uint64_t)l->positions * at_least_one(l->dimensions.interleave);
+
+    return !s->q->stack->plans.whole_segments || l->dimensions.recompute != TY_RECOMPUTE_FULL ||
+           segment == 1 || s->block_count % (parts * at_least_one(segment)) == 0;
+}
+
 /* Stages of as many blocks each, but for one less in the last, or in the first and the last: these
  * have the embedding and the head beside them. So Llama 3's 126 blocks were cut for 16 positions
  * (Dubey et al. 2024, section 3.3.2). */
@@ -217,7 +230,7 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
     if (!suits(s->q, TY_PIN_INTERLEAVE, o->dimensions.interleave, interleave) ||
         (l->positions > 1 && !ty_stack_has(s->q->stack->plans.schedules, (int)l->schedule)))
         return false;
-    if (s->q->most_held > 0 && interleave > s->q->most_held)
+    if ((s->q->most_held > 0 && interleave > s->q->most_held) || !suits_segments(s, l))
         return false;
     if (interleave > 1) {
         if (o->fit_buckets || (o->fix_schedule && o->schedule != TY_INTERLEAVED) ||

@@ -45,6 +45,11 @@ void ty_launch_comments(const launch *l, const char *sign, ty_text *text);
 /** What to type next. */
 ty_status ty_launch_next(launch *l, ty_error *error, const char *format, ...) TY_PRINTF(3, 4);
 
+/* Of a plan with an order of exchanges, in front of every other software. */
+#define TY_LAUNCH_NO_PRIORITY                                                                      \
+    "it exchanges gradients as backward finishes them, and the plan those of front layers first; " \
+    "plan with --fix priority=0, or export to mpirun or slurm"
+
 /** TY_EUNSUPPORTED: "--to TARGET: REASON". */
 ty_status ty_launch_refuse(ty_error *error, const char *target, const char *format, ...)
     TY_PRINTF(3, 4);
@@ -60,7 +65,7 @@ ty_status ty_launch_check_blocks(const launch *l, const char *target,
 ty_status ty_launch_check_data_parallel(const launch *l, const char *target, uint32_t largest_zero,
                                         ty_error *error) TY_MUST_CHECK;
 /** Blocks that the network repeats, as users' scripts list them; 0: it repeats none. */
-ty_status ty_launch_blocks(const launch *l, uint32_t *blocks, ty_error *error) TY_MUST_CHECK;
+uint32_t ty_launch_blocks(const launch *l);
 
 /** Environment as the network and the plan ask for; value by name, in order. */
 typedef struct launch_variable {

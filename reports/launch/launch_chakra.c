@@ -508,6 +508,10 @@ ty_status ty_launch_chakra(launch *l, ty_error *error)
         return ty_launch_refuse(
             error, "chakra", "a trace is of one step, and updates of this plan come %u steps later",
             l->plan->staleness);
+    if (l->plan->exchange_order != NULL)
+        return ty_launch_refuse(error, "chakra",
+                                "a trace is of one step, and with an order of exchanges the next "
+                                "one begins before a step ends; plan with --fix priority=0");
     nodes = ty_program_event_count(l->plan, l->input->program) * ty_plan_width(l->plan);
     if (nodes > MOST_NODES)
         return ty_launch_refuse(error, "chakra",

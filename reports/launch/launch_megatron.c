@@ -64,8 +64,7 @@ static ty_status check_elementwise(const ty_plan *plan, const megatron_model *m,
 /* What is divided among lanes must divide evenly. */
 static ty_status check_lanes(const ty_plan *plan, const megatron_model *m, ty_error *error)
 {
-    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES),
-                   expert = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
     const struct {
         const char *what;
         uint64_t number;
@@ -88,10 +87,6 @@ static ty_status check_lanes(const ty_plan *plan, const megatron_model *m, ty_er
         return ty_launch_refuse(error, target,
                                 "experts and tensor parallelism need sequence parallelism there; "
                                 "plan with --fix sp=1 or tp=1");
-    if (plan->context_parallel > 1 && expert > 1)
-        return ty_launch_refuse(error, target,
-                                "it divides experts among context ranks first, and the plan among "
-                                "replicas; plan with --fix cp=1 or ep=1");
     return TY_OK;
 }
 
@@ -105,6 +100,8 @@ static ty_status check_training(const ty_plan *plan, ty_error *error)
             "it waits for the gradients of every step, and the plan's may be %u "
             "late; plan with --fix staleness=0",
             plan->staleness);
+    if (plan->exchange_order != NULL)
+        return ty_launch_refuse(error, target, TY_LAUNCH_NO_PRIORITY);
     if (plan->zero > 1)
         return ty_launch_refuse(
             error, target,
@@ -189,6 +186,10 @@ static void put_parallelism(const launch *l, ty_text *text)
     if (plan->context_parallel > 1)
         ty_text_addf(text, "--context-parallel-size %u\n--cp-comm-type all_gather\n",
                      plan->context_parallel);
+    /* What a device has and sends is the same: with whom it shares experts is not. */
+    if (plan->expert_parallel > 1 && plan->context_parallel > 1)
+        ty_text_add(text, "# differs: it divides experts among the parts of a sequence first, the "
+                          "plan among samples\n");
     if (plan->expert_parallel > 1)
         ty_text_addf(text, "--expert-model-parallel-size %u\n", plan->expert_parallel);
     if (plan->sequence_parallel)
@@ -207,11 +208,31 @@ static void put_parallelism(const launch *l, ty_text *text)
     }
 }
 
-/* There a segment is a number of blocks that divides those of every stage. */
+/* Its layers in each block of the plan: several where what repeats are several layers, as one with
+ * experts and one without. 0: one block has more than another. */
+static uint32_t layers_of_block(const ty_workload *w, const megatron_model *m)
+{
+    const uint32_t *starts;
+    uint32_t head, each = 0;
+    const uint32_t count = ty_workload_blocks(w, &starts, &head),
+                   last = m->first_block_layer + m->blocks * m->block_layers;
+
+    for (uint32_t b = 0; b < count; b++) {
+        const uint32_t begin = b > 0 ? starts[b] : m->first_block_layer,
+                       end = b + 1 < count && starts[b + 1] < last ? starts[b + 1] : last,
+                       layers = begin < last ? (end - begin) / m->block_layers : 0;
+        if (layers > 0 && each > 0 && layers != each)
+            return 0;
+        each = layers > 0 ? layers : each;
+    }
+    return each;
+}
+
+/* There a segment is a number of layers that divides those of every stage. */
 static ty_status put_recompute(const ty_plan *plan, const megatron_model *m, ty_text *text,
                                ty_error *error)
 {
-    uint32_t segment = plan->stages[0].recompute_blocks;
+    uint32_t segment = plan->stages[0].recompute_blocks * layers_of_block(plan->workload, m);
 
     if (plan->stages[0].recompute == TY_RECOMPUTE_SELECTIVE)
         ty_text_add(text, "--recompute-granularity selective\n");
@@ -220,6 +241,11 @@ static ty_status put_recompute(const ty_plan *plan, const megatron_model *m, ty_
                           "--recompute-modules layernorm moe_act\n");
     if (plan->stages[0].recompute != TY_RECOMPUTE_FULL)
         return TY_OK;
+    if (segment == 0 && plan->stages[0].recompute_blocks > 0)
+        return ty_launch_refuse(error, target,
+                                "it recomputes as many layers at a time everywhere, and the plan "
+                                "one block of more layers than another; plan with --fix "
+                                "recompute=none or stage");
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         uint32_t blocks = 0;
         const ty_status status = blocks_of_stage(plan, m, s, &blocks, error);

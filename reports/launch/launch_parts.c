@@ -1,6 +1,6 @@
 /* Checks, environment and files that several targets have. */
 #include "launch.h"
-#include "ty_collective_model.h"
+#include "ty_planner.h"
 #include "ty_quote.h"
 
 #include <stdio.h>
@@ -16,25 +16,21 @@ static bool are_alike(const ty_workload *w, uint32_t first, uint32_t second, uin
     return true;
 }
 
-ty_status ty_launch_blocks(const launch *l, uint32_t *blocks, ty_error *error)
+uint32_t ty_launch_blocks(const launch *l)
 {
     const ty_workload *w = l->plan->workload;
-    uint32_t *starts = ty_alloc((size_t)w->layer_count + 1, sizeof *starts), head, count;
-    bool is_repeated = false;
+    const uint32_t *starts;
+    uint32_t head;
+    const uint32_t found = ty_workload_blocks(w, &starts, &head);
+    const uint32_t count = found - (head != TY_NO_LAYER);
 
-    if (starts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    count = ty_workload_blocks(w, starts, &head);
-    starts[count] = w->layer_count;
-    count -= head != TY_NO_LAYER;
     /* The first has what comes before the blocks as well. */
-    for (uint32_t b = 1; b < count && !is_repeated; b++) {
-        const uint32_t length = starts[b + 1] - starts[b];
-        is_repeated = starts[b] >= length && are_alike(w, starts[b] - length, starts[b], length);
+    for (uint32_t b = 1; b < count; b++) {
+        const uint32_t length = (b + 1 < found ? starts[b + 1] : w->layer_count) - starts[b];
+        if (starts[b] >= length && are_alike(w, starts[b] - length, starts[b], length))
+            return count;
     }
-    *blocks = is_repeated ? count : 0;
-    ty_free(starts);
-    return TY_OK;
+    return 0;
 }
 
 /* ---- Checks ------------------------------------------------------------------------------ */
@@ -79,6 +75,8 @@ static ty_status check_shape(const ty_plan *plan, const char *target, ty_error *
             "it waits for the gradients of every step, and the plan's may be %u "
             "late; plan with --fix staleness=0, or export to mpirun or slurm",
             plan->staleness);
+    if (plan->exchange_order != NULL)
+        return ty_launch_refuse(error, target, TY_LAUNCH_NO_PRIORITY);
     if (plan->workload->local_steps > 1)
         return ty_launch_refuse(
             error, target,
@@ -95,18 +93,14 @@ static ty_status check_shape(const ty_plan *plan, const char *target, ty_error *
 static ty_status check_recompute(const launch *l, const char *target, ty_error *error)
 {
     const ty_plan_stage *stage = &l->plan->stages[0];
-    uint32_t blocks = 0;
-    ty_status status;
 
     if (!ty_recompute_has_segments(stage->recompute))
         return TY_OK;
-    if ((status = ty_launch_blocks(l, &blocks, error)) != TY_OK)
-        return status;
     if (stage->recompute == TY_RECOMPUTE_FULL && stage->recompute_blocks != 1)
         return ty_launch_refuse(error, target,
                                 "it recomputes block by block, and the plan several blocks at a "
                                 "time; plan with --fix recompute=full");
-    if (blocks == 0)
+    if (ty_launch_blocks(l) == 0)
         return ty_launch_refuse(
             error, target,
             "it recomputes the blocks that a model lists, and %.80s repeats "
@@ -143,17 +137,11 @@ ty_status ty_launch_check_data_parallel(const launch *l, const char *target, uin
 
 const char *ty_launch_precision(const ty_plan *plan, const ty_cluster *cluster)
 {
-    const uint32_t device = ty_plan_device_of_rank(plan, 0);
-    ty_communicator communicator;
-
-    if (plan->workload->precision == TY_PRECISION_FP16)
+    if (ty_trains_in_fp16(plan->workload, cluster, ty_plan_device_of_rank(plan, 0)))
         return "fp16";
     if (plan->workload->element_bytes != 2)
         return plan->workload->precision == TY_PRECISION_TF32 ? "tf32" : "fp32";
-    return ty_communicator_of(cluster, &device, 1, &communicator, NULL) == TY_OK &&
-                   communicator.generation == TY_VOLTA
-               ? "fp16"
-               : "bf16";
+    return "bf16";
 }
 
 const char *ty_launch_backend(const ty_plan *plan, const ty_cluster *cluster)

@@ -222,17 +222,12 @@ static const char horovod[] =
 ty_status ty_launch_settings(const launch *l, launch_framework framework, ty_text *text,
                              ty_error *error)
 {
-    uint32_t blocks = 0;
-    const ty_status status = ty_launch_blocks(l, &blocks, error);
-
-    if (status != TY_OK)
-        return status;
     ty_launch_comments(l, "# ", text);
     ty_text_addf(text,
                  "\"\"\"Settings of a plan: import this in the training script.\"\"\"\n"
                  "import contextlib\n\n%simport torch\n\n",
                  framework == LAUNCH_HOROVOD ? "import horovod.torch as hvd\n" : "");
-    write_figures(l, blocks, text);
+    write_figures(l, ty_launch_blocks(l), text);
     if (framework == LAUNCH_PYTORCH)
         write_buckets(l, text);
     write_optimizer(&l->plan->optimizer, text);

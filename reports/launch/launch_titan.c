@@ -40,6 +40,8 @@ static ty_status check_titan(const launch *l, const char **family, const char **
     if (plan->staleness > 0 || plan->workload->local_steps > 1 ||
         plan->workload->learning != TY_LEARNING_GRADIENT)
         return ty_launch_refuse(error, titan, "it averages gradients in every step");
+    if (plan->exchange_order != NULL)
+        return ty_launch_refuse(error, titan, TY_LAUNCH_NO_PRIORITY);
     if (plan->zero == 0 && (plan->stage_count > 1 || ty_plan_width(plan) > 1))
         return ty_launch_refuse(error, titan,
                                 "it replicates whole networks only, where neither layers nor "
@@ -86,12 +88,10 @@ static ty_status put_stages(const launch *l, ty_text *text, ty_error *error)
 {
     const ty_plan *plan = l->plan;
     const ty_workload *w = plan->workload;
-    uint32_t *starts = ty_alloc(w->layer_count, sizeof *starts), head, count, block = 0;
-    ty_status status = TY_OK;
+    const uint32_t *starts;
+    uint32_t head, block = 0;
+    const uint32_t count = ty_workload_blocks(w, &starts, &head);
 
-    if (starts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    count = ty_workload_blocks(w, starts, &head);
     ty_text_add(text, "module_fqns_per_model_part = [\n");
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         const bool is_last = s + 1 == plan->stage_count;
@@ -102,18 +102,15 @@ static ty_status put_stages(const launch *l, ty_text *text, ty_error *error)
             ty_text_addf(text, "%s\"tok_embeddings\"", written++ > 0 ? ", " : "");
         for (; block < count && starts[block] < end && starts[block] != head; block++)
             ty_text_addf(text, "%s\"layers.%u\"", written++ > 0 ? ", " : "", block);
-        if (!is_last && (block == count || starts[block] != end)) {
-            status = ty_launch_refuse(error, titan,
-                                      "stages are of whole blocks there, and stage %u ends with "
-                                      "%.60s",
-                                      s, w->layers[end - 1].name);
-            break;
-        }
+        if (!is_last && (block == count || starts[block] != end))
+            return ty_launch_refuse(error, titan,
+                                    "stages are of whole blocks there, and stage %u ends with "
+                                    "%.60s",
+                                    s, w->layers[end - 1].name);
         ty_text_addf(text, "%s],\n", is_last ? ", \"norm\", \"output\"" : "");
     }
     ty_text_add(text, "]\n");
-    ty_free(starts);
-    return status;
+    return TY_OK;
 }
 
 static ty_status write_titan(const launch *l, const char *family, const char *flavor, ty_text *text,

@@ -52,6 +52,18 @@ expect_only() {
     if [ "$there" = "${*:+$* }" ]; then pass; else fail "files left behind: '$there' instead of '$*'"; fi
 }
 
+# needs WHAT COMMAND...: what a test cannot do without; where the command ends with 77, the test does.
+needs() {
+    what=$1
+    shift
+    "$@" >"$scratch/out" 2>&1
+    case $? in
+    77) cat "$scratch/out"; exit 77 ;;
+    0) pass ;;
+    *) fail "$what: $(cat "$scratch/out")" ;;
+    esac
+}
+
 finish() {
     printf '%s passed, %s failed\n' $passed $failed
     [ $failed -eq 0 ]

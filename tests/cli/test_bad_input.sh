@@ -89,6 +89,9 @@ expect_error_line "pipe: found a pipe that nothing came from"
 cat "$plan" >"$scratch/pipe" &
 expect 0 estimate "$scratch/pipe"
 wait
+# Several readers in turn would each wait, or find that the first has emptied it.
+expect 3 check "$scratch/pipe"
+expect_output "pipe: found a pipe, expected a file"
 # The mark of a byte order in front of a text changes nothing in any format.
 marked() { # FILE COMMAND...: the command's answer about the file, and about the file with the mark
     original=$1

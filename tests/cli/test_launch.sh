@@ -301,8 +301,25 @@ expect 0 export discarded.json --to megatron
 expect_output "--recompute-granularity selective" "--recompute-modules layernorm moe_act"
 expect 0 export experts.json --to megatron
 expect_output "--tensor-model-parallel-size 2" "--expert-model-parallel-size 4" "--micro-batch-size 2"
-expect 1 export lanes.json --to megatron
-expect_error_line "context ranks first"
+expect 0 export lanes.json --to megatron -o made/lanes --force --quiet
+grep -q "differs: it divides experts among the parts of a sequence first" made/lanes/megatron.args && pass || fail "which devices share experts is not said"
+if $python "$checks/check_megatron.py" made/lanes lanes.json >"$scratch/out" 2>&1; then pass; else fail "experts beside context lanes: $(tail -1 "$scratch/out")"; fi
+# What its stack cannot run is no plan of that stack, and the pin is refused.
+eval "expect 2 plan $moe --stack megatron --fix pp=1,tp=2,ep=4,sp=0"
+expect_error_line "stack megatron has tensor lanes of networks with experts divide sequences too; found 2"
+eval "expect 2 plan $moe --stack megatron --precision fp16 --fix ep=4"
+expect_error_line "stack megatron has no expert parallelism in fp16; found 4"
+expect 2 plan -w gpt2 -c "1x dgx-h100" --stack megatron --fix pp=2,recompute=full:4
+expect_error_line "found 12 blocks, 2 of such stages, and 4"
+expect 2 plan -w gpt2 -c "1x dgx-h100" --stack megatron --fix layers=38+38
+expect_error_line "begins at layer 38 of the 76 of gpt2" "stages of stack megatron are of whole blocks"
+expect 2 plan -w gpt2 -c "1x dgx-h100" --stack megatron --fix pp=8,interleave=2
+expect_error_line "at most 14 stages, 16 were asked for"
+# An embedding, and a head, may be stages by themselves: so Llama 3.1 405B's 126 blocks are published on 16 x 8.
+expect 0 plan -w "decoder blocks=14 features=512 heads=8 kv_heads=8 hidden_features=2048 vocabulary=32000 sequence=512" -c "1x dgx-h100" --stack megatron --global-batch 64 \
+    --fix pp=8,interleave=2,schedule=interleaved,micro_batch=1 --no-simulate -q -o ends.json
+expect 0 export ends.json --to megatron -o made/ends --quiet
+if $python "$checks/check_megatron.py" made/ends ends.json >"$scratch/out" 2>&1; then pass; else fail "stages of an embedding and of a head: $(tail -1 "$scratch/out")"; fi
 expect 1 export experts.json --to torchrun
 expect_error_line "tensor parallelism of 2"
 expect 3 workload import made/deepspeed/ds_config.json

@@ -137,6 +137,11 @@ expect 0 check made/whatif.json made/estimate.json made/score.json made/records.
     "$SOURCE/docs/examples/encoder.graph.txt"
 expect_output "trainyard.whatif/1, good" "trainyard.estimate/1, good" "trainyard.score/1, good" "published measurements, good" \
     "nccl-tests log, good" "PipeDream graph.txt, good"
+# And questions of other programs; what they ask for is said.
+expect 0 check "$SOURCE/tests/workloads/data/torchtitan.toml" "$SOURCE/tests/workloads/data/accelerate.yaml" \
+    "$SOURCE/tests/workloads/data/maxtext.yml" "$SOURCE/tests/workloads/data/nemo.yaml"
+expect_output "torchtitan.toml: torchtitan TOML, good" "accelerate.yaml: an Accelerate configuration, good" "(--workload)" \
+    "maxtext.yml: MaxText YAML, good" "nemo.yaml: NeMo, Megatron-Bridge or Megatron-LM YAML, good" "--vocabulary N"
 sed 's/"samples_per_s": [0-9.]*/"samples_per_s": -1/' made/whatif.json >made/bad.json
 expect 3 check made/bad.json
 expect_output "/rows/0/samples_per_s: found -1"

@@ -68,6 +68,9 @@ grep -q "searched plans for [0-9]* of 81920 devices" "$scratch/err" && pass || f
 expect 0 memory -w gpt3-175b -c "32768x dgx-a100" -q
 expect_output "activations"
 expect 0 cluster show "32768x dgx-a100" -q
+for format in slurm nccl dot; do
+    expect 0 cluster export "32768x dgx-a100" --to $format -q -o "$scratch/exported"
+done
 
 # Idle devices are told, run on others, and are priced.
 expect 0 plan -w mlp -c "2x dgx-a100" --no-simulate -q -o "$scratch/mlp.json"

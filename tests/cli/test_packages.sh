@@ -48,6 +48,8 @@ if command -v dpkg-shlibdeps >/dev/null 2>&1; then
     expect_output "./usr/bin/trainyard" "./usr/share/trainyard/workloads/zoo/lenet.json" "./usr/share/man/man1/trainyard.1.gz"
     dpkg-deb -f "$scratch"/debs/trainyard_*.deb Depends >"$scratch/out"
     expect_output libigraph3 libcjson1
+    dpkg-deb -f "$scratch"/debs/trainyard-worker_*.deb Recommends >>"$scratch/out"
+    expect_output dataset-fashion-mnist
     if grep -q openmpi "$scratch/out"; then fail "the planner's package wants MPI"; else pass; fi
     if command -v lintian >/dev/null 2>&1; then
         # Where the prefix is not /usr, pkg-config's file lies beside all architectures'.

@@ -311,7 +311,7 @@ grep '^trainyard' "$scratch/all" >"$scratch/err" # the launcher has words of its
 if [ $got -eq 3 ]; then pass; else fail "exit code $got instead of 3 for three ranks of a plan of two"; fi
 expect_error_line "/plan/stages" "found a plan of 2 ranks" "expected one of 3"
 
-# Ctrl-C: exit code 130, no stray rank, no run file, nothing in the temporary folder.
+# Ctrl-C: exit code 130, no stray rank, nothing in the temporary folder; what was measured is told and kept.
 export TMPDIR="$scratch/tmp"
 mkdir "$TMPDIR"
 "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/long.json" >"$scratch/out" 2>"$scratch/err" &
@@ -328,6 +328,8 @@ got=$?
 if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130 after an interrupt"; fi
 sleep 1
 if pgrep -f "$TMPDIR/trainyard" >/dev/null; then fail "ranks are still there after an interrupt"; else pass; fi
-if [ -e "$work/long.json" ]; then fail "an interrupted run left its output"; else pass; fi
+expect_output "2 ranks" "step time"
+grep -q "interrupted; the result is of the steps until then" "$scratch/err" && pass || fail "nobody says that a result was kept"
+expect 0 compare "$work/plan.json" "$work/long.json"
 if ls -A "$TMPDIR" | grep -q '^trainyard'; then fail "left behind: $(ls -A "$TMPDIR")"; else pass; fi
 finish

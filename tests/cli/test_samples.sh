@@ -46,6 +46,61 @@ assert folders == shards == resumed and len(folders) == 12, (folders, shards, re
 assert folders[-1] < 0.6 * folders[0], folders
 END
 expect 0 run "$work/piped.json" --anyway --steps 12 --data "$work/images" -q -o "$work/piped-run.json"
+
+# What is read here, and how fast: images, the same in tar files, and what lies in memory.
+/usr/bin/python3 - "$work" <<'END'
+import struct, sys
+for part, count in (("train", 50), ("t10k", 10)):
+    with open(f"{sys.argv[1]}/{part}-images-idx3-ubyte", "wb") as f:
+        f.write(struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + bytes(784 * count))
+    with open(f"{sys.argv[1]}/{part}-labels-idx1-ubyte", "wb") as f:
+        f.write(struct.pack(">4BI", 0, 0, 8, 1, count) + bytes(count))
+END
+expect 0 profile -w "$work/net.json" --data "$work/images" -q --json
+cp "$scratch/out" "$work/of-images.json"
+expect 0 profile -w "$work/net.json" --data "$work/shards" -q -o "$work/of-shards.json"
+expect 0 profile -w lenet --data "$work" -q --json
+cp "$scratch/out" "$work/of-idx.json"
+/usr/bin/python3 - "$work" <<'END' && pass || fail "what profile --data says is not what is there"
+import glob, json, os, sys
+work = sys.argv[1]
+images, shards, idx = (json.load(open(f"{work}/of-{n}.json")) for n in ("images", "shards", "idx"))
+files = sorted(glob.glob(work + "/images/*/*.png"))
+stored = sum(os.path.getsize(f) for i, f in enumerate(files) if i % 10 != 9)  # every tenth is for testing
+for made in images, shards:
+    assert made["samples"] == made["visited"] == 33 and made["skipped"] == 0, made
+    assert abs(made["data_bytes"] - stored) < 1 and abs(made["sample_bytes"] * 33 - stored) < 1, (made, stored)
+    assert [r["threads"] for r in made["rates"]][0] == 1 and made["rates"][-1]["threads"] == made["cores"], made
+assert idx["samples"] == 50 and idx["sample_bytes"] == 785 and idx["data_bytes"] == 50 * 785, idx
+assert [r["threads"] for r in idx["rates"]] == [0], idx
+for made in images, shards, idx:
+    rates = {r["threads"]: r["samples_per_s"] for r in made["rates"]}
+    told = made["input"]
+    assert min(rates.values()) > 0 and made["first_visit_samples_per_s"] > 0, made
+    assert abs(told["decode_samples_per_s"] * max(1, told["cores"]) / rates[told["cores"]] - 1) < 2e-3, made
+    assert rates[told["cores"]] >= 0.95 * max(rates.values()), made
+END
+expect 0 check "$work/of-shards.json"
+# The words are those that a plan takes, and its step is no shorter than they let it be.
+words=$(sed -n 's/^  "words": "\(.*\)"$/\1/p' "$work/of-images.json")
+expect 0 plan -w "$work/net.json" -c "1x dgx1-v100" --input "$words" --fix devices=2,dp=2,micro_batch=3,compression=none --precision fp32 --no-simulate --json
+/usr/bin/python3 - "$work" "$scratch/out" <<'END' && pass || fail "a plan is not paced by what was measured"
+import json, sys
+made, plan = json.load(open(sys.argv[1] + "/of-images.json")), json.load(open(sys.argv[2]))
+assert plan["input"] == made["input"], plan["input"]
+rate = made["input"]["decode_samples_per_s"] * made["input"]["cores"]
+assert plan["prediction"]["step_time_s"] >= 12 / rate * 0.999, (plan["prediction"], rate)
+END
+expect 3 profile -w "$work/net.json" --data "$work/whole" -q
+expect_error_line "found no images"
+expect 2 profile -w "$work/net.json" --data "$work/images" --ranks 2
+expect_error_line "--data measures the reading of samples alone"
+expect 2 profile -w "$work/net.json" --json
+expect_error_line "--json: found without --data"
+expect 2 profile -w "$work/net.json" --bad-samples 3
+expect_error_line "--bad-samples: found without --data"
+expect 2 profile --data "$work/images"
+expect_error_line "--workload is needed"
 expect 0 run "$work/plan.json" --anyway --steps 60 --until accuracy=0.9 --evaluate-every 10 --data "$work/images" -q -o "$work/until.json"
 
 # A file that ends early: named, or skipped, by both stages alike.
@@ -53,6 +108,10 @@ head -c 300 "$work/images/class1/03.png" >"$work/cut" && mv "$work/cut" "$work/i
 expect 1 run "$work/plan.json" --anyway --steps 12 --data "$work/images" -q -o "$work/none.json"
 grep -q "class1/03.png: damaged PNG" "$scratch/err" && pass || fail "the sample is not named"
 grep -q -- "--bad-samples N skips up to N of them" "$scratch/err" && pass || fail "what would help is not said"
+expect 3 profile -w "$work/net.json" --data "$work/images" -q
+expect_error_line "class1/03.png: damaged PNG" "--bad-samples N skips up to N of them"
+expect 0 profile -w "$work/net.json" --data "$work/images" --bad-samples 1 -q
+expect_output "skipped       1 that cannot be read" "to plan with  --input data="
 expect 0 run "$work/plan.json" --anyway --steps 12 --data "$work/images" --bad-samples 1 -o "$work/skipped.json"
 grep -q "skipped [12] samples that cannot be read" "$scratch/err" && pass || fail "what was skipped is not said"
 expect 0 run "$work/piped.json" --anyway --steps 12 --data "$work/images" --bad-samples 1 -q -o "$work/skipped.json"

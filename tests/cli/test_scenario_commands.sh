@@ -48,6 +48,13 @@ event() { printf '{"ph": "X", "cat": "%s", "name": "%s", "ts": 1, "dur": %s, "ar
 expect 0 profile import "$scratch/trace.json" -w lenet --micro-batches 128 -o "$scratch/p.json"
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=1,dp=4,micro_batch=32 --no-simulate -p "$scratch/p.json"
 expect_output "step time   250 ms" # a quarter of the samples in a quarter of a second
+# Measured on a V100 they are scaled, and said to be.
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=1,dp=4,micro_batch=32 --no-simulate -p "$scratch/p.json" --profile-device v100-sxm2-16gb -o "$scratch/scaled.json"
+tr -s ' \n' ' ' <"$scratch/out" | grep -q "provenance times of layers measured elsewhere (v100-sxm2-16gb by 1[.0-9]*), scaled to a p100-pcie-16gb, all others from data sheets" && pass || fail "a profile's times are not said to be scaled"
+awk '/^step time/ { exit !($3 > 300 && $4 == "ms") }' "$scratch/out" && pass || fail "a profile's times are not scaled: $(grep '^step' "$scratch/out")"
+grep -q '"scaled": "v100-sxm2-16gb by 1' "$scratch/scaled.json" && pass || fail "the plan's profile does not say that it is scaled"
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=1,dp=4,micro_batch=32 --no-simulate -p "$scratch/p.json" --profile-device p100-pcie-16gb
+expect_output "step time   250 ms"
 expect 3 plan -w lenet -c local:2 -p "$scratch/p.json"
 expect_error_line "p.json" "name the cluster"
 expect 3 plan -w mlp -c "1x p100-server" -p "$scratch/p.json"

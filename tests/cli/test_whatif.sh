@@ -147,4 +147,35 @@ expect_error_line "simulated-2.json"
 expect 2 report "$scratch/simulated-1.json" -o "$scratch/made/none.html"
 expect_error_line "without its plan"
 expect_only
+# A combination that comes to no end, for want of memory or because somebody ended its process, takes no other along.
+odd=77777777 # divides into half a million micro-batches at best
+if [ -z "${TY_SANITIZE:-}" ]; then
+    (
+        ulimit -v 600000
+        "$TRAINYARD" whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=$odd,256 --no-simulate -o "$scratch/lost.json"
+    ) >"$scratch/out" 2>"$scratch/err"
+    got=$?
+    if [ $got -eq 1 ]; then pass; else fail "exit code $got instead of 1 where memory runs out"; fi
+    expect_error_line "1 of 2 combinations came to no end"
+    expect_output "batch=$odd  no plan: out of memory" "batch=256  "
+    expect 0 check "$scratch/lost.json"
+fi
+"$TRAINYARD" whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=$odd,256 --no-simulate -o "$scratch/killed.json" >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+tries=0
+until pgrep -P $pid >"$scratch/child" || [ $tries -eq 100 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+kill -9 "$(head -n 1 "$scratch/child")"
+wait $pid
+got=$?
+if [ $got -eq 1 ]; then pass; else fail "exit code $got instead of 1 where a process is killed"; fi
+expect_output "batch=$odd  no plan: the process of this combination died (signal 9, as where memory runs out)" "batch=256  " " a step, "
+# Tried again, now that nobody is against it: another value in its place shows that the row is not taken as done.
+expect 0 whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=256,512 --no-simulate -o "$scratch/whole.json"
+sed 's/"values": {"batch": "512"}, .*}/"values": {"batch": "512"}, "reason": "died", "is_lost": true}/' "$scratch/whole.json" >"$scratch/holed.json"
+grep -q is_lost "$scratch/holed.json" && pass || fail "no row was taken out"
+expect 0 whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=256,512 --no-simulate --rows "$scratch/holed.json" -o "$scratch/again.json"
+if cmp -s "$scratch/whole.json" "$scratch/again.json"; then pass; else fail "a row that was lost is not tried again"; fi
 finish

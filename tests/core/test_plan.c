@@ -157,6 +157,35 @@ static void very_late(ty_plan *p)
 {
     p->staleness = 65;
 }
+static void order_of(ty_plan *p, uint32_t first)
+{
+    p->exchange_order = ty_alloc(p->bucket_count, sizeof *p->exchange_order);
+    p->exchange_order[0] = first;
+    for (uint32_t b = 1; b < p->bucket_count; b++)
+        p->exchange_order[b] = b;
+}
+static void order_of_stages(ty_plan *p)
+{
+    order_of(p, 0);
+}
+static void order_with_one_twice(ty_plan *p)
+{
+    order_of(p, 1);
+}
+static void order_beyond(ty_plan *p)
+{
+    order_of(p, p->bucket_count);
+}
+static void order_and_sharded(ty_plan *p)
+{
+    order_of(p, 0);
+    p->zero = 1;
+}
+static void order_and_late(ty_plan *p)
+{
+    order_of(p, 0);
+    p->staleness = 1;
+}
 static void late_first_layer(ty_plan *p)
 {
     p->stages[1].first_layer++;
@@ -438,6 +467,15 @@ Test(plan, check_refuses_each_flaw)
         {"hybrid", late_population, "toy:/staleness: found 1, expected 0: a population has no"},
         {"pipeline", late_alone, "toy:/staleness: found 1, expected 0: no stage has replicas"},
         {"hybrid", very_late, "toy:/staleness: found 65, expected at most 64"},
+        {"hybrid", order_of_stages,
+         "toy:/exchange_order: found one, expected none: the next step's forward"},
+        {"data parallel", order_with_one_twice,
+         "toy:/exchange_order/1: found bucket 1 twice, expected each once"},
+        {"data parallel", order_beyond, "expected one of the "},
+        {"data parallel", order_and_sharded,
+         "toy:/exchange_order: found one, expected none: with ZeRO"},
+        {"data parallel", order_and_late,
+         "toy:/exchange_order: found one, expected none: late gradients"},
         {"hybrid", late_first_layer, "toy:/stages/1/first_layer: found 3, expected 2"},
         {"hybrid", short_last_stage, "toy:/stages: found layers 0 to 4, expected all 6"},
         {"hybrid", long_last_stage, "toy:/stages/1/layer_count: found 4294967295, expected 1 to 4"},
@@ -659,6 +697,30 @@ Test(plan, copies_are_equal_and_deep)
     ty_plan_free(copy);
     ty_free(first);
     ty_free(second);
+}
+
+Test(plan, order_of_exchanges_goes_there_and_back)
+{
+    const char *path = toy_path("order.json");
+    ty_plan *plan = toy_plan_named("data parallel"), *loaded = NULL, *copy = NULL;
+    ty_digest without, with;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_plan_digest(plan, &without, NULL), TY_OK);
+    order_of(plan, 0);
+    plan->exchange_order[0] = plan->bucket_count - 1;
+    plan->exchange_order[plan->bucket_count - 1] = 0;
+    cr_assert_eq(ty_plan_digest(plan, &with, NULL), TY_OK);
+    cr_assert_str_neq(without.hex, with.hex);
+    cr_assert_eq(ty_plan_save(plan, path, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_plan_load(path, &loaded, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_plan_copy(loaded, &copy, &error), TY_OK);
+    cr_assert_arr_eq(copy->exchange_order, plan->exchange_order,
+                     plan->bucket_count * sizeof *plan->exchange_order);
+    ty_plan_free(copy);
+    ty_plan_free(loaded);
+    ty_plan_free(plan);
+    remove(path);
 }
 
 Test(plan, digest_covers_the_decision_only)

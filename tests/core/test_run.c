@@ -26,6 +26,9 @@ static ty_job *make_job(ty_job_kind kind)
         job->init = ty_strdup("in.safetensors");
         job->save_weights = ty_strdup("out.safetensors");
         job->bad_samples = 7;
+    } else if (kind == TY_JOB_SAMPLES) {
+        job->data = ty_strdup("/data");
+        job->bad_samples = 3;
     } else {
         job->micro_batch_count = 3;
         job->micro_batches = ty_alloc(3, sizeof *job->micro_batches);
@@ -69,7 +72,7 @@ static ty_run *make_run(void)
 
 Test(run, jobs_go_there_and_back)
 {
-    for (int kind = TY_JOB_TRAIN; kind <= TY_JOB_PROFILE; kind++) {
+    for (int kind = TY_JOB_TRAIN; kind < TY_JOB_COUNT; kind++) {
         const char *path = toy_path("job.json");
         ty_job *job = make_job((ty_job_kind)kind), *loaded = NULL;
         char *first, *second;
@@ -84,7 +87,8 @@ Test(run, jobs_go_there_and_back)
         cr_assert_eq(loaded->kind, (ty_job_kind)kind);
         cr_assert_eq(loaded->steps, job->steps);
         cr_assert_eq(loaded->until.accuracy, job->until.accuracy);
-        cr_assert_eq((loaded->program == NULL), (kind == TY_JOB_PROFILE));
+        cr_assert_eq((loaded->program == NULL), (kind != TY_JOB_TRAIN));
+        cr_assert_eq(loaded->bad_samples, job->bad_samples);
         cr_assert_eq(loaded->micro_batch_count, job->micro_batch_count);
         ty_free(first);
         ty_free(second);
@@ -167,6 +171,12 @@ Test(run, save_refuses_jobs_that_cannot_run)
     cr_assert_eq(ty_job_save(job, path, &error), TY_EPARSE);
     cr_assert_not_null(strstr(error.message, ":/micro_batches/1: found 0"), "%s", error.message);
     ty_job_free(job);
+    job = make_job(TY_JOB_SAMPLES);
+    ty_free(job->data);
+    job->data = NULL;
+    cr_assert_eq(ty_job_save(job, path, &error), TY_EPARSE);
+    cr_assert_not_null(strstr(error.message, ":/data: found none"), "%s", error.message);
+    ty_job_free(job);
 }
 
 Test(run, runs_go_there_and_back)
@@ -235,7 +245,7 @@ Test(run, bad_runs_are_refused_with_pointer)
     ty_free(good);
     remove(path);
     run->losses[2] = (double)NAN;
-    cr_assert_eq(ty_run_save(run, path, &error), TY_EINVAL);
+    cr_assert_eq(ty_run_save(run, path, &error), TY_ELIMIT);
     cr_assert_not_null(strstr(error.message, "the loss of step 2 is nan: training diverged"));
     cr_assert(!ty_file_exists(path));
     run->losses[2] = 1;
@@ -285,4 +295,113 @@ Test(run, survives_each_failing_allocation)
     remove(path);
     ty_job_free(job);
     ty_run_free(run);
+}
+
+/* ---- Rates of reading ---- */
+
+static ty_samples *make_samples(void)
+{
+    ty_samples *samples = ty_alloc(1, sizeof *samples);
+
+    *samples = (ty_samples){.workload = ty_strdup("net"),
+                            .data = ty_strdup("/data"),
+                            .cores = 4,
+                            .sample_count = 1000,
+                            .sample_bytes = 50.5,
+                            .data_bytes = 50500,
+                            .visited = 100,
+                            .skipped = 1,
+                            .first_visit_samples_per_s = 80,
+                            .rate_count = 3,
+                            .rates = {{1, 123.456}, {2, 240}, {4, 250}}};
+    return samples;
+}
+
+Test(run, rates_of_reading_go_there_and_back)
+{
+    const char *path = toy_path("samples.json");
+    ty_samples *samples = make_samples(), *loaded = NULL;
+    ty_error error = {0};
+    char *first, *second;
+
+    cr_assert_eq(ty_samples_save(samples, path, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_samples_load(path, &loaded, &error), TY_OK, "%s", error.message);
+    first = toy_read(path);
+    cr_assert_eq(ty_samples_save(loaded, path, &error), TY_OK, "%s", error.message);
+    second = toy_read(path);
+    cr_assert_str_eq(first, second);
+    cr_assert_eq(loaded->rate_count, 3);
+    cr_assert_eq(loaded->skipped, 1);
+    cr_assert_not_null(strstr(first, "\"words\": \"data=50500,decode=120,cores=2\""), "%s", first);
+    ty_free(first);
+    ty_free(second);
+    ty_samples_free(samples);
+    ty_samples_free(loaded);
+    remove(path);
+}
+
+Test(run, a_plan_is_told_of_the_fewest_threads_that_are_enough)
+{
+    static const struct {
+        const char *what;
+        uint32_t count;
+        ty_samples_rate rates[3];
+        double decode;
+        uint32_t cores;
+    } rows[] = {
+        {"two are as good as four", 3, {{1, 100}, {2, 192}, {4, 200}}, 96, 2},
+        {"four are better", 3, {{1, 100}, {2, 180}, {4, 200}}, 50, 4},
+        {"more get in each other's way", 3, {{1, 100}, {2, 90}, {4, 50}}, 100, 1},
+        {"no thread makes them", 1, {{0, 31250.4}}, 31250, 0},
+        {"digits of a measurement", 1, {{1, 0.123456}}, 0.1235, 1},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_samples samples = {.rate_count = rows[i].count, .data_bytes = 1e9};
+        ty_input input;
+
+        memcpy(samples.rates, rows[i].rates, sizeof rows[i].rates);
+        ty_samples_input(&samples, &input);
+        cr_expect_leq(fabs(input.decode_samples_per_s - rows[i].decode), 0.5, "%s: %g",
+                      rows[i].what, input.decode_samples_per_s);
+        cr_expect_eq(input.cores, rows[i].cores, "%s", rows[i].what);
+        cr_expect(input.data_bytes > 0.9e9 && input.data_bytes < 1.1e9, "%s", rows[i].what);
+    }
+}
+
+Test(run, bad_rates_of_reading_are_refused_with_pointer)
+{
+    static const struct {
+        const char *old, *new, *message;
+    } rows[] = {
+        {"trainyard.samples/1", "trainyard.profile/1", ":/schema"},
+        {"\"samples\": 1000", "\"samples\": 0", ":/samples: found 0"},
+        {"\"visited\": 100", "\"visited\": 1001", ":/visited: found 1001"},
+        {"\"sample_bytes\": 50.5", "\"sample_bytes\": 0", ":/sample_bytes: found 0"},
+        {"{\"threads\": 2,", "{\"threads\": 1,", ":/rates/1/threads: found 1"},
+        {"\"samples_per_s\": 250}", "\"samples_per_s\": -1}", ":/rates/2/samples_per_s: found -1"},
+        {"\"samples_per_s\": 250}", "\"samples_per_s\": 1e13}", ":/rates/2/samples_per_s: found"},
+        {"\"data_bytes\": 50500", "\"data_bytes\": 0.3", ":/data_bytes: found 0.3"},
+        {"\"skipped\": 1", "\"skiped\": 1", ":/skipped"},
+    };
+    const char *path = toy_path("bad-samples.json");
+    ty_samples *samples = make_samples();
+    char *good;
+
+    cr_assert_eq(ty_samples_save(samples, path, NULL), TY_OK);
+    good = toy_read(path);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *bad = toy_replace(good, rows[i].old, rows[i].new);
+        ty_samples *loaded = NULL;
+        ty_error error = {0};
+        toy_write(path, bad);
+        cr_expect_eq(ty_samples_load(path, &loaded, &error), TY_EPARSE, "row %zu", i);
+        cr_expect_null(loaded);
+        cr_expect_not_null(strstr(error.message, rows[i].message), "row %zu: \"%s\" lacks \"%s\"",
+                           i, error.message, rows[i].message);
+        ty_free(bad);
+    }
+    remove(path);
+    ty_free(good);
+    ty_samples_free(samples);
 }

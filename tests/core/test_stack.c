@@ -147,6 +147,11 @@ Test(stack, what_the_worker_and_its_relatives_say)
     ty_stack_free(ddp);
 }
 
+#define LEFT_OPEN .schedule = -1, .compression = -1, .recompute = -1, .zero = -1
+#define AGAIN(BLOCKS, SEGMENT, PARTS)                                                              \
+    .schedule = -1, .compression = -1, .recompute = TY_RECOMPUTE_FULL, .zero = -1,                 \
+    .blocks = BLOCKS, .segment = SEGMENT, .parts = PARTS
+
 /* What is said replaces, what is not is the base's; the sets come back from JSON, and say what is
  * wrong in them. */
 Test(stack, plans_it_can_run)
@@ -162,7 +167,29 @@ Test(stack, plans_it_can_run)
     };
     ty_stack *worker = open_stack("trainyard"), *ddp = open_stack("pytorch-ddp");
     ty_stack *titan = open_stack("torchtitan"), *fsdp = open_stack("pytorch-fsdp");
-    ty_stack *megatron = open_stack("megatron");
+    ty_stack *megatron = open_stack("megatron"), *maxtext = open_stack("maxtext");
+    /* By Megatron-LM's validate_args, each beside what it is not refused with. */
+    static const struct {
+        ty_stack_use use;
+        const char *why;
+    } limited[] = {
+        {{.lanes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 0},
+         "2 lanes without sequence parallelism"},
+        {{.lanes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 1}, NULL},
+        {{.lanes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = -1}, NULL},
+        {{.lanes = {2}, LEFT_OPEN, .sequence_parallel = 0}, NULL},
+        {{.lanes = {1, 1, 4}, .has_experts = true, LEFT_OPEN, .is_fp16 = true},
+         "no expert parallelism in fp16; found 4"},
+        {{.lanes = {1, 1, 4}, .has_experts = true, LEFT_OPEN}, NULL},
+        {{.lanes = {1, 1, 1}, .has_experts = true, LEFT_OPEN, .is_fp16 = true}, NULL},
+        {{AGAIN(12, 5, 1)}, "found 12 blocks, 1 of such stages, and 5"},
+        {{AGAIN(12, 4, 1)}, NULL},
+        {{AGAIN(12, 4, 2)}, "found 12 blocks, 2 of such stages, and 4"},
+        {{AGAIN(12, 3, 2)}, NULL},
+        {{AGAIN(12, 1, 5)}, NULL},
+        {{AGAIN(12, 0, 5)}, "found 12 blocks, 5 of such stages, and 0 (a stage)"},
+        {{AGAIN(12, 0, 6)}, NULL},
+    };
     const ty_stack_plans all = ty_stack_all_plans();
     char *text = text_of(ddp), *whole = text_of(worker);
     ty_stack_use use = {.stages = 2, .schedule = 0, .compression = -1, .recompute = -1, .zero = -1};
@@ -209,6 +236,13 @@ Test(stack, plans_it_can_run)
                                     "recompute are none, selective, full");
     use.is_dense = false;
     cr_expect_eq(ty_stack_check(megatron, &use, &error), TY_OK, "%s", error.message);
+    for (size_t i = 0; i < sizeof limited / sizeof *limited; i++) {
+        cr_expect_eq(ty_stack_check(maxtext, &limited[i].use, &error), TY_OK, "%s", error.message);
+        cr_expect_eq(ty_stack_check(megatron, &limited[i].use, &error),
+                     limited[i].why == NULL ? TY_OK : TY_EINVAL, "%zu", i);
+        cr_expect(limited[i].why == NULL || strstr(error.message, limited[i].why) != NULL, "%s",
+                  error.message);
+    }
     ty_free(text);
     ty_free(whole);
     ty_stack_free(worker);
@@ -216,6 +250,7 @@ Test(stack, plans_it_can_run)
     ty_stack_free(titan);
     ty_stack_free(fsdp);
     ty_stack_free(megatron);
+    ty_stack_free(maxtext);
 }
 
 Test(stack, what_is_like_another_takes_its_figures_with_their_sources)

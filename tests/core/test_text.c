@@ -45,6 +45,32 @@ Test(quote, what_can_be_seen)
     }
 }
 
+/* Messages go to terminals, with what files hold. */
+Test(quote, messages_show_nothing_else)
+{
+    static const struct {
+        const char *text, *shown;
+    } rows[] = {
+        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x9a\x82", NULL},
+        {"a\tb\nc\x1b[2J\x7f", "a?b?c?[2J?"},
+        {"a\xc2\x85", "a??"},
+        {"a\xe2\x80\xa8z\xe2\x80\xaez", "a???z???z"},
+        {"\xef\xbb\xbfz", "???z"},
+        {"\xe2\x80", "??"},
+    };
+    ty_error error;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        cr_expect_eq(ty_fail(&error, TY_EIO, "%s", rows[i].text), TY_EIO);
+        cr_expect_str_eq(error.message, rows[i].shown != NULL ? rows[i].shown : rows[i].text,
+                         "row %zu", i);
+    }
+    for (int width = 250; width < 260; width++) { /* cut within a character */
+        (void)ty_fail(&error, TY_EIO, "%*s\xe2\x82\xac", width, "");
+        cr_expect(ty_is_printable(error.message), "width %d", width);
+    }
+}
+
 Test(quote, words_of_a_shell)
 {
     static const char *const rows[][2] = {

@@ -647,6 +647,7 @@ static ty_workload *random_graph(uint64_t *state)
             l->input_count++;
         }
     }
+    cr_assert_eq(ty_workload_index_make(w, NULL), TY_OK);
     return w;
 }
 

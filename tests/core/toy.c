@@ -89,6 +89,7 @@ ty_workload *toy_workload(bool is_tied)
         w->layers[4].parameter_bytes = 0;
     }
     cr_assert_eq(ty_workload_check(w, "toy", NULL), TY_OK);
+    cr_assert_eq(ty_workload_index_make(w, NULL), TY_OK);
     return w;
 }
 

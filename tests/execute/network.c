@@ -27,6 +27,7 @@ void network_free(ty_workload *w)
         free(w->layers[l].inputs);
     }
     free(w->layers);
+    ty_workload_index_clear(w);
     free(w->name);
     free(w->dataset);
     free(w);
@@ -64,6 +65,8 @@ static int done(ty_workload *w, uint64_t parameters)
         elements *= layer->output.dimensions[d];
     layer->parameter_bytes = 4 * parameters;
     layer->output_bytes = 4 * elements;
+    if (ty_workload_index_make(w, NULL) != TY_OK)
+        abort();
     return (int)w->layer_count - 1;
 }
 

@@ -262,6 +262,10 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
                                    .tied_stage = tied_stage});
     }
     must(ty_plan_check(plan, shape->name, &error) == TY_OK, shape->name, error.message);
+    if (shape->is_reversed)
+        plan->exchange_order = ty_alloc(plan->bucket_count, sizeof *plan->exchange_order);
+    for (uint32_t b = 0; b < plan->bucket_count && shape->is_reversed; b++)
+        plan->exchange_order[b] = plan->bucket_count - 1 - b;
     return plan;
 }
 

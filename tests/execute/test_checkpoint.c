@@ -459,14 +459,14 @@ Test(checkpoint, divergence_loses_nothing)
     job->checkpoint = ty_strdup(f.checkpoint);
     job->checkpoint_every = 1;
     status = ty_execute_job_locally(job, 3, &(ty_execute_options){0}, &error);
-    cr_assert_eq(status, TY_EBACKEND, "%s", error.message);
+    cr_assert_eq(status, TY_ELIMIT, "%s", error.message);
     cr_assert_not_null(strstr(error.message, "finite"), "%s", error.message);
     cr_assert(ty_file_exists(f.latest));
     /* What is named is there. */
     job->steps = 1000;
     job->resume = true;
     status = ty_execute_job_locally(job, 3, &(ty_execute_options){0}, &error);
-    cr_assert_eq(status, TY_EBACKEND, "%s", error.message);
+    cr_assert_eq(status, TY_ELIMIT, "%s", error.message);
     ty_job_free(job);
     fixture_free(&f);
 }

@@ -104,6 +104,29 @@ Test(data, idx_files_are_read_plain_and_compressed, .init = directory_make,
     network_free(w);
 }
 
+/* A folder of data sets comes before Debian's, where it has the one that is asked for. */
+Test(data, idx_files_are_found_in_a_folder_of_data_sets, .init = directory_make,
+     .fini = directory_remove)
+{
+    ty_workload *w = small_images();
+    ty_dataset *d = NULL;
+    ty_error error = {0};
+    char found[80];
+
+    file_put("train-images-idx3-ubyte", images, sizeof images);
+    file_put("train-labels-idx1-ubyte", labels, sizeof labels);
+    setenv("TRAINYARD_DATASETS", directory, 1);
+    cr_assert_neq(ty_dataset_open(w, NULL, false, &d, &error), TY_OK); /* not that one's images */
+    cr_assert_null(strstr(error.message, directory), "%s", error.message);
+    snprintf(found, sizeof found, "%s/fashion-mnist", directory);
+    cr_assert_eq(symlink(directory, found), 0);
+    cr_assert_eq(ty_dataset_open(w, NULL, false, &d, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_dataset_sample_count(d), 2);
+    ty_dataset_close(d);
+    unlink(found);
+    network_free(w);
+}
+
 /* One byte changed, or cut, or added. */
 static const struct damage {
     const char *name;

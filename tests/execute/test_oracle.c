@@ -1473,6 +1473,52 @@ Test(oracle, late_gradients)
     }
 }
 
+/* Front layers first: what is learnt is, bit by bit, what is learnt without. */
+Test(oracle, priority)
+{
+    static const struct {
+        const char *workload;
+        plan_shape shape;
+    } rows[] = {
+        {"mlp", {"data parallel 2", .replicas = {2}, .buckets = 3, BATCH}},
+        {"mlp", {"data parallel 4", .replicas = {4}, .buckets = 3, BATCH}},
+        {"mlp",
+         {"one micro-batch each", .replicas = {2}, .buckets = 3, .global_batch = 32,
+          .micro_batch_size = 16}},
+        {"mlp", {"1f1b", ONE_F_ONE_B, .replicas = {2}, .buckets = 2, BATCH}},
+        {"mlp", {"a frozen front", .replicas = {2}, .buckets = 2, BATCH, .frozen = 2}},
+        {"mlp",
+         {"one-bit", .replicas = {2}, .buckets = 3, BATCH,
+          .compression.kind = TY_COMPRESSION_ONE_BIT}},
+        {"mlp",
+         {"powersgd", .replicas = {2}, .buckets = 3, BATCH,
+          .compression = {.kind = TY_COMPRESSION_POWERSGD, .rank = 2}}},
+        {"lenet", {"convolutions", .replicas = {2}, .buckets = 4, BATCH}},
+        {"gpt-tiny sequence=32",
+         {"a matrix used at either end", .replicas = {2}, .buckets = 5, .global_batch = 8,
+          .micro_batch_size = 2}},
+    };
+    enum { STEPS = 5 };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *workload = narrow(rows[i].workload);
+        plan_shape with = rows[i].shape;
+        outcome expected = run_plan(workload, &rows[i].shape, STEPS), found;
+
+        with.is_reversed = true;
+        found = run_plan(workload, &with, STEPS);
+        cr_assert_eq(found.gradient_length, expected.gradient_length);
+        cr_expect(memcmp(found.gradients, expected.gradients, found.gradient_length) == 0, "%s",
+                  with.name);
+        for (uint32_t t = 0; t < STEPS; t++)
+            cr_expect(memcmp(&found.run->losses[t], &expected.run->losses[t], sizeof(double)) == 0,
+                      "%s, step %u: %.9g, %.9g", with.name, t, found.run->losses[t],
+                      expected.run->losses[t]);
+        outcome_free(&found);
+        outcome_free(&expected);
+    }
+}
+
 /* The optimizer's state follows the updates, not the passes. */
 Test(oracle, late_gradients_of_adamw)
 {

@@ -1,7 +1,7 @@
 /* Every plan that the planner proposes for small networks on one to four devices runs and is right:
  * plans with a flush train as one rank does, those without or with late gradients as an emulation
- * of their staleness. In the quick form one plan of each strategy, and on
- * three devices of one network only. */
+ * of their staleness. In the quick form one plan of each strategy, on three
+ * devices of one network only, and on four every other pair of a schedule and what is divided. */
 #include "../quick.h"
 #include "candidate.h"
 #include "emulation.h"
@@ -318,6 +318,15 @@ static bool is_late_enough(const trial *t, const ty_plan_dimensions *divided)
                          divided->tensor_parallel < 4 && !divided->sequence_parallel);
 }
 
+/* Lanes, contexts or experts on as many devices as there are at most. */
+static bool needs_all(const ty_plan_dimensions *divided)
+{
+    return (divided->tensor_parallel > 1 ? divided->tensor_parallel : 1) *
+               (divided->context_parallel > 1 ? divided->context_parallel : 1) *
+               (divided->expert_parallel > 1 ? divided->expert_parallel : 1) >=
+           MOST_RANKS;
+}
+
 static void check_ranks(trial *t, uint32_t ranks)
 {
     char text[64];
@@ -329,6 +338,10 @@ static void check_ranks(trial *t, uint32_t ranks)
     for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++)
         for (int d = 0; d < DIMENSIONS; d++) {
             if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1))
+                continue;
+            /* The other half of the pairs has been run on two. */
+            if (!t->is_all && ranks == MOST_RANKS && (schedule + d) % 2 != 0 &&
+                !needs_all(&dimensions[d]))
                 continue;
             for (uint32_t staleness = 0; staleness <= (t->is_all ? 2 : 1); staleness++)
                 if (staleness == 0 || is_late_enough(t, &dimensions[d]))

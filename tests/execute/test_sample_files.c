@@ -384,7 +384,8 @@ static void parts_check(const char *path, uint32_t threads)
         const uint64_t count = CLASSES * IMAGES, tests = count / 10;
 
         cr_assert_eq(ty_dataset_open(w, path, is_test, &d, &error), TY_OK, "%s", error.message);
-        cr_assert_eq(ty_dataset_prepare(d, &(ty_reading){0, threads, 5}, &error), TY_OK);
+        cr_assert_eq(ty_dataset_prepare(d, &(ty_reading){.threads = threads, .room = 5}, &error),
+                     TY_OK);
         cr_assert_eq(ty_dataset_sample_count(d), is_test ? tests : count - tests);
         for (uint64_t s = 0; s < ty_dataset_sample_count(d); s++) {
             for (uint64_t ahead = s; ahead < s + 4; ahead++)
@@ -511,7 +512,10 @@ Test(sample_files, bad_samples, .init = folder_make, .fini = folder_remove)
             ty_status status = TY_OK;
 
             cr_assert_eq(ty_dataset_open(w, folder, false, &d, &error), TY_OK);
-            cr_assert_eq(ty_dataset_prepare(d, &(ty_reading){most, threads, 8}, &error), TY_OK);
+            cr_assert_eq(
+                ty_dataset_prepare(
+                    d, &(ty_reading){.bad_samples = most, .threads = threads, .room = 8}, &error),
+                TY_OK);
             for (uint64_t epoch = 0; epoch < 2; epoch++)
                 for (uint64_t s = 0; s < ty_dataset_sample_count(d) && status == TY_OK; s++) {
                     float input[3 * SIDE * SIDE];
@@ -539,6 +543,46 @@ Test(sample_files, bad_samples, .init = folder_make, .fini = folder_remove)
             }
             ty_dataset_close(d);
         }
+    network_free(w);
+}
+
+/* A last stage has the labels that a first one reads with its images, though no image is there to
+ * be read; where one may be skipped it reads as the first one does. */
+Test(sample_files, labels_alone, .init = folder_make, .fini = folder_remove)
+{
+    ty_workload *w = image_network(3);
+    ty_dataset *whole = NULL, *labels = NULL;
+    float input[3 * SIDE * SIDE];
+    ty_error error = {0};
+    int32_t expected[64], label;
+    uint64_t count;
+
+    classes_make();
+    cr_assert_eq(ty_dataset_open(w, folder, false, &whole, &error), TY_OK, "%s", error.message);
+    count = ty_dataset_sample_count(whole);
+    cr_assert_leq(count, 64);
+    for (uint64_t s = 0; s < count; s++)
+        take(whole, s, input, NULL, &expected[s]);
+    ty_dataset_close(whole);
+    cr_assert_eq(ty_dataset_open(w, folder, false, &labels, &error), TY_OK, "%s", error.message);
+    spoil(path_of("class0/5.png"));
+    for (uint32_t most = 0; most < 2; most++) {
+        cr_assert_eq(
+            ty_dataset_prepare(
+                labels,
+                &(ty_reading){.bad_samples = most, .threads = 2, .room = 8, .labels_only = true},
+                &error),
+            TY_OK, "%s", error.message);
+        for (uint64_t s = 0; s < count; s++) {
+            ty_dataset_expect(labels, s);
+            take(labels, s, NULL, NULL, &label);
+            cr_assert_eq(label, expected[most == 1 && s == 5 ? 6 : s], "sample %u", (unsigned)s);
+        }
+        cr_assert_eq(ty_dataset_skipped(labels, NULL), most);
+    }
+    cr_assert_eq(ty_dataset_sample(labels, 5, input, NULL, NULL, &error), TY_OK,
+                 "whoever asks for an input after all gets one: %s", error.message);
+    ty_dataset_close(labels);
     network_free(w);
 }
 #endif

@@ -10,7 +10,7 @@ static void use_job(const ty_job *job)
     ty_error error = {0};
 
     MUST(ty_plan_check(job->plan, "input", &error) == TY_OK);
-    MUST((job->program == NULL) == (job->kind == TY_JOB_PROFILE));
+    MUST((job->program == NULL) == (job->kind != TY_JOB_TRAIN));
     if (job->kind == TY_JOB_TRAIN) {
         MUST(ty_program_check(job->plan, job->program, "input", &error) == TY_OK);
         MUST((uint64_t)job->warmup_steps + job->timeline_steps <= job->steps);

@@ -1,4 +1,5 @@
-/* TOML, YAML and JSON of training programs as a flat list. */
+/* TOML, YAML and JSON of training programs, and Megatron-LM's arguments, as a flat list. */
+#include "import.h"
 #include "training_pairs.h"
 
 #include <stdlib.h>
@@ -15,14 +16,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy(text, data, size);
     text[size] = '\0';
-    if (ty_training_pairs_read("config", text, size, &pairs, &error) == TY_OK) {
-        for (uint32_t i = 0; i < pairs.count; i++)
+    for (int as_arguments = 0; as_arguments < 2; as_arguments++) {
+        const ty_status status = as_arguments
+                                     ? ty_megatron_settings("arguments", text, size, &pairs, &error)
+                                     : ty_training_pairs_read("config", text, size, &pairs, &error);
+        for (uint32_t i = 0; status == TY_OK && i < pairs.count; i++)
             if (pairs.pairs[i].key == NULL || pairs.pairs[i].value == NULL)
                 abort();
-    } else if (error.message[0] == '\0') {
-        abort();
+        if (status != TY_OK && error.message[0] == '\0')
+            abort();
+        ty_training_pairs_clear(&pairs);
     }
-    ty_training_pairs_clear(&pairs);
     free(text);
     return 0;
 }

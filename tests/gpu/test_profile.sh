@@ -55,6 +55,7 @@ for row in rows:
     assert kind not in ("relu", "gelu") or (row["input_s"] > 0 and row["weight_s"] <= row["input_s"]), row
 assert {r["elements"] for r in p["update_times"]} == {40, 8, 6416, 170, 6634}, p["update_times"]
 assert {"fp16", "top-k"} <= {r["kind"] for r in p["codec_times"]}
+assert max(r["elements"] for r in p["codec_times"]) == 65536 # the first size that holds all gradients
 assert all(r["encode_s"] > 0 and r["decode_s"] > 0 for r in p["codec_times"])
 assert p["collective_times"] == [] and p["transfer_times"] == []
 CHECK

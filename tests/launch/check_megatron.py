@@ -25,6 +25,7 @@ CHOICES = {
     "optimizer": ["adam", "sgd"],
     "lr-decay-style": ["constant", "linear", "cosine", "inverse-square-root", "WSD"],
     "recompute-granularity": ["full", "selective"],
+    "fp8-format": ["e4m3", "hybrid"],
     "recompute-method": ["uniform", "block"],
     "moe-token-dispatcher-type": ["allgather", "alltoall", "flex"],
     "moe-router-score-function": ["softmax", "sigmoid"],
@@ -171,6 +172,15 @@ def main():
     assert (kind if granularity == "selective" else granularity or "none") == stages[0]["recompute"]
     if kind == "elementwise":
         assert not any(layer["kind"] == "mlp" for layer in plan["workload"]["layers"]), "moe_act is of experts"
+    if granularity == "full":
+        layers = plan["workload"]["layers"]
+        periods = [p for p in range(1, len(attention) // 2 + 1)
+                   if all(layers[attention[i] + 3]["kind"] == layers[attention[i + p] + 3]["kind"]
+                          for i in range(len(attention) - p))]
+        blocks = stages[0].get("recompute_blocks", 0)
+        dense = sum(layer["kind"] == "mlp" for layer in layers)
+        if blocks > 0 and dense in (0, len(attention) // 2, len(attention)):  # what repeats is a block
+            assert a["recompute-num-layers"] == blocks * min(periods, default=1), (blocks, periods)
     dropout = 0.1 if plan["stack"]["has_dropout"] else 0
     assert a["hidden-dropout"] == a["attention-dropout"] == dropout
     assert (a.get("attention-backend") == "unfused") == (plan["stack"]["attention"] == "scores")

@@ -57,6 +57,8 @@ static ty_workload *make_workload(uint32_t layer_count, bool is_tied)
         w->layers[layer_count - 1].tied_to = 0;
         w->layers[layer_count - 1].parameter_bytes = 0;
     }
+    if (ty_workload_index_make(w, NULL) != TY_OK)
+        abort();
     return w;
 }
 

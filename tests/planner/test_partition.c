@@ -1,4 +1,4 @@
-/* ty_partition against brute force, its documented ties, its errors, and its speed. */
+/* The partitioner against brute force, its documented ties, its errors, and its speed. */
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>
@@ -131,6 +131,44 @@ static void enumerate(chain *c, uint32_t stage, uint32_t first, uint32_t devices
     }
 }
 
+static ty_status partition(const ty_partition_input *input, uint32_t stages, uint32_t *first_layers,
+                           uint32_t *replicas, double *bottleneck_s, ty_error *error)
+{
+    ty_partitioner *partitioner = NULL;
+    ty_status status = ty_partitioner_open(input, &partitioner, error);
+
+    if (status == TY_OK)
+        status =
+            ty_partitioner_divide(partitioner, stages, first_layers, replicas, bottleneck_s, error);
+    ty_partitioner_close(partitioner);
+    return status;
+}
+
+/* Where any numbers of stages can be asked for, after two others. */
+static ty_status divide_in_turn(const ty_partition_input *input, uint64_t *state, division *found,
+                                ty_error *error)
+{
+    ty_partition_input most = *input;
+    ty_partitioner *partitioner = NULL;
+    division other;
+    ty_status status;
+
+    if (input->fixed_replicas == NULL)
+        most.stages = input->devices;
+    status = ty_partitioner_open(&most, &partitioner, error);
+    for (int i = 0; input->fixed_replicas == NULL && status == TY_OK && i < 2; i++) {
+        const ty_status earlier =
+            ty_partitioner_divide(partitioner, 1 + below(state, most.stages), other.first_layers,
+                                  other.replicas, &other.bottleneck_s, error);
+        cr_assert(earlier == TY_OK || earlier == TY_EINFEASIBLE);
+    }
+    if (status == TY_OK)
+        status = ty_partitioner_divide(partitioner, input->stages, found->first_layers,
+                                       found->replicas, &found->bottleneck_s, error);
+    ty_partitioner_close(partitioner);
+    return status;
+}
+
 static void check_against_brute_force(uint64_t seed, uint32_t number, uint32_t *feasible)
 {
     uint64_t state = seed + number * 0x9e3779b97f4a7c15u;
@@ -138,8 +176,7 @@ static void check_against_brute_force(uint64_t seed, uint32_t number, uint32_t *
     ty_partition_input input = input_of(&c);
     division trial = {0}, best = {.bottleneck_s = HUGE_VAL}, found = {0};
     ty_error error = {0};
-    ty_status status =
-        ty_partition(&input, found.first_layers, found.replicas, &found.bottleneck_s, &error);
+    ty_status status = divide_in_turn(&input, &state, &found, &error);
 
     enumerate(&c, 0, 0, c.devices, &trial, &best);
     if (best.bottleneck_s == HUGE_VAL) {
@@ -201,8 +238,8 @@ Test(partition, hand_computed)
         uint32_t first_layers[3], replicas[3];
         double bottleneck_s;
         ty_error error = {0};
-        cr_assert_eq(ty_partition(&input, first_layers, replicas, &bottleneck_s, &error), TY_OK,
-                     "%s: %s", rows[i].name, error.message);
+        cr_assert_eq(partition(&input, input.stages, first_layers, replicas, &bottleneck_s, &error),
+                     TY_OK, "%s: %s", rows[i].name, error.message);
         cr_assert_eq(bottleneck_s, rows[i].bottleneck_s, "%s: %g", rows[i].name, bottleneck_s);
         for (uint32_t k = 0; k < rows[i].stages; k++)
             cr_assert(
@@ -228,7 +265,8 @@ Test(partition, gives_out_granules)
     uint32_t first_layers[2], replicas[2];
     double bottleneck_s, best_s = HUGE_VAL;
 
-    cr_assert_eq(ty_partition(&input, first_layers, replicas, &bottleneck_s, NULL), TY_OK);
+    cr_assert_eq(partition(&input, input.stages, first_layers, replicas, &bottleneck_s, NULL),
+                 TY_OK);
     for (uint32_t cut = 1; cut < LAYERS; cut++)
         for (uint32_t r = GRANULE; r < ALL; r += GRANULE) {
             double front_s = 0, back_s = 0, cut_s;
@@ -286,8 +324,8 @@ Test(partition, refuses_bad_questions)
         uint32_t first_layers[4] = {77}, replicas[4] = {77};
         double bottleneck_s = -1;
         ty_error error = {0};
-        ty_status status =
-            ty_partition(&rows[i].input, first_layers, replicas, &bottleneck_s, &error);
+        ty_status status = partition(&rows[i].input, rows[i].input.stages, first_layers, replicas,
+                                     &bottleneck_s, &error);
         cr_assert_eq(status, rows[i].status, "%s: status %d", rows[i].name, status);
         cr_assert(strstr(error.message, rows[i].message) != NULL, "%s: %s", rows[i].name,
                   error.message);
@@ -310,7 +348,7 @@ Test(partition, survives_failing_allocations)
         ty_error error = {0};
         cr_assert_lt(n, 100);
         ty_memory_fail_after(n);
-        status = ty_partition(&input, first_layers, replicas, &bottleneck_s, &error);
+        status = partition(&input, input.stages, first_layers, replicas, &bottleneck_s, &error);
         ty_memory_fail_after(0);
         cr_assert(status == TY_OK || status == TY_ENOMEM, "allocation %ld: %s", n, error.message);
     }
@@ -339,7 +377,8 @@ Test(partition, nears_the_equal_share)
                                     .devices = 16,
                                     .stages = stages};
         double bottleneck_s = 0;
-        cr_assert_eq(ty_partition(&input, first_layers, replicas, &bottleneck_s, NULL), TY_OK);
+        cr_assert_eq(partition(&input, input.stages, first_layers, replicas, &bottleneck_s, NULL),
+                     TY_OK);
         cr_assert_geq(bottleneck_s, sum / 16 * (1 - 1e-12), "%u stages", stages);
         least = fmin(least, bottleneck_s);
     }
@@ -363,11 +402,11 @@ Test(partition, shares_transfers_among_replicas)
     uint32_t first_layers[2], replicas[2];
     double seconds;
 
-    cr_assert_eq(ty_partition(&input, first_layers, replicas, &seconds, NULL), TY_OK);
+    cr_assert_eq(partition(&input, input.stages, first_layers, replicas, &seconds, NULL), TY_OK);
     cr_assert_eq(seconds, 6);
     input.devices = 2000;
     input.fixed_replicas = many;
-    cr_assert_eq(ty_partition(&input, first_layers, replicas, &seconds, NULL), TY_OK);
+    cr_assert_eq(partition(&input, input.stages, first_layers, replicas, &seconds, NULL), TY_OK);
     cr_assert_eq(seconds, 6.0 / 1000);
 }
 
@@ -386,9 +425,9 @@ Test(partition, keeps_fixed_replicas)
     uint32_t first_layers[2], replicas[2];
     double free_s, fixed_s;
 
-    cr_assert_eq(ty_partition(&input, first_layers, replicas, &free_s, NULL), TY_OK);
+    cr_assert_eq(partition(&input, input.stages, first_layers, replicas, &free_s, NULL), TY_OK);
     input.fixed_replicas = fixed;
-    cr_assert_eq(ty_partition(&input, first_layers, replicas, &fixed_s, NULL), TY_OK);
+    cr_assert_eq(partition(&input, input.stages, first_layers, replicas, &fixed_s, NULL), TY_OK);
     cr_assert_eq(replicas[0], 1);
     cr_assert_eq(replicas[1], 3);
     cr_assert_eq(first_layers[1], 1);

@@ -97,6 +97,7 @@ static ty_plan *random_chain(random_numbers *numbers)
         layer->measured_forward_s = 1e-4 * (1 + random_below(numbers, 20));
         layer->measured_backward_s = 2 * layer->measured_forward_s;
     }
+    cr_assert_eq(ty_workload_index_make(plan->workload, NULL), TY_OK);
     return plan;
 }
 
@@ -142,6 +143,10 @@ static void expect_good_plan(const ty_plan *plan, const ty_cluster *cluster)
                 ty_cluster_device_type(cluster, plan->stages[s].devices[r])->memory_bytes);
     }
     cr_expect_str_eq(plan->candidates[0].reason, "chosen");
+    for (uint32_t c = 1; c < plan->candidate_count; c++)
+        for (uint32_t other = 0; other < c; other++)
+            cr_assert_str_neq(plan->candidates[c].fix, plan->candidates[other].fix,
+                              "%s: candidates %u and %u are one", plan->workload->name, other, c);
     cr_expect_eq(best_s, plan->prediction.step_time_s);
     for (uint32_t c = 1; c < plan->candidate_count; c++) {
         const char *reason = plan->candidates[c].reason;
@@ -1190,6 +1195,7 @@ Test(search, unlike_hosts_may_be_left_out)
     ty_plan_options options = ty_plan_options_default();
     ty_plan *plan;
 
+    ty_workload_set_precision(llama, TY_PRECISION_BF16); /* which the V100s are slow in */
     options.may_idle = true;
     plan = search(llama, cluster, &options);
     cr_expect_gt(plan->idle_devices, 0);
@@ -1201,6 +1207,34 @@ Test(search, unlike_hosts_may_be_left_out)
     ty_plan_free(plan);
     ty_cluster_free(cluster);
     ty_workload_free(llama);
+}
+
+/* An encoder and a decoder are no equal blocks, so that layouts say nothing, and no device holds
+ * them: lanes are looked at all the same, and none that are pinned are faster. */
+Test(search, lanes_where_no_device_holds_the_network)
+{
+    ty_workload *workload = open_workload("t5-11b");
+    ty_cluster *cluster = open_cluster("2x dgx-a100");
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *free_plan = NULL, *pinned = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &free_plan, &error), TY_OK, "%s",
+                 error.message);
+    cr_expect_gt(free_plan->tensor_parallel, 1);
+    options.pinned = TY_PIN_TENSOR;
+    for (uint32_t lanes = 1; lanes <= 8; lanes *= 2) {
+        options.dimensions.tensor_parallel = lanes;
+        cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &pinned, &error), TY_OK,
+                     "%u lanes: %s", lanes, error.message);
+        cr_expect_leq(free_plan->prediction.step_time_s,
+                      pinned->prediction.step_time_s * (1 + 1e-9), "%u lanes: %g s, free %g s",
+                      lanes, pinned->prediction.step_time_s, free_plan->prediction.step_time_s);
+        ty_plan_free(pinned);
+    }
+    ty_plan_free(free_plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(workload);
 }
 
 /* With a tolerance the answer is no slower than that, and what is simpler, asked for by its pins,

@@ -96,6 +96,37 @@ Test(launch, every_target_answers_every_plan)
     cr_assert_gt(refused, toy_spec_count);
 }
 
+/* An order of exchanges, too. */
+Test(launch, priority_is_the_worker_s)
+{
+    launch_scene s = open_scene("data parallel", "32x p100-server");
+    ty_plan *plan = (ty_plan *)s.input.plan;
+    uint32_t started = 0;
+    const char *target;
+
+    plan->exchange_order = ty_alloc(plan->bucket_count, sizeof *plan->exchange_order);
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        plan->exchange_order[b] = plan->bucket_count - 1 - b;
+    for (uint32_t t = 0; (target = ty_launch_target(t, NULL)) != NULL; t++) {
+        ty_error error = {0};
+        ty_launch_files *files = NULL;
+        const ty_status status = ty_launch(target, &s.input, &files, &error);
+        if (ty_launch_needs_job(target) || strcmp(target, "nccl-tuner") == 0) {
+            started += status == TY_OK;
+            cr_expect_null(strstr(error.message, "priority"), "%s: %s", target, error.message);
+        } else {
+            cr_expect_eq(status, TY_EUNSUPPORTED, "%s", target);
+            cr_expect(strstr(error.message, "priority=0") != NULL ||
+                          strcmp(target, "megatron") == 0 || /* they refuse the network before */
+                          strcmp(target, "torchtitan") == 0,
+                      "%s: %s", target, error.message);
+        }
+        ty_launch_free(files);
+    }
+    cr_expect_geq(started, 3);
+    close_scene(&s);
+}
+
 /* Late gradients: for those who run the plan itself; others wait for every step's. */
 Test(launch, late_gradients_are_the_worker_s)
 {

@@ -24,18 +24,21 @@ typedef struct story {
 Test(launcher, is_given_up_when_it_comes_to_nothing)
 {
     static const story stories[] = {
-        {"never did anything", {3, 2, 0, 0}, 0, 0, false, 31, "silent"},
-        {"fell silent", {3, 2, 0, 0.1}, 100, 0, false, 131, "silent"},
-        {"a clock that ticks is silence", {3, 2, 0, 0.0015}, 1000, 0, false, 31, "silent"},
-        {"starved by dozens of others", {3, 2, 0, 0.0025}, 1000, 0, false, 0, NULL},
-        {"spins", {3, 2, 0, 2}, 1000, 0, false, 91, "processor time"},
-        {"many ranks take longer", {33, 32, 0, 2}, 1000, 0, false, 991, "processor time"},
-        {"a rank ended before all had begun", {3, 2, 1, 1}, 1000, 1000, false, 31, "no note"},
-        {"a rank ended later", {3, 2, 1, 1}, 1000, 1000, true, 31, "no note"},
-        {"ranks end and are waited for", {3, 2, 1, 1}, 1000, 20, true, 0, NULL},
-        {"no rank is left", {1, 0, 0, 0}, 0, 0, true, 31, "no note"},
-        {"trains for long", {3, 2, 0, 2}, 1000, 0, true, 0, NULL},
-        {"trains and waits for a disk", {3, 2, 0, 0}, 0, 0, true, 0, NULL},
+        {"never did anything", {3, 2, 0, 0, 0, 0}, 0, 0, false, 31, "silent"},
+        {"fell silent", {3, 2, 0, 0.1, 0, 0}, 100, 0, false, 131, "silent"},
+        {"a clock that ticks is silence", {3, 2, 0, 0.0015, 0, 0}, 1000, 0, false, 31, "silent"},
+        {"starved by dozens of others", {3, 2, 0, 0.0025, 0, 0}, 1000, 0, false, 0, NULL},
+        {"spins", {3, 2, 0, 2, 0, 0}, 1000, 0, false, 91, "processor time"},
+        {"many ranks take longer", {33, 32, 0, 2, 0, 0}, 1000, 0, false, 991, "processor time"},
+        {"a rank ended before all had begun", {3, 2, 1, 1, 0, 0}, 1000, 1000, false, 31, "no note"},
+        {"a rank ended later", {3, 2, 1, 1, 0, 0}, 1000, 1000, true, 31, "no note"},
+        {"ranks end and are waited for", {3, 2, 1, 1, 0, 0}, 1000, 20, true, 0, NULL},
+        {"no rank is left", {1, 0, 0, 0, 0, 0}, 0, 0, true, 31, "no note"},
+        {"trains for long", {3, 2, 0, 2, 0, 0}, 1000, 0, true, 0, NULL},
+        {"trains and waits for a disk", {3, 2, 0, 0, 0, 0}, 0, 0, true, 0, NULL},
+        {"no host answers what was sent", {3, 2, 0, 2, 77, 7}, 1000, 0, true, 31, "no answer"},
+        {"none before all had begun", {3, 2, 0, 2, 77, 4}, 1000, 0, false, 31, "no answer"},
+        {"a bad network", {3, 2, 0, 2, 77, 3}, 1000, 0, true, 0, NULL},
     };
 
     for (size_t i = 0; i < sizeof stories / sizeof stories[0]; i++) {
@@ -57,6 +60,36 @@ Test(launcher, is_given_up_when_it_comes_to_nothing)
         cr_assert_not_null(strstr(why, s->why), "%s: %s", s->name, why);
         cr_assert(fabs(at_s - s->lost_at_s) <= 1, "%s: after %g s, not %g", s->name, at_s,
                   s->lost_at_s);
+    }
+}
+
+/* What was acknowledged once, or is of another connection, begins anew. */
+Test(launcher, a_host_that_answers_now_and_then_is_there)
+{
+    static const struct {
+        uint64_t sockets[2];
+        uint32_t counts[2]; /* in turns of 10 s */
+        bool is_lost;
+    } cases[] = {
+        {{5, 6}, {7, 7}, false},
+        {{5, 5}, {8, 7}, false},
+        {{5, 0}, {7, 0}, false},
+        {{5, 5}, {7, 7}, true},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ty_launch_watch watch = {.patience_s = 30};
+        const char *why = NULL;
+        for (unsigned t = 0; t < 400 && why == NULL; t += 5) {
+            const unsigned turn = t / 10 % 2;
+            const ty_process_tree now = {.process_count = 3,
+                                         .child_count = 2,
+                                         .cpu_s = t,
+                                         .unanswered_socket = cases[i].sockets[turn],
+                                         .unanswered_count = cases[i].counts[turn]};
+            why = ty_launch_is_lost(&watch, &now, true, 5000 + t);
+        }
+        cr_assert_eq(why != NULL, cases[i].is_lost, "case %zu: %s", i, why != NULL ? why : "never");
     }
 }
 

@@ -155,6 +155,11 @@ static bool has_staleness(const ty_plan *plan, const char *value)
     return plan->staleness == (uint32_t)atoi(value);
 }
 
+static bool has_priority(const ty_plan *plan, const char *value)
+{
+    return strcmp(value, "shorter") == 0 || (plan->exchange_order != NULL) == (value[0] == '1');
+}
+
 static bool has_servers(const ty_plan *plan, const char *value)
 {
     return plan->servers.count == (uint32_t)atoi(value);
@@ -255,6 +260,7 @@ static const ask asks[] = {
     {"zero", "0 1 2 3", has_zero, NULL, NULL},
     {"interleave", "1 2", has_interleave, NULL, NULL},
     {"staleness", "0 1", has_staleness, NULL, NULL},
+    {"priority", "0 1 shorter", has_priority, NULL, NULL},
     {"servers", "0 1", has_servers, NULL, NULL},
     {"shard", "size tensor", has_shard, NULL, NULL},
     {"recompute", "none selective operator full full:2 stage", has_recompute, NULL, NULL},
@@ -266,10 +272,10 @@ static const ask asks[] = {
 #define DATA_PARALLEL                                                                              \
     " devices=4 pp=1 dp=8 replicas=8 schedule=gpipe schedule=1f1b micro_batch=1 tp=1 cp=1 ep=1 "   \
     "sp=0 layers=28 compress=all embeddings=dense "                                                \
-    "interleave=1 staleness=0 servers=0 "
+    "interleave=1 staleness=0 priority=0 servers=0 "
 #define PIPELINES                                                                                  \
     " devices=4 pp=2 dp=4 replicas=4+4 micro_batch=1 tp=1 cp=1 ep=1 sp=0 interleave=1 "            \
-    "staleness=0 servers=0 compress=all embeddings=dense "
+    "staleness=0 priority=0 servers=0 compress=all embeddings=dense "
 #define LIBRARY " algorithm=ring algorithm=tree algorithm=automatic "
 #define ANY_BUCKET " bucket=1B bucket=1MB bucket=1GB bucket=one "
 #define ANY_RECOMPUTE                                                                              \
@@ -296,7 +302,7 @@ static const struct {
      "zero=0 compression=none compression=fp16 compression=bf16 compression=powersgd-2"},
     {"moxing", DATA_PARALLEL ANY_BUCKET LIBRARY
      "zero=0 compression=none compression=rows compression=fp16 recompute=none "
-     "bucket=fitted compress=shorter embeddings=shorter "
+     "bucket=fitted compress=shorter embeddings=shorter priority=1 priority=shorter "
      "algorithm=hierarchical"},
     {"gpipe",
      PIPELINES ANY_BUCKET LIBRARY "bucket=fitted layers=13+15 zero=0 schedule=gpipe "

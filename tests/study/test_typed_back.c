@@ -72,6 +72,8 @@ static ty_question draw(uint64_t *state)
                                        "algorithm=ring",
                                        "algorithm=hierarchical",
                                        "staleness=1",
+                                       "priority=1",
+                                       "priority=shorter",
                                        "compression=fp16",
                                        "compress=all",
                                        "embeddings=dense",

@@ -5,12 +5,7 @@
 testbed=$(dirname "$0")/testbed
 stranger=$(dirname "$0")/stranger
 export TRAINYARD_WORKER="$WORKER"
-"$testbed" 2 1gbit true >"$scratch/out" 2>&1
-case $? in
-77) cat "$scratch/out"; exit 77 ;;
-0) pass ;;
-*) fail "the testbed does not start: $(cat "$scratch/out")" ;;
-esac
+needs "the testbed does not start" "$testbed" 2 1gbit true
 expect 0 plan -w mlp -c local:2 --fix pp=1,tp=1,compression=none --global-batch 64 --no-simulate -q -o "$scratch/plan.json"
 good=0123456789abcdef0123456789abcdef-good
 

@@ -950,6 +950,30 @@ Test(import, refuses_bad_options)
     }
 }
 
+/* What is read can be written and read again: no text but a bus id where one belongs. */
+Test(import, nccl_refuses_what_is_no_bus_id)
+{
+    static const char *const busids[] = {"", "0000:02\xef\xbf\xbd.0", "0000:02\xe2\x80\xa8.0",
+                                         "gpu 0", "0000:0000:0000:0000:0000:0000:0000"};
+
+    for (size_t i = 0; i < sizeof busids / sizeof busids[0]; i++) {
+        ty_text text = {0};
+        ty_cluster *c = NULL;
+        ty_error error = {0};
+        ty_text_addf(
+            &text,
+            "<system version=\"1\"><cpu numaid=\"0\">\n<pci busid=\"%s\" class=\"0x030200\" "
+            "vendor=\"0x10de\" device=\"0x2330\"/></cpu></system>",
+            busids[i]);
+        cr_assert_eq(
+            ty_cluster_import_text(text.data, text.length, "n.xml", NULL, &c, NULL, &error),
+            TY_EPARSE, "%s: %s", busids[i], error.message);
+        cr_assert(strstr(error.message, "n.xml:2: found the bus id '") == error.message, "%s",
+                  error.message);
+        ty_text_clear(&text);
+    }
+}
+
 /* Nesting is refused long before it is a danger to the stack. */
 Test(import, refuses_deep_nesting)
 {

@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DATA TY_TEST_SOURCE "/data/"
@@ -101,6 +102,48 @@ Test(round_trips, slurm_has_no_words_for)
                      rows[i].line);
         cr_assert_not_null(strstr(error.message, rows[i].part), "%s", error.message);
         cr_assert_eq(text.length, 0);
+        ty_cluster_free(c);
+    }
+}
+
+/* Whatever hosts are called, a line says what it said before; two that would be called alike are
+ * refused. */
+Test(round_trips, slurm_names_are_names)
+{
+    static const struct {
+        const char *first, *second, *line, *refusal;
+    } rows[] = {
+        {"\"a,b[1-3]\"", "c", "\nSwitchName=cluster_p_s Nodes=a_b_1-3_,c\n", NULL},
+        {"a Switches=x", "c", "\nSwitchName=cluster_p_s Nodes=a_Switches_x,c\n", NULL},
+        {"a=b#c\\d'e", "c", "\nSwitchName=cluster_p_s Nodes=a_b_c_d_e,c\n", NULL},
+        {"a\xe2\x80\xa8"
+         "b",
+         "c", "\nSwitchName=cluster_p_s Nodes=a___b,c\n", NULL},
+        {"a\033[2Jb", "c", "\nSwitchName=cluster_p_s Nodes=a__2Jb,c\n", NULL},
+        {"a.b", "a-b", "\nSwitchName=cluster_p_s Nodes=a.b,a-b\n", NULL},
+        {"a.b", "a.bc", "\nSwitchName=cluster_p_s Nodes=a.b,a.bc\n", NULL},
+        {"a b", "a_b", NULL, "found two hosts that topology.conf would call a_b, expected"},
+    };
+    ty_cluster_import_options options = {.host = "dgx-a100"};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[256];
+        ty_text out = {0};
+        ty_error error = {0};
+        ty_cluster *c;
+        snprintf(text, sizeof text, "ip,PSW,ASW,owner\n%s,p,s,o\n%s,p,s,o\n", rows[i].first,
+                 rows[i].second);
+        c = import_text(text, &options, NULL);
+        if (rows[i].refusal == NULL) {
+            cr_assert_eq(ty_cluster_export(c, "slurm", NULL, &out, &error), TY_OK, "%s",
+                         error.message);
+            cr_assert_not_null(strstr(out.data, rows[i].line), "%s: %s", rows[i].first, out.data);
+        } else {
+            cr_assert_eq(ty_cluster_export(c, "slurm", NULL, &out, &error), TY_EUNSUPPORTED);
+            cr_assert_not_null(strstr(error.message, rows[i].refusal), "%s", error.message);
+            cr_assert_eq(out.length, 0);
+        }
+        ty_text_clear(&out);
         ty_cluster_free(c);
     }
 }

@@ -24,21 +24,25 @@ Test(training_config, files)
         uint32_t batch, devices;
     } rows[] = {
         {"torchtitan.toml", NULL, 0, "torchtitan TOML",
-         "tp=8,pp=1,cp=1,micro_batch=8,zero=3,recompute=full", "bf16", 70553706496, 8192, 0, 0},
+         "tp=8,pp=1,cp=1,micro_batch=8,zero=3,sp=1,recompute=full,compression=none", "bf16",
+         70553706496, 8192, 0, 0},
         {"nemo.yaml", NULL, 32000, "NeMo, Megatron-Bridge or Megatron-LM YAML",
-         "tp=4,pp=2,micro_batch=1,zero=1,recompute=selective", "bf16",
+         "tp=4,pp=2,micro_batch=1,zero=1,recompute=selective,compression=none", "bf16",
          6738415616 + 256 * 2 * 4096 /* padded to 32256 of 128 x 4 */, 4096, 256, 32},
         {"megatron.yaml", NULL, 0, "NeMo, Megatron-Bridge or Megatron-LM YAML",
-         "tp=1,pp=2,cp=1,micro_batch=2,zero=1", "bf16", 354823168 + 47 * 1024, 1024, 128, 0},
-        {"maxtext.yml", NULL, 0, "MaxText YAML", "tp=4,micro_batch=4,zero=3,recompute=full", "bf16",
-         8030261248, 2048, 0, 0},
-        {"accelerate.yaml", "gpt2 batch=64", 0, "an Accelerate configuration", "tp=1,pp=1,zero=2",
-         "bf16", 124439808, 1024, 0, 16},
-        {"deepspeed.json", "gpt2", 0, "a DeepSpeed configuration", "micro_batch=8,zero=2", "bf16",
-         124439808, 1024, 512, 0},
+         "tp=1,pp=2,cp=1,micro_batch=2,zero=1,compression=none", "bf16", 354823168 + 47 * 1024,
+         1024, 128, 0},
+        {"maxtext.yml", NULL, 0, "MaxText YAML",
+         "tp=4,micro_batch=4,zero=3,recompute=full,compression=none", "bf16", 8030261248, 2048, 0,
+         0},
+        {"accelerate.yaml", "gpt2 batch=64", 0, "an Accelerate configuration",
+         "tp=1,pp=1,zero=2,compression=none", "bf16", 124439808, 1024, 0, 16},
+        {"deepspeed.json", "gpt2", 0, "a DeepSpeed configuration",
+         "micro_batch=8,zero=2,compression=none", "bf16", 124439808, 1024, 512, 0},
         /* a model beside the file takes the place of its own */
         {"torchtitan.toml", "llama-3.1-8b", 0, "torchtitan TOML",
-         "tp=8,pp=1,cp=1,micro_batch=8,zero=3,recompute=full", "bf16", 8030261248, 8192, 0, 0},
+         "tp=8,pp=1,cp=1,micro_batch=8,zero=3,sp=1,recompute=full,compression=none", "bf16",
+         8030261248, 8192, 0, 0},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -80,6 +84,40 @@ static ty_status load_text(const char *text, const char *model, ty_training_conf
     return status;
 }
 
+/* Numbers whose product no counter holds are refused, not left out or wrapped around. */
+Test(training_config, products_beyond_range)
+{
+    static const struct {
+        const char *text, *model, *part;
+    } rows[] = {
+        {"[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 1024\n[parallelism]\n"
+         "data_parallel_shard_degree = 65536\ndata_parallel_replicate_degree = 65536\n",
+         NULL, "data_parallel_shard_degree: found \"65536\", expected a number whose product"},
+        {"model_name: llama3-8b\nper_device_batch_size: 1\nici_tensor_parallelism: 65536\n"
+         "dcn_tensor_parallelism: 65536\n",
+         NULL, "dcn_tensor_parallelism: found \"65536\", expected a number whose product"},
+        {"trainer:\n  num_nodes: 65536\n  devices: 65536\nmodel:\n  num_layers: 2\n"
+         "  hidden_size: 64\n  num_attention_heads: 2\n",
+         "mlp", "trainer.devices: found \"65536\", expected a number whose product"},
+        {"distributed_type: MULTI_GPU\nnum_processes: 1\ngradient_accumulation_steps: 1073741824\n",
+         "mlp", NULL}, /* no micro-batch is said */
+        {"[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 1024\n"
+         "local_batch_size = 65536\n[parallelism]\ndata_parallel_shard_degree = 65536\n",
+         NULL, "found a step of 4.295e+09 samples"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_training_config c = {0};
+        ty_error error = {0};
+        ty_status status = load_text(rows[i].text, rows[i].model, &c, &error);
+        cr_expect_eq(status, rows[i].part == NULL ? TY_OK : TY_EPARSE, "%s: %s", rows[i].text,
+                     error.message);
+        if (rows[i].part != NULL)
+            cr_expect_not_null(strstr(error.message, rows[i].part), "%s", error.message);
+        ty_training_config_clear(&c);
+    }
+}
+
 /* A step's batch follows from a device's where the devices are said. */
 Test(training_config, batch_of_devices)
 {
@@ -95,6 +133,45 @@ Test(training_config, batch_of_devices)
     cr_expect_eq(c.global_batch, 64);
     cr_expect_eq(c.report.note_count, 1); /* HSDP */
     ty_training_config_clear(&c);
+}
+
+/* A plan's micro-batch is that of all lanes that share experts, a program's that of one of them. */
+Test(training_config, lanes_of_experts)
+{
+    static const struct {
+        const char *text, *fix, *stack;
+    } rows[] = {
+        {"num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 64\nvocab_size: 512\n"
+         "max_position_embeddings: 64\nnum_moe_experts: 16\nmoe_router_topk: 2\n"
+         "expert_model_parallel_size: 8\nmicro_batch_size: 2\nglobal_batch_size: 64\n",
+         "ep=8,micro_batch=16,compression=none", "megatron"},
+        {"[model]\nname = 'qwen3'\nflavor = '30B-A3B'\n[training]\nseq_len = 64\n"
+         "local_batch_size = 1\n[parallelism]\ndata_parallel_shard_degree = 32\n"
+         "expert_parallel_degree = 8\nfsdp_reshard_after_forward = 'never'\n",
+         "ep=8,dp=4,micro_batch=8,zero=2,compression=none", "torchtitan"},
+        {"--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --vocab-size 512 "
+         "--max-position-embeddings 64 --num-experts 16 --moe-router-topk 2\n"
+         "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 4\n"
+         "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2\n"
+         "--micro-batch-size 1 --global-batch-size 64 --recompute-granularity full\n"
+         "--recompute-method uniform --recompute-num-layers 2 --bf16\n",
+         "tp=2,pp=2,cp=1,ep=4,interleave=2,micro_batch=4,zero=0,sp=1,recompute=full:2,"
+         "schedule=interleaved,compression=none",
+         "megatron"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_training_config c = {0};
+        ty_text fix = {0};
+        ty_error error = {0};
+        cr_assert_eq(load_text(rows[i].text, NULL, &c, &error), TY_OK, "row %zu: %s", i,
+                     error.message);
+        cr_assert_eq(ty_training_config_fix(&c, &fix, &error), TY_OK);
+        cr_expect_str_eq(fix.data, rows[i].fix, "row %zu: %s", i, fix.data);
+        cr_expect_str_eq(c.stack, rows[i].stack, "row %zu", i);
+        ty_text_clear(&fix);
+        ty_training_config_clear(&c);
+    }
 }
 
 /* Products in 8 and 4 bits, as each program says them. */

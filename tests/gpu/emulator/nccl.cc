@@ -5,9 +5,9 @@
  * until the others have come as far (NCCL_RUNTIME_CONNECT=0 connects algorithms at the start);
  * messages are matched by their order alone; who is gone is waited for without end, and no
  * asynchronous error says so (as over NVLink). What a program must not do is told: calls that do
- * not match, memory or communicators given up under a kernel, communicators of one name and one set
- * of members launched in different orders, a kernel launched behind another of its communicator
- * that is not over, communicators left at the end.
+ * not match, memory or communicators given up under a kernel, communicators launched in orders that
+ * no one order of all devices holds, a kernel launched behind another of its communicator that is
+ * not over, communicators left at the end.
  *
  * TRAINYARD_EMULATED_NCCL=FOLDER: ranks are processes, and what they bring to a collective or a
  * message lies in files of that folder, which must be empty at first. Then only what members bring
@@ -84,7 +84,8 @@ struct ncclComm {
     std::shared_ptr<world> of;
     int rank;
     std::map<std::pair<int, int>, unsigned long> counts; /* calls so far: kind of place */
-    std::set<nccl_kernel *> kernels;                     /* launched and not over */
+    std::set<nccl_kernel *> kernels;                     /* launched and not over, */
+    size_t launched;                                     /* and how many in all */
     bool is_aborted;
 };
 
@@ -95,9 +96,10 @@ struct registry {
     std::map<std::string, std::shared_ptr<world>> worlds; /* by identifier, until all joined */
     int made = 0, open = 0;
     unsigned long identifiers = 0;
-    /* Of communicators with one name and one set of devices: the order in which members launch. */
-    std::map<std::pair<std::string, std::vector<int>>, std::vector<int>> orders;
-    std::map<std::pair<std::string, std::vector<int>>, std::map<int, size_t>> launched;
+    /* What each device launched last, and what was launched next behind each, by some device: a
+     * communicator and how many it had launched before. */
+    std::map<int, std::pair<int, size_t>> latest;
+    std::map<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>> followers;
 };
 
 registry &all()
@@ -439,21 +441,40 @@ bool connect(std::unique_lock<std::mutex> &lock, ncclComm_t comm, const std::vec
 
 /* ---- Launches ---- */
 
+/* Whether one follows the other on some device, or on several one after the other. */
+bool is_behind(const std::pair<int, size_t> &launched, const std::pair<int, size_t> &sought)
+{
+    std::vector<std::pair<int, size_t>> left{launched};
+    std::set<std::pair<int, size_t>> seen;
+
+    while (!left.empty()) {
+        const auto at = left.back();
+        left.pop_back();
+        if (at == sought)
+            return true;
+        if (seen.insert(at).second)
+            for (const auto &next : all().followers[at])
+                left.push_back(next);
+    }
+    return false;
+}
+
+/* NCCL asks for one order of all communicators on all devices. */
 void order_check(ncclComm_t comm)
 {
     const world *of = comm->of.get();
-    std::vector<int> set = of->devices;
+    const std::pair<int, size_t> own{of->serial, comm->launched++};
+    const int device = of->devices[(size_t)comm->rank];
+    const auto before = all().latest.find(device);
 
-    std::sort(set.begin(), set.end());
-    const auto key = std::make_pair(of->name, set);
-    std::vector<int> &order = all().orders[key];
-    const size_t next = all().launched[key][of->devices[(size_t)comm->rank]]++;
-    if (next == order.size())
-        order.push_back(of->serial);
-    else if (order[next] != of->serial)
-        emulated_broken("NCCL \"%s\": member %d launches communicator %d where another member of "
-                        "the same set launched %d",
-                        of->name.c_str(), comm->rank, of->serial, order[next]);
+    if (before != all().latest.end()) {
+        if (is_behind(own, before->second))
+            emulated_broken("NCCL \"%s\": member %d launches communicator %d behind %d, and other "
+                            "devices this one before that",
+                            of->name.c_str(), comm->rank, of->serial, before->second.first);
+        all().followers[before->second].push_back(own);
+    }
+    all().latest[device] = own;
 }
 
 ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, const std::vector<call> &calls)
@@ -553,8 +574,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     const char *connects = getenv("NCCL_RUNTIME_CONNECT");
     std::unique_lock<std::mutex> lock = emulated_lock();
     if (all().open == 0) { /* whose members may have ended in the middle */
-        all().orders.clear();
-        all().launched.clear();
+        all().latest.clear();
+        all().followers.clear();
     }
     std::shared_ptr<world> &of = all().worlds[id.internal];
 
@@ -580,7 +601,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
             return ncclSystemError;
         lock.lock();
     }
-    *out = new ncclComm{own, rank, {}, {}, false};
+    *out = new ncclComm{own, rank, {}, {}, 0, false};
     own->members[(size_t)rank] = *out;
     all().open++;
     if (files_folder() != nullptr)

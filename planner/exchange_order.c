@@ -1,0 +1,222 @@
+/*
+ * In which order buckets are exchanged where front layers go first: whenever the network is free,
+ * of the buckets whose gradients are there the one of the frontmost layers (Peng et al.,
+ * "ByteScheduler", SOSP 2019, section 3, without dividing tensors). A bucket under way is not
+ * interrupted. Which are there follows from the estimator's walk of the plan without an order, so
+ * that the order is part of the plan and all replicas keep to it.
+ */
+#include "candidate.h"
+#include "costing.h"
+#include "lowering.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Of each bucket: when its gradients are there, and what its exchange takes. */
+typedef struct arrival {
+    double ready_s, exchange_s;
+} arrival;
+
+/* @param arrivals [out] [buckets], from the first step of the first rank */
+static ty_status arrivals_find(const search_question *q, const ty_plan *plan, arrival *arrivals,
+                               ty_error *error)
+{
+    ty_program *program = NULL;
+    ty_costs *costs = NULL;
+    ty_timeline *timeline = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_plan_lower_unsigned(plan, &program, error), status, done);
+    TY_CHECK(ty_costs_by_networks(plan, program, q->networks, &costs, error), status, done);
+    TY_CHECK(ty_estimate(plan, program, costs, 1, &timeline, error), status, done);
+    for (uint32_t i = 0; i < program->stages[0].instruction_count; i++) {
+        const ty_instruction *in = &program->stages[0].instructions[i];
+        const ty_event *event = &timeline->events[i];
+        arrival *a;
+        if (in->stream != TY_STREAM_COLLECTIVE)
+            continue;
+        a = &arrivals[in->bucket];
+        if (a->exchange_s == 0)
+            a->ready_s = timeline->events[in->waits[0]].end_s;
+        a->exchange_s += event->end_s - event->start_s;
+    }
+done:
+    ty_timeline_free(timeline);
+    ty_costs_free(costs);
+    ty_program_free(program);
+    return status;
+}
+
+/* The bucket whose turn it is at `now_s`: of those that are there the one of the frontmost layers,
+ * or if none is the one that comes next. Buckets lie from the last layer to the first. */
+static uint32_t next_bucket(const ty_plan *plan, const arrival *arrivals, const bool *is_sent,
+                            double now_s)
+{
+    uint32_t next = plan->bucket_count;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        if (!is_sent[b] && arrivals[b].ready_s <= now_s)
+            next = b;
+    for (uint32_t b = 0; b < plan->bucket_count && next == plan->bucket_count; b++)
+        if (!is_sent[b])
+            next = b;
+    return next;
+}
+
+static ty_status order_find(const search_question *q, const ty_plan *plan, uint32_t *order,
+                            ty_error *error)
+{
+    arrival *arrivals = ty_alloc(plan->bucket_count, sizeof *arrivals);
+    bool *is_sent = ty_alloc(plan->bucket_count, sizeof *is_sent);
+    double now_s = 0;
+    ty_status status = TY_OK;
+
+    if (arrivals == NULL || is_sent == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
+    }
+    TY_CHECK(arrivals_find(q, plan, arrivals, error), status, done);
+    for (uint32_t i = 0; i < plan->bucket_count; i++) {
+        order[i] = next_bucket(plan, arrivals, is_sent, now_s);
+        is_sent[order[i]] = true;
+        now_s = fmax(now_s, arrivals[order[i]].ready_s) + arrivals[order[i]].exchange_s;
+    }
+done:
+    ty_free(is_sent);
+    ty_free(arrivals);
+    return status;
+}
+
+/* ---- The shortest step ---------------------------------------------------------------------- */
+
+/* Orders whose steps are estimated for one plan, at most. */
+#define MOST_ORDERS 120
+
+typedef struct order_search {
+    const search_question *q;
+    ty_plan *plan;
+    uint32_t *order; /* the best so far */
+    double best_s;
+    uint32_t left; /* of MOST_ORDERS */
+    ty_error *error;
+} order_search;
+
+static ty_status estimate(const search_question *q, const ty_plan *plan, double *step_s,
+                          ty_error *error)
+{
+    ty_program *program = NULL;
+    ty_step_summary summary;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_plan_lower_unsigned(plan, &program, error), status, done);
+    TY_CHECK(ty_draft_estimate(q, plan, program, &summary, error), status, done);
+    *step_s = summary.step_time_s;
+done:
+    ty_program_free(program);
+    return status;
+}
+
+/* Takes an order if its step is shorter. */
+static ty_status try_order(order_search *s, uint32_t *order, bool *is_better)
+{
+    double step_s;
+    ty_status status;
+
+    *is_better = false;
+    if (s->left == 0)
+        return TY_OK;
+    s->left--;
+    s->plan->exchange_order = order;
+    status = estimate(s->q, s->plan, &step_s, s->error);
+    s->plan->exchange_order = NULL;
+    if (status != TY_OK || step_s >= s->best_s)
+        return status;
+    *is_better = true;
+    s->best_s = step_s;
+    memmove(s->order, order, s->plan->bucket_count * sizeof *order);
+    return TY_OK;
+}
+
+/* What was at `from` goes to `to`, and what is between moves up. */
+static void move_bucket(uint32_t *order, uint32_t from, uint32_t to)
+{
+    const uint32_t bucket = order[from];
+
+    if (from < to)
+        memmove(&order[from], &order[from + 1], (to - from) * sizeof *order);
+    else
+        memmove(&order[to + 1], &order[to], (from - to) * sizeof *order);
+    order[to] = bucket;
+}
+
+/* One bucket after the other to every other place, until none makes the step shorter. */
+static ty_status improve(order_search *s, uint32_t *scratch)
+{
+    const uint32_t count = s->plan->bucket_count;
+    bool is_better = true;
+    ty_status status = TY_OK;
+
+    while (is_better && s->left > 0) {
+        is_better = false;
+        for (uint32_t move = 0; move < count * count && !is_better && s->left > 0; move++) {
+            const uint32_t from = move / count, to = move % count;
+            if (from == to || from == to + 1) /* neighbours change places once */
+                continue;
+            memcpy(scratch, s->order, count * sizeof *scratch);
+            move_bucket(scratch, from, to);
+            TY_CHECK(try_order(s, scratch, &is_better), status, done);
+        }
+    }
+done:
+    return status;
+}
+
+/* Begins with the order of those that are there, and with all from the front, which lets the link
+ * wait for the front layers, and is better where exchanges take longer than passes: what then
+ * counts is how much of the next step is left behind the last one. */
+static ty_status order_improve(order_search *s, bool *is_found)
+{
+    const uint32_t count = s->plan->bucket_count;
+    uint32_t *scratch = ty_alloc(count, sizeof *scratch);
+    double without_s;
+    bool is_better;
+    ty_status status = TY_OK;
+
+    if (scratch == NULL)
+        return ty_fail(s->error, TY_ENOMEM, "out of memory");
+    TY_CHECK(estimate(s->q, s->plan, &without_s, s->error), status, done);
+    memcpy(scratch, s->order, count * sizeof *scratch);
+    TY_CHECK(try_order(s, scratch, &is_better), status, done);
+    for (uint32_t i = 0; i < count; i++)
+        scratch[i] = count - 1 - i;
+    TY_CHECK(try_order(s, scratch, &is_better), status, done);
+    TY_CHECK(improve(s, scratch), status, done);
+    *is_found = s->best_s < without_s;
+done:
+    ty_free(scratch);
+    return status;
+}
+
+ty_status ty_choose_exchange_order(const search_question *q, ty_plan *plan, ty_error *error)
+{
+    order_search s = {
+        .q = q, .plan = plan, .best_s = HUGE_VAL, .left = MOST_ORDERS, .error = error};
+    bool is_found = true;
+    ty_status status = TY_OK;
+
+    if (q->options->priority == TY_PRIORITY_NONE || ty_plan_priority_refusal(plan) != NULL)
+        return TY_OK;
+    s.order = ty_alloc(plan->bucket_count, sizeof *s.order);
+    if (s.order == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(order_find(q, plan, s.order, error), status, done);
+    if (q->options->priority == TY_PRIORITY_SHORTER)
+        TY_CHECK(order_improve(&s, &is_found), status, done);
+    if (is_found) {
+        plan->exchange_order = s.order;
+        s.order = NULL;
+    }
+done:
+    ty_free(s.order);
+    return status;
+}
