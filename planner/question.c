@@ -156,16 +156,24 @@ static bool may_have_lanes(const search_question *q)
            ty_tensor_check(q->workload, 2, 1, NULL) == TY_OK;
 }
 
+/* Whoever shares them. */
+static ty_status check_micro_batches(const search_question *q, ty_error *error)
+{
+    const uint32_t size = q->options->micro_batch_size;
+
+    if (size > 0 && q->global_batch % size != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "a global batch of %u cannot be cut into micro-batches of %u",
+                       q->global_batch, size);
+    return TY_OK;
+}
+
 static ty_status check_batch(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
     uint32_t micro_batches =
         o->micro_batch_size > 0 ? q->global_batch / o->micro_batch_size : q->global_batch;
 
-    if (o->micro_batch_size > 0 && q->global_batch % o->micro_batch_size != 0)
-        return ty_fail(error, TY_EINVAL,
-                       "a global batch of %u cannot be cut into micro-batches of %u",
-                       q->global_batch, o->micro_batch_size);
     if ((o->micro_batch_size > 0 ? o->micro_batch_size : q->global_batch) %
             (q->dimensions.expert_parallel > 1 ? q->dimensions.expert_parallel : 1) !=
         0)
@@ -735,6 +743,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                            .stack = options->stack};
     q->fixed_micro_batch_size = options->micro_batch_size;
     q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
+    TY_CHECK(check_micro_batches(q, error), status, failed);
     TY_CHECK(servers_find(q, error), status, failed);
     TY_CHECK(ty_device_sets_propose(cluster, options, q->servers, q->global_batch, &q->sets,
                                     &q->set_count, error),

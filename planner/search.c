@@ -1018,6 +1018,18 @@ static ty_plan_options settled(const ty_plan_options *options)
     return o;
 }
 
+ty_status ty_plan_search_check(const ty_workload *workload, const ty_cluster *cluster,
+                               const ty_profile *profile, const ty_plan_options *options,
+                               ty_error *error)
+{
+    const ty_plan_options asked = settled(options);
+    search_question q;
+    ty_status status = ty_search_question_make(workload, cluster, profile, &asked, &q, error);
+
+    ty_search_question_clear(&q);
+    return status;
+}
+
 ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
                          const ty_profile *profile, const ty_plan_options *options, ty_plan **out,
                          ty_error *error)

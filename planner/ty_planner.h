@@ -334,6 +334,14 @@ double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster, 
 ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
                          const ty_profile *profile, const ty_plan_options *options, ty_plan **out,
                          ty_error *error) TY_MUST_CHECK;
+/**
+ * What ty_plan_search refuses before it looks at any candidate, by the same words. Of the devices
+ * only their number, hosts and kinds count, of times none.
+ * @return TY_EINVAL for questions without sense; TY_OK where only the search tells
+ */
+ty_status ty_plan_search_check(const ty_workload *workload, const ty_cluster *cluster,
+                               const ty_profile *profile, const ty_plan_options *options,
+                               ty_error *error) TY_MUST_CHECK;
 
 /**
  * Which gradients share a bucket: of `count` gradients in the order in which backward makes them,

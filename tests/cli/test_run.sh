@@ -63,7 +63,7 @@ expect 2 plan -w mlp -c local:3 --fix shard=tensor
 expect_error_line "shard: found \"tensor\" without servers"
 expect 2 plan -w mlp -c local:3 --fix servers=1,shard=rows
 expect_error_line "found 'rows', expected size or tensor"
-expect 4 plan -w mlp -c local:3 --system ddp --fix servers=1
+expect 4 plan -w mlp -c local:3 --system ddp --fix servers=1 -q
 expect_error_line "ddp has no servers of gradients; found 1"
 sed 's/"shard": "size"/"shard": "halves"/' "$work/served.json" >"$work/halves.json"
 expect 3 estimate "$work/halves.json"
@@ -274,7 +274,7 @@ kill_one() {
     pid=$!
     # Beyond 20 steps warm-up has ten: a run killed before would go on with less than it has left.
     tries=0
-    while [ $tries -lt 200 ] && ! grep -q '"step": [2-9][0-9]' "$state/latest.json" 2>/dev/null; do
+    while [ $tries -lt 1200 ] && ! grep -q '"step": [2-9][0-9]' "$state/latest.json" 2>/dev/null; do
         tries=$((tries + 1))
         sleep 0.1
     done
@@ -317,7 +317,7 @@ mkdir "$TMPDIR"
 "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/long.json" >"$scratch/out" 2>"$scratch/err" &
 pid=$!
 tries=0
-while [ $tries -lt 100 ] && ! pgrep -f "$TMPDIR/trainyard" >/dev/null; do
+while [ $tries -lt 600 ] && ! ls "$TMPDIR"/trainyard-*/begun >/dev/null 2>&1; do
     tries=$((tries + 1))
     sleep 0.1
 done

@@ -30,7 +30,7 @@ expect_output "trained: 209 k parameters"
 expect 0 plan -w "fedavg-cnn batch=8" -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/f.json"
 expect 0 run "$scratch/f.json" --anyway --steps 2 -o "$scratch/run.json"
 expect 0 plan -w es-humanoid -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/e.json"
-expect 1 run "$scratch/e.json" --anyway --steps 2 -o "$scratch/run.json"
+expect 1 run "$scratch/e.json" --anyway --steps 2 -q -o "$scratch/run.json"
 expect_error_line "es-humanoid" "not by evolution"
 # Nor does it measure what it does not train.
 expect 1 profile -w es-humanoid --ranks 1 -q -o "$scratch/none.json"

@@ -53,7 +53,7 @@ expect 2 calibrate -w mlp -c "2x p100-server" --trials learning_rate=0.1+1
 expect_error_line "--cluster: found 2x p100-server, expected local:N"
 for bad in "learning_rate=0.1" "rate=0.1+1" "learning_rate=0.1+,batch=3" "batch=1.5+2" "learning_rate=0.1+1,learning_rate=2" \
     "momentum=0.5+1" "learning_rate=0+1" "" "batch"; do
-    expect 2 calibrate -w mlp -c local:2 --trials "$bad"
+    TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect 2 calibrate -w mlp -c local:2 --trials "$bad"
     expect_error_line "--trials"
 done
 expect 2 calibrate -w mlp -c local:2 --trials learning_rate=0.1+1 --until accuracy=0.5
