@@ -168,7 +168,7 @@ typedef struct ty_memory_use {
     uint64_t activation_bytes;    /* at the peak: micro-batches in flight times stash */
     uint64_t communication_bytes; /* send, receive and bucket buffers */
     uint64_t compression_bytes;   /* error feedback and encoded payloads */
-    uint64_t workspace_bytes;     /* libraries and allocator */
+    uint64_t workspace_bytes;     /* libraries, programs; on cores the samples in memory */
 } ty_memory_use;
 uint64_t ty_memory_use_total(const ty_memory_use *use);
 
