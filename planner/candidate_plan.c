@@ -396,7 +396,7 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
         }
     }
     if (c->compression.kind != TY_COMPRESSION_NONE)
-        ty_text_addf(&name, ", %s", ty_compression_name(c->compression.kind));
+        ty_text_addf(&name, ", gradients %s", ty_compression_name(c->compression.kind));
     if (ty_compression_has_ratio(c->compression.kind))
         ty_text_addf(&name, " %.3g %%", c->compression.ratio * 100);
     if (ty_compression_has_rank(c->compression.kind))

@@ -283,6 +283,10 @@ ty_status ty_fix_read(const char *text, uint32_t devices, ty_fix_texts *texts,
                       ty_plan_options *options, ty_error *error) TY_MUST_CHECK;
 /** The keys, one after the other; NULL behind the last. */
 const char *ty_fix_key_at(uint32_t index);
+/** What may stand behind the key and its equals sign, with blanks between: all words where these
+ * are words (but not those with a figure of their own, as full:4), a few of its numbers or sizes.
+ */
+const char *ty_fix_values_at(uint32_t index);
 bool ty_fix_key_is_known(const char *key);
 
 /**
