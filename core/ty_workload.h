@@ -39,7 +39,8 @@ typedef enum ty_layer_kind {
     TY_LAYER_MOE,       /* [T,D] -> [T,D]: a router, experts that are mlps, shared ones that see all
                            tokens */
     TY_LAYER_LSTM,
-    TY_LAYER_SOFTMAX_CROSS_ENTROPY, /* mean loss over the labels; always the last layer */
+    TY_LAYER_SOFTMAX_CROSS_ENTROPY, /* mean loss over the labels; always the last layer. Of one
+                                       class: the logistic loss of its score, labels 1 and 0 */
     TY_LAYER_ADD,                   /* sum of all inputs */
     TY_LAYER_CONCAT,                /* along the first dimension, or the last one */
     TY_LAYER_FLATTEN,               /* any shape -> [n] */
@@ -52,7 +53,11 @@ typedef enum ty_layer_kind {
                              state space, projection (Mamba, Mamba-2) */
     TY_LAYER_GATED_DELTA, /* [T,D] -> [T,D]: the same with linear attention by the gated delta rule
                              in place of the state space */
-    TY_LAYER_OPAQUE,      /* only sizes and times: planned, simulated and replayed, never trained */
+    TY_LAYER_EMBEDDING_BAG, /* the batch [N] -> [D]: `rows` of its numbers, from `first_row` on, are
+                               indices of rows of a table, which are summed or averaged */
+    TY_LAYER_DOT_INTERACTION, /* n vectors [D] -> [D + n (n - 1) / 2]: the first one, then the
+                                 product of each with every one before it */
+    TY_LAYER_OPAQUE, /* only sizes and times: planned, simulated and replayed, never trained */
     TY_LAYER_KIND_COUNT
 } ty_layer_kind;
 
@@ -69,7 +74,7 @@ typedef enum ty_attribute {
     TY_PADDING_HEIGHT,
     TY_PADDING_WIDTH,
     TY_GROUPS,
-    TY_IS_AVERAGE, /* pool: mean instead of maximum */
+    TY_IS_AVERAGE, /* pool: mean instead of maximum; embedding_bag: instead of the sum */
     TY_IS_GLOBAL,  /* pool: the window is the whole image */
     TY_FEATURES,   /* norms, attention, mlp: size of the normalised or model dimension */
     TY_HIDDEN_FEATURES,
@@ -83,8 +88,8 @@ typedef enum ty_attribute {
     TY_EXPERTS,
     TY_EXPERTS_PER_TOKEN,
     TY_CLASSES,
-    TY_FIRST_ROW, /* slice */
-    TY_ROWS,
+    TY_FIRST_ROW, /* slice; embedding_bag: place of the first index in a sample, */
+    TY_ROWS,      /* and how many there are */
     /* Optional ones. */
     TY_TOKEN_TYPES,     /* embedding: rows of a table of segments, as in BERT */
     TY_VALUE_HEAD_SIZE, /* attention: of values, where it is not head_size */
@@ -288,6 +293,9 @@ bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer);
  * the layer count where nothing is trained by gradients. O(layers).
  */
 uint32_t ty_workload_first_backward(const ty_workload *workload);
+/** Whether the layer's first parameters are a table of which a sample touches a few rows:
+ * embeddings and bags of them. */
+bool ty_layer_has_table(const ty_layer *layer);
 /** Whether layers come with times: those of the trace or the profile the workload was read from. */
 bool ty_workload_has_times(const ty_workload *workload);
 /** Whether activations are of other layers than routed experts too: mlps, shared experts, or

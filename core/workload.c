@@ -31,6 +31,8 @@ const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_ADDITIVE_ATTENTION] = "additive_attention",
     [TY_LAYER_STATE_SPACE] = "state_space",
     [TY_LAYER_GATED_DELTA] = "gated_delta",
+    [TY_LAYER_EMBEDDING_BAG] = "embedding_bag",
+    [TY_LAYER_DOT_INTERACTION] = "dot_interaction",
     [TY_LAYER_OPAQUE] = "opaque",
 };
 const char *const ty_input_kind_names[2] = {"real", "token"};
@@ -131,6 +133,8 @@ static const uint64_t kind_attributes[TY_LAYER_KIND_COUNT] = {
                              BIT(TY_HEAD_SIZE) | BIT(TY_VALUE_HEAD_SIZE) | BIT(TY_KERNEL_WIDTH),
     [TY_LAYER_ADDITIVE_ATTENTION] =
         BIT(TY_IN_FEATURES) | BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES),
+    [TY_LAYER_EMBEDDING_BAG] = BIT(TY_VOCABULARY) | BIT(TY_FEATURES) | BIT(TY_FIRST_ROW) |
+                               BIT(TY_ROWS) | BIT(TY_IS_AVERAGE),
 };
 
 static const uint64_t kind_options[TY_LAYER_KIND_COUNT] = {
@@ -301,6 +305,11 @@ bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer)
         return false;
     return l->parameter_bytes > 0 ||
            (l->tied_to != TY_NO_LAYER && !workload->layers[l->tied_to].is_frozen);
+}
+
+bool ty_layer_has_table(const ty_layer *layer)
+{
+    return layer->kind == TY_LAYER_EMBEDDING || layer->kind == TY_LAYER_EMBEDDING_BAG;
 }
 
 /* Parameters may be unknown (imported traces), so that only frozen layers are taken at their word.

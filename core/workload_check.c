@@ -167,6 +167,30 @@ static void embedding_shape(shapes *s)
     s->out = (ty_shape){2, {s->in->dimensions[0], attribute_of(s, TY_FEATURES)}};
 }
 
+static void embedding_bag_shape(shapes *s)
+{
+    const uint64_t end = attribute_of(s, TY_FIRST_ROW) + attribute_of(s, TY_ROWS);
+
+    if (s->layer->input_count != 0 || s->workload->input_kind != TY_INPUT_REAL ||
+        s->in->dimension_count != 1 || end > s->in->dimensions[0])
+        snprintf(s->complaint, sizeof s->complaint,
+                 "the batch, made of at least %llu numbers (first_row and rows)",
+                 (unsigned long long)end);
+    s->out = (ty_shape){1, {attribute_of(s, TY_FEATURES)}};
+}
+
+static void dot_interaction_shape(shapes *s)
+{
+    const uint64_t count = s->layer->input_count;
+
+    if (!has_dimensions(s, 1, "vectors of 1 dimension"))
+        return;
+    for (uint32_t i = 1; i < count; i++)
+        if (!shapes_equal(ty_layer_input_shape(s->workload, s->index, i), s->in))
+            snprintf(s->complaint, sizeof s->complaint, "as many numbers in input %u", i);
+    s->out = (ty_shape){1, {s->in->dimensions[0] + count * (count - 1) / 2}};
+}
+
 /* Latents belong together, and the rotated part of a head leaves something of it. */
 static bool latents_fit(const shapes *s)
 {
@@ -317,6 +341,8 @@ static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
     [TY_LAYER_ADDITIVE_ATTENTION] = additive_attention_shape,
     [TY_LAYER_STATE_SPACE] = state_space_shape,
     [TY_LAYER_GATED_DELTA] = gated_delta_shape,
+    [TY_LAYER_EMBEDDING_BAG] = embedding_bag_shape,
+    [TY_LAYER_DOT_INTERACTION] = dot_interaction_shape,
     [TY_LAYER_OPAQUE] = NULL, /* any */
 };
 
@@ -367,7 +393,8 @@ static ty_status check_shape(const checker *c, uint32_t layer, const char *point
 static ty_status check_inputs(const checker *c, uint32_t index, bool *is_used)
 {
     const ty_layer *layer = &c->workload->layers[index];
-    bool is_join = layer->kind == TY_LAYER_ADD || layer->kind == TY_LAYER_CONCAT;
+    bool is_join = layer->kind == TY_LAYER_ADD || layer->kind == TY_LAYER_CONCAT ||
+                   layer->kind == TY_LAYER_DOT_INTERACTION;
     bool is_pair = layer->kind == TY_LAYER_ADDITIVE_ATTENTION;
     uint32_t most = is_pair || layer->kind == TY_LAYER_ATTENTION ? 2 : 1;
     char pointer[32];

@@ -1,6 +1,7 @@
 /* Softmax and cross-entropy over the innermost dimension, one label per row. Lanes that have parts
  * of the vocabulary tell each other the largest score, the sum of exponentials and the label's
- * score of every row (Shoeybi et al., "Megatron-LM", 2019, section 3). */
+ * score of every row (Shoeybi et al., "Megatron-LM", 2019, section 3). One score alone is that of
+ * label 1 against 0 for label 0: the logistic loss. */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
@@ -40,6 +41,7 @@ static const cpu_value *logits_of(const ty_stage_device *stage, const cpu_node *
 typedef struct scores {
     uint64_t rows, classes, stride;
     lane_range own;
+    bool is_one; /* of label 1 */
 } scores;
 
 static scores scores_of(const ty_stage_device *stage, const cpu_node *node)
@@ -49,6 +51,12 @@ static scores scores_of(const ty_stage_device *stage, const cpu_node *node)
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
     const uint32_t lanes = node->is_divided ? lane_count(&stage->options) : 1;
 
+    if (classes == 1)
+        return (scores){.rows = cpu_rows(logits),
+                        .classes = 2,
+                        .stride = 1,
+                        .own = {.first = 1, .count = 1},
+                        .is_one = true};
     return (scores){
         .rows = cpu_rows(logits),
         .classes = classes,
@@ -93,6 +101,17 @@ static void loss_alone(const scores *s, const float *logits, const int32_t *labe
         row_statistics(s->classes, logits, &log_sums[r], &best);
         loss->sum += (double)log_sums[r] - (double)logits[labels[r]];
         loss->correct += best == (uint64_t)labels[r];
+    }
+}
+
+static void loss_of_one_score(const scores *s, const float *logits, const int32_t *labels,
+                              float *log_sums, cpu_loss *loss)
+{
+    for (uint64_t r = 0; r < s->rows; r++) {
+        const float x = logits[r];
+        log_sums[r] = (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)));
+        loss->sum += (double)log_sums[r] - (labels[r] == 1 ? (double)x : 0.0);
+        loss->correct += (x > 0.0f) == (labels[r] == 1);
     }
 }
 
@@ -153,7 +172,9 @@ static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint
 
     if (status != TY_OK)
         return status;
-    if (node->is_divided)
+    if (s.is_one)
+        loss_of_one_score(&s, logits, labels, node->stash[slot], &loss);
+    else if (node->is_divided)
         status = loss_among_lanes(stage, &s, logits, labels, node->stash[slot], &loss, error);
     else
         loss_alone(&s, logits, labels, node->stash[slot], &loss);

@@ -35,6 +35,8 @@ static ty_status shape_from_workload(const ty_workload *workload, ty_dataset *da
     dataset->input_count = ty_shape_elements(&workload->input);
     dataset->class_count = logits->dimensions[logits->dimension_count - 1];
     dataset->label_count = ty_shape_elements(logits) / dataset->class_count;
+    if (dataset->class_count == 1) /* the score of one label against the other */
+        dataset->class_count = 2;
     if (workload->input_kind != TY_INPUT_TOKEN)
         return TY_OK;
     dataset->token_count = UINT64_MAX;

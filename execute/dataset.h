@@ -58,6 +58,9 @@ ty_status dataset_open_images(ty_dataset *dataset, const char *path, bool is_tes
 ty_status dataset_open_synthetic(ty_dataset *dataset, const char *unused, bool is_test,
                                  ty_error *error) TY_MUST_CHECK;
 
+/** One of `count` from 64 random bits, small ones more often: runs of 1, 2, 4, .. are equally
+ * likely, so that item i comes about as often as 1 / (i + 1) says (Zipf). */
+uint64_t dataset_skewed(uint64_t count, uint64_t bits);
 /** 64 well-mixed bits of (key, counter): the finaliser of SplitMix64. */
 uint64_t dataset_hash(uint64_t key, uint64_t counter);
 

@@ -1,5 +1,6 @@
 /* Layers and optimizer steps are timed inside whole passes over the network, in its order, so that
  * each finds the caches as its predecessor leaves them. */
+#include "dataset.h"
 #include "profile_job.h"
 
 #include <math.h>
@@ -18,6 +19,17 @@ typedef struct layer_samples {
     double *forward_s, *backward_s, *third_s; /* [layer][MAX_PASSES] */
     float *optimizer_state;                   /* of a backend that leaves updates to the host */
 } layer_samples;
+
+/* Indices of a table as data have them. */
+static void indices_fill(const ty_workload *w, const ty_layer *bag, uint32_t micro_batch,
+                         float *input)
+{
+    const uint64_t *a = bag->attributes, sample = w->input.dimensions[0];
+
+    for (uint64_t s = 0; s < micro_batch; s++)
+        for (uint64_t i = a[TY_FIRST_ROW]; i < a[TY_FIRST_ROW] + a[TY_ROWS]; i++)
+            input[s * sample + i] = (float)dataset_skewed(a[TY_VOCABULARY], dataset_hash(i, s));
+}
 
 void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint32_t slot,
                             uint32_t micro_batch)
@@ -42,6 +54,9 @@ void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint3
         else
             input[i] = (float)(hash % 2000) * 0.001f - 1.0f;
     }
+    for (i = 0; i < w->layer_count && input != NULL; i++)
+        if (w->layers[i].kind == TY_LAYER_EMBEDDING_BAG)
+            indices_fill(w, &w->layers[i], micro_batch, input);
     for (i = 0; i < labels; i++)
         p->backend->labels(device, slot)[i] = (int32_t)((i * 7 + 3) % classes);
 }

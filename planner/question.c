@@ -223,7 +223,7 @@ ty_status ty_rows_possible(const search_question *q, ty_error *error)
     ty_error detail = {0};
 
     for (uint32_t l = 0; l < q->workload->layer_count; l++)
-        if (q->workload->layers[l].kind == TY_LAYER_EMBEDDING &&
+        if (ty_layer_has_table(&q->workload->layers[l]) &&
             ty_rows_check(&plan, l, &detail) == TY_OK)
             return TY_OK;
     return ty_fail(error, TY_EINVAL, "%s: nothing of %s can travel as rows: %s",

@@ -156,7 +156,7 @@ typedef enum ty_compress_rule {
     TY_COMPRESS_SHORTER /* those whose own exchange is predicted to be shorter so */
 } ty_compress_rule;
 
-/** Which embeddings' gradients travel as rows. */
+/** Which embeddings' gradients, and those of bags of them, travel as rows. */
 typedef enum ty_embedding_rule {
     TY_EMBEDDINGS_USUAL,  /* none where a compression is fixed but for rows themselves; else those
                              that are shorter so, and none to compare with */

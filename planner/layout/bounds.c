@@ -196,7 +196,7 @@ static uint64_t row_bytes(const layout_space *s, const ty_plan *plan, const ty_b
     if (!ty_may_have_rows(s->q->options) || bucket->of_experts)
         return 0;
     for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++)
-        if (plan->workload->layers[l].kind == TY_LAYER_EMBEDDING &&
+        if (ty_layer_has_table(&plan->workload->layers[l]) &&
             ty_rows_check(plan, l, NULL) == TY_OK) {
             const ty_bucket one = {.stage = bucket->stage,
                                    .first_layer = l,

@@ -1259,6 +1259,42 @@ Test(oracle, rows_of_two_embeddings)
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
 }
 
+/* A DLRM of four categories and a bag: tables whose gradients travel dense or as rows, more rows
+ * than lookups and fewer. Tables, which all read the batch, are in the first stage. */
+Test(oracle, clicks)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"dlrm-small\", \"family\": \"sequential\","
+        "\"source\": \"dlrm-kaggle.json\", \"input\": [9], \"sample_bytes\": 40,"
+        "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\","
+        "\"learning_rate\": 0.01, \"weight_decay\": 0, \"beta1\": 0.9, \"beta2\": 0.999,"
+        "\"epsilon\": 1e-08}, \"layers\": [{\"label\": \"batch\"}, {\"kind\": \"slice\", \"rows\": "
+        "3},"
+        "{\"kind\": \"linear\", \"out_features\": 8}, {\"kind\": \"relu\"}, {\"label\": \"dense\"},"
+        "{\"from\": \"batch\"}, {\"kind\": \"embedding_bag\", \"vocabulary\": 300, \"features\": 8,"
+        "\"first_row\": 3}, {\"label\": \"a\"},"
+        "{\"from\": \"batch\"}, {\"kind\": \"embedding_bag\", \"vocabulary\": 3, \"features\": 8,"
+        "\"first_row\": 4}, {\"label\": \"b\"},"
+        "{\"from\": \"batch\"}, {\"kind\": \"embedding_bag\", \"vocabulary\": 70, \"features\": 8,"
+        "\"first_row\": 5, \"rows\": 4, \"is_average\": true}, {\"label\": \"c\"},"
+        "{\"kind\": \"dot_interaction\", \"inputs\": [\"dense\", \"a\", \"b\", \"c\"]},"
+        "{\"kind\": \"linear\", \"out_features\": 12}, {\"kind\": \"relu\"},"
+        "{\"kind\": \"linear\", \"out_features\": 1}, {\"kind\": \"softmax_cross_entropy\"}]}";
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 2, EIGHT},
+        {"data parallel 4", .replicas = {4}, .buckets = 3, EIGHT},
+        {"data parallel 2, rows", .replicas = {2}, .buckets = 2, EIGHT, ROWS},
+        {"data parallel 4, rows", .replicas = {4}, .buckets = 1, EIGHT, ROWS},
+        {"1f1b 2+1, rows", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7}, .buckets = 1, EIGHT, ROWS},
+        {"1f1b 2 stages, cut before the products, recompute", ONE_F_ONE_B, .replicas = {1, 1},
+         .cuts = {6}, .buckets = 1, EIGHT, .recompute = TY_RECOMPUTE_FULL},
+        {"zb-h1 2 stages", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, .buckets = 1, EIGHT},
+        {"data parallel 2, zero 3", .replicas = {2}, .buckets = 2, EIGHT, .zero = 3},
+    };
+
+    compare(text, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
+}
+
 /* ---- Without a flush --------------------------------------------------------------------- */
 
 /* One process that trains as an asynchronous pipeline would: each stage's layers are computed with
