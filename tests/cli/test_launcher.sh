@@ -85,6 +85,17 @@ mpirun 'exec sleep 1000'
 ) >"$scratch/out" 2>"$scratch/err"
 expect_error_line "under a limit of " " for the size of a file" "--resume goes on from $scratch/state/latest.json"
 
+# So they are where a rank ends by itself: Open MPI's die where memory is limited, by a signal or without a word.
+for ending in 'kill -SEGV $$' 'exit 139' 'exit 1'; do
+    mpirun "$ending"
+    (
+        # shellcheck disable=SC3045
+        ulimit -f 100000
+        PATH="$scratch/bin:$PATH" exec "$TRAINYARD" run "$work/plan.json" --steps 4 -q -o "$work/none.json"
+    ) >"$scratch/out" 2>"$scratch/err"
+    expect_error_line "ended " ", under a limit of " " for the size of a file"
+done
+
 # Open MPI's own, with files that cannot grow to what ranks share, and with no memory for a rank.
 if [ -z "${TY_SANITIZE:-}" ]; then
     for limits in "-f 586" "-v 143000" "-v 150000"; do
