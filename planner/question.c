@@ -576,8 +576,9 @@ static ty_status find_cuts(const search_question *q, uint32_t least, uint32_t **
     *count = 0;
     if (ty_stack_first_block(q->workload) > 0)
         (*out)[(*count)++] = ty_stack_first_block(q->workload);
-    memcpy(*out + *count, starts + 1, (blocks - 1) * sizeof **out); /* the first is of stage 0 */
-    *count += blocks - 1;
+    for (uint32_t b = 1; b < blocks; b++) /* the first is of stage 0 */
+        if (ty_workload_is_divisible(q->workload, starts[b]))
+            (*out)[(*count)++] = starts[b];
     return TY_OK;
 }
 
