@@ -65,24 +65,28 @@ uint64_t dataset_skewed(uint64_t count, uint64_t bits)
     return first + dataset_hash(bits, 0) % length;
 }
 
+/* What a number of a sample is: an index of a table, or, with no rows, just a number. */
+typedef struct click_place {
+    uint64_t rows, table; /* table: the place of its first index */
+} click_place;
+
 static void clicks_sample(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
                           int32_t *labels)
 {
-    const uint64_t *vocabularies = dataset->state;
+    const click_place *places = dataset->state;
     const uint64_t key = dataset_hash(SAMPLE_KEY, dataset->first + sample);
     float sum = 0;
 
     (void)tokens;
     for (uint64_t i = 0; i < dataset->input_count; i++) {
-        const uint64_t bits = dataset_hash(key, i), of_place = CLICK_KEY + i;
-        float value;
-        if (vocabularies[i] > 0) {
-            const uint64_t index = dataset_skewed(vocabularies[i], bits);
+        const uint64_t bits = dataset_hash(key, i);
+        float value = noise(bits);
+        if (places[i].rows > 0) {
+            const uint64_t index = dataset_skewed(places[i].rows, bits);
             value = (float)index;
-            sum += noise(dataset_hash(of_place, index));
+            sum += noise(dataset_hash(CLICK_KEY + places[i].table, index));
         } else {
-            value = noise(bits);
-            sum += dataset_hash(of_place, 0) >> 63 != 0 ? value : -value;
+            sum += dataset_hash(CLICK_KEY + i, 0) >> 63 != 0 ? value : -value;
         }
         if (input != NULL)
             input[i] = value;
@@ -92,28 +96,28 @@ static void clicks_sample(const ty_dataset *dataset, uint64_t sample, float *inp
             labels[i] = sum > 0;
 }
 
-/* Which numbers of a sample are indices, and of how many rows: [input_count], 0 for other ones. */
+/* Of bags that share a number the one with the fewest rows counts. */
 static ty_status clicks_open(ty_dataset *dataset, ty_error *error)
 {
     const ty_workload *w = dataset->workload;
-    uint64_t *vocabularies = NULL;
+    click_place *places = NULL;
 
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const uint64_t *a = w->layers[l].attributes;
         if (w->layers[l].kind != TY_LAYER_EMBEDDING_BAG)
             continue;
-        if (vocabularies == NULL)
-            vocabularies = ty_alloc(dataset->input_count, sizeof *vocabularies);
-        if (vocabularies == NULL)
+        if (places == NULL)
+            places = ty_alloc(dataset->input_count, sizeof *places);
+        if (places == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory for %llu numbers a sample",
                            (unsigned long long)dataset->input_count);
         for (uint64_t i = a[TY_FIRST_ROW]; i < a[TY_FIRST_ROW] + a[TY_ROWS]; i++)
-            if (vocabularies[i] == 0 || a[TY_VOCABULARY] < vocabularies[i])
-                vocabularies[i] = a[TY_VOCABULARY];
+            if (places[i].rows == 0 || a[TY_VOCABULARY] < places[i].rows)
+                places[i] = (click_place){a[TY_VOCABULARY], a[TY_FIRST_ROW]};
     }
-    if (vocabularies == NULL)
+    if (places == NULL)
         return TY_OK;
-    dataset->state = vocabularies;
+    dataset->state = places;
     dataset->state_free = ty_free;
     dataset->sample = clicks_sample;
     return TY_OK;

@@ -303,6 +303,14 @@ static ty_workload *make_experts(void)
     return w;
 }
 
+static ty_workload *make_one_score(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 1, (uint64_t[]){8});
+
+    network_loss(w, network_linear(w, -1, 1, true));
+    return w;
+}
+
 static ty_workload *make_pair(int (*join)(ty_workload *w, int first, int second))
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
@@ -367,6 +375,8 @@ static const refusal_case refusals[] = {
      "sequences of 0 tokens"},
     {"refused experts", make_experts, {0}, "does not train layers of kind moe"},
     {"refused additive", make_additive, {0}, "does not train layers of kind additive_attention"},
+    {"refused bags", network_make_dlrm, {0}, "does not train layers of kind embedding_bag"},
+    {"refused one score", make_one_score, {0}, "does not train a loss of one class"},
     {"refused cross", make_cross, {0}, "does not train attention to another sequence"},
     {"refused relative", make_relative, {0}, "does not train attention with relative_buckets"},
     {"refused parts of contexts",

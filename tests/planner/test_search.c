@@ -996,6 +996,44 @@ Test(search, embeddings_travel_as_rows_where_that_is_shorter)
     ty_cluster_free(cluster);
 }
 
+/* Table by table: of millions of rows a replica's 16 samples touch 16, of a few as many as there
+ * are. */
+Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
+{
+    ty_workload *w = open_workload("dlrm-kaggle");
+    ty_cluster *cluster = open_cluster("2x p100-server");
+    ty_plan_options o = {.pipeline_stages = 1};
+    ty_plan *plan = search(w, cluster, &o), *dense;
+    uint32_t large = 0, small = 0;
+
+    expect_good_plan(plan, cluster);
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+        const bool is_rows = bucket->compression.kind == TY_COMPRESSION_ROWS;
+        for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++) {
+            const uint64_t rows = w->layers[l].attributes[TY_VOCABULARY];
+            cr_expect(!is_rows || w->layers[l].kind == TY_LAYER_EMBEDDING_BAG, "%s",
+                      w->layers[l].name);
+            cr_expect(rows < 1000000 || is_rows, "%s is dense", w->layers[l].name);
+            cr_expect(rows == 0 || rows > 30 || !is_rows, "%s travels as rows", w->layers[l].name);
+            large += rows >= 1000000;
+            small += rows > 0 && rows <= 30;
+        }
+        if (is_rows)
+            cr_expect_eq(ty_bucket_extent(plan, bucket).row_room, 16);
+    }
+    cr_expect_eq(large, 5);
+    cr_expect_eq(small, 7);
+    o.embeddings = TY_EMBEDDINGS_DENSE;
+    dense = search(w, cluster, &o);
+    cr_expect_eq(rows_of(dense), 0);
+    cr_expect_gt(dense->prediction.step_time_s, 2 * plan->prediction.step_time_s);
+    ty_plan_free(plan);
+    ty_plan_free(dense);
+    ty_workload_free(w);
+    ty_cluster_free(cluster);
+}
+
 /* Asked for they come whatever it costs, and where nothing can be rows that is said. */
 Test(search, rows_can_be_fixed)
 {
