@@ -391,7 +391,7 @@ static ty_status read_schedule(target *t, const char *value, ty_error *error)
         }
     }
     return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, pipedream or "
+                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, zb-2p, pipedream or "
                    "pipedream-2bw",
                    value);
 }

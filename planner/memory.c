@@ -290,7 +290,7 @@ static double inner_gradient(const context *c)
 
 static bool splits_backward(const context *c)
 {
-    return c->plan->schedule == TY_ZERO_BUBBLE;
+    return ty_schedule_splits_backward(c->plan->schedule);
 }
 
 /* What the first of a layer's products makes, in elements: the second part reads its gradient,
