@@ -19,6 +19,7 @@ const char *ty_schedule_name(ty_schedule schedule)
         [TY_ONE_F_ONE_B] = "1f1b",
         [TY_INTERLEAVED] = "interleaved",
         [TY_ZERO_BUBBLE] = "zb-h1",
+        [TY_ZERO_BUBBLE_2P] = "zb-2p",
         [TY_PIPEDREAM] = "pipedream",
         [TY_PIPEDREAM_2BW] = "pipedream-2bw",
     };
@@ -34,6 +35,11 @@ const char *ty_uneven_name(ty_uneven_kind kind)
 bool ty_schedule_is_asynchronous(ty_schedule schedule)
 {
     return schedule == TY_PIPEDREAM || schedule == TY_PIPEDREAM_2BW;
+}
+
+bool ty_schedule_splits_backward(ty_schedule schedule)
+{
+    return schedule == TY_ZERO_BUBBLE || schedule == TY_ZERO_BUBBLE_2P;
 }
 
 uint64_t ty_memory_use_total(const ty_memory_use *use)

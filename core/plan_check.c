@@ -103,12 +103,13 @@ static ty_status check_schedule(const checker *c)
                 "/stages/%u/replicas: found %u with %u micro-batches each, expected at "
                 "least %u, one for each stage",
                 s, replicas, local, positions);
-        if (p->schedule == TY_ZERO_BUBBLE && ty_recompute_has_segments(p->stages[s].recompute))
+        if (ty_schedule_splits_backward(p->schedule) &&
+            ty_recompute_has_segments(p->stages[s].recompute))
             return ty_plan_complain(
                 c,
-                "/stages/%u/recompute: found \"%s\" with schedule \"zb-h1\", whose "
+                "/stages/%u/recompute: found \"%s\" with schedule \"%s\", whose "
                 "backward comes in two parts, expected \"none\" or \"selective\"",
-                s, ty_recompute_name(p->stages[s].recompute));
+                s, ty_recompute_name(p->stages[s].recompute), ty_schedule_name(p->schedule));
     }
     return TY_OK;
 }

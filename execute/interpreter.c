@@ -223,7 +223,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
                                 .tied_layer = tied_layer(plan, held->stage),
                                 .precision = in->options.precision,
                                 .local_rank = in->options.transport->local_rank,
-                                .splits_backward = plan->schedule == TY_ZERO_BUBBLE,
+                                .splits_backward = ty_schedule_splits_backward(plan->schedule),
                                 .versions = held->version_count,
                                 .gradient_sets = in->gradient_sets,
                                 .lanes = interpreter_lane_group(in)};

@@ -245,7 +245,7 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
     }
     if (stages > 1 && !ty_stack_has(q->stack->plans.schedules, (int)schedule))
         return false;
-    if (schedule == TY_ZERO_BUBBLE && ty_recompute_has_segments(q->dimensions.recompute))
+    if (ty_schedule_splits_backward(schedule) && ty_recompute_has_segments(q->dimensions.recompute))
         return false;
     if (q->options->staleness > 0 && (q->dimensions.zero > 0 || !has_replicas(c->division)))
         return false;

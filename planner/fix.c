@@ -392,7 +392,7 @@ static ty_status read_schedule(target *t, const char *value, ty_error *error)
         }
     }
     return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, pipedream or "
+                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, zb-2p, pipedream or "
                    "pipedream-2bw",
                    value);
 }
@@ -689,7 +689,7 @@ static const struct fix_key {
     {"replicas", read_replicas, put_replicas, "2+1"},
     {"layers", read_layers, put_layers, "8x4"},
     {"schedule", read_schedule, put_schedule,
-     "gpipe 1f1b interleaved zb-h1 pipedream pipedream-2bw"},
+     "gpipe 1f1b interleaved zb-h1 zb-2p pipedream pipedream-2bw"},
     {"interleave", read_interleave, put_interleave, "1 2 4"},
     {"micro_batch", read_micro_batch, put_micro_batch, "1 2 4 8 16 32"},
     {"tp", read_tensor, put_tensor, "1 2 4 8"},

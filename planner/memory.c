@@ -161,7 +161,7 @@ static uint32_t pooled_convolution(const context *c, uint32_t pool)
     uint32_t at = pool;
     bool is_rectified = false;
 
-    if (l->kind != TY_LAYER_POOL || c->plan->schedule == TY_ZERO_BUBBLE)
+    if (l->kind != TY_LAYER_POOL || ty_schedule_splits_backward(c->plan->schedule))
         return TY_NO_LAYER;
     do {
         if (layer_at(c, at)->input_count != 1 || layer_at(c, at)->inputs[0] + 1 != at ||
@@ -420,7 +420,7 @@ static double inner_gradient(const context *c)
 
 static bool splits_backward(const context *c)
 {
-    return c->plan->schedule == TY_ZERO_BUBBLE;
+    return ty_schedule_splits_backward(c->plan->schedule);
 }
 
 /* What the first of a layer's products makes, in elements: the second part reads its gradient,

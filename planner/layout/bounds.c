@@ -443,6 +443,7 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
                          ty_schedule_is_asynchronous(l->schedule);
     /* Experts are a bucket of their own: one is updated while the other is exchanged. */
     const bool has_parts = is_overlapped(s, l) || l->dimensions.expert_parallel > 1;
+    const bool is_split = ty_schedule_splits_backward(l->schedule);
     double fill_s = 0, drain_s = 0, longest_s = 0, first_end_s = 0;
 
     for (uint32_t i = 0; i < positions; i++) {
@@ -474,12 +475,13 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
         if (zero == 3) /* weights are gathered for every pass */
             longest_s = fmax(longest_s, 2 * count * g->gather_s[place]);
         if (!ty_schedule_is_asynchronous(l->schedule)) {
-            if (l->schedule == TY_ZERO_BUBBLE) /* what it has put off may come behind */
-                all_s -= fmin(count, i + 1.0) * (lowest.weight_s + c->pass_s);
+            if (is_split) /* what it has put off may come behind, and the last one's */
+                all_s -= fmin(count, ty_schedule_put_off(l->schedule, i) + 1.0) *
+                         (lowest.weight_s + c->pass_s);
             longest_s = fmax(longest_s, fill_s + all_s + drain_s + first_end_s);
             fill_s += lowest.forward_s + transfer_s;
             drain_s += lowest.backward_s - made_early_s(s, l, c, stages, i) + transfer_s -
-                       (l->schedule == TY_ZERO_BUBBLE ? lowest.weight_s + c->pass_s : 0);
+                       (is_split ? lowest.weight_s + c->pass_s : 0);
         }
     }
     return ROUNDING * longest_s;

@@ -251,7 +251,8 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
         return false; /* with one stage a position that is 1F1B */
     if (l->schedule == TY_PIPEDREAM_2BW && micro_batches < l->positions)
         return false;
-    return l->schedule != TY_ZERO_BUBBLE || !ty_recompute_has_segments(l->dimensions.recompute);
+    return !ty_schedule_splits_backward(l->schedule) ||
+           !ty_recompute_has_segments(l->dimensions.recompute);
 }
 
 bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero)

@@ -70,6 +70,7 @@ static void compare(const char *workload, const plan_shape *shapes, size_t count
 #define GPIPE .schedule = TY_GPIPE
 #define ONE_F_ONE_B .schedule = TY_ONE_F_ONE_B
 #define ZERO_BUBBLE .schedule = TY_ZERO_BUBBLE
+#define ZERO_BUBBLE_2P .schedule = TY_ZERO_BUBBLE_2P
 #define INTERLEAVED .schedule = TY_INTERLEAVED
 #define BATCH .global_batch = 24, .micro_batch_size = 3
 
@@ -278,13 +279,20 @@ Test(oracle, zero_bubble)
         {"zb-h1 4 stages", ZERO_BUBBLE, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5}, .buckets = 1,
          BATCH},
         {"zb-h1 2+2", ZERO_BUBBLE, .replicas = {2, 2}, .cuts = {3}, .buckets = 2, BATCH},
+        {"zb-2p 2 stages", ZERO_BUBBLE_2P, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
+        {"zb-2p 4 stages", ZERO_BUBBLE_2P, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5},
+         .buckets = 1, BATCH},
+        {"zb-2p 2+1", ZERO_BUBBLE_2P, .replicas = {2, 1}, .cuts = {3}, .buckets = 2, BATCH},
+        {"zb-2p 1+2+1", ZERO_BUBBLE_2P, .replicas = {1, 2, 1}, .cuts = {2, 4}, .buckets = 1, BATCH},
     };
     static const plan_shape convolutions[] = {
         {"zb-h1 3 stages", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {2, 5}, .buckets = 1, BATCH},
+        {"zb-2p 3 stages", ZERO_BUBBLE_2P, .replicas = {1, 1, 1}, .cuts = {2, 5}, .buckets = 1,
+         BATCH},
     };
 
     compare("mlp", dense, sizeof dense / sizeof dense[0], 10, 1e-5, 1e-5);
-    compare("lenet", convolutions, 1, 10, 1e-5, 1e-3);
+    compare("lenet", convolutions, 2, 10, 1e-5, 1e-3);
 }
 
 #undef BATCH
@@ -307,6 +315,8 @@ Test(oracle, gpt_tiny)
         {"zb-h1 2 stages, selective", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
          BATCH, .recompute = TY_RECOMPUTE_SELECTIVE},
         {"zb-h1 3 stages", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {7, 13}, .buckets = 1,
+         BATCH},
+        {"zb-2p 3 stages", ZERO_BUBBLE_2P, .replicas = {1, 1, 1}, .cuts = {7, 13}, .buckets = 1,
          BATCH},
         {"interleaved 2 x 2", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
          .buckets = 1, BATCH, .interleave = 2},
@@ -1514,6 +1524,8 @@ Test(oracle, late_gradients)
         {"interleaved 2 x 2, 2 replicas, a step late", .schedule = TY_INTERLEAVED,
          .replicas = {2, 2, 2, 2}, .cuts = {2, 4, 5}, .buckets = 1, BATCH, .interleave = 2,
          .staleness = 1},
+        {"zb-2p 2+2, a step late", .schedule = TY_ZERO_BUBBLE_2P, .replicas = {2, 2}, .cuts = {3},
+         .buckets = 2, BATCH, .staleness = 1},
         {"zb-h1 2+2, 2 steps late", .schedule = TY_ZERO_BUBBLE, .replicas = {2, 2}, .cuts = {3},
          .buckets = 2, BATCH, .staleness = 2},
         {"data parallel 2, all of top-k, a step late", .replicas = {2}, .buckets = 2, BATCH,

@@ -49,7 +49,8 @@ static double worker_bytes(const ty_plan *plan, const ty_program *program, uint3
                                       .recompute_blocks = own->recompute_blocks,
                                       .loss_scale = 1,
                                       .tied_layer = tied_layer(plan, stage),
-                                      .splits_backward = plan->schedule == TY_ZERO_BUBBLE};
+                                      .splits_backward =
+                                          ty_schedule_splits_backward(plan->schedule)};
     ty_stage_device *device = NULL;
     ty_error error = {0};
     double bytes;
@@ -178,11 +179,14 @@ Test(stage_memory, is_what_the_worker_allocates)
          {"1f1b", ONE_PART, .cuts = {2, 5}, THREE},
          {"zb-h1", TWO_PARTS, .cuts = {2, 5}, THREE}},
     };
+    static const plan_shape more_in_flight = {"zb-2p", .schedule = TY_ZERO_BUBBLE_2P,
+                                              .cuts = {7, 13}, THREE};
 
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         compare(rows[r].workload, &rows[r].one, rows[r].tolerance);
         compare(rows[r].workload, &rows[r].two, rows[r].tolerance);
     }
+    compare(transformer, &more_in_flight, 0.1);
 }
 
 /* Recomputing of each kind, with four micro-batches in flight. What is not in the model of LeNet's

@@ -303,6 +303,8 @@ Test(search, fixed_options_are_honoured)
         {"late in stages", {.staleness = 1, .replicas = "8,4,4"}},
         {"late in zero bubble",
          {.staleness = 1, .pipeline_stages = 2, .fix_schedule = true, .schedule = TY_ZERO_BUBBLE}},
+        {"zero bubble",
+         {.pipeline_stages = 4, .fix_schedule = true, .schedule = TY_ZERO_BUBBLE_2P}},
     };
     ty_workload *vgg = open_workload("vgg16");
     ty_cluster *cluster = open_cluster(clusters[1]);
