@@ -159,6 +159,11 @@ static void show_scenario(const ty_workload *w, ty_text *text)
         ty_text_addf(text, "trained: %s parameters; the others are frozen\n", trained);
     if (w->learning == TY_LEARNING_EVOLUTION)
         ty_text_add(text, "evolution: a population of a batch's size, evaluated forward only\n");
+    if (ty_workload_has_teacher(w))
+        ty_text_addf(text,
+                     "teacher: the frozen layers follow the trained ones with a decay of %g; "
+                     "%u samples have labels, one in %u of a batch\n",
+                     w->teacher.decay, w->teacher.labelled, w->teacher.every);
     if (w->local_steps > 1)
         ty_text_addf(text, "local steps: weights are averaged every %u steps\n", w->local_steps);
     if (w->input_s_per_sample > 0)

@@ -138,12 +138,12 @@ static ty_status check_expert(const ty_plan *p, uint32_t lanes, ty_error *why)
 /* Lanes with the same weights sum up their gradients in every step. */
 static ty_status check_learning(const ty_plan *p, ty_lane_kind kind, ty_error *why)
 {
-    if (kind == TY_TENSOR_LANES)
+    if (kind == TY_TENSOR_LANES && !ty_workload_has_teacher(p->workload))
         return TY_OK;
-    if (p->workload->learning == TY_LEARNING_EVOLUTION || p->workload->local_steps > 1)
+    if (ty_workload_whole_reason(p->workload) != NULL || p->workload->local_steps > 1)
         return ty_fail(why, TY_EINVAL, "expected 1 where %s",
                        p->workload->local_steps > 1 ? "replicas take local steps"
-                                                    : "a population is evaluated");
+                                                    : ty_workload_whole_reason(p->workload));
     return TY_OK;
 }
 
@@ -196,6 +196,8 @@ static ty_status check_staleness(const checker *c)
         why = "the schedule's own gradients are late already";
     else if (p->workload->learning == TY_LEARNING_EVOLUTION)
         why = "a population has no gradients";
+    else if (ty_workload_has_teacher(p->workload))
+        why = ty_workload_whole_reason(p->workload);
     else if (p->workload->local_steps > 1)
         why = "replicas take local steps and exchange weights";
     else if (p->zero > 0)

@@ -343,7 +343,7 @@ ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) 
  */
 typedef struct ty_priority_use {
     uint32_t stages, replicas, width, zero, servers, staleness, local_steps;
-    bool is_evolution, is_recomputed; /* in segments */
+    bool is_evolution, has_teacher, is_recomputed; /* in segments */
     int schedule;
     ty_precision precision;
 } ty_priority_use;

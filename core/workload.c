@@ -333,6 +333,49 @@ uint32_t ty_workload_first_backward(const ty_workload *workload)
     return first;
 }
 
+/* ---- Teachers ------------------------------------------------------------------------------ */
+
+bool ty_workload_has_teacher(const ty_workload *workload)
+{
+    return workload->teacher.labelled > 0;
+}
+
+/* The layer with parameters that stands among the trained ones where `layer` does among the
+ * frozen ones, or the other way round. */
+static uint32_t counterpart(const ty_workload *workload, uint32_t layer)
+{
+    const ty_layer *own = &workload->layers[layer];
+    uint32_t before = 0;
+
+    if (!ty_workload_has_teacher(workload) || own->parameter_bytes == 0)
+        return TY_NO_LAYER;
+    for (uint32_t i = 0; i < layer; i++)
+        before += workload->layers[i].parameter_bytes > 0 &&
+                  workload->layers[i].is_frozen == own->is_frozen;
+    for (uint32_t i = 0; i < workload->layer_count; i++)
+        if (workload->layers[i].parameter_bytes > 0 &&
+            workload->layers[i].is_frozen != own->is_frozen && before-- == 0)
+            return i;
+    return TY_NO_LAYER;
+}
+
+uint32_t ty_layer_leader(const ty_workload *workload, uint32_t layer)
+{
+    return workload->layers[layer].is_frozen ? counterpart(workload, layer) : TY_NO_LAYER;
+}
+
+uint32_t ty_layer_follower(const ty_workload *workload, uint32_t layer)
+{
+    return workload->layers[layer].is_frozen ? TY_NO_LAYER : counterpart(workload, layer);
+}
+
+const char *ty_workload_whole_reason(const ty_workload *workload)
+{
+    if (workload->learning == TY_LEARNING_EVOLUTION)
+        return "a population is evaluated";
+    return ty_workload_has_teacher(workload) ? "a teacher follows what is trained" : NULL;
+}
+
 bool ty_workload_has_times(const ty_workload *workload)
 {
     for (uint32_t l = 0; l < workload->layer_count; l++)

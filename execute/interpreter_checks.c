@@ -170,6 +170,8 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "tensor or context parallelism";
     if (backend->expert_slice == NULL && ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
         what = "expert parallelism";
+    if (backend->memory != NULL && ty_workload_has_teacher(plan->workload))
+        what = "a teacher";
     if (precision == TY_PRECISION_FP16 && plan->exchange_order != NULL)
         what = "an order of exchanges in fp16";
     /* Their threads would both ask the lanes about overflows. */

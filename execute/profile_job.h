@@ -14,6 +14,7 @@ ty_status ty_profile_job(const ty_job *job, ty_transport *transport,
 typedef struct ty_profiler {
     const ty_job *job;
     const ty_workload *workload;
+    ty_workload *policy; /* one step of an episode, where a population is played; else NULL */
     const ty_device_backend *backend;
     ty_precision precision;
     ty_transport *transport;
@@ -67,6 +68,9 @@ void ty_noise_fill(float *values, uint64_t count);
 /* The parts, each on all active ranks at once, so that shared memory is as busy as it will be. */
 ty_status ty_profile_layers(ty_profiler *profiler, uint32_t micro_batch,
                             ty_error *error) TY_MUST_CHECK; /* and optimizer steps */
+/** The same where a population is played: episodes (profile_population.c). */
+ty_status ty_profile_population(ty_profiler *profiler, uint32_t micro_batch,
+                                ty_error *error) TY_MUST_CHECK;
 /** Optimizer, matrix product, copy, batch assembly. */
 ty_status ty_profile_parts(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;
 ty_status ty_profile_overhead(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;

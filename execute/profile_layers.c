@@ -35,10 +35,10 @@ void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint3
                             uint32_t micro_batch)
 {
     const ty_workload *w = p->workload;
-    const ty_shape *scores = ty_layer_input_shape(w, w->layer_count - 1, 0);
-    uint64_t classes = scores->dimensions[scores->dimension_count - 1], i;
+    const uint64_t classes = ty_class_count(w);
+    uint64_t i;
     uint64_t inputs = ty_shape_elements(&w->input) * micro_batch;
-    uint64_t labels = ty_shape_elements(scores) / classes * micro_batch;
+    uint64_t labels = ty_labels_per_sample(w) * micro_batch;
     float *input = p->backend->input(device, slot);
     int32_t *tokens = p->backend->tokens(device, slot);
     uint64_t vocabulary = classes;
@@ -64,9 +64,10 @@ void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint3
 ty_status ty_profiler_open(const ty_profiler *p, uint32_t micro_batch, uint32_t slots,
                            bool splits_backward, ty_stage_device **out, ty_error *error)
 {
-    const ty_stage_options options = {.workload = p->workload,
+    const ty_workload *network = p->policy != NULL ? p->policy : p->workload;
+    const ty_stage_options options = {.workload = network,
                                       .layer_count = p->workload->layer_count,
-                                      .micro_batch_size = micro_batch,
+                                      .micro_batch_size = p->policy != NULL ? 1 : micro_batch,
                                       .slots = slots,
                                       .loss_scale = 1.0 / micro_batch,
                                       .seed = 1,

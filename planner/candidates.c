@@ -362,7 +362,7 @@ static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
     most = most < q->rank_count ? most : q->rank_count;
     if (most > TY_MAX_STAGES / interleave)
         most = TY_MAX_STAGES / interleave;
-    if (q->workload->learning == TY_LEARNING_EVOLUTION || q->stack->plans.schedules == 0)
+    if (ty_workload_whole_reason(q->workload) != NULL || q->stack->plans.schedules == 0)
         most = 1;
     for (uint32_t positions = interleave > 1 ? 2 : 1; positions <= most; positions++) {
         if (!is_stage_count(q, positions) || !is_sensible(q, positions, micro_batches))

@@ -401,6 +401,12 @@ static double noise_passes(const ty_costing *costing)
     return is_evolution ? (double)costing->plan->global_batch : 0;
 }
 
+/* A teacher behind the update reads its own weight and the new one, and writes its own. */
+static double teacher_passes(const ty_costing *costing)
+{
+    return ty_workload_has_teacher(costing->plan->workload) ? 3 : 0;
+}
+
 /* What a step takes once, shared out among the updates of the position. */
 static double share_of_step(const ty_costing *costing, const ty_bucket *bucket, double step_s)
 {
@@ -424,7 +430,9 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     const ty_optimizer *optimizer = &costing->plan->optimizer;
     const ty_bucket *bucket = NULL;
     const double noise = noise_passes(costing);
-    double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise, seconds;
+    const double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise;
+    const double teacher = teacher_passes(costing);
+    double seconds;
     ty_inner_collective among_lanes = {.kind = TY_ALL_REDUCE, .count = 1};
     double inner_s = 0, hidden_s = 0;
     uint64_t bytes;
@@ -447,9 +455,12 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                                               ? passes * (double)bytes
                                               : ty_stack_of(costing->plan)->optimizer_bytes *
                                                     (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
+        seconds += memory_seconds(costing, teacher * (double)bytes);
         seconds *= ty_stack_of(costing->plan)->compute_scale;
         seconds += share_of_step(costing, bucket, ty_stack_of(costing->plan)->host_step_s);
         ty_cost_relies_on(costing, TY_DATASHEET);
+    } else {
+        seconds *= (passes + teacher) / passes; /* measured without */
     }
     seconds = seconds * waiting(costing->plan) + inner_s + instruction_overhead_s(costing);
     /* Also where the update was measured: that was by the worker, which no driver starts. */

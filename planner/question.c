@@ -279,18 +279,23 @@ static ty_status check_buckets(const search_question *q, ty_error *error)
     return q->options->fit_buckets ? ty_can_fit_buckets(q, &q->options->dimensions, error) : TY_OK;
 }
 
-/* A population's members are evaluated whole, and what is exchanged are their scores. */
-static ty_status check_evolution(const search_question *q, ty_error *error)
+/* A population's members are evaluated whole, and what is exchanged are their scores. A teacher's
+ * weights are made of its student's. */
+static ty_status check_whole_network(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
+    const char *why = ty_workload_whole_reason(q->workload);
 
-    if (q->workload->learning != TY_LEARNING_EVOLUTION)
+    if (why == NULL)
         return TY_OK;
     if (q->fixed_stages > 1)
         return ty_fail(error, TY_EINVAL,
-                       "%u pipeline stages were asked for, but %s evaluates a population, each "
-                       "member on one device",
-                       q->fixed_stages, q->workload->name);
+                       "%u pipeline stages were asked for, but %s is whole on one device: %s",
+                       q->fixed_stages, q->workload->name, why);
+    if (o->dimensions.zero > 0 && ty_workload_has_teacher(q->workload))
+        return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0: %s", o->dimensions.zero, why);
+    if (q->workload->learning != TY_LEARNING_EVOLUTION)
+        return TY_OK;
     if (o->fix_compression && o->compression.kind != TY_COMPRESSION_NONE)
         return ty_fail(error, TY_EINVAL,
                        "%s exchanges scores, no gradients: nothing is there for %s",
@@ -327,6 +332,8 @@ static ty_status check_staleness(const search_question *q, ty_error *error)
         why = "gradients of that schedule are late already";
     else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
         why = "the workload exchanges no gradients";
+    else if (ty_workload_has_teacher(q->workload))
+        why = ty_workload_whole_reason(q->workload);
     else if (o->dimensions.zero > 0)
         why = "with ZeRO weights are gathered behind the exchange that may be late";
     else if (q->rank_count == 1 || q->fixed_stages == q->rank_count)
@@ -378,6 +385,7 @@ static ty_status check_priority(const search_question *q, ty_error *error)
         .staleness = o->staleness,
         .local_steps = q->workload->local_steps,
         .is_evolution = q->workload->learning == TY_LEARNING_EVOLUTION,
+        .has_teacher = ty_workload_has_teacher(q->workload),
         .is_recomputed = ty_recompute_has_segments(o->dimensions.recompute),
         .schedule = o->fix_schedule ? (int)o->schedule : -1,
         .precision = q->workload->precision,
@@ -432,6 +440,9 @@ static ty_status check_lanes(const search_question *q, const ty_plan_dimensions 
                        "%s has no gradients that are summed up in every step: context and expert "
                        "parallelism need them",
                        q->workload->name);
+    if (lanes > 1 && ty_workload_has_teacher(q->workload))
+        return ty_fail(error, TY_EINVAL, "found %u lanes, but %s is whole on one device: %s", lanes,
+                       q->workload->name, ty_workload_whole_reason(q->workload));
 done:
     return status;
 }
@@ -776,7 +787,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     TY_CHECK(check_layers(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_buckets(q, error), status, failed);
-    TY_CHECK(check_evolution(q, error), status, failed);
+    TY_CHECK(check_whole_network(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_servers(q, error), status, failed);
     TY_CHECK(check_priority(q, error), status, failed);

@@ -209,6 +209,18 @@ void ty_builder_set_scenario(ty_builder *builder, ty_learning learning, uint32_t
     builder->workload->input_s_per_sample = input_s_per_sample;
 }
 
+void ty_builder_set_deviation(ty_builder *builder, double deviation)
+{
+    if (!is_broken(builder))
+        builder->workload->deviation = deviation;
+}
+
+void ty_builder_set_teacher(ty_builder *builder, const ty_teacher *teacher)
+{
+    if (!is_broken(builder))
+        builder->workload->teacher = *teacher;
+}
+
 void ty_builder_freeze(ty_builder *builder, uint32_t first, uint32_t end)
 {
     if (is_broken(builder))

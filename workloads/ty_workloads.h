@@ -56,8 +56,8 @@
  *                token in storage), and what docs/workloads.md lists: the families differ in what
  *                they take for granted
  * In all families: "frozen_through" (the name of a layer: it and all before it are not trained),
- * "learning" ("gradient"), "local_steps", "rotary_base" and "input_s_per_sample" as in
- * `trainyard.workload/1`.
+ * "learning" ("gradient"), "local_steps", "rotary_base", "input_s_per_sample", "deviation" and
+ * "teacher" as in `trainyard.workload/1`.
  */
 #ifndef TY_WORKLOADS_H
 #define TY_WORKLOADS_H
@@ -221,6 +221,10 @@ void ty_builder_set_rotary_base(ty_builder *builder, uint64_t rotary_base);
 /** What scenarios have beyond layers, as in ty_workload. */
 void ty_builder_set_scenario(ty_builder *builder, ty_learning learning, uint32_t local_steps,
                              double input_s_per_sample);
+/** ty_workload.deviation. */
+void ty_builder_set_deviation(ty_builder *builder, double deviation);
+/** ty_workload.teacher; the layers that are frozen are the teacher's. */
+void ty_builder_set_teacher(ty_builder *builder, const ty_teacher *teacher);
 /** Freezes layers [first, end): finishing takes what their gradients cost off the backward of all.
  */
 void ty_builder_freeze(ty_builder *builder, uint32_t first, uint32_t end);

@@ -291,7 +291,7 @@ ty_status ty_layouts_open(const search_question *q, ty_layouts **out, ty_error *
     ty_layouts *s;
 
     *out = NULL;
-    if (q->workload->learning != TY_LEARNING_GRADIENT || q->options->replicas != NULL ||
+    if (ty_workload_whole_reason(q->workload) != NULL || q->options->replicas != NULL ||
         q->has_fixed_layers ||
         q->options->cycle_s > 0 || /* buckets are as backward makes them, not as bounds know them */
         !are_equal_accelerators(q))

@@ -1095,11 +1095,71 @@ static void one_score_back(operands *o)
         o->dx[r] += o->r->loss_scale * (logistic(o->x[r]) - o->r->labels[r]);
 }
 
+/* A row's softmax. */
+static void softmax(uint64_t C, const double *x, double *p)
+{
+    double sum = 0;
+    for (uint64_t c = 0; c < C; c++)
+        sum += exp(x[c]);
+    for (uint64_t c = 0; c < C; c++)
+        p[c] = exp(x[c]) / sum;
+}
+
+/* Beside a teacher, whose C scores are followed by the student's: the labels' cross-entropy,
+ * `every` times, and the mean squared distance of probabilities (ty_teacher). */
+static void taught_loss(operands *o)
+{
+    const ty_teacher *t = &o->r->workload->teacher;
+    uint64_t C = last(o->in) / 2;
+    double *p = calloc(2 * C, sizeof *p);
+    for (uint64_t r = 0; r < o->r->batch; r++) {
+        const double *x = o->x + 2 * C * r;
+        uint64_t best = 0;
+        softmax(C, x, p);
+        softmax(C, x + C, p + C);
+        for (uint64_t c = 0; c < C; c++) {
+            o->r->loss_sum += t->consistency / (double)C * (p[C + c] - p[c]) * (p[C + c] - p[c]);
+            best = x[C + c] > x[C + best] ? c : best;
+        }
+        if (o->r->labels[r] < 0)
+            continue;
+        o->r->loss_sum -= t->every * log(p[C + (uint64_t)o->r->labels[r]]);
+        o->r->correct += best == (uint64_t)o->r->labels[r];
+    }
+    free(p);
+}
+
+/* Through the student's softmax: d p[k] / d x[c] = p[k] ((k == c) - p[c]). */
+static void taught_loss_back(operands *o)
+{
+    const ty_teacher *t = &o->r->workload->teacher;
+    uint64_t C = last(o->in) / 2;
+    double *p = calloc(2 * C, sizeof *p);
+    for (uint64_t r = 0; r < o->r->batch; r++) {
+        const double *x = o->x + 2 * C * r;
+        double *dx = o->dx + 2 * C * r + C;
+        softmax(C, x, p);
+        softmax(C, x + C, p + C);
+        for (uint64_t c = 0; c < C; c++)
+            for (uint64_t k = 0; k < C; k++) {
+                double dp = 2 * t->consistency / (double)C * (p[C + k] - p[k]);
+                if (o->r->labels[r] == (int32_t)k)
+                    dp -= t->every / p[C + k];
+                dx[c] += o->r->loss_scale * dp * p[C + k] * ((k == c) - p[C + c]);
+            }
+    }
+    free(p);
+}
+
 static void loss(operands *o)
 {
     uint64_t C = last(o->in);
     o->r->loss_sum = 0;
     o->r->correct = 0;
+    if (ty_workload_has_teacher(o->r->workload)) {
+        taught_loss(o);
+        return;
+    }
     if (C == 1) {
         one_score(o);
         return;
@@ -1119,6 +1179,10 @@ static void loss(operands *o)
 static void loss_back(operands *o)
 {
     uint64_t C = last(o->in);
+    if (ty_workload_has_teacher(o->r->workload)) {
+        taught_loss_back(o);
+        return;
+    }
     if (C == 1) {
         one_score_back(o);
         return;

@@ -189,6 +189,23 @@ static ty_workload *make_frozen_prefix(void)
     return w;
 }
 
+/* A teacher's branch and a student's, and the loss of both. */
+static ty_workload *make_taught(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 1, (uint64_t[]){22});
+    int branches[2];
+    for (int b = 0; b < 2; b++) {
+        int x = network_slice(w, -1, 11 * (uint64_t)b, 11);
+        x = network_simple(w, network_linear(w, x, 8, true), TY_LAYER_TANH);
+        branches[b] = network_linear(w, x, 5, true);
+        for (uint32_t l = 0; l < w->layer_count; l++)
+            w->layers[l].is_frozen = b == 0 || w->layers[l].is_frozen;
+    }
+    network_loss(w, network_join(w, TY_LAYER_CONCAT, branches, 2));
+    w->teacher = (ty_teacher){.labelled = 2, .every = 3, .decay = 0.9, .consistency = 7};
+    return w;
+}
+
 static const struct network {
     const char *name;
     ty_workload *(*make)(void);
@@ -213,6 +230,7 @@ static const struct network {
     {"qwen", make_qwen, 2},
     {"rotary", make_rotary, 2},
     {"dlrm", network_make_dlrm, 6},
+    {"taught", make_taught, 6},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -247,7 +265,7 @@ static batch batch_new(const ty_workload *w, uint64_t samples, uint64_t seed)
                NULL};
     uint64_t state = seed * 2654435761u + 1;
     b.labels = ty_shape_elements(logits) / b.classes;
-    b.classes = b.classes == 1 ? 2 : b.classes;
+    b.classes = ty_class_count(w);
     b.input = calloc(samples * b.inputs, sizeof *b.input);
     b.tokens = calloc(samples * b.inputs, sizeof *b.tokens);
     b.label = calloc(samples * b.labels, sizeof *b.label);
@@ -263,6 +281,8 @@ static batch batch_new(const ty_workload *w, uint64_t samples, uint64_t seed)
     }
     for (uint64_t i = 0; i < samples * b.labels; i++)
         b.label[i] = (int32_t)(next_random(&state) % b.classes);
+    for (uint64_t i = 0; i < samples && ty_workload_has_teacher(w); i++)
+        b.label[i] = i % w->teacher.every == 0 ? b.label[i] : TY_NO_LABEL;
     return b;
 }
 
