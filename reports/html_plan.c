@@ -1,4 +1,5 @@
 /* Sections of the report that are about the plan itself: verdict, step, memory, search, sources. */
+#include "certainty.h"
 #include "html.h"
 #include "operation.h"
 #include "page.h"
@@ -87,10 +88,7 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
         [TY_DATASHEET] = "of data sheets",
     };
     const ty_report_input *in = p->in;
-    const ty_stack_judged *judged =
-        in->plan->stack == NULL || in->cluster == NULL
-            ? NULL
-            : ty_stack_judged_on(in->plan->stack, ty_cluster_device_type(in->cluster, 0)->name);
+    const ty_stack_judged *judged = ty_plan_judged(in->plan, in->cluster);
     char text[96], time[32], longer[32];
 
     ty_text_add(p->html, "<ul class=\"cards\">");
