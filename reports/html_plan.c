@@ -1,4 +1,5 @@
 /* Sections of the report that are about the plan itself: verdict, step, memory, search, sources. */
+#include "certainty.h"
 #include "html.h"
 #include "operation.h"
 #include "page.h"
@@ -88,10 +89,7 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
     };
     const ty_report_input *in = p->in;
     const ty_stack *stack = in->plan->stack;
-    const ty_stack_judged *judged =
-        stack == NULL || in->cluster == NULL
-            ? NULL
-            : ty_stack_judged_on(stack, ty_cluster_device_type(in->cluster, 0)->name);
+    const ty_stack_judged *judged = ty_plan_judged(in->plan, in->cluster);
     /* As ty_print_certainty has it. */
     const bool is_fitted = in->plan->provenance == TY_DATASHEET && in->cluster != NULL &&
                            stack != NULL && stack->fitted_count > 0 &&
