@@ -522,9 +522,9 @@ expect 0 workload import made/chakra-ddp/trace.0.et
 expect 2 export ddp.json --to chakra
 
 # What the worker does not train is refused by name.
-expect 0 plan -w unet -c "host:1 gpu:2 @a100-sxm4-80gb pcie3 eth10" --no-simulate -q -o opaque.json
+expect 0 plan -w dqn-atari -c "host:1 gpu:2 @t4 pcie3 eth10" --no-simulate -q -o opaque.json
 expect 1 run opaque.json --anyway --steps 2
-if grep -q "unet: found layer loss at the end" "$scratch/err"; then pass; else fail "the worker does not say what it refuses"; fi
+if grep -q "dqn-atari: found layer td_loss at the end" "$scratch/err"; then pass; else fail "the worker does not say what it refuses"; fi
 
 # mpirun starts ours for real.
 expect 0 plan -w mlp -c local:2 --fix "$(rest pp=1,compression=none)" -q -o local.json

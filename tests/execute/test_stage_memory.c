@@ -124,6 +124,7 @@ static void compare(const char *workload, const plan_shape *shape, double tolera
 
 #define LARGE_BATCH .buckets = 1, .global_batch = 64, .micro_batch_size = 16
 #define TWO .replicas = {1, 1}, LARGE_BATCH
+#define MANY_SAMPLES .replicas = {1, 1}, .buckets = 1, .global_batch = 1024, .micro_batch_size = 256
 #define ONE_PART .schedule = TY_ONE_F_ONE_B
 #define TWO_PARTS .schedule = TY_ZERO_BUBBLE
 #define THREE .replicas = {1, 1, 1}, LARGE_BATCH
@@ -174,6 +175,10 @@ Test(stage_memory, is_what_the_worker_allocates)
          0.1,
          {"1f1b", ONE_PART, .cuts = {2}, TWO},
          {"zb-h1", TWO_PARTS, .cuts = {2}, TWO}},
+        {"dlrm-tiny",
+         0.1,
+         {"1f1b", ONE_PART, .cuts = {10}, MANY_SAMPLES},
+         {"zb-h1", TWO_PARTS, .cuts = {11}, MANY_SAMPLES}},
         {"lenet",
          0.1,
          {"1f1b", ONE_PART, .cuts = {2, 5}, THREE},
