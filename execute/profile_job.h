@@ -20,9 +20,12 @@ typedef struct ty_profiler {
     ty_transport *transport;
     uint32_t active;     /* ranks below it compute side by side: as many as there are cores. Sharing
                             of cores among more is the predictors' business */
+    double haste;        /* what is spent on each figure is divided by it; 1 or more */
     ty_profile *profile; /* being filled, alike on all ranks but for what only rank 0 times */
 } ty_profiler;
 
+/** Of so many samples, that many in haste; 1 or more. */
+uint32_t ty_profiler_least(const ty_profiler *profiler, uint32_t samples);
 /** Whether this rank is one of those that compute. */
 bool ty_profiler_is_active(const ty_profiler *profiler);
 
@@ -49,7 +52,8 @@ ty_status ty_profiler_lap(const ty_profiler *profiler, ty_stage_device *device, 
 typedef ty_status ty_work(void *context, ty_error *error);
 /**
  * Median seconds of one call of `work`, after a first one that does not count. Stops after
- * `budget_s`, but not before five samples. 0 at once on a rank that is not active.
+ * `budget_s`, or the haste's share of it, but not before five samples, or theirs. 0 at once on a
+ * rank that is not active.
  * @param device whose own clock tells, call by call; NULL: the host's, and calls too short for it
  *               are timed in batches
  */

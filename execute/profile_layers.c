@@ -177,11 +177,11 @@ static ty_status passes_time(const ty_profiler *p, ty_stage_device *device, laye
     started_s = ty_now_s();
     TY_CHECK(pass_time(p, device, samples, 0, error), status, done);
     pass_s = ty_now_s() - started_s;
-    end_s = started_s + AIM_PASSES * pass_s;
-    if (end_s < started_s + budget_s)
-        end_s = started_s + budget_s;
-    if (end_s > started_s + longest_budget_s)
-        end_s = started_s + longest_budget_s;
+    end_s = started_s + AIM_PASSES * pass_s / p->haste;
+    if (end_s < started_s + budget_s / p->haste)
+        end_s = started_s + budget_s / p->haste;
+    if (end_s > started_s + longest_budget_s / p->haste)
+        end_s = started_s + longest_budget_s / p->haste;
     for (i = 1; i < MAX_PASSES && (i < MIN_PASSES || ty_now_s() < end_s); i++)
         TY_CHECK(pass_time(p, device, samples, i, error), status, done);
     samples->pass_count = i;

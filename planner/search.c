@@ -412,6 +412,19 @@ static bool is_repetition(const candidate *all, uint32_t index)
     return false;
 }
 
+/* "simulated 2 of 5 plans: 5.3 s a step", as a plan of many devices takes seconds. */
+static void tell_simulated(const search_question *q, uint32_t simulated, double step_time_s)
+{
+    char seconds[32], line[120];
+
+    if (q->options->note == NULL || ty_cluster_device_count(q->cluster) < TY_MANY_DEVICES)
+        return;
+    ty_format_seconds(step_time_s, seconds);
+    snprintf(line, sizeof line, "simulated %u of %u plans: %s a step", simulated,
+             q->options->simulate_top, seconds);
+    q->options->note(q->options->note_context, line);
+}
+
 static ty_status simulate_finalists(search *s, ty_error *error)
 {
     candidate *all = s->list.items;
@@ -425,6 +438,7 @@ static ty_status simulate_finalists(search *s, ty_error *error)
             continue;
         TY_CHECK(simulate(s->q, &all[i], error), status, done);
         simulated++;
+        tell_simulated(s->q, simulated, all[i].simulation.step_time_s);
     }
 done:
     return status == TY_EINTERRUPTED ? TY_OK : status; /* what there is serves */
