@@ -89,6 +89,16 @@ if [ "$(id -u)" -eq 0 ]; then
     in_cache "$scratch/theirs" "not kept" "a folder of user 12345"
 fi
 in_cache /proc/self "not kept" # nothing can be made there
+# What may not be written is said as such; who may write everywhere is nobody for that.
+mkdir "$scratch/denied"
+chmod 500 "$scratch/denied"
+nobody=
+[ "$(id -u)" -ne 0 ] || nobody="setpriv --reuid=65534 --regid=65534 --clear-groups"
+if $nobody "$TRAINYARD" --version >/dev/null 2>&1; then
+    # shellcheck disable=SC2086 # several words, or none
+    XDG_CACHE_HOME="$scratch/denied" TMPDIR=/tmp TRAINYARD_WORKER=/bin/false $nobody "$TRAINYARD" plan -w lenet -c local:1 >"$scratch/out" 2>"$scratch/err"
+    if grep -q "not kept: $scratch/denied[^:]*: Permission denied" "$scratch/err"; then pass; else fail "a folder that is closed is not said to be: $(cat "$scratch/err")"; fi
+fi
 (unset HOME XDG_CACHE_HOME; cd / && "$TRAINYARD" plan -w lenet -c local:1 --global-batch 17 -q >/dev/null 2>&1)
 if [ -e /tmp/.cache/trainyard ]; then fail "/tmp/.cache is somebody's"; else pass; fi
 if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/small" && mount -t tmpfs -o size=4k none "$scratch/small" 2>/dev/null; then
