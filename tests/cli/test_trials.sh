@@ -4,7 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 export TRAINYARD_WORKER="$WORKER"
 mkdir "$scratch/made"
-fix=pp=1,dp=2,micro_batch=8,compression=none # the same micro-batches, or sums are rounded in other places
+# The same micro-batches and buckets, whatever is measured, or sums are rounded in other places.
+fix=pp=1,dp=2,micro_batch=8,compression=none,bucket=one,algorithm=ring
 TMPDIR=$scratch/made
 export TMPDIR
 expect 0 calibrate -w mlp -c local:2 --trials learning_rate=1e-6+0.02+1e5+1e-5,batch=32 --steps 4 --seed 3 --fix $fix -o "$scratch/trials.json"
