@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#define MOST_ROWS 16777216u /* 2^24: numbers of a sample are fp32, which have no larger odd ones   \
-                             */
+/* 2^24: numbers of a sample are fp32, which have no larger odd ones. */
+#define MOST_ROWS 16777216u
 
 static ty_status bag_supports(const ty_workload *workload, uint32_t layer, ty_error *error)
 {
