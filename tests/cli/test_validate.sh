@@ -136,7 +136,7 @@ fi
 page="$SOURCE/docs/results/validation.py"
 "$TRAINYARD" validate "$made" --json >"$scratch/asked"
 python3 "$page" write <"$scratch/asked" >"$scratch/page.md"
-grep -q "^| data-parallel-scaling | benchmark | 1 | " "$scratch/page.md" && grep -q "^| 1 | no predictor for accuracy of what it measures | law |" "$scratch/page.md" && pass || fail "$(cat "$scratch/page.md")"
+grep -q "^| data-parallel-scaling | benchmark | 1 | " "$scratch/page.md" && grep -q "^| 1 | no predictor for accuracy of what it measures | a training run: .* | law |" "$scratch/page.md" && pass || fail "$(cat "$scratch/page.md")"
 mkdir "$scratch/stacks"
 cp "$SOURCE"/planner/stacks/*.json "$scratch/stacks"
 python3 "$page" stacks "$scratch/stacks" <"$scratch/asked"
