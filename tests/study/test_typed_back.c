@@ -64,7 +64,6 @@ static ty_question draw(uint64_t *state)
                                        "recompute=full:2",
                                        "schedule=gpipe",
                                        "schedule=zb-h1",
-                                       "schedule=zb-2p",
                                        "schedule=pipedream",
                                        "pp=2,interleave=2",
                                        "bucket=4MB",
