@@ -483,6 +483,11 @@ static ty_status read_megatron_stages(const reading *r)
         TY_CHECK(
             read_count(r, ty_training_pair_called(&r->pairs, "recompute_num_layers"), &c->segment),
             status, done);
+    if (c->recompute != NULL && strcmp(c->recompute, "full") == 0 &&
+        is_value(r, "recompute_method", "block"))
+        TY_CHECK(note(r, "recompute_method block makes the first recompute_num_layers of a stage "
+                         "again, the plan all of them"),
+                 status, done);
     if (each > 0)
         c->interleave = layers / positions / each;
     for (const char *at = layout != NULL ? layout->value : ""; *at != '\0'; at++)

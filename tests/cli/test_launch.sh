@@ -317,7 +317,8 @@ expect 2 plan -w gpt2 -c "1x dgx-h100" --stack megatron --fix pp=8,interleave=2
 expect_error_line "at most 14 stages, 16 were asked for"
 # A network that Megatron has no arguments for is planned, and that is said; of another stack nothing is.
 expect 0 plan -w "gnmt-8 batch=32" -c "2x dgx-a100" --precision fp16 --stack megatron --no-simulate -o translated.json
-expect_error_line "warning: no launch files for this plan: --to megatron: pretrain_gpt.py trains decoders" "gnmt-8"
+grep -q "warning: no launch files for this plan: --to megatron: pretrain_gpt.py trains decoders.* of gnmt-8 is" "$scratch/err" && pass ||
+    fail "plan does not say that Megatron-LM has no arguments for it"
 expect 1 export translated.json --to megatron
 expect 0 plan -w "gpt2 batch=32" -c "2x dgx-a100" --stack megatron --no-simulate -o said.json
 if grep -q "no launch files" "$scratch/err"; then fail "launch files that are there"; else pass; fi

@@ -167,6 +167,12 @@ Test(training_config, batch_of_the_cluster)
          8, 1, "ici_sequence_parallelism is not planned"},
         {GPT "--micro-batch-size 3\n", NULL, 16, 24, 3, NULL},
         {GPT "--micro-batch-size 3 --global-batch-size 96\n", NULL, 16, 96, 3, NULL},
+        {GPT "--micro-batch-size 3 --recompute-granularity full --recompute-method block "
+             "--recompute-num-layers 1\n",
+         NULL, 16, 24, 3, "makes the first recompute_num_layers of a stage again"},
+        {GPT "--micro-batch-size 3 --recompute-granularity full --recompute-method uniform "
+             "--recompute-num-layers 1\n",
+         NULL, 16, 24, 3, NULL},
         {"{\"train_micro_batch_size_per_gpu\": 4}", "mlp", 8, 32, 4, NULL},
         {"{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 2, "
          "\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
