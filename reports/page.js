@@ -204,11 +204,12 @@
     /* A limit so far away that the bars would vanish is told, not drawn. */
     var longest = longestBar(chart), hasLine = chart.limit && chart.limit <= 8 * longest;
     var isFar = chart.limit && !hasLine;
-    option.xAxis = valueAxis(c, chart.unit, isFar ? chart.limitName + ": " + format(chart.limit) + ", far to the right" : "", {
+    option.xAxis = valueAxis(c, chart.unit, isFar ? chart.limitName + ":\n" + format(chart.limit) + ", far to the right" : "", {
+      nameGap: isFar ? 34 : 26, nameTextStyle: { color: c.faint, lineHeight: 15 },
       max: hasLine ? function (range) { return Math.max(range.max, chart.limit * 1.02); } : undefined,
       interval: chart.unit === "memory" ? binaryStep(hasLine ? Math.max(longest, chart.limit) : longest || 1) : undefined });
     if (hasLine) option.grid.top = 60;
-    if (isFar) option.grid.bottom = 34;
+    if (isFar) option.grid.bottom = 56;
     option.yAxis = axis(c, { type: "category", data: chart.categories, inverse: true, axisLabel: { color: c.faint, width: plot.clientWidth < 500 ? 110 : 200, overflow: "truncate" } });
     option.tooltip.formatter = function (at) { return tip([at.name, at.seriesName + ": " + format(at.value)]); };
     option.series = used.map(function (s, index) {
