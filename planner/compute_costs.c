@@ -157,6 +157,7 @@ static ty_status stage_room(ty_costing *costing)
     stage->prices = ty_alloc(stage->type_count * layers, sizeof *stage->prices);
     stage->weight_shares = ty_alloc(layers, sizeof *stage->weight_shares);
     stage->again = ty_alloc(layers, sizeof *stage->again);
+    stage->takes_part = ty_alloc(layers, sizeof *stage->takes_part);
     stage->gather_s = ty_alloc(costing->plan->bucket_count, sizeof *stage->gather_s);
     for (uint32_t b = 0; stage->gather_s != NULL && b < costing->plan->bucket_count; b++)
         stage->gather_s[b] = (double)NAN;
@@ -167,7 +168,7 @@ static ty_status stage_room(ty_costing *costing)
             return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     }
     if (stage->prices == NULL || stage->weight_shares == NULL || stage->again == NULL ||
-        stage->gather_s == NULL)
+        stage->takes_part == NULL || stage->gather_s == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     return TY_OK;
 }
@@ -178,23 +179,37 @@ ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
     return find_types(costing);
 }
 
-ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
+/* The layers of the position in hand. */
+static ty_status cost_position(ty_costing *costing)
 {
     const ty_plan *plan = costing->plan;
     ty_status status = TY_OK;
-    bool *takes_part = ty_alloc(plan->workload->layer_count, sizeof *takes_part);
 
-    if (takes_part == NULL)
-        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
-    ty_workload_mark_backward(plan->workload, takes_part);
+    for (uint32_t s = costing->stage.stage; s < plan->stage_count;
+         s += ty_plan_position_count(plan))
+        TY_CHECK(cost_stage_layers(costing, &plan->stages[s], costing->stage.takes_part), status,
+                 done);
+done:
+    return status;
+}
+
+ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
+{
+    ty_status status = TY_OK;
+
     TY_CHECK(ty_cost_stage_meet(costing, index), status, done);
     TY_CHECK(stage_room(costing), status, done);
-    TY_CHECK(ty_plan_mark_again(plan, costing->stage.again, costing->error), status, done);
-    for (uint32_t s = index; s < plan->stage_count; s += ty_plan_position_count(plan))
-        TY_CHECK(cost_stage_layers(costing, &plan->stages[s], takes_part), status, done);
+    ty_workload_mark_backward(costing->plan->workload, costing->stage.takes_part);
+    TY_CHECK(ty_plan_mark_again(costing->plan, costing->stage.again, costing->error), status, done);
+    status = cost_position(costing);
 done:
-    ty_free(takes_part);
     return status;
+}
+
+ty_status ty_cost_stage_likewise(ty_costing *costing, uint32_t index)
+{
+    costing->stage.stage = index;
+    return cost_position(costing);
 }
 
 void ty_cost_stage_close(ty_costing *costing)
@@ -203,6 +218,7 @@ void ty_cost_stage_close(ty_costing *costing)
     ty_free(costing->stage.prices);
     ty_free(costing->stage.weight_shares);
     ty_free(costing->stage.again);
+    ty_free(costing->stage.takes_part);
     ty_free(costing->stage.gather_s);
     ty_server_map_clear(&costing->stage.server_map);
     for (int pass = 0; pass < COST_PASSES; pass++) {

@@ -804,6 +804,11 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                        "found stage %u and a program of %u stages, expected one "
                        "of %u",
                        stage, program->stage_count, plan->stage_count);
+    if (ty_stack_of(plan)->memory == TY_MEMORY_AUTOGRAD) {
+        for (all.index = position; all.index < plan->stage_count; all.index += program->stage_count)
+            r.compression += compression(&all);
+        return ty_autograd_memory(plan, program, stage, r.compression, out, error);
+    }
     weights = ty_alloc(ty_plan_interleave(plan), sizeof *weights);
     all.takes_part = ty_alloc(plan->workload->layer_count, 7 * sizeof *all.takes_part);
     all.kept = ty_alloc(plan->workload->layer_count, 4 * sizeof *all.kept);
@@ -834,10 +839,6 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
         add_stage(&c, state, stashed_versions(plan, program, position), &r);
         weights[s / program->stage_count] = slot_bytes(&c);
         most = fmax(most, beside_slots(&c));
-    }
-    if (ty_stack_of(plan)->memory == TY_MEMORY_AUTOGRAD) {
-        status = ty_autograd_memory(plan, program, stage, r.compression, out, error);
-        goto done;
     }
     /* All stages' slots together at the fullest moment. */
     r.activations = ty_program_peak_stash(program, position, weights) + most;

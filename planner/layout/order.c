@@ -557,7 +557,8 @@ void ty_layout_divide(const ty_layouts *s, const layout *l, uint32_t *first_laye
 {
     const uint32_t held = l->dimensions.interleave > 1 ? l->dimensions.interleave : 1;
     const uint32_t stages = l->positions * held;
+    const layout_cuts cuts = ty_layout_cuts_of(&s->space, stages);
 
     for (uint32_t k = 0; k < stages; k++)
-        first_layers[k] = s->space.blocks[ty_layout_stage_block(&s->space, stages, k)];
+        first_layers[k] = s->space.blocks[ty_layout_cut(&cuts, k)];
 }

@@ -50,7 +50,10 @@ for pins in pp=1,dp=2,micro_batch=64 pp=2,schedule=1f1b,micro_batch=32; do
 done
 within_a_tenth 2 gpt-tiny pp=1,dp=2,micro_batch=4
 within_a_tenth 2 gpt-tiny pp=2,schedule=1f1b,micro_batch=2
-# Of larger buckets a rank that is behind keeps more or less, as it arrives before it is asked for.
-within_a_tenth 1 resnet18 pp=1,dp=2,micro_batch=2,bucket=4MiB --global-batch 8
-within_a_tenth 1 resnet18 pp=2,schedule=1f1b,micro_batch=2 --global-batch 6
+# A large network takes long. Of larger buckets a rank that is behind keeps more or less, as it arrives
+# before it is asked for.
+if [ -n "${TY_ALL:-}" ]; then
+    within_a_tenth 1 resnet18 pp=1,dp=2,micro_batch=2,bucket=4MiB --global-batch 8
+fi
+within_a_tenth 1 resnet18 pp=2,schedule=1f1b,micro_batch=1 --global-batch 2
 finish
