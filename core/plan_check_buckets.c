@@ -268,6 +268,9 @@ static ty_status check_whole_network(const checker *c)
         return ty_plan_complain(c, "/stages: found %u, expected 1 where %s", p->stage_count, why);
     if (p->zero > 0 && ty_workload_has_teacher(p->workload))
         return ty_plan_complain(c, "/zero: found %u, expected 0 where %s", p->zero, why);
+    if (p->schedule == TY_PIPEDREAM_2BW && ty_workload_has_teacher(p->workload))
+        return ty_plan_complain(c, "/schedule: found %s, which keeps two sets of weights, where %s",
+                                ty_schedule_name(p->schedule), why);
     if (p->workload->learning != TY_LEARNING_EVOLUTION)
         return TY_OK;
     for (uint32_t b = 0; b < p->bucket_count; b++)

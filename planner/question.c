@@ -294,6 +294,10 @@ static ty_status check_whole_network(const search_question *q, ty_error *error)
                        q->fixed_stages, q->workload->name, why);
     if (o->dimensions.zero > 0 && ty_workload_has_teacher(q->workload))
         return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0: %s", o->dimensions.zero, why);
+    if (o->fix_schedule && o->schedule == TY_PIPEDREAM_2BW && ty_workload_has_teacher(q->workload))
+        return ty_fail(error, TY_EINVAL,
+                       "schedule: found %s, which keeps two sets of weights, expected another: %s",
+                       ty_schedule_name(o->schedule), why);
     if (q->workload->learning != TY_LEARNING_EVOLUTION)
         return TY_OK;
     if (o->fix_compression && o->compression.kind != TY_COMPRESSION_NONE)

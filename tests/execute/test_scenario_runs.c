@@ -610,3 +610,59 @@ Test(scenario_runs, sources_have_their_pace)
     outcome_free(&found[0]);
     outcome_free(&found[1]);
 }
+
+/* ---- Checkpoints ------------------------------------------------------------------------- */
+
+static void go_on_compare(const char *workload, const plan_shape *shape)
+{
+    enum { STEPS = 6, HALF = 3 };
+    ty_run *runs[2] = {NULL};
+
+    for (int cut = 0; cut < 2; cut++) {
+        char *directory = directory_make();
+        ty_job *job = make_job(make_plan(workload, shape), cut ? HALF : STEPS, directory);
+        char place[512], command[600];
+        ty_error error = {0};
+
+        snprintf(place, sizeof place, "%s/state", directory);
+        snprintf(command, sizeof command, "rm -rf %s", place);
+        ty_free(job->gradients); /* another pause */
+        job->gradients = NULL;
+        job->checkpoint = ty_strdup(place);
+        job->checkpoint_every = HALF;
+        for (int part = 0; part <= cut; part++) {
+            job->steps = cut && part == 0 ? HALF : STEPS;
+            job->resume = part > 0;
+            cr_assert_eq(ty_execute_job_locally(job, ty_plan_process_count(job->plan),
+                                                &(ty_execute_options){0}, &error),
+                         TY_OK, "%s: %s", shape->name, error.message);
+        }
+        cr_assert_eq(ty_run_load(job->output, &runs[cut], &error), TY_OK, "%s", error.message);
+        ty_job_free(job);
+        cr_assert_eq(system(command), 0);
+        directory_remove(directory);
+    }
+    for (uint32_t t = 0; t < STEPS; t++)
+        cr_expect_eq(runs[0]->losses[t], runs[1]->losses[t], "%s: step %u", shape->name, t);
+    ty_run_free(runs[0]);
+    ty_run_free(runs[1]);
+}
+
+/* What goes on from a checkpoint goes on as if it had not been cut, teacher and noise included. */
+Test(scenario_runs, checkpoints)
+{
+    static const plan_shape shape = {.name = "a teacher of 2",
+                                     .replicas = {2},
+                                     .buckets = 2,
+                                     .frozen = 5,
+                                     .global_batch = 24,
+                                     .micro_batch_size = 3};
+    static const plan_shape population = {.name = "a population of 2",
+                                          .replicas = {2},
+                                          .buckets = 1,
+                                          .global_batch = 24,
+                                          .micro_batch_size = 3};
+
+    go_on_compare(taught, &shape);
+    go_on_compare(steered, &population);
+}

@@ -321,11 +321,13 @@ Test(scenarios, a_teacher_follows_whole_networks)
     static const struct {
         uint32_t stages, zero, staleness, lanes;
         const char *words;
+        ty_schedule schedule;
     } refused[] = {
-        {2, 0, 0, 1, "2 pipeline stages were asked for"},
-        {1, 1, 0, 1, "zero: found 1, expected 0: a teacher follows"},
-        {1, 0, 1, 1, "staleness: found 1, expected 0: a teacher follows"},
-        {1, 0, 0, 2, "tensor parallel 2"},
+        {1, 0, 0, 1, "two sets of weights, expected another: a teacher", TY_PIPEDREAM_2BW},
+        {2, 0, 0, 1, "2 pipeline stages were asked for", TY_GPIPE},
+        {1, 1, 0, 1, "zero: found 1, expected 0: a teacher follows", TY_GPIPE},
+        {1, 0, 1, 1, "staleness: found 1, expected 0: a teacher follows", TY_GPIPE},
+        {1, 0, 0, 2, "tensor parallel 2", TY_GPIPE},
     };
     ty_workload *w = open_workload("mean-teacher-fashion");
     scene s = plan_of(w, "1x p100-server", 1);
@@ -347,6 +349,8 @@ Test(scenarios, a_teacher_follows_whole_networks)
         options.dimensions.zero = refused[i].zero;
         options.dimensions.tensor_parallel = refused[i].lanes;
         options.staleness = refused[i].staleness;
+        options.fix_schedule = refused[i].schedule == TY_PIPEDREAM_2BW;
+        options.schedule = refused[i].schedule;
         cr_assert_eq(ty_cluster_open("1x p100-server", NULL, &cluster, NULL), TY_OK);
         cr_expect_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_EINVAL, "%s",
                      refused[i].words);
