@@ -125,8 +125,8 @@ async function useTabs(seen) {
   }
 }
 
-// In the dark only what is drawn differs: no clicks.
-async function checkDark(browser, page) {
+// In the dark and on paper only what is drawn differs: no clicks.
+async function checkDarkAndPrint(browser, page) {
   const seen = await open(browser, page, path.basename(page) + " dark", { colorScheme: "dark" });
   for (const plot of await seen.tab.locator(".plot").all()) {
     await plot.scrollIntoViewIfNeeded();
@@ -136,6 +136,13 @@ async function checkDark(browser, page) {
   const paper = await seen.tab.evaluate(() => getComputedStyle(document.body).backgroundColor);
   if (!/^rgb\((\d\d?), (\d\d?), (\d\d?)\)$/.test(paper)) seen.complain("the dark page is " + paper);
   await picture(seen, page, DESKTOP, "-dark");
+  const complain = complainer(path.basename(page) + " in print");
+  await seen.tab.setViewportSize({ width: PAPER, height: 1047 });
+  await seen.tab.emulateMedia({ media: "print" });
+  for (const e of await seen.tab.evaluate(tooWide)) complain("too wide: " + e);
+  const pdf = await seen.tab.pdf({ format: "A4" });
+  if (pdf.length < 10000) complain("the print has " + pdf.length + " bytes");
+  await picture(seen, page, PAPER, "-print");
   await seen.context.close();
 }
 
@@ -162,21 +169,14 @@ async function check(browser, page, width) {
   return { charts: plots.length, clicks, interactive: seen.interactive };
 }
 
-async function checkPlain(browser, page, width) {
-  const seen = await open(browser, page, path.basename(page) + " at " + width + " without script", { viewport: { width, height: 900 }, javaScriptEnabled: false });
+async function checkPlain(browser, page) {
+  const seen = await open(browser, page, path.basename(page) + " without script", { javaScriptEnabled: false });
   for (const id of await seen.tab.evaluate(withoutTable)) seen.complain(id + " has no table");
   for (const e of await seen.tab.evaluate(untitled)) seen.complain("no text for " + e);
-  for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide: " + e);
-  await seen.context.close();
-}
-
-async function checkPrint(browser, page) {
-  const seen = await open(browser, page, path.basename(page) + " in print", { viewport: { width: PAPER, height: 1047 } });
-  await seen.tab.emulateMedia({ media: "print" });
-  for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide: " + e);
-  const pdf = await seen.tab.pdf({ format: "A4" });
-  if (pdf.length < 10000) seen.complain("the print has " + pdf.length + " bytes");
-  await picture(seen, page, PAPER, "-print");
+  for (const width of [DESKTOP, PHONE]) {
+    await seen.tab.setViewportSize({ width, height: 900 });
+    for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide at " + width + ": " + e);
+  }
   await seen.context.close();
 }
 
@@ -185,10 +185,8 @@ async function main() {
   for (const page of words) {
     const seen = await check(browser, page, DESKTOP);
     await check(browser, page, PHONE);
-    await checkDark(browser, page);
-    await checkPlain(browser, page, DESKTOP);
-    await checkPlain(browser, page, PHONE);
-    await checkPrint(browser, page);
+    await checkDarkAndPrint(browser, page);
+    await checkPlain(browser, page);
     console.log(path.basename(page) + ": " + seen.charts + " charts, " + seen.clicks + " clicks, interactive after " + seen.interactive + " ms");
   }
   await browser.close();
