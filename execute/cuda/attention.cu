@@ -393,8 +393,9 @@ static __device__ void forward_finish(const cuda_attention *at, const forward_me
 
 /* Block (x, y, z): query tile x of head y of sample z. */
 template <typename T>
-static __global__ void attention_forward(cuda_attention at, const T *all_queries, const T *all_keys,
-                                         T *context, float *log_sums)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, 6)
+    attention_forward(cuda_attention at, const T *all_queries, const T *all_keys, T *context,
+                      float *log_sums)
 {
     TY_DYNAMIC_SHARED(shared);
     carver from = {shared, 0};

@@ -25,11 +25,13 @@ using std::isfinite;
 #undef __host__
 #undef __shared__
 #undef __forceinline__
+#undef __launch_bounds__
 #define __global__
 #define __device__
 #define __host__
 #define __shared__ static thread_local
 #define __forceinline__ inline
+#define __launch_bounds__(...)
 
 struct emulated_index {
     unsigned x, y, z;

@@ -170,7 +170,7 @@ void norms()
     check("batch norm", [] {
         enum { BATCH = 4, CHANNELS = 3, PIXELS = 50, ALL = BATCH * CHANNELS * PIXELS };
         void *x = activations(ALL), *y = activations(ALL), *dx = activations(ALL);
-        void *dy = activations(ALL);
+        void *dy = activations(ALL), *above = activations(ALL); /* what a relu lets through */
         float *gain = floats(CHANNELS), *shift = floats(CHANNELS), *running = floats(2 * CHANNELS);
         float *dgain = floats(CHANNELS), *dshift = floats(CHANNELS);
         float *statistics = floats(3 * CHANNELS);
@@ -179,7 +179,7 @@ void norms()
                             statistics, nullptr);
         for (bool adds : {false, true})
             cuda_batch_norm_backward(type, BATCH, CHANNELS, PIXELS, x, gain, statistics, false,
-                                     adds ? y : nullptr, dy, dgain, dshift, adds, adds, dx,
+                                     adds ? above : nullptr, dy, dgain, dshift, adds, adds, dx,
                                      nullptr);
         cuda_running_move(CHANNELS, BATCH * PIXELS, statistics, running, nullptr);
     });
