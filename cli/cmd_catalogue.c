@@ -9,8 +9,9 @@
 typedef struct catalogue_kind {
     const char *command;
     ty_status (*list)(char ***names, uint32_t *count, ty_error *error);
-    /* Size, and what it is, on the line of a name. */
-    ty_status (*describe)(const char *name, ty_text *text, ty_error *error);
+    const char *schema, *array; /* of the list as JSON */
+    /* Size, and what it is, on the line of a name; with `json` as members of its object. */
+    ty_status (*describe)(const char *name, ty_json_writer *json, ty_text *text, ty_error *error);
     ty_status (*show)(const char *name, const cli_options *options, ty_text *text, ty_error *error);
     ty_status (*export)(const char *name, ty_text *text, ty_error *error);
     /* From another program's file; NULL: not for this kind. */
@@ -22,14 +23,32 @@ typedef struct catalogue_kind {
 static ty_status list_names(const catalogue_kind *kind, const cli_options *options, ty_text *text,
                             ty_error *error)
 {
+    ty_json_writer w = ty_json_writer_on(text);
     char **names = NULL;
     uint32_t count = 0;
     ty_status status = kind->list(&names, &count, error);
 
+    if (options->json) {
+        ty_json_open(&w, NULL, '{');
+        ty_json_put_string(&w, "schema", kind->schema);
+        ty_json_open(&w, kind->array, '[');
+    }
     for (uint32_t i = 0; status == TY_OK && i < count; i++) {
+        if (options->json) {
+            ty_json_open_flat(&w, NULL, '{');
+            ty_json_put_string(&w, "name", names[i]);
+            status = kind->describe(names[i], &w, text, error);
+            ty_json_close(&w, '}');
+            continue;
+        }
         ty_text_addf(text, options->quiet ? "%s" : "%-24s  ", names[i]);
         if (!options->quiet)
-            status = kind->describe(names[i], text, error);
+            status = kind->describe(names[i], NULL, text, error);
+        ty_text_add(text, "\n");
+    }
+    if (options->json) {
+        ty_json_close(&w, ']');
+        ty_json_close(&w, '}');
         ty_text_add(text, "\n");
     }
     ty_names_free(names, count);
@@ -140,6 +159,11 @@ static void show_scenario(const ty_workload *w, ty_text *text)
         ty_text_addf(text, "trained: %s parameters; the others are frozen\n", trained);
     if (w->learning == TY_LEARNING_EVOLUTION)
         ty_text_add(text, "evolution: a population of a batch's size, evaluated forward only\n");
+    if (ty_workload_has_teacher(w))
+        ty_text_addf(text,
+                     "teacher: the frozen layers follow the trained ones with a decay of %g; "
+                     "%u samples have labels, one in %u of a batch\n",
+                     w->teacher.decay, w->teacher.labelled, w->teacher.every);
     if (w->local_steps > 1)
         ty_text_addf(text, "local steps: weights are averaged every %u steps\n", w->local_steps);
     if (w->input_s_per_sample > 0)
@@ -226,18 +250,25 @@ static ty_status show_workload(const char *name, const cli_options *options, ty_
     return TY_OK;
 }
 
-static ty_status describe_workload(const char *name, ty_text *text, ty_error *error)
+static ty_status describe_workload(const char *name, ty_json_writer *json, ty_text *text,
+                                   ty_error *error)
 {
     ty_workload *w = NULL;
-    char parameters[32];
+    char shown[32];
+    uint64_t parameters;
     ty_status status = ty_workload_open(name, &w, error);
 
     if (status != TY_OK)
         return status;
-    ty_format_count((double)(ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes),
-                    parameters);
-    ty_text_addf(text, "%8s  ", parameters);
-    add_source(w->source, text);
+    parameters = ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes;
+    if (json != NULL) {
+        ty_json_put_uint(json, "parameters", parameters);
+        ty_json_put_string(json, "source", w->source);
+    } else {
+        ty_format_count((double)parameters, shown);
+        ty_text_addf(text, "%8s  ", shown);
+        add_source(w->source, text);
+    }
     ty_workload_free(w);
     return TY_OK;
 }
@@ -335,8 +366,9 @@ static exit_code export_workload_to(const cli_options *options, const catalogue_
 
 exit_code cmd_workload(const cli_options *options)
 {
-    static const catalogue_kind workloads = {"workload",    ty_zoo_list,     describe_workload,
-                                             show_workload, export_workload, import_workload};
+    static const catalogue_kind workloads = {
+        "workload",        ty_zoo_list,   "trainyard.workloads/1", "workloads",
+        describe_workload, show_workload, export_workload,         import_workload};
     const char *verb = options->files[0];
     bool is_import = strcmp(verb, "import") == 0, is_export = strcmp(verb, "export") == 0;
 
@@ -372,7 +404,8 @@ done:
     return status;
 }
 
-static ty_status describe_cluster(const char *name, ty_text *text, ty_error *error)
+static ty_status describe_cluster(const char *name, ty_json_writer *json, ty_text *text,
+                                  ty_error *error)
 {
     ty_cluster *cluster = NULL;
     const ty_device_type *type;
@@ -382,10 +415,17 @@ static ty_status describe_cluster(const char *name, ty_text *text, ty_error *err
     if (status != TY_OK)
         return status;
     type = ty_cluster_device_type(cluster, 0);
-    ty_format_memory((double)type->memory_bytes, memory);
-    ty_text_addf(text, "%4u x %s, %s", ty_cluster_device_count(cluster), type->name, memory);
-    if (ty_cluster_host_count(cluster) > 1)
-        ty_text_addf(text, ", %u hosts", ty_cluster_host_count(cluster));
+    if (json != NULL) {
+        ty_json_put_uint(json, "devices", ty_cluster_device_count(cluster));
+        ty_json_put_uint(json, "hosts", ty_cluster_host_count(cluster));
+        ty_json_put_string(json, "device_type", type->name);
+        ty_json_put_uint(json, "memory_bytes", type->memory_bytes);
+    } else {
+        ty_format_memory((double)type->memory_bytes, memory);
+        ty_text_addf(text, "%4u x %s, %s", ty_cluster_device_count(cluster), type->name, memory);
+        if (ty_cluster_host_count(cluster) > 1)
+            ty_text_addf(text, ", %u hosts", ty_cluster_host_count(cluster));
+    }
     ty_cluster_free(cluster);
     return TY_OK;
 }
@@ -496,7 +536,8 @@ static ty_status export_cluster(const char *name, ty_text *text, ty_error *error
 /* What cmd_cluster leaves to the catalogue: list, show and export as JSON. */
 exit_code cluster_catalogue(const cli_options *options)
 {
-    static const catalogue_kind clusters = {"cluster",    ty_catalogue_list, describe_cluster,
-                                            show_cluster, export_cluster,    NULL};
+    static const catalogue_kind clusters = {
+        "cluster",        ty_catalogue_list, "trainyard.clusters/1", "clusters",
+        describe_cluster, show_cluster,      export_cluster,         NULL};
     return catalogue(&clusters, options);
 }

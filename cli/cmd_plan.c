@@ -184,6 +184,29 @@ static void warn_of_uneven(const ty_plan *plan)
     }
 }
 
+/* A stack that was asked for by name is software that is to run the plan: where it has launch files
+ * of its own ("megatron", and "megatron-2021"), and those cannot express the plan, that is said. */
+static void warn_of_launch(const cli_options *options, const ty_plan *plan,
+                           const ty_cluster *cluster)
+{
+    const ty_launch_input input = {.plan = plan, .cluster = cluster, .version = TY_VERSION};
+    const char *target;
+    ty_launch_files *files = NULL;
+    ty_error refusal = {0};
+
+    if (options->stack == NULL || plan->stack == NULL)
+        return;
+    for (uint32_t i = 0; (target = ty_launch_target(i, NULL)) != NULL; i++) {
+        const size_t length = strlen(target);
+        if (strncmp(plan->stack->name, target, length) == 0 &&
+            strchr("-", plan->stack->name[length]) != NULL)
+            break;
+    }
+    if (target != NULL && ty_launch(target, &input, &files, &refusal) == TY_EUNSUPPORTED)
+        tell("trainyard: warning: no launch files for this plan: %s", refusal.message);
+    ty_launch_free(files);
+}
+
 /* @param step_time_s [out] of the plan; untouched where there is none */
 static exit_code plan_question(const cli_options *options, double *step_time_s)
 {
@@ -213,6 +236,7 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
     if (!options->quiet) {
         warn_of_outside(plan);
         warn_of_uneven(plan);
+        warn_of_launch(options, plan, q.cluster);
     }
     if (options->json) {
         ty_json_writer writer = ty_json_writer_on(&text);
@@ -278,15 +302,35 @@ cleanup:
     return code;
 }
 
+/* How many the question is about; 0: it does not say. */
+static ty_status count_devices(const cli_options *options, uint32_t *out, ty_error *error)
+{
+    ty_cluster *cluster = NULL;
+    ty_status status;
+
+    *out = 0;
+    if (options->cluster == NULL || ty_cluster_is_local(options->cluster, out))
+        return TY_OK;
+    status = ty_cluster_open(options->cluster, NULL, &cluster, error);
+    if (status == TY_OK)
+        *out = ty_cluster_device_count(cluster);
+    ty_cluster_free(cluster);
+    return status;
+}
+
 static ty_status load_config(const cli_options *options, ty_training_config *config,
                              ty_workload **again, ty_text *fix, ty_error *error)
 {
     ty_training_config second = {0};
+    uint32_t devices;
     ty_status status;
 
     TY_CHECK(ty_training_config_load(options->training_config, options->workload,
                                      options->vocabulary, config, error),
              status, cleanup);
+    TY_CHECK(count_devices(options, &devices, error), status, cleanup);
+    if (devices > 0 && options->global_batch == 0)
+        TY_CHECK(ty_training_config_settle(config, devices, error), status, cleanup);
     TY_CHECK(ty_training_config_fix(config, fix, error), status, cleanup);
     if (options->fix != NULL)
         ty_text_addf(fix, "%s%s", fix->length > 0 ? "," : "", options->fix);

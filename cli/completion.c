@@ -1,5 +1,5 @@
 /* Completion for bash, zsh and fish. Options that take names complete them from what the program
- * itself lists; other values are files. */
+ * itself lists, --fix its keys and their values; other values are files. */
 #include "completion.h"
 
 #include <ctype.h>
@@ -12,11 +12,30 @@ static const struct {
     {"workload", NULL, "trainyard workload list --quiet"},
     {"cluster", NULL, "trainyard cluster list --quiet"},
     {"stack", NULL, "trainyard stack list --quiet"},
-    {"to", NULL, NULL}, /* the targets of export, and what cluster export writes */
+    {"to", NULL, NULL},  /* the targets of export, and what cluster export writes */
+    {"fix", NULL, NULL}, /* each key with each of its values */
     {"resolution", "flow chunk", NULL},
     {"backend", "cpu cuda replay", NULL},
 };
 #define VALUE_COUNT (sizeof values / sizeof values[0])
+
+/* "pp= dp= ...", or "pp=1 pp=2 ..." */
+static void put_fix(bool has_values, ty_text *out)
+{
+    const char *key;
+
+    for (uint32_t k = 0; (key = ty_fix_key_at(k)) != NULL; k++) {
+        if (!has_values) {
+            ty_text_addf(out, "%s= ", key);
+            continue;
+        }
+        for (const char *at = ty_fix_values_at(k); *at != '\0'; at += strspn(at, " ")) {
+            const size_t length = strcspn(at, " ");
+            ty_text_addf(out, "%s=%.*s ", key, (int)length, at);
+            at += length;
+        }
+    }
+}
 
 static void put_words(size_t value, ty_text *out)
 {
@@ -24,6 +43,10 @@ static void put_words(size_t value, ty_text *out)
 
     if (values[value].words != NULL) {
         ty_text_add(out, values[value].words);
+        return;
+    }
+    if (strcmp(values[value].option, "fix") == 0) {
+        put_fix(true, out);
         return;
     }
     for (uint32_t i = 0; (target = ty_launch_target(i, NULL)) != NULL; i++)
@@ -108,6 +131,22 @@ static void put_bash_values(ty_text *out)
     ty_text_add(out, "    esac\n");
 }
 
+/* The last of several with commas between; readline has split them at their equals signs. */
+static void put_bash_fix(ty_text *out)
+{
+    ty_text_add(out, "    local line=${COMP_LINE:0:COMP_POINT} pins='");
+    put_fix(false, out);
+    ty_text_add(out, "'\n    local word=${line##* } before=${line% *}\n"
+                     "    if [ \"${before##* }\" = --fix ]; then\n"
+                     "        [[ ${word##*,} != *=* ]] || pins='");
+    put_fix(true, out);
+    ty_text_add(out,
+                "'\n        mapfile -t COMPREPLY < <(compgen -P \"${word%\"${word##*,}\"}\" "
+                "-W \"$pins\" -- \"${word##*,}\")\n"
+                "        [[ $word != *=* ]] || COMPREPLY=(\"${COMPREPLY[@]#\"${word%=*}=\"}\")\n"
+                "        compopt -o nospace 2>/dev/null\n        return\n    fi\n");
+}
+
 void completion_bash(ty_text *out)
 {
     ty_text_add(out, "# bash completion for trainyard\n_trainyard()\n{\n"
@@ -121,6 +160,7 @@ void completion_bash(ty_text *out)
                      "        mapfile -t COMPREPLY < <(compgen -W '");
     put_commands(out);
     ty_text_add(out, "' -- \"$current\")\n        return\n    fi\n");
+    put_bash_fix(out);
     put_bash_values(out);
     ty_text_add(out, "    case $command in\n");
     for (const cli_command *c = commands; c->name != NULL; c++) {

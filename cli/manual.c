@@ -122,6 +122,8 @@ static void page_of_all(ty_text *out)
              ".TP\nTRAINYARD_START_SECONDS\nHow long mpirun may hang before a run is given up, "
              "while it brings up its ranks or once they have ended: 30 where it is not set, 0 for "
              "ever.\n"
+             ".TP\nTRAINYARD_PROFILE_HASTE\nMeasurements of layers and messages take this many "
+             "times less time, from 1 to 1000, and are the noisier for it.\n"
              ".TP\nTRAINYARD_SECRET, TRAINYARD_SECRET_FILE\nA secret of a run, or a file of mode "
              "0600 with it, that its ranks prove to each other to have. Without one, run makes "
              "one up.\n"

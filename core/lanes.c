@@ -139,6 +139,8 @@ static bool is_of_tokens(ty_layer_kind kind)
     case TY_LAYER_ADDITIVE_ATTENTION:
     case TY_LAYER_STATE_SPACE:
     case TY_LAYER_GATED_DELTA:
+    case TY_LAYER_EMBEDDING_BAG:
+    case TY_LAYER_DOT_INTERACTION:
     case TY_LAYER_OPAQUE:
     case TY_LAYER_KIND_COUNT:
         break;

@@ -19,6 +19,7 @@ const char *ty_schedule_name(ty_schedule schedule)
         [TY_ONE_F_ONE_B] = "1f1b",
         [TY_INTERLEAVED] = "interleaved",
         [TY_ZERO_BUBBLE] = "zb-h1",
+        [TY_ZERO_BUBBLE_2P] = "zb-2p",
         [TY_PIPEDREAM] = "pipedream",
         [TY_PIPEDREAM_2BW] = "pipedream-2bw",
     };
@@ -34,6 +35,11 @@ const char *ty_uneven_name(ty_uneven_kind kind)
 bool ty_schedule_is_asynchronous(ty_schedule schedule)
 {
     return schedule == TY_PIPEDREAM || schedule == TY_PIPEDREAM_2BW;
+}
+
+bool ty_schedule_splits_backward(ty_schedule schedule)
+{
+    return schedule == TY_ZERO_BUBBLE || schedule == TY_ZERO_BUBBLE_2P;
 }
 
 uint64_t ty_memory_use_total(const ty_memory_use *use)
@@ -278,7 +284,7 @@ static matrix_list matrices_by_attributes(const ty_layer *layer)
     } else if (layer->kind == TY_LAYER_CONV2D) {
         matrix_add(&list, a[TY_OUT_CHANNELS],
                    a[TY_IN_CHANNELS] / a[TY_GROUPS] * a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH]);
-    } else if (layer->kind == TY_LAYER_EMBEDDING) {
+    } else if (ty_layer_has_table(layer)) {
         matrix_add(&list, a[TY_VOCABULARY], a[TY_FEATURES]);
         if (a[TY_POSITIONS] > 0)
             matrix_add(&list, a[TY_POSITIONS], a[TY_FEATURES]);
@@ -350,7 +356,7 @@ ty_status ty_rows_check(const ty_plan *plan, uint32_t layer, ty_error *error)
     const ty_layer *l = &w->layers[layer];
     uint32_t user;
 
-    if (l->kind != TY_LAYER_EMBEDDING)
+    if (!ty_layer_has_table(l))
         return ty_fail(error, TY_EINVAL, "layer %u (\"%s\") is %s, expected an embedding", layer,
                        l->name, ty_layer_kind_name(l->kind));
     if (l->is_frozen)
@@ -376,8 +382,13 @@ ty_status ty_rows_check(const ty_plan *plan, uint32_t layer, ty_error *error)
 
 uint64_t ty_plan_replica_tokens(const ty_plan *plan, uint32_t stage, uint32_t embedding)
 {
-    return (uint64_t)plan->global_batch / plan->stages[stage].replicas *
-           ty_shape_elements(ty_layer_input_shape(plan->workload, embedding, 0));
+    const ty_layer *l = &plan->workload->layers[embedding];
+    const uint64_t of_sample =
+        l->kind == TY_LAYER_EMBEDDING_BAG
+            ? l->attributes[TY_ROWS]
+            : ty_shape_elements(ty_layer_input_shape(plan->workload, embedding, 0));
+
+    return (uint64_t)plan->global_batch / plan->stages[stage].replicas * of_sample;
 }
 
 static ty_gradient_extent extent_of_rows(const ty_plan *plan, const ty_bucket *bucket)

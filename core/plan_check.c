@@ -103,12 +103,13 @@ static ty_status check_schedule(const checker *c)
                 "/stages/%u/replicas: found %u with %u micro-batches each, expected at "
                 "least %u, one for each stage",
                 s, replicas, local, positions);
-        if (p->schedule == TY_ZERO_BUBBLE && ty_recompute_has_segments(p->stages[s].recompute))
+        if (ty_schedule_splits_backward(p->schedule) &&
+            ty_recompute_has_segments(p->stages[s].recompute))
             return ty_plan_complain(
                 c,
-                "/stages/%u/recompute: found \"%s\" with schedule \"zb-h1\", whose "
+                "/stages/%u/recompute: found \"%s\" with schedule \"%s\", whose "
                 "backward comes in two parts, expected \"none\" or \"selective\"",
-                s, ty_recompute_name(p->stages[s].recompute));
+                s, ty_recompute_name(p->stages[s].recompute), ty_schedule_name(p->schedule));
     }
     return TY_OK;
 }
@@ -137,12 +138,12 @@ static ty_status check_expert(const ty_plan *p, uint32_t lanes, ty_error *why)
 /* Lanes with the same weights sum up their gradients in every step. */
 static ty_status check_learning(const ty_plan *p, ty_lane_kind kind, ty_error *why)
 {
-    if (kind == TY_TENSOR_LANES)
+    if (kind == TY_TENSOR_LANES && !ty_workload_has_teacher(p->workload))
         return TY_OK;
-    if (p->workload->learning == TY_LEARNING_EVOLUTION || p->workload->local_steps > 1)
+    if (ty_workload_whole_reason(p->workload) != NULL || p->workload->local_steps > 1)
         return ty_fail(why, TY_EINVAL, "expected 1 where %s",
                        p->workload->local_steps > 1 ? "replicas take local steps"
-                                                    : "a population is evaluated");
+                                                    : ty_workload_whole_reason(p->workload));
     return TY_OK;
 }
 
@@ -195,6 +196,8 @@ static ty_status check_staleness(const checker *c)
         why = "the schedule's own gradients are late already";
     else if (p->workload->learning == TY_LEARNING_EVOLUTION)
         why = "a population has no gradients";
+    else if (ty_workload_has_teacher(p->workload))
+        why = ty_workload_whole_reason(p->workload);
     else if (p->workload->local_steps > 1)
         why = "replicas take local steps and exchange weights";
     else if (p->zero > 0)

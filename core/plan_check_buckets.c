@@ -256,16 +256,23 @@ static ty_status check_coverage(const checker *c, const bool *is_covered,
     return TY_OK;
 }
 
-/* Scores are known behind the last layer: evolution evaluates whole networks, uncompressed. */
-static ty_status check_evolution(const checker *c)
+/* Scores are known behind the last layer, and a teacher's weights are where its student's are. */
+static ty_status check_whole_network(const checker *c)
 {
     const ty_plan *p = c->plan;
+    const char *why = ty_workload_whole_reason(p->workload);
 
-    if (p->workload->learning != TY_LEARNING_EVOLUTION)
+    if (why == NULL)
         return TY_OK;
     if (p->stage_count > 1)
-        return ty_plan_complain(c, "/stages: found %u, expected 1 where a population is evaluated",
-                                p->stage_count);
+        return ty_plan_complain(c, "/stages: found %u, expected 1 where %s", p->stage_count, why);
+    if (p->zero > 0 && ty_workload_has_teacher(p->workload))
+        return ty_plan_complain(c, "/zero: found %u, expected 0 where %s", p->zero, why);
+    if (p->schedule == TY_PIPEDREAM_2BW && ty_workload_has_teacher(p->workload))
+        return ty_plan_complain(c, "/schedule: found %s, which keeps two sets of weights, where %s",
+                                ty_schedule_name(p->schedule), why);
+    if (p->workload->learning != TY_LEARNING_EVOLUTION)
+        return TY_OK;
     for (uint32_t b = 0; b < p->bucket_count; b++)
         if (p->buckets[b].compression.kind != TY_COMPRESSION_NONE)
             return ty_plan_complain(
@@ -309,7 +316,7 @@ ty_status ty_plan_check_buckets(const checker *c)
     }
     TY_CHECK(check_pair(c, p->bucket_count), status, cleanup);
     TY_CHECK(check_coverage(c, is_covered, is_tied_covered), status, cleanup);
-    status = check_evolution(c);
+    status = check_whole_network(c);
 
 cleanup:
     ty_free(lowest);

@@ -72,6 +72,8 @@ ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t laye
     case TY_LAYER_ADDITIVE_ATTENTION:
     case TY_LAYER_STATE_SPACE:
     case TY_LAYER_GATED_DELTA:
+    case TY_LAYER_EMBEDDING_BAG:
+    case TY_LAYER_DOT_INTERACTION:
     case TY_LAYER_OPAQUE:
     case TY_LAYER_KIND_COUNT:
         break;

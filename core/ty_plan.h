@@ -47,20 +47,25 @@
 #include <stdint.h>
 
 typedef enum ty_schedule {
-    TY_GPIPE,         /* all forwards, then all backwards */
-    TY_ONE_F_ONE_B,   /* one forward, one backward, flush at the end of the step ("1f1b") */
-    TY_INTERLEAVED,   /* 1F1B over several stages a position ("interleaved") */
-    TY_ZERO_BUBBLE,   /* 1F1B, the weights' part of backward put off into the bubble ("zb-h1") */
-    TY_PIPEDREAM,     /* 1F1B without a flush: backward uses the weights its forward used
-                         ("pipedream") */
-    TY_PIPEDREAM_2BW, /* without a flush; a whole step uses one version, the one before the newest:
-                         two are kept ("pipedream-2bw") */
+    TY_GPIPE,          /* all forwards, then all backwards */
+    TY_ONE_F_ONE_B,    /* one forward, one backward, flush at the end of the step ("1f1b") */
+    TY_INTERLEAVED,    /* 1F1B over several stages a position ("interleaved") */
+    TY_ZERO_BUBBLE,    /* 1F1B, the weights' part of backward put off into the bubble ("zb-h1") */
+    TY_ZERO_BUBBLE_2P, /* the same with twice as many micro-batches in flight, so that steps follow
+                          each other without a bubble ("zb-2p") */
+    TY_PIPEDREAM,      /* 1F1B without a flush: backward uses the weights its forward used
+                          ("pipedream") */
+    TY_PIPEDREAM_2BW,  /* without a flush; a whole step uses one version, the one before the newest:
+                          two are kept ("pipedream-2bw") */
     TY_SCHEDULE_COUNT
 } ty_schedule;
 const char *ty_schedule_name(ty_schedule schedule);
 /** Whether steps overlap: weights are updated while micro-batches are on their way, so gradients
  * are stale. */
 bool ty_schedule_is_asynchronous(ty_schedule schedule);
+/** Whether a micro-batch's backward comes in two parts: the gradients of activations, and later
+ * those of weights. */
+bool ty_schedule_splits_backward(ty_schedule schedule);
 
 /**
  * What forward does not keep for backward, which makes it again. Operator and full divide a stage
@@ -168,7 +173,7 @@ typedef struct ty_memory_use {
     uint64_t activation_bytes;    /* at the peak: micro-batches in flight times stash */
     uint64_t communication_bytes; /* send, receive and bucket buffers */
     uint64_t compression_bytes;   /* error feedback and encoded payloads */
-    uint64_t workspace_bytes;     /* libraries and allocator */
+    uint64_t workspace_bytes;     /* libraries, programs; on cores the samples in memory */
 } ty_memory_use;
 uint64_t ty_memory_use_total(const ty_memory_use *use);
 
@@ -338,7 +343,7 @@ ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) 
  */
 typedef struct ty_priority_use {
     uint32_t stages, replicas, width, zero, servers, staleness, local_steps;
-    bool is_evolution, is_recomputed; /* in segments */
+    bool is_evolution, has_teacher, is_recomputed; /* in segments */
     int schedule;
     ty_precision precision;
 } ty_priority_use;

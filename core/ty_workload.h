@@ -39,7 +39,8 @@ typedef enum ty_layer_kind {
     TY_LAYER_MOE,       /* [T,D] -> [T,D]: a router, experts that are mlps, shared ones that see all
                            tokens */
     TY_LAYER_LSTM,
-    TY_LAYER_SOFTMAX_CROSS_ENTROPY, /* mean loss over the labels; always the last layer */
+    TY_LAYER_SOFTMAX_CROSS_ENTROPY, /* mean loss over the labels; always the last layer. Of one
+                                       class: the logistic loss of its score, labels 1 and 0 */
     TY_LAYER_ADD,                   /* sum of all inputs */
     TY_LAYER_CONCAT,                /* along the first dimension, or the last one */
     TY_LAYER_FLATTEN,               /* any shape -> [n] */
@@ -52,7 +53,11 @@ typedef enum ty_layer_kind {
                              state space, projection (Mamba, Mamba-2) */
     TY_LAYER_GATED_DELTA, /* [T,D] -> [T,D]: the same with linear attention by the gated delta rule
                              in place of the state space */
-    TY_LAYER_OPAQUE,      /* only sizes and times: planned, simulated and replayed, never trained */
+    TY_LAYER_EMBEDDING_BAG, /* the batch [N] -> [D]: `rows` of its numbers, from `first_row` on, are
+                               indices of rows of a table, which are summed or averaged */
+    TY_LAYER_DOT_INTERACTION, /* n vectors [D] -> [D + n (n - 1) / 2]: the first one, then the
+                                 product of each with every one before it */
+    TY_LAYER_OPAQUE, /* only sizes and times: planned, simulated and replayed, never trained */
     TY_LAYER_KIND_COUNT
 } ty_layer_kind;
 
@@ -69,7 +74,7 @@ typedef enum ty_attribute {
     TY_PADDING_HEIGHT,
     TY_PADDING_WIDTH,
     TY_GROUPS,
-    TY_IS_AVERAGE, /* pool: mean instead of maximum */
+    TY_IS_AVERAGE, /* pool: mean instead of maximum; embedding_bag: instead of the sum */
     TY_IS_GLOBAL,  /* pool: the window is the whole image */
     TY_FEATURES,   /* norms, attention, mlp: size of the normalised or model dimension */
     TY_HIDDEN_FEATURES,
@@ -83,8 +88,8 @@ typedef enum ty_attribute {
     TY_EXPERTS,
     TY_EXPERTS_PER_TOKEN,
     TY_CLASSES,
-    TY_FIRST_ROW, /* slice */
-    TY_ROWS,
+    TY_FIRST_ROW, /* slice; embedding_bag: place of the first index in a sample, */
+    TY_ROWS,      /* and how many there are */
     /* Optional ones. */
     TY_TOKEN_TYPES,     /* embedding: rows of a table of segments, as in BERT */
     TY_VALUE_HEAD_SIZE, /* attention: of values, where it is not head_size */
@@ -198,6 +203,31 @@ typedef enum ty_learning {
 } ty_learning;
 const char *ty_learning_name(ty_learning learning); /* "gradient", "evolution" */
 
+/**
+ * Semi-supervised learning: frozen layers are a teacher, an average of the weights that the trained
+ * ones, the student, had; the student learns from the few labels there are, and everywhere from
+ * what the teacher says of another view of the sample. Source: Tarvainen and Valpola, "Mean
+ * teachers are better role models", arXiv:1703.01780.
+ *
+ * A sample is two views of one of the data set, [2 C,H,W] or [2 N], the teacher's first. The loss
+ * reads both networks' scores, [2 classes], the teacher's first; of a batch of B it is
+ *
+ *     (every / B) sum over labelled of -log p_student[label]
+ *         + (consistency / B) sum over all of mean over classes of (p_student - p_teacher)^2.
+ *
+ * The n-th frozen layer with parameters follows the n-th trained one, which it is like: it starts
+ * as that, and behind each update becomes decay x itself + (1 - decay) x the other. The teacher is
+ * what is evaluated.
+ */
+typedef struct ty_teacher {
+    uint32_t
+        labelled;   /* samples of the data set whose labels may be seen; 0: there is no teacher */
+    uint32_t every; /* of a batch every so manieth sample is one of these; others have no label */
+    double decay;   /* of the teacher's weights in a step; 0 <= decay < 1 */
+    double consistency; /* >= 0 */
+    uint32_t shift;     /* pixels by which each view is displaced, at most, in either direction */
+} ty_teacher;
+
 /** What is asked of a workload's layers again and again; made by ty_workload_index_make. */
 typedef struct ty_workload_index {
     uint32_t *last_readers; /* [layer_count]: the last that reads a layer's output; itself: none */
@@ -230,6 +260,9 @@ typedef struct ty_workload {
     double input_s_per_sample; /* of a source that makes samples in its own time, a sensor or an
                                   environment with its actors; every replica of the first stage has
                                   one. 0: samples lie in storage */
+    ty_teacher teacher;
+    double deviation; /* evolution: of the noise that makes a member of the shared parameters; 0:
+                         not said, so that it is planned and not run */
     uint32_t layer_count;
     ty_layer *layers;
     ty_workload_index index;
@@ -241,6 +274,9 @@ ty_status ty_workload_from_json(const ty_json *object, ty_workload **out,
                                 ty_error *error) TY_MUST_CHECK;
 /** Appends the workload as a JSON object (key NULL: the root). */
 void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, const char *key);
+/** The member "teacher" of a document: `labelled`, `every`, `decay`, `consistency`, `shift`. */
+ty_status ty_teacher_read(const ty_json *object, ty_teacher *teacher,
+                          ty_error *error) TY_MUST_CHECK;
 ty_status ty_workload_save(const ty_workload *workload, const char *path,
                            ty_error *error) TY_MUST_CHECK;
 /**
@@ -288,6 +324,18 @@ bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer);
  * the layer count where nothing is trained by gradients. O(layers).
  */
 uint32_t ty_workload_first_backward(const ty_workload *workload);
+/** Whether the layer's first parameters are a table of which a sample touches a few rows:
+ * embeddings and bags of them. */
+bool ty_layer_has_table(const ty_layer *layer);
+/** Whether frozen layers are a teacher that follows the trained ones (ty_teacher). */
+bool ty_workload_has_teacher(const ty_workload *workload);
+/** The trained layer that a teacher's follows, or TY_NO_LAYER. O(layers). */
+uint32_t ty_layer_leader(const ty_workload *workload, uint32_t layer);
+/** The teacher's layer that follows this one, or TY_NO_LAYER. O(layers). */
+uint32_t ty_layer_follower(const ty_workload *workload, uint32_t layer);
+/** Why the whole network has to be in one stage, without lanes or shards: whatever else a plan may
+ * divide. NULL: it need not. */
+const char *ty_workload_whole_reason(const ty_workload *workload);
 /** Whether layers come with times: those of the trace or the profile the workload was read from. */
 bool ty_workload_has_times(const ty_workload *workload);
 /** Whether activations are of other layers than routed experts too: mlps, shared experts, or

@@ -31,6 +31,8 @@ const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_ADDITIVE_ATTENTION] = "additive_attention",
     [TY_LAYER_STATE_SPACE] = "state_space",
     [TY_LAYER_GATED_DELTA] = "gated_delta",
+    [TY_LAYER_EMBEDDING_BAG] = "embedding_bag",
+    [TY_LAYER_DOT_INTERACTION] = "dot_interaction",
     [TY_LAYER_OPAQUE] = "opaque",
 };
 const char *const ty_input_kind_names[2] = {"real", "token"};
@@ -131,6 +133,8 @@ static const uint64_t kind_attributes[TY_LAYER_KIND_COUNT] = {
                              BIT(TY_HEAD_SIZE) | BIT(TY_VALUE_HEAD_SIZE) | BIT(TY_KERNEL_WIDTH),
     [TY_LAYER_ADDITIVE_ATTENTION] =
         BIT(TY_IN_FEATURES) | BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES),
+    [TY_LAYER_EMBEDDING_BAG] = BIT(TY_VOCABULARY) | BIT(TY_FEATURES) | BIT(TY_FIRST_ROW) |
+                               BIT(TY_ROWS) | BIT(TY_IS_AVERAGE),
 };
 
 static const uint64_t kind_options[TY_LAYER_KIND_COUNT] = {
@@ -303,6 +307,11 @@ bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer)
            (l->tied_to != TY_NO_LAYER && !workload->layers[l->tied_to].is_frozen);
 }
 
+bool ty_layer_has_table(const ty_layer *layer)
+{
+    return layer->kind == TY_LAYER_EMBEDDING || layer->kind == TY_LAYER_EMBEDDING_BAG;
+}
+
 /* Parameters may be unknown (imported traces), so that only frozen layers are taken at their word.
  */
 static bool has_backward_everywhere(const ty_workload *workload)
@@ -322,6 +331,49 @@ uint32_t ty_workload_first_backward(const ty_workload *workload)
     while (first < workload->layer_count && !ty_layer_is_trained(workload, first))
         first++;
     return first;
+}
+
+/* ---- Teachers ------------------------------------------------------------------------------ */
+
+bool ty_workload_has_teacher(const ty_workload *workload)
+{
+    return workload->teacher.labelled > 0;
+}
+
+/* The layer with parameters that stands among the trained ones where `layer` does among the
+ * frozen ones, or the other way round. */
+static uint32_t counterpart(const ty_workload *workload, uint32_t layer)
+{
+    const ty_layer *own = &workload->layers[layer];
+    uint32_t before = 0;
+
+    if (!ty_workload_has_teacher(workload) || own->parameter_bytes == 0)
+        return TY_NO_LAYER;
+    for (uint32_t i = 0; i < layer; i++)
+        before += workload->layers[i].parameter_bytes > 0 &&
+                  workload->layers[i].is_frozen == own->is_frozen;
+    for (uint32_t i = 0; i < workload->layer_count; i++)
+        if (workload->layers[i].parameter_bytes > 0 &&
+            workload->layers[i].is_frozen != own->is_frozen && before-- == 0)
+            return i;
+    return TY_NO_LAYER;
+}
+
+uint32_t ty_layer_leader(const ty_workload *workload, uint32_t layer)
+{
+    return workload->layers[layer].is_frozen ? counterpart(workload, layer) : TY_NO_LAYER;
+}
+
+uint32_t ty_layer_follower(const ty_workload *workload, uint32_t layer)
+{
+    return workload->layers[layer].is_frozen ? TY_NO_LAYER : counterpart(workload, layer);
+}
+
+const char *ty_workload_whole_reason(const ty_workload *workload)
+{
+    if (workload->learning == TY_LEARNING_EVOLUTION)
+        return "a population is evaluated";
+    return ty_workload_has_teacher(workload) ? "a teacher follows what is trained" : NULL;
 }
 
 bool ty_workload_has_times(const ty_workload *workload)

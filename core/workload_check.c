@@ -167,6 +167,30 @@ static void embedding_shape(shapes *s)
     s->out = (ty_shape){2, {s->in->dimensions[0], attribute_of(s, TY_FEATURES)}};
 }
 
+static void embedding_bag_shape(shapes *s)
+{
+    const uint64_t end = attribute_of(s, TY_FIRST_ROW) + attribute_of(s, TY_ROWS);
+
+    if (s->layer->input_count != 0 || s->workload->input_kind != TY_INPUT_REAL ||
+        s->in->dimension_count != 1 || end > s->in->dimensions[0])
+        snprintf(s->complaint, sizeof s->complaint,
+                 "the batch, made of at least %llu numbers (first_row and rows)",
+                 (unsigned long long)end);
+    s->out = (ty_shape){1, {attribute_of(s, TY_FEATURES)}};
+}
+
+static void dot_interaction_shape(shapes *s)
+{
+    const uint64_t count = s->layer->input_count;
+
+    if (!has_dimensions(s, 1, "vectors of 1 dimension"))
+        return;
+    for (uint32_t i = 1; i < count; i++)
+        if (!shapes_equal(ty_layer_input_shape(s->workload, s->index, i), s->in))
+            snprintf(s->complaint, sizeof s->complaint, "as many numbers in input %u", i);
+    s->out = (ty_shape){1, {s->in->dimensions[0] + count * (count - 1) / 2}};
+}
+
 /* Latents belong together, and the rotated part of a head leaves something of it. */
 static bool latents_fit(const shapes *s)
 {
@@ -317,6 +341,8 @@ static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
     [TY_LAYER_ADDITIVE_ATTENTION] = additive_attention_shape,
     [TY_LAYER_STATE_SPACE] = state_space_shape,
     [TY_LAYER_GATED_DELTA] = gated_delta_shape,
+    [TY_LAYER_EMBEDDING_BAG] = embedding_bag_shape,
+    [TY_LAYER_DOT_INTERACTION] = dot_interaction_shape,
     [TY_LAYER_OPAQUE] = NULL, /* any */
 };
 
@@ -367,7 +393,8 @@ static ty_status check_shape(const checker *c, uint32_t layer, const char *point
 static ty_status check_inputs(const checker *c, uint32_t index, bool *is_used)
 {
     const ty_layer *layer = &c->workload->layers[index];
-    bool is_join = layer->kind == TY_LAYER_ADD || layer->kind == TY_LAYER_CONCAT;
+    bool is_join = layer->kind == TY_LAYER_ADD || layer->kind == TY_LAYER_CONCAT ||
+                   layer->kind == TY_LAYER_DOT_INTERACTION;
     bool is_pair = layer->kind == TY_LAYER_ADDITIVE_ATTENTION;
     uint32_t most = is_pair || layer->kind == TY_LAYER_ATTENTION ? 2 : 1;
     char pointer[32];
@@ -552,7 +579,74 @@ static ty_status check_scenario(const checker *c)
         return bad(c, TY_NO_LAYER, "/input_s_per_sample",
                    "found %g, expected a number from 0 to %g", w->input_s_per_sample,
                    TY_MAX_INPUT_S);
+    if (!(w->deviation >= 0.0 && w->deviation <= TY_MAX_DEVIATION))
+        return bad(c, TY_NO_LAYER, "/deviation", "found %g, expected a number from 0 to %g",
+                   w->deviation, TY_MAX_DEVIATION);
+    if (w->deviation > 0 && w->learning != TY_LEARNING_EVOLUTION)
+        return bad(c, TY_NO_LAYER, "/deviation", "found %g, expected none without evolution",
+                   w->deviation);
     return TY_OK;
+}
+
+/* Teacher and student are one network twice, each with a view of its own and scores of its own. */
+static ty_status check_pupils(const checker *c)
+{
+    const ty_workload *w = c->workload;
+
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        const ty_layer *own = &w->layers[l], *other;
+        uint32_t at;
+
+        if (own->tied_to != TY_NO_LAYER)
+            return bad(c, l, "/tied_to", "found %u, expected none beside a teacher", own->tied_to);
+        if (own->parameter_bytes == 0)
+            continue;
+        at = own->is_frozen ? ty_layer_leader(w, l) : ty_layer_follower(w, l);
+        other = at == TY_NO_LAYER ? NULL : &w->layers[at];
+        if (other == NULL || other->kind != own->kind ||
+            memcmp(other->attributes, own->attributes, sizeof own->attributes) != 0)
+            return bad(c, l, "", "found %s \"%.60s\", expected a %s layer like it",
+                       own->is_frozen ? "the teacher's" : "the student's", own->name,
+                       own->is_frozen ? "trained" : "frozen");
+    }
+    return TY_OK;
+}
+
+static ty_status check_teacher(const checker *c)
+{
+    const ty_workload *w = c->workload;
+    const ty_teacher *t = &w->teacher;
+    const ty_layer *loss = &w->layers[w->layer_count - 1];
+    const char *why = NULL;
+
+    if (!ty_workload_has_teacher(w))
+        return TY_OK;
+    if (t->every == 0 || t->every > TY_MAX_TEACHER_EVERY)
+        return bad(c, TY_NO_LAYER, "/teacher/every", "found %u, expected 1 to %d", t->every,
+                   TY_MAX_TEACHER_EVERY);
+    if (!(t->decay >= 0.0 && t->decay < 1.0))
+        return bad(c, TY_NO_LAYER, "/teacher/decay", "found %g, expected a number >= 0 and < 1",
+                   t->decay);
+    if (!(t->consistency >= 0.0 && t->consistency <= TY_MAX_CONSISTENCY))
+        return bad(c, TY_NO_LAYER, "/teacher/consistency",
+                   "found %g, expected a number from 0 to %g", t->consistency, TY_MAX_CONSISTENCY);
+    if (t->shift > 0 && (w->input.dimension_count != 3 || t->shift >= w->input.dimensions[1] ||
+                         t->shift >= w->input.dimensions[2]))
+        return bad(c, TY_NO_LAYER, "/teacher/shift",
+                   "found %u, expected less than the sides of images, which samples are", t->shift);
+    if (w->learning == TY_LEARNING_EVOLUTION)
+        why = "a population has no gradients";
+    else if (w->local_steps > 1)
+        why = "replicas take local steps, and their teachers would differ";
+    else if (w->input_kind != TY_INPUT_REAL || w->input.dimensions[0] % 2 != 0)
+        why = "the input is not two views, one behind the other along its first dimension";
+    else if (loss->kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY ||
+             loss->attributes[TY_CLASSES] % 2 != 0 ||
+             ty_layer_input_shape(w, w->layer_count - 1, 0)->dimension_count != 1)
+        why = "the last layer is no loss of a teacher's and as many of a student's scores";
+    if (why != NULL)
+        return bad(c, TY_NO_LAYER, "/teacher", "found one, expected none: %s", why);
+    return check_pupils(c);
 }
 
 static ty_status check_whole(const checker *c)
@@ -655,6 +749,7 @@ ty_status ty_workload_check_at(const ty_workload *workload, const char *place, t
         }
     }
     TY_CHECK(check_names(&c), status, cleanup);
+    TY_CHECK(check_teacher(&c), status, cleanup);
 
 cleanup:
     ty_free(is_used);

@@ -142,6 +142,36 @@ done:
     return status;
 }
 
+ty_status ty_teacher_read(const ty_json *object, ty_teacher *teacher, ty_error *error)
+{
+    const ty_json *t = NULL;
+    ty_status status;
+
+    TY_CHECK(ty_json_object(object, "teacher", &t, error), status, done);
+    TY_CHECK(ty_json_uint32(t, "labelled", 1, UINT32_MAX, &teacher->labelled, error), status, done);
+    TY_CHECK(ty_json_uint32(t, "every", 1, TY_MAX_TEACHER_EVERY, &teacher->every, error), status,
+             done);
+    TY_CHECK(ty_json_number(t, "decay", 0.0, 1.0, &teacher->decay, error), status, done);
+    TY_CHECK(
+        ty_json_number(t, "consistency", 0.0, TY_MAX_CONSISTENCY, &teacher->consistency, error),
+        status, done);
+    TY_CHECK(ty_json_uint32(t, "shift", 0, TY_MAX_SHIFT, &teacher->shift, error), status, done);
+    TY_CHECK(ty_json_end(t, error), status, done);
+done:
+    return status;
+}
+
+static void write_teacher(const ty_teacher *teacher, ty_json_writer *writer)
+{
+    ty_json_open_flat(writer, "teacher", '{');
+    ty_json_put_uint(writer, "labelled", teacher->labelled);
+    ty_json_put_uint(writer, "every", teacher->every);
+    ty_json_put_number(writer, "decay", teacher->decay);
+    ty_json_put_number(writer, "consistency", teacher->consistency);
+    ty_json_put_uint(writer, "shift", teacher->shift);
+    ty_json_close(writer, '}');
+}
+
 /* Absent: ordinary training. Local steps of 1 are what every step does anyway. */
 static ty_status read_scenario(const ty_json *object, ty_workload *w, ty_error *error)
 {
@@ -166,6 +196,11 @@ static ty_status read_scenario(const ty_json *object, ty_workload *w, ty_error *
         TY_CHECK(ty_json_number(object, "input_s_per_sample", 0.0, TY_MAX_INPUT_S,
                                 &w->input_s_per_sample, error),
                  status, done);
+    if (ty_json_has(object, "deviation"))
+        TY_CHECK(ty_json_number(object, "deviation", 0.0, TY_MAX_DEVIATION, &w->deviation, error),
+                 status, done);
+    if (ty_json_has(object, "teacher"))
+        TY_CHECK(ty_teacher_read(object, &w->teacher, error), status, done);
 done:
     return status;
 }
@@ -331,6 +366,10 @@ void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, co
         ty_json_put_uint(writer, "rotary_base", workload->rotary_base);
     if (workload->input_s_per_sample > 0)
         ty_json_put_number(writer, "input_s_per_sample", workload->input_s_per_sample);
+    if (workload->deviation > 0)
+        ty_json_put_number(writer, "deviation", workload->deviation);
+    if (ty_workload_has_teacher(workload))
+        write_teacher(&workload->teacher, writer);
     ty_json_open(writer, "layers", '[');
     for (uint32_t i = 0; i < workload->layer_count; i++)
         write_layer(&workload->layers[i], writer);

@@ -9,9 +9,14 @@
 /** Largest quantity that JSON carries exactly. */
 #define TY_MAX_QUANTITY (((uint64_t)1 << 53) - 1)
 
-/** Beyond these a scenario is refused as absurd: a sample a day, a million steps alone. */
+/** Beyond these a scenario is refused as absurd: a sample a day, a million steps alone,
+ * one label in a million samples, views that are displaced by more than images are wide. */
 #define TY_MAX_INPUT_S 86400.0
 #define TY_MAX_LOCAL_STEPS 1000000
+#define TY_MAX_TEACHER_EVERY 1000000
+#define TY_MAX_CONSISTENCY 1e6
+#define TY_MAX_SHIFT 10000
+#define TY_MAX_DEVIATION 1e6
 
 /** Largest value of an attribute: products of two stay far from overflow. */
 #define TY_MAX_ATTRIBUTE INT32_MAX

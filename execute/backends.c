@@ -18,10 +18,11 @@
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 static const ty_cuda_plugin *plugin;
 
-/* Where TRAINYARD_CUDA_PLUGIN says, beside the program as it is built, or where it is installed. */
+/* Where TRAINYARD_CUDA_PLUGIN says, where it is installed, or beside the program as it is built: in
+ * none of the loader's places, of which the folder that one stands in may be one. */
 static void plugin_path(char *out, size_t size)
 {
-    static const char *const places[] = {"", "../lib/trainyard/worker/"};
+    static const char *const places[] = {"../lib/trainyard/worker/", ""};
     const char *named = getenv("TRAINYARD_CUDA_PLUGIN");
     char program[4096] = "";
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -39,7 +40,6 @@ static void plugin_path(char *out, size_t size)
         if (access(out, R_OK) == 0)
             return;
     }
-    snprintf(out, size, "%s", TY_CUDA_PLUGIN_FILE); /* the loader's own places */
 }
 
 static ty_status plugin_load(ty_error *error)

@@ -120,9 +120,15 @@ CPU_CLONES static void input_gradient(uint64_t rows, uint64_t n, const float *x,
         }
 }
 
+/* A teacher's layers know the micro-batch, as their student's do, though they have no backward. */
+static bool is_of_teacher(const ty_stage_device *stage, const cpu_node *node)
+{
+    return node->layer->is_frozen && ty_workload_has_teacher(stage->options.workload);
+}
+
 static bool is_given(const ty_stage_device *stage, const cpu_node *node)
 {
-    return stage->is_evaluating || node->layer->is_frozen;
+    return stage->is_evaluating || (node->layer->is_frozen && !is_of_teacher(stage, node));
 }
 
 static void statistics_make(const ty_stage_device *stage, const cpu_node *node, const float *x,
@@ -143,6 +149,20 @@ static void statistics_make(const ty_stage_device *stage, const cpu_node *node, 
     }
 }
 
+/* The running variance is that of the population: rows / (rows - 1) times the micro-batch's. */
+static void running_move(const ty_stage_device *stage, const cpu_node *node, const float *mean,
+                         const float *variance)
+{
+    const uint64_t n = channels_of(node), rows = rows_of(stage, node);
+    const float population = rows > 1 ? (float)((double)rows / (double)(rows - 1)) : 1.0f;
+    float *running = running_of(stage, node);
+
+    for (uint64_t c = 0; c < n; c++) {
+        running[c] += RUNNING_SHARE * (mean[c] - running[c]);
+        running[n + c] += RUNNING_SHARE * (population * variance[c] - running[n + c]);
+    }
+}
+
 static ty_status batch_norm_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                     ty_error *error)
 {
@@ -158,23 +178,11 @@ static ty_status batch_norm_forward(ty_stage_device *stage, const cpu_node *node
         }
     else
         statistics_make(stage, node, x, mean, scale, variance);
+    if (!stage->is_evaluating && is_of_teacher(stage, node))
+        running_move(stage, node, mean, variance);
     normalise(rows_of(stage, node), n, x, mean, scale, cpu_parameters(stage, node, 0),
               cpu_parameters(stage, node, 1), cpu_out(stage, node, slot));
     return TY_OK;
-}
-
-/* The running variance is that of the population: rows / (rows - 1) times the micro-batch's. */
-static void running_move(const ty_stage_device *stage, const cpu_node *node, const float *mean,
-                         const float *variance)
-{
-    const uint64_t n = channels_of(node), rows = rows_of(stage, node);
-    const float population = rows > 1 ? (float)((double)rows / (double)(rows - 1)) : 1.0f;
-    float *running = running_of(stage, node);
-
-    for (uint64_t c = 0; c < n; c++) {
-        running[c] += RUNNING_SHARE * (mean[c] - running[c]);
-        running[n + c] += RUNNING_SHARE * (population * variance[c] - running[n + c]);
-    }
 }
 
 static void parameters_add(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,

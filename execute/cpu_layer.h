@@ -174,7 +174,7 @@ struct ty_stage_device {
 extern const cpu_kind cpu_linear, cpu_conv2d, cpu_pool, cpu_relu, cpu_gelu, cpu_silu,
     cpu_tanh_layer, cpu_layer_norm, cpu_rms_norm, cpu_embedding, cpu_attention,
     cpu_additive_attention, cpu_mlp, cpu_add, cpu_concat, cpu_slice_layer, cpu_loss_layer,
-    cpu_batch_norm, cpu_lstm, cpu_moe;
+    cpu_batch_norm, cpu_lstm, cpu_moe, cpu_embedding_bag, cpu_dot_interaction;
 /** Changes of layout, inserted where producer and consumer differ. */
 extern const cpu_kind cpu_to_plain, cpu_to_channels_last;
 

@@ -1,6 +1,7 @@
 /* Softmax and cross-entropy over the innermost dimension, one label per row. Lanes that have parts
  * of the vocabulary tell each other the largest score, the sum of exponentials and the label's
- * score of every row (Shoeybi et al., "Megatron-LM", 2019, section 3). */
+ * score of every row (Shoeybi et al., "Megatron-LM", 2019, section 3). One score alone is that of
+ * label 1 against 0 for label 0: the logistic loss. */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
@@ -40,6 +41,7 @@ static const cpu_value *logits_of(const ty_stage_device *stage, const cpu_node *
 typedef struct scores {
     uint64_t rows, classes, stride;
     lane_range own;
+    bool is_one; /* of label 1 */
 } scores;
 
 static scores scores_of(const ty_stage_device *stage, const cpu_node *node)
@@ -49,6 +51,12 @@ static scores scores_of(const ty_stage_device *stage, const cpu_node *node)
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
     const uint32_t lanes = node->is_divided ? lane_count(&stage->options) : 1;
 
+    if (classes == 1)
+        return (scores){.rows = cpu_rows(logits),
+                        .classes = 2,
+                        .stride = 1,
+                        .own = {.first = 1, .count = 1},
+                        .is_one = true};
     return (scores){
         .rows = cpu_rows(logits),
         .classes = classes,
@@ -62,26 +70,34 @@ static bool has_label(const scores *s, int32_t label)
     return (uint64_t)label >= s->own.first && (uint64_t)label - s->own.first < s->own.count;
 }
 
-/* Stash: log-sum-exp of each row. Scratch: one row, or what lanes exchange. */
+/* Stash: log-sum-exp of each row, of the teacher's and of the student's where there are two.
+ * Scratch: one row, or what lanes exchange. */
 static ty_status loss_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
 {
     const scores s = scores_of(stage, node);
     const uint64_t exchanged = node->is_divided ? 3 * s.rows : 0;
 
     (void)error;
-    node->stash_bytes = s.rows * sizeof(float);
+    node->stash_bytes =
+        (ty_workload_has_teacher(stage->options.workload) ? 2 : 1) * s.rows * sizeof(float);
     node->scratch_bytes = (s.stride > exchanged ? s.stride : exchanged) * sizeof(float);
     return TY_OK;
 }
 
-static ty_status labels_check(const cpu_node *node, const scores *s, const int32_t *labels,
-                              ty_error *error)
+/* Beside a teacher a row may have none, while training. */
+static ty_status labels_check(const ty_stage_device *stage, const cpu_node *node, const scores *s,
+                              const int32_t *labels, ty_error *error)
 {
+    const bool is_taught = ty_workload_has_teacher(stage->options.workload);
+    const bool may_lack = is_taught && !stage->is_evaluating;
+    const uint64_t classes = is_taught ? s->classes / 2 : s->classes;
+
     for (uint64_t r = 0; r < s->rows; r++)
-        if (labels[r] < 0 || (uint64_t)labels[r] >= s->classes)
+        if ((labels[r] < 0 || (uint64_t)labels[r] >= classes) &&
+            !(may_lack && labels[r] == TY_NO_LABEL))
             return ty_fail(error, TY_EINVAL, "layer %s: label %ld of row %lu, expected 0 to %lu",
                            node->layer->name, (long)labels[r], (unsigned long)r,
-                           (unsigned long)(s->classes - 1));
+                           (unsigned long)(classes - 1));
     return TY_OK;
 }
 
@@ -93,6 +109,17 @@ static void loss_alone(const scores *s, const float *logits, const int32_t *labe
         row_statistics(s->classes, logits, &log_sums[r], &best);
         loss->sum += (double)log_sums[r] - (double)logits[labels[r]];
         loss->correct += best == (uint64_t)labels[r];
+    }
+}
+
+static void loss_of_one_score(const scores *s, const float *logits, const int32_t *labels,
+                              float *log_sums, cpu_loss *loss)
+{
+    for (uint64_t r = 0; r < s->rows; r++) {
+        const float x = logits[r];
+        log_sums[r] = (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)));
+        loss->sum += (double)log_sums[r] - (labels[r] == 1 ? (double)x : 0.0);
+        loss->correct += (x > 0.0f) == (labels[r] == 1);
     }
 }
 
@@ -142,6 +169,103 @@ done:
     return status;
 }
 
+/* ---- Beside a teacher -------------------------------------------------------------------- */
+
+/* Of a row the teacher's scores come first, then as many of the student's (ty_teacher). */
+static bool has_teacher(const ty_stage_device *stage)
+{
+    return ty_workload_has_teacher(stage->options.workload);
+}
+
+/* What both say of a row: logarithms of their sums of exponentials. */
+static void both_sums(uint64_t classes, const float *logits, float sums[2], uint64_t best[2])
+{
+    row_statistics(classes, logits, &sums[0], &best[0]);
+    row_statistics(classes, logits + classes, &sums[1], &best[1]);
+}
+
+CPU_CLONES static float squared_distance(uint64_t classes, const float *logits, const float sums[2])
+{
+    float sum = 0.0f;
+
+    for (uint64_t c = 0; c < classes; c++) {
+        const float difference =
+            cpu_exp(logits[classes + c] - sums[1]) - cpu_exp(logits[c] - sums[0]);
+        sum += difference * difference;
+    }
+    return sum;
+}
+
+/* Of a test set the teacher's cross-entropy, in training the student's loss. */
+static void loss_beside_teacher(const ty_stage_device *stage, const scores *s, const float *logits,
+                                const int32_t *labels, float *log_sums, cpu_loss *loss)
+{
+    const ty_teacher *teacher = &stage->options.workload->teacher;
+    const uint64_t classes = s->classes / 2;
+    const double of_distance = teacher->consistency / (double)classes;
+    const int which = stage->is_evaluating ? 0 : 1;
+
+    for (uint64_t r = 0; r < s->rows; r++, logits += s->classes) {
+        float *sums = log_sums + 2 * r;
+        uint64_t best[2];
+
+        both_sums(classes, logits, sums, best);
+        if (!stage->is_evaluating)
+            loss->sum += of_distance * (double)squared_distance(classes, logits, sums);
+        if (labels[r] == TY_NO_LABEL)
+            continue;
+        loss->sum +=
+            (stage->is_evaluating ? 1 : teacher->every) *
+            ((double)sums[which] - (double)logits[(uint64_t)which * classes + (uint64_t)labels[r]]);
+        loss->correct += best[which] == (uint64_t)labels[r];
+    }
+}
+
+/* p being the student's softmax and d its distance from the teacher's:
+ * every (p - 1 at the label) + consistency 2 / classes p (d - sum of d p). */
+CPU_CLONES static void row_beside_teacher(uint64_t classes, const float *logits,
+                                          const float sums[2], float of_label, float of_distance,
+                                          float *gradient)
+{
+    float mean = 0.0f;
+
+    for (uint64_t c = 0; c < classes; c++) {
+        const float own = cpu_exp(logits[classes + c] - sums[1]);
+        gradient[c] = own - cpu_exp(logits[c] - sums[0]);
+        mean += gradient[c] * own;
+    }
+    for (uint64_t c = 0; c < classes; c++) {
+        const float own = cpu_exp(logits[classes + c] - sums[1]);
+        gradient[c] = own * (of_label + of_distance * (gradient[c] - mean));
+    }
+}
+
+static void backward_beside_teacher(ty_stage_device *stage, const scores *s, const float *logits,
+                                    const int32_t *labels, const float *log_sums, bool adds,
+                                    float *dx)
+{
+    const ty_teacher *teacher = &stage->options.workload->teacher;
+    const uint64_t classes = s->classes / 2;
+    const float scale = (float)stage->options.loss_scale;
+    const float of_label = scale * (float)teacher->every;
+    const float of_distance = scale * (float)(teacher->consistency * 2 / (double)classes);
+
+    for (uint64_t r = 0; r < s->rows; r++, logits += s->classes, dx += s->classes) {
+        const bool is_labelled = labels[r] != TY_NO_LABEL;
+        float *to = adds ? stage->scratch : dx;
+
+        memset(to, 0, classes * sizeof *to);
+        row_beside_teacher(classes, logits, log_sums + 2 * r, is_labelled ? of_label : 0.0f,
+                           of_distance, to + classes);
+        if (is_labelled)
+            to[classes + (uint64_t)labels[r]] -= of_label;
+        if (to != dx)
+            cpu_accumulate(s->classes, to, true, dx);
+    }
+}
+
+/* ---- The layer --------------------------------------------------------------------------- */
+
 static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                               ty_error *error)
 {
@@ -149,11 +273,15 @@ static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint
     const float *logits = logits_of(stage, node)->data[slot];
     const int32_t *labels = stage->labels[slot];
     cpu_loss loss = {0};
-    ty_status status = labels_check(node, &s, labels, error);
+    ty_status status = labels_check(stage, node, &s, labels, error);
 
     if (status != TY_OK)
         return status;
-    if (node->is_divided)
+    if (has_teacher(stage))
+        loss_beside_teacher(stage, &s, logits, labels, node->stash[slot], &loss);
+    else if (s.is_one)
+        loss_of_one_score(&s, logits, labels, node->stash[slot], &loss);
+    else if (node->is_divided)
         status = loss_among_lanes(stage, &s, logits, labels, node->stash[slot], &loss, error);
     else
         loss_alone(&s, logits, labels, node->stash[slot], &loss);
@@ -174,6 +302,10 @@ static ty_status loss_backward(ty_stage_device *stage, const cpu_node *node, uin
     (void)is_first, (void)error;
     if (dx == NULL)
         return TY_OK;
+    if (has_teacher(stage)) {
+        backward_beside_teacher(stage, &s, logits, labels, log_sums, node->adds[0], dx);
+        return TY_OK;
+    }
     for (uint64_t r = 0; r < s.rows; r++, dx += s.stride) {
         float *to = node->adds[0] ? stage->scratch : dx;
         row_gradient(s.own.count, logits + r * s.stride, log_sums[r], scale, to);

@@ -465,7 +465,7 @@ static void image_convert(const ty_dataset *dataset, const unsigned char *bytes,
 
 ty_status dataset_open_images(ty_dataset *dataset, const char *path, bool is_test, ty_error *error)
 {
-    const ty_shape *shape = &dataset->workload->input;
+    const ty_shape *shape = &dataset->view;
     images *im;
     ty_status status;
 

@@ -10,7 +10,10 @@
 struct ty_dataset {
     const ty_workload *workload; /* while it is opened */
     uint64_t sample_count;
-    uint64_t input_count;  /* numbers or tokens of a sample */
+    ty_teacher teacher;    /* the workload's */
+    ty_shape view;         /* of its input as the data set has it */
+    uint32_t view_count;   /* as many in a sample, one behind the other: 2 beside a teacher */
+    uint64_t input_count;  /* numbers or tokens of a view */
     uint64_t label_count;  /* of a sample */
     uint64_t class_count;  /* labels are less than this */
     uint64_t token_count;  /* tokens are less than this; 0 where the input is not tokens */
@@ -57,7 +60,12 @@ ty_status dataset_open_images(ty_dataset *dataset, const char *path, bool is_tes
                               ty_error *error) TY_MUST_CHECK;
 ty_status dataset_open_synthetic(ty_dataset *dataset, const char *unused, bool is_test,
                                  ty_error *error) TY_MUST_CHECK;
+ty_status dataset_open_corridor(ty_dataset *dataset, const char *unused, bool is_test,
+                                ty_error *error) TY_MUST_CHECK;
 
+/** One of `count` from 64 random bits, small ones more often: runs of 1, 2, 4, .. are equally
+ * likely, so that item i comes about as often as 1 / (i + 1) says (Zipf). */
+uint64_t dataset_skewed(uint64_t count, uint64_t bits);
 /** 64 well-mixed bits of (key, counter): the finaliser of SplitMix64. */
 uint64_t dataset_hash(uint64_t key, uint64_t counter);
 

@@ -339,6 +339,11 @@ void ty_optimizer_step(const ty_optimizer *optimizer, uint64_t step, uint64_t co
 
 /* ---- Data (data_*.c) --------------------------------------------------------------------- */
 
+/** Labels of one sample: 1, or one per position of a sequence. */
+uint64_t ty_labels_per_sample(const ty_workload *workload);
+/** What labels are less than. */
+uint64_t ty_class_count(const ty_workload *workload);
+
 typedef struct ty_dataset ty_dataset;
 /**
  * Opens the workload's data set: "fashion-mnist" (IDX files, .gz or not, in `directory` or where
@@ -375,6 +380,17 @@ double ty_dataset_data_bytes(const ty_dataset *dataset);
  * other, each a permutation of its own. O(1), the same on every rank.
  */
 uint64_t ty_dataset_shuffled(const ty_dataset *dataset, uint64_t seed, uint64_t position);
+/**
+ * The same where only some labels may be seen (ty_teacher): of those that are labelled, which the
+ * seed chooses, at every so manieth position, in epochs of their own.
+ * @param has_label [out] whether it is one of them; always true without a teacher
+ */
+uint64_t ty_dataset_visited(const ty_dataset *dataset, uint64_t seed, uint64_t position,
+                            bool *has_label);
+/** Displaces the views of a row as it is at that position; nothing where they are as they are. */
+void ty_dataset_displace(const ty_dataset *dataset, uint64_t seed, uint64_t position, float *input);
+/** In place of the label of a sample whose label may not be seen. */
+#define TY_NO_LABEL (-1)
 /**
  * One sample into one row of a batch. Of samples that cannot be read as many are skipped as the
  * options say: the next one that can be stands in for it.

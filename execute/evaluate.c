@@ -184,6 +184,15 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
     uint64_t batch;
     ty_status status;
 
+    if (in->population != NULL) {
+        TY_CHECK(interpreter_population_test(in, &sum.loss_sum, &sum.correct, &sum.labels, error),
+                 status, broken);
+        TY_CHECK(sum_over_ranks(in, &sum.loss_sum, sizeof sum / sizeof(double), error), status,
+                 broken);
+        *loss = sum.loss_sum / sum.labels;
+        *accuracy = sum.correct / sum.labels;
+        return TY_OK;
+    }
     if (in->options.transport->rank == 0)
         /* Whole ones. NOLINTNEXTLINE(bugprone-integer-division) */
         batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);

@@ -15,14 +15,6 @@ ty_status interpreter_no_memory(ty_error *error)
     return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
 }
 
-uint64_t ty_labels_per_sample(const ty_workload *workload)
-{
-    const ty_shape *scores = ty_layer_input_shape(workload, workload->layer_count - 1, 0);
-    uint64_t classes = scores->dimensions[scores->dimension_count - 1];
-
-    return ty_shape_elements(scores) / classes;
-}
-
 /* With late gradients a step ends with its update, `staleness` steps behind its passes, and a fast
  * replica's passes are as many steps ahead of a slow one's. */
 uint32_t interpreter_window(const ty_plan *plan, const ty_program *program)
@@ -209,27 +201,29 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
     const ty_plan *plan = in->options.plan;
     const ty_plan_stage *stage = &plan->stages[held->stage];
     const ty_device_backend *backend = in->options.backend;
-    ty_stage_options options = {.workload = plan->workload,
-                                .first_layer = stage->first_layer,
-                                .layer_count = stage->layer_count,
-                                .micro_batch_size = interpreter_lane_samples(in),
-                                .slots = held->slot_count,
-                                .recompute = stage->recompute,
-                                .recompute_blocks = stage->recompute_blocks,
-                                .loss_scale = local_share(plan) / ((double)plan->global_batch *
-                                                                   (double)in->labels_per_sample),
-                                .seed = plan->seed,
-                                .weights = in->options.weights,
-                                .tied_layer = tied_layer(plan, held->stage),
-                                .precision = in->options.precision,
-                                .local_rank = in->options.transport->local_rank,
-                                .splits_backward = plan->schedule == TY_ZERO_BUBBLE,
-                                .versions = held->version_count,
-                                .gradient_sets = in->gradient_sets,
-                                .lanes = interpreter_lane_group(in)};
+    const ty_workload *policy = interpreter_policy(in);
+    ty_stage_options options = {
+        .workload = policy != NULL ? policy : plan->workload,
+        .first_layer = stage->first_layer,
+        .layer_count = stage->layer_count,
+        .micro_batch_size = policy != NULL ? 1 : interpreter_lane_samples(in),
+        .slots = policy != NULL ? 1 : held->slot_count,
+        .recompute = stage->recompute,
+        .recompute_blocks = stage->recompute_blocks,
+        .loss_scale =
+            local_share(plan) / ((double)plan->global_batch * (double)in->labels_per_sample),
+        .seed = plan->seed,
+        .weights = in->options.weights,
+        .tied_layer = tied_layer(plan, held->stage),
+        .precision = in->options.precision,
+        .local_rank = in->options.transport->local_rank,
+        .splits_backward = ty_schedule_splits_backward(plan->schedule),
+        .versions = held->version_count,
+        .gradient_sets = in->gradient_sets,
+        .lanes = interpreter_lane_group(in)};
     ty_status status;
 
-    TY_CHECK(backend->supports(plan->workload, stage->first_layer, stage->layer_count, error),
+    TY_CHECK(backend->supports(options.workload, stage->first_layer, stage->layer_count, error),
              status, done);
     TY_CHECK(backend->open(&options, &held->device, error), status, done);
     if (in->memory != NULL)
@@ -320,7 +314,9 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(state_make(in, error), status, cleanup);
     TY_CHECK(interpreter_noise_open(in, error), status, cleanup);
     TY_CHECK(interpreter_busy_open(in, error), status, cleanup);
+    TY_CHECK(interpreter_population_open(in, error), status, cleanup);
     TY_CHECK(held_open(in, error), status, cleanup);
+    TY_CHECK(interpreter_population_start(in, error), status, cleanup);
     TY_CHECK(interpreter_held_check(in, error), status, cleanup);
     TY_CHECK(ty_server_map_make(plan, &in->servers, error), status, cleanup);
     TY_CHECK(interpreter_buckets_open(in, error), status, cleanup);
@@ -435,6 +431,7 @@ void ty_interpreter_close(ty_interpreter *in)
     for (i = 0; i < in->held_count; i++)
         held_close(in, &in->held[i]);
     ty_free(in->held);
+    interpreter_population_close(in); /* whose policy devices are opened for */
     interpreter_lanes_close(in);
     ty_free(in->pairs);
     ty_free(in->staging);

@@ -91,9 +91,6 @@ uint64_t ty_interpreter_peak_memory_bytes(const ty_interpreter *interpreter);
 ty_status ty_interpreter_describe(const ty_interpreter *interpreter, char **out,
                                   ty_error *error) TY_MUST_CHECK;
 
-/** Labels of one sample: 1, or one per position of a sequence. */
-uint64_t ty_labels_per_sample(const ty_workload *workload);
-
 /** What others took of the host meanwhile; all 0 where nothing is known, and on other ranks than 0.
  *  @param first, count the steps of the timeline, from the first that is recorded on
  *  @param out [out] its list is freed with ty_free */

@@ -164,12 +164,14 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "several sets of weights";
     if (backend->select_gradients == NULL && plan->staleness > 0)
         what = "late gradients (staleness)";
-    if (backend->backward_weight == NULL && plan->schedule == TY_ZERO_BUBBLE)
+    if (backend->backward_weight == NULL && ty_schedule_splits_backward(plan->schedule))
         what = "backward in two parts";
     if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
         what = "tensor or context parallelism";
     if (backend->expert_slice == NULL && ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
         what = "expert parallelism";
+    if (backend->memory != NULL && ty_workload_has_teacher(plan->workload))
+        what = "a teacher";
     if (precision == TY_PRECISION_FP16 && plan->exchange_order != NULL)
         what = "an order of exchanges in fp16";
     /* Their threads would both ask the lanes about overflows. */

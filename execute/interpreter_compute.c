@@ -34,9 +34,32 @@ static void samples_expect(const ty_interpreter *in, const ty_instruction *load,
         load_position(in, load, is_last ? 0 : load->micro_batch + 1, is_last ? step + 1 : step)};
 
     for (size_t i = 0; i < 2; i++)
-        for (uint64_t j = 0; j < interpreter_lane_samples(in); j++)
-            ty_dataset_expect(dataset,
-                              ty_dataset_shuffled(dataset, in->options.plan->seed, starts[i] + j));
+        for (uint64_t j = 0; j < interpreter_lane_samples(in); j++) {
+            bool has_label;
+            ty_dataset_expect(dataset, ty_dataset_visited(dataset, in->options.plan->seed,
+                                                          starts[i] + j, &has_label));
+        }
+}
+
+/* A source makes samples one after the other, in its own time, while passes go on; two
+ * micro-batches may be ahead of the one that is computed, then it waits. */
+static void source_await(ty_interpreter *in)
+{
+    source_watch *source = &in->source;
+    const double each_s = in->options.plan->workload->input_s_per_sample;
+    const uint32_t oldest = source->taken % SOURCE_AHEAD;
+    double begun_s = ty_now_s();
+
+    if (!(each_s > 0))
+        return;
+    if (source->taken > 0) /* since the last was made, or since there is room again */
+        begun_s = source->made_s;
+    if (source->taken >= SOURCE_AHEAD && begun_s < source->taken_s[oldest])
+        begun_s = source->taken_s[oldest];
+    source->made_s = begun_s + each_s * interpreter_lane_samples(in);
+    interpreter_sleep_until(source->made_s);
+    source->taken_s[oldest] = ty_now_s();
+    source->taken++;
 }
 
 static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32_t step,
@@ -45,13 +68,22 @@ static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32
     const ty_dataset *dataset = in->options.dataset;
     const uint64_t seed = in->options.plan->seed;
     const uint64_t position = load_position(in, load, load->micro_batch, step);
+    const held_stage *held = interpreter_held(in, load);
     ty_status status = TY_OK;
 
+    if (in->population != NULL) /* an episode begins when it is played */
+        return TY_OK;
     samples_expect(in, load, step);
-    for (uint64_t j = 0; j < interpreter_lane_samples(in) && status == TY_OK; j++)
-        status =
-            interpreter_sample_load(in, interpreter_held(in, load), slot, dataset,
-                                    ty_dataset_shuffled(dataset, seed, position + j), j, error);
+    if (load->stage == 0)
+        source_await(in);
+    for (uint64_t j = 0; j < interpreter_lane_samples(in) && status == TY_OK; j++) {
+        bool has_label;
+        const uint64_t sample = ty_dataset_visited(dataset, seed, position + j, &has_label);
+
+        status = interpreter_sample_load(in, held, slot, dataset, sample, j, error);
+        if (status == TY_OK && ty_workload_has_teacher(in->options.plan->workload))
+            interpreter_sample_veil(in, held, slot, position + j, has_label, j);
+    }
     return status;
 }
 
@@ -92,6 +124,8 @@ static ty_status run_forward(ty_interpreter *in, const ty_instruction *forward, 
     uint64_t correct = 0, labels = 0;
     ty_status status;
 
+    if (in->population != NULL)
+        return interpreter_population_play(in, forward, step, error);
     version_select(in, forward, step);
     status = in->options.backend->forward(device, slot, forward->first_layer, forward->layer_count,
                                           error);
@@ -260,6 +294,29 @@ done:
     return status;
 }
 
+/* Behind the update of a layer that a teacher's follows. */
+static void teacher_follow(ty_interpreter *in, uint32_t index)
+{
+    const ty_plan *plan = in->options.plan;
+    const ty_bucket *bucket = &plan->buckets[index];
+    const held_stage *held = in->buckets[index].held;
+    const ty_device_backend *backend = in->options.backend;
+    const float kept = (float)plan->workload->teacher.decay;
+
+    for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++) {
+        const uint32_t follower = ty_layer_follower(plan->workload, l);
+        uint64_t from, to, count;
+        float *weights = backend->parameters(held->device);
+
+        if (follower == TY_NO_LAYER)
+            continue;
+        backend->slice(held->device, l, 1, &from, &count);
+        backend->slice(held->device, follower, 1, &to, &count);
+        for (uint64_t i = 0; i < count; i++)
+            weights[to + i] = kept * weights[to + i] + (1.0f - kept) * weights[from + i];
+    }
+}
+
 exchange_kind interpreter_exchange_kind(const ty_interpreter *in, uint32_t bucket, uint32_t step)
 {
     const ty_plan *plan = in->options.plan;
@@ -279,8 +336,14 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
     (void)slot;
     if (interpreter_exchange_kind(in, update->bucket, step) == EXCHANGE_WEIGHTS)
         return TY_OK;
-    status = interpreter_lanes_sum(in, update->bucket, step, error);
-    return status == TY_OK ? interpreter_update(in, update->bucket, step, error) : status;
+    if (in->population != NULL)
+        interpreter_population_gradient(in, update->bucket, step);
+    TY_CHECK(interpreter_lanes_sum(in, update->bucket, step, error), status, done);
+    TY_CHECK(interpreter_update(in, update->bucket, step, error), status, done);
+    if (ty_workload_has_teacher(in->options.plan->workload))
+        teacher_follow(in, update->bucket);
+done:
+    return status;
 }
 
 typedef ty_status (*run_function)(ty_interpreter *in, const ty_instruction *instruction,

@@ -70,6 +70,8 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
         if (status != TY_OK)
             return status;
         options.data = in->options.backend->parameters(bucket->held->device) + bucket->offset;
+    } else if (in->population != NULL) {
+        interpreter_population_exchange(in, &options);
     } else if (bucket->codec != NULL) {
         options = ty_codec_exchange(bucket->codec, exchange->phase);
     }

@@ -184,6 +184,17 @@ ty_status interpreter_sample_load(ty_interpreter *in, const held_stage *held, ui
     return TY_OK;
 }
 
+void interpreter_sample_veil(ty_interpreter *in, const held_stage *held, uint32_t slot,
+                             uint64_t position, bool has_label, uint64_t row)
+{
+    const whole_sample to = place_of(in, held, slot, row);
+
+    if (to.input != NULL)
+        ty_dataset_displace(in->options.dataset, in->options.plan->seed, position, to.input);
+    if (to.labels != NULL && !has_label)
+        to.labels[0] = TY_NO_LABEL;
+}
+
 /* ---- Exchanges -------------------------------------------------------------------------- */
 
 /* What happened to the other thread: the partners of this one may then never come. */

@@ -33,9 +33,8 @@ void interpreter_sleep_finely(void)
 
 /* Sleeps while there is time to, so that ranks on the same core are not kept from it. ty_now_s is
  * CLOCK_MONOTONIC's. */
-static void take_time(const ty_interpreter *in, uint32_t instruction, double start_s)
+void interpreter_sleep_until(double end_s)
 {
-    const double end_s = start_s + seconds_of(in, instruction);
     double left_s;
 
     while ((left_s = end_s - ty_now_s()) > 0) {
@@ -47,6 +46,11 @@ static void take_time(const ty_interpreter *in, uint32_t instruction, double sta
                       NULL);
         }
     }
+}
+
+static void take_time(const ty_interpreter *in, uint32_t instruction, double start_s)
+{
+    interpreter_sleep_until(start_s + seconds_of(in, instruction));
 }
 
 /* ---- What lanes exchange ---------------------------------------------------------------- */

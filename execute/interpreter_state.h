@@ -4,6 +4,7 @@
 
 #include "codec.h"
 #include "device_link.h"
+#include "evolution.h"
 #include "interpreter.h"
 
 #include <pthread.h>
@@ -129,8 +130,18 @@ typedef struct busy_watch {         /* busy_steps.c */
     bool *is_disturbed; /* [options.steps] */
 } busy_watch;
 
+typedef struct population population; /* interpreter_population.c */
+
+/* When the source of this rank's samples made the last, where it has a pace of its own. */
+enum { SOURCE_AHEAD = 2 };
+typedef struct source_watch {
+    double made_s, taken_s[SOURCE_AHEAD]; /* of the last micro-batches: a ring */
+    uint64_t taken;
+} source_watch;
+
 struct ty_interpreter {
     ty_interpreter_options options;
+    population *population;                 /* that is evolved; NULL: none */
     uint32_t rank, lane, position, replica; /* rank of the plan, position of the pipeline */
     lane_row lanes[TY_LANE_KIND_COUNT];     /* this lane's row of each kind */
     whole_sample sample;
@@ -177,6 +188,7 @@ struct ty_interpreter {
 
     /* Compute thread. */
     stream_cursor compute, input;
+    source_watch source;
 
     /* Communication thread. */
     stream_cursor send, receive, collective;
@@ -207,6 +219,30 @@ struct ty_interpreter {
     double *losses;
     bool is_stopped, is_diverged;
 };
+
+/* By the clock of ty_now_s, so that ranks on the same core are not kept from it. */
+void interpreter_sleep_until(double end_s);
+
+/* ---- Populations (interpreter_population.c) ------------------------------------------------- */
+
+/* Nothing where the workload learns by gradients; before devices are open, and behind that. */
+ty_status interpreter_population_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+ty_status interpreter_population_start(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+void interpreter_population_close(ty_interpreter *interpreter);
+/* One step of an episode, which is what devices are opened for; NULL without a population. */
+const ty_workload *interpreter_policy(const ty_interpreter *interpreter);
+/* A micro-batch's members, each with parameters of its own, on the thread of the passes. */
+ty_status interpreter_population_play(ty_interpreter *interpreter, const ty_instruction *forward,
+                                      uint32_t step, ty_error *error) TY_MUST_CHECK;
+/* What replicas exchange of a bucket: all members' scores. */
+void interpreter_population_exchange(const ty_interpreter *interpreter,
+                                     ty_collective_options *options);
+/* The bucket's gradients from all scores. */
+void interpreter_population_gradient(ty_interpreter *interpreter, uint32_t bucket, uint32_t step);
+/* This replica's part of a test, added to sums. */
+ty_status interpreter_population_test(ty_interpreter *interpreter, double *loss_sum,
+                                      double *correct, double *count,
+                                      ty_error *error) TY_MUST_CHECK;
 
 /* ---- Others on this machine (busy_steps.c) -------------------------------------------------- */
 
@@ -394,6 +430,10 @@ uint32_t interpreter_first_sample(const ty_interpreter *in);
 ty_status interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,
                                   const ty_dataset *dataset, uint64_t sample, uint64_t row,
                                   ty_error *error) TY_MUST_CHECK;
+/* A row of a training batch as its position of the run has it: views displaced, a label that may
+ * not be seen hidden. */
+void interpreter_sample_veil(ty_interpreter *in, const held_stage *held, uint32_t slot,
+                             uint64_t position, bool has_label, uint64_t row);
 /* What a stage device is told of its lanes. */
 ty_lane_group interpreter_lane_group(ty_interpreter *in);
 /* A collective of this lane's row of a kind, start to end; on the thread of the passes. */

@@ -36,15 +36,6 @@ typedef struct training {
 
 /* ---- Checks and set-up ------------------------------------------------------------------- */
 
-/* What is planned and simulated, but not run. */
-static ty_status scenario_check(const ty_workload *workload, ty_error *error)
-{
-    if (workload->learning != TY_LEARNING_GRADIENT)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "%s: the worker trains by gradients, not by evolution", workload->name);
-    return TY_OK;
-}
-
 static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_error *error)
 {
     const uint32_t width = ty_plan_width(job->plan);
@@ -107,7 +98,7 @@ static ty_status backend_check(const ty_job *job, const ty_device_backend *backe
                        "backend \"%s\" cannot run plan \"%s\" yet: found servers of their own, "
                        "which sum gradients in the memory of hosts",
                        backend->name, job->plan->strategy);
-    return scenario_check(job->plan->workload, error);
+    return TY_OK;
 }
 
 static void on_step(void *context, uint32_t steps_done, double loss)
@@ -232,7 +223,8 @@ static ty_status training_prepare(training *t, ty_error *error)
     TY_CHECK(backend_check(job, backend, error), status, done);
     position = ty_plan_stage_of_rank(plan, t->transport->rank / ty_plan_width(plan));
     reading.labels_only = position > 0;
-    if (!backend->is_timed && (position == 0 || position + 1 == ty_plan_position_count(plan))) {
+    if (!backend->is_timed && plan->workload->learning == TY_LEARNING_GRADIENT &&
+        (position == 0 || position + 1 == ty_plan_position_count(plan))) {
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
                  done);
         TY_CHECK(ty_dataset_prepare(t->dataset, &reading, error), status, done);
@@ -577,10 +569,8 @@ ty_status ty_execute_job(const ty_job *job, ty_transport *transport,
     if (job->kind == TY_JOB_SAMPLES)
         return ty_transport_agree(
             transport, transport->rank == 0 ? ty_samples_job(job, options, error) : TY_OK, error);
-    if (job->kind == TY_JOB_PROFILE) {
-        const ty_status status = scenario_check(job->plan->workload, error);
-        return status == TY_OK ? ty_profile_job(job, transport, options, error) : status;
-    }
+    if (job->kind == TY_JOB_PROFILE)
+        return ty_profile_job(job, transport, options, error);
     return train_job(job, transport, options, error);
 }
 

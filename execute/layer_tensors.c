@@ -64,6 +64,17 @@ static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
     return a[TY_TOKEN_TYPES] > 0 ? 3 : a[TY_POSITIONS] > 0 ? 2 : 1;
 }
 
+static uint32_t bag_tensors(const ty_workload *workload, uint32_t index,
+                            lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+
+    tensors[0] = (lane_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
+                               .deviation = ty_init_deviation(workload, a[TY_VOCABULARY]),
+                               .columns = a[TY_FEATURES]};
+    return 1;
+}
+
 static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
                                   lane_tensor tensors[LAYER_MAX_TENSORS])
 {
@@ -240,6 +251,7 @@ uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
         [TY_LAYER_LAYER_NORM] = norm_tensors,
         [TY_LAYER_RMS_NORM] = norm_tensors,
         [TY_LAYER_EMBEDDING] = embedding_tensors,
+        [TY_LAYER_EMBEDDING_BAG] = bag_tensors,
         [TY_LAYER_ATTENTION] = attention_tensors,
         [TY_LAYER_ADDITIVE_ATTENTION] = additive_tensors,
         [TY_LAYER_MLP] = mlp_tensors,

@@ -3,6 +3,7 @@
 #include "profile_job.h"
 
 #include "device_link.h"
+#include "evolution.h"
 
 #include "machine.h"
 
@@ -45,6 +46,7 @@ static uint32_t next_rank_count(uint32_t ranks, uint32_t size)
 /* @param parts room for micro_batch_count + 40 */
 static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, part *parts)
 {
+    const bool is_population = job->plan->workload->learning == TY_LEARNING_EVOLUTION;
     uint32_t count = 0, i;
 
     for (i = 0; i < job->micro_batch_count; i++) {
@@ -52,7 +54,9 @@ static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, pa
         while (job->micro_batches[earlier] != job->micro_batches[i])
             earlier++;
         if (earlier == i) /* a size listed twice is measured once */
-            parts[count++] = (part){ty_profile_layers, job->micro_batches[i], "layers"};
+            parts[count++] = is_population
+                                 ? (part){ty_profile_population, job->micro_batches[i], "episodes"}
+                                 : (part){ty_profile_layers, job->micro_batches[i], "layers"};
     }
     parts[count++] = (part){parts_run, 0, "optimizer and machine"};
     parts[count++] = (part){codecs_run, 0, "compression"};
@@ -182,6 +186,8 @@ static ty_status prepare(ty_profiler *p, ty_error *error)
     TY_CHECK(ty_job_precision(p->job, &p->precision, error), status, done);
     TY_CHECK(ty_workload_check(p->workload, "plan:/workload", error), status, done);
     TY_CHECK(p->backend->supports(p->workload, 0, p->workload->layer_count, error), status, done);
+    if (p->workload->learning == TY_LEARNING_EVOLUTION)
+        TY_CHECK(evolution_policy_make(p->workload, &p->policy, error), status, done);
     p->profile = ty_alloc(1, sizeof *p->profile);
     if (p->profile == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
@@ -226,10 +232,26 @@ cleanup:
     return status;
 }
 
+/* Who needs any profile rather than a good one, as most tests do, asks for haste. */
+static double haste_of_environment(void)
+{
+    const char *asked = getenv("TRAINYARD_PROFILE_HASTE");
+    char *end;
+    double haste;
+
+    if (asked == NULL)
+        return 1;
+    haste = strtod(asked, &end);
+    return end != asked && *end == '\0' && haste >= 1 && haste <= 1000 ? haste : 1;
+}
+
 ty_status ty_profile_job(const ty_job *job, ty_transport *transport,
                          const ty_execute_options *options, ty_error *error)
 {
-    ty_profiler p = {.job = job, .workload = job->plan->workload, .transport = transport};
+    ty_profiler p = {.job = job,
+                     .workload = job->plan->workload,
+                     .transport = transport,
+                     .haste = haste_of_environment()};
     ty_status status;
 
     status = prepare(&p, error);
@@ -239,6 +261,7 @@ ty_status ty_profile_job(const ty_job *job, ty_transport *transport,
         status = ty_profile_save(p.profile, job->output, error);
     status = ty_transport_agree(transport, status, error);
 cleanup:
+    ty_workload_free(p.policy);
     ty_profile_free(p.profile);
     return status;
 }

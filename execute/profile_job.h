@@ -14,14 +14,18 @@ ty_status ty_profile_job(const ty_job *job, ty_transport *transport,
 typedef struct ty_profiler {
     const ty_job *job;
     const ty_workload *workload;
+    ty_workload *policy; /* one step of an episode, where a population is played; else NULL */
     const ty_device_backend *backend;
     ty_precision precision;
     ty_transport *transport;
     uint32_t active;     /* ranks below it compute side by side: as many as there are cores. Sharing
                             of cores among more is the predictors' business */
+    double haste;        /* what is spent on each figure is divided by it; 1 or more */
     ty_profile *profile; /* being filled, alike on all ranks but for what only rank 0 times */
 } ty_profiler;
 
+/** Of so many samples, that many in haste; 1 or more. */
+uint32_t ty_profiler_least(const ty_profiler *profiler, uint32_t samples);
 /** Whether this rank is one of those that compute. */
 bool ty_profiler_is_active(const ty_profiler *profiler);
 
@@ -48,7 +52,8 @@ ty_status ty_profiler_lap(const ty_profiler *profiler, ty_stage_device *device, 
 typedef ty_status ty_work(void *context, ty_error *error);
 /**
  * Median seconds of one call of `work`, after a first one that does not count. Stops after
- * `budget_s`, but not before five samples. 0 at once on a rank that is not active.
+ * `budget_s`, or the haste's share of it, but not before five samples, or theirs. 0 at once on a
+ * rank that is not active.
  * @param device whose own clock tells, call by call; NULL: the host's, and calls too short for it
  *               are timed in batches
  */
@@ -67,6 +72,9 @@ void ty_noise_fill(float *values, uint64_t count);
 /* The parts, each on all active ranks at once, so that shared memory is as busy as it will be. */
 ty_status ty_profile_layers(ty_profiler *profiler, uint32_t micro_batch,
                             ty_error *error) TY_MUST_CHECK; /* and optimizer steps */
+/** The same where a population is played: episodes (profile_population.c). */
+ty_status ty_profile_population(ty_profiler *profiler, uint32_t micro_batch,
+                                ty_error *error) TY_MUST_CHECK;
 /** Optimizer, matrix product, copy, batch assembly. */
 ty_status ty_profile_parts(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;
 ty_status ty_profile_overhead(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;

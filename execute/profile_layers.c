@@ -1,5 +1,6 @@
 /* Layers and optimizer steps are timed inside whole passes over the network, in its order, so that
  * each finds the caches as its predecessor leaves them. */
+#include "dataset.h"
 #include "profile_job.h"
 
 #include <math.h>
@@ -19,14 +20,25 @@ typedef struct layer_samples {
     float *optimizer_state;                   /* of a backend that leaves updates to the host */
 } layer_samples;
 
+/* Indices of a table as data have them. */
+static void indices_fill(const ty_workload *w, const ty_layer *bag, uint32_t micro_batch,
+                         float *input)
+{
+    const uint64_t *a = bag->attributes, sample = w->input.dimensions[0];
+
+    for (uint64_t s = 0; s < micro_batch; s++)
+        for (uint64_t i = a[TY_FIRST_ROW]; i < a[TY_FIRST_ROW] + a[TY_ROWS]; i++)
+            input[s * sample + i] = (float)dataset_skewed(a[TY_VOCABULARY], dataset_hash(i, s));
+}
+
 void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint32_t slot,
                             uint32_t micro_batch)
 {
     const ty_workload *w = p->workload;
-    const ty_shape *scores = ty_layer_input_shape(w, w->layer_count - 1, 0);
-    uint64_t classes = scores->dimensions[scores->dimension_count - 1], i;
+    const uint64_t classes = ty_class_count(w);
+    uint64_t i;
     uint64_t inputs = ty_shape_elements(&w->input) * micro_batch;
-    uint64_t labels = ty_shape_elements(scores) / classes * micro_batch;
+    uint64_t labels = ty_labels_per_sample(w) * micro_batch;
     float *input = p->backend->input(device, slot);
     int32_t *tokens = p->backend->tokens(device, slot);
     uint64_t vocabulary = classes;
@@ -42,6 +54,9 @@ void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint3
         else
             input[i] = (float)(hash % 2000) * 0.001f - 1.0f;
     }
+    for (i = 0; i < w->layer_count && input != NULL; i++)
+        if (w->layers[i].kind == TY_LAYER_EMBEDDING_BAG)
+            indices_fill(w, &w->layers[i], micro_batch, input);
     for (i = 0; i < labels; i++)
         p->backend->labels(device, slot)[i] = (int32_t)((i * 7 + 3) % classes);
 }
@@ -49,9 +64,10 @@ void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint3
 ty_status ty_profiler_open(const ty_profiler *p, uint32_t micro_batch, uint32_t slots,
                            bool splits_backward, ty_stage_device **out, ty_error *error)
 {
-    const ty_stage_options options = {.workload = p->workload,
+    const ty_workload *network = p->policy != NULL ? p->policy : p->workload;
+    const ty_stage_options options = {.workload = network,
                                       .layer_count = p->workload->layer_count,
-                                      .micro_batch_size = micro_batch,
+                                      .micro_batch_size = p->policy != NULL ? 1 : micro_batch,
                                       .slots = slots,
                                       .loss_scale = 1.0 / micro_batch,
                                       .seed = 1,
@@ -161,11 +177,11 @@ static ty_status passes_time(const ty_profiler *p, ty_stage_device *device, laye
     started_s = ty_now_s();
     TY_CHECK(pass_time(p, device, samples, 0, error), status, done);
     pass_s = ty_now_s() - started_s;
-    end_s = started_s + AIM_PASSES * pass_s;
-    if (end_s < started_s + budget_s)
-        end_s = started_s + budget_s;
-    if (end_s > started_s + longest_budget_s)
-        end_s = started_s + longest_budget_s;
+    end_s = started_s + AIM_PASSES * pass_s / p->haste;
+    if (end_s < started_s + budget_s / p->haste)
+        end_s = started_s + budget_s / p->haste;
+    if (end_s > started_s + longest_budget_s / p->haste)
+        end_s = started_s + longest_budget_s / p->haste;
     for (i = 1; i < MAX_PASSES && (i < MIN_PASSES || ty_now_s() < end_s); i++)
         TY_CHECK(pass_time(p, device, samples, i, error), status, done);
     samples->pass_count = i;

@@ -22,12 +22,13 @@ static double cpu_now_s(void)
 
 /* How often to repeat what the first call took so long for, alike on all members: the mean over
  * them has the same bits on each. Calls of seconds, on slow networks, vary little. */
-static ty_status repetitions_agree(ty_transport *transport, uint32_t members, double first_s,
+static ty_status repetitions_agree(const ty_profiler *p, uint32_t members, double first_s,
                                    uint32_t *count, ty_error *error)
 {
-    const double budget_s = 0.05, long_s = 0.4;
+    const double budget_s = 0.05 / p->haste, long_s = 0.4 / p->haste;
+    const uint32_t least = ty_profiler_least(p, 5);
     double mean_s = first_s;
-    ty_status status = ty_collective_run(transport,
+    ty_status status = ty_collective_run(p->transport,
                                          &(ty_collective_options){.kind = TY_ALL_REDUCE,
                                                                   .algorithm = TY_TREE,
                                                                   .member_count = members,
@@ -42,7 +43,7 @@ static ty_status repetitions_agree(ty_transport *transport, uint32_t members, do
         *count = 1;
     else
         *count = mean_s * MAX_REPETITIONS < budget_s ? MAX_REPETITIONS
-                 : mean_s * 5 > budget_s             ? 5
+                 : mean_s * least > budget_s         ? least
                                                      : (uint32_t)(budget_s / mean_s);
     return status;
 }
@@ -65,16 +66,16 @@ done:
 }
 
 /* Half of there and back. */
-static ty_status transfer_time(ty_transport *transport, char *buffer, uint64_t bytes,
-                               double *seconds, double *cpu_s, ty_error *error)
+static ty_status transfer_time(const ty_profiler *p, char *buffer, uint64_t bytes, double *seconds,
+                               double *cpu_s, ty_error *error)
 {
+    ty_transport *transport = p->transport;
     double samples[MAX_REPETITIONS], started_s = ty_now_s(), cpu_started_s;
     uint32_t count = 0, i;
     ty_status status = TY_OK;
 
     TY_CHECK(round_trip(transport, buffer, bytes, error), status, done);
-    TY_CHECK(repetitions_agree(transport, 2, (ty_now_s() - started_s) / 2, &count, error), status,
-             done);
+    TY_CHECK(repetitions_agree(p, 2, (ty_now_s() - started_s) / 2, &count, error), status, done);
     cpu_started_s = cpu_now_s();
     for (i = 0; i < count; i++) {
         started_s = ty_now_s();
@@ -104,8 +105,7 @@ ty_status ty_profile_transfers(ty_profiler *p, ty_error *error)
 
         TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
         if (p->transport->rank < 2)
-            TY_CHECK(transfer_time(p->transport, buffer, sizes[i], &seconds, &cpu_s, error), status,
-                     cleanup);
+            TY_CHECK(transfer_time(p, buffer, sizes[i], &seconds, &cpu_s, error), status, cleanup);
         profile->transfer_times[profile->transfer_time_count++] =
             (ty_transfer_time){sizes[i], seconds, cpu_s};
     }
@@ -136,8 +136,7 @@ static ty_status collective_time(ty_profiler *p, ty_collective_time *row, void *
         return TY_OK;
     started_s = ty_now_s();
     TY_CHECK(ty_collective_run(p->transport, &options, error), status, done);
-    TY_CHECK(repetitions_agree(p->transport, row->ranks, ty_now_s() - started_s, &count, error),
-             status, done);
+    TY_CHECK(repetitions_agree(p, row->ranks, ty_now_s() - started_s, &count, error), status, done);
     for (uint32_t i = 0; i < count; i++) {
         started_s = ty_now_s();
         TY_CHECK(ty_collective_run(p->transport, &options, error), status, done);

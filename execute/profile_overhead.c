@@ -78,7 +78,7 @@ static ty_status gap_time(const ty_profiler *p, ty_transport *alone, double *sec
              status, cleanup);
     started_s = ty_now_s();
     for (steps = 1; steps <= MAX_STEPS; steps++) {
-        if (steps > MIN_STEPS && ty_now_s() - started_s > overhead_budget_s)
+        if (steps > MIN_STEPS && ty_now_s() - started_s > overhead_budget_s / p->haste)
             break;
         TY_CHECK(ty_interpreter_run(interpreter, steps, error), status, cleanup);
     }
@@ -105,7 +105,7 @@ static ty_status host_time(const ty_profiler *p, double *seconds, ty_error *erro
     for (pass = 0; count < MAX_STEPS; pass++) {
         double started_s = ty_now_s(), device_s = 0, wall_s;
 
-        if (count >= MIN_STEPS && started_s - begun_s > overhead_budget_s)
+        if (count >= MIN_STEPS && started_s - begun_s > overhead_budget_s / p->haste)
             break;
         TY_CHECK(p->backend->forward(device, 0, 0, p->workload->layer_count, error), status,
                  cleanup);

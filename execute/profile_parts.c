@@ -25,6 +25,13 @@ double ty_median(double *values, uint32_t count)
     return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
+uint32_t ty_profiler_least(const ty_profiler *p, uint32_t samples)
+{
+    const uint32_t least = (uint32_t)(samples / p->haste);
+
+    return least > 1 ? least : 1;
+}
+
 bool ty_profiler_is_active(const ty_profiler *p)
 {
     return p->transport->rank < p->active;
@@ -65,6 +72,7 @@ ty_status ty_measure(const ty_profiler *p, ty_stage_device *device, ty_work *wor
                      double budget_s, double *seconds, ty_error *error)
 {
     double samples[MAX_SAMPLES];
+    const uint32_t least = ty_profiler_least(p, MIN_SAMPLES);
     double started_s, end_s;
     uint32_t batch = 1, count = 0, i;
     ty_status status;
@@ -75,8 +83,8 @@ ty_status ty_measure(const ty_profiler *p, ty_stage_device *device, ty_work *wor
     TY_CHECK(work(context, error), status, done);
     if (device == NULL)
         TY_CHECK(batch_find(work, context, &batch, error), status, done);
-    end_s = ty_now_s() + budget_s;
-    while (count < MAX_SAMPLES && (count < MIN_SAMPLES || ty_now_s() < end_s)) {
+    end_s = ty_now_s() + budget_s / p->haste;
+    while (count < MAX_SAMPLES && (count < least || ty_now_s() < end_s)) {
         started_s = ty_now_s();
         for (i = 0; i < batch; i++)
             TY_CHECK(work(context, error), status, done);

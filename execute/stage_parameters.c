@@ -208,11 +208,17 @@ static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_
 void stage_parameters_fill(const ty_stage_options *options, uint32_t layer,
                            const uint64_t offsets[LAYER_MAX_TENSORS], float *parameters)
 {
+    const uint32_t leader = ty_layer_leader(options->workload, layer);
     const uint32_t owner = matrix_owner(options->workload, layer);
     lane_tensor own[LAYER_MAX_TENSORS] = {0}, first[LAYER_MAX_TENSORS] = {0};
     const uint32_t count = layer_tensors(options->workload, layer, own);
 
     layer_tensors(options->workload, owner, first);
+    if (leader != TY_NO_LAYER) {
+        for (uint32_t t = 0; t < count; t++)
+            tensor_fill(options, leader, t, &own[t], parameters + offsets[t]);
+        return;
+    }
     if (count > 0)
         tensor_fill(options, owner, 0, &first[0], parameters + offsets[0]);
     for (uint32_t t = 1; t < count; t++)

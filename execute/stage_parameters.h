@@ -28,7 +28,8 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
                                   uint32_t layer, uint64_t offsets[LAYER_MAX_TENSORS],
                                   ty_error *error) TY_MUST_CHECK;
 /** Initial weights of a layer, this lane's part, at `offsets` of `parameters`. A shared matrix
- * starts as its owner would have it, whoever holds the copy. */
+ * starts as its owner would have it, whoever holds the copy, and a teacher's layer as the one that
+ * it follows. */
 void stage_parameters_fill(const ty_stage_options *options, uint32_t layer,
                            const uint64_t offsets[LAYER_MAX_TENSORS], float *parameters);
 /** A layer's whole parameters from the lanes'; see lanes_join of device.h. */

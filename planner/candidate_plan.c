@@ -61,13 +61,15 @@ static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
 /* Behind each bucket from `first` on the experts of its layers, where they are on fewer lanes. */
 static void add_expert_buckets(const candidate *c, uint32_t first, ty_plan *plan)
 {
+    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1)
+        return;
     for (uint32_t b = first; b < plan->bucket_count; b++) {
         ty_bucket experts = plan->buckets[b];
         experts.of_experts = true;
         experts.compression = ty_bucket_device_count(plan, &experts) > 1 ? common_compression(c)
                                                                          : (ty_compression){0};
         experts.gradient_bytes = ty_bucket_gradient_bytes(plan, &experts);
-        if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || experts.gradient_bytes == 0)
+        if (experts.gradient_bytes == 0)
             continue;
         memmove(&plan->buckets[b + 2], &plan->buckets[b + 1],
                 (plan->bucket_count - b - 1) * sizeof *plan->buckets);
@@ -79,7 +81,11 @@ static void add_expert_buckets(const candidate *c, uint32_t first, ty_plan *plan
 /* A bucket for each matrix that is used on two stages, uncompressed whatever the others are. */
 static void add_tied_buckets(const candidate *c, ty_plan *plan)
 {
-    for (uint32_t l = 0; l < plan->workload->layer_count; l++) {
+    bool has_tied = false;
+
+    for (uint32_t l = 0; l < plan->workload->layer_count; l++)
+        has_tied = has_tied || plan->workload->layers[l].tied_to != TY_NO_LAYER;
+    for (uint32_t l = 0; has_tied && l < plan->workload->layer_count; l++) {
         uint32_t owner = ty_plan_stage_of_layer(plan, l), user = ty_plan_tied_stage(plan, l);
         ty_bucket *tied = &plan->buckets[plan->bucket_count];
         if (user == TY_NO_STAGE || plan->workload->layers[l].is_frozen)
@@ -396,7 +402,7 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
         }
     }
     if (c->compression.kind != TY_COMPRESSION_NONE)
-        ty_text_addf(&name, ", %s", ty_compression_name(c->compression.kind));
+        ty_text_addf(&name, ", gradients %s", ty_compression_name(c->compression.kind));
     if (ty_compression_has_ratio(c->compression.kind))
         ty_text_addf(&name, " %.3g %%", c->compression.ratio * 100);
     if (ty_compression_has_rank(c->compression.kind))

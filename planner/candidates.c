@@ -245,7 +245,7 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
     }
     if (stages > 1 && !ty_stack_has(q->stack->plans.schedules, (int)schedule))
         return false;
-    if (schedule == TY_ZERO_BUBBLE && ty_recompute_has_segments(q->dimensions.recompute))
+    if (ty_schedule_splits_backward(schedule) && ty_recompute_has_segments(q->dimensions.recompute))
         return false;
     if (q->options->staleness > 0 && (q->dimensions.zero > 0 || !has_replicas(c->division)))
         return false;
@@ -362,7 +362,7 @@ static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
     most = most < q->rank_count ? most : q->rank_count;
     if (most > TY_MAX_STAGES / interleave)
         most = TY_MAX_STAGES / interleave;
-    if (q->workload->learning == TY_LEARNING_EVOLUTION || q->stack->plans.schedules == 0)
+    if (ty_workload_whole_reason(q->workload) != NULL || q->stack->plans.schedules == 0)
         most = 1;
     for (uint32_t positions = interleave > 1 ? 2 : 1; positions <= most; positions++) {
         if (!is_stage_count(q, positions) || !is_sensible(q, positions, micro_batches))

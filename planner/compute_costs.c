@@ -157,6 +157,7 @@ static ty_status stage_room(ty_costing *costing)
     stage->prices = ty_alloc(stage->type_count * layers, sizeof *stage->prices);
     stage->weight_shares = ty_alloc(layers, sizeof *stage->weight_shares);
     stage->again = ty_alloc(layers, sizeof *stage->again);
+    stage->takes_part = ty_alloc(layers, sizeof *stage->takes_part);
     stage->gather_s = ty_alloc(costing->plan->bucket_count, sizeof *stage->gather_s);
     for (uint32_t b = 0; stage->gather_s != NULL && b < costing->plan->bucket_count; b++)
         stage->gather_s[b] = (double)NAN;
@@ -167,7 +168,7 @@ static ty_status stage_room(ty_costing *costing)
             return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     }
     if (stage->prices == NULL || stage->weight_shares == NULL || stage->again == NULL ||
-        stage->gather_s == NULL)
+        stage->takes_part == NULL || stage->gather_s == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     return TY_OK;
 }
@@ -178,23 +179,37 @@ ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
     return find_types(costing);
 }
 
-ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
+/* The layers of the position in hand. */
+static ty_status cost_position(ty_costing *costing)
 {
     const ty_plan *plan = costing->plan;
     ty_status status = TY_OK;
-    bool *takes_part = ty_alloc(plan->workload->layer_count, sizeof *takes_part);
 
-    if (takes_part == NULL)
-        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
-    ty_workload_mark_backward(plan->workload, takes_part);
+    for (uint32_t s = costing->stage.stage; s < plan->stage_count;
+         s += ty_plan_position_count(plan))
+        TY_CHECK(cost_stage_layers(costing, &plan->stages[s], costing->stage.takes_part), status,
+                 done);
+done:
+    return status;
+}
+
+ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
+{
+    ty_status status = TY_OK;
+
     TY_CHECK(ty_cost_stage_meet(costing, index), status, done);
     TY_CHECK(stage_room(costing), status, done);
-    TY_CHECK(ty_plan_mark_again(plan, costing->stage.again, costing->error), status, done);
-    for (uint32_t s = index; s < plan->stage_count; s += ty_plan_position_count(plan))
-        TY_CHECK(cost_stage_layers(costing, &plan->stages[s], takes_part), status, done);
+    ty_workload_mark_backward(costing->plan->workload, costing->stage.takes_part);
+    TY_CHECK(ty_plan_mark_again(costing->plan, costing->stage.again, costing->error), status, done);
+    status = cost_position(costing);
 done:
-    ty_free(takes_part);
     return status;
+}
+
+ty_status ty_cost_stage_likewise(ty_costing *costing, uint32_t index)
+{
+    costing->stage.stage = index;
+    return cost_position(costing);
 }
 
 void ty_cost_stage_close(ty_costing *costing)
@@ -203,6 +218,7 @@ void ty_cost_stage_close(ty_costing *costing)
     ty_free(costing->stage.prices);
     ty_free(costing->stage.weight_shares);
     ty_free(costing->stage.again);
+    ty_free(costing->stage.takes_part);
     ty_free(costing->stage.gather_s);
     ty_server_map_clear(&costing->stage.server_map);
     for (int pass = 0; pass < COST_PASSES; pass++) {
@@ -401,6 +417,12 @@ static double noise_passes(const ty_costing *costing)
     return is_evolution ? (double)costing->plan->global_batch : 0;
 }
 
+/* A teacher behind the update reads its own weight and the new one, and writes its own. */
+static double teacher_passes(const ty_costing *costing)
+{
+    return ty_workload_has_teacher(costing->plan->workload) ? 3 : 0;
+}
+
 /* What a step takes once, shared out among the updates of the position. */
 static double share_of_step(const ty_costing *costing, const ty_bucket *bucket, double step_s)
 {
@@ -424,7 +446,9 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     const ty_optimizer *optimizer = &costing->plan->optimizer;
     const ty_bucket *bucket = NULL;
     const double noise = noise_passes(costing);
-    double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise, seconds;
+    const double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise;
+    const double teacher = teacher_passes(costing);
+    double seconds;
     ty_inner_collective among_lanes = {.kind = TY_ALL_REDUCE, .count = 1};
     double inner_s = 0, hidden_s = 0;
     uint64_t bytes;
@@ -447,9 +471,12 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                                               ? passes * (double)bytes
                                               : ty_stack_of(costing->plan)->optimizer_bytes *
                                                     (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
+        seconds += memory_seconds(costing, teacher * (double)bytes);
         seconds *= ty_stack_of(costing->plan)->compute_scale;
         seconds += share_of_step(costing, bucket, ty_stack_of(costing->plan)->host_step_s);
         ty_cost_relies_on(costing, TY_DATASHEET);
+    } else {
+        seconds *= (passes + teacher) / passes; /* measured without */
     }
     seconds = seconds * waiting(costing->plan) + inner_s + instruction_overhead_s(costing);
     /* Also where the update was measured: that was by the worker, which no driver starts. */

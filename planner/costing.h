@@ -28,6 +28,7 @@ typedef struct ty_stage_costing {
     ty_layer_price *prices; /* [type_count][layers of the workload]: of those of the position */
     double *weight_shares;  /* [layers of the workload]: of backward, gradients of weights */
     ty_layer_again *again;  /* [layers of the workload]: what recomputing makes again of each */
+    bool *takes_part;       /* [layers of the workload]: in backward */
     double *inner_s[COST_PASSES];  /* [layers of the workload]: among lanes */
     double *hidden_s[COST_PASSES]; /* likewise: among expert lanes, beside products */
     double lane_core_share;        /* of the greediest kind */
@@ -61,6 +62,8 @@ typedef ty_status (*ty_cost_function)(ty_costing *costing, const ty_instruction 
 
 /* compute_costs.c */
 ty_status ty_cost_stage_open(ty_costing *costing, uint32_t stage) TY_MUST_CHECK;
+/** Another position on the same devices, of other layers: nothing but these is asked for anew. */
+ty_status ty_cost_stage_likewise(ty_costing *costing, uint32_t stage) TY_MUST_CHECK;
 /** What of it a compressor asks for: the devices, not the layers. */
 ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t stage) TY_MUST_CHECK;
 /** Encodes and decode of a bucket of the stage in hand. */

@@ -117,7 +117,7 @@ uint32_t ty_dimensions_of_lanes(const search_question *q,
     uint32_t count = 0;
 
     if (!is_on_cores(q) || !ty_stack_has(q->stack->plans.lanes, TY_TENSOR_LANES) ||
-        q->workload->learning != TY_LEARNING_GRADIENT)
+        ty_workload_whole_reason(q->workload) != NULL)
         return 0;
     for (uint32_t lanes = 2; lanes <= widest; lanes++)
         for (int divides = 0; divides < 2 && count < TY_MOST_DIMENSIONS; divides++)
@@ -146,7 +146,7 @@ uint32_t ty_dimensions_of_accelerators(const search_question *q,
         ty_stack_has(q->stack->plans.zero_levels, 1) && q->options->staleness == 0 ? 1 : 0;
     uint32_t count = 0;
 
-    if (is_on_cores(q) || q->workload->learning != TY_LEARNING_GRADIENT)
+    if (is_on_cores(q) || ty_workload_whole_reason(q->workload) != NULL)
         return 0;
     for (size_t r = 0; r < sizeof recomputes / sizeof *recomputes; r++)
         for (uint32_t tensor = 1; tensor <= widest; tensor++) {
@@ -172,7 +172,8 @@ uint32_t ty_dimensions_of_accelerators(const search_question *q,
 
 uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[TY_MOST_DIMENSIONS])
 {
-    const uint32_t widest = smallest_host(q);
+    const bool is_whole = ty_workload_has_teacher(q->workload);
+    const uint32_t widest = is_whole ? 1 : smallest_host(q), levels = is_whole ? 0 : 3;
     uint32_t count = 0;
 
     for (uint32_t lanes = 1; lanes <= widest; lanes++) {
@@ -180,7 +181,7 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
         if (!divides_sequence && !can_have_lanes(q, widest, lanes, false))
             continue;
         for (int r = 0; r < TY_RECOMPUTE_COUNT; r++)
-            for (uint32_t zero = 0; zero <= 3 && count < TY_MOST_DIMENSIONS; zero++) {
+            for (uint32_t zero = 0; zero <= levels && count < TY_MOST_DIMENSIONS; zero++) {
                 if (lanes == 1 && r == 0 && zero == 0)
                     continue;
                 if (zero == 2) /* gradients are the smallest part; 3 contains it */

@@ -2,6 +2,7 @@
  * candidate, written in them. One table has both, so that whatever is written can be read. */
 #include "candidate.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -391,7 +392,7 @@ static ty_status read_schedule(target *t, const char *value, ty_error *error)
         }
     }
     return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, pipedream or "
+                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, zb-2p, pipedream or "
                    "pipedream-2bw",
                    value);
 }
@@ -517,9 +518,10 @@ static ty_status put_embeddings(const source *s, ty_text *out, ty_error *error)
     return TY_OK;
 }
 
+/* A number alone could be meant in any unit: nobody's buckets are of 25 bytes. */
 static ty_status read_bucket(target *t, const char *value, ty_error *error)
 {
-    ty_error detail = {0};
+    const size_t length = strlen(value);
     uint64_t bytes;
 
     t->options->fit_buckets = strcmp(value, FITTED_BUCKETS) == 0;
@@ -529,8 +531,12 @@ static ty_status read_bucket(target *t, const char *value, ty_error *error)
         t->options->bucket_bytes = UINT64_MAX;
         return TY_OK;
     }
-    if (ty_parse_bytes(value, &bytes, &detail) != TY_OK)
-        return ty_fail(error, TY_EINVAL, "%s; or one (a stage), or fitted", detail.message);
+    if (length == 0 || isdigit((unsigned char)value[length - 1]) ||
+        ty_parse_bytes(value, &bytes, NULL) != TY_OK)
+        return ty_fail(error, TY_EINVAL,
+                       "found \"%.60s\", expected a size below 2^53 bytes with its unit, such as "
+                       "25MB or 64MiB; or one (a stage), or fitted",
+                       value);
     t->options->bucket_bytes = bytes;
     return TY_OK;
 }
@@ -676,37 +682,46 @@ static const struct fix_key {
     const char *name;
     ty_status (*read)(target *t, const char *value, ty_error *error);
     ty_status (*put)(const source *s, ty_text *out, ty_error *error);
+    const char *values; /* as ty_fix_values_at has them */
 } keys[] = {
-    {"pp", read_stages, put_stages},
-    {"dp", read_data_parallel, put_data_parallel},
-    {"replicas", read_replicas, put_replicas},
-    {"layers", read_layers, put_layers},
-    {"schedule", read_schedule, put_schedule},
-    {"interleave", read_interleave, put_interleave},
-    {"micro_batch", read_micro_batch, put_micro_batch},
-    {"tp", read_tensor, put_tensor},
-    {"cp", read_context, put_context},
-    {"ep", read_expert, put_expert},
-    {"sp", read_sequence, put_sequence},
-    {"zero", read_zero, put_zero},
-    {"recompute", read_recompute, put_recompute},
-    {"compression", read_compression, put_compression},
-    {"compress", read_compress, put_compress},
-    {"embeddings", read_embeddings, put_embeddings},
-    {"bucket", read_bucket, put_bucket},
-    {"cycle", read_cycle, put_cycle},
-    {"priority", read_priority, put_priority},
-    {"algorithm", read_algorithm, put_algorithm},
-    {"servers", read_servers, put_servers},
-    {"shard", read_shard, put_shard},
-    {"staleness", read_staleness, put_staleness},
-    {"devices", read_devices, put_devices},
+    {"pp", read_stages, put_stages, "1 2 4 8"},
+    {"dp", read_data_parallel, put_data_parallel, "1 2 4 8"},
+    {"replicas", read_replicas, put_replicas, "2+1"},
+    {"layers", read_layers, put_layers, "8x4"},
+    {"schedule", read_schedule, put_schedule,
+     "gpipe 1f1b interleaved zb-h1 zb-2p pipedream pipedream-2bw"},
+    {"interleave", read_interleave, put_interleave, "1 2 4"},
+    {"micro_batch", read_micro_batch, put_micro_batch, "1 2 4 8 16 32"},
+    {"tp", read_tensor, put_tensor, "1 2 4 8"},
+    {"cp", read_context, put_context, "1 2 4"},
+    {"ep", read_expert, put_expert, "1 2 4 8"},
+    {"sp", read_sequence, put_sequence, "0 1"},
+    {"zero", read_zero, put_zero, "0 1 2 3"},
+    {"recompute", read_recompute, put_recompute, "none selective elementwise operator full stage"},
+    {"compression", read_compression, put_compression,
+     "none rows fp16 bf16 fp8-e4m3 fp8-e5m2 int8 ternary one-bit powersgd-2"},
+    {"compress", read_compress, put_compress, "all shorter"},
+    {"embeddings", read_embeddings, put_embeddings, "dense shorter"},
+    {"bucket", read_bucket, put_bucket, "25MiB 250MiB one fitted"},
+    {"cycle", read_cycle, put_cycle, "5ms"},
+    {"priority", read_priority, put_priority, "0 1 shorter"},
+    {"algorithm", read_algorithm, put_algorithm,
+     "ring tree automatic hierarchical parameter-server block-manager"},
+    {"servers", read_servers, put_servers, "0 1 2"},
+    {"shard", read_shard, put_shard, "size tensor"},
+    {"staleness", read_staleness, put_staleness, "0 1"},
+    {"devices", read_devices, put_devices, "2 8 0-3+8-11"},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
 const char *ty_fix_key_at(uint32_t index)
 {
     return index < KEY_COUNT ? keys[index].name : NULL;
+}
+
+const char *ty_fix_values_at(uint32_t index)
+{
+    return index < KEY_COUNT ? keys[index].values : NULL;
 }
 
 bool ty_fix_key_is_known(const char *key)

@@ -13,14 +13,14 @@ double ty_layer_weight_flop(const ty_workload *workload, const ty_layer *layer)
         return layer->forward_flop;
     if (layer->kind == TY_LAYER_LINEAR) /* a tied one has no parameters of its own */
         return layer->forward_flop;
-    if (layer->kind == TY_LAYER_EMBEDDING)
+    if (ty_layer_has_table(layer))
         return 0;
     return fmin(2 * elements * rows, layer->forward_flop);
 }
 
 double ty_layer_weight_share(const ty_workload *workload, const ty_layer *layer)
 {
-    if (layer->kind == TY_LAYER_EMBEDDING) /* nothing comes before it */
+    if (ty_layer_has_table(layer)) /* nothing comes before it */
         return 1;
     if (layer->kind == TY_LAYER_OPAQUE)
         return layer->parameter_bytes > 0 ? 0.5 : 0; /* of the two products of backward */

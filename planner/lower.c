@@ -12,6 +12,7 @@ static const ty_schedule_function schedules[TY_SCHEDULE_COUNT] = {
     [TY_ONE_F_ONE_B] = ty_schedule_one_f_one_b,
     [TY_INTERLEAVED] = ty_schedule_interleaved,
     [TY_ZERO_BUBBLE] = ty_schedule_zero_bubble,
+    [TY_ZERO_BUBBLE_2P] = ty_schedule_zero_bubble,
     [TY_PIPEDREAM] = ty_schedule_pipedream,
     [TY_PIPEDREAM_2BW] = ty_schedule_pipedream,
 };

@@ -60,7 +60,10 @@ typedef ty_status (*ty_schedule_function)(ty_lowering *lowering);
 ty_status ty_schedule_gpipe(ty_lowering *lowering) TY_MUST_CHECK;
 ty_status ty_schedule_one_f_one_b(ty_lowering *lowering) TY_MUST_CHECK;
 ty_status ty_schedule_interleaved(ty_lowering *lowering) TY_MUST_CHECK;
+/** Both with backward in two parts: they differ in how many micro-batches are in flight. */
 ty_status ty_schedule_zero_bubble(ty_lowering *lowering) TY_MUST_CHECK;
+/** Weights' parts that a position puts off behind its passes, micro-batches each. */
+uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t position);
 /** Both asynchronous ones: they differ in which weights a pass uses, not in its place. */
 ty_status ty_schedule_pipedream(ty_lowering *lowering) TY_MUST_CHECK;
 

@@ -8,10 +8,25 @@
 #include "cost/kernels.h"
 
 #include <math.h>
+#include <string.h>
 
-/* Scratch of kernel libraries, message queues, the program itself. An allowance, not yet a
- * measurement. */
-#define WORKSPACE_BYTES ((uint64_t)64 << 20)
+/* What an accelerator's libraries take of its memory. An allowance, not a measurement. */
+#define ACCELERATOR_BYTES ((uint64_t)64 << 20)
+/* What a rank on a host's cores is resident with beside its stage and its samples: 19 MiB of
+ * program and libraries, 2 to 4 of heap, 1 to 3 of messages in shared memory, the rest in their
+ * buffers. Measured by mapping on ranks of mlp and gpt-tiny, 26.2 to 29.3 MiB; Debian 12, oneDNN
+ * 2.6.3, Open MPI 4.1.4, 2026-11-25. */
+#define PROCESS_BYTES ((uint64_t)27 << 20)
+/* oneDNN's convolutions besides, which it makes as it needs them: libdnnl is resident with so much
+ * more of itself. Measured as above on ranks of lenet and resnet18. */
+#define CONVOLUTION_BYTES ((uint64_t)3 << 20)
+/* Samples that lie in memory: Fashion-MNIST's 60,000 for training, each rank its own copy
+ * (execute/data_idx.c). Text is mapped, synthetic samples are made when they are asked for. */
+#define FASHION_MNIST_SAMPLES 60000
+/* Images that a convolution pools itself are made so many bytes, and so many pixels, at a time
+ * (execute/cpu_conv2d.c). */
+#define PIECE_BYTES (512 << 10)
+#define PIECE_PIXELS 2048
 
 /* Staging for a message that arrives before its slot is free, and for one that leaves. */
 #define STAGING_BUFFERS 2
@@ -24,8 +39,13 @@ typedef struct context {
     const ty_plan_stage *stage; /* one of the position's */
     uint32_t index, end;        /* of that stage; layer behind its last */
     double slots, samples;
-    bool *takes_part;                  /* [layers]: in backward */
-    bool *is_kept;                     /* [layers]: without backward, but its output is kept */
+    bool is_on_cores; /* of a host: what its backend does in its own way is marked below */
+    double *kept;     /* [layers]: bytes a layer keeps of a sample, all lanes together */
+    double *copies;   /* [layers]: images it has besides in another order */
+    double *copied;   /* [layers]: the gradients of these */
+    double *places;   /* [layers]: and where the maxima of its windows were */
+    bool *takes_part; /* [layers]: in backward */
+    bool *is_kept;    /* [layers]: without backward, but its output is kept */
     uint32_t *segments, segment_count; /* first layers, of a stage that recomputes them */
     bool *is_between; /* [layers]: its output goes from one segment to another, and no further */
     bool *is_sent;    /* [layers]: its output is sent on */
@@ -122,6 +142,105 @@ static double others_parameters(const context *c)
     return bytes;
 }
 
+/* ---- What layers keep ------------------------------------------------------------------------ */
+
+/* Whether images that are computed channels last, and are planes elsewhere, are not the same in
+ * both orders. */
+static bool has_two_orders(const ty_shape *shape)
+{
+    return shape->dimension_count == 3 && shape->dimensions[0] > 1 &&
+           shape->dimensions[1] * shape->dimensions[2] > 1;
+}
+
+/* The convolution whose images a pool reads before anybody else does, and alone, a rectifier
+ * between them perhaps: they never exist all at once. TY_NO_LAYER: there is none. */
+static uint32_t pooled_convolution(const context *c, uint32_t pool)
+{
+    const uint32_t *last_readers = c->plan->workload->index.last_readers;
+    const ty_layer *l = layer_at(c, pool);
+    uint32_t at = pool;
+    bool is_rectified = false;
+
+    if (l->kind != TY_LAYER_POOL || ty_schedule_splits_backward(c->plan->schedule))
+        return TY_NO_LAYER;
+    do {
+        if (layer_at(c, at)->input_count != 1 || layer_at(c, at)->inputs[0] + 1 != at ||
+            at == c->stage->first_layer || last_readers[at - 1] != at)
+            return TY_NO_LAYER;
+        at--;
+        is_rectified = is_rectified || layer_at(c, at)->kind == TY_LAYER_RELU;
+    } while (layer_at(c, at)->kind == TY_LAYER_RELU);
+    return layer_at(c, at)->kind == TY_LAYER_CONV2D &&
+                   !(is_rectified && l->attributes[TY_IS_AVERAGE] != 0)
+               ? at
+               : TY_NO_LAYER;
+}
+
+/* How the worker's cpu backend keeps images: channels last within a stage, as planes across its
+ * cuts and where they are flattened, each a copy of its own; maxima with their places; and without
+ * those that a convolution pools itself. */
+static void mark_images(const context *c)
+{
+    const ty_workload *w = c->plan->workload;
+
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
+        const ty_layer *l = layer_at(c, i);
+        const bool comes_in = l->input_count == 0 || l->inputs[0] < c->stage->first_layer;
+        const ty_shape *in = ty_layer_input_shape(w, i, 0);
+        const double bytes = (double)ty_shape_elements(in) * w->element_bytes;
+        const uint32_t convolution = pooled_convolution(c, i);
+
+        if (l->kind == TY_LAYER_POOL && l->attributes[TY_IS_AVERAGE] == 0)
+            c->places[i] = (double)l->output_bytes;
+        if (convolution != TY_NO_LAYER)
+            c->kept[convolution] = 0;
+        if (!has_two_orders(in) || (l->kind == TY_LAYER_FLATTEN) == comes_in)
+            continue;
+        if (l->kind == TY_LAYER_FLATTEN || l->kind == TY_LAYER_CONV2D || l->kind == TY_LAYER_POOL ||
+            l->kind == TY_LAYER_BATCH_NORM) {
+            c->copies[i] += bytes;
+            c->copied[i] += l->kind == TY_LAYER_FLATTEN || c->in_gradient > 0 ? bytes : 0;
+        }
+    }
+    for (uint32_t n = 0; n < c->crossing_count; n++) {
+        const uint32_t i = c->crossing[n];
+        if (i < c->stage->first_layer || !has_two_orders(&layer_at(c, i)->output))
+            continue;
+        c->copies[i] += (double)layer_at(c, i)->output_bytes;
+        c->copied[i] += (double)layer_at(c, i)->output_bytes;
+    }
+}
+
+static void mark_layers(const context *c)
+{
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
+        c->kept[i] = (double)layer_at(c, i)->stash_bytes;
+        c->copies[i] = c->copied[i] = c->places[i] = 0;
+    }
+    if (c->is_on_cores)
+        mark_images(c);
+}
+
+/* What a convolution needs while it computes on cores: its weights in the order of oneDNN's
+ * kernels, a gradient of all of them that is added to that of other micro-batches, and the images
+ * that are pooled at once. */
+static double scratch_bytes(const context *c, uint32_t layer)
+{
+    const ty_layer *l = layer_at(c, layer);
+    const double weights = (double)l->parameter_bytes;
+    double pieces = 0;
+
+    if (!c->is_on_cores || l->kind != TY_LAYER_CONV2D)
+        return 0;
+    if (c->kept[layer] <= 0) {
+        const double image = (double)l->output_bytes;
+        const double pixels = (double)l->output.dimensions[1] * (double)l->output.dimensions[2];
+        const double least = fmax(PIECE_BYTES / image, PIECE_PIXELS / pixels);
+        pieces = image * fmin(c->samples, ceil(least));
+    }
+    return weights + (l->is_frozen ? 0 : weights) + pieces;
+}
+
 /* ---- Activations, per sample ----------------------------------------------------------------- */
 
 static double stage_input(const context *c)
@@ -168,8 +287,13 @@ static double score_bytes(const context *c, uint32_t layer)
 /* What a layer keeps on one lane. */
 static double layer_stash(const context *c, uint32_t layer)
 {
-    return ((double)layer_at(c, layer)->stash_bytes - score_bytes(c, layer)) *
+    return (c->kept[layer] + c->copies[layer] + c->places[layer] - score_bytes(c, layer)) *
            ty_lane_work_share(c->plan, layer);
+}
+
+static double output_bytes(const context *c, uint32_t layer)
+{
+    return fmin(c->kept[layer], (double)layer_at(c, layer)->output_bytes);
 }
 
 /* The layer in whose memory the output of `layer` lies: rectifiers and views have none of their
@@ -195,17 +319,21 @@ static void mark_kept(const context *c, bool *is_kept)
             is_kept[holder(c, c->crossing[i])] = true;
 }
 
+/* What the gradients of a layer's copies take on one lane, if it has a backward. */
+static double copied_gradient_bytes(const context *c, uint32_t layer)
+{
+    return c->takes_part[layer] ? c->copied[layer] * ty_lane_work_share(c->plan, layer) : 0;
+}
+
 /* What a micro-batch keeps until its backward is over. */
 static double stash(const context *c)
 {
     double bytes = 0;
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
-        const ty_layer *layer = layer_at(c, i);
         if (c->takes_part[i])
             bytes += layer_stash(c, i);
         else if (c->is_kept[i])
-            bytes += fmin((double)layer->stash_bytes, (double)layer->output_bytes) *
-                     ty_lane_work_share(c->plan, i);
+            bytes += (output_bytes(c, i) + c->copies[i]) * ty_lane_work_share(c->plan, i);
     }
     return bytes;
 }
@@ -222,9 +350,7 @@ static double passing(const context *c)
 /* What a layer keeps on one lane, if it has a backward, and the output among that. */
 static double kept_bytes(const context *c, uint32_t layer)
 {
-    return c->takes_part[layer]
-               ? (double)layer_at(c, layer)->stash_bytes * ty_lane_work_share(c->plan, layer)
-               : 0;
+    return c->takes_part[layer] ? c->kept[layer] * ty_lane_work_share(c->plan, layer) : 0;
 }
 
 static double kept_output_bytes(const context *c, uint32_t layer)
@@ -274,15 +400,19 @@ static double output_gradients(const context *c, uint32_t first, uint32_t end)
     for (uint32_t i = first; i < end; i++)
         if (!c->has_gradient_between[i] && has_own_gradient(c, i))
             bytes += kept_output_bytes(c, i);
+    for (uint32_t i = first; i < end; i++)
+        bytes += copied_gradient_bytes(c, i);
     return bytes;
 }
 
-/* And for the largest of what layers keep beside their output, one layer at a time. */
+/* And for the largest of what layers keep beside their output, one layer at a time; of all samples
+ * of a micro-batch, with what a layer needs while it computes. */
 static double inner_gradient(const context *c)
 {
     double largest = 0;
     for (uint32_t i = c->stage->first_layer; i < c->end; i++)
-        largest = fmax(largest, kept_bytes(c, i) - kept_output_bytes(c, i));
+        largest = fmax(largest, c->samples * (kept_bytes(c, i) - kept_output_bytes(c, i)) +
+                                    scratch_bytes(c, i));
     return largest;
 }
 
@@ -290,7 +420,7 @@ static double inner_gradient(const context *c)
 
 static bool splits_backward(const context *c)
 {
-    return c->plan->schedule == TY_ZERO_BUBBLE;
+    return ty_schedule_splits_backward(c->plan->schedule);
 }
 
 /* What the first of a layer's products makes, in elements: the second part reads its gradient,
@@ -348,7 +478,7 @@ static double gradients_between(const context *c)
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
         if (!c->takes_part[i])
             continue;
-        bytes += kept_output_bytes(c, i) +
+        bytes += kept_output_bytes(c, i) + copied_gradient_bytes(c, i) +
                  element * (inner_elements(c, i) * ty_lane_work_share(c->plan, i) +
                             gathered_elements(c, i));
     }
@@ -372,8 +502,8 @@ static double activation_bytes(const context *c, uint32_t layer)
 static double found_bytes(const context *c, uint32_t layer)
 {
     const ty_layer *l = layer_at(c, layer);
-    const double output = fmin((double)l->stash_bytes, (double)l->output_bytes);
-    double bytes = (double)l->stash_bytes - score_bytes(c, layer) - output;
+    const double output = output_bytes(c, layer);
+    double bytes = c->kept[layer] - score_bytes(c, layer) - output;
 
     switch (c->again[layer].what) {
     case TY_AGAIN_ALL:
@@ -390,7 +520,7 @@ static double found_bytes(const context *c, uint32_t layer)
     }
     if (c->again[layer].keeps_output && !c->is_between[layer] && !c->is_sent[layer])
         bytes += output;
-    return fmax(0, fmin(bytes, (double)l->stash_bytes)) * ty_lane_work_share(c->plan, layer);
+    return fmax(0, fmin(bytes, c->kept[layer])) * ty_lane_work_share(c->plan, layer);
 }
 
 /* Which outputs go from a segment to a later one, and which behind the stage. */
@@ -425,8 +555,7 @@ static double kept_between(const context *c)
     double bytes = 0;
 
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
-        const ty_layer *l = layer_at(c, i);
-        const double output = fmin((double)l->stash_bytes, (double)l->output_bytes);
+        const double output = output_bytes(c, i);
         if (c->is_between[i])
             bytes += output * ty_lane_work_share(c->plan, i);
         bytes += found_bytes(c, i);
@@ -440,8 +569,7 @@ static double working_set(const context *c, uint32_t first, uint32_t end)
     double bytes = 0;
 
     for (uint32_t i = first; i < end; i++) {
-        const ty_layer *l = layer_at(c, i);
-        const double output = fmin((double)l->stash_bytes, (double)l->output_bytes);
+        const double output = output_bytes(c, i);
         bytes += layer_stash(c, i) - found_bytes(c, i);
         if (c->is_between[i] || c->is_sent[i])
             bytes -= output * ty_lane_work_share(c->plan, i);
@@ -464,7 +592,7 @@ static double slot_bytes(const context *c)
  * and where it is recomputed those of the segment in hand with what that makes again. */
 static double beside_slots(const context *c)
 {
-    double bytes = inner_gradient(c), largest = 0;
+    double bytes = 0, largest = 0;
 
     for (uint32_t s = 0; s < c->segment_count; s++) {
         const uint32_t end = s + 1 < c->segment_count ? c->segments[s + 1] : c->end;
@@ -478,7 +606,7 @@ static double beside_slots(const context *c)
         largest = passing(c) + (splits_backward(c) /* in slots */
                                     ? 0
                                     : output_gradients(c, c->stage->first_layer, c->end));
-    return c->samples * (bytes + largest);
+    return inner_gradient(c) + c->samples * (bytes + largest);
 }
 
 /* Versions of the weights beside the newest: PipeDream keeps one for each step that a micro-batch
@@ -629,6 +757,38 @@ static void add_stage(const context *c, double state, double versions, rows *r)
     r->compression += compression(c);
 }
 
+static bool is_on_cores(const ty_plan *plan, uint32_t stage)
+{
+    const uint32_t *devices = plan->stages[stage].devices;
+
+    return plan->cluster != NULL && devices != NULL &&
+           ty_cluster_device_type(plan->cluster, devices[0])->core_share > 0;
+}
+
+/* What a device has beside all this: libraries, and on a host's cores the samples that a position
+ * at either end of the pipeline reads or has the labels of. */
+static uint64_t workspace(const context *all, uint32_t position)
+{
+    const ty_workload *w = all->plan->workload;
+    uint64_t bytes = PROCESS_BYTES;
+    bool has_convolution = false;
+
+    if (!all->is_on_cores)
+        return ACCELERATOR_BYTES;
+    for (uint32_t s = position; s < all->plan->stage_count; s += all->program->stage_count) {
+        const ty_plan_stage *stage = &all->plan->stages[s];
+        for (uint32_t i = 0; i < stage->layer_count; i++)
+            has_convolution =
+                has_convolution || w->layers[stage->first_layer + i].kind == TY_LAYER_CONV2D;
+    }
+    if (has_convolution)
+        bytes += CONVOLUTION_BYTES;
+    if (strcmp(w->dataset, "fashion-mnist") == 0 &&
+        (position == 0 || position + 1 == all->program->stage_count))
+        bytes += FASHION_MNIST_SAMPLES * w->sample_bytes;
+    return bytes;
+}
+
 ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                           ty_memory_use *out, ty_error *error)
 {
@@ -644,14 +804,25 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                        "found stage %u and a program of %u stages, expected one "
                        "of %u",
                        stage, program->stage_count, plan->stage_count);
+    if (ty_stack_of(plan)->memory == TY_MEMORY_AUTOGRAD) {
+        for (all.index = position; all.index < plan->stage_count; all.index += program->stage_count)
+            r.compression += compression(&all);
+        return ty_autograd_memory(plan, program, stage, r.compression, out, error);
+    }
     weights = ty_alloc(ty_plan_interleave(plan), sizeof *weights);
     all.takes_part = ty_alloc(plan->workload->layer_count, 7 * sizeof *all.takes_part);
+    all.kept = ty_alloc(plan->workload->layer_count, 4 * sizeof *all.kept);
     all.crossing = ty_alloc(plan->workload->layer_count, 2 * sizeof *all.crossing);
     all.again = ty_alloc(plan->workload->layer_count, sizeof *all.again);
-    if (weights == NULL || all.takes_part == NULL || all.crossing == NULL || all.again == NULL) {
+    if (weights == NULL || all.takes_part == NULL || all.kept == NULL || all.crossing == NULL ||
+        all.again == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
+    all.is_on_cores = is_on_cores(plan, stage);
+    all.copies = all.kept + plan->workload->layer_count;
+    all.copied = all.copies + plan->workload->layer_count;
+    all.places = all.copied + plan->workload->layer_count;
     all.is_kept = all.takes_part + plan->workload->layer_count;
     all.is_between = all.is_kept + plan->workload->layer_count;
     all.is_sent = all.is_between + plan->workload->layer_count;
@@ -661,16 +832,13 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
     ty_workload_mark_backward(plan->workload, all.takes_part);
     for (uint32_t s = position; s < plan->stage_count; s += program->stage_count) {
         const context c = context_of(&all, s);
+        mark_layers(&c);
         mark_kept(&c, all.is_kept);
         mark_between(&c);
         mark_added(&c, all.is_added + plan->workload->layer_count);
         add_stage(&c, state, stashed_versions(plan, program, position), &r);
         weights[s / program->stage_count] = slot_bytes(&c);
         most = fmax(most, beside_slots(&c));
-    }
-    if (ty_stack_of(plan)->memory == TY_MEMORY_AUTOGRAD) {
-        status = ty_autograd_memory(plan, program, stage, r.compression, out, error);
-        goto done;
     }
     /* All stages' slots together at the fullest moment. */
     r.activations = ty_program_peak_stash(program, position, weights) + most;
@@ -685,10 +853,11 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                            .activation_bytes = (uint64_t)r.activations,
                            .communication_bytes = (uint64_t)r.communication,
                            .compression_bytes = (uint64_t)r.compression,
-                           .workspace_bytes = WORKSPACE_BYTES};
+                           .workspace_bytes = workspace(&all, position)};
 done:
     ty_free(weights);
     ty_free(all.takes_part);
+    ty_free(all.kept);
     ty_free(all.crossing);
     ty_free(all.again);
     return status;

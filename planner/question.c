@@ -156,16 +156,24 @@ static bool may_have_lanes(const search_question *q)
            ty_tensor_check(q->workload, 2, 1, NULL) == TY_OK;
 }
 
+/* Whoever shares them. */
+static ty_status check_micro_batches(const search_question *q, ty_error *error)
+{
+    const uint32_t size = q->options->micro_batch_size;
+
+    if (size > 0 && q->global_batch % size != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "a global batch of %u cannot be cut into micro-batches of %u",
+                       q->global_batch, size);
+    return TY_OK;
+}
+
 static ty_status check_batch(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
     uint32_t micro_batches =
         o->micro_batch_size > 0 ? q->global_batch / o->micro_batch_size : q->global_batch;
 
-    if (o->micro_batch_size > 0 && q->global_batch % o->micro_batch_size != 0)
-        return ty_fail(error, TY_EINVAL,
-                       "a global batch of %u cannot be cut into micro-batches of %u",
-                       q->global_batch, o->micro_batch_size);
     if ((o->micro_batch_size > 0 ? o->micro_batch_size : q->global_batch) %
             (q->dimensions.expert_parallel > 1 ? q->dimensions.expert_parallel : 1) !=
         0)
@@ -215,7 +223,7 @@ ty_status ty_rows_possible(const search_question *q, ty_error *error)
     ty_error detail = {0};
 
     for (uint32_t l = 0; l < q->workload->layer_count; l++)
-        if (q->workload->layers[l].kind == TY_LAYER_EMBEDDING &&
+        if (ty_layer_has_table(&q->workload->layers[l]) &&
             ty_rows_check(&plan, l, &detail) == TY_OK)
             return TY_OK;
     return ty_fail(error, TY_EINVAL, "%s: nothing of %s can travel as rows: %s",
@@ -271,18 +279,27 @@ static ty_status check_buckets(const search_question *q, ty_error *error)
     return q->options->fit_buckets ? ty_can_fit_buckets(q, &q->options->dimensions, error) : TY_OK;
 }
 
-/* A population's members are evaluated whole, and what is exchanged are their scores. */
-static ty_status check_evolution(const search_question *q, ty_error *error)
+/* A population's members are evaluated whole, and what is exchanged are their scores. A teacher's
+ * weights are made of its student's. */
+static ty_status check_whole_network(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
+    const char *why = ty_workload_whole_reason(q->workload);
 
-    if (q->workload->learning != TY_LEARNING_EVOLUTION)
+    if (why == NULL)
         return TY_OK;
     if (q->fixed_stages > 1)
         return ty_fail(error, TY_EINVAL,
-                       "%u pipeline stages were asked for, but %s evaluates a population, each "
-                       "member on one device",
-                       q->fixed_stages, q->workload->name);
+                       "%u pipeline stages were asked for, but %s is whole on one device: %s",
+                       q->fixed_stages, q->workload->name, why);
+    if (o->dimensions.zero > 0 && ty_workload_has_teacher(q->workload))
+        return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0: %s", o->dimensions.zero, why);
+    if (o->fix_schedule && o->schedule == TY_PIPEDREAM_2BW && ty_workload_has_teacher(q->workload))
+        return ty_fail(error, TY_EINVAL,
+                       "schedule: found %s, which keeps two sets of weights, expected another: %s",
+                       ty_schedule_name(o->schedule), why);
+    if (q->workload->learning != TY_LEARNING_EVOLUTION)
+        return TY_OK;
     if (o->fix_compression && o->compression.kind != TY_COMPRESSION_NONE)
         return ty_fail(error, TY_EINVAL,
                        "%s exchanges scores, no gradients: nothing is there for %s",
@@ -319,6 +336,8 @@ static ty_status check_staleness(const search_question *q, ty_error *error)
         why = "gradients of that schedule are late already";
     else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
         why = "the workload exchanges no gradients";
+    else if (ty_workload_has_teacher(q->workload))
+        why = ty_workload_whole_reason(q->workload);
     else if (o->dimensions.zero > 0)
         why = "with ZeRO weights are gathered behind the exchange that may be late";
     else if (q->rank_count == 1 || q->fixed_stages == q->rank_count)
@@ -370,6 +389,7 @@ static ty_status check_priority(const search_question *q, ty_error *error)
         .staleness = o->staleness,
         .local_steps = q->workload->local_steps,
         .is_evolution = q->workload->learning == TY_LEARNING_EVOLUTION,
+        .has_teacher = ty_workload_has_teacher(q->workload),
         .is_recomputed = ty_recompute_has_segments(o->dimensions.recompute),
         .schedule = o->fix_schedule ? (int)o->schedule : -1,
         .precision = q->workload->precision,
@@ -424,6 +444,9 @@ static ty_status check_lanes(const search_question *q, const ty_plan_dimensions 
                        "%s has no gradients that are summed up in every step: context and expert "
                        "parallelism need them",
                        q->workload->name);
+    if (lanes > 1 && ty_workload_has_teacher(q->workload))
+        return ty_fail(error, TY_EINVAL, "found %u lanes, but %s is whole on one device: %s", lanes,
+                       q->workload->name, ty_workload_whole_reason(q->workload));
 done:
     return status;
 }
@@ -568,8 +591,9 @@ static ty_status find_cuts(const search_question *q, uint32_t least, uint32_t **
     *count = 0;
     if (ty_stack_first_block(q->workload) > 0)
         (*out)[(*count)++] = ty_stack_first_block(q->workload);
-    memcpy(*out + *count, starts + 1, (blocks - 1) * sizeof **out); /* the first is of stage 0 */
-    *count += blocks - 1;
+    for (uint32_t b = 1; b < blocks; b++) /* the first is of stage 0 */
+        if (ty_workload_is_divisible(q->workload, starts[b]))
+            (*out)[(*count)++] = starts[b];
     return TY_OK;
 }
 
@@ -735,6 +759,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                            .stack = options->stack};
     q->fixed_micro_batch_size = options->micro_batch_size;
     q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
+    TY_CHECK(check_micro_batches(q, error), status, failed);
     TY_CHECK(servers_find(q, error), status, failed);
     TY_CHECK(ty_device_sets_propose(cluster, options, q->servers, q->global_batch, &q->sets,
                                     &q->set_count, error),
@@ -766,7 +791,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     TY_CHECK(check_layers(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_buckets(q, error), status, failed);
-    TY_CHECK(check_evolution(q, error), status, failed);
+    TY_CHECK(check_whole_network(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_servers(q, error), status, failed);
     TY_CHECK(check_priority(q, error), status, failed);

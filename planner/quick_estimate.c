@@ -113,8 +113,7 @@ static bool find_rows(quick_costs *costs)
     if (costs->row_layers == NULL)
         return false;
     for (uint32_t l = 0; is_allowed && l < q->workload->layer_count; l++)
-        if (q->workload->layers[l].kind == TY_LAYER_EMBEDDING &&
-            ty_rows_check(&plan, l, NULL) == TY_OK)
+        if (ty_layer_has_table(&q->workload->layers[l]) && ty_rows_check(&plan, l, NULL) == TY_OK)
             costs->row_layers[costs->row_layer_count++] = l;
     costs->row_seconds = ty_alloc(costs->row_layer_count * ranks, sizeof *costs->row_seconds);
     if (costs->row_seconds == NULL)

@@ -148,7 +148,7 @@ static ty_status choose(row_choice *c, uint32_t *index)
     for (uint32_t l = whole.first_layer + whole.layer_count;
          l-- > whole.first_layer && !is_chosen;) {
         split s;
-        if (c->plan->workload->layers[l].kind != TY_LAYER_EMBEDDING ||
+        if (!ty_layer_has_table(&c->plan->workload->layers[l]) ||
             ty_rows_check(c->plan, l, NULL) != TY_OK)
             continue;
         s = split_of(c->plan, &whole, l);

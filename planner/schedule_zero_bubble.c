@@ -1,15 +1,36 @@
 /*
- * Zero bubble, the variant H1 with the memory of 1F1B: the gradients of weights, for which nobody
- * waits, are put off, so that those of activations leave earlier and the end of the step is filled.
- * Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 3: the n-th position
- * puts off n of them.
+ * Zero bubble: the gradients of weights, for which nobody waits, are put off, so that those of
+ * activations leave earlier and the end of the step is filled.
+ * Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, its handcrafted schedules.
+ *
+ * - H1 ("zb-h1"): the n-th position puts off n of them, and has as many micro-batches in flight as
+ *   the first of 1F1B, p of p positions. The bubble is (p - 1)(f + b - w) a step, w being the
+ *   weights' part.
+ * - H2 ("zb-2p"): twice as many forwards come before the first backward, and twice as many weights'
+ *   parts are put off: 2p - 1 in flight everywhere, fewer than the 2p that the paper's ZB-2P was
+ *   measured with. With 2p micro-batches and more each position works an f behind the one before it
+ *   at both ends of a step: the bubble is (p - 1)(f + b - 2w), or none. So nothing at the end of a
+ *   step may wait for all positions.
  */
 #include "lowering.h"
+
+/* Of 1F1B's forwards ahead, and of H1's weights' parts that are put off. */
+static uint32_t times_of(ty_schedule schedule)
+{
+    return schedule == TY_ZERO_BUBBLE_2P ? 2 : 1;
+}
+
+uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t position)
+{
+    return position * times_of(schedule);
+}
 
 ty_status ty_schedule_zero_bubble(ty_lowering *l)
 {
     const uint32_t count = l->micro_batches;
-    const uint32_t warmup = ty_lower_warmup(l) < count ? ty_lower_warmup(l) : count;
+    const uint32_t ahead = ty_lower_warmup(l) * times_of(l->plan->schedule);
+    const uint32_t warmup = ahead < count ? ahead : count;
+    const uint32_t put_off = ty_schedule_put_off(l->plan->schedule, l->position);
     ty_lower_pass pass = {.stage = l->position};
     uint32_t weights = 0; /* micro-batches whose weights' part is written */
     ty_status status = TY_OK;
@@ -22,7 +43,7 @@ ty_status ty_schedule_zero_bubble(ty_lowering *l)
             TY_CHECK(ty_lower_forward(l, pass), status, done);
         pass.micro_batch = k;
         TY_CHECK(ty_lower_backward_input(l, pass), status, done);
-        if (k < l->position)
+        if (k < put_off)
             continue;
         pass.micro_batch = weights++;
         TY_CHECK(ty_lower_backward_weight(l, pass, weights == count), status, done);

@@ -412,6 +412,19 @@ static bool is_repetition(const candidate *all, uint32_t index)
     return false;
 }
 
+/* "simulated 2 of 5 plans: 5.3 s a step", as a plan of many devices takes seconds. */
+static void tell_simulated(const search_question *q, uint32_t simulated, double step_time_s)
+{
+    char seconds[32], line[120];
+
+    if (q->options->note == NULL || ty_cluster_device_count(q->cluster) < TY_MANY_DEVICES)
+        return;
+    ty_format_seconds(step_time_s, seconds);
+    snprintf(line, sizeof line, "simulated %u of %u plans: %s a step", simulated,
+             q->options->simulate_top, seconds);
+    q->options->note(q->options->note_context, line);
+}
+
 static ty_status simulate_finalists(search *s, ty_error *error)
 {
     candidate *all = s->list.items;
@@ -425,6 +438,7 @@ static ty_status simulate_finalists(search *s, ty_error *error)
             continue;
         TY_CHECK(simulate(s->q, &all[i], error), status, done);
         simulated++;
+        tell_simulated(s->q, simulated, all[i].simulation.step_time_s);
     }
 done:
     return status == TY_EINTERRUPTED ? TY_OK : status; /* what there is serves */
@@ -1016,6 +1030,18 @@ static ty_plan_options settled(const ty_plan_options *options)
     o.pinned |= TY_PIN_TENSOR | TY_PIN_EXPERT | TY_PIN_SEQUENCE | TY_PIN_ZERO | TY_PIN_INTERLEAVE;
     o.pinned &= ~(uint32_t)TY_PIN_CONTEXT;
     return o;
+}
+
+ty_status ty_plan_search_check(const ty_workload *workload, const ty_cluster *cluster,
+                               const ty_profile *profile, const ty_plan_options *options,
+                               ty_error *error)
+{
+    const ty_plan_options asked = settled(options);
+    search_question q;
+    ty_status status = ty_search_question_make(workload, cluster, profile, &asked, &q, error);
+
+    ty_search_question_clear(&q);
+    return status;
 }
 
 ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,

@@ -156,7 +156,7 @@ typedef enum ty_compress_rule {
     TY_COMPRESS_SHORTER /* those whose own exchange is predicted to be shorter so */
 } ty_compress_rule;
 
-/** Which embeddings' gradients travel as rows. */
+/** Which embeddings' gradients, and those of bags of them, travel as rows. */
 typedef enum ty_embedding_rule {
     TY_EMBEDDINGS_USUAL,  /* none where a compression is fixed but for rows themselves; else those
                              that are shorter so, and none to compare with */
@@ -283,6 +283,10 @@ ty_status ty_fix_read(const char *text, uint32_t devices, ty_fix_texts *texts,
                       ty_plan_options *options, ty_error *error) TY_MUST_CHECK;
 /** The keys, one after the other; NULL behind the last. */
 const char *ty_fix_key_at(uint32_t index);
+/** What may stand behind the key and its equals sign, with blanks between: all words where these
+ * are words (but not those with a figure of their own, as full:4), a few of its numbers or sizes.
+ */
+const char *ty_fix_values_at(uint32_t index);
 bool ty_fix_key_is_known(const char *key);
 
 /**
@@ -334,6 +338,14 @@ double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster, 
 ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
                          const ty_profile *profile, const ty_plan_options *options, ty_plan **out,
                          ty_error *error) TY_MUST_CHECK;
+/**
+ * What ty_plan_search refuses before it looks at any candidate, by the same words. Of the devices
+ * only their number, hosts and kinds count, of times none.
+ * @return TY_EINVAL for questions without sense; TY_OK where only the search tells
+ */
+ty_status ty_plan_search_check(const ty_workload *workload, const ty_cluster *cluster,
+                               const ty_profile *profile, const ty_plan_options *options,
+                               ty_error *error) TY_MUST_CHECK;
 
 /**
  * Which gradients share a bucket: of `count` gradients in the order in which backward makes them,

@@ -1,4 +1,5 @@
 /* Sections of the report that are about the plan itself: verdict, step, memory, search, sources. */
+#include "certainty.h"
 #include "html.h"
 #include "operation.h"
 #include "page.h"
@@ -87,10 +88,12 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
         [TY_DATASHEET] = "of data sheets",
     };
     const ty_report_input *in = p->in;
-    const ty_stack_judged *judged =
-        in->plan->stack == NULL || in->cluster == NULL
-            ? NULL
-            : ty_stack_judged_on(in->plan->stack, ty_cluster_device_type(in->cluster, 0)->name);
+    const ty_stack *stack = in->plan->stack;
+    const ty_stack_judged *judged = ty_plan_judged(in->plan, in->cluster);
+    /* As ty_print_certainty has it. */
+    const bool is_fitted = in->plan->provenance == TY_DATASHEET && in->cluster != NULL &&
+                           stack != NULL && stack->fitted_count > 0 &&
+                           !ty_workload_has_times(in->plan->workload);
     char text[96], time[32], longer[32];
 
     ty_text_add(p->html, "<ul class=\"cards\">");
@@ -131,7 +134,8 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
                  judged->rows);
         put_card(p->html, "published runs", text);
     } else {
-        put_card(p->html, "times are", how_sure[in->plan->provenance]);
+        put_card(p->html, "times are",
+                 is_fitted ? "fitted to published runs" : how_sure[in->plan->provenance]);
     }
     put_bill_cards(p, s);
     ty_text_add(p->html, "</ul>\n");

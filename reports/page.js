@@ -186,6 +186,11 @@
   }
   /* About five ticks at round numbers of bytes. */
   function binaryStep(most) { return Math.pow(2, Math.ceil(Math.log2(most / 6))); }
+  /* An axis of bytes that begins and ends at one of them. */
+  function binaryAxis(least, most) {
+    var step = binaryStep(Math.max(1, most - least));
+    return { min: Math.floor(least / step) * step, max: Math.ceil(most / step) * step, interval: step };
+  }
 
   /* Patterns tell stacked series apart without colour. */
   function bars(chart, c, plot) {
@@ -199,11 +204,12 @@
     /* A limit so far away that the bars would vanish is told, not drawn. */
     var longest = longestBar(chart), hasLine = chart.limit && chart.limit <= 8 * longest;
     var isFar = chart.limit && !hasLine;
-    option.xAxis = valueAxis(c, chart.unit, isFar ? chart.limitName + ": " + format(chart.limit) + ", far to the right" : "", {
+    option.xAxis = valueAxis(c, chart.unit, isFar ? chart.limitName + ":\n" + format(chart.limit) + ", far to the right" : "", {
+      nameGap: isFar ? 34 : 26, nameTextStyle: { color: c.faint, lineHeight: 15 },
       max: hasLine ? function (range) { return Math.max(range.max, chart.limit * 1.02); } : undefined,
       interval: chart.unit === "memory" ? binaryStep(hasLine ? Math.max(longest, chart.limit) : longest || 1) : undefined });
     if (hasLine) option.grid.top = 60;
-    if (isFar) option.grid.bottom = 34;
+    if (isFar) option.grid.bottom = 56;
     option.yAxis = axis(c, { type: "category", data: chart.categories, inverse: true, axisLabel: { color: c.faint, width: plot.clientWidth < 500 ? 110 : 200, overflow: "truncate" } });
     option.tooltip.formatter = function (at) { return tip([at.name, at.seriesName + ": " + format(at.value)]); };
     option.series = used.map(function (s, index) {
@@ -236,8 +242,8 @@
     option.xAxis = chart.categories
       ? axis(c, { type: "category", data: chart.categories, name: chart.xName, nameLocation: "middle" })
       : valueAxis(c, chart.xUnit, chart.xName, { type: chart.logX ? "log" : "value", scale: true });
-    option.yAxis = valueAxis(c, chart.unit, chart.yName, { type: chart.logY ? "log" : "value", nameGap: 52,
-      interval: chart.unit === "memory" ? binaryStep(highest(chart)) : undefined });
+    option.yAxis = valueAxis(c, chart.unit, chart.yName, Object.assign({ type: chart.logY ? "log" : "value", nameGap: 52 },
+      chart.unit === "memory" ? binaryAxis(0, highest(chart)) : {}));
     option.tooltip.trigger = "axis";
     option.tooltip.formatter = function (all) {
       if (!all.length) return "";
@@ -268,7 +274,9 @@
     option.grid.left = 38;
     option.grid.bottom = 34;
     option.xAxis = valueAxis(c, "s", "step time", { scale: true });
-    option.yAxis = valueAxis(c, "memory", "memory of a device", { scale: true, nameGap: 70 });
+    var bytes = chart.points.map(function (p) { return p[1]; });
+    option.yAxis = valueAxis(c, "memory", "memory of a device", Object.assign({ nameGap: 70 },
+      bytes.length > 0 ? binaryAxis(Math.min.apply(null, bytes), Math.max.apply(null, bytes)) : {}));
     option.tooltip.formatter = function (at) {
       var p = at.value;
       return tip([p[3], seconds(p[0]) + ", " + formats.memory(p[1]), p[4]]);
@@ -336,7 +344,7 @@
         return { x: (place + 0.5) / peers.length * width, y: heights.length > 1 ? row / (heights.length - 1) * height * 0.8 : 0, title: n[0],
           kind: n[1].replace("_", " "), symbol: symbols[n[1]] || "circle", symbolSize: n[1] === "switch" && peers.length < 6 ? [size * 2.4, size * 0.9] : size,
           itemStyle: { color: tints[n[1]] || "#8c8c8c" },
-          label: { show: peers.length <= Math.max(1, width / 120), position: row === 0 ? "top" : "bottom", color: c.ink, formatter: n[0], fontSize: 11, width: width / peers.length - 8, overflow: "truncate" } };
+          label: { show: peers.length <= Math.max(1, width / 120), position: row === 0 ? "top" : "bottom", color: c.ink, backgroundColor: c.paper, padding: [1, 3], formatter: n[0], fontSize: 11, width: width / peers.length - 8, overflow: "truncate" } };
         /* The corners of the picture, so that few vertices in a row do not fill it. */
       }).concat([0, 1].map(function (corner) {
         return { x: corner * width, y: corner * height * 0.8, symbolSize: 0, silent: true, title: "", kind: "", tooltip: { show: false } };

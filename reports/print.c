@@ -1,4 +1,5 @@
 /* Plans, summaries, memory, runs and comparisons as text for a terminal. */
+#include "certainty.h"
 #include "operation.h"
 #include "ty_reports.h"
 #include "wrap.h"
@@ -24,11 +25,18 @@ static void add_fact(ty_text *text, const char *label, const char *format, ...)
     ty_wrap_add(text, LABEL_COLUMNS, LABEL_COLUMNS, value);
 }
 
+const ty_stack_judged *ty_plan_judged(const ty_plan *plan, const ty_cluster *cluster)
+{
+    if (cluster == NULL || plan->stack == NULL || plan->workload->tokens_per_sample == 0)
+        return NULL;
+    return ty_stack_judged_on(plan->stack, ty_cluster_device_type(cluster, 0)->name);
+}
+
 void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
 {
     const char *device = cluster == NULL ? "" : ty_cluster_device_type(cluster, 0)->name;
-    const ty_stack_judged *judged =
-        plan->stack == NULL ? NULL : ty_stack_judged_on(plan->stack, device);
+    const ty_stack_judged *judged = ty_plan_judged(plan, cluster);
+    const bool is_of_tokens = plan->workload->tokens_per_sample > 0;
 
     if (plan->profile != NULL && plan->profile->scaled != NULL)
         ty_text_addf(text, "times of layers measured elsewhere (%s), scaled to a %s%s",
@@ -42,15 +50,17 @@ void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text 
                      plan->workload->source);
     else if (judged != NULL)
         ty_text_addf(text,
-                     "constants of stack %s: %.2g %% off in the mean of %u published measurements "
-                     "on %s* that none was fitted to",
-                     plan->stack->name, 100 * judged->mean_error, judged->rows, judged->device);
+                     "constants of stack %s: %.2g %% off in the mean of %u published "
+                     "measurement%s on %s* that none was fitted to",
+                     plan->stack->name, 100 * judged->mean_error, judged->rows,
+                     judged->rows == 1 ? "" : "s", judged->device);
     else if (cluster != NULL && plan->stack != NULL && plan->stack->fitted_count > 0)
         ty_text_addf(
             text,
-            "constants of stack %s, fitted to published measurements of which none is left on "
-            "%s to judge them by: expect tens of per cent of error",
-            plan->stack->name, device);
+            "constants of stack %s, fitted to published measurements of which none is %s%s "
+            "to judge them by: expect tens of per cent of error",
+            plan->stack->name, is_of_tokens ? "left on " : "of such a network",
+            is_of_tokens ? device : "");
     else if (plan->provenance == TY_CALIBRATED)
         ty_text_add(text, "times calibrated from published curves");
     else

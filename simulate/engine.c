@@ -6,6 +6,7 @@
 #include "ty_memory.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,7 @@ void ty_engine_open(const char *platform_path)
     for (int i = 0; i <= count; i++)
         arguments[i] = options[i];
     simgrid->simgrid_init(&count, arguments);
+    signal(SIGINT, SIG_DFL); /* of its own handler the process ends with 1, as of a failure */
     simgrid->simgrid_load_platform(platform_path);
 }
 

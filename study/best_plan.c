@@ -140,6 +140,20 @@ static ty_status try_batch(const ty_question_inputs *q, const ty_plan_options *h
     return try_plan(q, &with_batch, task, objective, best, &ignored, error);
 }
 
+/* How the workload converges, without which an objective has no sense. */
+static ty_status objective_task(const ty_question *question, const ty_workload *workload,
+                                ty_objective objective, ty_convergence **out, ty_error *error)
+{
+    ty_status status = open_task(question->task, workload->name, out, error);
+
+    if (status == TY_OK && *out == NULL)
+        return ty_fail(error, TY_EINVAL,
+                       "--objective %s: how %s converges is not known: give --task NAME or a "
+                       "calibration file",
+                       objectives[objective], workload->name);
+    return status;
+}
+
 /* Global batches beside the usual one are tried unless one was asked for. */
 static ty_status plan_by_objective(const ty_question *question, const ty_question_inputs *q,
                                    ty_objective objective, ty_plan_options *how, ty_plan **out,
@@ -150,14 +164,7 @@ static ty_status plan_by_objective(const ty_question *question, const ty_questio
     ty_convergence *task = NULL;
     ty_status status = TY_OK;
 
-    TY_CHECK(open_task(question->task, q->workload->name, &task, error), status, done);
-    if (task == NULL) {
-        status = ty_fail(error, TY_EINVAL,
-                         "--objective %s: how %s converges is not known: give --task NAME or a "
-                         "calibration file",
-                         objectives[objective], q->workload->name);
-        goto done;
-    }
+    TY_CHECK(objective_task(question, q->workload, objective, &task, error), status, done);
     /* Eight times less to eight times more, unless a batch was asked for. */
     for (int power = -3; power <= 3; power++) {
         const double batch =
@@ -203,16 +210,14 @@ done:
     return status;
 }
 
-static ty_status plan_by_system(const char *name, const ty_question_inputs *q,
-                                const ty_plan_options *how, ty_plan **out, ty_error *error)
+static ty_status find_system(const char *name, const ty_system **out, ty_error *error)
 {
-    const ty_system *system = ty_system_find(name);
     const char *names[64];
     size_t count = 0;
     const char *close;
 
-    if (system != NULL)
-        return ty_plan_system(system, q->workload, q->cluster, q->profile, how, out, error);
+    if ((*out = ty_system_find(name)) != NULL)
+        return TY_OK;
     while (count < 64 && ty_system_at((uint32_t)count) != NULL) {
         names[count] = ty_system_at((uint32_t)count)->name;
         count++;
@@ -222,20 +227,58 @@ static ty_status plan_by_system(const char *name, const ty_question_inputs *q,
                    name, close != NULL ? "; did you mean " : "", close != NULL ? close : "");
 }
 
+/* By what a question is planned: a system, an objective, or neither. */
+static ty_status read_way(const ty_question *question, ty_objective *objective,
+                          const ty_system **system, ty_error *error)
+{
+    ty_status status = ty_objective_find(question->objective, objective, error);
+
+    *system = NULL;
+    if (status != TY_OK)
+        return status;
+    if (*objective != TY_THROUGHPUT && question->system != NULL)
+        return ty_fail(error, TY_EINVAL, "--objective and --system: found both, expected one");
+    return question->system != NULL ? find_system(question->system, system, error) : TY_OK;
+}
+
+ty_status ty_question_check(const ty_question *question, const ty_question_inputs *q,
+                            ty_error *error)
+{
+    ty_objective objective = TY_THROUGHPUT;
+    const ty_system *system;
+    ty_convergence *task = NULL;
+    ty_plan_options options;
+    ty_fix_texts texts = {0};
+    ty_status status = TY_OK;
+
+    TY_CHECK(read_way(question, &objective, &system, error), status, done);
+    TY_CHECK(ty_plan_options_of(question, q, &texts, &options, error), status, done);
+    if (objective != TY_THROUGHPUT)
+        TY_CHECK(objective_task(question, q->workload, objective, &task, error), status, done);
+    else if (question->task != NULL)
+        TY_CHECK(ty_convergence_open(question->task, &task, error), status, done);
+    /* Systems add choices of their own, and objectives other batches. */
+    if (objective == TY_THROUGHPUT && system == NULL)
+        status = ty_plan_search_check(q->workload, q->cluster, q->profile, &options, error);
+done:
+    ty_convergence_free(task);
+    ty_fix_texts_clear(&texts);
+    return status;
+}
+
 ty_status ty_question_find(const ty_question *question, const ty_question_inputs *q,
                            ty_plan_options *how, ty_plan **out, ty_error *error)
 {
     ty_objective objective = TY_THROUGHPUT;
-    ty_status status = ty_objective_find(question->objective, &objective, error);
+    const ty_system *system;
+    ty_status status = read_way(question, &objective, &system, error);
 
     if (status != TY_OK)
         return status;
-    if (objective != TY_THROUGHPUT && question->system != NULL)
-        return ty_fail(error, TY_EINVAL, "--objective and --system: found both, expected one");
     if (objective != TY_THROUGHPUT)
         return plan_by_objective(question, q, objective, how, out, error);
-    if (question->system != NULL)
-        return plan_by_system(question->system, q, how, out, error);
+    if (system != NULL)
+        return ty_plan_system(system, q->workload, q->cluster, q->profile, how, out, error);
     return ty_plan_search(q->workload, q->cluster, q->profile, how, out, error);
 }
 

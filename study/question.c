@@ -257,6 +257,49 @@ static ty_status open_stack(const ty_question *question, ty_question_inputs *q, 
     return status;
 }
 
+static ty_status open_local(const ty_question *question, uint32_t ranks, ty_question_inputs *q,
+                            ty_error *error)
+{
+    ty_status status = ty_cluster_local(ranks, q->profile, &q->cluster, error);
+
+    return status == TY_OK ? ty_cluster_describe_storage(q->cluster, question->cluster, error)
+                           : status;
+}
+
+/* A question about this machine that has no sense has none whatever is measured: it is asked of a
+ * machine of made-up rates first. What does not fit is left to the search, which says what would.
+ */
+static ty_status check_unmeasured(const ty_question *question, uint32_t ranks,
+                                  ty_workload *workload, ty_error *error)
+{
+    ty_transfer_time transfers[] = {{.bytes = 1000, .seconds = 1e-6},
+                                    {.bytes = 2000, .seconds = 2e-6}};
+    ty_profile made_up = {.cores = online_cores(),
+                          .memory_bytes = ranks,
+                          .peak_flop_per_s = 1,
+                          .memory_bandwidth_bytes_per_s = 1,
+                          .transfer_time_count = 2,
+                          .transfer_times = transfers};
+    ty_question_inputs q = {.workload = workload, .profile = &made_up};
+    ty_error detail = {0};
+    ty_status status = TY_OK;
+
+    TY_CHECK(open_local(question, ranks, &q, error), status, done);
+    TY_CHECK(choose_precision(question->precision, q.cluster, true, q.workload, error), status,
+             done);
+    TY_CHECK(open_stack(question, &q, error), status, done);
+    status = ty_question_check(question, &q, &detail);
+    if (status == TY_EINFEASIBLE)
+        status = TY_OK;
+    else if (status != TY_OK)
+        status = ty_fail(error, status, "%s", detail.message);
+done:
+    q.workload = NULL; /* not ours */
+    q.profile = NULL;
+    ty_question_inputs_clear(&q);
+    return status;
+}
+
 ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                            ty_question_inputs *out, ty_error *error)
 {
@@ -281,11 +324,12 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
         if (ranks == 0)
             ranks = online_cores();
         if (q.profile == NULL)
+            TY_CHECK(check_unmeasured(question, ranks, q.workload, error), status, cleanup);
+        if (q.profile == NULL)
             TY_CHECK(ty_profile_measure_cached(q.workload, ranks, question->global_batch, watch,
                                                &q.profile, error),
                      status, cleanup);
-        TY_CHECK(ty_cluster_local(ranks, q.profile, &q.cluster, error), status, cleanup);
-        TY_CHECK(ty_cluster_describe_storage(q.cluster, question->cluster, error), status, cleanup);
+        TY_CHECK(open_local(question, ranks, &q, error), status, cleanup);
     }
     TY_CHECK(
         scale_times(question, watch, ty_cluster_is_local(question->cluster, &ranks), &q, error),

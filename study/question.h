@@ -23,6 +23,13 @@ typedef enum ty_objective {
 /** "throughput" and the like; NULL is throughput. TY_EINVAL has the nearest. */
 ty_status ty_objective_find(const char *name, ty_objective *out, ty_error *error) TY_MUST_CHECK;
 
+/** Whether a question has a sense, as far as that is known without searching: its words, and what
+ * is fixed against workload, devices and stack. Only how many devices there are on which hosts
+ * counts, not what they can do: a machine can be asked about before it is measured.
+ * @return as ty_question_plan; TY_OK where only the search tells */
+ty_status ty_question_check(const ty_question *question, const ty_question_inputs *inputs,
+                            ty_error *error) TY_MUST_CHECK;
+
 /** The best plan by the planner's search, by the question's system or by its objective. */
 ty_status ty_question_find(const ty_question *question, const ty_question_inputs *q,
                            ty_plan_options *how, ty_plan **out, ty_error *error) TY_MUST_CHECK;

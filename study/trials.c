@@ -36,7 +36,7 @@ typedef struct halving {
 typedef struct setting {
     const char *name;
     double least, most;
-    bool is_whole;
+    bool is_whole, is_said;
     uint32_t count;
     double values[TY_MOST_TRIED_VALUES];
 } setting;
@@ -70,9 +70,10 @@ static ty_status values_read(const char *text, size_t length, setting *out, ty_e
     return TY_OK;
 }
 
+/* @param settings what is not said has one value, which is the workload's */
 static ty_status settings_read(const char *text, setting settings[SETTINGS], ty_error *error)
 {
-    bool is_said[SETTINGS] = {false};
+    uint32_t count = 1;
 
     while (*text != '\0') {
         const size_t length = strcspn(text, ","), name = strcspn(text, "=");
@@ -82,37 +83,38 @@ static ty_status settings_read(const char *text, setting settings[SETTINGS], ty_
         while (s < SETTINGS && (name >= length || strlen(settings[s].name) != name ||
                                 strncmp(settings[s].name, text, name) != 0))
             s++;
-        if (s == SETTINGS || is_said[s])
+        if (s == SETTINGS || settings[s].is_said)
             return ty_fail(error, TY_EINVAL,
                            "--trials: found '%.*s'%s, expected learning_rate=, momentum= or batch=",
                            (int)length, text, s < SETTINGS ? " again" : "");
         status = values_read(text + name + 1, length - name - 1, &settings[s], error);
         if (status != TY_OK)
             return status;
-        is_said[s] = true;
+        settings[s].is_said = true;
         text += length + (text[length] == ',');
     }
-    return TY_OK;
-}
-
-/* Every combination, the workload's own figure where none is named. */
-static ty_status trials_list(halving *h, ty_error *error)
-{
-    const ty_workload *w = h->inputs.workload;
-    setting settings[SETTINGS] = {
-        [RATE] = {"learning_rate", DBL_MIN, LARGEST_RATE, false, 1, {w->optimizer.learning_rate}},
-        [MOMENTUM] = {"momentum", 0, 0.9999, false, 1, {w->optimizer.momentum}},
-        [BATCH] = {"batch", 1, 1 << 20, true, 1, {w->global_batch}}};
-    uint32_t count = 1, at = 0;
-    ty_status status = settings_read(h->asked->settings, settings, error);
-
-    if (status != TY_OK)
-        return status;
     for (int s = 0; s < SETTINGS; s++)
         count *= settings[s].count;
     if (count < 2 || count > TY_MOST_TRIALS)
         return ty_fail(error, TY_EINVAL, "--trials: found %u combinations, expected 2 to %d", count,
                        TY_MOST_TRIALS);
+    return TY_OK;
+}
+
+/* Every combination, the workload's own figure where none is named. */
+static ty_status trials_list(halving *h, setting settings[SETTINGS], ty_error *error)
+{
+    const ty_workload *w = h->inputs.workload;
+    const double own[SETTINGS] = {[RATE] = w->optimizer.learning_rate,
+                                  [MOMENTUM] = w->optimizer.momentum,
+                                  [BATCH] = w->global_batch};
+    uint32_t count = 1, at = 0;
+
+    for (int s = 0; s < SETTINGS; s++) {
+        count *= settings[s].count;
+        if (!settings[s].is_said)
+            settings[s].values[0] = own[s];
+    }
     if (settings[MOMENTUM].count > 1 && w->optimizer.kind != TY_OPTIMIZER_SGD)
         return ty_fail(error, TY_EINVAL,
                        "--trials momentum: found with an optimizer that has none, expected sgd");
@@ -298,6 +300,9 @@ static ty_status open_question(halving *h, ty_error *error)
 {
     const ty_question *q = &h->asked->question;
     const uint32_t steps = h->asked->training.steps > 0 ? h->asked->training.steps : USUAL_STEPS;
+    setting settings[SETTINGS] = {[RATE] = {"learning_rate", DBL_MIN, LARGEST_RATE, .count = 1},
+                                  [MOMENTUM] = {"momentum", 0, 0.9999, .count = 1},
+                                  [BATCH] = {"batch", 1, 1 << 20, .is_whole = true, .count = 1}};
     uint32_t ignored;
     ty_status status;
 
@@ -309,8 +314,9 @@ static ty_status open_question(halving *h, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "--trials: found with a target or a checkpoint, expected --steps of the "
                        "first round");
+    TY_CHECK(settings_read(h->asked->settings, settings, error), status, done);
     TY_CHECK(ty_question_open(q, h->watch, &h->inputs, error), status, done);
-    TY_CHECK(trials_list(h, error), status, done);
+    TY_CHECK(trials_list(h, settings, error), status, done);
     h->out->ranks = ty_cluster_device_count(h->inputs.cluster);
     h->out->first_samples = (uint64_t)steps * h->inputs.workload->global_batch;
 done:

@@ -83,8 +83,9 @@ typedef struct ty_question_inputs {
 } ty_question_inputs;
 /**
  * Opens workload, cluster and profile. A local cluster without a profile is measured, which is kept
- * in the user's cache directory.
- * @return the status of what could not be opened; TY_EPARSE for a profile of other layers
+ * in the user's cache directory; before that, a question that has no sense is refused.
+ * @return the status of what could not be opened; TY_EPARSE for a profile of other layers; where
+ *         the machine would be measured, also what ty_plan_search refuses without looking
  */
 ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                            ty_question_inputs *out, ty_error *error) TY_MUST_CHECK;

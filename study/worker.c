@@ -237,16 +237,25 @@ enum {
         205 /* of Open MPI 4's launcher: a daemon does not answer (ORTE_ERR_COMM_FAILURE, -51) */
 };
 
-/* The run broke off without an error of its own, which may leave a checkpoint. */
+/* The run broke off without an error of its own, as Open MPI does where memory is limited, and may
+ * leave a checkpoint. */
 static ty_status broke_off(const ty_job *job, const char *why, ty_error *error)
 {
     char latest[PATH_MAX + 16] = "";
+    ty_text said = {0};
+    ty_status status;
 
+    ty_text_add(&said, why);
+    ty_limits_text(&said);
     if (job->checkpoint != NULL)
         snprintf(latest, sizeof latest, "%s/latest.json", job->checkpoint);
     if (job->checkpoint != NULL && ty_file_exists(latest))
-        return ty_fail(error, TY_EBACKEND, "%s; --resume goes on from %.128s", why, latest);
-    return ty_fail(error, TY_EBACKEND, "%s", why);
+        ty_text_addf(&said, "; --resume goes on from %.128s", latest);
+    status = ty_text_check(&said, error);
+    if (status == TY_OK)
+        status = ty_fail(error, TY_EBACKEND, "%s", said.data);
+    ty_text_clear(&said);
+    return status;
 }
 
 static ty_status launcher_killed(const ty_job *job, int signal, ty_error *error)
@@ -269,16 +278,10 @@ static ty_status rank_killed(const ty_job *job, int signal, ty_error *error)
 
 static ty_status launcher_lost(const ty_job *job, const char *lost, ty_error *error)
 {
-    ty_text why = {0};
-    ty_status status;
+    char why[192];
 
-    ty_text_addf(&why, "mpirun was killed after %g s: it %s", ty_launch_patience_s(), lost);
-    ty_limits_text(&why);
-    status = ty_text_check(&why, error);
-    if (status == TY_OK)
-        status = broke_off(job, why.data, error);
-    ty_text_clear(&why);
-    return status;
+    snprintf(why, sizeof why, "mpirun was killed after %g s: it %s", ty_launch_patience_s(), lost);
+    return broke_off(job, why, error);
 }
 
 /* `lost` as wait_for has it. */

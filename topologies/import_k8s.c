@@ -44,6 +44,38 @@ static uint32_t find_host(const catalogue *c, const char *type)
     return catalogue_find_host(c, type);
 }
 
+static uint32_t devices_of(const catalogue_host *host)
+{
+    uint32_t count = 0;
+
+    for (uint32_t v = 0; v < host->vertex_count; v++)
+        count += host->vertices[v].kind == TY_VERTEX_DEVICE;
+    return count;
+}
+
+/* GPUs that a node hands out, where it says: text in its own JSON. NO_INDEX: it does not. */
+static uint32_t devices_handed_out(const ty_json *item)
+{
+    static const char *const places[] = {"allocatable", "capacity"};
+    static const char *const resources[] = {"nvidia.com/gpu", "amd.com/gpu"};
+    const ty_json *status, *place;
+
+    if (!ty_json_has(item, "status") || ty_json_object(item, "status", &status, NULL) != TY_OK)
+        return NO_INDEX;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        if (!ty_json_has(status, places[i]) ||
+            ty_json_object(status, places[i], &place, NULL) != TY_OK)
+            continue;
+        for (size_t k = 0; k < sizeof resources / sizeof resources[0]; k++) {
+            const char *text = member(place, resources[k]);
+            uint64_t count;
+            if (text != NULL && ty_parse_uint(text, 0, DEVICE_LIMIT, &count, NULL) == TY_OK)
+                return (uint32_t)count;
+        }
+    }
+    return NO_INDEX;
+}
+
 /* From the outermost: what labels say of a node's place. */
 static const struct {
     const char *prefix;
@@ -56,8 +88,8 @@ static const struct {
     {"leaf", {"network.topology.nvidia.com/leaf", "cloud.google.com/gce-topology-subblock"}},
 };
 
-static ty_status add_node(reader *r, const ty_json *metadata, const ty_json *labels,
-                          ty_error *error)
+static ty_status add_node(reader *r, const ty_json *item, const ty_json *metadata,
+                          const ty_json *labels, ty_error *error)
 {
     static const char *const types[] = {"node.kubernetes.io/instance-type",
                                         "beta.kubernetes.io/instance-type", NULL};
@@ -65,7 +97,7 @@ static ty_status add_node(reader *r, const ty_json *metadata, const ty_json *lab
                                        "amd.com/gpu.product-name", NULL};
     importer *im = r->tree.im;
     const char *name = member(metadata, "name"), *type = label(labels, types);
-    uint32_t host = find_host(im->catalogue, type), parent, node;
+    uint32_t host = find_host(im->catalogue, type), parent, node, devices;
     char path[300] = "cluster";
     ty_status status;
 
@@ -83,6 +115,11 @@ static ty_status add_node(reader *r, const ty_json *metadata, const ty_json *lab
                        "%.160s: found node %.60s of type \"%.60s\", expected one of the catalogue, "
                        "or a host to take it for (--host dgx-a100)",
                        im->name, name, type != NULL ? type : "none");
+    devices = devices_handed_out(item);
+    if (devices != NO_INDEX && devices != devices_of(&im->catalogue->hosts[host]))
+        import_note(im, "node %.60s hands out %u GPUs: a %.60s, of %u, is drawn whole", name,
+                    devices, im->catalogue->hosts[host].name,
+                    devices_of(&im->catalogue->hosts[host]));
     TY_CHECK(tree_node_of(&r->tree, path, 0, &parent, error), status, done);
     for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
         const char *place = label(labels, levels[l].keys);
@@ -117,7 +154,7 @@ static ty_status read_items(reader *r, const ty_json *root, ty_error *error)
         const ty_json *item = ty_json_at(items, i);
         TY_CHECK(ty_json_object(item, "metadata", &metadata, error), status, done);
         TY_CHECK(ty_json_object(metadata, "labels", &labels, error), status, done);
-        TY_CHECK(add_node(r, metadata, labels, error), status, done);
+        TY_CHECK(add_node(r, item, metadata, labels, error), status, done);
     }
     added = (uint32_t)ty_json_size(items) - r->skipped;
     if (added == 0)

@@ -209,6 +209,18 @@ void ty_builder_set_scenario(ty_builder *builder, ty_learning learning, uint32_t
     builder->workload->input_s_per_sample = input_s_per_sample;
 }
 
+void ty_builder_set_deviation(ty_builder *builder, double deviation)
+{
+    if (!is_broken(builder))
+        builder->workload->deviation = deviation;
+}
+
+void ty_builder_set_teacher(ty_builder *builder, const ty_teacher *teacher)
+{
+    if (!is_broken(builder))
+        builder->workload->teacher = *teacher;
+}
+
 void ty_builder_freeze(ty_builder *builder, uint32_t first, uint32_t end)
 {
     if (is_broken(builder))
@@ -643,6 +655,29 @@ uint32_t ty_builder_embedding(ty_builder *builder, uint32_t input, uint64_t voca
     return finish_layer(builder, l);
 }
 
+uint32_t ty_builder_embedding_bag(ty_builder *builder, uint32_t input, uint64_t vocabulary,
+                                  uint64_t features, uint64_t first_row, uint64_t rows,
+                                  bool is_average)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_EMBEDDING_BAG, &input, 1);
+    const ty_shape *batch;
+    if (l == NULL)
+        return 0;
+    batch = input_shape(builder, l);
+    if (l->input_count > 0 || reads_tokens(builder, l) || batch->dimension_count != 1)
+        fail(builder, TY_EINVAL, l->name, "an embedding bag reads a batch of numbers");
+    else if (vocabulary == 0 || rows == 0 || first_row > LARGEST_SIZE || rows > LARGEST_SIZE ||
+             first_row + rows > batch->dimensions[0])
+        fail(builder, TY_EINVAL, l->name, "expected a vocabulary, and indices that a sample has");
+    l->output = (ty_shape){1, {features}};
+    l->attributes[TY_VOCABULARY] = vocabulary;
+    l->attributes[TY_FEATURES] = features;
+    l->attributes[TY_FIRST_ROW] = first_row;
+    l->attributes[TY_ROWS] = rows;
+    l->attributes[TY_IS_AVERAGE] = is_average;
+    return finish_layer(builder, l);
+}
+
 /* The shape is that of the last input, which brings the queries where there are two. */
 static bool expect_sequence(ty_builder *b, ty_layer *l)
 {
@@ -887,6 +922,25 @@ uint32_t ty_builder_concat_features(ty_builder *builder, const uint32_t *inputs,
     ty_builder_set_next(builder, TY_IS_OF_FEATURES, 1);
     return join(builder, TY_LAYER_CONCAT, inputs, count,
                 shape != NULL ? shape->dimension_count - 1 : 0);
+}
+
+uint32_t ty_builder_dot_interaction(ty_builder *builder, const uint32_t *inputs, uint32_t count)
+{
+    uint32_t *sorted = sort_inputs(builder, inputs, count);
+    ty_layer *l =
+        sorted == NULL ? NULL : begin_layer(builder, TY_LAYER_DOT_INTERACTION, sorted, count);
+
+    ty_free(sorted);
+    if (l == NULL)
+        return 0;
+    l->output = *input_shape(builder, l);
+    if (l->input_count < 2 || l->output.dimension_count != 1)
+        fail(builder, TY_EINVAL, l->name, "expected at least two vectors as inputs");
+    for (uint32_t i = 1; i < l->input_count; i++)
+        if (!same(&l->output, &builder->workload->layers[l->inputs[i]].output, NO_DIMENSION))
+            fail(builder, TY_EINVAL, l->name, "shapes of the inputs differ");
+    l->output.dimensions[0] += (uint64_t)l->input_count * (l->input_count - 1) / 2;
+    return finish_layer(builder, l);
 }
 
 uint32_t ty_builder_loss(ty_builder *builder, uint32_t input)

@@ -8,6 +8,7 @@
 #include "hf_config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct canvas {
     ty_builder *builder;
@@ -40,9 +41,9 @@ static uint32_t modulate(const canvas *k, const char *part, uint32_t x, uint64_t
 }
 
 /* @param is_shared the mlp's last bias is the attention's too */
-static uint32_t attend(const canvas *k, uint32_t x, bool is_shared)
+static uint32_t attend(const canvas *k, const char *part, uint32_t x, bool is_shared)
 {
-    name_next(k, "attention");
+    name_next(k, part);
     ty_builder_set_next(k->builder, TY_HAS_QKV_BIAS, is_shared);
     ty_builder_set_next(k->builder, TY_IS_FUSED, 1);
     ty_builder_set_next(k->builder, TY_HAS_QK_NORM, k->has_qk_norm);
@@ -139,7 +140,8 @@ ty_status ty_hf_build_dit(hf_config *c, ty_builder **out)
     ty_status status;
 
     TY_CHECK(ty_hf_text(c, "norm_type", &norm), status, cleanup);
-    if (norm == NULL || norm[0] != 'a' || !ty_json_has(c->root, "num_embeds_ada_norm")) {
+    if (norm == NULL || strcmp(norm, "ada_norm_zero") != 0 ||
+        !ty_json_has(c->root, "num_embeds_ada_norm")) {
         status = ty_json_fail(c->root, c->error,
                               "a Transformer2DModel with norm_type ada_norm_zero and "
                               "num_embeds_ada_norm, as DiT's");
@@ -161,7 +163,7 @@ ty_status ty_hf_build_dit(hf_config *c, ty_builder **out)
                            (double)k.rows * width);        /* positions */
     for (k.block = 0; k.block < blocks; k.block++) {
         x = add(&k, "attention_add", x,
-                attend(&k, modulate(&k, "attention_norm", x, k.rows, 6), false));
+                attend(&k, "attention", modulate(&k, "attention_norm", x, k.rows, 6), false));
         x = add(&k, "mlp_add", x, feed(&k, "mlp", modulate(&k, "mlp_norm", x, k.rows, 0)));
     }
     append_end(&k, x, patch * patch * outputs);
@@ -176,26 +178,31 @@ cleanup:
 /* ---- Two streams ----------------------------------------------------------------------------- */
 
 /* Image and text attend together. The text's own projections are parameters; a last block's text
- * goes nowhere. */
-static void append_joint(const canvas *k, uint32_t *image, uint32_t *text, bool is_last)
+ * goes nowhere. @param is_dual the image attends to itself, too (SD 3.5 medium) */
+static void append_joint(const canvas *k, uint32_t *image, uint32_t *text, bool is_last,
+                         bool is_dual)
 {
     ty_builder *b = k->builder;
     double width = (double)k->features, head = (double)k->head_size;
     double matrix = width * (width + 1);
-    uint32_t both, of_text, of_image;
+    uint32_t both, of_text, of_image, alone = TY_BATCH;
     char name[64];
 
-    of_image = modulate(k, "image_norm", *image, k->rows, 6);
+    of_image = modulate(k, "image_norm", *image, k->rows, is_dual ? 9 : 6);
+    if (is_dual)
+        alone = attend(k, "image_attention", of_image, false);
     of_text = modulate(k, "text_norm", *text, k->text_rows, is_last ? 2 : 6);
     name_next(k, "together");
     both = ty_builder_concat(b, (uint32_t[]){of_image, of_text}, 2);
     both = ty_hf_opaque(b, name_of(k, "text_projections", name), &both, 1,
                         &(ty_shape){2, {k->rows + k->text_rows, k->features}},
                         (is_last ? 3 : 4) * matrix + (k->has_qk_norm ? 2 * head : 0), 0);
-    both = attend(k, both, false);
+    both = attend(k, "attention", both, false);
     name_next(k, "image_rows");
     of_image = ty_builder_slice(b, both, 0, k->rows);
     *image = add(k, "image_attention_add", *image, of_image);
+    if (is_dual)
+        *image = add(k, "image_alone_add", *image, alone);
     *image = add(k, "image_mlp_add", *image,
                  feed(k, "image_mlp", modulate(k, "image_mlp_norm", *image, k->rows, 0)));
     if (is_last)
@@ -215,12 +222,31 @@ static uint32_t append_text(const canvas *k, uint64_t from)
                         ((double)from + 1) * (double)k->features, (double)k->text_rows);
 }
 
+/* "dual_attention_layers": the first so many blocks, by their numbers. */
+static ty_status count_dual_blocks(const hf_config *c, uint64_t blocks, uint64_t *out)
+{
+    const ty_json *list;
+    uint64_t block;
+    ty_status status = TY_OK;
+
+    if (!ty_json_has(c->root, "dual_attention_layers"))
+        return TY_OK;
+    TY_CHECK(ty_json_array(c->root, "dual_attention_layers", 0, blocks, &list, c->error), status,
+             cleanup);
+    for (size_t i = 0; i < ty_json_size(list); i++)
+        TY_CHECK(ty_json_as_uint64(ty_json_at(list, i), i, i, &block, c->error), status, cleanup);
+    *out = ty_json_size(list);
+
+cleanup:
+    return status;
+}
+
 ty_status ty_hf_build_sd3(hf_config *c, ty_builder **out)
 {
     canvas k = {.text_rows = 333};
     ty_shape input = {3, {0}};
     uint64_t blocks = 0, channels = 0, outputs = 16, patch = 2, side = 128, pooled = 2048;
-    uint64_t text_features = 4096;
+    uint64_t text_features = 4096, duals = 0;
     double condition[2] = {TIME_FEATURES, 0};
     uint32_t image, text;
     const char *norm;
@@ -235,11 +261,7 @@ ty_status ty_hf_build_sd3(hf_config *c, ty_builder **out)
     k.has_qk_norm = norm != NULL;
     ty_json_ignore(c->root, "caption_projection_dim");
     ty_json_ignore(c->root, "pos_embed_max_size");
-    if (ty_json_has(c->root, "dual_attention_layers")) {
-        const ty_json *list;
-        TY_CHECK(ty_json_array(c->root, "dual_attention_layers", 0, 0, &list, c->error), status,
-                 cleanup);
-    }
+    TY_CHECK(count_dual_blocks(c, blocks, &duals), status, cleanup);
     input.dimensions[1] = input.dimensions[2] = side;
     TY_CHECK(open_canvas(c, &k, &input, &channels), status, cleanup);
     TY_CHECK(ty_hf_size(c, "out_channels", 1, &outputs), status, cleanup);
@@ -249,7 +271,7 @@ ty_status ty_hf_build_sd3(hf_config *c, ty_builder **out)
                            condition_parameters(&k, condition, 2));
     text = append_text(&k, text_features);
     for (k.block = 0; k.block < blocks; k.block++)
-        append_joint(&k, &image, &text, k.block + 1 == blocks);
+        append_joint(&k, &image, &text, k.block + 1 == blocks, k.block < duals);
     append_end(&k, image, patch * patch * outputs);
     ty_import_note(c->source, "a prompt of %llu rows assumed", (unsigned long long)k.text_rows);
     *out = k.builder;
@@ -263,7 +285,8 @@ cleanup:
 /* One stream: attention and mlp read the same and share their last product. */
 static uint32_t append_single(const canvas *k, uint32_t x, uint64_t rows)
 {
-    uint32_t normed = modulate(k, "norm", x, rows, 3), attention = attend(k, normed, true), mlp;
+    uint32_t normed = modulate(k, "norm", x, rows, 3),
+             attention = attend(k, "attention", normed, true), mlp;
 
     mlp = feed(k, "mlp", normed);
     name_next(k, "add");
@@ -293,7 +316,7 @@ ty_status ty_hf_build_flux(hf_config *c, ty_builder **out)
                            condition_parameters(&k, condition, has_guidance ? 3 : 2));
     text = append_text(&k, text_features);
     for (k.block = 0; k.block < doubles; k.block++)
-        append_joint(&k, &image, &text, false);
+        append_joint(&k, &image, &text, false, false);
     ty_builder_name_next(k.builder, "streams");
     both = ty_builder_concat(k.builder, (uint32_t[]){image, text}, 2);
     for (; k.block < doubles + singles; k.block++)

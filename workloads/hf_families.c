@@ -77,6 +77,27 @@ static ty_status find_layer_types(const hf_config *c, const ty_json **out)
     return ty_json_array(c->root, "layer_types", c->t.blocks, c->t.blocks, out, c->error);
 }
 
+/* Words that the readers here know: any attention, and what state spaces' and linear attention's
+ * own readers take. A kind that no reader knows would be costed as attention. */
+static ty_status check_layer_types(const hf_config *c, const char *own)
+{
+    const ty_json *types;
+    const char *type;
+    ty_status status = find_layer_types(c, &types);
+
+    for (uint64_t i = 0; status == TY_OK && types != NULL && i < c->t.blocks; i++) {
+        status = ty_json_as_string(ty_json_at(types, i), &type, c->error);
+        if (status == TY_OK && strstr(type, "attention") != NULL &&
+            strcmp(type, "linear_attention") != 0)
+            continue; /* full, sliding, chunked */
+        if (status == TY_OK && (own == NULL || strcmp(type, own) != 0))
+            status = ty_json_fail(ty_json_at(types, i), c->error,
+                                  "full_attention, sliding_attention or chunked_attention%s%s",
+                                  own != NULL ? ", or " : "", own != NULL ? own : "");
+    }
+    return status;
+}
+
 /* A window in every block but each `interval`-th, counted from 1; 0: in all. `layer_types` has the
  * last word. */
 static ty_status set_windows(hf_config *c, uint64_t window, uint64_t interval)
@@ -103,6 +124,24 @@ cleanup:
     return status;
 }
 
+/* "sliding_window_pattern": every so manieth block has no window, or "LLLG", EXAONE's letters for
+ * local and global. */
+static ty_status read_pattern(const hf_config *c, uint64_t *interval)
+{
+    static const char key[] = "sliding_window_pattern";
+    const char *letters;
+    size_t locals;
+
+    if (!ty_json_has(c->root, key) || ty_json_string(c->root, key, &letters, NULL) != TY_OK)
+        return ty_hf_size(c, key, 1, interval);
+    locals = strspn(letters, "L");
+    if (strcmp(letters + locals, "G") != 0)
+        return ty_json_fail(c->root, c->error,
+                            "a sliding_window_pattern of letters L and one G behind them");
+    *interval = locals + 1;
+    return TY_OK;
+}
+
 /* "sliding_window", where it is there and used. */
 static ty_status read_window(hf_config *c, uint64_t interval)
 {
@@ -112,7 +151,7 @@ static ty_status read_window(hf_config *c, uint64_t interval)
 
     TY_CHECK(ty_hf_size(c, "sliding_window", 1, &window), status, cleanup);
     TY_CHECK(ty_hf_flag(c, "use_sliding_window", &is_used), status, cleanup);
-    TY_CHECK(ty_hf_size(c, "sliding_window_pattern", 1, &interval), status, cleanup);
+    TY_CHECK(read_pattern(c, &interval), status, cleanup);
     c->t.window = 0;
     status = set_windows(c, is_used ? window : 0, interval);
 
@@ -165,16 +204,50 @@ cleanup:
     return status;
 }
 
-/* Biases by key. */
-static ty_status finish_llama(hf_config *c)
+/* Biases by key; a window but in each `interval`-th block. */
+static ty_status finish_biases_by_key(hf_config *c, uint64_t interval)
 {
     ty_status status = TY_OK;
 
     TY_CHECK(ty_hf_flag(c, "attention_bias", &c->t.has_attention_bias), status, cleanup);
     TY_CHECK(ty_hf_flag(c, "mlp_bias", &c->t.has_mlp_bias), status, cleanup);
-    TY_CHECK(read_window(c, 0), status, cleanup);
+    TY_CHECK(read_window(c, interval), status, cleanup);
     if (c->t.hidden_features == 0 && c->t.experts == 0)
         status = ty_hf_need_size(c, "intermediate_size", &c->t.hidden_features);
+
+cleanup:
+    return status;
+}
+
+static ty_status finish_llama(hf_config *c)
+{
+    return finish_biases_by_key(c, 0);
+}
+
+/* Three blocks with a window, one without. */
+static ty_status finish_olmo3(hf_config *c)
+{
+    return finish_biases_by_key(c, 4);
+}
+
+/* Of two blocks one attends to its neighbourhood and to rows far apart, by blocks: what is near is
+ * the window. */
+static ty_status finish_phi3small(hf_config *c)
+{
+    uint64_t interval = 2, block = 64, near = 16;
+    ty_status status;
+
+    TY_CHECK(ty_hf_need_size(c, "ff_intermediate_size", &c->t.hidden_features), status, cleanup);
+    TY_CHECK(ty_hf_size(c, "dense_attention_every_n_layers", 1, &interval), status, cleanup);
+    TY_CHECK(ty_hf_size(c, "blocksparse_block_size", 1, &block), status, cleanup);
+    TY_CHECK(ty_hf_size(c, "blocksparse_num_local_blocks", 1, &near), status, cleanup);
+    if (block * near > INT32_MAX) {
+        status = ty_json_fail(c->root, c->error, "blocks of attention that are sizes");
+        goto cleanup;
+    }
+    ty_import_note(c->source, "block-sparse attention: %llu rows near by, those far apart left out",
+                   (unsigned long long)(block * near));
+    status = set_windows(c, block * near, interval);
 
 cleanup:
     return status;
@@ -236,6 +309,15 @@ static ty_status finish_qwen2(hf_config *c)
 
 cleanup:
     return status;
+}
+
+static ty_status note_more_predictions(hf_config *c);
+
+/* Qwen2 with blocks that predict further tokens. */
+static ty_status finish_mimo(hf_config *c)
+{
+    ty_status status = note_more_predictions(c);
+    return status == TY_OK ? finish_qwen2(c) : status;
 }
 
 static ty_status finish_gemma2(hf_config *c)
@@ -459,10 +541,28 @@ static ty_status read_dense_blocks(hf_config *c)
 {
     static hf_names dense = {"first_k_dense_replace", "moe_layer_start_index"};
     const ty_json *list;
+    const char *word;
+    bool is_sparse;
     uint64_t flag;
     ty_status status;
 
     TY_CHECK(ty_hf_size_of(c, c->root, dense, false, 0, &c->t.dense_blocks), status, cleanup);
+    if (ty_json_has(c->root, "mlp_layer_types")) {
+        TY_CHECK(
+            ty_json_array(c->root, "mlp_layer_types", c->t.blocks, c->t.blocks, &list, c->error),
+            status, cleanup);
+        TY_CHECK(ty_hf_list_blocks(c), status, cleanup);
+        for (uint64_t i = 0; i < c->t.blocks; i++) {
+            TY_CHECK(ty_json_as_string(ty_json_at(list, i), &word, c->error), status, cleanup);
+            is_sparse = strcmp(word, "sparse") == 0;
+            if (!is_sparse && strcmp(word, "dense") != 0) {
+                status = ty_json_fail(ty_json_at(list, i), c->error, "sparse or dense");
+                goto cleanup;
+            }
+            c->blocks[i].feed = is_sparse ? TY_FEED_EXPERTS : TY_FEED_MLP;
+        }
+        goto cleanup;
+    }
     if (ty_json_has(c->root, "moe_layer_freq") &&
         ty_json_array(c->root, "moe_layer_freq", 0, SIZE_MAX, &list, NULL) == TY_OK) {
         TY_CHECK(
@@ -519,6 +619,7 @@ static ty_status read_indexer(hf_config *c)
 /* Experts as DeepSeek's, attention as it stands. */
 static ty_status finish_deepseek_moe(hf_config *c)
 {
+    bool has_bias = false;
     ty_status status;
     const char *method;
 
@@ -529,6 +630,8 @@ static ty_status finish_deepseek_moe(hf_config *c)
     TY_CHECK(ty_hf_text(c, "topk_method", &method), status, cleanup);
     if (method != NULL)
         c->t.has_router_bias = strcmp(method, "noaux_tc") == 0;
+    TY_CHECK(ty_hf_flag(c, "use_bias", &has_bias), status, cleanup); /* ERNIE */
+    c->t.has_attention_bias = c->t.has_mlp_bias = has_bias;
     status = c->t.has_qkv_bias ? finish_qkv_bias(c) : finish_llama(c);
 
 cleanup:
@@ -563,9 +666,19 @@ cleanup:
 static ty_status finish_minimax_m2(hf_config *c)
 {
     static hf_names names = {"qk_norm_type"};
+    const ty_json *kinds;
+    uint64_t is_full;
     const char *type;
     ty_status status;
 
+    if (ty_json_has(c->root, "attn_type_list")) { /* 0: linear ("lightning") attention */
+        TY_CHECK(
+            ty_json_array(c->root, "attn_type_list", c->t.blocks, c->t.blocks, &kinds, c->error),
+            status, cleanup);
+        for (uint64_t i = 0; i < c->t.blocks; i++)
+            TY_CHECK(ty_json_as_uint64(ty_json_at(kinds, i), 1, 1, &is_full, c->error), status,
+                     cleanup);
+    }
     TY_CHECK(read_sizes(c, expert_keys, COUNT(expert_keys)), status, cleanup);
     c->t.expert_features = c->t.hidden_features;
     TY_CHECK(read_shared(c), status, cleanup);
@@ -685,12 +798,12 @@ cleanup:
     return status;
 }
 
-/* One key/value head (7B), or several and two norms (40B, 180B), which older files tell by their
- * number alone. */
+/* One key/value head (7B), or several and two norms (40B, 180B; one in 11B), which older files tell
+ * by their number alone. */
 static ty_status finish_falcon(hf_config *c)
 {
     bool is_new = c->t.kv_heads > 0, is_multi_query = true, has_bias = false;
-    uint64_t hidden = 0;
+    uint64_t hidden = 0, norms = 2, factor = 4;
     ty_status status;
 
     TY_CHECK(ty_hf_flag(c, "new_decoder_architecture", &is_new), status, cleanup);
@@ -699,12 +812,14 @@ static ty_status finish_falcon(hf_config *c)
     TY_CHECK(ty_hf_flag(c, "bias", &has_bias), status, cleanup);
     TY_CHECK(ty_hf_size(c, "n_head_kv", 1, &c->t.kv_heads), status, cleanup);
     TY_CHECK(ty_hf_size(c, "ffn_hidden_size", 1, &hidden), status, cleanup);
+    TY_CHECK(ty_hf_size(c, "ff_factor", 1, &factor), status, cleanup);
+    TY_CHECK(ty_hf_size(c, "num_ln_in_parallel_attn", 1, &norms), status, cleanup);
     if (!is_new)
         c->t.kv_heads = is_multi_query ? 1 : 0;
     c->t.is_parallel = c->t.is_parallel || is_new;
-    c->t.has_two_norms = is_new;
+    c->t.has_two_norms = is_new && norms > 1;
     c->t.has_attention_bias = c->t.has_mlp_bias = has_bias;
-    c->t.hidden_features = hidden > 0 ? hidden : 4 * c->t.features;
+    c->t.hidden_features = hidden > 0 ? hidden : factor * c->t.features;
 
 cleanup:
     return status;
@@ -780,9 +895,10 @@ static ty_status finish_qwen3_next(hf_config *c)
     TY_CHECK(read_sizes(c, keys, COUNT(keys)), status, cleanup);
     if (ty_hf_has_any(c->root, expert_keys[0].names))
         TY_CHECK(finish_qwen_moe(c), status, cleanup);
-    else
+    else {
+        TY_CHECK(note_more_predictions(c), status, cleanup);
         TY_CHECK(finish_llama(c), status, cleanup);
-    TY_CHECK(note_more_predictions(c), status, cleanup);
+    }
     TY_CHECK(ty_hf_flag(c, "attn_output_gate", &c->t.has_attention_gate), status, cleanup);
     TY_CHECK(ty_hf_size(c, "full_attention_interval", 1, &interval), status, cleanup);
     TY_CHECK(find_layer_types(c, &types), status, cleanup);
@@ -1105,7 +1221,7 @@ cleanup:
 
 /* ---- Encoders -------------------------------------------------------------------------------- */
 
-static ty_status finish_bert(hf_config *c)
+static ty_status read_bert(hf_config *c)
 {
     static const size_key keys[] = {
         {SIZE(token_types), true, {"type_vocab_size"}},
@@ -1115,11 +1231,16 @@ static ty_status finish_bert(hf_config *c)
     ty_status status = TY_OK;
 
     TY_CHECK(read_sizes(c, keys, COUNT(keys)), status, cleanup);
-    TY_CHECK(read_activation(c), status, cleanup);
-    ty_import_note(c->source, "the encoder and its pooler, without a head for training and a loss");
+    status = read_activation(c);
 
 cleanup:
     return status;
+}
+
+static ty_status finish_bert(hf_config *c)
+{
+    ty_import_note(c->source, "the encoder and its pooler, without a head for training and a loss");
+    return read_bert(c);
 }
 
 /* Whether the first of `architectures` ends so; "" where there is none. */
@@ -1147,7 +1268,7 @@ static void choose_head(hf_config *c, ty_transformer_head otherwise)
 
 static ty_status finish_roberta(hf_config *c)
 {
-    ty_status status = finish_bert(c);
+    ty_status status = read_bert(c);
 
     choose_head(c, TY_POOLER_HEAD);
     if (c->t.longest_sequence > 2) /* rows 0 and 1 are of no position */
@@ -1378,9 +1499,14 @@ static const hf_family families[] = {
      finish_llama,
      {GATED, .norm_place = TY_NORMS_BEHIND, .has_wide_qk_norm = true},
      NULL},
+    {"olmo3",
+     NULL,
+     finish_olmo3,
+     {GATED, .norm_place = TY_NORMS_BEHIND, .has_wide_qk_norm = true},
+     NULL},
     {"exaone4",
      NULL,
-     finish_llama,
+     finish_olmo3,
      {GATED, .norm_place = TY_NORMS_BEHIND, .has_qk_norm = true},
      NULL},
     {"glm4", NULL, finish_qkv_bias, {GATED, .norm_place = TY_NORMS_AROUND}, NULL},
@@ -1409,8 +1535,11 @@ static const hf_family families[] = {
      finish_llama,
      {.form = TY_DECODER, .is_rms_norm = true, .is_fused = true},
      NULL},
+    {"ernie4_5", NULL, finish_one_bias, {GATED}, NULL},
+    {"phi3small", NULL, finish_phi3small, {BIASED, .is_gated = true, .is_tied = true}, NULL},
     {"seed_oss", NULL, finish_qkv_bias, {GATED, .has_qkv_bias = true}, NULL},
     {"qwen2", NULL, finish_qwen2, {GATED, .has_qkv_bias = true}, NULL},
+    {"mimo", NULL, finish_mimo, {GATED, .has_qkv_bias = true}, NULL},
     {"qwen3", NULL, finish_llama, {GATED, .has_qk_norm = true}, NULL},
     {"vit", NULL, NULL, {.form = TY_ENCODER}, ty_hf_build_vit},
     {"clip", NULL, NULL, {.form = TY_ENCODER}, ty_hf_build_clip},
@@ -1424,44 +1553,23 @@ static const hf_family families[] = {
 static const struct alias {
     const char *type, *family;
 } aliases[] = {
-    {"kimi_k2", "deepseek_v3"},
-    {"kimi_k25", "deepseek_v3"},
-    {"kimi_vl", "deepseek_v3"},
-    {"deepseek_vl_v2", "deepseek_v2"},
-    {"phi3", "llama"},
-    {"phi3small", "llama"},
-    {"smollm3", "llama"},
-    {"baichuan", "llama"},
-    {"yi", "llama"},
-    {"ernie4_5", "llama"},
-    {"helium", "llama"},
-    {"llava", "llama"},
-    {"mimo", "qwen2"},
-    {"qwen2_vl", "qwen2"},
-    {"qwen2_5_vl", "qwen2"},
-    {"qwen3_vl", "qwen3"},
-    {"qwen3_vl_moe", "qwen3_moe"},
-    {"qwen3_5", "qwen3_next"},
-    {"qwen3_5_moe", "qwen3_next"},
-    {"olmo3", "olmo2"},
-    {"cohere2", "cohere"},
-    {"glm4v", "glm4"},
-    {"glm4v_moe", "glm4_moe"},
-    {"chatglm", "glm"},
-    {"minimax", "minimax_m2"},
-    {"ministral", "mistral"},
-    {"ministral3", "mistral"},
-    {"mistral3", "mistral"},
-    {"pixtral", "mistral"},
-    {"falcon_mamba", "mamba"},
-    {"RefinedWeb", "falcon"},
-    {"RefinedWebModel", "falcon"},
-    {"codegen", "gptj"},
-    {"xlm-roberta", "roberta"},
-    {"camembert", "roberta"},
-    {"deit", "vit"},
-    {"deci", "nemotron-nas"},
-    {"decilm", "nemotron-nas"},
+    {"kimi_k2", "deepseek_v3"}, {"kimi_k25", "deepseek_v3"},
+    {"kimi_vl", "deepseek_v3"}, {"deepseek_vl_v2", "deepseek_v2"},
+    {"phi3", "llama"},          {"smollm3", "llama"},
+    {"baichuan", "llama"},      {"yi", "llama"},
+    {"helium", "llama"},        {"llava", "llama"},
+    {"qwen2_vl", "qwen2"},      {"qwen2_5_vl", "qwen2"},
+    {"qwen3_vl", "qwen3"},      {"qwen3_vl_moe", "qwen3_moe"},
+    {"qwen3_5", "qwen3_next"},  {"qwen3_5_moe", "qwen3_next"},
+    {"cohere2", "cohere"},      {"glm4v", "glm4"},
+    {"glm4v_moe", "glm4_moe"},  {"chatglm", "glm"},
+    {"minimax", "minimax_m2"},  {"ministral", "mistral"},
+    {"ministral3", "mistral"},  {"mistral3", "mistral"},
+    {"pixtral", "mistral"},     {"falcon_mamba", "mamba"},
+    {"RefinedWeb", "falcon"},   {"RefinedWebModel", "falcon"},
+    {"codegen", "gptj"},        {"xlm-roberta", "roberta"},
+    {"camembert", "roberta"},   {"deit", "vit"},
+    {"deci", "nemotron-nas"},   {"decilm", "nemotron-nas"},
     {"paligemma", "gemma"},
 };
 
@@ -1632,6 +1740,30 @@ static void set_class_defaults(hf_config *c, const hf_family *family)
         c->t.kv_heads = 8;
 }
 
+/* Switches of transformers that make another network of the same sizes. */
+static ty_status check_other_network(const hf_config *c)
+{
+    static const struct {
+        const char *key, *expected;
+        bool of_encoders;
+    } switches[] = {
+        {"add_cross_attention", "false: attention to another network's output is not read", false},
+        {"is_decoder", "false: an encoder's layers as a decoder are not read", true},
+    };
+    char place[TY_JSON_PLACE_SIZE];
+    ty_status status = TY_OK;
+
+    ty_json_place(c->root, place);
+    for (size_t i = 0; i < COUNT(switches) && status == TY_OK; i++) {
+        bool is_on = false;
+        status = ty_hf_flag(c, switches[i].key, &is_on);
+        if (status == TY_OK && is_on && (!switches[i].of_encoders || c->t.form == TY_ENCODER))
+            status = ty_fail(c->error, TY_EPARSE, "%.180s/%s: found true, expected %s", place,
+                             switches[i].key, switches[i].expected);
+    }
+    return status;
+}
+
 ty_status ty_hf_read_sizes_of(hf_config *c, const hf_family *family)
 {
     static hf_names groups = {"multi_query_group_num"};
@@ -1652,7 +1784,12 @@ ty_status ty_hf_read_sizes_of(hf_config *c, const hf_family *family)
     if (c->outer != c->root && ty_json_has(c->outer, "tie_word_embeddings"))
         TY_CHECK(ty_json_bool(c->outer, "tie_word_embeddings", &c->t.is_tied, c->error), status,
                  cleanup);
-    status = family->finish(c);
+    TY_CHECK(family->finish(c), status, cleanup);
+    TY_CHECK(check_layer_types(c, family->finish == finish_qwen3_next ? "linear_attention"
+                                  : family->finish == finish_bamba    ? "mamba"
+                                                                      : NULL),
+             status, cleanup);
+    status = check_other_network(c);
 
 cleanup:
     return status;

@@ -92,6 +92,42 @@ static uint32_t append_eye(ty_builder *b, const eye *e, const char *prefix)
     return ty_transformer_append(b, &e->t, prefix, x, TY_BATCH);
 }
 
+/* A side, or two that are equal. */
+static ty_status read_side(const hf_config *c, const ty_json *v, const char *key, bool is_needed,
+                           uint64_t *out)
+{
+    const ty_json *list;
+    uint64_t sides[2];
+    ty_status status;
+
+    if (!ty_json_has(v, key) || ty_json_array(v, key, 0, SIZE_MAX, &list, NULL) != TY_OK)
+        return ty_hf_size_of(c, v, (hf_names){key}, is_needed, 1, out);
+    TY_CHECK(ty_json_array(v, key, 2, 2, &list, c->error), status, cleanup);
+    for (size_t i = 0; i < 2; i++)
+        TY_CHECK(ty_json_as_uint64(ty_json_at(list, i), 1, INT32_MAX, &sides[i], c->error), status,
+                 cleanup);
+    if (sides[0] != sides[1])
+        status = ty_json_fail(list, c->error, "two equal sides");
+    else
+        *out = sides[0];
+
+cleanup:
+    return status;
+}
+
+/* "mlp_ratio", in place of a number of hidden features. */
+static ty_status read_ratio(const hf_config *c, const ty_json *v, eye *e)
+{
+    double ratio = 4;
+    ty_status status = TY_OK;
+
+    if (ty_json_has(v, "mlp_ratio"))
+        status = ty_json_number(v, "mlp_ratio", 0.01, 1000, &ratio, c->error);
+    if (status == TY_OK && e->t.hidden_features == 0)
+        e->t.hidden_features = (uint64_t)(ratio * (double)e->t.features);
+    return status;
+}
+
 static ty_status read_eye(const hf_config *c, const ty_json *v, eye *e)
 {
     const struct {
@@ -99,14 +135,13 @@ static ty_status read_eye(const hf_config *c, const ty_json *v, eye *e)
         bool is_needed;
         const char *names[HF_MOST_NAMES];
     } keys[] = {
-        {&e->t.features, true, {"hidden_size", "embed_dim", "vt_hidden_size", "width"}},
+        /* Qwen2-VL's "hidden_size" is the language model's */
+        {&e->t.features, true, {"embed_dim", "hidden_size", "vt_hidden_size", "width"}},
         {&e->t.blocks, true, {"num_hidden_layers", "depth", "vt_num_hidden_layers", "layers"}},
         {&e->t.heads, true, {"num_attention_heads", "num_heads", "vt_num_attention_heads"}},
         {&e->t.kv_heads, false, {"num_key_value_heads"}},
         {&e->t.head_size, false, {"head_dim"}},
         {&e->t.hidden_features, false, {"intermediate_size", "vt_intermediate_size"}},
-        {&e->patch, true, {"patch_size", "spatial_patch_size"}},
-        {&e->image, false, {"image_size"}},
         {&e->channels, false, {"in_channels", "in_chans", "num_channels"}},
         {&e->frames, false, {"temporal_patch_size"}},
         {&e->positions, false, {"num_position_embeddings", "position_embedding_size"}},
@@ -117,9 +152,13 @@ static ty_status read_eye(const hf_config *c, const ty_json *v, eye *e)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && status == TY_OK; i++)
         status = ty_hf_size_of(c, v, keys[i].names, keys[i].is_needed && *keys[i].out == 0, 1,
                                keys[i].out);
-    if (status == TY_OK && e->t.hidden_features == 0)
-        e->t.hidden_features = 4 * e->t.features;
-    return status;
+    if (status == TY_OK)
+        status = read_side(c, v, ty_json_has(v, "patch_size") ? "patch_size" : "spatial_patch_size",
+                           e->patch == 0, &e->patch);
+    ty_json_ignore(v, "spatial_patch_size");
+    if (status == TY_OK)
+        status = read_side(c, v, "image_size", false, &e->image);
+    return status == TY_OK ? read_ratio(c, v, e) : status;
 }
 
 static ty_status check_eye(const hf_config *c, const ty_json *v, eye *e)
@@ -144,8 +183,23 @@ static const eye usual_eye = {.t = {.form = TY_ENCODER,
 
 /* ---- An image before a text ------------------------------------------------------------------ */
 
-/* How the towers of known families differ from a plain one, by the file's "model_type". */
-static void set_tower(const char *type, eye *e)
+/* Sizes that a file of Mistral's tower leaves out. */
+static const eye pixtral_eye = {.t = {.form = TY_ENCODER,
+                                      .norm_place = TY_NORMS_BEFORE,
+                                      .is_fused = true,
+                                      .features = 1024,
+                                      .blocks = 24,
+                                      .heads = 16,
+                                      .hidden_features = 4096},
+                                .channels = 3,
+                                .frames = 1,
+                                .merged = 1,
+                                .patch = 16,
+                                .image = 1024};
+
+/* How the towers of known families differ from a plain one, by the "model_type" of the file and of
+ * the tower. */
+static void set_tower(const char *type, const char *own, eye *e)
 {
     bool is_gated = strstr(type, "gemma4") != NULL || strstr(type, "pixtral") != NULL ||
                     strstr(type, "mistral3") != NULL || strstr(type, "qwen2_5_vl") != NULL ||
@@ -169,12 +223,21 @@ static void set_tower(const char *type, eye *e)
         e->positions = 64 * 64;
         e->merged = 2;
     }
-    if (strstr(type, "llama4") != NULL) {
+    if (strstr(type, "qwen2_vl") != NULL) {
+        e->has_patch_bias = false;
+        e->lacks_positions = true; /* rotated */
+    }
+    if (strstr(type, "internvl") != NULL) {
+        e->classes = 1;
+        e->t.lacks_final_norm = true;
+    }
+    if (strstr(type, "llama4") != NULL || strstr(own, "clip") != NULL) {
         e->classes = 1;
         e->has_patch_bias = false;
         e->has_first_norm = true;
-        e->merged = 2;
     }
+    if (strstr(type, "llama4") != NULL)
+        e->merged = 2;
 }
 
 /* Numbers of what makes the language model's rows of the tower's. */
@@ -182,15 +245,25 @@ static double projector_parameters(const char *type, const eye *e, double featur
 {
     const double width = (double)e->t.features, side = (double)e->merged;
     const double merged = width * side * side;
+    double both;
 
     if (strstr(type, "gemma") != NULL)
         return width * features + (strstr(type, "gemma3") != NULL ? width : 0);
     if (strstr(type, "llama4") != NULL) /* 4,096 between the two towers */
         return (merged + 4096 + features) * 4096;
+    if (strcmp(type, "pixtral") == 0 && side > 1) /* merged in the tower's width: Mistral 3 */
+        return merged * width + width + width * features + features * features;
+    if (strstr(type, "idefics3") != NULL || strstr(type, "smolvlm") != NULL)
+        return merged * features;
+    if (strstr(type, "qwen2") != NULL)
+        return (merged + features) * (merged + 1) + width * (e->t.is_rms_norm ? 1 : 2);
     if (strstr(type, "qwen3") != NULL || strstr(type, "kimi") != NULL)
         return (1 + outputs) * (merged * merged + merged + merged * features + features) +
                2 * width + 2 * merged * outputs;
-    return merged * features + features + features * features + features;
+    both = merged * features + features + features * features + features;
+    if (strstr(type, "internvl") != NULL) /* a norm; and two scales of every block of the tower */
+        both += 2 * merged + 2 * width * (double)e->t.blocks;
+    return both;
 }
 
 static ty_status count_deepstack(const hf_config *c, const ty_json *v, double *out)
@@ -204,6 +277,25 @@ static ty_status count_deepstack(const hf_config *c, const ty_json *v, double *o
     status = ty_json_array(v, "deepstack_visual_indexes", 0, 100, &list, c->error);
     if (status == TY_OK)
         *out = (double)ty_json_size(list);
+    return status;
+}
+
+/* Patches a side that become one row, as the whole file says it: a number, or its inverse. */
+static ty_status read_merging(const hf_config *c, eye *e)
+{
+    double share = 1;
+    ty_status status;
+
+    TY_CHECK(ty_hf_size_of(c, c->outer, (hf_names){"spatial_merge_size", "scale_factor"}, false, 1,
+                           &e->merged),
+             status, cleanup);
+    if (!ty_json_has(c->outer, "downsample_ratio"))
+        goto cleanup;
+    TY_CHECK(ty_json_number(c->outer, "downsample_ratio", 0.01, 1, &share, c->error), status,
+             cleanup);
+    e->merged = (uint64_t)round(1 / share);
+
+cleanup:
     return status;
 }
 
@@ -222,7 +314,7 @@ ty_status ty_hf_build_with_vision(hf_config *c, ty_builder **out)
 {
     const ty_transformer *t = &c->t;
     const ty_json *v;
-    const char *type = "", *own = NULL;
+    const char *type = "", *own = "";
     eye e = usual_eye;
     uint64_t image_rows = 1;
     uint32_t embedding, text, image;
@@ -235,10 +327,13 @@ ty_status ty_hf_build_with_vision(hf_config *c, ty_builder **out)
         TY_CHECK(ty_json_string(v, "model_type", &own, c->error), status, cleanup);
     if (ty_json_has(c->outer, "model_type"))
         TY_CHECK(ty_json_string(c->outer, "model_type", &type, c->error), status, cleanup);
-    if (type[0] == '\0' && own != NULL)
+    if (type[0] == '\0' || strcmp(own, "pixtral") == 0)
         type = own;
+    if (strcmp(type, "pixtral") == 0)
+        e = pixtral_eye;
     TY_CHECK(read_eye(c, v, &e), status, cleanup);
-    set_tower(type, &e);
+    TY_CHECK(read_merging(c, &e), status, cleanup);
+    set_tower(type, own, &e);
     TY_CHECK(check_eye(c, v, &e), status, cleanup);
     TY_CHECK(count_deepstack(c, v, &deepstack), status, cleanup);
     TY_CHECK(count_image_rows(c, &e, &image_rows), status, cleanup);

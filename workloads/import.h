@@ -57,9 +57,12 @@ ty_status ty_import_bytes(const char *path, const char *bytes, size_t length,
 bool ty_is_megatron_arguments(const char *bytes);
 struct training_pairs;
 /** They as settings: "--bf16" is "bf16" and "true", a word is what is known of its variables; of
- * one that is given twice the last counts. @param out [out] free with ty_training_pairs_clear */
+ * one that is given twice the last counts. @param out [out] free with ty_training_pairs_clear
+ * @param conditional [out] options behind an "if" or a "case" of the script, "--a, --b" */
+#define TY_MEGATRON_CONDITIONAL "behind an if or a case, taken as given: %s"
 ty_status ty_megatron_settings(const char *path, const char *bytes, size_t length,
-                               struct training_pairs *out, ty_error *error) TY_MUST_CHECK;
+                               struct training_pairs *out, ty_text *conditional,
+                               ty_error *error) TY_MUST_CHECK;
 
 /* In the order of the table: the first whose probe agrees reads the file. */
 extern const ty_import_format ty_import_workload; /* trainyard.workload/1 */

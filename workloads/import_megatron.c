@@ -71,14 +71,19 @@ static void skip_blank(scanner *s)
     }
 }
 
-/* Whether what a quote opens is a list of options: GPT_ARGS="--num-layers 24 ...". One quoted word
- * that looks like an option is taken for a list of one. */
+/* Whether what a quote opens is a list of options: GPT_ARGS="--num-layers 24 ...", or
+ * "$GPT_ARGS --bf16". One quoted word that looks like an option is taken for a list of one. */
 static bool opens_list(const char *quote)
 {
     const char *at = quote + 1;
-    while (isspace((unsigned char)*at) || is_continuation(at))
-        at++;
-    return at[0] == '-' && at[1] == '-';
+    for (;;) {
+        while (isspace((unsigned char)*at) || is_continuation(at))
+            at++;
+        if (*at != '$')
+            return at[0] == '-' && at[1] == '-';
+        while (*at != '\0' && *at != *quote && !isspace((unsigned char)*at))
+            at++;
+    }
 }
 
 static ty_status add_word(scanner *s, const ty_text *text, uint32_t line)
@@ -505,6 +510,35 @@ static void expand_value(const scanner *s, given *g)
         g->value = expanded;
 }
 
+/* Whether words stand behind an "if" or a "case" whose end is to come: whether they are there when
+ * the script runs is not known here. */
+static void count_condition(const word *w, uint32_t *depth)
+{
+    if (strcmp(w->text, "then") == 0 || strcmp(w->text, "case") == 0)
+        ++*depth;
+    else if (*depth > 0 && (strcmp(w->text, "fi") == 0 || strcmp(w->text, "esac") == 0))
+        --*depth;
+}
+
+/* Switches of the layout and the training, which sizes do not depend on: a word behind one, as the
+ * first of the next command, is no value of it. */
+static bool is_switch(const given *g)
+{
+    static const char *const switches[] = {"bf16",
+                                           "fp16",
+                                           "sequence-parallel",
+                                           "use-distributed-optimizer",
+                                           "recompute-activations",
+                                           "overlap-grad-reduce",
+                                           "overlap-param-gather"};
+
+    for (size_t i = 0; i < COUNT(switches); i++)
+        if (strlen(switches[i]) == g->name_length &&
+            memcmp(switches[i], g->name, g->name_length) == 0)
+            return true;
+    return false;
+}
+
 /* Reads the option at words[*at] and its value, if there is one, and moves on. */
 static given next_option(const scanner *s, size_t *at)
 {
@@ -521,8 +555,9 @@ static given next_option(const scanner *s, size_t *at)
         if (strlen(options[i].name) == g.name_length &&
             memcmp(options[i].name, g.name, g.name_length) == 0)
             g.option = &options[i];
-    is_flag = g.option != NULL && g.option->kind == FLAG;
-    if (g.value != NULL || *at >= s->count || is_option(&s->words[*at]))
+    is_flag = g.option != NULL ? g.option->kind == FLAG : is_switch(&g);
+    if (g.value != NULL || *at >= s->count || is_option(&s->words[*at]) ||
+        strcmp(s->words[*at].text, "fi") == 0 || strcmp(s->words[*at].text, "esac") == 0)
         return g;
     if (!is_flag || strcmp(s->words[*at].text, "true") == 0 ||
         strcmp(s->words[*at].text, "false") == 0)
@@ -589,16 +624,20 @@ static ty_status set_option(ty_import_source *source, const given *g, arguments 
 static ty_status read_options(const scanner *s, arguments *out)
 {
     ty_status status = TY_OK;
-    ty_text ignored = {0};
+    ty_text ignored = {0}, conditional = {0};
+    uint32_t depth = 0;
 
     for (size_t at = 0; at < s->count;) {
         given g;
         if (!is_option(&s->words[at])) {
-            at++;
+            count_condition(&s->words[at++], &depth);
             continue;
         }
         g = next_option(s, &at);
         expand_value(s, &g);
+        if (depth > 0)
+            ty_text_addf(&conditional, "%s--%.*s", conditional.length > 0 ? ", " : "",
+                         (int)g.name_length, g.name);
         if (g.option != NULL)
             TY_CHECK(set_option(s->source, &g, out), status, cleanup);
         else
@@ -607,8 +646,11 @@ static ty_status read_options(const scanner *s, arguments *out)
     }
     if (ignored.length > 0)
         ty_import_note(s->source, "options not read: %s", ignored.data);
+    if (conditional.length > 0)
+        ty_import_note(s->source, TY_MEGATRON_CONDITIONAL, conditional.data);
 
 cleanup:
+    ty_text_clear(&conditional);
     ty_text_clear(&ignored);
     return status;
 }
@@ -826,8 +868,9 @@ done:
 }
 
 ty_status ty_megatron_settings(const char *path, const char *bytes, size_t length,
-                               training_pairs *out, ty_error *error)
+                               training_pairs *out, ty_text *conditional, ty_error *error)
 {
+    uint32_t depth = 0;
     ty_import_source source = {.path = path, .bytes = bytes, .length = length, .error = error};
     scanner s = {.source = &source, .at = bytes, .line = 1, .arena = ty_arena_new()};
     ty_status status = TY_OK;
@@ -838,11 +881,17 @@ ty_status ty_megatron_settings(const char *path, const char *bytes, size_t lengt
         goto done;
     }
     TY_CHECK(read_words(&s), status, done);
-    for (size_t at = 0; at < s.count;)
-        if (is_option(&s.words[at]))
-            TY_CHECK(put_setting(&s, &at, out), status, done);
-        else
-            at++;
+    for (size_t at = 0; at < s.count;) {
+        if (!is_option(&s.words[at])) {
+            count_condition(&s.words[at++], &depth);
+            continue;
+        }
+        if (depth > 0)
+            ty_text_addf(conditional, "%s%.60s", conditional->length > 0 ? ", " : "",
+                         s.words[at].text);
+        TY_CHECK(put_setting(&s, &at, out), status, done);
+    }
+    status = ty_text_check(conditional, error);
 done:
     ty_free(s.words);
     ty_arena_free(s.arena);

@@ -136,6 +136,24 @@ static double embedding_traffic(const view *v) /* tokens; rows of the tables; th
     return v->in + v->out * (2 + (at(v, TY_POSITIONS) > 0) + (at(v, TY_TOKEN_TYPES) > 0));
 }
 
+static double bag_parameters(const view *v)
+{
+    return at(v, TY_VOCABULARY) * at(v, TY_FEATURES);
+}
+
+static double bag_traffic(const view *v) /* indices; rows of the table; their sum */
+{
+    return at(v, TY_ROWS) * (1 + at(v, TY_FEATURES)) + v->out;
+}
+
+/* ---- dot interaction: products of every two of the inputs (Naumov et al., arXiv:1906.00091,
+ * section 2.1) ---- */
+
+static double interaction_flop(const view *v)
+{
+    return v->in * (v->layer->input_count - 1);
+}
+
 /* ---- attention ----
  *
  * T query rows and S rows of keys and values, of D features each; T = S and the same rows unless
@@ -739,6 +757,9 @@ static const rule rules[TY_LAYER_KIND_COUNT] = {
                               state_space_scan},
     [TY_LAYER_GATED_DELTA] = {delta_parameters, delta_flop, delta_input_product, delta_kept,
                               delta_traffic, delta_kernels, delta_scan},
+    [TY_LAYER_EMBEDDING_BAG] = {bag_parameters, NULL, NULL, NULL, bag_traffic, one},
+    [TY_LAYER_DOT_INTERACTION] = {NULL, interaction_flop, interaction_flop, NULL, in_and_out, one,
+                                  interaction_flop},
     [TY_LAYER_FLATTEN] = {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

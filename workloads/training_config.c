@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -203,7 +204,11 @@ static ty_status read_titan_pipeline(const reading *r)
     const training_pair *parts = ty_training_pair_called(&r->pairs, "module_fqns_per_model_part");
     uint32_t lists = 0, depth = 0;
 
-    r->out->micro_batch = 0; /* what a device has of a step is cut into those of the pipeline */
+    r->out->schedule =
+        "1f1b";              /* its default, as is a micro-batch of one sample: what a device has */
+    r->out->micro_batch = 1; /* of a step is cut into those of the pipeline */
+    if (word != NULL)
+        r->out->schedule = NULL;
     for (size_t i = 0; word != NULL && i < COUNT(schedules); i++)
         if (strcasecmp(word->value, schedules[i].word) == 0)
             r->out->schedule = schedules[i].schedule;
@@ -214,8 +219,35 @@ static ty_status read_titan_pipeline(const reading *r)
     }
     if (lists > r->out->pipeline)
         r->out->interleave = lists / r->out->pipeline;
+    else if (lists == 0 && r->out->schedule != NULL && r->out->schedule[0] == 'i')
+        r->out->interleave = 2; /* of schedules that loop, its default */
+    if (r->out->schedule == NULL &&
+        ty_import_report_add(&r->out->report,
+                             "pipeline_parallel_schedule is none that is planned: left open",
+                             r->error) != TY_OK)
+        return TY_ENOMEM;
     return read_count(r, ty_training_pair_called(&r->pairs, "pipeline_parallel_microbatch_size"),
                       &r->out->micro_batch);
+}
+
+/* By operators, or each so manieth block, which no plan says but of every block. Its defaults are
+ * "selective" and each second. */
+static ty_status read_titan_recompute(const reading *r, const training_pair *mode)
+{
+    const bool is_selective = mode == NULL || strcmp(mode->value, "selective") == 0;
+
+    if (!is_selective)
+        r->out->recompute = strcmp(mode->value, "full") == 0   ? "full"
+                            : strcmp(mode->value, "none") == 0 ? "none"
+                                                               : NULL;
+    else if (is_value(r, "selective_ac_option", "op"))
+        r->out->recompute = "operator";
+    else if (is_value(r, "selective_ac_option", "1"))
+        r->out->recompute = "full";
+    if (r->out->recompute != NULL)
+        return TY_OK;
+    return note(r, "activation_checkpoint makes again what no plan says (each second block where "
+                   "it says no more): left open");
 }
 
 static bool is_torchtitan(const training_pairs *p)
@@ -239,7 +271,7 @@ static ty_status read_torchtitan(const reading *r)
     };
     const training_pair *name = ty_training_pair_of(&r->pairs, "model.name");
     const training_pair *flavor = ty_training_pair_of(&r->pairs, "model.flavor");
-    const training_pair *mode = ty_training_pair_called(&r->pairs, "mode");
+    const training_pair *mode = ty_training_pair_of(&r->pairs, "activation_checkpoint.mode");
     const training_pair *converters = ty_training_pair_of(&r->pairs, "model.converters");
     uint32_t replicas = 1, shards = 0, sequence = 2048;
     const char *zoo;
@@ -254,6 +286,7 @@ static ty_status read_torchtitan(const reading *r)
     TY_CHECK(
         read_count(r, ty_training_pair_called(&r->pairs, "data_parallel_shard_degree"), &shards),
         status, cleanup);
+    r->out->share = r->out->micro_batch;
     if (shards > 0)
         TY_CHECK(set_product(r, ty_training_pair_called(&r->pairs, "data_parallel_shard_degree"),
                              shards, replicas > 0 ? replicas : 1, &r->out->data),
@@ -272,11 +305,7 @@ static ty_status read_torchtitan(const reading *r)
         r->out->precision = "fp8";
     if (is_value(r, "float8.enable_float8_linear", "true")) /* up to 0.0.2 */
         r->out->precision = "fp8";
-    if (mode != NULL && strcmp(mode->key, "activation_checkpoint.mode") == 0)
-        r->out->recompute = strcmp(mode->value, "full") == 0           ? "full"
-                            : strcmp(mode->value, "selective") != 0    ? "none"
-                            : is_value(r, "selective_ac_option", "op") ? "operator"
-                                                                       : "selective";
+    TY_CHECK(read_titan_recompute(r, mode), status, cleanup);
     if (r->model != NULL) {
         status = open_model(r, r->model, sequence);
         goto cleanup;
@@ -454,6 +483,11 @@ static ty_status read_megatron_stages(const reading *r)
         TY_CHECK(
             read_count(r, ty_training_pair_called(&r->pairs, "recompute_num_layers"), &c->segment),
             status, done);
+    if (c->recompute != NULL && strcmp(c->recompute, "full") == 0 &&
+        is_value(r, "recompute_method", "block"))
+        TY_CHECK(note(r, "recompute_method block makes the first recompute_num_layers of a stage "
+                         "again, the plan all of them"),
+                 status, done);
     if (each > 0)
         c->interleave = layers / positions / each;
     for (const char *at = layout != NULL ? layout->value : ""; *at != '\0'; at++)
@@ -476,7 +510,6 @@ static void settle_arguments(const reading *r)
     c->has_zero = true;
     c->recompute = c->recompute != NULL ? c->recompute : "none";
     c->precision = c->precision != NULL ? c->precision : "fp32";
-    c->schedule = c->pipeline == 1 ? NULL : c->interleave > 1 ? "interleaved" : "1f1b";
 }
 
 static ty_status read_megatron(const reading *r)
@@ -494,13 +527,18 @@ static ty_status read_megatron(const reading *r)
     const training_pair *modules = ty_training_pair_called(&r->pairs, "recompute_modules");
     const training_pair *precision = ty_training_pair_of(&r->pairs, "trainer.precision");
     static const char *const narrow[] = {"fp8", "fp8_format", "fp4", "fp4_format"};
+    static const char *const tokenizers[] = {"model.tokenizer.type", "tokenizer.type"};
     uint32_t nodes = 0, per_node = 0;
     ty_text text = {0};
     ty_status status;
 
     TY_CHECK(read_counts(r, keys, COUNT(keys)), status, cleanup);
+    if (r->out->global_batch == 0) /* its default: one micro-batch a replica */
+        r->out->share = r->out->micro_batch;
     if (granularity == NULL)
         granularity = ty_training_pair_called(&r->pairs, "activations_checkpoint_granularity");
+    if (granularity == NULL && is_value(r, "recompute_activations", "true"))
+        r->out->recompute = "selective";
     if (granularity != NULL)
         r->out->recompute = strcmp(granularity->value, "full") == 0 ? "full"
                             : modules != NULL && strstr(modules->value, "moe_act") != NULL &&
@@ -534,6 +572,8 @@ static ty_status read_megatron(const reading *r)
     }
     if (r->is_arguments)
         settle_arguments(r);
+    if (r->out->pipeline > 1) /* stages are interleaved where that is said */
+        r->out->schedule = r->out->interleave > 1 ? "interleaved" : "1f1b";
     if (r->model != NULL) {
         status = open_model(r, r->model, 0);
         goto cleanup;
@@ -549,6 +589,10 @@ static ty_status read_megatron(const reading *r)
         if (is_argument(key) && r->pairs.pairs[i].value[0] != '\0')
             put_argument(&text, key, r->pairs.pairs[i].value);
     }
+    for (size_t i = 0; i < COUNT(tokenizers); i++) /* NeMo's */
+        if (ty_training_pair_of(&r->pairs, tokenizers[i]) != NULL)
+            put_argument(&text, "tokenizer_type",
+                         ty_training_pair_of(&r->pairs, tokenizers[i])->value);
     status = import_arguments(r, &text);
 
 cleanup:
@@ -629,6 +673,47 @@ cleanup:
     return status;
 }
 
+/* A device's samples, which may be a part of one, are those of a pass: the lanes of a replica see
+ * them together. */
+static ty_status read_maxtext_batch(const reading *r)
+{
+    const training_pair *p = ty_training_pair_of(&r->pairs, "per_device_batch_size");
+    ty_training_config *c = r->out;
+    char *end = NULL;
+    double share, micro_batch;
+
+    if (p == NULL)
+        return TY_OK;
+    share = strtod(p->value, &end);
+    if (end == p->value || *end != '\0' || !(share > 0 && share <= MOST_COUNT))
+        return fail_value(r, p, "a number > 0");
+    c->device_share = share * fmax(c->accumulation, 1);
+    micro_batch = share * fmax(c->tensor, 1) * fmax(c->context, 1);
+    if (c->pipeline == 1 && micro_batch <= MOST_COUNT && micro_batch == floor(micro_batch))
+        c->micro_batch = (uint32_t)micro_batch;
+    return TY_OK;
+}
+
+/* Axes of its mesh that plans have no lanes for. */
+static ty_status note_maxtext_axes(const reading *r)
+{
+    static const char *const axes[] = {
+        "ici_sequence_parallelism",         "ici_fsdp_transpose_parallelism",
+        "ici_tensor_transpose_parallelism", "ici_tensor_sequence_parallelism",
+        "ici_autoregressive_parallelism",   "ici_context_autoregressive_parallelism"};
+    char text[96];
+
+    for (size_t i = 0; i < COUNT(axes); i++) {
+        const training_pair *p = ty_training_pair_of(&r->pairs, axes[i]);
+        if (p == NULL || strcmp(p->value, "1") == 0)
+            continue;
+        snprintf(text, sizeof text, "%s is not planned", axes[i]);
+        if (note(r, text) != TY_OK)
+            return TY_ENOMEM;
+    }
+    return TY_OK;
+}
+
 static ty_status read_maxtext(const reading *r)
 {
     const training_pair *name = ty_training_pair_of(&r->pairs, "model_name"), *policy;
@@ -639,6 +724,7 @@ static ty_status read_maxtext(const reading *r)
     const char *zoo = NULL;
     ty_status status;
 
+    r->out->tensor = r->out->pipeline = r->out->context = r->out->expert = 1; /* of base.yml */
     TY_CHECK(multiply(r, "ici_tensor_parallelism", "dcn_tensor_parallelism", &r->out->tensor),
              status, cleanup);
     TY_CHECK(multiply(r, "ici_pipeline_parallelism", "dcn_pipeline_parallelism", &r->out->pipeline),
@@ -651,12 +737,11 @@ static ty_status read_maxtext(const reading *r)
     set_zero(r, shards == 1 ? 0 : 3);
     TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "max_target_length"), &sequence), status,
              cleanup);
-    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "per_device_batch_size"),
-                        &r->out->micro_batch),
-             status, cleanup);
     TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "gradient_accumulation_steps"),
                         &r->out->accumulation),
              status, cleanup);
+    TY_CHECK(read_maxtext_batch(r), status, cleanup);
+    TY_CHECK(note_maxtext_axes(r), status, cleanup);
     r->out->precision = is_value(r, "dtype", "float32") ? "fp32" : "bf16";
     if (quantization != NULL && strstr(quantization->value, "fp8") != NULL)
         r->out->precision = "fp8";
@@ -696,6 +781,28 @@ static bool is_accelerate(const training_pairs *p)
 {
     return ty_training_pair_of(p, "distributed_type") != NULL ||
            ty_training_pair_of(p, "compute_environment") != NULL;
+}
+
+/* What leaves the devices stays on them in a plan. */
+static ty_status note_offloading(const reading *r)
+{
+    static const char *const keys[] = {"fsdp_offload_params",
+                                       "offload_optimizer_device",
+                                       "offload_param_device",
+                                       "zero_optimization.offload_optimizer.device",
+                                       "zero_optimization.offload_param.device",
+                                       "zero_optimization.cpu_offload"};
+    char text[96];
+
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        const training_pair *p = find(r, keys[i]);
+        if (p == NULL || strcasecmp(p->value, "false") == 0 || strcasecmp(p->value, "none") == 0)
+            continue;
+        snprintf(text, sizeof text, "%s: offloading is not planned", keys[i]);
+        if (note(r, text) != TY_OK)
+            return TY_ENOMEM;
+    }
+    return TY_OK;
 }
 
 static ty_status read_accelerate(const reading *r)
@@ -748,8 +855,13 @@ static ty_status read_accelerate(const reading *r)
                             : strcmp(precision->value, "fp16") == 0 ? "fp16"
                             : strcmp(precision->value, "fp8") == 0  ? "fp8"
                                                                     : "bf16";
-    if (find(r, "fsdp_activation_checkpointing") != NULL)
-        r->out->recompute = is_value(r, "fsdp_activation_checkpointing", "true") ? "full" : "none";
+    if (is_value(r, "fsdp_activation_checkpointing", "true"))
+        r->out->recompute = "full";
+    else if (is_value(r, "megatron_lm_recompute_activations", "true"))
+        r->out->recompute = "selective";
+    else if (!is_value(r, "distributed_type", "DEEPSPEED")) /* there the training script says it */
+        r->out->recompute = "none";
+    TY_CHECK(note_offloading(r), status, cleanup);
     status = need_model(r, 0);
 
 cleanup:
@@ -791,6 +903,8 @@ static ty_status read_deepspeed(const reading *r)
         r->out->compression = "bf16";
     else if (type != NULL && strncasecmp(type->value, "onebit", 6) == 0)
         r->out->compression = "one-bit";
+    if (r->out->global_batch == 0) /* its default: no accumulation */
+        r->out->share = (double)r->out->micro_batch * fmax(r->out->accumulation, 1);
     if (r->out->micro_batch > 0 && r->out->accumulation > 0 &&
         r->out->global_batch % ((uint64_t)r->out->micro_batch * r->out->accumulation) == 0)
         r->out->data = r->out->global_batch / r->out->micro_batch / r->out->accumulation;
@@ -801,7 +915,9 @@ static ty_status read_deepspeed(const reading *r)
         status = need_model(r, 0);
         goto cleanup;
     }
-    status = ty_workload_import(r->path, &options, &r->out->workload, &r->out->report, r->error);
+    TY_CHECK(ty_workload_import(r->path, &options, &r->out->workload, &r->out->report, r->error),
+             status, cleanup);
+    status = note_offloading(r);
 
 cleanup:
     return status;
@@ -821,36 +937,73 @@ static const struct kind {
     {"a DeepSpeed configuration", "deepspeed", is_deepspeed, read_deepspeed},
 };
 
-/* What a step has follows from the devices where only a device's share is said. */
-static ty_status settle_batch(const reading *r, ty_training_config *c)
+/* These programs count what one of the lanes that share experts has. */
+static ty_status count_expert_lanes(const reading *r, ty_training_config *c)
 {
-    double lanes = fmax(c->tensor, 1) * fmax(c->pipeline, 1) * fmax(c->context, 1);
-    uint32_t replicas = c->data;
-    double batch;
-
-    if (replicas == 0 && lanes <= c->devices && c->devices % (uint32_t)lanes == 0)
-        replicas = c->devices / (uint32_t)lanes;
-    batch = (double)c->micro_batch * replicas * fmax(c->accumulation, 1);
-    if (c->global_batch == 0 && batch > MOST_COUNT)
+    if (c->expert <= 1)
+        return TY_OK;
+    if ((uint64_t)c->micro_batch * c->expert > MOST_COUNT)
         return ty_fail(r->error, TY_EPARSE,
-                       "%.160s: found a step of %.4g samples (micro-batch times accumulation times "
-                       "replicas), expected at most 2^30",
-                       r->path, batch);
+                       "%.160s: found a micro-batch of %u on each of %u expert lanes, expected "
+                       "at most 2^30 samples",
+                       r->path, c->micro_batch, c->expert);
+    c->micro_batch *= c->expert;
+    c->share *= c->expert;
+    c->data = c->data % c->expert == 0 ? c->data / c->expert : 0;
+    return TY_OK;
+}
+
+/* 0: they do not divide so. */
+static uint32_t replicas_among(const ty_training_config *c, uint32_t devices)
+{
+    const double lanes =
+        fmax(c->tensor, 1) * fmax(c->pipeline, 1) * fmax(c->context, 1) * fmax(c->expert, 1);
+
+    if (c->data > 0)
+        return c->data;
+    return lanes <= devices && devices % (uint32_t)lanes == 0 ? devices / (uint32_t)lanes : 0;
+}
+
+static ty_status set_batch(ty_training_config *c, uint32_t devices, ty_error *error)
+{
+    const uint32_t replicas = replicas_among(c, devices);
+    const double batch = c->device_share > 0 ? c->device_share * devices : c->share * replicas;
+
+    if (c->global_batch == 0 && batch > MOST_COUNT)
+        return ty_fail(error, TY_EPARSE,
+                       "%s: found a step of %.4g samples (those of a device or replica times "
+                       "their number), expected at most 2^30",
+                       c->format, batch);
     if (c->global_batch == 0)
         c->global_batch = (uint32_t)batch;
     if (c->global_batch > 0 && c->workload != NULL)
         c->workload->global_batch = c->global_batch;
-    /* These programs count what one of the lanes that share experts has. */
-    if (c->expert > 1) {
-        if ((uint64_t)c->micro_batch * c->expert > MOST_COUNT)
-            return ty_fail(r->error, TY_EPARSE,
-                           "%.160s: found a micro-batch of %u on each of %u expert lanes, expected "
-                           "at most 2^30 samples",
-                           r->path, c->micro_batch, c->expert);
-        c->micro_batch *= c->expert;
-        c->data = c->data % c->expert == 0 ? c->data / c->expert : 0;
-    }
     return TY_OK;
+}
+
+ty_status ty_training_config_settle(ty_training_config *config, uint32_t devices, ty_error *error)
+{
+    ty_text text = {0};
+    ty_status status;
+
+    if (config->devices > 0 && config->devices != devices)
+        ty_text_addf(&text, "the file starts %u devices, the cluster has %u: planned for these",
+                     config->devices, devices);
+    TY_CHECK(ty_text_check(&text, error), status, cleanup);
+    if (text.length > 0)
+        TY_CHECK(ty_import_report_add(&config->report, text.data, error), status, cleanup);
+    TY_CHECK(set_batch(config, devices, error), status, cleanup);
+    if (config->global_batch > 0)
+        goto cleanup;
+    ty_text_clear(&text);
+    ty_text_addf(&text, "no batch is said: the model's, %u samples a step",
+                 config->workload->global_batch);
+    TY_CHECK(ty_text_check(&text, error), status, cleanup);
+    status = ty_import_report_add(&config->report, text.data, error);
+
+cleanup:
+    ty_text_clear(&text);
+    return status;
 }
 
 ty_status ty_training_config_load(const char *path, const char *model, uint64_t vocabulary,
@@ -861,12 +1014,13 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
         .path = path, .model = model, .vocabulary = vocabulary, .out = &config, .error = error};
     char *bytes = NULL;
     size_t length = 0, k = 0;
+    ty_text conditional = {0}, line = {0};
     ty_status status;
 
     TY_CHECK(ty_file_read(path, 0, &bytes, &length, error), status, cleanup);
     r.is_arguments = ty_is_megatron_arguments(bytes);
     if (r.is_arguments)
-        status = ty_megatron_settings(path, bytes, length, &r.pairs, error);
+        status = ty_megatron_settings(path, bytes, length, &r.pairs, &conditional, error);
     else
         status = ty_training_pairs_read(path, bytes, length, &r.pairs, error);
     TY_CHECK(status, status, cleanup);
@@ -885,13 +1039,22 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
     config.stack = kinds[k].stack;
     config.compression = "none"; /* unless the file says so */
     TY_CHECK(kinds[k].read(&r), status, cleanup);
-    TY_CHECK(settle_batch(&r, &config), status, cleanup);
+    if (conditional.length > 0) {
+        ty_text_addf(&line, TY_MEGATRON_CONDITIONAL, conditional.data);
+        TY_CHECK(ty_text_check(&line, error), status, cleanup);
+        TY_CHECK(note(&r, line.data), status, cleanup);
+    }
+    TY_CHECK(count_expert_lanes(&r, &config), status, cleanup);
+    if (config.data > 0) /* whatever the cluster has */
+        TY_CHECK(set_batch(&config, 0, error), status, cleanup);
     *out = config;
     config = (ty_training_config){0}; /* given away */
 
 cleanup:
     ty_training_config_clear(&config);
     ty_training_pairs_clear(&r.pairs);
+    ty_text_clear(&line);
+    ty_text_clear(&conditional);
     ty_free(bytes);
     return status;
 }

@@ -5,6 +5,7 @@
  *     ty_training_config config = {0};
  *     TY_CHECK(ty_training_config_load("llama3_8b.toml", NULL, 0, &config, error), status,
  * cleanup);
+ *     TY_CHECK(ty_training_config_settle(&config, devices, error), status, cleanup);
  *     // config.workload, config.tensor, config.global_batch, ...
  *     ty_training_config_clear(&config);
  *
@@ -24,6 +25,8 @@ typedef struct ty_training_config {
                               or is not said */
     uint32_t micro_batch;  /* samples of a rank and pass: of all its expert lanes */
     uint32_t accumulation; /* micro-batches a step */
+    double share;          /* samples of a step that one replica has; 0: not said */
+    double device_share;   /* ... that one device has, whatever lanes it is in (MaxText) */
     uint32_t tensor, pipeline, context, expert, interleave; /* lanes and stages */
     uint32_t data;    /* ranks a stage, sharded or not; 0: what devices are left for */
     uint32_t devices; /* that the file starts; 0: not said */
@@ -49,6 +52,16 @@ typedef struct ty_training_config {
 ty_status ty_training_config_load(const char *path, const char *model, uint64_t vocabulary,
                                   ty_training_config *out, ty_error *error) TY_MUST_CHECK;
 void ty_training_config_clear(ty_training_config *config);
+
+/**
+ * What follows from the devices it is planned for, where the file does not say it: these programs
+ * train as many samples a step as all devices' shares make. Notes where the file starts another
+ * number of devices, and where no batch is said at all and the model's stays.
+ * @param devices of the cluster; >= 1
+ * @return TY_EPARSE for a step of more samples than 2^30
+ */
+ty_status ty_training_config_settle(ty_training_config *config, uint32_t devices,
+                                    ty_error *error) TY_MUST_CHECK;
 
 /**
  * What torchtitan calls a model of the zoo.

@@ -21,6 +21,11 @@
  *                  or "is_global": true, alone
  *       slice      "rows" of the first dimension from "first_row" (0) on
  *       embedding  "vocabulary", "features", "positions" (0)
+ *       embedding_bag
+ *                  "vocabulary", "features", "rows" (1) indices from place "first_row" (0) of the
+ *                  sample on, "is_average" (false): the mean of the table's rows instead of the sum
+ *       dot_interaction
+ *                  "inputs": labels of vectors, of which the first made is what comes first
  *       tied_linear
  *                  "embedding": the label of the one whose matrix it uses
  *       lstm       "hidden_features", "has_bias" (true), "is_reversed" (false): from the last step
@@ -51,8 +56,8 @@
  *                token in storage), and what docs/workloads.md lists: the families differ in what
  *                they take for granted
  * In all families: "frozen_through" (the name of a layer: it and all before it are not trained),
- * "learning" ("gradient"), "local_steps", "rotary_base" and "input_s_per_sample" as in
- * `trainyard.workload/1`.
+ * "learning" ("gradient"), "local_steps", "rotary_base", "input_s_per_sample", "deviation" and
+ * "teacher" as in `trainyard.workload/1`.
  */
 #ifndef TY_WORKLOADS_H
 #define TY_WORKLOADS_H
@@ -216,6 +221,10 @@ void ty_builder_set_rotary_base(ty_builder *builder, uint64_t rotary_base);
 /** What scenarios have beyond layers, as in ty_workload. */
 void ty_builder_set_scenario(ty_builder *builder, ty_learning learning, uint32_t local_steps,
                              double input_s_per_sample);
+/** ty_workload.deviation. */
+void ty_builder_set_deviation(ty_builder *builder, double deviation);
+/** ty_workload.teacher; the layers that are frozen are the teacher's. */
+void ty_builder_set_teacher(ty_builder *builder, const ty_teacher *teacher);
 /** Freezes layers [first, end): finishing takes what their gradients cost off the backward of all.
  */
 void ty_builder_freeze(ty_builder *builder, uint32_t first, uint32_t end);
@@ -256,6 +265,11 @@ uint32_t ty_builder_flatten(ty_builder *builder, uint32_t input);
 uint32_t ty_builder_slice(ty_builder *builder, uint32_t input, uint64_t first_row, uint64_t rows);
 uint32_t ty_builder_embedding(ty_builder *builder, uint32_t input, uint64_t vocabulary,
                               uint64_t features, uint64_t positions);
+/** The sum, or the mean, of `rows` rows of a table, whose indices lie in a sample of numbers from
+ * place `first_row` on. */
+uint32_t ty_builder_embedding_bag(ty_builder *builder, uint32_t input, uint64_t vocabulary,
+                                  uint64_t features, uint64_t first_row, uint64_t rows,
+                                  bool is_average);
 uint32_t ty_builder_attention(ty_builder *builder, uint32_t input, uint64_t heads,
                               uint64_t kv_heads, uint64_t head_size, bool has_bias, bool is_causal);
 /** Queries from `input`, keys and values from `memory`, an earlier layer. */
@@ -275,6 +289,8 @@ uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t co
 uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 /** Side by side in the last dimension: [T,A] and [T,B] -> [T,A+B]. */
 uint32_t ty_builder_concat_features(ty_builder *builder, const uint32_t *inputs, uint32_t count);
+/** The first of some vectors of one size, and the products of all pairs of them. */
+uint32_t ty_builder_dot_interaction(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 uint32_t ty_builder_loss(ty_builder *builder,
                          uint32_t input); /* softmax cross-entropy over the last dimension */
 

@@ -141,8 +141,9 @@ static ty_status read_scenario(ty_zoo_reader *reader)
     ty_status status = TY_OK;
     int learning = TY_LEARNING_GRADIENT;
     uint64_t local_steps, rotary_base;
-    double input_s = 0;
+    double input_s = 0, deviation = 0;
     const char *last_frozen;
+    ty_teacher teacher;
 
     if (ty_json_has(reader->root, "learning"))
         TY_CHECK(ty_json_enum(reader->root, "learning", names, TY_LEARNING_COUNT, &learning,
@@ -158,6 +159,14 @@ static ty_status read_scenario(ty_zoo_reader *reader)
              cleanup);
     ty_builder_set_rotary_base(reader->builder, rotary_base);
     ty_builder_set_scenario(reader->builder, (ty_learning)learning, (uint32_t)local_steps, input_s);
+    if (ty_json_has(reader->root, "deviation"))
+        TY_CHECK(ty_json_number(reader->root, "deviation", 0, HUGE_VAL, &deviation, reader->error),
+                 status, cleanup);
+    ty_builder_set_deviation(reader->builder, deviation);
+    if (ty_json_has(reader->root, "teacher")) {
+        TY_CHECK(ty_teacher_read(reader->root, &teacher, reader->error), status, cleanup);
+        ty_builder_set_teacher(reader->builder, &teacher);
+    }
     if (ty_json_has(reader->root, "frozen_through")) {
         TY_CHECK(ty_json_string(reader->root, "frozen_through", &last_frozen, reader->error),
                  status, cleanup);

@@ -123,6 +123,36 @@ cleanup:
     return status;
 }
 
+static ty_status read_embedding_bag(const place *p)
+{
+    ty_status status = TY_OK;
+    uint64_t vocabulary, features, first_row, rows;
+    bool is_average;
+
+    TY_CHECK(read_size(p, "vocabulary", TY_ZOO_REQUIRED, &vocabulary), status, cleanup);
+    TY_CHECK(read_size(p, "features", TY_ZOO_REQUIRED, &features), status, cleanup);
+    TY_CHECK(read_size(p, "first_row", 0, &first_row), status, cleanup);
+    TY_CHECK(read_size(p, "rows", 1, &rows), status, cleanup);
+    TY_CHECK(read_flag(p, "is_average", false, &is_average), status, cleanup);
+    *p->x = ty_builder_embedding_bag(p->script->reader->builder, *p->x, vocabulary, features,
+                                     first_row, rows, is_average);
+
+cleanup:
+    return status;
+}
+
+static ty_status read_dot_interaction(const place *p)
+{
+    ty_status status = TY_OK;
+    uint32_t inputs[TY_ZOO_MOST_BRANCHES], count;
+
+    TY_CHECK(ty_zoo_label_list(p->script, p->layer, inputs, &count), status, cleanup);
+    *p->x = ty_builder_dot_interaction(p->script->reader->builder, inputs, count);
+
+cleanup:
+    return status;
+}
+
 static ty_status read_tied_linear(const place *p)
 {
     ty_status status = TY_OK;
@@ -224,6 +254,8 @@ static const layer_kind kinds[] = {
     {"pool", read_pool, NULL},
     {"slice", read_slice, NULL},
     {"embedding", read_embedding, NULL},
+    {"embedding_bag", read_embedding_bag, NULL},
+    {"dot_interaction", read_dot_interaction, NULL},
     {"tied_linear", read_tied_linear, NULL},
     {"lstm", read_lstm, NULL},
     {"additive_attention", read_additive_attention, NULL},

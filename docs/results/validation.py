@@ -5,16 +5,20 @@ that nothing on it has become worse.
     trainyard validate MEASUREMENTS --json | python3 validation.py write >validation.md
     trainyard validate MEASUREMENTS --json | python3 validation.py stacks planner/stacks
     trainyard validate MEASUREMENTS --json | python3 validation.py check validation.md planner/stacks
+    trainyard validate MEASUREMENTS --json | python3 validation.py memory TRAINYARD MEASUREMENTS
 
 stacks writes into every stack's file how far off it was on each device: "judged". check exits 1 and
 says where a source's rows became fewer, or its error, order or regret worse than the page has it, by
-more than a thousandth, and where a stack's file says another error than was found.
+more than a thousandth, and where a stack's file says another error than was found. It also
+fails where a row is skipped for a reason of which HELP does not say what a person could do. memory runs the command of every row beside whose
+step the memory of a device was published, and compares.
 """
 import itertools
 import json
 import math
 import pathlib
 import re
+import subprocess
 import sys
 
 TOLERANCE = 1e-3  # of a figure, and of nothing less than SMALLEST
@@ -42,10 +46,49 @@ trainyard validate ../shared/data/measurements --json | python3 docs/results/val
 
 ## Not predicted
 
-| rows | why | sources |
-| ---: | --- | --- |
+| rows | why | what would change it | sources |
+| ---: | --- | --- | --- |
 {skipped}
 """
+
+# What a person could do about a reason, by how it begins.
+HELP = [
+    ("not in the zoo, and on the fewest", "a workload file of the network (`workload import`), so that its work is known and not only its gradients"),
+    ("batch per device not stated", "`batch` of the record, from the run's configuration"),
+    ("global batch not stated", "`batch` of the record, from the run's configuration"),
+    ("no stack for this device and software", "a stack of that software, `like` another, in `language_stacks` of `published.json`; figures of one's own fit it (`calibrate --stack`)"),
+    ("less than half of the samples a device", "a measured run of the series with a batch nearer to its own"),
+    ("device not stated", "`cluster.gpu` of the record; the device's data sheet in `devices.json`"),
+    ("layers or hidden size not stated", "`model` of the record, or its sizes under `language_models` of `published.json`"),
+    ("layout not stated", "`parallel` of the record, from the submission's configuration"),
+    ("runs again what others", "nothing is missing: the run is what the rest of its series stands on"),
+    ("precision not stated", "`model.dtype` of the record"),
+    ("does not fit", "what the record leaves out of recomputing and sharding; `plan` with the row's words says by how much"),
+    ("model is not in the zoo", "a workload file of the network (`workload import`)"),
+    ("not in the zoo, and its size", "the network's parameters under `gradients` of `published.json`, or a workload file"),
+    ("a measure that is not", "a figure in seconds or samples a second of the same run"),
+    ("number of steps to the target", "the steps that the run took, from its log"),
+    ("unit in doubt", "the unit of the table, from those who published it"),
+    ("network between nodes", "`cluster.inter_node` of the record"),
+    ("no whole number of layers", "the layers a stage, as they were run (`model.layers`)"),
+    ("one batch size", "the same benchmark at a second batch size"),
+    ("a schedule that is not modelled", "a schedule that is (docs/files.md has them)"),
+    ("the stated degrees", "the degrees or the number of devices, one of which is misprinted"),
+    ("data parallelism was chosen", "nothing: the row says that nothing is won"),
+    ("speed-up over itself", "nothing: it is 1 by definition"),
+    ("expert groups across context", "experts and contexts on lanes of their own"),
+    ("adapters (LoRA)", "the base model's row of the same run; a workload of frozen layers (docs/workloads.md)"),
+    ("number of devices not stated", "`cluster.gpus` of the record"),
+    ("seq is stated in words", "`model.seq` of the record as a number"),
+    ("sequence not stated", "`model.seq` of the record"),
+    ("no predictor for memory", "`memory` with the row's layout answers it by hand; steps beside which memory was published are compared in docs/validation.md"),
+    ("no predictor for layer-profile", "`workload import` reads the profile itself: it is an input"),
+    ("no predictor for accuracy", "a training run: `run --until`; no law predicts it"),
+    ("no predictor for convergence", "`calibrate --data` measures the law's constants in a run of one's own"),
+    ("no predictor for compression-ratio", "`plan --fix compression=` says the bytes of each compressor for a network"),
+    ("no predictor for training-speed of", "a workload file of the network and a stack of the software; `plan` then answers, and `published.json` ties the row to it"),
+    ("no predictor for time-to-train of", "the same, and the steps that the run took"),
+]
 
 
 def figure(value):
@@ -134,7 +177,8 @@ def stacks_with(validation, folder):
         yield path, text, bare[:-3] + judged_json(validation, path.stem) + "\n}\n"
 
 
-def skip_table(validation):
+def reasons_of(validation):
+    """reason -> rows, sources"""
     reasons = {}
     for source in validation["sources"]:
         for skip in source["skipped"]:
@@ -144,8 +188,19 @@ def skip_table(validation):
             why = re.sub(r"^(model is not in the zoo): .*", r"\1", why)
             rows, sources = reasons.get(why, (0, set()))
             reasons[why] = (rows + skip["rows"], sources | {source["source"]})
-    ordered = sorted(reasons.items(), key=lambda item: (-item[1][0], item[0]))
-    return "\n".join(f"| {n} | {why} | {', '.join(sorted(sources))} |" for why, (n, sources) in ordered)
+    return reasons
+
+
+def skip_table(validation):
+    ordered = sorted(reasons_of(validation).items(), key=lambda item: (-item[1][0], item[0]))
+    return "\n".join(
+        f"| {n} | {why} | {help_of(why) or '-'} | {', '.join(sorted(sources))} |"
+        for why, (n, sources) in ordered
+    )
+
+
+def help_of(why):
+    return next((text for beginning, text in HELP if why.startswith(beginning)), None)
 
 
 def write(validation):
@@ -202,10 +257,44 @@ def check(validation, path, folder):
     for stack, text, wanted in stacks_with(validation, folder):
         if text != wanted:
             worse.append(f"{stack}: judged by other rows, or with other errors, than were found")
+    for why in reasons_of(validation):
+        if help_of(why) is None:
+            worse.append(f"skipped, and nothing said of what a person could do: {why}")
     for line in worse:
         print(line)
     print(f"checked {len(written)} lines")
     return 1 if worse else 0
+
+
+BYTES = {"GB": 1e9, "GiB": 2**30}
+
+
+def memory(validation, program, folder):
+    """Memory of the device that has most, predicted over what was published beside a step."""
+    print("| source | rows | mean | median | signed | of it |")
+    print("| --- | ---: | ---: | ---: | ---: | --- |")
+    for source in validation["sources"]:
+        path = pathlib.Path(folder) / (source["source"] + ".json")
+        published = {}
+        for record in json.loads(path.read_text())["records"] if path.exists() else []:
+            for figure_ in record.get("also_measured") or []:
+                if figure_["metric"] in ("memory_per_gpu", "memory_allocated_per_gpu"):
+                    published[record["id"]] = figure_["value"] * BYTES[figure_["unit"]]
+        errors = {}
+        for row in source["predictions"]:
+            if row["id"] not in published or row["predictor"] != "language-model":
+                continue
+            answer = subprocess.run([program, *row["command"]], stdout=subprocess.PIPE, check=True)
+            most = max(sum(use.values()) for use in json.loads(answer.stdout)["memory"])
+            errors[row["id"]] = most / published[row["id"]] - 1
+        if errors:
+            rows = sorted(abs(error) for error in errors.values())
+            worst = max(errors, key=lambda name: abs(errors[name]))
+            print(
+                f"| {source['source']} | {len(rows)} | {figure(sum(rows) / len(rows))} | "
+                f"{figure(rows[(len(rows) - 1) // 2])} | {figure(sum(errors.values()) / len(rows))} | "
+                f"worst {worst}: {100 * errors[worst]:+.0f} % |"
+            )
 
 
 def main():
@@ -218,6 +307,9 @@ def main():
         return 0
     if len(sys.argv) == 4 and sys.argv[1] == "check":
         return check(json.load(sys.stdin), sys.argv[2], sys.argv[3])
+    if len(sys.argv) == 4 and sys.argv[1] == "memory":
+        memory(json.load(sys.stdin), sys.argv[2], sys.argv[3])
+        return 0
     print(__doc__, file=sys.stderr)
     return 2
 

@@ -53,6 +53,10 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
                            "layer %s: the cuda backend does not train %s with %s", layer->name,
                            ty_layer_kind_name(layer->kind),
                            ty_attribute_name(layer_unknown_option(layer, known_options)));
+        if (layer->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY && layer->attributes[TY_CLASSES] == 1)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "layer %s: the cuda backend does not train a loss of one class",
+                           layer->name);
         if (layer->kind == TY_LAYER_ATTENTION && layer->input_count > 1 &&
             layer->attributes[TY_RELATIVE_BUCKETS] > 0)
             return ty_fail(error, TY_EUNSUPPORTED,

@@ -287,14 +287,14 @@ static void loss(site *s)
                  s->layer->kernel_count);
 }
 
-/* Kinds of which no more is known than flop and bytes: one kernel that does all of it. An embedding
- * reads only the rows of its tokens, which its traffic holds. */
+/* Kinds of which no more is known than flop and bytes: one kernel that does all of it. Of a table
+ * only the rows of a sample's indices are read, which its traffic holds. */
 static void other(site *s)
 {
     const uint32_t index = (uint32_t)(s->layer - s->plan->workload->layers);
     const double work = s->plan->micro_batch_size * ty_lane_work_share(s->plan, index);
     const double weights =
-        s->layer->kind == TY_LAYER_EMBEDDING
+        ty_layer_has_table(s->layer)
             ? 0
             : (double)s->layer->parameter_bytes * ty_lane_parameter_share(s->plan, index);
 
@@ -343,6 +343,8 @@ static void forward(site *s)
     case TY_LAYER_STATE_SPACE:
     case TY_LAYER_GATED_DELTA:
     case TY_LAYER_ADDITIVE_ATTENTION:
+    case TY_LAYER_EMBEDDING_BAG:
+    case TY_LAYER_DOT_INTERACTION:
     case TY_LAYER_OPAQUE:
     case TY_LAYER_KIND_COUNT:
         other(s);

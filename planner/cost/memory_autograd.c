@@ -120,6 +120,8 @@ static double inner_bytes(const context *c, uint32_t layer)
     case TY_LAYER_CONCAT:
     case TY_LAYER_FLATTEN:
     case TY_LAYER_SLICE:
+    case TY_LAYER_EMBEDDING_BAG:
+    case TY_LAYER_DOT_INTERACTION:
     case TY_LAYER_KIND_COUNT:
         break;
     }

@@ -40,16 +40,17 @@ static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d, 
                             uint32_t replicas, ty_plan *plan, ty_error *error)
 {
     const uint32_t width = ty_dimensions_width(d);
+    layout_cuts cuts;
 
     plan->stage_count = positions * at_least_one(d->interleave);
+    cuts = ty_layout_cuts_of(s, plan->stage_count);
     plan->stages = ty_alloc(plan->stage_count, sizeof *plan->stages);
     if (plan->stages == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t k = 0; k < plan->stage_count; k++) {
-        const uint32_t first = s->blocks[ty_layout_stage_block(s, plan->stage_count, k)];
-        const uint32_t end = k + 1 < plan->stage_count
-                                 ? s->blocks[ty_layout_stage_block(s, plan->stage_count, k + 1)]
-                                 : s->q->workload->layer_count;
+        const uint32_t first = s->blocks[ty_layout_cut(&cuts, k)];
+        const uint32_t end = k + 1 < plan->stage_count ? s->blocks[ty_layout_cut(&cuts, k + 1)]
+                                                       : s->q->workload->layer_count;
         plan->stages[k] = (ty_plan_stage){
             .first_layer = first,
             .layer_count = end - first,
@@ -87,7 +88,8 @@ typedef struct passes {
     double forward_s, backward_s, weight_s, again_s; /* without the host's time for a pass */
 } passes;
 
-/* What all layers of a stage of the probe take; made again only if the segment is. */
+/* What all layers of a stage of the probe take, the first stage first; made again only if the
+ * segment is. */
 static ty_status ask_passes(ty_costing *costing, uint32_t stage, bool is_made_again, double pass_s,
                             passes *out)
 {
@@ -96,7 +98,9 @@ static ty_status ask_passes(ty_costing *costing, uint32_t stage, bool is_made_ag
     double seconds[sizeof ops / sizeof *ops] = {0};
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_cost_stage_open(costing, stage), status, done);
+    TY_CHECK(stage == 0 ? ty_cost_stage_open(costing, stage)
+                        : ty_cost_stage_likewise(costing, stage),
+             status, done);
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         const ty_plan_stage *planned = &costing->plan->stages[stage];
         ty_instruction whole = ty_instruction_of(ops[i]);
@@ -111,7 +115,6 @@ static ty_status ask_passes(ty_costing *costing, uint32_t stage, bool is_made_ag
     }
     *out = (passes){seconds[0], seconds[1] + seconds[3], seconds[2], seconds[3]};
 done:
-    ty_cost_stage_close(costing);
     return status;
 }
 
@@ -180,6 +183,7 @@ ty_status ty_layout_cell_make(const layout_space *s, const ty_plan_dimensions *d
     cell = (layout_cell){0};
 
 done:
+    ty_cost_stage_close(&costing);
     ty_layout_cell_clear(&cell);
     ty_free(plan.stages);
     ty_free(of_class);
@@ -196,7 +200,7 @@ static uint64_t row_bytes(const layout_space *s, const ty_plan *plan, const ty_b
     if (!ty_may_have_rows(s->q->options) || bucket->of_experts)
         return 0;
     for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++)
-        if (plan->workload->layers[l].kind == TY_LAYER_EMBEDDING &&
+        if (ty_layer_has_table(&plan->workload->layers[l]) &&
             ty_rows_check(plan, l, NULL) == TY_OK) {
             const ty_bucket one = {.stage = bucket->stage,
                                    .first_layer = l,
@@ -370,23 +374,24 @@ done:
 /* ---- The bound ----------------------------------------------------------------------------- */
 
 /* The host's time of the passes that make again: of the last stage without the head. */
-static double again_pass_s(const layout_space *s, const layout_cell *c, uint32_t stages,
+static double again_pass_s(const layout_space *s, const layout_cell *c, const layout_cuts *cuts,
                            uint32_t stage)
 {
-    const uint32_t first = s->blocks[ty_layout_stage_block(s, stages, stage)];
-    const uint32_t end = s->blocks[ty_layout_stage_block(s, stages, stage + 1)];
-    const uint32_t behind = stage + 1 == stages ? s->q->workload->layer_count : end;
+    const uint32_t first = s->blocks[ty_layout_cut(cuts, stage)];
+    const uint32_t end = s->blocks[ty_layout_cut(cuts, stage + 1)];
+    const uint32_t behind = stage + 1 == cuts->stages ? s->q->workload->layer_count : end;
 
+    if (c->again_pass_s <= 0)
+        return 0;
     return c->again_pass_s * (end - first) / (behind - first);
 }
 
 /* Of one stage. */
-static passes passes_of(const layout_space *s, const layout_cell *c, uint32_t stages,
+static passes passes_of(const layout_space *s, const layout_cell *c, const layout_cuts *cuts,
                         uint32_t stage)
 {
-    const uint32_t first = ty_layout_stage_block(s, stages, stage);
-    const uint32_t end = ty_layout_stage_block(s, stages, stage + 1);
-    const bool is_last = stage + 1 == stages;
+    const uint32_t first = ty_layout_cut(cuts, stage), end = ty_layout_cut(cuts, stage + 1);
+    const bool is_last = stage + 1 == cuts->stages;
     passes p = {.forward_s = c->forward_s[end] - c->forward_s[first] +
                              (is_last ? c->head_forward_s : 0) + c->pass_s,
                 .backward_s =
@@ -395,16 +400,15 @@ static passes passes_of(const layout_space *s, const layout_cell *c, uint32_t st
                     c->weight_s[end] - c->weight_s[first] + (is_last ? c->head_weight_s : 0)};
 
     if (p.backward_s > 0)
-        p.backward_s += c->pass_s + again_pass_s(s, c, stages, stage);
+        p.backward_s += c->pass_s + again_pass_s(s, c, cuts, stage);
     return p;
 }
 
 /* What is made again before a gradient is there that it is for: a stage's last segment. */
-static double made_early_s(const layout_space *s, const layout *l, const layout_cell *c,
-                           uint32_t stages, uint32_t stage)
+static double made_early_s(const layout *l, const layout_cell *c, const layout_cuts *cuts,
+                           uint32_t stage)
 {
-    const uint32_t first = ty_layout_stage_block(s, stages, stage);
-    const uint32_t end = ty_layout_stage_block(s, stages, stage + 1);
+    const uint32_t first = ty_layout_cut(cuts, stage), end = ty_layout_cut(cuts, stage + 1);
     const uint32_t blocks = l->dimensions.recompute_blocks;
     const uint32_t segment = l->dimensions.recompute != TY_RECOMPUTE_FULL ? 1
                              : blocks > 0                                 ? blocks
@@ -434,6 +438,7 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
 {
     const uint32_t positions = l->positions, held = at_least_one(l->dimensions.interleave);
     const uint32_t stages = positions * held, zero = l->dimensions.zero;
+    const layout_cuts cuts = ty_layout_cuts_of(s, stages);
     const double count = (double)(s->q->global_batch / l->micro_batch_size / l->replicas);
     const double transfer_s =
         positions > 1 ? g->latency_s + g->s_per_byte * (double)c->message_bytes : 0;
@@ -443,6 +448,7 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
                          ty_schedule_is_asynchronous(l->schedule);
     /* Experts are a bucket of their own: one is updated while the other is exchanged. */
     const bool has_parts = is_overlapped(s, l) || l->dimensions.expert_parallel > 1;
+    const bool is_split = ty_schedule_splits_backward(l->schedule);
     double fill_s = 0, drain_s = 0, longest_s = 0, first_end_s = 0;
 
     for (uint32_t i = 0; i < positions; i++) {
@@ -451,10 +457,10 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
                                                     : LAYOUT_MIDDLE;
         const double exchange_s =
             zero > 0 ? g->scatter_s[place][l->compression] : g->reduce_s[place][l->compression];
-        const passes lowest = passes_of(s, c, stages, i); /* of its first stage */
-        double work_s = 0, exchanged_s = 0, end_s, all_s;
-        for (uint32_t k = i; k < stages; k += positions) {
-            const passes p = passes_of(s, c, stages, k);
+        const passes lowest = passes_of(s, c, &cuts, i); /* of its first stage */
+        double work_s = lowest.forward_s + lowest.backward_s, exchanged_s = 0, end_s, all_s;
+        for (uint32_t k = i + positions; k < stages; k += positions) {
+            const passes p = passes_of(s, c, &cuts, k);
             work_s += p.forward_s + p.backward_s;
         }
         /* Behind its last backward, until its next step's first forward: of what it holds the last
@@ -474,12 +480,13 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
         if (zero == 3) /* weights are gathered for every pass */
             longest_s = fmax(longest_s, 2 * count * g->gather_s[place]);
         if (!ty_schedule_is_asynchronous(l->schedule)) {
-            if (l->schedule == TY_ZERO_BUBBLE) /* what it has put off may come behind */
-                all_s -= fmin(count, i + 1.0) * (lowest.weight_s + c->pass_s);
+            if (is_split) /* what it has put off may come behind, and the last one's */
+                all_s -= fmin(count, ty_schedule_put_off(l->schedule, i) + 1.0) *
+                         (lowest.weight_s + c->pass_s);
             longest_s = fmax(longest_s, fill_s + all_s + drain_s + first_end_s);
             fill_s += lowest.forward_s + transfer_s;
-            drain_s += lowest.backward_s - made_early_s(s, l, c, stages, i) + transfer_s -
-                       (l->schedule == TY_ZERO_BUBBLE ? lowest.weight_s + c->pass_s : 0);
+            drain_s += lowest.backward_s - made_early_s(l, c, &cuts, i) + transfer_s -
+                       (is_split ? lowest.weight_s + c->pass_s : 0);
         }
     }
     return ROUNDING * longest_s;

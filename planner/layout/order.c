@@ -291,7 +291,7 @@ ty_status ty_layouts_open(const search_question *q, ty_layouts **out, ty_error *
     ty_layouts *s;
 
     *out = NULL;
-    if (q->workload->learning != TY_LEARNING_GRADIENT || q->options->replicas != NULL ||
+    if (ty_workload_whole_reason(q->workload) != NULL || q->options->replicas != NULL ||
         q->has_fixed_layers ||
         q->options->cycle_s > 0 || /* buckets are as backward makes them, not as bounds know them */
         !are_equal_accelerators(q))
@@ -557,7 +557,8 @@ void ty_layout_divide(const ty_layouts *s, const layout *l, uint32_t *first_laye
 {
     const uint32_t held = l->dimensions.interleave > 1 ? l->dimensions.interleave : 1;
     const uint32_t stages = l->positions * held;
+    const layout_cuts cuts = ty_layout_cuts_of(&s->space, stages);
 
     for (uint32_t k = 0; k < stages; k++)
-        first_layers[k] = s->space.blocks[ty_layout_stage_block(&s->space, stages, k)];
+        first_layers[k] = s->space.blocks[ty_layout_cut(&cuts, k)];
 }

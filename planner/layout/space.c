@@ -111,14 +111,9 @@ void ty_layout_space_clear(layout_space *s)
     *s = (layout_space){0};
 }
 
-/* Stages 1 to `rest` have one more; where these would be all but the first, the first one has it
- * and the last does not. */
-uint32_t ty_layout_stage_block(const layout_space *s, uint32_t stages, uint32_t stage)
+layout_cuts ty_layout_cuts_of(const layout_space *s, uint32_t stages)
 {
-    const uint32_t base = s->block_count / stages, rest = s->block_count % stages;
-    const uint32_t before = rest + 1 == stages || stage == 0 ? stage : stage - 1;
-
-    return stage * base + (before < rest ? before : rest);
+    return (layout_cuts){stages, s->block_count / stages, s->block_count % stages};
 }
 
 /* ---- Dimensions -------------------------------------------------------------------------- */
@@ -251,7 +246,8 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
         return false; /* with one stage a position that is 1F1B */
     if (l->schedule == TY_PIPEDREAM_2BW && micro_batches < l->positions)
         return false;
-    return l->schedule != TY_ZERO_BUBBLE || !ty_recompute_has_segments(l->dimensions.recompute);
+    return !ty_schedule_splits_backward(l->schedule) ||
+           !ty_recompute_has_segments(l->dimensions.recompute);
 }
 
 bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero)

@@ -20,8 +20,20 @@ ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool
                                ty_error *error) TY_MUST_CHECK;
 void ty_layout_space_clear(layout_space *space);
 
-/** The first block of a stage of so many; block_count behind the last. */
-uint32_t ty_layout_stage_block(const layout_space *space, uint32_t stages, uint32_t stage);
+/** How blocks are divided among stages: `base` each, and `rest` of them have one more. */
+typedef struct layout_cuts {
+    uint32_t stages, base, rest;
+} layout_cuts;
+layout_cuts ty_layout_cuts_of(const layout_space *space, uint32_t stages);
+/** The first block of a stage; block_count behind the last. */
+static inline uint32_t ty_layout_cut(const layout_cuts *cuts, uint32_t stage)
+{
+    /* Stages 1 to `rest` have one more; where these would be all but the first, the first one has
+     * it and the last does not. */
+    const uint32_t before = cuts->rest + 1 == cuts->stages || stage == 0 ? stage : stage - 1;
+
+    return stage * cuts->base + (before < cuts->rest ? before : cuts->rest);
+}
 
 /* Whether the workload, the batch and what is pinned allow a value, those before it allowed. In
  * dimensions 1 stands for "not divided". */

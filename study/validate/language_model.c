@@ -324,9 +324,9 @@ typedef struct word {
     const char *published, *ours;
 } word;
 
-static const word schedules[] = {{"1f1b", "1f1b"},        {"interleaved-1f1b", "1f1b"},
-                                 {"interleaved", "1f1b"}, {"gpipe", "gpipe"},
-                                 {"zb-1p", "zb-h1"},      {"zb-h1", "zb-h1"}};
+static const word schedules[] = {
+    {"1f1b", "1f1b"},   {"interleaved-1f1b", "1f1b"}, {"interleaved", "1f1b"}, {"gpipe", "gpipe"},
+    {"zb-1p", "zb-h1"}, {"zb-h1", "zb-h1"},           {"zb-2p", "zb-2p"}};
 static const word recomputes[] = {{"none", "none"},
                                   {"selective", "selective"},
                                   {"selective-attention", "selective"},

@@ -84,7 +84,7 @@ static void write_fix(question *q, uint32_t devices, const ty_published_exchange
     if (devices != all)
         at += (size_t)snprintf(fix + at, TY_ASKED_SIZE - at, ",devices=0-%u", devices - 1);
     if (devices > 1)
-        snprintf(fix + at, TY_ASKED_SIZE - at, ",compression=none,algorithm=%s,bucket=%llu",
+        snprintf(fix + at, TY_ASKED_SIZE - at, ",compression=none,algorithm=%s,bucket=%lluB",
                  exchange->algorithm, (unsigned long long)exchange->bucket_bytes);
 }
 

@@ -79,7 +79,7 @@ static ty_status predict(const ty_record *r, const char *line, uint32_t stages,
     parallel.global_batch = devices * batch;
     snprintf(parallel.fix, sizeof parallel.fix,
              "dp=%u,pp=1,tp=1,micro_batch=%u,recompute=none,compression=none,algorithm=%s,"
-             "bucket=%llu",
+             "bucket=%lluB",
              devices, batch, exchange.algorithm, (unsigned long long)exchange.bucket_bytes);
     at = (size_t)snprintf(asked->fix, sizeof asked->fix,
                           "pp=%u,tp=1,schedule=pipedream,micro_batch=%u,recompute=none,"

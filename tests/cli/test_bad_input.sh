@@ -55,7 +55,7 @@ for part in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx
 done
 export XDG_CACHE_HOME="$scratch/cache"
 expect 0 plan -w mlp -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/mlp.json"
-expect 3 run "$scratch/mlp.json" --anyway --steps 2 --data "$scratch/data" -o "$scratch/made/run.json"
+expect 3 run "$scratch/mlp.json" --anyway --steps 2 --data "$scratch/data" -q -o "$scratch/made/run.json"
 expect_error_line "train-images-idx3-ubyte" "found" "expected"
 expect_only
 
@@ -127,6 +127,33 @@ expect 3 run "$scratch/mlp.json" --anyway --steps 2 --data "$scratch/pipes" -q -
 expect_error_line "train-images-idx3-ubyte: found a pipe, expected a file"
 expect 3 data text "$scratch/pipe"
 expect_error_line "pipe: found a pipe, expected a file"
+# A question about this machine that makes no sense is refused before anything is measured: here nothing can be.
+while read -r code ranks words; do
+    TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect "$code" ${words%%|*} -w mlp -c "local:$ranks" # several words
+    expect_error_line "${words#*|}"
+done <<'END'
+2 3 plan --fix servers=3|servers: found 3, expected fewer than the 3 devices of local:3
+2 3 plan --fix servers=1,algorithm=ring|servers: found 1, expected 0: another algorithm
+2 3 memory --fix shard=tensor|shard: found "tensor" without servers
+2 2 plan --fix pp=2,staleness=1|staleness: found 1, expected 0: no stage has replicas
+2 2 plan --fix staleness=99|--fix staleness: found "99", expected a whole number from 0 to 64
+2 2 plan --fix pp=3|--fix pp: found "3", expected a whole number from 1 to 2
+2 2 plan --fix devices=3|--fix devices: found "3"
+2 2 plan --global-batch 3 --fix micro_batch=2|a global batch of 3 cannot be cut into micro-batches of 2
+2 2 plan --precision fp33|--precision: found 'fp33'
+2 2 plan --stack nosuch|no stack or file 'nosuch'
+2 2 plan --system ddpp|unknown system 'ddpp'; did you mean ddp
+2 2 plan --objective speed|--objective: found 'speed'
+2 2 plan --objective cost|how mlp converges is not known
+2 2 plan --system ddp --objective cost|--objective and --system: found both
+3 2 plan --task nosuch|no known task is called 'nosuch'
+2 2 plan --input speed=1|--input
+2 2 calibrate --until accuracy=0.5 --fix pp=3|--fix pp: found "3"
+2 2 calibrate --trials rate=0.1+1|--trials: found 'rate=0.1+1'
+2 2 calibrate --trials learning_rate=0.1|--trials: found 1 combinations
+END
+TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect 1 plan -w mlp -c local:2 -q # one that has a sense is measured
+grep -q "ended with code 1 and without a word" "$scratch/err" && pass || fail "nothing is measured"
 # One table of exit codes: what is called by a name that nobody knows is bad input, a question that makes no sense is a
 # usage error wherever it is asked, and no plan is no answer to either.
 expect 3 plan -w lenet -c "1x p100-server" --objective time-to-target --task nosuch --no-simulate -q

@@ -30,6 +30,7 @@ if [ -z "${TY_SANITIZE:-}" ] && command -v readelf >/dev/null 2>&1; then
         readelf -Wl "$program" | grep -q GNU_RELRO && pass || fail "$program has no read-only relocations"
         readelf -Wd "$program" | grep -q 'BIND_NOW\|Flags:.*NOW' && pass || fail "$program binds late"
         readelf -Wl "$program" | grep 'GNU_STACK' | grep -q 'RW ' && pass || fail "$program has an executable stack"
+        readelf -Wd "$program" | grep -q 'PATH).*\(\[:\|::\|:\]\)' && fail "$program looks for libraries where one stands" || pass
         readelf -Ws "$program" | grep -q '__stack_chk_fail' && pass || fail "$program has no stack protector"
         readelf -Ws "$program" | grep -q '_chk@\|_chk$' && pass || fail "$program checks no string functions"
     done
@@ -88,6 +89,16 @@ if [ "$(id -u)" -eq 0 ]; then
     in_cache "$scratch/theirs" "not kept" "a folder of user 12345"
 fi
 in_cache /proc/self "not kept" # nothing can be made there
+# What may not be written is said as such; who may write everywhere is nobody for that.
+mkdir "$scratch/denied"
+chmod 500 "$scratch/denied"
+nobody=
+[ "$(id -u)" -ne 0 ] || nobody="setpriv --reuid=65534 --regid=65534 --clear-groups"
+if $nobody "$TRAINYARD" --version >/dev/null 2>&1; then
+    # shellcheck disable=SC2086 # several words, or none
+    XDG_CACHE_HOME="$scratch/denied" TMPDIR=/tmp TRAINYARD_WORKER=/bin/false $nobody "$TRAINYARD" plan -w lenet -c local:1 >"$scratch/out" 2>"$scratch/err"
+    if grep -q "not kept: $scratch/denied[^:]*: Permission denied" "$scratch/err"; then pass; else fail "a folder that is closed is not said to be: $(cat "$scratch/err")"; fi
+fi
 (unset HOME XDG_CACHE_HOME; cd / && "$TRAINYARD" plan -w lenet -c local:1 --global-batch 17 -q >/dev/null 2>&1)
 if [ -e /tmp/.cache/trainyard ]; then fail "/tmp/.cache is somebody's"; else pass; fi
 if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/small" && mount -t tmpfs -o size=4k none "$scratch/small" 2>/dev/null; then
@@ -147,6 +158,20 @@ fi
 TRAINYARD_WORKER=/bin/false expect 1 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
 if grep -q "mpirun and trainyard-worker ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a false worker goes unmentioned"; fi
 rm -f "$work/none.json"
+
+# ---- No library is loaded from the folder one stands in -------------------------------------------
+mkdir "$scratch/stand" "$scratch/bare"
+cp "$WORKER" "$scratch/bare/trainyard-worker" # without its plugin
+for library in libtrainyard-cuda.so libsodium.so.23 libmpi.so.40; do
+    echo "no library" >"$scratch/stand/$library"
+done
+if (cd "$scratch/stand" && "$scratch/bare/trainyard-worker" --version) >"$scratch/out" 2>"$scratch/err"; then pass; else fail "the worker loads libraries of the folder: $(cat "$scratch/err")"; fi
+rm "$scratch/stand/libsodium.so.23" "$scratch/stand/libmpi.so.40"
+(cd "$scratch/stand" && LD_LIBRARY_PATH=. TRAINYARD_DATA=$SOURCE TRAINYARD_WORKER=$scratch/bare/trainyard-worker exec "$TRAINYARD" profile -w lenet \
+    --backend cuda --ranks 1 --micro-batches 1 -q -o "$work/none.json") >"$scratch/out" 2>"$scratch/err"
+got=$?
+if [ $got -eq 1 ] && ! grep -q "libtrainyard-cuda.so: \(file too short\|invalid ELF header\)" "$scratch/err"; then pass; else
+    fail "exit code $got: the worker loads a plugin of the folder: $(cat "$scratch/err")"; fi
 
 # ---- Ctrl-C in a long step: the step ends, what was trained is kept ------------------------------
 expect 0 profile -w mlp --ranks 2 --micro-batches 32,1024 -q -o "$work/profile.json"

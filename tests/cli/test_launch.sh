@@ -315,6 +315,15 @@ expect 2 plan -w gpt2 -c "1x dgx-h100" --stack megatron --fix layers=38+38
 expect_error_line "begins at layer 38 of the 76 of gpt2" "stages of stack megatron are of whole blocks"
 expect 2 plan -w gpt2 -c "1x dgx-h100" --stack megatron --fix pp=8,interleave=2
 expect_error_line "at most 14 stages, 16 were asked for"
+# A network that Megatron has no arguments for is planned, and that is said; of another stack nothing is.
+expect 0 plan -w "gnmt-8 batch=32" -c "2x dgx-a100" --precision fp16 --stack megatron --no-simulate -o translated.json
+grep -q "warning: no launch files for this plan: --to megatron: pretrain_gpt.py trains decoders.* of gnmt-8 is" "$scratch/err" && pass ||
+    fail "plan does not say that Megatron-LM has no arguments for it"
+expect 1 export translated.json --to megatron
+expect 0 plan -w "gpt2 batch=32" -c "2x dgx-a100" --stack megatron --no-simulate -o said.json
+if grep -q "no launch files" "$scratch/err"; then fail "launch files that are there"; else pass; fi
+expect 0 plan -w "gnmt-8 batch=32" -c "2x dgx-a100" --stack pytorch-ddp --no-simulate -o said.json
+if grep -q "no launch files" "$scratch/err"; then fail "a stack without launch files of its own"; else pass; fi
 # An embedding, and a head, may be stages by themselves: so Llama 3.1 405B's 126 blocks are published on 16 x 8.
 expect 0 plan -w "decoder blocks=14 features=512 heads=8 kv_heads=8 hidden_features=2048 vocabulary=32000 sequence=512" -c "1x dgx-h100" --stack megatron --global-batch 64 \
     --fix pp=8,interleave=2,schedule=interleaved,micro_batch=1 --no-simulate -q -o ends.json
@@ -514,9 +523,9 @@ expect 0 workload import made/chakra-ddp/trace.0.et
 expect 2 export ddp.json --to chakra
 
 # What the worker does not train is refused by name.
-expect 0 plan -w dlrm-kaggle -c "host:1 gpu:2 @t4 pcie3 eth10" --no-simulate -q -o opaque.json
+expect 0 plan -w dqn-atari -c "host:1 gpu:2 @t4 pcie3 eth10" --no-simulate -q -o opaque.json
 expect 1 run opaque.json --anyway --steps 2
-if grep -q "dlrm-kaggle: found layer loss at the end" "$scratch/err"; then pass; else fail "the worker does not say what it refuses"; fi
+if grep -q "dqn-atari: found layer td_loss at the end" "$scratch/err"; then pass; else fail "the worker does not say what it refuses"; fi
 
 # mpirun starts ours for real.
 expect 0 plan -w mlp -c local:2 --fix "$(rest pp=1,compression=none)" -q -o local.json

@@ -32,11 +32,12 @@ is_alive() {
     done
 }
 
-# expect_end CODE TEXT...: the run ends with it, and nothing that its mpirun started is left.
+# expect_end PATIENCE CODE TEXT...: the run ends with it, and nothing that its mpirun started is left.
 expect_end() {
-    wanted=$1
-    shift
-    PATH="$scratch/bin:$PATH" TRAINYARD_START_SECONDS=3 timeout -s KILL 300 "$TRAINYARD" run "$work/plan.json" --steps 2 -q \
+    patience=$1
+    wanted=$2
+    shift 2
+    PATH="$scratch/bin:$PATH" TRAINYARD_START_SECONDS=$patience timeout -s KILL 300 "$TRAINYARD" run "$work/plan.json" --steps 2 -q \
         -o "$work/none.json" >"$scratch/out" 2>"$scratch/err"
     got=$?
     if [ $got -eq "$wanted" ]; then pass; else fail "exit code $got instead of $wanted"; fi
@@ -56,22 +57,22 @@ expect_end() {
 }
 
 mpirun 'rank; rank; wait'
-expect_end 1 "mpirun was killed after 3 s: it did not bring up the ranks"
+expect_end 1 1 "mpirun was killed after 1 s: it did not bring up the ranks"
 mpirun 'while :; do :; done & rank; wait'
-expect_end 1 "mpirun was killed after 3 s: it did not bring up the ranks"
+expect_end 1 1 "mpirun was killed after 1 s: it did not bring up the ranks"
 mpirun 'sleep 0.1 & exec sleep 1000'
-expect_end 1 "mpirun was killed after 3 s: it "
+expect_end 1 1 "mpirun was killed after 1 s: it "
 # Ranks have begun: one that ended and is not waited for, and none at all.
 # shellcheck disable=SC2016
 mpirun ': >"$TRAINYARD_SIGNS/begun"; rank; sleep 0.1 & exec sleep 1000'
-expect_end 1 "mpirun was killed after 3 s: it took no note of ranks that ended"
+expect_end 3 1 "mpirun was killed after 3 s: it took no note of ranks that ended"
 # shellcheck disable=SC2016
 mpirun ': >"$TRAINYARD_SIGNS/begun"; exec sleep 1000'
-expect_end 1 "mpirun was killed after 3 s: it took no note of ranks that ended"
+expect_end 3 1 "mpirun was killed after 3 s: it took no note of ranks that ended"
 # Ranks that have begun and are silent may be waiting for a disk.
 # shellcheck disable=SC2016
-mpirun ': >"$TRAINYARD_SIGNS/begun"; rank; sleep 20; rm "$TMPDIR/ranks"; wait; : >"$TMPDIR/ranks"; : >"$TRAINYARD_SIGNS/said"; exit 7'
-expect_end 1
+mpirun ': >"$TRAINYARD_SIGNS/begun"; rank; sleep 8; rm "$TMPDIR/ranks"; wait; : >"$TMPDIR/ranks"; : >"$TRAINYARD_SIGNS/said"; exit 7'
+expect_end 3 1
 if grep -q "was killed" "$scratch/err"; then fail "a run that has begun is given up"; else pass; fi
 
 # The limits are told, and a checkpoint to go on from is.
@@ -84,6 +85,17 @@ mpirun 'exec sleep 1000'
         --resume -q -o "$work/none.json"
 ) >"$scratch/out" 2>"$scratch/err"
 expect_error_line "under a limit of " " for the size of a file" "--resume goes on from $scratch/state/latest.json"
+
+# So they are where a rank ends by itself: Open MPI's die where memory is limited, by a signal or without a word.
+for ending in 'kill -SEGV $$' 'exit 139' 'exit 1'; do
+    mpirun "$ending"
+    (
+        # shellcheck disable=SC3045
+        ulimit -f 100000
+        PATH="$scratch/bin:$PATH" exec "$TRAINYARD" run "$work/plan.json" --steps 4 -q -o "$work/none.json"
+    ) >"$scratch/out" 2>"$scratch/err"
+    expect_error_line "ended " ", under a limit of " " for the size of a file"
+done
 
 # Open MPI's own, with files that cannot grow to what ranks share, and with no memory for a rank.
 if [ -z "${TY_SANITIZE:-}" ]; then

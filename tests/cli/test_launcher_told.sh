@@ -1,6 +1,7 @@
 #!/bin/sh
-# A launcher that is told to end, or killed. It gives its ranks a second, so that this runs by itself.
+# A launcher that is told to end, or killed.
 . "$(dirname "$0")/lib.sh"
+export OMPI_MCA_odls_base_sigkill_timeout=10 # it gives its ranks a second to save, which others may take from them
 mkdir "$scratch/tmp"
 export TMPDIR="$scratch/tmp"
 

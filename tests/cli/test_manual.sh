@@ -45,6 +45,20 @@ words=$(complete_words trainyard plan --workload lene)
 [ "$words" = "lenet " ] && pass || fail "bash completes lene to $words"
 words=$(complete_words trainyard plan --stack megatron-v)
 [ "$words" = "megatron-vtrain-cluster megatron-vtrain-node " ] && pass || fail "bash completes megatron-v to $words"
+# Keys of --fix, then their values, behind the last comma; what readline has split off at an equals sign is not repeated.
+complete_fix() {
+    bash -c '. "$0"; COMP_LINE="trainyard plan -w lenet --fix $1"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(trainyard plan -w lenet --fix "$1")
+        COMP_CWORD=5; _trainyard; printf "%s\n" "${COMPREPLY[@]}"' "$manual/trainyard.bash" "$1" | sort | tr '\n' ' '
+}
+[ "$(complete_fix s)" = "schedule= servers= shard= sp= staleness= " ] && pass || fail "bash completes --fix s to $(complete_fix s)"
+[ "$(complete_fix zero=)" = "0 1 2 3 " ] && pass || fail "bash completes --fix zero= to $(complete_fix zero=)"
+[ "$(complete_fix tp=2,sched)" = "2,schedule= " ] && pass || fail "bash completes --fix tp=2,sched to $(complete_fix tp=2,sched)"
+[ "$(complete_fix tp=2,schedule=pi)" = "pipedream pipedream-2bw " ] && pass || fail "bash completes a second pin to $(complete_fix tp=2,schedule=pi)"
+# All keys are completed, in the help and on the page.
+for key in $(complete_fix ''); do
+    grep -q "$key" "$manual/trainyard-plan.1" && "$TRAINYARD" plan --help | grep -q "[ (]$key" && pass || fail "the help or the manual lacks --fix $key"
+    grep -q "[( ]$key" "$manual/_trainyard" && grep -q " $key" "$manual/trainyard.fish" && pass || fail "zsh or fish does not complete --fix $key"
+done
 words=$(complete_words trainyard export p.json --to k8s)
 [ "$words" = "k8s-mpijob k8s-pytorchjob " ] && pass || fail "bash completes k8s to $words"
 words=$(complete_words trainyard workload im)

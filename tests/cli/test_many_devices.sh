@@ -73,6 +73,8 @@ for format in slurm nccl dot; do
 done
 
 # Idle devices are told, run on others, and are priced.
+expect 0 plan -w resnet50 -c "128x dgx-a100" --global-batch 4096 --fix pp=1,compression=none --top 1 -o "$scratch/plan.json"
+grep -q "simulated 1 of 1 plans: [0-9.]* [mu]*s a step" "$scratch/err" && pass || fail "no word of what is simulated"
 expect 0 plan -w mlp -c "2x dgx-a100" --no-simulate -q -o "$scratch/mlp.json"
 expect_output "8 of 16 devices stay idle"
 expect 0 report "$scratch/mlp.json" -o "$scratch/report.html"

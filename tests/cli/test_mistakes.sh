@@ -26,33 +26,23 @@ expect 4 plan -w llama-2-7b -c "1x dgx-a100" --global-batch 64 --fix dp=8,zero=0
 if grep -q '^trainyard: try: without zero=0 it fits: [0-9.]* m\{0,1\}s a step$' err; then pass; else fail "no change is told"; fi
 expect_output '"words": "without zero=0 it fits"' '"fix": "pp=1,dp=8,' '"step_time_s"'
 
-# `code` in the first column of the page's tables; what changes from case to case is a dash (...).
-page=$SOURCE/docs/troubleshooting.md
-sed -n 's/^| `\([^`]*\)` |.*/\1/p' "$page" > quoted
-[ "$(wc -l < quoted)" -ge 30 ] || fail "the page quotes $(wc -l < quoted) messages"
-cat "$table" > printed
-# The text of all string literals, those side by side joined, of every format the parts around its conversions.
-cat "$SOURCE"/core/*.c "$SOURCE"/workloads/*.c "$SOURCE"/topologies/*.c "$SOURCE"/planner/*.c "$SOURCE"/planner/*/*.c "$SOURCE"/study/*.c \
-    "$SOURCE"/simulate/*.c "$SOURCE"/execute/*/*.c "$SOURCE"/execute/*.c "$SOURCE"/reports/*.c "$SOURCE"/reports/launch/*.c "$SOURCE"/cli/*.c 2>/dev/null |
-    tr '\n' ' ' | sed 's/" *"//g' >> printed
-while read -r message; do
-    missing=
-    printf '%s\n' "$message" | sed 's/\.\.\./\n/g' > parts
-    while read -r part; do
-        [ -z "$part" ] || grep -qF -- "$part" printed || missing=$part
-    done < parts
-    if [ -z "$missing" ]; then pass; else fail "troubleshooting.md quotes '$message', and nothing prints '$missing'"; fi
-done < quoted
-# And each mistake has a row there: some quoted message has all its parts in it.
-awk -F '\t' 'FILENAME == "quoted" { count++; quoted[count] = $0; next } /^#/ { next }
-{
-    is_there = 0
-    for (q = 1; q <= count && !is_there; q++) {
-        parts = split(quoted[q], part, /\.\.\./)
-        is_there = 1
-        for (p = 1; p <= parts; p++) if (index($3, part[p]) == 0) is_there = 0
-    }
-    if (!is_there) print $3
-}' quoted "$table" > missing
-if [ -s missing ]; then fail "troubleshooting.md has nothing about: $(cat missing)"; else pass; fi
+# `code` in the first column of the page's tables; what changes from case to case is a dash (...). Each is printed: by a row
+# of the table, or by a string literal of the sources (those side by side are one), by the parts around what changes. And of
+# each mistake there is a row on the page: some quoted message has all its parts in it.
+/usr/bin/python3 - "$SOURCE" "$table" >quoted <<'END' && pass || fail "troubleshooting.md: $(cat quoted)"
+import pathlib, re, sys
+source, table = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).read_text(encoding="utf-8")
+page = (source / "docs/troubleshooting.md").read_text(encoding="utf-8")
+quoted = [[part for part in message.split("...") if part] for message in re.findall(r"^\| `([^`]*)` \|", page, re.M)]
+folders = ("core", "workloads", "topologies", "planner", "study", "simulate", "execute", "reports", "cli")
+text = " ".join(p.read_text(encoding="utf-8").replace("\n", " ") for f in folders for p in sorted((source / f).rglob("*.c")))
+printed = table + re.sub(r'" *"', "", text)
+missing = [f"quotes '{'...'.join(message)}', and nothing prints it" for message in quoted if not all(p in printed for p in message)]
+sentences = [line.split("\t")[2] for line in table.splitlines() if not line.startswith("#")]
+missing += [f"has nothing about: {s}" for s in sentences if not any(all(p in s for p in message) for message in quoted)]
+if len(quoted) < 30:
+    missing.append(f"quotes {len(quoted)} messages")
+print("; ".join(missing) if missing else len(quoted))
+sys.exit(bool(missing))
+END
 finish

@@ -63,7 +63,7 @@ expect 2 plan -w mlp -c local:3 --fix shard=tensor
 expect_error_line "shard: found \"tensor\" without servers"
 expect 2 plan -w mlp -c local:3 --fix servers=1,shard=rows
 expect_error_line "found 'rows', expected size or tensor"
-expect 4 plan -w mlp -c local:3 --system ddp --fix servers=1
+expect 4 plan -w mlp -c local:3 --system ddp --fix servers=1 -q
 expect_error_line "ddp has no servers of gradients; found 1"
 sed 's/"shard": "size"/"shard": "halves"/' "$work/served.json" >"$work/halves.json"
 expect 3 estimate "$work/halves.json"
@@ -102,13 +102,12 @@ END
 
 # Without devices: a plan for other machines, of a network that does not train here. Only time and messages.
 expect 0 plan -w resnet50 -c "1x p100-server" --global-batch 64 --fix pp=2,dp=2 --no-simulate -q -o "$work/resnet50.json"
-expect 0 run "$work/resnet50.json" --backend replay --steps 2 -q -o "$work/resnet50-run.json"
+expect 0 run "$work/resnet50.json" --backend replay --steps 2 -q -o "$work/resnet50-run.json" --metrics "$work/resnet50.prom" --mlperf-log "$work/resnet50.log"
 expect_output "4 ranks (replay), 2 steps" "none: layers only took their time"
 expect 0 compare "$work/resnet50.json" "$work/resnet50-run.json"
 expect_output "step time" "forward" "all_reduce"
 expect 0 report "$work/resnet50.json" "$work/resnet50-run.json" -o "$work/resnet50.html"
 expect 0 check "$work/resnet50-run.json"
-expect 0 run "$work/resnet50.json" --backend replay --steps 2 -q --metrics "$work/resnet50.prom" --mlperf-log "$work/resnet50.log"
 if grep -q loss "$work/resnet50.prom" "$work/resnet50.log"; then fail "a replay has a loss"; else pass; fi
 expect 1 run "$work/resnet50.json" --backend replay --until accuracy=0.5 -q
 expect_error_line "replay" "trains nothing" "target"
@@ -245,7 +244,7 @@ expect 3 run "$work/plan.json" --steps 7 --checkpoint "$scratch/state" --resume 
 expect_error_line "at most 7 steps, not one of 8"
 
 # However few steps are left, and however early the target is met: what was trained is a result.
-for more in 1 11 ${TY_ALL:+2 5 10}; do
+for more in 1 ${TY_ALL:+2 5 10 11}; do
     rm -rf "$scratch/late"
     expect 0 run "$work/plan.json" --steps 30 --checkpoint "$scratch/late" -q -o "$work/late-run.json"
     expect 0 run "$work/plan.json" --steps $((30 + more)) --checkpoint "$scratch/late" --resume -q -o "$work/late-run.json"
@@ -274,7 +273,7 @@ kill_one() {
     pid=$!
     # Beyond 20 steps warm-up has ten: a run killed before would go on with less than it has left.
     tries=0
-    while [ $tries -lt 200 ] && ! grep -q '"step": [2-9][0-9]' "$state/latest.json" 2>/dev/null; do
+    while [ $tries -lt 1200 ] && ! grep -q '"step": [2-9][0-9]' "$state/latest.json" 2>/dev/null; do
         tries=$((tries + 1))
         sleep 0.1
     done
@@ -317,7 +316,7 @@ mkdir "$TMPDIR"
 "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/long.json" >"$scratch/out" 2>"$scratch/err" &
 pid=$!
 tries=0
-while [ $tries -lt 100 ] && ! pgrep -f "$TMPDIR/trainyard" >/dev/null; do
+while [ $tries -lt 600 ] && ! ls "$TMPDIR"/trainyard-*/begun >/dev/null 2>&1; do
     tries=$((tries + 1))
     sleep 0.1
 done

@@ -11,6 +11,9 @@ while read -r name cluster; do
 done <<END
 transfer-resnet50 1x dgx1-v100
 mean-teacher-cifar10 1x p100-server
+mean-teacher-fashion 1x p100-server
+corridor-evolution 1x p100-server
+corridor-navigation robots
 dqn-atari 1x v100-pcie-server
 es-humanoid evolution-xeon
 fedavg-cnn phones
@@ -23,18 +26,31 @@ expect 0 plan -w es-humanoid -c evolution-xeon --no-simulate
 expect_output "scores      1 bucket"
 expect 0 workload show fedavg-cnn
 expect_output "averaged every 300 steps"
+expect 0 workload show mean-teacher-fashion
+expect_output "follow the trained ones with a decay of 0.99; 500 samples have labels, one in 4"
 expect 0 workload show transfer-resnet50
 expect_output "trained: 209 k parameters"
 
-# Replicas step alone; evolution is planned, not run.
+# Replicas step alone; what is not a corridor is planned, not played.
 expect 0 plan -w "fedavg-cnn batch=8" -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/f.json"
 expect 0 run "$scratch/f.json" --anyway --steps 2 -o "$scratch/run.json"
 expect 0 plan -w es-humanoid -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/e.json"
-expect 1 run "$scratch/e.json" --anyway --steps 2 -o "$scratch/run.json"
-expect_error_line "es-humanoid" "not by evolution"
-# Nor does it measure what it does not train.
+expect 1 run "$scratch/e.json" --anyway --steps 2 -q -o "$scratch/run.json"
+expect_error_line "es-humanoid" "found data set synthetic, expected corridor"
+# Nor does it measure what it does not play.
 expect 1 profile -w es-humanoid --ranks 1 -q -o "$scratch/none.json"
-if grep -q "trainyard-worker: es-humanoid: .* not by evolution" "$scratch/err"; then pass; else fail "evolution is measured: $(tail -1 "$scratch/err")"; fi
+if grep -q "trainyard-worker: es-humanoid: .* expected corridor" "$scratch/err"; then pass; else fail "es-humanoid is measured: $(tail -1 "$scratch/err")"; fi
+# Episodes are, whole; a teacher's network is, with its loss.
+expect 0 profile -w corridor-evolution --ranks 1 --micro-batches 2,4 -q -o "$scratch/episodes.json"
+grep -q '"linear in_features=9' "$scratch/episodes.json" && pass || fail "episodes are not in the profile"
+expect 0 profile -w mean-teacher-fashion --ranks 1 --micro-batches 2 -q -o "$scratch/taught.json"
+# A teacher is no use without its student, nor far from it.
+expect 0 workload export mean-teacher-fashion -q -o "$scratch/taught-workload.json"
+sed 's/"decay": 0.99/"decay": 1/' "$scratch/taught-workload.json" >"$scratch/stubborn.json"
+expect 3 plan -w "$scratch/stubborn.json" -c "1x p100-server" --no-simulate
+expect_error_line "/teacher/decay: found 1, expected a number >= 0 and < 1"
+expect 2 plan -w mean-teacher-fashion -c "1x p100-server" --fix pp=2 --no-simulate
+expect_error_line "a teacher follows what is trained"
 
 # A trace's annotations are the times of layers they are named after; kernels alone are refused.
 event() { printf '{"ph": "X", "cat": "%s", "name": "%s", "ts": 1, "dur": %s, "args": {}}' "$1" "$2" "$3"; }

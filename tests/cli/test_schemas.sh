@@ -48,6 +48,8 @@ document simulate made/small.json --cluster "2x p100-server" --beside made/small
 document memory -w gpt2 -c "2x dgx-a100"
 document memory -w gpt2 -c "2x dgx-a100" --stack pytorch-ddp
 document stack list
+document workload list
+document cluster list
 document stack show megatron-2021
 document run made/plan.json --steps 12 -q
 document run made/plan.json --until accuracy=0.05 --steps 60 -q

@@ -4,7 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 export TRAINYARD_WORKER="$WORKER"
 mkdir "$scratch/made"
-fix=pp=1,dp=2,micro_batch=8,compression=none # the same micro-batches, or sums are rounded in other places
+# The same micro-batches and buckets, whatever is measured, or sums are rounded in other places.
+fix=pp=1,dp=2,micro_batch=8,compression=none,bucket=one,algorithm=ring
 TMPDIR=$scratch/made
 export TMPDIR
 expect 0 calibrate -w mlp -c local:2 --trials learning_rate=1e-6+0.02+1e5+1e-5,batch=32 --steps 4 --seed 3 --fix $fix -o "$scratch/trials.json"
@@ -53,7 +54,7 @@ expect 2 calibrate -w mlp -c "2x p100-server" --trials learning_rate=0.1+1
 expect_error_line "--cluster: found 2x p100-server, expected local:N"
 for bad in "learning_rate=0.1" "rate=0.1+1" "learning_rate=0.1+,batch=3" "batch=1.5+2" "learning_rate=0.1+1,learning_rate=2" \
     "momentum=0.5+1" "learning_rate=0+1" "" "batch"; do
-    expect 2 calibrate -w mlp -c local:2 --trials "$bad"
+    TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect 2 calibrate -w mlp -c local:2 --trials "$bad"
     expect_error_line "--trials"
 done
 expect 2 calibrate -w mlp -c local:2 --trials learning_rate=0.1+1 --until accuracy=0.5

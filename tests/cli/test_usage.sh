@@ -27,6 +27,14 @@ expect 2 plan -w lenet -c "2x p100-server" --fix compression=gzip
 expect_error_line "gzip" "powersgd-RANK"
 expect 0 plan -w lenet -c "2x p100-server" --allow-lossy --no-simulate
 expect 0 plan -w lenet -c "2x p100-server" --fix compression=powersgd-2,pp=1 --no-simulate
+expect_output "data parallel 8, gradients powersgd-2"
+# Precision and compression are told apart, and a page says of its times what the plan says.
+expect 0 plan -w gpt2 -c "2x dgx-a100" --stack trainyard --precision fp16 --fix pp=1,compression=fp16 --no-simulate -q
+expect_output "data parallel 16, ZeRO 1, gradients fp16" "precision   fp16,"
+expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=1 --no-simulate -q -o "$scratch/fitted.json"
+expect_output "constants of stack megatron, fitted to published measurements"
+expect 0 report "$scratch/fitted.json" --no-charts -o "$scratch/fitted.html"
+grep -q "fitted to published runs" "$scratch/fitted.html" && pass || fail "the page calls constants that were fitted data sheets"
 expect 0 plan -w gpt-tiny -c "host:1 gpu:1 @v100-sxm2-16gb nvlink2 eth1" --fix pp=1,micro_batch=4,recompute=full:2 --no-simulate -o "$scratch/segments.json"
 expect_output "full:2 recompute"
 expect 0 estimate "$scratch/segments.json" --program

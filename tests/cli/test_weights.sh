@@ -44,13 +44,14 @@ for family in gpt2 llama qwen3 bert; do
     /usr/bin/python3 "$tools" write $family "$file"
     known=$(/usr/bin/python3 "$tools" loss $family "$file" "$work/$family.text")
     plan_of $family devices=1 "$work/$family-net.json"
-    # Without the file it is another loss, by far.
-    expect 0 run "$work/$family.json" --anyway --steps 1 --data "$work/$family.text" -q -o "$work/none.json"
-    if loss_is none.json "$known" 2>/dev/null; then fail "$family: random weights have the loss of the file's"; else pass; fi
     expect 0 run "$work/$family.json" --anyway --steps 1 --data "$work/$family.text" --init "$file" --save-weights "$work/$family-out.safetensors" -q -o "$work/$family-run.json"
     first_loss $family-run.json "$known"
     # Steps of 1e-30 change no bit.
     same "$file" "$work/$family-out.safetensors"
+    [ $family = gpt2 ] || [ -n "${TY_ALL:-}" ] || continue
+    # Without the file it is another loss, by far.
+    expect 0 run "$work/$family.json" --anyway --steps 1 --data "$work/$family.text" -q -o "$work/none.json"
+    if loss_is none.json "$known" 2>/dev/null; then fail "$family: random weights have the loss of the file's"; else pass; fi
     expect 0 run "$work/$family.json" --anyway --steps 1 --data "$work/$family.text" --init "$work/$family-out.safetensors" --save-weights "$work/$family-again.safetensors" -q -o "$work/$family-run.json"
     first_loss $family-run.json "$known"
     same "$work/$family-out.safetensors" "$work/$family-again.safetensors"

@@ -105,6 +105,8 @@ Test(workload, names_and_attributes)
          "| groups heads step_rank has_step_norms "},
         {TY_LAYER_GATED_DELTA, "gated_delta",
          "kernel_width features heads kv_heads head_size value_head_size "},
+        {TY_LAYER_EMBEDDING_BAG, "embedding_bag", "is_average features vocabulary first_row rows "},
+        {TY_LAYER_DOT_INTERACTION, "dot_interaction", ""},
         {TY_LAYER_OPAQUE, "opaque", ""},
     };
 
@@ -325,6 +327,20 @@ Test(workload, every_rule_is_checked)
         {CNN, "schema", "\"layers\": [",
          "\"learning\": \"evolution\", \"local_steps\": 2, \"layers\": [",
          "/local_steps: found 2, expected none"},
+        {CNN, "schema", "\"layers\": [", "\"deviation\": 0.1, \"layers\": [",
+         "/deviation: found 0.1, expected none without evolution"},
+        {CNN, "schema", "\"layers\": [", "\"deviation\": -1, \"layers\": [",
+         "/deviation: found -1"},
+        {CNN, "schema", "\"layers\": [",
+         "\"teacher\": {\"labelled\": 0, \"every\": 1, \"decay\": 0, \"consistency\": 1, "
+         "\"shift\": 0}, \"layers\": [",
+         "/teacher/labelled: found 0"},
+        {CNN, "schema", "\"layers\": [", "\"teacher\": {\"labelled\": 5}, \"layers\": [",
+         "/teacher/every: found nothing"},
+        {CNN, "schema", "\"layers\": [",
+         "\"teacher\": {\"labelled\": 5, \"every\": 1, \"decay\": 0, \"consistency\": 1, "
+         "\"shift\": 0}, \"layers\": [",
+         "/teacher: found one, expected none: the input is not two views"},
         {CNN, "schema", "\"layers\": [", "\"input_s_per_sample\": -1, \"layers\": [",
          "/input_s_per_sample: found -1"},
         {CNN, "schema", "\"layers\": [", "\"input_s_per_sample\": 1e9, \"layers\": [",
@@ -471,6 +487,20 @@ static void attention_to_images(ty_workload *w)
     sum->attributes[TY_IN_FEATURES] = sum->attributes[TY_FEATURES] = 14;
     sum->attributes[TY_HIDDEN_FEATURES] = 14;
 }
+static void bag_of_images(ty_workload *w)
+{
+    uint64_t *a = w->layers[2].attributes;
+    w->layers[2].kind = TY_LAYER_EMBEDDING_BAG;
+    a[TY_VOCABULARY] = a[TY_FEATURES] = a[TY_ROWS] = 14;
+}
+static void lonely_interaction(ty_workload *w)
+{
+    w->layers[2].kind = TY_LAYER_DOT_INTERACTION;
+}
+static void interaction_of_images(ty_workload *w)
+{
+    w->layers[4].kind = TY_LAYER_DOT_INTERACTION;
+}
 static void wide_concat(ty_workload *w)
 {
     w->layers[5].attributes[TY_IS_OF_FEATURES] = 1;
@@ -497,6 +527,11 @@ Test(workload, made_by_hand)
                 {lonely_attention, "hand:/layers/2/inputs: found 1, expected 2 for additive"},
                 {attention_to_images, "hand:/layers/4: found additive_attention input 8x14x14, "
                                       "expected a sequence of 2 dimensions"},
+                {bag_of_images, "hand:/layers/2: found embedding_bag input 8x14x14, expected the "
+                                "batch, made of at least 14 numbers"},
+                {lonely_interaction, "hand:/layers/2/inputs: found 1, expected at least 2 for dot"},
+                {interaction_of_images, "hand:/layers/4: found dot_interaction input 8x14x14, "
+                                        "expected vectors of 1 dimension"},
                 {wide_concat, "hand:/layers/5/output_shape: found 16x14x14, expected 8x14x28"}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -243,6 +243,26 @@ int network_concat_features(ty_workload *w, const int *inputs, uint32_t count)
     return done(w, 0);
 }
 
+int network_bag(ty_workload *w, uint64_t vocabulary, uint64_t features, uint64_t first_row,
+                uint64_t rows, bool is_average)
+{
+    ty_layer *layer = add(w, TY_LAYER_EMBEDDING_BAG, &(int){-1}, 1);
+    layer->attributes[TY_VOCABULARY] = vocabulary;
+    layer->attributes[TY_FEATURES] = features;
+    layer->attributes[TY_FIRST_ROW] = first_row;
+    layer->attributes[TY_ROWS] = rows;
+    layer->attributes[TY_IS_AVERAGE] = is_average;
+    *last(layer) = features;
+    return done(w, vocabulary * features);
+}
+
+int network_interaction(ty_workload *w, const int *inputs, uint32_t count)
+{
+    ty_layer *layer = add(w, TY_LAYER_DOT_INTERACTION, inputs, count);
+    *last(layer) += count * (count - 1) / 2;
+    return done(w, 0);
+}
+
 int network_lstm(ty_workload *w, int input, uint64_t hidden, bool has_bias)
 {
     ty_layer *layer = add(w, TY_LAYER_LSTM, &input, 1);
@@ -445,5 +465,19 @@ ty_workload *network_make_llama(uint64_t hidden, bool is_gated)
     y = network_mlp(w, x, hidden, true, is_gated);
     x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
     network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
+ty_workload *network_make_dlrm(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 1, (uint64_t[]){10});
+    int x = network_linear(w, network_slice(w, -1, 0, 3), 7, true), inputs[5];
+    inputs[0] = network_simple(w, x, TY_LAYER_RELU);
+    inputs[1] = network_bag(w, 11, 7, 3, 1, false);
+    inputs[2] = network_bag(w, 5, 7, 4, 3, true);
+    inputs[3] = network_bag(w, 4, 7, 7, 2, false);
+    inputs[4] = network_bag(w, 3, 7, 9, 1, false);
+    x = network_linear(w, network_interaction(w, inputs, 5), 6, true);
+    network_loss(w, network_linear(w, network_simple(w, x, TY_LAYER_RELU), 1, true));
     return w;
 }

@@ -33,6 +33,9 @@ void network_option(ty_workload *network, int layer, ty_attribute option, uint64
 int network_additive_attention(ty_workload *network, int input, int memory, uint64_t hidden);
 int network_slice(ty_workload *network, int input, uint64_t first_row, uint64_t rows);
 int network_concat_features(ty_workload *network, const int *inputs, uint32_t count);
+int network_bag(ty_workload *network, uint64_t vocabulary, uint64_t features, uint64_t first_row,
+                uint64_t rows, bool is_average);
+int network_interaction(ty_workload *network, const int *inputs, uint32_t count);
 int network_lstm(ty_workload *network, int input, uint64_t hidden, bool has_bias);
 int network_mlp(ty_workload *network, int input, uint64_t hidden, bool has_bias, bool is_gated);
 int network_moe(ty_workload *network, int input, uint64_t experts, uint64_t per_token,
@@ -61,6 +64,9 @@ ty_workload *network_make_residual(void);
 ty_workload *network_make_small_gpt(void);
 /* Two attentions over 70 tokens whose positions turn queries and keys, under a mask and without. */
 ty_workload *network_make_rotary(bool has_norms);
+/* Numbers, indices of two tables and of a bag that is averaged, one more that is summed; one score.
+ */
+ty_workload *network_make_dlrm(void);
 /* The last block's hidden features have biases, and a gate or not. */
 ty_workload *network_make_llama(uint64_t hidden, bool is_gated);
 

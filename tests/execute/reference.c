@@ -493,6 +493,31 @@ static void embedding_back(operands *p)
     }
 }
 
+static uint64_t bag_index(const operands *p, uint64_t sample, uint64_t r)
+{
+    return (uint64_t)p->x[sample * elements(p->in) + p->a[TY_FIRST_ROW] + r];
+}
+
+static void bag(operands *p)
+{
+    uint64_t D = p->a[TY_FEATURES], R = p->a[TY_ROWS];
+    for (uint64_t i = 0; i < p->r->batch * D; i++) {
+        p->y[i] = 0;
+        for (uint64_t r = 0; r < R; r++)
+            p->y[i] +=
+                p->w[bag_index(p, i / D, r) * D + i % D] / (p->a[TY_IS_AVERAGE] ? (double)R : 1);
+    }
+}
+
+static void bag_back(operands *p)
+{
+    uint64_t D = p->a[TY_FEATURES], R = p->a[TY_ROWS];
+    for (uint64_t i = 0; i < p->r->batch * D; i++)
+        for (uint64_t r = 0; r < R; r++)
+            p->dw[bag_index(p, i / D, r) * D + i % D] +=
+                p->dy[i] / (p->a[TY_IS_AVERAGE] ? (double)R : 1);
+}
+
 /* Attention: everything computed anew for backward. B samples of T queries and S keys, D features,
  * H heads, K of them with keys and values, Z numbers each. */
 typedef struct heads {
@@ -1054,11 +1079,91 @@ static void moe_back(operands *o)
     token_free(&t);
 }
 
+/* One score: probability 1 / (1 + e^-x) of label 1. */
+static void one_score(operands *o)
+{
+    for (uint64_t r = 0; r < o->r->batch * elements(o->in); r++) {
+        double probability = logistic(o->x[r]);
+        o->r->loss_sum -= log(o->r->labels[r] ? probability : 1 - probability);
+        o->r->correct += (probability > 0.5) == (o->r->labels[r] == 1);
+    }
+}
+
+static void one_score_back(operands *o)
+{
+    for (uint64_t r = 0; r < o->r->batch * elements(o->in); r++)
+        o->dx[r] += o->r->loss_scale * (logistic(o->x[r]) - o->r->labels[r]);
+}
+
+/* A row's softmax. */
+static void softmax(uint64_t C, const double *x, double *p)
+{
+    double sum = 0;
+    for (uint64_t c = 0; c < C; c++)
+        sum += exp(x[c]);
+    for (uint64_t c = 0; c < C; c++)
+        p[c] = exp(x[c]) / sum;
+}
+
+/* Beside a teacher, whose C scores are followed by the student's: the labels' cross-entropy,
+ * `every` times, and the mean squared distance of probabilities (ty_teacher). */
+static void taught_loss(operands *o)
+{
+    const ty_teacher *t = &o->r->workload->teacher;
+    uint64_t C = last(o->in) / 2;
+    double *p = calloc(2 * C, sizeof *p);
+    for (uint64_t r = 0; r < o->r->batch; r++) {
+        const double *x = o->x + 2 * C * r;
+        uint64_t best = 0;
+        softmax(C, x, p);
+        softmax(C, x + C, p + C);
+        for (uint64_t c = 0; c < C; c++) {
+            o->r->loss_sum += t->consistency / (double)C * (p[C + c] - p[c]) * (p[C + c] - p[c]);
+            best = x[C + c] > x[C + best] ? c : best;
+        }
+        if (o->r->labels[r] < 0)
+            continue;
+        o->r->loss_sum -= t->every * log(p[C + (uint64_t)o->r->labels[r]]);
+        o->r->correct += best == (uint64_t)o->r->labels[r];
+    }
+    free(p);
+}
+
+/* Through the student's softmax: d p[k] / d x[c] = p[k] ((k == c) - p[c]). */
+static void taught_loss_back(operands *o)
+{
+    const ty_teacher *t = &o->r->workload->teacher;
+    uint64_t C = last(o->in) / 2;
+    double *p = calloc(2 * C, sizeof *p);
+    for (uint64_t r = 0; r < o->r->batch; r++) {
+        const double *x = o->x + 2 * C * r;
+        double *dx = o->dx + 2 * C * r + C;
+        softmax(C, x, p);
+        softmax(C, x + C, p + C);
+        for (uint64_t c = 0; c < C; c++)
+            for (uint64_t k = 0; k < C; k++) {
+                double dp = 2 * t->consistency / (double)C * (p[C + k] - p[k]);
+                if (o->r->labels[r] == (int32_t)k)
+                    dp -= t->every / p[C + k];
+                dx[c] += o->r->loss_scale * dp * p[C + k] * ((k == c) - p[C + c]);
+            }
+    }
+    free(p);
+}
+
 static void loss(operands *o)
 {
     uint64_t C = last(o->in);
     o->r->loss_sum = 0;
     o->r->correct = 0;
+    if (ty_workload_has_teacher(o->r->workload)) {
+        taught_loss(o);
+        return;
+    }
+    if (C == 1) {
+        one_score(o);
+        return;
+    }
     for (uint64_t r = 0; r < o->r->batch * elements(o->in) / C; r++) {
         double sum = 0;
         uint64_t best = 0;
@@ -1074,6 +1179,14 @@ static void loss(operands *o)
 static void loss_back(operands *o)
 {
     uint64_t C = last(o->in);
+    if (ty_workload_has_teacher(o->r->workload)) {
+        taught_loss_back(o);
+        return;
+    }
+    if (C == 1) {
+        one_score_back(o);
+        return;
+    }
     for (uint64_t r = 0; r < o->r->batch * elements(o->in) / C; r++) {
         double sum = 0;
         for (uint64_t c = 0; c < C; c++)
@@ -1101,6 +1214,7 @@ static const struct {
     [TY_LAYER_BATCH_NORM] = {batch_norm, batch_norm_back},
     [TY_LAYER_LSTM] = {lstm, lstm_back},
     [TY_LAYER_EMBEDDING] = {embedding, embedding_back},
+    [TY_LAYER_EMBEDDING_BAG] = {bag, bag_back},
     [TY_LAYER_ATTENTION] = {attention, attention_back},
     [TY_LAYER_ADDITIVE_ATTENTION] = {additive, additive_back},
     [TY_LAYER_MLP] = {mlp, mlp_back},
@@ -1166,9 +1280,46 @@ static void join(reference *r, uint32_t index, bool is_backward)
     }
 }
 
-static bool is_join(const ty_layer *layer)
+static void interaction(reference *r, uint32_t index, bool is_backward)
 {
-    return layer->kind == TY_LAYER_ADD || layer->kind == TY_LAYER_CONCAT;
+    const ty_layer *layer = &r->workload->layers[index];
+    uint64_t whole = elements(&layer->output), D = last(input_shape(r->workload, layer, 0));
+    for (uint64_t b = 0; b < r->batch; b++) {
+        double *y = r->outputs[index] + b * whole, *dy = r->output_gradients[index] + b * whole;
+        for (uint64_t d = 0; d < D; d++) {
+            y[d] = r->outputs[layer->inputs[0]][b * D + d];
+            if (is_backward)
+                r->output_gradients[layer->inputs[0]][b * D + d] += dy[d];
+        }
+        y += D;
+        dy += D;
+        for (uint32_t i = 1; i < layer->input_count; i++)
+            for (uint32_t k = 0; k < i; k++, y++, dy++) {
+                const double *xi = r->outputs[layer->inputs[i]] + b * D;
+                const double *xk = r->outputs[layer->inputs[k]] + b * D;
+                *y = 0;
+                for (uint64_t d = 0; d < D; d++) {
+                    *y += xi[d] * xk[d];
+                    if (is_backward) {
+                        r->output_gradients[layer->inputs[i]][b * D + d] += *dy * xk[d];
+                        r->output_gradients[layer->inputs[k]][b * D + d] += *dy * xi[d];
+                    }
+                }
+            }
+    }
+}
+
+/* Of layers with many inputs. @return whether this is one */
+static bool many(reference *r, uint32_t index, bool is_backward)
+{
+    const ty_layer_kind kind = r->workload->layers[index].kind;
+    if (kind == TY_LAYER_ADD || kind == TY_LAYER_CONCAT)
+        join(r, index, is_backward);
+    else if (kind == TY_LAYER_DOT_INTERACTION)
+        interaction(r, index, is_backward);
+    else
+        return false;
+    return true;
 }
 
 reference *reference_new(const ty_workload *workload, uint64_t batch)
@@ -1214,9 +1365,7 @@ void reference_forward(reference *r)
 {
     for (uint32_t l = 0; l < r->workload->layer_count; l++) {
         operands o = operands_of(r, l);
-        if (is_join(o.layer))
-            join(r, l, false);
-        else
+        if (!many(r, l, false))
             kinds[o.layer->kind].forward(&o);
     }
 }
@@ -1231,9 +1380,7 @@ void reference_backward(reference *r)
                r->batch * elements(&w->layers[l].output) * sizeof(double));
     for (uint32_t l = w->layer_count; l-- > 0;) {
         operands o = operands_of(r, l);
-        if (is_join(o.layer))
-            join(r, l, true);
-        else
+        if (!many(r, l, true))
             kinds[o.layer->kind].backward(&o);
     }
     for (uint32_t l = 0; l < w->layer_count; l++)

@@ -472,6 +472,54 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
     network_free(gpt);
 }
 
+/* Indices that tables have, small ones more often; whether a click comes is, of unseen samples,
+ * what the sums of the seen ones' clicks say of their categories and numbers. */
+Test(data, clicks_are_skewed_and_can_be_learnt)
+{
+    ty_workload *w = network_make_dlrm();
+    ty_dataset *train = NULL, *test = NULL;
+    float clicks[10][11] = {{0}}, seen[10][11] = {{0}}, slope[3] = {0};
+    static const float rows[10] = {0, 0, 0, 11, 5, 5, 5, 4, 4, 3};
+    uint64_t right = 0, clicked = 0;
+    cr_assert_eq(ty_dataset_open(w, NULL, false, &train, NULL), TY_OK);
+    cr_assert_eq(ty_dataset_open(w, NULL, true, &test, NULL), TY_OK);
+    for (uint64_t s = 0; s < 4000; s++) {
+        float input[10], again[10];
+        int32_t label;
+        take(train, s, input, NULL, &label);
+        take(train, s, again, NULL, NULL);
+        cr_assert_arr_eq(input, again, sizeof input);
+        cr_assert(label == 0 || label == 1);
+        clicked += (uint64_t)label;
+        for (int i = 0; i < 10; i++) {
+            if (i < 3) {
+                slope[i] += input[i] * ((float)label - 0.5f);
+                continue;
+            }
+            cr_assert(input[i] >= 0 && input[i] < rows[i] && input[i] == floorf(input[i]));
+            clicks[i][(int)input[i]] += (float)label;
+            seen[i][(int)input[i]]++;
+        }
+    }
+    cr_assert(clicked > 400 && clicked < 3600, "%llu clicks", (unsigned long long)clicked);
+    cr_assert_gt(seen[3][0], 2 * seen[3][5], "found %g and %g", (double)seen[3][0],
+                 (double)seen[3][5]);
+    for (uint64_t s = 0; s < 1000; s++) {
+        float input[10], rate = (float)clicked / 4000, sum = rate;
+        int32_t label;
+        take(test, s, input, NULL, &label);
+        for (int i = 0; i < 10; i++)
+            sum += i < 3
+                       ? input[i] * slope[i] * 3 / 4000
+                       : clicks[i][(int)input[i]] / seen[i][(int)input[i]] - (float)clicked / 4000;
+        right += (sum > 0.5f) == (label == 1);
+    }
+    cr_assert_geq(right, 850, "found %llu of 1000", (unsigned long long)right);
+    ty_dataset_close(train);
+    ty_dataset_close(test);
+    network_free(w);
+}
+
 /* An encoder's tokens come first, and labels are of the decoder's: in text as in synthetic data. */
 Test(data, labels_are_of_the_last_tokens, .init = directory_make, .fini = directory_remove)
 {

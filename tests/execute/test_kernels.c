@@ -189,6 +189,23 @@ static ty_workload *make_frozen_prefix(void)
     return w;
 }
 
+/* A teacher's branch and a student's, and the loss of both. */
+static ty_workload *make_taught(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 1, (uint64_t[]){22});
+    int branches[2];
+    for (int b = 0; b < 2; b++) {
+        int x = network_slice(w, -1, 11 * (uint64_t)b, 11);
+        x = network_simple(w, network_linear(w, x, 8, true), TY_LAYER_TANH);
+        branches[b] = network_linear(w, x, 5, true);
+        for (uint32_t l = 0; l < w->layer_count; l++)
+            w->layers[l].is_frozen = b == 0 || w->layers[l].is_frozen;
+    }
+    network_loss(w, network_join(w, TY_LAYER_CONCAT, branches, 2));
+    w->teacher = (ty_teacher){.labelled = 2, .every = 3, .decay = 0.9, .consistency = 7};
+    return w;
+}
+
 static const struct network {
     const char *name;
     ty_workload *(*make)(void);
@@ -212,6 +229,8 @@ static const struct network {
     {"encoder-decoder", make_encoder_decoder, 3},
     {"qwen", make_qwen, 2},
     {"rotary", make_rotary, 2},
+    {"dlrm", network_make_dlrm, 6},
+    {"taught", make_taught, 6},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -246,6 +265,7 @@ static batch batch_new(const ty_workload *w, uint64_t samples, uint64_t seed)
                NULL};
     uint64_t state = seed * 2654435761u + 1;
     b.labels = ty_shape_elements(logits) / b.classes;
+    b.classes = ty_class_count(w);
     b.input = calloc(samples * b.inputs, sizeof *b.input);
     b.tokens = calloc(samples * b.inputs, sizeof *b.tokens);
     b.label = calloc(samples * b.labels, sizeof *b.label);
@@ -253,8 +273,16 @@ static batch batch_new(const ty_workload *w, uint64_t samples, uint64_t seed)
         b.input[i] = (float)uniform(&state);
         b.tokens[i] = (int32_t)(next_random(&state) % b.classes);
     }
+    for (uint32_t l = 0; l < w->layer_count; l++) { /* indices of tables */
+        const uint64_t *a = w->layers[l].attributes;
+        for (uint64_t i = 0; w->layers[l].kind == TY_LAYER_EMBEDDING_BAG && i < samples; i++)
+            for (uint64_t r = a[TY_FIRST_ROW]; r < a[TY_FIRST_ROW] + a[TY_ROWS]; r++)
+                b.input[i * b.inputs + r] = (float)(next_random(&state) % a[TY_VOCABULARY]);
+    }
     for (uint64_t i = 0; i < samples * b.labels; i++)
         b.label[i] = (int32_t)(next_random(&state) % b.classes);
+    for (uint64_t i = 0; i < samples && ty_workload_has_teacher(w); i++)
+        b.label[i] = i % w->teacher.every == 0 ? b.label[i] : TY_NO_LABEL;
     return b;
 }
 
@@ -1205,6 +1233,33 @@ Test(kernels, bad_batches_are_refused)
     cr_assert_eq(cpu->forward(stage, 0, 1, w->layer_count, &error), TY_EINVAL);
     cr_assert_eq(cpu->backward(stage, 0, 0, w->layer_count + 1, true, &error), TY_EINVAL);
     cpu->close(stage);
+    network_free(w);
+}
+
+Test(kernels, bad_indices_are_refused)
+{
+    static const float bad[] = {-1, 5, 2.5f, NAN, INFINITY, 1e20f};
+    ty_workload *w = network_make_dlrm();
+    ty_stage_options o = whole(w, 2, 1);
+    ty_stage_device *stage = stage_open(&o);
+    batch b = batch_new(w, 2, 11);
+    ty_error error = {0};
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        stage_fill(stage, 0, &b);
+        cpu->input(stage, 0)[10 + 5] = bad[i]; /* of the second sample, the second of the bag */
+        cr_assert_eq(cpu->forward(stage, 0, 0, w->layer_count, &error), TY_EINVAL, "%g",
+                     (double)bad[i]);
+        cr_assert_not_null(strstr(error.message, "at place 5 of sample 1, expected a whole number "
+                                                 "from 0 to 4"),
+                           "%s", error.message);
+    }
+    cpu->close(stage);
+    w->layers[3].attributes[TY_VOCABULARY] = (1u << 24) + 1;
+    cr_assert_eq(cpu->supports(w, 0, w->layer_count, &error), TY_EUNSUPPORTED);
+    cr_assert_not_null(strstr(error.message, "found a table of 16777217 rows"), "%s",
+                       error.message);
+    batch_free(&b);
     network_free(w);
 }
 

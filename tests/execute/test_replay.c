@@ -346,6 +346,8 @@ Test(replay, opaque_layers_in_every_schedule)
          .cuts = {2, 4, 6}, .buckets = 1, BATCH, .interleave = 2},
         {"opaque zb-h1", .schedule = TY_ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {3, 6},
          .buckets = 1, BATCH},
+        {"opaque zb-2p", .schedule = TY_ZERO_BUBBLE_2P, .replicas = {1, 1, 1}, .cuts = {3, 6},
+         .buckets = 1, BATCH},
         {"opaque pipedream 2+1+1", .schedule = TY_PIPEDREAM, .replicas = {2, 1, 1}, .cuts = {3, 6},
          .buckets = 1, BATCH},
         {"opaque pipedream-2bw", .schedule = TY_PIPEDREAM_2BW, .replicas = {1, 1}, .cuts = {4},

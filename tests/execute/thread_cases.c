@@ -57,6 +57,8 @@ static const plan_shape of_ranks[] = {
      .buckets = 1, BATCH, .interleave = 2},
     {"zb-h1 3 stages", .schedule = TY_ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {2, 5},
      .buckets = 1, BATCH},
+    {"zb-2p 3 stages", .schedule = TY_ZERO_BUBBLE_2P, .replicas = {1, 1, 1}, .cuts = {2, 5},
+     .buckets = 1, BATCH},
     {"zero 3, 3 replicas", .replicas = {3}, .buckets = 3, BATCH, .zero = 3},
     {"1f1b 2+1, tree", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5}, .buckets = 2,
      BATCH, .algorithm = TY_TREE},

@@ -303,6 +303,14 @@ static ty_workload *make_experts(void)
     return w;
 }
 
+static ty_workload *make_one_score(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 1, (uint64_t[]){8});
+
+    network_loss(w, network_linear(w, -1, 1, true));
+    return w;
+}
+
 static ty_workload *make_pair(int (*join)(ty_workload *w, int first, int second))
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
@@ -376,6 +384,8 @@ static const refusal_case refusals[] = {
      make_relative,
      {.context_count = 2},
      "does not divide attention with relative_buckets among contexts"},
+    {"refused bags", network_make_dlrm, {0}, "does not train layers of kind embedding_bag"},
+    {"refused one score", make_one_score, {0}, "does not train a loss of one class"},
     {"refused parts of contexts",
      make_lane_llama,
      {.count = 4, .context_count = 4, .divides_sequence = true},

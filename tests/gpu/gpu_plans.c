@@ -480,7 +480,8 @@ static bool stage_predicted(const ty_plan *plan, const ty_program *program, uint
                                       .recompute_blocks = of->recompute_blocks,
                                       .loss_scale = 1,
                                       .tied_layer = TY_NO_LAYER,
-                                      .splits_backward = plan->schedule == TY_ZERO_BUBBLE};
+                                      .splits_backward =
+                                          ty_schedule_splits_backward(plan->schedule)};
     const uint64_t workspace_bytes = UINT64_C(32) << 20; /* cuBLASLt's */
     ty_memory_use use;
     ty_stage_device *stage = NULL;

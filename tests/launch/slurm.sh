@@ -4,6 +4,7 @@
 slurm_start() {
     mkdir -p "$scratch/slurm/state" "$scratch/slurm/spool"
     host=$(hostname -s)
+    port=$((10000 + 2 * ($$ % 10000))) # its own: tests run side by side
     cat >"$scratch/slurm/slurm.conf" <<END
 ClusterName=test
 SlurmctldHost=$host(127.0.0.1)
@@ -16,8 +17,8 @@ SelectType=select/cons_tres
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
-SlurmctldPort=26817
-SlurmdPort=26818
+SlurmctldPort=$port
+SlurmdPort=$((port + 1))
 StateSaveLocation=$scratch/slurm/state
 SlurmdSpoolDir=$scratch/slurm/spool
 SlurmctldPidFile=$scratch/slurm/ctld.pid

@@ -197,6 +197,37 @@ Test(estimate, zero_bubble_pipeline)
         }
 }
 
+/* Zero bubble H2: a step begins behind the one before it without a bubble, but for (p - 1)(f + b -
+   2w) where passes are longer than two weights' parts (Qi et al., 2024, table 2). */
+Test(estimate, zero_bubble_of_twice_the_memory)
+{
+    static const double passes[][3] = {{1, 1, 1}, {1, 1.25, 0.75}, {1.5, 1, 1}, {1, 0.75, 1.25}};
+
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+        for (uint32_t p = 1; p <= MAX_STAGES; p++)
+            for (uint32_t m = 2 * p; m <= 4 * p; m++) {
+                const plan_shape shape = even_shape(TY_ZERO_BUBBLE_2P, p, m);
+                const double f = passes[i][0], b = passes[i][1], w = passes[i][2];
+                const double expected = m * (f + b + w) + (p - 1) * fmax(0, f + b - 2 * w);
+                estimate_case c = open_case(&shape);
+                ty_step_summary summary;
+                ty_error error = {0};
+
+                cr_assert_eq(ty_program_check(c.plan, c.program, "program", &error), TY_OK, "%s",
+                             error.message);
+                set_all_seconds(&c, TY_OP_FORWARD, f);
+                set_all_seconds(&c, TY_OP_BACKWARD_INPUT, b);
+                set_all_seconds(&c, TY_OP_BACKWARD_WEIGHT, w);
+                run_case(&c, 3);
+                cr_assert_eq(ty_timeline_summarize(c.plan, c.program, c.timeline, &summary, &error),
+                             TY_OK, "%s", error.message);
+                cr_expect(is_close(summary.step_time_s, expected),
+                          "%u stages, %u micro-batches, passes of %g, %g and %g: %g, not %g", p, m,
+                          f, b, w, summary.step_time_s, expected);
+                close_case(&c);
+            }
+}
+
 /* Without a flush a step takes what the slowest stage takes, and nothing else. */
 Test(estimate, pipeline_without_flush)
 {

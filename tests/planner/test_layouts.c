@@ -104,8 +104,8 @@ static scene open_scene(scene_kind kind, uint64_t seed, uint32_t pin_one_in)
     if (pick(&state, pin_one_in) == 0)
         s.options.data_parallel = 1 + pick(&state, 2);
     if (pick(&state, 2 * pin_one_in) == 0) {
-        static const ty_schedule schedules[] = {TY_GPIPE, TY_ZERO_BUBBLE, TY_INTERLEAVED,
-                                                TY_PIPEDREAM_2BW};
+        static const ty_schedule schedules[] = {TY_GPIPE, TY_ZERO_BUBBLE, TY_ZERO_BUBBLE_2P,
+                                                TY_INTERLEAVED, TY_PIPEDREAM_2BW};
         s.options.fix_schedule = true;
         s.options.schedule = schedules[pick(&state, sizeof schedules / sizeof *schedules)];
     }

@@ -200,8 +200,8 @@ Test(lower, compute_orders_by_hand)
     }
 }
 
-/* Micro-batches that stage i of p keeps. GPipe: m; 1F1B: min(p - i, m); zero bubble: what the first
-   stage of 1F1B keeps; without a flush p - i, of this step or the next ones. */
+/* Micro-batches that stage i of p keeps. GPipe: m; 1F1B: min(p - i, m); zero bubble H1: what the
+   first stage of 1F1B keeps, H2: 2p - 1; without a flush p - i, of this step or the next ones. */
 static uint32_t expected_in_flight(ty_schedule schedule, uint32_t p, uint32_t i, uint32_t m)
 {
     const uint32_t few = p - i < m ? p - i : m;
@@ -210,13 +210,15 @@ static uint32_t expected_in_flight(ty_schedule schedule, uint32_t p, uint32_t i,
         return m;
     if (schedule == TY_ZERO_BUBBLE)
         return p < m ? p : m;
+    if (schedule == TY_ZERO_BUBBLE_2P)
+        return 2 * p - 1 < m ? 2 * p - 1 : m;
     return ty_schedule_is_asynchronous(schedule) ? p - i : few;
 }
 
 Test(lower, micro_batches_in_flight)
 {
     for (uint32_t p = 1; p <= MAX_STAGES; p++) {
-        for (uint32_t m = 1; m <= 6; m++) {
+        for (uint32_t m = 1; m <= 2 * MAX_STAGES; m++) {
             for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++) {
                 plan_shape shape = {
                     .schedule = (ty_schedule)schedule, .stage_count = p, .micro_batches = m};
@@ -564,7 +566,7 @@ Test(lower, memory_may_run_out_anywhere)
 Test(lower, updates_come_late)
 {
     static const ty_schedule schedules[] = {TY_GPIPE, TY_ONE_F_ONE_B, TY_INTERLEAVED,
-                                            TY_ZERO_BUBBLE};
+                                            TY_ZERO_BUBBLE, TY_ZERO_BUBBLE_2P};
 
     for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
         for (uint32_t staleness = 1; staleness <= 5; staleness++) {

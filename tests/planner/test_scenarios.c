@@ -90,6 +90,9 @@ static const struct scenario {
     {"transfer-resnet50", "1x dgx1-v100", 23717030, 208998, NULL},
     {"transfer-lenet", "1x p100-server", 431080, 405510, NULL},
     {"mean-teacher-cifar10", "1x p100-server", 2 * 3121802, 3121802, NULL},
+    {"mean-teacher-fashion", "1x p100-server", 2 * 431080, 431080, NULL},
+    {"corridor-evolution", "1x p100-server", 211, 0, NULL},
+    {"corridor-navigation", "robots", 419, 419, "input"},
     {"dqn-atari", "1x v100-pcie-server", 2 * 1693362, 1693362, NULL},
     {"es-humanoid", "evolution-xeon", 29393, 0, "input"},
     {"fedavg-cnn", "phones", 1663370, 1663370, NULL},
@@ -301,13 +304,59 @@ Test(scenarios, evolution_refuses_stages_and_compression)
     cr_assert_eq(ty_cluster_open("evolution-xeon", NULL, &cluster, NULL), TY_OK);
     options.pipeline_stages = 2;
     cr_expect_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_EINVAL);
-    cr_expect_neq(strstr(error.message, "evaluates a population"), NULL, "%s", error.message);
+    cr_expect_neq(strstr(error.message, "a population is evaluated"), NULL, "%s", error.message);
     options.pipeline_stages = 0;
     options.fix_compression = true;
     options.compression.kind = TY_COMPRESSION_FP16;
     cr_expect_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_EINVAL);
     cr_expect_neq(strstr(error.message, "exchanges scores"), NULL, "%s", error.message);
     ty_cluster_free(cluster);
+    ty_workload_free(w);
+}
+
+/* A teacher behind the update reads its own weight and its student's, and writes its own; and it is
+ * where its student is. */
+Test(scenarios, a_teacher_follows_whole_networks)
+{
+    static const struct {
+        uint32_t stages, zero, staleness, lanes;
+        const char *words;
+        ty_schedule schedule;
+    } refused[] = {
+        {1, 0, 0, 1, "two sets of weights, expected another: a teacher", TY_PIPEDREAM_2BW},
+        {2, 0, 0, 1, "2 pipeline stages were asked for", TY_GPIPE},
+        {1, 1, 0, 1, "zero: found 1, expected 0: a teacher follows", TY_GPIPE},
+        {1, 0, 1, 1, "staleness: found 1, expected 0: a teacher follows", TY_GPIPE},
+        {1, 0, 0, 2, "tensor parallel 2", TY_GPIPE},
+    };
+    ty_workload *w = open_workload("mean-teacher-fashion");
+    scene s = plan_of(w, "1x p100-server", 1);
+    const ty_device_type *device = ty_cluster_device_type(s.cluster, 0);
+
+    expect_near("update", seconds_of(&s, TY_OP_UPDATE),
+                (3 + 2 + 3) * 4.0 * 431080 /
+                    (device->memory_bandwidth_bytes_per_s * device->memory_efficiency),
+                1e-9);
+    scene_clear(&s);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        ty_plan_options options = ty_plan_options_default();
+        ty_cluster *cluster = NULL;
+        ty_plan *plan = NULL;
+        ty_error error = {0};
+
+        options.pinned = TY_PIN_ALL;
+        options.pipeline_stages = refused[i].stages;
+        options.dimensions.zero = refused[i].zero;
+        options.dimensions.tensor_parallel = refused[i].lanes;
+        options.staleness = refused[i].staleness;
+        options.fix_schedule = refused[i].schedule == TY_PIPEDREAM_2BW;
+        options.schedule = refused[i].schedule;
+        cr_assert_eq(ty_cluster_open("1x p100-server", NULL, &cluster, NULL), TY_OK);
+        cr_expect_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_EINVAL, "%s",
+                     refused[i].words);
+        cr_expect_neq(strstr(error.message, refused[i].words), NULL, "%s", error.message);
+        ty_cluster_free(cluster);
+    }
     ty_workload_free(w);
 }
 

@@ -19,11 +19,12 @@ make_root() {
         head -n 1)
     [ -n "$mirror" ] || skip "apt knows no registry of Debian's packages here (apt-get update?)"
     mkdir -p "$2"
-    debootstrap --variant=minbase "$1" "$2" "$mirror" >"$2.log" 2>&1 || {
-        tail -n 5 "$2.log" >&2
+    log=$(mktemp)
+    debootstrap --variant=minbase "$1" "$2" "$mirror" >"$log" 2>&1 || {
+        tail -n 5 "$log" >&2
         exit 1
     }
-    rm -f "$2.log"
+    rm -f "$log"
     chmod 755 "$2" # mktemp's are for root alone, who is not the only one there
     apt-config dump Acquire::http::Proxy >"$2/etc/apt/apt.conf.d/90proxy"
 }

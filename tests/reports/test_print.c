@@ -173,18 +173,31 @@ Test(print, how_sure_a_prediction_is)
         int cluster;
         bool is_fitted;
         const char *says;
+        uint64_t tokens;
+        uint32_t judged;
     } rows[] = {
-        {TY_MEASURED, 0, true, "times measured on this hardware"},
+        {TY_MEASURED, 0, true, "times measured on this hardware", 1024, 26},
         {TY_DATASHEET, 0, true,
          "constants of stack mine: 6.5 % off in the mean of 26 published measurements on h100* "
-         "that "
-         "none was fitted to"},
+         "that none was fitted to",
+         1024, 26},
+        {TY_DATASHEET, 0, true,
+         "constants of stack mine: 6.5 % off in the mean of 1 published measurement on h100* that "
+         "none was fitted to",
+         1024, 1},
+        {TY_DATASHEET, 0, true, /* rows are of language models */
+         "constants of stack mine, fitted to published measurements of which none is of such a "
+         "network to judge them by: expect tens of per cent of error",
+         0, 26},
+        {TY_DATASHEET, 0, false,
+         "times from data sheets and a roofline: expect tens of per cent of error", 0, 26},
         {TY_DATASHEET, 1, true,
          "constants of stack mine, fitted to published measurements of which none is left on "
-         "a100-sxm4-80gb to judge them by: expect tens of per cent of error"},
-        {TY_CALIBRATED, 1, false, "times calibrated from published curves"},
+         "a100-sxm4-80gb to judge them by: expect tens of per cent of error",
+         1024, 26},
+        {TY_CALIBRATED, 1, false, "times calibrated from published curves", 1024, 26},
         {TY_DATASHEET, 1, false,
-         "times from data sheets and a roofline: expect tens of per cent of error"},
+         "times from data sheets and a roofline: expect tens of per cent of error", 1024, 26},
     };
 
     cr_assert_eq(ty_cluster_open("1x dgx-h100", NULL, &clusters[0], NULL), TY_OK);
@@ -193,6 +206,8 @@ Test(print, how_sure_a_prediction_is)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_text text = {0};
         s.plan->provenance = rows[i].provenance;
+        s.plan->workload->tokens_per_sample = rows[i].tokens;
+        judged.rows = rows[i].judged;
         stack.fitted_count = rows[i].is_fitted;
         stack.fitted = &fitted;
         ty_print_certainty(s.plan, clusters[rows[i].cluster], &text);

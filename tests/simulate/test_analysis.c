@@ -25,6 +25,7 @@ static const struct row {
 } rows[] = {{"2x dgx-a100", "4,4", 2, 2, 0, 1, TY_ONE_F_ONE_B, 1},
             {"2x dgx-a100", "16", 1, 1, 2, 1, TY_GPIPE, 1},
             {"4x p100-server", "2,2,2,2", 4, 2, 0, 1, TY_ZERO_BUBBLE, 1},
+            {"4x p100-server", "2,2,2,2", 4, 2, 0, 1, TY_ZERO_BUBBLE_2P, 1},
             {"2x dgx-h100", "8,8", 2, 1, 1, 1, TY_GPIPE, 1},
             {"4x p100-server", "1,1", 2, 2, 1, 4, TY_ONE_F_ONE_B, 1},
             {"2x dgx-a100", "4", 1, 1, 2, 4, TY_GPIPE, 1},

@@ -1,5 +1,6 @@
 /* A child that does its work, fails, dies, hangs: the parent always gets an answer. */
 #include "child.h"
+#include "engine.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -42,6 +43,27 @@ static ty_status kills_itself(void *context, void *result, ty_error *error)
 {
     (void)result, (void)error;
     raise(*(int *)context);
+    return TY_OK;
+}
+
+/* Within the simulation, as by Ctrl-C. */
+static ty_status is_interrupted_with_an_engine(void *context, void *result, ty_error *error)
+{
+    static const char platform[] = "<?xml version='1.0'?>\n"
+                                   "<!DOCTYPE platform SYSTEM "
+                                   "\"https://simgrid.org/simgrid.dtd\">\n"
+                                   "<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\">"
+                                   "<host id=\"h\" speed=\"1Gf\"/></zone></platform>\n";
+    char path[] = "/tmp/ty-child-XXXXXX.xml";
+    const int file = mkstemps(path, 4);
+
+    (void)context, (void)result;
+    if (file < 0 || write(file, platform, sizeof platform - 1) < 0)
+        return ty_fail(error, TY_EIO, "no platform");
+    close(file);
+    ty_engine_open(path);
+    unlink(path);
+    raise(SIGINT);
     return TY_OK;
 }
 
@@ -99,6 +121,8 @@ Test(child, every_end_has_its_status_and_message)
         {"aborts", aborts, NULL, TY_EBACKEND, "Link not found: m"},
         {"is killed", kills_itself, &killed, TY_EBACKEND, "signal 9"},
         {"is interrupted", kills_itself, &interrupted, TY_EINTERRUPTED, "interrupted"},
+        {"is interrupted as it simulates", is_interrupted_with_an_engine, NULL, TY_EINTERRUPTED,
+         "interrupted"},
         {"exits", exits, &three, TY_EBACKEND, "exit code 3: last line"},
         {"exits as if all were well", exits, &zero, TY_EBACKEND, "ended early"},
         {"runs out of memory", exits, &no_memory, TY_ENOMEM, "memory ran out"},

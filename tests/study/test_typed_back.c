@@ -238,6 +238,29 @@ Test(typed_back, plans_come_back_by_their_own_line, .timeout = 3000)
     cr_expect_gt(candidates, plans / 4, "%u candidates typed", candidates);
 }
 
+Test(typed_back, what_completion_proposes_is_read)
+{
+    const char *key;
+    uint32_t count = 0;
+
+    for (uint32_t k = 0; (key = ty_fix_key_at(k)) != NULL; k++)
+        for (const char *at = ty_fix_values_at(k); *at != '\0'; at += strspn(at, " ")) {
+            const size_t length = strcspn(at, " ");
+            ty_plan_options options = ty_plan_options_default();
+            ty_fix_texts texts = {0};
+            ty_error error = {0};
+            char pin[64];
+
+            snprintf(pin, sizeof pin, "%s=%.*s", key, (int)length, at);
+            cr_expect_eq(ty_fix_read(pin, 16, &texts, &options, &error), TY_OK, "%s: %s", pin,
+                         error.message);
+            ty_fix_texts_clear(&texts);
+            at += length;
+            count++;
+        }
+    cr_expect_gt(count, 60, "%u values", count);
+}
+
 Test(typed_back, lists_are_read_as_they_are_written)
 {
     static const struct {

@@ -13,6 +13,18 @@ if [ $? -eq 2 ] && grep -q "expected one such as" "$scratch/err"; then pass; els
 "$testbed" 2 1gbit sh -c 'exit 5' >"$scratch/out" 2>&1
 if [ $? -eq 5 ]; then pass; else fail "the command's exit code is lost"; fi
 
+# A cable that somebody has slowed before it has its rate gets that rate.
+mkdir "$scratch/bin"
+cat >"$scratch/bin/tc" <<END
+#!/bin/sh
+case "\$*" in *"dev port1 root"*) "$(command -v tc)" qdisc add dev port1 root tbf rate 2mbit burst 16kb latency 200ms ;; esac
+exec "$(command -v tc)" "\$@"
+END
+chmod +x "$scratch/bin/tc"
+# shellcheck disable=SC2016 # the testbed is the parent of what it runs
+PATH="$scratch/bin:$PATH" "$testbed" 2 1gbit sh -c 'ip netns exec "ty$PPID-sw" tc qdisc show dev port1' >"$scratch/out" 2>"$scratch/err"
+if [ $? -eq 0 ] && grep -q "tbf .* rate 1Gbit" "$scratch/out"; then pass; else fail "a slowed cable: $(cat "$scratch/out")"; fi
+
 # alike FILE FILE: losses to rounding
 cat >"$scratch/alike.py" <<'END'
 import json, sys

@@ -341,3 +341,28 @@ Test(import_forms, hwloc_nvlinks_to_processors)
     cr_assert_gt(bandwidth_between(c, 0, 1), 50e9);
     ty_cluster_free(c);
 }
+
+/* ---- Kubernetes ----------------------------------------------------------------------------- */
+
+/* A node that hands out fewer GPUs than its kind has is drawn whole, and that is said. */
+Test(import_forms, kubernetes_gpus_handed_out)
+{
+#define NODE(name, gpus)                                                                           \
+    "{\"metadata\": {\"name\": \"" name "\", \"labels\": {\"node.kubernetes.io/instance-type\": "  \
+    "\"p5.48xlarge\"}}, \"status\": {\"capacity\": {\"nvidia.com/gpu\": \"8\"}, "                  \
+    "\"allocatable\": {\"cpu\": \"190\", \"nvidia.com/gpu\": \"" gpus "\"}}}"
+    static const char text[] =
+        "{\"apiVersion\": \"v1\", \"items\": [" NODE("a", "8") ", " NODE("b", "6") "]}";
+    ty_import_notes notes = {0};
+    ty_cluster *c = NULL;
+
+    cr_assert_eq(ty_cluster_import_text(text, strlen(text), "nodes", NULL, &c, &notes, NULL),
+                 TY_OK);
+    cr_assert_eq(ty_cluster_device_count(c), 16);
+    cr_assert_not_null(
+        strstr(notes.text, "node b hands out 6 GPUs: a p5.48xlarge, of 8, is drawn whole"), "%s",
+        notes.text);
+    cr_assert_null(strstr(notes.text, "node a"), "%s", notes.text);
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(c);
+}

@@ -357,6 +357,37 @@ Test(builder, two_sequences)
     ty_workload_free(w);
 }
 
+Test(builder, clicks)
+{
+    static const expected rows[] = {
+        {"slice1", 0, 0, 0, 2, 2, 4, 1},
+        {"linear1", 4 * 2 + 4, 16, 16, 4, 4, 6, 1},
+        /* three indices, as many rows of 4, their sum */
+        {"embedding_bag1", 50 * 4, 0, 0, 4, 4, 3 + 3 * 4 + 4, 1},
+        {"embedding_bag2", 7 * 4, 0, 0, 4, 4, 1 + 4 + 4, 1},
+        /* three pairs of 4 numbers */
+        {"dot_interaction1", 0, 2 * 3 * 4, 2 * 2 * 3 * 4, 7, 7, 12 + 7, 1},
+    };
+    ty_builder *b = ty_builder_new("clicks", TY_INPUT_REAL, &(ty_shape){1, {6}});
+    uint32_t x = ty_builder_linear(b, ty_builder_slice(b, TY_BATCH, 0, 2), 4, true);
+    uint32_t bag = ty_builder_embedding_bag(b, TY_BATCH, 50, 4, 2, 3, true);
+    uint32_t table = ty_builder_embedding_bag(b, TY_BATCH, 7, 4, 5, 1, false);
+    ty_workload *w;
+    ty_error error = {0};
+
+    ty_builder_dot_interaction(b, (uint32_t[]){table, x, bag}, 3);
+    w = finish(b);
+    check_layers(w, rows, sizeof rows / sizeof rows[0]);
+    cr_assert_eq(w->layers[4].inputs[0], x, "the first made comes first");
+    cr_assert_eq(w->layers[2].attributes[TY_IS_AVERAGE], 1);
+    ty_workload_free(w);
+    b = ty_builder_new("clicks", TY_INPUT_REAL, &(ty_shape){1, {6}});
+    ty_builder_embedding_bag(b, TY_BATCH, 50, 4, 4, 3, false);
+    cr_assert_eq(ty_builder_finish(b, &w, &error), TY_EINVAL);
+    cr_assert_str_eq(error.message,
+                     "embedding_bag1: expected a vocabulary, and indices that a sample has");
+}
+
 /* A first layer behind a flatten needs no gradient of its input either. */
 Test(builder, no_gradient_of_the_batch_behind_a_flatten)
 {
@@ -423,6 +454,17 @@ static void different_rows(ty_builder *b)
 {
     uint32_t x = ty_builder_relu(b, TY_BATCH), y = ty_builder_slice(b, x, 0, 1);
     ty_builder_concat_features(b, (uint32_t[]){x, y}, 2);
+}
+
+static void bag_of_an_image(ty_builder *b)
+{
+    ty_builder_embedding_bag(b, TY_BATCH, 5, 4, 0, 1, false);
+}
+
+static void interaction_of_two_sizes(ty_builder *b)
+{
+    uint32_t x = ty_builder_flatten(b, TY_BATCH), y = ty_builder_slice(b, x, 0, 1);
+    ty_builder_dot_interaction(b, (uint32_t[]){x, y}, 2);
 }
 
 static void attention_to_an_image(ty_builder *b)
@@ -528,6 +570,8 @@ Test(builder, mistakes_are_kept_until_the_end)
         {unknown_input, TY_EINVAL, "relu1: inputs must be earlier"},
         {different_shapes, TY_EINVAL, "add1: shapes of the inputs differ"},
         {different_rows, TY_EINVAL, "concat1: shapes of the inputs differ"},
+        {bag_of_an_image, TY_EINVAL, "embedding_bag1: an embedding bag reads a batch of numbers"},
+        {interaction_of_two_sizes, TY_EINVAL, "dot_interaction1: shapes of the inputs differ"},
         {attention_to_an_image, TY_EINVAL, "additive_attention1: expected two sequences"},
         {lonely_add, TY_EINVAL, "add1: expected at least two"},
         {repeated_input, TY_EINVAL, "add1: inputs must be earlier layers, each once"},

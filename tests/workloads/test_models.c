@@ -228,6 +228,28 @@ Test(models, unknown_ones_are_refused_by_name)
          "of the letters M, *, - and E"},
         {"{\"_class_name\": \"FluxTransformer2DModel\", \"num_layers\": 2147483647}",
          "expected an integer from 1 to 10000"},
+        /* another network of the same sizes */
+        {"{\"model_type\": \"minimax\", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+         "\"layer_types\": [\"full_attention\", \"linear_attention\"], " PART "}",
+         "/layer_types/1: found \"linear_attention\", expected full_attention"},
+        {"{\"model_type\": \"minimax\", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+         "\"attn_type_list\": [1, 0], " PART "}",
+         "/attn_type_list/1: found 0, expected an integer from 1 to 1"},
+        {"{\"model_type\": \"llama\", \"layer_types\": [\"conv\", \"full_attention\"], " PART "}",
+         "/layer_types/0: found \"conv\""},
+        {"{\"model_type\": \"gpt2\", \"add_cross_attention\": true, " GPTJ "}",
+         "/add_cross_attention: found true, expected false"},
+        {"{\"model_type\": \"bert\", \"is_decoder\": true, \"type_vocab_size\": 2, "
+         "\"max_position_embeddings\": 512, " PART "}",
+         "/is_decoder: found true, expected false"},
+        {"{\"model_type\": \"exaone4\", \"sliding_window_pattern\": \"LGL\", " PART "}",
+         "expected a sliding_window_pattern of letters L and one G"},
+        {"{\"_class_name\": \"Transformer2DModel\", \"norm_type\": \"ada_norm_single\", "
+         "\"num_embeds_ada_norm\": 1000}",
+         "expected a Transformer2DModel with norm_type ada_norm_zero"},
+        {"{\"_class_name\": \"SD3Transformer2DModel\", \"num_layers\": 2, "
+         "\"dual_attention_layers\": [1]}",
+         "/dual_attention_layers/0: found 1"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -253,6 +275,100 @@ Test(models, windows_within_the_sequence)
         for (uint32_t i = 0; i < w->layer_count; i++)
             windows += w->layers[i].attributes[TY_WINDOW] == 1024;
         cr_expect_eq(windows, sequence > 1024 ? 2 : 0);
+        ty_workload_free(w);
+    }
+}
+
+/* Which blocks have a window: by words, by letters, by what the class takes for granted; and which
+ * have experts by words. */
+Test(models, blocks_that_differ)
+{
+#define BLOCKS                                                                                     \
+    "\"hidden_size\": 64, \"intermediate_size\": 128, \"num_attention_heads\": 4, "                \
+    "\"num_hidden_layers\": 8, \"vocab_size\": 100"
+    static const char experts[] =
+        "{\"model_type\": \"deepseek\", \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, "
+        "\"moe_intermediate_size\": 32, \"mlp_layer_types\": [\"dense\", \"sparse\"], " PART "}";
+    static const struct {
+        const char *text;
+        uint32_t windows;
+    } rows[] = {
+        {"{\"model_type\": \"exaone4\", \"sliding_window\": 16, \"sliding_window_pattern\": "
+         "\"LLLG\", " BLOCKS "}",
+         6},
+        {"{\"model_type\": \"exaone4\", \"sliding_window\": 16, \"sliding_window_pattern\": "
+         "\"LG\", " BLOCKS "}",
+         4},
+        {"{\"model_type\": \"olmo3\", \"sliding_window\": 16, " BLOCKS "}", 6},
+        {"{\"model_type\": \"olmo2\", " BLOCKS "}", 0},
+        {"{\"model_type\": \"phi3small\", \"ff_intermediate_size\": 128, "
+         "\"blocksparse_block_size\": 4, \"blocksparse_num_local_blocks\": 2, " BLOCKS "}",
+         4},
+    };
+    ty_workload *w = NULL;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const ty_import_options options = {.sequence = 512};
+        uint32_t windows = 0;
+        cr_assert_eq(
+            ty_import_bytes("f", rows[i].text, strlen(rows[i].text), &options, &w, NULL, NULL),
+            TY_OK);
+        for (uint32_t l = 0; l < w->layer_count; l++)
+            windows += w->layers[l].attributes[TY_WINDOW] > 0;
+        cr_expect_eq(windows, rows[i].windows, "row %zu: %u", i, windows);
+        ty_workload_free(w);
+    }
+    cr_assert_eq(ty_import_bytes("f", experts, strlen(experts), NULL, &w, NULL, NULL), TY_OK);
+    for (uint32_t l = 0, fed = 0; l < w->layer_count; l++)
+        if (w->layers[l].kind == TY_LAYER_MLP || w->layers[l].kind == TY_LAYER_MOE)
+            cr_expect_eq(w->layers[l].kind, fed++ == 0 ? TY_LAYER_MLP : TY_LAYER_MOE);
+    ty_workload_free(w);
+}
+
+/* Rows of the text that an image becomes: as many patches a side as the whole file merges. */
+Test(models, images_as_rows_of_text)
+{
+#define SEEING(type, whole, eyes)                                                                  \
+    "{\"model_type\": \"" type "\", " whole "\"text_config\": {\"model_type\": \"llama\", " PART   \
+    "}, \"vision_config\": {" eyes                                                                 \
+    "\"hidden_size\": 32, \"num_hidden_layers\": 1, \"num_attention_heads\": 2}}"
+    static const struct {
+        const char *text;
+        uint64_t patches, rows;
+    } rows[] = {
+        {SEEING("llava", "", "\"image_size\": 64, \"patch_size\": 8, "), 64, 64},
+        {SEEING("mistral3", "\"spatial_merge_size\": 2, ",
+                "\"image_size\": 64, \"patch_size\": 8, "),
+         64, 16},
+        {SEEING("idefics3", "\"scale_factor\": 4, ", "\"image_size\": 64, \"patch_size\": 8, "), 64,
+         4},
+        {SEEING("internvl", "\"downsample_ratio\": 0.5, ",
+                "\"image_size\": [64, 64], \"patch_size\": [8, 8], "),
+         65, 16}, /* and a class */
+        {SEEING("qwen2_vl", "",
+                "\"embed_dim\": 16, \"spatial_merge_size\": 2, \"image_size\": 64, "
+                "\"patch_size\": 8, "),
+         64, 16},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        uint32_t found = 0;
+        cr_assert_eq(
+            ty_import_bytes("f", rows[i].text, strlen(rows[i].text), NULL, &w, NULL, &error), TY_OK,
+            "row %zu: %s", i, error.message);
+        for (uint32_t l = 0; l < w->layer_count; l++) {
+            const ty_layer *layer = &w->layers[l];
+            bool is_last = strcmp(layer->name, "vision.projector") == 0;
+            if (strcmp(layer->name, "vision.patches") != 0 && !is_last)
+                continue;
+            found++;
+            cr_expect_eq(layer->output.dimensions[0], is_last ? rows[i].rows : rows[i].patches,
+                         "row %zu, %s: %llu", i, layer->name,
+                         (unsigned long long)layer->output.dimensions[0]);
+        }
+        cr_expect_eq(found, 2);
         ty_workload_free(w);
     }
 }

@@ -27,16 +27,16 @@ Test(training_config, files)
          "tp=8,pp=1,cp=1,micro_batch=8,zero=3,sp=1,recompute=full,compression=none", "bf16",
          70553706496, 8192, 0, 0},
         {"nemo.yaml", NULL, 32000, "NeMo, Megatron-Bridge or Megatron-LM YAML",
-         "tp=4,pp=2,micro_batch=1,zero=1,recompute=selective,compression=none", "bf16",
-         6738415616 + 256 * 2 * 4096 /* padded to 32256 of 128 x 4 */, 4096, 256, 32},
+         "tp=4,pp=2,micro_batch=1,zero=1,recompute=selective,schedule=1f1b,compression=none",
+         "bf16", 6738415616 + 256 * 2 * 4096 /* padded to 32256 of 128 x 4 */, 4096, 256, 32},
         {"megatron.yaml", NULL, 0, "NeMo, Megatron-Bridge or Megatron-LM YAML",
-         "tp=1,pp=2,cp=1,micro_batch=2,zero=1,compression=none", "bf16", 354823168 + 47 * 1024,
-         1024, 128, 0},
+         "tp=1,pp=2,cp=1,micro_batch=2,zero=1,schedule=1f1b,compression=none", "bf16",
+         354823168 + 47 * 1024, 1024, 128, 0},
         {"maxtext.yml", NULL, 0, "MaxText YAML",
-         "tp=4,micro_batch=4,zero=3,recompute=full,compression=none", "bf16", 8030261248, 2048, 0,
-         0},
+         "tp=4,pp=1,cp=1,ep=1,micro_batch=16,zero=3,recompute=full,compression=none", "bf16",
+         8030261248, 2048, 0, 0},
         {"accelerate.yaml", "gpt2 batch=64", 0, "an Accelerate configuration",
-         "tp=1,pp=1,zero=2,compression=none", "bf16", 124439808, 1024, 0, 16},
+         "tp=1,pp=1,zero=2,recompute=none,compression=none", "bf16", 124439808, 1024, 0, 16},
         {"deepspeed.json", "gpt2", 0, "a DeepSpeed configuration",
          "micro_batch=8,zero=2,compression=none", "bf16", 124439808, 1024, 512, 0},
         /* a model beside the file takes the place of its own */
@@ -131,8 +131,145 @@ Test(training_config, batch_of_devices)
                  TY_OK, "%s", error.message);
     cr_expect_eq(c.data, 32);
     cr_expect_eq(c.global_batch, 64);
-    cr_expect_eq(c.report.note_count, 1); /* HSDP */
+    cr_expect_eq(c.report.note_count, 2); /* HSDP, and what is made again */
     ty_training_config_clear(&c);
+}
+
+/* A step's batch where the file says no more than a device's or a replica's share: by the devices
+ * that are planned for, as each program counts them; what it then has of a pass. */
+Test(training_config, batch_of_the_cluster)
+{
+#define TITAN_SHARE "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 64\n"
+#define GPT                                                                                        \
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --vocab-size 512 "    \
+    "--max-position-embeddings 64 --tensor-model-parallel-size 2 "
+    static const struct {
+        const char *text, *model;
+        uint32_t devices, batch, micro_batch;
+        const char *note; /* one of them; NULL: none */
+    } rows[] = {
+        {TITAN_SHARE "local_batch_size = 8\n[parallelism]\ntensor_parallel_degree = 8\n"
+                     "data_parallel_shard_degree = -1\n",
+         NULL, 64, 64, 8, "each second block"},
+        {TITAN_SHARE "local_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 4\n"
+                     "[activation_checkpoint]\nmode = 'none'\n",
+         NULL, 64, 128, 1, NULL},
+        {TITAN_SHARE "local_batch_size = 2\nglobal_batch_size = 512\n"
+                     "[activation_checkpoint]\nmode = 'none'\n",
+         NULL, 64, 512, 2, NULL},
+        /* MaxText's device is one, whatever lanes it is in */
+        {"model_name: llama3-8b\nper_device_batch_size: 4\nici_tensor_parallelism: 4\n", NULL, 64,
+         256, 16, NULL},
+        {"model_name: llama3-8b\nper_device_batch_size: 0.5\nici_tensor_parallelism: 4\n"
+         "gradient_accumulation_steps: 3\n",
+         NULL, 64, 96, 2, NULL},
+        {"model_name: llama3-8b\nper_device_batch_size: 1\nici_sequence_parallelism: 2\n", NULL, 8,
+         8, 1, "ici_sequence_parallelism is not planned"},
+        {GPT "--micro-batch-size 3\n", NULL, 16, 24, 3, NULL},
+        {GPT "--micro-batch-size 3 --global-batch-size 96\n", NULL, 16, 96, 3, NULL},
+        {GPT "--micro-batch-size 3 --recompute-granularity full --recompute-method block "
+             "--recompute-num-layers 1\n",
+         NULL, 16, 24, 3, "makes the first recompute_num_layers of a stage again"},
+        {GPT "--micro-batch-size 3 --recompute-granularity full --recompute-method uniform "
+             "--recompute-num-layers 1\n",
+         NULL, 16, 24, 3, NULL},
+        {"{\"train_micro_batch_size_per_gpu\": 4}", "mlp", 8, 32, 4, NULL},
+        {"{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 2, "
+         "\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
+         "mlp", 8, 64, 4, "offload_optimizer.device: offloading is not planned"},
+        {"distributed_type: FSDP\nnum_processes: 16\n", "mlp batch=48", 8, 0, 0,
+         "the file starts 16 devices, the cluster has 8"},
+        {"distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_offload_params: true\n",
+         "mlp batch=48", 8, 0, 0, "no batch is said: the model's, 48 samples"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_training_config c = {0};
+        ty_error error = {0};
+        bool is_said = false;
+        cr_assert_eq(load_text(rows[i].text, rows[i].model, &c, &error), TY_OK, "row %zu: %s", i,
+                     error.message);
+        cr_assert_eq(ty_training_config_settle(&c, rows[i].devices, &error), TY_OK, "row %zu: %s",
+                     i, error.message);
+        cr_expect_eq(c.global_batch, rows[i].batch, "row %zu: %u", i, c.global_batch);
+        cr_expect_eq(c.micro_batch, rows[i].micro_batch, "row %zu: %u", i, c.micro_batch);
+        if (rows[i].batch > 0)
+            cr_expect_eq(c.workload->global_batch, rows[i].batch, "row %zu", i);
+        for (uint32_t n = 0; n < c.report.note_count; n++)
+            is_said |= rows[i].note != NULL && strstr(c.report.notes[n], rows[i].note) != NULL;
+        cr_expect_eq(is_said, rows[i].note != NULL, "row %zu", i);
+        ty_training_config_clear(&c);
+    }
+}
+
+/* A switch at the end of an array or of a line is one, whatever word comes next; and options that a
+ * script may not give are named. */
+Test(training_config, scripts)
+{
+    static const char ends[] =
+        "MODEL=(\n --num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64\n"
+        " --vocab-size 512 --max-position-embeddings 64 --bf16\n)\nLAYOUT=(\n"
+        " --tensor-model-parallel-size 2 --sequence-parallel\n)\n"
+        "OTHER=\"--micro-batch-size 1 --global-batch-size 8 --use-distributed-optimizer\"\n"
+        "if [[ \"$DTYPE\" == fp8 ]]; then\n  OTHER=\"$OTHER --fp8-format hybrid\"\nfi\n"
+        "torchrun pretrain_gpt.py ${MODEL[@]} ${LAYOUT[@]} $OTHER --recompute-activations\necho "
+        "done\n";
+    ty_training_config c = {0};
+    ty_text fix = {0};
+    ty_error error = {0};
+
+    cr_assert_eq(load_text(ends, NULL, &c, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_training_config_fix(&c, &fix, &error), TY_OK);
+    cr_expect_str_eq(fix.data,
+                     "tp=2,pp=1,cp=1,ep=1,micro_batch=1,zero=1,sp=1,recompute=selective,"
+                     "compression=none",
+                     "%s", fix.data);
+    cr_expect_str_eq(c.precision, "fp8");
+    cr_assert_eq(c.report.note_count, 1);
+    cr_expect_str_eq(c.report.notes[0], "behind an if or a case, taken as given: --fp8-format",
+                     "%s", c.report.notes[0]);
+    ty_text_clear(&fix);
+    ty_training_config_clear(&c);
+}
+
+/* What a file does not say is its program's default, and what no plan says is left open. */
+Test(training_config, defaults_of_the_programs)
+{
+    static const struct {
+        const char *text, *model, *fix;
+    } rows[] = {
+        {TITAN_SHARE "[parallelism]\npipeline_parallel_degree = 2\n"
+                     "pipeline_parallel_schedule = 'Interleaved1F1B'\n"
+                     "[activation_checkpoint]\nmode = 'full'\n",
+         NULL,
+         "pp=2,interleave=2,micro_batch=1,zero=3,recompute=full,schedule=interleaved,"
+         "compression=none"},
+        {TITAN_SHARE "[parallelism]\npipeline_parallel_degree = 2\n"
+                     "pipeline_parallel_schedule = 'ZBVZeroBubble'\n"
+                     "[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = 'op'\n",
+         NULL, "pp=2,micro_batch=1,zero=3,recompute=operator,compression=none"},
+        {TITAN_SHARE "[compile]\nmode = 'full'\n", NULL, "zero=3,compression=none"},
+        {"trainer:\n  devices: 8\nmodel:\n  num_layers: 4\n  hidden_size: 64\n"
+         "  num_attention_heads: 4\n  encoder_seq_length: 64\n  max_position_embeddings: 64\n"
+         "  pipeline_model_parallel_size: 2\n  virtual_pipeline_model_parallel_size: 2\n"
+         "  tokenizer:\n    type: GPT2BPETokenizer\n",
+         NULL, "pp=2,interleave=2,schedule=interleaved,compression=none"},
+        {"distributed_type: FSDP\n", "mlp", "tp=1,pp=1,zero=3,recompute=none,compression=none"},
+        {"distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n", "mlp",
+         "tp=1,pp=1,zero=2,compression=none"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_training_config c = {0};
+        ty_text fix = {0};
+        ty_error error = {0};
+        cr_assert_eq(load_text(rows[i].text, rows[i].model, &c, &error), TY_OK, "row %zu: %s", i,
+                     error.message);
+        cr_assert_eq(ty_training_config_fix(&c, &fix, &error), TY_OK);
+        cr_expect_str_eq(fix.data, rows[i].fix, "row %zu: %s", i, fix.data);
+        ty_text_clear(&fix);
+        ty_training_config_clear(&c);
+    }
 }
 
 /* A plan's micro-batch is that of all lanes that share experts, a program's that of one of them. */

@@ -181,6 +181,7 @@ Test(zoo, recurrent_and_other_networks_by_their_shapes)
         {"s2vt", 4097 * 500 + 12594 * 500 + lstm(500, 1000) + lstm(1500, 1000) + 1001 * 12594},
         {"dlrm-kaggle", 33762577ull * 16 + 14 * 512 + 513 * 256 + 257 * 64 + 65 * 16 + 368 * 512 +
                             513 * 256 + 257},
+        {"dlrm-tiny", 3743 * 8 + 5 * 32 + 33 * 8 + 24 * 64 + 65},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_workload *w = open_one(rows[i].name);

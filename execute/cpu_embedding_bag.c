@@ -1,0 +1,104 @@
+/* Rows of a table that numbers of the sample choose, summed or averaged: of a sample's features
+ * those that are categories. */
+#include "cpu_layer.h"
+
+#include <string.h>
+
+/* 2^24: numbers of a sample are fp32, which have no larger odd ones. */
+#define MOST_ROWS 16777216u
+
+static ty_status bag_supports(const ty_workload *workload, uint32_t layer, ty_error *error)
+{
+    const ty_layer *l = &workload->layers[layer];
+
+    if (l->attributes[TY_VOCABULARY] <= MOST_ROWS)
+        return TY_OK;
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "layer %s: found a table of %llu rows, expected at most %u, which fp32 numbers "
+                   "can name",
+                   l->name, (unsigned long long)l->attributes[TY_VOCABULARY], MOST_ROWS);
+}
+
+typedef struct bag {
+    uint64_t sample, rows, features; /* numbers of a sample; indices of it; numbers of a row */
+    float share;                     /* of each row in what the bag makes */
+    const float *indices;            /* of the first sample */
+} bag;
+
+static bag bag_of(const ty_stage_device *stage, const cpu_node *node, uint32_t slot)
+{
+    const uint64_t *a = node->layer->attributes;
+
+    return (bag){.sample = stage->values[node->inputs[0]].count / cpu_batch(stage),
+                 .rows = a[TY_ROWS],
+                 .features = a[TY_FEATURES],
+                 .share = a[TY_IS_AVERAGE] != 0 ? 1.0f / (float)a[TY_ROWS] : 1.0f,
+                 .indices = cpu_in(stage, node, 0, slot) + a[TY_FIRST_ROW]};
+}
+
+static ty_status indices_check(const ty_stage_device *stage, const cpu_node *node, const bag *b,
+                               ty_error *error)
+{
+    const uint64_t *a = node->layer->attributes;
+
+    for (uint64_t s = 0; s < cpu_batch(stage); s++)
+        for (uint64_t r = 0; r < b->rows; r++) {
+            const float index = b->indices[s * b->sample + r];
+            if (!(index >= 0.0f && index < (float)a[TY_VOCABULARY] &&
+                  index == (float)(uint64_t)index))
+                return ty_fail(error, TY_EINVAL,
+                               "layer %s: index %g at place %lu of sample %lu, expected a whole "
+                               "number from 0 to %lu",
+                               node->layer->name, (double)index,
+                               (unsigned long)(a[TY_FIRST_ROW] + r), (unsigned long)s,
+                               (unsigned long)(a[TY_VOCABULARY] - 1));
+        }
+    return TY_OK;
+}
+
+static void add_row(uint64_t count, float share, const float *row, float *to)
+{
+#pragma omp simd
+    for (uint64_t i = 0; i < count; i++)
+        to[i] += share * row[i];
+}
+
+static ty_status bag_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                             ty_error *error)
+{
+    const bag b = bag_of(stage, node, slot);
+    const float *table = cpu_parameters(stage, node, 0);
+    float *y = cpu_out(stage, node, slot);
+    const ty_status status = indices_check(stage, node, &b, error);
+
+    if (status != TY_OK)
+        return status;
+    memset(y, 0, cpu_batch(stage) * b.features * sizeof *y);
+    for (uint64_t s = 0; s < cpu_batch(stage); s++)
+        for (uint64_t r = 0; r < b.rows; r++)
+            add_row(b.features, b.share, table + (uint64_t)b.indices[s * b.sample + r] * b.features,
+                    y + s * b.features);
+    return TY_OK;
+}
+
+static ty_status bag_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                              bool is_first, ty_error *error)
+{
+    const bag b = bag_of(stage, node, slot);
+    const float *dy = cpu_out_gradient(stage, node, slot);
+    float *table = cpu_parameter_gradient(stage, node, 0);
+
+    (void)error;
+    if (table == NULL)
+        return TY_OK;
+    if (!cpu_adds(node, 0, is_first))
+        memset(table, 0, node->layer->attributes[TY_VOCABULARY] * b.features * sizeof *table);
+    for (uint64_t s = 0; s < cpu_batch(stage); s++)
+        for (uint64_t r = 0; r < b.rows; r++)
+            add_row(b.features, b.share, dy + s * b.features,
+                    table + (uint64_t)b.indices[s * b.sample + r] * b.features);
+    return TY_OK;
+}
+
+const cpu_kind cpu_embedding_bag = {
+    .supports = bag_supports, .forward = bag_forward, .backward = bag_backward};

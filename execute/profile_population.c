@@ -1,0 +1,83 @@
+/* What a population costs: whole episodes, which steps of the environment and the policy take turns
+ * in, shared out equally among the policy's layers. */
+#include "evolution.h"
+#include "profile_job.h"
+
+#include <string.h>
+
+static const double episodes_budget_s = 0.3;
+
+typedef struct episode_work {
+    const ty_profiler *profiler;
+    ty_stage_device *device;
+    float *noise; /* [parameter_count] */
+    uint32_t played;
+} episode_work;
+
+/* A member's noise, and its episode; the weights stay as they are. */
+static ty_status episode_run(void *context, ty_error *error)
+{
+    episode_work *work = context;
+    const ty_profiler *p = work->profiler;
+    double score;
+    uint32_t touches;
+
+    evolution_noise(evolution_seed(1, 0, work->played), 0,
+                    p->backend->parameter_count(work->device), work->noise);
+    return evolution_play(p->backend, work->device, p->policy,
+                          evolution_test_corridor(work->played++),
+                          (uint32_t)p->workload->input.dimensions[0], &score, &touches, error);
+}
+
+static ty_status row_add(ty_profile *profile, char *signature, uint32_t micro_batch,
+                         double forward_s, ty_error *error)
+{
+    ty_layer_time *rows;
+
+    for (uint32_t i = 0; i < profile->layer_time_count; i++)
+        if (profile->layer_times[i].micro_batch == micro_batch &&
+            strcmp(profile->layer_times[i].signature, signature) == 0) {
+            ty_free(signature);
+            return TY_OK;
+        }
+    rows = ty_resize(profile->layer_times, profile->layer_time_count + 1, sizeof *rows);
+    if (rows == NULL) {
+        ty_free(signature);
+        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    }
+    profile->layer_times = rows;
+    rows[profile->layer_time_count++] =
+        (ty_layer_time){.signature = signature, .micro_batch = micro_batch, .forward_s = forward_s};
+    return TY_OK;
+}
+
+ty_status ty_profile_population(ty_profiler *p, uint32_t micro_batch, ty_error *error)
+{
+    const uint32_t layers = p->workload->layer_count;
+    episode_work work = {.profiler = p};
+    double seconds = 0;
+    ty_status status;
+
+    TY_CHECK(ty_profiler_open(p, 1, 1, false, &work.device, error), status, cleanup);
+    work.noise = ty_alloc(p->backend->parameter_count(work.device), sizeof *work.noise);
+    if (work.noise == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+        goto cleanup;
+    }
+    TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
+    TY_CHECK(ty_measure(p, NULL, episode_run, &work, episodes_budget_s, &seconds, error), status,
+             cleanup);
+    TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
+    for (uint32_t l = 0; l < layers; l++) {
+        char *signature = NULL;
+
+        TY_CHECK(ty_layer_signature(p->workload, l, &signature, error), status, cleanup);
+        TY_CHECK(row_add(p->profile, signature, micro_batch, seconds * micro_batch / layers, error),
+                 status, cleanup);
+    }
+cleanup:
+    if (work.device != NULL)
+        p->backend->close(work.device);
+    ty_free(work.noise);
+    return status;
+}
