@@ -311,6 +311,27 @@ static __device__ void keys_load(const cuda_attention *at, uint64_t b, uint64_t 
               at, v);
 }
 
+/* Adds to a tile of scores, before their scale, what the distances from queries to keys have; with
+ * a barrier behind it. */
+static __device__ void biases_add(const cuda_attention *at, uint64_t h, uint64_t first_query,
+                                  uint64_t first_key, float *scores)
+{
+    strides s = strides_of(at);
+    int queries = (int)at->tile_queries, keys = (int)at->tile_keys;
+
+    if (at->biases == NULL)
+        return;
+    for (int i = (int)threadIdx.x; i < queries * keys; i += ATTENTION_THREADS) {
+        uint64_t query = first_query + (uint64_t)(i / keys), key = first_key + (uint64_t)(i % keys);
+        if (key < keys_of(at, query)) {
+            uint64_t by = at->keys - 1 + key - token_place(&at->runs, query);
+            scores[i / keys * s.score + i % keys] +=
+                at->biases[(uint64_t)at->bucket_of[by] * at->heads + h] / at->scale;
+        }
+    }
+    __syncthreads();
+}
+
 /* ---- Forward ---- */
 
 /* One step of the running softmax: a warp takes every fourth row. Scores become probabilities up to
@@ -372,8 +393,9 @@ static __device__ void forward_finish(const cuda_attention *at, const forward_me
 
 /* Block (x, y, z): query tile x of head y of sample z. */
 template <typename T>
-static __global__ void attention_forward(cuda_attention at, const T *all_queries, const T *all_keys,
-                                         T *context, float *log_sums)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, 6)
+    attention_forward(cuda_attention at, const T *all_queries, const T *all_keys, T *context,
+                      float *log_sums)
 {
     TY_DYNAMIC_SHARED(shared);
     carver from = {shared, 0};
@@ -396,6 +418,7 @@ static __global__ void attention_forward(cuda_attention at, const T *all_queries
         tile_multiply(queries, keys, s.size, tile_of(m.q, s.head), transposed(m.k, s.head), false,
                       m.scores, s.score);
         __syncthreads();
+        biases_add(&at, h, first, key, m.scores);
         softmax_step(&at, &m, first, key);
         __syncthreads();
         tile_multiply(queries, s.size, keys, tile_of(m.p, s.probability), tile_of(m.v, s.head),
@@ -453,7 +476,7 @@ static __device__ void queries_load(const cuda_attention *at, const backward_mem
 /* Probabilities and the gradient of the scores of one pair of tiles; with barriers around. */
 template <typename T>
 static __device__ void scores_again(const cuda_attention *at, const backward_memory<T> *m,
-                                    uint64_t first_query, uint64_t first_key)
+                                    uint64_t h, uint64_t first_query, uint64_t first_key)
 {
     strides s = strides_of(at);
     int queries = (int)at->tile_queries, keys = (int)at->tile_keys;
@@ -464,6 +487,7 @@ static __device__ void scores_again(const cuda_attention *at, const backward_mem
     tile_multiply(queries, keys, s.size, tile_of(m->dout, s.head), transposed(m->v, s.head), false,
                   m->dp, s.score);
     __syncthreads();
+    biases_add(at, h, first_query, first_key, m->scores);
     for (int i = (int)threadIdx.x; i < queries * keys; i += ATTENTION_THREADS) {
         int r = i / keys, c = i % keys;
         bool sees = first_key + (uint64_t)c < keys_of(at, first_query + (uint64_t)r);
@@ -497,7 +521,7 @@ static __global__ void keys_backward(cuda_attention at, const T *all_queries, co
         for (uint64_t query = start; query < at.length; query += at.tile_queries) {
             __syncthreads();
             queries_load(&at, &m, b, h, query, all_queries, dcontext, log_sums, delta);
-            scores_again(&at, &m, query, first);
+            scores_again(&at, &m, h, query, first);
             tile_multiply(keys, s.size, queries, transposed(m.p, s.probability),
                           tile_of(m.dout, s.head), true, m.other_sums, s.sum);
             tile_multiply(keys, s.size, queries, transposed(m.ds, s.probability),
@@ -510,11 +534,33 @@ static __global__ void keys_backward(cuda_attention at, const T *all_queries, co
                key_rows(&at, dkeys, b, kv, at.value_at), at.key_stride);
 }
 
+/* Sums of the scores' gradients by distance: of this tile's diagonals, a thread each. A query and a
+ * key that are not there have none. */
+template <typename T>
+static __device__ void distances_add(const cuda_attention *at, const backward_memory<T> *m,
+                                     uint64_t first_query, uint64_t first_key, float *distances)
+{
+    strides s = strides_of(at);
+    int queries = (int)at->tile_queries, keys = (int)at->tile_keys;
+
+    for (int d = (int)threadIdx.x; d < queries + keys - 1; d += ATTENTION_THREADS) {
+        int first = d < queries ? queries - 1 - d : 0; /* row of the diagonal's start, */
+        int column = d < queries ? 0 : d - queries + 1;
+        int64_t by = (int64_t)(first_key + (uint64_t)column) - (int64_t)(first_query + first);
+        float sum = 0.0f;
+        for (int r = first, c = column; r < queries && c < keys; r++, c++)
+            sum += to_float(m->ds[r * s.probability + c]);
+        by += (int64_t)at->keys - 1;
+        if (by >= 0 && by < 2 * (int64_t)at->keys - 1)
+            distances[by] += sum;
+    }
+}
+
 /* Block (x, y, z): query tile x of head y of sample z. */
 template <typename T>
 static __global__ void queries_backward(cuda_attention at, const T *all_queries, const T *all_keys,
                                         const T *dcontext, const float *log_sums,
-                                        const float *delta, T *dqueries)
+                                        const float *delta, T *dqueries, float *distances)
 {
     TY_DYNAMIC_SHARED(shared);
     carver from = {shared, 0};
@@ -523,13 +569,20 @@ static __global__ void queries_backward(cuda_attention at, const T *all_queries,
     int queries = (int)at.tile_queries, keys = (int)at.tile_keys;
     uint64_t first = (uint64_t)blockIdx.x * at.tile_queries, h = blockIdx.y, b = blockIdx.z;
     uint64_t kv = h / (at.heads / at.kv_heads), end = keys_of_tile(&at, first);
+    uint64_t part = (h * at.batch + b) * gridDim.x + blockIdx.x;
 
+    if (distances != NULL)
+        distances += part * (2 * at.keys - 1);
+    for (uint64_t i = threadIdx.x; distances != NULL && i < 2 * at.keys - 1; i += ATTENTION_THREADS)
+        distances[i] = 0.0f;
     queries_load(&at, &m, b, h, first, all_queries, dcontext, log_sums, delta);
     zero(m.sums, queries * s.sum);
     for (uint64_t key = 0; key < end; key += at.tile_keys) {
         __syncthreads();
         keys_load(&at, b, kv, key, all_keys, m.k, m.v);
-        scores_again(&at, &m, first, key);
+        scores_again(&at, &m, h, first, key);
+        if (distances != NULL)
+            distances_add(&at, &m, first, key, distances);
         tile_multiply(queries, s.size, keys, tile_of(m.ds, s.probability), tile_of(m.k, s.head),
                       true, m.sums, s.sum);
     }
@@ -597,12 +650,25 @@ static dim3 grid_of(const cuda_attention *at, uint64_t rows, uint32_t side, uint
     return dim3((unsigned)((rows + side - 1) / side), (unsigned)heads, (unsigned)at->batch);
 }
 
+/* Of queries, and as many of the context; of keys and values. */
+[[maybe_unused]] static uint64_t query_elements(const cuda_attention *at)
+{
+    return at->batch * at->length * at->heads * at->head_size;
+}
+
+[[maybe_unused]] static uint64_t key_elements(const cuda_attention *at)
+{
+    return 2 * at->batch * at->keys * at->kv_heads * at->head_size;
+}
+
 void cuda_attention_forward(cuda_type type, const cuda_attention *at, const void *queries,
                             const void *keys, void *context, float *log_sums, cudaStream_t stream)
 {
     dim3 grid = grid_of(at, at->length, at->tile_queries, at->heads);
     uint64_t shared = cuda_attention_shared(type, at);
 
+    TY_MOVES(bytes_of(type, query_elements(at) + key_elements(at)),
+             bytes_of(type, query_elements(at)) + float_bytes(at->batch * at->heads * at->length));
     TY_DISPATCH(type,
                 TY_LAUNCH_GRID(attention_forward<T>, grid, ATTENTION_THREADS, shared, stream, *at,
                                (const T *)queries, (const T *)keys, (T *)context, log_sums))
@@ -611,19 +677,81 @@ void cuda_attention_forward(cuda_type type, const cuda_attention *at, const void
 void cuda_attention_backward(cuda_type type, const cuda_attention *at, const void *queries,
                              const void *keys, const void *context, const float *log_sums,
                              const void *dcontext, float *delta, void *dqueries, void *dkeys,
-                             cudaStream_t stream)
+                             float *distances, cudaStream_t stream)
 {
     dim3 of_keys = grid_of(at, at->keys, at->tile_keys, at->kv_heads);
     dim3 of_queries = grid_of(at, at->length, at->tile_queries, at->heads);
     uint64_t shared = cuda_attention_shared(type, at);
     uint64_t rows = at->batch * at->heads * at->length;
 
+    TY_MOVES(bytes_of(type, 2 * query_elements(at)), float_bytes(rows));
     TY_DISPATCH(type, TY_LAUNCH(context_delta<T>, (rows * WARP + BLOCK - 1) / BLOCK, BLOCK, 0,
                                 stream, *at, (const T *)context, (const T *)dcontext, delta))
+    TY_MOVES(bytes_of(type, 2 * query_elements(at) + key_elements(at)) + float_bytes(2 * rows),
+             bytes_of(type, key_elements(at)));
     TY_DISPATCH(type, TY_LAUNCH_GRID(keys_backward<T>, of_keys, ATTENTION_THREADS, shared, stream,
                                      *at, (const T *)queries, (const T *)keys, (const T *)dcontext,
                                      log_sums, delta, (T *)dkeys))
-    TY_DISPATCH(type, TY_LAUNCH_GRID(queries_backward<T>, of_queries, ATTENTION_THREADS, shared,
-                                     stream, *at, (const T *)queries, (const T *)keys,
-                                     (const T *)dcontext, log_sums, delta, (T *)dqueries))
+    TY_MOVES(bytes_of(type, 2 * query_elements(at) + key_elements(at)) + float_bytes(2 * rows),
+             bytes_of(type, query_elements(at)));
+    TY_DISPATCH(type,
+                TY_LAUNCH_GRID(queries_backward<T>, of_queries, ATTENTION_THREADS, shared, stream,
+                               *at, (const T *)queries, (const T *)keys, (const T *)dcontext,
+                               log_sums, delta, (T *)dqueries, distances))
+}
+
+/* ---- Gradients of biases by distance ---- */
+
+static uint64_t query_tiles(const cuda_attention *at)
+{
+    return (at->length + at->tile_queries - 1) / at->tile_queries;
+}
+
+/* [heads][batch][tiles][distances], and [heads][distances] behind them. */
+uint64_t cuda_attention_distances(const cuda_attention *at)
+{
+    return at->heads * (at->batch * query_tiles(at) + 1) * (2 * at->keys - 1);
+}
+
+static __global__ void distances_join(uint64_t heads, uint64_t parts, uint64_t count,
+                                      const float *distances, float *sums)
+{
+    FOR_EACH (i, heads * count) {
+        const float *from = distances + i / count * parts * count + i % count;
+        float sum = 0.0f;
+        for (uint64_t p = 0; p < parts; p++)
+            sum += from[p * count];
+        sums[i] = sum;
+    }
+}
+
+/* A thread a bias. */
+static __global__ void biases_gradient(cuda_attention at, const float *sums, bool adds,
+                                       float *dbiases)
+{
+    const uint64_t count = 2 * at.keys - 1;
+
+    FOR_EACH (i, at.buckets * at.heads) {
+        const float *from = sums + i % at.heads * count;
+        float sum = 0.0f;
+        for (uint64_t d = 0; d < count; d++)
+            if ((uint64_t)at.bucket_of[d] == i / at.heads)
+                sum += from[d];
+        put(&dbiases[i], sum, adds);
+    }
+}
+
+void cuda_attention_biases(const cuda_attention *at, float *distances, bool adds, float *dbiases,
+                           cudaStream_t stream)
+{
+    const uint64_t count = 2 * at->keys - 1, parts = at->batch * query_tiles(at);
+    float *sums = distances + at->heads * parts * count;
+
+    TY_MOVES(float_bytes(at->heads * parts * count), float_bytes(at->heads * count));
+    TY_LAUNCH(distances_join, grid_for(at->heads * count), BLOCK, 0, stream, at->heads, parts,
+              count, distances, sums);
+    TY_MOVES(float_bytes((at->heads + 1) * count + (adds ? at->buckets * at->heads : 0)),
+             float_bytes(at->buckets * at->heads));
+    TY_LAUNCH(biases_gradient, grid_for(at->buckets * at->heads), BLOCK, 0, stream, *at, sums, adds,
+              dbiases);
 }

@@ -3,53 +3,92 @@
  * gathers the keys and values of all. Tensors and their order are the CPU backend's; what lies
  * between the two products is one kernel that keeps no probabilities (attention.cu), so that
  * selective recomputing is what it always does. In a workload with a rotary base queries and keys
- * are turned by their positions before it, and their gradients back (rotary.cu). */
+ * are turned by their positions before it, and their gradients back (rotary.cu).
+ *
+ * Of two inputs the second has the queries, and the keys and values are of the first: projections
+ * are two matrices then, [rows][queries] and, behind it, [key rows][keys | values]. */
 #include "cuda_stage.h"
+#include "relative_buckets.h"
 
 #include <math.h>
 
 typedef struct attention {
-    uint64_t rows, features, queries, project;
+    uint64_t rows, key_rows, features, queries;
     uint64_t key_columns; /* of keys and values */
-    bool has_project_bias, has_out_bias, has_norms;
+    /* Of the projections: elements, where keys and values begin, and strides of rows. */
+    uint64_t project, key_at, own_key_stride;
+    uint64_t buckets; /* of distances, or 0 */
+    uint64_t rotary_base;
+    bool is_of_two, has_project_bias, has_out_bias, has_norms;
     bool gathers_keys; /* which then lie alone, those of all tokens */
     cuda_attention core;
 } attention;
+
+/* Of distances, for the kernels. */
+typedef struct attention_state {
+    int32_t *buckets; /* [2 keys - 1], device */
+} attention_state;
+
+/* Keys and values in front of which another matrix lies are where products want them. */
+static uint64_t aligned_elements(const ty_stage_device *stage, uint64_t count)
+{
+    const uint64_t several = 256 / stage->element;
+
+    return (count + several - 1) / several * several;
+}
 
 static attention attention_of(const ty_stage_device *stage, const cuda_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint64_t length = node->whole_output.dimensions[0], size = a[TY_HEAD_SIZE];
-    const uint64_t keys = node->layer->output.dimensions[0];
+    const uint64_t keys =
+        ty_layer_input_shape(stage->options.workload, node->layer_index, 0)->dimensions[0];
     const uint64_t heads = a[TY_HEADS] / cuda_lanes_of(stage, node);
     const uint64_t kv_heads = a[TY_KV_HEADS] / cuda_lanes_of(stage, node);
     const uint64_t queries = heads * size, key_columns = 2 * kv_heads * size;
+    const uint64_t rows = cuda_batch(stage) * length;
+    const uint64_t key_rows = cuda_batch(stage) * node->whole_input.dimensions[0];
     const bool gathers_keys = lane_context_count(&stage->options) > 1;
-    const uint64_t key_at = gathers_keys ? 0 : queries;
-    attention at = {.rows = cuda_batch(stage) * length,
-                    .features = a[TY_FEATURES],
-                    .queries = queries,
-                    .project = queries + key_columns,
-                    .key_columns = key_columns,
-                    .has_project_bias = a[TY_HAS_BIAS] != 0 || a[TY_HAS_QKV_BIAS] != 0,
-                    .has_out_bias = a[TY_HAS_BIAS] != 0,
-                    .has_norms = a[TY_HAS_QK_NORM] != 0,
-                    .gathers_keys = gathers_keys,
-                    .core = {.batch = cuda_batch(stage),
-                             .length = length,
-                             .keys = keys,
-                             .heads = heads,
-                             .kv_heads = kv_heads,
-                             .head_size = size,
-                             .runs = lane_token_runs(&stage->options, keys),
-                             .stride = queries + key_columns,
-                             .key_stride = gathers_keys ? key_columns : queries + key_columns,
-                             .key_at = key_at,
-                             .value_at = key_at + kv_heads * size,
-                             .context_stride = queries,
-                             .scale = 1.0f / sqrtf((float)size),
-                             .is_causal = a[TY_IS_CAUSAL] != 0}};
+    const bool is_of_two = node->input_count > 1;
+    const uint64_t stride = is_of_two ? queries : queries + key_columns;
+    const uint64_t own_key_stride = is_of_two ? key_columns : stride;
+    const uint64_t key_at = is_of_two ? aligned_elements(stage, rows * queries) : queries;
+    attention at = {
+        .rows = rows,
+        .key_rows = key_rows,
+        .features = a[TY_FEATURES],
+        .queries = queries,
+        .key_columns = key_columns,
+        .project = is_of_two ? key_at + key_rows * key_columns : rows * stride,
+        .key_at = key_at,
+        .own_key_stride = own_key_stride,
+        .buckets = a[TY_RELATIVE_BUCKETS],
+        .rotary_base = is_of_two ? 0 : stage->options.workload->rotary_base,
+        .is_of_two = is_of_two,
+        .has_project_bias = a[TY_HAS_BIAS] != 0 || a[TY_HAS_QKV_BIAS] != 0,
+        .has_out_bias = a[TY_HAS_BIAS] != 0,
+        .has_norms = a[TY_HAS_QK_NORM] != 0,
+        .gathers_keys = gathers_keys,
+        .core = {.batch = cuda_batch(stage),
+                 .length = length,
+                 .keys = keys,
+                 .heads = heads,
+                 .kv_heads = kv_heads,
+                 .head_size = size,
+                 .runs = lane_token_runs(&stage->options, node->layer->output.dimensions[0]),
+                 .stride = stride,
+                 .key_stride = gathers_keys ? key_columns : own_key_stride,
+                 .key_at = gathers_keys ? 0 : key_at,
+                 .value_at = (gathers_keys ? 0 : key_at) + kv_heads * size,
+                 .context_stride = queries,
+                 .scale = 1.0f / sqrtf((float)size),
+                 .is_causal = a[TY_IS_CAUSAL] != 0}};
 
+    if (at.buckets > 0 && node->state != NULL) {
+        at.core.bucket_of = ((const attention_state *)node->state)->buckets;
+        at.core.buckets = at.buckets;
+        at.core.biases = cuda_parameters(stage, node, ATTENTION_RELATIVE);
+    }
     (void)cuda_attention_tiles(stage->type, stage->shared_bytes, &at.core);
     return at;
 }
@@ -57,21 +96,22 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
 /* What is normed of every head: its query and its key. */
 enum { NORMED = 2 };
 typedef struct normed {
-    uint64_t columns, at; /* of the projections */
-    uint32_t gain;        /* tensor */
+    uint64_t rows, columns, at, stride; /* of the projections */
+    uint32_t gain;                      /* tensor */
 } normed;
 
 static normed normed_of(const attention *at, int which)
 {
-    return which == 0 ? (normed){at->queries, 0, ATTENTION_QUERY_GAIN}
-                      : (normed){at->key_columns / 2, at->queries, ATTENTION_KEY_GAIN};
+    return which == 0 ? (normed){at->rows, at->queries, 0, at->core.stride, ATTENTION_QUERY_GAIN}
+                      : (normed){at->key_rows, at->key_columns / 2, at->key_at, at->own_key_stride,
+                                 ATTENTION_KEY_GAIN};
 }
 
-/* Pieces of a stash: projections [rows][project], context [rows][queries], log-sums
- * [batch][heads][length]; where backward comes in two parts also the gradient of the projections;
- * with norms queries and keys as they were before, [rows][columns] each, statistics of each head,
- * and, in two parts, the gradients of the gains. Of scratch: the gradients of the first two, and
- * the deltas, and rows of queries and keys side by side. */
+/* Pieces of a stash: projections, context [rows][queries], log-sums [batch][heads][length]; where
+ * backward comes in two parts also the gradient of the projections; with norms queries and keys as
+ * they were before, [rows][columns] each, statistics of each head, and, in two parts, the gradients
+ * of the gains; with biases by distance, in two parts, theirs. Of scratch: the gradients of the
+ * first two, and the deltas, and rows of queries and keys side by side. */
 typedef struct attention_memory {
     char *project, *context;
     float *rows; /* log-sums, or deltas */
@@ -79,6 +119,7 @@ typedef struct attention_memory {
     char *raw[NORMED];
     float *statistics[NORMED]; /* [rows][heads][2] */
     float *gains;              /* [NORMED][head size] */
+    float *biases;             /* [buckets][heads] */
 } attention_memory;
 
 static const uint64_t piece_alignment = 256; /* bytes; as cudaMalloc gives */
@@ -88,12 +129,20 @@ static uint64_t aligned(uint64_t bytes)
     return (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
 }
 
+/* Keys of another sequence, of which there may be more, are normed there. */
+static uint64_t context_elements(const attention *at)
+{
+    const uint64_t context = at->rows * at->queries, keys = at->key_rows * at->key_columns / 2;
+
+    return at->has_norms && keys > context ? keys : context;
+}
+
 /* @return bytes; `base` may be NULL to count */
 static uint64_t memory_cut(const ty_stage_device *stage, const attention *at, void *base,
                            attention_memory *out)
 {
-    const uint64_t project = at->rows * at->project * stage->element;
-    const uint64_t rows = aligned(project + at->rows * at->queries * stage->element);
+    const uint64_t project = at->project * stage->element;
+    const uint64_t rows = aligned(project + context_elements(at) * stage->element);
     const uint64_t dproject =
         aligned(rows + at->core.batch * at->core.heads * at->core.length * sizeof(float));
 
@@ -106,7 +155,8 @@ static uint64_t memory_cut(const ty_stage_device *stage, const attention *at, vo
         out->dproject = out->project + dproject;
     }
     for (int i = 0; i < NORMED && at->has_norms; i++) {
-        const uint64_t elements = at->rows * normed_of(at, i).columns;
+        const normed n = normed_of(at, i);
+        const uint64_t elements = n.rows * n.columns;
         const uint64_t raw = aligned(end), statistics = aligned(raw + elements * stage->element);
         end = statistics + elements / at->core.head_size * 2 * sizeof(float);
         if (base != NULL) {
@@ -120,6 +170,12 @@ static uint64_t memory_cut(const ty_stage_device *stage, const attention *at, vo
         if (base != NULL)
             out->gains = (float *)(void *)(out->project + gains);
     }
+    if (at->buckets > 0 && stage->options.splits_backward) {
+        const uint64_t biases = aligned(end);
+        end = biases + at->buckets * at->core.heads * sizeof(float);
+        if (base != NULL)
+            out->biases = (float *)(void *)(out->project + biases);
+    }
     return end;
 }
 
@@ -129,50 +185,110 @@ static uint64_t gathered_elements(const attention *at)
     return at->gathers_keys ? at->core.batch * at->core.keys * at->key_columns : 0;
 }
 
-static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+/* Which bucket each distance is in. */
+static ty_status buckets_make(ty_stage_device *stage, cuda_node *node, const attention *at,
+                              ty_error *error)
 {
-    attention at = attention_of(stage, node);
+    const uint64_t count = 2 * at->core.keys - 1;
+    attention_state *state = ty_alloc(1, sizeof *state);
+    int32_t *host = cuda_host_buffer(stage, count * sizeof *host);
+    ty_status status = TY_OK;
 
-    if (!cuda_attention_tiles(stage->type, stage->shared_bytes, &at.core))
+    node->state = state;
+    if (state != NULL)
+        state->buckets = cuda_buffer(stage, count * sizeof *state->buckets);
+    if (host == NULL || state == NULL || state->buckets == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the distances of %s",
+                       node->layer->name);
+    for (uint64_t i = 0; i < count; i++)
+        host[i] = (int32_t)relative_bucket(i, at->core.keys, at->buckets, at->core.is_causal);
+    CUDA_CHECK(cudaMemcpyAsync(state->buckets, host, count * sizeof *host, cudaMemcpyHostToDevice,
+                               stage->stream),
+               status, done);
+    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
+done:
+    return status;
+}
+
+static void attention_release(ty_stage_device *stage, cuda_node *node)
+{
+    (void)stage;
+    ty_free(node->state);
+}
+
+static ty_status attention_check(const ty_stage_device *stage, const cuda_node *node,
+                                 const attention *at, ty_error *error)
+{
+    cuda_attention core = at->core;
+
+    if (!cuda_attention_tiles(stage->type, stage->shared_bytes, &core))
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: heads of %llu need more shared memory than the GPU's %llu bytes",
-                       node->layer->name, (unsigned long long)at.core.head_size,
+                       node->layer->name, (unsigned long long)core.head_size,
                        (unsigned long long)stage->shared_bytes);
-    if (stage->options.workload->rotary_base > 0 && at.core.head_size % 2 != 0)
+    if (at->rotary_base > 0 && core.head_size % 2 != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: found heads of %llu with rotary positions, expected an even size",
-                       node->layer->name, (unsigned long long)at.core.head_size);
-    if (at.core.heads > UINT16_MAX || at.core.batch > UINT16_MAX)
+                       node->layer->name, (unsigned long long)core.head_size);
+    if (core.heads > UINT16_MAX || core.batch > UINT16_MAX)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: found %llu heads and %llu samples, expected at most %d of each",
-                       node->layer->name, (unsigned long long)at.core.heads,
-                       (unsigned long long)at.core.batch, UINT16_MAX);
+                       node->layer->name, (unsigned long long)core.heads,
+                       (unsigned long long)core.batch, UINT16_MAX);
+    if (at->is_of_two && cuda_gathers(stage, node))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: the cuda backend does not divide attention to another sequence "
+                       "along the sequence",
+                       node->layer->name);
+    if (at->buckets > 0 && at->gathers_keys)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: the cuda backend does not divide attention with %s among "
+                       "contexts",
+                       node->layer->name, ty_attribute_name(TY_RELATIVE_BUCKETS));
+    return TY_OK;
+}
+
+/* Floats of what tiles find of the biases' gradients; 0 without. */
+static uint64_t distance_floats(const attention *at)
+{
+    return at->buckets > 0 ? cuda_attention_distances(&at->core) : 0;
+}
+
+static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    const attention at = attention_of(stage, node);
+    const uint64_t columns = at.queries + at.key_columns;
+    const uint64_t rows = at.rows > at.key_rows ? at.rows : at.key_rows;
+    ty_status status;
+
+    TY_CHECK(attention_check(stage, node, &at, error), status, done);
+    if (at.buckets > 0)
+        TY_CHECK(buckets_make(stage, node, &at, error), status, done);
     node->stash_bytes = memory_cut(stage, &at, NULL, NULL);
-    node->scratch_bytes = aligned(node->stash_bytes) + gathered_elements(&at) * stage->element;
+    node->scratch_bytes = aligned(node->stash_bytes) + distance_floats(&at) * sizeof(float) +
+                          gathered_elements(&at) * stage->element;
     if (cuda_finds_product(stage, node)) {
         node->kept_bytes = node->stash_bytes;
         node->stash_bytes = 0;
     }
-    node->sum_floats =
-        cuda_affine_sums(at.rows, at.project > at.features ? at.project : at.features);
+    node->sum_floats = cuda_affine_sums(rows, columns > at.features ? columns : at.features);
     if (at.has_norms) {
         const uint64_t sums =
-            cuda_norm_scratch(at.rows * at.queries / at.core.head_size, at.core.head_size);
+            cuda_norm_scratch(rows * at.queries / at.core.head_size, at.core.head_size);
         node->sum_floats = sums > node->sum_floats ? sums : node->sum_floats;
     }
-    node->lane_elements = node->is_divided ? at.rows * at.features : 0;
+    node->lane_elements = node->is_divided ? rows * at.features : 0;
     if (node->lane_elements < gathered_elements(&at))
         node->lane_elements = gathered_elements(&at);
-    return TY_OK;
+done:
+    return status;
 }
 
 /* Queries and keys, which lie side by side, or their gradients. */
 static void positions_turn(const ty_stage_device *stage, const attention *at, void *project,
                            bool is_back)
 {
-    const uint64_t base = stage->options.workload->rotary_base;
-
-    if (base > 0)
+    if (at->rotary_base > 0)
         cuda_rotate(stage->type,
                     &(cuda_rotary){.batch = at->core.batch,
                                    .length = at->core.length,
@@ -180,7 +296,7 @@ static void positions_turn(const ty_stage_device *stage, const attention *at, vo
                                    .head_size = at->core.head_size,
                                    .stride = at->core.stride,
                                    .runs = at->core.runs,
-                                   .log2_base = log2((double)base),
+                                   .log2_base = log2((double)at->rotary_base),
                                    .is_back = is_back},
                     project, stage->stream);
 }
@@ -190,11 +306,11 @@ static void positions_turn(const ty_stage_device *stage, const attention *at, vo
 static ty_status keys_find(ty_stage_device *stage, const attention *at, const char *project,
                            const void **keys, ty_error *error)
 {
-    const cuda_context_rows rows = {at->core.keys, at->key_columns, at->project};
+    const cuda_context_rows rows = {at->core.keys, at->key_columns, at->own_key_stride};
 
     *keys = at->gathers_keys ? stage->lane_whole : project;
     return at->gathers_keys
-               ? cuda_context_gather(stage, &rows, project + at->queries * stage->element,
+               ? cuda_context_gather(stage, &rows, project + at->key_at * stage->element,
                                      stage->lane_whole, error)
                : TY_OK;
 }
@@ -222,7 +338,7 @@ static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, cons
     return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
-/* In the projections, by `room` of [rows][queries]. */
+/* In the projections, by `room` of as many rows as contexts have. */
 static void heads_norm(const ty_stage_device *stage, const cuda_node *node, const attention *at,
                        const attention_memory *m, void *room)
 {
@@ -232,12 +348,12 @@ static void heads_norm(const ty_stage_device *stage, const cuda_node *node, cons
         const normed n = normed_of(at, i);
         char *here = m->project + n.at * stage->element;
 
-        cuda_copy_rows(stage->type, at->rows, n.columns, here, at->project, false, m->raw[i],
-                       n.columns, stage->stream);
-        cuda_norm(stage->type, true, at->rows * n.columns / size, size, m->raw[i],
+        cuda_copy_rows(stage->type, n.rows, n.columns, here, n.stride, false, m->raw[i], n.columns,
+                       stage->stream);
+        cuda_norm(stage->type, true, n.rows * n.columns / size, size, m->raw[i],
                   cuda_parameters(stage, node, n.gain), NULL, room, m->statistics[i],
                   stage->stream);
-        cuda_copy_rows(stage->type, at->rows, n.columns, room, n.columns, false, here, at->project,
+        cuda_copy_rows(stage->type, n.rows, n.columns, room, n.columns, false, here, n.stride,
                        stage->stream);
     }
 }
@@ -253,18 +369,18 @@ static void heads_norm_backward(const ty_stage_device *stage, const cuda_node *n
 
     for (int i = 0; i < NORMED && at->has_norms; i++) {
         const normed n = normed_of(at, i);
-        char *here = d->project + n.at * stage->element;
+        char *room = d->context, *here = d->project + n.at * stage->element;
 
-        cuda_copy_rows(stage->type, at->rows, n.columns, here, at->project, false, d->raw[i],
-                       n.columns, stage->stream);
-        cuda_norm_backward(stage->type, true, at->rows * n.columns / size, size, m->raw[i],
+        cuda_copy_rows(stage->type, n.rows, n.columns, here, n.stride, false, d->raw[i], n.columns,
+                       stage->stream);
+        cuda_norm_backward(stage->type, true, n.rows * n.columns / size, size, m->raw[i],
                            cuda_parameters(stage, node, n.gain), m->statistics[i], d->raw[i],
                            splits ? m->gains + (uint64_t)i * size
                                   : cuda_parameter_gradient(stage, node, n.gain),
-                           NULL, !splits && cuda_adds(node, n.gain, is_first), false, d->context,
+                           NULL, !splits && cuda_adds(node, n.gain, is_first), false, room,
                            stage->sums, stage->stream);
-        cuda_copy_rows(stage->type, at->rows, n.columns, d->context, n.columns, false, here,
-                       at->project, stage->stream);
+        cuda_copy_rows(stage->type, n.rows, n.columns, room, n.columns, false, here, n.stride,
+                       stage->stream);
     }
 }
 
@@ -284,25 +400,68 @@ static void gains_take(const ty_stage_device *stage, const cuda_node *node, cons
     }
 }
 
+/* One for all projections, or one for each input, queries first. `out`: rows of the matrix from
+ * `first` on, biases alike. */
+typedef struct input_product {
+    uint32_t input;
+    uint64_t rows, out, first, at; /* at: elements of the projections */
+} input_product;
+
+static uint32_t input_products(const attention *at, input_product out[2])
+{
+    out[0] = (input_product){0, at->rows, at->core.stride, 0, 0};
+    if (!at->is_of_two)
+        return 1;
+    out[0].input = 1;
+    out[1] = (input_product){0, at->key_rows, at->key_columns, at->queries, at->key_at};
+    return 2;
+}
+
+static const void *weights_from(const ty_stage_device *stage, const cuda_node *node,
+                                uint32_t tensor, uint64_t elements)
+{
+    return (const char *)cuda_weights(stage, node, tensor) + elements * stage->element;
+}
+
+static ty_status project_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                 const attention *at, const attention_memory *m, ty_error *error)
+{
+    input_product products[2];
+    const uint32_t count = input_products(at, products);
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < count && status == TY_OK; i++) {
+        const input_product *p = &products[i];
+        cuda_affine in = {.rows = p->rows,
+                          .in = at->features,
+                          .out = p->out,
+                          .x = cuda_in(stage, node, p->input, slot),
+                          .weight =
+                              weights_from(stage, node, ATTENTION_PROJECT, p->first * at->features),
+                          .bias = at->has_project_bias
+                                      ? weights_from(stage, node, ATTENTION_PROJECT_BIAS, p->first)
+                                      : NULL,
+                          .y = m->project + p->at * stage->element};
+        if (!at->is_of_two)
+            TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &in.x, error), status,
+                     done);
+        status = cuda_affine_forward(stage, &in, error);
+    }
+done:
+    return status;
+}
+
 static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                    ty_error *error)
 {
-    attention at = attention_of(stage, node);
+    const attention at = attention_of(stage, node);
     attention_memory m, room;
     const void *keys;
-    cuda_affine in = {
-        .rows = at.rows,
-        .in = at.features,
-        .out = at.project,
-        .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
-        .bias = at.has_project_bias ? cuda_weights(stage, node, ATTENTION_PROJECT_BIAS) : NULL};
     ty_status status;
 
     memory_cut(stage, &at, node->kept[slot], &m);
     memory_cut(stage, &at, stage->scratch, &room);
-    in.y = m.project;
-    TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &in.x, error), status, done);
-    TY_CHECK(cuda_affine_forward(stage, &in, error), status, done);
+    TY_CHECK(project_forward(stage, node, slot, &at, &m, error), status, done);
     heads_norm(stage, node, &at, &m, room.context);
     positions_turn(stage, &at, m.project, false);
     TY_CHECK(keys_find(stage, &at, m.project, &keys, error), status, done);
@@ -349,24 +508,34 @@ static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, con
     return status;
 }
 
-/* Gradients of the first projection and of the input. */
+/* Gradients of the first projection and of the inputs. Of two inputs each has a part of the matrix:
+ * what is divided among lanes is not gathered then, and they sum the gradients of both. */
 static ty_status project_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
-                                  const attention *at, bool is_first, const void *dproject,
+                                  const attention *at, bool is_first, const char *dproject,
                                   ty_error *error)
 {
-    cuda_affine_gradient in = {
-        .rows = at->rows,
-        .in = at->features,
-        .out = at->project,
-        .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
-        .dy = dproject,
-        .dweight = cuda_parameter_gradient(stage, node, ATTENTION_PROJECT),
-        .dbias = at->has_project_bias ? cuda_parameter_gradient(stage, node, ATTENTION_PROJECT_BIAS)
-                                      : NULL,
-        .adds_weight = cuda_adds(node, ATTENTION_PROJECT, is_first),
-        .adds_bias = cuda_adds(node, ATTENTION_PROJECT_BIAS, is_first)};
+    float *dweight = cuda_parameter_gradient(stage, node, ATTENTION_PROJECT);
+    float *dbias =
+        at->has_project_bias ? cuda_parameter_gradient(stage, node, ATTENTION_PROJECT_BIAS) : NULL;
+    input_product products[2];
+    const uint32_t count = input_products(at, products);
+    ty_status status = TY_OK;
 
-    return cuda_input_product_backward(stage, node, slot, &in, error);
+    for (uint32_t i = 0; i < count && status == TY_OK; i++) {
+        const input_product *p = &products[i];
+        cuda_affine_gradient in = {
+            .rows = p->rows,
+            .in = at->features,
+            .out = p->out,
+            .weight = weights_from(stage, node, ATTENTION_PROJECT, p->first * at->features),
+            .dy = dproject + p->at * stage->element,
+            .dweight = dweight != NULL ? dweight + p->first * at->features : NULL,
+            .dbias = dbias != NULL ? dbias + p->first : NULL,
+            .adds_weight = cuda_adds(node, ATTENTION_PROJECT, is_first),
+            .adds_bias = cuda_adds(node, ATTENTION_PROJECT_BIAS, is_first)};
+        status = cuda_input_product_backward(stage, node, p->input, slot, &in, error);
+    }
+    return status;
 }
 
 /* Gradients of the projections from those of the context. What this lane's queries make of keys
@@ -375,8 +544,9 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
                                 const attention_memory *m, const attention_memory *d,
                                 ty_error *error)
 {
-    const cuda_context_rows rows = {at->core.keys, at->key_columns, at->project};
-    char *gathered = (char *)stage->scratch + aligned(memory_cut(stage, at, NULL, NULL));
+    const cuda_context_rows rows = {at->core.keys, at->key_columns, at->own_key_stride};
+    char *const room = (char *)stage->scratch + aligned(memory_cut(stage, at, NULL, NULL));
+    char *const gathered = room + distance_floats(at) * sizeof(float);
     void *dkeys = at->gathers_keys ? gathered : d->project;
     const void *keys;
     ty_status status = keys_find(stage, at, m->project, &keys, error);
@@ -384,13 +554,45 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
     if (status != TY_OK)
         return status;
     cuda_attention_backward(stage->type, &at->core, m->project, keys, m->context, m->rows,
-                            d->context, d->rows, d->project, dkeys, stage->stream);
+                            d->context, d->rows, d->project, dkeys,
+                            at->buckets > 0 ? (float *)(void *)room : NULL, stage->stream);
     if (at->gathers_keys)
-        status = cuda_context_scatter(stage, &rows, dkeys,
-                                      d->project + at->queries * stage->element, error);
+        status = cuda_context_scatter(stage, &rows, dkeys, d->project + at->key_at * stage->element,
+                                      error);
     if (status == TY_OK)
         positions_turn(stage, at, d->project, true);
     return status;
+}
+
+/* Gradients of the biases by distance where they belong, or, where backward comes in two parts, to
+ * the slot's. */
+static void biases_backward(const ty_stage_device *stage, const cuda_node *node,
+                            const attention *at, bool is_first, const attention_memory *m)
+{
+    const bool splits = stage->options.splits_backward;
+    char *const room = (char *)stage->scratch + aligned(memory_cut(stage, at, NULL, NULL));
+    float *biases = at->buckets == 0 ? NULL
+                    : splits         ? m->biases
+                                     : cuda_parameter_gradient(stage, node, ATTENTION_RELATIVE);
+
+    if (biases != NULL)
+        cuda_attention_biases(&at->core, (float *)(void *)room,
+                              !splits && cuda_adds(node, ATTENTION_RELATIVE, is_first), biases,
+                              stage->stream);
+}
+
+/* What the first part of backward has found of them. */
+static void biases_take(const ty_stage_device *stage, const cuda_node *node, const attention *at,
+                        bool is_first, const attention_memory *m)
+{
+    const uint64_t count = at->buckets * at->core.heads;
+    float *sums = at->buckets > 0 && stage->options.splits_backward
+                      ? cuda_parameter_gradient(stage, node, ATTENTION_RELATIVE)
+                      : NULL;
+
+    if (sums != NULL)
+        cuda_accumulate_float(CUDA_TYPE_FLOAT, count, m->biases,
+                              cuda_adds(node, ATTENTION_RELATIVE, is_first), sums, stage->stream);
 }
 
 static ty_status attention_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
@@ -408,8 +610,10 @@ static ty_status attention_backward(ty_stage_device *stage, const cuda_node *nod
     if (stage->part != CUDA_WEIGHTS) {
         TY_CHECK(heads_backward(stage, &at, &m, &d, error), status, done);
         heads_norm_backward(stage, node, &at, is_first, &m, &d);
+        biases_backward(stage, node, &at, is_first, &m);
     }
     gains_take(stage, node, &at, is_first, &m);
+    biases_take(stage, node, &at, is_first, &m);
     status = project_backward(stage, node, slot, &at, is_first, d.project, error);
 done:
     return status;
@@ -418,4 +622,5 @@ done:
 const cuda_kind cuda_attention_kind = {.build = attention_build,
                                        .forward = attention_forward,
                                        .again = attention_again,
-                                       .backward = attention_backward};
+                                       .backward = attention_backward,
+                                       .release = attention_release};

@@ -15,6 +15,7 @@ static const cuda_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_EMBEDDING] = &cuda_embedding_kind,
     [TY_LAYER_ATTENTION] = &cuda_attention_kind,
     [TY_LAYER_MLP] = &cuda_mlp,
+    [TY_LAYER_MOE] = &cuda_moe,
     [TY_LAYER_ADD] = &cuda_add,
     [TY_LAYER_CONCAT] = &cuda_concat,
     [TY_LAYER_SLICE] = &cuda_slice,
@@ -26,10 +27,11 @@ static const cuda_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cuda_loss_kind,
 };
 
-/* Of mlp, attention, lstm and concat. */
-static const uint64_t known_options = LAYER_OPTION(TY_IS_RELU) | LAYER_OPTION(TY_HAS_QKV_BIAS) |
-                                      LAYER_OPTION(TY_HAS_QK_NORM) | LAYER_OPTION(TY_IS_REVERSED) |
-                                      LAYER_OPTION(TY_IS_OF_FEATURES);
+/* Of mlp, moe, attention, lstm and concat. */
+static const uint64_t known_options =
+    LAYER_OPTION(TY_IS_RELU) | LAYER_OPTION(TY_HAS_QKV_BIAS) | LAYER_OPTION(TY_HAS_QK_NORM) |
+    LAYER_OPTION(TY_IS_REVERSED) | LAYER_OPTION(TY_IS_OF_FEATURES) |
+    LAYER_OPTION(TY_RELATIVE_BUCKETS) | LAYER_OPTION(TY_SHARED_FEATURES);
 
 const cuda_kind *cuda_kind_of(ty_layer_kind kind)
 {
@@ -55,11 +57,12 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the cuda backend does not train a loss of one class",
                            layer->name);
-        if (layer->kind == TY_LAYER_ATTENTION && layer->input_count > 1)
-            return ty_fail(
-                error, TY_EUNSUPPORTED,
-                "layer %s: the cuda backend does not train attention to another sequence",
-                layer->name);
+        if (layer->kind == TY_LAYER_ATTENTION && layer->input_count > 1 &&
+            layer->attributes[TY_RELATIVE_BUCKETS] > 0)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "layer %s: the cuda backend does not train attention to another "
+                           "sequence with %s",
+                           layer->name, ty_attribute_name(TY_RELATIVE_BUCKETS));
     }
     return TY_OK;
 }
@@ -134,7 +137,7 @@ typedef struct lowering {
     uint32_t behind_count, *behind; /* and that behind it */
     uint32_t first_backward;        /* layers before it have no backward */
     bool *trains; /* [layer_count of the workload]: a parameter at or before it is trained */
-    bool *is_written;
+    bool *flags;  /* [values] scratch */
 } lowering;
 
 /* The value that a layer makes: what crosses (the batch counts as one) comes before those of the
@@ -257,6 +260,27 @@ static void scores_pad(lowering *low, uint32_t at)
     value_make(low, at, &shape, low->stage->values[at].needs_gradient);
 }
 
+/* The node whose output a relu can be part of: that of a batch norm or of a sum of two that nobody
+ * else reads. NULL: none. */
+static cuda_node *relu_joins(const lowering *low, const ty_layer *relu)
+{
+    const uint32_t maker = relu->input_count == 1 ? relu->inputs[0] : TY_NO_LAYER;
+    const ty_layer *layers = low->workload->layers;
+
+    if (relu->kind != TY_LAYER_RELU || maker == TY_NO_LAYER || maker < low->first ||
+        !(layers[maker].kind == TY_LAYER_BATCH_NORM ||
+          (layers[maker].kind == TY_LAYER_ADD && layers[maker].input_count == 2)))
+        return NULL;
+    for (uint32_t l = maker + 1; l < low->workload->layer_count; l++)
+        for (uint32_t i = 0; i < layers[l].input_count; i++)
+            if (layers[l].inputs[i] == maker && &layers[l] != relu)
+                return NULL;
+    for (uint32_t n = 0; n < low->stage->node_count; n++)
+        if (low->stage->nodes[n].layer_index == maker)
+            return &low->stage->nodes[n];
+    return NULL;
+}
+
 static ty_status lower_layers(lowering *low, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -264,12 +288,15 @@ static ty_status lower_layers(lowering *low, ty_error *error)
     for (uint32_t l = low->first; l < low->end && status == TY_OK; l++) {
         const ty_layer *layer = &low->workload->layers[l];
         const uint32_t made = value_of(low, l);
+        cuda_node *before = relu_joins(low, layer);
 
         TY_CHECK(inputs_check(low, layer, error), status, done);
         output_make(low, made, l);
         if (is_scores(low, l))
             scores_pad(low, made);
-        if (layer->kind == TY_LAYER_FLATTEN)
+        if (before != NULL)
+            before->has_relu = true;
+        if (layer->kind == TY_LAYER_FLATTEN || before != NULL)
             low->stage->values[made].same_as = low->stage->values[input_of(low, layer, 0)].same_as;
         else
             status = node_add(low, l, error);
@@ -288,28 +315,6 @@ static ty_status lower_output(lowering *low, ty_error *error)
         status = cuda_cut_add(stage, &stage->behind, value_of(low, low->behind[i]),
                               low->behind[i] >= low->first_backward, error);
     return status;
-}
-
-/* Backward goes down the nodes: the first to reach a gradient writes it, later ones add, and all
- * where a neighbour was before them. */
-static void gradients_order(ty_stage_device *stage, bool *is_written)
-{
-    cuda_cut_order(stage, is_written);
-    for (uint32_t n = stage->node_count; n-- > 0;) {
-        cuda_node *node = &stage->nodes[n];
-
-        for (uint32_t i = 0; i < node->input_count; i++) {
-            uint32_t root = stage->values[node->inputs[i]].same_as;
-            node->adds[i] = is_written[root];
-            is_written[root] = true;
-        }
-        for (uint32_t later = n + 1; node->tensor_count > 0 && later < stage->node_count; later++) {
-            const cuda_node *other = &stage->nodes[later];
-            if (other->tensor_count > 0 && !other->layer->is_frozen &&
-                other->offsets[0] == node->offsets[0])
-                node->adds_matrix = true;
-        }
-    }
 }
 
 /* One, until another has to do with it as well. */
@@ -335,7 +340,7 @@ static void segments_place(ty_stage_device *stage, bool *is_known)
         const cuda_crossing *tensor = i < stage->before.count
                                           ? &stage->before.tensors[i]
                                           : &stage->behind.tensors[i - stage->before.count];
-        const uint32_t root = stage->values[tensor->value].same_as;
+        const uint32_t root = stage->values[tensor->value].gradient_of;
         segment_note(&stage->values[root].gradient_segment, i < stage->before.count ? 0 : last,
                      &is_known[root]);
     }
@@ -344,16 +349,18 @@ static void segments_place(ty_stage_device *stage, bool *is_known)
         const uint32_t segment = stage_segment_of(&stage->segments, node->layer_index);
         const ty_layer_again again = stage->segments.again[node->layer_index];
         const uint32_t made = stage->values[node->output].same_as;
+        uint32_t gradient;
 
         node->is_kept = again.what == TY_AGAIN_NOTHING;
         stage->values[made].segment = segment;
         stage->values[made].is_kept = stage->values[made].is_kept || again.keeps_output;
-        segment_note(&stage->values[made].gradient_segment, segment, &is_known[made]);
+        gradient = stage->values[node->output].gradient_of;
+        segment_note(&stage->values[gradient].gradient_segment, segment, &is_known[gradient]);
         for (uint32_t i = 0; i < node->input_count; i++) {
-            const uint32_t root = stage->values[node->inputs[i]].same_as;
-            cuda_value *read = &stage->values[root];
+            cuda_value *read = &stage->values[stage->values[node->inputs[i]].same_as];
             read->is_kept = read->is_kept || read->segment != segment;
-            segment_note(&read->gradient_segment, segment, &is_known[root]);
+            gradient = stage->values[node->inputs[i]].gradient_of;
+            segment_note(&stage->values[gradient].gradient_segment, segment, &is_known[gradient]);
         }
     }
     for (uint32_t i = 0; i < stage->behind.count; i++) { /* copied behind the last layer */
@@ -381,8 +388,8 @@ static ty_status lowering_start(lowering *low, ty_error *error)
     stage->value_count = low->before_count + low->end - low->first;
     stage->values = ty_alloc(stage->value_count, sizeof *stage->values);
     stage->nodes = ty_alloc(low->end - low->first, sizeof *stage->nodes);
-    low->is_written = ty_alloc(stage->value_count, sizeof *low->is_written);
-    if (stage->values == NULL || stage->nodes == NULL || low->is_written == NULL)
+    low->flags = ty_alloc(stage->value_count, sizeof *low->flags);
+    if (stage->values == NULL || stage->nodes == NULL || low->flags == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors",
                        (unsigned)stage->value_count);
     return TY_OK;
@@ -403,16 +410,16 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
     TY_CHECK(lower_input(&low, error), status, cleanup);
     TY_CHECK(lower_layers(&low, error), status, cleanup);
     TY_CHECK(lower_output(&low, error), status, cleanup);
-    gradients_order(stage, low.is_written);
+    cuda_gradients_place(stage, low.flags);
     if (stage->segments.count > 0) {
-        memset(low.is_written, 0, stage->value_count * sizeof *low.is_written);
-        segments_place(stage, low.is_written);
+        memset(low.flags, 0, stage->value_count * sizeof *low.flags);
+        segments_place(stage, low.flags);
     }
 cleanup:
     ty_free(low.before);
     ty_free(low.behind);
     ty_free(low.trains);
-    ty_free(low.is_written);
+    ty_free(low.flags);
     return status;
 }
 
@@ -464,6 +471,12 @@ static bool has_data(const ty_stage_device *stage, uint32_t v)
            !(v == stage->value_count - 1 && cuda_has_loss(stage)) && stage->values[v].same_as == v;
 }
 
+static bool has_gradient(const ty_stage_device *stage, uint32_t v)
+{
+    return stage->values[v].needs_gradient && stage->values[v].gradient_of == v &&
+           !(v == stage->value_count - 1 && cuda_has_loss(stage));
+}
+
 static bool working_set_allocate(ty_stage_device *stage)
 {
     stage_working_set *set = &stage->working_set;
@@ -476,10 +489,9 @@ static bool working_set_allocate(ty_stage_device *stage)
     for (uint32_t v = 0; v < stage->value_count; v++) {
         const cuda_value *value = &stage->values[v];
         const uint64_t bytes = value->count * stage->element;
-        if (!has_data(stage, v))
-            continue;
-        stage_working_set_take(set, data_segment(stage, value), bytes, ALIGNMENT);
-        if (value->needs_gradient)
+        if (has_data(stage, v))
+            stage_working_set_take(set, data_segment(stage, value), bytes, ALIGNMENT);
+        if (has_gradient(stage, v))
             stage_working_set_take(set, gradient_segment(stage, value), bytes, ALIGNMENT);
     }
     for (uint32_t n = 0; n < stage->node_count; n++)
@@ -508,22 +520,19 @@ static bool values_allocate(ty_stage_device *stage)
 {
     for (uint32_t v = 0; v < stage->value_count; v++) {
         cuda_value *value = &stage->values[v];
-        bool is_loss = v == stage->value_count - 1 && cuda_has_loss(stage);
-        uint64_t bytes = value->count * stage->element;
+        const uint64_t bytes = value->count * stage->element;
 
-        if ((v == 0 && is_token_input(stage)) || is_loss)
-            continue;
-        if (value->same_as != v) {
-            value->data = stage->values[value->same_as].data;
-            value->gradient = stage->values[value->same_as].gradient;
-            continue;
-        }
-        value->data = place(stage, bytes, data_segment(stage, value), false);
-        if (value->needs_gradient)
-            value->gradient = place(stage, bytes, gradient_segment(stage, value),
-                                    !stage->options.splits_backward);
-        if (value->data == NULL || (value->needs_gradient && value->gradient == NULL))
+        if (has_data(stage, v) &&
+            (value->data = place(stage, bytes, data_segment(stage, value), false)) == NULL)
             return false;
+        if (has_gradient(stage, v) &&
+            (value->gradient = place(stage, bytes, gradient_segment(stage, value),
+                                     !stage->options.splits_backward)) == NULL)
+            return false;
+    }
+    for (uint32_t v = 0; v < stage->value_count; v++) {
+        stage->values[v].data = stage->values[stage->values[v].same_as].data;
+        stage->values[v].gradient = stage->values[stage->values[v].gradient_of].gradient;
     }
     return true;
 }

@@ -34,7 +34,7 @@ void cuda_cut_order(ty_stage_device *stage, bool *is_written)
 {
     for (uint32_t i = 0; i < stage->behind.count; i++) {
         cuda_crossing *tensor = &stage->behind.tensors[i];
-        const uint32_t root = stage->values[tensor->value].same_as;
+        const uint32_t root = stage->values[tensor->value].gradient_of;
 
         if (!has_gradient(stage, tensor))
             continue;

@@ -227,7 +227,8 @@ ty_status cuda_pass_run(ty_stage_device *stage, const cuda_pass *pass, cuda_pass
                         ty_error *error)
 {
     cuda_graphs *graphs = stage->graphs;
-    pass_entry *entry = graphs->is_on && pass->count > 0 ? entry_find(stage, pass) : NULL;
+    pass_entry *entry =
+        graphs->is_on && !stage->waits_inside && pass->count > 0 ? entry_find(stage, pass) : NULL;
     ty_status status;
 
     if (entry != NULL && replay(stage, pass, queue, entry))

@@ -36,8 +36,8 @@ void cuda_accumulate_float(cuda_type type, uint64_t count, const void *from, boo
 /** to (+)= from, which are floats. */
 void cuda_take_floats(cuda_type type, uint64_t count, const float *from, bool adds, void *to,
                       cudaStream_t stream);
-/** y = a + b. */
-void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, void *y,
+/** y = a + b, or 0 where that is less and `has_relu`. */
+void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, bool has_relu, void *y,
               cudaStream_t stream);
 void cuda_activate(cuda_type type, cuda_activation kind, uint64_t count, const void *x, void *y,
                    cudaStream_t stream);
@@ -85,17 +85,20 @@ uint64_t cuda_norm_scratch(uint64_t rows, uint64_t n);
 /**
  * Ioffe and Szegedy, 2015.
  * @param running [2][channels] mean and variance to normalise with; NULL: the batch's own
+ * @param has_relu what is below 0 becomes 0
  * @param statistics [out] [channels][3]: mean and 1 / deviation that were used, variance of the
  *        batch
  */
 void cuda_batch_norm(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
                      const void *x, const float *gain, const float *shift, const float *running,
-                     void *y, float *statistics, cudaStream_t stream);
-/** @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL */
+                     bool has_relu, void *y, float *statistics, cudaStream_t stream);
+/** @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL
+ *  @param y what forward made, if it has a relu; else NULL */
 void cuda_batch_norm_backward(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
                               const void *x, const float *gain, const float *statistics,
-                              bool is_given, const void *dy, float *dgain, float *dshift,
-                              bool adds_parameters, bool adds_x, void *dx, cudaStream_t stream);
+                              bool is_given, const void *y, const void *dy, float *dgain,
+                              float *dshift, bool adds_parameters, bool adds_x, void *dx,
+                              cudaStream_t stream);
 /** Moves the running statistics towards the batch's of `rows` numbers a channel; as in
  * cpu_batch_norm.c. */
 void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics, float *running,
@@ -227,6 +230,11 @@ typedef struct cuda_attention {
     uint64_t context_stride;   /* and of the context: heads * head_size */
     float scale;
     bool is_causal;
+    /* Added to the scores by the distance from query to key, or NULL: [buckets][heads], and which
+     * bucket distance i = keys - 1 + key - query is in, [2 keys - 1]. */
+    const float *biases;
+    const int32_t *bucket_of;
+    uint64_t buckets;
     uint32_t tile_queries, tile_keys; /* multiples of 16; see cuda_attention_tiles */
 } cuda_attention;
 /** Chooses the largest tiles whose working memory fits `shared_bytes`, false when none does. */
@@ -239,11 +247,19 @@ cudaError_t cuda_attention_prepare(uint64_t shared_bytes);
 void cuda_attention_forward(cuda_type type, const cuda_attention *attention, const void *queries,
                             const void *keys, void *context, float *log_sums, cudaStream_t stream);
 /** @param delta [batch][heads][length] scratch
- *  @param dqueries, dkeys [out] as queries and keys lie; keys that no query sees get 0 */
+ *  @param dqueries, dkeys [out] as queries and keys lie; keys that no query sees get 0
+ *  @param distances [out] cuda_attention_distances floats, for cuda_attention_biases; NULL without
+ *         biases */
 void cuda_attention_backward(cuda_type type, const cuda_attention *attention, const void *queries,
                              const void *keys, const void *context, const float *log_sums,
                              const void *dcontext, float *delta, void *dqueries, void *dkeys,
-                             cudaStream_t stream);
+                             float *distances, cudaStream_t stream);
+/** Floats of what every tile of queries finds by distance, and their sums. The queries are of whole
+ * sequences. */
+uint64_t cuda_attention_distances(const cuda_attention *attention);
+/** Gradients of the biases, from what a backward has found. @param distances also scratch */
+void cuda_attention_biases(const cuda_attention *attention, float *distances, bool adds,
+                           float *dbiases, cudaStream_t stream);
 
 /* ---- Rotary positions (rotary.cu) ---- */
 
@@ -255,6 +271,43 @@ typedef struct cuda_rotary {
     bool is_back; /* the other way round: of gradients */
 } cuda_rotary;
 void cuda_rotate(cuda_type type, const cuda_rotary *rotary, void *rows, cudaStream_t stream);
+
+/* ---- Mixtures of experts (moe.cu) ---- */
+
+/** Tokens, of which each is copied to the experts that it has chosen: copy c is of token c /
+ * chosen.
+ */
+typedef struct cuda_mixture {
+    uint64_t rows, experts, chosen, features;
+} cuda_mixture;
+/** @param scores [rows][experts]; choice, weight: [out] [rows][chosen], best first */
+void cuda_route(const cuda_mixture *mixture, const float *scores, int32_t *choice, float *weight,
+                cudaStream_t stream);
+/** Bound of the rows that all experts' copies take, with what pads each expert's: their numbers are
+ * rounded up, so that products of few shapes do for all. */
+uint64_t cuda_expert_rows(uint64_t copies, uint64_t experts);
+/**
+ * Expert behind expert, and in each by token.
+ * @param starts [out] [experts + 1]: rows where each expert's begin
+ * @param place [out] [copies]: the row of each; copy_of: [out] [rows]: whose it is, or -1
+ */
+void cuda_experts_place(const cuda_mixture *mixture, const int32_t *choice, int32_t *starts,
+                        int32_t *place, int32_t *copy_of, cudaStream_t stream);
+/** Of every row the token, times the copy's weight if there are weights; zeros in the padding.
+ *  @param padded rows, with padding; from: [rows][features], to: [padded][features] */
+void cuda_copies_take(cuda_type type, const cuda_mixture *mixture, uint64_t padded,
+                      const int32_t *copy_of, const float *weight, const void *from, void *to,
+                      cudaStream_t stream);
+/** Of every token the sum of what its copies became, times their weights if there are. */
+void cuda_copies_sum(cuda_type type, const cuda_mixture *mixture, const int32_t *place,
+                     const float *weight, const void *of_copies, bool adds, void *to,
+                     cudaStream_t stream);
+/** @param of_copies what experts made; dy: [rows][features]; gain: [copies] scratch
+ *  @param dscores [out] [rows][stride], 0 of who is not chosen */
+void cuda_scores_gradient(cuda_type type, const cuda_mixture *mixture, const int32_t *choice,
+                          const int32_t *place, const float *weight, const void *of_copies,
+                          const void *dy, float *gain, uint64_t stride, void *dscores,
+                          cudaStream_t stream);
 
 /* ---- Optimizer (update.cu) ---- */
 

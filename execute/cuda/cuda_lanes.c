@@ -202,21 +202,26 @@ static bool is_kept(const ty_stage_device *stage, const cuda_node *node)
 
 /* The whole input and the gradient of it may have the same room: the product for the weights comes
  * first. */
-ty_status cuda_input_product_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
-                                      cuda_affine_gradient *affine, ty_error *error)
+ty_status cuda_input_product_backward(ty_stage_device *stage, const cuda_node *node, uint32_t input,
+                                      uint32_t slot, cuda_affine_gradient *affine, ty_error *error)
 {
+    const ty_shape shape = lane_context_shape(
+        &stage->options, ty_layer_input_shape(stage->options.workload, node->layer_index, input));
     const bool is_trained = ty_layer_is_trained(stage->options.workload, node->layer_index);
-    void *dx = cuda_in_gradient(stage, node, 0), *kept = kept_room(stage, node, false);
+    const bool adds = node->adds[input];
+    void *dx = cuda_in_gradient(stage, node, input), *kept = kept_room(stage, node, false);
     void *room = kept != NULL ? kept : stage->lane_whole;
     ty_status status = TY_OK;
 
-    affine->dx = cuda_summand(stage, node, node->adds[0], dx);
-    affine->adds_x = affine->dx == dx && node->adds[0];
+    affine->dx = cuda_summand(stage, node, adds, dx);
+    affine->adds_x = affine->dx == dx && adds;
     affine->x = room; /* not read where nothing is trained */
-    if (!is_kept(stage, node) && (is_trained || !cuda_gathers(stage, node)))
+    if (!cuda_gathers(stage, node))
+        affine->x = cuda_in(stage, node, input, slot);
+    else if (!is_kept(stage, node) && is_trained)
         TY_CHECK(cuda_whole_input(stage, node, slot, room, &affine->x, error), status, done);
     TY_CHECK(cuda_affine_backward(stage, affine, error), status, done);
-    status = cuda_lanes_sum(stage, node, &node->whole_input, affine->dx, node->adds[0], dx, error);
+    status = cuda_lanes_sum(stage, node, &shape, affine->dx, adds, dx, error);
 done:
     return status;
 }

@@ -130,7 +130,7 @@ static ty_status batch_norm_forward(ty_stage_device *stage, const cuda_node *nod
     cuda_batch_norm(stage->type, cuda_batch(stage), node->layer->attributes[TY_FEATURES],
                     pixels_of(stage, node), cuda_in(stage, node, 0, slot),
                     cuda_parameters(stage, node, 0), cuda_parameters(stage, node, 1),
-                    is_given(stage, node) ? running_of(stage, node) : NULL,
+                    is_given(stage, node) ? running_of(stage, node) : NULL, node->has_relu,
                     cuda_out(stage, node, slot), node->stash[slot], stage->stream);
     return TY_OK;
 }
@@ -145,11 +145,12 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *no
     float *dgain = cuda_parameter_gradient(stage, node, 0);
 
     (void)error;
-    cuda_batch_norm_backward(stage->type, batch, channels, pixels, cuda_in(stage, node, 0, slot),
-                             cuda_parameters(stage, node, 0), node->stash[slot],
-                             is_given(stage, node), cuda_out_gradient(stage, node), dgain,
-                             cuda_parameter_gradient(stage, node, 1), cuda_adds(node, 0, is_first),
-                             node->adds[0], cuda_in_gradient(stage, node, 0), stage->stream);
+    cuda_batch_norm_backward(
+        stage->type, batch, channels, pixels, cuda_in(stage, node, 0, slot),
+        cuda_parameters(stage, node, 0), node->stash[slot], is_given(stage, node),
+        node->has_relu ? cuda_out(stage, node, slot) : NULL, cuda_out_gradient(stage, node), dgain,
+        cuda_parameter_gradient(stage, node, 1), cuda_adds(node, 0, is_first), node->adds[0],
+        cuda_in_gradient(stage, node, 0), stage->stream);
     if (dgain != NULL)
         cuda_running_move(channels, batch * pixels, node->stash[slot], running_of(stage, node),
                           stage->stream);
@@ -318,7 +319,7 @@ static ty_status add_forward(ty_stage_device *stage, const cuda_node *node, uint
         cuda_accumulate(stage->type, count, cuda_in(stage, node, 0, slot), false, y, stage->stream);
     else
         cuda_sum(stage->type, count, cuda_in(stage, node, 0, slot),
-                 cuda_in(stage, node, next++, slot), y, stage->stream);
+                 cuda_in(stage, node, next++, slot), node->has_relu, y, stage->stream);
     for (; next < node->input_count; next++)
         cuda_accumulate(stage->type, count, cuda_in(stage, node, next, slot), true, y,
                         stage->stream);
@@ -328,12 +329,17 @@ static ty_status add_forward(ty_stage_device *stage, const cuda_node *node, uint
 static ty_status add_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
-    (void)slot, (void)is_first, (void)error;
+    void *dy = cuda_out_gradient(stage, node);
+
+    (void)is_first, (void)error;
+    if (node->has_relu)
+        cuda_activate_backward(stage->type, CUDA_RELU, cuda_count(stage, node),
+                               cuda_out(stage, node, slot), dy, false, dy, stage->stream);
     for (uint32_t i = 0; i < node->input_count; i++) {
         void *dx = cuda_in_gradient(stage, node, i);
-        if (dx != NULL)
-            cuda_accumulate(stage->type, cuda_count(stage, node), cuda_out_gradient(stage, node),
-                            node->adds[i], dx, stage->stream);
+        if (dx != NULL && dx != dy) /* else it is there */
+            cuda_accumulate(stage->type, cuda_count(stage, node), dy, node->adds[i], dx,
+                            stage->stream);
     }
     return TY_OK;
 }

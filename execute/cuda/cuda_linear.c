@@ -59,7 +59,7 @@ static ty_status linear_backward(ty_stage_device *stage, const cuda_node *node, 
                               .adds_weight = cuda_adds(node, 0, is_first),
                               .adds_bias = cuda_adds(node, 1, is_first)};
 
-    return cuda_input_product_backward(stage, node, slot, &g, error);
+    return cuda_input_product_backward(stage, node, 0, slot, &g, error);
 }
 
 const cuda_kind cuda_linear = {

@@ -249,7 +249,7 @@ static ty_status mlp_backward(ty_stage_device *stage, const cuda_node *node, uin
     TY_CHECK(mlp_down_backward(stage, node, &m, is_first, node->kept[slot],
                                mlp_activated(stage, node, slot, &m), dh, error),
              status, done);
-    status = cuda_input_product_backward(stage, node, slot, &up, error);
+    status = cuda_input_product_backward(stage, node, 0, slot, &up, error);
 done:
     return status;
 }

@@ -14,6 +14,7 @@ typedef struct shape {
     bool is_sum_float; /* D is fp32 whatever the type */
     int epilogue;
     uint32_t alignment[3]; /* of A, B and D in bytes */
+    uint32_t bias_alignment;
 } shape;
 
 typedef struct operands {
@@ -49,7 +50,8 @@ static bool is_same(const shape *x, const shape *y)
            x->ldd == y->ldd && x->transposes_a == y->transposes_a &&
            x->transposes_b == y->transposes_b && x->is_sum_float == y->is_sum_float &&
            x->epilogue == y->epilogue && x->alignment[0] == y->alignment[0] &&
-           x->alignment[1] == y->alignment[1] && x->alignment[2] == y->alignment[2];
+           x->alignment[1] == y->alignment[1] && x->alignment[2] == y->alignment[2] &&
+           x->bias_alignment == y->bias_alignment;
 }
 
 /* The largest power of two up to 256 that divides the address. */
@@ -362,8 +364,9 @@ static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o,
     key->alignment[0] = alignment_of(o->a);
     key->alignment[1] = alignment_of(o->b);
     key->alignment[2] = alignment_of(o->d);
-    if (o->bias != NULL && alignment_of(o->bias) < key->alignment[2])
-        key->alignment[2] = alignment_of(o->bias); /* read as the result is written */
+    key->bias_alignment = o->bias != NULL ? alignment_of(o->bias) : 0;
+    if (o->bias != NULL && key->bias_alignment < key->alignment[2])
+        key->alignment[2] = key->bias_alignment; /* read as the result is written */
     TY_CHECK(product_find(stage, key, o, &p, error), status, done);
     TY_CHECK(epilogue_set(stage, p, o, error), status, done);
     BLAS_CHECK(stage->blas->cublasLtMatmul(stage->blas_handle, p->operation, &one, o->a, p->a, o->b,

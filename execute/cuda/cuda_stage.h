@@ -37,9 +37,10 @@
 #include <pthread.h>
 
 typedef struct cuda_value {
-    ty_shape shape;   /* per sample */
-    uint64_t count;   /* elements of a micro-batch */
-    uint32_t same_as; /* the value whose memory it uses; itself if its own */
+    ty_shape shape;       /* per sample */
+    uint64_t count;       /* elements of a micro-batch */
+    uint32_t same_as;     /* the value whose memory it uses; itself if its own */
+    uint32_t gradient_of; /* and whose gradient's: that one's, or a sum's (cuda_gradients.c) */
     bool needs_gradient;
     /* Of its memory and its gradient's: the segment that alone has to do with it, or
      * STAGE_NO_SEGMENT. */
@@ -84,6 +85,7 @@ typedef struct cuda_node {
     uint64_t weight_offsets[LAYER_MAX_TENSORS]; /* in a set of weights in the stage's type */
     bool is_divided;                            /* among lanes, of which there are several */
     bool is_matrix_frozen;                      /* tied to a frozen layer's */
+    bool has_relu;    /* of batch norms and sums of two: the output is behind the next layer's */
     bool adds_matrix; /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes, scratch_bytes;
     uint64_t sum_floats;    /* of scratch for sums over rows */
@@ -171,6 +173,7 @@ struct ty_stage_device {
     uint32_t slot;  /* and whose it is */
     cuda_graphs *graphs;
     bool is_recording;    /* what is put on `stream` becomes part of a graph */
+    bool waits_inside;    /* a pass is awaited in its middle: it cannot be a graph */
     bool is_timed;        /* the device's clock runs, */
     cudaEvent_t clock[2]; /* from when to when */
 
@@ -252,6 +255,11 @@ void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count
 ty_status cuda_copies_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 
+/* ---- Gradients (cuda_gradients.c) ---- */
+
+/** Which gradients share memory, and who writes each first. @param flags [value_count] scratch */
+void cuda_gradients_place(ty_stage_device *stage, bool *flags);
+
 /* ---- Cuts (cuda_cut.c) ---- */
 
 /** Notes a tensor that crosses; in order. @param has_gradient_part whether backward comes to it */
@@ -273,7 +281,8 @@ void cuda_gradient_give(ty_stage_device *stage, uint32_t slot);
 
 extern const cuda_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cuda_gelu, cuda_silu,
     cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
-    cuda_attention_kind, cuda_mlp, cuda_add, cuda_concat, cuda_slice, cuda_loss_kind, cuda_lstm;
+    cuda_attention_kind, cuda_mlp, cuda_moe, cuda_add, cuda_concat, cuda_slice, cuda_loss_kind,
+    cuda_lstm;
 
 /* ---- What kinds ask of the stage ---- */
 
@@ -509,11 +518,12 @@ typedef struct cuda_affine_gradient {
 } cuda_affine_gradient;
 ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradient *affine,
                                ty_error *error) TY_MUST_CHECK;
-/** Of a product of all of a layer's first input the gradients of weights and of the input, the
- * latter summed over lanes. What had to be gathered for forward is gathered again. `affine` lacks
- * x, dx and adds_x. */
-ty_status cuda_input_product_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
-                                      cuda_affine_gradient *affine, ty_error *error) TY_MUST_CHECK;
+/** Of a product of all of one of a layer's inputs the gradients of weights and of the input, the
+ * latter summed over lanes. What had to be gathered for forward is gathered again, of the first
+ * input; layers whose lanes gather have one. `affine` lacks x, dx and adds_x. */
+ty_status cuda_input_product_backward(ty_stage_device *stage, const cuda_node *node, uint32_t input,
+                                      uint32_t slot, cuda_affine_gradient *affine,
+                                      ty_error *error) TY_MUST_CHECK;
 /** Floats of scratch for the sums of cuda_affine_backward. */
 uint64_t cuda_affine_sums(uint64_t rows, uint64_t out);
 void cuda_products_free(ty_stage_device *stage);

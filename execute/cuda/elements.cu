@@ -21,6 +21,7 @@ static void convert_from(const void *from, cuda_type to_type, void *to, uint64_t
 void cuda_convert(cuda_type from_type, const void *from, cuda_type to_type, void *to,
                   uint64_t count, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(from_type, count), bytes_of(to_type, count));
     TY_DISPATCH(from_type, convert_from<T>(from, to_type, to, count, stream))
 }
 
@@ -34,6 +35,7 @@ static __global__ void accumulate(uint64_t count, const T *from, bool adds, T *t
 void cuda_accumulate(cuda_type type, uint64_t count, const void *from, bool adds, void *to,
                      cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, (adds ? 2 : 1) * count), bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(accumulate<T>, grid_for(count), BLOCK, 0, stream, count,
                                 (const T *)from, adds, (T *)to))
 }
@@ -48,6 +50,7 @@ static __global__ void accumulate_float(uint64_t count, const T *from, bool adds
 void cuda_accumulate_float(cuda_type type, uint64_t count, const void *from, bool adds, float *to,
                            cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, count) + (adds ? float_bytes(count) : 0), float_bytes(count));
     TY_DISPATCH(type, TY_LAUNCH(accumulate_float<T>, grid_for(count), BLOCK, 0, stream, count,
                                 (const T *)from, adds, to))
 }
@@ -62,21 +65,26 @@ static __global__ void take_floats(uint64_t count, const float *from, bool adds,
 void cuda_take_floats(cuda_type type, uint64_t count, const float *from, bool adds, void *to,
                       cudaStream_t stream)
 {
+    TY_MOVES(float_bytes(count) + (adds ? bytes_of(type, count) : 0), bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(take_floats<T>, grid_for(count), BLOCK, 0, stream, count, from,
                                 adds, (T *)to))
 }
 
-template <typename T> static __global__ void sum_pair(uint64_t count, const T *a, const T *b, T *y)
+template <typename T>
+static __global__ void sum_pair(uint64_t count, const T *a, const T *b, bool has_relu, T *y)
 {
-    FOR_EACH (i, count)
-        y[i] = of_float<T>(to_float(a[i]) + to_float(b[i]));
+    FOR_EACH (i, count) {
+        float sum = to_float(a[i]) + to_float(b[i]);
+        y[i] = of_float<T>(has_relu && !(sum > 0.0f) ? 0.0f : sum);
+    }
 }
 
-void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, void *y,
+void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, bool has_relu, void *y,
               cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, 2 * count), bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(sum_pair<T>, grid_for(count), BLOCK, 0, stream, count, (const T *)a,
-                                (const T *)b, (T *)y))
+                                (const T *)b, has_relu, (T *)y))
 }
 
 static __device__ __forceinline__ float activated(cuda_activation kind, float x)
@@ -119,6 +127,7 @@ static __global__ void activate(cuda_activation kind, uint64_t count, const T *x
 void cuda_activate(cuda_type type, cuda_activation kind, uint64_t count, const void *x, void *y,
                    cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, count), bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(activate<T>, grid_for(count), BLOCK, 0, stream, kind, count,
                                 (const T *)x, (T *)y))
 }
@@ -134,6 +143,7 @@ static __global__ void activate_backward(cuda_activation kind, uint64_t count, c
 void cuda_activate_backward(cuda_type type, cuda_activation kind, uint64_t count, const void *x,
                             const void *dy, bool adds, void *dx, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, (adds ? 3 : 2) * count), bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(activate_backward<T>, grid_for(count), BLOCK, 0, stream, kind,
                                 count, (const T *)x, (const T *)dy, adds, (T *)dx))
 }
@@ -150,6 +160,7 @@ template <typename T> static __global__ void gate(uint64_t rows, uint64_t n, con
 void cuda_gate(cuda_type type, uint64_t rows, uint64_t n, const void *h, void *a,
                cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, 2 * rows * n), bytes_of(type, rows * n));
     TY_DISPATCH(type, TY_LAUNCH(gate<T>, grid_for(rows * n), BLOCK, 0, stream, rows, n,
                                 (const T *)h, (T *)a))
 }
@@ -168,6 +179,7 @@ static __global__ void gate_backward(uint64_t rows, uint64_t n, const T *h, cons
 void cuda_gate_backward(cuda_type type, uint64_t rows, uint64_t n, const void *h, const void *da,
                         void *dh, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, 3 * rows * n), bytes_of(type, 2 * rows * n));
     TY_DISPATCH(type, TY_LAUNCH(gate_backward<T>, grid_for(rows * n), BLOCK, 0, stream, rows, n,
                                 (const T *)h, (const T *)da, (T *)dh))
 }
@@ -183,6 +195,7 @@ static __global__ void add_bias(uint64_t count, uint64_t columns, uint64_t repea
 void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, uint64_t repeat,
                    const float *bias, void *y, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, count) + float_bytes(columns), bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(add_bias<T>, grid_for(count), BLOCK, 0, stream, count, columns,
                                 repeat, bias, (T *)y))
 }
@@ -200,6 +213,7 @@ void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *f
                     uint64_t from_stride, bool adds, void *to, uint64_t to_stride,
                     cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, (adds ? 2 : 1) * rows * width), bytes_of(type, rows * width));
     TY_DISPATCH(type, TY_LAUNCH((copy_rows<T, T>), grid_for(rows * width), BLOCK, 0, stream, rows,
                                 width, (const T *)from, from_stride, adds, (T *)to, to_stride))
 }
@@ -207,6 +221,7 @@ void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *f
 void cuda_rows_to_floats(cuda_type type, uint64_t rows, uint64_t width, const void *from,
                          uint64_t from_stride, float *to, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, rows * width), float_bytes(rows * width));
     TY_DISPATCH(type, TY_LAUNCH((copy_rows<T, float>), grid_for(rows * width), BLOCK, 0, stream,
                                 rows, width, (const T *)from, from_stride, false, to, width))
 }
@@ -214,6 +229,7 @@ void cuda_rows_to_floats(cuda_type type, uint64_t rows, uint64_t width, const vo
 void cuda_rows_of_floats(cuda_type type, uint64_t rows, uint64_t width, const float *from, void *to,
                          uint64_t to_stride, cudaStream_t stream)
 {
+    TY_MOVES(float_bytes(rows * width), bytes_of(type, rows * width));
     TY_DISPATCH(type, TY_LAUNCH((copy_rows<float, T>), grid_for(rows * width), BLOCK, 0, stream,
                                 rows, width, from, width, false, (T *)to, to_stride))
 }
@@ -272,8 +288,10 @@ void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, uint64_t 
 {
     dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)band_count(rows));
 
+    TY_MOVES(bytes_of(type, rows * columns), float_bytes(band_count(rows) * columns));
     TY_DISPATCH(type, TY_LAUNCH_GRID(band_sums<T>, grid, BLOCK, 0, stream, rows, columns, stride,
                                      (const T *)dy, scratch))
+    TY_MOVES(float_bytes((band_count(rows) + (adds ? 1 : 0)) * columns), float_bytes(columns));
     TY_LAUNCH(bands_join, grid_for(columns), BLOCK, 0, stream, band_count(rows), columns, scratch,
               adds, sums);
 }
@@ -295,6 +313,8 @@ static __global__ void channel_sums(uint64_t batch, uint64_t channels, uint64_t 
 void cuda_channel_sums(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
                        const void *dy, bool adds, float *sums, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, batch * channels * pixels) + (adds ? float_bytes(channels) : 0),
+             float_bytes(channels));
     TY_DISPATCH(type, TY_LAUNCH(channel_sums<T>, channels, BLOCK, 0, stream, batch, channels,
                                 pixels, (const T *)dy, adds, sums))
 }

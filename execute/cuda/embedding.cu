@@ -25,6 +25,10 @@ static __global__ void embedding(cuda_embedding_part p, const int32_t *tokens, c
 void cuda_embedding(cuda_type type, const cuda_embedding_part *part, const int32_t *tokens,
                     const float *table, const float *positions, void *y, cudaStream_t stream)
 {
+    /* As if no two places had the same word. */
+    TY_MOVES(float_bytes(part->count * (1 + part->features)) +
+                 (positions != NULL ? float_bytes(part->length * part->own_features) : 0),
+             bytes_of(type, part->count * part->features));
     TY_DISPATCH(type, TY_LAUNCH(embedding<T>, grid_for(part->count * part->features), BLOCK, 0,
                                 stream, *part, tokens, table, positions, (T *)y))
 }
@@ -67,10 +71,16 @@ void cuda_embedding_backward(cuda_type type, const cuda_embedding_part *part,
                              const cuda_token_groups *groups, uint64_t most_groups, const void *dy,
                              float *dtable, float *dpositions, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, part->count * part->features) +
+                 float_bytes(part->count + most_groups * (2 + part->features) + 2),
+             float_bytes(most_groups * part->features));
     TY_DISPATCH(type, TY_LAUNCH(table_gradient<T>, most_groups, BLOCK, 0, stream, *part, *groups,
                                 (const T *)dy, dtable))
-    if (dpositions != NULL)
-        TY_DISPATCH(type,
-                    TY_LAUNCH(position_gradient<T>, grid_for(part->length * part->own_features),
-                              BLOCK, 0, stream, *part, (const T *)dy, dpositions))
+    if (dpositions == NULL)
+        return;
+    TY_MOVES(bytes_of(type, part->count * part->own_features) +
+                 float_bytes(part->length * part->own_features),
+             float_bytes(part->length * part->own_features));
+    TY_DISPATCH(type, TY_LAUNCH(position_gradient<T>, grid_for(part->length * part->own_features),
+                                BLOCK, 0, stream, *part, (const T *)dy, dpositions))
 }

@@ -23,6 +23,9 @@
 #define TY_DYNAMIC_SHARED(name)                                                                    \
     extern __shared__ __align__(128) unsigned char shared_[];                                      \
     unsigned char *name = shared_
+/* Of the next launch: how many bytes of device memory it reads and writes, each of them once. The
+ * emulator counts them, and a test holds them against the accesses that it sees. */
+#define TY_MOVES(read, written) ((void)0)
 #endif
 
 #define TY_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                              \
@@ -51,6 +54,18 @@ typedef __nv_bfloat16 bf16;
     }
 
 enum { BLOCK = 256, WARP = 32, MOST_BLOCKS = 65535 };
+
+/* Bytes of `count` activations. */
+static inline uint64_t bytes_of(cuda_type type, uint64_t count)
+{
+    return count * (type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* And of floats. */
+static inline uint64_t float_bytes(uint64_t count)
+{
+    return count * sizeof(float);
+}
 
 static __device__ __forceinline__ float to_float(float x)
 {

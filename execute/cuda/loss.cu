@@ -70,8 +70,10 @@ void cuda_cross_entropy(cuda_type type, const cuda_scores *s, const void *logits
                         const int32_t *labels, float *log_sums, float *row_loss, int32_t *row_best,
                         cuda_loss *loss, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, s->rows * s->own) + float_bytes(s->rows), float_bytes(3 * s->rows));
     TY_DISPATCH(type, TY_LAUNCH(cross_entropy<T>, s->rows, BLOCK, 0, stream, *s, (const T *)logits,
                                 labels, log_sums, row_loss, row_best))
+    TY_MOVES(float_bytes(2 * s->rows), sizeof *loss);
     TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, s->rows, row_loss, row_best, loss);
 }
 
@@ -97,6 +99,9 @@ void cuda_cross_entropy_backward(cuda_type type, const cuda_scores *s, const voi
                                  const int32_t *labels, const float *log_sums, const float *scale,
                                  bool adds, void *dx, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, s->rows * (s->own + (adds ? s->stride : 0))) +
+                 float_bytes(2 * s->rows + 1),
+             bytes_of(type, s->rows * s->stride));
     TY_DISPATCH(type, TY_LAUNCH(cross_entropy_backward<T>, s->rows, BLOCK, 0, stream, *s,
                                 (const T *)logits, labels, log_sums, scale, adds, (T *)dx))
 }
@@ -169,5 +174,6 @@ void cuda_lane_cross_entropy(const cuda_scores *s, const int32_t *labels, const 
 {
     TY_LAUNCH(lane_rows, grid_for(s->rows), BLOCK, 0, stream, *s, labels, maxima, sums, of_labels,
               log_sums, row_loss, row_best);
+    TY_MOVES(float_bytes(2 * s->rows), sizeof *loss);
     TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, s->rows, row_loss, row_best, loss);
 }

@@ -36,6 +36,8 @@ void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const voi
                const float *gain, const float *shift, void *y, float *statistics,
                cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, rows * n) + float_bytes(shift != NULL ? 2 * n : n),
+             bytes_of(type, rows * n) + float_bytes(2 * rows));
     TY_DISPATCH(type, TY_LAUNCH(norm<T>, rows, BLOCK, 0, stream, is_rms, n, (const T *)x, gain,
                                 shift, (T *)y, statistics))
 }
@@ -128,16 +130,24 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
                         cudaStream_t stream)
 {
     dim3 grid((unsigned)((n + WARP - 1) / WARP), (unsigned)band_count(rows));
+    [[maybe_unused]] const uint64_t parts = dshift != NULL ? 2 : 1;
 
     if (dgain != NULL) {
+        TY_MOVES(bytes_of(type, 2 * rows * n) + float_bytes(2 * rows),
+                 float_bytes(2 * band_count(rows) * n));
         TY_DISPATCH(type, TY_LAUNCH_GRID(norm_bands<T>, grid, BLOCK, 0, stream, rows, n,
                                          (const T *)x, statistics, (const T *)dy, scratch))
+        TY_MOVES(float_bytes((2 * band_count(rows) + (adds_parameters ? parts : 0)) * n),
+                 float_bytes(parts * n));
         TY_LAUNCH(norm_bands_join, grid_for(n), BLOCK, 0, stream, band_count(rows), n, scratch,
                   adds_parameters, dgain, dshift);
     }
-    if (dx != NULL)
-        TY_DISPATCH(type, TY_LAUNCH(norm_input<T>, rows, BLOCK, 0, stream, is_rms, n, (const T *)x,
-                                    gain, statistics, (const T *)dy, adds_x, (T *)dx))
+    if (dx == NULL)
+        return;
+    TY_MOVES(bytes_of(type, (adds_x ? 3 : 2) * rows * n) + float_bytes(n + 2 * rows),
+             bytes_of(type, rows * n));
+    TY_DISPATCH(type, TY_LAUNCH(norm_input<T>, rows, BLOCK, 0, stream, is_rms, n, (const T *)x,
+                                gain, statistics, (const T *)dy, adds_x, (T *)dx))
 }
 
 /* ---- Batch norm: one block a channel ---- */
@@ -146,8 +156,8 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
 
 template <typename T>
 static __global__ void batch_norm(uint64_t batch, uint64_t channels, uint64_t pixels, const T *x,
-                                  const float *gain, const float *shift, const float *running, T *y,
-                                  float *statistics)
+                                  const float *gain, const float *shift, const float *running,
+                                  bool has_relu, T *y, float *statistics)
 {
     uint64_t channel = blockIdx.x, n = batch * pixels;
     float mean = 0.0f, squares = 0.0f, variance, scale;
@@ -166,9 +176,10 @@ static __global__ void batch_norm(uint64_t batch, uint64_t channels, uint64_t pi
         variance = block_sum(squares) / (float)n;
     }
     scale = 1.0f / sqrtf(variance + NORM_EPSILON);
-    for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
-        y[PLACE(i)] =
-            of_float<T>((to_float(x[PLACE(i)]) - mean) * scale * gain[channel] + shift[channel]);
+    for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
+        float z = (to_float(x[PLACE(i)]) - mean) * scale * gain[channel] + shift[channel];
+        y[PLACE(i)] = of_float<T>(has_relu && !(z > 0.0f) ? 0.0f : z);
+    }
     if (threadIdx.x == 0) {
         statistics[3 * channel] = mean;
         statistics[3 * channel + 1] = scale;
@@ -178,10 +189,20 @@ static __global__ void batch_norm(uint64_t batch, uint64_t channels, uint64_t pi
 
 void cuda_batch_norm(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
                      const void *x, const float *gain, const float *shift, const float *running,
-                     void *y, float *statistics, cudaStream_t stream)
+                     bool has_relu, void *y, float *statistics, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, batch * channels * pixels) +
+                 float_bytes((running != NULL ? 4 : 2) * channels),
+             bytes_of(type, batch * channels * pixels) + float_bytes(3 * channels));
     TY_DISPATCH(type, TY_LAUNCH(batch_norm<T>, channels, BLOCK, 0, stream, batch, channels, pixels,
-                                (const T *)x, gain, shift, running, (T *)y, statistics))
+                                (const T *)x, gain, shift, running, has_relu, (T *)y, statistics))
+}
+
+/* Of what the relu let through, if there is one. */
+template <typename T>
+static __device__ __forceinline__ float gradient_at(const T *y, const T *dy, uint64_t at)
+{
+    return y == NULL || to_float(y[at]) > 0.0f ? to_float(dy[at]) : 0.0f;
 }
 
 /* dx = gain scale (dy - mean(dy) - z mean(dy z)), with z = (x - mean) scale; the means are 0 where
@@ -189,15 +210,15 @@ void cuda_batch_norm(cuda_type type, uint64_t batch, uint64_t channels, uint64_t
 template <typename T>
 static __global__ void batch_norm_backward(uint64_t batch, uint64_t channels, uint64_t pixels,
                                            const T *x, const float *gain, const float *statistics,
-                                           bool is_given, const T *dy, float *dgain, float *dshift,
-                                           bool adds_parameters, bool adds_x, T *dx)
+                                           bool is_given, const T *y, const T *dy, float *dgain,
+                                           float *dshift, bool adds_parameters, bool adds_x, T *dx)
 {
     uint64_t channel = blockIdx.x, n = batch * pixels;
     float mean = statistics[3 * channel], scale = statistics[3 * channel + 1];
     float sum = 0.0f, product = 0.0f;
 
     for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        float d = to_float(dy[PLACE(i)]);
+        float d = gradient_at(y, dy, PLACE(i));
         sum += d;
         product += d * (to_float(x[PLACE(i)]) - mean) * scale;
     }
@@ -215,19 +236,28 @@ static __global__ void batch_norm_backward(uint64_t batch, uint64_t channels, ui
         float z = (to_float(x[PLACE(i)]) - mean) * scale;
         put(&dx[PLACE(i)],
             gain[channel] * scale *
-                (to_float(dy[PLACE(i)]) - sum / (float)n - z * product / (float)n),
+                (gradient_at(y, dy, PLACE(i)) - sum / (float)n - z * product / (float)n),
             adds_x);
     }
 }
 
 void cuda_batch_norm_backward(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
                               const void *x, const float *gain, const float *statistics,
-                              bool is_given, const void *dy, float *dgain, float *dshift,
-                              bool adds_parameters, bool adds_x, void *dx, cudaStream_t stream)
+                              bool is_given, const void *y, const void *dy, float *dgain,
+                              float *dshift, bool adds_parameters, bool adds_x, void *dx,
+                              cudaStream_t stream)
 {
+    [[maybe_unused]] const uint64_t count = batch * channels * pixels;
+    [[maybe_unused]] const uint64_t tensors = 2 + (y != NULL) + (dx != NULL && adds_x);
+    [[maybe_unused]] const uint64_t floats =
+        2 + (dx != NULL) + (dgain != NULL && adds_parameters ? 2 : 0);
+
+    TY_MOVES(bytes_of(type, tensors * count) + float_bytes(floats * channels),
+             bytes_of(type, dx != NULL ? count : 0) +
+                 float_bytes(dgain != NULL ? 2 * channels : 0));
     TY_DISPATCH(type, TY_LAUNCH(batch_norm_backward<T>, channels, BLOCK, 0, stream, batch, channels,
-                                pixels, (const T *)x, gain, statistics, is_given, (const T *)dy,
-                                dgain, dshift, adds_parameters, adds_x, (T *)dx))
+                                pixels, (const T *)x, gain, statistics, is_given, (const T *)y,
+                                (const T *)dy, dgain, dshift, adds_parameters, adds_x, (T *)dx))
 }
 
 /* As in torch.nn.BatchNorm2d. */
@@ -250,6 +280,7 @@ void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics
 {
     const float population = rows > 1 ? (float)((double)rows / (double)(rows - 1)) : 1.0f;
 
+    TY_MOVES(float_bytes(4 * channels), float_bytes(2 * channels));
     TY_LAUNCH(running_move, grid_for(channels), BLOCK, 0, stream, channels, population, statistics,
               running);
 }

@@ -58,6 +58,8 @@ void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, voi
 {
     uint64_t count = pool->images * pool->windows.out_height * pool->windows.out_width;
 
+    TY_MOVES(bytes_of(type, pool->images * pool->windows.in_height * pool->windows.in_width),
+             bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(pool_forward<T>, grid_for(count), BLOCK, 0, stream, *pool,
                                 (const T *)x, (T *)y))
 }
@@ -112,6 +114,13 @@ void cuda_pool_backward(cuda_type type, const cuda_pool *pool, const void *x, co
 {
     uint64_t count = pool->images * pool->windows.in_height * pool->windows.in_width;
 
+    /* Of maxima as if each were the last of its window. */
+    [[maybe_unused]] const uint64_t outs =
+        pool->images * pool->windows.out_height * pool->windows.out_width;
+
+    TY_MOVES(
+        bytes_of(type, (pool->windows.is_average ? outs : 2 * outs + count) + (adds ? count : 0)),
+        bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(pool_backward<T>, grid_for(count), BLOCK, 0, stream, *pool,
                                 (const T *)x, (const T *)y, (const T *)dy, adds, (T *)dx))
 }

@@ -26,5 +26,6 @@ void cuda_rotate(cuda_type type, const cuda_rotary *rotary, void *rows, cudaStre
 {
     const uint64_t pairs = rotary->batch * rotary->length * rotary->head_size / 2;
 
+    TY_MOVES(bytes_of(type, 2 * pairs * rotary->heads), bytes_of(type, 2 * pairs * rotary->heads));
     TY_DISPATCH(type, TY_LAUNCH(rotate<T>, grid_for(pairs), BLOCK, 0, stream, *rotary, (T *)rows))
 }

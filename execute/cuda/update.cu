@@ -27,6 +27,8 @@ static __global__ void copy_make(cuda_copy copy, uint64_t first, uint64_t count,
 void cuda_copy_make(cuda_type type, const cuda_copy *copy, uint64_t first, uint64_t count,
                     const float *from, cudaStream_t stream)
 {
+    TY_MOVES(float_bytes(count) + copy->part_count * 2 * sizeof *copy->starts,
+             bytes_of(type, count));
     TY_DISPATCH(
         type, TY_LAUNCH(copy_make<T>, grid_for(count), BLOCK, 0, stream, *copy, first, count, from))
 }
@@ -59,6 +61,10 @@ void cuda_update_step(cuda_type type, const cuda_update *u, uint64_t first, uint
 {
     const cuda_copy none = {}, to = copy != NULL ? *copy : none;
 
+    [[maybe_unused]] const uint64_t states = state == NULL ? 0 : u->is_adamw ? 2 : 1;
+
+    TY_MOVES(float_bytes((2 + states) * count) + to.part_count * 2 * sizeof *to.starts,
+             float_bytes((1 + states) * count) + (copy != NULL ? bytes_of(type, count) : 0));
     TY_DISPATCH(type, TY_LAUNCH(update<T>, grid_for(count), BLOCK, 0, stream, *u, first, count,
                                 parameters, gradients, state, to))
 }
@@ -98,7 +104,9 @@ static __global__ void square_join(double *parts)
 void cuda_squares(uint64_t count, const float *x, double *parts, cudaStream_t stream)
 {
     static_assert((int)CUDA_SQUARE_PARTS <= (int)BLOCK, "one block joins them");
+    TY_MOVES(float_bytes(count), CUDA_SQUARE_PARTS * sizeof *parts);
     TY_LAUNCH(square_parts, CUDA_SQUARE_PARTS, BLOCK, 0, stream, count, x, parts);
+    TY_MOVES(CUDA_SQUARE_PARTS * sizeof *parts, sizeof *parts);
     TY_LAUNCH(square_join, 1, BLOCK, 0, stream, parts);
 }
 
@@ -110,6 +118,7 @@ static __global__ void divide(uint64_t count, float divisor, float *x)
 
 void cuda_divide(uint64_t count, float divisor, float *x, cudaStream_t stream)
 {
+    TY_MOVES(float_bytes(count), float_bytes(count));
     TY_LAUNCH(divide, grid_for(count), BLOCK, 0, stream, count, divisor, x);
 }
 
@@ -126,5 +135,6 @@ static __global__ void unscale(uint64_t count, float factor, float *gradients, i
 void cuda_unscale(uint64_t count, float factor, float *gradients, int32_t *is_bad,
                   cudaStream_t stream)
 {
+    TY_MOVES(float_bytes(count), float_bytes(count));
     TY_LAUNCH(unscale, grid_for(count), BLOCK, 0, stream, count, factor, gradients, is_bad);
 }

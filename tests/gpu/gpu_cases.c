@@ -175,7 +175,8 @@ static int usage(void)
     fprintf(stderr, "usage: gpu_cases [--quick] [-o FILE] [--family F] [--from N] [--stop] "
                     "[NAME...]\n       gpu_cases --bench WORKLOAD PRECISION BATCH STEPS\n"
                     "       gpu_cases --job WORKLOAD JOB FOLDER\n"
-                    "       gpu_cases --sweep COLLECTIVE RANKS LARGEST_BYTES\n");
+                    "       gpu_cases --sweep COLLECTIVE RANKS LARGEST_BYTES\n"
+                    "       gpu_cases --count WORKLOAD PRECISION BATCH\n");
     return 2;
 }
 
@@ -191,6 +192,8 @@ int main(int argc, char **argv)
         return job_write(argv[2], argv[3], argv[4]);
     if (argc == 5 && strcmp(argv[1], "--sweep") == 0)
         return sweep_run(argv[2], (uint32_t)atoi(argv[3]), strtoull(argv[4], NULL, 10));
+    if (argc == 5 && strcmp(argv[1], "--count") == 0)
+        return counts_run(argv[2], argv[3], (uint32_t)atoi(argv[4]));
 
     for (; first < argc && argv[first][0] == '-'; first++) {
         const bool has_value = first + 1 < argc;

@@ -69,6 +69,14 @@ void links_run(void);     /* gpu_links.c: between emulated devices */
  */
 int sweep_run(const char *collective, uint32_t ranks, uint64_t largest_bytes);
 
+/**
+ * Kernels and bytes of a step of one rank with one micro-batch, as JSON on standard output: by
+ * kernel in forward, backward and the update. On the emulator, of networks of any size, since
+ * nothing is computed. gpu_counts.c
+ * @return exit code
+ */
+int counts_run(const char *workload, const char *precision, uint32_t batch);
+
 /** A run's gradients of the first step, as ty_interpreter_save_gradients has them, and its record.
  */
 typedef struct outcome {

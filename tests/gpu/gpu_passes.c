@@ -98,11 +98,70 @@ static ty_workload *make_slices(void)
     return w;
 }
 
+/* Experts that see some tokens, with gates; then more of them, of which some may see none, with
+ * biases, beside shared ones. */
+static ty_workload *make_mixtures(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){19});
+    int x = network_embedding(w, 23, 12, 0);
+
+    x = network_join(
+        w, TY_LAYER_ADD,
+        (int[]){x, network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 3, 2, 10, false, true)},
+        2);
+    x = network_join(w, TY_LAYER_ADD,
+                     (int[]){x, network_moe_shared(w, network_simple(w, x, TY_LAYER_RMS_NORM), 37,
+                                                   3, 6, 9, true, false)},
+                     2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
+/* A sequence that reads another, and biases of scores by distance in both, as in T5; heads that
+ * share keys, biases, and norms of queries and keys. */
+static ty_workload *make_two_sequences(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){19});
+    const int tokens = network_embedding(w, 23, 12, 0);
+    int memory = network_slice(w, tokens, 0, 11), x = network_slice(w, tokens, 11, 8), y;
+
+    y = network_attention(w, network_simple(w, memory, TY_LAYER_RMS_NORM), 3, 3, 4, false, false);
+    network_option(w, y, TY_RELATIVE_BUCKETS, 6);
+    memory = network_join(w, TY_LAYER_ADD, (int[]){memory, y}, 2);
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 3, 1, 4, true, true);
+    network_option(w, y, TY_RELATIVE_BUCKETS, 5);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    for (uint64_t kv_heads = 1; kv_heads <= 3; kv_heads += 2) {
+        y = network_cross_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), memory, 3, kv_heads,
+                                    4, kv_heads == 1);
+        if (kv_heads == 3)
+            network_option(w, y, TY_HAS_QK_NORM, 1);
+        x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    }
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
+/* Distances over several tiles of queries and of keys, both ways. */
+static ty_workload *make_distances(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){150});
+    const int x = network_embedding(w, 23, 8, 0);
+    int y = network_attention(w, x, 2, 1, 4, false, false);
+
+    network_option(w, y, TY_RELATIVE_BUCKETS, 32);
+    y = network_attention(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), 2, 2, 4, false, true);
+    network_option(w, y, TY_RELATIVE_BUCKETS, 8);
+    network_loss(w, network_linear(w, y, 23, true));
+    return w;
+}
+
 typedef struct network {
     const char *name;
     ty_workload *(*make)(void);
     uint32_t batch;
-    bool has_pooling; /* where pixels are all but equal, rounding decides which is the maximum */
+    bool has_choices; /* of a maximum, or of experts: where they are all but equal, rounding decides
+                       */
     bool has_attention;
 } network;
 
@@ -120,12 +179,15 @@ static const network networks[] = {
     {"slices", make_slices, 3, false, true},
     {"normed heads", make_normed_heads, 3, false, true},
     {"lstm of one step", make_lstm_step, 3, false, false},
+    {"mixtures", make_mixtures, 3, true, false},
+    {"two sequences", make_two_sequences, 3, false, true},
+    {"distances", make_distances, 2, false, true},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
 /* ---- One stage ---- */
 
-static const double pooling_tolerance = 0.3; /* under any precision but fp32 */
+static const double choice_tolerance = 0.3; /* under any precision but fp32 */
 
 static bool losses_compare(ty_stage_device *one, ty_stage_device *other, ty_precision precision)
 {
@@ -179,7 +241,7 @@ static bool case_gradients(const network *n, const precision_case *p, ty_recompu
     ty_workload *w = n->make();
     ty_stage_options o = options_of(w, n->batch, TY_PRECISION_FP32), other_o;
     ty_stage_device *one = NULL, *other = NULL;
-    bool is_rough = n->has_pooling && p->precision != TY_PRECISION_FP32, is_right;
+    bool is_rough = n->has_choices && p->precision != TY_PRECISION_FP32, is_right;
 
     other_o = o;
     other_o.precision = p->precision;
@@ -188,7 +250,7 @@ static bool case_gradients(const network *n, const precision_case *p, ty_recompu
     is_right = stage_open(cpu, &o, &one) && stage_open(gpu, &other_o, &other) &&
                weights_set(one, other) && two_passes(cpu, one, &o) &&
                two_passes(gpu, other, &other_o) && losses_compare(one, other, p->precision) &&
-               gradients_compare(&o, one, other, is_rough ? pooling_tolerance : p->tolerance);
+               gradients_compare(&o, one, other, is_rough ? choice_tolerance : p->tolerance);
     cpu->close(one);
     gpu->close(other);
     network_free(w);
@@ -399,6 +461,8 @@ static const stage_case stages[] = {
     {"stages lstm both ways", make_lstm_both, 3, 2, {2}, IN_FP32},
     {"stages normed heads", make_normed_heads, 3, 2, {3}, IN_FP32},
     {"stages slices", make_slices, 3, 3, {1, 6}, IN_FP32},
+    {"stages mixtures", make_mixtures, 3, 3, {2, 5}, IN_FP32},
+    {"stages two sequences", make_two_sequences, 3, 3, {5, 11}, IN_FP32},
     {"stages skips fp32", SKIPS, 4, {3, 5, 7}, IN_FP32},
     {"stages skips tf32", SKIPS, 4, {3, 5, 7}, TY_PRECISION_TF32, TY_RECOMPUTE_NONE, 1e-2},
     {"stages skips bf16", SKIPS, 4, {3, 5, 7}, TY_PRECISION_BF16, TY_RECOMPUTE_NONE, 1e-1},

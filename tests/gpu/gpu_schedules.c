@@ -45,7 +45,63 @@ const char batch_norm_small[] =
     "\"join\": \"concat_features\"}, {\"kind\": \"lstm\", \"hidden_features\": 12},"               \
     "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}"
 
+/* Two sequences in one batch, biases by distance, as in T5. */
+#define T5                                                                                         \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"t5-tiny\", \"family\": "                        \
+    "\"encoder_decoder\", \"source\": \"t5-small.json\", \"blocks\": 1, \"decoder_blocks\": 1,"    \
+    "\"features\": 16, \"heads\": 2, \"head_size\": 8, \"hidden_features\": 24,"                   \
+    "\"relative_buckets\": 8, \"vocabulary\": 34, \"sequence\": 12, \"decoder_sequence\": 7,"      \
+    "\"longest_sequence\": 12, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": " \
+    "8,"                                                                                           \
+    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"                \
+    "\"weight_decay\": 0}}"
+
+/* A mixture whose tokens see two of four experts each. */
+#define MIXTURE                                                                                    \
+    "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "              \
+    "\"mixture\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 16, \"heads\": 2, "        \
+    "\"kv_heads\": 1, \"experts\": 4, \"experts_per_token\": 2, \"expert_features\": 24, "         \
+    "\"vocabulary\": 34, \"sequence\": 12, \"longest_sequence\": 12, \"token_bytes\": 1, "         \
+    "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\", "         \
+    "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}}"
+
 static const plan_case plans[] = {
+    {"plan mixture, data parallel 2, ZeRO 2",
+     MIXTURE,
+     MIXTURE,
+     {.replicas = {2}, .buckets = 2, BATCH, .zero = 2},
+     EXACT},
+    {"plan mixture, 1f1b 2+1, recompute",
+     MIXTURE,
+     MIXTURE,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {2, 1},
+      .cuts = {7},
+      .buckets = 2,
+      BATCH,
+      .recompute = TY_RECOMPUTE_FULL},
+     EXACT},
+    {"plan mixture, zb-h1 2 stages",
+     MIXTURE,
+     MIXTURE,
+     {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {6}, .buckets = 1, BATCH},
+     EXACT},
+    {"plan mixture, 2 contexts",
+     MIXTURE,
+     MIXTURE,
+     {.replicas = {1}, .buckets = 1, BATCH, .contexts = 2},
+     EXACT},
+    {"plan t5, 1f1b 2+1",
+     T5,
+     T5,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {12}, .buckets = 2, BATCH},
+     EXACT},
+    {"plan t5, zb-h1 2 stages",
+     T5,
+     T5,
+     {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {12}, .buckets = 1, BATCH},
+     EXACT},
+    {"plan t5, 2 lanes", T5, T5, {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2}, EXACT},
     {"plan normed heads, zb-h1 2 stages",
      QWEN,
      QWEN,

@@ -115,13 +115,14 @@ void race_acquire([[maybe_unused]] void *at)
 }
 
 /* Apart, since a function may not go to a place of its own. */
-[[noreturn, gnu::noinline]] void go(place &to)
+[[noreturn, gnu::noipa]] void go(place &to)
 {
     __builtin_longjmp(to, 1);
 }
 
-/* The compiler keeps nothing in registers across a switch; inlined, a place would be its caller's. */
-[[gnu::noinline]] void turn_over()
+/* The compiler keeps nothing in registers across a switch, nor may it know that fewer are changed
+ * here; inlined, a place would be its caller's. */
+[[gnu::noipa]] void turn_over()
 {
     machine &own = *here;
     void *kept = nullptr;
@@ -207,7 +208,7 @@ void block_prepare(unsigned threads)
     }
 }
 
-[[gnu::noinline]] void fiber_resume(fiber &own)
+[[gnu::noipa]] void fiber_resume(fiber &own)
 {
     void *volatile kept = nullptr;
 

@@ -25,11 +25,13 @@ using std::isfinite;
 #undef __host__
 #undef __shared__
 #undef __forceinline__
+#undef __launch_bounds__
 #define __global__
 #define __device__
 #define __host__
 #define __shared__ static thread_local
 #define __forceinline__ inline
+#define __launch_bounds__(...)
 
 struct emulated_index {
     unsigned x, y, z;
@@ -49,18 +51,23 @@ const uint32_t *emulated_lanes(uint32_t own);
 /* Puts a kernel's work on a stream: done at once, or when its turn comes, or, where the stream is
  * being captured, noted in the graph. */
 void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()> work);
+/* What the next launch of this thread reads and writes, in bytes; see kernel.cuh. */
+void emulated_moves(uint64_t read, uint64_t written);
+/* Whether launches are only counted (emulated_counts.h): then this one has been. */
+bool emulated_launch_counted(const char *name, dim3 grid);
 /* Whether a GPU would take such a launch; if not, the next question for an error tells. */
 bool emulated_launch_check(const void *kernel, dim3 grid, unsigned threads, size_t shared_bytes);
 
 /* As CUDA does, a launch takes its arguments by value: a graph plays it with what they were. */
 template <typename... Parameters, typename... Arguments>
-static inline void emulated_launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads,
-                                   size_t shared_bytes, cudaStream_t stream,
+static inline void emulated_launch(const char *name, void (*kernel)(Parameters...), dim3 grid,
+                                   unsigned threads, size_t shared_bytes, cudaStream_t stream,
                                    Arguments &&...arguments)
 {
     std::tuple<std::remove_cv_t<Parameters>...> taken(static_cast<Parameters>(arguments)...);
 
-    if (!emulated_launch_check((const void *)kernel, grid, threads, shared_bytes))
+    if (!emulated_launch_check((const void *)kernel, grid, threads, shared_bytes) ||
+        emulated_launch_counted(name, grid))
         return;
     emulated_work(stream, (const void *)kernel, [=] {
         emulate(grid, threads, shared_bytes, [&] { std::apply(kernel, taken); });
@@ -70,9 +77,10 @@ static inline void emulated_launch(void (*kernel)(Parameters...), dim3 grid, uns
 #define TY_LAUNCH_GRID(kernel, grid, threads, shared_bytes, stream, ...)                           \
     do {                                                                                           \
         auto *launched_ = kernel;                                                                  \
-        emulated_launch(launched_, (grid), (unsigned)(threads), (shared_bytes), (stream),          \
+        emulated_launch(#kernel, launched_, (grid), (unsigned)(threads), (shared_bytes), (stream), \
                         __VA_ARGS__);                                                              \
     } while (0)
+#define TY_MOVES(read, written) emulated_moves((read), (written))
 #define TY_DYNAMIC_SHARED(name) unsigned char *name = emulated_shared()
 
 static inline float __shfl_xor_sync(unsigned, float value, int mask)

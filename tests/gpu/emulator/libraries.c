@@ -4,6 +4,7 @@
  */
 #include "codec_kinds.h"
 #include "cuda_libraries.h"
+#include "emulated_counts.h"
 #include "emulated_queue.h"
 
 #include "activation.h"
@@ -385,6 +386,30 @@ static const char *pointers_check(const matmul *call, const promise *promised,
     return NULL;
 }
 
+static uint64_t layout_bytes(const layout *of)
+{
+    return of->rows * of->columns * (of->type == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* A gelu keeps, or backward reads, what goes into it; that has as many elements as the result. */
+static uint64_t matmul_reads(const matmul *call)
+{
+    const operation *o = &call->operation;
+
+    return layout_bytes(&call->a_layout) + layout_bytes(&call->b_layout) +
+           (call->beta != 0 ? layout_bytes(&call->d_layout) : 0) +
+           (o->epilogue == CUBLASLT_EPILOGUE_DGELU ? layout_bytes(&call->d_layout) : 0) +
+           (has_bias(o) ? layout_bytes(&call->d_layout) / call->d_layout.columns : 0);
+}
+
+static uint64_t matmul_writes(const matmul *call)
+{
+    const operation *o = &call->operation;
+    const bool keeps = has_aux(o) && o->epilogue != CUBLASLT_EPILOGUE_DGELU;
+
+    return layout_bytes(&call->d_layout) * (keeps ? 2 : 1);
+}
+
 static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
                                   const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout,
                                   const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
@@ -421,7 +446,8 @@ static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (emulated_algorithms())
         emulated_delay(stream, delays_s[promised.index]);
-    emulated_call(stream, matmul_run, &call, sizeof call);
+    if (!emulated_call_counted("cublasLtMatmul", matmul_reads(&call), matmul_writes(&call)))
+        emulated_call(stream, matmul_run, &call, sizeof call);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -771,15 +797,29 @@ static bool is_aligned(const tensor *of, const void *data)
     return of->type == CUDA_R_32F || (uintptr_t)data % 16 == 0;
 }
 
-static cudnnStatus_t conv_queue(cudnnHandle_t handle, const conv_call *call)
+static uint64_t tensor_bytes(const tensor *of)
 {
+    return (uint64_t)of->n * (uint64_t)of->c * (uint64_t)of->h * (uint64_t)of->w *
+           (of->type == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t));
+}
+
+static cudnnStatus_t conv_queue(cudnnHandle_t handle, const char *name, const conv_call *call)
+{
+    const tensor *of = call->meet == meet_forward ? &call->y
+                       : call->meet == meet_data  ? &call->x
+                                                  : &call->w;
+    const uint64_t written = tensor_bytes(of);
+    const uint64_t read = tensor_bytes(&call->x) + tensor_bytes(&call->w) + tensor_bytes(&call->y) -
+                          (call->beta != 0 ? 0 : written);
+
     if (is_refused())
         return CUDNN_STATUS_ALLOC_FAILED;
     if (call->workspace_bytes < workspace_of(&call->operation) ||
         !is_aligned(&call->x, call->x_data) || !is_aligned(&call->w, call->w_data) ||
         !is_aligned(&call->y, call->y_data) || !is_aligned(&call->w, call->to))
         return CUDNN_STATUS_BAD_PARAM;
-    emulated_call(*(cudaStream_t *)(void *)handle, conv_run, call, sizeof *call);
+    if (!emulated_call_counted(name, read, written))
+        emulated_call(*(cudaStream_t *)(void *)handle, conv_run, call, sizeof *call);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -792,18 +832,19 @@ static cudnnStatus_t fake_forward(cudnnHandle_t handle, const void *alpha,
                                   const cudnnTensorDescriptor_t y, void *y_data)
 {
     (void)algorithm;
-    return conv_queue(handle, &(conv_call){.x = *(tensor *)(void *)x,
-                                           .w = *(tensor *)(void *)w,
-                                           .y = *(tensor *)(void *)y,
-                                           .operation = *(convolution *)(void *)c,
-                                           .alpha = *(const float *)alpha,
-                                           .beta = *(const float *)beta,
-                                           .x_data = x_data,
-                                           .w_data = w_data,
-                                           .to = y_data,
-                                           .meet = meet_forward,
-                                           .workspace = workspace,
-                                           .workspace_bytes = workspace_bytes});
+    return conv_queue(handle, "cudnnConvolutionForward",
+                      &(conv_call){.x = *(tensor *)(void *)x,
+                                   .w = *(tensor *)(void *)w,
+                                   .y = *(tensor *)(void *)y,
+                                   .operation = *(convolution *)(void *)c,
+                                   .alpha = *(const float *)alpha,
+                                   .beta = *(const float *)beta,
+                                   .x_data = x_data,
+                                   .w_data = w_data,
+                                   .to = y_data,
+                                   .meet = meet_forward,
+                                   .workspace = workspace,
+                                   .workspace_bytes = workspace_bytes});
 }
 
 static cudnnStatus_t fake_data(cudnnHandle_t handle, const void *alpha,
@@ -815,18 +856,19 @@ static cudnnStatus_t fake_data(cudnnHandle_t handle, const void *alpha,
                                const cudnnTensorDescriptor_t dx, void *dx_data)
 {
     (void)algorithm;
-    return conv_queue(handle, &(conv_call){.x = *(tensor *)(void *)dx,
-                                           .w = *(tensor *)(void *)w,
-                                           .y = *(tensor *)(void *)dy,
-                                           .operation = *(convolution *)(void *)c,
-                                           .alpha = *(const float *)alpha,
-                                           .beta = *(const float *)beta,
-                                           .w_data = w_data,
-                                           .y_data = dy_data,
-                                           .to = dx_data,
-                                           .meet = meet_data,
-                                           .workspace = workspace,
-                                           .workspace_bytes = workspace_bytes});
+    return conv_queue(handle, "cudnnConvolutionBackwardData",
+                      &(conv_call){.x = *(tensor *)(void *)dx,
+                                   .w = *(tensor *)(void *)w,
+                                   .y = *(tensor *)(void *)dy,
+                                   .operation = *(convolution *)(void *)c,
+                                   .alpha = *(const float *)alpha,
+                                   .beta = *(const float *)beta,
+                                   .w_data = w_data,
+                                   .y_data = dy_data,
+                                   .to = dx_data,
+                                   .meet = meet_data,
+                                   .workspace = workspace,
+                                   .workspace_bytes = workspace_bytes});
 }
 
 static cudnnStatus_t fake_filter(cudnnHandle_t handle, const void *alpha,
@@ -838,18 +880,19 @@ static cudnnStatus_t fake_filter(cudnnHandle_t handle, const void *alpha,
                                  const cudnnFilterDescriptor_t dw, void *dw_data)
 {
     (void)algorithm;
-    return conv_queue(handle, &(conv_call){.x = *(tensor *)(void *)x,
-                                           .w = *(tensor *)(void *)dw,
-                                           .y = *(tensor *)(void *)dy,
-                                           .operation = *(convolution *)(void *)c,
-                                           .alpha = *(const float *)alpha,
-                                           .beta = *(const float *)beta,
-                                           .x_data = x_data,
-                                           .y_data = dy_data,
-                                           .to = dw_data,
-                                           .meet = meet_filter,
-                                           .workspace = workspace,
-                                           .workspace_bytes = workspace_bytes});
+    return conv_queue(handle, "cudnnConvolutionBackwardFilter",
+                      &(conv_call){.x = *(tensor *)(void *)x,
+                                   .w = *(tensor *)(void *)dw,
+                                   .y = *(tensor *)(void *)dy,
+                                   .operation = *(convolution *)(void *)c,
+                                   .alpha = *(const float *)alpha,
+                                   .beta = *(const float *)beta,
+                                   .x_data = x_data,
+                                   .y_data = dy_data,
+                                   .to = dw_data,
+                                   .meet = meet_filter,
+                                   .workspace = workspace,
+                                   .workspace_bytes = workspace_bytes});
 }
 
 ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error)

@@ -164,9 +164,10 @@ void kernels()
     expect("batch norm and its backward", false, [] {
         device d;
         const auto x = floats({4 * 3 * 50, 3, 3, 600, 6, 600, 3, 3, 600});
-        cuda_batch_norm(CUDA_TYPE_FLOAT, 4, 3, 50, x[0], x[1], x[2], nullptr, x[3], x[4], d.first);
-        cuda_batch_norm_backward(CUDA_TYPE_FLOAT, 4, 3, 50, x[0], x[1], x[4], false, x[5], x[6],
-                                 x[7], false, false, x[8], d.first);
+        cuda_batch_norm(CUDA_TYPE_FLOAT, 4, 3, 50, x[0], x[1], x[2], nullptr, true, x[3], x[4],
+                        d.first);
+        cuda_batch_norm_backward(CUDA_TYPE_FLOAT, 4, 3, 50, x[0], x[1], x[4], false, x[3], x[5],
+                                 x[6], x[7], false, false, x[8], d.first);
         cudaStreamSynchronize(d.first);
     });
     expect("sums of columns and squares", false, [] {
@@ -211,7 +212,7 @@ void kernels()
             exit(1);
         cuda_attention_forward(CUDA_TYPE_FLOAT, &a, x[0], x[0] + WIDTH, x[1], x[2], d.first);
         cuda_attention_backward(CUDA_TYPE_FLOAT, &a, x[0], x[0] + WIDTH, x[1], x[2], x[3], x[4],
-                                x[5], x[5] + WIDTH, d.first);
+                                x[5], x[5] + WIDTH, nullptr, d.first);
         cudaStreamSynchronize(d.first);
     });
 }

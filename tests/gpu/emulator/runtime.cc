@@ -5,6 +5,7 @@
  * What CUDA forbids during a capture (CUDA C++ programming guide, "Prohibited and unhandled
  * operations") fails here, too.
  */
+#include "emulated_counts.h"
 #include "emulated_device.h"
 #include "emulated_queue.h"
 #include "emulator.h"
@@ -397,18 +398,23 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes)
     if (value != 0 || bytes < LARGE || madvise(first, (size_t)(end - first), MADV_DONTNEED) != 0)
         first = end = (char *)memory + bytes;
     memset(memory, value, (size_t)(first - (char *)memory));
-    memset(end, value, (size_t)((char *)memory + bytes - end)); /* beside pages that are zero anew */
+    memset(end, value,
+           (size_t)((char *)memory + bytes - end)); /* beside pages that are zero anew */
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
+    if (emulated_call_counted("cudaMemsetAsync", 0, bytes))
+        return cudaSuccess;
     return take(stream, [=] { memset(memory, value, bytes); });
 }
 
 cudaError_t cudaMemset2DAsync(void *memory, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream)
 {
+    if (emulated_call_counted("cudaMemset2DAsync", 0, width * height))
+        return cudaSuccess;
     return take(stream, [=] {
         for (size_t row = 0; row < height; row++)
             memset((char *)memory + row * pitch, value, width);
@@ -418,10 +424,14 @@ cudaError_t cudaMemset2DAsync(void *memory, size_t pitch, int value, size_t widt
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    const bool reads = kind != cudaMemcpyHostToDevice, writes = kind != cudaMemcpyDeviceToHost;
     const void *host = kind == cudaMemcpyHostToDevice   ? from
                        : kind == cudaMemcpyDeviceToHost ? to
                                                         : nullptr;
 
+    if (emulated_call_counted("cudaMemcpyAsync", reads ? bytes : 0, writes ? bytes : 0) &&
+        host == nullptr)
+        return cudaSuccess;
     if (host != nullptr && !is_pinned(host, bytes)) {
         if (is_capturing(stream))
             return capture_spoil(stream);

@@ -1,0 +1,564 @@
+/*
+ * Mixtures of experts; what they are, the CPU backend says (cpu_moe.c), whose tensors these are. No
+ * token is dropped. Copies lie expert behind expert in the stage's type, each expert's rows padded
+ * with zeros (moe.cu), and each expert's products are cuBLASLt's, as many rows as it has. How many
+ * that is the host awaits in the middle of a forward, so that stages with experts are no graphs.
+ * Scores are floats whatever the precision.
+ */
+#include "cuda_stage.h"
+
+typedef struct mixture {
+    cuda_mixture core;
+    uint64_t hidden, up;        /* of an expert; up: columns of its first product */
+    uint64_t shared, shared_up; /* of the experts that see every token */
+    uint64_t copies, most;      /* most: rows of copies, with padding */
+    uint64_t stride;            /* of the scores' gradients */
+    bool is_gated, has_bias;
+} mixture;
+
+typedef struct mixture_state {
+    int32_t **starts; /* [slots][experts + 1], pinned: rows where each expert's copies begin */
+} mixture_state;
+
+static mixture mixture_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    const uint64_t rows = cuda_batch(stage) * node->whole_output.dimensions[0];
+    const uint64_t fast = 16 / stage->element; /* elements: rows of products are multiples */
+    const bool is_gated = a[TY_IS_GATED] != 0;
+    const mixture m = {.core = {.rows = rows,
+                                .experts = a[TY_EXPERTS],
+                                .chosen = a[TY_EXPERTS_PER_TOKEN],
+                                .features = a[TY_FEATURES]},
+                       .hidden = a[TY_HIDDEN_FEATURES],
+                       .up = a[TY_HIDDEN_FEATURES] * (is_gated ? 2 : 1),
+                       .shared = a[TY_SHARED_FEATURES],
+                       .shared_up = a[TY_SHARED_FEATURES] * (is_gated ? 2 : 1),
+                       .copies = rows * a[TY_EXPERTS_PER_TOKEN],
+                       .most = cuda_expert_rows(rows * a[TY_EXPERTS_PER_TOKEN], a[TY_EXPERTS]),
+                       .stride = (a[TY_EXPERTS] + fast - 1) / fast * fast,
+                       .is_gated = is_gated,
+                       .has_bias = a[TY_HAS_BIAS] != 0};
+
+    return m;
+}
+
+/* ---- Memory ---- */
+
+/* What a slot keeps. */
+typedef struct kept {
+    int32_t *choice, *place; /* [rows][chosen] */
+    int32_t *starts;         /* [experts + 1] */
+    int32_t *copy_of;        /* [most] */
+    float *weight;           /* [rows][chosen] */
+    char *x, *y;             /* [most][features]: what experts read and make */
+    char *h, *a;             /* [most][up], [most][hidden] */
+    char *shared_h, *shared_a;
+    /* Of backward, whose second part wants them again: else scratch. */
+    char *dscores;   /* [rows][stride] */
+    char *dh;        /* [most][up] */
+    char *shared_dh; /* [rows][shared up] */
+} kept;
+
+/* What a call has to itself. */
+typedef struct room {
+    float *scores;        /* [rows][experts] */
+    float *gain;          /* [rows][chosen] */
+    char *dy, *dx;        /* [most][features] */
+    char *da, *shared_da; /* [most][hidden], [rows][shared] */
+} room;
+
+static const uint64_t piece_alignment = 256; /* bytes; as cudaMalloc gives */
+
+/* Cuts pieces off memory, or only counts them where there is none. */
+typedef struct cutter {
+    char *from;
+    uint64_t used;
+} cutter;
+
+static void *cut(cutter *c, uint64_t bytes)
+{
+    void *piece = c->from != NULL ? c->from + c->used : NULL;
+
+    c->used += (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
+    return piece;
+}
+
+static void backward_cut(const ty_stage_device *stage, const mixture *m, cutter *c, kept *out)
+{
+    out->dscores = cut(c, m->core.rows * m->stride * stage->element);
+    out->dh = cut(c, m->most * m->up * stage->element);
+    out->shared_dh = cut(c, m->core.rows * m->shared_up * stage->element);
+}
+
+static void activations_cut(const ty_stage_device *stage, const mixture *m, cutter *c, kept *out)
+{
+    out->a = cut(c, m->most * m->hidden * stage->element);
+    out->shared_a = cut(c, m->core.rows * m->shared * stage->element);
+}
+
+/* Whether recomputing makes what activation functions make: that alone is in the stash then. */
+static bool makes_activation(const ty_stage_device *stage, const cuda_node *node)
+{
+    return stage->segments.again[node->layer_index].what == TY_AGAIN_ACTIVATION;
+}
+
+/* `found` and `stash` are the same but where activations are made again; NULL to count.
+ * @return bytes of `found` */
+static uint64_t kept_cut(const ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                         void *found, void *stash, kept *out)
+{
+    cutter c = {found, 0}, again = {stash, 0};
+
+    out->choice = cut(&c, m->copies * sizeof *out->choice);
+    out->place = cut(&c, m->copies * sizeof *out->place);
+    out->starts = cut(&c, (m->core.experts + 1) * sizeof *out->starts);
+    out->copy_of = cut(&c, m->most * sizeof *out->copy_of);
+    out->weight = cut(&c, m->copies * sizeof *out->weight);
+    out->x = cut(&c, m->most * m->core.features * stage->element);
+    out->y = cut(&c, m->most * m->core.features * stage->element);
+    out->h = cut(&c, m->most * m->up * stage->element);
+    out->shared_h = cut(&c, m->core.rows * m->shared_up * stage->element);
+    activations_cut(stage, m, makes_activation(stage, node) ? &again : &c, out);
+    if (stage->options.splits_backward)
+        backward_cut(stage, m, &c, out);
+    return c.used;
+}
+
+/* Also what a slot does not keep. @return bytes */
+static uint64_t room_cut(const ty_stage_device *stage, const mixture *m, void *scratch, room *out,
+                         kept *keep)
+{
+    cutter c = {scratch, 0};
+
+    out->scores = cut(&c, m->core.rows * m->core.experts * sizeof *out->scores);
+    out->gain = cut(&c, m->copies * sizeof *out->gain);
+    out->dy = cut(&c, m->most * m->core.features * stage->element);
+    out->dx = cut(&c, m->most * m->core.features * stage->element);
+    out->da = cut(&c, m->most * m->hidden * stage->element);
+    out->shared_da = cut(&c, m->core.rows * m->shared * stage->element);
+    if (!stage->options.splits_backward)
+        backward_cut(stage, m, &c, keep);
+    return c.used;
+}
+
+static ty_status starts_make(ty_stage_device *stage, cuda_node *node, uint64_t experts,
+                             ty_error *error)
+{
+    mixture_state *state = ty_alloc(1, sizeof *state);
+
+    if (state == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    node->state = state;
+    state->starts = cuda_host_buffer(stage, stage->options.slots * sizeof *state->starts);
+    for (uint32_t s = 0; state->starts != NULL && s < stage->options.slots; s++)
+        if ((state->starts[s] =
+                 cuda_host_buffer(stage, (experts + 1) * sizeof *state->starts[s])) == NULL)
+            state->starts = NULL;
+    return state->starts != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for experts");
+}
+
+static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    const mixture m = mixture_of(stage, node);
+    const uint64_t widest = m.up > m.core.features ? m.up : m.core.features;
+    kept none;
+    room nowhere;
+
+    if (lane_count(&stage->options) > 1 || lane_expert_count(&stage->options) > 1)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: the cuda backend does not divide experts among lanes",
+                       node->layer->name);
+    if (m.most > INT32_MAX || m.core.experts > INT32_MAX)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: found %llu copies of tokens, expected at most %d",
+                       node->layer->name, (unsigned long long)m.most, INT32_MAX);
+    node->stash_bytes = kept_cut(stage, node, &m, NULL, NULL, &none);
+    if (makes_activation(stage, node)) {
+        cutter again = {NULL, 0};
+        activations_cut(stage, &m, &again, &none);
+        node->kept_bytes = node->stash_bytes;
+        node->stash_bytes = again.used;
+    }
+    node->scratch_bytes = room_cut(stage, &m, NULL, &nowhere, &none);
+    node->sum_floats = cuda_affine_sums(m.most > m.core.rows ? m.most : m.core.rows,
+                                        widest > m.shared_up ? widest : m.shared_up);
+    stage->waits_inside = true;
+    return starts_make(stage, node, m.core.experts, error);
+}
+
+static void moe_release(ty_stage_device *stage, cuda_node *node)
+{
+    (void)stage;
+    ty_free(node->state);
+}
+
+/* ---- Experts, and those that are shared, as mlps ---- */
+
+/* One of them, or its gradients. */
+typedef struct expert {
+    uint64_t rows, hidden, up;
+    uint32_t tensor; /* MOE_UP or MOE_SHARED_UP: the first of four */
+    uint64_t index;  /* of those that the tensors hold */
+    bool adds_down, adds_up;
+    char *x, *y, *h, *a, *dy, *da, *dh, *dx; /* its rows; da, dx may be NULL */
+    bool adds_x;
+} expert;
+
+enum { DOWN = 1, UP_BIAS = 2, DOWN_BIAS = 3 };
+
+static const void *weights_of(const ty_stage_device *stage, const cuda_node *node, const expert *e,
+                              uint32_t which, uint64_t count)
+{
+    return (const char *)cuda_weights(stage, node, e->tensor + which) +
+           e->index * count * stage->element;
+}
+
+/* NULL where nobody asks. */
+static float *gradient_of(const ty_stage_device *stage, const cuda_node *node, const expert *e,
+                          uint32_t which, uint64_t count)
+{
+    float *all = cuda_parameter_gradient(stage, node, e->tensor + which);
+
+    return all != NULL ? all + e->index * count : NULL;
+}
+
+static ty_status up_forward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                            const expert *e, ty_error *error)
+{
+    const cuda_affine up = {.rows = e->rows,
+                            .in = m->core.features,
+                            .out = e->up,
+                            .x = e->x,
+                            .weight = weights_of(stage, node, e, 0, e->up * m->core.features),
+                            .bias = m->has_bias ? weights_of(stage, node, e, UP_BIAS, e->up) : NULL,
+                            .y = e->h};
+
+    return cuda_affine_forward(stage, &up, error);
+}
+
+static ty_status down_forward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                              const expert *e, ty_error *error)
+{
+    const cuda_affine down = {
+        .rows = e->rows,
+        .in = e->hidden,
+        .out = m->core.features,
+        .x = e->a,
+        .weight = weights_of(stage, node, e, DOWN, e->hidden * m->core.features),
+        .bias = m->has_bias ? weights_of(stage, node, e, DOWN_BIAS, m->core.features) : NULL,
+        .y = e->y};
+
+    return cuda_affine_forward(stage, &down, error);
+}
+
+static void activate(const ty_stage_device *stage, const mixture *m, uint64_t rows, uint64_t hidden,
+                     const void *h, void *a)
+{
+    if (rows * hidden == 0)
+        return;
+    if (m->is_gated)
+        cuda_gate(stage->type, rows, hidden, h, a, stage->stream);
+    else
+        cuda_activate(stage->type, CUDA_GELU, rows * hidden, h, a, stage->stream);
+}
+
+static void activate_backward(const ty_stage_device *stage, const mixture *m, uint64_t rows,
+                              uint64_t hidden, const void *h, const void *da, void *dh)
+{
+    if (rows * hidden == 0)
+        return;
+    if (m->is_gated)
+        cuda_gate_backward(stage->type, rows, hidden, h, da, dh, stage->stream);
+    else
+        cuda_activate_backward(stage->type, CUDA_GELU, rows * hidden, h, da, false, dh,
+                               stage->stream);
+}
+
+/* Gradients of the second product. */
+static ty_status down_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                               const expert *e, ty_error *error)
+{
+    const uint64_t matrix = e->hidden * m->core.features;
+    const cuda_affine_gradient down = {
+        .rows = e->rows,
+        .in = e->hidden,
+        .out = m->core.features,
+        .x = e->a,
+        .weight = weights_of(stage, node, e, DOWN, matrix),
+        .dy = e->dy,
+        .dweight = gradient_of(stage, node, e, DOWN, matrix),
+        .dbias = m->has_bias ? gradient_of(stage, node, e, DOWN_BIAS, m->core.features) : NULL,
+        .dx = e->da,
+        .adds_weight = e->adds_down,
+        .adds_bias = e->adds_down};
+
+    return cuda_affine_backward(stage, &down, error);
+}
+
+static ty_status up_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                             const expert *e, ty_error *error)
+{
+    const uint64_t matrix = e->up * m->core.features;
+    const cuda_affine_gradient up = {
+        .rows = e->rows,
+        .in = m->core.features,
+        .out = e->up,
+        .x = e->x,
+        .weight = weights_of(stage, node, e, 0, matrix),
+        .dy = e->dh,
+        .dweight = gradient_of(stage, node, e, 0, matrix),
+        .dbias = m->has_bias ? gradient_of(stage, node, e, UP_BIAS, e->up) : NULL,
+        .dx = e->dx,
+        .adds_weight = e->adds_up,
+        .adds_bias = e->adds_up,
+        .adds_x = e->adds_x};
+
+    return cuda_affine_backward(stage, &up, error);
+}
+
+/* ---- All of them ---- */
+
+/* The e-th expert's rows of a pass. */
+static expert expert_of(const ty_stage_device *stage, const mixture *m, const kept *keep,
+                        const room *own, const int32_t *starts, uint64_t e, bool is_first)
+{
+    const uint64_t at = (uint64_t)starts[e], wide = at * m->core.features * stage->element;
+    const bool is_asked = stage->part != CUDA_WEIGHTS;
+
+    return (expert){.rows = (uint64_t)starts[e + 1] - at,
+                    .hidden = m->hidden,
+                    .up = m->up,
+                    .tensor = MOE_UP,
+                    .index = e,
+                    .adds_down = !is_first,
+                    .adds_up = !is_first,
+                    .x = keep->x + wide,
+                    .y = keep->y + wide,
+                    .h = keep->h + at * m->up * stage->element,
+                    .a = keep->a + at * m->hidden * stage->element,
+                    .dy = own->dy + wide,
+                    .da = is_asked ? own->da + at * m->hidden * stage->element : NULL,
+                    .dh = keep->dh + at * m->up * stage->element,
+                    .dx = is_asked ? own->dx + wide : NULL};
+}
+
+/* The shared experts are one, which sees all tokens. */
+static expert shared_of(const mixture *m, const kept *keep, bool is_first)
+{
+    return (expert){.rows = m->core.rows,
+                    .hidden = m->shared,
+                    .up = m->shared_up,
+                    .tensor = MOE_SHARED_UP,
+                    .adds_down = !is_first,
+                    .adds_up = !is_first,
+                    .h = keep->shared_h,
+                    .a = keep->shared_a,
+                    .dh = keep->shared_dh};
+}
+
+/* Nobody chose it. */
+static ty_status expert_clear(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                              const expert *e, ty_error *error)
+{
+    const uint64_t counts[] = {e->up * m->core.features, e->hidden * m->core.features, e->up,
+                               m->core.features};
+    ty_status status = TY_OK;
+
+    for (uint32_t t = 0; t < (m->has_bias ? 4U : 2U); t++) {
+        float *gradient = gradient_of(stage, node, e, t, counts[t]);
+        if (gradient != NULL)
+            CUDA_CHECK(cudaMemsetAsync(gradient, 0, counts[t] * sizeof *gradient, stage->stream),
+                       status, done);
+    }
+done:
+    return status;
+}
+
+/* Scores, choices, and where copies go; then the host knows how many each expert has. */
+static ty_status route(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                       const kept *keep, const room *own, uint32_t slot, ty_error *error)
+{
+    int32_t *starts = ((mixture_state *)node->state)->starts[slot];
+    const cuda_strided scores = {.rows = m->core.rows,
+                                 .in = m->core.features,
+                                 .out = m->core.experts,
+                                 .x_stride = m->core.features,
+                                 .y_stride = m->core.experts,
+                                 .x = cuda_in(stage, node, 0, slot),
+                                 .weight = cuda_weights(stage, node, MOE_ROUTER),
+                                 .y = own->scores};
+    ty_status status;
+
+    TY_CHECK(cuda_strided_forward(stage, &scores, error), status, done);
+    cuda_route(&m->core, own->scores, keep->choice, keep->weight, stage->stream);
+    cuda_experts_place(&m->core, keep->choice, keep->starts, keep->place, keep->copy_of,
+                       stage->stream);
+    CUDA_CHECK(cudaMemcpyAsync(starts, keep->starts, (m->core.experts + 1) * sizeof *starts,
+                               cudaMemcpyDeviceToHost, stage->stream),
+               status, done);
+    status = cuda_pass_wait(stage, error);
+done:
+    return status;
+}
+
+static ty_status moe_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                             ty_error *error)
+{
+    const mixture m = mixture_of(stage, node);
+    const int32_t *starts = ((const mixture_state *)node->state)->starts[slot];
+    char *x = cuda_in(stage, node, 0, slot), *y = cuda_out(stage, node, slot);
+    uint64_t padded;
+    expert shared;
+    kept keep;
+    room own;
+    ty_status status;
+
+    kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
+    room_cut(stage, &m, stage->scratch, &own, &keep);
+    TY_CHECK(route(stage, node, &m, &keep, &own, slot, error), status, done);
+    padded = (uint64_t)starts[m.core.experts];
+    cuda_copies_take(stage->type, &m.core, padded, keep.copy_of, NULL, x, keep.x, stage->stream);
+    for (uint64_t e = 0; e < m.core.experts; e++) {
+        const expert one = expert_of(stage, &m, &keep, &own, starts, e, false);
+        if (one.rows > 0)
+            TY_CHECK(up_forward(stage, node, &m, &one, error), status, done);
+    }
+    activate(stage, &m, padded, m.hidden, keep.h, keep.a);
+    for (uint64_t e = 0; e < m.core.experts; e++) {
+        const expert one = expert_of(stage, &m, &keep, &own, starts, e, false);
+        if (one.rows > 0)
+            TY_CHECK(down_forward(stage, node, &m, &one, error), status, done);
+    }
+    shared = shared_of(&m, &keep, false);
+    shared.x = x;
+    shared.y = y;
+    if (m.shared > 0) {
+        TY_CHECK(up_forward(stage, node, &m, &shared, error), status, done);
+        activate(stage, &m, shared.rows, m.shared, shared.h, shared.a);
+        TY_CHECK(down_forward(stage, node, &m, &shared, error), status, done);
+    }
+    cuda_copies_sum(stage->type, &m.core, keep.place, keep.weight, keep.y, m.shared > 0, y,
+                    stage->stream);
+done:
+    return status;
+}
+
+/* What activation functions make, from what goes into them. */
+static ty_status moe_again(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                           ty_error *error)
+{
+    const mixture m = mixture_of(stage, node);
+    const int32_t *starts = ((const mixture_state *)node->state)->starts[slot];
+    kept keep;
+
+    (void)error;
+    kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
+    activate(stage, &m, (uint64_t)starts[m.core.experts], m.hidden, keep.h, keep.a);
+    activate(stage, &m, m.core.rows, m.shared, keep.shared_h, keep.shared_a);
+    return TY_OK;
+}
+
+/* ---- Backward ---- */
+
+/* Into `dx`, if that is asked for. */
+static ty_status router_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                                 const kept *keep, uint32_t slot, bool is_first, void *dx,
+                                 ty_error *error)
+{
+    const cuda_affine_gradient to = {.rows = m->core.rows,
+                                     .in = m->core.features,
+                                     .out = m->core.experts,
+                                     .dy_stride = m->stride,
+                                     .x = cuda_in(stage, node, 0, slot),
+                                     .weight = cuda_weights(stage, node, MOE_ROUTER),
+                                     .dy = keep->dscores,
+                                     .dweight = cuda_parameter_gradient(stage, node, MOE_ROUTER),
+                                     .dx = dx,
+                                     .adds_weight = cuda_adds(node, MOE_ROUTER, is_first),
+                                     .adds_x = node->adds[0]};
+
+    return cuda_affine_backward(stage, &to, error);
+}
+
+static ty_status experts_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                                  const kept *keep, const room *own, const int32_t *starts,
+                                  bool is_first, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint64_t e = 0; e < m->core.experts; e++) {
+        const expert one = expert_of(stage, m, keep, own, starts, e, is_first);
+        if (one.rows > 0)
+            TY_CHECK(down_backward(stage, node, m, &one, error), status, done);
+        else if (is_first)
+            TY_CHECK(expert_clear(stage, node, m, &one, error), status, done);
+    }
+    if (stage->part != CUDA_WEIGHTS)
+        activate_backward(stage, m, (uint64_t)starts[m->core.experts], m->hidden, keep->h, own->da,
+                          keep->dh);
+    for (uint64_t e = 0; e < m->core.experts; e++) {
+        const expert one = expert_of(stage, m, keep, own, starts, e, is_first);
+        if (one.rows > 0)
+            TY_CHECK(up_backward(stage, node, m, &one, error), status, done);
+    }
+done:
+    return status;
+}
+
+/* Adds to `dx`, if that is asked for. */
+static ty_status shared_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                                 const kept *keep, const room *own, uint32_t slot, bool is_first,
+                                 void *dx, ty_error *error)
+{
+    expert shared = shared_of(m, keep, is_first);
+    ty_status status;
+
+    if (m->shared == 0)
+        return TY_OK;
+    shared.x = cuda_in(stage, node, 0, slot);
+    shared.dy = cuda_out_gradient(stage, node);
+    shared.da = stage->part != CUDA_WEIGHTS ? own->shared_da : NULL;
+    shared.dx = dx;
+    shared.adds_x = true;
+    TY_CHECK(down_backward(stage, node, m, &shared, error), status, done);
+    if (stage->part != CUDA_WEIGHTS)
+        activate_backward(stage, m, shared.rows, m->shared, shared.h, shared.da, shared.dh);
+    status = up_backward(stage, node, m, &shared, error);
+done:
+    return status;
+}
+
+static ty_status moe_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                              bool is_first, ty_error *error)
+{
+    const mixture m = mixture_of(stage, node);
+    const int32_t *starts = ((const mixture_state *)node->state)->starts[slot];
+    const void *dy = cuda_out_gradient(stage, node);
+    void *dx = cuda_in_gradient(stage, node, 0);
+    kept keep;
+    room own;
+    ty_status status;
+
+    kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
+    room_cut(stage, &m, stage->scratch, &own, &keep);
+    if (stage->part != CUDA_WEIGHTS)
+        cuda_scores_gradient(stage->type, &m.core, keep.choice, keep.place, keep.weight, keep.y, dy,
+                             own.gain, m.stride, keep.dscores, stage->stream);
+    cuda_copies_take(stage->type, &m.core, (uint64_t)starts[m.core.experts], keep.copy_of,
+                     keep.weight, dy, own.dy, stage->stream);
+    TY_CHECK(experts_backward(stage, node, &m, &keep, &own, starts, is_first, error), status, done);
+    TY_CHECK(router_backward(stage, node, &m, &keep, slot, is_first, dx, error), status, done);
+    TY_CHECK(shared_backward(stage, node, &m, &keep, &own, slot, is_first, dx, error), status,
+             done);
+    if (dx != NULL)
+        cuda_copies_sum(stage->type, &m.core, keep.place, NULL, own.dx, true, dx, stage->stream);
+done:
+    return status;
+}
+
+const cuda_kind cuda_moe = {.build = moe_build,
+                            .forward = moe_forward,
+                            .again = moe_again,
+                            .backward = moe_backward,
+                            .release = moe_release};

@@ -1,0 +1,17 @@
+/**
+ * @file relative_buckets.h
+ * Biases of attention's scores by the distance from query to key (Raffel et al., "T5", 2020,
+ * section 2.1): those of a head are looked up by how far a key is before or behind a query, in one
+ * of `buckets` ranges, which get wider with the distance; under a mask there are none behind. The
+ * same on every backend. Internal to execute/.
+ */
+#ifndef TY_EXECUTE_RELATIVE_BUCKETS_H
+#define TY_EXECUTE_RELATIVE_BUCKETS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** The range of the distance `at` = keys - 1 + key - query, less than 2 keys - 1. */
+uint64_t relative_bucket(uint64_t at, uint64_t keys, uint64_t buckets, bool is_causal);
+
+#endif
