@@ -248,7 +248,7 @@ Test(language_models, what_is_no_question_has_a_reason)
          "in words"},
         {RECORD(MODEL "," CLUSTER ",\"parallel\":{\"dp\":3,\"tp\":1,\"pp\":1}," BATCH "," MEASURED),
          "number of devices"},
-        {RECORD(MODEL "," CLUSTER ",\"parallel\":{\"schedule\":\"zb-2p\",\"pp\":4}," BATCH
+        {RECORD(MODEL "," CLUSTER ",\"parallel\":{\"schedule\":\"zb-v\",\"pp\":4}," BATCH
                       "," MEASURED),
          "schedule"},
         {RECORD(MODEL "," CLUSTER "," PARALLEL "," BATCH
