@@ -144,6 +144,8 @@ bool ty_may_have_rows(const ty_plan_options *options);
 bool ty_asks_for_rows(const ty_plan_options *options);
 /** TY_OK, or TY_EINVAL with the reason why no layer of the workload can travel as rows. */
 ty_status ty_rows_possible(const search_question *question, ty_error *error) TY_MUST_CHECK;
+/** Whether replicas of these dimensions can send rows, if the question asks for them. */
+bool ty_may_send_rows(const search_question *question, const ty_plan_dimensions *d);
 /** Whether buckets can be fitted with the dimensions in hand; else TY_EINVAL with the reason. */
 ty_status ty_can_fit_buckets(const search_question *question, const ty_plan_dimensions *dimensions,
                              ty_error *error) TY_MUST_CHECK;

@@ -84,14 +84,8 @@ static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
 
     if ((d->tensor_parallel > 1 && !ty_stack_has(can->lanes, TY_TENSOR_LANES)) ||
         !ty_stack_has(can->zero_levels, (int)d->zero) ||
-        !ty_stack_has(q->recomputes, (int)d->recompute))
+        !ty_stack_has(q->recomputes, (int)d->recompute) || !ty_may_send_rows(q, d))
         return false;
-    if (ty_asks_for_rows(q->options)) { /* which not all lanes can send */
-        search_question with = *q;
-        with.dimensions = *d;
-        if (ty_rows_possible(&with, NULL) != TY_OK)
-            return false;
-    }
     return suits(q, TY_PIN_CONTEXT, o->context_parallel, d->context_parallel) &&
            suits(q, TY_PIN_EXPERT, o->expert_parallel, d->expert_parallel) &&
            suits(q, TY_PIN_INTERLEAVE, o->interleave, d->interleave) &&

@@ -231,6 +231,14 @@ ty_status ty_rows_possible(const search_question *q, ty_error *error)
                    detail.message[0] != '\0' ? detail.message : "it has no embedding");
 }
 
+bool ty_may_send_rows(const search_question *q, const ty_plan_dimensions *d)
+{
+    search_question with = *q; /* borrows */
+
+    with.dimensions = *d;
+    return !ty_asks_for_rows(q->options) || ty_rows_possible(&with, NULL) == TY_OK;
+}
+
 static ty_status check_compression(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;

@@ -147,7 +147,8 @@ bool ty_layout_allows_lanes(const layout_space *s, const ty_plan_dimensions *d)
         return false;
     if ((q->options->pinned & TY_PIN_SEQUENCE) != 0 && o->sequence_parallel != d->sequence_parallel)
         return false;
-    if (q->device_count % lanes != 0 || (d->sequence_parallel && tensor == 1))
+    if (q->device_count % lanes != 0 || (d->sequence_parallel && tensor == 1) ||
+        !ty_may_send_rows(q, d))
         return false;
     if (context > 1 && (!may_sum || ((q->options->pinned & TY_PIN_CONTEXT) == 0 &&
                                      q->workload->tokens_per_sample < LONG_SEQUENCE)))

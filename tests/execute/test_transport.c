@@ -174,7 +174,7 @@ static ty_status slow_send(ty_transport *transport, uint32_t to, uint32_t tag, c
 static ty_status profile_transfers(ty_transport *transport, ty_error *error)
 {
     ty_profile profile = {0};
-    ty_profiler profiler = {.transport = transport, .profile = &profile};
+    ty_profiler profiler = {.transport = transport, .haste = 1, .profile = &profile};
     ty_status status;
 
     atomic_store(&quick_send, transport->send);

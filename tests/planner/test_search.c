@@ -1040,9 +1040,10 @@ Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
 Test(search, rows_can_be_fixed)
 {
     ty_plan_options o = {.fix_compression = true, .compression.kind = TY_COMPRESSION_ROWS};
-    ty_cluster *cluster = open_cluster("2x p100-server");
+    ty_cluster *cluster = open_cluster("2x p100-server"), *hosts = open_cluster("2x dgx-h100");
     ty_workload *few = wordy(200, false, false), *tied = wordy(200, true, false),
-                *vgg = open_workload("vgg16"), *gnmt = open_workload("gnmt-8");
+                *vgg = open_workload("vgg16"), *gnmt = open_workload("gnmt-8"),
+                *experts = open_workload("mixtral-8x7b sequence=1024");
     ty_plan *plan = search(few, cluster, &o), *none = NULL;
     ty_error error = {0};
 
@@ -1065,6 +1066,13 @@ Test(search, rows_can_be_fixed)
     o.pinned = TY_PIN_ALL;
     cr_expect_eq(ty_plan_search(few, cluster, NULL, &o, &none, &error), TY_EINVAL);
     cr_expect(strstr(error.message, "found rows with zero 1") != NULL, "%s", error.message);
+    /* what does not fit a device is not divided among lanes, which have no rows */
+    o = (ty_plan_options){.fix_compression = true, .compression.kind = TY_COMPRESSION_ROWS};
+    plan = search(experts, hosts, &o);
+    cr_expect_eq(ty_plan_width(plan), 1, "%u lanes", ty_plan_width(plan));
+    ty_plan_free(plan);
+    ty_workload_free(experts);
+    ty_cluster_free(hosts);
     ty_workload_free(few);
     ty_workload_free(tied);
     ty_workload_free(vgg);
