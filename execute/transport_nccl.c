@@ -19,9 +19,11 @@
  * - Who listens to a peer for what it says hears when its process is gone; NCCL itself may spin on.
  *
  * NCCL knows no tags: messages of a communicator are matched by their order, which both programs
- * fix, and one that is posted too early waits here for its turn. The first use of a communicator
- * connects its ranks and blocks; so each is used once while opening, in one order over all ranks,
- * that of buckets and then of pairs, which no two ranks can wait for in a circle.
+ * fix, and one that is posted too early waits here for its turn. A communicator is made, and its
+ * first use connects its ranks, once all have come: in a thread of NCCL's own, since who waits in
+ * NCCL for a peer that is gone waits for ever, and who asks now and then hears of it. So each is
+ * used once while opening, in one order over all ranks, that of buckets and then of pairs, which no
+ * two ranks can wait for in a circle.
  */
 #include "cuda_stage.h"
 #include "device_link.h"
@@ -124,6 +126,39 @@ static ty_status nccl_fail(const nccl_state *state, ty_error *error, const char 
             goto label;                                                                            \
         }                                                                                          \
     } while (0)
+
+/* NCCL's answer, where it may be at it still (ncclInProgress) until all members have come. */
+#define NCCL_SETTLE(c, call, status, label)                                                        \
+    do {                                                                                           \
+        ncclResult_t code_ = (call);                                                               \
+        if (code_ != ncclSuccess) {                                                                \
+            (status) = settle(state, c, #call, code_, error);                                      \
+            if ((status) != TY_OK)                                                                 \
+                goto label;                                                                        \
+        }                                                                                          \
+    } while (0)
+
+static ty_status notices_advance(nccl_state *state, bool *is_moved, ty_error *error);
+
+/* Until it is done, or a peer is gone. */
+static ty_status settle(nccl_state *state, const channel *c, const char *call, ncclResult_t code,
+                        ty_error *error)
+{
+    ty_backoff backoff = {0};
+    ty_status status = TY_OK;
+
+    while (code == ncclInProgress) {
+        bool is_moved = false;
+
+        TY_CHECK(notices_advance(state, &is_moved, error), status, done);
+        ty_backoff_wait(&backoff);
+        NCCL_CHECK(state->nccl->ncclCommGetAsyncError(c->comm, &code), status, done);
+    }
+    if (code != ncclSuccess)
+        status = nccl_fail(state, error, call, code);
+done:
+    return status;
+}
 
 /* ---- Which communicators there are ---- */
 
@@ -377,7 +412,7 @@ static ty_status all_to_all_start(nccl_state *state, const channel *c, char *dat
         if (code == ncclSuccess)
             code = nccl->ncclRecv(data + p * bytes, bytes, ncclChar, (int)p, c->comm, c->stream);
     }
-    NCCL_CHECK(nccl->ncclGroupEnd(), status, done);
+    NCCL_SETTLE(c, nccl->ncclGroupEnd(), status, done);
     NCCL_CHECK(code, status, done);
 done:
     return status;
@@ -430,8 +465,6 @@ static uint64_t launch_name(const nccl_state *state, const channel *c)
     return (uint64_t)c->members[c->leader] << 32 | number << 1 | state->options.is_of_lanes;
 }
 
-static ty_status notices_advance(nccl_state *state, bool *is_moved, ty_error *error);
-
 /* As cudaStreamSynchronize, which would wait for a peer that is gone. */
 static ty_status probe_wait(nccl_state *state, const channel *c, ty_error *error)
 {
@@ -459,19 +492,20 @@ static ty_status group_probe(nccl_state *state, const channel *c, ty_error *erro
     float *all = state->probe, *own = all + c->position;
     ty_status status = TY_OK;
 
-    NCCL_CHECK(
-        nccl->ncclAllReduce(all, all, c->member_count, ncclFloat, ncclSum, c->comm, c->stream),
+    NCCL_SETTLE(
+        c, nccl->ncclAllReduce(all, all, c->member_count, ncclFloat, ncclSum, c->comm, c->stream),
         status, done);
     TY_CHECK(probe_wait(state, c, error), status, done);
-    NCCL_CHECK(nccl->ncclReduceScatter(all, own, 1, ncclFloat, ncclSum, c->comm, c->stream), status,
-               done);
+    NCCL_SETTLE(c, nccl->ncclReduceScatter(all, own, 1, ncclFloat, ncclSum, c->comm, c->stream),
+                status, done);
     TY_CHECK(probe_wait(state, c, error), status, done);
-    NCCL_CHECK(nccl->ncclAllGather(own, all, 1, ncclFloat, c->comm, c->stream), status, done);
+    NCCL_SETTLE(c, nccl->ncclAllGather(own, all, 1, ncclFloat, c->comm, c->stream), status, done);
     TY_CHECK(probe_wait(state, c, error), status, done);
-    NCCL_CHECK(nccl->ncclReduce(all, all, 1, ncclFloat, ncclSum, 0, c->comm, c->stream), status,
-               done);
+    NCCL_SETTLE(c, nccl->ncclReduce(all, all, 1, ncclFloat, ncclSum, 0, c->comm, c->stream), status,
+                done);
     TY_CHECK(probe_wait(state, c, error), status, done);
-    NCCL_CHECK(nccl->ncclBroadcast(all, all, 1, ncclFloat, 0, c->comm, c->stream), status, done);
+    NCCL_SETTLE(c, nccl->ncclBroadcast(all, all, 1, ncclFloat, 0, c->comm, c->stream), status,
+                done);
     TY_CHECK(probe_wait(state, c, error), status, done);
     if (state->options.all_to_all_bytes > 0)
         TY_CHECK(all_to_all_start(state, c, state->probe, 1, error), status, done);
@@ -486,9 +520,11 @@ static ty_status pair_probe(nccl_state *state, const channel *c, ty_error *error
     ty_status status = TY_OK;
 
     if (c->position == 0)
-        NCCL_CHECK(nccl->ncclSend(state->probe, 1, ncclChar, 1, c->comm, c->stream), status, done);
+        NCCL_SETTLE(c, nccl->ncclSend(state->probe, 1, ncclChar, 1, c->comm, c->stream), status,
+                    done);
     else
-        NCCL_CHECK(nccl->ncclRecv(state->probe, 1, ncclChar, 0, c->comm, c->stream), status, done);
+        NCCL_SETTLE(c, nccl->ncclRecv(state->probe, 1, ncclChar, 0, c->comm, c->stream), status,
+                    done);
     TY_CHECK(probe_wait(state, c, error), status, done);
 done:
     return status;
@@ -514,6 +550,7 @@ static ty_status channel_open(nccl_state *state, channel *c, ty_error *error)
     ncclUniqueId id;
     ty_status status;
 
+    config.blocking = 0;
     config.maxCTAs = c->direction == TY_NO_DIRECTION ? GROUP_BLOCKS : PAIR_BLOCKS;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     config.commName = state->options.is_of_lanes ? "lanes" : "ranks";
@@ -522,9 +559,10 @@ static ty_status channel_open(nccl_state *state, channel *c, ty_error *error)
     TY_CHECK(indices_share(state, c, error), status, done);
     c->launch.name = launch_name(state, c);
     TY_CHECK(stream_open(c, error), status, done);
-    NCCL_CHECK(state->nccl->ncclCommInitRankConfig(&c->comm, (int)c->member_count, id,
-                                                   (int)c->position, &config),
-               status, done);
+    NCCL_SETTLE(c,
+                state->nccl->ncclCommInitRankConfig(&c->comm, (int)c->member_count, id,
+                                                    (int)c->position, &config),
+                status, done);
     status = c->direction == TY_NO_DIRECTION ? group_probe(state, c, error)
                                              : pair_probe(state, c, error);
 done:
@@ -623,11 +661,11 @@ static ty_status transfer_start(nccl_state *state, const channel *c, const ty_tr
     ty_status status = TY_OK;
 
     if (c->position == 0)
-        NCCL_CHECK(state->nccl->ncclSend(t->buffer, t->bytes, ncclChar, 1, c->comm, c->stream),
-                   status, done);
+        NCCL_SETTLE(c, state->nccl->ncclSend(t->buffer, t->bytes, ncclChar, 1, c->comm, c->stream),
+                    status, done);
     else
-        NCCL_CHECK(state->nccl->ncclRecv(t->buffer, t->bytes, ncclChar, 0, c->comm, c->stream),
-                   status, done);
+        NCCL_SETTLE(c, state->nccl->ncclRecv(t->buffer, t->bytes, ncclChar, 0, c->comm, c->stream),
+                    status, done);
 done:
     return status;
 }
@@ -655,7 +693,7 @@ static ty_status unequal_shares_start(nccl_state *state, const channel *c,
                 ? nccl->ncclReduce(share, share, count, type, ncclSum, (int)p, c->comm, c->stream)
                 : nccl->ncclBroadcast(share, share, count, type, (int)p, c->comm, c->stream);
     }
-    NCCL_CHECK(nccl->ncclGroupEnd(), status, done);
+    NCCL_SETTLE(c, nccl->ncclGroupEnd(), status, done);
     NCCL_CHECK(code, status, done);
 done:
     return status;
@@ -673,10 +711,11 @@ static ty_status shares_start(nccl_state *state, const channel *c,
     if (share * c->member_count != options->count)
         return unequal_shares_start(state, c, options, type, size, error);
     if (options->kind == TY_REDUCE_SCATTER)
-        NCCL_CHECK(nccl->ncclReduceScatter(data, own, share, type, ncclSum, c->comm, c->stream),
-                   status, done);
+        NCCL_SETTLE(c, nccl->ncclReduceScatter(data, own, share, type, ncclSum, c->comm, c->stream),
+                    status, done);
     else
-        NCCL_CHECK(nccl->ncclAllGather(own, data, share, type, c->comm, c->stream), status, done);
+        NCCL_SETTLE(c, nccl->ncclAllGather(own, data, share, type, c->comm, c->stream), status,
+                    done);
 done:
     return status;
 }
@@ -701,12 +740,14 @@ static ty_status collective_start(nccl_state *state, const channel *c,
     if (options->kind == TY_ALL_TO_ALL)
         return all_to_all_start(state, c, data, options->count * size, error);
     if (options->kind == TY_ALL_GATHER)
-        NCCL_CHECK(nccl->ncclAllGather(data + c->position * options->count * size, data,
-                                       options->count, type, c->comm, c->stream),
-                   status, done);
+        NCCL_SETTLE(c,
+                    nccl->ncclAllGather(data + c->position * options->count * size, data,
+                                        options->count, type, c->comm, c->stream),
+                    status, done);
     else if (options->kind == TY_ALL_REDUCE && is_summed)
-        NCCL_CHECK(nccl->ncclAllReduce(data, data, options->count, type, sum, c->comm, c->stream),
-                   status, done);
+        NCCL_SETTLE(c,
+                    nccl->ncclAllReduce(data, data, options->count, type, sum, c->comm, c->stream),
+                    status, done);
     else
         status = ty_fail(error, TY_EUNSUPPORTED, "collective %s of %llu elements is not built in",
                          ty_collective_name(options->kind), (unsigned long long)options->count);

@@ -28,6 +28,16 @@ namespace
 {
 typedef std::chrono::steady_clock steady;
 
+} // namespace
+
+struct emulated_waiter {
+    int device;
+    std::string what;
+    std::list<emulated_waiter>::iterator place;
+};
+
+namespace
+{
 struct operation {
     emulated_queue *queue;
     std::function<void()> work;
@@ -51,7 +61,7 @@ struct machine {
     std::condition_variable changed;
     std::deque<device> devices;
     unsigned long moves = 0; /* whatever begins or ends anywhere */
-    std::list<std::pair<int, std::string>> waiters;
+    std::list<emulated_waiter> waiters;
     bool is_crowded = false;
     double patience_s = 20;
     int lost_device = -1, killed_device = -1;
@@ -268,8 +278,8 @@ void deadlock_tell(machine *all)
                    of.hardware[q].size(), text);
         }
     }
-    for (const auto &w : all->waiters)
-        printf("  a thread of device %d is in %s\n", w.first, w.second.c_str());
+    for (const emulated_waiter &w : all->waiters)
+        printf("  a thread of device %d is in %s\n", w.device, w.what.c_str());
     fflush(stdout);
     _exit(1);
 }
@@ -322,14 +332,27 @@ void emulated_changed(void)
 void emulated_wait(std::unique_lock<std::mutex> &lock, const char *what,
                    const std::function<bool()> &is_over)
 {
-    machine *all = the_machine();
-    std::list<std::pair<int, std::string>>::iterator own;
+    emulated_waiter *own;
 
     if (is_over())
         return;
-    own = all->waiters.emplace(all->waiters.end(), current, what);
-    all->changed.wait(lock, is_over);
-    all->waiters.erase(own);
+    own = emulated_wait_begin(what);
+    the_machine()->changed.wait(lock, is_over);
+    emulated_wait_end(own);
+}
+
+emulated_waiter *emulated_wait_begin(const std::string &what)
+{
+    std::list<emulated_waiter> &all = the_machine()->waiters;
+    const auto made = all.insert(all.end(), {current, what, {}});
+
+    made->place = made;
+    return &*made;
+}
+
+void emulated_wait_end(emulated_waiter *waiter)
+{
+    the_machine()->waiters.erase(waiter->place);
 }
 
 void emulated_broken(const char *format, ...)
@@ -432,11 +455,6 @@ bool emulated_device_is_lost(void)
 bool emulated_device_waits(void)
 {
     return is_kernel_waiting(the_machine()->devices[(size_t)current]);
-}
-
-bool emulated_device_gone(int ordinal)
-{
-    return the_machine()->devices[(size_t)ordinal].is_lost;
 }
 
 void emulated_device_drain(const char *call)

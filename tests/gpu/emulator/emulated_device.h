@@ -25,6 +25,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 
 /** A kernel that stays on the device until others have come, on other devices. Its functions are
  * called with the lock of all devices. */
@@ -69,8 +70,6 @@ void emulated_queue_wait(emulated_queue *queue);
 /** Of the calling thread. */
 int emulated_device_current(void);
 bool emulated_device_is_lost(void);
-/** With the lock. */
-bool emulated_device_gone(int ordinal);
 /** Whether a kernel on the calling thread's device waits for its peers. With the lock. */
 bool emulated_device_waits(void);
 /** Waits until nothing runs there; `call` is named where a kernel waits for its peers meanwhile. */
@@ -88,6 +87,10 @@ void emulated_changed(void);
  * program with what everybody waits for. */
 void emulated_wait(std::unique_lock<std::mutex> &lock, const char *what,
                    const std::function<bool()> &is_over);
+/** The same of a wait that its thread looks after now and then, until it ends. With the lock. */
+struct emulated_waiter;
+emulated_waiter *emulated_wait_begin(const std::string &what);
+void emulated_wait_end(emulated_waiter *waiter);
 /** A rule is broken: a line that fails the test, and on. */
 void emulated_broken(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

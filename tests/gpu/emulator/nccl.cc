@@ -1,13 +1,14 @@
 /*
  * A stand-in for NCCL between the emulated devices of one process: calls put kernels on streams
  * that stay on their devices until those of all peers are there. What NCCL 2.28 does that may hang
- * a program it does as well: a rank's first use of an algorithm, or of a peer, blocks the caller
- * until the others have come as far (NCCL_RUNTIME_CONNECT=0 connects algorithms at the start);
- * messages are matched by their order alone; who is gone is waited for without end, and no
- * asynchronous error says so (as over NVLink). What a program must not do is told: calls that do
- * not match, memory or communicators given up under a kernel, communicators launched in orders that
- * no one order of all devices holds, a kernel launched behind another of its communicator that is
- * not over, communicators left at the end.
+ * a program it does as well: a communicator, and a rank's first use of an algorithm or of a peer,
+ * is in progress until the others have come as far (NCCL_RUNTIME_CONNECT=0 connects algorithms at
+ * the start); messages are matched by their order alone; who is gone is waited for without end, and
+ * no asynchronous error says so (as over NVLink). What a program must not do is told: communicators
+ * that block their callers, calls while one is in progress, calls that do not match, memory or
+ * communicators given up under a kernel, communicators launched in orders that no one order of all
+ * devices holds, a kernel launched behind another of its communicator that is not over,
+ * communicators left at the end.
  *
  * TRAINYARD_EMULATED_NCCL=FOLDER: ranks are processes, and what they bring to a collective or a
  * message lies in files of that folder, which must be empty at first. Then only what members bring
@@ -20,17 +21,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dirent.h>
 #include <map>
 #include <set>
 #include <string>
 #include <sys/stat.h>
-#include <thread>
 #include <tuple>
 #include <unistd.h>
 #include <vector>
@@ -85,8 +82,11 @@ struct ncclComm {
     int rank;
     std::map<std::pair<int, int>, unsigned long> counts; /* calls so far: kind of place */
     std::set<nccl_kernel *> kernels;                     /* launched and not over, */
-    size_t launched;                                     /* and how many in all */
-    bool is_aborted;
+    size_t launched = 0;                                 /* and how many in all */
+    /* In progress: the wait for the other members, and what is launched then. */
+    emulated_waiter *waits = nullptr;
+    cudaStream_t stream = nullptr;
+    std::vector<call> calls;
 };
 
 namespace
@@ -352,36 +352,14 @@ bool files_meet(const world *of, const place &at, const call &own, int rank)
     return true;
 }
 
-/* Whether a process that ever joined here is gone: a bootstrap's sockets would be closed. */
-bool has_lost_process()
+/* Whether all members are there. */
+bool has_joined(const world *of)
 {
-    DIR *folder = opendir(files_folder());
-    bool is_found = false;
-
-    while (folder != nullptr && !is_found) {
-        const struct dirent *entry = readdir(folder);
-        int pid;
-        if (entry == nullptr)
-            break;
-        is_found = sscanf(entry->d_name, "process.%d", &pid) == 1 && kill(pid, 0) != 0;
-    }
-    if (folder != nullptr)
-        closedir(folder);
-    return is_found;
-}
-
-/* Until all members are there. */
-bool files_join(world *of, const char *identifier, int rank)
-{
-    of->files = std::string(files_folder()) + "/" + identifier;
-    file_write(std::string(files_folder()) + "/process." + std::to_string(getpid()), "", 0, "", 0);
-    file_write(of->files + ".joined." + std::to_string(rank), "", 0, "", 0);
+    if (files_folder() == nullptr)
+        return of->joined == of->size;
     for (int m = 0; m < of->size; m++)
-        while (access((of->files + ".joined." + std::to_string(m)).c_str(), R_OK) != 0) {
-            if (has_lost_process())
-                return false;
-            std::this_thread::sleep_for(std::chrono::microseconds(200));
-        }
+        if (access((of->files + ".joined." + std::to_string(m)).c_str(), R_OK) != 0)
+            return false;
     return true;
 }
 
@@ -399,16 +377,6 @@ std::string connection_of(const ncclComm_t comm, const call &of)
     return of.what == ALL_REDUCE && of.count * bytes_of(of.type) <= 1024 ? "tree" : "ring";
 }
 
-bool has_lost(const world *of)
-{
-    const int own = emulated_device_current();
-    bool is_found = false;
-
-    for (int device : of->devices)
-        is_found = is_found || (device >= 0 && emulated_device_gone(device));
-    return is_found || emulated_device_gone(own);
-}
-
 bool is_connected(const world *of, const std::string &name)
 {
     const auto found = of->connections.find(name);
@@ -417,26 +385,25 @@ bool is_connected(const world *of, const std::string &name)
     return found != of->connections.end() && found->second.size() >= needed;
 }
 
-bool connect(std::unique_lock<std::mutex> &lock, ncclComm_t comm, const std::vector<call> &calls)
+/* Of what calls use for the first time, what the others have not come to; empty: nothing. */
+std::string unconnected(ncclComm_t comm, const std::vector<call> &calls)
 {
-    const std::shared_ptr<world> of = comm->of;
+    world *of = comm->of.get();
+    std::string found;
 
     for (const call &c : calls) {
-        const bool is_first = of->connections[connection_of(comm, c)].insert(comm->rank).second;
+        const std::string name = connection_of(comm, c);
+        const bool is_first = of->connections[name].insert(comm->rank).second;
         if (is_first && emulated_device_waits())
             emulated_broken("NCCL \"%s\" connects %s for its first %s while a kernel waits for its "
                             "peers",
-                            of->name.c_str(), connection_of(comm, c).c_str(), names[c.what]);
+                            of->name.c_str(), name.c_str(), names[c.what]);
+        if (is_first)
+            emulated_changed();
+        if (!is_connected(of, name))
+            found = name;
     }
-    emulated_changed();
-    for (const call &c : calls) {
-        const std::string name = connection_of(comm, c);
-        emulated_wait(lock, ("NCCL's first " + name + " of \"" + of->name + "\"").c_str(),
-                      [&] { return is_connected(of.get(), name) || has_lost(of.get()); });
-        if (!is_connected(of.get(), name))
-            return false;
-    }
-    return true;
+    return found;
 }
 
 /* ---- Launches ---- */
@@ -477,16 +444,10 @@ void order_check(ncclComm_t comm)
     all().latest[device] = own;
 }
 
-ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, const std::vector<call> &calls)
+/* All members are connected as the calls ask for. */
+void launch(std::unique_lock<std::mutex> &lock, ncclComm_t comm, cudaStream_t stream,
+            const std::vector<call> &calls)
 {
-    std::unique_lock<std::mutex> lock = emulated_lock();
-
-    if (comm->is_aborted) {
-        emulated_broken("NCCL: a call on a communicator that was aborted");
-        return ncclInvalidUsage;
-    }
-    if (comm->of->files.empty() && !connect(lock, comm, calls))
-        return ncclSystemError;
     if (!comm->kernels.empty())
         emulated_broken("NCCL \"%s\": member %d launches a kernel behind another that is not over",
                         comm->of->name.c_str(), comm->rank);
@@ -507,7 +468,28 @@ ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, const std::vector<call
     comm->kernels.insert(kernel.get());
     lock.unlock();
     emulated_queue_kernel(emulated_queue_of(stream), kernel);
-    return ncclSuccess;
+    lock.lock();
+}
+
+ncclResult_t ask(ncclComm_t comm, cudaStream_t stream, const std::vector<call> &calls)
+{
+    std::unique_lock<std::mutex> lock = emulated_lock();
+    std::string missing;
+
+    if (comm->waits != nullptr) {
+        emulated_broken("NCCL \"%s\": a call while another is in progress", comm->of->name.c_str());
+        return ncclInvalidUsage;
+    }
+    if (comm->of->files.empty())
+        missing = unconnected(comm, calls);
+    if (missing.empty()) {
+        launch(lock, comm, stream, calls);
+        return ncclSuccess;
+    }
+    comm->stream = stream;
+    comm->calls = calls;
+    comm->waits = emulated_wait_begin("NCCL's first " + missing + " of \"" + comm->of->name + "\"");
+    return ncclInProgress;
 }
 
 struct grouped {
@@ -526,7 +508,7 @@ ncclResult_t take(ncclComm_t comm, cudaStream_t stream, const call &asked)
         return ncclInvalidArgument;
     }
     if (group_depth == 0)
-        return launch(comm, stream, {asked});
+        return ask(comm, stream, {asked});
     for (grouped &g : group)
         if (g.comm == comm && g.stream == stream) {
             g.calls.push_back(asked);
@@ -538,6 +520,8 @@ ncclResult_t take(ncclComm_t comm, cudaStream_t stream, const call &asked)
 
 void world_leave(ncclComm_t comm)
 {
+    if (comm->waits != nullptr)
+        emulated_wait_end(comm->waits);
     comm->of->members[(size_t)comm->rank] = nullptr;
     all().open--;
     delete comm;
@@ -579,6 +563,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     }
     std::shared_ptr<world> &of = all().worlds[id.internal];
 
+    if (config->blocking != 0)
+        emulated_broken("NCCL: a communicator that blocks who makes it");
     if (of == nullptr) {
         of = std::make_shared<world>();
         of->size = size;
@@ -594,35 +580,40 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
         if (device == emulated_device_current())
             emulated_broken("NCCL: two members on device %d", device);
     own->devices[(size_t)rank] = emulated_device_current();
-    if (files_folder() != nullptr) {
-        all().worlds.erase(id.internal);
-        lock.unlock();
-        if (!files_join(own.get(), id.internal, rank))
-            return ncclSystemError;
-        lock.lock();
-    }
-    *out = new ncclComm{own, rank, {}, {}, 0, false};
+    *out = new ncclComm{own, rank};
     own->members[(size_t)rank] = *out;
     all().open++;
-    if (files_folder() != nullptr)
-        return ncclSuccess;
-    if (++own->joined == size)
+    if (++own->joined == size || files_folder() != nullptr)
         all().worlds.erase(id.internal);
+    if (files_folder() != nullptr) {
+        own->files = std::string(files_folder()) + "/" + id.internal;
+        file_write(own->files + ".joined." + std::to_string(rank), "", 0, "", 0);
+    } else if (connects != nullptr && strcmp(connects, "0") == 0) {
+        own->connections["tree"].insert(rank);
+        own->connections["ring"].insert(rank);
+    }
     emulated_changed();
-    emulated_wait(lock, "ncclCommInitRankConfig",
-                  [&] { return own->joined == own->size || has_lost(own.get()); });
-    if (own->joined < own->size)
-        return ncclSystemError;
-    if (connects != nullptr && strcmp(connects, "0") == 0)
-        for (const char *name : {"tree", "ring"})
-            for (int m = 0; m < size; m++)
-                own->connections[name].insert(m);
-    return ncclSuccess;
+    if (has_joined(own.get()))
+        return ncclSuccess;
+    (*out)->waits = emulated_wait_begin("ncclCommInitRankConfig");
+    return ncclInProgress;
 }
 
-ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *out)
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
-    *out = ncclSuccess;
+    std::unique_lock<std::mutex> lock = emulated_lock();
+    bool is_over = has_joined(comm->of.get());
+
+    for (const call &c : comm->calls)
+        is_over = is_over && is_connected(comm->of.get(), connection_of(comm, c));
+    *out = is_over ? ncclSuccess : ncclInProgress;
+    if (!is_over || comm->waits == nullptr)
+        return ncclSuccess;
+    emulated_wait_end(comm->waits);
+    comm->waits = nullptr;
+    if (!comm->calls.empty())
+        launch(lock, comm, comm->stream, comm->calls);
+    comm->calls.clear();
     return ncclSuccess;
 }
 
@@ -630,8 +621,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     std::unique_lock<std::mutex> lock = emulated_lock();
 
-    if (!comm->kernels.empty())
-        emulated_broken("NCCL \"%s\": member %d is destroyed under a kernel",
+    if (!comm->kernels.empty() || comm->waits != nullptr)
+        emulated_broken("NCCL \"%s\": member %d is destroyed under a kernel or in progress",
                         comm->of->name.c_str(), comm->rank);
     emulated_wait(lock, "ncclCommDestroy", [&] { return comm->kernels.empty(); });
     world_leave(comm);
@@ -678,7 +669,7 @@ ncclResult_t ncclGroupEnd(void)
         return ncclSuccess;
     taken.swap(group);
     for (const grouped &g : taken) {
-        const ncclResult_t code = launch(g.comm, g.stream, g.calls);
+        const ncclResult_t code = ask(g.comm, g.stream, g.calls);
         first = first == ncclSuccess ? code : first;
     }
     return first;
