@@ -118,9 +118,11 @@ static int by_size(const void *left, const void *right)
  * best balance, SIAM J. Appl. Math. 17, 1969). */
 static ty_status pieces_place(piece_list *list, uint32_t servers, ty_error *error)
 {
-    uint64_t *loads = ty_alloc(servers, sizeof *loads);
+    uint64_t *loads;
 
-    if (loads == NULL)
+    if (list->count == 0) /* of a plan whose buckets are yet to be chosen; qsort takes no NULL */
+        return TY_OK;
+    if ((loads = ty_alloc(servers, sizeof *loads)) == NULL)
         return out_of_memory(error);
     qsort(list->items, list->count, sizeof *list->items, by_size);
     for (size_t i = 0; i < list->count; i++) {

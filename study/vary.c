@@ -32,6 +32,13 @@ static ty_status keep(ty_vary_point *point, ty_text *text, const char **out, ty_
     return status;
 }
 
+/* The caller's text may be gone when the point is opened. */
+static ty_status copy(ty_vary_point *point, const char *text, const char **out, ty_error *error)
+{
+    *out = ty_arena_strdup(point->texts, text);
+    return *out != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory");
+}
+
 /* ---- Options ------------------------------------------------------------------------------- */
 
 static ty_status set_batch(ty_vary_point *point, const char *value, ty_error *error)
@@ -47,9 +54,9 @@ static ty_status set_batch(ty_vary_point *point, const char *value, ty_error *er
 static ty_status set_objective(ty_vary_point *point, const char *value, ty_error *error)
 {
     ty_objective ignored;
+    ty_status status = copy(point, value, &point->question.objective, error);
 
-    point->question.objective = value;
-    return ty_objective_find(value, &ignored, error);
+    return status == TY_OK ? ty_objective_find(value, &ignored, error) : status;
 }
 
 static ty_status append_to_workload(ty_vary_point *point, const char *key, const char *value,
@@ -147,10 +154,8 @@ static ty_status set_hosts(ty_vary_point *point, const char *value, ty_error *er
 
 static ty_status set_cluster(ty_vary_point *point, const char *value, ty_error *error)
 {
-    (void)error;
-    point->question.cluster = value;
     point->question.open_cluster = NULL;
-    return TY_OK;
+    return copy(point, value, &point->question.cluster, error);
 }
 
 static ty_status set_device(ty_vary_point *point, const char *value, ty_error *error)
@@ -225,8 +230,9 @@ static ty_status set_figure(ty_vary_point *point, const figure *f, const char *n
 
     if (point->edit_count == TY_VARY_MOST_KEYS)
         return ty_fail(error, TY_EINVAL, "at most %d figures can be varied", TY_VARY_MOST_KEYS);
-    if (*name != '\0' && strcmp(name, "all") != 0)
-        edit.name = name;
+    if (*name != '\0' && strcmp(name, "all") != 0 &&
+        (status = copy(point, name, &edit.name, error)) != TY_OK)
+        return status;
     if (edit.is_factor) {
         edit.value = strtod(value + 1, &end);
         if (end == value + 1 || *end != '\0' || !(edit.value > 0) || edit.value > 1e6)
@@ -314,8 +320,7 @@ static ty_status set_plain(ty_vary_point *point, const plain_key *key, const cha
 {
     if (key->set != NULL)
         return key->set(point, value, error);
-    *(const char **)((char *)&point->question + key->text) = value;
-    return TY_OK;
+    return copy(point, value, (const char **)((char *)&point->question + key->text), error);
 }
 
 ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value, ty_error *error)

@@ -22,7 +22,8 @@ ty_status ty_vary_point_new(const ty_question *base, ty_vary_point *point,
                             ty_error *error) TY_MUST_CHECK;
 void ty_vary_point_clear(ty_vary_point *point);
 
-/** TY_EINVAL: no such key (with the nearest), or a value that this key cannot have. */
+/** TY_EINVAL: no such key (with the nearest), or a value that this key cannot have. Neither
+ * text needs to outlive the call. */
 ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value,
                       ty_error *error) TY_MUST_CHECK;
 

@@ -119,6 +119,22 @@ Test(servers, divide_hot_tensors)
     ty_plan_free(plan);
 }
 
+/* While its buckets are chosen, a plan has none yet. */
+Test(servers, have_nothing_of_a_plan_without_buckets)
+{
+    for (int shard = 0; shard < TY_SERVER_SHARD_COUNT; shard++) {
+        ty_plan *plan = served_plan(2, (ty_server_shard)shard);
+        const uint32_t bucket_count = plan->bucket_count;
+        ty_server_map map = {0};
+        plan->bucket_count = 0;
+        cr_assert_eq(ty_server_map_make(plan, &map, NULL), TY_OK);
+        cr_expect_eq(map.first_parts[0], 0);
+        ty_server_map_clear(&map);
+        plan->bucket_count = bucket_count;
+        ty_plan_free(plan);
+    }
+}
+
 Test(servers, need_memory_for_their_part_and_what_replicas_send)
 {
     const uint64_t landing = (uint64_t)4 * TY_SERVER_WINDOW * TY_SERVER_PIECE_BYTES;

@@ -1,5 +1,6 @@
 /* The questions of ty_study.h as a program would ask them. */
 #include "ty_study.h"
+#include "vary.h"
 
 #include <criterion/criterion.h>
 
@@ -204,6 +205,32 @@ Test(study, who_waits_can_stop)
     cr_assert_gt(polls, 0);
     cr_assert_eq(ty_whatif_done_count(whatif), 0);
     ty_whatif_free(whatif);
+}
+
+/* Words that are overwritten before the point is opened. */
+Test(study, points_keep_their_words)
+{
+    static const char *const words[][2] = {
+        {"bandwidth.pcie3", "x0.5"}, {"cluster", "1x p100-server"}, {"objective", "energy"}};
+    ty_vary_point point = {0};
+    ty_question_inputs inputs = {0};
+    ty_error error = {0};
+
+    cr_assert_eq(ty_vary_point_new(&vgg, &point, &error), TY_OK);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char key[32], value[32];
+        snprintf(key, sizeof key, "%s", words[i][0]);
+        snprintf(value, sizeof value, "%s", words[i][1]);
+        cr_assert_eq(ty_vary_set(&point, key, value, &error), TY_OK, "%s", error.message);
+        memset(key, 'x', sizeof key - 1);
+        memset(value, 'x', sizeof value - 1);
+    }
+    cr_expect_str_eq(point.edits[0].name, "pcie3");
+    cr_expect_str_eq(point.question.cluster, "1x p100-server");
+    cr_expect_str_eq(point.question.objective, "energy");
+    cr_expect_eq(ty_vary_open(&point, NULL, &inputs, &error), TY_OK, "%s", error.message);
+    ty_question_inputs_clear(&inputs);
+    ty_vary_point_clear(&point);
 }
 
 /* ---- What if ------------------------------------------------------------------------------- */
