@@ -10,16 +10,27 @@
 #include <math.h>
 #include <stdlib.h>
 
-ty_status ty_timeline_new(const ty_plan *plan, uint32_t step_count, ty_timeline **out,
-                          ty_error *error)
+ty_status ty_timeline_new_unsigned(const ty_plan *plan, uint32_t step_count, ty_timeline **out,
+                                   ty_error *error)
 {
-    ty_status status = TY_OK;
     ty_timeline *timeline = ty_alloc(1, sizeof *timeline);
 
     if (timeline == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     timeline->rank_count = ty_plan_rank_count(plan);
     timeline->step_count = step_count;
+    *out = timeline;
+    return TY_OK;
+}
+
+ty_status ty_timeline_new(const ty_plan *plan, uint32_t step_count, ty_timeline **out,
+                          ty_error *error)
+{
+    ty_timeline *timeline = NULL;
+    ty_status status = ty_timeline_new_unsigned(plan, step_count, &timeline, error);
+
+    if (status != TY_OK)
+        return status;
     TY_CHECK(ty_plan_digest(plan, &timeline->plan_digest, error), status, cleanup);
     *out = timeline;
     timeline = NULL;

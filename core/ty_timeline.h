@@ -32,6 +32,10 @@ typedef struct ty_timeline {
 
 ty_status ty_timeline_new(const ty_plan *plan, uint32_t step_count, ty_timeline **out,
                           ty_error *error) TY_MUST_CHECK;
+/** The same without the plan's digest, which takes long on large clusters: for timelines that are
+ * summed up and never written. */
+ty_status ty_timeline_new_unsigned(const ty_plan *plan, uint32_t step_count, ty_timeline **out,
+                                   ty_error *error) TY_MUST_CHECK;
 ty_status ty_timeline_add(ty_timeline *timeline, const ty_event *event) TY_MUST_CHECK;
 void ty_timeline_sort(ty_timeline *timeline);
 void ty_timeline_free(ty_timeline *timeline);

@@ -237,8 +237,9 @@ uint32_t ty_dimensions_propose(const search_question *question,
 /* ---- From a candidate to a plan ---------------------------------------------------------- */
 
 /**
- * A candidate's plan with its program. The plan borrows the question's workload, profile and
- * cluster text (hundreds of such plans are made in a search): keep it with ty_plan_copy.
+ * A candidate's plan with its program, which lacks the plan's digest: for the estimator and the
+ * simulator. The plan borrows the question's workload, profile and cluster text (hundreds of such
+ * plans are made in a search): keep it with ty_plan_copy.
  */
 typedef struct draft {
     ty_plan *plan; /* stages on consecutive devices, buckets, memory; no prediction yet */
@@ -251,8 +252,8 @@ ty_status ty_draft_make(const search_question *question, const candidate *c, dra
 ty_status ty_plan_count_memory(ty_plan *plan, ty_error *error) TY_MUST_CHECK;
 ty_status ty_draft_plan(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
-/** Its program, as ty_draft_make has it but for the digest of its plan: for the estimator. */
-ty_status ty_draft_sketch(draft *d, ty_error *error) TY_MUST_CHECK;
+/** Adds the program. */
+ty_status ty_draft_lower(draft *d, ty_error *error) TY_MUST_CHECK;
 /** What a draft's step takes by the estimator, or that of a plan that differs from it in what it
  * borrows. */
 ty_status ty_draft_estimate(const search_question *question, const ty_plan *plan,

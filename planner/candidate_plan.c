@@ -263,7 +263,7 @@ failed:
     return status;
 }
 
-ty_status ty_draft_sketch(draft *d, ty_error *error)
+ty_status ty_draft_lower(draft *d, ty_error *error)
 {
     return ty_plan_lower_unsigned(d->plan, &d->program, error);
 }
@@ -274,7 +274,7 @@ ty_status ty_draft_make(const search_question *q, const candidate *c, draft *out
     ty_status status = TY_OK;
 
     TY_CHECK(ty_draft_plan(q, c, &d, error), status, failed);
-    TY_CHECK(ty_plan_lower(d.plan, &d.program, error), status, failed);
+    TY_CHECK(ty_draft_lower(&d, error), status, failed);
     *out = d;
     return TY_OK;
 

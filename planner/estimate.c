@@ -638,26 +638,21 @@ static ty_status write_rank(const walk *w, ty_event event, uint32_t walked, ty_t
     return TY_OK;
 }
 
-static ty_status write_timeline(const walk *w, ty_timeline **out)
+/* In a timeline that is empty as yet. */
+static ty_status write_timeline(const walk *w, ty_timeline *timeline)
 {
-    ty_timeline *timeline = NULL;
     ty_event event = {0};
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_timeline_new(w->plan, w->steps, &timeline, w->error), status, cleanup);
     for (event.step = 0; event.step < w->steps; event.step++) {
         event.rank = 0;
         for (uint32_t p = 0; p < w->positions; p++)
             for (uint32_t q = 0; q < w->plan->stages[p].replicas; q++, event.rank++)
                 TY_CHECK(write_rank(w, event, w->stages[p].first_rank + (w->is_folded ? 0 : q),
                                     timeline),
-                         status, cleanup);
+                         status, done);
     }
-    *out = timeline;
-    timeline = NULL;
-
-cleanup:
-    ty_timeline_free(timeline);
+done:
     return status;
 }
 
@@ -719,10 +714,17 @@ ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_c
                       uint32_t steps, ty_timeline **out, ty_error *error)
 {
     walk w = {.plan = plan, .costs = costs, .steps = steps, .error = error};
-    ty_status status = walk_all(&w, program);
+    ty_timeline *timeline = NULL;
+    ty_status status;
 
-    if (status == TY_OK)
-        status = write_timeline(&w, out);
+    TY_CHECK(walk_all(&w, program), status, cleanup);
+    TY_CHECK(ty_timeline_new(plan, steps, &timeline, error), status, cleanup);
+    TY_CHECK(write_timeline(&w, timeline), status, cleanup);
+    *out = timeline;
+    timeline = NULL;
+
+cleanup:
+    ty_timeline_free(timeline);
     walk_clear(&w);
     return status;
 }
@@ -749,7 +751,8 @@ ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, co
             one.stages[s].replicas = 1;
         w.plan = &one;
     }
-    TY_CHECK(write_timeline(&w, &timeline), status, done);
+    TY_CHECK(ty_timeline_new_unsigned(w.plan, steps, &timeline, error), status, done);
+    TY_CHECK(write_timeline(&w, timeline), status, done);
     status = ty_timeline_summarize(w.plan, program, timeline, out, error);
 done:
     if (one.stages != plan->stages)

@@ -117,7 +117,7 @@ static ty_status judge(search *s, candidate *c, ty_error *error)
         s->misfits++;
         goto done;
     }
-    TY_CHECK(ty_draft_sketch(&d, error), status, done);
+    TY_CHECK(ty_draft_lower(&d, error), status, done);
     TY_CHECK(ty_draft_estimate(s->q, d.plan, d.program, &c->estimate, error), status, done);
     for (uint32_t i = 0; i < d.program->stage_count; i++)
         s->walked += d.program->stages[i].instruction_count;

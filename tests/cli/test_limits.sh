@@ -39,4 +39,17 @@ sleep 0.3
 threads=$(sed -n 's/^Threads:\t//p' /proc/$pid/status 2>/dev/null)
 if [ "${threads:-1}" -eq 1 ]; then pass; else fail "planning has $threads threads"; fi
 wait $pid
+
+# What it starts has the memory's settings of whoever started it, and no others.
+cat >"$scratch/worker" <<EOF
+#!/bin/sh
+env >"$scratch/environment"
+exit 1
+EOF
+chmod +x "$scratch/worker"
+for own in "" glibc.malloc.check=0; do
+    env ${own:+GLIBC_TUNABLES=$own} TRAINYARD_WORKER="$scratch/worker" "$TRAINYARD" run "$scratch/plan.json" --steps 2 -q -o "$scratch/run.json" >/dev/null 2>&1 </dev/null
+    found=$(sed -n 's/^GLIBC_TUNABLES=//p' "$scratch/environment")
+    if [ "$found" = "$own" ]; then pass; else fail "a worker has GLIBC_TUNABLES=$found, expected '$own'"; fi
+done
 finish
