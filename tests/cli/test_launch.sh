@@ -354,8 +354,8 @@ torchrun horovod deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compress
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-h100|pp=1,tp=1,compression=none,recompute=operator,zero=3
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-h100|pp=1,tp=1,compression=none,recompute=elementwise,zero=3
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=none,recompute=selective,zero=2,micro_batch=1
-torchrun accelerate|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=3,recompute=full
-accelerate|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=2,recompute=selective,micro_batch=1
+torchrun accelerate|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=3,recompute=full,compression=none
+accelerate|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=2,recompute=selective,micro_batch=1,compression=none
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=1,compression=none
 torchrun|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=bf16
 torchrun horovod deepspeed|fp16|gpt2 sequence=512|2x dgx1-v100|pp=1,tp=1,compression=fp16

@@ -155,20 +155,6 @@ Test(round_trips, slurm_names_are_names)
     }
 }
 
-Test(round_trips, slurm_blocks_of_one_size)
-{
-    ty_cluster_import_options options = {.host = "gb200-tray"};
-    ty_cluster *c =
-        import_text("BlockName=b1 Nodes=n[1-3]\nBlockName=b2 Nodes=n[4-5]\n", &options, NULL);
-    ty_text text = {0};
-    ty_error error = {0};
-
-    cr_assert_eq(ty_cluster_export(c, "slurm", NULL, &text, &error), TY_EUNSUPPORTED);
-    cr_assert_not_null(strstr(error.message, "found blocks of 3 and 2 hosts"), "%s", error.message);
-    cr_assert_eq(text.length, 0);
-    ty_cluster_free(c);
-}
-
 /* ---- NCCL ----------------------------------------------------------------------------------- */
 
 static uint32_t count(const char *text, const char *part)
