@@ -50,7 +50,7 @@ static ty_status write_block(const ty_cluster *c, const uint32_t *domains, uint3
 static ty_status write_blocks(const ty_cluster *c, const uint32_t *domains, ty_text *text,
                               ty_error *error)
 {
-    uint32_t first_size = 0, size;
+    uint32_t least = UINT32_MAX, size;
     ty_status status = TY_OK;
 
     ty_text_add(text, "# topology.conf of ");
@@ -63,14 +63,10 @@ static ty_status write_blocks(const ty_cluster *c, const uint32_t *domains, ty_t
         if (!is_first)
             continue;
         TY_CHECK(write_block(c, domains, domains[h], &size, text, error), status, done);
-        first_size = first_size == 0 ? size : first_size;
-        if (size != first_size)
-            return ty_fail(error, TY_EUNSUPPORTED,
-                           "cluster %.100s: found blocks of %u and %u hosts, expected equal ones: "
-                           "Slurm's block topology has one size",
-                           c->name, first_size, size);
+        least = size < least ? size : least;
     }
-    ty_text_addf(text, "BlockSizes=%u\n", first_size);
+    /* What is planned with, which every block must have at least; a larger one is allowed. */
+    ty_text_addf(text, "BlockSizes=%u\n", least);
     status = ty_text_check(text, error);
 done:
     return status;

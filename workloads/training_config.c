@@ -805,6 +805,13 @@ static ty_status note_offloading(const reading *r)
     return TY_OK;
 }
 
+/* DeepSpeed's keys of activation_checkpointing say how, not whether. */
+static ty_status note_open_recomputing(const reading *r)
+{
+    return note(r, "recomputing is said by the training script, not in the file: it is left open "
+                   "(--fix recompute=none or full)");
+}
+
 static ty_status read_accelerate(const reading *r)
 {
     static const count_key keys[] = {
@@ -859,8 +866,10 @@ static ty_status read_accelerate(const reading *r)
         r->out->recompute = "full";
     else if (is_value(r, "megatron_lm_recompute_activations", "true"))
         r->out->recompute = "selective";
-    else if (!is_value(r, "distributed_type", "DEEPSPEED")) /* there the training script says it */
+    else if (!is_value(r, "distributed_type", "DEEPSPEED"))
         r->out->recompute = "none";
+    else
+        TY_CHECK(note_open_recomputing(r), status, cleanup);
     TY_CHECK(note_offloading(r), status, cleanup);
     status = need_model(r, 0);
 
@@ -917,6 +926,7 @@ static ty_status read_deepspeed(const reading *r)
     }
     TY_CHECK(ty_workload_import(r->path, &options, &r->out->workload, &r->out->report, r->error),
              status, cleanup);
+    TY_CHECK(note_open_recomputing(r), status, cleanup);
     status = note_offloading(r);
 
 cleanup:

@@ -110,7 +110,8 @@ const char *ty_launch_gradient_precision(const launch *l);
 typedef enum launch_framework {
     LAUNCH_PYTORCH,
     LAUNCH_HOROVOD,
-    LAUNCH_ENGINE /* DeepSpeed's or Accelerate's, told by a file of its own */
+    LAUNCH_DEEPSPEED, /* told by a file of its own, but what it makes again */
+    LAUNCH_ACCELERATE /* told by a file of its own */
 } launch_framework;
 /** trainyard_plan.py: the plan's settings and what makes a model train by them. */
 ty_status ty_launch_add_settings(launch *l, launch_framework framework,

@@ -92,8 +92,16 @@ static void write_config(const launch *l, ty_text *text)
 
 static void write_script(const launch *l, ty_text *text)
 {
+    const ty_recompute recompute = l->plan->stages[0].recompute;
+
     ty_text_add(text, "#!/bin/sh\n");
     ty_launch_comments(l, "# ", text);
+    if (recompute != TY_RECOMPUTE_NONE)
+        ty_text_addf(text,
+                     "# again    what is made again in backward (%s) is the script's to say, by "
+                     "checkpointed(model) of\n#          trainyard_plan.py before "
+                     "deepspeed.initialize: no key of ds_config.json does\n",
+                     ty_recompute_name(recompute));
     ty_text_add(text, "set -eu\ncd \"$(dirname \"$0\")\"\n");
     ty_launch_export_environment(l, text);
     ty_launch_write_script_name(l, text);
@@ -129,7 +137,7 @@ ty_status ty_launch_deepspeed(launch *l, ty_error *error)
         ty_text_addf(&hosts, "%s slots=%u\n", l->hosts[h].name, l->first_slot + l->per_host);
     write_script(l, &script);
     TY_CHECK(ty_launch_add(l, "ds_config.json", &config, false, error), status, cleanup);
-    TY_CHECK(ty_launch_add_settings(l, LAUNCH_ENGINE, error), status, cleanup);
+    TY_CHECK(ty_launch_add_settings(l, LAUNCH_DEEPSPEED, error), status, cleanup);
     TY_CHECK(ty_launch_add(l, "hostfile", &hosts, false, error), status, cleanup);
     TY_CHECK(ty_launch_add(l, "launch.sh", &script, true, error), status, cleanup);
     status = ty_launch_next(l, error, "./launch.sh");

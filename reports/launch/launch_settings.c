@@ -147,6 +147,13 @@ static const char checkpointed[] =
     "            blocks[index] = checkpoint_wrapper(blocks[index], **settings)\n"
     "    return model\n";
 
+static const char left_alone[] =
+    "\n\n"
+    "def checkpointed(model):\n"
+    "    \"\"\"The model as it is: accelerate.yaml says that blocks are made again "
+    "(fsdp_activation_checkpointing).\"\"\"\n"
+    "    return model\n";
+
 static const char precision[] =
     "\n\n"
     "def precision():\n"
@@ -222,18 +229,27 @@ static const char horovod[] =
 ty_status ty_launch_settings(const launch *l, launch_framework framework, ty_text *text,
                              ty_error *error)
 {
+    const ty_recompute recompute = l->plan->stages[0].recompute;
+    const bool has_engine = framework == LAUNCH_DEEPSPEED || framework == LAUNCH_ACCELERATE;
+
     ty_launch_comments(l, "# ", text);
     ty_text_addf(text,
-                 "\"\"\"Settings of a plan: import this in the training script.\"\"\"\n"
+                 "\"\"\"Settings of a plan: import this in the training script.%s\"\"\"\n"
                  "import contextlib\n\n%simport torch\n\n",
+                 framework == LAUNCH_DEEPSPEED && recompute != TY_RECOMPUTE_NONE
+                     ? "\n\nNo key of ds_config.json says what is made again: the script does, by "
+                       "checkpointed(model) before\ndeepspeed.initialize.\n"
+                     : "",
                  framework == LAUNCH_HOROVOD ? "import horovod.torch as hvd\n" : "");
     write_figures(l, ty_launch_blocks(l), text);
     if (framework == LAUNCH_PYTORCH)
         write_buckets(l, text);
     write_optimizer(&l->plan->optimizer, text);
     ty_text_add(text, blocks_of);
-    ty_text_add(text, checkpointed);
-    if (framework != LAUNCH_ENGINE) /* its engine has its own */
+    ty_text_add(text, framework == LAUNCH_ACCELERATE && recompute == TY_RECOMPUTE_FULL
+                          ? left_alone
+                          : checkpointed);
+    if (!has_engine) /* it has its own */
         ty_text_add(text, precision);
     ty_text_add(text, framework == LAUNCH_PYTORCH   ? pytorch
                       : framework == LAUNCH_HOROVOD ? horovod

@@ -303,7 +303,7 @@ ty_status ty_launch_accelerate(launch *l, ty_error *error)
                  "    \"${TRAINYARD_SCRIPT:-$script}\" \"$@\"\n",
                  passes, l->hosts[0].name, RENDEZVOUS_PORT);
     TY_CHECK(ty_launch_add(l, "accelerate.yaml", &config, false, error), status, cleanup);
-    TY_CHECK(ty_launch_add_settings(l, LAUNCH_ENGINE, error), status, cleanup);
+    TY_CHECK(ty_launch_add_settings(l, LAUNCH_ACCELERATE, error), status, cleanup);
     TY_CHECK(ty_launch_add(l, "launch.sh", &script, true, error), status, cleanup);
     status = ty_launch_next(
         l, error,

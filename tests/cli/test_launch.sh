@@ -338,7 +338,8 @@ grep -q "DeepSpeed configuration" "$scratch/err" && pass || fail "import does no
 grep -q '"global_batch": 256' back.json && pass || fail "the batch of ds_config.json"
 grep -q '"train_micro_batch_size_per_gpu"' made/deepspeed/ds_config.json && pass || fail "ds_config.json"
 
-# What torchrun, Horovod and DeepSpeed are given does what the plan says: precision, recomputing, sharding, buckets.
+# What torchrun, Horovod and DeepSpeed are given does what the plan says: precision, recomputing, sharding, buckets. What
+# Accelerate's own file says, its module does not do again.
 while IFS='|' read -r targets precision model cluster fix; do
     expect 0 plan -w "$model" -c "$cluster" --fix "$(rest "$fix")" --no-simulate -q -o settings.json
     for to in $targets; do
@@ -353,6 +354,8 @@ torchrun horovod deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compress
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-h100|pp=1,tp=1,compression=none,recompute=operator,zero=3
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-h100|pp=1,tp=1,compression=none,recompute=elementwise,zero=3
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=none,recompute=selective,zero=2,micro_batch=1
+torchrun accelerate|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=3,recompute=full,compression=none
+accelerate|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=2,recompute=selective,micro_batch=1,compression=none
 torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=1,compression=none
 torchrun|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=bf16
 torchrun horovod deepspeed|fp16|gpt2 sequence=512|2x dgx1-v100|pp=1,tp=1,compression=fp16

@@ -167,10 +167,15 @@ def main():
 
     model = Module(ModuleList(*[Block(Module()) for _ in range(blocks)]), Module())
     listed = list(model.inside[0]) if blocks else []
-    made = settings["checkpointed"](model) if framework == "deepspeed" else settings["wrap"](model)
+    has_engine = framework in ("deepspeed", "accelerate")
+    made = settings["checkpointed"](model) if has_engine else settings["wrap"](model)
     assert made is model
     checked = of("checkpoint")
-    if recompute in ("full", "operator", "elementwise"):
+    told = "checkpointed(model) before" in settings["__doc__"]
+    assert told == (framework == "deepspeed" and recompute != "none"), settings["__doc__"]
+    script = (pathlib.Path(sys.argv[1]).parent / "launch.sh").read_text()
+    assert ("no key of ds_config.json does" in script) == told, script
+    if recompute in ("full", "operator", "elementwise") and framework != "accelerate":
         assert [entry[1][0] for entry in checked] == listed, "every block, and nothing else"
         assert all(entry[2]["checkpoint_impl"] == "no reentrant" for entry in checked)
         assert all(("context_fn" in entry[2]) == (recompute != "full") for entry in checked)
@@ -215,7 +220,7 @@ def main():
         settings["optimizer"](made)
         assert of("horovod")[0][2]["backward_passes_per_step"] == settings["PASSES"]
         assert of("horovod")[0][2]["compression"] == settings["GRADIENTS"]
-    if framework != "deepspeed":
+    if not has_engine:
         settings["precision"]()
         assert [(entry[1][0], entry[2]["dtype"]) for entry in of("autocast")] == (
             [(settings["DEVICE"], settings["PRECISION"])] if half else []

@@ -173,7 +173,10 @@ Test(training_config, batch_of_the_cluster)
         {GPT "--micro-batch-size 3 --recompute-granularity full --recompute-method uniform "
              "--recompute-num-layers 1\n",
          NULL, 16, 24, 3, NULL},
-        {"{\"train_micro_batch_size_per_gpu\": 4}", "mlp", 8, 32, 4, NULL},
+        {"{\"train_micro_batch_size_per_gpu\": 4}", "mlp", 8, 32, 4,
+         "recomputing is said by the training script"},
+        {"distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n", "mlp batch=48", 8, 0,
+         0, "recomputing is said by the training script"},
         {"{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 2, "
          "\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
          "mlp", 8, 64, 4, "offload_optimizer.device: offloading is not planned"},
