@@ -2,9 +2,11 @@
 #include "option_table.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define LARGEST_CONFIG_BYTES (1u << 20)
 
@@ -133,9 +135,30 @@ static ty_status read_value(setting *s, char *value, ty_error *error)
     return TY_OK;
 }
 
-/* Whether a text is a path that leaves the folder. */
+/* Whether a part of a path, as it lies here, is a symbolic link out of the folder: one to nowhere
+ * may be, once somebody writes through it. What is not there leads nowhere yet. */
+static bool is_linked_out(const char *part, const char *folder)
+{
+    const size_t length = strcmp(folder, "/") == 0 ? 0 : strlen(folder);
+    struct stat found;
+    char *real;
+    bool is_out;
+
+    if (lstat(part, &found) != 0)
+        return errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG;
+    real = realpath(part, NULL);
+    is_out = real == NULL || strncmp(real, folder, length) != 0 ||
+             (real[length] != '/' && real[length] != '\0');
+    free(real);
+    return is_out;
+}
+
+/* Whether a text is a path that leaves the folder, by its words or by links that lie there. */
 static bool leads_out(const char *value)
 {
+    char *folder, *path;
+    bool is_out = false;
+
     if (value[0] == '/' || value[0] == '~')
         return true;
     for (const char *part = value; part != NULL; part = strchr(part, '/')) {
@@ -143,7 +166,20 @@ static bool leads_out(const char *value)
         if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
             return true;
     }
-    return false;
+    folder = realpath(".", NULL);
+    path = ty_strdup(value);
+    is_out = folder == NULL || path == NULL;
+    for (char *end = path; !is_out && end != NULL;) {
+        end = strchr(end, '/');
+        if (end != NULL)
+            *end = '\0';
+        is_out = is_linked_out(path, folder);
+        if (end != NULL)
+            *end++ = '/';
+    }
+    ty_free(path);
+    free(folder);
+    return is_out;
 }
 
 static ty_status check_trust(const setting *s, ty_error *error)

@@ -158,7 +158,7 @@ const cli_command commands[] = {
      "Files: /etc/trainyard.conf, ~/.config/trainyard/config, ./trainyard.conf; later\n"
      "ones win, and options win over all. $TRAINYARD_CONFIG names one file instead.\n"
      "./trainyard.conf, of a folder that may be anybody's, names no script, image or\n"
-     "path outside that folder without --trust-config.\n"
+     "path outside that folder, through a link neither, without --trust-config.\n"
      "A line is KEY = VALUE; the key is an option, or COMMAND.OPTION for one command:\n"
      "    cluster = 16x dgx-a100\n"
      "    plan.top = 10\n",

@@ -301,7 +301,8 @@ static ty_status status_of(ty_job *job, const char *folder, int outcome, const c
         return launcher_lost(job, lost, error);
     if (WIFSIGNALED(outcome))
         return launcher_killed(job, WTERMSIG(outcome), error);
-    if (code == WORKER_DONE)
+    /* One that never began has made nothing: what lies in the result's place is an older run's. */
+    if (code == WORKER_DONE && has_sign(folder, TY_WORKER_BEGUN))
         return TY_OK;
     if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
         return rank_killed(job, code - SIGNAL_CODE, error);

@@ -157,6 +157,10 @@ fi
 # ---- A worker that says nothing ------------------------------------------------------------------
 TRAINYARD_WORKER=/bin/false expect 1 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
 if grep -q "mpirun and trainyard-worker ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a false worker goes unmentioned"; fi
+# One that says it is done and did nothing: what an earlier run left is not its result.
+expect 0 run "$work/plan.json" --steps 2 -q -o "$work/earlier.json"
+TRAINYARD_WORKER=/bin/true expect 1 run "$work/plan.json" --steps 2 -q -o "$work/earlier.json"
+expect_error_line "mpirun and trainyard-worker ended with code 0 and without a word"
 rm -f "$work/none.json"
 
 # ---- No library is loaded from the folder one stands in -------------------------------------------

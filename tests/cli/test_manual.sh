@@ -108,6 +108,20 @@ for line in 'script = here.py' 'export.image = registry.example/x' 'data = /etc'
     rm trainyard.conf
     TRAINYARD_CONFIG=named.conf expect 0 export conf-plan.json --to torchrun
 done
+# Nor by a link that lies there, be it to something that is yet to be made.
+mkdir -p inside/deep
+ln -s / away
+ln -s /not-yet nowhere
+ln -s deep inside/near
+for line in 'run.checkpoint = away/state' 'data = away' 'run.checkpoint = nowhere' 'run.checkpoint = inside/../away' 'data = ./away/x'; do
+    printf '%s\n' "$line" >trainyard.conf
+    expect 3 export conf-plan.json --to torchrun
+    expect_error_line "trainyard.conf:1" "--trust-config"
+    expect 0 export conf-plan.json --to torchrun --trust-config
+done
+printf 'run.checkpoint = inside/near/state\nrun.data = inside//deep\n' >trainyard.conf
+expect 0 export conf-plan.json --to torchrun
+rm away nowhere
 printf 'run.checkpoint = state\nrun.data = a/b..c\n' >trainyard.conf
 expect 0 export conf-plan.json --to torchrun
 printf 'trust-config = true\n' >trainyard.conf
