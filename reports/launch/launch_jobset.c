@@ -167,7 +167,7 @@ static ty_status add(launch *l, const char *target, const char *file,
 
     TY_CHECK(ty_launch_check_pod(l, target, error), status, cleanup);
     TY_CHECK(check_size(l, target, error), status, cleanup);
-    ty_launch_pod_head(l, &text);
+    ty_launch_pod_head(l, false, &text);
     ty_launch_yaml_start(&y, &text);
     write_files(&y, l);
     write(&y, l);

@@ -154,7 +154,7 @@ ty_status ty_launch_mpijob(launch *l, ty_error *error)
 
     TY_CHECK(ty_launch_check_blocks(l, "k8s-mpijob", error), status, cleanup);
     TY_CHECK(ty_launch_check_pod(l, "k8s-mpijob", error), status, cleanup);
-    ty_launch_pod_head(l, &text);
+    ty_launch_pod_head(l, true, &text);
     if (!is_in_config)
         ty_text_add(&text, "# The job file is too large for a ConfigMap: copy job.json into the "
                            "volume below.\n");
@@ -222,7 +222,7 @@ ty_status ty_launch_pytorchjob(launch *l, ty_error *error)
     TY_CHECK(ty_launch_check_data_parallel(l, "k8s-pytorchjob", 3, error), status, cleanup);
     TY_CHECK(ty_launch_check_pod(l, "k8s-pytorchjob", error), status, cleanup);
     TY_CHECK(ty_launch_settings(l, LAUNCH_PYTORCH, &settings, error), status, cleanup);
-    ty_launch_pod_head(l, &text);
+    ty_launch_pod_head(l, false, &text);
     ty_launch_yaml_start(&y, &text);
     write_pytorchjob(&y, l, settings.data);
     TY_CHECK(ty_launch_yaml_end(&y, error), status, cleanup);

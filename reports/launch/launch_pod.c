@@ -52,7 +52,7 @@ ty_status ty_launch_check_pod(const launch *l, const char *target, ty_error *err
     return TY_OK;
 }
 
-void ty_launch_pod_head(const launch *l, ty_text *text)
+void ty_launch_pod_head(const launch *l, bool is_of_worker, ty_text *text)
 {
     launch_variable variables[LAUNCH_MOST_VARIABLES];
     uint32_t count = ty_launch_environment(l, variables);
@@ -63,6 +63,9 @@ void ty_launch_pod_head(const launch *l, ty_text *text)
     if (ty_launch_has_rdma(l))
         ty_text_add(text, "# rdma/...: adapters as the cluster's device plugin names them "
                           "(export --rdma NAME, or none)\n");
+    if (l->input->image == NULL && !is_of_worker)
+        ty_text_add(text, "# image: Trainyard's own has no training program but its worker: name "
+                          "yours (export --image NAME)\n");
 }
 
 void ty_launch_open_resource(launch_yaml *y, const launch *l, const char *version, const char *kind)

@@ -14,8 +14,9 @@
 const char *ty_launch_image(const launch *l, char own[64]);
 /** Image and resources that can be named. @return TY_EINVAL, TY_EUNSUPPORTED */
 ty_status ty_launch_check_pod(const launch *l, const char *target, ty_error *error) TY_MUST_CHECK;
-/** What stands before the documents: provenance, why variables are set. */
-void ty_launch_pod_head(const launch *l, ty_text *text);
+/** What stands before the documents: provenance, why variables are set, what is yet to be named.
+ * @param is_of_worker pods run trainyard-worker, which Trainyard's own image has */
+void ty_launch_pod_head(const launch *l, bool is_of_worker, ty_text *text);
 
 /** A document of a kind, called as the job is, up to what comes behind its metadata. */
 void ty_launch_open_resource(launch_yaml *y, const launch *l, const char *version,

@@ -202,6 +202,8 @@ expect_output "rdma/ib: 1" "IPC_LOCK" "mountPath: /dev/shm" "medium: Memory"
 expect 0 export hosts.json --to torchrun --on k8s-jobset --rdma none
 if grep -q IPC_LOCK "$scratch/out"; then fail "adapters that nobody asked for"; else pass; fi
 expect 0 export ddp.json --to torchrun --on k8s-jobset
+expect_output "# image: Trainyard's own has no training program but its worker"
+if grep -q '^# image:' made/k8s/*.yaml; then fail "an image is asked for that was named, or that has the worker"; else pass; fi
 if grep -q IPC_LOCK "$scratch/out"; then fail "plain Ethernet has no RDMA"; else pass; fi
 expect 2 export hosts.json --to torchrun --on k8s-jobset --rdma 'a b'
 expect_error_line "--rdma" "expected a resource"

@@ -425,7 +425,7 @@ static void shards_make(void)
         size_t used = 0;
 
         for (int i = s * 12; i < s * 12 + 12; i++) {
-            char name[64], inside[64], label[8];
+            char name[64], inside[64], label[16];
             size_t length;
             char *bytes;
 
