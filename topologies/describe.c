@@ -88,8 +88,8 @@ static ty_status fail_at(const description *d, uint32_t i, ty_error *error, cons
 {
     if (i >= d->count)
         return ty_fail(error, TY_EPARSE,
-                       "cluster \"%.80s\": found its end after %u words, expected %s", d->text,
-                       d->count, expected);
+                       "cluster \"%.80s\": found its end after %u word%s, expected %s", d->text,
+                       d->count, d->count == 1 ? "" : "s", expected);
     return ty_fail(error, TY_EPARSE,
                    "cluster \"%.80s\", word %u, column %zu: found \"%.60s\", expected %s%s%s%s",
                    d->text, i + 1, d->words[i].column, d->words[i].text, expected,

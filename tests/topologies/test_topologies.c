@@ -300,6 +300,7 @@ Test(describe, refuses_bad_lines)
         {"host:nan gpu:8", TY_EPARSE, {"\"host:nan\""}},
         {"pod:65536 leaf:65536 host:65536 gpu:65536", TY_EPARSE, {"4294967296 devices"}},
         {"host:4 gpu:8", TY_EPARSE, {"its end after 2 words", "a device of the catalogue"}},
+        {"2x", TY_EPARSE, {"its end after 1 word,", "a host of the catalogue"}},
         {"host:4 gpu:8 h100-sxm nvlink4 ndr400", TY_EPARSE, {"word 3", "@ and a device"}},
         {"host:4 gpu:8 @h100-smx nvlink4 ndr400", TY_EPARSE, {"did you mean \"h100-sxm\""}},
         {"host:4 gpu:8 @mi250x-x nvlink2 edr100", TY_EPARSE, {"\"@mi250x-x\""}}, /* none */
