@@ -1,4 +1,5 @@
 /* Carries messages for a process that knows nothing of MPI. */
+#include "call_watch.h"
 #include "relay.h"
 #include "transport.h"
 
@@ -13,7 +14,7 @@
 #define WAIT_MS 1
 
 /* A message of another rank, if there is one. */
-static ty_status carry_in(int socket, ty_error *error)
+static ty_status carry_in(int socket, ty_call_watch *watch, ty_error *error)
 {
     MPI_Message message;
     MPI_Status from;
@@ -21,7 +22,9 @@ static ty_status carry_in(int socket, ty_error *error)
     char *bytes;
     ty_status status;
 
+    ty_call_watch_begin(watch);
     MPI_Improbe(MPI_ANY_SOURCE, TAG, MPI_COMM_WORLD, &is_there, &message, &from);
+    ty_call_watch_end(watch);
     if (!is_there)
         return TY_OK;
     MPI_Get_count(&from, MPI_BYTE, &length);
@@ -65,7 +68,7 @@ ty_status ty_relay_serve(int socket, ty_error *error)
         ty_relay_write(socket, transport->rank, &transport->size, sizeof transport->size, error),
         status, done);
     while (!is_end) {
-        TY_CHECK(carry_in(socket, error), status, done);
+        TY_CHECK(carry_in(socket, ty_transport_mpi_watch(transport), error), status, done);
         if (poll(&ready, 1, WAIT_MS) > 0)
             TY_CHECK(carry_out(socket, transport->size, &is_end, error), status, done);
     }

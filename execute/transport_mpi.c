@@ -2,6 +2,7 @@
  * that calls MPI.
  * Between ranks of one host messages go through shared memory (shared_memory.h) where all of them
  * have it. Where none do, MPI's sockets wake who waits (socket_bell.h). */
+#include "call_watch.h"
 #include "job_secret.h"
 #include "shared_memory.h"
 #include "socket_bell.h"
@@ -15,6 +16,7 @@
 #define NOT_HERE UINT32_MAX             /* a rank of another host */
 #define PIECE_BYTES (UINT64_C(1) << 30) /* counts are ints: longer messages go in pieces */
 #define PROOF_PATIENCE_S 30.0           /* all ranks are started when MPI is */
+#define CALL_PATIENCE_S 15.0            /* of processor time, in a call that does not wait */
 
 enum { REQUEST_MPI = TY_REQUEST_SHARED + 1 };
 
@@ -37,6 +39,7 @@ static ty_status mpi_fail(ty_error *error, const char *call, int code)
 
 typedef struct mpi_state {
     pthread_mutex_t calls;    /* MPI is called by one thread at a time (MPI_THREAD_SERIALIZED) */
+    ty_call_watch *watch;     /* of those calls */
     ty_shared_memory *shared; /* NULL: everything goes through MPI */
     bool is_sharing;          /* `shared` is used */
     ty_socket_bell *sockets;  /* NULL: the system has none */
@@ -48,12 +51,14 @@ static void lock(const ty_transport *transport)
     mpi_state *state = transport->state;
 
     pthread_mutex_lock(&state->calls);
+    ty_call_watch_begin(state->watch);
 }
 
 static void unlock(const ty_transport *transport)
 {
     mpi_state *state = transport->state;
 
+    ty_call_watch_end(state->watch);
     pthread_mutex_unlock(&state->calls);
 }
 
@@ -460,6 +465,7 @@ static ty_status host_find(ty_transport *transport, ty_error *error)
 
 static void state_free(mpi_state *state)
 {
+    ty_call_watch_close(state->watch);
     ty_shared_memory_close(state->shared);
     ty_socket_bell_close(state->sockets);
     ty_free(state->members);
@@ -470,13 +476,17 @@ static void state_free(mpi_state *state)
 /* MPI_Finalize of most libraries spins until the slowest rank is there, so sleep first. */
 static void mpi_close(ty_transport *transport)
 {
+    const mpi_state *state = transport->state;
+
     if (transport->is_broken) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     } else {
         ty_error ignored = {0};
         if (ty_transport_barrier(transport, &ignored) != TY_OK)
             MPI_Abort(MPI_COMM_WORLD, 1);
+        ty_call_watch_begin(state->watch);
         MPI_Finalize();
+        ty_call_watch_end(state->watch);
     }
     state_free(transport->state);
     ty_free(transport);
@@ -525,6 +535,7 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
     ty_job_secret secret = {0};
     ty_error no_bell = {0};
     int code, level = 0, rank = 0, size = 0;
+    char complaint[256];
     ty_status status;
 
     if (transport == NULL || state == NULL) {
@@ -551,12 +562,21 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
                                 .close = mpi_close,
                                 .is_unproven = !secret.is_set};
     TY_CHECK(check_tags(error), status, finalize);
+    snprintf(complaint, sizeof complaint,
+             "trainyard-worker: rank %d: a call of MPI that waits for nobody does not come back in "
+             "%.0f s of processor time; a foreign connection to a rank's port can do that",
+             rank, CALL_PATIENCE_S);
+    TY_CHECK(ty_call_watch_open(CALL_PATIENCE_S, complaint, &state->watch, error), status,
+             finalize);
     if (secret.is_set) /* not to be finalized: a stranger would be waited for */
         TY_CHECK(ty_job_secret_prove(&secret, transport, PROOF_PATIENCE_S, error), status, cleanup);
     if (ty_socket_bell_open(&state->sockets, &no_bell) != TY_OK)
         state->sockets = NULL; /* it is looked for messages instead */
     ty_transport_mpi_share(transport, false);
-    TY_CHECK(host_find(transport, error), status, finalize);
+    ty_call_watch_begin(state->watch); /* all others are there: they are waited for shortly */
+    status = host_find(transport, error);
+    ty_call_watch_end(state->watch);
+    TY_CHECK(status, status, finalize);
     ty_job_secret_forget(&secret);
     *out = transport;
     return TY_OK;
@@ -569,6 +589,13 @@ cleanup:
         state_free(state);
     ty_free(transport);
     return status;
+}
+
+ty_call_watch *ty_transport_mpi_watch(const ty_transport *transport)
+{
+    const mpi_state *state = transport->state;
+
+    return state->watch;
 }
 
 void ty_transport_mpi_share(ty_transport *transport, bool is_sharing)

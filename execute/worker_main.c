@@ -2,13 +2,12 @@
 #include "relay.h"
 #include "transport.h"
 #include "ty_execute.h"
+#include "worker_sign.h"
 
-#include <fcntl.h>
 #include <getopt.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,20 +51,6 @@ static void signals_catch(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
-}
-
-/* For whoever started us: see TY_WORKER_SIGNS. */
-static void leave_sign(const char *sign)
-{
-    const char *folder = getenv(TY_WORKER_SIGNS);
-    char path[4096];
-    int file;
-
-    if (folder == NULL || snprintf(path, sizeof path, "%s/%s", folder, sign) >= (int)sizeof path)
-        return;
-    file = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (file >= 0)
-        close(file);
 }
 
 static void *parent_watch(void *parent)
@@ -130,9 +115,9 @@ static void failure_print(const ty_transport *transport, const ty_error *error)
 {
     if (transport->rank == 0 || transport->is_broken)
         fprintf(stderr, "trainyard-worker: %s\n", error->message);
-    leave_sign(TY_WORKER_SAID);
+    ty_worker_sign(TY_WORKER_SAID);
     if (error->status == TY_ELIMIT)
-        leave_sign(TY_WORKER_DIVERGED);
+        ty_worker_sign(TY_WORKER_DIVERGED);
 }
 
 static int run(const char *path, FILE *progress)
@@ -149,7 +134,7 @@ static int run(const char *path, FILE *progress)
     status = ty_transport_mpi(&transport, &error);
     if (status != TY_OK) {
         fprintf(stderr, "trainyard-worker: %s\n", error.message);
-        leave_sign(TY_WORKER_SAID);
+        ty_worker_sign(TY_WORKER_SAID);
         return EXIT_FAILURE;
     }
     signals_catch(); /* MPI may have put its own in place */
@@ -157,7 +142,7 @@ static int run(const char *path, FILE *progress)
     status = ty_transport_agree(transport, status, &error);
     if (status == TY_OK) {
         if (transport->rank == 0)
-            leave_sign(TY_WORKER_BEGUN);
+            ty_worker_sign(TY_WORKER_BEGUN);
         if (transport->rank == 0 && transport->is_unproven && progress != NULL)
             fprintf(progress,
                     "trainyard-worker: ranks of other hosts are taken at their word: there is no "
@@ -168,7 +153,7 @@ static int run(const char *path, FILE *progress)
                                .progress = progress, .stop = &stop_requested, .is_kept = &is_kept},
                            &error);
         if (is_kept && transport->rank == 0)
-            leave_sign(TY_WORKER_KEPT);
+            ty_worker_sign(TY_WORKER_KEPT);
         code = exit_code(status);
     } else {
         code = EXIT_INPUT;
