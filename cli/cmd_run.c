@@ -108,15 +108,15 @@ exit_code cmd_run(const cli_options *options)
     if (output == NULL || logs_try(options, &error) != TY_OK ||
         job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
         machine_check(options, job, &error) != TY_OK ||
-        ty_worker_run(job, ty_plan_launched_count(job->plan), &watch, &error) != TY_OK ||
-        write_logs(options, job, output, &error) != TY_OK ||
-        show(options, output, &text, &error) != TY_OK)
+        ty_worker_run(job, ty_plan_launched_count(job->plan), &watch, &error) != TY_OK)
         code = report_failure(&error);
-    else
-        code = print_text(&text);
-    if (code == EXIT_INTERRUPTED && job != NULL && job->is_kept &&
-        show(options, output, &text, &error) == TY_OK)
-        (void)print_text(&text);
+    if (code == EXIT_DONE || (job != NULL && job->is_kept)) {
+        exit_code shown = show(options, output, &text, &error) == TY_OK ? print_text(&text)
+                                                                        : report_failure(&error);
+        code = code == EXIT_DONE ? shown : code;
+    }
+    if (code == EXIT_DONE && write_logs(options, job, output, &error) != TY_OK)
+        code = report_failure(&error);
     if (scratch[0] != '\0')
         unlink(scratch);
     ty_text_clear(&text);

@@ -34,7 +34,8 @@ void ty_target_text(const ty_target *target, ty_text *text);
  * Who starts the worker names a folder in this variable of its environment; there the worker leaves
  * empty files as signs: that all ranks have begun and take SIGUSR1 as a request to stop after the
  * step under way, that a message about a failure was printed, that it was one about a loss that is
- * no finite number any more, and that an interrupted run wrote what it had measured.
+ * no finite number any more, and that a run which failed or was interrupted wrote what it had
+ * measured.
  */
 #define TY_WORKER_SIGNS "TRAINYARD_SIGNS"
 #define TY_WORKER_BEGUN "begun"
@@ -87,7 +88,8 @@ typedef struct ty_job {
     char *gradients;           /* file for all gradients after the first step (tests); NULL: none */
     uint32_t micro_batch_count; /* profile: sizes to time */
     uint32_t *micro_batches;
-    bool is_kept; /* of who ran it, and in no file: interrupted, and what was measured is written */
+    bool is_kept; /* of who ran it, and in no file: it failed or was interrupted, and the output is
+                     of the steps until then */
 } ty_job;
 
 /** Rows of zeros for `instruction_s`, in one block for ty_free; NULL when memory ran out. */

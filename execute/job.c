@@ -32,6 +32,7 @@ typedef struct training {
     double origin_s;
     double stretch_started_s; /* of the steps under way */
     ty_run *run;              /* wall time and evaluations so far */
+    ty_error unsaved;         /* why there is no checkpoint, or are no weights, of these steps */
 } training;
 
 /* ---- Checks and set-up ------------------------------------------------------------------- */
@@ -376,8 +377,9 @@ static ty_status train(training *t, ty_error *error)
         if (ty_target_is_set(&job->until) &&
             (done == job->steps || (job->evaluate_every > 0 && done % job->evaluate_every == 0)))
             TY_CHECK(evaluate(t, &is_reached, error), status, done);
-        if (is_checkpoint_due(job, done) || (is_reached && job->checkpoint != NULL))
-            TY_CHECK(checkpoint(t, error), status, done);
+        if ((is_checkpoint_due(job, done) || (is_reached && job->checkpoint != NULL)) &&
+            checkpoint(t, &t->unsaved) != TY_OK)
+            break; /* the last one is as it was; the result is of the steps until here */
     }
 done:
     return status;
@@ -453,6 +455,31 @@ static void progress_end(training *t)
     ty_progress_finish(&t->progress, note);
 }
 
+/* A checkpoint or weights that have no room cost no result: one that was written is kept, whatever
+ * else failed. @param is_cut whether it is of a run that did not get to its end */
+static ty_status result_make(const training *t, bool is_cut, ty_error *error)
+{
+    const ty_error *unsaved = &t->unsaved;
+    char why[sizeof error->message];
+    bool is_written;
+    ty_status status = ty_results_save(t->job, t->interpreter, t->transport, window_find(t),
+                                       t->origin_s, t->run, &is_written, error);
+
+    /* An unwritable output is rank 0's failure but everyone's result. */
+    status = ty_transport_agree(t->transport, status, error);
+    if (t->options->is_kept != NULL)
+        *t->options->is_kept =
+            is_written && (is_cut || status != TY_OK || unsaved->status != TY_OK);
+    if (unsaved->status == TY_OK)
+        return status;
+    if (is_written || status == TY_OK)
+        snprintf(why, sizeof why, "the result is of the %u steps until then",
+                 ty_interpreter_steps(t->interpreter));
+    else
+        snprintf(why, sizeof why, "%s", error->message);
+    return ty_fail(error, unsaved->status, "%.200s; %.200s", unsaved->message, why);
+}
+
 /* What an interrupted run measured is a result too, of fewer steps. Where it cannot be written, the
  * run is as interrupted as it was. A launcher that was told to end gives its ranks a second at
  * most, which is for the checkpoint. */
@@ -465,11 +492,7 @@ static void measured_keep(training *t)
     if (t->transport->is_broken || ty_interpreter_steps(t->interpreter) == t->start ||
         ty_transport_agree(t->transport, status, &unwritten) != TY_OK)
         return;
-    status = ty_results_save(t->job, t->interpreter, t->transport, window_find(t), t->origin_s,
-                             t->run, &unwritten);
-    status = ty_transport_agree(t->transport, status, &unwritten);
-    if (t->options->is_kept != NULL)
-        *t->options->is_kept = status == TY_OK;
+    (void)result_make(t, true, &unwritten);
 }
 
 /* All that was asked for was done by an earlier run: its result once more. */
@@ -542,15 +565,16 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
     if (status == TY_EINTERRUPTED)
         measured_keep(&t);
     TY_CHECK(status, status, cleanup);
-    if (job->save_weights != NULL)
-        TY_CHECK(weights_save(t.interpreter, job->save_weights, error), status, cleanup);
+    if (job->save_weights != NULL && t.unsaved.status == TY_OK)
+        t.unsaved.status = weights_save(t.interpreter, job->save_weights, &t.unsaved);
+    if (transport->is_broken || t.unsaved.status == TY_EBACKEND) {
+        status = ty_fail(error, t.unsaved.status, "%s", t.unsaved.message);
+        goto cleanup;
+    }
     TY_CHECK(skipped_sum(&t, error), status, broken);
     progress_end(&t);
     skipped_tell(&t);
-    status =
-        ty_results_save(job, t.interpreter, transport, window_find(&t), t.origin_s, t.run, error);
-    /* An unwritable output is rank 0's failure but everyone's result. */
-    TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
+    status = result_make(&t, false, error);
     goto cleanup;
 
 broken:

@@ -260,13 +260,15 @@ static ty_status result_rescue(const ty_run *run, char path[RESCUE_PATH_SIZE], t
 
 /* A disk that was full only at the end does not cost the training: the result goes where there is
  * room, and the failure says where. */
-static ty_status result_save(const ty_job *job, const ty_run *run, ty_error *error)
+static ty_status result_save(const ty_job *job, const ty_run *run, bool *is_written,
+                             ty_error *error)
 {
     ty_error kept = {0}, rescued = {0};
     char path[RESCUE_PATH_SIZE], why[sizeof error->message];
     const ty_status in_folder = result_keep(job, run, &kept);
     const ty_status status = ty_run_save(run, job->output, error);
 
+    *is_written = status == TY_OK;
     if (status == TY_OK)
         return in_folder == TY_OK ? TY_OK : ty_fail(error, in_folder, "%s", kept.message);
     if (status != TY_EIO)
@@ -340,7 +342,8 @@ done:
 /* ---- All ----------------------------------------------------------------------------------- */
 
 ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_transport *transport,
-                          ty_recorded_steps window, double origin_s, ty_run *run, ty_error *error)
+                          ty_recorded_steps window, double origin_s, ty_run *run, bool *is_written,
+                          ty_error *error)
 {
     rank_result own = {.peak_memory_bytes = ty_interpreter_peak_memory_bytes(interpreter)};
     const uint32_t width = ty_plan_width(job->plan);
@@ -350,6 +353,7 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
     uint64_t i;
     ty_status status;
 
+    *is_written = false;
     if (events == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a timeline");
     for (i = 0; i < measured_count && transport->rank % width == 0; i++) {
@@ -381,7 +385,7 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
         ty_timeline_free(run->timeline);
         run->timeline = NULL;
     }
-    status = result_save(job, run, error);
+    status = result_save(job, run, is_written, error);
 cleanup:
     ty_free(events);
     return status;

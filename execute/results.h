@@ -20,9 +20,10 @@ ty_status ty_results_clock(ty_transport *transport, double *origin_s,
  * @param window  of steps that were recorded, all of which have ended; a timeline of none is left
  *                out
  * @param run wall time and evaluations are filled in by the caller
+ * @param is_written [out] whether the job's output is written; on rank 0, whatever else failed
  */
 ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_transport *transport,
-                          ty_recorded_steps window, double origin_s, ty_run *run,
+                          ty_recorded_steps window, double origin_s, ty_run *run, bool *is_written,
                           ty_error *error) TY_MUST_CHECK;
 
 /**

@@ -29,7 +29,7 @@ typedef struct ty_execute_options {
     FILE *progress; /* rank 0 reports here; NULL: silent */
     const volatile sig_atomic_t
         *stop;     /* becomes the signal that asks to stop, else 0; may be NULL */
-    bool *is_kept; /* [out] an interrupted run has written what it had measured; may be NULL */
+    bool *is_kept; /* [out] the output was written though the run failed; may be NULL */
 } ty_execute_options;
 
 /**
@@ -38,6 +38,8 @@ typedef struct ty_execute_options {
  * the plan and its program, the data set.
  * @return TY_OK, with the job's output written; TY_EINTERRUPTED on all ranks when any was asked to
  *         stop: the step under way is finished, and the output is of the steps until then, if any;
+ *         TY_EIO also where a checkpoint or the weights could not be written: the output is of the
+ *         steps until then;
  *         TY_ELIMIT: the loss is no finite number any more. A failure of this rank alone marks the
  *         transport as broken, and closing it ends the others.
  */

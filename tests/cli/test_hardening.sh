@@ -135,6 +135,20 @@ if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=64k n
     expect_error_line "No space left" "the result is in $scratch/kept/result.json"
     expect 0 run "$work/plan.json" --steps 30 --checkpoint "$scratch/kept" --resume -q -o "$work/again.json"
     expect 0 compare "$work/plan.json" "$work/again.json"
+    # Nor do a checkpoint, weights or logs without room cost the result.
+    rm -rf "$scratch/kept"
+    for what in "--checkpoint $scratch/full/state" "--checkpoint $scratch/kept --save-weights $scratch/full/w.safetensors"; do
+        # shellcheck disable=SC2086 # several words
+        expect 1 run "$work/plan.json" --steps 30 $what -q -o "$work/unsaved.json"
+        expect_error_line "No space left" "the result is of the 30 steps until then"
+        if grep -q "^2 ranks (cpu), 30 steps in " "$scratch/out"; then pass; else fail "a result is not shown: $what"; fi
+        expect 0 compare "$work/plan.json" "$work/unsaved.json"
+        rm -f "$work/unsaved.json"
+    done
+    rm -rf "$scratch/full/state"
+    head -c 8000 /dev/zero >>"$scratch/full/filler" 2>/dev/null || true
+    expect 1 run "$work/plan.json" --steps 30 -q --metrics "$scratch/full/m.prom"
+    expect_error_line "$scratch/full/m.prom" "No space left"
     umount "$scratch/full"
 fi
 # One run a folder.

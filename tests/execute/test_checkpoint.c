@@ -436,8 +436,13 @@ Test(checkpoint, full_disk_loses_nothing)
     snprintf(path, sizeof path, "%s/step-%d/rank-0", f.checkpoint, EVERY);
     limit.rlim_cur = (rlim_t)file_length(path) - 4096; /* more than the data have */
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    expect_failure(&f, &shapes[2], STEPS, true, TY_EIO, "File too large");
+    expect_failure(&f, &shapes[2], STEPS, true, TY_EIO,
+                   "File too large; the result is of the 6 steps");
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &all), 0);
+    snprintf(path, sizeof path, "%s/run.json", f.directory);
+    cr_assert_eq(ty_run_load(path, &found, NULL), TY_OK);
+    cr_assert_eq(found->step_count, STEPS);
+    ty_run_free(found);
     must_run(&f, &shapes[2], STEPS, true, &found);
     cr_assert_eq(found->step_count, STEPS);
     ty_run_free(found);
