@@ -205,6 +205,8 @@ expect 0 export ddp.json --to torchrun --on k8s-jobset
 expect_output "# image: Trainyard's own has no training program but its worker"
 if grep -q '^# image:' made/k8s/*.yaml; then fail "an image is asked for that was named, or that has the worker"; else pass; fi
 if grep -q IPC_LOCK "$scratch/out"; then fail "plain Ethernet has no RDMA"; else pass; fi
+expect 0 export hosts.json --to k8s-mpijob --image registry.example/worker:1
+expect_output "mountPath: /dev/shm" "medium: Memory" "rdma/rdma_shared_device_a: 1" "IPC_LOCK" 'image: "registry.example/worker:1"'
 expect 2 export hosts.json --to torchrun --on k8s-jobset --rdma 'a b'
 expect_error_line "--rdma" "expected a resource"
 expect 2 export hosts.json --to torchrun --on slrum
