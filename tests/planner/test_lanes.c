@@ -479,6 +479,12 @@ Test(lanes, collectives_inside_a_rank)
                                           INNER(TY_EXPERT_LANES, TY_ALL_TO_ALL, 2 * row, 2)},
             2);
     expect_inner(plan, 1, false, NULL, 0);
+    plan->workload->layers[MOE_LAYER].attributes[TY_LATENT_FEATURES] = FEATURES / 4;
+    expect_inner(
+        plan, MOE_LAYER, false,
+        (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
+                                      INNER(TY_EXPERT_LANES, TY_ALL_TO_ALL, 2 * row / 4, 2)},
+        2);
     ty_plan_free(plan);
     plan = small_plan(1, 1, 1, 0);
     for (uint32_t l = 0; l < plan->workload->layer_count; l++)
