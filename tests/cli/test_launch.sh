@@ -533,6 +533,7 @@ for algorithm in ring hierarchical parameter-server block-manager; do
     expect 0 plan -w resnet50 -c "4x p100-server" --fix "$(rest pp=1,compression=none,algorithm=$algorithm)" --no-simulate -q -o exchanged.json
     expect 0 export exchanged.json --to chakra -o made/exchanged --quiet --force
     if /usr/bin/python3 "$checks/check_chakra.py" made/exchanged exchanged.json; then pass; else fail "Chakra traces of $algorithm"; fi
+    [ $algorithm != ring ] || { expect 0 export exchanged.json --to torchrun && expect_output "export NCCL_ALGO=Ring" "export NCCL_DEBUG=WARN"; }
 done
 expect 0 workload import made/chakra-ddp/trace.0.et
 expect 2 export ddp.json --to chakra
