@@ -492,6 +492,27 @@ Test(lanes, collectives_inside_a_rank)
     ty_plan_free(plan);
 }
 
+/* Two experts a token keep two copies of it; of a quarter's latents two copies, what they are made
+ * of and what is made of them: half as much. */
+Test(lanes, experts_keep_latents)
+{
+    ty_plan *plan = small_plan(1, 1, 1, 0);
+    ty_program *program = NULL;
+    ty_memory_use whole, latent;
+
+    ty_stack_free(plan->stack);
+    plan->stack = NULL;
+    cr_assert_eq(ty_stack_open("pytorch-ddp", &plan->stack, NULL), TY_OK);
+    cr_assert_eq(ty_plan_lower(plan, &program, NULL), TY_OK);
+    cr_assert_eq(ty_stage_memory(plan, program, 0, &whole, NULL), TY_OK);
+    plan->workload->layers[MOE_LAYER].attributes[TY_LATENT_FEATURES] = FEATURES / 4;
+    cr_assert_eq(ty_stage_memory(plan, program, 0, &latent, NULL), TY_OK);
+    cr_expect_eq(whole.activation_bytes - latent.activation_bytes,
+                 4ull * FEATURES * TOKENS * plan->micro_batch_size);
+    ty_program_free(program);
+    ty_plan_free(plan);
+}
+
 /* With the sequence divided a lane keeps its own tokens: backward gathers the gradient and, of
  * trained layers, the input anew. There is room for what is gathered and what is to be scattered.
  */
