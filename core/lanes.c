@@ -286,14 +286,16 @@ static uint32_t expert_collectives(const ty_plan *plan, uint32_t layer, ty_inner
 {
     const ty_layer *l = &plan->workload->layers[layer];
     const uint32_t tensor = plan->sequence_parallel ? ty_plan_lanes(plan, TY_TENSOR_LANES) : 1;
+    uint64_t sent = l->output_bytes; /* of a token to each of its experts: itself, or its latent */
 
     if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || l->kind != TY_LAYER_MOE)
         return 0;
+    if (l->attributes[TY_LATENT_FEATURES] > 0)
+        sent = sent / l->attributes[TY_FEATURES] * l->attributes[TY_LATENT_FEATURES];
     out[0] = (ty_inner_collective){
         .among = TY_EXPERT_LANES,
         .kind = TY_ALL_TO_ALL,
-        .bytes =
-            ty_lane_bytes(plan, l->output_bytes * l->attributes[TY_EXPERTS_PER_TOKEN]) / tensor,
+        .bytes = ty_lane_bytes(plan, sent * l->attributes[TY_EXPERTS_PER_TOKEN]) / tensor,
         .count = 2,
         .experts = (uint32_t)l->attributes[TY_EXPERTS],
         .chosen = (uint32_t)l->attributes[TY_EXPERTS_PER_TOKEN]};

@@ -1,4 +1,5 @@
-/* "8x A100", "p4d", "H100x8": what people type for a cluster, as a line that describe.c reads. */
+/* "8x A100", "p4d", "H100x8", "4090": what people type for a cluster, as a line that describe.c
+ * reads. */
 #include "plain_names.h"
 #include "importer.h"
 
@@ -6,9 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "8x NAME", "8 NAME", "NAMEx8", "NAME x 8": the number, 1 without one, and the name in `name`,
- * which has room for the text and one more. */
-static bool split_count(const char *text, bool is_trailing, char *name, uint64_t *count)
+/* Where a name's number is. */
+typedef enum place { PLACE_BEHIND, PLACE_BEFORE, PLACE_NONE, PLACE_COUNT } place;
+
+/* "NAMEx8" and "NAME x 8", "8x NAME" and "8 NAME", "NAME": the number, 0 without one, and the name
+ * in `name`, which has room for the text and one more. */
+static bool split_count(const char *text, place where, char *name, uint64_t *count)
 {
     size_t length = 0, start = 0, end;
     char last;
@@ -17,8 +21,8 @@ static bool split_count(const char *text, bool is_trailing, char *name, uint64_t
         if (!isspace((unsigned char)*at))
             name[length++] = *at;
     name[length] = '\0';
-    *count = 1;
-    if (is_trailing) {
+    *count = 0;
+    if (where == PLACE_BEHIND) {
         end = length;
         while (end > 0 && isdigit((unsigned char)name[end - 1]))
             end--;
@@ -29,10 +33,12 @@ static bool split_count(const char *text, bool is_trailing, char *name, uint64_t
         name[end - 1] = '\0';
         return true;
     }
+    if (where == PLACE_NONE) /* "4090", "910b" too */
+        return length > 0;
     while (isdigit((unsigned char)name[start]))
         start++;
     if (start == 0)
-        return true;
+        return false;
     end = start;
     if (tolower((unsigned char)name[end]) == 'x')
         end++;
@@ -86,7 +92,7 @@ static ty_status host_of_device(const catalogue *c, uint32_t device, uint32_t *h
     return status;
 }
 
-/* `count` hosts, or `count` devices in as many hosts as hold them. */
+/* `count` hosts, or `count` devices in as many hosts as hold them; a count of 0 is a host. */
 static ty_status line_of(const catalogue *c, const char *text, const char *name, uint64_t count,
                          ty_text *line, ty_error *error)
 {
@@ -101,7 +107,7 @@ static ty_status line_of(const catalogue *c, const char *text, const char *name,
         if (host == NO_INDEX)
             return TY_OK;
         each = devices_of(&c->hosts[host]);
-        if (count == 1 && isalpha((unsigned char)text[0]))
+        if (count == 0)
             count = each; /* "H100": a host of them */
         if (count % each != 0)
             return ty_fail(error, TY_EPARSE,
@@ -114,7 +120,8 @@ static ty_status line_of(const catalogue *c, const char *text, const char *name,
     } else if (host == NO_INDEX)
         TY_CHECK(host_by_alias(c, name, &host, error), status, done);
     if (host != NO_INDEX)
-        ty_text_addf(line, "%llux %s", (unsigned long long)count, c->hosts[host].name);
+        ty_text_addf(line, "%llux %s", (unsigned long long)(count > 0 ? count : 1),
+                     c->hosts[host].name);
 done:
     return status;
 }
@@ -132,8 +139,8 @@ ty_status cluster_plain_line(const char *text, char **line, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(catalogue_load(&c, error), status, cleanup);
     if (strpbrk(text, ":=@+[]{}") == NULL)
-        for (int way = 0; way < 2 && made.length == 0; way++)
-            if (split_count(text, way == 0, name, &count))
+        for (place where = 0; where < PLACE_COUNT && made.length == 0; where++)
+            if (split_count(text, where, name, &count))
                 TY_CHECK(line_of(c, text, name, count, &made, error), status, cleanup);
     if (made.length > 0)
         status = ty_text_take(&made, line, error);

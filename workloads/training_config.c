@@ -166,6 +166,12 @@ static const struct known_model {
     {"qwen3", "30b-a3b", "qwen3-30b-a3b", "30B-A3B"},
     {"qwen3", "235b-a22b", "qwen3-235b-a22b", "235B-A22B"},
     {"gpt3", "175b", "gpt3-175b", NULL},
+    /* and as NeMo's classes are called, before and behind "Config" */
+    {"llama31", "8b", "llama-3.1-8b", NULL},
+    {"llama31", "70b", "llama-3.1-70b", NULL},
+    {"llama31", "405b", "llama-3.1-405b", NULL},
+    {"deepseekv3", "", "deepseek-v3", NULL},
+    {"gpt", "175b", "gpt3-175b", NULL},
 };
 
 static const char *zoo_name(const char *family, const char *flavor)
@@ -344,11 +350,14 @@ static void set_narrow(const reading *r, const training_pair *p)
         r->out->precision = "fp16";
 }
 
+/* A recipe of NeMo 2 has a class in place of sizes. */
 static bool is_megatron(const training_pairs *p)
 {
-    return ty_training_pair_called(p, "num_layers") != NULL &&
-           ty_training_pair_called(p, "hidden_size") != NULL &&
-           ty_training_pair_called(p, "num_attention_heads") != NULL;
+    return (ty_training_pair_called(p, "num_layers") != NULL &&
+            ty_training_pair_called(p, "hidden_size") != NULL &&
+            ty_training_pair_called(p, "num_attention_heads") != NULL) ||
+           (ty_training_pair_called(p, "tensor_model_parallel_size") != NULL &&
+            ty_training_pair_called(p, "micro_batch_size") != NULL);
 }
 
 /* Keys that Megatron's arguments have under another name, or as a flag. */
@@ -443,6 +452,32 @@ static bool is_argument(const char *key)
     return false;
 }
 
+/* "nemo.collections.llm.gpt.model.llama.Llama31Config70B", "...Qwen3Config30B_A3B" */
+static ty_status open_class(const reading *r, uint32_t sequence)
+{
+    const training_pair *class = ty_training_pair_of(&r->pairs, "model.config._target_");
+    const char *dot = class != NULL ? strrchr(class->value, '.') : NULL;
+    const char *zoo, *middle;
+    char name[64];
+    size_t family;
+
+    if (r->model != NULL || class == NULL)
+        return need_model(r, sequence);
+    snprintf(name, sizeof name, "%s", dot != NULL ? dot + 1 : class->value);
+    for (char *at = name; *at != '\0'; at++)
+        if (*at == '_')
+            *at = '-';
+    middle = strstr(name, "Config");
+    family = middle != NULL ? (size_t)(middle - name) : strlen(name);
+    name[family] = '\0';
+    zoo = middle != NULL ? zoo_name(name, middle + strlen("Config")) : NULL;
+    if (zoo == NULL)
+        return fail_value(r, class,
+                          "a class of a network of the zoo, or a model beside the file "
+                          "(--workload)");
+    return open_model(r, zoo, sequence);
+}
+
 static ty_status import_arguments(const reading *r, const ty_text *text)
 {
     const ty_import_options options = {.vocabulary = r->vocabulary};
@@ -526,12 +561,14 @@ static ty_status read_megatron(const reading *r)
     const training_pair *granularity = ty_training_pair_called(&r->pairs, "recompute_granularity");
     const training_pair *modules = ty_training_pair_called(&r->pairs, "recompute_modules");
     const training_pair *precision = ty_training_pair_of(&r->pairs, "trainer.precision");
+    const training_pair *plugin = ty_training_pair_of(&r->pairs, "trainer.plugins.precision");
     static const char *const narrow[] = {"fp8", "fp8_format", "fp4", "fp4_format"};
     static const char *const tokenizers[] = {"model.tokenizer.type", "tokenizer.type"};
-    uint32_t nodes = 0, per_node = 0;
+    uint32_t nodes = 0, per_node = 0, sequence = 0;
     ty_text text = {0};
     ty_status status;
 
+    precision = plugin != NULL ? plugin : precision;
     TY_CHECK(read_counts(r, keys, COUNT(keys)), status, cleanup);
     if (r->out->global_batch == 0) /* its default: one micro-batch a replica */
         r->out->share = r->out->micro_batch;
@@ -574,6 +611,12 @@ static ty_status read_megatron(const reading *r)
         settle_arguments(r);
     if (r->out->pipeline > 1) /* stages are interleaved where that is said */
         r->out->schedule = r->out->interleave > 1 ? "interleaved" : "1f1b";
+    if (!r->is_arguments && ty_training_pair_called(&r->pairs, "num_layers") == NULL) {
+        TY_CHECK(read_count(r, ty_training_pair_called(&r->pairs, "seq_length"), &sequence), status,
+                 cleanup);
+        status = open_class(r, sequence);
+        goto cleanup;
+    }
     if (r->model != NULL) {
         status = open_model(r, r->model, 0);
         goto cleanup;
@@ -1027,6 +1070,13 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
     ty_text conditional = {0}, line = {0};
     ty_status status;
 
+    if (strlen(path) > 3 && strcmp(path + strlen(path) - 3, ".py") == 0) {
+        status = ty_fail(error, TY_EPARSE,
+                         "%.200s: found a recipe in Python, expected the YAML that it makes (NeMo: "
+                         "--to-yaml; Megatron-Bridge: run_config.yaml of a checkpoint)",
+                         path);
+        goto cleanup;
+    }
     TY_CHECK(ty_file_read(path, 0, &bytes, &length, error), status, cleanup);
     r.is_arguments = ty_is_megatron_arguments(bytes);
     if (r.is_arguments)

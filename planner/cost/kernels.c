@@ -157,6 +157,28 @@ static void add_scores(site *s, double queries, double sources, double head, dou
         s->out[i].is_of_scores = true;
 }
 
+/* What chooses keys (DeepSeek-V3.2): whole on every lane; every query meets every key, and of the
+ * scores the sum over the heads alone is written and read. */
+static void add_indexer(site *s, double tokens, double queries, double keys)
+{
+    const double heads = at(s, TY_INDEX_HEADS), size = at(s, TY_INDEX_HEAD_SIZE);
+    const double latent = at(s, TY_QUERY_RANK), features = at(s, TY_FEATURES);
+
+    if (!(heads > 0))
+        return;
+    add_weights(s, 1, tokens, heads * size, latent > 0 ? latent : features, 1);
+    add_weights(s, 1, tokens, size + heads, features, 2);
+    add(s, (ty_kernel){.kind = TY_KERNEL_PRODUCT,
+                       .times = heads * s->samples,
+                       .m = queries,
+                       .n = keys,
+                       .k = size,
+                       .flop = 2 * queries * keys * size,
+                       .bytes = s->element * (size * (queries + keys) + queries * keys / heads),
+                       .launches = 1});
+    add_pass(s, s->element * tokens * keys, 1);
+}
+
 static void attention(site *s)
 {
     const double features = at(s, TY_FEATURES), heads = at(s, TY_HEADS);
@@ -168,10 +190,11 @@ static void attention(site *s)
     const double tokens = s->samples * query_rows / s->c, sources = s->samples * key_rows / s->c;
     const double latent = at(s, TY_KV_RANK), query_latent = at(s, TY_QUERY_RANK);
     const double rotated = at(s, TY_ROTARY_SIZE), d = s->divided;
+    const double gates = at(s, TY_HAS_GATE) * context;
     const bool is_one = s->layer->input_count < 2 && latent <= 0 && query_latent <= 0;
 
     if (is_one) {
-        add_weights(s, 1, tokens, (queries + keys) * d, features, 1);
+        add_weights(s, 1, tokens, (queries + gates + keys) * d, features, 1);
     } else {
         /* Latents are whole on every lane; what is made of them is divided. */
         if (query_latent > 0)
@@ -181,20 +204,24 @@ static void attention(site *s)
             add_weights(s, 1, sources, latent + rotated, features, 2);
         add_weights(s, 1, sources, (latent > 0 ? keys - heads * rotated : keys) * d,
                     latent > 0 ? latent : features, 1);
+        add_weights(s, 1, tokens, gates * d, features, 1);
     }
+    add_indexer(s, tokens, query_rows / s->c, key_rows);
     add_scores(s, query_rows / s->c, key_rows, head, value);
     add_weights(s, 1, tokens, features, context * d, 1);
     /* Heads are put side by side for the scores, and back. */
     add_pass(s, 2 * s->element * d * (tokens * (queries + context) + sources * keys),
              ty_stack_of(s->plan)->attention_kernels + 2 * at(s, TY_HAS_QK_NORM));
+    if (gates > 0) /* the context is read with them, and written */
+        add_pass(s, 3 * s->element * d * tokens * context, 1);
 }
 
-static void mlp_products(site *s, double times, double tokens, double hidden)
+static void mlp_products(site *s, double times, double tokens, double features, double hidden)
 {
     const double in = 1 + at(s, TY_IS_GATED);
 
-    add_weights(s, times, tokens, in * hidden * s->divided, at(s, TY_FEATURES), in);
-    add_weights(s, times, tokens, at(s, TY_FEATURES), hidden * s->divided, 1);
+    add_weights(s, times, tokens, in * hidden * s->divided, features, in);
+    add_weights(s, times, tokens, features, hidden * s->divided, 1);
 }
 
 /* An activation function: read and written, of a gated one the gate besides. */
@@ -211,7 +238,7 @@ static void mlp(site *s)
 {
     const double tokens = s->samples * rows_of(s->input) / s->c;
 
-    mlp_products(s, 1, tokens, at(s, TY_HIDDEN_FEATURES));
+    mlp_products(s, 1, tokens, at(s, TY_FEATURES), at(s, TY_HIDDEN_FEATURES));
     add_activation(s, tokens, at(s, TY_HIDDEN_FEATURES), 1);
 }
 
@@ -224,24 +251,28 @@ double ty_layer_hidden_features(const ty_layer *layer)
                : (double)a[TY_HIDDEN_FEATURES];
 }
 
-/* Each expert of a lane sees its share of the tokens of all its expert lanes. */
+/* Each expert of a lane sees its share of the tokens of all its expert lanes, as the latents where
+ * there are some (Nemotron 3 Super), which every lane makes of its tokens and back. */
 static void moe(site *s)
 {
     const double tokens = s->samples * rows_of(s->input) / s->c, all = at(s, TY_EXPERTS);
     const double chosen = at(s, TY_EXPERTS_PER_TOKEN), local = all / s->experts;
-    const double shared = at(s, TY_SHARED_FEATURES);
+    const double shared = at(s, TY_SHARED_FEATURES), features = at(s, TY_FEATURES);
+    const double latent = at(s, TY_LATENT_FEATURES), width = latent > 0 ? latent : features;
     uint32_t grouped;
 
-    add_product(s, 1, tokens, all, at(s, TY_FEATURES), 2); /* and the choice */
+    add_product(s, 1, tokens, all + at(s, TY_HAS_GATE), features, 2); /* and the choice */
+    add_weights(s, 1, tokens, latent, features, 1);
+    add_weights(s, 1, tokens, features, latent, 1);
     grouped = s->count;
-    mlp_products(s, local, tokens * chosen / local, at(s, TY_HIDDEN_FEATURES));
+    mlp_products(s, local, tokens * chosen / local, width, at(s, TY_HIDDEN_FEATURES));
     for (uint32_t i = grouped; i < s->count; i++)
         s->out[i].is_grouped = true;
-    mlp_products(s, 1, tokens, shared);
+    mlp_products(s, 1, tokens, features, shared);
     add_activation(s, tokens, ty_layer_hidden_features(s->layer), shared > 0 ? 2 : 1);
     add_pass(s,
              ty_stack_of(s->plan)->permutation_passes * s->element * tokens * s->along * chosen *
-                 at(s, TY_FEATURES),
+                 width,
              2);
 }
 

@@ -44,7 +44,7 @@ typedef struct ty_kernel {
     double flop, bytes; /* of one; bytes of all operands */
     double launches;    /* of all together */
 } ty_kernel;
-#define TY_MOST_KERNELS 16
+#define TY_MOST_KERNELS 20
 
 /**
  * The kernels of one pass of a layer over a micro-batch on one lane of a plan's rank.

@@ -92,9 +92,13 @@ static double inner_bytes(const context *c, uint32_t layer)
                score_bytes(c, layer);
     case TY_LAYER_MLP:
         return sides * c->element * rows * (double)a[TY_HIDDEN_FEATURES] * share;
-    case TY_LAYER_MOE:
+    case TY_LAYER_MOE: /* and a token's copies for its experts, or its latents, made and given back
+                        */
         return sides * c->element * rows * share * ty_layer_hidden_features(l) +
-               c->element * rows * (double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_FEATURES]) * c->along;
+               c->element * rows * c->along *
+                   (a[TY_LATENT_FEATURES] > 0
+                        ? (double)((a[TY_EXPERTS_PER_TOKEN] + 2) * a[TY_LATENT_FEATURES])
+                        : (double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_FEATURES]));
     case TY_LAYER_ADD:
     case TY_LAYER_EMBEDDING:
         return c->samples * c->c * c->along * mask;

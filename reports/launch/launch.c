@@ -12,23 +12,26 @@ static const struct target {
     launch_target make;
     bool needs_job;
     bool is_per_host; /* its launch.sh is run once on every host */
+    uint8_t bits;     /* of the narrowest products that its files can ask for */
 } targets[] = {
-    {"mpirun", "Open MPI: script, host list, job file", ty_launch_mpirun, true, false},
-    {"slurm", "Slurm: batch script and job file", ty_launch_slurm, true, false},
-    {"k8s-mpijob", "Kubernetes: MPIJob of Kubeflow's MPI operator", ty_launch_mpijob, true, false},
+    {"mpirun", "Open MPI: script, host list, job file", ty_launch_mpirun, true, false, 16},
+    {"slurm", "Slurm: batch script and job file", ty_launch_slurm, true, false, 16},
+    {"k8s-mpijob", "Kubernetes: MPIJob of Kubeflow's MPI operator", ty_launch_mpijob, true, false,
+     16},
     {"k8s-pytorchjob", "Kubernetes: PyTorchJob of Kubeflow's training operator",
-     ty_launch_pytorchjob, false, false},
+     ty_launch_pytorchjob, false, false, 8},
     {"torchrun", "PyTorch: script and settings for your training script", ty_launch_torchrun, false,
-     true},
-    {"megatron", "Megatron-LM: arguments of pretrain_gpt.py", ty_launch_megatron, false, true},
-    {"deepspeed", "DeepSpeed: ds_config.json, host list, script", ty_launch_deepspeed, false, true},
+     true, 8},
+    {"megatron", "Megatron-LM: arguments of pretrain_gpt.py", ty_launch_megatron, false, true, 4},
+    {"deepspeed", "DeepSpeed: ds_config.json, host list, script", ty_launch_deepspeed, false, true,
+     16},
     {"horovod", "Horovod: script and settings for your training script", ty_launch_horovod, false,
-     false},
-    {"torchtitan", "torchtitan: its TOML and a script", ty_launch_torchtitan, false, true},
-    {"accelerate", "Accelerate: its YAML, settings and a script", ty_launch_accelerate, false,
-     true},
-    {"nccl-tuner", "NCCL: what it is to choose for every size", ty_launch_nccl, false, false},
-    {"chakra", "Chakra execution traces for simulators", ty_launch_chakra, false, false},
+     false, 16},
+    {"torchtitan", "torchtitan: its TOML and a script", ty_launch_torchtitan, false, true, 8},
+    {"accelerate", "Accelerate: its YAML, settings and a script", ty_launch_accelerate, false, true,
+     16},
+    {"nccl-tuner", "NCCL: what it is to choose for every size", ty_launch_nccl, false, false, 16},
+    {"chakra", "Chakra execution traces for simulators", ty_launch_chakra, false, false, 16},
 };
 #define TARGET_COUNT (sizeof targets / sizeof targets[0])
 
@@ -346,19 +349,26 @@ static ty_status unknown_target(const char *name, ty_error *error)
     return status;
 }
 
-/* Products in 8 and 4 bits are asked for by a framework's own options, which this knows of two. */
+/* Products in 8 and 4 bits are asked for by a framework's own options, which not all have. */
 static ty_status narrow_check(const ty_plan *plan, const struct target *t, ty_error *error)
 {
     const ty_precision precision = plan->workload->precision;
+    const uint8_t bits = precision == TY_PRECISION_FP4 ? 4 : 8;
+    ty_text others = {0};
+    ty_status status;
 
-    if (!ty_precision_is_narrow(precision) || strcmp(t->name, "megatron") == 0 ||
-        (strcmp(t->name, "torchtitan") == 0 && precision == TY_PRECISION_FP8))
+    if (!ty_precision_is_narrow(precision) || t->bits <= bits)
         return TY_OK;
-    return ty_launch_refuse(error, t->name,
-                            "found a plan in %s, which only --to megatron%s can say; plan with "
-                            "--precision bf16",
-                            ty_precision_name(precision),
-                            precision == TY_PRECISION_FP8 ? " and torchtitan" : "");
+    for (size_t i = 0; i < TARGET_COUNT; i++)
+        if (targets[i].bits <= bits)
+            ty_text_addf(&others, "%s%s", others.length > 0 ? ", " : "", targets[i].name);
+    status = ty_launch_refuse(error, t->name,
+                              "found a plan in %s, which only --to %s can say; plan with "
+                              "--precision bf16",
+                              ty_precision_name(precision),
+                              others.data != NULL ? others.data : "megatron");
+    ty_text_clear(&others);
+    return status;
 }
 
 ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_files **out,

@@ -129,6 +129,11 @@ ty_status ty_launch_check_data_parallel(const launch *l, const char *target, uin
                                     "none, or export to mpirun or slurm",
                                     ty_compression_name(kind));
     }
+    if (plan->workload->precision == TY_PRECISION_FP8 && ty_launch_blocks(l) == 0)
+        return ty_launch_refuse(error, target,
+                                "products in fp8 are those of the blocks that a model lists, and "
+                                "%.80s repeats none; plan with --precision bf16",
+                                plan->workload->name);
     status = check_recompute(l, target, error);
     return status == TY_OK ? ty_launch_check_blocks(l, target, error) : status;
 }

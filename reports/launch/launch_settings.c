@@ -1,7 +1,8 @@
 /* trainyard_plan.py: a plan's settings for a training script of PyTorch, and what makes a model
  * train by them: PyTorch's own wrappers, Horovod's, or only what DeepSpeed leaves to the model's
  * code. Names: torch.nn.parallel, torch.distributed.optim, torch.distributed.fsdp (fully_shard and
- * MixedPrecisionPolicy: PyTorch 2.6 and later), torch.utils.checkpoint, torch.amp, horovod.torch.
+ * MixedPrecisionPolicy: PyTorch 2.6 and later), torch.utils.checkpoint, torch.amp, torchao.float8,
+ * horovod.torch.
  */
 #include "launch.h"
 
@@ -32,7 +33,8 @@ static const char *torch_type(const char *precision)
                                             : "torch.float32";
 }
 
-static void write_figures(const launch *l, uint32_t blocks, ty_text *text)
+static void write_figures(const launch *l, launch_framework framework, uint32_t blocks,
+                          ty_text *text)
 {
     const ty_plan *plan = l->plan;
     uint32_t each = plan->micro_batches / plan->stages[0].replicas;
@@ -52,6 +54,9 @@ static void write_figures(const launch *l, uint32_t blocks, ty_text *text)
                  torch_type(l->precision));
     if (l->has_tf32)
         ty_text_add(text, "torch.set_float32_matmul_precision(\"high\")  # TF32\n");
+    if (framework == LAUNCH_PYTORCH)
+        ty_text_addf(text, "PRODUCTS = \"%s\"  # of weights, in the blocks\n",
+                     plan->workload->precision == TY_PRECISION_FP8 ? "fp8" : l->precision);
     ty_text_addf(text, "ZERO = %u  # what is sharded: 1 optimizer state, 2 gradients, 3 weights\n",
                  plan->zero);
     ty_text_addf(text, "GRADIENTS = %s  # as they travel\n",
@@ -116,13 +121,13 @@ static const char checkpointed[] =
     "        aten._scaled_dot_product_efficient_attention.default,\n"
     "        aten._scaled_dot_product_cudnn_attention.default,\n"
     "    }\n"
-    "    all_products = {aten.mm.default, aten.addmm.default, aten.bmm.default, "
-    "aten.convolution.default}\n"
+    "    linear = {aten.mm.default, aten._scaled_mm.default}  # that of fp8\n"
+    "    all_products = linear | {aten.addmm.default, aten.bmm.default, aten.convolution.default}\n"
     "    products = {False: 0, True: 0}\n\n"
     "    def policy(context, operation, *arguments, **settings):\n"
     "        if RECOMPUTE == \"elementwise\":\n"
     "            keeps = operation in all_products or operation in attention\n"
-    "        elif operation == aten.mm.default:\n"
+    "        elif operation in linear:\n"
     "            products[context.is_recompute] += 1\n"
     "            keeps = products[context.is_recompute] % 2 == 1\n"
     "        else:\n"
@@ -166,11 +171,32 @@ static const char precision[] =
     "    \"\"\"Of the loss; it does nothing but for fp16.\"\"\"\n"
     "    return torch.cuda.amp.GradScaler(enabled=PRECISION == torch.float16)\n";
 
+/* Products of blocks are narrow, those of the logits and of routers are not, nor those of sizes
+ * that tensor cores do not take. */
+static const char in_fp8[] =
+    "\n\n"
+    "def in_fp8(model):\n"
+    "    \"\"\"The model, whose blocks' products are in fp8 (torchao), but for those of "
+    "routers.\"\"\"\n"
+    "    from torchao.float8 import convert_to_float8_training\n\n"
+    "    def is_taken(module, name):\n"
+    "        is_router = name.rpartition(\".\")[2] in (\"gate\", \"router\")\n"
+    "        return not is_router and module.in_features % 16 == 0 and module.out_features % 16 == "
+    "0\n\n"
+    "    for blocks, index in blocks_of(model):\n"
+    "        convert_to_float8_training(blocks[index], module_filter_fn=is_taken)\n"
+    "    return model\n";
+
 static const char pytorch[] =
     "\n\n"
     "def wrap(model):\n"
     "    \"\"\"The model as the plan trains it; torch.distributed is initialised.\"\"\"\n"
+    "    if PRODUCTS == \"fp8\":\n"
+    "        model = in_fp8(model)\n"
     "    model = checkpointed(model)\n"
+    "    if PRODUCTS == \"fp8\":  # casts are fused\n"
+    "        for blocks, index in blocks_of(model):\n"
+    "            blocks[index].compile()\n"
     "    if ZERO >= 2:\n"
     "        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n\n"
     "        policy = MixedPrecisionPolicy(param_dtype=PRECISION, reduce_dtype=GRADIENTS)\n"
@@ -241,7 +267,7 @@ ty_status ty_launch_settings(const launch *l, launch_framework framework, ty_tex
                        "checkpointed(model) before\ndeepspeed.initialize.\n"
                      : "",
                  framework == LAUNCH_HOROVOD ? "import horovod.torch as hvd\n" : "");
-    write_figures(l, ty_launch_blocks(l), text);
+    write_figures(l, framework, ty_launch_blocks(l), text);
     if (framework == LAUNCH_PYTORCH)
         write_buckets(l, text);
     write_optimizer(&l->plan->optimizer, text);
@@ -251,6 +277,8 @@ ty_status ty_launch_settings(const launch *l, launch_framework framework, ty_tex
                           : checkpointed);
     if (!has_engine) /* it has its own */
         ty_text_add(text, precision);
+    if (framework == LAUNCH_PYTORCH)
+        ty_text_add(text, in_fp8);
     ty_text_add(text, framework == LAUNCH_PYTORCH   ? pytorch
                       : framework == LAUNCH_HOROVOD ? horovod
                                                     : "");

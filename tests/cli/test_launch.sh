@@ -205,6 +205,8 @@ expect 0 export ddp.json --to torchrun --on k8s-jobset
 expect_output "# image: Trainyard's own has no training program but its worker"
 if grep -q '^# image:' made/k8s/*.yaml; then fail "an image is asked for that was named, or that has the worker"; else pass; fi
 if grep -q IPC_LOCK "$scratch/out"; then fail "plain Ethernet has no RDMA"; else pass; fi
+expect 0 export hosts.json --to k8s-mpijob --image registry.example/worker:1
+expect_output "mountPath: /dev/shm" "medium: Memory" "rdma/rdma_shared_device_a: 1" "IPC_LOCK" 'image: "registry.example/worker:1"'
 expect 2 export hosts.json --to torchrun --on k8s-jobset --rdma 'a b'
 expect_error_line "--rdma" "expected a resource"
 expect 2 export hosts.json --to torchrun --on slrum
@@ -342,8 +344,9 @@ grep -q '"train_micro_batch_size_per_gpu"' made/deepspeed/ds_config.json && pass
 
 # What torchrun, Horovod and DeepSpeed are given does what the plan says: precision, recomputing, sharding, buckets. What
 # Accelerate's own file says, its module does not do again.
-while IFS='|' read -r targets precision model cluster fix; do
-    expect 0 plan -w "$model" -c "$cluster" --fix "$(rest "$fix")" --no-simulate -q -o settings.json
+while IFS='|' read -r targets precision model cluster fix others; do
+    # shellcheck disable=SC2086 # several options
+    expect 0 plan -w "$model" -c "$cluster" --fix "$(rest "$fix")" $others --no-simulate -q -o settings.json
     for to in $targets; do
         expect 0 export settings.json --to "$to" -o made/settings --quiet --force
         if $python "$checks/check_settings.py" made/settings/trainyard_plan.py settings.json "$to" "$precision" >"$scratch/out" 2>&1; then pass; else
@@ -364,6 +367,8 @@ torchrun horovod deepspeed|fp16|gpt2 sequence=512|2x dgx1-v100|pp=1,tp=1,compres
 torchrun horovod deepspeed|fp32|resnet50|4x p100-server|pp=1,bucket=4MB
 torchrun|fp32|vgg16|4x p100-server|pp=1,bucket=1MB
 torchrun|fp32|resnet50|4x p100-server|pp=1,compression=none
+torchrun|bf16|gpt2 sequence=512|2x dgx-h100|pp=1,tp=1,compression=none,recompute=full,zero=3|--precision fp8 --stack pytorch-fsdp
+torchrun|bf16|gpt2 sequence=512|2x dgx-h100|pp=1,tp=1,compression=none|--precision fp8 --stack pytorch-ddp
 END
 expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=1,compression=bf16)" --no-simulate -q -o half.json
 expect 1 export half.json --to horovod
@@ -456,8 +461,13 @@ expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,ze
 expect 0 export narrow.json --to torchtitan -o made/narrow --quiet
 expect 0 plan --config made/narrow/torchtitan.toml --cluster "8x dgx-h100" --no-simulate -q --json
 expect_output '"precision": "fp8"'
-expect 1 export narrow.json --to torchrun
-expect_error_line "found a plan in fp8, which only --to megatron and torchtitan can say" "--precision bf16"
+expect 0 export narrow.json --to k8s-pytorchjob
+expect_output "in_fp8(model)"
+expect 0 plan -w lenet -c "1x dgx-h100" --stack pytorch-ddp --precision fp8 --fix "$(rest pp=1,compression=none)" --no-simulate -q -o few.json
+expect 1 export few.json --to torchrun
+expect_error_line "products in fp8" "lenet repeats none"
+expect 1 export narrow.json --to deepspeed
+expect_error_line "found a plan in fp8, which only --to k8s-pytorchjob, torchrun, megatron, torchtitan can say" "--precision bf16"
 expect 1 export ddp.json --to torchtitan
 expect_error_line "no model for resnet50"
 expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,tp=4,sp=1,zero=0,compression=none)" --stack megatron --no-simulate -q -o others.json
@@ -523,6 +533,7 @@ for algorithm in ring hierarchical parameter-server block-manager; do
     expect 0 plan -w resnet50 -c "4x p100-server" --fix "$(rest pp=1,compression=none,algorithm=$algorithm)" --no-simulate -q -o exchanged.json
     expect 0 export exchanged.json --to chakra -o made/exchanged --quiet --force
     if /usr/bin/python3 "$checks/check_chakra.py" made/exchanged exchanged.json; then pass; else fail "Chakra traces of $algorithm"; fi
+    [ $algorithm != ring ] || { expect 0 export exchanged.json --to torchrun && expect_output "export NCCL_ALGO=Ring" "export NCCL_DEBUG=WARN"; }
 done
 expect 0 workload import made/chakra-ddp/trace.0.et
 expect 2 export ddp.json --to chakra

@@ -200,8 +200,14 @@ p5|1x p5.48xlarge
 2x DGX-H100|2x dgx-h100
 A100|1x dgx-a100
 8xMI300X|1x mi300x-server
+4090|1x rtx-4090-server
+910B|1x ascend-910b-server
+16x 910b|2x ascend-910b-server
+gpu_8x_rtx4090|gpu_8x_rtx4090
 host:1 gpu:8 @A100 nvlink3 hdr200|host:1 gpu:8 @A100 nvlink3 hdr200
 NAMES
+expect 3 cluster show "H100x1"
+expect_error_line "found 1 devices, and dgx-h100 has 8 each"
 expect 3 cluster show "4x a100"
 expect_error_line 'found 4 devices, and dgx-a100 has 8 each' '"1x dgx-a100"'
 expect 3 workload show gpipe-transformer # two of them

@@ -60,6 +60,24 @@ expect 4 plan --config "$data/torchtitan.toml" --cluster "host:1 gpu:8 @t4 pcie3
 expect 2 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --seq 512
 expect 2 plan --workload gpt2 --vocabulary 9 --cluster "1x dgx-a100"
 
+# A recipe in Python is no file of settings.
+printf 'recipe = llm.llama3_8b.pretrain_recipe(num_nodes=2)\n' >recipe.py
+expect 3 plan --config recipe.py --workload gpt2 --cluster "1x dgx-a100"
+expect_error_line "found a recipe in Python" "expected the YAML"
+
+# Networks with layers of newer kinds are planned; the worker has not their parts, and names them.
+export TRAINYARD_WORKER="$WORKER"
+while IFS='|' read -r lacking model; do
+    printf '{"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 100, %s}' "$model" >newer.json
+    expect 0 plan -w "newer.json sequence=32 batch=8" -c "1x dgx-a100" --no-simulate -q
+    expect 1 plan -w "newer.json sequence=32 batch=8" -c local:1 --no-simulate -q
+    expect_error_line "the cpu backend does not train $lacking"
+done <<END
+layers of kind state_space|"model_type": "mamba2", "num_heads": 8, "head_dim": 16
+layers of kind gated_delta|"model_type": "qwen3_next", "num_attention_heads": 4, "num_key_value_heads": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32
+attention with window|"model_type": "mistral", "num_attention_heads": 4, "sliding_window": 16
+END
+
 # Times of another device are scaled: an A100 has 1.7 times a V100's memory bandwidth and 1.24 of its fp32 rate.
 chain=$corpus/pipedream/chain.graph.txt
 one="--fix pp=1,dp=1,devices=1 --no-simulate"

@@ -63,13 +63,22 @@ class ModuleList(Module):
 
 
 class Block(Module):
-    pass
+    def compile(self):
+        notes.append(("compile", (self,), {}))
 
 
 class Wrapped(Module):
     def __init__(self, block, **settings):
         super().__init__(block)
         notes.append(("checkpoint", (block,), settings))
+
+    def compile(self):
+        notes.append(("compile", tuple(self.inside), {}))
+
+
+class Operations:
+    def __getattr__(self, name):
+        return types.SimpleNamespace(default=name)
 
 
 def module(name, **members):
@@ -86,6 +95,7 @@ def module(name, **members):
 def stand_ins():
     impl = types.SimpleNamespace(NO_REENTRANT="no reentrant")
     module("torch", float32="fp32", float16="fp16", bfloat16="bf16", autocast=note("autocast", "context"))
+    module("torch.ops", aten=Operations())
     module("torch.nn", Module=Module, ModuleList=ModuleList, Sequential=type("Sequential", (ModuleList,), {}))
     module("torch.nn.parallel", DistributedDataParallel=note("ddp"))
     module("torch.optim", AdamW=note("adamw", "optimizer"), SGD=note("sgd", "optimizer"))
@@ -94,7 +104,8 @@ def stand_ins():
     module("torch.cuda")
     module("torch.cuda.amp", GradScaler=note("scaler", "scaler"))
     module("torch.utils")
-    module("torch.utils.checkpoint")
+    policy = types.SimpleNamespace(MUST_SAVE="keep", PREFER_RECOMPUTE="again")
+    module("torch.utils.checkpoint", CheckpointPolicy=policy, create_selective_checkpoint_contexts=note("contexts"))
     module("torch.distributed", group=types.SimpleNamespace(WORLD="world"))
     module("torch.distributed.fsdp", MixedPrecisionPolicy=note("policy", "policy"), fully_shard=note("shard"))
     module("torch.distributed.optim", ZeroRedundancyOptimizer=note("zero", "optimizer"))
@@ -107,6 +118,8 @@ def stand_ins():
     module(
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper", CheckpointImpl=impl, checkpoint_wrapper=Wrapped
     )
+    module("torchao")
+    module("torchao.float8", convert_to_float8_training=note("narrow"))
     module("horovod")
     module(
         "horovod.torch",
@@ -175,12 +188,26 @@ def main():
     assert told == (framework == "deepspeed" and recompute != "none"), settings["__doc__"]
     script = (pathlib.Path(sys.argv[1]).parent / "launch.sh").read_text()
     assert ("no key of ds_config.json does" in script) == told, script
+    narrow = plan["workload"].get("precision") == "fp8"
+    assert [entry[1][0] for entry in of("narrow")] == [entry[1][0] for entry in of("compile")] == listed * narrow
+    for entry in of("narrow"):
+        takes = entry[2]["module_filter_fn"]
+        sizes = types.SimpleNamespace(in_features=64, out_features=48), types.SimpleNamespace(in_features=64, out_features=8)
+        assert [takes(sizes[0], name) for name in ("mlp.gate_proj", "mlp.gate", "moe.router")] == [True, False, False]
+        assert not takes(sizes[1], "attention.q_proj")
     if recompute in ("full", "operator", "elementwise") and framework != "accelerate":
         assert [entry[1][0] for entry in checked] == listed, "every block, and nothing else"
         assert all(entry[2]["checkpoint_impl"] == "no reentrant" for entry in checked)
         assert all(("context_fn" in entry[2]) == (recompute != "full") for entry in checked)
     else:
         assert not checked
+    if recompute in ("operator", "elementwise"):
+        keeps = settings["_keep_products"]()
+        context = types.SimpleNamespace(is_recompute=False)
+        kept = [keeps(context, name) for name in ("mm", "_scaled_mm", "gelu", "mm", "_scaled_mm")]
+        every_other = ["keep", "again", "again", "keep", "again"]
+        assert kept == (every_other if recompute == "operator" else ["keep", "keep", "again", "keep", "keep"]), kept
+        assert keeps(context, "_scaled_dot_product_flash_attention") == "keep"
     assert len(of("math")) == (recompute == "selective" and settings["DEVICE"] == "cuda")
     wrong = Module(ModuleList(*[Block(Module()) for _ in range(blocks + 3)]))
     try:

@@ -479,10 +479,37 @@ Test(lanes, collectives_inside_a_rank)
                                           INNER(TY_EXPERT_LANES, TY_ALL_TO_ALL, 2 * row, 2)},
             2);
     expect_inner(plan, 1, false, NULL, 0);
+    plan->workload->layers[MOE_LAYER].attributes[TY_LATENT_FEATURES] = FEATURES / 4;
+    expect_inner(
+        plan, MOE_LAYER, false,
+        (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
+                                      INNER(TY_EXPERT_LANES, TY_ALL_TO_ALL, 2 * row / 4, 2)},
+        2);
     ty_plan_free(plan);
     plan = small_plan(1, 1, 1, 0);
     for (uint32_t l = 0; l < plan->workload->layer_count; l++)
         expect_inner(plan, l, true, NULL, 0);
+    ty_plan_free(plan);
+}
+
+/* Two experts a token keep two copies of it; of a quarter's latents two copies, what they are made
+ * of and what is made of them: half as much. */
+Test(lanes, experts_keep_latents)
+{
+    ty_plan *plan = small_plan(1, 1, 1, 0);
+    ty_program *program = NULL;
+    ty_memory_use whole, latent;
+
+    ty_stack_free(plan->stack);
+    plan->stack = NULL;
+    cr_assert_eq(ty_stack_open("pytorch-ddp", &plan->stack, NULL), TY_OK);
+    cr_assert_eq(ty_plan_lower(plan, &program, NULL), TY_OK);
+    cr_assert_eq(ty_stage_memory(plan, program, 0, &whole, NULL), TY_OK);
+    plan->workload->layers[MOE_LAYER].attributes[TY_LATENT_FEATURES] = FEATURES / 4;
+    cr_assert_eq(ty_stage_memory(plan, program, 0, &latent, NULL), TY_OK);
+    cr_expect_eq(whole.activation_bytes - latent.activation_bytes,
+                 4ull * FEATURES * TOKENS * plan->micro_batch_size);
+    ty_program_free(program);
     ty_plan_free(plan);
 }
 

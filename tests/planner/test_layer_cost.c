@@ -119,6 +119,66 @@ Test(layer_cost, narrow_products_by_hand)
     ty_workload_free(w);
 }
 
+/* Every kind of the newer families costs the products that it counts: on a device whose memory is
+ * never waited for, seconds are flop. */
+Test(layer_cost, newer_layers_cost_their_products)
+{
+    enum { SAMPLES = 8 };
+    ty_builder *b = ty_builder_new("newer", TY_INPUT_TOKEN, &(ty_shape){1, {32}});
+    uint32_t x = ty_builder_embedding(b, TY_BATCH, 10, 64, 0);
+    ty_device_type device = simple_device();
+    ty_workload *w;
+
+    device.memory_bandwidth_bytes_per_s = 1e30;
+    device.launch_overhead_s = 0;
+    ty_builder_set_next(b, TY_WINDOW, 8);
+    x = ty_builder_attention(b, x, 4, 2, 16, false, false);
+    ty_builder_set_next(b, TY_HAS_SINKS, 1);
+    ty_builder_set_next(b, TY_HAS_GATE, 1);
+    x = ty_builder_attention(b, x, 4, 2, 16, false, false);
+    for (int has_query_latents = 0; has_query_latents < 2; has_query_latents++) {
+        if (has_query_latents)
+            ty_builder_set_next(b, TY_QUERY_RANK, 24);
+        ty_builder_set_next(b, TY_KV_RANK, 12);
+        ty_builder_set_next(b, TY_ROTARY_SIZE, 4);
+        ty_builder_set_next(b, TY_CHOSEN_ROWS, 6);
+        ty_builder_set_next(b, TY_INDEX_HEADS, 2);
+        ty_builder_set_next(b, TY_INDEX_HEAD_SIZE, 10);
+        x = ty_builder_attention(b, x, 4, 4, 16, false, false);
+    }
+    ty_builder_set_next(b, TY_SHARED_FEATURES, 40);
+    ty_builder_set_next(b, TY_HAS_GATE, 1);
+    ty_builder_set_next(b, TY_LATENT_FEATURES, 16);
+    x = ty_builder_moe(b, x, 4, 2, 48, true, false);
+    ty_builder_set_next(b, TY_HEADS, 4);
+    ty_builder_set_next(b, TY_GROUPS, 2);
+    x = ty_builder_state_space(b, x, 128, 16, 4, false);
+    ty_builder_set_next(b, TY_STEP_RANK, 8);
+    x = ty_builder_state_space(b, x, 128, 16, 4, false);
+    x = ty_builder_gated_delta(b, x, 4, 2, 16, 16, 4);
+    ty_builder_set_next(b, TY_IS_SHARED, 1);
+    x = ty_builder_mlp(b, x, 128, true, false);
+    w = finish(b);
+    cr_assert_eq(w->layer_count, 10);
+    for (uint32_t l = 1; l < w->layer_count; l++) {
+        const ty_layer *layer = &w->layers[l];
+        double forward_s, backward_s;
+        ty_provenance provenance;
+        cr_assert_eq(
+            ty_layer_cost(w, l, SAMPLES, &device, NULL, &forward_s, &backward_s, &provenance, NULL),
+            TY_OK);
+        cr_expect(fabs(forward_s * 5e11 / SAMPLES - layer->forward_flop) <=
+                      1e-9 * layer->forward_flop,
+                  "%s (%u): %g flop are priced, %g counted", layer->name, l,
+                  forward_s * 5e11 / SAMPLES, layer->forward_flop);
+        cr_expect(fabs(backward_s * 5e11 / SAMPLES - layer->backward_flop) <=
+                      1e-9 * layer->backward_flop,
+                  "%s (%u), backward: %g flop are priced, %g counted", layer->name, l,
+                  backward_s * 5e11 / SAMPLES, layer->backward_flop);
+    }
+    ty_workload_free(w);
+}
+
 Test(layer_cost, scales_with_the_device)
 {
     static const char *const names[] = {"lenet", "resnet50", "gpt-tiny"};

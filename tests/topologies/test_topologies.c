@@ -511,9 +511,14 @@ Test(catalogue, prices_have_a_date_and_a_source)
     static const struct {
         const char *text;
         double price, power;
-    } rows[] = {{"p4d.24xlarge", 21.957642, 0},
-                {"2x ND40rs_v2", 22.032, 0},
-                {"dgx-h100", 0, 10200},
+    } rows[] = {{"p4d.24xlarge", 21.957642, 0}, {"2x ND40rs_v2", 22.032, 0},
+                {"g5.48xlarge", 16.288, 0}, /* A10G */
+                {"BM.GPU.MI300X.8", 48, 0},     {"BM.GPU.MI355X.8", 68.8, 0},
+                {"BM.GPU.B300.8", 120, 0},      {"2x BM.GPU.GB200.4", 64, 0},
+                {"2x BM.GPU.GB300.4", 72, 0},   {"gpu_1x_gh200", 2.29, 0},
+                {"gpu_8x_rtx4090", 2.72, 0},    {"gpu_8x_rtx5090", 3.6, 0},
+                {"n3-RTX-A6000x8", 4, 0},       {"2x tpu-v6e-host", 10.8, 0},
+                {"trn1.32xlarge", 21.5, 0},     {"dgx-h100", 0, 10200},
                 {"xeon-server", 0, 0}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_cluster *c = sample_open(rows[i].text), *again;

@@ -155,9 +155,36 @@ static uint64_t count_of(const char *text)
     "2048, "                                                                                       \
     "\"vocab_size\": 49280"
 
-/* Without a type the class decides: GPT-J's attention has no biases, StarCoder's one key head. */
+/* Without a type the class decides: GPT-J's attention has no biases, StarCoder's one key head,
+ * ALBERT's blocks are one, ELECTRA's embeddings narrower than its blocks. */
 Test(models, classes_for_types)
 {
+#define ENCODER                                                                                    \
+    "\"type_vocab_size\": 2, \"max_position_embeddings\": 512, \"embedding_size\": 128, "
+    static const struct {
+        const char *text;
+        uint64_t parameters;
+    } rows[] = {
+        {"{\"architectures\": [\"AlbertForMaskedLM\"], " ENCODER
+         "\"hidden_size\": 4096, \"intermediate_size\": 16384, \"num_attention_heads\": 64, "
+         "\"num_hidden_layers\": 12, \"vocab_size\": 30000}",
+         222595584},
+        {"{\"architectures\": [\"ElectraForPreTraining\"], " ENCODER
+         "\"hidden_size\": 256, \"intermediate_size\": 1024, \"num_attention_heads\": 4, "
+         "\"num_hidden_layers\": 12, \"vocab_size\": 30522}",
+         13483008},
+        {"{\"architectures\": [\"BloomForCausalLM\"], \"n_layer\": 70, \"hidden_size\": 14336, "
+         "\"n_head\": 112, \"vocab_size\": 250880}",
+         176247271424},
+        {"{\"architectures\": [\"Olmo2ForCausalLM\"], \"hidden_size\": 4096, "
+         "\"intermediate_size\": 11008, \"num_attention_heads\": 32, \"num_hidden_layers\": 32, "
+         "\"vocab_size\": 100352, \"max_position_embeddings\": 4096}",
+         7298617344},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        cr_expect_eq(count_of(rows[i].text), rows[i].parameters, "row %zu: %llu", i,
+                     (unsigned long long)count_of(rows[i].text));
     cr_expect_eq(count_of("{\"architectures\": [\"GPTJForCausalLM\"], " GPTJ "}"), 6050882784);
     cr_expect_eq(count_of("{\"architectures\": [\"GPTBigCodeForCausalLM\"], " SANTA "}"),
                  count_of("{\"model_type\": \"gpt_bigcode\", " SANTA "}"));
@@ -413,6 +440,7 @@ Test(models, configurations_of_the_data)
         {"hand-olmo2-no-type", 7.3},
         {"hand-phi-4", 14.66},
         {"hand-qwen2.5-0.5b", 0.494},
+        {"hand-qwen3moe-mlp-only", 16.936}, /* by hand: a dense first block, then each second */
         {"hand-roberta-no-type", 0.1247},
         {"hand-sd3-transformer", 2.03},
         {"hand-t5-v1_1-small", 0.07696},

@@ -29,6 +29,18 @@ Test(training_config, files)
         {"nemo.yaml", NULL, 32000, "NeMo, Megatron-Bridge or Megatron-LM YAML",
          "tp=4,pp=2,micro_batch=1,zero=1,recompute=selective,schedule=1f1b,compression=none",
          "bf16", 6738415616 + 256 * 2 * 4096 /* padded to 32256 of 128 x 4 */, 4096, 256, 32},
+        {"nemo-recipe.yaml", NULL, 0, "NeMo, Megatron-Bridge or Megatron-LM YAML",
+         "tp=4,pp=4,cp=2,interleave=5,micro_batch=1,zero=1,sp=1,schedule=interleaved,"
+         "compression=none",
+         "bf16", 70553706496, 4096, 512, 64},
+        {"nemo-recipe.yaml", "qwen3-8b", 0, "NeMo, Megatron-Bridge or Megatron-LM YAML",
+         "tp=4,pp=4,cp=2,interleave=5,micro_batch=1,zero=1,sp=1,schedule=interleaved,"
+         "compression=none",
+         "bf16", 8190735360, 4096, 512, 64},
+        {"megatron-bridge.yaml", NULL, 0, "NeMo, Megatron-Bridge or Megatron-LM YAML",
+         "tp=1,pp=2,cp=2,micro_batch=1,zero=1,sp=0,recompute=full:2,schedule=1f1b,"
+         "compression=none",
+         "bf16", 8030261248, 8192, 512, 0},
         {"megatron.yaml", NULL, 0, "NeMo, Megatron-Bridge or Megatron-LM YAML",
          "tp=1,pp=2,cp=1,micro_batch=2,zero=1,schedule=1f1b,compression=none", "bf16",
          354823168 + 47 * 1024, 1024, 128, 0},
@@ -404,6 +416,11 @@ Test(training_config, what_is_wrong_with_them)
         {"a: 1\n", TY_EPARSE, "found no configuration that is known"},
         {"{\"a\": ", TY_EPARSE, "line 1"},
         {"a: [1\n", TY_EPARSE, "malformed YAML"},
+        {"model:\n  config:\n    _target_: own.MyConfig3B\ntensor_model_parallel_size: 2\n"
+         "micro_batch_size: 1\n",
+         TY_EPARSE, "found \"own.MyConfig3B\", expected a class of a network of the zoo"},
+        {"tensor_model_parallel_size: 2\nmicro_batch_size: 1\n", TY_EINVAL,
+         "expected one beside it (--workload)"},
         {TITAN "seq_len = long\n", TY_EPARSE, ":5: training.seq_len: found \"long\""},
         {TITAN "seq_len = \"1024\n", TY_EPARSE, "the quote that ends a text"},
         {TITAN "seq_len 1024\n", TY_EPARSE, ":5: found \"1024\", expected KEY = VALUE"},
