@@ -80,12 +80,13 @@ static ty_status find_in_zoo(const char *name, char **path, ty_error *error)
     ty_text file = {0};
     char *text = NULL, *alias = NULL;
     const char *found;
+    bool is_whole;
 
     TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
-    found = ty_name_find(name, names, count, sizeof *names);
-    if (found == NULL) {
+    found = ty_name_find(name, names, count, sizeof *names, &is_whole);
+    if (!is_whole) {
         TY_CHECK(ty_alias_find("workloads", "aliases.json", name, &alias, error), status, cleanup);
-        found = alias;
+        found = alias != NULL ? alias : found;
     }
     if (found == NULL)
         goto cleanup;

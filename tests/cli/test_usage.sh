@@ -200,10 +200,17 @@ p5|1x p5.48xlarge
 2x DGX-H100|2x dgx-h100
 A100|1x dgx-a100
 8xMI300X|1x mi300x-server
+8x A100 80GB|1x dgx-a100
+8x a100-40gb|1x dgx-a100-40gb
+16x V100-32GB|2x dgx1-v100-32gb
 host:1 gpu:8 @A100 nvlink3 hdr200|host:1 gpu:8 @A100 nvlink3 hdr200
 NAMES
 expect 3 cluster show "4x a100"
 expect_error_line 'found 4 devices, and dgx-a100 has 8 each' '"1x dgx-a100"'
+expect 3 cluster show "8x a10"
+expect_error_line 'found a10, of which no host is the usual one' '"host:H gpu:G @a10 LINK NETWORK"'
+expect 3 cluster show laptop
+expect_error_line 'expected a host of the catalogue (trainyard cluster list)'
 expect 3 workload show gpipe-transformer # two of them
 expect_error_line "no workload or file 'gpipe-transformer'"
 for aliases in workloads/aliases.json topologies/catalogue/aliases.json; do
@@ -211,6 +218,11 @@ for aliases in workloads/aliases.json topologies/catalogue/aliases.json; do
     kind=$([ "$kind" = workloads ] && echo workload || echo cluster)
     "$TRAINYARD" $kind list --quiet | sort >"$scratch/known"
     sed -n 's/.*": "\(.*\)".*/\1/p' "$SOURCE/$aliases" | grep -v '^trainyard.aliases' | sort -u >"$scratch/meant"
+    # Each means what it says, and not what happens to begin like it ("gpt" is gpt2, not gpt-tiny).
+    sed -n 's/^ *"\(.*\)": "\(.*\)",\{0,1\}$/\1|\2/p' "$SOURCE/$aliases" | grep -v '^schema' >"$scratch/pairs"
+    while IFS='|' read -r typed meant; do
+        "$TRAINYARD" $kind show "$typed" </dev/null 2>&1 | sed 's/^[0-9]*x //; q' | grep -q "^$meant: " && pass || fail "$kind show $typed is not $meant"
+    done <"$scratch/pairs"
     if [ -s "$scratch/meant" ] && [ -z "$(comm -13 "$scratch/known" "$scratch/meant")" ]; then pass; else
         fail "$aliases names what is not there: $(comm -13 "$scratch/known" "$scratch/meant")"
     fi
