@@ -229,6 +229,7 @@ static ty_status set_figure(ty_vary_point *point, const figure *f, const char *n
 {
     ty_status status = TY_OK;
     ty_cluster_edit edit = {.part = f->part, .field = f->field, .is_factor = value[0] == 'x'};
+    ty_error detail = {0};
     char *end;
 
     if (point->edit_count == TY_VARY_MOST_KEYS)
@@ -243,7 +244,9 @@ static ty_status set_figure(ty_vary_point *point, const figure *f, const char *n
     } else if (f->parse == NULL) {
         status = ty_fail(error, TY_EINVAL, "found '%s', expected a factor as in x2", value);
     } else {
-        status = f->parse(value, &edit.value, error);
+        status = f->parse(value, &edit.value, &detail);
+        if (status != TY_OK)
+            return ty_fail(error, status, "%s; or a factor as in x2", detail.message);
     }
     if (status == TY_OK)
         point->edits[point->edit_count++] = edit;

@@ -31,6 +31,10 @@ expect_output "data parallel 8, gradients powersgd-2"
 # Precision and compression are told apart, and a page says of its times what the plan says.
 expect 0 plan -w gpt2 -c "2x dgx-a100" --stack trainyard --precision fp16 --fix pp=1,compression=fp16 --no-simulate -q
 expect_output "data parallel 16, ZeRO 1, gradients fp16" "precision   fp16,"
+for typed in BF16 bfloat16; do
+    expect 0 plan -w lenet -c "2x dgx-a100" --precision $typed --fix pp=1 --no-simulate -q
+    expect_output "--precision bf16 " "precision   bf16,"
+done
 expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=1 --no-simulate -q -o "$scratch/fitted.json"
 expect_output "constants of stack megatron, fitted to published measurements"
 expect 0 report "$scratch/fitted.json" --no-charts -o "$scratch/fitted.html"
@@ -246,6 +250,8 @@ for command in $("$TRAINYARD" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     expect 0 "$command" --help
     cmp -s "$scratch/out" "$scratch/by-help" && pass || fail "help $command and $command --help differ"
 done
+expect 0 help help
+expect_output "usage: trainyard COMMAND"
 expect 2 help plann
 expect_error_line "did you mean 'plan'"
 finish

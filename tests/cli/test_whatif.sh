@@ -21,6 +21,10 @@ for hosts in 1 2; do
     done
 done
 
+# Blanks around values are none of theirs.
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary "hosts=1, 2 " --no-simulate --csv
+expect_output '"1",4,' '"2",8,'
+
 # Whatever plan can be asked can be varied: systems, compressors, sharding, lanes, objectives.
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary system=horovod,gpipe --no-simulate --csv
 expect_output '"horovod",8,' '"gpipe",8,' "full recompute"
