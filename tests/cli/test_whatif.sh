@@ -25,6 +25,11 @@ done
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary "hosts=1, 2 " --no-simulate --csv
 expect_output '"1",4,' '"2",8,'
 
+# Links inside one host, whose rings close: nothing is slower with more of them.
+expect 0 whatif -w "gpt2-medium sequence=128" -c "1x dgx-a100" -q --fix tp=8 --vary bandwidth.nvlink3=x0.5,x1,x2 --no-simulate --csv
+times=$(sed -n '2,4p' "$scratch/out" | cut -d, -f4 | tr '\n' ' ')
+if echo "$times" | awk '{ exit !($1 > $2 && $2 > $3 && $3 > 0) }'; then pass; else fail "rates of NVLink: step times $times"; fi
+
 # Whatever plan can be asked can be varied: systems, compressors, sharding, lanes, objectives.
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary system=horovod,gpipe --no-simulate --csv
 expect_output '"horovod",8,' '"gpipe",8,' "full recompute"
