@@ -383,6 +383,23 @@ static exit_code parse_option(const cli_command *command, int count, char **word
     return option_set(command, row, words[++*at], out);
 }
 
+/* "run lenet": a word that is no file where a plan's file belongs. */
+static exit_code check_plan_name(const cli_command *command, const cli_options *options)
+{
+    static const char plan[] = "PLAN ";
+    ty_error error = {0};
+
+    if (strncmp(command->usage, plan, sizeof plan - 1) != 0 ||
+        strpbrk(options->files[0], "./") != NULL || strcmp(options->files[0], "-") == 0 ||
+        ty_file_exists(options->files[0]))
+        return EXIT_DONE;
+    ty_fail(&error, TY_EIO,
+            "%s: found no such file, expected that of a plan, which trainyard plan -w W -c C -o "
+            "FILE writes",
+            options->files[0]);
+    return report_bad_input(&error);
+}
+
 exit_code options_parse(const cli_command *command, int count, char **words, cli_options *out)
 {
     exit_code code = EXIT_DONE;
@@ -416,7 +433,7 @@ exit_code options_parse(const cli_command *command, int count, char **words, cli
         return report_usage(command->name, "needs %s", command->usage);
     if (out->file_count > command->maximum_files)
         return unexpected_argument(command, out, before, value);
-    return EXIT_DONE;
+    return check_plan_name(command, out);
 }
 
 void options_clear(cli_options *options)

@@ -184,6 +184,8 @@ while IFS='|' read -r typed meant; do
 done <<'NAMES'
 GPT2|gpt2
 GPT-2-XL|gpt2-xl
+gpt 2|gpt2
+Llama 3 8B batch=64|llama-3-8b
 gpt-3|gpt3-175b
 bert|bert-base-mlm
 T5|t5-base
