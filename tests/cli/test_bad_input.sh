@@ -169,7 +169,7 @@ if grep -q "warning: measurements are not kept: $scratch/config/cache: Not a dir
 # One table of exit codes: what is called by a name that nobody knows is bad input, a question that makes no sense is a
 # usage error wherever it is asked, and no plan is no answer to either.
 expect 3 plan -w lenet -c "1x p100-server" --objective time-to-target --task nosuch --no-simulate -q
-expect_error_line "no known task is called 'nosuch'"
+expect_error_line "no known task is called 'nosuch'" "expected a calibration file, resnet50-imagenet, " " or "
 expect 3 score "$plan" --task nosuch
 expect 3 whatif -w lenet -c "1x p100-server" -q --vary task=nosuch
 expect 3 plan -w nosuch -c "1x p100-server" -q

@@ -119,6 +119,10 @@ expect 2 layout -w gpt2 -c "2x dgx-a100"
 expect_error_line "unknown command 'layout'"
 expect 4 plan -w gpt3-175b -c "1x dgx-a100" --no-simulate
 expect_error_line "does not fit"
+expect 0 plan -w lenet -c "1x p100-server" --system ddp --no-simulate -q
+cp "$scratch/out" "$scratch/ddp"
+expect 0 plan -w lenet -c "1x p100-server" --system DDP --no-simulate -q
+cmp -s "$scratch/out" "$scratch/ddp" && pass || fail "DDP is not ddp"
 expect 2 systems --workload lenet
 expect_error_line "--cluster"
 expect 2 plan --workload lenet --cluster "1x p100-server" --system horrovod
