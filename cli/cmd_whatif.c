@@ -24,7 +24,7 @@ static void whatif_clear(whatif *c)
 
 /* ---- The question -------------------------------------------------------------------------- */
 
-/* "hosts=1,2,4"; a value in which a comma belongs cannot be given. */
+/* "hosts=1,2,4", with blanks or without; a value in which a comma belongs cannot be given. */
 static ty_status read_axis(whatif *c, const char *text, ty_error *error)
 {
     char *copy = ty_arena_strdup(c->texts, text);
@@ -39,8 +39,14 @@ static ty_status read_axis(whatif *c, const char *text, ty_error *error)
         return ty_fail(error, TY_EINVAL, "--vary: found '%s', expected KEY=VALUE,VALUE,...", text);
     *equals = '\0';
     rest = equals + 1;
-    while ((value = strtok_r(rest, ",", &rest)) != NULL)
+    while ((value = strtok_r(rest, ",", &rest)) != NULL) {
+        size_t length;
+        value += strspn(value, " ");
+        for (length = strlen(value); length > 0 && value[length - 1] == ' '; length--)
+            continue;
+        value[length] = '\0';
         values[count++] = value;
+    }
     c->axes[c->axis_count++] = (ty_whatif_axis){copy, values, count};
     return TY_OK;
 }

@@ -173,6 +173,8 @@ static exit_code unknown_command(const char *word)
     const char *close =
         ty_suggest(word, commands, sizeof commands / sizeof commands[0] - 1, sizeof commands[0]);
 
+    if (strcmp(word, "version") == 0 || strcmp(word, "-v") == 0)
+        close = "--version";
     if (close != NULL)
         return report_usage(NULL, "unknown command '%s'; did you mean '%s'?", word, close);
     return report_usage(NULL, "unknown command '%s'", word);
@@ -183,7 +185,7 @@ exit_code command_run(int count, char **words)
     const char *name = count > 0 ? words[0] : NULL;
     const bool is_help = name != NULL && strcmp(name, "help") == 0 && count > 1;
 
-    if (is_help) /* of a command: "help plan" */
+    if (is_help && strcmp(words[1], "help") != 0) /* of a command: "help plan" */
         name = words[1];
     else if (name == NULL) {
         options_help(NULL, stderr);

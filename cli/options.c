@@ -241,30 +241,77 @@ static const option_row *find(const cli_command *command, const char *name, size
     return NULL;
 }
 
+/* What other programs call our options. */
+static const struct {
+    const char *word, *option;
+} said_elsewhere[] = {
+    {"model", "workload"},      {"network", "workload"},   {"gpus", "cluster"},
+    {"nodes", "cluster"},       {"batch", "global-batch"}, {"batch-size", "global-batch"},
+    {"seq-len", "seq"},         {"seq-length", "seq"},     {"sequence", "seq"},
+    {"sequence-length", "seq"}, {"dtype", "precision"},    {"out", "output"},
+    {"output-file", "output"},
+};
+
 static exit_code unknown_option(const cli_command *command, const char *word)
 {
     const char *names[TABLE_COUNT];
     size_t count = 0;
     const char *close;
+    char bare[32];
 
+    if (strncmp(word, "--", 2) != 0) { /* "-w=lenet", "-wlenet" */
+        const option_row *row = find(command, NULL, 0, word[1]);
+        if (row != NULL && row->argument != NULL)
+            return report_usage(command->name,
+                                "unknown option '%s'; did you mean '-%c %s', with a blank?", word,
+                                word[1], word + 2 + strspn(word + 2, "="));
+        return report_usage(command->name, "unknown option '%s'", word);
+    }
     for (size_t i = 0; i < TABLE_COUNT; i++)
         if (command_accepts(command, &table[i]))
             names[count++] = table[i].name;
-    close =
-        strncmp(word, "--", 2) == 0 ? ty_suggest(word + 2, names, count, sizeof names[0]) : NULL;
+    snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    close = ty_suggest(bare, names, count, sizeof names[0]);
+    for (size_t i = 0; i < sizeof said_elsewhere / sizeof said_elsewhere[0]; i++)
+        if (strcmp(bare, said_elsewhere[i].word) == 0 &&
+            find(command, said_elsewhere[i].option, strlen(said_elsewhere[i].option), 0) != NULL)
+            close = said_elsewhere[i].option;
     if (close != NULL)
         return report_usage(command->name, "unknown option '%s'; did you mean '--%s'?", word,
                             close);
+    for (char *at = bare; *at != '\0'; at++) /* keys of --fix have the other stroke */
+        *at = *at == '-' ? '_' : *at;
+    if (ty_fix_key_is_known(bare) && find(command, "fix", strlen("fix"), 0) != NULL)
+        return report_usage(command->name, "unknown option '%s'; did you mean '--fix %s=...'?",
+                            word, bare);
     return report_usage(command->name, "unknown option '%s'", word);
 }
 
-/* A word more than the command takes: where a workload or a cluster is wanted still, perhaps it is
- * one. */
-static exit_code unexpected_argument(const cli_command *command, const cli_options *options)
+/* A word more than the command takes. Perhaps the value before it goes on there, which a shell
+ * has cut at a blank; or it is the workload or the cluster that is wanted still. */
+static exit_code unexpected_argument(const cli_command *command, const cli_options *options,
+                                     const option_row *before, const char *value)
 {
     const char *word = options->files[command->maximum_files];
     const char *missing = NULL;
 
+    if (before != NULL && (strcmp(before->name, "fix") == 0 || before->kind == OPTION_VARY)) {
+        const size_t length = strlen(value);
+        return report_usage(command->name,
+                            "unexpected argument '%s'; values are one word, with commas: --%s "
+                            "'%s%s%s'",
+                            word, before->name, value,
+                            length > 0 && value[length - 1] == ',' ? "" : ",", word);
+    }
+    if (before != NULL &&
+        ((strcmp(before->name, "cluster") == 0 &&
+          (strspn(value, "0123456789x") == strlen(value) || strpbrk(word, ":@") != NULL)) ||
+         (strcmp(before->name, "workload") == 0 && strchr(word, '=') != NULL)))
+        return report_usage(command->name,
+                            "unexpected argument '%s'; words that belong together are quoted: "
+                            "--%s '%s %s%s'",
+                            word, before->name, value, word,
+                            options->file_count > command->maximum_files + 1 ? " ..." : "");
     if (options->workload == NULL && find(command, "workload", strlen("workload"), 0) != NULL)
         missing = "workload";
     else if (options->cluster == NULL && find(command, "cluster", strlen("cluster"), 0) != NULL)
@@ -279,6 +326,7 @@ exit_code option_set(const cli_command *command, const option_row *row, const ch
                      cli_options *out)
 {
     ty_error error = {0};
+    ty_precision precision;
     const bool yes = true;
 
     if (row->kind == OPTION_FLAG) {
@@ -294,6 +342,8 @@ exit_code option_set(const cli_command *command, const option_row *row, const ch
     if (strcmp(row->name, "fix") == 0 && out->fix != NULL) /* pins are never dropped */
         return report_usage(command->name, "--fix: found twice, expected once: --fix %s,%s",
                             out->fix, value);
+    if (strcmp(row->name, "precision") == 0 && ty_precision_find(value, &precision, NULL) == TY_OK)
+        value = ty_precision_name(precision); /* "BF16", "float32" */
     memcpy((char *)out + row->offset, &value, sizeof value);
     if (row->kind == OPTION_NUMBER) {
         uint64_t number;
@@ -305,9 +355,10 @@ exit_code option_set(const cli_command *command, const option_row *row, const ch
     return EXIT_DONE;
 }
 
-/* One word that starts with '-'; may take the next word as its value. */
+/* One word that starts with '-'; may take the next word as its value.
+ * @param taken [out] the option whose value the next word was; NULL: none */
 static exit_code parse_option(const cli_command *command, int count, char **words, int *at,
-                              cli_options *out)
+                              const option_row **taken, cli_options *out)
 {
     const char *word = words[*at];
     bool is_long = word[1] == '-';
@@ -316,6 +367,7 @@ static exit_code parse_option(const cli_command *command, int count, char **word
     const option_row *row = is_long ? find(command, word + 2, length, 0)
                                     : (word[2] == '\0' ? find(command, NULL, 0, word[1]) : NULL);
 
+    *taken = NULL;
     if (row == NULL)
         return unknown_option(command, word);
     if (row->kind == OPTION_FLAG) {
@@ -327,13 +379,33 @@ static exit_code parse_option(const cli_command *command, int count, char **word
         return option_set(command, row, equals + 1, out);
     if (*at + 1 >= count)
         return report_usage(command->name, "--%s needs a value: %s", row->name, row->argument);
+    *taken = row;
     return option_set(command, row, words[++*at], out);
+}
+
+/* "run lenet": a word that is no file where a plan's file belongs. */
+static exit_code check_plan_name(const cli_command *command, const cli_options *options)
+{
+    static const char plan[] = "PLAN ";
+    ty_error error = {0};
+
+    if (strncmp(command->usage, plan, sizeof plan - 1) != 0 ||
+        strpbrk(options->files[0], "./") != NULL || strcmp(options->files[0], "-") == 0 ||
+        ty_file_exists(options->files[0]))
+        return EXIT_DONE;
+    ty_fail(&error, TY_EIO,
+            "%s: found no such file, expected that of a plan, which trainyard plan -w W -c C -o "
+            "FILE writes",
+            options->files[0]);
+    return report_bad_input(&error);
 }
 
 exit_code options_parse(const cli_command *command, int count, char **words, cli_options *out)
 {
     exit_code code = EXIT_DONE;
     bool only_files = false;
+    const option_row *last = NULL, *before = NULL; /* whose value stands before a word too many */
+    const char *value = NULL;
 
     *out = (cli_options){.seed = 1};
     out->files = ty_alloc((size_t)count + 1, sizeof *out->files);
@@ -343,9 +415,15 @@ exit_code options_parse(const cli_command *command, int count, char **words, cli
         if (!only_files && strcmp(words[i], "--") == 0)
             only_files = true;
         else if (!only_files && words[i][0] == '-' && words[i][1] != '\0')
-            code = parse_option(command, count, words, &i, out);
-        else
+            code = parse_option(command, count, words, &i, &last, out);
+        else {
+            if (out->file_count == command->maximum_files && i > 0) {
+                before = last;
+                value = words[i - 1];
+            }
             out->files[out->file_count++] = words[i];
+            last = NULL;
+        }
     }
     if (code != EXIT_DONE || out->help)
         return code;
@@ -354,8 +432,8 @@ exit_code options_parse(const cli_command *command, int count, char **words, cli
     if (out->file_count < command->minimum_files)
         return report_usage(command->name, "needs %s", command->usage);
     if (out->file_count > command->maximum_files)
-        return unexpected_argument(command, out);
-    return EXIT_DONE;
+        return unexpected_argument(command, out, before, value);
+    return check_plan_name(command, out);
 }
 
 void options_clear(cli_options *options)

@@ -37,18 +37,22 @@ static match match_of(const char *word, const char *name)
     return *name == '\0' ? MATCH_WHOLE : (is_separator(*name) ? MATCH_START : MATCH_NONE);
 }
 
-const char *ty_name_find(const char *word, const void *names, size_t count, size_t stride)
+const char *ty_name_find(const char *word, const void *names, size_t count, size_t stride,
+                         bool *is_whole)
 {
     const char *start = NULL;
     size_t starts = 0;
 
+    *is_whole = false;
     for (size_t i = 0; i < count; i++) {
         const char *name;
         match found;
         memcpy(&name, (const char *)names + i * stride, sizeof name);
         found = name != NULL ? match_of(word, name) : MATCH_NONE;
-        if (found == MATCH_WHOLE)
+        if (found == MATCH_WHOLE) {
+            *is_whole = true;
             return name;
+        }
         if (found == MATCH_START) {
             start = name;
             starts++;

@@ -2,8 +2,11 @@
 #include "ty_precision.h"
 
 #include <string.h>
+#include <strings.h>
 
 static const char *const names[TY_PRECISION_COUNT] = {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"};
+static const char *const long_names[TY_PRECISION_COUNT] = {"float32", "tensorfloat32", "bfloat16",
+                                                           "float16", "float8",        "float4"};
 
 const char *ty_precision_name(ty_precision precision)
 {
@@ -13,7 +16,7 @@ const char *ty_precision_name(ty_precision precision)
 ty_status ty_precision_find(const char *name, ty_precision *out, ty_error *error)
 {
     for (int p = 0; p < TY_PRECISION_COUNT; p++)
-        if (strcmp(name, names[p]) == 0) {
+        if (strcasecmp(name, names[p]) == 0 || strcasecmp(name, long_names[p]) == 0) {
             *out = (ty_precision)p;
             return TY_OK;
         }

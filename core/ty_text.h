@@ -68,9 +68,11 @@ const char *ty_suggest(const char *word, const void *names, size_t count, size_t
  * The entry of `names` that somebody means who types `word`: case, blanks and - _ . do not matter
  * ("GPT-2" is "gpt2"), and what stands in front of one of - _ . will do where it is that of one
  * entry alone ("p4d" is "p4d.24xlarge"). NULL: none, or several.
- * @param stride as for ty_suggest
+ * @param stride   as for ty_suggest
+ * @param is_whole [out] whether the word is all of the name: a beginning means less than an alias
  */
-const char *ty_name_find(const char *word, const void *names, size_t count, size_t stride);
+const char *ty_name_find(const char *word, const void *names, size_t count, size_t stride,
+                         bool *is_whole);
 
 /** SHA-256 of `length` bytes as 64 lower-case hexadecimal digits and a terminator. */
 typedef struct ty_digest {

@@ -93,8 +93,8 @@ static void write_zero(const side *s, ty_text *out)
 }
 static void write_batch(const side *s, ty_text *out)
 {
-    ty_text_addf(out, "%u in %u micro-batches of %u", s->plan->global_batch, s->plan->micro_batches,
-                 s->plan->micro_batch_size);
+    ty_text_addf(out, "%u in ", s->plan->global_batch);
+    ty_print_micro_batches(s->plan, out);
 }
 static void write_recompute(const side *s, ty_text *out)
 {

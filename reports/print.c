@@ -494,6 +494,23 @@ static void print_again(const ty_plan *plan, ty_text *text)
     ty_text_addf(text, " \\\n            --fix %s\n", plan->fix);
 }
 
+void ty_print_micro_batches(const ty_plan *plan, ty_text *text)
+{
+    uint32_t least = UINT32_MAX, most = 0;
+
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const uint32_t count = plan->micro_batches / plan->stages[s].replicas;
+        least = count < least ? count : least;
+        most = count > most ? count : most;
+    }
+    ty_text_addf(text, "%u micro-batch%s of %u", plan->micro_batches,
+                 plan->micro_batches > 1 ? "es" : "", plan->micro_batch_size);
+    if (least < most)
+        ty_text_addf(text, ", %u to %u a replica", least, most);
+    else if (least < plan->micro_batches)
+        ty_text_addf(text, ", %u a replica", least);
+}
+
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
 {
     ty_text title = {0}, certainty = {0};
@@ -501,9 +518,9 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text
     ty_text_addf(&title, "%s on %s: %s", plan->workload->name, plan->cluster_name, plan->strategy);
     ty_wrap_add(text, 0, LABEL_COLUMNS, title.data != NULL ? title.data : "");
     ty_text_clear(&title);
-    ty_text_addf(text, "batch       %u samples a step in %u micro-batch%s of %u\n",
-                 plan->global_batch, plan->micro_batches, plan->micro_batches > 1 ? "es" : "",
-                 plan->micro_batch_size);
+    ty_text_addf(text, "batch       %u samples a step in ", plan->global_batch);
+    ty_print_micro_batches(plan, text);
+    ty_text_add(text, "\n");
     if (plan->idle_devices > 0)
         add_fact(text, "idle",
                  "%u of %u devices stay idle; what a step costs and draws counts them too",

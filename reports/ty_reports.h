@@ -70,6 +70,9 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text
 void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text *text);
 void ty_print_summary(const ty_step_summary *summary, ty_text *text);
 void ty_print_memory(const ty_plan *plan, ty_text *text);
+/** "16 micro-batches of 32, 1 a replica", or "4 to 6 a replica" where stages have different
+ * numbers. */
+void ty_print_micro_batches(const ty_plan *plan, ty_text *text);
 /** "stack       megatron-2021: Megatron-LM of 2021 on A100" */
 void ty_print_stack_name(const ty_stack *stack, ty_text *text);
 /** Everything about a stack, each constant with its source. */

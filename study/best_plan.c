@@ -215,12 +215,18 @@ static ty_status find_system(const char *name, const ty_system **out, ty_error *
     const char *names[64];
     size_t count = 0;
     const char *close;
+    bool is_whole;
 
     if ((*out = ty_system_find(name)) != NULL)
         return TY_OK;
     while (count < 64 && ty_system_at((uint32_t)count) != NULL) {
         names[count] = ty_system_at((uint32_t)count)->name;
         count++;
+    }
+    close = ty_name_find(name, names, count, sizeof names[0], &is_whole);
+    if (is_whole) { /* "DDP" */
+        *out = ty_system_find(close);
+        return TY_OK;
     }
     close = ty_suggest(name, names, count, sizeof names[0]);
     return ty_fail(error, TY_EINVAL, "--system: unknown system '%s'%s%s; trainyard systems has all",

@@ -132,8 +132,8 @@ static ty_status replace_word(ty_vary_point *point, const char *prefix, const ch
 /* "16x dgx-a100" or a bare host's name; else the "host:" of a described fabric. */
 static ty_status set_hosts(ty_vary_point *point, const char *value, ty_error *error)
 {
-    const char *line = point->question.cluster;
-    const size_t digits = strspn(line, "0123456789");
+    const char *typed = point->question.cluster, *host;
+    char *line = NULL;
     uint64_t count;
     uint32_t ranks;
     ty_text text = {0};
@@ -141,13 +141,16 @@ static ty_status set_hosts(ty_vary_point *point, const char *value, ty_error *er
 
     if (status != TY_OK)
         return status;
-    if (strstr(line, "host:") != NULL)
+    if (strstr(typed, "host:") != NULL)
         return replace_word(point, "host:", value, error);
-    if (strpbrk(line, "+[]") != NULL || ty_cluster_is_local(line, &ranks))
-        return ty_fail(error, TY_EINVAL, "cluster \"%s\": which hosts to vary is not plain", line);
-    if (digits > 0 && line[digits] == 'x')
-        line += digits + 1 + strspn(line + digits + 1, " ");
-    ty_text_addf(&text, "%sx %s", value, line);
+    if (strpbrk(typed, "+[]") != NULL || ty_cluster_is_local(typed, &ranks))
+        return ty_fail(error, TY_EINVAL, "cluster \"%s\": which hosts to vary is not plain", typed);
+    if ((status = ty_cluster_line(typed, &line, error)) != TY_OK)
+        return status;
+    host = line + strspn(line, "0123456789");
+    host = host > line && host[0] == 'x' ? host + 1 + strspn(host + 1, " ") : line;
+    ty_text_addf(&text, "%sx %s", value, host);
+    ty_free(line);
     point->question.open_cluster = NULL; /* that is another one */
     return keep(point, &text, &point->question.cluster, error);
 }
@@ -226,6 +229,7 @@ static ty_status set_figure(ty_vary_point *point, const figure *f, const char *n
 {
     ty_status status = TY_OK;
     ty_cluster_edit edit = {.part = f->part, .field = f->field, .is_factor = value[0] == 'x'};
+    ty_error detail = {0};
     char *end;
 
     if (point->edit_count == TY_VARY_MOST_KEYS)
@@ -240,7 +244,9 @@ static ty_status set_figure(ty_vary_point *point, const figure *f, const char *n
     } else if (f->parse == NULL) {
         status = ty_fail(error, TY_EINVAL, "found '%s', expected a factor as in x2", value);
     } else {
-        status = f->parse(value, &edit.value, error);
+        status = f->parse(value, &edit.value, &detail);
+        if (status != TY_OK)
+            return ty_fail(error, status, "%s; or a factor as in x2", detail.message);
     }
     if (status == TY_OK)
         point->edits[point->edit_count++] = edit;

@@ -536,14 +536,18 @@ uint32_t catalogue_match_device(const catalogue *c, const char *key, const char 
 
 uint32_t catalogue_match_name(const catalogue *c, const char *name)
 {
-    uint32_t found = catalogue_find_device(c, name);
-    const char *meant;
+    static const char alias[] = "alias:";
+    bool is_whole;
+    const char *meant = ty_name_find(name, &c->device_types[0].name, c->device_type_count,
+                                     sizeof c->device_types[0], &is_whole);
 
-    if (found == NO_INDEX)
-        found = catalogue_match_device(c, "alias", name);
-    if (found != NO_INDEX)
-        return found;
-    meant = ty_name_find(name, &c->device_types[0].name, c->device_type_count,
-                         sizeof c->device_types[0]);
+    for (uint32_t i = 0; i < c->match_count && !is_whole; i++) {
+        const char *other = c->matches[i].text;
+        if (strncmp(other, alias, sizeof alias - 1) != 0)
+            continue;
+        other += sizeof alias - 1;
+        if (ty_name_find(name, &other, 1, sizeof other, &is_whole) != NULL && is_whole)
+            return c->matches[i].device;
+    }
     return meant != NULL ? catalogue_find_device(c, meant) : NO_INDEX;
 }

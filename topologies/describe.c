@@ -100,13 +100,17 @@ static ty_status fail_at(const description *d, uint32_t i, ty_error *error, cons
 static ty_status read_host(const description *d, uint32_t i, uint32_t *host, ty_error *error)
 {
     const catalogue *c = d->catalogue;
+    const char *near;
 
     if (i < d->count && (*host = catalogue_find_host(c, d->words[i].text)) != NO_INDEX)
         return TY_OK;
-    return fail_at(d, i, error, "a host of the catalogue",
-                   i >= d->count ? NULL
-                                 : ty_suggest(d->words[i].text, &c->hosts[0].name, c->host_count,
-                                              sizeof c->hosts[0]));
+    near = i < d->count
+               ? ty_suggest(d->words[i].text, &c->hosts[0].name, c->host_count, sizeof c->hosts[0])
+               : NULL;
+    return fail_at(d, i, error,
+                   near != NULL ? "a host of the catalogue"
+                                : "a host of the catalogue (trainyard cluster list)",
+                   near);
 }
 
 static ty_status read_device(const description *d, uint32_t i, uint32_t *device, ty_error *error)

@@ -116,6 +116,30 @@ static ty_status open_plain(const char *text, const ty_profile *local, ty_cluste
     return status;
 }
 
+ty_status ty_cluster_line(const char *text, char **line, ty_error *error)
+{
+    const size_t length = strlen(text);
+    char *bare = NULL, *plain = NULL;
+    ty_text made = {0};
+    ty_status status;
+
+    TY_CHECK(storage_without(text, &bare, error), status, cleanup);
+    TY_CHECK(cluster_plain_line(bare, &plain, error), status, cleanup);
+    /* Words of storage stay, where they are behind the hosts. */
+    if (plain != NULL && strncmp(text, bare, strlen(bare)) == 0) {
+        ty_text_add(&made, plain);
+        ty_text_append(&made, text + strlen(bare), length - strlen(bare));
+    } else {
+        ty_text_add(&made, text);
+    }
+    status = ty_text_take(&made, line, error);
+cleanup:
+    ty_text_clear(&made);
+    ty_free(plain);
+    ty_free(bare);
+    return status;
+}
+
 ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster **out,
                           ty_error *error)
 {

@@ -96,16 +96,21 @@ static ty_status host_of_device(const catalogue *c, uint32_t device, uint32_t *h
 static ty_status line_of(const catalogue *c, const char *text, const char *name, uint64_t count,
                          ty_text *line, ty_error *error)
 {
-    const char *found = ty_name_find(name, &c->hosts[0].name, c->host_count, sizeof c->hosts[0]);
+    bool is_whole;
+    const char *found =
+        ty_name_find(name, &c->hosts[0].name, c->host_count, sizeof c->hosts[0], &is_whole);
     const uint32_t device = catalogue_match_name(c, name);
-    const bool is_whole = found != NULL && strlen(found) == strlen(name);
-    uint32_t host = found != NULL ? catalogue_find_host(c, found) : NO_INDEX, each;
+    uint32_t host = found != NULL ? catalogue_find_host(c, found) : NO_INDEX, meant, each;
     ty_status status = TY_OK;
 
     if (device != NO_INDEX && !is_whole) {
         TY_CHECK(host_of_device(c, device, &host, error), status, done);
         if (host == NO_INDEX)
-            return TY_OK;
+            return ty_fail(
+                error, TY_EPARSE,
+                "cluster \"%.80s\": found %s, of which no host is the usual one: expected "
+                "\"host:H gpu:G @%s LINK NETWORK\", or a host (trainyard cluster list)",
+                text, c->device_types[device].name, c->device_types[device].name);
         each = devices_of(&c->hosts[host]);
         if (count == 0)
             count = each; /* "H100": a host of them */
@@ -117,8 +122,10 @@ static ty_status line_of(const catalogue *c, const char *text, const char *name,
                            (unsigned long long)(count / each + 1), c->hosts[host].name,
                            c->device_types[device].name);
         count /= each;
-    } else if (host == NO_INDEX)
-        TY_CHECK(host_by_alias(c, name, &host, error), status, done);
+    } else if (!is_whole) {
+        TY_CHECK(host_by_alias(c, name, &meant, error), status, done);
+        host = meant != NO_INDEX ? meant : host;
+    }
     if (host != NO_INDEX)
         ty_text_addf(line, "%llux %s", (unsigned long long)(count > 0 ? count : 1),
                      c->hosts[host].name);

@@ -36,6 +36,11 @@
  */
 ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster **out,
                           ty_error *error) TY_MUST_CHECK;
+/**
+ * What ty_cluster_open makes of what people type: "H100x8" is "1x dgx-h100"; other texts as they
+ * are. @param line [out] free with ty_free
+ */
+ty_status ty_cluster_line(const char *text, char **line, ty_error *error) TY_MUST_CHECK;
 /** Whether `text` names this machine, and how many ranks ("local" alone: one per core, 0 here). */
 bool ty_cluster_is_local(const char *text, uint32_t *ranks);
 /** "local:N" from a measured profile: one device per rank, all on one host whose cores they share.

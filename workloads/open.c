@@ -80,12 +80,13 @@ static ty_status find_in_zoo(const char *name, char **path, ty_error *error)
     ty_text file = {0};
     char *text = NULL, *alias = NULL;
     const char *found;
+    bool is_whole;
 
     TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
-    found = ty_name_find(name, names, count, sizeof *names);
-    if (found == NULL) {
+    found = ty_name_find(name, names, count, sizeof *names, &is_whole);
+    if (!is_whole) {
         TY_CHECK(ty_alias_find("workloads", "aliases.json", name, &alias, error), status, cleanup);
-        found = alias;
+        found = alias != NULL ? alias : found;
     }
     if (found == NULL)
         goto cleanup;
@@ -259,12 +260,40 @@ cleanup:
     return status;
 }
 
+/* "llama 3 8b", "GPT 2 sequence=512": words without a value are of the name, where the zoo has one
+ * that is called so. @return the bytes of the name, 0: it is one word, or none of the zoo */
+static ty_status name_of_words(const char *text, size_t *length, ty_error *error)
+{
+    const char *equals = strchr(text, '=');
+    size_t end = equals != NULL ? (size_t)(equals - text) : strlen(text);
+    char *name = NULL, *path = NULL;
+    ty_status status;
+
+    *length = 0;
+    while (equals != NULL && end > 0 && text[end - 1] != ' ') /* the key of the first value */
+        end--;
+    while (end > 0 && text[end - 1] == ' ')
+        end--;
+    if (memchr(text, ' ', end) == NULL)
+        return TY_OK;
+    name = ty_strndup(text, end);
+    if (name == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", text);
+    status = find_in_zoo(name, &path, error);
+    if (status == TY_OK && path != NULL)
+        *length = end;
+    ty_free(path);
+    ty_free(name);
+    return status;
+}
+
 ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error *error)
 {
     static const char blanks[] = " \t";
     ty_status status = TY_OK;
     ty_zoo_overrides overrides = {0};
     char *text, *rest = NULL, *name, *word;
+    size_t length;
 
     if (ty_file_exists(name_or_path) && strchr(name_or_path, ' ') != NULL)
         /* a path with a blank in it */
@@ -272,7 +301,12 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error
     text = ty_strdup(name_or_path);
     if (text == NULL)
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", name_or_path);
-    name = strtok_r(text, blanks, &rest);
+    TY_CHECK(name_of_words(text, &length, error), status, cleanup);
+    name = length > 0 ? text : strtok_r(text, blanks, &rest);
+    if (length > 0) {
+        rest = text + length + (text[length] != '\0');
+        text[length] = '\0';
+    }
     if (name == NULL) {
         status = ty_fail(error, TY_EINVAL, "expected the name or file of a workload, found none");
         goto cleanup;

@@ -196,13 +196,22 @@ static ty_status unknown_task(const ty_convergence_catalogue *c, const char *nam
     const char *names[64];
     const char *close;
     size_t count = 0;
+    ty_text known = {0};
+    ty_status status;
 
     for (size_t i = 0; i < ty_json_size(c->tasks) && count < sizeof names / sizeof names[0]; i++)
         if (ty_json_string(ty_json_at(c->tasks, i), "name", &names[count], NULL) == TY_OK)
             count++;
     close = ty_suggest(name, names, count, sizeof names[0]);
-    return ty_fail(error, TY_EPARSE, "no file and no known task is called '%s'%s%s", name,
-                   close != NULL ? "; did you mean " : "", close != NULL ? close : "");
+    for (size_t i = 0; i < count && close == NULL; i++)
+        ty_text_addf(&known, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " or ", names[i]);
+    status = ty_fail(error, TY_EPARSE, "no file and no known task is called '%s'%s%s", name,
+                     close != NULL ? "; did you mean " : "; expected a calibration file, ",
+                     close != NULL        ? close
+                     : known.data != NULL ? known.data
+                                          : "or the name of a task");
+    ty_text_clear(&known);
+    return status;
 }
 
 /* ---- Calibrations ------------------------------------------------------------------------ */

@@ -154,10 +154,22 @@ done <<'END'
 END
 TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect 1 plan -w mlp -c local:2 -q # one that has a sense is measured
 grep -q "ended with code 1 and without a word" "$scratch/err" && pass || fail "nothing is measured"
+# More ranks than this machine can have are refused there, too; and a cache that cannot be is told, and gone without.
+many=$((16 * $(nproc) + 1))
+for words in plan memory profile; do
+    ranks="-c local:$many"
+    [ $words != profile ] || ranks="--ranks $many"
+    # shellcheck disable=SC2086 # two words
+    TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect 1 $words -w mlp $ranks
+    expect_error_line "$many processes, expected at most $((many - 1)) on this machine"
+done
+TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/config/cache" expect 1 plan -w mlp -c local:2 # below a file
+if grep -q "warning: measurements are not kept: $scratch/config/cache: Not a directory" "$scratch/err" &&
+    grep -q "ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a cache folder that cannot be"; fi
 # One table of exit codes: what is called by a name that nobody knows is bad input, a question that makes no sense is a
 # usage error wherever it is asked, and no plan is no answer to either.
 expect 3 plan -w lenet -c "1x p100-server" --objective time-to-target --task nosuch --no-simulate -q
-expect_error_line "no known task is called 'nosuch'"
+expect_error_line "no known task is called 'nosuch'" "expected a calibration file, resnet50-imagenet, " " or "
 expect 3 score "$plan" --task nosuch
 expect 3 whatif -w lenet -c "1x p100-server" -q --vary task=nosuch
 expect 3 plan -w nosuch -c "1x p100-server" -q

@@ -25,6 +25,9 @@ if [ $rows -ge 60 ]; then pass; else fail "$rows mistakes, expected 60"; fi
 expect 4 plan -w llama-2-7b -c "1x dgx-a100" --global-batch 64 --fix dp=8,zero=0,tp=1 --json -q
 if grep -q '^trainyard: try: without zero=0 it fits: [0-9.]* m\{0,1\}s a step$' err; then pass; else fail "no change is told"; fi
 expect_output '"words": "without zero=0 it fits"' '"fix": "pp=1,dp=8,' '"step_time_s"'
+# More hosts, too, however the cluster was typed.
+expect 4 memory -w llama-2-70b -c "8x h100" -q
+if grep -q '^trainyard: try: on 16 devices ("2x dgx-h100") it fits: ' err; then pass; else fail "no more hosts are told where devices were counted"; fi
 
 # `code` in the first column of the page's tables; what changes from case to case is a dash (...). Each is printed: by a row
 # of the table, or by a string literal of the sources (those side by side are one), by the parts around what changes. And of

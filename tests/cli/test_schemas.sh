@@ -133,6 +133,33 @@ expect 0 profile -w mlp --ranks 2 --micro-batches 16,32 -q -o documents/profile.
 
 if $python "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" documents/*.json; then pass; else fail "documents and schemas differ"; fi
 
+# The keys that agents.md names are in a document of their command.
+if $python - "$SOURCE/docs/agents.md" documents >out 2>&1 <<'END'; then pass; else fail "agents.md: $(cat out)"; fi
+import glob, json, re, sys
+page, folder = sys.argv[1:]
+
+def has(value, path):
+    if not path:
+        return True
+    if path[0] == "[]":
+        return isinstance(value, list) and any(has(one, path[1:]) for one in value)
+    return isinstance(value, dict) and path[0] in value and has(value[path[0]], path[1:])
+
+looked = 0
+for row in re.findall(r"^\| (`trainyard .*) \| .* \| (.*) \|$", open(page, encoding="utf-8").read(), re.M):
+    commands = re.findall(r"trainyard ([a-z]+)", row[0])
+    documents = [json.load(open(path)) for c in commands for path in glob.glob(f"{folder}/*-{c}.json")]
+    for key in re.findall(r"`([a-z][a-z0-9_.\[\]]*)`", row[1]):
+        if key.endswith(".json"):
+            continue
+        looked += 1
+        if not any(has(one, re.findall(r"\[\]|\w+", key)) for one in documents):
+            print(f"no document of {' or '.join(commands)} has {key}")
+            sys.exit(1)
+if looked < 15:
+    sys.exit(f"names {looked} keys")
+END
+
 # Nothing is left out: a command with --json has a row above.
 for command in $("$TRAINYARD" --help | awk '/^  [a-z]/ { print $1 }'); do
     "$TRAINYARD" $command --help | grep -q -- '^  -j, --json ' || continue

@@ -31,6 +31,10 @@ expect_output "data parallel 8, gradients powersgd-2"
 # Precision and compression are told apart, and a page says of its times what the plan says.
 expect 0 plan -w gpt2 -c "2x dgx-a100" --stack trainyard --precision fp16 --fix pp=1,compression=fp16 --no-simulate -q
 expect_output "data parallel 16, ZeRO 1, gradients fp16" "precision   fp16,"
+for typed in BF16 bfloat16; do
+    expect 0 plan -w lenet -c "2x dgx-a100" --precision $typed --fix pp=1 --no-simulate -q
+    expect_output "--precision bf16 " "precision   bf16,"
+done
 expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=1 --no-simulate -q -o "$scratch/fitted.json"
 expect_output "constants of stack megatron, fitted to published measurements"
 expect 0 report "$scratch/fitted.json" --no-charts -o "$scratch/fitted.html"
@@ -115,6 +119,10 @@ expect 2 layout -w gpt2 -c "2x dgx-a100"
 expect_error_line "unknown command 'layout'"
 expect 4 plan -w gpt3-175b -c "1x dgx-a100" --no-simulate
 expect_error_line "does not fit"
+expect 0 plan -w lenet -c "1x p100-server" --system ddp --no-simulate -q
+cp "$scratch/out" "$scratch/ddp"
+expect 0 plan -w lenet -c "1x p100-server" --system DDP --no-simulate -q
+cmp -s "$scratch/out" "$scratch/ddp" && pass || fail "DDP is not ddp"
 expect 2 systems --workload lenet
 expect_error_line "--cluster"
 expect 2 plan --workload lenet --cluster "1x p100-server" --system horrovod
@@ -180,6 +188,8 @@ while IFS='|' read -r typed meant; do
 done <<'NAMES'
 GPT2|gpt2
 GPT-2-XL|gpt2-xl
+gpt 2|gpt2
+Llama 3 8B batch=64|llama-3-8b
 gpt-3|gpt3-175b
 bert|bert-base-mlm
 T5|t5-base
@@ -204,12 +214,19 @@ A100|1x dgx-a100
 910B|1x ascend-910b-server
 16x 910b|2x ascend-910b-server
 gpu_8x_rtx4090|gpu_8x_rtx4090
+8x A100 80GB|1x dgx-a100
+8x a100-40gb|1x dgx-a100-40gb
+16x V100-32GB|2x dgx1-v100-32gb
 host:1 gpu:8 @A100 nvlink3 hdr200|host:1 gpu:8 @A100 nvlink3 hdr200
 NAMES
 expect 3 cluster show "H100x1"
 expect_error_line "found 1 devices, and dgx-h100 has 8 each"
 expect 3 cluster show "4x a100"
 expect_error_line 'found 4 devices, and dgx-a100 has 8 each' '"1x dgx-a100"'
+expect 3 cluster show "8x a10"
+expect_error_line 'found a10, of which no host is the usual one' '"host:H gpu:G @a10 LINK NETWORK"'
+expect 3 cluster show laptop
+expect_error_line 'expected a host of the catalogue (trainyard cluster list)'
 expect 3 workload show gpipe-transformer # two of them
 expect_error_line "no workload or file 'gpipe-transformer'"
 for aliases in workloads/aliases.json topologies/catalogue/aliases.json; do
@@ -217,6 +234,11 @@ for aliases in workloads/aliases.json topologies/catalogue/aliases.json; do
     kind=$([ "$kind" = workloads ] && echo workload || echo cluster)
     "$TRAINYARD" $kind list --quiet | sort >"$scratch/known"
     sed -n 's/.*": "\(.*\)".*/\1/p' "$SOURCE/$aliases" | grep -v '^trainyard.aliases' | sort -u >"$scratch/meant"
+    # Each means what it says, and not what happens to begin like it ("gpt" is gpt2, not gpt-tiny).
+    sed -n 's/^ *"\(.*\)": "\(.*\)",\{0,1\}$/\1|\2/p' "$SOURCE/$aliases" | grep -v '^schema' >"$scratch/pairs"
+    while IFS='|' read -r typed meant; do
+        "$TRAINYARD" $kind show "$typed" </dev/null 2>&1 | sed 's/^[0-9]*x //; q' | grep -q "^$meant: " && pass || fail "$kind show $typed is not $meant"
+    done <"$scratch/pairs"
     if [ -s "$scratch/meant" ] && [ -z "$(comm -13 "$scratch/known" "$scratch/meant")" ]; then pass; else
         fail "$aliases names what is not there: $(comm -13 "$scratch/known" "$scratch/meant")"
     fi
@@ -240,6 +262,8 @@ for command in $("$TRAINYARD" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     expect 0 "$command" --help
     cmp -s "$scratch/out" "$scratch/by-help" && pass || fail "help $command and $command --help differ"
 done
+expect 0 help help
+expect_output "usage: trainyard COMMAND"
 expect 2 help plann
 expect_error_line "did you mean 'plan'"
 finish

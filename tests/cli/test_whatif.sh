@@ -21,6 +21,15 @@ for hosts in 1 2; do
     done
 done
 
+# Blanks around values are none of theirs.
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary "hosts=1, 2 " --no-simulate --csv
+expect_output '"1",4,' '"2",8,'
+
+# Links inside one host, whose rings close: nothing is slower with more of them.
+expect 0 whatif -w "gpt2-medium sequence=128" -c "1x dgx-a100" -q --fix tp=8 --vary bandwidth.nvlink3=x0.5,x1,x2 --no-simulate --csv
+times=$(sed -n '2,4p' "$scratch/out" | cut -d, -f4 | tr '\n' ' ')
+if echo "$times" | awk '{ exit !($1 > $2 && $2 > $3 && $3 > 0) }'; then pass; else fail "rates of NVLink: step times $times"; fi
+
 # Whatever plan can be asked can be varied: systems, compressors, sharding, lanes, objectives.
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary system=horovod,gpipe --no-simulate --csv
 expect_output '"horovod",8,' '"gpipe",8,' "full recompute"
@@ -30,6 +39,11 @@ expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary staleness=0,1 --fix pp=1,
 expect_output '"0",8,' '"1",8,' "data parallel 8, staleness 1"
 expect 0 whatif -w resnet50 -c "1x p3.16xlarge" -q --vary objective=throughput,cost --vary precision=fp32,fp16 --task resnet50-imagenet --no-simulate --csv
 expect_output '"throughput","fp32",8,' '"cost","fp16",8,'
+# Hosts of a cluster as people type it.
+for typed in "8x a100" A100 "dgx-a100 x 2" "DGX-A100 storage=nvme"; do
+    expect 0 whatif -w vgg16 -c "$typed" -q --vary hosts=1,2 --no-simulate --csv
+    expect_output '"1",8,' '"2",16,'
+done
 # Storage and what is said of samples: who is bound by them says so and by which level.
 expect 0 whatif -w resnet50 -c "2x p100-server storage=nvme storage=nas{bandwidth=10MB/s}" -q --fix dp=8 --input data=10TB --no-simulate --csv \
     --vary storage.bandwidth=x1,x2,100GB/s --vary input.epoch=first,later
