@@ -316,7 +316,7 @@ static exit_code unexpected_argument(const cli_command *command, const cli_optio
         missing = "workload";
     else if (options->cluster == NULL && find(command, "cluster", strlen("cluster"), 0) != NULL)
         missing = "cluster";
-    if (missing != NULL)
+    if (missing != NULL && strcmp(command->name, missing) != 0)
         return report_usage(command->name, "unexpected argument '%s'; a %s is given as --%s '%s'",
                             word, missing, missing, word);
     return report_usage(command->name, "unexpected argument '%s'", word);
