@@ -331,8 +331,8 @@ void ty_page_cost(page *p, const ty_json *score)
     put_cost_row(p, "a step", in->plan->global_batch, &p->bill, rate);
     put_cost_row(p, "a million samples", 1e6, &p->bill, rate);
     if (in->plan->workload->tokens_per_sample > 0)
-        put_cost_row(p, "a thousand million tokens",
-                     1e9 / (double)in->plan->workload->tokens_per_sample, &p->bill, rate);
+        put_cost_row(p, "a billion tokens", 1e9 / (double)in->plan->workload->tokens_per_sample,
+                     &p->bill, rate);
     ty_page_end_table(p);
     if (!ty_json_has(score, "time_to_target_s"))
         put_notes(p, score);

@@ -61,7 +61,7 @@ static void put_bill_cards(page *p, const ty_step_summary *s)
 {
     const bool has_tokens = s->tokens_per_s > 0;
     const double seconds = has_tokens ? 1e9 / s->tokens_per_s : 1e6 / s->samples_per_s;
-    const char *work = has_tokens ? "a thousand million tokens" : "a million samples";
+    const char *work = has_tokens ? "a billion tokens" : "a million samples";
     char label[64], value[40];
 
     if (isfinite(p->bill.usd_per_hour)) {
