@@ -4,6 +4,7 @@
 #include "ty_run.h"
 #include "worker_sign.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -56,15 +57,20 @@ static void *look(void *argument)
 {
     ty_call_watch *watch = argument;
     uint64_t seen = 0;
-    double then_s = 0;
+    double used_s = 0, then_s = 0, then_used_s = 0;
 
     while (!is_closing(watch)) {
         const uint64_t number = atomic_load(&watch->number);
-        const double now_s = number % 2 != 0 ? seconds_of(atomic_load(&watch->clock)) : 0;
-        if (number % 2 == 0 || number != seen) {
-            seen = number;
-            then_s = now_s;
-        } else if (now_s - then_s >= watch->patience_s) {
+        const double now_used_s = number % 2 != 0 ? seconds_of(atomic_load(&watch->clock)) : 0;
+        const double now_s = seconds_of(CLOCK_MONOTONIC);
+        /* No thread uses more than the time there was, whatever its clock says. */
+        used_s = number % 2 == 0 || number != seen
+                     ? 0
+                     : used_s + fmax(0, fmin(now_used_s - then_used_s, now_s - then_s));
+        seen = number;
+        then_s = now_s;
+        then_used_s = now_used_s;
+        if (used_s >= watch->patience_s) {
             fprintf(stderr, "%s\n", watch->complaint);
             ty_worker_sign(TY_WORKER_SAID);
             _exit(EXIT_FAILURE);

@@ -190,12 +190,14 @@ static ty_status step_outside(const search_question *q, const draft *d, ty_outsi
     return status;
 }
 
-/* What the answer rests on beside measurements. */
+/* What the answer rests on beside measurements. Ends can cross each other and the prediction: what
+ * takes longer can leave more of the processors, or of a network, to what a step waits for. */
 static ty_status find_band(const search_question *q, const draft *d, ty_plan *plan, ty_error *error)
 {
     const uint32_t samples = plan->micro_batch_size;
+    const double likely = plan->prediction.step_time_s;
     uint32_t smallest, largest;
-    double least, most;
+    double ends[2], least, most;
     bool is_within;
     ty_status status = TY_OK;
 
@@ -203,9 +205,11 @@ static ty_status find_band(const search_question *q, const draft *d, ty_plan *pl
         return TY_OK;
     is_within = !ty_profile_micro_batches(d->plan->profile, &smallest, &largest) ||
                 (samples >= smallest && samples <= largest);
-    TY_CHECK(step_outside(q, d, TY_OUTSIDE_LEAST, &least, error), status, done);
-    TY_CHECK(step_outside(q, d, TY_OUTSIDE_MOST, &most, error), status, done);
-    if (is_within && most - least <= TY_OUTSIDE_SHARE * plan->prediction.step_time_s)
+    TY_CHECK(step_outside(q, d, TY_OUTSIDE_LEAST, &ends[0], error), status, done);
+    TY_CHECK(step_outside(q, d, TY_OUTSIDE_MOST, &ends[1], error), status, done);
+    least = fmin(likely, fmin(ends[0], ends[1]));
+    most = fmax(likely, fmax(ends[0], ends[1]));
+    if (is_within && most - least <= TY_OUTSIDE_SHARE * likely)
         return TY_OK;
     plan->least_step_time_s = least;
     plan->most_step_time_s = most;

@@ -1,18 +1,32 @@
 /* A call that uses too much of the processor ends its process with a sentence; none that sleeps,
- * and no number of short ones, does. */
+ * and no number of short ones, does, nor one in which clocks are set. */
 #include "call_watch.h"
 #include "ty_run.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PATIENCE_S 0.2
+
+static _Atomic time_t clocks_off_s; /* by what all clocks but the steady one are off */
+
+/* In place of the C library's, as under a program that sets clocks. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const long code = syscall(SYS_clock_gettime, clock, now);
+
+    if (code == 0 && clock != CLOCK_MONOTONIC)
+        now->tv_sec += atomic_load(&clocks_off_s);
+    return (int)code;
+}
 
 static double used_s(void)
 {
@@ -57,6 +71,16 @@ static void asleep(ty_call_watch *watch)
 {
     ty_call_watch_begin(watch);
     nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    ty_call_watch_end(watch);
+}
+
+static void while_clocks_are_set(ty_call_watch *watch)
+{
+    ty_call_watch_begin(watch);
+    for (int i = 0; i < 10; i++) {
+        atomic_store(&clocks_off_s, i % 2 == 0 ? 0 : 3600);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
     ty_call_watch_end(watch);
 }
 
@@ -121,6 +145,7 @@ Test(call_watch, not_lost)
     expect(in_many_calls, 42, "");
     expect(between_calls, 42, "");
     expect(asleep, 42, "");
+    expect(while_clocks_are_set, 42, "");
 }
 
 Test(call_watch, nothing_is_open)
