@@ -170,6 +170,12 @@ expect 0 cluster list
 expect_output dgx-a100 dgx1-v100
 expect 0 cluster show "2x dgx-a100" --json
 expect_output '"devices": 16' '"hosts": 2' '"equivalence_classes": 1' '"bisection_bandwidth_bytes_per_s"'
+expect_output '"device_types"' '"devices": 16' '"fp16": 312000000000000' '"host_types"'
+# Every kind of device and host, with what it is by whom.
+expect 0 cluster show "1x dgx-a100 + 2x dgx1-v100"
+expect_output "8 x a100-sxm4-80gb, 80 GiB at " "312 Tflop/s fp16" "16 x v100-sxm2-" "  by NVIDIA A100 data sheet"
+expect 0 cluster show "2x p4d.24xlarge"
+expect_output "2 x p4d.24xlarge, " " USD an hour each ("
 expect 0 cluster show "64x dgx-a100"
 expect_output "... and " " more links (--json has all)"
 if [ "$(wc -l <"$scratch/out")" -lt 1100 ]; then pass; else fail "all links of a large cluster are shown"; fi
