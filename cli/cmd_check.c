@@ -78,6 +78,11 @@ static ty_status check_cluster(const char *path, verdict *v)
     return status;
 }
 
+static ty_status check_device(const char *path, verdict *v)
+{
+    return ty_device_file_check(path, &v->error);
+}
+
 static ty_status check_workload(const char *path, verdict *v)
 {
     ty_workload *workload = NULL;
@@ -144,6 +149,7 @@ static const struct own_format {
     {"trainyard.samples/1", check_samples},
     {"trainyard.stack/1", check_stack},
     {"trainyard.cluster/1", check_cluster},
+    {"trainyard.device/1", check_device},
     {"trainyard.workload/1", check_workload},
     {"trainyard.zoo/1", check_workload},
     {"trainyard.calibration/1", check_calibration},

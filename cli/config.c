@@ -182,9 +182,24 @@ static bool leads_out(const char *value)
     return is_out;
 }
 
+/* Whether a file of a device in a cluster's line does: "host:1 gpu:8 @../mine.json nvlink4 ndr400".
+ */
+static bool device_leads_out(const char *value)
+{
+    bool is_out = false;
+
+    for (const char *at = strchr(value, '@'); at != NULL && !is_out; at = strchr(at + 1, '@')) {
+        char *path = ty_strndup(at + 1, strcspn(at + 1, "{] \t"));
+        is_out = path == NULL || leads_out(path);
+        ty_free(path);
+    }
+    return is_out;
+}
+
 static ty_status check_trust(const setting *s, ty_error *error)
 {
-    bool is_refused = s->row->kind == OPTION_TEXT && leads_out(s->value);
+    bool is_refused =
+        s->row->kind == OPTION_TEXT && (leads_out(s->value) || device_leads_out(s->value));
 
     for (size_t i = 0; i < sizeof of_the_trusted / sizeof of_the_trusted[0]; i++)
         is_refused = is_refused || strcmp(s->row->name, of_the_trusted[i]) == 0;

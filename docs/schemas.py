@@ -77,6 +77,8 @@ made = {row["key"]: number(row["minimum"], row["maximum"]) for row in tables["de
 renew(device["properties"], made, ["memory_bytes"])
 device["required"] = (["name", "source"] + [row["key"] for row in tables["device_figures"] if not row["is_optional"]]
                       + ["memory_bytes"])
+own = schemas["device.json"]["properties"]  # of which no figure must be
+renew(own, made, ["memory_bytes", "like", "port"])
 storage = part(schemas["cluster.json"], "properties/storage/items")
 made = {row["key"]: number(row["minimum"], row["maximum"]) for row in tables["storage_figures"]}
 renew(storage["properties"], made, [])

@@ -7,7 +7,7 @@
  *          | torus:XxYxZ @DEVICE LINK [host:D]     closed in every direction
  *          | mesh:XxYxZ @DEVICE LINK [host:D]      open
  *   LINK, INSIDE, NETWORK = KIND | KIND=RATE     "nvlink3=300GB/s": the kind at a rate of one's own
- *   DEVICE = name | NAME{KEY=VALUE,...}           of one's own: describe_device.c
+ *   DEVICE = name | NAME{KEY=VALUE,...} | FILE    of one's own: describe_device.c
  *
  * With gpu:G, every device has a NIC of its own. Leaves meet in one spine (of their pod), spines in
  * one core. A real fabric has many spines, which share the traffic; one that is as wide as all of
@@ -826,11 +826,12 @@ ty_status describe_with(const catalogue *c, const char *text, ty_cluster **out, 
     uint32_t known = catalogue_find_cluster(c, text);
     ty_status status;
 
-    if (strchr(text, '{') != NULL) {
+    if (strpbrk(text, "{@") != NULL) {
         TY_CHECK(own_devices(text, c, &own, &line, error), status, cleanup);
         d.text = line;
         d.catalogue = &own;
-        name = text;
+        if (own.device_type_count > c->device_type_count)
+            name = text;
     }
 
     if (known != NO_INDEX) {

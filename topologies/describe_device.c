@@ -1,12 +1,17 @@
-/* A device of one's own in a description: @NAME{bf16=400e12,memory=48GiB,bandwidth=1.5TB/s,...}. It
- * becomes an entry of a copy of the catalogue, which the rest of the description then names. */
+/* A device of one's own in a description: @NAME{bf16=400e12,memory=48GiB,bandwidth=1.5TB/s,...}, or
+ * @FILE of trainyard.device/1. It becomes an entry of a copy of the catalogue, which the rest of
+ * the description then names. */
 #include "describe_device.h"
+
+#include "ty_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN_LIMIT = 16 };
+enum { OWN_LIMIT = 16, DEVICE_FILE_LIMIT = 1 << 20 };
+
+static const char schema[] = "trainyard.device/1";
 
 /* Until somebody says otherwise: as cards of the catalogue that nobody has measured. */
 #define USUAL_LAUNCH_S 5e-6
@@ -18,6 +23,8 @@ enum { OWN_LIMIT = 16 };
 typedef struct reading {
     const char *text; /* the description, for messages */
     catalogue *own;
+    uint32_t first;               /* of `own` that is not the catalogue's */
+    const char *files[OWN_LIMIT]; /* where each was read; NULL: in the description */
     ty_device_type type;
     catalogue_device links;
 } reading;
@@ -89,29 +96,42 @@ static ty_status read_launch(reading *r, const char *key, const char *value, ty_
     return TY_OK;
 }
 
-static ty_status read_port(reading *r, const char *key, const char *value, ty_error *error)
+static bool find_port(reading *r, const char *name)
 {
-    uint32_t link = catalogue_find_link(r->own, value);
+    const uint32_t link = catalogue_find_link(r->own, name);
 
     if (link == NO_INDEX || r->own->links[link].use != LINK_TO_HOST)
-        return fail_value(r, key, value, "a link of the catalogue to the host such as pcie5",
-                          error);
+        return false;
     r->links.port = link;
-    return TY_OK;
+    return true;
+}
+
+static ty_status read_port(reading *r, const char *key, const char *value, ty_error *error)
+{
+    return find_port(r, value)
+               ? TY_OK
+               : fail_value(r, key, value, "a link of the catalogue to the host such as pcie5",
+                            error);
 }
 
 /* What is not said is as of another device. */
-static ty_status read_like(reading *r, const char *key, const char *value, ty_error *error)
+static bool find_like(reading *r, const char *name)
 {
-    uint32_t device = catalogue_find_device(r->own, value);
+    uint32_t device = catalogue_find_device(r->own, name);
 
     if (device == NO_INDEX)
-        device = catalogue_match_device(r->own, "alias", value);
+        device = catalogue_match_device(r->own, "alias", name);
     if (device == NO_INDEX)
-        return fail_value(r, key, value, "a device of the catalogue", error);
+        return false;
     r->type = r->own->device_types[device];
     r->links = r->own->devices[device];
-    return TY_OK;
+    return true;
+}
+
+static ty_status read_like(reading *r, const char *key, const char *value, ty_error *error)
+{
+    return find_like(r, value) ? TY_OK
+                               : fail_value(r, key, value, "a device of the catalogue", error);
 }
 
 static const struct key {
@@ -157,25 +177,39 @@ static ty_status read_pair(reading *r, char *pair, ty_error *error)
 
 /* ---- A device -------------------------------------------------------------------------------- */
 
-static ty_status complete(reading *r, ty_error *error)
+static bool is_complete(const ty_device_type *type)
+{
+    return (type->peak_fp32_flop_per_s > 0 || type->peak_fp16_flop_per_s > 0) &&
+           type->memory_bytes > 0 && type->memory_bandwidth_bytes_per_s > 0;
+}
+
+/* Adds what was read. @param source of its figures; copied */
+static ty_status add(reading *r, const char *source, const char *file, ty_error *error)
 {
     ty_device_type *t = &r->type;
-    bool has_fp32 = t->peak_fp32_flop_per_s > 0;
+    const bool has_fp32 = t->peak_fp32_flop_per_s > 0;
+    const char *guess = has_fp32 ? "" : "; fp32 at a sixteenth of the bf16 rate";
+    const size_t room = strlen(source) + strlen(guess) + 1;
 
-    if ((!has_fp32 && !(t->peak_fp16_flop_per_s > 0)) || t->memory_bytes == 0 ||
-        !(t->memory_bandwidth_bytes_per_s > 0))
-        return ty_fail(
-            error, TY_EPARSE,
-            "cluster \"%.80s\": @%s: expected bf16= or fp32=, memory= and bandwidth=, or "
-            "like= a device that has them",
-            r->text, t->name);
+    t->source = ty_arena_alloc(r->own->arena, room, 1);
+    if (t->source == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    snprintf(t->source, room, "%s%s", source, guess);
     if (!has_fp32)
         t->peak_fp32_flop_per_s = USUAL_FP32_SHARE * t->peak_fp16_flop_per_s;
-    t->source = ty_arena_strdup(r->own->arena,
-                                has_fp32 ? "as the description says, else estimates"
-                                         : "as the description says, else estimates; fp32 at a "
-                                           "sixteenth of the bf16 rate");
-    return t->source != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    r->files[r->own->device_type_count - r->first] = file;
+    r->own->device_types[r->own->device_type_count] = r->type;
+    r->own->devices[r->own->device_type_count++] = r->links;
+    return TY_OK;
+}
+
+static void begin(reading *r)
+{
+    r->type = (ty_device_type){.launch_overhead_s = USUAL_LAUNCH_S,
+                               .matmul_efficiency = USUAL_EFFICIENCY,
+                               .memory_efficiency = USUAL_MEMORY_EFFICIENCY};
+    r->links = (catalogue_device){
+        .scale_up = NO_INDEX, .direct = NO_INDEX, .port = catalogue_find_link(r->own, "pcie4")};
 }
 
 /* Adds the device of "NAME{...}". @param body between the braces; is written to */
@@ -183,17 +217,13 @@ static ty_status add_device(reading *r, const char *name, size_t length, char *b
                             ty_error *error)
 {
     char *rest = NULL, *pair, *own = ty_arena_alloc(r->own->arena, length + 1, 1);
-    uint32_t port = catalogue_find_link(r->own, "pcie4");
     ty_status status = TY_OK;
 
     if (own == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a device");
     memcpy(own, name, length);
     own[length] = '\0';
-    r->type = (ty_device_type){.launch_overhead_s = USUAL_LAUNCH_S,
-                               .matmul_efficiency = USUAL_EFFICIENCY,
-                               .memory_efficiency = USUAL_MEMORY_EFFICIENCY};
-    r->links = (catalogue_device){.scale_up = NO_INDEX, .direct = NO_INDEX, .port = port};
+    begin(r);
     for (pair = strtok_r(body, ",", &rest); pair != NULL && status == TY_OK;
          pair = strtok_r(NULL, ",", &rest))
         status = read_pair(r, pair, error);
@@ -205,11 +235,111 @@ static ty_status add_device(reading *r, const char *name, size_t length, char *b
                        "cluster \"%.80s\": found device \"%.40s\", expected a name of its own that "
                        "no device has",
                        r->text, own);
-    if ((status = complete(r, error)) != TY_OK)
-        return status;
-    r->own->device_types[r->own->device_type_count] = r->type;
-    r->own->devices[r->own->device_type_count++] = r->links;
-    return TY_OK;
+    if (!is_complete(&r->type))
+        return ty_fail(
+            error, TY_EPARSE,
+            "cluster \"%.80s\": @%s: expected bf16= or fp32=, memory= and bandwidth=, or "
+            "like= a device that has them",
+            r->text, own);
+    return add(r, "as the description says, else estimates", NULL, error);
+}
+
+/* ---- A file of a device ---------------------------------------------------------------------- */
+
+static bool is_device_file(const char *name, size_t length)
+{
+    return memchr(name, '/', length) != NULL ||
+           (length > 5 && strncmp(name + length - 5, ".json", 5) == 0);
+}
+
+/* A link or a device that a member names. */
+static ty_status read_names(reading *r, const ty_json *object, ty_error *error)
+{
+    const char *text;
+    ty_status status = TY_OK;
+
+    if (ty_json_has(object, "like")) {
+        TY_CHECK(ty_json_string(object, "like", &text, error), status, done);
+        if (!find_like(r, text))
+            return ty_json_fail(object, error, "as like a device of the catalogue");
+    }
+    if (ty_json_has(object, "port")) {
+        TY_CHECK(ty_json_string(object, "port", &text, error), status, done);
+        if (!find_port(r, text))
+            return ty_json_fail(object, error,
+                                "as port a link of the catalogue to the host such as pcie5");
+    }
+done:
+    return status;
+}
+
+static ty_status read_file(reading *r, const ty_json *object, const char *path, ty_error *error)
+{
+    const cluster_figure *figure;
+    const char *name, *source;
+    char *own;
+    ty_status status;
+
+    TY_CHECK(ty_json_schema(object, schema, error), status, done);
+    TY_CHECK(ty_json_string(object, "name", &name, error), status, done);
+    TY_CHECK(ty_json_string(object, "source", &source, error), status, done);
+    if (name[0] == '\0' || name[strcspn(name, " \t\n@{}[]+=")] != '\0' ||
+        catalogue_find_device(r->own, name) != NO_INDEX)
+        return ty_json_fail(object, error,
+                            "a name of its own that no device has, without blanks and @{}[]+=");
+    begin(r);
+    TY_CHECK(read_names(r, object, error), status, done);
+    for (uint32_t i = 0; (figure = ty_cluster_figure_at(i)) != NULL; i++)
+        if (ty_json_has(object, figure->key))
+            TY_CHECK(ty_json_number(object, figure->key, figure->minimum, figure->maximum,
+                                    (double *)(void *)((char *)&r->type + figure->offset), error),
+                     status, done);
+    if (ty_json_has(object, "memory_bytes"))
+        TY_CHECK(ty_json_uint64(object, "memory_bytes", 1, (uint64_t)1 << 50, &r->type.memory_bytes,
+                                error),
+                 status, done);
+    TY_CHECK(ty_json_end(object, error), status, done);
+    if (!is_complete(&r->type))
+        return ty_json_fail(object, error,
+                            "peak_fp16_flop_per_s or peak_fp32_flop_per_s, memory_bytes and "
+                            "memory_bandwidth_bytes_per_s, or like a device that has them");
+    if ((own = ty_arena_strdup(r->own->arena, name)) == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    r->type.name = own;
+    status = add(r, source, path, error);
+done:
+    return status;
+}
+
+/* The device of a file, which is read once however often it is named. */
+static ty_status add_file(reading *r, const char *name, size_t length, uint32_t *device,
+                          ty_error *error)
+{
+    char *path = ty_arena_alloc(r->own->arena, length + 1, 1), *text = NULL;
+    const char *content;
+    ty_json_document *document = NULL;
+    size_t size;
+    ty_status status;
+
+    if (path == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    memcpy(path, name, length);
+    path[length] = '\0';
+    for (uint32_t i = r->first; i < r->own->device_type_count; i++)
+        if (r->files[i - r->first] != NULL && strcmp(r->files[i - r->first], path) == 0) {
+            *device = i;
+            return TY_OK;
+        }
+    *device = r->own->device_type_count;
+    TY_CHECK(ty_file_read(path, DEVICE_FILE_LIMIT, &text, &size, error), status, cleanup);
+    content = text;
+    ty_skip_mark(&content, &size);
+    TY_CHECK(ty_json_parse(content, size, path, &document, error), status, cleanup);
+    status = read_file(r, ty_json_root(document), path, error);
+cleanup:
+    ty_json_free(document);
+    ty_free(text);
+    return status;
 }
 
 /* ---- All of them ----------------------------------------------------------------------------- */
@@ -231,42 +361,54 @@ static ty_status copy_entries(const catalogue *c, catalogue *own, ty_error *erro
 ty_status own_devices(const char *text, const catalogue *c, catalogue *own, char **line,
                       ty_error *error)
 {
-    reading r = {.text = text, .own = own};
-    char *copy = ty_strdup(text), *out = copy, *at = copy;
+    reading r = {.text = text, .own = own, .first = c->device_type_count};
+    char *copy = ty_strdup(text), *at = copy;
+    ty_text out = {0};
     ty_status status = TY_OK;
 
     *own = (catalogue){0};
     if (copy == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a device");
     TY_CHECK(copy_entries(c, own, error), status, cleanup);
-    while (*at != '\0') {
-        char *open = strchr(at, '{'), *close = open != NULL ? strchr(open, '}') : NULL, *name;
-        if (open == NULL) {
-            memmove(out, at, strlen(at) + 1);
-            out += strlen(out);
+    for (;;) {
+        const size_t plain = strcspn(at, "@{");
+        char *name = at + plain + 1, *end, *close;
+        bool is_file;
+        uint32_t device;
+        if (at[plain] == '\0')
             break;
-        }
-        for (name = open; name > at && name[-1] != '@' && name[-1] != ' ';)
-            name--;
-        if (close == NULL || name == at || name[-1] != '@' ||
-            own->device_type_count == c->device_type_count + OWN_LIMIT) {
+        end = name + strcspn(name, "{] \t\n");
+        close = *end == '{' ? strchr(end, '}') : NULL;
+        is_file = is_device_file(name, (size_t)(end - name)) && *end != '{';
+        if (at[plain] == '{' || (*end == '{' && close == NULL) ||
+            ((close != NULL || is_file) &&
+             own->device_type_count == c->device_type_count + OWN_LIMIT)) {
             status = ty_fail(error, TY_EPARSE,
-                             "cluster \"%.80s\": found \"%.40s\", expected @NAME{KEY=VALUE,...} at "
-                             "most %d times",
-                             text, open, OWN_LIMIT);
+                             "cluster \"%.80s\": found \"%.40s\", expected @NAME{KEY=VALUE,...} or "
+                             "@FILE.json at most %d times",
+                             text, *end == '{' ? end : at + plain, OWN_LIMIT);
             goto cleanup;
         }
-        *close = '\0';
-        TY_CHECK(add_device(&r, name, (size_t)(open - name), open + 1, error), status, cleanup);
-        memmove(out, at, (size_t)(open - at));
-        out += open - at;
-        at = close + 1;
+        if (is_file) {
+            TY_CHECK(add_file(&r, name, (size_t)(end - name), &device, error), status, cleanup);
+            ty_text_append(&out, at, plain + 1);
+            ty_text_add(&out, own->device_types[device].name);
+            at = end;
+            continue;
+        }
+        ty_text_append(&out, at, (size_t)(end - at));
+        at = end;
+        if (close != NULL) {
+            *close = '\0';
+            TY_CHECK(add_device(&r, name, (size_t)(end - name), end + 1, error), status, cleanup);
+            at = close + 1;
+        }
     }
-    *out = '\0';
-    *line = copy;
-    copy = NULL; /* given away */
+    ty_text_add(&out, at);
+    status = ty_text_take(&out, line, error);
 
 cleanup:
+    ty_text_clear(&out);
     ty_free(copy);
     return status;
 }
@@ -276,4 +418,21 @@ void own_devices_clear(catalogue *own)
     ty_free(own->device_types);
     ty_free(own->devices);
     *own = (catalogue){0};
+}
+
+ty_status ty_device_file_check(const char *path, ty_error *error)
+{
+    catalogue *c = NULL, own = {0};
+    reading r = {.text = path, .own = &own};
+    uint32_t device;
+    ty_status status;
+
+    TY_CHECK(catalogue_load(&c, error), status, cleanup);
+    r.first = c->device_type_count;
+    TY_CHECK(copy_entries(c, &own, error), status, cleanup);
+    status = add_file(&r, path, strlen(path), &device, error);
+cleanup:
+    own_devices_clear(&own);
+    catalogue_free(c);
+    return status;
 }

@@ -56,8 +56,17 @@ cleanup:
     return status;
 }
 
-/* A slash anywhere but in the unit of a rate: "nvlink4=400GB/s". From a brace on there are rates.
+/* Whether the word that `at` lies in, or ends, is the device of a line, which no line begins with.
  */
+static bool is_of_device(const char *text, const char *at)
+{
+    while (at > text && at[-1] != ' ')
+        at--;
+    return at > text && *at == '@';
+}
+
+/* A slash anywhere but in the unit of a rate, "nvlink4=400GB/s", or in the file of a device,
+ * "@./mine.json". From a brace on there are rates. */
 static bool has_folder(const char *text)
 {
     const char *brace = text + strcspn(text, "{");
@@ -66,7 +75,7 @@ static bool has_folder(const char *text)
          slash = strchr(slash + 1, '/')) {
         bool is_unit = slash > text && (slash[-1] == 'B' || slash[-1] == 'b') && slash[1] == 's' &&
                        (slash[2] == ' ' || slash[2] == '\0');
-        if (!is_unit)
+        if (!is_unit && !is_of_device(text, slash))
             return true;
     }
     return false;
@@ -76,7 +85,8 @@ static bool is_path(const char *text)
 {
     size_t length = strlen(text);
     return strcmp(text, "-") == 0 || has_folder(text) ||
-           (length > 5 && strcmp(text + length - 5, ".json") == 0);
+           (length > 5 && strcmp(text + length - 5, ".json") == 0 &&
+            !is_of_device(text, text + length));
 }
 
 static ty_status open_plain(const char *text, const ty_profile *local, ty_cluster **out,

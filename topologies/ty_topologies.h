@@ -17,6 +17,7 @@
  *   "[4x p4d.24xlarge] + [8x g5.48xlarge] wan10".
  * - A cluster of the catalogue by its name, or a file of another tool. docs/clusters.md has it all.
  * - "local:4": four ranks on this machine, as measured by a profile.
+ * - In a line, "@./mine.json" for a device of one's own (docs/files.md: trainyard.device/1).
  * - Any of these and "storage=nas" or "storage=nas{bandwidth=65GB/s}" behind it: where samples lie.
  *
  * Devices are numbered host by host, in a host as the catalogue lists them: such that neighbours in
@@ -41,6 +42,8 @@ ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster 
  * are. @param line [out] free with ty_free
  */
 ty_status ty_cluster_line(const char *text, char **line, ty_error *error) TY_MUST_CHECK;
+/** Whether a file is a device of one's own, as "@FILE" in a line takes it (trainyard.device/1). */
+ty_status ty_device_file_check(const char *path, ty_error *error) TY_MUST_CHECK;
 /** Whether `text` names this machine, and how many ranks ("local" alone: one per core, 0 here). */
 bool ty_cluster_is_local(const char *text, uint32_t *ranks);
 /** "local:N" from a measured profile: one device per rank, all on one host whose cores they share.

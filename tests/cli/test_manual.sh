@@ -99,7 +99,7 @@ expect_error_line "did you mean 'cluster'"
 rm trainyard.conf
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=1 --no-simulate -o conf-plan.json
 for line in 'script = here.py' 'export.image = registry.example/x' 'data = /etc' 'run.checkpoint = ../elsewhere' 'task = a/../../b' \
-    'profile = ~/p.json' 'workload = /tmp/w.json'; do
+    'profile = ~/p.json' 'workload = /tmp/w.json' 'cluster = host:1 gpu:8 @../mine.json nvlink4 ndr400'; do
     printf '%s\n' "$line" >trainyard.conf
     expect 3 export conf-plan.json --to torchrun
     expect_error_line "trainyard.conf:1" "--trust-config"
@@ -135,9 +135,10 @@ expect 0 workload export lenet -o made/workload.json
 expect 0 cluster export "2x dgx-a100" -o made/cluster.json
 samples=$SOURCE/tests/fuzz/corpus
 sed 's/"hidden_size"/"made_up_key": 1, "hidden_size"/' "$samples/hf/llama-2-7b.json" >made/config.json
-expect 0 check made/plan.json made/workload.json made/cluster.json made/config.json "$samples/megatron/gpt-345m.sh" \
+printf '{"schema": "trainyard.device/1", "name": "mine", "source": "us", "like": "h100-sxm"}' >made/device.json
+expect 0 check made/plan.json made/workload.json made/cluster.json made/device.json made/config.json "$samples/megatron/gpt-345m.sh" \
     "$SOURCE/tests/topologies/data/nccl.xml" "$samples/onnx/block.onnx" "$SOURCE/workloads/zoo/lenet.json"
-expect_output "made/plan.json: trainyard.plan/1, good" "trainyard.cluster/1" "trainyard.zoo/1" "made_up_key" "Megatron-LM arguments, good" \
+expect_output "made/plan.json: trainyard.plan/1, good" "trainyard.cluster/1" "trainyard.device/1, good" "trainyard.zoo/1" "made_up_key" "Megatron-LM arguments, good" \
     "options not read"
 sed 's/"replicas": 2/"replicas": -2/' made/plan.json >made/bad.json
 printf '{"schema": "trainyard.plam/1"}' >made/schema.json

@@ -122,6 +122,8 @@ for file in "$SOURCE"/planner/stacks/*.json; do cp "$file" documents/stack-"$(ba
 for name in gpt2 transfer-resnet50 es-humanoid; do expect 0 workload export $name -o documents/w-$name.json; done
 expect 0 workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt" -o documents/w-opaque.json
 expect 0 cluster export "2x p4d.24xlarge" -o documents/c-priced.json
+sed -n '/^```json$/,/^```$/p' "$SOURCE/docs/clusters.md" | sed '/^```/d' >documents/device.json
+expect 0 plan -w gpt2 -c "host:2 gpu:8 @documents/device.json nvlink4 ndr400" --fix pp=1 --no-simulate -q -o documents/own-device.json
 expect 0 cluster export "torus:4x4 @tpu-v4 ici-v4 host:4" -o documents/c-torus.json
 expect 0 export made/plan.json --to mpirun --init in.safetensors --save-weights out.safetensors -o made/launch --quiet
 cp made/launch/job.json documents/job.json

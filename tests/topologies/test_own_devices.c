@@ -1,8 +1,10 @@
-/* Devices of one's own in a description, and those of the catalogue's later years. */
+/* Devices of one's own in a description or a file, and those of the catalogue's later years. */
 #include "samples.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 Test(own_devices, are_what_is_said)
 {
@@ -69,6 +71,107 @@ Test(own_devices, what_is_wrong_with_them)
         cr_assert_eq(ty_cluster_open(line, NULL, &c, &error), TY_EPARSE, "%s", line);
         cr_assert_not_null(strstr(error.message, rows[i].part), "%s: %s", line, error.message);
     }
+}
+
+/* A file `name` of this content in a folder of its own, which is the caller's to remove. */
+static void write_device(char folder[static 32], const char *name, const char *content,
+                         char path[static 64])
+{
+    FILE *file;
+
+    strcpy(folder, "/tmp/ty-device-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, 64, "%s/%s", folder, name);
+    file = fopen(path, "w");
+    cr_assert_not_null(file);
+    cr_assert_geq(fputs(content, file), 0);
+    cr_assert_eq(fclose(file), 0);
+}
+
+/* The same as in braces, but for what braces have no word for; named twice it is one. */
+Test(own_devices, of_a_file)
+{
+    char folder[32], path[64], line[256];
+    ty_cluster *said = sample_open(
+        "leaf:2 host:2 gpu:4 @mine{like=h100,bf16=1.2e15,memory=128GiB,bandwidth=4TB/s} "
+        "nvlink4 ndr400");
+    const ty_device_type *a, *b = ty_cluster_device_type(said, 0);
+    ty_cluster *c, *sites;
+
+    write_device(folder, "mine.json",
+                 "{\"schema\": \"trainyard.device/1\", \"name\": \"mine\", \"source\": \"us\","
+                 "\"like\": \"h100-sxm\", \"peak_fp16_flop_per_s\": 1.2e15, \"memory_bytes\": "
+                 "137438953472, \"memory_bandwidth_bytes_per_s\": 4e12,"
+                 "\"attention_efficiency\": 0.55}",
+                 path);
+    snprintf(line, sizeof line, "leaf:2 host:2 gpu:4 @%s nvlink4 ndr400", path);
+    c = sample_open(line);
+    a = ty_cluster_device_type(c, 15);
+    cr_expect_str_eq(a->name, "mine");
+    cr_expect_str_eq(a->source, "us");
+    cr_expect_float_eq(a->peak_fp16_flop_per_s, b->peak_fp16_flop_per_s, 1);
+    cr_expect_float_eq(a->peak_fp32_flop_per_s, b->peak_fp32_flop_per_s, 1);
+    cr_expect_eq(a->memory_bytes, b->memory_bytes);
+    cr_expect_float_eq(a->memory_bandwidth_bytes_per_s, b->memory_bandwidth_bytes_per_s, 1);
+    cr_expect_float_eq(a->attention_efficiency, 0.55, 1e-12);
+    cr_expect_eq(ty_cluster_device_count(c), 16);
+    cr_expect_eq(ty_cluster_link_count(c), ty_cluster_link_count(said));
+    snprintf(line, sizeof line,
+             "[host:2 gpu:4 @%s nvlink4 ndr400] + [host:1 gpu:8 @%s nvlink4 ndr400] wan10", path,
+             path);
+    sites = sample_open(line);
+    cr_expect_eq(ty_cluster_device_type(sites, 0), ty_cluster_device_type(sites, 15));
+    /* By a name alone that ends in .json, from the folder one stands in. */
+    cr_assert_eq(chdir(folder), 0);
+    ty_cluster_free(c);
+    c = sample_open("host:1 gpu:2 @mine.json nvlink4 ndr400");
+    cr_expect_str_eq(ty_cluster_device_type(c, 1)->name, "mine");
+    ty_cluster_free(c);
+    ty_cluster_free(sites);
+    ty_cluster_free(said);
+    cr_assert_eq(ty_device_file_check(path, NULL), TY_OK);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(rmdir(folder), 0);
+}
+
+Test(own_devices, what_is_wrong_with_their_files)
+{
+#define BEGIN "{\"schema\": \"trainyard.device/1\", \"name\": \"mine\", \"source\": \"us\""
+    static const struct {
+        const char *content, *part;
+    } rows[] = {
+        {"{", "mine.json: line 1, column 2"},
+        {"{\"schema\": \"trainyard.cluster/1\"}", "trainyard.device/1"},
+        {BEGIN "}", "peak_fp16_flop_per_s or peak_fp32_flop_per_s"},
+        {BEGIN ", \"like\": \"h1000\"}", "as like a device of the catalogue"},
+        {BEGIN ", \"like\": \"h100\", \"port\": \"ndr400\"}", "as port a link"},
+        {BEGIN ", \"like\": \"h100\", \"memory\": 5}", "memory"},
+        {BEGIN ", \"like\": \"h100\", \"memory_efficiency\": 70}", "/memory_efficiency: found 70"},
+        {BEGIN ", \"like\": \"h100\", \"memory_bytes\": -1}", "/memory_bytes: found -1"},
+        {"{\"schema\": \"trainyard.device/1\", \"name\": \"mine\", \"like\": \"h100\"}", "source"},
+        {"{\"schema\": \"trainyard.device/1\", \"name\": \"h100-sxm\", \"source\": \"us\"}",
+         "a name of its own"},
+        {"{\"schema\": \"trainyard.device/1\", \"name\": \"a b\", \"source\": \"us\"}",
+         "a name of its own"},
+    };
+    ty_cluster *c = NULL;
+    ty_error error = {0};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char folder[32], path[64], line[160];
+        write_device(folder, "mine.json", rows[i].content, path);
+        snprintf(line, sizeof line, "host:1 gpu:2 @%s pcie4 hdr200", path);
+        cr_expect_eq(ty_cluster_open(line, NULL, &c, &error), TY_EPARSE, "%s", rows[i].content);
+        cr_expect_not_null(strstr(error.message, rows[i].part), "%s: %s", rows[i].content,
+                           error.message);
+        cr_expect_not_null(strstr(error.message, path), "%s", error.message);
+        cr_expect_eq(ty_device_file_check(path, NULL), TY_EPARSE);
+        unlink(path);
+        rmdir(folder);
+    }
+    cr_expect_eq(ty_cluster_open("host:1 gpu:2 @/nowhere/mine.json pcie4 hdr200", NULL, &c, &error),
+                 TY_EIO);
+    cr_expect_not_null(strstr(error.message, "/nowhere/mine.json"), "%s", error.message);
 }
 
 /* By the short names people write; half-precision rates of the data sheets. */
