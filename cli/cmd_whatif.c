@@ -221,7 +221,8 @@ static exit_code judge(const outcome *rows, uint32_t count)
         return report_failure(&error);
     }
     if (rows->refused == count)
-        return report_failure(&(ty_error){TY_EINVAL, "--vary: no combination makes sense"});
+        return report_failure(&(ty_error){TY_EINVAL, "--vary: no combination makes sense, for the "
+                                                     "reasons said of each"});
     if (rows->plans == 0)
         return report_failure(&(ty_error){TY_EINFEASIBLE, "no combination has a plan"});
     return EXIT_DONE;

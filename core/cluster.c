@@ -365,6 +365,31 @@ static bool edit_part(const ty_cluster_edit *edit, ty_cluster *made)
     return is_used;
 }
 
+/* An edit that nothing is of: says what there is of its kind. */
+static ty_status fail_edit(const ty_cluster_edit *edit, const ty_cluster *cluster, ty_error *error)
+{
+    static const char *const parts[] = {
+        [TY_PART_DEVICES] = "device", [TY_PART_LINKS] = "link type", [TY_PART_STORAGE] = "storage"};
+    const uint32_t count = edit->part == TY_PART_DEVICES ? cluster->device_type_count
+                           : edit->part == TY_PART_LINKS ? cluster->link_type_count
+                                                         : cluster->storage_count;
+    ty_text known = {0};
+    ty_status status;
+
+    for (uint32_t i = 0; i < count && i < 12; i++)
+        ty_text_addf(&known, "%s%s", i == 0 ? "" : ", ",
+                     edit->part == TY_PART_DEVICES ? cluster->device_types[i].name
+                     : edit->part == TY_PART_LINKS ? cluster->link_types[i].name
+                                                   : cluster->storage[i].name);
+    ty_text_add(&known, count == 0 ? "none" : count > 12 ? ", ..." : "");
+    status =
+        ty_fail(error, TY_EINVAL, "cluster \"%s\" has no %s \"%s\" with a %s; it has %s",
+                cluster->name, parts[edit->part], edit->name != NULL ? edit->name : "of any name",
+                edit->field, known.data != NULL ? known.data : "others");
+    ty_text_clear(&known);
+    return status;
+}
+
 ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *edits, uint32_t count,
                             ty_cluster **out, ty_error *error)
 {
@@ -389,17 +414,11 @@ ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *ed
     memcpy(made->device_types, cluster->device_types, devices * sizeof *made->device_types);
     if (links > 0)
         memcpy(made->link_types, cluster->link_types, links * sizeof *made->link_types);
-    for (uint32_t e = 0; e < count; e++) {
-        static const char *const parts[] = {[TY_PART_DEVICES] = "device",
-                                            [TY_PART_LINKS] = "link type",
-                                            [TY_PART_STORAGE] = "storage"};
+    for (uint32_t e = 0; e < count; e++)
         if (!edit_part(&edits[e], made)) {
-            status = ty_fail(error, TY_EINVAL, "cluster \"%s\" has no %s \"%s\" with a %s",
-                             cluster->name, parts[edits[e].part],
-                             edits[e].name != NULL ? edits[e].name : "of any name", edits[e].field);
+            status = fail_edit(&edits[e], cluster, error);
             goto done;
         }
-    }
     for (uint32_t l = 0; l < cluster->link_count; l++) {
         const link_type *type = &made->link_types[cluster->link_kinds[l]];
         made->links[l] = cluster->links[l];

@@ -176,7 +176,7 @@ expect 3 plan -w nosuch -c "1x p100-server" -q
 expect 3 plan -w lenet -c "host:1 gpu:4 @p100 nosuch" -q
 expect 2 whatif -w lenet -c "1x p100-server" -q --vary bandwidth.nosuch=x1,x2
 expect_error_line "no combination makes sense"
-expect_output 'has no link type "nosuch"'
+expect_output 'has no link type "nosuch" with a bandwidth_bytes_per_s; it has pcie3'
 expect 0 whatif -w lenet -c "1x p100-server" -q --vary cluster="1x p100-server,1x dgx-a100" --vary bandwidth.nvlink3=x1
 expect_output 'no plan: cluster "1x p100-server" has no link type "nvlink3"'
 expect 4 plan -w gpt3-175b -c "1x p100-server" --no-simulate -q
