@@ -409,20 +409,29 @@ static ty_status find_file(const char *from, const char *text, char **path, ty_e
     char **names = NULL, *file = NULL;
     uint32_t count = 0, i = 0;
     ty_text name = {0};
+    bool is_file, is_whole = false;
 
     if (is_path(text))
         return path_beside(from, text, path, error);
     TY_CHECK(ty_stack_names(&names, &count, error), status, cleanup);
     while (i < count && strcmp(names[i], text) != 0)
         i++;
+    TY_CHECK(path_beside(from, text, &file, error), status, cleanup);
+    is_file = text[0] != '\0' && ty_file_exists(file);
+    if (i == count && !is_file) { /* "Megatron" is megatron, where no file is */
+        const char *meant = ty_name_find(text, names, count, sizeof *names, &is_whole);
+        for (i = 0; i < count && !(is_whole && names[i] == meant);)
+            i++;
+    }
     if (i < count) {
-        ty_text_addf(&name, "%s" SUFFIX, text);
+        ty_free(file);
+        file = NULL;
+        ty_text_addf(&name, "%s" SUFFIX, names[i]);
         TY_CHECK(ty_text_take(&name, &file, error), status, cleanup);
         status = ty_data_path(FOLDER, file, path, error);
         goto cleanup;
     }
-    TY_CHECK(path_beside(from, text, &file, error), status, cleanup);
-    if (text[0] == '\0' || !ty_file_exists(file)) {
+    if (!is_file) {
         status = fail_unknown(text, names, count, error);
         goto cleanup;
     }

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define MOST_MICRO_BATCH (1u << 30)
 #define LONGEST_CYCLE_S 10.0
@@ -758,16 +759,17 @@ static ty_status read_one(target *t, char *item, const char *said[KEY_COUNT], ty
     item = trim(item);
     value = trim(equals + 1);
     for (size_t k = 0; k < KEY_COUNT; k++) {
-        if (strcmp(item, keys[k].name) != 0)
+        const char *key = keys[k].name;
+        if (strcasecmp(item, key) != 0)
             continue;
         if (said[k] != NULL && strcmp(said[k], value) != 0)
             return ty_fail(error, TY_EINVAL, "--fix: found %s=%s and %s=%s, expected one of them",
-                           item, said[k], item, value);
+                           key, said[k], key, value);
         if (said[k] != NULL)
             return TY_OK;
         said[k] = value;
         if (keys[k].read(t, value, &detail) != TY_OK)
-            return ty_fail(error, detail.status, "--fix %s: %s", item, detail.message);
+            return ty_fail(error, detail.status, "--fix %s: %s", key, detail.message);
         return TY_OK;
     }
     close = ty_suggest(item, keys, KEY_COUNT, sizeof keys[0]);

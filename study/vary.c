@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 void ty_vary_point_clear(ty_vary_point *point)
 {
@@ -308,7 +309,10 @@ static bool is_word_of_fabric(const char *key, size_t i)
 
 static ty_status fail_unknown(const char *key, ty_error *error)
 {
-    const char *const close = ty_suggest(key, plain_keys, PLAIN_KEY_COUNT, sizeof plain_keys[0]);
+    const bool is_of_hosts = strcasecmp(key, "nodes") == 0 || strcasecmp(key, "gpus") == 0 ||
+                             strcasecmp(key, "machines") == 0;
+    const char *const close =
+        is_of_hosts ? "hosts" : ty_suggest(key, plain_keys, PLAIN_KEY_COUNT, sizeof plain_keys[0]);
 
     if (close != NULL)
         return ty_fail(error, TY_EINVAL, "unknown key '%s'; did you mean %s?", key, close);

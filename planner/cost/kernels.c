@@ -5,6 +5,8 @@
 #include "convolution_cost.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 /* Backward of passes, against forward: with weights, each of the two gradients reads the output's
  * gradient and one factor; without, the input's gradient is written from the output's and one kept
@@ -554,6 +556,20 @@ static double host_s(const ty_plan *plan, uint32_t layer, const ty_kernel *kerne
     return seconds;
 }
 
+static ty_status fail_precision(const ty_device_type *device, ty_precision precision,
+                                ty_error *error)
+{
+    char has[80] = "";
+
+    for (int p = 0; p < TY_PRECISION_COUNT; p++)
+        if (ty_device_peak(device, (ty_precision)p) > 0 &&
+            (p != TY_PRECISION_TF32 || device->peak_tf32_flop_per_s > 0))
+            snprintf(has + strlen(has), sizeof has - strlen(has), "%s%s",
+                     has[0] == '\0' ? "; it has " : ", ", ty_precision_name((ty_precision)p));
+    return ty_fail(error, TY_EUNSUPPORTED, "device %s: has no peak rate or bandwidth in %s%s",
+                   device->name, ty_precision_name(precision), has);
+}
+
 static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device_type *device,
                             ty_layer_price *out, ty_error *error)
 {
@@ -564,8 +580,7 @@ static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device
 
     if (!(rates.product_flop_per_s > 0 && rates.bytes_per_s > 0) ||
         (ty_precision_is_narrow(workload->precision) && !(rates.narrow_flop_per_s > 0)))
-        return ty_fail(error, TY_EUNSUPPORTED, "device %s: has no peak rate or bandwidth in %s",
-                       device->name, ty_precision_name(workload->precision));
+        return fail_precision(device, workload->precision, error);
     out->forward = (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, false),
                                    host_s(plan, layer, kernels, count)};
     for (uint32_t i = 0; i < count; i++) {

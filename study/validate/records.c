@@ -229,7 +229,9 @@ static ty_status read_all(const ty_json *root, ty_records *r, ty_error *error)
 
     if (!ty_json_is_object(root))
         return ty_json_fail(root, error, "an object with schema, family, count and records");
-    TY_CHECK(ty_json_uint32(root, "schema", 1, 1, &schema, error), status, done);
+    TY_CHECK(ty_json_member(root, "schema", &list, error), status, done);
+    if (ty_json_uint32(root, "schema", 1, 1, &schema, NULL) != TY_OK)
+        return ty_json_fail(list, error, "1, of gathered measurements");
     TY_CHECK(ty_json_string(root, "family", &family, error), status, done);
     TY_CHECK(ty_json_uint32(root, "count", 0, MOST_RECORDS, &count, error), status, done);
     TY_CHECK(ty_json_array(root, "records", 0, MOST_RECORDS, &list, error), status, done);
