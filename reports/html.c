@@ -256,6 +256,7 @@ ty_status ty_report_html(const ty_report_input *in, ty_text *html, ty_error *err
     p.html = &body;
     TY_CHECK(put_sections(&p, error), status, done);
     put_left_out(&p);
+    TY_CHECK(ty_page_glossary(&p, &verdict, error), status, done);
     ty_page_end_section(&p);
     put_notices(&p);
     ty_json_close(&p.json, '}');

@@ -117,6 +117,9 @@ void ty_page_plot(page *p, const page_plot *plot);
 /* ---- Sections, in the order of the page ---------------------------------------------------- */
 
 void ty_page_verdict(page *p);
+/** A section of the words that the page so far and `verdict` use and that docs/glossary.md
+ * explains; none where none is. */
+ty_status ty_page_glossary(page *p, const ty_text *verdict, ty_error *error) TY_MUST_CHECK;
 /** The plan beside another one; nothing where there is none. */
 void ty_page_versus(page *p);
 void ty_page_breakdown(page *p);

@@ -177,6 +177,38 @@ Test(documents, are_shown)
     }
 }
 
+/* A page explains the words of the glossary that it uses, in the plural and by any of a row's
+ * names, and no others; code is code. */
+Test(documents, have_their_words_explained)
+{
+    static const char shown[] =
+        "{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"horovod\",\"reason\":"
+        "\"Bubbles of 16 micro-batches, ZeRO 3 and a reduce-scatter; spineless, astep\"}]}";
+    static const char *const rows[] = {"bubble", "micro-batch", "ZeRO (1, 2, 3)",
+                                       "all-reduce, reduce-scatter, all-gather"};
+    static const char *const others[] = {"leaf, spine", "server", "Pareto front"};
+    given g = give(shown);
+    ty_text html = {0};
+    const char *section;
+
+    cr_assert_eq(report_of(&g, true, &html, NULL), TY_OK);
+    section = strstr(html.data, "<section id=\"words\">");
+    cr_assert_not_null(section);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char cell[80];
+        snprintf(cell, sizeof cell, "<dfn>%s</dfn></td><td class=\"why\">", rows[i]);
+        cr_expect_not_null(strstr(section, cell), "%s", rows[i]);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        char cell[80];
+        snprintf(cell, sizeof cell, "<dfn>%s</dfn>", others[i]);
+        cr_expect_null(strstr(section, cell), "%s", others[i]);
+    }
+    cr_expect_not_null(strstr(section, "<code>16 x 32</code>"));
+    ty_text_clear(&html);
+    ty_json_free(g.parsed);
+}
+
 static const struct bad_document {
     const char *text, *message;
 } bad_documents[] = {
