@@ -166,6 +166,12 @@ typedef struct cluster_figure {
 } cluster_figure;
 /** NULL: there are no more. */
 const cluster_figure *ty_cluster_figure_at(uint32_t index);
+/**
+ * The figures of a device that `row` has, in the keys of a cluster's file; others stay as they are.
+ * @param is_whole those that a file must have are expected
+ */
+ty_status ty_cluster_read_device(const ty_json *row, bool is_whole, ty_device_type *out,
+                                 ty_error *error) TY_MUST_CHECK;
 /** Likewise of storage. */
 const cluster_figure *ty_storage_figure_at(uint32_t index);
 

@@ -40,6 +40,23 @@ const cluster_figure *ty_cluster_figure_at(uint32_t index)
     return index < FIGURE_COUNT ? &figures[index] : NULL;
 }
 
+ty_status ty_cluster_read_device(const ty_json *row, bool is_whole, ty_device_type *out,
+                                 ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (int i = 0; i < FIGURE_COUNT; i++)
+        if ((is_whole && !figures[i].is_optional) || ty_json_has(row, figures[i].key))
+            TY_CHECK(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
+                                    (double *)(void *)((char *)out + figures[i].offset), error),
+                     status, done);
+    if (is_whole || ty_json_has(row, "memory_bytes"))
+        status =
+            ty_json_uint64(row, "memory_bytes", 1, (uint64_t)1 << 50, &out->memory_bytes, error);
+done:
+    return status;
+}
+
 static ty_status read_device_type(ty_cluster *cluster, const ty_json *row, ty_error *error)
 {
     ty_device_type type = {0};
@@ -49,13 +66,7 @@ static ty_status read_device_type(ty_cluster *cluster, const ty_json *row, ty_er
 
     TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
     TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
-    for (int i = 0; i < FIGURE_COUNT; i++)
-        if (!figures[i].is_optional || ty_json_has(row, figures[i].key))
-            TY_CHECK(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
-                                    (double *)(void *)((char *)&type + figures[i].offset), error),
-                     status, done);
-    TY_CHECK(ty_json_uint64(row, "memory_bytes", 1, (uint64_t)1 << 50, &type.memory_bytes, error),
-             status, done);
+    TY_CHECK(ty_cluster_read_device(row, true, &type, error), status, done);
     TY_CHECK(ty_json_end(row, error), status, done);
     for (uint32_t i = 0; i < cluster->device_type_count; i++)
         if (strcmp(cluster->device_types[i].name, name) == 0)

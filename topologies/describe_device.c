@@ -275,7 +275,6 @@ done:
 
 static ty_status read_file(reading *r, const ty_json *object, const char *path, ty_error *error)
 {
-    const cluster_figure *figure;
     const char *name, *source;
     char *own;
     ty_status status;
@@ -289,15 +288,7 @@ static ty_status read_file(reading *r, const ty_json *object, const char *path, 
                             "a name of its own that no device has, without blanks and @{}[]+=");
     begin(r);
     TY_CHECK(read_names(r, object, error), status, done);
-    for (uint32_t i = 0; (figure = ty_cluster_figure_at(i)) != NULL; i++)
-        if (ty_json_has(object, figure->key))
-            TY_CHECK(ty_json_number(object, figure->key, figure->minimum, figure->maximum,
-                                    (double *)(void *)((char *)&r->type + figure->offset), error),
-                     status, done);
-    if (ty_json_has(object, "memory_bytes"))
-        TY_CHECK(ty_json_uint64(object, "memory_bytes", 1, (uint64_t)1 << 50, &r->type.memory_bytes,
-                                error),
-                 status, done);
+    TY_CHECK(ty_cluster_read_device(object, false, &r->type, error), status, done);
     TY_CHECK(ty_json_end(object, error), status, done);
     if (!is_complete(&r->type))
         return ty_json_fail(object, error,
