@@ -185,6 +185,11 @@ ty_status collective_from(const cli_options *options, ty_collective_kind *kind,
 ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, const char *output,
                            ty_job **out, ty_error *error) TY_MUST_CHECK;
 
+/* ---- cluster_show.c ---------------------------------------------------------------------- */
+/** A cluster for people, or as trainyard.cluster-summary/1. */
+ty_status cluster_show(const ty_cluster *cluster, bool as_json, ty_text *text,
+                       ty_error *error) TY_MUST_CHECK;
+
 /* ---- cluster_collective.c ---------------------------------------------------------------- */
 
 exit_code cluster_collective(const cli_options *options, const char *cluster);
