@@ -71,11 +71,12 @@ static void add_source(const char *source, ty_text *text)
 
 static exit_code unknown_verb(const catalogue_kind *kind, const char *verb)
 {
-    static const char *const verbs[] = {"list", "show", "import", "export", "check"};
-    const char *close = ty_suggest(verb, verbs, kind->import != NULL ? 4 : 5, sizeof verbs[0]);
+    static const char *const verbs[] = {"list",   "show",  "import",
+                                        "export", "check", "collective"}; /* four: of workloads */
+    const char *close = ty_suggest(verb, verbs, kind->import != NULL ? 4 : 6, sizeof verbs[0]);
 
     return report_usage(kind->command, "found '%s', expected list, show, %s or export%s%s%s", verb,
-                        kind->import != NULL ? "import" : "check, import",
+                        kind->import != NULL ? "import" : "check, collective, import",
                         close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
                         close != NULL ? "'?" : "");
 }
