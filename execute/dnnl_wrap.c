@@ -42,6 +42,14 @@ void cpu_gemm(bool is_a_transposed, bool is_b_transposed, uint64_t m, uint64_t n
 
 /* ---- Descriptions of arrays ---- */
 
+/* How an array is blocked: innermost, from the outer to the inner, `count` blocks of so many
+ * elements along a dimension each; around them the blocks of each dimension by its stride. Borrowed
+ * from the description. */
+typedef struct blocking {
+    int count;
+    const dnnl_dim_t *sizes, *of, *strides;
+} blocking;
+
 /* In oneDNN 2 a description of an array is a struct, and what reads it takes its address; in 3 it
  * is a handle that is made and destroyed. */
 #if DNNL_VERSION_MAJOR < 3
@@ -61,6 +69,19 @@ static array_view array_at(const dnnl_memory_desc_t *array)
 static void array_clear(dnnl_memory_desc_t *array)
 {
     (void)array;
+}
+
+static bool array_blocking(array_view array, blocking *out)
+{
+    const dnnl_blocking_desc_t *b = &array->format_desc.blocking;
+
+    if (array->format_kind != dnnl_blocked)
+        return false;
+    *out = (blocking){.count = b->inner_nblks,
+                      .sizes = b->inner_blks,
+                      .of = b->inner_idxs,
+                      .strides = b->strides};
+    return true;
 }
 
 static dnnl_status_t relu_append(dnnl_post_ops_t after)
@@ -86,6 +107,20 @@ static void array_clear(dnnl_memory_desc_t *array)
     dnnl_memory_desc_destroy(*array);
 }
 
+static bool array_blocking(array_view array, blocking *out)
+{
+    const dnnl_dims_t *sizes, *of, *strides;
+    int count;
+
+    if (dnnl_memory_desc_query(array, dnnl_query_inner_nblks_s32, &count) != dnnl_success ||
+        dnnl_memory_desc_query(array, dnnl_query_inner_blks, &sizes) != dnnl_success ||
+        dnnl_memory_desc_query(array, dnnl_query_inner_idxs, &of) != dnnl_success ||
+        dnnl_memory_desc_query(array, dnnl_query_strides, &strides) != dnnl_success)
+        return false;
+    *out = (blocking){.count = count, .sizes = *sizes, .of = *of, .strides = *strides};
+    return true;
+}
+
 static dnnl_status_t relu_append(dnnl_post_ops_t after)
 {
     return dnnl_post_ops_append_eltwise(after, dnnl_eltwise_relu, 0.0f, 0.0f);
@@ -97,11 +132,23 @@ static dnnl_status_t relu_append(dnnl_post_ops_t after)
 /* oneDNN chooses its own layout for weights, so each pass reorders them from or to ours. */
 typedef enum conv_pass { PASS_FORWARD, PASS_WEIGHTS, PASS_DATA, PASS_COUNT } conv_pass;
 
+#define WEIGHT_DIMENSIONS 5 /* group, out, in, row, column */
+
+/* Where a padded layout of oneDNN's has an element of the weights: what each of its indices adds to
+ * the place, index after index, dimension after dimension. */
+typedef struct placement {
+    uint64_t bytes; /* padding included */
+    uint64_t sizes[WEIGHT_DIMENSIONS];
+    uint64_t *adds[WEIGHT_DIMENSIONS]; /* into `all` */
+    uint64_t *all;
+} placement;
+
 typedef struct pass {
     dnnl_primitive_desc_t description;
     dnnl_primitive_t primitive;
     dnnl_memory_t blocked; /* weights or their gradient in oneDNN's layout; NULL: in ours */
     dnnl_primitive_t reorder;
+    placement places; /* of `blocked`, instead of `reorder`, where it is padded */
 } pass;
 
 struct cpu_conv {
@@ -158,11 +205,11 @@ done:
     return status;
 }
 
-/* What computes a pass, with weights in whatever layout is fastest. A backward pass is made for the
- * forward pass that it belongs to. */
-static dnnl_status_t description_make(const cpu_conv *conv, conv_pass which,
-                                      const_dnnl_primitive_attr_t attributes,
-                                      dnnl_primitive_desc_t *out)
+/* What oneDNN thinks fastest for a pass, with weights in whatever layout it likes. A backward pass
+ * is made for the forward pass that it belongs to. */
+static dnnl_status_t fastest_make(const cpu_conv *conv, conv_pass which,
+                                  const_dnnl_primitive_attr_t attributes,
+                                  dnnl_primitive_desc_t *out)
 {
     const cpu_conv_shape *s = &conv->shape;
     const_dnnl_primitive_desc_t forward = conv->passes[PASS_FORWARD].description;
@@ -206,6 +253,86 @@ static dnnl_status_t description_make(const cpu_conv *conv, conv_pass which,
 #endif
 }
 
+#if DNNL_VERSION_MAJOR < 3
+static dnnl_status_t description_make(const cpu_conv *conv, conv_pass which,
+                                      const_dnnl_primitive_attr_t attributes,
+                                      dnnl_primitive_desc_t *out)
+{
+    return fastest_make(conv, which, attributes, out);
+}
+#else
+#define WHOLE_CHANNELS 16 /* floats of the widest vector registers there are */
+
+/* Gradients of kernels of one pixel that skip pixels are written past the end of oneDNN's working
+ * memory where channels do not fill a block (https://github.com/uxlfoundation/oneDNN/issues/6035).
+ */
+static bool writes_past_end(const cpu_conv_shape *s, const_dnnl_primitive_desc_t description)
+{
+    const char *name = NULL;
+
+    return s->kernel_height == 1 && s->kernel_width == 1 && s->stride > 1 &&
+           s->in_channels / s->groups % WHOLE_CHANNELS != 0 &&
+           dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) ==
+               dnnl_success &&
+           strncmp(name, "jit_1x1", 7) == 0;
+}
+
+static dnnl_status_t description_make(const cpu_conv *conv, conv_pass which,
+                                      const_dnnl_primitive_attr_t attributes,
+                                      dnnl_primitive_desc_t *out)
+{
+    dnnl_status_t result = fastest_make(conv, which, attributes, out);
+
+    while (result == dnnl_success && which == PASS_WEIGHTS && writes_past_end(&conv->shape, *out))
+        result = dnnl_primitive_desc_next_impl(*out);
+    return result;
+}
+#endif
+
+/* What index `i` along a dimension adds to an element's place. */
+static uint64_t place_of(const blocking *b, int dimension, uint64_t i)
+{
+    uint64_t place = 0, stride = 1;
+
+    for (int k = b->count; k-- > 0; stride *= (uint64_t)b->sizes[k])
+        if (b->of[k] == dimension) {
+            place += i % (uint64_t)b->sizes[k] * stride;
+            i /= (uint64_t)b->sizes[k];
+        }
+    return place + i * (uint64_t)b->strides[dimension];
+}
+
+static ty_status placement_make(const cpu_conv *conv, array_view blocked, placement *at,
+                                ty_error *error)
+{
+    const cpu_conv_shape *s = &conv->shape;
+    const int first = s->groups == 1 ? 1 : 0; /* without groups the array has four dimensions */
+    uint64_t count = 0;
+    blocking b;
+
+    if (!array_blocking(blocked, &b))
+        return ty_fail(error, TY_EBACKEND,
+                       "layer %s: oneDNN has its weights in a layout that is no blocks",
+                       conv->name);
+    *at = (placement){.bytes = dnnl_memory_desc_get_size(blocked),
+                      .sizes = {s->groups, s->out_channels / s->groups, s->in_channels / s->groups,
+                                s->kernel_height, s->kernel_width}};
+    for (int d = 0; d < WEIGHT_DIMENSIONS; d++)
+        count += at->sizes[d];
+    at->all = ty_alloc(count, sizeof *at->all);
+    if (at->all == NULL)
+        return ty_fail(error, TY_ENOMEM, "layer %s: out of memory", conv->name);
+    count = 0;
+    for (int d = 0; d < WEIGHT_DIMENSIONS; count += at->sizes[d++]) {
+        at->adds[d] = at->all + count;
+        for (uint64_t i = 0; i < at->sizes[d] && d >= first; i++)
+            at->adds[d][i] = place_of(&b, d - first, i);
+    }
+    return TY_OK;
+}
+
+/* oneDNN's own reorder, but for layouts that are padded: that of 3.7.2 (Debian 13) loses weights
+ * there and leaves the padding as it is. */
 static ty_status reorder_make(cpu_conv *conv, pass *p, bool is_gradient, array_view blocked,
                               ty_error *error)
 {
@@ -219,10 +346,14 @@ static ty_status reorder_make(cpu_conv *conv, pass *p, bool is_gradient, array_v
         return TY_OK;
     DNNL_CHECK(dnnl_memory_create(&p->blocked, blocked, conv->engine, DNNL_MEMORY_NONE), conv,
                status, cleanup);
-    DNNL_CHECK(dnnl_reorder_primitive_desc_create(&description, from, conv->engine, to,
-                                                  conv->engine, NULL),
-               conv, status, cleanup);
-    DNNL_CHECK(dnnl_primitive_create(&p->reorder, description), conv, status, cleanup);
+    if (bytes > dnnl_memory_desc_get_size(plain)) {
+        TY_CHECK(placement_make(conv, blocked, &p->places, error), status, cleanup);
+    } else {
+        DNNL_CHECK(dnnl_reorder_primitive_desc_create(&description, from, conv->engine, to,
+                                                      conv->engine, NULL),
+                   conv, status, cleanup);
+        DNNL_CHECK(dnnl_primitive_create(&p->reorder, description), conv, status, cleanup);
+    }
     if (bytes > conv->scratch_bytes)
         conv->scratch_bytes = bytes;
 
@@ -312,10 +443,11 @@ void cpu_conv_close(cpu_conv *conv)
     if (conv == NULL)
         return;
     for (int i = 0; i < PASS_COUNT; i++) {
-        dnnl_primitive_destroy(conv->passes[i].reorder);
         dnnl_primitive_destroy(conv->passes[i].primitive);
         dnnl_primitive_desc_destroy(conv->passes[i].description);
+        dnnl_primitive_destroy(conv->passes[i].reorder);
         dnnl_memory_destroy(conv->passes[i].blocked);
+        ty_free(conv->passes[i].places.all);
     }
     dnnl_memory_destroy(conv->source_memory);
     dnnl_memory_destroy(conv->target_memory);
@@ -345,6 +477,23 @@ static dnnl_memory_t memory_at(dnnl_memory_t memory, const void *data)
     return memory;
 }
 
+/* The weights in oneDNN's layout, or out of it: ours has element after element. */
+static void weights_move(const placement *at, bool is_back, float *blocked, float *plain)
+{
+    const uint64_t *rows = at->adds[3], *columns = at->adds[4];
+
+    for (uint64_t g = 0; g < at->sizes[0]; g++)
+        for (uint64_t o = 0; o < at->sizes[1]; o++)
+            for (uint64_t i = 0; i < at->sizes[2]; i++) {
+                float *of_pair = blocked + at->adds[0][g] + at->adds[1][o] + at->adds[2][i];
+                for (uint64_t h = 0; h < at->sizes[3]; h++)
+                    for (uint64_t w = 0; w < at->sizes[4]; w++, plain++) {
+                        float *place = of_pair + rows[h] + columns[w];
+                        *(is_back ? plain : place) = *(is_back ? place : plain);
+                    }
+            }
+}
+
 static ty_status reorder(cpu_conv *conv, const pass *p, dnnl_memory_t from, dnnl_memory_t to,
                          ty_error *error)
 {
@@ -358,11 +507,18 @@ static ty_status reorder(cpu_conv *conv, const pass *p, dnnl_memory_t from, dnnl
 static ty_status weights_prepare(cpu_conv *conv, const pass *p, const float *weight, void *scratch,
                                  dnnl_memory_t *out, ty_error *error)
 {
-    *out = memory_at(conv->weight_memory, weight);
-    if (p->blocked == NULL)
-        return TY_OK;
-    *out = memory_at(p->blocked, scratch);
-    return reorder(conv, p, conv->weight_memory, p->blocked, error);
+    dnnl_memory_t plain = memory_at(conv->weight_memory, weight);
+    void *handle;
+
+    *out = p->blocked == NULL ? plain : memory_at(p->blocked, scratch);
+    if (p->reorder != NULL)
+        return reorder(conv, p, plain, *out, error);
+    if (p->blocked != NULL) {
+        memset(scratch, 0, p->places.bytes); /* padding adds nothing to what is summed with it */
+        memcpy(&handle, &weight, sizeof handle); /* only read */
+        weights_move(&p->places, false, scratch, handle);
+    }
+    return TY_OK;
 }
 
 ty_status cpu_conv_forward(cpu_conv *conv, const float *x, const float *weight, const float *bias,
@@ -399,9 +555,12 @@ ty_status cpu_conv_backward_weights(cpu_conv *conv, const float *x, const float 
         dnnl_primitive_execute(p->primitive, conv->stream, conv->shape.has_bias ? 4 : 3, arguments),
         "gradient of weights", error);
 
-    if (status == TY_OK && gradient != plain)
-        status = reorder(conv, p, gradient, plain, error);
-    return status;
+    if (status != TY_OK || p->blocked == NULL)
+        return status;
+    if (p->reorder != NULL)
+        return reorder(conv, p, gradient, plain, error);
+    weights_move(&p->places, true, scratch, dw);
+    return TY_OK;
 }
 
 ty_status cpu_conv_backward_data(cpu_conv *conv, const float *dy, const float *weight, float *dx,

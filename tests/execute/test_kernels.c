@@ -1,5 +1,6 @@
 /* The CPU backend against the reference, and against itself cut into stages, slots and pieces. */
 #include "device.h"
+#include "dnnl_wrap.h"
 #include "network.h"
 #include "reference.h"
 
@@ -1320,4 +1321,159 @@ Test(kernels, batch_norm_evaluates_with_running_statistics)
     batch_free(&b);
     cpu->close(stage);
     network_free(w);
+}
+
+/* ---- Convolutions of channels that fill no vector, against loops ---- */
+
+#define FENCE 64 /* numbers on both sides of an array that nobody may write */
+
+/* Numbers between -1 and 1 within a fence; what is to be overwritten has some, too. */
+static float *fenced(size_t count, uint64_t *seed)
+{
+    float *all = malloc((count + 2 * FENCE) * sizeof *all);
+
+    cr_assert_not_null(all);
+    for (size_t i = 0; i < count + 2 * FENCE; i++) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        all[i] = i < FENCE || i >= count + FENCE ? 12345 : (float)(*seed >> 40) * 0x1p-23f - 1;
+    }
+    return all + FENCE;
+}
+
+static void expect_fence(const float *array, size_t count, const char *what)
+{
+    for (size_t i = 0; i < FENCE; i++)
+        cr_assert(array[count + i] == 12345 && array[-(ptrdiff_t)i - 1] == 12345,
+                  "%s is written outside of its ends", what);
+}
+
+static void expect_same(const float *found, const double *expected, size_t count,
+                        const cpu_conv_shape *s, const char *what)
+{
+    double worst = 0, scale = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        cr_assert(isfinite(found[i]));
+        worst = fmax(worst, fabs((double)found[i] - expected[i]));
+        scale = fmax(scale, fabs(expected[i]));
+    }
+    cr_assert(worst <= 1e-5 * scale,
+              "%s of %llu x %llu channels, %llu groups, kernel %llu x %llu, stride %llu, padding "
+              "%llu: off by %g of %g",
+              what, (unsigned long long)s->in_channels, (unsigned long long)s->out_channels,
+              (unsigned long long)s->groups, (unsigned long long)s->kernel_height,
+              (unsigned long long)s->kernel_width, (unsigned long long)s->stride,
+              (unsigned long long)s->padding_height, worst, scale);
+    expect_fence(found, count, what);
+}
+
+typedef struct conv_sums {
+    double *y, *dx, *dw, *db;
+} conv_sums;
+
+static void convolve(const cpu_conv_shape *s, const float *x, const float *w, const float *bias,
+                     const float *dy, conv_sums *sums)
+{
+    const uint64_t in = s->in_channels / s->groups, out = s->out_channels / s->groups;
+    size_t at = 0;
+
+    for (uint64_t b = 0; b < s->batch; b++)
+        for (uint64_t h = 0; h < s->out_height; h++)
+            for (uint64_t v = 0; v < s->out_width; v++)
+                for (uint64_t o = 0; o < s->out_channels; o++, at++) {
+                    double sum = (double)bias[o];
+                    sums->db[o] += (double)dy[at];
+                    for (uint64_t k = 0; k < s->kernel_height * s->kernel_width; k++) {
+                        uint64_t row = h * s->stride + k / s->kernel_width - s->padding_height;
+                        uint64_t column = v * s->stride + k % s->kernel_width - s->padding_width;
+                        if (row >= s->in_height || column >= s->in_width) /* below 0, too */
+                            continue;
+                        for (uint64_t i = 0; i < in; i++) {
+                            size_t of_x =
+                                ((b * s->in_height + row) * s->in_width + column) * s->in_channels +
+                                o / out * in + i;
+                            size_t of_w = (o * in + i) * s->kernel_height * s->kernel_width + k;
+                            sum += (double)x[of_x] * (double)w[of_w];
+                            sums->dx[of_x] += (double)dy[at] * (double)w[of_w];
+                            sums->dw[of_w] += (double)dy[at] * (double)x[of_x];
+                        }
+                    }
+                    sums->y[at] = s->has_relu && sum < 0 ? 0 : sum;
+                }
+}
+
+static void check_convolution(const cpu_conv_shape *s, uint64_t *seed)
+{
+    const size_t in = s->batch * s->in_height * s->in_width * s->in_channels;
+    const size_t out = s->batch * s->out_height * s->out_width * s->out_channels;
+    const size_t weights =
+        s->out_channels * s->in_channels / s->groups * s->kernel_height * s->kernel_width;
+    conv_sums sums = {calloc(out, sizeof(double)), calloc(in, sizeof(double)),
+                      calloc(weights, sizeof(double)), calloc(s->out_channels, sizeof(double))};
+    float *x = fenced(in, seed), *w = fenced(weights, seed), *bias = fenced(s->out_channels, seed),
+          *dy = fenced(out, seed), *y = fenced(out, seed), *dx = fenced(in, seed),
+          *dw = fenced(weights, seed), *db = fenced(s->out_channels, seed), *scratch;
+    cpu_conv *conv = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(cpu_conv_open(s, "conv", &conv, &error), TY_OK, "%s", error.message);
+    scratch = fenced(cpu_conv_scratch_bytes(conv) / sizeof *scratch, seed);
+    convolve(s, x, w, bias, dy, &sums);
+    cr_assert_eq(cpu_conv_forward(conv, x, w, bias, y, scratch, &error), TY_OK, "%s",
+                 error.message);
+    expect_same(y, sums.y, out, s, "images");
+    cr_assert_eq(cpu_conv_backward_weights(conv, x, dy, dw, db, scratch, &error), TY_OK, "%s",
+                 error.message);
+    expect_same(dw, sums.dw, weights, s, "gradients of weights");
+    expect_same(db, sums.db, s->out_channels, s, "gradients of biases");
+    cr_assert_eq(cpu_conv_backward_data(conv, dy, w, dx, scratch, &error), TY_OK, "%s",
+                 error.message);
+    expect_same(dx, sums.dx, in, s, "gradients of images");
+    expect_fence(scratch, cpu_conv_scratch_bytes(conv) / sizeof *scratch, "working memory");
+    expect_fence(x, in, "x");
+    expect_fence(dy, out, "dy");
+    expect_fence(w, weights, "w");
+    cpu_conv_close(conv);
+    float *const arrays[] = {x, w, bias, dy, y, dx, dw, db, scratch};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i] - FENCE);
+    free(sums.y), free(sums.dx), free(sums.dw), free(sums.db);
+}
+
+/* oneDNN 3.7.2 loses weights on their way into its layout where channels do not fill blocks, and
+ * sums what lies between them. */
+Test(kernels, convolutions_of_any_channels)
+{
+    static const uint64_t channels[] = {1, 3, 8, 20, 32}, kernels[][2] = {{1, 1}, {3, 2}, {5, 5}};
+    uint64_t seed = 1, count = 0;
+
+    for (uint64_t i = 0; i < 5; i++)
+        for (uint64_t o = 0; o < 5; o++)
+            for (uint64_t k = 0; k < 3; k++)
+                for (uint64_t variant = 0; variant < 4; variant++, count++) {
+                    const uint64_t groups = variant == 3 && channels[i] % 4 == 0 ? 4 : 1;
+                    cpu_conv_shape s = {.batch = 1 + variant,
+                                        .groups = groups,
+                                        .in_channels = channels[i],
+                                        .in_height = 9,
+                                        .in_width = 10,
+                                        .out_channels = (5 + channels[o]) / groups * groups,
+                                        .kernel_height = kernels[k][0],
+                                        .kernel_width = kernels[k][1],
+                                        .stride = 1 + variant % 2,
+                                        .has_bias = true,
+                                        .has_relu = variant >= 2,
+                                        .has_weight_gradient = true,
+                                        .has_input_gradient = true};
+                    if (variant / 2 == 0) {
+                        s.padding_height = s.kernel_height / 2;
+                        s.padding_width = s.kernel_width / 2;
+                    }
+                    s.out_height =
+                        (s.in_height + 2 * s.padding_height - s.kernel_height) / s.stride + 1;
+                    s.out_width =
+                        (s.in_width + 2 * s.padding_width - s.kernel_width) / s.stride + 1;
+                    check_convolution(&s, &seed);
+                }
+    cr_assert_eq(count, 300);
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <simgrid/engine.h>
 #include <simgrid/host.h>
+#include <simgrid/version.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,10 +94,19 @@ static size_t compare(const char *path, size_t *asked)
  * group on some of its ways. */
 Test(platforms_read, have_the_routes_of_simgrid, .timeout = 120)
 {
-    static const char *const files[] = {DATA "platform.xml",          DATA "platform-shared.xml",
-                                        DATA "platform-cabinets.xml", DATA "platform-full.xml",
-                                        DATA "platform-star.xml",     DATA "platform-rooms.xml",
-                                        DATA "platform-torus.xml",    DATA "fat-tree.xml"};
+    static const char *const files[] = {
+        DATA "platform.xml",
+        DATA "platform-shared.xml",
+#if SIMGRID_VERSION_MAJOR <                                                                        \
+    4 /* 4.0 aborts when it is asked for a route between two of its clusters */
+        DATA "platform-cabinets.xml",
+        DATA "platform-rooms.xml",
+#endif
+        DATA "platform-full.xml",
+        DATA "platform-star.xml",
+        DATA "platform-torus.xml",
+        DATA "fat-tree.xml",
+    };
 
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         size_t asked = 0, differ = compare(files[i], &asked);
