@@ -99,6 +99,35 @@ same() { # same FOLDER: its run is ours
 if mpi/launch.sh --oversubscribe >out 2>err; then pass; else fail "launch.sh of mpirun"; fi
 same mpi
 
+# Slurm's own reader of topology.conf sees the switches of `cluster export`, their levels and all that is below each.
+while IFS='|' read -r nodes cluster; do
+    expect 0 cluster export "$cluster" --to slurm -o topology.conf
+    if slurm_topology topology.conf "$nodes" >shown && $python - topology.conf shown <<'PYTHON'; then pass; else fail "Slurm reads the topology of $cluster otherwise: $(cat shown)"; fi
+import re, subprocess, sys
+
+def switches(path):
+    with open(path) as lines:
+        return {w["SwitchName"]: w for w in (dict(re.findall(r"(\w+)=(\S+)", line)) for line in lines if line.startswith("SwitchName"))}
+
+def names(words):
+    return set(subprocess.run(["scontrol", "show", "hostnames", words], check=True, capture_output=True, text=True).stdout.split())
+
+def below(written, switch):
+    one = written[switch]
+    parts = [below(written, name) for name in (names(one["Switches"]) if "Switches" in one else ())]
+    return 1 + max([level for level, _ in parts], default=-1), set().union(names(one.get("Nodes", "")), *[nodes for _, nodes in parts])
+
+written, shown = switches(sys.argv[1]), switches(sys.argv[2])
+assert written and written.keys() == shown.keys(), (written.keys(), shown.keys())
+for name, one in shown.items():
+    assert (int(one["Level"]), names(one["Nodes"])) == below(written, name), (one, below(written, name))
+PYTHON
+done <<END
+host-[0-11]|leaf:3 host:4 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2
+host-[0-15]|pod:2 leaf:4 host:2 gpu:4 @a100-sxm-80 nvlink3 hdr200
+host-[0-1]|2x dgx-a100
+END
+
 # Slurm: the worker, and torchrun on a host that Slurm starts.
 if slurm_start; then pass; else fail "Slurm does not start: $(tail -n 2 slurm/d.log slurm/ctld.log)"; fi
 mpi_of_slurm=pmix
@@ -110,4 +139,12 @@ expect 0 export torch-2.json --to torchrun --on slurm --script train.py -o on-sl
 cp train.py on-slurm/
 if (cd on-slurm && TORCHRUN="$run_torch --log_dir $scratch/log" OMP_NUM_THREADS=1 timeout 200 sbatch --wait job.sbatch 2) >out 2>err &&
     [ "$(cat on-slurm/*.out | grep -c 'is where one process is')" -eq 2 ]; then pass; else fail "torchrun under Slurm: $(cat out err on-slurm/*.out | tail -n 5)"; fi
+# The versions on the page are those that it was seen with.
+if grep -q '^12' /etc/debian_version 2>/dev/null; then
+    for had in "openmpi-bin|Open MPI" "slurmctld|Slurm" "python3-torch|PyTorch" "libsimgrid-dev|SimGrid"; do
+        version=$(dpkg-query -W -f '${Version}' "${had%|*}" | sed 's/[+-].*//')
+        if grep -qF "| ${had#*|} | $version (Debian 12) |" "$SOURCE/docs/launch.md"; then pass; else
+            fail "docs/launch.md names another version of ${had#*|} than $version"; fi
+    done
+fi
 finish

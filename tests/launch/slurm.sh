@@ -48,3 +48,40 @@ END
     done
     [ "$(sinfo -h -o %T)" = idle ]
 }
+
+# slurm_topology FILE NODES: what slurmctld makes of a topology.conf over those nodes, as `scontrol show topology` says
+# it; no node has to be there. False, with the end of its log, where it does not come up.
+slurm_topology() {
+    own=$scratch/topology
+    rm -rf "$own"
+    mkdir -p "$own/state"
+    cp "$1" "$own/topology.conf"
+    cat >"$own/slurm.conf" <<END
+ClusterName=test
+SlurmctldHost=$(hostname -s)(127.0.0.1)
+SlurmUser=root
+AuthType=auth/none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+TopologyPlugin=topology/tree
+SlurmctldPort=$((30000 + $$ % 10000))
+StateSaveLocation=$own/state
+SlurmdSpoolDir=$own/state
+SlurmctldPidFile=$own/ctld.pid
+SlurmctldLogFile=$own/log
+NodeName=$2 NodeAddr=127.0.0.1 CPUs=1 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES State=UP
+END
+    SLURM_CONF=$own/slurm.conf slurmctld -D >/dev/null 2>&1 &
+    topology_pid=$!
+    tries=0
+    while [ $tries -lt 40 ] && ! SLURM_CONF=$own/slurm.conf scontrol show topology >"$own/shown" 2>"$own/why"; do
+        tries=$((tries + 1))
+        sleep 0.5
+    done
+    kill $topology_pid
+    wait $topology_pid 2>/dev/null
+    cat "$own/shown"
+    [ $tries -lt 40 ] || { tail -n 3 "$own/log" "$own/why" && false; }
+}
