@@ -301,7 +301,7 @@ for port in open(sys.argv[1]).read().split():
         s = socket.create_connection(("127.0.0.1", int(port)), 2)
         s.sendall(start)
         held.append(s)
-time.sleep(20)
+time.sleep(4)
 PYTHON
         stranger=$!
         sleep 1

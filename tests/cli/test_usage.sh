@@ -72,6 +72,12 @@ done
 expect 2 report plan.json
 expect_error_line "-o FILE"
 
+# Spaces between pins, as people quote them.
+expect 0 plan -w vgg16 -c "2x p100-server" --fix "pp=2,dp=4" --no-simulate -q --json
+mv "$scratch/out" "$scratch/dense.json"
+expect 0 plan -w vgg16 -c "2x p100-server" --fix " pp=2, dp=4 " --no-simulate -q --json
+if cmp -s "$scratch/out" "$scratch/dense.json"; then pass; else fail "pins with spaces between them are others"; fi
+
 expect 2 partition
 expect_error_line "GRAPH"
 expect 2 partition graph.txt

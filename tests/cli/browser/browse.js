@@ -1,12 +1,12 @@
 "use strict";
-// node browse.js CHROMIUM [--screenshots DIR] PAGE...
+// node browse.js CHROMIUM [--quick] [--screenshots DIR] PAGE...
 // Opens each page from disk in Chromium, at the width of a phone and of a desktop, in light and dark, in print, and
 // without script; draws every chart, clicks every chart, tab, button and disclosure and uses the keyboard on every chart.
 // Prints one line for each thing that is wrong: a message on the console, a request, something wider than the
 // window, a picture or button without a text, a chart that is not drawn when the page is loaded or has no table, and
 // what axe-core calls serious or critical. Then one line "PAGE: N charts, N clicks, interactive after N ms": from the
 // navigation until the page's script has run and all charts are drawn. Needs playwright-core and axe-core (package.json
-// beside this file; found through NODE_PATH).
+// beside this file; found through NODE_PATH). --quick: all that of the first page; of the others the phone alone.
 const path = require("path");
 const { pathToFileURL } = require("url");
 const fs = require("fs");
@@ -21,6 +21,8 @@ try {
 
 const words = process.argv.slice(2);
 const program = words.shift();
+const quick = words[0] === "--quick";
+if (quick) words.shift();
 let pictures = null;
 if (words[0] === "--screenshots") {
   words.shift();
@@ -183,10 +185,12 @@ async function checkPlain(browser, page) {
 async function main() {
   const browser = await chromium.launch({ executablePath: program, args: ["--no-sandbox", "--disable-gpu"] });
   for (const page of words) {
-    const seen = await check(browser, page, DESKTOP);
-    await check(browser, page, PHONE);
-    await checkDarkAndPrint(browser, page);
-    await checkPlain(browser, page);
+    const seen = await check(browser, page, PHONE);
+    if (!quick || page === words[0]) {
+      await check(browser, page, DESKTOP);
+      await checkDarkAndPrint(browser, page);
+      await checkPlain(browser, page);
+    }
     console.log(path.basename(page) + ": " + seen.charts + " charts, " + seen.clicks + " clicks, interactive after " + seen.interactive + " ms");
   }
   await browser.close();

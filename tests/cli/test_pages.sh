@@ -1,0 +1,71 @@
+#!/bin/sh
+# What a manager reads on a report of a plan: money, power and energy in the units people use, the memory of a device over
+# time, the candidates each told apart.
+. "$(dirname "$0")/lib.sh"
+cd "$scratch" || exit 1
+
+# ---- Cost and energy in the headline, where prices are known --------------------------------------
+expect 0 plan -w vgg16 -c "2x p3.16xlarge" --no-simulate -q -o priced.json
+expect 0 report priced.json --no-charts -o priced.html
+expect 0 plan -w vgg16 -c "2x p100-server" --no-simulate -q -o unpriced.json
+expect 0 report unpriced.json --no-charts -o unpriced.html
+expect 0 simulate priced.json --json
+/usr/bin/python3 - out priced.html unpriced.html <<'PYTHON' && pass || fail "the headline is not that of the plan: $(cat said)"
+import json, re, sys
+simulated = json.load(open(sys.argv[1]))
+
+def cards(path):
+    page = open(path, encoding="utf-8").read()
+    (listed,) = re.findall(r'<ul class="cards">(.*?)</ul>', page)
+    return dict(re.findall(r'<li><span class="faint">(.*?)</span><b>(.*?)</b></li>', listed))
+
+priced, unpriced = cards(sys.argv[2]), cards(sys.argv[3])
+print(priced, unpriced, file=open("said", "w"))
+hour, million = (float(priced[k].lstrip("$")) for k in ("cost an hour", "cost of a million samples"))
+power, energy = (float(re.fullmatch(unit, priced[k])[1]) for k, unit in
+                 (("power", r"([0-9.]+) kW"), ("energy of a million samples", r"([0-9.]+) kWh")))
+hours = 1e6 / simulated["samples_per_s"] / 3600
+assert abs(hour - 2 * 24.48) < 0.01, hour  # what the catalogue says of p3.16xlarge
+assert abs(million / (hour * hours) - 1) < 0.01, million
+assert abs(energy / (power * hours) - 1) < 0.01, energy
+assert re.fullmatch(r"[0-9.]+ GiB of 16 GiB", priced["memory of the fullest device"])
+assert not any(k.startswith("cost") for k in unpriced)
+PYTHON
+
+# ---- The memory of a device over time is that of the plan, however many stages it has --------------
+expect 0 plan -w gpt2 -c dgx-a100 --fix pp=4,interleave=3 --no-simulate -o interleaved.json
+cp out printed
+expect 0 simulate interleaved.json --json
+cp out simulated.json
+expect 0 report interleaved.json simulated.json --no-charts -o interleaved.html
+/usr/bin/python3 - interleaved.json simulated.json interleaved.html <<'PYTHON' && pass || fail "memory over time is not the plan's: $(cat said)"
+import json, re, sys
+plan, simulated = (json.load(open(p)) for p in sys.argv[1:3])
+page = open(sys.argv[3], encoding="utf-8").read()
+most = [max(curve["bytes"]) for curve in simulated["memory_over_time"]]
+planned = [sum(v for k, v in stage.items() if k.endswith("_bytes")) for stage in plan["memory"][:4]]
+print(most, planned, file=open("said", "w"))
+assert len(most) == 4 and most == planned
+(table,) = re.findall(r'<figure class="chart" id="chart-memory-time">.*?</figure>', page, re.S)
+rows = [re.findall(r"<td>([0-9.]+) GiB</td>", line) for line in table.splitlines()]
+tops = [max(map(float, column)) for column in zip(*(row for row in rows if row))]
+print(tops, file=open("said", "a"))
+assert len(tops) == 4 and all(abs(top * 2**30 / p - 1) < 0.06 for top, p in zip(tops, planned))
+PYTHON
+
+# ---- No two candidates look alike ------------------------------------------------------------------
+expect 0 plan -w gpt2 -c dgx-a100 --no-simulate -o plan.json
+/usr/bin/python3 - out <<'PYTHON' && pass || fail "candidates that look alike: $(cat said)"
+import collections, re, sys
+text = open(sys.argv[1], encoding="utf-8").read().split("candidate and its fate\n")[1].split("\n\n")[0]
+names = []
+for line in text.splitlines():
+    if re.match(r" *[0-9.]+ [a-z]+ +[0-9-]", line):
+        names.append(re.sub(r"^ *[0-9.]+ [a-z]+ +(-|[0-9.]+ [a-z]+) +", "", line))
+    elif re.match(r" {24,26}\S", line):
+        names[-1] += " " + line.strip()
+counts = collections.Counter(re.sub(r" (chosen|not simulated|as fast|[0-9.]+ % slower|out of).*", "", n) for n in names)
+print([n for n, k in counts.items() if k > 1], len(names), file=open("said", "w"))
+assert len(names) > 5 and max(counts.values()) == 1
+PYTHON
+finish
