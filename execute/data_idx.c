@@ -106,7 +106,7 @@ static ty_status file_load(gzFile file, const char *path, uint32_t dimension_cou
                            unsigned char **out, uint32_t *dimensions, ty_error *error)
 {
     size_t header = IDX_HEADER(dimension_count), length, rest = 0;
-    unsigned char *bytes = ty_alloc(header, 1), *grown;
+    unsigned char *bytes = ty_alloc(header, 1);
     uint64_t declared;
     ty_status status = TY_OK;
 
@@ -115,13 +115,15 @@ static ty_status file_load(gzFile file, const char *path, uint32_t dimension_cou
     TY_CHECK(gz_read(file, path, bytes, header, &length, error), status, cleanup);
     declared = declared_bytes(bytes, length, dimension_count);
     if (declared > 0) {
-        grown = ty_resize(bytes, declared + 1, 1);
-        if (grown == NULL) {
+        unsigned char *whole = ty_alloc_large(declared + 1, 1);
+        if (whole == NULL) {
             status = ty_fail(error, TY_ENOMEM, "%s: out of memory for %llu bytes", path,
                              (unsigned long long)declared);
             goto cleanup;
         }
-        bytes = grown;
+        memcpy(whole, bytes, header);
+        ty_free(bytes);
+        bytes = whole;
         TY_CHECK(gz_read(file, path, bytes + header, declared + 1 - header, &rest, error), status,
                  cleanup);
     }
