@@ -97,15 +97,14 @@ Test(platforms_read, have_the_routes_of_simgrid, .timeout = 120)
     static const char *const files[] = {
         DATA "platform.xml",
         DATA "platform-shared.xml",
-#if SIMGRID_VERSION_MAJOR <                                                                        \
-    4 /* 4.0 aborts when it is asked for a route between two of its clusters */
-        DATA "platform-cabinets.xml",
-        DATA "platform-rooms.xml",
-#endif
         DATA "platform-full.xml",
         DATA "platform-star.xml",
+#if SIMGRID_VERSION_MAJOR < 4 /* 4.0 ends with a signal when it is asked for their routes */
+        DATA "platform-cabinets.xml",
+        DATA "platform-rooms.xml",
         DATA "platform-torus.xml",
         DATA "fat-tree.xml",
+#endif
     };
 
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
