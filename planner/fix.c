@@ -605,10 +605,13 @@ static ty_status read_priority(target *t, const char *value, ty_error *error)
                    value);
 }
 
+/* One replica exchanges nothing, and is asked for without an order of it. */
 static ty_status put_priority(const source *s, ty_text *out, ty_error *error)
 {
+    const bool is_alone = s->c->division->stage_count == 1 && s->c->division->replicas[0] == 1;
+
     (void)error;
-    if (s->q->options->priority != TY_PRIORITY_NONE)
+    if (s->q->options->priority != TY_PRIORITY_NONE && !is_alone)
         ty_text_add(out, ty_priority_rule_name(s->q->options->priority));
     return TY_OK;
 }

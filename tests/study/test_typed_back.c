@@ -238,6 +238,14 @@ Test(typed_back, plans_come_back_by_their_own_line, .timeout = 3000)
     cr_expect_gt(candidates, plans / 4, "%u candidates typed", candidates);
 }
 
+/* A question of front layers first, which one device answers best: it has nothing to exchange. */
+Test(typed_back, one_replica_has_no_order)
+{
+    uint32_t candidates = 0;
+
+    cr_expect(type_back(869, &candidates));
+}
+
 Test(typed_back, what_completion_proposes_is_read)
 {
     const char *key;
