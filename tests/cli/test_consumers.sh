@@ -102,7 +102,7 @@ same mpi
 # Slurm's own reader of topology.conf sees the switches of `cluster export`, their levels and all that is below each.
 while IFS='|' read -r nodes cluster; do
     expect 0 cluster export "$cluster" --to slurm -o topology.conf
-    if slurm_topology topology.conf "$nodes" >shown && $python - topology.conf shown <<'PYTHON'; then pass; else fail "Slurm reads the topology of $cluster otherwise: $(cat shown)"; fi
+    if slurm_topology topology.conf "$nodes" >shown && SLURM_CONF=$scratch/topology/slurm.conf $python - topology.conf shown <<'PYTHON'; then pass; else fail "Slurm reads the topology of $cluster otherwise: $(cat shown)"; fi
 import re, subprocess, sys
 
 def switches(path):
@@ -124,7 +124,7 @@ for name, one in shown.items():
 PYTHON
 done <<END
 host-[0-11]|leaf:3 host:4 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2
-host-[0-15]|pod:2 leaf:4 host:2 gpu:4 @a100-sxm-80 nvlink3 hdr200
+host-[0-15]|pod:2 leaf:4 host:2 gpu:4 @a100-sxm4-80gb nvlink3 hdr200
 host-[0-1]|2x dgx-a100
 END
 
