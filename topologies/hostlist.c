@@ -247,9 +247,10 @@ ty_status ty_host_names(const char *text, uint32_t count, char ***names, ty_erro
         hostlist_each(text, strlen(text), MOST_HOST_NAMES, "host names", keep_name, &list, error);
     if (status == TY_EPARSE || (status == TY_OK && list.count != count)) {
         if (status == TY_OK)
-            ty_fail(error, TY_EINVAL,
-                    "host names: found %u in '%.80s', expected %u, one for each host", list.count,
-                    text, count);
+            ty_fail(
+                error, TY_EINVAL,
+                "host names: found %u in '%.80s', expected %u, one for each host, as in node[1-%u]",
+                list.count, text, count, count);
         status = TY_EINVAL;
         if (error != NULL)
             error->status = TY_EINVAL;

@@ -464,6 +464,10 @@ Test(launch, lists_of_names)
     ty_free(names);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         cr_assert_eq(ty_host_names(bad[i], 3, &names, &error), TY_EINVAL, "%s", bad[i]);
+    cr_assert_eq(ty_host_names("3", 2, &names, &error),
+                 TY_EINVAL); /* how many, in place of names */
+    cr_assert_not_null(strstr(error.message, "expected 2, one for each host, as in node[1-2]"),
+                       "%s", error.message);
 }
 
 Test(launch, survives_failing_allocations)
