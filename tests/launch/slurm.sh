@@ -1,32 +1,39 @@
 # Slurm on one node, which is this machine. Sourced behind tests/cli/lib.sh; needs root, slurmctld, slurmd and munged.
 
+# slurm_conf FOLDER PORT: what every slurm.conf here says; state and logs are in the folder.
+slurm_conf() {
+    cat <<END
+ClusterName=test
+SlurmctldHost=$(hostname -s)(127.0.0.1)
+SlurmUser=root
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SlurmctldPort=$2
+SlurmdPort=$(($2 + 1))
+StateSaveLocation=$1/state
+SlurmdSpoolDir=$1/spool
+SlurmctldPidFile=$1/ctld.pid
+SlurmdPidFile=$1/d.pid
+SlurmctldLogFile=$1/ctld.log
+SlurmdLogFile=$1/d.log
+PartitionName=all Nodes=ALL Default=YES State=UP
+END
+}
+
 # slurm_start: false where it does not come up. Its logs are in $scratch/slurm; it ends with the test.
 slurm_start() {
     mkdir -p "$scratch/slurm/state" "$scratch/slurm/spool"
     host=$(hostname -s)
     port=$((10000 + 2 * ($$ % 10000))) # its own: tests run side by side
     cat >"$scratch/slurm/slurm.conf" <<END
-ClusterName=test
-SlurmctldHost=$host(127.0.0.1)
-SlurmUser=root
+$(slurm_conf "$scratch/slurm" $port)
 AuthType=auth/munge
 AuthInfo=socket=$scratch/slurm/munge.socket
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
-SlurmctldPort=$port
-SlurmdPort=$((port + 1))
-StateSaveLocation=$scratch/slurm/state
-SlurmdSpoolDir=$scratch/slurm/spool
-SlurmctldPidFile=$scratch/slurm/ctld.pid
-SlurmdPidFile=$scratch/slurm/d.pid
-SlurmctldLogFile=$scratch/slurm/ctld.log
-SlurmdLogFile=$scratch/slurm/d.log
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES State=UP
 END
     export SLURM_CONF=$scratch/slurm/slurm.conf
     chmod 755 "$scratch"
@@ -54,24 +61,13 @@ END
 slurm_topology() {
     own=$scratch/topology
     rm -rf "$own"
-    mkdir -p "$own/state"
+    mkdir -p "$own/state" "$own/spool"
     cp "$1" "$own/topology.conf"
     cat >"$own/slurm.conf" <<END
-ClusterName=test
-SlurmctldHost=$(hostname -s)(127.0.0.1)
-SlurmUser=root
+$(slurm_conf "$own" $((30000 + 2 * ($$ % 10000))))
 AuthType=auth/none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
 TopologyPlugin=topology/tree
-SlurmctldPort=$((30000 + $$ % 10000))
-StateSaveLocation=$own/state
-SlurmdSpoolDir=$own/state
-SlurmctldPidFile=$own/ctld.pid
-SlurmctldLogFile=$own/log
 NodeName=$2 NodeAddr=127.0.0.1 CPUs=1 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES State=UP
 END
     SLURM_CONF=$own/slurm.conf slurmctld -D >/dev/null 2>&1 &
     topology_pid=$!
@@ -83,5 +79,5 @@ END
     kill $topology_pid
     wait $topology_pid 2>/dev/null
     cat "$own/shown"
-    [ $tries -lt 40 ] || { tail -n 3 "$own/log" "$own/why" && false; }
+    [ $tries -lt 40 ] || { tail -n 3 "$own/ctld.log" "$own/why" && false; }
 }
