@@ -163,13 +163,22 @@ uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer)
     return stage;
 }
 
+/* Whether others can be tied to a layer: embeddings and linear layers have the one matrix of it, see
+ * ty_workload_check. Most layers are told so without a look at all that come behind them. */
+static bool may_be_shared(const ty_layer *layer)
+{
+    return layer->tied_to == TY_NO_LAYER &&
+           (layer->kind == TY_LAYER_EMBEDDING || layer->kind == TY_LAYER_LINEAR);
+}
+
 uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *w = plan->workload;
-    uint32_t own = ty_plan_stage_of_layer(plan, layer);
+    uint32_t own;
 
-    if (w->layers[layer].tied_to != TY_NO_LAYER)
+    if (!may_be_shared(&w->layers[layer]))
         return TY_NO_STAGE;
+    own = ty_plan_stage_of_layer(plan, layer);
     for (uint32_t user = layer + 1; user < w->layer_count; user++) {
         if (w->layers[user].tied_to != layer)
             continue;
@@ -227,6 +236,7 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
     const ty_workload *w = plan->workload;
     const uint32_t end = bucket->first_layer + bucket->layer_count;
     uint64_t elements = 0;
+    bool is_shared = false;
 
     if (bucket->tied_stage != TY_NO_STAGE) {
         const ty_layer *owner = &w->layers[bucket->first_layer];
@@ -234,13 +244,15 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
                                 : lane_elements(plan, bucket->first_layer, matrix_elements(owner)) *
                                       TY_GRADIENT_ELEMENT_BYTES;
     }
-    for (uint32_t i = bucket->first_layer; i < end; i++)
+    for (uint32_t i = bucket->first_layer; i < end; i++) {
         elements += own_elements(plan, bucket, i);
+        is_shared = is_shared || may_be_shared(&w->layers[i]);
+    }
     if (bucket->of_experts)
         return elements * TY_GRADIENT_ELEMENT_BYTES;
     /* Ties are few: look at the tied layers, not at each layer's possible users. A matrix whose
        tied stage is met by several users is taken off at the first of them. */
-    for (uint32_t user = end; user < w->layer_count; user++) {
+    for (uint32_t user = end; is_shared && user < w->layer_count; user++) {
         const uint32_t owner = w->layers[user].tied_to;
         uint32_t earlier;
         if (owner == TY_NO_LAYER || owner < bucket->first_layer || owner >= end ||
