@@ -1,11 +1,13 @@
 /* Fits constants of a stack to published step times, and scores what it fitted and what it did not.
  *
- *     fit_stack [--rows N] [--gpu G] STACK CONSTANTS FILE...
+ *     fit_stack [--rows N] [--gpu G] [--leave device] STACK CONSTANTS FILE...
  *         CONSTANTS: "product_share,memory_share,..." of ty_stack.h; "" scores without fitting;
  *                    "choose" takes those that lower the left-out error, as `calibrate` does
  *         --rows N:  fits to N rows, spread evenly over those of each FILE that can be predicted,
  * as if they were one's own
  *         --gpu G:   only rows whose device is called so, or begins so
+ *         --leave device: each device is left out in place of each model, and what the stack says
+ * of some devices alone is the catalogue's: of a device that is left out no more is known
  *
  * Rows are those of FILEs whose software is STACK (study/catalogue/published.json), never of
  * another stack; fitted to are the models that the stack's file names under "fitted", all others
@@ -29,6 +31,7 @@ typedef struct selection {
     const char *name; /* of the stack, as it was asked for */
     uint32_t rows;    /* 0: those of the models that the stack's file names */
     const char *gpu;
+    bool leaves_devices;
 } selection;
 
 static ty_status ask(const selection *s, const ty_record *record, ty_asked *out, bool *is_taken,
@@ -65,7 +68,9 @@ static ty_status add_row(const selection *s, ty_fit *fit, const ty_record *recor
                              .seed = 1};
     status = ty_fit_add_step(fit, &question,
                              &(ty_measurement){.name = record->id,
-                                               .group = s->rows > 0 ? NULL : record->model,
+                                               .group = s->rows > 0         ? NULL
+                                                        : s->leaves_devices ? record->gpu
+                                                                            : record->model,
                                                .seconds = asked.measured_step_s,
                                                .is_judge = is_judge},
                              error);
@@ -222,23 +227,36 @@ int main(int count, char **arguments)
     uint32_t constant_count;
     uint64_t rows = 0;
     const char *gpu = "";
-    bool is_chosen;
+    bool is_chosen, leaves_devices = false;
+    uint32_t of_devices;
 
     for (; count > 2 && strncmp(arguments[1], "--", 2) == 0; arguments += 2, count -= 2) {
         if (strcmp(arguments[1], "--gpu") == 0)
             gpu = arguments[2];
+        else if (strcmp(arguments[1], "--leave") == 0 && strcmp(arguments[2], "device") == 0)
+            leaves_devices = true;
         else if (strcmp(arguments[1], "--rows") != 0 ||
                  ty_parse_uint(arguments[2], 1, 1000, &rows, &error) != TY_OK)
             break;
     }
     if (count < 4 || strncmp(arguments[1], "--", 2) == 0) {
-        fprintf(stderr, "usage: fit_stack [--rows N] [--gpu G] STACK CONSTANT,... FILE...\n");
+        fprintf(
+            stderr,
+            "usage: fit_stack [--rows N] [--gpu G] [--leave device] STACK CONSTANT,... FILE...\n");
         return 2;
     }
     is_chosen = strcmp(arguments[2], "choose") == 0;
     TY_CHECK(ty_stack_open(arguments[1], &stack, &error), status, cleanup);
-    s = (selection){.stack = stack, .name = arguments[1], .rows = (uint32_t)rows, .gpu = gpu};
-    TY_CHECK(ty_fit_new(stack, &s.fit, &error), status, cleanup);
+    s = (selection){.stack = stack,
+                    .name = arguments[1],
+                    .rows = (uint32_t)rows,
+                    .gpu = gpu,
+                    .leaves_devices = leaves_devices};
+    of_devices = stack->on_count;
+    stack->on_count = leaves_devices ? 0 : of_devices;
+    status = ty_fit_new(stack, &s.fit, &error);
+    stack->on_count = of_devices;
+    TY_CHECK(status, status, cleanup);
     if (s.rows == 0)
         ty_fit_set_prior(s.fit, PRIOR_WEIGHT);
     for (int i = 3; i < count; i++)
