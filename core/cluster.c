@@ -300,7 +300,7 @@ static double edited(const ty_cluster_edit *edit, double figure)
 static bool edit_device_type(const ty_cluster_edit *edit, ty_device_type *type)
 {
     const bool is_of_peaks = strcmp(edit->field, "peak_") == 0;
-    const cluster_figure *figure;
+    const json_field *figure;
     bool is_used = false;
 
     if (strcmp(edit->field, "memory_bytes") == 0) {
@@ -308,7 +308,7 @@ static bool edit_device_type(const ty_cluster_edit *edit, ty_device_type *type)
         return true;
     }
     for (uint32_t i = 0; (figure = ty_cluster_figure_at(i)) != NULL; i++) {
-        double *value = (double *)(void *)((char *)type + figure->offset);
+        double *value = (double *)(void *)((char *)type + figure->at);
         if (is_of_peaks ? strncmp(figure->key, edit->field, strlen(edit->field)) != 0
                         : strcmp(figure->key, edit->field) != 0)
             continue;
@@ -333,11 +333,11 @@ static bool edit_link_type(const ty_cluster_edit *edit, link_type *type)
 /* Figures are those of the files; what is not there stays unlimited by a factor. */
 static bool edit_storage(const ty_cluster_edit *edit, ty_storage *storage)
 {
-    const cluster_figure *figure;
+    const json_field *figure;
 
     for (uint32_t i = 0; (figure = ty_storage_figure_at(i)) != NULL; i++)
         if (strcmp(figure->key, edit->field) == 0) {
-            double *value = (double *)(void *)((char *)storage + figure->offset);
+            double *value = (double *)(void *)((char *)storage + figure->at);
             *value = edited(edit, *value);
             return true;
         }

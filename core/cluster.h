@@ -3,6 +3,7 @@
 #ifndef TY_CLUSTER_PARTS_H
 #define TY_CLUSTER_PARTS_H
 
+#include "json_record.h"
 #include "ty_cluster.h"
 #include "ty_costs.h"
 #include "ty_memory.h"
@@ -156,24 +157,15 @@ ty_status ty_cluster_find_tori(ty_cluster *cluster, ty_error *error) TY_MUST_CHE
 /** A link between two vertices; NO_INDEX where there is none. */
 uint32_t ty_cluster_link_between(const ty_cluster *cluster, uint32_t from, uint32_t to);
 
-/** A figure of a device type or of storage, as files have it: what reading, writing, changing and
- * the schema of clusters follow. */
-typedef struct cluster_figure {
-    const char *key;
-    size_t offset; /* of a double in ty_device_type, or ty_storage */
-    double minimum, maximum;
-    bool is_optional; /* absent: 0, and 0 is not written */
-} cluster_figure;
-/** NULL: there are no more. */
-const cluster_figure *ty_cluster_figure_at(uint32_t index);
-/**
- * The figures of a device that `row` has, in the keys of a cluster's file; others stay as they are.
- * @param is_whole those that a file must have are expected
+/** The figures of a device type and of storage, doubles, as files have them: what reading,
+ * writing, changing and the schema of clusters follow. Absent ones are 0. NULL: there are no more.
  */
-ty_status ty_cluster_read_device(const ty_json *row, bool is_whole, ty_device_type *out,
+const json_field *ty_cluster_figure_at(uint32_t index);
+const json_field *ty_storage_figure_at(uint32_t index);
+/** The figures of a device that `row` has, in the keys of a cluster's file; others stay as they
+ * are. */
+ty_status ty_cluster_read_device(const ty_json *row, ty_device_type *out,
                                  ty_error *error) TY_MUST_CHECK;
-/** Likewise of storage. */
-const cluster_figure *ty_storage_figure_at(uint32_t index);
 
 /** TY_EPARSE where a figure is beyond what trainyard.cluster/1 may hold. @param name of the source
  */

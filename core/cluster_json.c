@@ -11,46 +11,58 @@
 
 static const char schema[] = "trainyard.cluster/1";
 
-/* ---- Device types: one table for reading and writing ------------------------------------- */
+/* ---- Device types ------------------------------------------------------------------------ */
 
-static const cluster_figure figures[] = {
-    {"peak_fp32_flop_per_s", offsetof(ty_device_type, peak_fp32_flop_per_s), 1, 1e18, false},
-    {"peak_tf32_flop_per_s", offsetof(ty_device_type, peak_tf32_flop_per_s), 0, 1e18, false},
-    {"peak_fp16_flop_per_s", offsetof(ty_device_type, peak_fp16_flop_per_s), 0, 1e18, false},
-    {"peak_fp8_flop_per_s", offsetof(ty_device_type, peak_fp8_flop_per_s), 0, 1e18, true},
-    {"peak_fp4_flop_per_s", offsetof(ty_device_type, peak_fp4_flop_per_s), 0, 1e18, true},
-    {"memory_bandwidth_bytes_per_s", offsetof(ty_device_type, memory_bandwidth_bytes_per_s), 1,
-     1e18, false},
-    {"launch_overhead_s", offsetof(ty_device_type, launch_overhead_s), 0, 1, false},
-    {"matmul_efficiency", offsetof(ty_device_type, matmul_efficiency), 1e-3, 1, false},
-    {"fp8_efficiency", offsetof(ty_device_type, fp8_efficiency), 0, 1, true},
-    {"fp4_efficiency", offsetof(ty_device_type, fp4_efficiency), 0, 1, true},
-    {"product_edge", offsetof(ty_device_type, product_edge), 0, 1e4, true},
-    {"attention_efficiency", offsetof(ty_device_type, attention_efficiency), 0, 1, true},
-    {"attention_backward", offsetof(ty_device_type, attention_backward), 0, 100, true},
-    {"memory_efficiency", offsetof(ty_device_type, memory_efficiency), 1e-3, 1, false},
-    {"convolution_efficiency", offsetof(ty_device_type, convolution_efficiency), 0, 1, true},
-    {"core_share", offsetof(ty_device_type, core_share), 0, 1e6, false},
-    {"power_w", offsetof(ty_device_type, power_w), 0, 1e6, false},
+#define FIGURE(name) #name, JSON_NUMBER, JSON_AT(ty_device_type, name)
+static const json_field figures[] = {
+    {FIGURE(peak_fp32_flop_per_s), 1, 1e18},
+    {FIGURE(peak_tf32_flop_per_s), 0, 1e18},
+    {FIGURE(peak_fp16_flop_per_s), 0, 1e18},
+    {FIGURE(peak_fp8_flop_per_s), 0, 1e18, .is_optional = true},
+    {FIGURE(peak_fp4_flop_per_s), 0, 1e18, .is_optional = true},
+    {FIGURE(memory_bandwidth_bytes_per_s), 1, 1e18},
+    {FIGURE(launch_overhead_s), 0, 1},
+    {FIGURE(matmul_efficiency), 1e-3, 1},
+    {FIGURE(fp8_efficiency), 0, 1, .is_optional = true},
+    {FIGURE(fp4_efficiency), 0, 1, .is_optional = true},
+    {FIGURE(product_edge), 0, 1e4, .is_optional = true},
+    {FIGURE(attention_efficiency), 0, 1, .is_optional = true},
+    {FIGURE(attention_backward), 0, 100, .is_optional = true},
+    {FIGURE(memory_efficiency), 1e-3, 1},
+    {FIGURE(convolution_efficiency), 0, 1, .is_optional = true},
+    {FIGURE(core_share), 0, 1e6},
+    {FIGURE(power_w), 0, 1e6},
 };
-enum { FIGURE_COUNT = sizeof figures / sizeof figures[0] };
+static const json_record figures_record = JSON_RECORD(ty_device_type, figures);
 
-const cluster_figure *ty_cluster_figure_at(uint32_t index)
+static const json_field device_figures_fields[] = {
+    {NULL, JSON_MEMBERS, .of = &figures_record},
+    {"memory_bytes", JSON_UINT64, JSON_AT(ty_device_type, memory_bytes), 1, (uint64_t)1 << 50},
+};
+const json_record ty_device_figures_record = JSON_RECORD(ty_device_type, device_figures_fields);
+
+static const json_field device_type_fields[] = {
+    {"name", JSON_WORD, JSON_AT(ty_device_type, name)},
+    {"source", JSON_WORD, JSON_AT(ty_device_type, source)},
+    {NULL, JSON_MEMBERS, .of = &ty_device_figures_record},
+};
+static const json_record device_type_record = JSON_RECORD(ty_device_type, device_type_fields);
+
+const json_field *ty_cluster_figure_at(uint32_t index)
 {
-    return index < FIGURE_COUNT ? &figures[index] : NULL;
+    return index < figures_record.field_count ? &figures[index] : NULL;
 }
 
-ty_status ty_cluster_read_device(const ty_json *row, bool is_whole, ty_device_type *out,
-                                 ty_error *error)
+ty_status ty_cluster_read_device(const ty_json *row, ty_device_type *out, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    for (int i = 0; i < FIGURE_COUNT; i++)
-        if ((is_whole && !figures[i].is_optional) || ty_json_has(row, figures[i].key))
+    for (uint32_t i = 0; i < figures_record.field_count; i++)
+        if (ty_json_has(row, figures[i].key))
             TY_CHECK(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
-                                    (double *)(void *)((char *)out + figures[i].offset), error),
+                                    (double *)(void *)((char *)out + figures[i].at), error),
                      status, done);
-    if (is_whole || ty_json_has(row, "memory_bytes"))
+    if (ty_json_has(row, "memory_bytes"))
         status =
             ty_json_uint64(row, "memory_bytes", 1, (uint64_t)1 << 50, &out->memory_bytes, error);
 done:
@@ -60,174 +72,135 @@ done:
 static ty_status read_device_type(ty_cluster *cluster, const ty_json *row, ty_error *error)
 {
     ty_device_type type = {0};
-    const char *name, *source;
     uint32_t index;
-    ty_status status;
+    ty_status status = ty_record_read_all(row, &device_type_record, &type, NULL, error);
 
-    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
-    TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
-    TY_CHECK(ty_cluster_read_device(row, true, &type, error), status, done);
-    TY_CHECK(ty_json_end(row, error), status, done);
+    if (status != TY_OK)
+        return status;
     for (uint32_t i = 0; i < cluster->device_type_count; i++)
-        if (strcmp(cluster->device_types[i].name, name) == 0)
+        if (strcmp(cluster->device_types[i].name, type.name) == 0)
             return ty_json_fail(row, error, "a name that no other device type has");
-    type.name = (char *)name; /* copied, never written */
-    type.source = (char *)source;
-    status = ty_cluster_add_device_type(cluster, &type, &index, error);
-done:
-    return status;
+    return ty_cluster_add_device_type(cluster, &type, &index, error);
 }
 
-static void write_device_type(const ty_device_type *type, ty_json_writer *writer)
-{
-    ty_json_open(writer, NULL, '{');
-    ty_json_put_string(writer, "name", type->name);
-    ty_json_put_string(writer, "source", type->source);
-    for (int i = 0; i < FIGURE_COUNT; i++) {
-        double value;
-        memcpy(&value, (const char *)type + figures[i].offset, sizeof value);
-        if (value > 0 || !figures[i].is_optional)
-            ty_json_put_number(writer, figures[i].key, value);
-    }
-    ty_json_put_uint(writer, "memory_bytes", type->memory_bytes);
-    ty_json_close(writer, '}');
-}
+/* ---- Storage ------------------------------------------------------------------------------ */
 
-/* ---- Storage: likewise -------------------------------------------------------------------- */
-
-static const cluster_figure storage_figures[] = {
-    {"bandwidth_bytes_per_s", offsetof(ty_storage, bandwidth_bytes_per_s), BANDWIDTH_MINIMUM,
-     BANDWIDTH_MAXIMUM, false},
-    {"host_bytes_per_s", offsetof(ty_storage, host_bytes_per_s), 0, BANDWIDTH_MAXIMUM, true},
-    {"latency_s", offsetof(ty_storage, latency_s), 0, LATENCY_MAXIMUM, false},
-    {"requests", offsetof(ty_storage, requests), 1, 1e9, false},
-    {"request_bytes", offsetof(ty_storage, request_bytes), 0, 1e15, true},
-    {"capacity_bytes", offsetof(ty_storage, capacity_bytes), 0, 1e21, true},
+static const json_field storage_figures[] = {
+    {"bandwidth_bytes_per_s", JSON_NUMBER, JSON_AT(ty_storage, bandwidth_bytes_per_s),
+     BANDWIDTH_MINIMUM, BANDWIDTH_MAXIMUM},
+    {"host_bytes_per_s", JSON_NUMBER, JSON_AT(ty_storage, host_bytes_per_s), 0, BANDWIDTH_MAXIMUM,
+     .is_optional = true},
+    {"latency_s", JSON_NUMBER, JSON_AT(ty_storage, latency_s), 0, LATENCY_MAXIMUM},
+    {"requests", JSON_NUMBER, JSON_AT(ty_storage, requests), 1, 1e9},
+    {"request_bytes", JSON_NUMBER, JSON_AT(ty_storage, request_bytes), 0, 1e15,
+     .is_optional = true},
+    {"capacity_bytes", JSON_NUMBER, JSON_AT(ty_storage, capacity_bytes), 0, 1e21,
+     .is_optional = true},
 };
-enum { STORAGE_FIGURE_COUNT = sizeof storage_figures / sizeof storage_figures[0] };
+static const json_record storage_figures_record = JSON_RECORD(ty_storage, storage_figures);
 
-const cluster_figure *ty_storage_figure_at(uint32_t index)
+static const json_field storage_fields[] = {
+    {"name", JSON_WORD, JSON_AT(ty_storage, name)},
+    {"source", JSON_WORD, JSON_AT(ty_storage, source)},
+    {"is_shared", JSON_BOOL, JSON_AT(ty_storage, is_shared)},
+    {NULL, JSON_MEMBERS, .of = &storage_figures_record},
+};
+static const json_record storage_record = JSON_RECORD(ty_storage, storage_fields);
+
+const json_field *ty_storage_figure_at(uint32_t index)
 {
-    return index < STORAGE_FIGURE_COUNT ? &storage_figures[index] : NULL;
+    return index < storage_figures_record.field_count ? &storage_figures[index] : NULL;
 }
 
 static ty_status read_storage(ty_cluster *cluster, const ty_json *row, ty_error *error)
 {
     ty_storage storage = {0};
     ty_error detail = {0};
-    const char *name, *source;
-    ty_status status;
+    ty_status status = ty_record_read_all(row, &storage_record, &storage, NULL, error);
 
-    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
-    TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
-    TY_CHECK(ty_json_bool(row, "is_shared", &storage.is_shared, error), status, done);
-    for (int i = 0; i < STORAGE_FIGURE_COUNT; i++)
-        if (!storage_figures[i].is_optional || ty_json_has(row, storage_figures[i].key))
-            TY_CHECK(ty_json_number(
-                         row, storage_figures[i].key, storage_figures[i].minimum,
-                         storage_figures[i].maximum,
-                         (double *)(void *)((char *)&storage + storage_figures[i].offset), error),
-                     status, done);
-    TY_CHECK(ty_json_end(row, error), status, done);
-    storage.name = (char *)name; /* copied, never written */
-    storage.source = (char *)source;
+    if (status != TY_OK)
+        return status;
     status = ty_cluster_add_storage(cluster, &storage, "/storage", &detail);
     if (status == TY_EPARSE)
         return ty_json_fail(row, error, "a level of storage that fits behind those before (%.120s)",
                             detail.message);
     if (status != TY_OK && error != NULL)
         *error = detail;
-done:
     return status;
-}
-
-static void write_storage(const ty_storage *storage, ty_json_writer *writer)
-{
-    ty_json_open(writer, NULL, '{');
-    ty_json_put_string(writer, "name", storage->name);
-    ty_json_put_string(writer, "source", storage->source);
-    ty_json_put_bool(writer, "is_shared", storage->is_shared);
-    for (int i = 0; i < STORAGE_FIGURE_COUNT; i++) {
-        double value;
-        memcpy(&value, (const char *)storage + storage_figures[i].offset, sizeof value);
-        if (value > 0 || !storage_figures[i].is_optional)
-            ty_json_put_number(writer, storage_figures[i].key, value);
-    }
-    ty_json_close(writer, '}');
 }
 
 /* ---- Host types -------------------------------------------------------------------------- */
 
-static ty_status read_host_type(ty_cluster *cluster, const ty_json *row, ty_error *error)
+static bool has_price(const void *type)
 {
-    ty_host_type type = {0};
-    const char *name, *source, *date, *price_source;
-    uint32_t index;
-    ty_status status;
+    return ((const ty_host_type *)type)->price_date != NULL;
+}
 
-    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
-    TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
-    if (ty_json_has(row, "price_usd_per_hour")) {
-        TY_CHECK(ty_json_number(row, "price_usd_per_hour", 0, 1e6, &type.price_usd_per_hour, error),
-                 status, done);
-        TY_CHECK(ty_json_string(row, "price_date", &date, error), status, done);
-        TY_CHECK(ty_json_string(row, "price_source", &price_source, error), status, done);
-        type.price_date = (char *)date; /* copied, never written */
-        type.price_source = (char *)price_source;
-    }
-    if (ty_json_has(row, "power_w"))
-        TY_CHECK(ty_json_number(row, "power_w", 0, 1e7, &type.power_w, error), status, done);
-    TY_CHECK(ty_json_end(row, error), status, done);
-    for (uint32_t i = 0; i < cluster->host_type_count; i++)
-        if (strcmp(cluster->host_types[i].name, name) == 0)
-            return ty_json_fail(row, error, "a name that no other host type has");
-    type.name = (char *)name;
-    type.source = (char *)source;
-    status = ty_cluster_add_host_type(cluster, &type, &index, error);
-done:
+/* A price is of a date and a source. */
+static ty_status read_price(const ty_json *object, const json_field *field, void *record,
+                            const void *context, ty_error *error)
+{
+    ty_host_type *type = record;
+    const char *date;
+    ty_status status = ty_json_number(object, field->key, field->minimum, field->maximum,
+                                      &type->price_usd_per_hour, error);
+
+    (void)context;
+    if (status == TY_OK)
+        status = ty_json_string(object, "price_date", &date, error);
+    if (status == TY_OK)
+        type->price_date = (char *)date; /* copied, never written */
     return status;
 }
 
-static void write_host_type(const ty_host_type *type, ty_json_writer *writer)
+static const json_field host_type_fields[] = {
+    {"name", JSON_WORD, JSON_AT(ty_host_type, name)},
+    {"source", JSON_WORD, JSON_AT(ty_host_type, source)},
+    {"price_usd_per_hour", JSON_NUMBER, JSON_AT(ty_host_type, price_usd_per_hour), 0, 1e6,
+     .is_optional = true, .is_said = has_price, .read = read_price},
+    {"price_date", JSON_WORD, JSON_AT(ty_host_type, price_date), .applies = has_price},
+    {"price_source", JSON_WORD, JSON_AT(ty_host_type, price_source), .applies = has_price},
+    {"power_w", JSON_NUMBER, JSON_AT(ty_host_type, power_w), 0, 1e7, .is_optional = true},
+};
+static const json_record host_type_record = JSON_RECORD(ty_host_type, host_type_fields);
+
+static ty_status read_host_type(ty_cluster *cluster, const ty_json *row, ty_error *error)
 {
-    ty_json_open(writer, NULL, '{');
-    ty_json_put_string(writer, "name", type->name);
-    ty_json_put_string(writer, "source", type->source);
-    if (type->price_date != NULL) {
-        ty_json_put_number(writer, "price_usd_per_hour", type->price_usd_per_hour);
-        ty_json_put_string(writer, "price_date", type->price_date);
-        ty_json_put_string(writer, "price_source", type->price_source);
-    }
-    if (type->power_w > 0)
-        ty_json_put_number(writer, "power_w", type->power_w);
-    ty_json_close(writer, '}');
+    ty_host_type type = {0};
+    uint32_t index;
+    ty_status status = ty_record_read_all(row, &host_type_record, &type, NULL, error);
+
+    if (status != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < cluster->host_type_count; i++)
+        if (strcmp(cluster->host_types[i].name, type.name) == 0)
+            return ty_json_fail(row, error, "a name that no other host type has");
+    return ty_cluster_add_host_type(cluster, &type, &index, error);
 }
 
 /* ---- Link types -------------------------------------------------------------------------- */
 
+static const json_field link_type_fields[] = {
+    {"name", JSON_WORD, JSON_AT(link_type, name)},
+    {"source", JSON_WORD, JSON_AT(link_type, source)},
+    {"bandwidth_bytes_per_s", JSON_NUMBER, JSON_AT(link_type, bandwidth_bytes_per_s),
+     BANDWIDTH_MINIMUM, BANDWIDTH_MAXIMUM, .about = "of one lane, per direction"},
+    {"latency_s", JSON_NUMBER, JSON_AT(link_type, latency_s), 0, LATENCY_MAXIMUM},
+};
+static const json_record link_type_record = JSON_RECORD(link_type, link_type_fields);
+
 static ty_status read_link_type(ty_cluster *cluster, const ty_json *row, ty_error *error)
 {
     link_type type = {0};
-    const char *name, *source;
     uint32_t index;
-    ty_status status;
+    ty_status status = ty_record_read_all(row, &link_type_record, &type, NULL, error);
 
-    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
-    TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
-    TY_CHECK(ty_json_number(row, "bandwidth_bytes_per_s", BANDWIDTH_MINIMUM, BANDWIDTH_MAXIMUM,
-                            &type.bandwidth_bytes_per_s, error),
-             status, done);
-    TY_CHECK(ty_json_number(row, "latency_s", 0, LATENCY_MAXIMUM, &type.latency_s, error), status,
-             done);
-    TY_CHECK(ty_json_end(row, error), status, done);
+    if (status != TY_OK)
+        return status;
     for (uint32_t i = 0; i < cluster->link_type_count; i++)
-        if (strcmp(cluster->link_types[i].name, name) == 0)
+        if (strcmp(cluster->link_types[i].name, type.name) == 0)
             return ty_json_fail(row, error, "a name that no other link type has");
-    type.name = (char *)name;
-    type.source = (char *)source;
-    status = ty_cluster_add_link_type(cluster, &type, &index, error);
-done:
-    return status;
+    return ty_cluster_add_link_type(cluster, &type, &index, error);
 }
 
 /* ---- Vertices and links ------------------------------------------------------------------ */
@@ -248,63 +221,78 @@ static uint32_t find_link_type(const ty_cluster *cluster, const char *name)
     return NO_INDEX;
 }
 
-static ty_status read_type_of_host(ty_cluster *cluster, const ty_json *row, uint32_t *index,
-                                   ty_error *error)
+static uint32_t find_host_type(const ty_cluster *cluster, const char *name)
 {
-    const char *name;
-    ty_status status = ty_json_string(row, "type", &name, error);
-
-    if (status != TY_OK)
-        return status;
-    for (*index = 0; *index < cluster->host_type_count; (*index)++)
-        if (strcmp(cluster->host_types[*index].name, name) == 0)
-            return TY_OK;
-    return ty_json_fail(row, error, "a type that is in /host_types");
+    for (uint32_t i = 0; i < cluster->host_type_count; i++)
+        if (strcmp(cluster->host_types[i].name, name) == 0)
+            return i;
+    return NO_INDEX;
 }
 
-static ty_status read_bus_id(ty_cluster *cluster, const ty_json *row, uint32_t vertex,
-                             ty_error *error)
-{
-    const char *bus_id;
-    ty_status status;
+typedef struct vertex_row {
+    const char *name, *type, *host, *bus_id;
+    ty_vertex_kind kind;
+    uint32_t cores;
+} vertex_row;
 
-    if (!ty_json_has(row, "bus_id"))
-        return TY_OK;
-    status = ty_json_string(row, "bus_id", &bus_id, error);
-    return status == TY_OK ? ty_cluster_set_bus_id(cluster, vertex, bus_id, error) : status;
+static const char *kind_name(int i)
+{
+    return ty_vertex_kind_name((ty_vertex_kind)i);
 }
+
+static bool is_device(const void *row)
+{
+    return ((const vertex_row *)row)->kind == TY_VERTEX_DEVICE;
+}
+
+static bool is_host(const void *row)
+{
+    return ((const vertex_row *)row)->kind == TY_VERTEX_HOST;
+}
+
+static bool is_on_a_bus(const void *row)
+{
+    const ty_vertex_kind kind = ((const vertex_row *)row)->kind;
+
+    return kind == TY_VERTEX_DEVICE || kind == TY_VERTEX_NIC || kind == TY_VERTEX_DEVICE_SWITCH;
+}
+
+static const json_field vertex_fields[] = {
+    {"name", JSON_WORD, JSON_AT(vertex_row, name)},
+    {"kind", JSON_NAME, JSON_AT(vertex_row, kind), .name = kind_name,
+     .name_count = TY_VERTEX_KIND_COUNT},
+    {"type", JSON_WORD, JSON_AT(vertex_row, type), .applies = is_device},
+    {"host", JSON_WORD, JSON_AT(vertex_row, host), .applies = is_device},
+    {"type", JSON_WORD, JSON_AT(vertex_row, type), .applies = is_host, .is_optional = true},
+    {"cores", JSON_UINT32, JSON_AT(vertex_row, cores), 1, 1000000, .applies = is_host,
+     .is_optional = true},
+    {"bus_id", JSON_WORD, JSON_AT(vertex_row, bus_id), .applies = is_on_a_bus, .is_optional = true,
+     .about = "PCI address of a device, NIC or PCIe switch, where a file of the machine gave it"},
+};
+static const json_record vertex_record = JSON_FLAT_RECORD(vertex_row, vertex_fields);
 
 /* A device's host may come later in the list: it is filled in by read_hosts_of. */
-static ty_status read_vertex(ty_cluster *cluster, const ty_json *row, ty_error *error)
+static ty_status read_vertex(ty_cluster *cluster, const ty_json *object, ty_error *error)
 {
-    const char *kinds[TY_VERTEX_KIND_COUNT], *name, *type;
-    uint32_t cores = 0, vertex, device_type, host_type = NO_INDEX;
-    int kind;
+    vertex_row row = {0};
+    uint32_t vertex, type = NO_INDEX;
     ty_status status;
 
-    for (int k = 0; k < TY_VERTEX_KIND_COUNT; k++)
-        kinds[k] = ty_vertex_kind_name((ty_vertex_kind)k);
-    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
-    TY_CHECK(ty_json_enum(row, "kind", kinds, TY_VERTEX_KIND_COUNT, &kind, error), status, done);
-    if (kind == TY_VERTEX_DEVICE) {
-        TY_CHECK(ty_json_string(row, "type", &type, error), status, done);
-        if ((device_type = find_device_type(cluster, type)) == NO_INDEX)
-            return ty_json_fail(row, error, "a type that is in /device_types");
-        TY_CHECK(ty_cluster_add_device(cluster, name, device_type, NO_INDEX, &vertex, error),
+    TY_CHECK(ty_record_read_all(object, &vertex_record, &row, NULL, error), status, done);
+    if (row.kind == TY_VERTEX_DEVICE) {
+        if ((type = find_device_type(cluster, row.type)) == NO_INDEX)
+            return ty_json_fail(object, error, "a type that is in /device_types");
+        TY_CHECK(ty_cluster_add_device(cluster, row.name, type, NO_INDEX, &vertex, error), status,
+                 done);
+    } else {
+        if (row.type != NULL && (type = find_host_type(cluster, row.type)) == NO_INDEX)
+            return ty_json_fail(object, error, "a type that is in /host_types");
+        TY_CHECK(ty_cluster_add_vertex(cluster, row.kind, row.name, row.cores, &vertex, error),
                  status, done);
-        status = read_bus_id(cluster, row, vertex, error);
-        goto done; /* "host" is still to be read */
+        cluster->vertices[vertex].host_type = type;
     }
-    if (kind == TY_VERTEX_HOST && ty_json_has(row, "cores"))
-        TY_CHECK(ty_json_uint32(row, "cores", 1, 1000000, &cores, error), status, done);
-    if (kind == TY_VERTEX_HOST && ty_json_has(row, "type"))
-        TY_CHECK(read_type_of_host(cluster, row, &host_type, error), status, done);
-    TY_CHECK(ty_cluster_add_vertex(cluster, (ty_vertex_kind)kind, name, cores, &vertex, error),
-             status, done);
-    cluster->vertices[vertex].host_type = host_type;
-    if (kind == TY_VERTEX_NIC || kind == TY_VERTEX_DEVICE_SWITCH)
-        TY_CHECK(read_bus_id(cluster, row, vertex, error), status, done);
-    status = ty_json_end(row, error);
+    if (row.bus_id != NULL)
+        status = ty_cluster_set_bus_id(cluster, vertex, row.bus_id, error);
 done:
     return status;
 }
@@ -316,8 +304,6 @@ static ty_status read_hosts_of(ty_cluster *cluster, const ty_json *vertices, ty_
         const ty_json *row = ty_json_at(vertices, vertex);
         const char *name;
         ty_status status = ty_json_string(row, "host", &name, error);
-        if (status == TY_OK)
-            status = ty_json_end(row, error);
         if (status != TY_OK)
             return status;
         host = ty_cluster_find(cluster, name);
@@ -328,39 +314,45 @@ static ty_status read_hosts_of(ty_cluster *cluster, const ty_json *vertices, ty_
     return TY_OK;
 }
 
-static ty_status read_link(ty_cluster *cluster, const ty_json *row, ty_error *error)
-{
-    const char *from_name, *to_name, *type_name;
-    uint32_t from, to, type;
-    double lanes = 1;
-    ty_status status;
+typedef struct link_row {
+    const char *from, *to, *type;
+    double lanes;
+} link_row;
 
-    TY_CHECK(ty_json_string(row, "from", &from_name, error), status, done);
-    TY_CHECK(ty_json_string(row, "to", &to_name, error), status, done);
-    TY_CHECK(ty_json_string(row, "type", &type_name, error), status, done);
-    if (ty_json_has(row, "lanes"))
-        TY_CHECK(ty_json_number(row, "lanes", LANES_MINIMUM, LANES_MAXIMUM, &lanes, error), status,
-                 done);
-    TY_CHECK(ty_json_end(row, error), status, done);
-    from = ty_cluster_find(cluster, from_name);
-    to = ty_cluster_find(cluster, to_name);
-    type = find_link_type(cluster, type_name);
+static const json_field link_fields[] = {
+    {"from", JSON_WORD, JSON_AT(link_row, from)},
+    {"to", JSON_WORD, JSON_AT(link_row, to)},
+    {"type", JSON_WORD, JSON_AT(link_row, type)},
+    {"lanes", JSON_NUMBER, JSON_AT(link_row, lanes), LANES_MINIMUM, LANES_MAXIMUM,
+     .is_optional = true, .absent = 1},
+};
+static const json_record link_record = JSON_FLAT_RECORD(link_row, link_fields);
+
+static ty_status read_link(ty_cluster *cluster, const ty_json *object, ty_error *error)
+{
+    link_row row = {0};
+    uint32_t from, to, type;
+    ty_status status = ty_record_read_all(object, &link_record, &row, NULL, error);
+
+    if (status != TY_OK)
+        return status;
+    from = ty_cluster_find(cluster, row.from);
+    to = ty_cluster_find(cluster, row.to);
+    type = find_link_type(cluster, row.type);
     if (from == NO_INDEX || to == NO_INDEX || from == to)
-        return ty_json_fail(row, error, "a link between two vertices of the cluster");
+        return ty_json_fail(object, error, "a link between two vertices of the cluster");
     if (type == NO_INDEX)
-        return ty_json_fail(row, error, "a type that is in /link_types");
-    status = ty_cluster_add_link(cluster, from, to, type, lanes, error);
-done:
-    return status;
+        return ty_json_fail(object, error, "a type that is in /link_types");
+    return ty_cluster_add_link(cluster, from, to, type, row.lanes, error);
 }
 
 /* ---- The same bounds, for clusters that come from elsewhere -------------------------------- */
 
 static ty_status check_device_type(const ty_device_type *type, const char *name, ty_error *error)
 {
-    for (int i = 0; i < FIGURE_COUNT; i++) {
+    for (uint32_t i = 0; i < figures_record.field_count; i++) {
         double value;
-        memcpy(&value, (const char *)type + figures[i].offset, sizeof value);
+        memcpy(&value, (const char *)type + figures[i].at, sizeof value);
         if (!(value >= figures[i].minimum && value <= figures[i].maximum))
             return ty_fail(error, TY_EPARSE, "%.120s: found %s of %g, expected %g to %g", name,
                            figures[i].key, value, figures[i].minimum, figures[i].maximum);
@@ -370,10 +362,10 @@ static ty_status check_device_type(const ty_device_type *type, const char *name,
 
 static ty_status check_storage(const ty_storage *storage, const char *name, ty_error *error)
 {
-    for (int i = 0; i < STORAGE_FIGURE_COUNT; i++) {
-        const cluster_figure *figure = &storage_figures[i];
+    for (uint32_t i = 0; i < storage_figures_record.field_count; i++) {
+        const json_field *figure = &storage_figures[i];
         double value;
-        memcpy(&value, (const char *)storage + figure->offset, sizeof value);
+        memcpy(&value, (const char *)storage + figure->at, sizeof value);
         if (!(value >= figure->minimum && value <= figure->maximum))
             return ty_fail(error, TY_EPARSE,
                            "%.80s: found storage \"%.40s\" with %s of %g, expected %g to %g", name,
@@ -416,17 +408,34 @@ done:
 
 /* ---- The whole --------------------------------------------------------------------------- */
 
-typedef ty_status (*read_row)(ty_cluster *cluster, const ty_json *row, ty_error *error);
-
-static ty_status read_rows(ty_cluster *cluster, const ty_json *list, read_row read, ty_error *error)
+/* Rows that go into a cluster one by one. */
+static ty_status read_rows(const ty_json *object, const json_field *field, ty_cluster *cluster,
+                           ty_status (*read)(ty_cluster *, const ty_json *, ty_error *),
+                           const ty_json **rows, ty_error *error)
 {
-    for (size_t i = 0; i < ty_json_size(list); i++) {
-        ty_status status = read(cluster, ty_json_at(list, i), error);
-        if (status != TY_OK)
-            return status;
-    }
-    return TY_OK;
+    ty_status status = ty_json_array(object, field->key, (size_t)field->minimum,
+                                     (size_t)field->maximum, rows, error);
+
+    for (size_t i = 0; status == TY_OK && i < ty_json_size(*rows); i++)
+        status = read(cluster, ty_json_at(*rows, i), error);
+    return status;
 }
+
+/* How they are read, and how those of a cluster are written. */
+#define ROWS(name, list)                                                                           \
+    static ty_status read_##list(const ty_json *object, const json_field *field, void *record,     \
+                                 const void *context, ty_error *error)                             \
+    {                                                                                              \
+        const ty_json *rows;                                                                       \
+        (void)context;                                                                             \
+        return read_rows(object, field, record, read_##name, &rows, error);                        \
+    }
+ROWS(device_type, device_types)
+ROWS(host_type, host_types)
+ROWS(link_type, link_types)
+ROWS(storage, storages)
+ROWS(link, links)
+#undef ROWS
 
 /* At the vertex's name, so that the message has it. */
 static ty_status fail_for(const ty_json *vertices, const cluster_problem *problem, ty_error *error)
@@ -444,50 +453,98 @@ static ty_status fail_for(const ty_json *vertices, const cluster_problem *proble
     return ty_json_fail(at, error, "%s", problem->expected);
 }
 
-static ty_status read_graph(ty_cluster *cluster, const ty_json *object, ty_error *error)
+static ty_status read_vertices(const ty_json *object, const json_field *field, void *record,
+                               const void *context, ty_error *error)
 {
-    const ty_json *device_types, *host_types = NULL, *link_types, *storage = NULL, *vertices;
-    const ty_json *links;
+    ty_cluster *cluster = record;
     cluster_problem problem = {0};
+    const ty_json *rows;
     ty_status status;
 
-    TY_CHECK(ty_json_array(object, "device_types", 1, 10000, &device_types, error), status, done);
-    if (ty_json_has(object, "host_types"))
-        TY_CHECK(ty_json_array(object, "host_types", 0, 10000, &host_types, error), status, done);
-    TY_CHECK(ty_json_array(object, "link_types", 0, 10000, &link_types, error), status, done);
-    if (ty_json_has(object, "storage"))
-        TY_CHECK(ty_json_array(object, "storage", 0, TY_MOST_STORAGE, &storage, error), status,
-                 done);
-    TY_CHECK(ty_json_array(object, "vertices", 1, VERTEX_LIMIT, &vertices, error), status, done);
-    TY_CHECK(ty_json_array(object, "links", 0, LINK_LIMIT, &links, error), status, done);
-    TY_CHECK(ty_json_end(object, error), status, done);
-    TY_CHECK(read_rows(cluster, device_types, read_device_type, error), status, done);
-    if (host_types != NULL)
-        TY_CHECK(read_rows(cluster, host_types, read_host_type, error), status, done);
-    TY_CHECK(read_rows(cluster, link_types, read_link_type, error), status, done);
-    if (storage != NULL)
-        TY_CHECK(read_rows(cluster, storage, read_storage, error), status, done);
-    TY_CHECK(read_rows(cluster, vertices, read_vertex, error), status, done);
+    (void)context;
+    TY_CHECK(read_rows(object, field, cluster, read_vertex, &rows, error), status, done);
     TY_CHECK(ty_cluster_sort_names(cluster, &problem, error), status, done);
-    TY_CHECK(fail_for(vertices, &problem, error), status, done);
-    TY_CHECK(read_hosts_of(cluster, vertices, error), status, done);
-    TY_CHECK(read_rows(cluster, links, read_link, error), status, done);
-    TY_CHECK(ty_cluster_finish(cluster, &problem, error), status, done);
-    status = fail_for(vertices, &problem, error);
+    TY_CHECK(fail_for(rows, &problem, error), status, done);
+    status = read_hosts_of(cluster, rows, error);
 done:
     return status;
 }
 
+static void write_vertices(const json_field *field, const void *record, const void *context,
+                           ty_json_writer *writer)
+{
+    const ty_cluster *cluster = record;
+
+    (void)context;
+    ty_json_open(writer, field->key, '[');
+    for (uint32_t v = 0; v < cluster->vertex_count; v++) {
+        const cluster_vertex *vertex = &cluster->vertices[v];
+        vertex_row row = {.name = vertex->name, .kind = vertex->kind, .cores = vertex->cores};
+        row.bus_id = vertex->bus_id;
+        if (vertex->kind == TY_VERTEX_DEVICE) {
+            row.type = cluster->device_types[vertex->device_type].name;
+            row.host = cluster->vertices[cluster->host_vertices[vertex->host]].name;
+        } else if (vertex->host_type != NO_INDEX) {
+            row.type = cluster->host_types[vertex->host_type].name;
+        }
+        ty_record_write(field->of, &row, NULL, writer, NULL);
+    }
+    ty_json_close(writer, ']');
+}
+
+static void write_links(const json_field *field, const void *record, const void *context,
+                        ty_json_writer *writer)
+{
+    const ty_cluster *cluster = record;
+
+    (void)context;
+    ty_json_open(writer, field->key, '[');
+    for (uint32_t i = 0; i < cluster->link_count; i++) {
+        const ty_link_edge *edge = &cluster->links[i];
+        const link_row row = {.from = cluster->vertices[edge->from].name,
+                              .to = cluster->vertices[edge->to].name,
+                              .type = edge->kind,
+                              .lanes = cluster->link_lanes[i]};
+        ty_record_write(field->of, &row, NULL, writer, NULL);
+    }
+    ty_json_close(writer, ']');
+}
+
+static const json_field cluster_fields[] = {
+    {"name", JSON_WORD, JSON_AT(ty_cluster, name), .read = ty_record_pass_by},
+    {"device_types", JSON_ROWS, JSON_AT(ty_cluster, device_types), 1, 10000,
+     .of = &device_type_record, .count_at = offsetof(ty_cluster, device_type_count),
+     .read = read_device_types},
+    {"host_types", JSON_ROWS, JSON_AT(ty_cluster, host_types), 0, 10000, .is_optional = true,
+     .of = &host_type_record, .count_at = offsetof(ty_cluster, host_type_count),
+     .read = read_host_types},
+    {"link_types", JSON_ROWS, JSON_AT(ty_cluster, link_types), 0, 10000, .of = &link_type_record,
+     .count_at = offsetof(ty_cluster, link_type_count), .read = read_link_types},
+    {"storage", JSON_HERE, JSON_AT(ty_cluster, storage), 0, TY_MOST_STORAGE, .is_optional = true,
+     .of = &storage_record, .count_at = offsetof(ty_cluster, storage_count), .read = read_storages,
+     .about = "where samples are read: caches of each host first, what holds everything last"},
+    {"vertices", JSON_ROWS, .minimum = 1, .maximum = VERTEX_LIMIT, .of = &vertex_record,
+     .read = read_vertices, .write = write_vertices},
+    {"links", JSON_ROWS, .minimum = 0, .maximum = LINK_LIMIT, .of = &link_record,
+     .read = read_links, .write = write_links},
+};
+const json_record ty_cluster_record = JSON_RECORD(ty_cluster, cluster_fields);
+
 ty_status ty_cluster_from_json(const ty_json *object, ty_cluster **out, ty_error *error)
 {
     ty_cluster *cluster = NULL;
+    const ty_json *vertices;
+    cluster_problem problem = {0};
     const char *name;
     ty_status status;
 
     TY_CHECK(ty_json_schema(object, schema, error), status, cleanup);
     TY_CHECK(ty_json_string(object, "name", &name, error), status, cleanup);
     TY_CHECK(ty_cluster_new(name, &cluster, error), status, cleanup);
-    TY_CHECK(read_graph(cluster, object, error), status, cleanup);
+    TY_CHECK(ty_record_read_all(object, &ty_cluster_record, cluster, NULL, error), status, cleanup);
+    TY_CHECK(ty_json_array(object, "vertices", 1, VERTEX_LIMIT, &vertices, error), status, cleanup);
+    TY_CHECK(ty_cluster_finish(cluster, &problem, error), status, cleanup);
+    TY_CHECK(fail_for(vertices, &problem, error), status, cleanup);
     *out = cluster;
     cluster = NULL; /* given away */
 cleanup:
@@ -506,80 +563,11 @@ ty_status ty_cluster_parse(const char *json, const char *name, ty_cluster **out,
     return status;
 }
 
-static void write_vertex(const ty_cluster *cluster, const cluster_vertex *vertex,
-                         ty_json_writer *writer)
-{
-    ty_json_open_flat(writer, NULL, '{');
-    ty_json_put_string(writer, "name", vertex->name);
-    ty_json_put_string(writer, "kind", ty_vertex_kind_name(vertex->kind));
-    if (vertex->kind == TY_VERTEX_DEVICE) {
-        uint32_t host = cluster->host_vertices[vertex->host];
-        ty_json_put_string(writer, "type", cluster->device_types[vertex->device_type].name);
-        ty_json_put_string(writer, "host", cluster->vertices[host].name);
-    }
-    if (vertex->host_type != NO_INDEX)
-        ty_json_put_string(writer, "type", cluster->host_types[vertex->host_type].name);
-    if (vertex->cores > 0)
-        ty_json_put_uint(writer, "cores", vertex->cores);
-    if (vertex->bus_id != NULL)
-        ty_json_put_string(writer, "bus_id", vertex->bus_id);
-    ty_json_close(writer, '}');
-}
-
-static void write_link(const ty_cluster *cluster, uint32_t link, ty_json_writer *writer)
-{
-    const ty_link_edge *edge = &cluster->links[link];
-    double lanes = cluster->link_lanes[link];
-
-    ty_json_open_flat(writer, NULL, '{');
-    ty_json_put_string(writer, "from", cluster->vertices[edge->from].name);
-    ty_json_put_string(writer, "to", cluster->vertices[edge->to].name);
-    ty_json_put_string(writer, "type", edge->kind);
-    if (lanes < 1 || lanes > 1)
-        ty_json_put_number(writer, "lanes", lanes);
-    ty_json_close(writer, '}');
-}
-
 void ty_cluster_to_json(const ty_cluster *cluster, ty_json_writer *writer, const char *key)
 {
     ty_json_open(writer, key, '{');
     ty_json_put_string(writer, "schema", schema);
-    ty_json_put_string(writer, "name", cluster->name);
-    ty_json_open(writer, "device_types", '[');
-    for (uint32_t i = 0; i < cluster->device_type_count; i++)
-        write_device_type(&cluster->device_types[i], writer);
-    ty_json_close(writer, ']');
-    if (cluster->host_type_count > 0) {
-        ty_json_open(writer, "host_types", '[');
-        for (uint32_t i = 0; i < cluster->host_type_count; i++)
-            write_host_type(&cluster->host_types[i], writer);
-        ty_json_close(writer, ']');
-    }
-    ty_json_open(writer, "link_types", '[');
-    for (uint32_t i = 0; i < cluster->link_type_count; i++) {
-        const link_type *type = &cluster->link_types[i];
-        ty_json_open(writer, NULL, '{');
-        ty_json_put_string(writer, "name", type->name);
-        ty_json_put_string(writer, "source", type->source);
-        ty_json_put_number(writer, "bandwidth_bytes_per_s", type->bandwidth_bytes_per_s);
-        ty_json_put_number(writer, "latency_s", type->latency_s);
-        ty_json_close(writer, '}');
-    }
-    ty_json_close(writer, ']');
-    if (cluster->storage_count > 0) {
-        ty_json_open(writer, "storage", '[');
-        for (uint32_t i = 0; i < cluster->storage_count; i++)
-            write_storage(&cluster->storage[i], writer);
-        ty_json_close(writer, ']');
-    }
-    ty_json_open(writer, "vertices", '[');
-    for (uint32_t v = 0; v < cluster->vertex_count; v++)
-        write_vertex(cluster, &cluster->vertices[v], writer);
-    ty_json_close(writer, ']');
-    ty_json_open(writer, "links", '[');
-    for (uint32_t i = 0; i < cluster->link_count; i++)
-        write_link(cluster, i, writer);
-    ty_json_close(writer, ']');
+    ty_record_put(&ty_cluster_record, cluster, NULL, writer);
     ty_json_close(writer, '}');
 }
 

@@ -1,6 +1,8 @@
 /* Compressors as a plan sees them: names, parameters, and what follows from them. */
 #include "ty_compression.h"
 
+#include "json_parts.h"
+#include "json_record.h"
 #include "profile_names.h"
 
 #include <assert.h>
@@ -214,17 +216,40 @@ void ty_compression_text(const ty_compression *c, ty_text *text)
         ty_text_addf(text, ":%.9g", c->clip_norm);
 }
 
+static bool has_ratio(const void *compression)
+{
+    return ty_compression_has_ratio(((const ty_compression *)compression)->kind);
+}
+
+static bool has_rank(const void *compression)
+{
+    return ty_compression_has_rank(((const ty_compression *)compression)->kind);
+}
+
+static bool is_dgc(const void *compression)
+{
+    return ((const ty_compression *)compression)->kind == TY_COMPRESSION_DGC;
+}
+
+static const json_field compression_fields[] = {
+    {"ratio", JSON_NUMBER, JSON_AT(ty_compression, ratio), DBL_MIN, 1, .applies = has_ratio},
+    {"rank", JSON_UINT32, JSON_AT(ty_compression, rank), 1, TY_LARGEST_RANK, .applies = has_rank},
+    {"warmup_steps", JSON_UINT32, JSON_AT(ty_compression, warmup_steps), 1, MAX_WARMUP_STEPS,
+     .applies = is_dgc, .is_optional = true},
+    {"clip_norm", JSON_NUMBER, JSON_AT(ty_compression, clip_norm), DBL_MIN, (double)FLT_MAX,
+     .applies = is_dgc, .is_optional = true},
+};
+const json_record ty_compression_record = JSON_RECORD(ty_compression, compression_fields);
+
+static const char *name_at(int kind)
+{
+    return ty_compression_name((ty_compression_kind)kind);
+}
+
 void ty_compression_write(const ty_compression *c, ty_json_writer *writer, const char *key)
 {
     ty_json_put_string(writer, key, ty_compression_name(c->kind));
-    if (ty_compression_has_ratio(c->kind))
-        ty_json_put_number(writer, "ratio", c->ratio);
-    if (ty_compression_has_rank(c->kind))
-        ty_json_put_uint(writer, "rank", c->rank);
-    if (c->warmup_steps > 0)
-        ty_json_put_uint(writer, "warmup_steps", c->warmup_steps);
-    if (c->clip_norm > 0)
-        ty_json_put_number(writer, "clip_norm", c->clip_norm);
+    ty_record_put(&ty_compression_record, c, NULL, writer);
 }
 
 ty_status ty_compression_read(const ty_json *object, const char *key, ty_compression *out,
@@ -234,20 +259,9 @@ ty_status ty_compression_read(const ty_json *object, const char *key, ty_compres
     ty_status status;
     int kind = 0;
 
-    TY_CHECK(ty_json_enum(object, key, compression_names, TY_COMPRESSION_COUNT, &kind, error),
-             status, done);
+    TY_CHECK(ty_json_name(object, key, name_at, TY_COMPRESSION_COUNT, &kind, error), status, done);
     c.kind = (ty_compression_kind)kind;
-    if (facts[kind].has_ratio)
-        TY_CHECK(ty_json_number(object, "ratio", DBL_MIN, 1, &c.ratio, error), status, done);
-    if (facts[kind].has_rank)
-        TY_CHECK(ty_json_uint32(object, "rank", 1, TY_LARGEST_RANK, &c.rank, error), status, done);
-    if (c.kind == TY_COMPRESSION_DGC && ty_json_has(object, "warmup_steps"))
-        TY_CHECK(
-            ty_json_uint32(object, "warmup_steps", 1, MAX_WARMUP_STEPS, &c.warmup_steps, error),
-            status, done);
-    if (c.kind == TY_COMPRESSION_DGC && ty_json_has(object, "clip_norm"))
-        TY_CHECK(ty_json_number(object, "clip_norm", DBL_MIN, (double)FLT_MAX, &c.clip_norm, error),
-                 status, done);
+    TY_CHECK(ty_record_read(object, &ty_compression_record, &c, NULL, error), status, done);
     *out = c;
 done:
     return status;

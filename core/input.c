@@ -1,6 +1,8 @@
 /* Whether samples come as fast as they are used. */
 #include "ty_input.h"
 
+#include "json_record.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -166,43 +168,26 @@ void ty_input_words(const ty_input *input, ty_text *text)
 
 /* ---- Documents ----------------------------------------------------------------------------- */
 
-ty_status ty_input_from_json(const ty_json *object, const char *key, ty_input *out, ty_error *error)
+static const char *shuffle_name(int i)
 {
-    static const char *const shuffles[TY_SHUFFLE_COUNT] = {
-        [TY_SHUFFLE_GLOBAL] = "global", [TY_SHUFFLE_HOST] = "host"};
-    ty_input input = {0};
-    const ty_json *value;
-    int shuffle;
-    ty_status status;
-
-    TY_CHECK(ty_json_object(object, key, &value, error), status, done);
-    TY_CHECK(ty_json_number(value, "data_bytes", 0, MOST_BYTES, &input.data_bytes, error), status,
-             done);
-    TY_CHECK(ty_json_number(value, "decode_samples_per_s", 0, MOST_SAMPLES_PER_S,
-                            &input.decode_samples_per_s, error),
-             status, done);
-    TY_CHECK(ty_json_uint32(value, "cores", 0, MOST_CORES, &input.cores, error), status, done);
-    TY_CHECK(ty_json_bool(value, "is_first_epoch", &input.is_first_epoch, error), status, done);
-    TY_CHECK(ty_json_enum(value, "shuffle", shuffles, TY_SHUFFLE_COUNT, &shuffle, error), status,
-             done);
-    TY_CHECK(ty_json_end(value, error), status, done);
-    input.shuffle = (ty_shuffle)shuffle;
-    *out = input;
-done:
-    return status;
+    return ty_shuffle_name((ty_shuffle)i);
 }
+
+static const json_field input_fields[] = {
+    {"data_bytes", JSON_NUMBER, JSON_AT(ty_input, data_bytes), 0, MOST_BYTES},
+    {"decode_samples_per_s", JSON_NUMBER, JSON_AT(ty_input, decode_samples_per_s), 0,
+     MOST_SAMPLES_PER_S},
+    {"cores", JSON_UINT32, JSON_AT(ty_input, cores), 0, MOST_CORES},
+    {"is_first_epoch", JSON_BOOL, JSON_AT(ty_input, is_first_epoch)},
+    {"shuffle", JSON_NAME, JSON_AT(ty_input, shuffle), .name = shuffle_name,
+     .name_count = TY_SHUFFLE_COUNT},
+};
+const json_record ty_input_record = JSON_RECORD(ty_input, input_fields);
 
 void ty_input_to_json(const ty_input *input, ty_json_writer *writer, const char *key)
 {
-    if (!ty_input_is_said(input))
-        return;
-    ty_json_open(writer, key, '{');
-    ty_json_put_number(writer, "data_bytes", input->data_bytes);
-    ty_json_put_number(writer, "decode_samples_per_s", input->decode_samples_per_s);
-    ty_json_put_uint(writer, "cores", input->cores);
-    ty_json_put_bool(writer, "is_first_epoch", input->is_first_epoch);
-    ty_json_put_string(writer, "shuffle", ty_shuffle_name(input->shuffle));
-    ty_json_close(writer, '}');
+    if (ty_input_is_said(input))
+        ty_record_write(&ty_input_record, input, NULL, writer, key);
 }
 
 /* ---- Rates --------------------------------------------------------------------------------- */

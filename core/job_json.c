@@ -1,5 +1,6 @@
 /* Jobs (`trainyard.job/1`): what goes to the worker. */
 #include "json_parts.h"
+#include "json_record.h"
 #include "program_check.h"
 #include "run_parts.h"
 #include "ty_file.h"
@@ -157,7 +158,7 @@ static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
              status, done);
     TY_CHECK(ty_json_uint32(root, "timeline_steps", 0, TY_MAX_STEPS, &job->timeline_steps, error),
              status, done);
-    TY_CHECK(ty_target_read(root, &job->until, error), status, done);
+    TY_CHECK(ty_record_read(root, &ty_until_record, &job->until, NULL, error), status, done);
     TY_CHECK(ty_json_uint32(root, "evaluate_every", 0, TY_MAX_STEPS, &job->evaluate_every, error),
              status, done);
     TY_CHECK(ty_json_string_copy_if(root, "gradients", &job->gradients, error), status, done);
@@ -261,7 +262,7 @@ static void write_job(const ty_job *job, ty_json_writer *writer)
         ty_json_put_uint(writer, "steps", job->steps);
         ty_json_put_uint(writer, "warmup_steps", job->warmup_steps);
         ty_json_put_uint(writer, "timeline_steps", job->timeline_steps);
-        ty_target_write(&job->until, writer);
+        ty_record_put(&ty_until_record, &job->until, NULL, writer);
         ty_json_put_uint(writer, "evaluate_every", job->evaluate_every);
         ty_json_put_string_if(writer, "gradients", job->gradients);
         ty_json_put_string_if(writer, "checkpoint", job->checkpoint);

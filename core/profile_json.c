@@ -1,172 +1,124 @@
 /* Profiles as `trainyard.profile/1`: a head, and one list of rows per kind of measurement. */
-#include "json_parts.h"
-#include "profile_names.h"
+#include "json_record.h"
 #include "ty_file.h"
 #include "ty_memory.h"
+#include "ty_profile.h"
 #include "workload_layers.h"
 
-#include <float.h>
-#include <math.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SCHEMA "trainyard.profile/1"
 
+static const char *collective_name(int i)
+{
+    return ty_collective_name((ty_collective_kind)i);
+}
+
+static const char *algorithm_name(int i)
+{
+    return ty_algorithm_name((ty_algorithm)i);
+}
+
+static const char *compression_name(int i)
+{
+    return ty_compression_name((ty_compression_kind)i);
+}
+
+static const char *optimizer_name(int i)
+{
+    return ty_optimizer_name((ty_optimizer_kind)i);
+}
+
 /* ---- rows ---- */
 
-static ty_status read_seconds(const ty_json *object, const char *key, double *out, ty_error *error)
+#define SECONDS(type, name) #name, JSON_NUMBER, JSON_AT(type, name), 0, HUGE_VAL
+#define SIZE(type, name) #name, JSON_UINT64, JSON_AT(type, name), 0, TY_MAX_QUANTITY
+
+static bool has_parts(const void *row)
 {
-    return ty_json_number(object, key, 0.0, HUGE_VAL, out, error);
+    const ty_layer_time *layer = row;
+
+    return layer->input_s + layer->weight_s > 0;
 }
 
-static ty_status read_size(const ty_json *object, const char *key, uint64_t *out, ty_error *error)
+static const json_field layer_time_fields[] = {
+    {"signature", JSON_TEXT, JSON_AT(ty_layer_time, signature)},
+    {"micro_batch", JSON_UINT32, JSON_AT(ty_layer_time, micro_batch), 1, UINT32_MAX},
+    {SECONDS(ty_layer_time, forward_s)},
+    {SECONDS(ty_layer_time, backward_s)},
+    {SECONDS(ty_layer_time, input_s), .is_optional = true, .is_said = has_parts,
+     .about = "of a backward in two parts"},
+    {SECONDS(ty_layer_time, weight_s), .is_optional = true, .is_said = has_parts,
+     .about = "of a backward in two parts"},
+};
+static const json_record layer_time_record = JSON_FLAT_RECORD(ty_layer_time, layer_time_fields);
+
+/* No more than there are ranks. */
+static ty_status read_hosts(const ty_json *object, const json_field *field, void *record,
+                            const void *context, ty_error *error)
 {
-    return ty_json_uint64(object, key, 0, TY_MAX_QUANTITY, out, error);
+    ty_collective_time *row = record;
+
+    (void)context;
+    return ty_json_uint32(object, field->key, 1, row->ranks, &row->hosts, error);
 }
 
-static ty_status read_layer_time(const ty_json *object, void *out, ty_error *error)
-{
-    ty_layer_time *row = out;
-    ty_status status;
+static const json_field collective_time_fields[] = {
+    {"kind", JSON_NAME, JSON_AT(ty_collective_time, kind), .name = collective_name,
+     .name_count = TY_COLLECTIVE_COUNT},
+    {"algorithm", JSON_NAME, JSON_AT(ty_collective_time, algorithm), .name = algorithm_name,
+     .name_count = TY_ALGORITHM_COUNT},
+    {"ranks", JSON_UINT32, JSON_AT(ty_collective_time, ranks), 2, UINT32_MAX},
+    {SIZE(ty_collective_time, bytes)},
+    {SECONDS(ty_collective_time, seconds)},
+    {"hosts", JSON_UINT32, JSON_AT(ty_collective_time, hosts), 1, UINT32_MAX, .is_optional = true,
+     .read = read_hosts, .about = "hosts that the ranks were on, in equal parts"},
+};
+static const json_record collective_time_record =
+    JSON_FLAT_RECORD(ty_collective_time, collective_time_fields);
 
-    TY_CHECK(ty_json_string_copy(object, "signature", &row->signature, error), status, done);
-    TY_CHECK(ty_json_uint32(object, "micro_batch", 1, UINT32_MAX, &row->micro_batch, error), status,
-             done);
-    TY_CHECK(read_seconds(object, "forward_s", &row->forward_s, error), status, done);
-    TY_CHECK(read_seconds(object, "backward_s", &row->backward_s, error), status, done);
-    if (ty_json_has(object, "input_s"))
-        TY_CHECK(read_seconds(object, "input_s", &row->input_s, error), status, done);
-    if (ty_json_has(object, "weight_s"))
-        TY_CHECK(read_seconds(object, "weight_s", &row->weight_s, error), status, done);
-done:
-    return status;
+static const json_field transfer_time_fields[] = {
+    {SIZE(ty_transfer_time, bytes)},
+    {SECONDS(ty_transfer_time, seconds)},
+    {SECONDS(ty_transfer_time, cpu_s), .is_optional = true},
+};
+static const json_record transfer_time_record =
+    JSON_FLAT_RECORD(ty_transfer_time, transfer_time_fields);
+
+/* Of compressed rows the share of those that are sent, which a plan does not say. */
+static bool is_of_rows(const void *row)
+{
+    return ((const ty_codec_time *)row)->compression.kind == TY_COMPRESSION_ROWS;
 }
 
-static void write_layer_time(const void *in, ty_json_writer *writer)
+static bool has_two_phases(const void *row)
 {
-    const ty_layer_time *row = in;
-    ty_json_put_string(writer, "signature", row->signature);
-    ty_json_put_uint(writer, "micro_batch", row->micro_batch);
-    ty_json_put_number(writer, "forward_s", row->forward_s);
-    ty_json_put_number(writer, "backward_s", row->backward_s);
-    if (row->input_s + row->weight_s > 0) {
-        ty_json_put_number(writer, "input_s", row->input_s);
-        ty_json_put_number(writer, "weight_s", row->weight_s);
-    }
+    return ty_compression_phases(&((const ty_codec_time *)row)->compression) > 1;
 }
 
-static ty_status read_collective_time(const ty_json *object, void *out, ty_error *error)
-{
-    ty_collective_time *row = out;
-    ty_status status;
-    int kind = 0, algorithm = 0;
+static const json_field codec_time_fields[] = {
+    {"kind", JSON_NAME, JSON_AT(ty_codec_time, compression.kind), .name = compression_name,
+     .name_count = TY_COMPRESSION_COUNT},
+    {NULL, JSON_MEMBERS, JSON_AT(ty_codec_time, compression), .of = &ty_compression_record},
+    {"ratio", JSON_NUMBER, JSON_AT(ty_codec_time, compression.ratio), DBL_MIN, 1,
+     .applies = is_of_rows},
+    {"ranks", JSON_UINT32, JSON_AT(ty_codec_time, ranks), 1, UINT32_MAX},
+    {SIZE(ty_codec_time, elements)},
+    {"encode_s", JSON_NUMBER, JSON_AT(ty_codec_time, cost.encode_s[0]), 0, HUGE_VAL},
+    {"second_encode_s", JSON_NUMBER, JSON_AT(ty_codec_time, cost.encode_s[1]), 0, HUGE_VAL,
+     .applies = has_two_phases},
+    {"decode_s", JSON_NUMBER, JSON_AT(ty_codec_time, cost.decode_s), 0, HUGE_VAL},
+};
+static const json_record codec_time_record = JSON_FLAT_RECORD(ty_codec_time, codec_time_fields);
 
-    TY_CHECK(ty_json_enum(object, "kind", ty_collective_names, TY_COLLECTIVE_COUNT, &kind, error),
-             status, done);
-    TY_CHECK(ty_json_enum(object, "algorithm", ty_algorithm_names, TY_ALGORITHM_COUNT, &algorithm,
-                          error),
-             status, done);
-    row->kind = (ty_collective_kind)kind;
-    row->algorithm = (ty_algorithm)algorithm;
-    TY_CHECK(ty_json_uint32(object, "ranks", 2, UINT32_MAX, &row->ranks, error), status, done);
-    TY_CHECK(read_size(object, "bytes", &row->bytes, error), status, done);
-    TY_CHECK(read_seconds(object, "seconds", &row->seconds, error), status, done);
-    if (ty_json_has(object, "hosts"))
-        TY_CHECK(ty_json_uint32(object, "hosts", 1, row->ranks, &row->hosts, error), status, done);
-done:
-    return status;
-}
-
-static void write_collective_time(const void *in, ty_json_writer *writer)
-{
-    const ty_collective_time *row = in;
-    ty_json_put_string(writer, "kind", ty_collective_name(row->kind));
-    ty_json_put_string(writer, "algorithm", ty_algorithm_name(row->algorithm));
-    ty_json_put_uint(writer, "ranks", row->ranks);
-    ty_json_put_uint(writer, "bytes", row->bytes);
-    ty_json_put_number(writer, "seconds", row->seconds);
-    if (row->hosts > 0)
-        ty_json_put_uint(writer, "hosts", row->hosts);
-}
-
-static ty_status read_transfer_time(const ty_json *object, void *out, ty_error *error)
-{
-    ty_transfer_time *row = out;
-    ty_status status;
-
-    TY_CHECK(read_size(object, "bytes", &row->bytes, error), status, done);
-    TY_CHECK(read_seconds(object, "seconds", &row->seconds, error), status, done);
-    if (ty_json_has(object, "cpu_s"))
-        TY_CHECK(read_seconds(object, "cpu_s", &row->cpu_s, error), status, done);
-done:
-    return status;
-}
-
-static void write_transfer_time(const void *in, ty_json_writer *writer)
-{
-    const ty_transfer_time *row = in;
-    ty_json_put_uint(writer, "bytes", row->bytes);
-    ty_json_put_number(writer, "seconds", row->seconds);
-    if (row->cpu_s > 0)
-        ty_json_put_number(writer, "cpu_s", row->cpu_s);
-}
-
-static ty_status read_codec_time(const ty_json *object, void *out, ty_error *error)
-{
-    ty_codec_time *row = out;
-    ty_status status;
-
-    TY_CHECK(ty_compression_read(object, "kind", &row->compression, error), status, done);
-    if (row->compression.kind == TY_COMPRESSION_ROWS)
-        TY_CHECK(ty_json_number(object, "ratio", DBL_MIN, 1, &row->compression.ratio, error),
-                 status, done);
-    TY_CHECK(ty_json_uint32(object, "ranks", 1, UINT32_MAX, &row->ranks, error), status, done);
-    TY_CHECK(read_size(object, "elements", &row->elements, error), status, done);
-    TY_CHECK(read_seconds(object, "encode_s", &row->cost.encode_s[0], error), status, done);
-    if (ty_compression_phases(&row->compression) > 1)
-        TY_CHECK(read_seconds(object, "second_encode_s", &row->cost.encode_s[1], error), status,
-                 done);
-    TY_CHECK(read_seconds(object, "decode_s", &row->cost.decode_s, error), status, done);
-done:
-    return status;
-}
-
-static void write_codec_time(const void *in, ty_json_writer *writer)
-{
-    const ty_codec_time *row = in;
-    ty_compression_write(&row->compression, writer, "kind");
-    if (row->compression.kind == TY_COMPRESSION_ROWS)
-        ty_json_put_number(writer, "ratio", row->compression.ratio);
-    ty_json_put_uint(writer, "ranks", row->ranks);
-    ty_json_put_uint(writer, "elements", row->elements);
-    ty_json_put_number(writer, "encode_s", row->cost.encode_s[0]);
-    if (ty_compression_phases(&row->compression) > 1)
-        ty_json_put_number(writer, "second_encode_s", row->cost.encode_s[1]);
-    ty_json_put_number(writer, "decode_s", row->cost.decode_s);
-}
-
-static ty_status read_update_time(const ty_json *object, void *out, ty_error *error)
-{
-    ty_update_time *row = out;
-    ty_status status;
-    int kind = 0;
-
-    TY_CHECK(ty_json_enum(object, "kind", ty_optimizer_names, 2, &kind, error), status, done);
-    row->kind = (ty_optimizer_kind)kind;
-    TY_CHECK(read_size(object, "elements", &row->elements, error), status, done);
-    TY_CHECK(read_seconds(object, "seconds", &row->seconds, error), status, done);
-done:
-    return status;
-}
-
-static void write_update_time(const void *in, ty_json_writer *writer)
-{
-    const ty_update_time *row = in;
-    ty_json_put_string(writer, "kind", ty_optimizer_name(row->kind));
-    ty_json_put_uint(writer, "elements", row->elements);
-    ty_json_put_number(writer, "seconds", row->seconds);
-}
+static const json_field update_time_fields[] = {
+    {"kind", JSON_NAME, JSON_AT(ty_update_time, kind), .name = optimizer_name,
+     .name_count = TY_OPTIMIZER_ADAMW + 1},
+    {SIZE(ty_update_time, elements)},
+    {SECONDS(ty_update_time, seconds)},
+};
+static const json_record update_time_record = JSON_FLAT_RECORD(ty_update_time, update_time_fields);
 
 /* ---- order of pointers to rows: by everything but the times ---- */
 
@@ -233,141 +185,91 @@ static int compare_update_times(const void *left, const void *right)
 
 /* ---- lists ---- */
 
-typedef struct row_list {
-    const char *key;
-    size_t row_size, count_offset, rows_offset; /* of and in ty_profile */
-    ty_status (*read)(const ty_json *object, void *row, ty_error *error);
-    void (*write)(const void *row, ty_json_writer *writer);
-    int (*compare)(const void *, const void *);
-} row_list;
-
 #define LIST(name)                                                                                 \
     {                                                                                              \
-#name "s", sizeof(ty_##name), offsetof(ty_profile, name##_count),                          \
-            offsetof(ty_profile, name##s), read_##name, write_##name, compare_##name##s            \
+#name "s", JSON_ROWS, JSON_AT(ty_profile, name##s), 0, UINT32_MAX,                         \
+            .of = &name##_record, .count_at = offsetof(ty_profile, name##_count)                   \
     }
 
-static const row_list lists[] = {
+static const json_field list_fields[] = {
     LIST(layer_time), LIST(collective_time), LIST(transfer_time),
     LIST(codec_time), LIST(update_time),
 };
-#define LIST_COUNT (sizeof lists / sizeof lists[0])
+static const json_record lists_record = JSON_RECORD(ty_profile, list_fields);
 
-static uint32_t row_count(const ty_profile *profile, const row_list *list)
-{
-    uint32_t count;
-    memcpy(&count, (const char *)profile + list->count_offset, sizeof count);
-    return count;
-}
-
-static char *rows_of(const ty_profile *profile, const row_list *list)
-{
-    char *rows;
-    memcpy(&rows, (const char *)profile + list->rows_offset, sizeof rows);
-    return rows;
-}
-
-/* Takes ownership of `rows`. */
-static void set_rows(ty_profile *profile, const row_list *list, char *rows, uint32_t count)
-{
-    memcpy((char *)profile + list->rows_offset, &rows, sizeof rows);
-    memcpy((char *)profile + list->count_offset, &count, sizeof count);
-}
+/* Of each list, in their order. */
+static int (*const orders[])(const void *, const void *) = {
+    compare_layer_times, compare_collective_times, compare_transfer_times,
+    compare_codec_times, compare_update_times,
+};
+_Static_assert(sizeof orders / sizeof orders[0] == sizeof list_fields / sizeof list_fields[0],
+               "an order for each list");
 
 /* A second row for the same thing would make look-ups depend on the order. */
-static ty_status refuse_duplicates(const row_list *list, const ty_json *array, const char *rows,
+static ty_status refuse_duplicates(const ty_json *object, const ty_profile *profile, size_t list,
                                    ty_error *error)
 {
-    size_t count = ty_json_size(array);
-    const char **sorted = ty_alloc(count, sizeof *sorted);
-    ty_status status = TY_OK;
+    const json_field *field = &list_fields[list];
+    const size_t size = field->of->size;
+    const ty_json *array;
+    const char **sorted, *rows;
+    ty_status status = ty_json_array(object, field->key, 0, UINT32_MAX, &array, error);
+    size_t count;
 
+    if (status != TY_OK)
+        return status;
+    count = ty_json_size(array);
+    sorted = ty_alloc(count, sizeof *sorted);
     if (sorted == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
+    memcpy(&rows, (const char *)profile + field->at, sizeof rows);
     for (size_t i = 0; i < count; i++)
-        sorted[i] = rows + i * list->row_size;
-    qsort(sorted, count, sizeof *sorted, list->compare);
+        sorted[i] = rows + i * size;
+    qsort(sorted, count, sizeof *sorted, orders[list]);
     for (size_t i = 1; i < count && status == TY_OK; i++) {
         const char *later = sorted[i] > sorted[i - 1] ? sorted[i] : sorted[i - 1];
         const char *earlier = sorted[i] > sorted[i - 1] ? sorted[i - 1] : sorted[i];
-        if (list->compare(&sorted[i - 1], &sorted[i]) == 0)
-            status = ty_json_fail(ty_json_at(array, (size_t)(later - rows) / list->row_size), error,
+        if (orders[list](&sorted[i - 1], &sorted[i]) == 0)
+            status = ty_json_fail(ty_json_at(array, (size_t)(later - rows) / size), error,
                                   "no second row for what row %zu measures",
-                                  (size_t)(earlier - rows) / list->row_size);
+                                  (size_t)(earlier - rows) / size);
     }
     ty_free(sorted);
     return status;
 }
 
-static ty_status read_list(const ty_json *object, const row_list *list, ty_profile *profile,
-                           ty_error *error)
-{
-    const ty_json *array = NULL;
-    ty_status status;
-    char *rows;
-
-    TY_CHECK(ty_json_array(object, list->key, 0, UINT32_MAX, &array, error), status, done);
-    rows = ty_alloc(ty_json_size(array), list->row_size);
-    if (rows == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    set_rows(profile, list, rows, (uint32_t)ty_json_size(array));
-    for (size_t i = 0; i < ty_json_size(array); i++) {
-        const ty_json *row = ty_json_at(array, i);
-        TY_CHECK(list->read(row, rows + i * list->row_size, error), status, done);
-        TY_CHECK(ty_json_end(row, error), status, done);
-    }
-    TY_CHECK(refuse_duplicates(list, array, rows, error), status, done);
-done:
-    return status;
-}
-
-static void write_list(const ty_profile *profile, const row_list *list, ty_json_writer *writer)
-{
-    const char *rows = rows_of(profile, list);
-
-    ty_json_open(writer, list->key, '[');
-    for (uint32_t i = 0; i < row_count(profile, list); i++) {
-        ty_json_open_flat(writer, NULL, '{');
-        list->write(rows + i * list->row_size, writer);
-        ty_json_close(writer, '}');
-    }
-    ty_json_close(writer, ']');
-}
-
 /* ---- the whole ---- */
 
-static ty_status read_profile(const ty_json *object, ty_profile *p, ty_error *error)
-{
-    ty_status status;
+static const json_field profile_fields[] = {
+    {"machine", JSON_TEXT, JSON_AT(ty_profile, machine)},
+    {"backend", JSON_TEXT, JSON_AT(ty_profile, backend)},
+    {"device", JSON_TEXT, JSON_AT(ty_profile, device), .is_optional = true},
+    {"precision", JSON_TEXT, JSON_AT(ty_profile, precision), .is_optional = true},
+    {"date", JSON_TEXT, JSON_AT(ty_profile, date)},
+    {"versions", JSON_TEXT, JSON_AT(ty_profile, versions)},
+    {"scaled", JSON_TEXT, JSON_AT(ty_profile, scaled), .is_optional = true},
+    {"cores", JSON_UINT32, JSON_AT(ty_profile, cores), 1, UINT32_MAX},
+    {"others_share", JSON_NUMBER, JSON_AT(ty_profile, others_share), 0, 1, .is_optional = true,
+     .about = "of the cores, that others took meanwhile"},
+    {"concurrent_ranks", JSON_UINT32, JSON_AT(ty_profile, concurrent_ranks), 1, UINT32_MAX},
+    {SIZE(ty_profile, memory_bytes)},
+    {"peak_flop_per_s", JSON_NUMBER, JSON_AT(ty_profile, peak_flop_per_s), DBL_MIN, HUGE_VAL},
+    {"memory_bandwidth_bytes_per_s", JSON_NUMBER, JSON_AT(ty_profile, memory_bandwidth_bytes_per_s),
+     DBL_MIN, HUGE_VAL},
+    {SECONDS(ty_profile, instruction_overhead_s)},
+    {SECONDS(ty_profile, load_s_per_byte)},
+    {NULL, JSON_MEMBERS, .of = &lists_record},
+};
+const json_record ty_profile_record = JSON_RECORD(ty_profile, profile_fields);
 
-    TY_CHECK(ty_json_schema(object, SCHEMA, error), status, done);
-    TY_CHECK(ty_json_string_copy(object, "machine", &p->machine, error), status, done);
-    TY_CHECK(ty_json_string_copy(object, "backend", &p->backend, error), status, done);
-    TY_CHECK(ty_json_string_copy_if(object, "device", &p->device, error), status, done);
-    TY_CHECK(ty_json_string_copy_if(object, "precision", &p->precision, error), status, done);
-    TY_CHECK(ty_json_string_copy(object, "date", &p->date, error), status, done);
-    TY_CHECK(ty_json_string_copy(object, "versions", &p->versions, error), status, done);
-    TY_CHECK(ty_json_string_copy_if(object, "scaled", &p->scaled, error), status, done);
-    TY_CHECK(ty_json_uint32(object, "cores", 1, UINT32_MAX, &p->cores, error), status, done);
-    if (ty_json_has(object, "others_share"))
-        TY_CHECK(ty_json_number(object, "others_share", 0, 1, &p->others_share, error), status,
-                 done);
-    TY_CHECK(ty_json_uint32(object, "concurrent_ranks", 1, UINT32_MAX, &p->concurrent_ranks, error),
-             status, done);
-    TY_CHECK(read_size(object, "memory_bytes", &p->memory_bytes, error), status, done);
-    TY_CHECK(
-        ty_json_number(object, "peak_flop_per_s", DBL_MIN, HUGE_VAL, &p->peak_flop_per_s, error),
-        status, done);
-    TY_CHECK(ty_json_number(object, "memory_bandwidth_bytes_per_s", DBL_MIN, HUGE_VAL,
-                            &p->memory_bandwidth_bytes_per_s, error),
-             status, done);
-    TY_CHECK(read_seconds(object, "instruction_overhead_s", &p->instruction_overhead_s, error),
-             status, done);
-    TY_CHECK(read_seconds(object, "load_s_per_byte", &p->load_s_per_byte, error), status, done);
-    for (size_t i = 0; i < LIST_COUNT; i++)
-        TY_CHECK(read_list(object, &lists[i], p, error), status, done);
-    TY_CHECK(ty_json_end(object, error), status, done);
-done:
+static ty_status read_profile(const ty_json *object, ty_profile *profile, ty_error *error)
+{
+    ty_status status = ty_json_schema(object, SCHEMA, error);
+
+    if (status == TY_OK)
+        status = ty_record_read_all(object, &ty_profile_record, profile, NULL, error);
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0] && status == TY_OK; i++)
+        status = refuse_duplicates(object, profile, i, error);
     return status;
 }
 
@@ -404,25 +306,7 @@ void ty_profile_to_json(const ty_profile *profile, ty_json_writer *writer, const
 {
     ty_json_open(writer, key, '{');
     ty_json_put_string(writer, "schema", SCHEMA);
-    ty_json_put_string(writer, "machine", profile->machine);
-    ty_json_put_string(writer, "backend", profile->backend);
-    ty_json_put_string_if(writer, "device", profile->device);
-    ty_json_put_string_if(writer, "precision", profile->precision);
-    ty_json_put_string(writer, "date", profile->date);
-    ty_json_put_string(writer, "versions", profile->versions);
-    ty_json_put_string_if(writer, "scaled", profile->scaled);
-    ty_json_put_uint(writer, "cores", profile->cores);
-    if (profile->others_share > 0)
-        ty_json_put_number(writer, "others_share", profile->others_share);
-    ty_json_put_uint(writer, "concurrent_ranks", profile->concurrent_ranks);
-    ty_json_put_uint(writer, "memory_bytes", profile->memory_bytes);
-    ty_json_put_number(writer, "peak_flop_per_s", profile->peak_flop_per_s);
-    ty_json_put_number(writer, "memory_bandwidth_bytes_per_s",
-                       profile->memory_bandwidth_bytes_per_s);
-    ty_json_put_number(writer, "instruction_overhead_s", profile->instruction_overhead_s);
-    ty_json_put_number(writer, "load_s_per_byte", profile->load_s_per_byte);
-    for (size_t i = 0; i < LIST_COUNT; i++)
-        write_list(profile, &lists[i], writer);
+    ty_record_put(&ty_profile_record, profile, NULL, writer);
     ty_json_close(writer, '}');
 }
 

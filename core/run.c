@@ -2,11 +2,11 @@
 #include "ty_run.h"
 
 #include "json_parts.h"
+#include "json_record.h"
 #include "run_parts.h"
 #include "ty_file.h"
 #include "ty_memory.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -20,33 +20,57 @@ const ty_evaluation *ty_run_reached(const ty_run *run)
     return NULL;
 }
 
-/* A run that only played its plan says how many steps, and has no losses. */
-static ty_status read_losses(const ty_json *root, ty_run *run, ty_error *error)
-{
-    const bool is_played = strcmp(run->backend, TY_REPLAY) == 0;
-    const ty_json *array;
-    ty_status status = ty_json_array(root, "losses", is_played ? 0 : 1,
-                                     is_played ? 0 : TY_MAX_STEPS, &array, error);
+/* ---- What a run's file has ----------------------------------------------------------------- */
 
-    if (status != TY_OK)
+static bool is_played(const void *run)
+{
+    return strcmp(((const ty_run *)run)->backend, TY_REPLAY) == 0;
+}
+
+/* One for each step, and none of a run that only played its plan, which says how many steps. */
+static ty_status read_losses(const ty_json *object, const json_field *field, void *record,
+                             const void *context, ty_error *error)
+{
+    ty_run *run = record;
+    const ty_json *array;
+    ty_status status = ty_json_array(object, field->key, is_played(run) ? 0 : 1,
+                                     is_played(run) ? 0 : TY_MAX_STEPS, &array, error);
+
+    (void)context;
+    if (status != TY_OK || is_played(run))
         return status;
-    if (is_played)
-        return ty_json_uint32(root, "step_count", 1, TY_MAX_STEPS, &run->step_count, error);
     run->losses = ty_alloc(ty_json_size(array), sizeof *run->losses);
     if (run->losses == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     run->step_count = (uint32_t)ty_json_size(array);
     for (uint32_t i = 0; i < run->step_count && status == TY_OK; i++)
-        status = ty_json_as_number(ty_json_at(array, i), -DBL_MAX, DBL_MAX, &run->losses[i], error);
+        status = ty_json_as_number(ty_json_at(array, i), field->minimum, field->maximum,
+                                   &run->losses[i], error);
     return status;
 }
 
-static ty_status read_memory(const ty_json *root, ty_run *run, ty_error *error)
+static void write_losses(const json_field *field, const void *record, const void *context,
+                         ty_json_writer *writer)
 {
+    const ty_run *run = record;
+
+    (void)context;
+    ty_json_open_flat(writer, field->key, '[');
+    for (uint32_t i = 0; run->losses != NULL && i < run->step_count; i++)
+        ty_json_put_number(writer, NULL, run->losses[i]);
+    ty_json_close(writer, ']');
+}
+
+/* One for each rank. */
+static ty_status read_memory(const ty_json *object, const json_field *field, void *record,
+                             const void *context, ty_error *error)
+{
+    ty_run *run = record;
     const ty_json *array;
     ty_status status =
-        ty_json_array(root, "peak_memory_bytes", run->rank_count, run->rank_count, &array, error);
+        ty_json_array(object, field->key, run->rank_count, run->rank_count, &array, error);
 
+    (void)context;
     if (status != TY_OK)
         return status;
     run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
@@ -58,180 +82,153 @@ static ty_status read_memory(const ty_json *root, ty_run *run, ty_error *error)
     return status;
 }
 
-static ty_status read_evaluation(const ty_json *object, ty_evaluation *evaluation, ty_error *error)
+static void write_memory(const json_field *field, const void *record, const void *context,
+                         ty_json_writer *writer)
 {
-    ty_status status;
+    const ty_run *run = record;
 
-    TY_CHECK(ty_json_uint32(object, "step", 0, TY_MAX_STEPS, &evaluation->step, error), status,
-             done);
-    TY_CHECK(ty_json_number(object, "seconds", 0, DBL_MAX, &evaluation->seconds, error), status,
-             done);
-    TY_CHECK(ty_json_number(object, "accuracy", 0, 1, &evaluation->accuracy, error), status, done);
-    TY_CHECK(ty_json_number(object, "loss", -DBL_MAX, DBL_MAX, &evaluation->loss, error), status,
-             done);
-    status = ty_json_end(object, error);
-
-done:
-    return status;
-}
-
-static ty_status read_evaluations(const ty_json *root, ty_run *run, ty_error *error)
-{
-    const ty_json *array;
-    ty_status status = ty_json_array(root, "evaluations", 0, TY_MAX_STEPS, &array, error);
-
-    if (status != TY_OK)
-        return status;
-    run->evaluations = ty_alloc(ty_json_size(array), sizeof *run->evaluations);
-    if (run->evaluations == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    run->evaluation_count = (uint32_t)ty_json_size(array);
-    for (uint32_t i = 0; i < run->evaluation_count && status == TY_OK; i++)
-        status = read_evaluation(ty_json_at(array, i), &run->evaluations[i], error);
-    return status;
-}
-
-/* Rows of [step, square, variance]. */
-static ty_status read_noise_history(const ty_json *object, ty_run *run, ty_error *error)
-{
-    const ty_json *array;
-    ty_status status = ty_json_array(object, "history", 0, TY_MAX_STEPS, &array, error);
-
-    if (status != TY_OK)
-        return status;
-    run->noise_samples = ty_alloc(ty_json_size(array), sizeof *run->noise_samples);
-    if (run->noise_samples == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    run->noise_sample_count = (uint32_t)ty_json_size(array);
-    for (uint32_t i = 0; i < run->noise_sample_count && status == TY_OK; i++) {
-        const ty_json *row = ty_json_at(array, i);
-        ty_noise_sample *s = &run->noise_samples[i];
-        uint64_t step = 0;
-        if (ty_json_size(row) != 3)
-            return ty_json_fail(row, error, "[step, square, variance]");
-        TY_CHECK(ty_json_as_uint64(ty_json_at(row, 0), 0, TY_MAX_STEPS, &step, error), status,
-                 done);
-        s->step = (uint32_t)step;
-        TY_CHECK(ty_json_as_number(ty_json_at(row, 1), -DBL_MAX, DBL_MAX, &s->square, error),
-                 status, done);
-        status = ty_json_as_number(ty_json_at(row, 2), -DBL_MAX, DBL_MAX, &s->variance, error);
-    }
-done:
-    return status;
-}
-
-static ty_status read_noise(const ty_json *root, ty_run *run, ty_error *error)
-{
-    ty_gradient_noise *noise = &run->noise;
-    const ty_json *value;
-    double scale;
-    ty_status status;
-
-    TY_CHECK(ty_json_object(root, "gradient_noise", &value, error), status, done);
-    TY_CHECK(ty_json_uint32(value, "steps", 1, TY_MAX_STEPS, &noise->steps, error), status, done);
-    TY_CHECK(ty_json_number(value, "square", -DBL_MAX, DBL_MAX, &noise->square, error), status,
-             done);
-    TY_CHECK(ty_json_number(value, "variance", -DBL_MAX, DBL_MAX, &noise->variance, error), status,
-             done);
-    if (ty_json_has(value, "history"))
-        TY_CHECK(read_noise_history(value, run, error), status, done);
-    if (ty_json_has(value, "scale_samples")) /* for people; it follows from the two */
-        TY_CHECK(ty_json_number(value, "scale_samples", -DBL_MAX, DBL_MAX, &scale, error), status,
-                 done);
-    status = ty_json_end(value, error);
-done:
-    return status;
-}
-
-static void write_noise(const ty_run *run, ty_json_writer *writer)
-{
-    const ty_gradient_noise *noise = &run->noise;
-
-    ty_json_open_flat(writer, "gradient_noise", '{');
-    ty_json_put_uint(writer, "steps", noise->steps);
-    ty_json_put_number(writer, "square", noise->square);
-    ty_json_put_number(writer, "variance", noise->variance);
-    if (noise->square > 0)
-        ty_json_put_number(writer, "scale_samples", noise->variance / noise->square);
-    ty_json_open_flat(writer, "history", '[');
-    for (uint32_t i = 0; i < run->noise_sample_count; i++) {
-        ty_json_open_flat(writer, NULL, '[');
-        ty_json_put_uint(writer, NULL, run->noise_samples[i].step);
-        ty_json_put_number(writer, NULL, run->noise_samples[i].square);
-        ty_json_put_number(writer, NULL, run->noise_samples[i].variance);
-        ty_json_close(writer, ']');
-    }
+    (void)context;
+    ty_json_open_flat(writer, field->key, '[');
+    for (uint32_t i = 0; i < run->rank_count; i++)
+        ty_json_put_uint(writer, NULL, run->peak_memory_bytes[i]);
     ty_json_close(writer, ']');
-    ty_json_close(writer, '}');
 }
 
-static ty_status read_distortion(const ty_json *root, ty_run *run, ty_error *error)
+static bool has_noise(const void *run)
 {
-    const ty_json *value;
-    ty_status status;
-
-    TY_CHECK(ty_json_object(root, "compression_distortion", &value, error), status, done);
-    TY_CHECK(ty_json_uint32(value, "steps", 1, TY_MAX_STEPS, &run->distortion_steps, error), status,
-             done);
-    TY_CHECK(ty_json_number(value, "share", 0, DBL_MAX, &run->distortion, error), status, done);
-    status = ty_json_end(value, error);
-done:
-    return status;
+    return ((const ty_run *)run)->noise.steps > 0;
 }
 
-static ty_status read_disturbance(const ty_json *root, ty_run *run, ty_error *error)
+static bool has_noise_scale(const void *run)
 {
-    ty_disturbance *d = &run->disturbance;
-    const ty_json *value, *list;
-    ty_status status;
+    return ((const ty_run *)run)->noise.square > 0;
+}
 
-    TY_CHECK(ty_json_object(root, "disturbance", &value, error), status, done);
-    TY_CHECK(ty_json_uint32(value, "steps", 1, TY_MAX_STEPS, &d->steps, error), status, done);
-    TY_CHECK(ty_json_uint32(value, "disturbed_steps", 0, d->steps, &d->disturbed_steps, error),
-             status, done);
-    TY_CHECK(ty_json_number(value, "switches", 0, DBL_MAX, &d->switches, error), status, done);
-    TY_CHECK(ty_json_number(value, "others_share", 0, 1, &d->others_share, error), status, done);
-    TY_CHECK(ty_json_number(value, "steal_share", 0, 1, &d->steal_share, error), status, done);
-    TY_CHECK(ty_json_number(value, "load", 0, DBL_MAX, &d->load, error), status, done);
-    TY_CHECK(ty_json_array(value, "timeline_steps", 0, TY_MAX_STEPS, &list, error), status, done);
-    d->timeline_steps = ty_alloc(ty_json_size(list), sizeof *d->timeline_steps);
+static bool has_distortion(const void *run)
+{
+    return ((const ty_run *)run)->distortion_steps > 0;
+}
+
+static bool has_disturbance(const void *run)
+{
+    return ((const ty_run *)run)->disturbance.steps > 0;
+}
+
+static bool has_timeline(const void *run)
+{
+    return ((const ty_run *)run)->timeline != NULL;
+}
+
+/* For people: it follows from the two before it. */
+static ty_status read_scale(const ty_json *object, const json_field *field, void *record,
+                            const void *context, ty_error *error)
+{
+    double scale;
+
+    (void)record, (void)context;
+    return ty_json_number(object, field->key, field->minimum, field->maximum, &scale, error);
+}
+
+static void write_scale(const json_field *field, const void *record, const void *context,
+                        ty_json_writer *writer)
+{
+    const ty_gradient_noise *noise = &((const ty_run *)record)->noise;
+
+    (void)context;
+    ty_json_put_number(writer, field->key, noise->variance / noise->square);
+}
+
+static const json_field noise_sample_fields[] = {
+    {"step", JSON_UINT32, JSON_AT(ty_noise_sample, step), 0, TY_MAX_STEPS},
+    {"square", JSON_NUMBER, JSON_AT(ty_noise_sample, square), -DBL_MAX, DBL_MAX},
+    {"variance", JSON_NUMBER, JSON_AT(ty_noise_sample, variance), -DBL_MAX, DBL_MAX},
+};
+static const json_record noise_sample_record = JSON_RECORD(ty_noise_sample, noise_sample_fields);
+
+static const json_field noise_fields[] = {
+    {"steps", JSON_UINT32, JSON_AT(ty_run, noise.steps), 1, TY_MAX_STEPS},
+    {"square", JSON_NUMBER, JSON_AT(ty_run, noise.square), -DBL_MAX, DBL_MAX},
+    {"variance", JSON_NUMBER, JSON_AT(ty_run, noise.variance), -DBL_MAX, DBL_MAX},
+    {"scale_samples", JSON_NUMBER, .minimum = -DBL_MAX, .maximum = DBL_MAX, .is_optional = true,
+     .is_said = has_noise_scale, .read = read_scale, .write = write_scale,
+     .about = "variance over square, where that is above 0"},
+    {"history", JSON_TUPLES, JSON_AT(ty_run, noise_samples), 0, TY_MAX_STEPS, .is_optional = true,
+     .is_said = has_noise, .of = &noise_sample_record,
+     .count_at = offsetof(ty_run, noise_sample_count)},
+};
+static const json_record noise_record = JSON_FLAT_RECORD(ty_run, noise_fields);
+
+static const json_field distortion_fields[] = {
+    {"steps", JSON_UINT32, JSON_AT(ty_run, distortion_steps), 1, TY_MAX_STEPS},
+    {"share", JSON_NUMBER, JSON_AT(ty_run, distortion), 0, DBL_MAX},
+};
+static const json_record distortion_record = JSON_FLAT_RECORD(ty_run, distortion_fields);
+
+/* No more than there were. */
+static ty_status read_disturbed(const ty_json *object, const json_field *field, void *record,
+                                const void *context, ty_error *error)
+{
+    ty_disturbance *d = record;
+
+    (void)context;
+    return ty_json_uint32(object, field->key, 0, d->steps, &d->disturbed_steps, error);
+}
+
+/* Ascending. */
+static ty_status read_timeline_steps(const ty_json *object, const json_field *field, void *record,
+                                     const void *context, ty_error *error)
+{
+    ty_disturbance *d = record;
+    const ty_json *array;
+    ty_status status = ty_json_array(object, field->key, 0, TY_MAX_STEPS, &array, error);
+
+    (void)context;
+    if (status != TY_OK)
+        return status;
+    d->timeline_steps = ty_alloc(ty_json_size(array), sizeof *d->timeline_steps);
     if (d->timeline_steps == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (size_t i = 0; i < ty_json_size(list); i++) {
-        uint64_t step = 0;
+    for (size_t i = 0; i < ty_json_size(array) && status == TY_OK; i++) {
         const uint32_t least = i > 0 ? d->timeline_steps[i - 1] + 1 : 0;
-        TY_CHECK(ty_json_as_uint64(ty_json_at(list, i), least, TY_MAX_STEPS, &step, error), status,
-                 done);
-        d->timeline_steps[d->timeline_step_count++] = (uint32_t)step;
+        status = ty_json_as_uint32(ty_json_at(array, i), least, TY_MAX_STEPS, &d->timeline_steps[i],
+                                   error);
+        d->timeline_step_count += status == TY_OK;
     }
-    status = ty_json_end(value, error);
-done:
     return status;
 }
 
-static void write_disturbance(const ty_disturbance *d, ty_json_writer *writer)
-{
-    ty_json_open_flat(writer, "disturbance", '{');
-    ty_json_put_uint(writer, "steps", d->steps);
-    ty_json_put_uint(writer, "disturbed_steps", d->disturbed_steps);
-    ty_json_put_number(writer, "switches", d->switches);
-    ty_json_put_number(writer, "others_share", d->others_share);
-    ty_json_put_number(writer, "steal_share", d->steal_share);
-    ty_json_put_number(writer, "load", d->load);
-    ty_json_open_flat(writer, "timeline_steps", '[');
-    for (uint32_t i = 0; i < d->timeline_step_count; i++)
-        ty_json_put_uint(writer, NULL, d->timeline_steps[i]);
-    ty_json_close(writer, ']');
-    ty_json_close(writer, '}');
-}
+static const json_field disturbance_fields[] = {
+    {"steps", JSON_UINT32, JSON_AT(ty_disturbance, steps), 1, TY_MAX_STEPS},
+    {"disturbed_steps", JSON_UINT32, JSON_AT(ty_disturbance, disturbed_steps), 0, TY_MAX_STEPS,
+     .read = read_disturbed},
+    {"switches", JSON_NUMBER, JSON_AT(ty_disturbance, switches), 0, DBL_MAX},
+    {"others_share", JSON_NUMBER, JSON_AT(ty_disturbance, others_share), 0, 1},
+    {"steal_share", JSON_NUMBER, JSON_AT(ty_disturbance, steal_share), 0, 1},
+    {"load", JSON_NUMBER, JSON_AT(ty_disturbance, load), 0, DBL_MAX},
+    {"timeline_steps", JSON_UINTS, JSON_AT(ty_disturbance, timeline_steps), 0, TY_MAX_STEPS,
+     .count_at = offsetof(ty_disturbance, timeline_step_count), .read = read_timeline_steps},
+};
+static const json_record disturbance_record = JSON_FLAT_RECORD(ty_disturbance, disturbance_fields);
 
-static ty_status read_run_timeline(const ty_json *root, ty_run *run, ty_error *error)
+static const json_field evaluation_fields[] = {
+    {"step", JSON_UINT32, JSON_AT(ty_evaluation, step), 0, TY_MAX_STEPS},
+    {"seconds", JSON_NUMBER, JSON_AT(ty_evaluation, seconds), 0, DBL_MAX},
+    {"accuracy", JSON_NUMBER, JSON_AT(ty_evaluation, accuracy), 0, 1},
+    {"loss", JSON_NUMBER, JSON_AT(ty_evaluation, loss), -DBL_MAX, DBL_MAX},
+};
+static const json_record evaluation_record = JSON_FLAT_RECORD(ty_evaluation, evaluation_fields);
+
+/* Of the same plan, with as many ranks. */
+static ty_status read_timeline(const ty_json *object, const json_field *field, void *record,
+                               const void *context, ty_error *error)
 {
+    ty_run *run = record;
     ty_status status;
     const ty_json *value;
     char place[TY_JSON_PLACE_SIZE];
 
-    TY_CHECK(ty_json_object(root, "timeline", &value, error), status, done);
+    (void)context;
+    TY_CHECK(ty_json_object(object, field->key, &value, error), status, done);
     TY_CHECK(ty_timeline_from_json(value, &run->timeline, error), status, done);
     ty_json_place(value, place);
     if (run->timeline->rank_count != run->rank_count)
@@ -247,39 +244,44 @@ done:
     return status;
 }
 
-static ty_status read_run(const ty_json *root, ty_run *run, ty_error *error)
+static void write_timeline(const json_field *field, const void *record, const void *context,
+                           ty_json_writer *writer)
 {
-    ty_status status;
-    const ty_json *value;
-
-    TY_CHECK(ty_json_schema(root, RUN_SCHEMA, error), status, done);
-    TY_CHECK(ty_json_digest(root, "plan_digest", &run->plan_digest, error), status, done);
-    TY_CHECK(ty_json_string_copy(root, "backend", &run->backend, error), status, done);
-    TY_CHECK(ty_json_string_copy(root, "machine", &run->machine, error), status, done);
-    TY_CHECK(ty_json_string_copy(root, "versions", &run->versions, error), status, done);
-    TY_CHECK(ty_json_string_copy(root, "date", &run->date, error), status, done);
-    TY_CHECK(ty_json_uint32(root, "rank_count", 1, TY_MAX_RANKS, &run->rank_count, error), status,
-             done);
-    TY_CHECK(ty_json_number(root, "wall_s", 0, DBL_MAX, &run->wall_s, error), status, done);
-    TY_CHECK(ty_json_object(root, "summary", &value, error), status, done);
-    TY_CHECK(ty_step_summary_from_json(value, &run->summary, error), status, done);
-    TY_CHECK(read_losses(root, run, error), status, done);
-    TY_CHECK(read_memory(root, run, error), status, done);
-    TY_CHECK(read_evaluations(root, run, error), status, done);
-    TY_CHECK(ty_target_read(root, &run->until, error), status, done);
-    if (ty_json_has(root, "gradient_noise"))
-        TY_CHECK(read_noise(root, run, error), status, done);
-    if (ty_json_has(root, "compression_distortion"))
-        TY_CHECK(read_distortion(root, run, error), status, done);
-    if (ty_json_has(root, "disturbance"))
-        TY_CHECK(read_disturbance(root, run, error), status, done);
-    if (ty_json_has(root, "timeline"))
-        TY_CHECK(read_run_timeline(root, run, error), status, done);
-    status = ty_json_end(root, error);
-
-done:
-    return status;
+    (void)context;
+    ty_timeline_to_json(((const ty_run *)record)->timeline, writer, field->key);
 }
+
+static const json_field run_fields[] = {
+    {"plan_digest", JSON_DIGEST, JSON_AT(ty_run, plan_digest)},
+    {"backend", JSON_TEXT, JSON_AT(ty_run, backend)},
+    {"machine", JSON_TEXT, JSON_AT(ty_run, machine)},
+    {"versions", JSON_TEXT, JSON_AT(ty_run, versions)},
+    {"date", JSON_TEXT, JSON_AT(ty_run, date)},
+    {"rank_count", JSON_UINT32, JSON_AT(ty_run, rank_count), 1, TY_MAX_RANKS},
+    {"wall_s", JSON_NUMBER, JSON_AT(ty_run, wall_s), 0, DBL_MAX},
+    {"summary", JSON_STRUCT, JSON_AT(ty_run, summary), .of = &ty_step_summary_record,
+     .schema = "step-summary.json"},
+    {"step_count", JSON_UINT32, JSON_AT(ty_run, step_count), 1, TY_MAX_STEPS, .applies = is_played,
+     .about = "of a run that only played its plan"},
+    {"losses", JSON_NUMBERS, .minimum = -DBL_MAX, .maximum = DBL_MAX, .read = read_losses,
+     .write = write_losses},
+    {"peak_memory_bytes", JSON_UINTS, .maximum = TY_JSON_MAX_INTEGER, .read = read_memory,
+     .write = write_memory, .about = "of each rank"},
+    {NULL, JSON_MEMBERS, JSON_AT(ty_run, until), .of = &ty_until_record},
+    {"gradient_noise", JSON_STRUCT, .is_optional = true, .is_said = has_noise, .of = &noise_record},
+    {"compression_distortion", JSON_STRUCT, .is_optional = true, .is_said = has_distortion,
+     .of = &distortion_record},
+    {"disturbance", JSON_STRUCT, JSON_AT(ty_run, disturbance), .is_optional = true,
+     .is_said = has_disturbance, .of = &disturbance_record,
+     .about = "by others on the machine, while the run was under way"},
+    {"evaluations", JSON_ROWS, JSON_AT(ty_run, evaluations), 0, TY_MAX_STEPS,
+     .of = &evaluation_record, .count_at = offsetof(ty_run, evaluation_count)},
+    {"timeline", JSON_OTHER, .is_optional = true, .is_said = has_timeline, .read = read_timeline,
+     .write = write_timeline, .schema = "timeline.json"},
+};
+const json_record ty_run_record = JSON_RECORD(ty_run, run_fields);
+
+/* ---- The whole ------------------------------------------------------------------------------ */
 
 ty_status ty_run_from_json(const ty_json *object, ty_run **out, ty_error *error)
 {
@@ -288,7 +290,8 @@ ty_status ty_run_from_json(const ty_json *object, ty_run **out, ty_error *error)
 
     if (run == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(read_run(object, run, error), status, cleanup);
+    TY_CHECK(ty_json_schema(object, RUN_SCHEMA, error), status, cleanup);
+    TY_CHECK(ty_record_read_all(object, &ty_run_record, run, NULL, error), status, cleanup);
     *out = run;
     run = NULL;
 
@@ -308,54 +311,6 @@ ty_status ty_run_load(const char *path, ty_run **out, ty_error *error)
 cleanup:
     ty_json_free(document);
     return status;
-}
-
-static void write_run(const ty_run *run, ty_json_writer *writer)
-{
-    ty_json_open(writer, NULL, '{');
-    ty_json_put_string(writer, "schema", RUN_SCHEMA);
-    ty_json_put_string(writer, "plan_digest", run->plan_digest.hex);
-    ty_json_put_string(writer, "backend", run->backend);
-    ty_json_put_string(writer, "machine", run->machine);
-    ty_json_put_string(writer, "versions", run->versions);
-    ty_json_put_string(writer, "date", run->date);
-    ty_json_put_uint(writer, "rank_count", run->rank_count);
-    ty_json_put_number(writer, "wall_s", run->wall_s);
-    ty_step_summary_to_json(&run->summary, writer, "summary");
-    if (run->losses == NULL)
-        ty_json_put_uint(writer, "step_count", run->step_count);
-    ty_json_open_flat(writer, "losses", '[');
-    for (uint32_t i = 0; run->losses != NULL && i < run->step_count; i++)
-        ty_json_put_number(writer, NULL, run->losses[i]);
-    ty_json_close(writer, ']');
-    ty_json_open_flat(writer, "peak_memory_bytes", '[');
-    for (uint32_t i = 0; i < run->rank_count; i++)
-        ty_json_put_uint(writer, NULL, run->peak_memory_bytes[i]);
-    ty_json_close(writer, ']');
-    ty_target_write(&run->until, writer);
-    if (run->noise.steps > 0)
-        write_noise(run, writer);
-    if (run->distortion_steps > 0) {
-        ty_json_open_flat(writer, "compression_distortion", '{');
-        ty_json_put_uint(writer, "steps", run->distortion_steps);
-        ty_json_put_number(writer, "share", run->distortion);
-        ty_json_close(writer, '}');
-    }
-    if (run->disturbance.steps > 0)
-        write_disturbance(&run->disturbance, writer);
-    ty_json_open(writer, "evaluations", '[');
-    for (uint32_t i = 0; i < run->evaluation_count; i++) {
-        ty_json_open_flat(writer, NULL, '{');
-        ty_json_put_uint(writer, "step", run->evaluations[i].step);
-        ty_json_put_number(writer, "seconds", run->evaluations[i].seconds);
-        ty_json_put_number(writer, "accuracy", run->evaluations[i].accuracy);
-        ty_json_put_number(writer, "loss", run->evaluations[i].loss);
-        ty_json_close(writer, '}');
-    }
-    ty_json_close(writer, ']');
-    if (run->timeline != NULL)
-        ty_timeline_to_json(run->timeline, writer, "timeline");
-    ty_json_close(writer, '}');
 }
 
 /* JSON has no NaN, and a run that made one has a story to tell before it is filed. */
@@ -388,7 +343,10 @@ ty_status ty_run_save(const ty_run *run, const char *path, ty_error *error)
     ty_json_writer writer = ty_json_writer_on(&text);
 
     TY_CHECK(check_run(run, path, error), status, cleanup);
-    write_run(run, &writer);
+    ty_json_open(&writer, NULL, '{');
+    ty_json_put_string(&writer, "schema", RUN_SCHEMA);
+    ty_record_put(&ty_run_record, run, NULL, &writer);
+    ty_json_close(&writer, '}');
     ty_text_add(&text, "\n");
     status = ty_file_write_text(path, &text, error);
 

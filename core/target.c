@@ -1,9 +1,8 @@
 /* When training is over: a target that the test set has to reach. */
-#include "run_parts.h"
+#include "json_record.h"
 
 #include "ty_run.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -46,33 +45,25 @@ bool ty_target_is_met(const ty_target *target, double accuracy, double loss)
                                 : target->loss > 0 && loss <= target->loss;
 }
 
-ty_status ty_target_read(const ty_json *root, ty_target *target, ty_error *error)
+static bool is_of_accuracy(const void *target)
 {
-    const ty_json *value;
-    ty_status status = TY_OK;
-
-    if (!ty_json_has(root, "until"))
-        return TY_OK;
-    TY_CHECK(ty_json_object(root, "until", &value, error), status, done);
-    if (ty_json_has(value, "loss"))
-        TY_CHECK(ty_json_number(value, "loss", DBL_MIN, DBL_MAX, &target->loss, error), status,
-                 done);
-    else
-        TY_CHECK(ty_json_number(value, "accuracy", DBL_MIN, 1, &target->accuracy, error), status,
-                 done);
-    status = ty_json_end(value, error);
-done:
-    return status;
+    return !(((const ty_target *)target)->loss > 0);
 }
 
-void ty_target_write(const ty_target *target, ty_json_writer *writer)
+static bool is_set(const void *target)
 {
-    if (!ty_target_is_set(target))
-        return;
-    ty_json_open_flat(writer, "until", '{');
-    if (target->accuracy > 0)
-        ty_json_put_number(writer, "accuracy", target->accuracy);
-    else
-        ty_json_put_number(writer, "loss", target->loss);
-    ty_json_close(writer, '}');
+    return ty_target_is_set(target);
 }
+
+/* One of the two. */
+static const json_field target_fields[] = {
+    {"loss", JSON_NUMBER, JSON_AT(ty_target, loss), DBL_MIN, DBL_MAX, .is_optional = true},
+    {"accuracy", JSON_NUMBER, JSON_AT(ty_target, accuracy), DBL_MIN, 1, .applies = is_of_accuracy},
+};
+static const json_record target_record = JSON_FLAT_RECORD(ty_target, target_fields);
+
+static const json_field until_fields[] = {
+    {"until", JSON_STRUCT, .of = &target_record, .is_optional = true, .is_said = is_set,
+     .about = "accuracy or loss that the test set was to reach"},
+};
+const json_record ty_until_record = JSON_RECORD(ty_target, until_fields);

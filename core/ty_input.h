@@ -54,8 +54,6 @@ void ty_input_words(const ty_input *input, ty_text *text);
 const char *ty_input_key_at(uint32_t index);
 
 /** As a member of a document: all of it, and only where something is said. */
-ty_status ty_input_from_json(const ty_json *object, const char *key, ty_input *out,
-                             ty_error *error) TY_MUST_CHECK;
 void ty_input_to_json(const ty_input *input, ty_json_writer *writer, const char *key);
 
 typedef struct ty_input_question {

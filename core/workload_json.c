@@ -1,5 +1,6 @@
 /* Workloads as `trainyard.workload/1`. */
 #include "json_parts.h"
+#include "json_record.h"
 #include "ty_file.h"
 #include "ty_memory.h"
 #include "workload_layers.h"
@@ -99,32 +100,32 @@ done:
     return status;
 }
 
-ty_status ty_optimizer_read(const ty_json *object, ty_optimizer *optimizer, ty_error *error)
+static const char *optimizer_name(int i)
 {
-    const ty_json *o = NULL;
-    ty_status status;
-    int kind = 0;
-
-    TY_CHECK(ty_json_object(object, "optimizer", &o, error), status, done);
-    TY_CHECK(ty_json_enum(o, "kind", ty_optimizer_names, 2, &kind, error), status, done);
-    optimizer->kind = (ty_optimizer_kind)kind;
-    TY_CHECK(ty_json_number(o, "learning_rate", 0.0, HUGE_VAL, &optimizer->learning_rate, error),
-             status, done);
-    if (optimizer->kind == TY_OPTIMIZER_ADAMW) {
-        TY_CHECK(ty_json_number(o, "beta1", 0.0, 1.0, &optimizer->beta1, error), status, done);
-        TY_CHECK(ty_json_number(o, "beta2", 0.0, 1.0, &optimizer->beta2, error), status, done);
-        TY_CHECK(ty_json_number(o, "epsilon", 0.0, HUGE_VAL, &optimizer->epsilon, error), status,
-                 done);
-    } else {
-        TY_CHECK(ty_json_number(o, "momentum", 0.0, 1.0, &optimizer->momentum, error), status,
-                 done);
-    }
-    TY_CHECK(ty_json_number(o, "weight_decay", 0.0, HUGE_VAL, &optimizer->weight_decay, error),
-             status, done);
-    TY_CHECK(ty_json_end(o, error), status, done);
-done:
-    return status;
+    return ty_optimizer_name((ty_optimizer_kind)i);
 }
+
+static bool is_adamw(const void *optimizer)
+{
+    return ((const ty_optimizer *)optimizer)->kind == TY_OPTIMIZER_ADAMW;
+}
+
+static bool is_sgd(const void *optimizer)
+{
+    return !is_adamw(optimizer);
+}
+
+static const json_field optimizer_fields[] = {
+    {"kind", JSON_NAME, JSON_AT(ty_optimizer, kind), .name = optimizer_name,
+     .name_count = TY_OPTIMIZER_ADAMW + 1},
+    {"learning_rate", JSON_NUMBER, JSON_AT(ty_optimizer, learning_rate), 0, HUGE_VAL},
+    {"beta1", JSON_NUMBER, JSON_AT(ty_optimizer, beta1), 0, 1, .applies = is_adamw},
+    {"beta2", JSON_NUMBER, JSON_AT(ty_optimizer, beta2), 0, 1, .applies = is_adamw},
+    {"epsilon", JSON_NUMBER, JSON_AT(ty_optimizer, epsilon), 0, HUGE_VAL, .applies = is_adamw},
+    {"momentum", JSON_NUMBER, JSON_AT(ty_optimizer, momentum), 0, 1, .applies = is_sgd},
+    {"weight_decay", JSON_NUMBER, JSON_AT(ty_optimizer, weight_decay), 0, HUGE_VAL},
+};
+const json_record ty_optimizer_record = JSON_FLAT_RECORD(ty_optimizer, optimizer_fields);
 
 static ty_status read_layers(const ty_json *object, ty_workload *workload, ty_error *error)
 {
@@ -220,6 +221,7 @@ static const char *precision_name(int i)
 static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *error)
 {
     ty_status status;
+    const ty_json *optimizer;
     int input_kind = 0, precision;
 
     TY_CHECK(ty_json_schema(object, TY_WORKLOAD_SCHEMA, error), status, done);
@@ -244,7 +246,9 @@ static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *
     TY_CHECK(ty_json_string_copy(object, "dataset", &w->dataset, error), status, done);
     TY_CHECK(ty_json_uint32(object, "global_batch", 1, UINT32_MAX, &w->global_batch, error), status,
              done);
-    TY_CHECK(ty_optimizer_read(object, &w->optimizer, error), status, done);
+    TY_CHECK(ty_json_object(object, "optimizer", &optimizer, error), status, done);
+    TY_CHECK(ty_record_read_all(optimizer, &ty_optimizer_record, &w->optimizer, NULL, error),
+             status, done);
     TY_CHECK(read_scenario(object, w, error), status, done);
     TY_CHECK(read_layers(object, w, error), status, done);
     TY_CHECK(ty_json_end(object, error), status, done);
@@ -326,22 +330,6 @@ static void write_layer(const ty_layer *layer, ty_json_writer *writer)
     ty_json_close(writer, '}');
 }
 
-void ty_optimizer_write(const ty_optimizer *optimizer, ty_json_writer *writer)
-{
-    ty_json_open_flat(writer, "optimizer", '{');
-    ty_json_put_string(writer, "kind", ty_optimizer_name(optimizer->kind));
-    ty_json_put_number(writer, "learning_rate", optimizer->learning_rate);
-    if (optimizer->kind == TY_OPTIMIZER_ADAMW) {
-        ty_json_put_number(writer, "beta1", optimizer->beta1);
-        ty_json_put_number(writer, "beta2", optimizer->beta2);
-        ty_json_put_number(writer, "epsilon", optimizer->epsilon);
-    } else {
-        ty_json_put_number(writer, "momentum", optimizer->momentum);
-    }
-    ty_json_put_number(writer, "weight_decay", optimizer->weight_decay);
-    ty_json_close(writer, '}');
-}
-
 void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, const char *key)
 {
     ty_json_open(writer, key, '{');
@@ -357,7 +345,7 @@ void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, co
     ty_json_put_uint(writer, "tokens_per_sample", workload->tokens_per_sample);
     ty_json_put_string(writer, "dataset", workload->dataset);
     ty_json_put_uint(writer, "global_batch", workload->global_batch);
-    ty_optimizer_write(&workload->optimizer, writer);
+    ty_record_write(&ty_optimizer_record, &workload->optimizer, NULL, writer, "optimizer");
     if (workload->learning != TY_LEARNING_GRADIENT)
         ty_json_put_string(writer, "learning", ty_learning_name(workload->learning));
     if (workload->local_steps > 1)

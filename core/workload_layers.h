@@ -38,9 +38,4 @@ bool ty_attribute_is_flag(ty_attribute attribute);
 ty_status ty_workload_check_at(const ty_workload *workload, const char *place,
                                ty_error *error) TY_MUST_CHECK;
 
-/* The member "optimizer" of a document, with what its kind uses. */
-ty_status ty_optimizer_read(const ty_json *object, ty_optimizer *optimizer,
-                            ty_error *error) TY_MUST_CHECK;
-void ty_optimizer_write(const ty_optimizer *optimizer, ty_json_writer *writer);
-
 #endif

@@ -1,5 +1,6 @@
-"""Fills the parts of docs/schemas that follow from tables of core's readers: names, and figures with
-their bounds. The rest of a schema is written by hand.
+"""Makes what follows from tables of core's readers and writers: the schemas of plans, profiles, runs,
+clusters, summaries and optimizers whole, in others names, and figures with their bounds. The rest of those is
+written by hand.
 
     build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas           # writes them anew
     build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas --check   # says what differs
@@ -9,30 +10,32 @@ import json
 import pathlib
 import sys
 
+
+def whole(x):
+    """As the files have it: whole numbers without a point."""
+    return int(x) if x == int(x) else x
+
+
 folder, is_check = pathlib.Path(sys.argv[1]), sys.argv[2:] == ["--check"]
-tables = json.load(sys.stdin)
+tables = json.load(sys.stdin, parse_float=lambda text: whole(float(text)))
 SMALLEST = 2.2250738585072014e-308  # DBL_MIN: above 0
 
 # Lists of names: file, and where in it.
 NAMES = {
     "schedule": [("stack.json", "properties/plans/properties/schedules/items")],
-    "recompute": [("stack.json", "properties/plans/properties/recomputes/items"),
-                  ("plan.json", "properties/stages/items/properties/recompute")],
+    "recompute": [("stack.json", "properties/plans/properties/recomputes/items")],
     "compression": [("stack.json", "properties/plans/properties/compressions/items")],
     "collective": [("collective.json", "properties/collective")],
     "precision": [("workload.json", "properties/precision")],
-    "provenance": [("plan.json", "properties/provenance"), ("stack.json", "properties/provenance")],
+    "provenance": [("stack.json", "properties/provenance")],
     "stack_attention": [("stack.json", "properties/attention")],
     "stack_memory": [("stack.json", "properties/memory")],
-    "vertex": [("cluster.json", "properties/vertices/items/properties/kind")],
 }
 
 
 def number(least, most):
-    """As the files have it: whole numbers without a point."""
-    whole = [int(x) if x == int(x) else x for x in (least, most)]
-    lower = {"exclusiveMinimum": 0} if least == SMALLEST else {"minimum": whole[0]}
-    return {"type": "number", **lower, "maximum": whole[1]}
+    lower = {"exclusiveMinimum": 0} if least == SMALLEST else {"minimum": least}
+    return {"type": "number", **lower, "maximum": most}
 
 
 def constant(row):
@@ -72,21 +75,16 @@ renew(stack, made, ["on", "attention", "memory", "has_dropout", "overlaps_exchan
 some = tables["stack_constants_of_devices"]  # the first of them
 renew(stack["on"]["items"]["properties"], dict(list(made.items())[:some]), [])
 
-device = part(schemas["cluster.json"], "properties/device_types/items")
-made = {row["key"]: number(row["minimum"], row["maximum"]) for row in tables["device_figures"]}
-renew(device["properties"], made, ["memory_bytes"])
-device["required"] = (["name", "source"] + [row["key"] for row in tables["device_figures"] if not row["is_optional"]]
-                      + ["memory_bytes"])
-own = schemas["device.json"]["properties"]  # of which no figure must be
-renew(own, made, ["memory_bytes", "like", "port"])
-storage = part(schemas["cluster.json"], "properties/storage/items")
-made = {row["key"]: number(row["minimum"], row["maximum"]) for row in tables["storage_figures"]}
-renew(storage["properties"], made, [])
-storage["required"] = (["name", "source", "is_shared"]
-                       + [row["key"] for row in tables["storage_figures"] if not row["is_optional"]])
-link = part(schemas["cluster.json"], "properties/link_types/items/properties")
-for key, bounds in tables["link_figures"].items():
-    link[key] = {**number(*bounds), **({"description": link[key]["description"]} if "description" in link[key] else {})}
+FIGURES_ONLY = "device.json"  # of which none must be, and which has a name, like and port besides
+for name, record in tables["records"].items():
+    if name == FIGURES_ONLY:
+        renew(schemas[name]["properties"], record["properties"], ["like", "port"])
+        continue
+    known = schemas[name]
+    if "schema" in known["properties"]:
+        record["required"].insert(0, "schema")
+        record["properties"] = {"schema": known["properties"]["schema"], **record["properties"]}
+    known.update(record)
 
 wrong = 0
 for name, schema in schemas.items():

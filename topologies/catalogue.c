@@ -362,7 +362,7 @@ static ty_status add_storage(catalogue *c, const ty_json *entry, const ty_json *
 {
     ty_storage storage = {0};
     citation cited = {.sources = sources};
-    const cluster_figure *figure;
+    const json_field *figure;
     ty_status status;
 
     TY_CHECK(catalogue_copy_member(c, entry, "name", &storage.name, error), status, cleanup);
@@ -371,7 +371,7 @@ static ty_status add_storage(catalogue *c, const ty_json *entry, const ty_json *
         if (!figure->is_optional || ty_json_has(entry, figure->key))
             TY_CHECK(
                 catalogue_read_figure(entry, figure->key, figure->minimum, figure->maximum, &cited,
-                                      (double *)(void *)((char *)&storage + figure->offset), error),
+                                      (double *)(void *)((char *)&storage + figure->at), error),
                 status, cleanup);
     TY_CHECK(ty_json_end(entry, error), status, cleanup);
     TY_CHECK(catalogue_take_citation(c, &cited, &storage.source, error), status, cleanup);

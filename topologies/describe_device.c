@@ -288,7 +288,7 @@ static ty_status read_file(reading *r, const ty_json *object, const char *path, 
                             "a name of its own that no device has, without blanks and @{}[]+=");
     begin(r);
     TY_CHECK(read_names(r, object, error), status, done);
-    TY_CHECK(ty_cluster_read_device(object, false, &r->type, error), status, done);
+    TY_CHECK(ty_cluster_read_device(object, &r->type, error), status, done);
     TY_CHECK(ty_json_end(object, error), status, done);
     if (!is_complete(&r->type))
         return ty_json_fail(object, error,

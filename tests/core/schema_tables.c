@@ -1,9 +1,10 @@
 /* The tables that core's readers follow, as JSON: what docs/schemas.py makes the parts of schemas
  * of that follow from them. */
-#include "cluster.h"
+#include "json_record.h"
 #include "ty_core.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef const char *(*namer)(int);
 
@@ -39,10 +40,6 @@ static const char *memory(int i)
 {
     return ty_stack_memory_name((ty_stack_memory)i);
 }
-static const char *vertex(int i)
-{
-    return ty_vertex_kind_name((ty_vertex_kind)i);
-}
 
 static const struct {
     const char *key;
@@ -57,7 +54,172 @@ static const struct {
     {"provenance", provenance, TY_DATASHEET + 1},
     {"stack_attention", attention, TY_STACK_ATTENTION_COUNT},
     {"stack_memory", memory, TY_STACK_MEMORY_COUNT},
-    {"vertex", vertex, TY_VERTEX_KIND_COUNT},
+};
+
+/* ---- Records, as JSON schemas of objects ----------------------------------------------------- */
+
+static void put_limits(const json_field *f, bool is_whole, ty_json_writer *w)
+{
+    ty_json_put_string(w, "type", is_whole ? "integer" : "number");
+    if (f->minimum > 0 && f->minimum < 2 * DBL_MIN)
+        ty_json_put_number(w, "exclusiveMinimum", 0);
+    else if (f->minimum > -DBL_MAX)
+        ty_json_put_number(w, "minimum", f->minimum);
+    if (f->maximum < (double)FLT_MAX)
+        ty_json_put_number(w, "maximum", f->maximum);
+}
+
+static void put_record(const json_record *record, ty_json_writer *w);
+
+static void put_array_limits(double least, double most, ty_json_writer *w)
+{
+    ty_json_put_string(w, "type", "array");
+    if (least > 0)
+        ty_json_put_number(w, "minItems", least);
+    if (most > 0 && most < UINT32_MAX)
+        ty_json_put_number(w, "maxItems", most);
+}
+
+static void put_field(const json_field *f, ty_json_writer *w)
+{
+    ty_json_open(w, f->key, '{');
+    if (f->about != NULL)
+        ty_json_put_string(w, "description", f->about);
+    if (f->schema != NULL) {
+        ty_json_put_string(w, "$ref", f->schema);
+        ty_json_close(w, '}');
+        return;
+    }
+    switch (f->kind) {
+    case JSON_NUMBER:
+        put_limits(f, false, w);
+        break;
+    case JSON_UINT32:
+    case JSON_UINT64:
+        put_limits(f, true, w);
+        break;
+    case JSON_BOOL:
+        ty_json_put_string(w, "type", "boolean");
+        break;
+    case JSON_TEXT:
+    case JSON_WORD:
+    case JSON_CHARS:
+        ty_json_put_string(w, "type", "string");
+        ty_json_put_uint(w, "minLength", 1);
+        if (f->kind == JSON_CHARS)
+            ty_json_put_number(w, "maxLength", f->maximum);
+        break;
+    case JSON_DIGEST:
+        ty_json_put_string(w, "type", "string");
+        ty_json_put_string(w, "pattern", "^[0-9a-f]{64}$");
+        break;
+    case JSON_NAME:
+        ty_json_open(w, "enum", '[');
+        for (int i = 0; i < f->name_count; i++)
+            ty_json_put_string(w, NULL, f->name(i));
+        ty_json_close(w, ']');
+        break;
+    case JSON_NUMBERS:
+    case JSON_UINTS:
+        put_array_limits(f->least_count, f->most_count, w);
+        ty_json_open(w, "items", '{');
+        put_limits(f, f->kind == JSON_UINTS, w);
+        ty_json_close(w, '}');
+        break;
+    case JSON_STRUCT:
+        put_record(f->of, w);
+        break;
+    case JSON_ROWS:
+    case JSON_HERE:
+        put_array_limits(f->minimum, f->maximum, w);
+        ty_json_open(w, "items", '{');
+        put_record(f->of, w);
+        ty_json_close(w, '}');
+        break;
+    case JSON_TUPLES:
+        put_array_limits(f->minimum, f->maximum, w);
+        ty_json_open(w, "items", '{');
+        put_array_limits(f->of->field_count, f->of->field_count, w);
+        ty_json_open(w, "prefixItems", '[');
+        for (uint32_t i = 0; i < f->of->field_count; i++) {
+            ty_json_open(w, NULL, '{');
+            ty_json_put_string(w, "description", f->of->fields[i].key);
+            put_limits(&f->of->fields[i], f->of->fields[i].kind == JSON_UINT32, w);
+            ty_json_close(w, '}');
+        }
+        ty_json_close(w, ']');
+        ty_json_close(w, '}');
+        break;
+    case JSON_MEMBERS:
+    case JSON_OTHER:
+        break;
+    }
+    ty_json_close(w, '}');
+}
+
+/* Of a member that some records have one way and others another the first is taken. */
+static bool was_before(const json_record *record, uint32_t field)
+{
+    for (uint32_t i = 0; i < field; i++)
+        if (record->fields[i].key != NULL &&
+            strcmp(record->fields[i].key, record->fields[field].key) == 0)
+            return true;
+    return false;
+}
+
+static void put_properties(const json_record *record, ty_json_writer *w)
+{
+    for (uint32_t i = 0; i < record->field_count; i++) {
+        if (record->fields[i].kind == JSON_MEMBERS)
+            put_properties(record->fields[i].of, w);
+        else if (!was_before(record, i))
+            put_field(&record->fields[i], w);
+    }
+}
+
+/* @return how many there are; `w` NULL: only that */
+static uint32_t put_required(const json_record *record, ty_json_writer *w)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < record->field_count; i++) {
+        const json_field *f = &record->fields[i];
+        if (f->kind == JSON_MEMBERS) {
+            count += put_required(f->of, w);
+        } else if (f->applies == NULL && !f->is_optional) {
+            count++;
+            if (w != NULL)
+                ty_json_put_string(w, NULL, f->key);
+        }
+    }
+    return count;
+}
+
+static void put_record(const json_record *record, ty_json_writer *w)
+{
+    ty_json_put_string(w, "type", "object");
+    if (put_required(record, NULL) > 0) {
+        ty_json_open(w, "required", '[');
+        put_required(record, w);
+        ty_json_close(w, ']');
+    }
+    ty_json_open(w, "properties", '{');
+    put_properties(record, w);
+    ty_json_close(w, '}');
+    ty_json_put_bool(w, "additionalProperties", false);
+}
+
+static const struct {
+    const char *file;
+    const json_record *record;
+} records[] = {
+    {"optimizer.json", &ty_optimizer_record},
+    {"step-summary.json", &ty_step_summary_record},
+    {"plan.json", &ty_plan_record},
+    {"profile.json", &ty_profile_record},
+    {"run.json", &ty_run_record},
+    {"cluster.json", &ty_cluster_record},
+    {"device.json", &ty_device_figures_record},
 };
 
 int main(void)
@@ -65,7 +227,6 @@ int main(void)
     ty_text text = {0};
     ty_json_writer w = ty_json_writer_on(&text);
     const ty_stack_constant *constant;
-    const cluster_figure *figure;
 
     ty_json_open(&w, NULL, '{');
     for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
@@ -85,35 +246,12 @@ int main(void)
         ty_json_close(&w, '}');
     }
     ty_json_close(&w, ']');
-    ty_json_open(&w, "device_figures", '[');
-    for (uint32_t i = 0; (figure = ty_cluster_figure_at(i)) != NULL; i++) {
-        ty_json_open_flat(&w, NULL, '{');
-        ty_json_put_string(&w, "key", figure->key);
-        ty_json_put_number(&w, "minimum", figure->minimum);
-        ty_json_put_number(&w, "maximum", figure->maximum);
-        ty_json_put_bool(&w, "is_optional", figure->is_optional);
+    ty_json_open(&w, "records", '{');
+    for (size_t r = 0; r < sizeof records / sizeof records[0]; r++) {
+        ty_json_open(&w, records[r].file, '{');
+        put_record(records[r].record, &w);
         ty_json_close(&w, '}');
     }
-    ty_json_close(&w, ']');
-    ty_json_open(&w, "storage_figures", '[');
-    for (uint32_t i = 0; (figure = ty_storage_figure_at(i)) != NULL; i++) {
-        ty_json_open_flat(&w, NULL, '{');
-        ty_json_put_string(&w, "key", figure->key);
-        ty_json_put_number(&w, "minimum", figure->minimum);
-        ty_json_put_number(&w, "maximum", figure->maximum);
-        ty_json_put_bool(&w, "is_optional", figure->is_optional);
-        ty_json_close(&w, '}');
-    }
-    ty_json_close(&w, ']');
-    ty_json_open(&w, "link_figures", '{');
-    ty_json_open_flat(&w, "bandwidth_bytes_per_s", '[');
-    ty_json_put_number(&w, NULL, BANDWIDTH_MINIMUM);
-    ty_json_put_number(&w, NULL, BANDWIDTH_MAXIMUM);
-    ty_json_close(&w, ']');
-    ty_json_open_flat(&w, "latency_s", '[');
-    ty_json_put_number(&w, NULL, 0);
-    ty_json_put_number(&w, NULL, LATENCY_MAXIMUM);
-    ty_json_close(&w, ']');
     ty_json_close(&w, '}');
     ty_json_close(&w, '}');
     if (text.failed != TY_OK)
