@@ -36,7 +36,7 @@ typedef struct cli_options {
     const char *workload, *cluster, *profile, *stack, *fix, *output, *candidates, *trace,
         *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
-    const char *collective, *input, *precision, *system, *objective, *task;
+    const char *collective, *input, *budget, *precision, *system, *objective, *task;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *on, *rdma, *root, *oversubscription, *hosts_text;
     const char *nodes, *script, *image, *metrics, *mlperf_log;

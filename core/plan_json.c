@@ -1,6 +1,7 @@
 /* Plan files, `trainyard.plan/1`: reading, writing, and the digest of what is to be run. */
 #include "json_parts.h"
 #include "plan_check.h"
+#include "ty_deploy.h"
 #include "ty_file.h"
 #include "ty_memory.h"
 #include "workload_layers.h"
@@ -293,6 +294,7 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
     if (plan->idle_devices > 0)
         ty_json_put_uint(writer, "idle_devices", plan->idle_devices);
     ty_input_to_json(&plan->input, writer, "input");
+    ty_deployment_to_json(&plan->deployment, plan->workload, writer, "deployment");
     write_decision(plan, &digest, writer);
     write_answer(plan, writer);
     ty_workload_to_json(plan->workload, writer, "workload");
@@ -742,6 +744,10 @@ ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *erro
     TY_CHECK(read_searched(object, &plan->searched, error), status, cleanup);
     TY_CHECK(read_candidates(object, plan, error), status, cleanup);
     TY_CHECK(read_documents(object, plan, error), status, cleanup);
+    if (ty_json_has(object, "deployment"))
+        TY_CHECK(
+            ty_deployment_from_json(object, "deployment", plan->workload, &plan->deployment, error),
+            status, cleanup);
     TY_CHECK(ty_json_end(object, error), status, cleanup);
     ty_json_place(object, place);
     TY_CHECK(ty_plan_check_at(plan, place, error), status, cleanup);

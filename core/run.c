@@ -3,6 +3,7 @@
 
 #include "json_parts.h"
 #include "run_parts.h"
+#include "ty_deploy.h"
 #include "ty_file.h"
 #include "ty_memory.h"
 
@@ -58,7 +59,8 @@ static ty_status read_memory(const ty_json *root, ty_run *run, ty_error *error)
     return status;
 }
 
-static ty_status read_evaluation(const ty_json *object, ty_evaluation *evaluation, ty_error *error)
+static ty_status read_evaluation(const ty_json *object, bool has_variant, ty_evaluation *evaluation,
+                                 ty_error *error)
 {
     ty_status status;
 
@@ -69,6 +71,14 @@ static ty_status read_evaluation(const ty_json *object, ty_evaluation *evaluatio
     TY_CHECK(ty_json_number(object, "accuracy", 0, 1, &evaluation->accuracy, error), status, done);
     TY_CHECK(ty_json_number(object, "loss", -DBL_MAX, DBL_MAX, &evaluation->loss, error), status,
              done);
+    if (has_variant) {
+        TY_CHECK(
+            ty_json_number(object, "variant_accuracy", 0, 1, &evaluation->variant_accuracy, error),
+            status, done);
+        TY_CHECK(ty_json_number(object, "variant_loss", -DBL_MAX, DBL_MAX,
+                                &evaluation->variant_loss, error),
+                 status, done);
+    }
     status = ty_json_end(object, error);
 
 done:
@@ -87,7 +97,8 @@ static ty_status read_evaluations(const ty_json *root, ty_run *run, ty_error *er
         return ty_fail(error, TY_ENOMEM, "out of memory");
     run->evaluation_count = (uint32_t)ty_json_size(array);
     for (uint32_t i = 0; i < run->evaluation_count && status == TY_OK; i++)
-        status = read_evaluation(ty_json_at(array, i), &run->evaluations[i], error);
+        status = read_evaluation(ty_json_at(array, i), run->variant.bits > 0, &run->evaluations[i],
+                                 error);
     return status;
 }
 
@@ -265,6 +276,8 @@ static ty_status read_run(const ty_json *root, ty_run *run, ty_error *error)
     TY_CHECK(ty_step_summary_from_json(value, &run->summary, error), status, done);
     TY_CHECK(read_losses(root, run, error), status, done);
     TY_CHECK(read_memory(root, run, error), status, done);
+    if (ty_json_has(root, "variant"))
+        TY_CHECK(ty_variant_from_json(root, "variant", &run->variant, error), status, done);
     TY_CHECK(read_evaluations(root, run, error), status, done);
     TY_CHECK(ty_target_read(root, &run->until, error), status, done);
     if (ty_json_has(root, "gradient_noise"))
@@ -312,6 +325,8 @@ cleanup:
 
 static void write_run(const ty_run *run, ty_json_writer *writer)
 {
+    char variant[TY_VARIANT_TEXT_SIZE];
+
     ty_json_open(writer, NULL, '{');
     ty_json_put_string(writer, "schema", RUN_SCHEMA);
     ty_json_put_string(writer, "plan_digest", run->plan_digest.hex);
@@ -343,6 +358,10 @@ static void write_run(const ty_run *run, ty_json_writer *writer)
     }
     if (run->disturbance.steps > 0)
         write_disturbance(&run->disturbance, writer);
+    if (run->variant.bits > 0) {
+        ty_variant_text(&run->variant, variant);
+        ty_json_put_string(writer, "variant", variant);
+    }
     ty_json_open(writer, "evaluations", '[');
     for (uint32_t i = 0; i < run->evaluation_count; i++) {
         ty_json_open_flat(writer, NULL, '{');
@@ -350,6 +369,10 @@ static void write_run(const ty_run *run, ty_json_writer *writer)
         ty_json_put_number(writer, "seconds", run->evaluations[i].seconds);
         ty_json_put_number(writer, "accuracy", run->evaluations[i].accuracy);
         ty_json_put_number(writer, "loss", run->evaluations[i].loss);
+        if (run->variant.bits > 0) {
+            ty_json_put_number(writer, "variant_accuracy", run->evaluations[i].variant_accuracy);
+            ty_json_put_number(writer, "variant_loss", run->evaluations[i].variant_loss);
+        }
         ty_json_close(writer, '}');
     }
     ty_json_close(writer, ']');
@@ -374,10 +397,12 @@ static ty_status check_run(const ty_run *run, const char *path, ty_error *error)
             return ty_fail(error, TY_ELIMIT, "%s: the loss of step %u is %g: training diverged",
                            path, i, run->losses[i]);
     for (uint32_t i = 0; i < run->evaluation_count; i++)
-        if (!isfinite(run->evaluations[i].loss))
+        if (!isfinite(run->evaluations[i].loss) || !isfinite(run->evaluations[i].variant_loss))
             return ty_fail(error, TY_ELIMIT,
-                           "%s: the test loss after step %u is %g: training diverged", path,
-                           run->evaluations[i].step, run->evaluations[i].loss);
+                           "%s: the test loss after step %u is %g, of the variant %g: training "
+                           "diverged",
+                           path, run->evaluations[i].step, run->evaluations[i].loss,
+                           run->evaluations[i].variant_loss);
     return TY_OK;
 }
 

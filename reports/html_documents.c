@@ -172,19 +172,31 @@ static void put_accuracy_chart(page *p, const ty_run *run)
 
 static void put_evaluations(page *p, const ty_run *run)
 {
-    char time[32];
+    const bool has_variant = run->variant.bits > 0;
+    char time[32], name[TY_VARIANT_TEXT_SIZE];
+    char columns[128] = "steps|measured time|test accuracy|test loss";
 
     if (run->evaluation_count == 0)
         return;
     put_accuracy_chart(p, run);
-    ty_page_table(p, "steps|measured time|test accuracy|test loss");
+    if (has_variant) {
+        ty_variant_text(&run->variant, name);
+        snprintf(columns, sizeof columns,
+                 "steps|measured time|test accuracy|test loss|accuracy as %s|loss as %s", name,
+                 name);
+    }
+    ty_page_table(p, columns);
     for (uint32_t i = 0; i < run->evaluation_count; i++) {
         const ty_evaluation *e = &run->evaluations[i];
         char loss[32];
         ty_format_seconds(e->seconds, time);
         loss_text(e->loss, loss);
-        ty_text_addf(p->html, "<tr><td>%u</td><td>%s</td><td>%.2f %%</td><td>%s</td></tr>\n",
-                     e->step, time, e->accuracy * 100, loss);
+        ty_text_addf(p->html, "<tr><td>%u</td><td>%s</td><td>%.2f %%</td><td>%s</td>", e->step,
+                     time, e->accuracy * 100, loss);
+        loss_text(e->variant_loss, loss);
+        if (has_variant)
+            ty_text_addf(p->html, "<td>%.2f %%</td><td>%s</td>", e->variant_accuracy * 100, loss);
+        ty_text_add(p->html, "</tr>\n");
     }
     ty_page_end_table(p);
 }
