@@ -1,5 +1,6 @@
 /* trainyard estimate, and what it shares with trainyard simulate: showing a timeline. */
 #include "cli.h"
+#include "ty_phases.h"
 
 #include <string.h>
 
@@ -67,6 +68,8 @@ exit_code cmd_estimate(const cli_options *options)
     ty_timeline *timeline = NULL;
     ty_text text = {0};
 
+    if (ty_is_phased_plan(options->files[0]))
+        return phased_predict("estimate", options);
     if (ty_plan_inputs_load(options->files[0], options->stack, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (ty_estimate(inputs.plan, inputs.program, inputs.costs,

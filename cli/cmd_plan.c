@@ -397,6 +397,8 @@ exit_code cmd_plan(const cli_options *options)
     if (options->training_config == NULL && options->vocabulary > 0)
         return report_usage("plan", "--vocabulary belongs to --config; for others write "
                                     "'FILE vocabulary=N'");
+    if (options->phases != NULL)
+        return phased_plan(options);
     return options->training_config != NULL ? plan_config(options)
                                             : plan_question(options, &step_time_s);
 }
