@@ -36,7 +36,7 @@ typedef struct cli_options {
     const char *workload, *cluster, *profile, *stack, *fix, *output, *candidates, *trace,
         *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
-    const char *collective, *input, *precision, *system, *objective, *task;
+    const char *collective, *input, *budget, *phases, *precision, *system, *objective, *task;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *on, *rdma, *root, *oversubscription, *hosts_text;
     const char *nodes, *script, *image, *metrics, *mlperf_log;
@@ -163,6 +163,20 @@ void interrupts_catch(void);
 bool interrupted(void *unused);
 /** More than once. */
 bool interrupted_again(void *unused);
+
+/* ---- phased.c ---------------------------------------------------------------------------- */
+
+/** plan --phases; then, of a file of such plans, estimate and simulate, run and compare. */
+exit_code phased_plan(const cli_options *options);
+exit_code phased_predict(const char *command, const cli_options *options);
+exit_code phased_run(const cli_options *options);
+exit_code phased_compare(const cli_options *options);
+
+/* ---- cmd_run.c --------------------------------------------------------------------------- */
+
+/** Ranks that train are this machine's cores, or its GPUs, which the worker checks. */
+ty_status machine_check(const cli_options *options, const ty_plan *plan, const char *backend,
+                        ty_error *error) TY_MUST_CHECK;
 
 /* ---- inputs.c ---------------------------------------------------------------------------- */
 

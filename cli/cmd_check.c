@@ -1,5 +1,6 @@
 /* trainyard check: reads files as their readers do, and says what they are and what is not used. */
 #include "cli.h"
+#include "ty_phases.h"
 #include "ty_training_config.h"
 
 #include <stdio.h>
@@ -21,6 +22,33 @@ static ty_status check_plan(const char *path, verdict *v)
     ty_status status = ty_plan_inputs_load(path, NULL, &inputs, &v->error);
 
     ty_plan_inputs_clear(&inputs);
+    return status;
+}
+
+static ty_status check_phases(const char *path, verdict *v)
+{
+    ty_phases *phases = NULL;
+    ty_status status = ty_phases_load(path, &phases, &v->error);
+
+    ty_phases_free(phases);
+    return status;
+}
+
+static ty_status check_phased_plan(const char *path, verdict *v)
+{
+    ty_phased_plan *plan = NULL;
+    ty_status status = ty_phased_plan_load(path, &plan, &v->error);
+
+    ty_phased_plan_free(plan);
+    return status;
+}
+
+static ty_status check_phased_run(const char *path, verdict *v)
+{
+    ty_phased_run *run = NULL;
+    ty_status status = ty_phased_run_load(path, &run, &v->error);
+
+    ty_phased_run_free(run);
     return status;
 }
 
@@ -143,6 +171,9 @@ static const struct own_format {
     ty_status (*check)(const char *path, verdict *v);
 } own_formats[] = {
     {"trainyard.plan/1", check_plan},
+    {"trainyard.phases/1", check_phases},
+    {"trainyard.phased-plan/1", check_phased_plan},
+    {"trainyard.phased-run/1", check_phased_run},
     {"trainyard.job/1", check_job},
     {"trainyard.run/1", check_run},
     {"trainyard.profile/1", check_profile},

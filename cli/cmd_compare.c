@@ -1,5 +1,6 @@
 /* trainyard compare: prediction and measurement side by side. */
 #include "cli.h"
+#include "ty_phases.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -52,6 +53,8 @@ exit_code cmd_compare(const cli_options *options)
     ty_text text = {0};
     double limit = 0;
 
+    if (ty_is_phased_plan(options->files[0]))
+        return phased_compare(options);
     if (options->fail_over != NULL && !parse_percentage(options->fail_over, &limit))
         return report_usage("compare", "--fail-over: found '%s', expected a percentage as in 5%%",
                             options->fail_over);

@@ -1,5 +1,6 @@
 /* trainyard estimate, and what it shares with trainyard simulate: showing a timeline. */
 #include "cli.h"
+#include "ty_phases.h"
 
 #include <string.h>
 
@@ -40,6 +41,7 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
         if (summary.tokens_per_s > 0)
             ty_json_put_number(&w, "tokens_per_s", summary.tokens_per_s);
         ty_step_summary_to_json(&summary, &w, "summary");
+        ty_deployment_to_json(&inputs->plan->deployment, inputs->plan->workload, &w, "deployment");
         if (more != NULL)
             more(context, &w, text);
         ty_timeline_to_json(timeline, &w, "timeline");
@@ -49,6 +51,7 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
         ty_text_addf(text, "%s on %s, %s\n", inputs->plan->workload->name,
                      inputs->plan->cluster_name, inputs->plan->strategy);
         ty_print_summary(&summary, text);
+        ty_print_deployment(inputs->plan, text);
         ty_print_stack_name(inputs->plan->stack, text);
         if (more != NULL)
             more(context, NULL, text);
@@ -65,6 +68,8 @@ exit_code cmd_estimate(const cli_options *options)
     ty_timeline *timeline = NULL;
     ty_text text = {0};
 
+    if (ty_is_phased_plan(options->files[0]))
+        return phased_predict("estimate", options);
     if (ty_plan_inputs_load(options->files[0], options->stack, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (ty_estimate(inputs.plan, inputs.program, inputs.costs,

@@ -94,6 +94,8 @@ static void put_infeasible(const cli_options *options, const ty_stack *stack, co
         ty_json_put_uint(&w, "global_batch", options->global_batch);
     if (options->fix != NULL)
         ty_json_put_string(&w, "fix", options->fix);
+    if (options->budget != NULL)
+        ty_json_put_string(&w, "budget", options->budget);
     ty_json_put_string(&w, "stack", stack->name);
     ty_json_put_string(&w, "reason", error->message);
     if (remedy->words != NULL) {
@@ -395,6 +397,8 @@ exit_code cmd_plan(const cli_options *options)
     if (options->training_config == NULL && options->vocabulary > 0)
         return report_usage("plan", "--vocabulary belongs to --config; for others write "
                                     "'FILE vocabulary=N'");
+    if (options->phases != NULL)
+        return phased_plan(options);
     return options->training_config != NULL ? plan_config(options)
                                             : plan_question(options, &step_time_s);
 }

@@ -1,5 +1,6 @@
 /* trainyard run: trains for real on local ranks. */
 #include "cli.h"
+#include "ty_phases.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -75,17 +76,18 @@ done:
 }
 
 /* Ranks that train are this machine's cores, or its GPUs, which the worker checks. */
-static ty_status machine_check(const cli_options *options, const ty_job *job, ty_error *error)
+ty_status machine_check(const cli_options *options, const ty_plan *plan, const char *backend,
+                        ty_error *error)
 {
     uint32_t ranks;
 
-    if (options->anyway || strcmp(job->backend, "cpu") != 0 ||
-        ty_cluster_is_local(job->plan->cluster_name, &ranks))
+    if (options->anyway || (backend != NULL && strcmp(backend, "cpu") != 0) ||
+        ty_cluster_is_local(plan->cluster_name, &ranks))
         return TY_OK;
     return ty_fail(error, TY_EINVAL,
                    "a plan for %.80s, not for this machine, whose cores would train its %u "
                    "ranks: say --anyway, plan with -c local, or let --backend replay play it",
-                   job->plan->cluster_name, ty_plan_launched_count(job->plan));
+                   plan->cluster_name, ty_plan_launched_count(plan));
 }
 
 exit_code cmd_run(const cli_options *options)
@@ -99,6 +101,8 @@ exit_code cmd_run(const cli_options *options)
     const char *output = options->output;
     const ty_watch watch = watch_from(options);
 
+    if (ty_is_phased_plan(options->files[0]))
+        return phased_run(options);
     if (ty_plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     interrupts_catch();
@@ -107,7 +111,7 @@ exit_code cmd_run(const cli_options *options)
         output = scratch;
     if (output == NULL || logs_try(options, &error) != TY_OK ||
         job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
-        machine_check(options, job, &error) != TY_OK ||
+        machine_check(options, job->plan, job->backend, &error) != TY_OK ||
         ty_worker_run(job, ty_plan_launched_count(job->plan), &watch, &error) != TY_OK)
         code = report_failure(&error);
     if (code == EXIT_DONE || (job != NULL && job->is_kept)) {

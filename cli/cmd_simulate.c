@@ -1,5 +1,6 @@
 /* trainyard simulate: a plan's program on a simulated network, quiet or disturbed. */
 #include "cli.h"
+#include "ty_phases.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -392,6 +393,8 @@ exit_code cmd_simulate(const cli_options *options)
     simulation s = {0};
     ty_text text = {0};
 
+    if (ty_is_phased_plan(options->files[0]))
+        return phased_predict("simulate", options);
     if (read_options(options, &s, &error) != TY_OK)
         return report_usage("simulate", "%s", error.message);
     if (ty_plan_inputs_load(options->files[0], options->stack, &s.inputs, &error) != TY_OK)

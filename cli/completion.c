@@ -16,6 +16,7 @@ static const struct {
     {"fix", NULL, NULL}, /* each key with each of its values */
     {"resolution", "flow chunk", NULL},
     {"backend", "cpu cuda replay", NULL},
+    {"budget", "sensor microcontroller phone jetson-nano", NULL},
 };
 #define VALUE_COUNT (sizeof values / sizeof values[0])
 

@@ -30,6 +30,7 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
                             .stack = options->stack,
                             .fix = options->fix,
                             .input = options->input,
+                            .budget = options->budget,
                             .precision = options->precision,
                             .system = options->system,
                             .objective = options->objective,

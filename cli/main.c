@@ -18,9 +18,9 @@ const cli_command commands[] = {
      "With --config the model, the layout and the batch are those of a training\n"
      "program's file: how fast that is, whether it fits, what would be better.\n",
      OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "input",
-             "precision", "profile", "profile-device", "stack", "fix", "fastest", "allow-lossy",
-             "system", "objective", "task", "learning-rate", "top", "no-simulate", "candidates",
-             "seed", "output", "json"),
+             "budget", "phases", "precision", "profile", "profile-device", "stack", "fix",
+             "fastest", "allow-lossy", "system", "objective", "task", "learning-rate", "top",
+             "no-simulate", "candidates", "seed", "output", "json"),
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
      OPTIONS("stack", "program", "trace", "json"), 1, 1, cmd_estimate},

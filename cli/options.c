@@ -122,6 +122,13 @@ static const option_row table[] = {
     TEXT("input", 0, input, "K=V,...",
          "of the samples: data=1.3TB (all of them), decode=250/s (of a core), cores=32 (of a host "
          "that decode), epoch=first or later, shuffle=global or host"),
+    TEXT("budget", 0, budget, "B",
+         "of the device that what is trained is for, a name (sensor, microcontroller, phone, "
+         "jetson-nano) or figures: memory=100KB (weights and activations), time=100ms (a sample), "
+         "rate=1TFLOPS, bandwidth=10GB/s; variant=int8 looks at that one alone"),
+    TEXT("phases", 0, phases, "FILE",
+         "phases of one training, each with its steps, batch, learning rate, momentum and pins: "
+         "each is planned, and the plans run one behind the other"),
     TEXT("precision", 0, precision, "P", TY_PRECISION_NAMES "; the last two are not run"),
     NUMBER("vocabulary", vocabulary, 1u << 20, "N",
            "different tokens at most (default 256: the bytes); of an imported file that only names "

@@ -330,6 +330,12 @@ ty_status ty_job_precision(const ty_job *job, ty_precision *out, ty_error *error
     return TY_OK;
 }
 
+bool ty_job_evaluates(const ty_job *job)
+{
+    return strcmp(job->backend, TY_REPLAY) != 0 &&
+           (ty_target_is_set(&job->until) || job->plan->deployment.variant.bits > 0);
+}
+
 void ty_job_free(ty_job *job)
 {
     if (job == NULL)

@@ -48,6 +48,12 @@ static const char *pointer_at(const void *record, size_t at)
     return value;
 }
 
+static bool has_field(const json_field *f, const void *record, const void *context)
+{
+    return (f->applies == NULL || f->applies(record)) &&
+           (f->applies_in == NULL || f->applies_in(context));
+}
+
 /* ---- Reading ------------------------------------------------------------------------------- */
 
 static size_t most_count(const json_field *field)
@@ -204,7 +210,7 @@ ty_status ty_record_read(const ty_json *object, const json_record *record, void 
     for (uint32_t i = 0; i < record->field_count; i++) {
         const json_field *f = &record->fields[i];
         ty_status status;
-        if (f->applies != NULL && !f->applies(out))
+        if (!has_field(f, out, context))
             continue;
         if (f->is_optional && !ty_json_has(object, f->key)) {
             const uint32_t absent = (uint32_t)f->absent;
@@ -366,7 +372,7 @@ void ty_record_put(const json_record *record, const void *in, const void *contex
 {
     for (uint32_t i = 0; i < record->field_count; i++) {
         const json_field *f = &record->fields[i];
-        if ((f->applies != NULL && !f->applies(in)) || (f->is_optional && !says_something(f, in)))
+        if (!has_field(f, in, context) || (f->is_optional && !says_something(f, in)))
             continue;
         if (f->write != NULL)
             f->write(f, in, context, writer);

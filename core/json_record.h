@@ -51,6 +51,7 @@ struct json_field {
     bool is_optional;
     bool (*is_said)(const void *record);
     bool (*applies)(const void *record); /* only such records have it, by what was read before it */
+    bool (*applies_in)(const void *context); /* likewise, by the caller's */
     const char *(*name)(int);
     int name_count;
     const json_record *of;

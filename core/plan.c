@@ -2,9 +2,9 @@
    in plan_json.c. */
 #include "ty_plan.h"
 
-#include "ty_quote.h"
-
+#include "ty_deploy.h"
 #include "ty_memory.h"
+#include "ty_quote.h"
 
 #include <assert.h>
 #include <math.h>
@@ -275,7 +275,7 @@ typedef struct matrix_list {
     uint32_t count;
     struct {
         uint64_t rows, columns;
-    } items[2];
+    } items[TY_MOST_MATRICES];
 } matrix_list;
 
 static void matrix_add(matrix_list *list, uint64_t rows, uint64_t columns)
@@ -308,6 +308,29 @@ static matrix_list matrices_by_attributes(const ty_layer *layer)
         matrix_add(&list, a[TY_FEATURES], a[TY_HIDDEN_FEATURES]);
     }
     return list;
+}
+
+#define LSTM_GATES 4
+
+uint32_t ty_layer_matrices(const ty_workload *workload, uint32_t layer,
+                           ty_bucket_matrix out[TY_MOST_MATRICES])
+{
+    const ty_layer *l = &workload->layers[layer];
+    const uint64_t hidden = l->attributes[TY_HIDDEN_FEATURES];
+    matrix_list list = matrices_by_attributes(l);
+    uint64_t offset = 0;
+    uint32_t count = 0;
+
+    if (l->kind == TY_LAYER_LSTM) {
+        matrix_add(&list, LSTM_GATES * hidden, l->attributes[TY_IN_FEATURES]);
+        matrix_add(&list, LSTM_GATES * hidden, hidden);
+    }
+    for (uint32_t m = l->tied_to != TY_NO_LAYER ? 1 : 0; m < list.count; m++) {
+        const uint64_t rows = list.items[m].rows, columns = list.items[m].columns;
+        out[count++] = (ty_bucket_matrix){offset, rows, columns};
+        offset += rows * columns;
+    }
+    return offset * workload->element_bytes <= l->parameter_bytes ? count : 0;
 }
 
 /* Elements a layer adds to a bucket, and the matrices among them. A matrix that lies elsewhere
@@ -541,6 +564,10 @@ void ty_plan_add_question(const ty_plan *plan, ty_text *text)
     if (ty_input_is_said(&plan->input)) {
         ty_text_add(text, " --input ");
         ty_input_words(&plan->input, text);
+    }
+    if (plan->deployment.variant.bits > 0) {
+        ty_text_add(text, " --budget ");
+        ty_budget_words(&plan->deployment.budget, text);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "json_parts.h"
 #include "json_record.h"
 #include "plan_check.h"
+#include "ty_deploy.h"
 #include "ty_file.h"
 #include "ty_memory.h"
 #include "workload_layers.h"
@@ -503,6 +504,20 @@ static bool has_input(const void *plan)
     return ty_input_is_said(&((const ty_plan *)plan)->input);
 }
 
+static bool has_deployment(const void *plan)
+{
+    return ((const ty_plan *)plan)->deployment.variant.bits > 0;
+}
+
+static void write_deployment(const json_field *field, const void *record, const void *context,
+                             ty_json_writer *writer)
+{
+    const ty_plan *plan = record;
+
+    (void)context;
+    ty_deployment_to_json(&plan->deployment, plan->workload, writer, field->key);
+}
+
 static const json_field head_fields[] = {
     {"strategy", JSON_TEXT, JSON_AT(ty_plan, strategy)},
     {"cluster_name", JSON_TEXT, JSON_AT(ty_plan, cluster_name)},
@@ -511,6 +526,9 @@ static const json_field head_fields[] = {
      .is_optional = true},
     {"input", JSON_STRUCT, JSON_AT(ty_plan, input), .is_optional = true, .is_said = has_input,
      .of = &ty_input_record, .about = "what is said of the samples, with --input"},
+    /* Read behind the workload, whose figures it has. */
+    {"deployment", JSON_OTHER, .is_optional = true, .is_said = has_deployment,
+     .read = ty_record_pass_by, .write = write_deployment, .schema = "deployment.json"},
 };
 
 static const json_field document_fields[] = {
@@ -589,7 +607,12 @@ ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *erro
     if (plan == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(ty_json_schema(object, SCHEMA, error), status, cleanup);
-    TY_CHECK(ty_record_read_all(object, &ty_plan_record, plan, plan, error), status, cleanup);
+    TY_CHECK(ty_record_read(object, &ty_plan_record, plan, plan, error), status, cleanup);
+    if (ty_json_has(object, "deployment"))
+        TY_CHECK(
+            ty_deployment_from_json(object, "deployment", plan->workload, &plan->deployment, error),
+            status, cleanup);
+    TY_CHECK(ty_json_end(object, error), status, cleanup);
     if (plan->stack == NULL) /* written before there were stacks */
         TY_CHECK(ty_stack_open(TY_WORKER_STACK, &plan->stack, error), status, cleanup);
     ty_json_place(object, place);

@@ -219,6 +219,21 @@ ty_status ty_parse_seconds(const char *text, double *seconds, ty_error *error)
     return TY_OK;
 }
 
+ty_status ty_parse_flop_rate(const char *text, double *flop_per_s, ty_error *error)
+{
+    static const unit units[] = {
+        {1.0, ""}, {1.0, "FLOPS"}, {1.0, "flops"}, {1.0, "FLOP/s"}, {1.0, "flop/s"}};
+    double value;
+
+    if (!read_quantity(text, units, sizeof units / sizeof units[0], true, &value))
+        return ty_fail(error, TY_EINVAL,
+                       "found \"%.60s\", expected a rate such as 1TFLOPS, 250Mflop/s or 1e12 (flop "
+                       "a second)",
+                       text);
+    *flop_per_s = value;
+    return TY_OK;
+}
+
 ty_status ty_parse_uint(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *out,
                         ty_error *error)
 {

@@ -4,6 +4,7 @@
 #include "json_parts.h"
 #include "json_record.h"
 #include "run_parts.h"
+#include "ty_deploy.h"
 #include "ty_file.h"
 #include "ty_memory.h"
 
@@ -210,11 +211,37 @@ static const json_field disturbance_fields[] = {
 };
 static const json_record disturbance_record = JSON_FLAT_RECORD(ty_disturbance, disturbance_fields);
 
+static bool has_variant(const void *run)
+{
+    return ((const ty_run *)run)->variant.bits > 0;
+}
+
+static ty_status read_variant(const ty_json *object, const json_field *field, void *record,
+                              const void *context, ty_error *error)
+{
+    (void)context;
+    return ty_variant_from_json(object, field->key, &((ty_run *)record)->variant, error);
+}
+
+static void write_variant(const json_field *field, const void *record, const void *context,
+                          ty_json_writer *writer)
+{
+    char text[TY_VARIANT_TEXT_SIZE];
+
+    (void)context;
+    ty_variant_text(&((const ty_run *)record)->variant, text);
+    ty_json_put_string(writer, field->key, text);
+}
+
 static const json_field evaluation_fields[] = {
     {"step", JSON_UINT32, JSON_AT(ty_evaluation, step), 0, TY_MAX_STEPS},
     {"seconds", JSON_NUMBER, JSON_AT(ty_evaluation, seconds), 0, DBL_MAX},
     {"accuracy", JSON_NUMBER, JSON_AT(ty_evaluation, accuracy), 0, 1},
     {"loss", JSON_NUMBER, JSON_AT(ty_evaluation, loss), -DBL_MAX, DBL_MAX},
+    {"variant_accuracy", JSON_NUMBER, JSON_AT(ty_evaluation, variant_accuracy), 0, 1,
+     .applies_in = has_variant},
+    {"variant_loss", JSON_NUMBER, JSON_AT(ty_evaluation, variant_loss), -DBL_MAX, DBL_MAX,
+     .applies_in = has_variant},
 };
 static const json_record evaluation_record = JSON_FLAT_RECORD(ty_evaluation, evaluation_fields);
 
@@ -274,11 +301,15 @@ static const json_field run_fields[] = {
     {"disturbance", JSON_STRUCT, JSON_AT(ty_run, disturbance), .is_optional = true,
      .is_said = has_disturbance, .of = &disturbance_record,
      .about = "by others on the machine, while the run was under way"},
+    {"variant", JSON_TEXT, .is_optional = true, .is_said = has_variant, .read = read_variant,
+     .write = write_variant,
+     .about = "as which the plan deploys the network; evaluations then have figures of it"},
     {"evaluations", JSON_ROWS, JSON_AT(ty_run, evaluations), 0, TY_MAX_STEPS,
      .of = &evaluation_record, .count_at = offsetof(ty_run, evaluation_count)},
     {"timeline", JSON_OTHER, .is_optional = true, .is_said = has_timeline, .read = read_timeline,
      .write = write_timeline, .schema = "timeline.json"},
 };
+/* The context is the run. */
 const json_record ty_run_record = JSON_RECORD(ty_run, run_fields);
 
 /* ---- The whole ------------------------------------------------------------------------------ */
@@ -291,7 +322,7 @@ ty_status ty_run_from_json(const ty_json *object, ty_run **out, ty_error *error)
     if (run == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(ty_json_schema(object, RUN_SCHEMA, error), status, cleanup);
-    TY_CHECK(ty_record_read_all(object, &ty_run_record, run, NULL, error), status, cleanup);
+    TY_CHECK(ty_record_read_all(object, &ty_run_record, run, run, error), status, cleanup);
     *out = run;
     run = NULL;
 
@@ -329,10 +360,12 @@ static ty_status check_run(const ty_run *run, const char *path, ty_error *error)
             return ty_fail(error, TY_ELIMIT, "%s: the loss of step %u is %g: training diverged",
                            path, i, run->losses[i]);
     for (uint32_t i = 0; i < run->evaluation_count; i++)
-        if (!isfinite(run->evaluations[i].loss))
+        if (!isfinite(run->evaluations[i].loss) || !isfinite(run->evaluations[i].variant_loss))
             return ty_fail(error, TY_ELIMIT,
-                           "%s: the test loss after step %u is %g: training diverged", path,
-                           run->evaluations[i].step, run->evaluations[i].loss);
+                           "%s: the test loss after step %u is %g, of the variant %g: training "
+                           "diverged",
+                           path, run->evaluations[i].step, run->evaluations[i].loss,
+                           run->evaluations[i].variant_loss);
     return TY_OK;
 }
 
@@ -345,7 +378,7 @@ ty_status ty_run_save(const ty_run *run, const char *path, ty_error *error)
     TY_CHECK(check_run(run, path, error), status, cleanup);
     ty_json_open(&writer, NULL, '{');
     ty_json_put_string(&writer, "schema", RUN_SCHEMA);
-    ty_record_put(&ty_run_record, run, NULL, &writer);
+    ty_record_put(&ty_run_record, run, run, &writer);
     ty_json_close(&writer, '}');
     ty_text_add(&text, "\n");
     status = ty_file_write_text(path, &text, error);

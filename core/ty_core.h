@@ -18,6 +18,7 @@
  *   ty_program.h   in which order: the instructions of each stage
  *   ty_input.h     whether samples come as fast as they are used
  *   ty_samples.h   how fast they were measured to be read
+ *   ty_deploy.h    whether a trained network keeps the budget of a small device
  *   ty_costs.h     what each instruction costs: the input of estimate and simulate
  *   ty_timeline.h  what happened when: the output of estimate, simulate and execute
  *   ty_run.h       a job for the worker, and what it measured
@@ -39,6 +40,7 @@
 #include "ty_cluster.h"
 #include "ty_compression.h"
 #include "ty_costs.h"
+#include "ty_deploy.h"
 #include "ty_file.h"
 #include "ty_input.h"
 #include "ty_json.h"

@@ -235,12 +235,44 @@ typedef struct ty_plan_searched {
     uint32_t estimates; /* plans whose programs were walked; 0: nothing was searched */
 } ty_plan_searched;
 
+/** A network as it is deployed: numbers of so many bits (32 and 16 of floats, 8 and 4 of integers),
+ * so many per cent of each matrix's weights, the smallest, being zeros. */
+typedef struct ty_variant {
+    uint32_t bits, pruned_percent;
+} ty_variant;
+
+/** What a variant needs of a device: ty_deploy.h. */
+typedef struct ty_variant_need {
+    uint64_t weight_bytes, activation_bytes;
+    double time_s; /* of a sample; 0: the budget says no rate */
+} ty_variant_need;
+
+#define TY_BUDGET_NAME_SIZE 32
+/** What a class of devices has for a network that was trained: ty_deploy.h. 0: not said. */
+typedef struct ty_budget {
+    char name[TY_BUDGET_NAME_SIZE];           /* of the catalogue; "": figures of one's own */
+    double memory_bytes;                      /* weights and live activations */
+    double time_s;                            /* of a sample, forward */
+    double flop_per_s, bandwidth_bytes_per_s; /* that are reached */
+    ty_variant variant;                       /* the only one that is looked at; bits 0: any */
+} ty_budget;
+
+/** A trained network on a device: ty_deploy. */
+typedef struct ty_deployment {
+    ty_budget budget;
+    ty_variant variant; /* bits 0: nothing is said of a device */
+    ty_variant_need need;
+} ty_deployment;
+
 typedef struct ty_plan {
     ty_workload *workload;
     ty_digest workload_digest;
-    char *cluster_name;    /* as the user gave it: "local:2", "16x dgx-a100" */
-    ty_cluster *cluster;   /* shared with whoever asked for the plan */
-    ty_input input;        /* what is said of the samples: predicted with, as the stack */
+    char *cluster_name;  /* as the user gave it: "local:2", "16x dgx-a100" */
+    ty_cluster *cluster; /* shared with whoever asked for the plan */
+    ty_input input;      /* what is said of the samples: predicted with, as the stack */
+    /* The device that what was trained is for. Training is the same without; the worker tests the
+     * variant beside the weights that it trains. */
+    ty_deployment deployment;
     uint32_t idle_devices; /* of the cluster: neither a stage nor a server uses them */
     ty_profile *profile;   /* NULL: planned from data sheets */
     ty_stack *stack; /* that it was costed with; "trainyard" of a file that names none. NULL only
@@ -319,8 +351,9 @@ ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error) T
 void ty_plan_free(ty_plan *plan);
 
 /** Adds "--global-batch 64 --stack megatron --precision bf16", with --input where something was
- * said of the samples, words for a shell: with the workload, the cluster and `--fix` and the plan's
- * `fix` behind it, they ask for this plan. Of a plan with a stack. */
+ * said of the samples and --budget where a device was, words for a shell: with the workload, the
+ * cluster and `--fix` and the plan's `fix` behind it, they ask for this plan. Of a plan with a
+ * stack. */
 void ty_plan_add_question(const ty_plan *plan, ty_text *text);
 /** A deep copy. */
 ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
@@ -420,6 +453,16 @@ typedef struct ty_bucket_matrix {
  */
 uint32_t ty_bucket_matrices(const ty_plan *plan, const ty_bucket *bucket,
                             ty_bucket_matrix *matrices);
+/** Of one layer, at most. */
+#define TY_MOST_MATRICES 2
+/**
+ * The matrices of a layer's own parameters, in memory order: of linear, convolution, embedding
+ * (without token types), attention, mlp and LSTM layers; offsets are elements of the layer's. One
+ * that is tied is its owner's.
+ * @return how many; 0 where attributes do not say which there are (attention with latents)
+ */
+uint32_t ty_layer_matrices(const ty_workload *workload, uint32_t layer,
+                           ty_bucket_matrix out[TY_MOST_MATRICES]);
 /**
  * Whether the gradient of a layer may travel as rows (TY_COMPRESSION_ROWS): a trained embedding
  * whose matrix no other layer uses, whole on every replica, of which a step touches at most as many

@@ -95,6 +95,10 @@ typedef struct ty_job {
 /** Rows of zeros for `instruction_s`, in one block for ty_free; NULL when memory ran out. */
 double **ty_job_times(const ty_program *program);
 
+/** Whether the test set is looked at: on the way to a target, and at the end where the plan says
+ * as which variant the network is deployed. Not by who only plays the plan. */
+bool ty_job_evaluates(const ty_job *job);
+
 /** Reads `trainyard.job/1`. Its plan and program have passed their checks. */
 ty_status ty_job_from_json(const ty_json *object, ty_job **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_job_load(const char *path, ty_job **out, ty_error *error) TY_MUST_CHECK;
@@ -110,9 +114,10 @@ ty_status ty_job_precision(const ty_job *job, ty_precision *out, ty_error *error
 void ty_job_free(ty_job *job);
 
 typedef struct ty_evaluation {
-    uint32_t step;         /* steps done before it */
-    double seconds;        /* of training time, evaluations excluded */
-    double accuracy, loss; /* on the test set */
+    uint32_t step;                         /* steps done before it */
+    double seconds;                        /* of training time, evaluations excluded */
+    double accuracy, loss;                 /* on the test set */
+    double variant_accuracy, variant_loss; /* the same of the run's variant, where it has one */
 } ty_evaluation;
 
 /**
@@ -160,7 +165,9 @@ typedef struct ty_run {
     ty_gradient_noise noise;     /* steps 0 where nothing is data parallel */
     uint32_t noise_sample_count; /* noise.steps */
     ty_noise_sample *noise_samples;
-    ty_target until;   /* what the run was to reach; none: so many steps */
+    ty_target until; /* what the run was to reach; none: so many steps */
+    /* As which what was trained is deployed (ty_plan's deployment); bits 0: nothing is said. */
+    ty_variant variant;
     double distortion; /* |Cg - g|^2 / |g|^2 of lossy compressors, mean over ranks and steps */
     uint32_t distortion_steps; /* it was measured in; 0: it was not asked for */
     ty_disturbance disturbance;

@@ -54,6 +54,7 @@ void ty_format_bandwidth(double bytes_per_s, char out[32]);
 ty_status ty_parse_bandwidth(const char *text, double *bytes_per_s, ty_error *error) TY_MUST_CHECK;
 ty_status ty_parse_bytes(const char *text, uint64_t *bytes, ty_error *error) TY_MUST_CHECK;
 ty_status ty_parse_seconds(const char *text, double *seconds, ty_error *error) TY_MUST_CHECK;
+ty_status ty_parse_flop_rate(const char *text, double *flop_per_s, ty_error *error) TY_MUST_CHECK;
 /** A whole decimal number in [minimum, maximum]; nothing before or after it. */
 ty_status ty_parse_uint(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *out,
                         ty_error *error) TY_MUST_CHECK;

@@ -47,10 +47,10 @@ static ty_status state_digest(const ty_plan *plan, ty_digest *out, ty_error *err
     ty_text text = {0};
     ty_status status;
 
-    ty_text_addf(&text, "%s seed %llu\n%s %.17g %.17g %.17g %.17g %.17g\n",
-                 plan->workload_digest.hex, (unsigned long long)plan->seed,
-                 ty_optimizer_name(o->kind), o->momentum, o->beta1, o->beta2, o->epsilon,
-                 o->weight_decay);
+    /* A phase may have another momentum, but not none. */
+    ty_text_addf(&text, "%s seed %llu\n%s %u %.17g %.17g %.17g %.17g\n", plan->workload_digest.hex,
+                 (unsigned long long)plan->seed, ty_optimizer_name(o->kind),
+                 ty_optimizer_state_count(o), o->beta1, o->beta2, o->epsilon, o->weight_decay);
     ty_text_addf(&text, "interleave %u, lanes %u %u %u%s\n", ty_plan_interleave(plan),
                  ty_plan_lanes(plan, TY_TENSOR_LANES), ty_plan_lanes(plan, TY_CONTEXT_LANES),
                  ty_plan_lanes(plan, TY_EXPERT_LANES),

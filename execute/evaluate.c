@@ -175,48 +175,59 @@ done:
     return status;
 }
 
-ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset, double *loss,
-                                  double *accuracy, ty_error *error)
+/* Of the data set, or of corridors, with the weights that are there. */
+static ty_status test(ty_interpreter *in, const ty_dataset *dataset, uint64_t batches, totals *sum,
+                      ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (in->population != NULL)
+        return interpreter_population_test(in, &sum->loss_sum, &sum->correct, &sum->labels, error);
+    for (uint64_t batch = 0; batch < batches; batch++) {
+        if (rank_of(in->options.plan, in->position, batch) != in->rank)
+            continue;
+        for (uint32_t h = 0; h < in->held_count; h++)
+            TY_CHECK(pass(in, &in->held[h], dataset, batch, sum, error), status, done);
+    }
+done:
+    return status;
+}
+
+ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
+                                  const ty_variant *variant, double *loss, double *accuracy,
+                                  ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     double batches = 0;
     totals sum = {0};
-    uint64_t batch;
+    float **trained = NULL;
     ty_status status;
 
-    if (in->population != NULL) {
-        TY_CHECK(interpreter_population_test(in, &sum.loss_sum, &sum.correct, &sum.labels, error),
-                 status, broken);
-        TY_CHECK(sum_over_ranks(in, &sum.loss_sum, sizeof sum / sizeof(double), error), status,
-                 broken);
-        *loss = sum.loss_sum / sum.labels;
-        *accuracy = sum.correct / sum.labels;
-        return TY_OK;
-    }
-    if (in->options.transport->rank == 0)
+    if (in->options.transport->rank == 0 && in->population == NULL)
         /* Whole ones. NOLINTNEXTLINE(bugprone-integer-division) */
         batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);
     TY_CHECK(interpreter_gather_all(in, false, error), status, broken);
     TY_CHECK(evaluating_set(in, true, error), status, broken);
     TY_CHECK(sum_over_ranks(in, &batches, 1, error), status, broken);
-    if (batches < 1)
+    if (batches < 1 && in->population == NULL)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "the test set is smaller than one micro-batch of %u samples",
                        plan->micro_batch_size);
-    for (batch = 0; batch < (uint64_t)batches; batch++) {
-        if (rank_of(plan, in->position, batch) != in->rank)
-            continue;
-        for (uint32_t h = 0; h < in->held_count; h++)
-            TY_CHECK(pass(in, &in->held[h], dataset, batch, &sum, error), status, broken);
-    }
+    if (variant != NULL)
+        TY_CHECK(interpreter_variant_make(in, variant, &trained, error), status, broken);
+    TY_CHECK(test(in, dataset, (uint64_t)batches, &sum, error), status, broken);
+    if (variant != NULL)
+        TY_CHECK(interpreter_variant_over(in, trained, error), status, broken);
     TY_CHECK(sum_over_ranks(in, &sum.loss_sum, sizeof sum / sizeof(double), error), status, broken);
     TY_CHECK(evaluating_set(in, false, error), status, broken);
     interpreter_shares_only(in);
     *loss = sum.loss_sum / sum.labels;
     *accuracy = sum.correct / sum.labels;
+    interpreter_variant_free(in, trained);
     return TY_OK;
 
 broken:
+    interpreter_variant_free(in, trained);
     in->options.transport->is_broken = true;
     return status;
 }

@@ -58,9 +58,12 @@ ty_status ty_interpreter_run(ty_interpreter *interpreter, uint32_t until,
  * is done by replica b mod r of each stage. Whole micro-batches only. Between runs, on all ranks,
  * which all get the result.
  * @param dataset on ranks of the first and last stage
+ * @param variant as which the weights are tested, and afterwards are what they were; NULL: as they
+ *                are
  */
 ty_status ty_interpreter_evaluate(ty_interpreter *interpreter, const ty_dataset *dataset,
-                                  double *loss, double *accuracy, ty_error *error) TY_MUST_CHECK;
+                                  const ty_variant *variant, double *loss, double *accuracy,
+                                  ty_error *error) TY_MUST_CHECK;
 
 /**
  * The gradients of the last step, of all layers in workload order, into one file on rank 0:

@@ -1,5 +1,6 @@
 /* What a plan, its program and the devices must be for this runtime, before anything runs. */
 #include "interpreter_state.h"
+#include "ty_deploy.h"
 
 /* Every output counts at its first reader behind the cut. */
 uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer, ty_direction direction)
@@ -184,6 +185,31 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
                    backend->name, plan->strategy, what);
 }
 
+/* A variant's rows and magnitudes are those of whole matrices. */
+static ty_status check_variant(const ty_plan *plan, ty_error *error)
+{
+    const ty_workload *w = plan->workload;
+    char name[TY_VARIANT_TEXT_SIZE];
+    const char *what = NULL;
+
+    if (!ty_variant_changes(&plan->deployment.variant))
+        return TY_OK;
+    if (ty_plan_lanes(plan, TY_TENSOR_LANES) > 1 || ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
+        what = "tensor or expert parallelism, where no rank has whole ones";
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        const uint32_t owner = w->layers[l].tied_to;
+        if (owner != TY_NO_LAYER && w->layers[owner].is_frozen &&
+            ty_plan_stage_of_layer(plan, owner) != ty_plan_stage_of_layer(plan, l))
+            what = "a frozen matrix that is tied across stages";
+    }
+    if (what == NULL)
+        return TY_OK;
+    ty_variant_text(&plan->deployment.variant, name);
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "the worker does not test matrices as %s with %s; plan without --budget", name,
+                   what);
+}
+
 /* What a plan may say and this runtime does not do yet. */
 static ty_status check_plan(const ty_plan *plan, bool is_timed, ty_error *error)
 {
@@ -191,6 +217,8 @@ static ty_status check_plan(const ty_plan *plan, bool is_timed, ty_error *error)
 
     for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK && !is_timed; b++)
         status = check_random_share(plan, b, error);
+    if (status == TY_OK && !is_timed)
+        status = check_variant(plan, error);
     return status == TY_OK && !is_timed ? check_local_steps(plan, error) : status;
 }
 

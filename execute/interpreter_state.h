@@ -397,6 +397,16 @@ ty_status interpreter_gather_all(ty_interpreter *interpreter, bool is_gradients,
 /* Gives the others' shares of weights up again (ZeRO 3). */
 void interpreter_shares_only(ty_interpreter *interpreter);
 
+/* Between runs, with whole weights: puts those of a variant in their place, on this rank.
+ * @param trained [out] the weights that were there, also after a failure; interpreter_variant_free
+ */
+ty_status interpreter_variant_make(ty_interpreter *interpreter, const ty_variant *variant,
+                                   float ***trained, ty_error *error) TY_MUST_CHECK;
+/* Puts them back. */
+ty_status interpreter_variant_over(ty_interpreter *interpreter, float *const *trained,
+                                   ty_error *error) TY_MUST_CHECK;
+void interpreter_variant_free(const ty_interpreter *interpreter, float **trained);
+
 /* ---- Whole layers (gradients.c) ---------------------------------------------------------- */
 
 /* All ranks, between runs: brings weights together from their shares, newest set, and averages

@@ -4,6 +4,7 @@
 #include "results.h"
 #include "samples_job.h"
 #include "server.h"
+#include "ty_deploy.h"
 #include "ty_execute.h"
 #include "ty_file.h"
 #include "weights.h"
@@ -229,7 +230,7 @@ static ty_status training_prepare(training *t, ty_error *error)
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
                  done);
         TY_CHECK(ty_dataset_prepare(t->dataset, &reading, error), status, done);
-        if (ty_target_is_set(&job->until)) {
+        if (ty_job_evaluates(job)) {
             TY_CHECK(ty_dataset_open(plan->workload, job->data, true, &t->test_set, error), status,
                      done);
             TY_CHECK(ty_dataset_prepare(t->test_set, &reading, error), status, done);
@@ -299,13 +300,20 @@ static uint32_t stretch_end(const ty_job *job, uint32_t done)
 static ty_status evaluate(training *t, bool *is_reached, ty_error *error)
 {
     ty_run *run = t->run;
+    const ty_variant *variant = &t->job->plan->deployment.variant;
     ty_evaluation *grown,
         made = {.step = ty_interpreter_steps(t->interpreter), .seconds = run->wall_s};
     ty_status status;
 
-    TY_CHECK(
-        ty_interpreter_evaluate(t->interpreter, t->test_set, &made.loss, &made.accuracy, error),
-        status, done);
+    TY_CHECK(ty_interpreter_evaluate(t->interpreter, t->test_set, NULL, &made.loss, &made.accuracy,
+                                     error),
+             status, done);
+    made.variant_loss = made.loss;
+    made.variant_accuracy = made.accuracy;
+    if (ty_variant_changes(variant))
+        TY_CHECK(ty_interpreter_evaluate(t->interpreter, t->test_set, variant, &made.variant_loss,
+                                         &made.variant_accuracy, error),
+                 status, done);
     grown = ty_resize(run->evaluations, run->evaluation_count + 1, sizeof *grown);
     if (grown == NULL) {
         t->transport->is_broken = true;
@@ -357,7 +365,7 @@ static ty_status train(training *t, ty_error *error)
     ty_status status = TY_OK;
 
     /* All steps were done before, and the result was lost. */
-    if (done == job->steps && ty_target_is_set(&job->until))
+    if (done == job->steps && ty_job_evaluates(job))
         TY_CHECK(evaluate(t, &is_reached, error), status, done);
     while (done < job->steps && !is_reached) {
         uint32_t end = stretch_end(job, done);
@@ -374,7 +382,7 @@ static ty_status train(training *t, ty_error *error)
             TY_CHECK(ty_interpreter_save_gradients(t->interpreter, job->gradients, error), status,
                      done);
         done = end;
-        if (ty_target_is_set(&job->until) &&
+        if (ty_job_evaluates(job) &&
             (done == job->steps || (job->evaluate_every > 0 && done % job->evaluate_every == 0)))
             TY_CHECK(evaluate(t, &is_reached, error), status, done);
         if ((is_checkpoint_due(job, done) || (is_reached && job->checkpoint != NULL)) &&

@@ -198,6 +198,7 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter,
     if ((run->losses == NULL && job->instruction_s == NULL) || run->peak_memory_bytes == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a run");
     run->until = job->until;
+    run->variant = job->plan->deployment.variant;
     run->distortion = ty_interpreter_distortion(interpreter, &run->distortion_steps);
     run->noise = ty_interpreter_noise(interpreter);
     TY_CHECK(noise_samples_copy(interpreter, run, error), status, done);

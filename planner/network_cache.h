@@ -44,9 +44,18 @@ typedef struct ty_server_network {
     /* What each worker sends while all send to all servers; what comes to a server, the slowest,
      * while all workers send to that one alone. */
     double worker_bytes_per_s, server_bytes_per_s;
-    double latency_s; /* of the longest way */
-    bool is_across;   /* a server is on another host than a worker */
+    double latency_s;          /* of the longest way */
+    double memory_bytes_per_s; /* that a server reads and writes, the slowest, while it adds up */
+    bool is_across;            /* a server is on another host than a worker */
 } ty_server_network;
+/**
+ * Seconds that a server takes to add up its part of a bucket, `bytes` from each of `workers`: the
+ * first is copied, every other one read, as is the sum, which is written again. That is what the
+ * worker's servers do, in memory, a piece at a time (execute/server.c):
+ *   (3 W - 1) S / memory rate
+ * 0 where nothing is known of the memory.
+ */
+double ty_server_sum_seconds(uint32_t workers, double bytes, double memory_bytes_per_s);
 /** O(workers times servers) routes, each asked for once. */
 ty_status ty_server_network_find(ty_network_cache *networks, const uint32_t *workers,
                                  uint32_t worker_count, const uint32_t *servers,
@@ -56,8 +65,14 @@ ty_status ty_server_network_find(ty_network_cache *networks, const uint32_t *wor
 ty_status ty_server_exchange_cost(const ty_server_network *network, double largest_share,
                                   uint64_t bytes, ty_instruction_cost *cost,
                                   ty_error *error) TY_MUST_CHECK;
-/** ty_exchange_by_stack. @param members the workers' own network */
+/**
+ * ty_exchange_by_stack; then what the servers compute, which hides piece by piece behind what
+ * arrives: a push takes the longer of the two.
+ * @param members       the workers' own network
+ * @param largest_share,bytes as in ty_server_exchange_cost
+ */
 void ty_server_exchange_by_stack(const ty_server_network *network, const ty_group_network *members,
-                                 const ty_stack *stack, ty_instruction_cost *cost);
+                                 const ty_stack *stack, double largest_share, uint64_t bytes,
+                                 ty_instruction_cost *cost);
 
 #endif

@@ -400,7 +400,8 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
                 ty_server_exchange_cost(&costs->server_network, 1.0 / costs->q->options->servers,
                                         bytes, &cost, NULL) != TY_OK)
                 return INFINITY;
-            ty_server_exchange_by_stack(&costs->server_network, network, costs->q->stack, &cost);
+            ty_server_exchange_by_stack(&costs->server_network, network, costs->q->stack,
+                                        1.0 / costs->q->options->servers, bytes, &cost);
             sum_s += cost.seconds;
             continue;
         }

@@ -64,6 +64,13 @@ ty_status ty_server_network_find(ty_network_cache *networks, const uint32_t *wor
                  status, cleanup);
         one = fmin(one, rate);
     }
+    network.memory_bytes_per_s = HUGE_VAL;
+    for (uint32_t s = 0; s < server_count; s++) {
+        const ty_device_type *device = ty_cluster_device_type(cluster, servers[s]);
+        network.memory_bytes_per_s =
+            fmin(network.memory_bytes_per_s,
+                 device->memory_bandwidth_bytes_per_s * device->memory_efficiency);
+    }
     network.worker_bytes_per_s = all * server_count;
     network.server_bytes_per_s = one * worker_count;
     status = longest_latency(networks, workers, worker_count, servers, server_count,
@@ -125,7 +132,19 @@ static double largest_share(const ty_costing *costing, const ty_bucket *bucket)
     return 1.0 / plan->servers.count;
 }
 
-/* On this machine: what the busier end of a way moves, at the rate of measured messages. */
+/* Adding up hides behind what arrives, piece by piece: a push takes the longer of the two. */
+static void sum_hide(double sum_s, ty_instruction_cost *cost)
+{
+    const double way_s = (cost->seconds - cost->latency_s) / 2;
+
+    if (sum_s <= way_s)
+        return;
+    cost->seconds = cost->latency_s + way_s + sum_s;
+    cost->rate_limit_bytes_per_s = cost->edge_bytes / (way_s + sum_s);
+}
+
+/* On this machine: what the busier end of a way moves, at the rate of measured messages; what a
+ * server adds up, at that of measured copies. */
 static bool measured_here(const ty_costing *costing, double share, uint64_t bytes,
                           ty_instruction_cost *cost)
 {
@@ -143,6 +162,9 @@ static bool measured_here(const ty_costing *costing, double share, uint64_t byte
                                   .core_share = ty_profile_busy_share(costing->profile, busiest)};
     if (way_s > smallest_s)
         cost->rate_limit_bytes_per_s = cost->edge_bytes / (2 * (way_s - smallest_s));
+    sum_hide(ty_server_sum_seconds(costing->stage.server_network.workers, share * (double)bytes,
+                                   costing->profile->memory_bandwidth_bytes_per_s),
+             cost);
     return true;
 }
 
@@ -161,17 +183,26 @@ ty_status ty_cost_servers(ty_costing *costing, const ty_bucket *bucket,
     if (status != TY_OK || measured_here(costing, share, bytes, cost))
         return status;
     ty_server_exchange_by_stack(&costing->stage.server_network, members, ty_stack_of(costing->plan),
-                                cost);
+                                share, bytes, cost);
     ty_cost_relies_on(costing, TY_DATASHEET);
     return TY_OK;
 }
 
-void ty_server_exchange_by_stack(const ty_server_network *network, const ty_group_network *members,
-                                 const ty_stack *stack, ty_instruction_cost *cost)
+double ty_server_sum_seconds(uint32_t workers, double bytes, double memory_bytes_per_s)
 {
+    return memory_bytes_per_s > 0 ? (3.0 * workers - 1) * bytes / memory_bytes_per_s : 0;
+}
+
+void ty_server_exchange_by_stack(const ty_server_network *network, const ty_group_network *members,
+                                 const ty_stack *stack, double largest_share, uint64_t bytes,
+                                 ty_instruction_cost *cost)
+{
+    const double sum_s = ty_server_sum_seconds(network->workers, largest_share * (double)bytes,
+                                               network->memory_bytes_per_s);
     ty_group_network seen = *members; /* borrows what it points at */
 
     if (network->is_across && seen.rails.hosts < 2)
         seen.rails.hosts = 2;
     ty_exchange_by_stack(&seen, stack, TY_ALL_REDUCE, cost);
+    sum_hide(sum_s, cost);
 }

@@ -209,6 +209,16 @@ static ty_status fill_quiet(const ty_run *run, ty_comparison *c, ty_error *error
     return TY_OK;
 }
 
+/* At the end. */
+static void fill_variant(const ty_run *run, ty_comparison *c)
+{
+    if (run->variant.bits == 0 || run->evaluation_count == 0)
+        return;
+    c->variant = run->variant;
+    c->accuracy = run->evaluations[run->evaluation_count - 1].accuracy;
+    c->variant_accuracy = run->evaluations[run->evaluation_count - 1].variant_accuracy;
+}
+
 static void fill_target(const ty_run *run, ty_comparison *c)
 {
     const ty_evaluation *reached = ty_run_reached(run);
@@ -249,6 +259,7 @@ ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_ti
     TY_CHECK(fill_quiet(run, c, error), status, done);
     fill_memory(plan, run, c);
     fill_target(run, c);
+    fill_variant(run, c);
     *out = c;
     c = NULL;
 

@@ -58,6 +58,16 @@ void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *c, ty_json_
     ty_step_summary_to_json(&c->measured, w, "measured");
     if (ty_target_is_set(&c->target.until))
         put_target(&c->target, w);
+    ty_deployment_to_json(&plan->deployment, plan->workload, w, "deployment");
+    if (c->variant.bits > 0) {
+        char variant[TY_VARIANT_TEXT_SIZE];
+        ty_variant_text(&c->variant, variant);
+        ty_json_open_flat(w, "accuracy", '{');
+        ty_json_put_string(w, "variant", variant);
+        ty_json_put_number(w, "as_trained", c->accuracy);
+        ty_json_put_number(w, "as_variant", c->variant_accuracy);
+        ty_json_close(w, '}');
+    }
     ty_json_open(w, "operations", '[');
     for (uint32_t r = 0; r < c->row_count; r++) {
         const ty_comparison_row *row = &c->rows[r];

@@ -16,6 +16,7 @@ const char *const ty_report_schemas[] = {
     "trainyard.score/1",
     "trainyard.launch/1",
     "trainyard.compression/1",
+    "trainyard.phased-plan/1",
     NULL,
 };
 

@@ -80,6 +80,28 @@ static void put_bill_cards(page *p, const ty_step_summary *s)
     }
 }
 
+/* The variant that a device gets, what it takes there, and how well it did in the run. */
+static void put_deployment_cards(const ty_report_input *in, ty_text *html)
+{
+    const ty_deployment *d = &in->plan->deployment;
+    char name[TY_VARIANT_TEXT_SIZE], label[64], bytes[32], text[96];
+
+    if (d->variant.bits == 0)
+        return;
+    ty_variant_text(&d->variant, name);
+    ty_format_bytes((double)d->need.weight_bytes + (double)d->need.activation_bytes, bytes);
+    snprintf(text, sizeof text, "%s, %s", name, bytes);
+    put_card(html, "deployed as", text);
+    if (in->run == NULL || in->run->variant.bits == 0 || in->run->evaluation_count == 0)
+        return;
+    const ty_evaluation *last = &in->run->evaluations[in->run->evaluation_count - 1];
+    ty_variant_text(&in->run->variant, name);
+    snprintf(label, sizeof label, "test accuracy as %s", name);
+    snprintf(text, sizeof text, "%.2f %% of %.2f %%", 100 * last->variant_accuracy,
+             100 * last->accuracy);
+    put_card(html, label, text);
+}
+
 static void put_verdict_cards(page *p, const ty_step_summary *s)
 {
     static const char *const how_sure[] = {
@@ -118,6 +140,7 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
         }
     }
     put_memory_card(in, p->html);
+    put_deployment_cards(in, p->html);
     snprintf(text, sizeof text, "%u in %u stage%s", ty_plan_process_count(in->plan),
              in->plan->stage_count, in->plan->stage_count > 1 ? "s" : "");
     if (in->plan->servers.count > 0)
@@ -637,6 +660,13 @@ static void put_plan_facts(page *p, const ty_plan *plan)
     put_fact(p, "workload digest", plan->workload_digest.hex);
     if (ty_cluster_digest(plan->cluster, &cluster, NULL) == TY_OK)
         put_fact(p, "cluster digest", cluster.hex);
+    if (plan->deployment.variant.bits > 0) {
+        ty_text deployed = {0};
+        ty_deployment_sentence(&plan->deployment, &deployed);
+        if (!deployed.failed)
+            put_fact(p, "what is trained is deployed", deployed.data);
+        ty_text_clear(&deployed);
+    }
     if (plan->idle_devices > 0) {
         char idle[96];
         snprintf(idle, sizeof idle, "%u of %u, counted in what a step costs and draws",

@@ -328,6 +328,91 @@ static void print_input(const ty_plan *plan, ty_text *text)
     ty_text_clear(&shares);
 }
 
+/* "phone, 100 MB and 100 ms" */
+static void budget_text(const ty_budget *budget, ty_text *text)
+{
+    const char *before = budget->name[0] != '\0' ? ", " : "";
+    char figure[32];
+
+    ty_text_add(text, budget->name);
+    if (budget->memory_bytes > 0) {
+        ty_format_bytes(budget->memory_bytes, figure);
+        ty_text_addf(text, "%s%s", before, figure);
+        before = " and ";
+    }
+    if (budget->time_s > 0) {
+        ty_format_seconds(budget->time_s, figure);
+        ty_text_addf(text, "%s%s", before, figure);
+    }
+}
+
+/* "318 kB: weights 269 kB, activations 49.2 kB; 18.6 ms a sample" */
+static void need_text(const ty_variant_need *need, ty_text *text)
+{
+    char all[32], weights[32], activations[32], seconds[32];
+
+    ty_format_bytes((double)need->weight_bytes + (double)need->activation_bytes, all);
+    ty_format_bytes((double)need->weight_bytes, weights);
+    ty_format_bytes((double)need->activation_bytes, activations);
+    ty_text_addf(text, "%s: weights %s, activations %s", all, weights, activations);
+    if (need->time_s > 0) {
+        ty_format_seconds(need->time_s, seconds);
+        ty_text_addf(text, "; %s a sample", seconds);
+    }
+}
+
+void ty_deployment_sentence(const ty_deployment *d, ty_text *text)
+{
+    char name[TY_VARIANT_TEXT_SIZE];
+
+    if (d->variant.bits == 0)
+        return;
+    ty_variant_text(&d->variant, name);
+    ty_text_addf(text, "as %s, ", name);
+    need_text(&d->need, text);
+    ty_text_add(text, " (budget: ");
+    budget_text(&d->budget, text);
+    ty_text_add(text, "); steps of training are the same without");
+}
+
+void ty_print_deployment(const ty_plan *plan, ty_text *text)
+{
+    ty_text sentence = {0};
+
+    ty_deployment_sentence(&plan->deployment, &sentence);
+    if (sentence.length > 0 && !sentence.failed)
+        add_fact(text, "deployed", "%s", sentence.data);
+    ty_text_clear(&sentence);
+}
+
+/* What the variants that came before the choice need, and those that keep the budget behind it. */
+static void print_variants(const ty_plan *plan, ty_text *text)
+{
+    const ty_deployment *d = &plan->deployment;
+
+    if (d->variant.bits == 0)
+        return;
+    ty_text_add(text, "\n         variant     weights  activations    a sample  of the budget\n");
+    for (uint32_t i = 0; i < TY_VARIANT_COUNT; i++) {
+        const ty_variant variant = ty_variant_at(i);
+        ty_variant_need need;
+        char name[TY_VARIANT_TEXT_SIZE], weights[32], activations[32], seconds[32] = "-";
+        if (ty_variant_needs(plan->workload, &variant, &d->budget, &need, NULL) != TY_OK)
+            continue;
+        ty_variant_text(&variant, name);
+        ty_format_bytes((double)need.weight_bytes, weights);
+        ty_format_bytes((double)need.activation_bytes, activations);
+        if (need.time_s > 0)
+            ty_format_seconds(need.time_s, seconds);
+        ty_text_addf(text, "%16s  %10s  %11s  %10s  %s\n", name, weights, activations, seconds,
+                     variant.bits == d->variant.bits &&
+                             variant.pruned_percent == d->variant.pruned_percent
+                         ? "chosen"
+                     : ty_budget_is_kept(&d->budget, &need) ? "kept"
+                                                            : "too much");
+    }
+}
+
 /* Why an embedding travels as rows: what the busiest link of a ring would carry either way. */
 static void print_rows(const ty_plan *plan, ty_text *text)
 {
@@ -529,6 +614,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text
     print_input(plan, text);
     print_buckets(plan, text);
     print_rows(plan, text);
+    ty_print_deployment(plan, text);
     if (plan->has_prediction) {
         ty_print_summary(plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction,
                          text);
@@ -550,6 +636,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text
     print_stages(plan, text);
     ty_text_add(text, "\n");
     ty_print_memory(plan, text);
+    print_variants(plan, text);
     if (plan->candidate_count > 0) {
         ty_text_add(text, "\n");
         print_candidates(plan, text);
@@ -606,6 +693,19 @@ void ty_print_busy(const ty_comparison *c, const char *gap, ty_text *text)
         ty_text_add(text, "none was quiet: run it again on a quiet machine");
 }
 
+/* What the run says of the variant that the plan deploys. */
+static void print_deployed(const ty_plan *plan, const ty_comparison *c, ty_text *text)
+{
+    char name[TY_VARIANT_TEXT_SIZE];
+
+    ty_print_deployment(plan, text);
+    if (c->variant.bits == 0)
+        return;
+    ty_variant_text(&c->variant, name);
+    add_fact(text, "accuracy", "%.4f as trained, %.4f as %s: %+.4f", c->accuracy,
+             c->variant_accuracy, name, c->variant_accuracy - c->accuracy);
+}
+
 void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *text)
 {
     char predicted[32], measured[32];
@@ -626,6 +726,7 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
                      measured);
     }
     print_target(&c->target, text);
+    print_deployed(plan, c, text);
     ty_text_addf(
         text,
         "\n               %10s %10s\ncompute        %9.1f%% %9.1f%%\n"
@@ -651,6 +752,18 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
         ty_wrap_cell(text, 44, name);
         ty_text_addf(text, " %8.0f %10s %10s %8s\n", row->per_step, predicted, measured, error);
     }
+}
+
+/* "as int4     accuracy 0.8512, loss 0.4211: -0.0043" */
+static void print_variant_test(const ty_run *run, const ty_evaluation *evaluation, ty_text *text)
+{
+    char name[TY_VARIANT_TEXT_SIZE];
+
+    if (run->variant.bits == 0)
+        return;
+    ty_variant_text(&run->variant, name);
+    add_fact(text, "", "accuracy %.4f, loss %.4f as %s: %+.4f", evaluation->variant_accuracy,
+             evaluation->variant_loss, name, evaluation->variant_accuracy - evaluation->accuracy);
 }
 
 void ty_print_run(const ty_run *run, ty_text *text)
@@ -685,5 +798,6 @@ void ty_print_run(const ty_run *run, ty_text *text)
         ty_format_seconds(evaluation->seconds, wall);
         ty_text_addf(text, "test        accuracy %.4f, loss %.4f after %u steps (%s)\n",
                      evaluation->accuracy, evaluation->loss, evaluation->step, wall);
+        print_variant_test(run, evaluation, text);
     }
 }

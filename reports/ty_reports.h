@@ -46,6 +46,9 @@ typedef struct ty_comparison {
     double quiet_step_time_s, quiet_error; /* of them: mean, and predicted / that - 1 */
     /* Where the run had one; what is predicted of it is filled in by who knows how it converges. */
     ty_target_comparison target;
+    /* Of the run's last evaluation, where it tested a variant; bits 0: it did not. */
+    ty_variant variant;
+    double accuracy, variant_accuracy;
 } ty_comparison;
 
 /**
@@ -64,6 +67,11 @@ void ty_comparison_free(ty_comparison *comparison);
 /** What divides badly in a plan, and what would divide: "a batch of 60 divides badly over 8
  * devices: by the estimate 64 does 42 % more samples a second". Nothing where all divides. */
 void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text);
+/** As what the network is deployed, what that needs of the device, and the budget that it keeps;
+ * nothing of a plan without a device. */
+void ty_deployment_sentence(const ty_deployment *deployment, ty_text *text);
+/** The same as a line of its own. */
+void ty_print_deployment(const ty_plan *plan, ty_text *text);
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text);
 /** How sure a plan's times are: "measured on this hardware"; of a stack that was judged by rows of
  * the cluster's first device its error and their number. */

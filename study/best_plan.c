@@ -254,10 +254,12 @@ ty_status ty_question_check(const ty_question *question, const ty_question_input
     const ty_system *system;
     ty_convergence *task = NULL;
     ty_plan_options options;
+    ty_deployment deployment;
     ty_fix_texts texts = {0};
     ty_status status = TY_OK;
 
     TY_CHECK(read_way(question, &objective, &system, error), status, done);
+    TY_CHECK(ty_question_deploy(question, q, &deployment, error), status, done);
     TY_CHECK(ty_plan_options_of(question, q, &texts, &options, error), status, done);
     if (objective != TY_THROUGHPUT)
         TY_CHECK(objective_task(question, q->workload, objective, &task, error), status, done);
@@ -322,8 +324,10 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
     ty_status status = TY_OK;
     ty_plan_options how;
     ty_fix_texts texts = {0};
+    ty_deployment deployment = {0};
     ty_plan *plan = NULL;
 
+    TY_CHECK(ty_question_deploy(question, inputs, &deployment, error), status, done);
     TY_CHECK(ty_plan_options_of(question, inputs, &texts, &how, error), status, done);
     if (watch != NULL) {
         how.should_stop = watch->should_stop;
@@ -342,6 +346,7 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
                       plan->global_batch, ty_cluster_device_count(inputs->cluster),
                       inputs->workload->global_batch);
     TY_CHECK(set_learning_rate(question, watch, plan, error), status, done);
+    plan->deployment = deployment;
     ty_free(plan->cluster_name);
     plan->cluster_name = ty_strdup(question->cluster);
     if (plan->cluster_name == NULL) {

@@ -300,6 +300,50 @@ done:
     return status;
 }
 
+/* ---- The device that what is trained is for ------------------------------------------------- */
+
+ty_status ty_question_deploy(const ty_question *question, const ty_question_inputs *inputs,
+                             ty_deployment *out, ty_error *error)
+{
+    ty_budget budget;
+    ty_status status;
+
+    *out = (ty_deployment){0};
+    if (question->budget == NULL)
+        return TY_OK;
+    status = ty_budget_open(question->budget, &budget, error);
+    return status == TY_OK ? ty_deploy(inputs->workload, &budget, out, error) : status;
+}
+
+/* Where replicas take local steps the devices of the cluster are those that the network is for. */
+static ty_status cap_memory(const ty_question *question, ty_question_inputs *q, ty_error *error)
+{
+    const uint32_t devices = ty_cluster_device_count(q->cluster);
+    ty_budget budget;
+    ty_cluster *edited;
+    ty_status status = TY_OK;
+
+    if (question->budget == NULL || q->workload->local_steps <= 1)
+        return TY_OK;
+    TY_CHECK(ty_budget_open(question->budget, &budget, error), status, done);
+    for (uint32_t d = 0; d < devices && budget.memory_bytes > 0; d++) {
+        const ty_device_type *type = ty_cluster_device_type(q->cluster, d);
+        const ty_cluster_edit edit = {.part = TY_PART_DEVICES,
+                                      .name = type->name,
+                                      .field = "memory_bytes",
+                                      .value = budget.memory_bytes};
+        if ((double)type->memory_bytes <= budget.memory_bytes)
+            continue;
+        TY_CHECK(ty_cluster_edited(q->cluster, &edit, 1, &edited, error), status, done);
+        ty_cluster_free(q->cluster);
+        q->cluster = edited;
+    }
+done:
+    return status;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------ */
+
 ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                            ty_question_inputs *out, ty_error *error)
 {
@@ -331,6 +375,7 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                      status, cleanup);
         TY_CHECK(open_local(question, ranks, &q, error), status, cleanup);
     }
+    TY_CHECK(cap_memory(question, &q, error), status, cleanup);
     TY_CHECK(
         scale_times(question, watch, ty_cluster_is_local(question->cluster, &ranks), &q, error),
         status, cleanup);

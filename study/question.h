@@ -13,6 +13,11 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
                              ty_fix_texts *texts, ty_plan_options *out,
                              ty_error *error) TY_MUST_CHECK;
 
+/** The variant that keeps the question's budget; of a question without one nothing (bits 0).
+ * @return as ty_budget_open and ty_deploy */
+ty_status ty_question_deploy(const ty_question *question, const ty_question_inputs *inputs,
+                             ty_deployment *out, ty_error *error) TY_MUST_CHECK;
+
 typedef enum ty_objective {
     TY_THROUGHPUT,
     TY_TIME_TO_TARGET,

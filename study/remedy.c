@@ -251,11 +251,14 @@ ty_status ty_question_remedy(const ty_question *question, const ty_question_inpu
 {
     search s = {question, inputs, watch, out, error, false};
     double state;
+    ty_deployment deployment;
     const bool has_room = ty_least_devices(inputs->workload, inputs->cluster, 0, &state) <=
                           ty_cluster_device_count(inputs->cluster);
     ty_status answer, status = TY_OK;
 
     *out = (ty_remedy){0};
+    if (ty_question_deploy(question, inputs, &deployment, NULL) != TY_OK)
+        return TY_OK; /* what trains it changes nothing of the network */
     if (has_room) {
         TY_CHECK(give_up_pins(&s), status, done);
         if (!s.is_found && question->system != NULL)

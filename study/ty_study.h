@@ -57,6 +57,8 @@ typedef struct ty_question {
     const char *stack;     /* that runs it, as ty_stack_open has it; NULL: ty_stack_default_name */
     const char *fix;       /* "pp=2,micro_batch=4": what is not searched */
     const char *input;     /* "data=1.3TB,decode=250": as ty_input_read has it */
+    const char *budget;    /* "phone", "memory=100KB": as ty_budget_open has it, of the device that
+                              what is trained is for; NULL: nothing is said of one */
     const char *precision; /* fp32, bf16, fp16; NULL: bf16 for language models where it
                               pays, else the workload's */
     const char *system;    /* that plans in the place of the search */
@@ -82,8 +84,10 @@ typedef struct ty_question_inputs {
     ty_stack *stack;
 } ty_question_inputs;
 /**
- * Opens workload, cluster and profile. A local cluster without a profile is measured, which is kept
- * in the user's cache directory; before that, a question that has no sense is refused.
+ * Opens workload, cluster and profile. Where replicas take local steps, so that training is on the
+ * devices themselves, a budget's memory is all that a device of the cluster has. A local cluster
+ * without a profile is measured, which is kept in the user's cache directory; before that, a
+ * question that has no sense is refused.
  * @return the status of what could not be opened; TY_EPARSE for a profile of other layers; where
  *         the machine would be measured, also what ty_plan_search refuses without looking
  */

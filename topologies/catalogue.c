@@ -2,6 +2,7 @@
  * in the file's "sources": a figure without a source is refused. */
 #include "catalogue_read.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -392,6 +393,48 @@ cleanup:
     return status;
 }
 
+static ty_status add_budget(catalogue *c, const ty_json *entry, const ty_json *sources, size_t room,
+                            ty_error *error)
+{
+    static const struct {
+        const char *key;
+        size_t offset;
+    } figures[] = {{"memory_bytes", offsetof(ty_budget, memory_bytes)},
+                   {"time_s", offsetof(ty_budget, time_s)},
+                   {"flop_per_s", offsetof(ty_budget, flop_per_s)},
+                   {"bandwidth_bytes_per_s", offsetof(ty_budget, bandwidth_bytes_per_s)}};
+    const double smallest = 1e-9, largest = 1e21;
+    ty_budget budget = {0};
+    citation cited = {.sources = sources};
+    const char *name;
+    ty_status status;
+
+    TY_CHECK(ty_json_string(entry, "name", &name, error), status, cleanup);
+    if (strlen(name) >= sizeof budget.name) {
+        status = ty_json_fail(entry, error, "a shorter name");
+        goto cleanup;
+    }
+    snprintf(budget.name, sizeof budget.name, "%s", name);
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+        if (ty_json_has(entry, figures[i].key))
+            TY_CHECK(catalogue_read_figure(entry, figures[i].key, smallest, largest, &cited,
+                                           (double *)(void *)((char *)&budget + figures[i].offset),
+                                           error),
+                     status, cleanup);
+    TY_CHECK(ty_json_end(entry, error), status, cleanup);
+    TY_CHECK(ty_budget_check(&budget, error), status, cleanup);
+    if (c->budgets == NULL)
+        c->budgets = ty_arena_alloc(c->arena, room, sizeof budget);
+    if (c->budgets == NULL) {
+        status = out_of_memory(error);
+        goto cleanup;
+    }
+    c->budgets[c->budget_count++] = budget;
+cleanup:
+    ty_text_clear(&cited.text);
+    return status;
+}
+
 /* A file of the catalogue: {"schema", "sources", LIST}; every source must be used. */
 typedef struct catalogue_file {
     const char *name, *schema, *list;
@@ -431,6 +474,7 @@ ty_status catalogue_load(catalogue **out, ty_error *error)
         {"hosts.json", "trainyard.hosts/1", "hosts", add_host},
         {"clusters.json", "trainyard.clusters/1", "clusters", add_cluster},
         {"storage.json", "trainyard.storage/1", "storage", add_storage},
+        {"budgets.json", "trainyard.budgets/1", "budgets", add_budget},
     };
     catalogue *c = ty_alloc(1, sizeof *c);
     ty_status status;

@@ -87,6 +87,8 @@ typedef struct catalogue {
     catalogue_cluster *clusters;
     uint32_t storage_count;
     ty_storage *storage;
+    uint32_t budget_count;
+    ty_budget *budgets;
 } catalogue;
 
 ty_status catalogue_load(catalogue **out, ty_error *error) TY_MUST_CHECK;

@@ -333,6 +333,13 @@ typedef struct ty_device_place {
 ty_status ty_cluster_places(const ty_cluster *cluster, ty_device_place *places,
                             ty_error *error) TY_MUST_CHECK;
 
+/**
+ * A budget by what people type: "phone", "phone,time=20ms", "memory=100KB". The name is of
+ * `topologies/catalogue/budgets.json`; words behind it are those of ty_budget_read.
+ * @return TY_EINVAL: no such name, with the nearest; as ty_budget_read and ty_budget_check
+ */
+ty_status ty_budget_open(const char *text, ty_budget *out, ty_error *error) TY_MUST_CHECK;
+
 /** What is worth knowing of a cluster before money is spent on it. */
 typedef enum ty_finding_kind {
     TY_FINDING_OVERSUBSCRIBED, /* a switch: more can come from below than go up; value: ratio */

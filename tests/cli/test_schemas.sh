@@ -37,6 +37,21 @@ document plan -w "gpt2 sequence=256" -c "1x dgx-a100" --fix pp=1,dp=8,compressio
 for codec in one-bit powersgd-2 dgc:0.001:100:4; do
     document plan -w "gpt2 sequence=256" -c "1x dgx-a100" --fix "pp=1,dp=8,compression=$codec" --no-simulate
 done
+document plan -w lenet -c "1x p100-server" --budget phone,variant=int8 --no-simulate
+failing_document plan -w resnet50 -c "1x p100-server" --budget memory=100KB -q
+expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2 --budget microcontroller,memory=1MB -q -o made/tiny.json
+document estimate made/tiny.json
+document run made/tiny.json --steps 12 -q
+expect 0 run made/tiny.json --steps 12 -q -o made/tiny-run.json
+document compare made/tiny.json made/tiny-run.json
+echo '{"schema": "trainyard.phases/1", "samples": 640, "phases": [{"steps": 8, "global_batch": 64, "momentum": 0.5}, {"epochs": 0.5, "learning_rate": 0.1, "fix": "micro_batch=32"}]}' >documents/phases.json
+document plan -w mlp -c local:2 --fix pp=1,dp=2 --phases documents/phases.json --no-simulate -q
+expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2 --phases documents/phases.json --no-simulate -q -o made/phased.json
+document estimate made/phased.json
+document simulate made/phased.json
+document run made/phased.json -q
+expect 0 run made/phased.json -q -o made/phased-run.json
+document compare made/phased.json made/phased-run.json
 document estimate made/plan.json
 document estimate made/sharded.json
 document simulate made/plan.json

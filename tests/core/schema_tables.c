@@ -186,7 +186,7 @@ static uint32_t put_required(const json_record *record, ty_json_writer *w)
         const json_field *f = &record->fields[i];
         if (f->kind == JSON_MEMBERS) {
             count += put_required(f->of, w);
-        } else if (f->applies == NULL && !f->is_optional) {
+        } else if (f->applies == NULL && f->applies_in == NULL && !f->is_optional) {
             count++;
             if (w != NULL)
                 ty_json_put_string(w, NULL, f->key);

@@ -708,17 +708,21 @@ Test(checkpoint, another_optimizer_or_seed_is_refused)
     fixture f = fixture_make();
 
     must_run(&f, &shape, EVERY, false, NULL);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         ty_plan *plan = make_plan(narrow("mlp"), &shape);
         ty_error error = {0};
         if (i == 0)
             plan->seed++;
         else if (i == 1)
-            plan->optimizer.momentum = 0.5;
-        else
+            plan->optimizer.momentum = 0; /* which keeps no state */
+        else if (i == 2)
+            plan->optimizer.weight_decay = 0.5;
+        else if (i == 3)
             plan->optimizer.learning_rate /= 2;
-        cr_expect_eq(run_plan(&f, plan, STEPS, true, NULL, &error), i < 2 ? TY_EPARSE : TY_OK,
-                     "case %d: %s", i, error.message);
+        else
+            plan->optimizer.momentum = 0.5;
+        cr_expect_eq(run_plan(&f, plan, i < 4 ? STEPS : STEPS + 1, true, NULL, &error),
+                     i < 3 ? TY_EPARSE : TY_OK, "case %d: %s", i, error.message);
     }
     fixture_free(&f);
 }

@@ -156,6 +156,115 @@ static double simulated_s(const ty_plan *plan, const lowered *l, const ty_cluste
     return summary.step_time_s;
 }
 
+/* Two of three hosts' links, one of whose memory is slow: what a server adds up hides behind what
+ * arrives, until it takes longer; estimate and simulation have it alike. */
+Test(servers, add_up_at_the_rate_of_their_memory)
+{
+    static const double rates[] = {60e9, 4e9, 1e9, 0.25e9};
+    double before_s = 0;
+
+    for (size_t r = 0; r < sizeof rates / sizeof rates[0]; r++) {
+        const ty_plan_options o = asked(2);
+        ty_cluster *cluster, *slow = NULL;
+        ty_plan *plan = plan_on("vgg16", "[4x p100-server] + [2x xeon-server] eth10", &o, &cluster);
+        const ty_device_type *server = ty_cluster_device_type(cluster, plan->servers.devices[0]);
+        const ty_cluster_edit edit = {.part = TY_PART_DEVICES,
+                                      .name = server->name,
+                                      .field = "memory_bandwidth_bytes_per_s",
+                                      .value = rates[r] / server->memory_efficiency};
+        ty_error error = {0};
+        uint32_t seen = 0, longer = 0;
+        double step_s;
+        lowered l;
+
+        cr_assert_str_neq(server->name,
+                          ty_cluster_device_type(cluster, plan->stages[0].devices[0])->name);
+        cr_assert_eq(ty_cluster_edited(cluster, &edit, 1, &slow, &error), TY_OK, "%s",
+                     error.message);
+        ty_cluster_free(plan->cluster);
+        plan->cluster = ty_cluster_share(slow);
+        l = lower(plan, slow);
+        for (uint32_t i = 0; i < l.program->stages[0].instruction_count; i++) {
+            const ty_instruction *in = &l.program->stages[0].instructions[i];
+            const ty_instruction_cost *cost = &l.costs->instructions[0][i];
+            /* The first part is copied, the others are added to it: of each server half. */
+            const double touched = (3.0 * plan->stages[0].replicas - 1) * (double)in->bytes / 2;
+            double way_s, push_s;
+            if (in->op != TY_OP_COLLECTIVE)
+                continue;
+            way_s = way_by_hand(plan, slow, (double)in->bytes) / plan->stack->network_share;
+            push_s = fmax(way_s, touched / rates[r]);
+            cr_expect(fabs((cost->seconds - cost->latency_s) / (way_s + push_s) - 1) < 1e-9,
+                      "%g bytes/s: found %.9g s, expected %.9g s", rates[r],
+                      cost->seconds - cost->latency_s, way_s + push_s);
+            longer += push_s > way_s;
+            seen++;
+        }
+        cr_expect_eq(longer, rates[r] < 2e9 ? seen : 0, "%g bytes/s: %u of %u", rates[r], longer,
+                     seen);
+        step_s = simulated_s(plan, &l, slow, (ty_simulate_options){.steps = 3, .time_limit_s = 60});
+        if (r > 1)
+            cr_expect_gt(step_s, 1.2 * before_s, "%g bytes/s: the simulator's step is no longer",
+                         rates[r]);
+        before_s = step_s;
+        lowered_free(&l);
+        ty_plan_free(plan);
+        ty_cluster_free(slow);
+        ty_cluster_free(cluster);
+    }
+}
+
+/* On one machine, by the rates of its profile: messages of 1 GB/s, copies of another rate. */
+Test(servers, add_up_at_the_rate_of_measured_copies)
+{
+    static const double rates[] = {20e9, 0.5e9};
+    double found_s[2] = {0, 0};
+
+    for (size_t r = 0; r < sizeof rates / sizeof rates[0]; r++) {
+        ty_transfer_time transfers[] = {{.bytes = 1000, .seconds = 1e-6},
+                                        {.bytes = 100000000, .seconds = 0.1}};
+        ty_profile profile = {.machine = "made up",
+                              .backend = "cpu",
+                              .date = "2026-11-26",
+                              .versions = "none",
+                              .cores = 3,
+                              .concurrent_ranks = 3,
+                              .memory_bytes = (uint64_t)64 << 30,
+                              .peak_flop_per_s = 1e11,
+                              .memory_bandwidth_bytes_per_s = rates[r],
+                              .transfer_time_count = 2,
+                              .transfer_times = transfers};
+        const ty_plan_options o = asked(1);
+        ty_cluster *cluster = NULL;
+        ty_workload *workload = NULL;
+        ty_plan *plan = NULL;
+        ty_error error = {0};
+        lowered l;
+
+        cr_assert_eq(ty_cluster_local(3, &profile, &cluster, &error), TY_OK, "%s", error.message);
+        cr_assert_eq(ty_workload_open("mlp", &workload, &error), TY_OK, "%s", error.message);
+        cr_assert_eq(ty_plan_search(workload, cluster, &profile, &o, &plan, &error), TY_OK, "%s",
+                     error.message);
+        l = lower(plan, cluster);
+        for (uint32_t i = 0; i < l.program->stages[0].instruction_count; i++)
+            if (l.program->stages[0].instructions[i].op == TY_OP_COLLECTIVE) {
+                const ty_instruction_cost *cost = &l.costs->instructions[0][i];
+                const double bytes = (double)l.program->stages[0].instructions[i].bytes;
+                const double way_s = 2 * bytes / 1e9; /* of both workers */
+                const double push_s = fmax(way_s, 5 * bytes / rates[r]);
+                cr_expect(fabs(cost->seconds / (way_s + push_s) - 1) < 0.01,
+                          "%g bytes/s: found %.6g s, expected %.6g s", rates[r], cost->seconds,
+                          way_s + push_s);
+                found_s[r] += cost->seconds;
+            }
+        lowered_free(&l);
+        ty_plan_free(plan);
+        ty_workload_free(workload);
+        ty_cluster_free(cluster);
+    }
+    cr_expect_gt(found_s[1], 2 * found_s[0]);
+}
+
 /* The network by itself: exchanges that the costs give no time are as long as SimGrid's links make
  * them, which is what the closed form says; folded or not, in flows or in chunks. More servers than
  * strands of a member among them. */

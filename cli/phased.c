@@ -1,0 +1,356 @@
+/* Trainings of several phases: what plan --phases, estimate, simulate, run and compare do with
+ * them. */
+#include "cli.h"
+#include "option_table.h"
+#include "ty_phases.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define USUAL_TOP 5
+
+/* ---- What they share ---------------------------------------------------------------------------
+ */
+
+/* An option that says something of one plan, or that phases say themselves. */
+static exit_code refuse_options(const char *command, const cli_options *options,
+                                const char *const *allowed)
+{
+    const option_row *row;
+
+    for (size_t i = 0; (row = option_at(i)) != NULL; i++) {
+        bool is_allowed = strcmp(row->name, "json") == 0 || strcmp(row->name, "quiet") == 0 ||
+                          strcmp(row->name, "trust-config") == 0;
+        for (const char *const *a = allowed; *a != NULL; a++)
+            is_allowed = is_allowed || strcmp(*a, row->name) == 0;
+        if (!is_allowed && strcmp(row->name, "seed") != 0 && option_is_set(row, options))
+            return report_usage(command,
+                                "--%s: found with a plan of several phases, which are "
+                                "taken as they are",
+                                row->name);
+    }
+    return EXIT_DONE;
+}
+
+#define ALLOWED(...)                                                                               \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+
+static double step_of(const ty_plan *plan)
+{
+    return plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
+                                            : plan->prediction.step_time_s;
+}
+
+/* A line for each phase, and one for all of them.
+ * @param steps_s [count] of a step */
+static void print_phases(const ty_phased_plan *plan, const double *steps_s, ty_text *text)
+{
+    uint32_t steps = 0;
+    double seconds = 0, samples = 0;
+    char step[32], time[32], count[32];
+
+    ty_text_addf(text, "%s on %s\n\n", plan->plans[0]->workload->name,
+                 plan->plans[0]->cluster_name);
+    ty_text_add(text,
+                "phase   batch  learning rate  momentum     steps       step       time  plan\n");
+    for (uint32_t p = 0; p < plan->count; p++) {
+        const ty_plan *own = plan->plans[p];
+        const ty_optimizer *o = &own->optimizer;
+        char momentum[32] = "-";
+        if (o->kind == TY_OPTIMIZER_SGD)
+            snprintf(momentum, sizeof momentum, "%.4g", o->momentum);
+        ty_format_seconds(steps_s[p], step);
+        ty_format_seconds(plan->steps[p] * steps_s[p], time);
+        ty_text_addf(text, "%5u  %6u  %13.4g  %8s  %8u  %9s  %9s  %s\n", p + 1, own->global_batch,
+                     o->learning_rate, momentum, plan->steps[p], step, time, own->strategy);
+        steps += plan->steps[p];
+        seconds += plan->steps[p] * steps_s[p];
+        samples += (double)plan->steps[p] * own->global_batch;
+    }
+    ty_format_seconds(seconds, time);
+    ty_format_count(samples, count);
+    ty_text_addf(text, "all     %u steps, %s samples, %s\n", steps, count, time);
+}
+
+/* ---- plan --------------------------------------------------------------------------------------
+ */
+
+exit_code phased_plan(const cli_options *options)
+{
+    exit_code code;
+    ty_error error = {0};
+    ty_phases *phases = NULL;
+    ty_phased_plan *plan = NULL;
+    ty_question question;
+    ty_text text = {0};
+    double steps_s[TY_MOST_TRAINING_PHASES];
+    const ty_watch watch = watch_from(options);
+
+    if (options->training_config != NULL)
+        return report_usage("plan", "--phases and --config: expected one of them");
+    if (options->candidates != NULL)
+        return report_usage("plan", "--phases and --candidates: expected one of them, phases have "
+                                    "candidates of their own");
+    if (question_from(options, USUAL_TOP, &question, &error) != TY_OK ||
+        ty_phases_load(options->phases, &phases, &error) != TY_OK)
+        return report_bad_input(&error);
+    interrupts_catch();
+    if (ty_phased_plan_make(&question, phases, &watch, &plan, &error) != TY_OK ||
+        (options->output != NULL && ty_phased_plan_save(plan, options->output, &error) != TY_OK)) {
+        code = report_failure(&error);
+        goto cleanup;
+    }
+    if (options->json) {
+        ty_json_writer writer = ty_json_writer_on(&text);
+        ty_phased_plan_to_json(plan, &writer);
+        ty_text_add(&text, "\n");
+    } else if (options->output == NULL || strcmp(options->output, "-") != 0) {
+        for (uint32_t p = 0; p < plan->count; p++)
+            steps_s[p] = step_of(plan->plans[p]);
+        print_phases(plan, steps_s, &text);
+    }
+    code = print_text(&text);
+cleanup:
+    ty_text_clear(&text);
+    ty_phased_plan_free(plan);
+    ty_phases_free(phases);
+    return code;
+}
+
+/* ---- estimate, simulate ------------------------------------------------------------------------
+ */
+
+/* Of one phase. @param out [out] its timeline */
+static ty_status walk(const ty_plan_inputs *in, bool is_simulated, ty_timeline **out,
+                      ty_error *error)
+{
+    ty_simulate_options how = ty_simulate_options_default();
+    const uint32_t lead = ty_program_largest_lead(in->program);
+
+    if (!is_simulated)
+        return ty_estimate(in->plan, in->program, in->costs, 3 + 2 * lead, out, error);
+    how.steps += 2 * lead;
+    return ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, out, error);
+}
+
+/* @param step_s [out] of a step */
+static ty_status predict(const cli_options *options, const ty_plan *plan, bool is_simulated,
+                         double *step_s, ty_json_writer *writer, ty_error *error)
+{
+    ty_plan_inputs inputs = {0};
+    ty_plan *own = NULL;
+    ty_stack *stack = NULL;
+    ty_timeline *timeline = NULL;
+    ty_step_summary summary;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_plan_copy(plan, &own, error), status, done);
+    if (options->stack != NULL) {
+        status = ty_stack_open(options->stack, &stack, error);
+        if (status == TY_OK)
+            status = ty_plan_use_stack(own, stack, error);
+    }
+    if (status != TY_OK) {
+        ty_plan_free(own);
+        goto done;
+    }
+    TY_CHECK(ty_plan_inputs_from(own, &inputs, error), status, done);
+    TY_CHECK(walk(&inputs, is_simulated, &timeline, error), status, done);
+    TY_CHECK(ty_timeline_summarize(inputs.plan, inputs.program, timeline, &summary, error), status,
+             done);
+    *step_s = summary.step_time_s;
+    ty_json_open(writer, NULL, '{');
+    ty_json_put_uint(writer, "global_batch", plan->global_batch);
+    ty_json_put_string(writer, "strategy", plan->strategy);
+    ty_json_put_number(writer, "step_time_s", summary.step_time_s);
+    ty_json_put_number(writer, "samples_per_s", summary.samples_per_s);
+    ty_step_summary_to_json(&summary, writer, "summary");
+done:
+    ty_stack_free(stack);
+    ty_timeline_free(timeline);
+    ty_plan_inputs_clear(&inputs);
+    return status;
+}
+
+exit_code phased_predict(const char *command, const cli_options *options)
+{
+    const bool is_simulated = strcmp(command, "simulate") == 0;
+    exit_code code = refuse_options(command, options, ALLOWED("stack"));
+    ty_error error = {0};
+    ty_phased_plan *plan = NULL;
+    ty_text text = {0}, json = {0};
+    ty_json_writer w = ty_json_writer_on(&json);
+    double steps_s[TY_MOST_TRAINING_PHASES], seconds = 0;
+
+    if (code != EXIT_DONE)
+        return code;
+    if (ty_phased_plan_load(options->files[0], &plan, &error) != TY_OK)
+        return report_bad_input(&error);
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "schema", "trainyard.phased-prediction/1");
+    ty_json_put_string(&w, "workload", plan->plans[0]->workload->name);
+    ty_json_put_string(&w, "cluster", plan->plans[0]->cluster_name);
+    ty_json_put_bool(&w, "is_simulated", is_simulated);
+    ty_json_open(&w, "phases", '[');
+    for (uint32_t p = 0; p < plan->count; p++) {
+        if (predict(options, plan->plans[p], is_simulated, &steps_s[p], &w, &error) != TY_OK) {
+            code = report_failure(&error);
+            goto cleanup;
+        }
+        seconds += plan->steps[p] * steps_s[p];
+        ty_json_put_uint(&w, "steps", plan->steps[p]);
+        ty_json_put_number(&w, "time_s", plan->steps[p] * steps_s[p]);
+        ty_json_close(&w, '}');
+    }
+    ty_json_close(&w, ']');
+    ty_json_put_number(&w, "time_s", seconds);
+    ty_json_close(&w, '}');
+    ty_text_add(&json, "\n");
+    print_phases(plan, steps_s, &text);
+    code = print_text(options->json ? &json : &text);
+cleanup:
+    ty_text_clear(&text);
+    ty_text_clear(&json);
+    ty_phased_plan_free(plan);
+    return code;
+}
+
+/* ---- run ---------------------------------------------------------------------------------------
+ */
+
+static ty_status show_run(const cli_options *options, const char *path, ty_text *text,
+                          ty_error *error)
+{
+    ty_phased_run *run = NULL;
+    char *bytes = NULL;
+    size_t length;
+    ty_status status;
+
+    if (options->json) {
+        status = ty_file_read(path, 0, &bytes, &length, error);
+        if (status == TY_OK)
+            ty_text_append(text, bytes, length);
+        ty_free(bytes);
+        return status;
+    }
+    status = ty_phased_run_load(path, &run, error);
+    for (uint32_t p = 0; status == TY_OK && p < run->count; p++) {
+        ty_text_addf(text, "%sphase %u\n", p > 0 ? "\n" : "", p + 1);
+        ty_print_run(run->runs[p], text);
+    }
+    ty_phased_run_free(run);
+    return status;
+}
+
+exit_code phased_run(const cli_options *options)
+{
+    exit_code code = refuse_options("run", options,
+                                    ALLOWED("backend", "precision", "until", "evaluate-every",
+                                            "data", "bad-samples", "checkpoint", "init",
+                                            "save-weights", "anyway", "output"));
+    ty_error error = {0};
+    ty_phased_plan *plan = NULL;
+    ty_training training;
+    ty_text text = {0};
+    char scratch[PATH_MAX] = "";
+    const char *output = options->output;
+    const ty_watch watch = watch_from(options);
+
+    if (code != EXIT_DONE)
+        return code;
+    if (ty_phased_plan_load(options->files[0], &plan, &error) != TY_OK)
+        return report_bad_input(&error);
+    interrupts_catch();
+    if (output == NULL &&
+        ty_scratch_file("trainyard-run", scratch, sizeof scratch, &error) == TY_OK)
+        output = scratch;
+    if (output == NULL || training_from(options, &training, &error) != TY_OK ||
+        machine_check(options, plan->plans[0], training.backend, &error) != TY_OK ||
+        (output != scratch && ty_file_try(output, &error) != TY_OK) ||
+        ty_phased_plan_run(plan, &training, output, &watch, &error) != TY_OK ||
+        show_run(options, output, &text, &error) != TY_OK)
+        code = report_failure(&error);
+    else
+        code = print_text(&text);
+    if (scratch[0] != '\0')
+        unlink(scratch);
+    ty_text_clear(&text);
+    ty_phased_plan_free(plan);
+    return code;
+}
+
+/* ---- compare -----------------------------------------------------------------------------------
+ */
+
+/* One phase's prediction beside its run. */
+static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, uint32_t p,
+                               ty_text *text, ty_json_writer *writer, ty_error *error)
+{
+    findings f = {0};
+    ty_plan *own = NULL;
+    ty_digest digest;
+    ty_status status;
+
+    TY_CHECK(ty_plan_copy(plan->plans[p], &own, error), status, done);
+    TY_CHECK(ty_plan_inputs_from(own, &f.inputs, error), status, done);
+    f.run = run->runs[p];
+    run->runs[p] = NULL; /* given away */
+    TY_CHECK(ty_plan_digest(f.inputs.plan, &digest, error), status, done);
+    if (strcmp(digest.hex, f.run->plan_digest.hex) != 0 || f.run->timeline == NULL) {
+        status = ty_fail(error, TY_EPARSE,
+                         "phase %u: found %s, expected a run of the plan's phase with its timeline",
+                         p + 1, f.run->timeline == NULL ? "no timeline" : "a run of another plan");
+        goto done;
+    }
+    TY_CHECK(ty_timeline_check(f.inputs.plan, f.inputs.program, f.run->timeline, "run", error),
+             status, done);
+    TY_CHECK(findings_make(&f, error), status, done);
+    ty_text_addf(text, "%sphase %u: %u steps in batches of %u\n", p > 0 ? "\n" : "", p + 1,
+                 plan->steps[p], f.inputs.plan->global_batch);
+    ty_print_comparison(f.inputs.plan, f.comparison, text);
+    ty_comparison_to_json(f.inputs.plan, f.comparison, writer, NULL);
+done:
+    findings_clear(&f);
+    return status;
+}
+
+exit_code phased_compare(const cli_options *options)
+{
+    exit_code code = refuse_options("compare", options, ALLOWED("json"));
+    ty_error error = {0};
+    ty_phased_plan *plan = NULL;
+    ty_phased_run *run = NULL;
+    ty_text text = {0}, json = {0};
+    ty_json_writer w = ty_json_writer_on(&json);
+
+    if (code != EXIT_DONE)
+        return code;
+    if (ty_phased_plan_load(options->files[0], &plan, &error) != TY_OK ||
+        ty_phased_run_load(options->files[1], &run, &error) != TY_OK) {
+        code = report_bad_input(&error);
+        goto cleanup;
+    }
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "schema", "trainyard.phased-comparison/1");
+    ty_json_open(&w, "phases", '[');
+    for (uint32_t p = 0; p < run->count && p < plan->count; p++)
+        if (compare_phase(plan, run, p, &text, &w, &error) != TY_OK) {
+            code = report_bad_input(&error);
+            goto cleanup;
+        }
+    ty_json_close(&w, ']');
+    ty_json_close(&w, '}');
+    ty_text_add(&json, "\n");
+    code = print_text(options->json ? &json : &text);
+cleanup:
+    ty_text_clear(&text);
+    ty_text_clear(&json);
+    ty_phased_run_free(run);
+    ty_phased_plan_free(plan);
+    return code;
+}

@@ -1,0 +1,404 @@
+/* Files of phases, the plans of each, and documents of such plans. */
+#include "ty_phases.h"
+
+#include "question.h"
+
+#include <math.h>
+#include <string.h>
+
+#define PHASES_SCHEMA "trainyard.phases/1"
+#define PLAN_SCHEMA "trainyard.phased-plan/1"
+#define MOST_STEPS 1000000000u
+#define MOST_EPOCHS 1e6
+#define MOST_SAMPLES ((uint64_t)1 << 53)
+#define LARGEST_RATE 1e6 /* as plans have it */
+
+/* ---- Files of phases ------------------------------------------------------------------------- */
+
+void ty_phases_free(ty_phases *phases)
+{
+    if (phases == NULL)
+        return;
+    for (uint32_t p = 0; phases->phases != NULL && p < phases->count; p++)
+        ty_free(phases->phases[p].fix);
+    ty_free(phases->phases);
+    ty_free(phases);
+}
+
+static ty_status read_length(const ty_json *object, uint64_t samples, ty_phase *phase,
+                             ty_error *error)
+{
+    const bool has_steps = ty_json_has(object, "steps"), has_epochs = ty_json_has(object, "epochs");
+
+    if (has_steps == has_epochs)
+        return ty_json_fail(object, error, "either steps or epochs");
+    if (has_steps)
+        return ty_json_uint32(object, "steps", 1, MOST_STEPS, &phase->steps, error);
+    if (samples == 0)
+        return ty_json_fail(object, error, "steps, or the file's samples beside epochs");
+    return ty_json_number(object, "epochs", 1e-9, MOST_EPOCHS, &phase->epochs, error);
+}
+
+static ty_status read_phase(const ty_json *object, uint64_t samples, ty_phase *phase,
+                            ty_error *error)
+{
+    const double smallest_rate = 1e-300;
+    const char *fix;
+    ty_status status;
+
+    phase->momentum = -1;
+    if (ty_json_has(object, "image_size"))
+        return ty_json_fail(object, error,
+                            "no image_size: images of other sizes are not trained on in one run");
+    TY_CHECK(read_length(object, samples, phase, error), status, done);
+    if (ty_json_has(object, "global_batch"))
+        TY_CHECK(ty_json_uint32(object, "global_batch", 1, 1u << 30, &phase->global_batch, error),
+                 status, done);
+    if (ty_json_has(object, "learning_rate"))
+        TY_CHECK(ty_json_number(object, "learning_rate", smallest_rate, LARGEST_RATE,
+                                &phase->learning_rate, error),
+                 status, done);
+    if (ty_json_has(object, "momentum"))
+        TY_CHECK(ty_json_number(object, "momentum", 0, nextafter(1, 0), &phase->momentum, error),
+                 status, done);
+    if (ty_json_has(object, "fix")) {
+        TY_CHECK(ty_json_string(object, "fix", &fix, error), status, done);
+        if ((phase->fix = ty_strdup(fix)) == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    status = ty_json_end(object, error);
+done:
+    return status;
+}
+
+ty_status ty_phases_load(const char *path, ty_phases **out, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    const ty_json *root, *list;
+    ty_phases *phases = ty_alloc(1, sizeof *phases);
+    ty_status status;
+
+    if (phases == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    root = ty_json_root(document);
+    TY_CHECK(ty_json_schema(root, PHASES_SCHEMA, error), status, cleanup);
+    if (ty_json_has(root, "samples"))
+        TY_CHECK(ty_json_uint64(root, "samples", 1, MOST_SAMPLES, &phases->samples, error), status,
+                 cleanup);
+    TY_CHECK(ty_json_array(root, "phases", 1, TY_MOST_TRAINING_PHASES, &list, error), status,
+             cleanup);
+    phases->phases = ty_alloc(ty_json_size(list), sizeof *phases->phases);
+    if (phases->phases == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    phases->count = (uint32_t)ty_json_size(list);
+    for (uint32_t p = 0; p < phases->count; p++)
+        TY_CHECK(read_phase(ty_json_at(list, p), phases->samples, &phases->phases[p], error),
+                 status, cleanup);
+    TY_CHECK(ty_json_end(root, error), status, cleanup);
+    *out = phases;
+    phases = NULL; /* given away */
+cleanup:
+    ty_phases_free(phases);
+    ty_json_free(document);
+    return status;
+}
+
+/* ---- Pins --------------------------------------------------------------------------------------
+ */
+
+/* Keys of --fix that say whose state is whose, whatever the batch. */
+static const char *const carried[] = {"pp", "layers",   "interleave", "tp",          "cp", "ep",
+                                      "sp", "schedule", "zero",       "compression", NULL};
+
+/* The value of a key in words of --fix; NULL: it is not there. */
+static const char *value_of(const char *fix, const char *key, size_t *length)
+{
+    const size_t key_length = strlen(key);
+
+    while (fix != NULL && *fix != '\0') {
+        const size_t pair = strcspn(fix, ",");
+        if (pair > key_length && strncmp(fix, key, key_length) == 0 && fix[key_length] == '=') {
+            *length = pair - key_length - 1;
+            return fix + key_length + 1;
+        }
+        fix += pair + (fix[pair] == ',' ? 1 : 0);
+    }
+    return NULL;
+}
+
+static bool is_pinned(const char *fix, const char *key)
+{
+    size_t length;
+
+    return value_of(fix, key, &length) != NULL;
+}
+
+/* Whether more of the state than weights depends on who has which gradients, as checkpoints have
+ * it. */
+static bool is_bound(const ty_plan *plan)
+{
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE &&
+            plan->buckets[b].compression.kind != TY_COMPRESSION_ROWS)
+            return true;
+    return plan->zero > 0 || ty_schedule_is_asynchronous(plan->schedule);
+}
+
+static void add_pin(ty_text *pins, const char *key, const char *value, size_t length)
+{
+    ty_text_addf(pins, "%s%s=", pins->length > 0 ? "," : "", key);
+    ty_text_append(pins, value, length);
+}
+
+/* What a phase behind the first one is pinned to: its own pins, the question's, and of the first
+ * plan what has to be the same. */
+static ty_status pins_of(const ty_question *question, const ty_phase *phase, const ty_plan *first,
+                         uint32_t batch, ty_text *pins, ty_error *error)
+{
+    const char *key, *value;
+    size_t length;
+
+    if (phase->fix != NULL)
+        ty_text_add(pins, phase->fix);
+    for (uint32_t i = 0; (key = ty_fix_key_at(i)) != NULL; i++) {
+        bool is_carried = is_bound(first);
+        for (const char *const *c = carried; *c != NULL; c++)
+            is_carried = is_carried || strcmp(*c, key) == 0;
+        if (is_pinned(phase->fix, key))
+            continue;
+        if ((value = value_of(question->fix, key, &length)) != NULL) {
+            add_pin(pins, key, value, length);
+        } else if (is_carried && strcmp(key, "micro_batch") == 0) {
+            if (batch % first->micro_batches != 0)
+                return ty_fail(error, TY_EINVAL,
+                               "found a batch of %u, expected a multiple of the first phase's %u "
+                               "micro-batches, whose state belongs to ranks (ZeRO, a compressor or "
+                               "a schedule without a flush)",
+                               batch, first->micro_batches);
+            ty_text_addf(pins, "%smicro_batch=%u", pins->length > 0 ? "," : "",
+                         batch / first->micro_batches);
+        } else if (is_carried && (value = value_of(first->fix, key, &length)) != NULL) {
+            add_pin(pins, key, value, length);
+        }
+    }
+    return ty_text_check(pins, error);
+}
+
+/* ---- Plans -------------------------------------------------------------------------------------
+ */
+
+void ty_phased_plan_free(ty_phased_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    for (uint32_t p = 0; plan->plans != NULL && p < plan->count; p++)
+        ty_plan_free(plan->plans[p]);
+    ty_free(plan->plans);
+    ty_free(plan->steps);
+    ty_free(plan);
+}
+
+static ty_status phased_new(uint32_t count, ty_phased_plan **out, ty_error *error)
+{
+    ty_phased_plan *plan = ty_alloc(1, sizeof *plan);
+
+    if (plan == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    plan->steps = ty_alloc(count, sizeof *plan->steps);
+    plan->plans = ty_alloc(count, sizeof(ty_plan *));
+    if (plan->steps == NULL || plan->plans == NULL) {
+        ty_phased_plan_free(plan);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    plan->count = count;
+    *out = plan;
+    return TY_OK;
+}
+
+/* @param samples of an epoch */
+static ty_status set_steps(const ty_phase *phase, uint64_t samples, const ty_plan *plan,
+                           uint32_t *out, ty_error *error)
+{
+    const double steps = round(phase->epochs * (double)samples / plan->global_batch);
+
+    if (phase->steps == 0 && !(steps >= 1 && steps <= MOST_STEPS))
+        return ty_fail(error, TY_EINVAL,
+                       "found %g epochs of %llu samples in batches of %u, expected 1 to %u steps",
+                       phase->epochs, (unsigned long long)samples, plan->global_batch, MOST_STEPS);
+    *out = phase->steps > 0 ? phase->steps : (uint32_t)steps;
+    return TY_OK;
+}
+
+static ty_status set_momentum(const ty_phase *phase, ty_plan *plan, ty_error *error)
+{
+    ty_optimizer *o = &plan->optimizer;
+
+    if (phase->momentum < 0)
+        return TY_OK;
+    if (o->kind != TY_OPTIMIZER_SGD)
+        return ty_fail(error, TY_EINVAL, "momentum: found %g, expected none: %s has betas",
+                       phase->momentum, ty_optimizer_name(o->kind));
+    if ((phase->momentum > 0) != (o->momentum > 0))
+        return ty_fail(error, TY_EINVAL,
+                       "momentum: found %g, expected %s, as %s has it: its state is carried on",
+                       phase->momentum, o->momentum > 0 ? "one above 0" : "0",
+                       plan->workload->name);
+    o->momentum = phase->momentum;
+    return TY_OK;
+}
+
+static ty_status plan_phase(const ty_question *question, const ty_phases *phases, uint32_t index,
+                            const ty_watch *watch, ty_phased_plan *out, ty_error *error)
+{
+    const ty_phase *phase = &phases->phases[index];
+    const ty_plan *first = out->plans[0]; /* of the first phase itself NULL */
+    ty_question own = *question;
+    ty_question_inputs inputs = {0};
+    ty_text pins = {0};
+    ty_status status = TY_OK;
+
+    if (phase->global_batch > 0)
+        own.global_batch = phase->global_batch;
+    if (phase->learning_rate > 0)
+        own.learning_rate = phase->learning_rate;
+    TY_CHECK(ty_question_open(&own, watch, &inputs, error), status, done);
+    if (first != NULL)
+        TY_CHECK(pins_of(question, phase, first,
+                         own.global_batch > 0 ? own.global_batch : inputs.workload->global_batch,
+                         &pins, error),
+                 status, done);
+    else if (phase->fix != NULL && question->fix != NULL)
+        ty_text_addf(&pins, "%s,%s", question->fix, phase->fix);
+    else if (phase->fix != NULL)
+        ty_text_add(&pins, phase->fix);
+    TY_CHECK(ty_text_check(&pins, error), status, done);
+    if (pins.length > 0)
+        own.fix = pins.data;
+    TY_CHECK(ty_question_plan(&own, &inputs, watch, &out->plans[index], error), status, done);
+    TY_CHECK(set_momentum(phase, out->plans[index], error), status, done);
+    status = set_steps(phase, phases->samples, out->plans[index], &out->steps[index], error);
+done:
+    ty_text_clear(&pins);
+    ty_question_inputs_clear(&inputs);
+    return status;
+}
+
+ty_status ty_phased_plan_make(const ty_question *question, const ty_phases *phases,
+                              const ty_watch *watch, ty_phased_plan **out, ty_error *error)
+{
+    ty_phased_plan *plan = NULL;
+    ty_error detail = {0};
+    ty_status status = phased_new(phases->count, &plan, error);
+
+    for (uint32_t p = 0; p < phases->count && status == TY_OK; p++) {
+        status = plan_phase(question, phases, p, watch, plan, &detail);
+        if (status != TY_OK)
+            status = ty_fail(error, status, "phase %u: %.240s", p + 1, detail.message);
+    }
+    if (status != TY_OK) {
+        ty_phased_plan_free(plan);
+        return status;
+    }
+    *out = plan;
+    return TY_OK;
+}
+
+/* ---- Documents ---------------------------------------------------------------------------------
+ */
+
+static double step_of(const ty_plan *plan)
+{
+    return plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
+                                            : plan->prediction.step_time_s;
+}
+
+void ty_phased_plan_to_json(const ty_phased_plan *plan, ty_json_writer *writer)
+{
+    ty_json_open(writer, NULL, '{');
+    ty_json_put_string(writer, "schema", PLAN_SCHEMA);
+    ty_json_open(writer, "phases", '[');
+    for (uint32_t p = 0; p < plan->count; p++) {
+        ty_json_open(writer, NULL, '{');
+        ty_json_put_uint(writer, "steps", plan->steps[p]);
+        ty_json_put_number(writer, "time_s", plan->steps[p] * step_of(plan->plans[p]));
+        ty_plan_to_json(plan->plans[p], writer, "plan");
+        ty_json_close(writer, '}');
+    }
+    ty_json_close(writer, ']');
+    ty_json_close(writer, '}');
+}
+
+ty_status ty_phased_plan_save(const ty_phased_plan *plan, const char *path, ty_error *error)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_status status = TY_OK;
+
+    for (uint32_t p = 0; p < plan->count; p++)
+        TY_CHECK(ty_plan_check(plan->plans[p], path, error), status, done);
+    ty_phased_plan_to_json(plan, &writer);
+    ty_text_add(&text, "\n");
+    status = ty_file_write_text(path, &text, error);
+done:
+    ty_text_clear(&text);
+    return status;
+}
+
+/* One training has one network, in one order of samples. */
+static ty_status check_like(const ty_json *object, const ty_plan *plan, const ty_plan *first,
+                            ty_error *error)
+{
+    if (strcmp(plan->workload_digest.hex, first->workload_digest.hex) != 0 ||
+        plan->seed != first->seed)
+        return ty_json_fail(object, error, "the network and the seed of the first phase");
+    return TY_OK;
+}
+
+ty_status ty_phased_plan_load(const char *path, ty_phased_plan **out, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    const ty_json *root, *list, *value;
+    ty_phased_plan *plan = NULL;
+    double time_s;
+    ty_status status;
+
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    root = ty_json_root(document);
+    TY_CHECK(ty_json_schema(root, PLAN_SCHEMA, error), status, cleanup);
+    TY_CHECK(ty_json_array(root, "phases", 1, TY_MOST_TRAINING_PHASES, &list, error), status,
+             cleanup);
+    TY_CHECK(phased_new((uint32_t)ty_json_size(list), &plan, error), status, cleanup);
+    for (uint32_t p = 0; p < plan->count; p++) {
+        const ty_json *object = ty_json_at(list, p);
+        TY_CHECK(ty_json_uint32(object, "steps", 1, MOST_STEPS, &plan->steps[p], error), status,
+                 cleanup);
+        TY_CHECK(ty_json_number(object, "time_s", 0, HUGE_VAL, &time_s, error), status, cleanup);
+        TY_CHECK(ty_json_object(object, "plan", &value, error), status, cleanup);
+        TY_CHECK(ty_plan_from_json(value, &plan->plans[p], error), status, cleanup);
+        TY_CHECK(ty_json_end(object, error), status, cleanup);
+        TY_CHECK(check_like(object, plan->plans[p], plan->plans[0], error), status, cleanup);
+    }
+    TY_CHECK(ty_json_end(root, error), status, cleanup);
+    *out = plan;
+    plan = NULL; /* given away */
+cleanup:
+    ty_phased_plan_free(plan);
+    ty_json_free(document);
+    return status;
+}
+
+bool ty_is_phased_plan(const char *path)
+{
+    ty_json_document *document = NULL;
+    const char *schema;
+    const bool is_read = strcmp(path, "-") != 0 && ty_json_load(path, &document, NULL) == TY_OK;
+    const bool is_phased =
+        is_read && ty_json_string(ty_json_root(document), "schema", &schema, NULL) == TY_OK &&
+        strcmp(schema, PLAN_SCHEMA) == 0;
+
+    ty_json_free(document);
+    return is_phased;
+}

@@ -1,0 +1,153 @@
+/* Phases run one behind the other, each from the checkpoint of the one before. */
+#include "question.h"
+#include "run_folder.h"
+#include "ty_phases.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define RUN_SCHEMA "trainyard.phased-run/1"
+
+/* One phase, as a run that goes on to `steps` in all; its result goes to `output`. */
+static ty_status run_phase(ty_plan *plan, const ty_training *training, const char *output,
+                           const ty_watch *watch, ty_error *error)
+{
+    ty_plan_inputs inputs = {0};
+    ty_job *job = NULL;
+    ty_status status;
+
+    TY_CHECK(ty_plan_inputs_from(plan, &inputs, error), status, done);
+    TY_CHECK(ty_training_job(training, &inputs, output, &job, error), status, done);
+    status = ty_worker_run(job, ty_plan_launched_count(job->plan), watch, error);
+done:
+    ty_job_free(job);
+    ty_plan_inputs_clear(&inputs);
+    return status;
+}
+
+/* Whether the run met its target, so that no further phase is asked for. */
+static ty_status is_over(const char *path, bool *out, ty_error *error)
+{
+    ty_run *run = NULL;
+    const ty_status status = ty_run_load(path, &run, error);
+
+    if (status == TY_OK)
+        *out = ty_run_reached(run) != NULL;
+    ty_run_free(run);
+    return status;
+}
+
+/* Appends a run's file as an element of the document's list. */
+static ty_status add_run(const char *path, ty_json_writer *writer, ty_error *error)
+{
+    char *bytes = NULL;
+    size_t length;
+    const ty_status status = ty_file_read(path, 0, &bytes, &length, error);
+
+    if (status == TY_OK)
+        ty_json_put_raw(writer, NULL, bytes);
+    ty_free(bytes);
+    return status;
+}
+
+ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, const char *output,
+                             const ty_watch *watch, ty_error *error)
+{
+    const bool is_played = training->backend != NULL && strcmp(training->backend, "replay") == 0;
+    char folder[PATH_MAX], path[PATH_MAX + 32], state[PATH_MAX + 32];
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    uint32_t steps = 0;
+    bool is_reached = false;
+    int held;
+    ty_status status = ty_run_folder_make(folder, &held, error);
+
+    if (status != TY_OK)
+        return status;
+    snprintf(path, sizeof path, "%s/run.json", folder);
+    snprintf(state, sizeof state, "%s/" TY_RUN_CHECKPOINT, folder);
+    ty_json_open(&writer, NULL, '{');
+    ty_json_put_string(&writer, "schema", RUN_SCHEMA);
+    ty_json_open(&writer, "phases", '[');
+    for (uint32_t p = 0; p < plan->count && !is_reached; p++) {
+        const bool is_last = p + 1 == plan->count;
+        ty_training own = *training;
+        ty_plan *phase = plan->plans[p];
+        ty_error detail = {0};
+
+        steps += plan->steps[p];
+        own.steps = is_played ? plan->steps[p] : steps;
+        if (!is_played) {
+            own.checkpoint = training->checkpoint != NULL ? training->checkpoint : state;
+            own.resume = p > 0;
+            own.init = p == 0 ? training->init : NULL;
+        }
+        /* A target may be met before the last phase. */
+        if (!is_last && !ty_target_is_set(&training->until))
+            own.save_weights = NULL;
+        plan->plans[p] = NULL; /* given away */
+        ty_watch_note(watch, "phase %u of %u: %u steps in batches of %u", p + 1, plan->count,
+                      plan->steps[p], phase->global_batch);
+        status = run_phase(phase, &own, path, watch, &detail);
+        if (status != TY_OK) { /* without a message the worker has said why */
+            status = detail.message[0] == '\0'
+                         ? ty_fail(error, status, "%s", "")
+                         : ty_fail(error, status, "phase %u: %.240s", p + 1, detail.message);
+            goto cleanup;
+        }
+        if (!is_played)
+            TY_CHECK(is_over(path, &is_reached, error), status, cleanup);
+        TY_CHECK(add_run(path, &writer, error), status, cleanup);
+    }
+    ty_json_close(&writer, ']');
+    ty_json_close(&writer, '}');
+    ty_text_add(&text, "\n");
+    status = ty_file_write_text(output, &text, error);
+cleanup:
+    ty_text_clear(&text);
+    ty_run_folder_remove(folder, held);
+    return status;
+}
+
+/* ---- Documents ---------------------------------------------------------------------------------
+ */
+
+void ty_phased_run_free(ty_phased_run *run)
+{
+    if (run == NULL)
+        return;
+    for (uint32_t p = 0; run->runs != NULL && p < run->count; p++)
+        ty_run_free(run->runs[p]);
+    ty_free(run->runs);
+    ty_free(run);
+}
+
+ty_status ty_phased_run_load(const char *path, ty_phased_run **out, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    const ty_json *root, *list;
+    ty_phased_run *run = ty_alloc(1, sizeof *run);
+    ty_status status;
+
+    if (run == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    root = ty_json_root(document);
+    TY_CHECK(ty_json_schema(root, RUN_SCHEMA, error), status, cleanup);
+    TY_CHECK(ty_json_array(root, "phases", 1, TY_MOST_TRAINING_PHASES, &list, error), status, cleanup);
+    TY_CHECK(ty_json_end(root, error), status, cleanup);
+    run->runs = ty_alloc(ty_json_size(list), sizeof(ty_run *));
+    if (run->runs == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    run->count = (uint32_t)ty_json_size(list);
+    for (uint32_t p = 0; p < run->count; p++)
+        TY_CHECK(ty_run_from_json(ty_json_at(list, p), &run->runs[p], error), status, cleanup);
+    *out = run;
+    run = NULL; /* given away */
+cleanup:
+    ty_phased_run_free(run);
+    ty_json_free(document);
+    return status;
+}

@@ -1,0 +1,118 @@
+#!/bin/sh
+# A training of several phases: planned, predicted, run and compared; what is learnt is what one run, or runs
+# joined by a checkpoint, learn to the bit.
+. "$(dirname "$0")/lib.sh"
+export TRAINYARD_WORKER="$WORKER"
+python=/usr/bin/python3
+cd "$scratch" || exit 1
+fix=pp=1,dp=2,compression=none,zero=0
+
+# same RUN... : the losses of the first are, number for number, those of the others one behind the other.
+same() {
+    $python - "$@" <<'END' && pass || fail "other losses: $*"
+import json, sys
+def losses(path):
+    document = json.load(open(path))
+    return document["phases"][-1]["losses"] if "phases" in document else document["losses"]
+found, expected = losses(sys.argv[1]), losses(sys.argv[2])
+assert len(found) > 4 and found == expected, (found, expected)
+END
+}
+
+# Two phases of one shape are one run of all their steps.
+cat >alike.json <<'END'
+{"schema": "trainyard.phases/1", "phases": [{"steps": 5}, {"steps": 4}]}
+END
+expect 0 check alike.json
+expect_output "phases"
+expect 0 plan -w mlp -c local:2 --fix $fix --no-simulate --phases alike.json -q -o alike-plan.json
+expect_output "all     9 steps, " "data parallel 2"
+expect 0 check alike-plan.json
+expect 0 run alike-plan.json -q -o alike-run.json
+expect_output "phase 1" "phase 2"
+expect 0 plan -w mlp -c local:2 --fix $fix --no-simulate -q -o whole.json
+expect 0 run whole.json --steps 9 -q -o whole-run.json
+same alike-run.json whole-run.json
+
+# Other batches, rates and momenta are runs that a checkpoint joins. An epoch is so many samples.
+cat >others.json <<'END'
+{"schema": "trainyard.phases/1", "samples": 640, "phases": [
+  {"epochs": 0.5, "global_batch": 64, "fix": "micro_batch=16"},
+  {"steps": 3, "global_batch": 128, "learning_rate": 0.1, "momentum": 0.5},
+  {"epochs": 0.4, "global_batch": 32, "learning_rate": 0.01, "momentum": 0.8}]}
+END
+expect 0 plan -w mlp -c local:2 --fix $fix --no-simulate --phases others.json -q -o plan.json
+expect_output "    1      64 " "    2     128            0.1       0.5         3" "    3      32           0.01       0.8         8" "all     16 steps, 960 samples"
+$python -c 'import json
+for n, phase in enumerate(json.load(open("plan.json"))["phases"]):
+    assert phase["plan"]["micro_batch_size"] == 16 or n > 0
+    json.dump(phase["plan"], open(f"phase-{n}.json", "w"))'
+expect 0 run phase-0.json --steps 5 --checkpoint state -q -o joined.json
+expect 0 run phase-1.json --steps 8 --checkpoint state --resume -q -o joined.json
+expect 0 run phase-2.json --steps 16 --checkpoint state --resume -q -o joined.json
+expect 0 run plan.json -q -o run.json
+same run.json joined.json
+expect 0 check run.json
+
+# Every reader has them.
+expect 0 estimate plan.json
+expect_output "phase   batch  learning rate" "all     16 steps, 960 samples"
+expect 0 simulate plan.json
+expect_output "all     16 steps"
+expect 0 estimate plan.json --json
+$python - <<'END' && pass || fail "the time is not the sum of the phases' steps"
+import json
+found = json.load(open("out"))
+assert len(found["phases"]) == 3 and [p["steps"] for p in found["phases"]] == [5, 3, 8]
+sum_s = sum(p["steps"] * p["step_time_s"] for p in found["phases"])
+assert abs(found["time_s"] - sum_s) < 1e-9 * sum_s
+END
+expect 0 compare plan.json run.json
+expect_output "phase 3: 8 steps in batches of 32" "step time   predicted"
+expect 0 run plan.json --backend replay -q -o replay.json
+# A target ends the phases.
+expect 0 run plan.json --until loss=100 --evaluate-every 2 -q -o short.json
+$python -c 'import json
+assert [len(p["losses"]) for p in json.load(open("short.json"))["phases"]] == [2]' && pass || fail "phases go on behind the target"
+
+# Pins of one phase alone; what belongs to ranks stays with them.
+cat >zero.json <<'END'
+{"schema": "trainyard.phases/1", "phases": [{"steps": 2, "global_batch": 64, "fix": "zero=1"}, {"steps": 2, "global_batch": 128}]}
+END
+expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2,compression=none --no-simulate --phases zero.json -q -o zero-plan.json
+expect 0 run zero-plan.json -q -o zero-run.json
+sed 's/"global_batch": 128/"global_batch": 66/' zero.json >odd.json
+expect 2 plan -w mlp -c local:2 --fix pp=1,dp=2,compression=none,micro_batch=8 --no-simulate --phases odd.json -q
+expect_error_line "phase 2: "
+
+# What is wrong with them.
+wrong() {
+    printf '{"schema": "trainyard.phases/1", %s}' "$1" >wrong.json
+    shift
+    expect "$1" plan -w "$2" -c "1x p100-server" --no-simulate --phases wrong.json -q
+    shift 2
+    expect_error_line "$@"
+}
+wrong '"phases": []' 3 mlp "wrong.json:/phases"
+wrong '"phases": [{"global_batch": 64}]' 3 mlp "wrong.json:/phases/0" "either steps or epochs"
+wrong '"phases": [{"steps": 1, "epochs": 2}]' 3 mlp "either steps or epochs"
+wrong '"phases": [{"epochs": 2}]' 3 mlp "expected steps, or the file's samples beside epochs"
+wrong '"phases": [{"steps": 0}]' 3 mlp "wrong.json:/phases/0/steps"
+wrong '"phases": [{"steps": 1, "momentum": 1}]' 3 mlp "wrong.json:/phases/0/momentum"
+wrong '"phases": [{"steps": 1, "learning_rate": 0}]' 3 mlp "wrong.json:/phases/0/learning_rate"
+wrong '"phases": [{"steps": 1, "batch": 64}]' 3 mlp "batch"
+wrong '"phases": [{"steps": 1, "image_size": 128}]' 3 resnet50 "expected no image_size"
+wrong '"phases": [{"steps": 1}, {"steps": 1, "fix": "nonsense=1"}]' 2 mlp "phase 2: " "nonsense"
+wrong '"phases": [{"steps": 1, "momentum": 0}]' 2 mlp "phase 1: momentum: found 0, expected one above 0, as mlp has it"
+wrong '"phases": [{"steps": 1, "momentum": 0.5}]' 2 gpt-tiny "phase 1: momentum: found 0.5, expected none: adamw has betas"
+wrong '"samples": 10, "phases": [{"epochs": 1}]' 2 mlp "phase 1: found 1 epochs of 10 samples"
+for words in "--steps 5" "--resume --checkpoint state" "--metrics m"; do
+    expect 2 run plan.json $words
+    expect_error_line "found with a plan of several phases"
+done
+expect 2 estimate plan.json --trace t.json
+expect_error_line "--trace: found with a plan of several phases"
+# A report has a row for each.
+expect 0 report plan.json -o report.html
+grep -q "Phases of the training" report.html && [ "$(grep -c '<td>128</td><td>0.1</td><td>0.5</td><td>3</td>' report.html)" = 1 ] && pass || fail "the report has no row of the second phase"
+finish

@@ -1,0 +1,61 @@
+/* Budgets of device classes, by name. */
+#include "catalogue.h"
+#include "ty_topologies.h"
+
+#include <string.h>
+
+enum { MOST_BUDGETS = 64, NAME_ROOM = 64 };
+
+/* The budget with the name that stands before the first comma. */
+static ty_status find_named(const char *text, size_t length, ty_budget *out, ty_error *error)
+{
+    catalogue *known = NULL;
+    const char *names[MOST_BUDGETS], *found = NULL, *near = NULL;
+    uint32_t count = 0;
+    char name[NAME_ROOM] = "";
+    bool is_whole;
+    ty_text all = {0};
+    ty_status status = catalogue_load(&known, error);
+
+    if (status != TY_OK)
+        return status;
+    for (; count < known->budget_count && count < MOST_BUDGETS; count++) {
+        names[count] = known->budgets[count].name;
+        ty_text_addf(&all, "%s%s", count > 0 ? ", " : "", names[count]);
+    }
+    if (length < sizeof name) {
+        memcpy(name, text, length);
+        found = ty_name_find(name, names, count, sizeof names[0], &is_whole);
+        near = ty_suggest(name, names, count, sizeof names[0]);
+    }
+    for (uint32_t i = 0; i < count && found != NULL; i++)
+        if (strcmp(names[i], found) == 0)
+            *out = known->budgets[i];
+    if (found == NULL)
+        status =
+            ty_fail(error, TY_EINVAL,
+                    "--budget: found '%.40s', expected %s, or figures as in memory=100KB%s%s%s",
+                    name, all.data != NULL ? all.data : "", near != NULL ? "; did you mean " : "",
+                    near != NULL ? near : "", near != NULL ? "?" : "");
+    ty_text_clear(&all);
+    catalogue_free(known);
+    return status;
+}
+
+ty_status ty_budget_open(const char *text, ty_budget *out, ty_error *error)
+{
+    const size_t length = strcspn(text, ",");
+    ty_budget budget = {0};
+    ty_status status = TY_OK;
+
+    if (memchr(text, '=', length) == NULL) {
+        TY_CHECK(find_named(text, length, &budget, error), status, done);
+        text += length + (text[length] == ',' ? 1 : 0);
+    }
+    if (*text != '\0' || budget.name[0] == '\0')
+        TY_CHECK(ty_budget_read(text, &budget, error), status, done);
+    TY_CHECK(ty_budget_check(&budget, error), status, done);
+    *out = budget;
+done:
+    return status;
+}
