@@ -30,6 +30,11 @@ static const char *shard_name(int i)
     return ty_server_shard_name((ty_server_shard)i);
 }
 
+static const char *table_name(int i)
+{
+    return ty_table_shard_name((ty_table_shard)i);
+}
+
 static const char *algorithm_name(int i)
 {
     return ty_algorithm_name((ty_algorithm)i);
@@ -159,6 +164,8 @@ static void write_dimensions(const ty_plan *plan, ty_json_writer *writer)
         ty_json_put_uint(writer, "expert_parallel", plan->expert_parallel);
     if (plan->sequence_parallel)
         ty_json_put_bool(writer, "sequence_parallel", true);
+    if (plan->table_shard != TY_TABLES_WHOLE)
+        ty_json_put_string(writer, "table_shard", ty_table_shard_name(plan->table_shard));
     if (plan->zero > 0)
         ty_json_put_uint(writer, "zero", plan->zero);
     if (plan->staleness > 0)
@@ -472,6 +479,7 @@ static ty_status read_dimensions(const ty_json *object, ty_plan *plan, ty_error 
         {"zero", 0, 3, &plan->zero},
         {"staleness", 0, TY_MAX_STALENESS, &plan->staleness},
     };
+    int shard = TY_TABLES_WHOLE;
     ty_status status = TY_OK;
 
     for (size_t i = 0; i < COUNT(dimensions); i++)
@@ -480,7 +488,13 @@ static ty_status read_dimensions(const ty_json *object, ty_plan *plan, ty_error 
                                     dimensions[i].maximum, dimensions[i].value, error),
                      status, done);
     if (ty_json_has(object, "sequence_parallel"))
-        status = ty_json_bool(object, "sequence_parallel", &plan->sequence_parallel, error);
+        TY_CHECK(ty_json_bool(object, "sequence_parallel", &plan->sequence_parallel, error), status,
+                 done);
+    if (ty_json_has(object, "table_shard"))
+        TY_CHECK(
+            ty_json_name(object, "table_shard", table_name, TY_TABLE_SHARD_COUNT, &shard, error),
+            status, done);
+    plan->table_shard = (ty_table_shard)shard;
 done:
     return status;
 }

@@ -166,6 +166,7 @@ static int compare_shape(const candidate *a, const candidate *b)
     int orders[] = {
         compare_counts(a->set->count, b->set->count),
         compare_counts(a->dimensions.expert_parallel, b->dimensions.expert_parallel),
+        compare_counts((uint64_t)a->dimensions.table_shard, (uint64_t)b->dimensions.table_shard),
         compare_counts(a->dimensions.context_parallel, b->dimensions.context_parallel),
         compare_counts(a->dimensions.tensor_parallel, b->dimensions.tensor_parallel),
         compare_counts((uint64_t)a->dimensions.recompute, (uint64_t)b->dimensions.recompute),
@@ -722,6 +723,16 @@ static ty_status look_at_lanes(search *s, search_question *q, ty_error *error)
     return status == TY_OK && s->list.count > before ? judge_list(s, error) : status;
 }
 
+/* Lanes that divide tables, beside what was found without. */
+static ty_status look_at_tables(search *s, search_question *q, ty_error *error)
+{
+    ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
+    const uint32_t count = ty_dimensions_of_tables(q, dimensions), before = s->list.count;
+    const ty_status status = enumerate_lanes(s, dimensions, count, error);
+
+    return status == TY_OK && s->list.count > before ? judge_list(s, error) : status;
+}
+
 /* ---- The whole ------------------------------------------------------------------------------ */
 
 /* Plans for the set of devices in hand. */
@@ -757,6 +768,8 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     if (is_open && !has_layouts && !q->has_fixed_replicas && !is_whole(s) &&
         (options->pinned & (TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0)
         TY_CHECK(look_at_lanes(s, q, error), status, done);
+    if (!q->has_fixed_replicas || options->data_parallel > 0)
+        TY_CHECK(look_at_tables(s, q, error), status, done);
     if (is_open && !has_found(s) && s->list.count == 0) {
         q->ignore_memory = true;
         TY_CHECK(look(s, false, error), status, done);
