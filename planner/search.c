@@ -723,17 +723,49 @@ static ty_status look_at_lanes(search *s, search_question *q, ty_error *error)
     return status == TY_OK && s->list.count > before ? judge_list(s, error) : status;
 }
 
-/* Lanes that divide tables, beside what was found without. */
-static ty_status look_at_tables(search *s, search_question *q, ty_error *error)
-{
-    ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
-    const uint32_t count = ty_dimensions_of_tables(q, dimensions), before = s->list.count;
-    const ty_status status = enumerate_lanes(s, dimensions, count, error);
+/* ---- The whole ------------------------------------------------------------------------------ */
 
-    return status == TY_OK && s->list.count > before ? judge_list(s, error) : status;
+/* What was found by a part of the search beside what was found by others. */
+static ty_status take_over(search *s, const search *part, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < part->list.count; i++) {
+        candidate c = part->list.items[i];
+        TY_CHECK(ty_candidates_strategy(&s->list, &c, &c.strategy, error), status, done);
+        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
+    }
+    s->estimates += part->estimates;
+    s->layouts += part->layouts;
+    s->best_s = fmin(s->best_s, part->best_s);
+    s->list.is_cut_short = s->list.is_cut_short || part->list.is_cut_short;
+done:
+    return status;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------ */
+/* Lanes that divide tables, each way a search of its own: what quick estimates leave out, the
+ * update, is what they have less of. */
+static ty_status look_at_tables(search *s, ty_error *error)
+{
+    ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
+    const uint32_t count = ty_dimensions_of_tables(s->q, dimensions);
+    ty_status status = TY_OK;
+
+    if (count > 0 && s->list.divisions == NULL && (s->list.divisions = ty_arena_new()) == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; status == TY_OK && i < count && !is_over(s); i++) {
+        search part = {.q = s->q, .best_s = s->best_s};
+        part.list.divisions = s->list.divisions;
+        status = enumerate_lanes(&part, &dimensions[i], 1, error);
+        if (status == TY_OK && part.list.count > 0)
+            status = judge_list(&part, error);
+        if (status == TY_OK)
+            status = take_over(s, &part, error);
+        ty_candidates_drop(&part.list);
+        ty_free(part.corrections);
+    }
+    return status;
+}
 
 /* Plans for the set of devices in hand. */
 static ty_status search_set(search *s, search_question *q, ty_error *error)
@@ -769,29 +801,11 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
         (options->pinned & (TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0)
         TY_CHECK(look_at_lanes(s, q, error), status, done);
     if (!q->has_fixed_replicas || options->data_parallel > 0)
-        TY_CHECK(look_at_tables(s, q, error), status, done);
+        TY_CHECK(look_at_tables(s, error), status, done);
     if (is_open && !has_found(s) && s->list.count == 0) {
         q->ignore_memory = true;
         TY_CHECK(look(s, false, error), status, done);
     }
-done:
-    return status;
-}
-
-/* What was found for a set beside what was found for others. */
-static ty_status take_over(search *s, const search *part, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    for (uint32_t i = 0; i < part->list.count; i++) {
-        candidate c = part->list.items[i];
-        TY_CHECK(ty_candidates_strategy(&s->list, &c, &c.strategy, error), status, done);
-        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
-    }
-    s->estimates += part->estimates;
-    s->layouts += part->layouts;
-    s->best_s = fmin(s->best_s, part->best_s);
-    s->list.is_cut_short = s->list.is_cut_short || part->list.is_cut_short;
 done:
     return status;
 }

@@ -1004,7 +1004,7 @@ Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
 {
     ty_workload *w = open_workload("dlrm-kaggle");
     ty_cluster *cluster = open_cluster("2x p100-server");
-    ty_plan_options o = {.pipeline_stages = 1};
+    ty_plan_options o = {.pipeline_stages = 1, .pinned = TY_PIN_EXPERT | TY_PIN_TABLES};
     ty_plan *plan = search(w, cluster, &o), *dense;
     uint32_t large = 0, small = 0;
 
