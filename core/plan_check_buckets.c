@@ -165,8 +165,8 @@ static ty_status check_experts(const checker *c, uint32_t index)
 {
     const ty_bucket *b = &c->plan->buckets[index];
 
-    if (b->of_experts && !ty_bucket_is_beside(c->plan, index) &&
-        (!has_experts(c->plan, b) || has_others(c->plan, b)))
+    if (b->of_experts && (!has_experts(c->plan, b) ||
+                          (!ty_bucket_is_beside(c->plan, index) && has_others(c->plan, b))))
         return ty_plan_complain(
             c,
             "/buckets/%u/of_experts: found true, expected false behind a bucket "

@@ -146,6 +146,7 @@ uint32_t ty_dimensions_of_tables(const search_question *q,
     uint32_t count = 0;
 
     if (!ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES) || q->options->servers > 0 ||
+        q->options->priority == TY_PRIORITY_FRONT || q->options->fit_buckets ||
         (q->options->pinned & both) == both) /* that is asked for as it stands */
         return 0;
     for (uint32_t lanes = 2; lanes <= q->device_count && lanes <= TY_MAX_LANES; lanes++) {

@@ -1177,21 +1177,13 @@ Test(oracle, tensor_lanes_of_experts)
     compare(moe_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
 }
 
-/* A test set is each lane's samples of it. Each lane has a gradient of its own samples of all but
- * the experts, whose gradients no other replica has here: the noise of all else is measured. */
-Test(oracle, expert_lanes_evaluate)
+static void evaluate_alike(const char *workload, const plan_shape shapes[2])
 {
-    static const plan_shape shapes[] = {
-        {"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
-         .micro_batch_size = 4},
-        {"2 experts", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
-         .experts = 2},
-    };
     char *directory = directory_make();
     outcome found[2];
 
     for (int i = 0; i < 2; i++) {
-        ty_job *job = make_job(make_plan(moe_small, &shapes[i]), 4, directory);
+        ty_job *job = make_job(make_plan(workload, &shapes[i]), 4, directory);
 
         job->evaluate_every = 2;
         job->until.accuracy = 1;
@@ -1209,6 +1201,20 @@ Test(oracle, expert_lanes_evaluate)
     outcome_free(&found[0]);
     outcome_free(&found[1]);
     directory_remove(directory);
+}
+
+/* A test set is each lane's samples of it. Each lane has a gradient of its own samples of all but
+ * the experts, whose gradients no other replica has here: the noise of all else is measured. */
+Test(oracle, expert_lanes_evaluate)
+{
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4},
+        {"2 experts", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+         .experts = 2},
+    };
+
+    evaluate_alike(moe_small, shapes);
 }
 
 #define ROWS .compression.kind = TY_COMPRESSION_ROWS
@@ -1353,6 +1359,24 @@ Test(oracle, tables_on_lanes)
     };
 
     compare(dlrm_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
+}
+
+/* What lanes know of a test set and of their gradients is what as many replicas know. */
+Test(oracle, tables_on_lanes_evaluate)
+{
+    static const plan_shape shapes[][2] = {
+        {{"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
+          .micro_batch_size = 4},
+         {"2 lanes, rows", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+          .experts = 2, .tables = TY_TABLES_ROW}},
+        {{"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
+          .micro_batch_size = 4},
+         {"2 lanes, tables", .replicas = {1}, .buckets = 2, .global_batch = 8,
+          .micro_batch_size = 8, .experts = 2, .tables = TY_TABLES_TABLE}},
+    };
+
+    evaluate_alike(dlrm_small, shapes[0]);
+    evaluate_alike(dlrm_small, shapes[1]);
 }
 
 Test(oracle, clicks_are_learnt)

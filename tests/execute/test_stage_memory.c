@@ -47,6 +47,7 @@ static double lane_bytes(const ty_plan *plan, const ty_program *program, uint32_
         .layer_count = own->layer_count,
         .micro_batch_size = plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES),
         .lanes = {.expert_count = ty_plan_lanes(plan, TY_EXPERT_LANES),
+                  .expert_position = lane,
                   .tables = plan->table_shard},
         .slots = ty_program_peak_in_flight(program, stage),
         .recompute = own->recompute,

@@ -33,7 +33,7 @@ static const row rows[] = {
     {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 1, 1, 8, 1, false, false, false},
     {"dlrm-kaggle", "1x dgx-h100", 1, 1, 1, 4, 0, true, false, false, TY_TABLES_ROW},
     {"dlrm-kaggle", "2x dgx-h100", 1, 1, 1, 8, 0, false, false, false, TY_TABLES_COLUMN},
-    {"dlrm-kaggle", "2x dgx-h100", 2, 1, 1, 4, 1, false, true, false, TY_TABLES_TABLE},
+    {"dlrm-kaggle", "2x dgx-h100", 2, 1, 1, 4, 1, false, false, false, TY_TABLES_TABLE},
     {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 2, 2, 4, 1, true, false, false},
     {"mixtral-8x7b sequence=1024", "8x dgx-h100", 4, 1, 2, 8, 3, false, true, false},
 };
