@@ -21,7 +21,7 @@ import tempfile
 import time
 
 TESTBED = pathlib.Path(__file__).resolve().parent.parent / "tests/testbed/testbed"
-MICRO_BATCHES = {"gpt-tiny": "1,2,4", "deep-mlp": "64,128,256"}  # what plans of their batches have
+MICRO_BATCHES = {"gpt-tiny": "1,2,4", "deep-mlp": "64,128,256", "dlrm-tiny": "32,64,128"}  # what plans of their batches have
 COMPRESSIONS = ("none", "fp16", "top-k:0.01", "powersgd-2")
 VGG = {  # three blocks of VGG's form on small images
     "schema": "trainyard.zoo/1", "name": "vgg-like", "family": "sequential", "source": "VGG's form (Simonyan and Zisserman, 2014), three blocks",
@@ -43,8 +43,19 @@ DEEP = {  # equal layers, whose exchanges an order can move from backward to the
 OWN = {"vgg-like": VGG, "deep-mlp": DEEP}
 
 
-def strategies(hosts):
+def tables(hosts):
+    """Whole tables on every host, dense and as rows, and divided among them in every way."""
+    yield "replicas, dense", f"pp=1,dp={hosts},compression=none"
+    yield "replicas, rows", f"pp=1,dp={hosts},compression=rows"
+    for shard in "row", "column", "table":
+        yield f"tables by {shard}", f"pp=1,dp=1,ep={hosts},tables={shard},compression=none"
+
+
+def strategies(hosts, workload):
     """(name, --fix). A hybrid has twice as many replicas of its first stage as of the others, which any batch divides by."""
+    if workload.startswith("dlrm"):
+        yield from tables(hosts)
+        return
     for c in COMPRESSIONS:
         yield f"data parallel, {c}", f"pp=1,tp=1,compression={c}"
     for priority in "0", "1", "shorter":
@@ -153,7 +164,7 @@ def main():
                 for name in options.workloads.split(","):
                     profile = bench.profile(name, hosts, MICRO_BATCHES.get(name, "8,16,32,64"))
                     profile.update({k: network[k] for k in ("transfer_times", "collective_times")})
-                    for strategy, fix in (s for s in strategies(hosts) if any(o in s[0] for o in options.only.split("|"))):
+                    for strategy, fix in (s for s in strategies(hosts, name) if any(o in s[0] for o in options.only.split("|"))):
                         if time.monotonic() - started > options.until:
                             break
                         made = bench.measure(name, hosts, rate, fix, profile)

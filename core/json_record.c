@@ -214,7 +214,7 @@ ty_status ty_record_read(const ty_json *object, const json_record *record, void 
             continue;
         if (f->is_optional && !ty_json_has(object, f->key)) {
             const uint32_t absent = (uint32_t)f->absent;
-            if (f->kind == JSON_UINT32)
+            if (f->kind == JSON_UINT32 || f->kind == JSON_NAME)
                 memcpy(place(out, f->at), &absent, sizeof absent);
             else if (f->kind == JSON_NUMBER)
                 memcpy(place(out, f->at), &f->absent, sizeof f->absent);
@@ -270,8 +270,9 @@ static bool says_something(const json_field *f, const void *in)
     case JSON_HERE:
     case JSON_TUPLES:
         return uint32_at(in, f->count_at) > 0;
-    case JSON_DIGEST:
     case JSON_NAME:
+        return uint32_at(in, f->at) != (uint32_t)f->absent;
+    case JSON_DIGEST:
     case JSON_STRUCT:
     case JSON_MEMBERS:
     case JSON_OTHER:

@@ -45,7 +45,7 @@ struct json_field {
     json_kind kind;
     size_t at;               /* of the member, in the record */
     double minimum, maximum; /* inclusive, as for ty_json_number */
-    double absent;           /* an optional number's or integer's value where it is left out */
+    double absent;           /* an optional number's, integer's or name's where it is left out */
     /* May be missing. It is not written where it says nothing: a figure that is `absent` or an
      * integer below its minimum, what is false, NULL, empty. Of other kinds `is_said` tells. */
     bool is_optional;

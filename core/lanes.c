@@ -56,6 +56,14 @@ uint32_t ty_bucket_lane_count(const ty_plan *plan, const ty_bucket *bucket)
     return bucket->of_experts ? context : context * ty_plan_lanes(plan, TY_EXPERT_LANES);
 }
 
+bool ty_bucket_is_beside(const ty_plan *plan, uint32_t bucket)
+{
+    const ty_bucket *own = &plan->buckets[bucket], *before = own - 1;
+
+    return own->of_experts && bucket > 0 && !before->of_experts && before->stage == own->stage &&
+           before->tied_stage == TY_NO_STAGE && before->first_layer == own->first_layer;
+}
+
 uint32_t ty_bucket_group_count(const ty_plan *plan, const ty_bucket *bucket)
 {
     return ty_plan_width(plan) / ty_bucket_lane_count(plan, bucket);
@@ -176,12 +184,16 @@ ty_status ty_context_check(const ty_workload *workload, uint32_t lanes, ty_error
     return TY_OK;
 }
 
-ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes, ty_error *error)
+ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes, ty_table_shard tables,
+                          ty_error *error)
 {
-    bool is_any = false;
+    bool is_any = tables != TY_TABLES_WHOLE;
+    ty_status status;
 
     if (lanes <= 1)
         return TY_OK;
+    if (is_any && (status = ty_table_check(workload, lanes, tables, error)) != TY_OK)
+        return status;
     for (uint32_t i = 0; i < workload->layer_count; i++) {
         const ty_layer *l = &workload->layers[i];
         if (l->kind != TY_LAYER_MOE)
@@ -194,41 +206,61 @@ ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes, ty_error 
                            lanes, i, l->name, l->attributes[TY_EXPERTS]);
     }
     if (!is_any)
-        return ty_fail(error, TY_EINVAL,
-                       "expert parallel %u: workload \"%s\" has no moe layer, expected 1", lanes,
-                       workload->name);
+        return ty_fail(
+            error, TY_EINVAL, "expert parallel %u: workload \"%s\" has no moe layer%s, expected 1",
+            lanes, workload->name,
+            ty_table_first_bag(workload) != TY_NO_LAYER ? ", and its tables are whole" : "");
     return TY_OK;
 }
 
 /* ---- Shares -------------------------------------------------------------------------------- */
 
-/* In doubles, exact below 2^53: attributes of a file may be anything, and claim more than there is.
- */
-uint64_t ty_layer_expert_elements(const ty_workload *workload, uint32_t layer)
+/* Parameters of all routed experts. In doubles, exact below 2^53: attributes of a file may be
+ * anything, and claim more than there is. */
+static uint64_t expert_elements(const ty_workload *workload, const ty_layer *l)
 {
-    const ty_layer *l = &workload->layers[layer];
     const uint64_t *a = l->attributes, all = l->parameter_bytes / workload->element_bytes;
     const double matrices = a[TY_IS_GATED] != 0 ? 3 : 2;
     const double features = (double)a[TY_FEATURES], hidden = (double)a[TY_HIDDEN_FEATURES];
     const double bias = a[TY_HAS_BIAS] != 0 ? (matrices - 1) * hidden + features : 0;
     const double experts = (double)a[TY_EXPERTS] * (matrices * features * hidden + bias);
 
-    if (l->kind != TY_LAYER_MOE)
-        return 0;
     return experts < (double)all ? (uint64_t)experts : all;
+}
+
+uint64_t ty_layer_expert_elements(const ty_plan *plan, uint32_t layer)
+{
+    const ty_layer *l = &plan->workload->layers[layer];
+
+    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1)
+        return 0;
+    if (l->kind == TY_LAYER_EMBEDDING_BAG)
+        return plan->table_shard == TY_TABLES_WHOLE
+                   ? 0
+                   : l->parameter_bytes / plan->workload->element_bytes;
+    return l->kind == TY_LAYER_MOE ? expert_elements(plan->workload, l) : 0;
+}
+
+uint64_t ty_lane_expert_elements(const ty_plan *plan, uint32_t layer)
+{
+    const uint64_t all = ty_layer_expert_elements(plan, layer);
+    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+
+    return plan->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG && all > 0
+               ? ty_table_part(plan, layer)
+               : all / lanes;
 }
 
 double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer)
 {
     const ty_layer *l = &plan->workload->layers[layer];
-    const double lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
     const double share = ty_tensor_parameter_share(plan, layer);
     const double all = (double)l->parameter_bytes / plan->workload->element_bytes;
+    const double divided = (double)ty_layer_expert_elements(plan, layer);
 
-    if (lanes <= 1 || l->kind != TY_LAYER_MOE || !(all > 0))
+    if (!(divided > 0))
         return share;
-    return share *
-           (1 - (double)ty_layer_expert_elements(plan->workload, layer) / all * (1 - 1 / lanes));
+    return share * (1 - (divided - (double)ty_lane_expert_elements(plan, layer)) / all);
 }
 
 /* Lanes that have different tokens. */
@@ -319,5 +351,6 @@ uint32_t ty_layer_inner_collectives(const ty_plan *plan, uint32_t layer, bool is
     uint32_t count = ty_tensor_inner_collectives(plan, layer, is_backward, out);
 
     count += context_collectives(plan, layer, is_backward, out + count);
+    count += ty_table_collectives(plan, layer, is_backward, out + count);
     return count + expert_collectives(plan, layer, out + count);
 }

@@ -220,15 +220,13 @@ static uint64_t lane_elements(const ty_plan *plan, uint32_t layer, uint64_t elem
 static uint64_t own_elements(const ty_plan *plan, const ty_bucket *bucket, uint32_t layer)
 {
     const ty_layer *l = &plan->workload->layers[layer];
-    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
-    const uint64_t experts = lanes > 1 ? ty_layer_expert_elements(plan->workload, layer) : 0;
 
     if (l->is_frozen)
         return 0;
     return lane_elements(plan, layer,
-                         bucket->of_experts
-                             ? experts / lanes
-                             : l->parameter_bytes / plan->workload->element_bytes - experts);
+                         bucket->of_experts ? ty_lane_expert_elements(plan, layer)
+                                            : l->parameter_bytes / plan->workload->element_bytes -
+                                                  ty_layer_expert_elements(plan, layer));
 }
 
 uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
@@ -347,6 +345,8 @@ static uint64_t layer_part(const ty_plan *plan, const ty_bucket *bucket, uint32_
     uint64_t elements = ty_bucket_gradient_bytes(plan, &alone) / TY_GRADIENT_ELEMENT_BYTES, sum = 0;
 
     *matrices = matrices_by_attributes(layer);
+    if (bucket->of_experts) /* each lane has others */
+        matrices->count = 0;
     if (bucket->tied_stage != TY_NO_STAGE)
         matrices->count = matrices->count > 0 ? 1 : 0;
     for (uint32_t i = 0; i < matrices->count; i++)

@@ -126,7 +126,7 @@ static ty_status check_context(const ty_plan *p, uint32_t lanes, ty_error *why)
 
 static ty_status check_expert(const ty_plan *p, uint32_t lanes, ty_error *why)
 {
-    const ty_status status = ty_expert_check(p->workload, lanes, why);
+    const ty_status status = ty_expert_check(p->workload, lanes, p->table_shard, why);
 
     if (status == TY_OK && p->micro_batch_size % lanes != 0)
         return ty_fail(why, TY_EINVAL,
@@ -168,6 +168,19 @@ static ty_status check_lanes(const checker *c)
                           check_learning(c->plan, (ty_lane_kind)k, &why) != TY_OK))
             return ty_plan_complain(c, "/%s: found %u: %s", kinds[k].name, lanes, why.message);
     }
+    if ((unsigned)c->plan->table_shard >= TY_TABLE_SHARD_COUNT)
+        return ty_plan_complain(c, "/table_shard: found %d, expected a way to divide tables",
+                                (int)c->plan->table_shard);
+    if (c->plan->table_shard != TY_TABLES_WHOLE && ty_plan_lanes(c->plan, TY_EXPERT_LANES) == 1)
+        return ty_plan_complain(
+            c, "/table_shard: found \"%s\" without expert parallelism, expected \"whole\"",
+            ty_table_shard_name(c->plan->table_shard));
+    for (uint32_t s = 0; s < c->plan->stage_count; s++)
+        if (ty_table_recompute_refusal(c->plan->table_shard, c->plan->stages[s].recompute) != NULL)
+            return ty_plan_complain(
+                c, "/stages/%u/recompute: found \"%s\", expected \"none\": %s", s,
+                ty_recompute_name(c->plan->stages[s].recompute),
+                ty_table_recompute_refusal(c->plan->table_shard, c->plan->stages[s].recompute));
     if (c->plan->sequence_parallel && ty_plan_lanes(c->plan, TY_TENSOR_LANES) == 1)
         return ty_plan_complain(
             c, "/sequence_parallel: found true without tensor parallelism, expected "

@@ -101,17 +101,46 @@ static ty_status check_frozen(const checker *c, uint32_t index)
     return TY_OK;
 }
 
-/* Whether a bucket has to be followed by one of its experts. */
+/* What lanes divide of a bucket's layers, and the rest. */
 static bool has_experts(const ty_plan *p, const ty_bucket *b)
 {
     for (uint32_t i = b->first_layer; i < b->first_layer + b->layer_count; i++)
-        if (ty_layer_expert_elements(p->workload, i) > 0)
-            return ty_plan_lanes(p, TY_EXPERT_LANES) > 1;
+        if (ty_layer_expert_elements(p, i) > 0 && !p->workload->layers[i].is_frozen)
+            return true;
     return false;
 }
 
-/* Behind a bucket with experts comes theirs, of the same layers, and nowhere else. `index` may be
-   the number of buckets. */
+static bool has_others(const ty_plan *p, const ty_bucket *b)
+{
+    ty_bucket others = *b;
+
+    others.of_experts = false;
+    return ty_bucket_gradient_bytes(p, &others) > 0;
+}
+
+/* Divided tables are exchanged together, and what lanes have of them is as much in no other
+ * division. */
+static ty_status check_tables(const checker *c, uint32_t index)
+{
+    const ty_bucket *b = &c->plan->buckets[index];
+    const ty_layer *layers = c->plan->workload->layers;
+    const uint32_t first = ty_plan_tables(c->plan).first_bag;
+    uint32_t last = first;
+
+    if (first == TY_NO_LAYER || layers[first].is_frozen)
+        return TY_OK;
+    for (uint32_t i = first; i < c->plan->workload->layer_count; i++)
+        last = layers[i].kind == TY_LAYER_EMBEDDING_BAG ? i : last;
+    if (b->first_layer > last || b->first_layer + b->layer_count <= first ||
+        (b->first_layer <= first && b->first_layer + b->layer_count > last))
+        return TY_OK;
+    return ty_plan_complain(
+        c, "/buckets/%u: found layers %u to %u, expected all tables that lanes divide, %u to %u",
+        index, b->first_layer, b->first_layer + b->layer_count - 1, first, last);
+}
+
+/* Behind a bucket with experts comes theirs, of the same layers. One stands by itself where all its
+ * layers' parameters are of that kind. `index` may be the number of buckets. */
 static ty_status check_pair(const checker *c, uint32_t index)
 {
     const ty_plan *p = c->plan;
@@ -128,7 +157,16 @@ static ty_status check_pair(const checker *c, uint32_t index)
             "/buckets/%u: expected the experts of layers %u to %u, which the bucket "
             "before it has without them",
             index, before->first_layer, before->first_layer + before->layer_count - 1);
-    if (!is_awaited && b != NULL && b->of_experts)
+    return TY_OK;
+}
+
+/* Its range is valid already. */
+static ty_status check_experts(const checker *c, uint32_t index)
+{
+    const ty_bucket *b = &c->plan->buckets[index];
+
+    if (b->of_experts && (!has_experts(c->plan, b) ||
+                          (!ty_bucket_is_beside(c->plan, index) && has_others(c->plan, b))))
         return ty_plan_complain(
             c,
             "/buckets/%u/of_experts: found true, expected false behind a bucket "
@@ -147,7 +185,9 @@ static ty_status check_own_bucket(const checker *c, uint32_t index, uint32_t *lo
 
     if (status != TY_OK)
         return status;
-    if (b->of_experts) /* of the same layers as the one before */
+    if ((status = check_experts(c, index)) != TY_OK || (status = check_tables(c, index)) != TY_OK)
+        return status;
+    if (ty_bucket_is_beside(c->plan, index))
         return check_bucket_bytes(c, index);
     if (b->first_layer + b->layer_count > lowest[b->stage])
         return ty_plan_complain(c,
@@ -235,7 +275,8 @@ static ty_status check_coverage(const checker *c, const bool *is_covered,
 
         if (p->workload->layers[i].is_frozen || p->workload->layers[i].parameter_bytes == 0)
             continue;
-        if (!is_covered[i] && ty_bucket_gradient_bytes(p, &alone) > 0)
+        if (!is_covered[i] &&
+            (ty_bucket_gradient_bytes(p, &alone) > 0 || ty_layer_expert_elements(p, i) > 0))
             return ty_plan_complain(
                 c,
                 "/buckets: found none with layer %u (\"%s\") of stage %u, expected "

@@ -30,6 +30,11 @@ static const char *shard_name(int i)
     return ty_server_shard_name((ty_server_shard)i);
 }
 
+static const char *table_shard_name(int i)
+{
+    return ty_table_shard_name((ty_table_shard)i);
+}
+
 static const char *algorithm_name(int i)
 {
     return ty_algorithm_name((ty_algorithm)i);
@@ -201,6 +206,8 @@ static const json_field decision_fields[] = {
     {"expert_parallel", JSON_UINT32, JSON_AT(ty_plan, expert_parallel), 1, TY_MAX_LANES,
      .is_optional = true, .absent = 1},
     {"sequence_parallel", JSON_BOOL, JSON_AT(ty_plan, sequence_parallel), .is_optional = true},
+    {"table_shard", JSON_NAME, JSON_AT(ty_plan, table_shard), .is_optional = true,
+     .name = table_shard_name, .name_count = TY_TABLE_SHARD_COUNT},
     {"zero", JSON_UINT32, JSON_AT(ty_plan, zero), 0, 3, .is_optional = true},
     {"staleness", JSON_UINT32, JSON_AT(ty_plan, staleness), 0, TY_MAX_STALENESS,
      .is_optional = true},

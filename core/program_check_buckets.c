@@ -39,12 +39,13 @@ ty_status ty_program_bucket_note(const checker *c, uint32_t at, uint32_t index)
 
 /* Whether the backward of a layer of `stage` adds to a bucket: by its own parameters, or by those
    of the layer it is tied to. */
-static bool adds_to(const ty_workload *w, uint32_t stage, uint32_t layer, const ty_bucket *bucket)
+static bool adds_to(const ty_plan *plan, uint32_t stage, uint32_t layer, const ty_bucket *bucket)
 {
+    const ty_workload *w = plan->workload;
     const ty_layer *l = &w->layers[layer];
 
     if (bucket->of_experts)
-        return ty_bucket_has_layer(bucket, layer) && ty_layer_expert_elements(w, layer) > 0 &&
+        return ty_bucket_has_layer(bucket, layer) && ty_layer_expert_elements(plan, layer) > 0 &&
                !l->is_frozen;
     if (bucket->stage == stage && ty_bucket_has_layer(bucket, layer) && l->parameter_bytes > 0 &&
         !l->is_frozen)
@@ -62,7 +63,7 @@ static uint32_t last_backward_of(const checker *c, uint32_t at, const ty_bucket 
     for (uint32_t s = at; s < c->plan->stage_count; s += c->positions) {
         const ty_plan_stage *own = &c->plan->stages[s];
         for (uint32_t l = own->first_layer; l < own->first_layer + own->layer_count; l++)
-            if (f->last_backward[l] > last && adds_to(c->plan->workload, s, l, bucket))
+            if (f->last_backward[l] > last && adds_to(c->plan, s, l, bucket))
                 last = f->last_backward[l];
     }
     return last > 0 ? f->sequence[last - 1] : TY_NO_INSTRUCTION;

@@ -229,9 +229,9 @@ ty_status ty_stack_tensor_check(const ty_stack_plans *plans, const ty_workload *
 }
 
 ty_status ty_stack_expert_check(const ty_stack_plans *plans, const ty_workload *workload,
-                                uint32_t lanes, bool is_fp16, ty_error *error)
+                                uint32_t lanes, int tables, bool is_fp16, ty_error *error)
 {
-    const ty_status status = ty_expert_check(workload, lanes, error);
+    const ty_status status = ty_expert_check(workload, lanes, (ty_table_shard)tables, error);
 
     if (status == TY_OK && plans->experts_without_fp16 && lanes > 1 && is_fp16)
         return ty_fail(error, TY_EINVAL,

@@ -10,7 +10,8 @@
  *   hybrid             several stages, each with its own number of replicas
  *   tensor parallel    every replica is a group of `tensor_parallel` devices
  *   context parallel   ... of `context_parallel` devices, each with its part of every sequence
- *   expert parallel    ... of `expert_parallel` devices, each with its samples and its experts
+ *   expert parallel    ... of `expert_parallel` devices, each with its samples and its experts, or
+ *                      its part of the tables that embedding bags read (`table_shard`)
  *   parameter servers  replicas, and `servers` that sum their gradients
  *   interleaved        `interleave` stages, far apart in the network, share their devices
  * A step has `micro_batches` micro-batches of `micro_batch_size` samples, numbered through all
@@ -120,9 +121,10 @@ typedef struct ty_plan_stage {
  * include layers without parameters, but not only such, and no frozen ones with parameters: the
  * gradients of a bucket lie side by side.
  *
- * With expert parallelism, experts are on fewer lanes than everything else, so a bucket whose
- * layers have experts is two: one of everything but the experts, and right behind it, with the same
- * layers, one `of_experts`.
+ * With expert parallelism, what expert lanes divide (routed experts, tables) is on fewer lanes than
+ * everything else, so a bucket whose layers have some is two: one of everything else, and right
+ * behind it, with the same layers, one `of_experts`; where there is nothing else, that one alone.
+ * Divided tables are in one bucket, all of them.
  */
 typedef struct ty_bucket {
     uint32_t stage; /* of a tied weight: the owner's, the earlier one */
@@ -130,13 +132,26 @@ typedef struct ty_bucket {
     /* The other stage of a tied weight, else TY_NO_STAGE; the bucket then is the one weight matrix
      * of `first_layer`, the owner, and `layer_count` is 1. */
     uint32_t tied_stage;
-    bool of_experts;         /* only with expert parallelism: the routed experts of its layers */
+    /* Only with expert parallelism: what expert lanes divide of its layers, routed experts and
+     * tables */
+    bool of_experts;
     uint64_t gradient_bytes; /* of one lane, uncompressed, fp32: ty_bucket_gradient_bytes */
     ty_algorithm algorithm;
     ty_compression compression;
 } ty_bucket;
 #define TY_NO_STAGE UINT32_MAX
 #define TY_GRADIENT_ELEMENT_BYTES 4 /* gradients are fp32 */
+
+/** How expert lanes divide the tables of embedding bags among them. */
+typedef enum ty_table_shard {
+    TY_TABLES_WHOLE,  /* each has all of all of them */
+    TY_TABLES_ROW,    /* each an equal part of the rows of each */
+    TY_TABLES_COLUMN, /* each an equal part of the numbers of every row */
+    TY_TABLES_TABLE, /* each whole ones: the largest first, to the lane with the fewest bytes so far
+                      */
+    TY_TABLE_SHARD_COUNT
+} ty_table_shard;
+const char *ty_table_shard_name(ty_table_shard shard); /* "row" */
 
 /** Which server sums which gradients. */
 typedef enum ty_server_shard {
@@ -289,6 +304,7 @@ typedef struct ty_plan {
     /* Lanes a replica, their product; each 0 counts as 1. */
     uint32_t tensor_parallel, context_parallel, expert_parallel;
     bool sequence_parallel; /* what tensor parallelism leaves whole is divided along the sequence */
+    ty_table_shard table_shard; /* otherwise than whole only with expert parallelism */
     /* 1: optimizer state is sharded over all that exchange its gradients (a stage's replicas and
      * those of their lanes that have the same weights), 2: gradients too, 3: weights too; 0:
      * nothing (Rajbhandari et al., "ZeRO", SC 2020) */
@@ -567,7 +583,8 @@ uint64_t ty_server_bytes(const ty_plan *plan, const ty_server_map *map, uint32_t
  * Expert lanes have each their samples of a micro-batch, and of every moe layer their experts
  * (Lepikhin et al., "GShard", ICLR 2021, section 3): work, stash and transfers of all layers are
  * divided, other weights are whole on each. Tokens travel to their experts and back by an
- * all-to-all each way. Experts are taken to be chosen equally often.
+ * all-to-all each way. Experts are taken to be chosen equally often. Tables of embedding bags are
+ * what they divide likewise: see "Tables".
  */
 typedef enum ty_lane_kind {
     TY_TENSOR_LANES,
@@ -589,11 +606,15 @@ uint64_t ty_context_run_start(uint64_t length, uint32_t lanes, uint32_t lane, ui
  * else TY_EINVAL naming the layer. */
 ty_status ty_context_check(const ty_workload *workload, uint32_t lanes,
                            ty_error *error) TY_MUST_CHECK;
-/** Whether `lanes` divide the experts of all moe layers, of which there is one; else TY_EINVAL. */
-ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes,
+/** Whether `lanes` divide the experts of all moe layers, and the tables as asked; there is one or
+ * the other. Else TY_EINVAL. */
+ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes, ty_table_shard tables,
                           ty_error *error) TY_MUST_CHECK;
-/** Parameters of all routed experts of a layer, at most its own; 0 for other kinds than moe. */
-uint64_t ty_layer_expert_elements(const ty_workload *workload, uint32_t layer);
+/** Parameters of a layer that expert lanes divide: routed experts, at most its own, or a table; 0
+ * without such lanes. */
+uint64_t ty_layer_expert_elements(const ty_plan *plan, uint32_t layer);
+/** What the lane that has most of all tables, and a part of the experts, has of them. */
+uint64_t ty_lane_expert_elements(const ty_plan *plan, uint32_t layer);
 /** Share of a layer's parameters, and of its work and stash, that each lane has. */
 double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer);
 double ty_lane_work_share(const ty_plan *plan, uint32_t layer);
@@ -607,8 +628,8 @@ typedef struct ty_inner_collective {
     uint64_t bytes; /* all-reduce, reduce-scatter: each lane's input; all-gather: each lane's part;
                        all-to-all: all that a lane has for all */
     uint32_t count;
-    uint32_t experts, chosen; /* of expert lanes: of so many experts each token goes to so many, a
-                                 copy for each; 0 else */
+    uint32_t experts, chosen; /* of moe: of so many experts each token goes to so many, a copy for
+                                 each; 0 else */
 } ty_inner_collective;
 /** Of `parts` equal parts of the experts, how many others than its own a token goes to, the experts
  * being chosen equally often, from `most` of the parts (0: all): (1 - 1/parts) most (1 - prod (e -
@@ -625,12 +646,43 @@ double ty_expert_parts_met(const ty_inner_collective *inner, double parts, doubl
  * it does for its own, but for the sum forward. Context lanes: of attention an all-gather of keys
  * and values, and backward besides a reduce-scatter of their gradients. Latents (DeepSeek-V2) are
  * expanded before. Expert lanes: of moe two all-to-alls of the tokens' copies, one to the experts
- * and one back; with sequence parallelism of each tensor lane's part.
+ * and one back; with sequence parallelism of each tensor lane's part; of the first bag what is told
+ * under "Tables".
  * @param out [out] room for TY_MAX_INNER_COLLECTIVES
  * @return how many
  */
 uint32_t ty_layer_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
                                     ty_inner_collective *out);
+
+/* ---- Tables ------------------------------------------------------------------------------- */
+
+/**
+ * What is exchanged for tables that expert lanes divide (Naumov et al., "Deep Learning
+ * Recommendation Model", arXiv:1906.00091, section 4: the other layers are replicas, tables are on
+ * devices of their own), all bags of the stage at once, with the first of them. Forward, the lanes
+ * tell each other the indices of their samples:
+ *   by rows     each sums, for the samples of all, the rows that it has; sums are reduce-scattered
+ *   by columns  each makes its columns of the vectors of all samples, which go by an all-to-all to
+ *               the lanes that have the samples
+ *   by tables   the same with all columns of its tables, of which alone it is told the indices
+ * Backward, the gradients of vectors go the way back, an all-gather or an all-to-all. The lanes of
+ * tables are not alike; all figures are those of the one that has most.
+ */
+typedef struct ty_table_exchange {
+    uint32_t first_bag;            /* TY_NO_LAYER: tables are whole, or there are none */
+    uint64_t indices, own_indices; /* of a sample: all of them, and those that a lane looks up */
+    uint64_t numbers, own_numbers; /* of a sample's vectors: all, and those that a lane makes */
+} ty_table_exchange;
+ty_table_exchange ty_plan_tables(const ty_plan *plan);
+/** Of the lanes of tables that are on them whole, the one that has a layer's; and the numbers of
+ * all tables of a lane. */
+uint32_t ty_table_lane(const ty_workload *workload, uint32_t lanes, uint32_t layer);
+uint64_t ty_table_lane_elements(const ty_workload *workload, uint32_t lanes, uint32_t lane);
+/** Why a stage cannot recompute in a way where tables are divided, in words behind "...: "; NULL:
+ * it can. */
+const char *ty_table_recompute_refusal(ty_table_shard tables, ty_recompute recompute);
+/** Whether a bucket of what expert lanes divide has the layers of the one before it. */
+bool ty_bucket_is_beside(const ty_plan *plan, uint32_t bucket);
 
 /* ---- Tensor parallelism ------------------------------------------------------------------- */
 

@@ -264,9 +264,10 @@ typedef struct ty_stack_use {
 ty_status ty_stack_tensor_check(const ty_stack_plans *plans, const ty_workload *workload,
                                 uint32_t lanes, uint32_t sequence_parts,
                                 ty_error *error) TY_MUST_CHECK;
-/** The same of expert lanes. @return as ty_expert_check */
+/** The same of expert lanes. @param tables a ty_table_shard. @return as ty_expert_check */
 ty_status ty_stack_expert_check(const ty_stack_plans *plans, const ty_workload *workload,
-                                uint32_t lanes, bool is_fp16, ty_error *error) TY_MUST_CHECK;
+                                uint32_t lanes, int tables, bool is_fp16,
+                                ty_error *error) TY_MUST_CHECK;
 /** Where blocks begin: behind an embedding that comes first, which may be a stage by itself; else
  * 0. */
 uint32_t ty_stack_first_block(const ty_workload *workload);

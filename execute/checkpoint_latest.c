@@ -55,6 +55,8 @@ static ty_status state_digest(const ty_plan *plan, ty_digest *out, ty_error *err
                  ty_plan_lanes(plan, TY_TENSOR_LANES), ty_plan_lanes(plan, TY_CONTEXT_LANES),
                  ty_plan_lanes(plan, TY_EXPERT_LANES),
                  plan->sequence_parallel ? " along the sequence" : "");
+    if (plan->table_shard != TY_TABLES_WHOLE)
+        ty_text_addf(&text, "tables by %s\n", ty_table_shard_name(plan->table_shard));
     for (uint32_t s = 0; s < plan->stage_count; s++)
         ty_text_addf(&text, "stage %u %u\n", plan->stages[s].first_layer,
                      plan->stages[s].layer_count);

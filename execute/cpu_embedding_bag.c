@@ -1,6 +1,6 @@
 /* Rows of a table that numbers of the sample choose, summed or averaged: of a sample's features
  * those that are categories. */
-#include "cpu_layer.h"
+#include "cpu_tables.h"
 
 #include <string.h>
 
@@ -36,14 +36,15 @@ static bag bag_of(const ty_stage_device *stage, const cpu_node *node, uint32_t s
                  .indices = cpu_in(stage, node, 0, slot) + a[TY_FIRST_ROW]};
 }
 
-static ty_status indices_check(const ty_stage_device *stage, const cpu_node *node, const bag *b,
-                               ty_error *error)
+ty_status cpu_indices_check(const ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                            ty_error *error)
 {
+    const bag b = bag_of(stage, node, slot);
     const uint64_t *a = node->layer->attributes;
 
     for (uint64_t s = 0; s < cpu_batch(stage); s++)
-        for (uint64_t r = 0; r < b->rows; r++) {
-            const float index = b->indices[s * b->sample + r];
+        for (uint64_t r = 0; r < b.rows; r++) {
+            const float index = b.indices[s * b.sample + r];
             if (!(index >= 0.0f && index < (float)a[TY_VOCABULARY] &&
                   index == (float)(uint64_t)index))
                 return ty_fail(error, TY_EINVAL,
@@ -56,7 +57,7 @@ static ty_status indices_check(const ty_stage_device *stage, const cpu_node *nod
     return TY_OK;
 }
 
-static void add_row(uint64_t count, float share, const float *row, float *to)
+void cpu_add_row(uint64_t count, float share, const float *row, float *to)
 {
 #pragma omp simd
     for (uint64_t i = 0; i < count; i++)
@@ -69,15 +70,19 @@ static ty_status bag_forward(ty_stage_device *stage, const cpu_node *node, uint3
     const bag b = bag_of(stage, node, slot);
     const float *table = cpu_parameters(stage, node, 0);
     float *y = cpu_out(stage, node, slot);
-    const ty_status status = indices_check(stage, node, &b, error);
+    ty_status status;
 
+    if (cpu_tables_are_divided(stage))
+        return cpu_tables_forward(stage, node, slot, error);
+    status = cpu_indices_check(stage, node, slot, error);
     if (status != TY_OK)
         return status;
     memset(y, 0, cpu_batch(stage) * b.features * sizeof *y);
     for (uint64_t s = 0; s < cpu_batch(stage); s++)
         for (uint64_t r = 0; r < b.rows; r++)
-            add_row(b.features, b.share, table + (uint64_t)b.indices[s * b.sample + r] * b.features,
-                    y + s * b.features);
+            cpu_add_row(b.features, b.share,
+                        table + (uint64_t)b.indices[s * b.sample + r] * b.features,
+                        y + s * b.features);
     return TY_OK;
 }
 
@@ -88,17 +93,23 @@ static ty_status bag_backward(ty_stage_device *stage, const cpu_node *node, uint
     const float *dy = cpu_out_gradient(stage, node, slot);
     float *table = cpu_parameter_gradient(stage, node, 0);
 
-    (void)error;
+    if (cpu_tables_are_divided(stage))
+        return cpu_tables_backward(stage, node, slot, is_first, error);
     if (table == NULL)
         return TY_OK;
     if (!cpu_adds(node, 0, is_first))
         memset(table, 0, node->layer->attributes[TY_VOCABULARY] * b.features * sizeof *table);
     for (uint64_t s = 0; s < cpu_batch(stage); s++)
         for (uint64_t r = 0; r < b.rows; r++)
-            add_row(b.features, b.share, dy + s * b.features,
-                    table + (uint64_t)b.indices[s * b.sample + r] * b.features);
+            cpu_add_row(b.features, b.share, dy + s * b.features,
+                        table + (uint64_t)b.indices[s * b.sample + r] * b.features);
     return TY_OK;
 }
 
+static ty_status bag_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+{
+    return cpu_tables_are_divided(stage) ? cpu_tables_build(stage, node, error) : TY_OK;
+}
+
 const cpu_kind cpu_embedding_bag = {
-    .supports = bag_supports, .forward = bag_forward, .backward = bag_backward};
+    .supports = bag_supports, .build = bag_build, .forward = bag_forward, .backward = bag_backward};

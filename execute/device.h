@@ -63,12 +63,15 @@ typedef struct ty_lane_exchange {
  * position on, n / lanes of them: whoever has a token that chose one of them sends it there and
  * gets back what the expert makes of it. All other parameters are whole, their gradients and the
  * loss those of the lane's samples; gradients of experts are those of the samples of all lanes.
+ * Of tables that they divide (ty_plan.h, "Tables") lanes have rows or columns as tensor lanes have
+ * them, or whole tables; then all have as much room as the one that has most, behind the last.
  */
 typedef struct ty_lane_group {
     uint32_t count, position; /* of tensor lanes; 0 counts as 1 */
     bool divides_sequence;
     uint32_t context_count, context_position; /* likewise */
     uint32_t expert_count, expert_position;   /* likewise */
+    ty_table_shard tables;                    /* how expert lanes divide them */
     /** By the thread of the passes. Returns when the data is there. */
     ty_status (*exchange)(void *context, const ty_lane_exchange *exchange, ty_error *error);
     void *context;
@@ -305,12 +308,13 @@ typedef struct ty_device_backend {
      */
     uint64_t (*lanes_join)(const ty_stage_device *stage, uint32_t layer, bool is_tied,
                            const float *parts, float *whole);
-    /** Slice of the experts of a range of layers; without expert lanes they are in the layers'
-     * slices, and the count is 0. NULL where a backend has no expert lanes. */
+    /** Slice of what expert lanes divide of a range of layers, experts and tables; what they do not
+     * divide is in the layers' slices. NULL where a backend has no expert lanes. */
     void (*expert_slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                          uint64_t *offset, uint64_t *count);
     /** From the lanes' slices of a layer's experts, [expert lanes][tensor lanes][count], those of
-     * one device; as lanes_join, NULL where expert_slice is. */
+     * one device; of a table that one lane has whole, from that lane's slice. As lanes_join, NULL
+     * where expert_slice is. */
     uint64_t (*experts_join)(const ty_stage_device *stage, uint32_t layer, const float *parts,
                              float *whole);
     /** Allocated bytes, for the memory row of a run. */

@@ -122,13 +122,47 @@ cleanup:
     return status;
 }
 
+/* A table that one lane has whole, on that one and the first. */
+static ty_status table_fetch(ty_interpreter *in, uint32_t layer, number_kind of, part own,
+                             uint32_t lane, float **whole, uint64_t *count, ty_error *error)
+{
+    const uint32_t owner = ty_plan_lane_along(in->options.plan, TY_EXPERT_LANES, 0, lane);
+    const uint32_t first_process = in->rank * ty_plan_width(in->options.plan);
+    ty_transport *transport = in->options.transport;
+    const float *numbers = numbers_of(in, layer, of) + own.offset;
+    ty_status status = TY_OK;
+
+    *count = joined(in, layer, PART_EXPERTS, NULL, NULL);
+    *whole = ty_alloc(*count, sizeof **whole);
+    if (*whole == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for gradients");
+    if (in->lane == owner)
+        joined(in, layer, PART_EXPERTS, numbers, *whole);
+    if (in->lane == owner && owner > 0)
+        status = ty_transport_send(transport, first_process, LANES_TAG, *whole,
+                                   *count * sizeof **whole, error);
+    if (in->lane == 0 && owner > 0)
+        status = ty_transport_receive(transport, first_process + owner, LANES_TAG, *whole,
+                                      *count * sizeof **whole, error);
+    return status;
+}
+
 /* A part of this rank's, as one device has it. */
 static ty_status part_whole(ty_interpreter *in, uint32_t layer, number_kind of, part_kind kind,
                             part own, const float **gradients, float **owned, uint64_t *count,
                             ty_error *error)
 {
+    const ty_plan *plan = in->options.plan;
     ty_status status;
 
+    if (kind == PART_EXPERTS && plan->table_shard == TY_TABLES_TABLE &&
+        plan->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG) {
+        const uint32_t lane =
+            ty_table_lane(plan->workload, in->lanes[TY_EXPERT_LANES].count, layer);
+        status = table_fetch(in, layer, of, own, lane, owned, count, error);
+        *gradients = *owned;
+        return status;
+    }
     if ((kind == PART_EXPERTS && own.count > 0) || in->lanes[TY_TENSOR_LANES].count > 1) {
         status = lanes_join(in, layer, of, kind, own, owned, count, error);
         *gradients = *owned;

@@ -84,6 +84,7 @@ ty_lane_group interpreter_lane_group(ty_interpreter *in)
                            .context_position = context->position,
                            .expert_count = expert->count,
                            .expert_position = expert->position,
+                           .tables = in->options.plan->table_shard,
                            .exchange = interpreter_lane_exchange,
                            .context = in};
 }

@@ -126,20 +126,61 @@ static uint64_t group_rows(const lane_tensor *tensor, uint32_t group)
 
 bool lane_is_of_experts(const ty_stage_options *options, const lane_tensor *tensor)
 {
-    return tensor->experts > 0 && lane_expert_count(options) > 1;
+    return lane_expert_count(options) > 1 &&
+           (tensor->experts > 0 || (tensor->is_table && options->lanes.tables != TY_TABLES_WHOLE));
 }
 
-lane_tensor lane_tensor_here(const ty_stage_options *options, const lane_tensor *tensor,
-                             uint64_t *first)
+uint32_t lane_of_table(const ty_stage_options *options, uint32_t layer)
 {
+    const uint32_t lanes = lane_expert_count(options);
+
+    return lanes > 1 && options->lanes.tables == TY_TABLES_TABLE &&
+                   options->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG
+               ? ty_table_lane(options->workload, lanes, layer)
+               : TY_NO_LAYER;
+}
+
+uint64_t lane_table_padding(const ty_stage_options *options, uint32_t layer)
+{
+    const uint32_t lanes = lane_expert_count(options);
+    uint64_t own, most = 0;
+
+    if (lane_of_table(options, layer) == TY_NO_LAYER)
+        return 0;
+    for (uint32_t l = layer + 1; l < options->workload->layer_count; l++)
+        if (options->workload->layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+            return 0;
+    for (uint32_t l = 0; l < lanes; l++) {
+        const uint64_t elements = ty_table_lane_elements(options->workload, lanes, l);
+        most = elements > most ? elements : most;
+    }
+    own = ty_table_lane_elements(options->workload, lanes, options->lanes.expert_position);
+    return most - own;
+}
+
+lane_tensor lane_tensor_here(const ty_stage_options *options, uint32_t layer,
+                             const lane_tensor *tensor, uint64_t *first, lane_place *place)
+{
+    const uint32_t lanes = lane_expert_count(options), lane = options->lanes.expert_position;
     lane_tensor here = *tensor;
 
     *first = 0;
+    *place = (lane_place){lane_count(options), options->lanes.position};
     if (!lane_is_of_experts(options, tensor))
         return here;
-    here.experts /= lane_expert_count(options);
-    here.count /= lane_expert_count(options);
-    *first = options->lanes.expert_position * here.count;
+    if (!tensor->is_table) {
+        here.experts /= lanes;
+        here.count /= lanes;
+        *first = lane * here.count;
+        return here;
+    }
+    *place = (lane_place){lanes, lane};
+    if (options->lanes.tables == TY_TABLES_ROW)
+        here.division = LANE_BY_ROWS;
+    else if (options->lanes.tables == TY_TABLES_COLUMN)
+        here.division = LANE_BY_COLUMNS;
+    else if (lane_of_table(options, layer) != lane)
+        here.count = 0;
     return here;
 }
 
@@ -253,7 +294,8 @@ ty_status lanes_check(const ty_stage_options *options, ty_error *error)
     ty_status status = context_check(options, error);
 
     if (status == TY_OK)
-        status = ty_expert_check(options->workload, lane_expert_count(options), error);
+        status = ty_expert_check(options->workload, lane_expert_count(options),
+                                 options->lanes.tables, error);
     if (status == TY_OK)
         status = copies_check(options, error);
     if (status != TY_OK)

@@ -27,7 +27,13 @@ typedef struct lane_tensor {
                                          all together */
     uint64_t experts; /* one behind the other, each with these groups, of which an expert lane has
                          its part; 0: of none */
+    bool is_table;    /* of an embedding bag */
 } lane_tensor;
+
+/** One of the lanes that divide a tensor. */
+typedef struct lane_place {
+    uint32_t lanes, lane;
+} lane_place;
 
 typedef struct lane_range {
     uint64_t first, count;
@@ -62,12 +68,18 @@ ty_shape lane_shape(const ty_stage_options *options, uint32_t layer);
 /** Whether the stage's layers can be divided as asked; else the status says why. */
 ty_status lanes_check(const ty_stage_options *options, ty_error *error) TY_MUST_CHECK;
 
-/** Whether a tensor is in the slice of experts, which there is where expert lanes divide them. */
+/** Whether a tensor is in the slice of experts, which there is where expert lanes divide them, or
+ * tables. */
 bool lane_is_of_experts(const ty_stage_options *options, const lane_tensor *tensor);
-/** What tensor lanes divide of a tensor: this expert lane's experts, if it is of experts, else all.
+/** What lanes divide of a layer's tensor, and which of them this is: tensor lanes all of it or this
+ * expert lane's experts, expert lanes a table.
  * @param first [out] its first element in the whole */
-lane_tensor lane_tensor_here(const ty_stage_options *options, const lane_tensor *tensor,
-                             uint64_t *first);
+lane_tensor lane_tensor_here(const ty_stage_options *options, uint32_t layer,
+                             const lane_tensor *tensor, uint64_t *first, lane_place *place);
+/** Of lanes that have whole tables, the one that has a layer's; TY_NO_LAYER where they have not. */
+uint32_t lane_of_table(const ty_stage_options *options, uint32_t layer);
+/** Room behind a layer's table, so that all lanes have as much as the one with most of them. */
+uint64_t lane_table_padding(const ty_stage_options *options, uint32_t layer);
 /** Elements of a tensor on each lane. */
 uint64_t lane_tensor_count(const lane_tensor *tensor, uint32_t lanes);
 /** The index-th run of a lane's part; false behind the last one. */

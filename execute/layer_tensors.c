@@ -71,7 +71,8 @@ static uint32_t bag_tensors(const ty_workload *workload, uint32_t index,
 
     tensors[0] = (lane_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
                                .deviation = ty_init_deviation(workload, a[TY_VOCABULARY]),
-                               .columns = a[TY_FEATURES]};
+                               .columns = a[TY_FEATURES],
+                               .is_table = true};
     return 1;
 }
 

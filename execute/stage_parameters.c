@@ -3,6 +3,8 @@
 
 #include "init.h"
 
+#include <string.h>
+
 static bool is_in_stage(const ty_stage_options *options, uint32_t layer)
 {
     return layer >= options->first_layer && layer - options->first_layer < options->layer_count;
@@ -25,12 +27,14 @@ static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
            matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
 }
 
-static uint64_t own_count(const ty_stage_options *options, const lane_tensor *tensor)
+static uint64_t own_count(const ty_stage_options *options, uint32_t layer,
+                          const lane_tensor *tensor)
 {
     uint64_t first;
-    const lane_tensor here = lane_tensor_here(options, tensor, &first);
+    lane_place place;
+    const lane_tensor here = lane_tensor_here(options, layer, tensor, &first, &place);
 
-    return lane_tensor_count(&here, lane_count(options));
+    return lane_tensor_count(&here, place.lanes);
 }
 
 /* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
@@ -52,7 +56,7 @@ static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t e
         lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
 
         if (is_frozen_copy(options, layer) && layer_tensors(options->workload, layer, tensors) > 0)
-            sum += own_count(options, &tensors[0]);
+            sum += own_count(options, layer, &tensors[0]);
     }
     return sum;
 }
@@ -75,8 +79,9 @@ static ty_status slice_count(const ty_stage_options *options, uint32_t index, ui
         if (is_tied || (t == 0 && is_matrix_apart(options, index)))
             continue;
         *(lane_is_of_experts(options, &tensors[t]) ? of_experts : out) +=
-            own_count(options, &tensors[t]);
+            own_count(options, index, &tensors[t]);
     }
+    *of_experts += lane_table_padding(options, index);
     if (own * workload->element_bytes != layer->parameter_bytes)
         return ty_fail(error, TY_EINVAL,
                        "layer %s: found %llu parameter bytes, its attributes make %llu",
@@ -132,7 +137,7 @@ ty_status stage_parameters_place(const ty_stage_options *options, stage_paramete
             return ty_fail(error, TY_EINVAL,
                            "tied layer %u is not a layer with a matrix of this stage",
                            (unsigned)options->tied_layer);
-        out->tied_count = own_count(options, &tensors[0]);
+        out->tied_count = own_count(options, options->tied_layer, &tensors[0]);
     }
     out->count = offset + out->tied_count +
                  frozen_copies_before(options, options->first_layer + options->layer_count);
@@ -173,10 +178,10 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
             offsets[0] = placed->layer_offsets[owner - options->first_layer];
         } else if (lane_is_of_experts(options, &tensors[t])) {
             offsets[t] = of_experts;
-            of_experts += own_count(options, &tensors[t]);
+            of_experts += own_count(options, layer, &tensors[t]);
         } else {
             offsets[t] = offset;
-            offset += own_count(options, &tensors[t]);
+            offset += own_count(options, layer, &tensors[t]);
         }
     }
     return TY_OK;
@@ -187,11 +192,11 @@ static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_
                         const lane_tensor *tensor, float *own)
 {
     uint64_t first;
-    const lane_tensor here = lane_tensor_here(options, tensor, &first);
+    lane_place place;
+    const lane_tensor here = lane_tensor_here(options, layer, tensor, &first, &place);
     lane_run run;
 
-    for (uint64_t r = 0;
-         lane_tensor_run(&here, lane_count(options), options->lanes.position, r, &run); r++) {
+    for (uint64_t r = 0; lane_tensor_run(&here, place.lanes, place.lane, r, &run); r++) {
         float *to = own + run.part;
 
         if (options->weights != NULL &&
@@ -242,24 +247,31 @@ uint64_t stage_parameters_join(const ty_stage_options *options, const stage_para
             continue;
         for (uint32_t l = 0; l < lanes && parts != NULL; l++)
             lane_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
-        before += own_count(options, &tensors[t]);
+        before += own_count(options, layer, &tensors[t]);
         total += tensors[t].count;
     }
     return total;
 }
 
-/* One tensor of experts, from where it begins in each lane's part. */
-static void experts_tensor_join(const ty_stage_options *options, const lane_tensor *tensor,
-                                uint64_t part, const float *parts, float *whole)
+/* One tensor of experts, or a table, from where it begins in each lane's part. */
+static void experts_tensor_join(const ty_stage_options *options, uint32_t layer,
+                                const lane_tensor *tensor, uint64_t part, const float *parts,
+                                float *whole)
 {
     const uint32_t experts = lane_expert_count(options), lanes = lane_count(options);
     uint64_t first;
-    const lane_tensor here = lane_tensor_here(options, tensor, &first);
+    lane_place place;
+    const lane_tensor here = lane_tensor_here(options, layer, tensor, &first, &place);
 
+    if (lane_of_table(options, layer) != TY_NO_LAYER) {
+        memcpy(whole, parts, tensor->count * sizeof *whole);
+        return;
+    }
     for (uint32_t e = 0; e < experts; e++)
-        for (uint32_t l = 0; l < lanes; l++)
-            lane_tensor_join(&here, lanes, l, parts + (e * lanes + l) * part,
-                             whole + e * here.count);
+        for (uint32_t l = 0; l < (tensor->is_table ? 1 : lanes); l++)
+            lane_tensor_join(&here, place.lanes, tensor->is_table ? e : l,
+                             parts + (e * lanes + l) * part,
+                             whole + (tensor->is_table ? 0 : e * here.count));
 }
 
 uint64_t stage_parameters_experts_join(const ty_stage_options *options,
@@ -276,8 +288,8 @@ uint64_t stage_parameters_experts_join(const ty_stage_options *options,
         if (!lane_is_of_experts(options, &tensors[t]))
             continue;
         if (parts != NULL)
-            experts_tensor_join(options, &tensors[t], part, parts + before, whole + total);
-        before += own_count(options, &tensors[t]);
+            experts_tensor_join(options, layer, &tensors[t], part, parts + before, whole + total);
+        before += own_count(options, layer, &tensors[t]);
         total += tensors[t].count;
     }
     return total;

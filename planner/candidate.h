@@ -223,6 +223,11 @@ void ty_division_layers(const search_question *question, const division *d, ty_t
  * @return how many */
 uint32_t ty_dimensions_of_lanes(const search_question *question,
                                 ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
+/** dimensions.c: expert lanes that divide the tables of embedding bags, in all ways, likewise
+ * beside everything else; with what else is asked for. At most TY_MOST_DIMENSIONS. @return how many
+ */
+uint32_t ty_dimensions_of_tables(const search_question *question,
+                                 ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
 /** dimensions.c: the same on accelerators, for networks that one does not hold: tensor lanes within
  * a host, expert lanes, and both, with what is recomputed for them; optimizer states are sharded
  * where the stack can. What is pinned is as it is asked for. At most TY_MOST_DIMENSIONS, those that

@@ -31,18 +31,60 @@ static bool is_frozen_with_weights(const ty_layer *layer)
     return layer->is_frozen && layer->parameter_bytes > 0;
 }
 
+/* From the first bag to the last, where lanes divide what is trained of a stage's tables; of no
+ * layers else. */
+static ty_bucket tables_of(const ty_plan *plan, const candidate *c, uint32_t stage)
+{
+    const ty_plan_stage *planned = &plan->stages[stage];
+    const ty_layer *layers = plan->workload->layers;
+    const uint32_t first = ty_plan_tables(plan).first_bag;
+    ty_bucket tables = {0};
+
+    if (first == TY_NO_LAYER || layers[first].is_frozen || first < planned->first_layer ||
+        first >= planned->first_layer + planned->layer_count)
+        return tables;
+    tables = bucket_of(plan, c, stage, first);
+    for (uint32_t l = first; l < planned->first_layer + planned->layer_count; l++)
+        if (layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+            tables.layer_count = l - first + 1;
+    tables.gradient_bytes = ty_bucket_gradient_bytes(plan, &tables);
+    return tables;
+}
+
+/* What lanes divide of a bucket's layers. */
+static ty_bucket experts_of(const ty_plan *plan, const candidate *c, const ty_bucket *bucket)
+{
+    ty_bucket experts = *bucket;
+
+    experts.of_experts = true;
+    experts.compression =
+        ty_bucket_device_count(plan, &experts) > 1 ? common_compression(c) : (ty_compression){0};
+    experts.gradient_bytes = ty_bucket_gradient_bytes(plan, &experts);
+    return experts;
+}
+
 /* The buckets of one stage, from its last layer down: each is closed once it is large enough, or at
- * a frozen layer, whose weights would lie inside it. */
+ * a frozen layer, whose weights would lie inside it. Tables that lanes divide are together, by
+ * themselves where nothing else lies between them. */
 static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
 {
     const ty_plan_stage *planned = &plan->stages[stage];
     const bool is_exchanged =
         planned->replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES);
     uint64_t limit = is_exchanged ? c->bucket_bytes : UINT64_MAX;
+    const ty_bucket tables = tables_of(plan, c, stage);
     ty_bucket *open = NULL;
 
     for (uint32_t l = planned->first_layer + planned->layer_count; l-- > planned->first_layer;) {
         ty_bucket one = bucket_of(plan, c, stage, l);
+        if (tables.layer_count > 0 && l + 1 == tables.first_layer + tables.layer_count) {
+            one = tables;
+            l = tables.first_layer;
+        }
+        if (one.layer_count > 1 && one.gradient_bytes == 0) {
+            plan->buckets[plan->bucket_count++] = experts_of(plan, c, &one);
+            open = NULL;
+        }
         if (is_frozen_with_weights(&plan->workload->layers[l]))
             open = NULL;
         if (one.gradient_bytes == 0)
@@ -64,12 +106,8 @@ static void add_expert_buckets(const candidate *c, uint32_t first, ty_plan *plan
     if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1)
         return;
     for (uint32_t b = first; b < plan->bucket_count; b++) {
-        ty_bucket experts = plan->buckets[b];
-        experts.of_experts = true;
-        experts.compression = ty_bucket_device_count(plan, &experts) > 1 ? common_compression(c)
-                                                                         : (ty_compression){0};
-        experts.gradient_bytes = ty_bucket_gradient_bytes(plan, &experts);
-        if (experts.gradient_bytes == 0)
+        const ty_bucket experts = experts_of(plan, c, &plan->buckets[b]);
+        if (experts.gradient_bytes == 0 || plan->buckets[b].of_experts)
             continue;
         memmove(&plan->buckets[b + 2], &plan->buckets[b + 1],
                 (plan->bucket_count - b - 1) * sizeof *plan->buckets);
@@ -199,6 +237,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->context_parallel = c->dimensions.context_parallel;
     plan->expert_parallel = c->dimensions.expert_parallel;
     plan->sequence_parallel = c->dimensions.sequence_parallel;
+    plan->table_shard = c->dimensions.table_shard;
     plan->zero = c->dimensions.zero;
     plan->staleness = q->options->staleness;
     plan->global_batch = q->global_batch;
@@ -349,6 +388,8 @@ static void name_dimensions(const ty_plan_dimensions *d, ty_text *name)
         ty_text_addf(name, ", context parallel %u", d->context_parallel);
     if (d->expert_parallel > 1)
         ty_text_addf(name, ", expert parallel %u", d->expert_parallel);
+    if (d->table_shard != TY_TABLES_WHOLE)
+        ty_text_addf(name, ", tables by %s", ty_table_shard_name(d->table_shard));
     if (d->sequence_parallel)
         ty_text_add(name, ", sequence parallel");
     if (d->zero > 0)

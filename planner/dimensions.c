@@ -30,8 +30,8 @@ bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *
 {
     return a->tensor_parallel == b->tensor_parallel && a->context_parallel == b->context_parallel &&
            a->expert_parallel == b->expert_parallel &&
-           a->sequence_parallel == b->sequence_parallel && a->zero == b->zero &&
-           a->interleave == b->interleave && a->recompute == b->recompute &&
+           a->sequence_parallel == b->sequence_parallel && a->table_shard == b->table_shard &&
+           a->zero == b->zero && a->interleave == b->interleave && a->recompute == b->recompute &&
            a->recompute_blocks == b->recompute_blocks;
 }
 
@@ -44,7 +44,8 @@ ty_plan ty_plan_of_dimensions(const search_question *q, uint32_t micro_batch_siz
                      .tensor_parallel = q->dimensions.tensor_parallel,
                      .context_parallel = q->dimensions.context_parallel,
                      .expert_parallel = q->dimensions.expert_parallel,
-                     .sequence_parallel = q->dimensions.sequence_parallel};
+                     .sequence_parallel = q->dimensions.sequence_parallel,
+                     .table_shard = q->dimensions.table_shard};
 }
 
 /* The devices of the smallest host: lanes talk in every layer, so they stay inside one. */
@@ -91,6 +92,7 @@ static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
            suits(q, TY_PIN_INTERLEAVE, o->interleave, d->interleave) &&
            ((pinned & TY_PIN_TENSOR) == 0 || ty_dimensions_width(d) == ty_dimensions_width(o)) &&
            ((pinned & TY_PIN_SEQUENCE) == 0 || d->sequence_parallel == o->sequence_parallel) &&
+           ((pinned & TY_PIN_TABLES) == 0 || d->table_shard == o->table_shard) &&
            ((pinned & TY_PIN_ZERO) == 0 || d->zero == o->zero) &&
            ((pinned & TY_PIN_RECOMPUTE) == 0 ||
             (d->recompute == o->recompute && d->recompute_blocks == o->recompute_blocks));
@@ -132,8 +134,34 @@ static bool can_have_experts(const search_question *q, uint32_t tensor, uint32_t
 {
     return expert == 1 || (ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES) &&
                            q->device_count % (tensor * expert) == 0 &&
-                           ty_stack_expert_check(&q->stack->plans, q->workload, expert, q->is_fp16,
-                                                 NULL) == TY_OK);
+                           ty_stack_expert_check(&q->stack->plans, q->workload, expert,
+                                                 (int)TY_TABLES_WHOLE, q->is_fp16, NULL) == TY_OK);
+}
+
+/* Whole hosts or parts of one: a power of two of lanes, or all devices. */
+uint32_t ty_dimensions_of_tables(const search_question *q,
+                                 ty_plan_dimensions out[TY_MOST_DIMENSIONS])
+{
+    const uint32_t both = TY_PIN_EXPERT | TY_PIN_TABLES;
+    uint32_t count = 0;
+
+    if (!ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES) || q->options->servers > 0 ||
+        q->options->priority == TY_PRIORITY_FRONT || q->options->fit_buckets ||
+        (q->options->pinned & both) == both) /* that is asked for as it stands */
+        return 0;
+    for (uint32_t lanes = 2; lanes <= q->device_count && lanes <= TY_MAX_LANES; lanes++) {
+        const bool is_usual = (lanes & (lanes - 1)) == 0 || lanes == q->device_count ||
+                              (q->options->pinned & TY_PIN_EXPERT) != 0;
+        for (int t = TY_TABLES_WHOLE + 1; is_usual && t < TY_TABLE_SHARD_COUNT; t++) {
+            ty_plan_dimensions d = q->options->dimensions;
+            d.expert_parallel = lanes;
+            d.table_shard = (ty_table_shard)t;
+            if (count < TY_MOST_DIMENSIONS && is_wanted(q, &d) &&
+                ty_expert_check(q->workload, lanes, d.table_shard, NULL) == TY_OK)
+                out[count++] = d;
+        }
+    }
+    return count;
 }
 
 uint32_t ty_dimensions_of_accelerators(const search_question *q,

@@ -244,11 +244,36 @@ static ty_status read_expert(target *t, const char *value, ty_error *error)
                           &t->options->dimensions.expert_parallel, error);
 }
 
+static bool may_divide_tables(const source *s)
+{
+    return ty_expert_check(s->q->workload, 2, TY_TABLES_ROW, NULL) == TY_OK;
+}
+
 static ty_status put_expert(const source *s, ty_text *out, ty_error *error)
 {
     (void)error;
-    if (ty_expert_check(s->q->workload, 2, NULL) == TY_OK || s->c->dimensions.expert_parallel > 1)
+    if (ty_expert_check(s->q->workload, 2, TY_TABLES_WHOLE, NULL) == TY_OK ||
+        may_divide_tables(s) || s->c->dimensions.expert_parallel > 1)
         ty_text_addf(out, "%u", at_least_one(s->c->dimensions.expert_parallel));
+    return TY_OK;
+}
+
+static ty_status read_tables(target *t, const char *value, ty_error *error)
+{
+    for (int s = 0; s < TY_TABLE_SHARD_COUNT; s++)
+        if (strcmp(value, ty_table_shard_name((ty_table_shard)s)) == 0) {
+            t->options->dimensions.table_shard = (ty_table_shard)s;
+            t->options->pinned |= TY_PIN_TABLES;
+            return TY_OK;
+        }
+    return ty_fail(error, TY_EINVAL, "found '%s', expected whole, row, column or table", value);
+}
+
+static ty_status put_tables(const source *s, ty_text *out, ty_error *error)
+{
+    (void)error;
+    if (may_divide_tables(s) && s->c->dimensions.expert_parallel > 1)
+        ty_text_add(out, ty_table_shard_name(s->c->dimensions.table_shard));
     return TY_OK;
 }
 
@@ -699,6 +724,7 @@ static const struct fix_key {
     {"tp", read_tensor, put_tensor, "1 2 4 8"},
     {"cp", read_context, put_context, "1 2 4"},
     {"ep", read_expert, put_expert, "1 2 4 8"},
+    {"tables", read_tables, put_tables, "whole row column table"},
     {"sp", read_sequence, put_sequence, "0 1"},
     {"zero", read_zero, put_zero, "0 1 2 3"},
     {"recompute", read_recompute, put_recompute, "none selective elementwise operator full stage"},

@@ -94,7 +94,7 @@ static uint32_t next_piece(const ty_lowering *l, uint32_t stage, uint32_t from)
 {
     uint32_t bucket = next_exchanged(l, stage, from);
 
-    while (bucket < l->plan->bucket_count && l->plan->buckets[bucket].of_experts)
+    while (bucket < l->plan->bucket_count && ty_bucket_is_beside(l->plan, bucket))
         bucket = next_exchanged(l, stage, bucket + 1);
     return bucket;
 }
@@ -103,7 +103,7 @@ static uint32_t next_piece(const ty_lowering *l, uint32_t stage, uint32_t from)
 uint32_t ty_lower_experts_of(const ty_lowering *l, uint32_t bucket)
 {
     const uint32_t next = bucket + 1;
-    return next < l->plan->bucket_count && l->plan->buckets[next].of_experts &&
+    return next < l->plan->bucket_count && ty_bucket_is_beside(l->plan, next) &&
                    is_exchanged(l, next)
                ? next
                : l->plan->bucket_count;

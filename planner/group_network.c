@@ -186,11 +186,12 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
         cost->rate_limit_bytes_per_s = cost->edge_bytes / transfer_s;
 }
 
-double ty_talk_hidden(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among)
+double ty_talk_hidden(const ty_group_network *lanes, const ty_stack *stack,
+                      const ty_inner_collective *inner)
 {
-    if (among == TY_EXPERT_LANES)
-        return stack->expert_hidden;
-    return among == TY_TENSOR_LANES && ty_group_is_inside(lanes) ? stack->tensor_hidden : 0;
+    if (inner->among == TY_EXPERT_LANES)
+        return inner->chosen > 0 ? stack->expert_hidden : 0;
+    return inner->among == TY_TENSOR_LANES && ty_group_is_inside(lanes) ? stack->tensor_hidden : 0;
 }
 
 double ty_agreement_s(const ty_group_network *network, const ty_stack *stack)

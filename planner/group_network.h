@@ -44,7 +44,8 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
 /** Of a collective among lanes, the share that is not waited for. What tensor lanes hide needs
  * memory that all members reach. What expert lanes hide needs products to last as long, and costs
  * them `overlap_loss` of it. */
-double ty_talk_hidden(const ty_group_network *lanes, const ty_stack *stack, ty_lane_kind among);
+double ty_talk_hidden(const ty_group_network *lanes, const ty_stack *stack,
+                      const ty_inner_collective *inner);
 /** Whether all members reach each other without a host's adapters: in a host, or on a torus. */
 bool ty_group_is_inside(const ty_group_network *network);
 /** Whether there is a library that chooses by itself: NCCL, or XLA on a torus. */

@@ -649,6 +649,25 @@ static double collective_scratch(const context *c, const ty_bucket *bucket, uint
     return fmin(wire, RING_PIECES * wire / ty_bucket_device_count(c->plan, bucket));
 }
 
+/* Of tables that lanes divide: each slot's indices of all lanes' samples, vectors that are made for
+ * all samples or their gradients, and where those are not summed in place the own ones. */
+static double table_buffers(const context *c)
+{
+    const ty_table_exchange tables = ty_plan_tables(c->plan);
+    const double own = c->samples / ty_plan_lanes(c->plan, TY_EXPERT_LANES);
+    double vectors = c->samples * (double)tables.own_numbers;
+    double indices = c->samples * (double)tables.own_indices;
+
+    if (tables.first_bag < c->stage->first_layer || tables.first_bag >= c->end)
+        return 0;
+    if (c->plan->table_shard != TY_TABLES_ROW)
+        vectors += own * (double)tables.numbers;
+    if (splits_backward(c)) /* kept for the second part */
+        indices += c->samples * (double)tables.own_numbers;
+    return c->slots * indices * TY_GRADIENT_ELEMENT_BYTES +
+           vectors * c->plan->workload->element_bytes;
+}
+
 /* Of one layer at a time: keys and values of whole sequences, their gradients, and one of both in
  * the order in which context lanes exchange it; with sequence parallelism what is gathered and what
  * is to be scattered; copies of tokens on their way to experts elsewhere and back. What is summed
@@ -662,7 +681,8 @@ static double lane_buffers(const context *c)
         const uint32_t count = ty_layer_inner_collectives(c->plan, i, true, inner);
         double bytes = 0;
         for (uint32_t k = 0; k < count; k++)
-            if (inner[k].kind != TY_ALL_REDUCE)
+            if (inner[k].kind != TY_ALL_REDUCE &&
+                layer_at(c, i)->kind != TY_LAYER_EMBEDDING_BAG) /* table_buffers */
                 bytes +=
                     (double)inner[k].bytes *
                     (inner[k].kind == TY_ALL_GATHER ? ty_plan_lanes(c->plan, inner[k].among) : 1) *
@@ -718,7 +738,7 @@ static double gathered(const context *c)
         const ty_bucket *bucket = &c->plan->buckets[b];
         if (bucket->stage != c->index || !ty_bucket_is_sharded(c->plan, bucket))
             continue;
-        if (!bucket->of_experts) /* experts come with the bucket before theirs */
+        if (!ty_bucket_is_beside(c->plan, b)) /* they come with the bucket before theirs */
             together = 0;
         together += (double)bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
                     c->plan->workload->element_bytes;
@@ -753,7 +773,8 @@ static void add_stage(const context *c, double state, double versions, rows *r)
     r->gradients += (1.0 + c->plan->staleness) * (trained - (zero >= 2 ? others : 0)) / element *
                     TY_GRADIENT_ELEMENT_BYTES;
     r->optimizer += state * (trained - (zero >= 1 ? others : 0)) / element;
-    r->communication += neighbour_buffers(c) + bucket_buffers(c) + lane_buffers(c) + gathered(c);
+    r->communication +=
+        neighbour_buffers(c) + bucket_buffers(c) + lane_buffers(c) + table_buffers(c) + gathered(c);
     r->compression += compression(c);
 }
 

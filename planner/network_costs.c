@@ -411,7 +411,7 @@ ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, d
         ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
     slow_down(&cost,
               crowd_of(lanes, inner->kind, algorithm, costing->stage.lane_crowds[inner->among]));
-    hidden = ty_talk_hidden(lanes, stack, inner->among);
+    hidden = ty_talk_hidden(lanes, stack, inner);
     *seconds = cost.seconds * inner->count * (1 - hidden);
     if (inner->among == TY_EXPERT_LANES)
         *hidden_s = cost.seconds * inner->count * hidden;

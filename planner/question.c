@@ -282,6 +282,20 @@ static ty_status check_compression(const search_question *q, ty_error *error)
                : TY_OK;
 }
 
+static ty_status check_tables(const search_question *q, ty_error *error)
+{
+    const ty_table_shard tables = q->options->dimensions.table_shard;
+
+    for (uint32_t l = 0; l < q->workload->layer_count; l++)
+        if (q->workload->layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+            return TY_OK;
+    return tables == TY_TABLES_WHOLE
+               ? TY_OK
+               : ty_fail(error, TY_EINVAL,
+                         "tables: found \"%s\", expected \"whole\": %s has no embedding_bag",
+                         ty_table_shard_name(tables), q->workload->name);
+}
+
 static ty_status check_buckets(const search_question *q, ty_error *error)
 {
     return q->options->fit_buckets ? ty_can_fit_buckets(q, &q->options->dimensions, error) : TY_OK;
@@ -434,9 +448,22 @@ static ty_status check_lanes(const search_question *q, const ty_plan_dimensions 
                                    ty_dimensions_sequence_parts(d), error),
              status, done);
     TY_CHECK(ty_context_check(q->workload, d->context_parallel, error), status, done);
-    TY_CHECK(
-        ty_stack_expert_check(&q->stack->plans, q->workload, d->expert_parallel, q->is_fp16, error),
-        status, done);
+    TY_CHECK(ty_stack_expert_check(&q->stack->plans, q->workload, d->expert_parallel,
+                                   (int)d->table_shard, q->is_fp16, error),
+             status, done);
+    if (d->table_shard != TY_TABLES_WHOLE && d->expert_parallel <= 1)
+        return ty_fail(error, TY_EINVAL,
+                       "tables: found \"%s\" without expert lanes, expected ep=N too",
+                       ty_table_shard_name(d->table_shard));
+    if (d->table_shard != TY_TABLES_WHOLE && q->options->cycle_s > 0)
+        return ty_fail(error, TY_EINVAL,
+                       "tables: found \"%s\" with a cycle: tables that lanes divide are in one "
+                       "bucket, whenever their gradients are ready",
+                       ty_table_shard_name(d->table_shard));
+    if (ty_table_recompute_refusal(d->table_shard, d->recompute) != NULL)
+        return ty_fail(error, TY_EINVAL, "tables: found \"%s\" with recompute %s: %s",
+                       ty_table_shard_name(d->table_shard), ty_recompute_name(d->recompute),
+                       ty_table_recompute_refusal(d->table_shard, d->recompute));
     if (q->device_count % lanes != 0 && lanes == d->tensor_parallel)
         return ty_fail(error, TY_EINVAL,
                        "tensor parallel %u: %s has %u devices, expected a divisor of them", lanes,
@@ -798,6 +825,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     TY_CHECK(ty_stack_check(q->stack, &use, error), status, failed);
     TY_CHECK(check_layers(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
+    TY_CHECK(check_tables(q, error), status, failed);
     TY_CHECK(check_buckets(q, error), status, failed);
     TY_CHECK(check_whole_network(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);

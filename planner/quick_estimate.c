@@ -257,8 +257,8 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
                              lanes))
             return HUGE_VAL;
         costs->status = ty_group_inner_cost(*lanes, ty_stack_of(plan), &inner[i], &cost, NULL);
-        seconds +=
-            cost.seconds * inner[i].count * (1 - ty_talk_hidden(*lanes, ty_stack_of(plan), kind));
+        seconds += cost.seconds * inner[i].count *
+                   (1 - ty_talk_hidden(*lanes, ty_stack_of(plan), &inner[i]));
     }
     return costs->status == TY_OK ? seconds : HUGE_VAL;
 }

@@ -166,6 +166,7 @@ static int compare_shape(const candidate *a, const candidate *b)
     int orders[] = {
         compare_counts(a->set->count, b->set->count),
         compare_counts(a->dimensions.expert_parallel, b->dimensions.expert_parallel),
+        compare_counts((uint64_t)a->dimensions.table_shard, (uint64_t)b->dimensions.table_shard),
         compare_counts(a->dimensions.context_parallel, b->dimensions.context_parallel),
         compare_counts(a->dimensions.tensor_parallel, b->dimensions.tensor_parallel),
         compare_counts((uint64_t)a->dimensions.recompute, (uint64_t)b->dimensions.recompute),
@@ -724,6 +725,48 @@ static ty_status look_at_lanes(search *s, search_question *q, ty_error *error)
 
 /* ---- The whole ------------------------------------------------------------------------------ */
 
+/* What was found by a part of the search beside what was found by others. */
+static ty_status take_over(search *s, const search *part, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < part->list.count; i++) {
+        candidate c = part->list.items[i];
+        TY_CHECK(ty_candidates_strategy(&s->list, &c, &c.strategy, error), status, done);
+        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
+    }
+    s->estimates += part->estimates;
+    s->layouts += part->layouts;
+    s->best_s = fmin(s->best_s, part->best_s);
+    s->list.is_cut_short = s->list.is_cut_short || part->list.is_cut_short;
+done:
+    return status;
+}
+
+/* Lanes that divide tables, each way a search of its own: what quick estimates leave out, the
+ * update, is what they have less of. */
+static ty_status look_at_tables(search *s, ty_error *error)
+{
+    ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
+    const uint32_t count = ty_dimensions_of_tables(s->q, dimensions);
+    ty_status status = TY_OK;
+
+    if (count > 0 && s->list.divisions == NULL && (s->list.divisions = ty_arena_new()) == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; status == TY_OK && i < count && !is_over(s); i++) {
+        search part = {.q = s->q, .best_s = s->best_s};
+        part.list.divisions = s->list.divisions;
+        status = enumerate_lanes(&part, &dimensions[i], 1, error);
+        if (status == TY_OK && part.list.count > 0)
+            status = judge_list(&part, error);
+        if (status == TY_OK)
+            status = take_over(s, &part, error);
+        ty_candidates_drop(&part.list);
+        ty_free(part.corrections);
+    }
+    return status;
+}
+
 /* Plans for the set of devices in hand. */
 static ty_status search_set(search *s, search_question *q, ty_error *error)
 {
@@ -757,28 +800,12 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     if (is_open && !has_layouts && !q->has_fixed_replicas && !is_whole(s) &&
         (options->pinned & (TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0)
         TY_CHECK(look_at_lanes(s, q, error), status, done);
+    if (!q->has_fixed_replicas || options->data_parallel > 0)
+        TY_CHECK(look_at_tables(s, error), status, done);
     if (is_open && !has_found(s) && s->list.count == 0) {
         q->ignore_memory = true;
         TY_CHECK(look(s, false, error), status, done);
     }
-done:
-    return status;
-}
-
-/* What was found for a set beside what was found for others. */
-static ty_status take_over(search *s, const search *part, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    for (uint32_t i = 0; i < part->list.count; i++) {
-        candidate c = part->list.items[i];
-        TY_CHECK(ty_candidates_strategy(&s->list, &c, &c.strategy, error), status, done);
-        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
-    }
-    s->estimates += part->estimates;
-    s->layouts += part->layouts;
-    s->best_s = fmin(s->best_s, part->best_s);
-    s->list.is_cut_short = s->list.is_cut_short || part->list.is_cut_short;
 done:
     return status;
 }

@@ -13,7 +13,7 @@ static bool is_sharded(const ty_lowering *l, uint32_t bucket)
 
 static bool is_piece(const ty_lowering *l, uint32_t bucket)
 {
-    return is_sharded(l, bucket) && !l->plan->buckets[bucket].of_experts;
+    return is_sharded(l, bucket) && !ty_bucket_is_beside(l->plan, bucket);
 }
 
 /* Sharded buckets of a stage, from its first layer up, as the plan has them from its last down;

@@ -291,6 +291,10 @@ static ty_status check_asked(const preset *p, const ty_workload *workload, const
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has no servers of gradients; found them divided by %s", p->system.name,
                        ty_server_shard_name(o->shard));
+    if (status == TY_OK && o->dimensions.table_shard != TY_TABLES_WHOLE)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s has all tables on each device; found them divided by %s", p->system.name,
+                       ty_table_shard_name(o->dimensions.table_shard));
     if (status == TY_OK && o->allow_lossy && !has_lossy(p))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has no compressor that changes convergence; found lossy ones allowed",
@@ -762,7 +766,8 @@ ty_status ty_systems_agree(const ty_plan *a, const ty_plan *b, bool *out, ty_err
         (a->exchange_order != NULL) != (b->exchange_order != NULL) ||
         a->servers.count != b->servers.count || a->servers.shard != b->servers.shard ||
         a->tensor_parallel != b->tensor_parallel || a->context_parallel != b->context_parallel ||
-        a->expert_parallel != b->expert_parallel || a->sequence_parallel != b->sequence_parallel)
+        a->expert_parallel != b->expert_parallel || a->sequence_parallel != b->sequence_parallel ||
+        a->table_shard != b->table_shard)
         return TY_OK;
     for (uint32_t s = 0; s < a->stage_count; s++)
         if (a->stages[s].first_layer != b->stages[s].first_layer ||

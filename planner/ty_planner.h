@@ -131,6 +131,7 @@ typedef ty_status (*ty_simulate_callback)(void *context, const ty_plan *plan,
 typedef struct ty_plan_dimensions {
     uint32_t tensor_parallel, context_parallel, expert_parallel; /* 0 counts as 1 */
     bool sequence_parallel;
+    ty_table_shard table_shard;
     uint32_t zero;
     uint32_t interleave; /* stages a position; 0 counts as 1; more only with "interleaved" */
     ty_recompute recompute;
@@ -146,7 +147,8 @@ typedef enum ty_pin {
     TY_PIN_ZERO = 1 << 4,
     TY_PIN_INTERLEAVE = 1 << 5,
     TY_PIN_RECOMPUTE = 1 << 6,
-    TY_PIN_ALL = (1 << 7) - 1
+    TY_PIN_TABLES = 1 << 7,
+    TY_PIN_ALL = (1 << 8) - 1
 } ty_pin;
 
 /** Which buckets of a plan with a compressor are compressed. */

@@ -76,6 +76,8 @@ static void write_lanes(const side *s, ty_text *out)
                          ty_plan_lanes(s->plan, kinds[i]));
     if (s->plan->sequence_parallel)
         ty_text_add(out, ", sequence parallel");
+    if (s->plan->table_shard != TY_TABLES_WHOLE)
+        ty_text_addf(out, ", tables by %s", ty_table_shard_name(s->plan->table_shard));
 }
 static void write_replicas(const side *s, ty_text *out)
 {

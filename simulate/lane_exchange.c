@@ -97,7 +97,7 @@ typedef struct finder {
     const ty_plan *plan;
     const ty_cluster *cluster;
     uint32_t position;
-    bool is_known[TY_LANE_KIND_COUNT];
+    bool is_known[TY_LANE_KIND_COUNT], is_all_to_all[TY_LANE_KIND_COUNT];
     ty_rails rails[TY_LANE_KIND_COUNT]; /* of the position */
     ty_error *error;
 } finder;
@@ -118,6 +118,8 @@ static ty_status add_collective(finder *f, const ty_inner_collective *inner, dem
             return status;
         f->is_known[inner->among] = true;
     }
+    if (inner->kind == TY_ALL_TO_ALL)
+        f->is_all_to_all[inner->among] = true;
     if (rails->torus.axis_count > 0) {
         ty_torus_cost(&rails->torus, inner->kind, inner->bytes, &one);
     } else {
@@ -222,7 +224,8 @@ ty_status ty_lane_exchanges_find(const ty_plan *plan, const ty_program *program,
         return TY_OK;
     out->positions = ty_alloc(program->stage_count, sizeof(ty_lane_instruction *));
     out->is_used = ty_alloc(program->stage_count, sizeof *out->is_used);
-    if (out->positions == NULL || out->is_used == NULL)
+    out->is_all_to_all = ty_alloc(program->stage_count, sizeof *out->is_all_to_all);
+    if (out->positions == NULL || out->is_used == NULL || out->is_all_to_all == NULL)
         return out_of_memory(error);
     out->position_count = program->stage_count;
     for (uint32_t p = 0; status == TY_OK && p < program->stage_count; p++) {
@@ -230,6 +233,7 @@ ty_status ty_lane_exchanges_find(const ty_plan *plan, const ty_program *program,
         status = find_position(&f, &program->stages[p], costs->instructions[p], &out->positions[p]);
         for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
             out->is_used[p][k] = f.is_known[k];
+            out->is_all_to_all[p][k] = f.is_all_to_all[k];
             ty_rails_clear(&f.rails[k]);
         }
     }
@@ -242,6 +246,7 @@ void ty_lane_exchanges_clear(ty_lane_exchanges *exchanges)
         ty_free(exchanges->positions[p]);
     ty_free(exchanges->positions);
     ty_free(exchanges->is_used);
+    ty_free(exchanges->is_all_to_all);
     *exchanges = (ty_lane_exchanges){0};
 }
 

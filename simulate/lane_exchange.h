@@ -19,7 +19,8 @@ typedef struct ty_lane_exchanges {
     uint32_t position_count;
     ty_lane_instruction *
         *positions; /* [position][instruction]; NULL where lanes exchange nothing */
-    bool (*is_used)[TY_LANE_KIND_COUNT]; /* [position]: whether some instruction has a cost */
+    bool (*is_used)[TY_LANE_KIND_COUNT];       /* [position]: whether some instruction has a cost */
+    bool (*is_all_to_all)[TY_LANE_KIND_COUNT]; /* [position]: whether some collective is one */
 } ty_lane_exchanges;
 
 /**

@@ -222,7 +222,8 @@ static ty_status add_pattern(ty_pattern_set *set, const ty_plan *plan, const ty_
     return follows_hosts(key.shape) ? find_rails(pattern, plan, cluster, error) : TY_OK;
 }
 
-/* Expert lanes send everybody what is for their experts, others pass on sums and parts. */
+/* Expert lanes send everybody what is for their experts or samples, others, and those of tables by
+ * rows, pass on sums and parts. */
 static ty_status add_lanes(ty_pattern_set *set, const ty_plan *plan, const ty_lane_exchanges *lanes,
                            const ty_cluster *cluster, uint32_t position, ty_lane_kind kind,
                            ty_error *error)
@@ -233,14 +234,14 @@ static ty_status add_lanes(ty_pattern_set *set, const ty_plan *plan, const ty_la
     if (!lanes->is_used[position][kind])
         return TY_OK;
     ty_pattern *pattern = &set->patterns[set->count++];
-    *pattern =
-        (ty_pattern){.position = position,
-                     .tied = TY_NO_STAGE,
-                     .among = kind,
-                     .shape = kind == TY_EXPERT_LANES ? TY_SHAPE_ALL_TO_ALL : TY_SHAPE_RAILS,
-                     .member_count = n,
-                     .lanes = n,
-                     .groups = plan->stages[position].replicas * ty_lane_group_count(plan, kind)};
+    *pattern = (ty_pattern){
+        .position = position,
+        .tied = TY_NO_STAGE,
+        .among = kind,
+        .shape = lanes->is_all_to_all[position][kind] ? TY_SHAPE_ALL_TO_ALL : TY_SHAPE_RAILS,
+        .member_count = n,
+        .lanes = n,
+        .groups = plan->stages[position].replicas * ty_lane_group_count(plan, kind)};
     find_ranks(pattern, plan);
     status = ty_lane_rails(plan, cluster, position, kind, &pattern->rails, error);
     return status == TY_OK ? find_places(pattern, error) : status;

@@ -107,11 +107,12 @@ static ty_status make_room(joined *j, ty_error *error)
     j->costs.host_cores = ty_alloc(j->costs.host_count, sizeof *j->costs.host_cores);
     j->lanes.positions = ty_alloc(positions, sizeof(ty_lane_instruction *));
     j->lanes.is_used = ty_alloc(positions, sizeof *j->lanes.is_used);
+    j->lanes.is_all_to_all = ty_alloc(positions, sizeof *j->lanes.is_all_to_all);
     j->lanes.position_count = (uint32_t)positions;
     if (j->plan.stages == NULL || j->plan.buckets == NULL || j->program.stages == NULL ||
         j->costs.instruction_counts == NULL || j->costs.instructions == NULL ||
         j->costs.rank_host == NULL || j->costs.host_cores == NULL || j->lanes.positions == NULL ||
-        j->lanes.is_used == NULL)
+        j->lanes.is_used == NULL || j->lanes.is_all_to_all == NULL)
         return out_of_memory(error);
     for (uint32_t h = 0; h < j->costs.host_count; h++)
         j->costs.host_cores[h] = HUGE_VAL;
@@ -201,6 +202,8 @@ static ty_status add_lanes(joined *j, const ty_tenant *tenant, ty_error *error)
     for (uint32_t p = 0; status == TY_OK && p < own.position_count; p++) {
         j->lanes.positions[j->position + p] = own.positions[p];
         memcpy(j->lanes.is_used[j->position + p], own.is_used[p], sizeof *own.is_used);
+        memcpy(j->lanes.is_all_to_all[j->position + p], own.is_all_to_all[p],
+               sizeof *own.is_all_to_all);
         own.positions[p] = NULL;
     }
     ty_lane_exchanges_clear(&own);

@@ -320,12 +320,36 @@ static void loss(site *s)
                  s->layer->kernel_count);
 }
 
+/* What a lane does of a layer's forward. Of tables that lanes have whole the one with most does
+ * more than its part; what it looks up is shared out among all bags. */
+static double look_up_share(const ty_plan *plan, uint32_t layer)
+{
+    const double share = ty_lane_work_share(plan, layer);
+    ty_table_exchange tables;
+
+    if (plan->table_shard != TY_TABLES_TABLE ||
+        plan->workload->layers[layer].kind != TY_LAYER_EMBEDDING_BAG)
+        return share;
+    tables = ty_plan_tables(plan);
+    return share * ty_plan_lanes(plan, TY_EXPERT_LANES) * (double)tables.own_indices /
+           (double)tables.indices;
+}
+
+/* Of its backward, which is as much of the gradients that it has where a table's are zeroed. */
+static double backward_share(const ty_plan *plan, uint32_t layer)
+{
+    return ty_layer_expert_elements(plan, layer) > 0 &&
+                   plan->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG
+               ? ty_lane_parameter_share(plan, layer)
+               : ty_lane_work_share(plan, layer);
+}
+
 /* Kinds of which no more is known than flop and bytes: one kernel that does all of it. Of a table
  * only the rows of a sample's indices are read, which its traffic holds. */
 static void other(site *s)
 {
     const uint32_t index = (uint32_t)(s->layer - s->plan->workload->layers);
-    const double work = s->plan->micro_batch_size * ty_lane_work_share(s->plan, index);
+    const double work = s->plan->micro_batch_size * look_up_share(s->plan, index);
     const double weights =
         ty_layer_has_table(s->layer)
             ? 0
@@ -646,7 +670,7 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
     ty_status status = TY_OK;
     ty_layer_price price = {.provenance = TY_MEASURED};
     const ty_layer *l;
-    double share;
+    double share, back;
     bool is_found;
 
     if (layer >= plan->workload->layer_count || plan->micro_batch_size == 0)
@@ -655,7 +679,8 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
                        "and at least one sample",
                        layer, plan->micro_batch_size, plan->workload->layer_count);
     l = &plan->workload->layers[layer];
-    share = ty_lane_work_share(plan, layer);
+    share = look_up_share(plan, layer);
+    back = backward_share(plan, layer);
     TY_CHECK(look_up(plan, layer, &price, &is_found, error), status, done);
     if (is_found && plan->profile->scaled != NULL)
         price.provenance = TY_CALIBRATED;
@@ -666,9 +691,9 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
         is_found = true;
     }
     if (is_found) {
-        if (share < 1) {
+        if (share < 1 || back < 1) {
             price.forward.device_s *= share;
-            price.backward.device_s *= share;
+            price.backward.device_s *= back;
             price.provenance = TY_CALIBRATED;
         }
         if (l->kind == TY_LAYER_ATTENTION && !ty_attention_is_fused(ty_stack_of(plan), l) &&

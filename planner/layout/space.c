@@ -158,7 +158,8 @@ bool ty_layout_allows_lanes(const layout_space *s, const ty_plan_dimensions *d)
     return ty_stack_tensor_check(&q->stack->plans, q->workload, tensor,
                                  ty_dimensions_sequence_parts(d), NULL) == TY_OK &&
            ty_context_check(q->workload, context, NULL) == TY_OK &&
-           ty_stack_expert_check(&q->stack->plans, q->workload, expert, q->is_fp16, NULL) == TY_OK;
+           ty_stack_expert_check(&q->stack->plans, q->workload, expert, (int)TY_TABLES_WHOLE,
+                                 q->is_fp16, NULL) == TY_OK;
 }
 
 bool ty_layout_allows_grid(const layout_space *s, uint32_t lanes, uint32_t positions)

@@ -135,6 +135,7 @@ done <<'END'
 2 3 plan --fix servers=3|servers: found 3, expected fewer than the 3 devices of local:3
 2 3 plan --fix servers=1,algorithm=ring|servers: found 1, expected 0: another algorithm
 2 3 memory --fix shard=tensor|shard: found "tensor" without servers
+2 2 plan --fix ep=2,tables=row|tables: found "row", expected "whole": mlp has no embedding_bag
 2 2 plan --fix pp=2,staleness=1|staleness: found 1, expected 0: no stage has replicas
 2 2 plan --fix staleness=99|--fix staleness: found "99", expected a whole number from 0 to 64
 2 2 plan --fix pp=3|--fix pp: found "3", expected a whole number from 1 to 2

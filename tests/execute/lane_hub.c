@@ -34,7 +34,8 @@ ty_lane_group lane_hub_group(const lane_hub *hub, uint32_t lane)
                            .context_count = hub->plan->context_parallel,
                            .context_position = number_of(hub, TY_CONTEXT_LANES, lane),
                            .expert_count = hub->plan->expert_parallel,
-                           .expert_position = number_of(hub, TY_EXPERT_LANES, lane)};
+                           .expert_position = number_of(hub, TY_EXPERT_LANES, lane),
+                           .tables = hub->plan->table_shard};
 }
 
 static bool is_by_parts(const ty_lane_exchange *exchange)

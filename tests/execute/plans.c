@@ -122,10 +122,21 @@ static void add_layers(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
 
     add_bucket(plan, shape, bucket);
     for (uint32_t l = 0; l < bucket.layer_count; l++)
-        experts += ty_layer_expert_elements(plan->workload, bucket.first_layer + l);
+        experts += ty_layer_expert_elements(plan, bucket.first_layer + l);
     bucket.of_experts = true;
     if (experts > 0 && shape->experts > 1)
         add_bucket(plan, shape, bucket);
+}
+
+/* Whether a bag that lanes divide comes before a layer and another behind. */
+static bool cuts_tables(const ty_plan *plan, uint32_t layer)
+{
+    const uint32_t first = ty_plan_tables(plan).first_bag;
+    bool is_behind = false;
+
+    for (uint32_t l = layer; l < plan->workload->layer_count; l++)
+        is_behind = is_behind || plan->workload->layers[l].kind == TY_LAYER_EMBEDDING_BAG;
+    return first < layer && is_behind;
 }
 
 /* As many layers each as can be, from the stage's last layer with parameters to its first that is
@@ -139,6 +150,8 @@ static void add_buckets(ty_plan *plan, const plan_shape *shape, uint32_t stage)
     for (; left > 0 && end > first; left--) {
         uint32_t count = (end - first + left - 1) / left;
 
+        while (cuts_tables(plan, end - count))
+            count++;
         add_layers(plan, shape,
                    (ty_bucket){.stage = stage,
                                .first_layer = end - count,
@@ -241,6 +254,7 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     plan->sequence_parallel = shape->divides_sequence;
     plan->context_parallel = shape->contexts;
     plan->expert_parallel = shape->experts;
+    plan->table_shard = shape->tables;
     add_stages(plan, shape);
     plan->servers.count = shape->servers;
     plan->servers.shard = shape->shard;

@@ -24,6 +24,7 @@ typedef struct plan_shape {
     uint32_t lanes;      /* tensor parallel; 0: 1 */
     bool divides_sequence;
     uint32_t contexts, experts; /* context and expert parallel; 0: 1 */
+    ty_table_shard tables;      /* how experts divide them */
     uint32_t servers;           /* of their own, behind all other devices */
     ty_server_shard shard;
 } plan_shape;

@@ -60,6 +60,11 @@ static const plan_shape shapes[] = {
     {"2 experts of 2 contexts, top-k", .replicas = {1}, .buckets = 2, .global_batch = 8,
      .micro_batch_size = 4, .contexts = 2, .experts = 2,
      .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.1}},
+    {"data parallel 2 of 2 lanes of tables by row", .replicas = {2}, .buckets = 2,
+     .global_batch = 128, .micro_batch_size = 32, .experts = 2, .tables = TY_TABLES_ROW},
+    {"data parallel 2 of 2 lanes of tables, zero 1", .replicas = {2}, .buckets = 2,
+     .global_batch = 128, .micro_batch_size = 32, .zero = 1, .experts = 2,
+     .tables = TY_TABLES_TABLE},
     {"data parallel 2, int8", .replicas = {2}, .buckets = 2, BATCH,
      .compression = {.kind = TY_COMPRESSION_INT8}},
 };
@@ -115,7 +120,8 @@ static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool 
 static ty_status run(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume,
                      ty_run **out, ty_error *error)
 {
-    const char *workload = shape->experts > 1                        ? moe_small
+    const char *workload = shape->tables != TY_TABLES_WHOLE          ? "dlrm-tiny"
+                           : shape->experts > 1                      ? moe_small
                            : shape->lanes > 1 || shape->contexts > 1 ? "gpt-tiny sequence=16"
                                                                      : "mlp";
 
@@ -650,6 +656,11 @@ Test(checkpoint, what_the_state_depends_on_must_be_the_same)
           .experts = 2},
          {"b", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
           .experts = 4}},
+        {"tables of each lane",
+         {"a", .replicas = {1}, .buckets = 1, .global_batch = 128, .micro_batch_size = 64,
+          .experts = 2, .tables = TY_TABLES_ROW},
+         {"b", .replicas = {1}, .buckets = 1, .global_batch = 128, .micro_batch_size = 64,
+          .experts = 2, .tables = TY_TABLES_COLUMN}},
         {"division",
          {"a", .schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
          {"b", .schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {4}, .buckets = 1, BATCH}},

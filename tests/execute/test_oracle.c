@@ -1177,21 +1177,13 @@ Test(oracle, tensor_lanes_of_experts)
     compare(moe_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
 }
 
-/* A test set is each lane's samples of it. Each lane has a gradient of its own samples of all but
- * the experts, whose gradients no other replica has here: the noise of all else is measured. */
-Test(oracle, expert_lanes_evaluate)
+static void evaluate_alike(const char *workload, const plan_shape shapes[2])
 {
-    static const plan_shape shapes[] = {
-        {"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
-         .micro_batch_size = 4},
-        {"2 experts", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
-         .experts = 2},
-    };
     char *directory = directory_make();
     outcome found[2];
 
     for (int i = 0; i < 2; i++) {
-        ty_job *job = make_job(make_plan(moe_small, &shapes[i]), 4, directory);
+        ty_job *job = make_job(make_plan(workload, &shapes[i]), 4, directory);
 
         job->evaluate_every = 2;
         job->until.accuracy = 1;
@@ -1209,6 +1201,20 @@ Test(oracle, expert_lanes_evaluate)
     outcome_free(&found[0]);
     outcome_free(&found[1]);
     directory_remove(directory);
+}
+
+/* A test set is each lane's samples of it. Each lane has a gradient of its own samples of all but
+ * the experts, whose gradients no other replica has here: the noise of all else is measured. */
+Test(oracle, expert_lanes_evaluate)
+{
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4},
+        {"2 experts", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+         .experts = 2},
+    };
+
+    evaluate_alike(moe_small, shapes);
 }
 
 #define ROWS .compression.kind = TY_COMPRESSION_ROWS
@@ -1305,6 +1311,72 @@ Test(oracle, clicks)
     };
 
     compare(dlrm_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
+}
+
+/* Lanes that have each a part of the rows or columns of every table, or whole tables, one of them
+ * two, and a part of the samples. */
+Test(oracle, tables_on_lanes)
+{
+    static const plan_shape shapes[] = {
+        {"2 lanes, rows", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+         .experts = 2, .tables = TY_TABLES_ROW},
+        {"2 lanes, columns", .replicas = {1}, .buckets = 1, .global_batch = 8,
+         .micro_batch_size = 8, .experts = 2, .tables = TY_TABLES_COLUMN},
+        {"2 lanes, tables", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+         .experts = 2, .tables = TY_TABLES_TABLE},
+        {"4 lanes, rows, more lanes than a table has", .replicas = {1}, .buckets = 3,
+         .global_batch = 8, .micro_batch_size = 8, .experts = 4, .tables = TY_TABLES_ROW},
+        {"4 lanes, columns, two micro-batches", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4, .experts = 4, .tables = TY_TABLES_COLUMN},
+        {"data parallel 2, 2 lanes, rows, tree", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 2, .experts = 2, .tables = TY_TABLES_ROW, .algorithm = TY_TREE},
+        {"data parallel 2, 2 lanes, columns", .replicas = {2}, .buckets = 3, .global_batch = 8,
+         .micro_batch_size = 4, .experts = 2, .tables = TY_TABLES_COLUMN},
+        {"data parallel 2, 2 lanes, tables", .replicas = {2}, .buckets = 1, .global_batch = 8,
+         .micro_batch_size = 2, .experts = 2, .tables = TY_TABLES_TABLE},
+        {"data parallel 2, 2 lanes, tables, zero 3", .replicas = {2}, .buckets = 3,
+         .global_batch = 8, .micro_batch_size = 4, .experts = 2, .tables = TY_TABLES_TABLE,
+         .zero = 3},
+        {"2 lanes, rows, zero 1", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 8, .experts = 2, .tables = TY_TABLES_ROW, .zero = 1},
+        {"data parallel 2, 2 lanes, columns, zero 2", .replicas = {2}, .buckets = 2,
+         .global_batch = 8, .micro_batch_size = 4, .experts = 2, .tables = TY_TABLES_COLUMN,
+         .zero = 2},
+        {"1f1b 2+1 of 2 lanes, rows", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 2, .experts = 2, .tables = TY_TABLES_ROW},
+        {"gpipe 2 stages of 2 lanes, tables, cut before the products", GPIPE, .replicas = {1, 1},
+         .cuts = {6}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
+         .tables = TY_TABLES_TABLE},
+        {"zb-h1 2 stages of 2 lanes, rows", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
+         .tables = TY_TABLES_ROW},
+        {"zb-h1 2 stages of 2 lanes, tables", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
+         .tables = TY_TABLES_TABLE},
+        {"zb-h1 2 stages of 2 lanes, columns", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
+         .tables = TY_TABLES_COLUMN},
+    };
+
+    compare(dlrm_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
+}
+
+/* What lanes know of a test set and of their gradients is what as many replicas know. */
+Test(oracle, tables_on_lanes_evaluate)
+{
+    static const plan_shape shapes[][2] = {
+        {{"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
+          .micro_batch_size = 4},
+         {"2 lanes, rows", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+          .experts = 2, .tables = TY_TABLES_ROW}},
+        {{"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
+          .micro_batch_size = 4},
+         {"2 lanes, tables", .replicas = {1}, .buckets = 2, .global_batch = 8,
+          .micro_batch_size = 8, .experts = 2, .tables = TY_TABLES_TABLE}},
+    };
+
+    evaluate_alike(dlrm_small, shapes[0]);
+    evaluate_alike(dlrm_small, shapes[1]);
 }
 
 Test(oracle, clicks_are_learnt)

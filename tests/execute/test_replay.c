@@ -455,12 +455,13 @@ typedef struct lane_shape {
     const char *name;
     ty_plan_dimensions dimensions;
     uint32_t stages, element_bytes;
+    const char *workload; /* NULL: SMALL_MOE */
 } lane_shape;
 
 static ty_plan *plan_of_lanes(const lane_shape *shape)
 {
     ty_plan_options options = ty_plan_options_default();
-    ty_workload *workload = open_workload(SMALL_MOE);
+    ty_workload *workload = open_workload(shape->workload != NULL ? shape->workload : SMALL_MOE);
     ty_cluster *cluster = NULL;
     ty_plan *plan = NULL;
     ty_error error = {0};
@@ -500,6 +501,21 @@ Test(replay, lanes_exchange_inside_passes)
         {"context 4, zero 3", {.context_parallel = 4, .zero = 3}, 1, 2},
         {"expert 2", {.expert_parallel = 2}, 1, 0},
         {"expert 4, zero 1", {.expert_parallel = 4, .zero = 1}, 1, 0},
+        {"tables by row of 4, 2 stages",
+         {.expert_parallel = 4, .table_shard = TY_TABLES_ROW},
+         2,
+         0,
+         "dlrm-tiny"},
+        {"tables by column of 2",
+         {.expert_parallel = 2, .table_shard = TY_TABLES_COLUMN},
+         1,
+         2,
+         "dlrm-tiny"},
+        {"tables by table of 4, zero 3",
+         {.expert_parallel = 4, .table_shard = TY_TABLES_TABLE, .zero = 3},
+         1,
+         0,
+         "dlrm-tiny"},
         {"tensor 2, context 2, expert 2",
          {.tensor_parallel = 2, .context_parallel = 2, .expert_parallel = 2},
          1,

@@ -37,20 +37,24 @@ static uint32_t tied_layer(const ty_plan *plan, uint32_t stage)
     return TY_NO_LAYER;
 }
 
-static double worker_bytes(const ty_plan *plan, const ty_program *program, uint32_t stage)
+static double lane_bytes(const ty_plan *plan, const ty_program *program, uint32_t stage,
+                         uint32_t lane)
 {
     const ty_plan_stage *own = &plan->stages[stage];
-    const ty_stage_options options = {.workload = plan->workload,
-                                      .first_layer = own->first_layer,
-                                      .layer_count = own->layer_count,
-                                      .micro_batch_size = plan->micro_batch_size,
-                                      .slots = ty_program_peak_in_flight(program, stage),
-                                      .recompute = own->recompute,
-                                      .recompute_blocks = own->recompute_blocks,
-                                      .loss_scale = 1,
-                                      .tied_layer = tied_layer(plan, stage),
-                                      .splits_backward =
-                                          ty_schedule_splits_backward(plan->schedule)};
+    const ty_stage_options options = {
+        .workload = plan->workload,
+        .first_layer = own->first_layer,
+        .layer_count = own->layer_count,
+        .micro_batch_size = plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES),
+        .lanes = {.expert_count = ty_plan_lanes(plan, TY_EXPERT_LANES),
+                  .expert_position = lane,
+                  .tables = plan->table_shard},
+        .slots = ty_program_peak_in_flight(program, stage),
+        .recompute = own->recompute,
+        .recompute_blocks = own->recompute_blocks,
+        .loss_scale = 1,
+        .tied_layer = tied_layer(plan, stage),
+        .splits_backward = ty_schedule_splits_backward(plan->schedule)};
     ty_stage_device *device = NULL;
     ty_error error = {0};
     double bytes;
@@ -59,6 +63,16 @@ static double worker_bytes(const ty_plan *plan, const ty_program *program, uint3
     bytes = (double)ty_device_cpu.memory_bytes(device);
     ty_device_cpu.close(device);
     return bytes;
+}
+
+/* Of the lane that has most. */
+static double worker_bytes(const ty_plan *plan, const ty_program *program, uint32_t stage)
+{
+    double most = 0;
+
+    for (uint32_t lane = 0; lane < ty_plan_lanes(plan, TY_EXPERT_LANES); lane++)
+        most = fmax(most, lane_bytes(plan, program, stage, lane));
+    return most;
 }
 
 /* A host with cores enough for any of the plans here. */
@@ -179,6 +193,24 @@ Test(stage_memory, is_what_the_worker_allocates)
          0.1,
          {"1f1b", ONE_PART, .cuts = {10}, MANY_SAMPLES},
          {"zb-h1", TWO_PARTS, .cuts = {11}, MANY_SAMPLES}},
+        {"dlrm-tiny",
+         0.1,
+         {"1f1b by row", ONE_PART, .cuts = {10}, MANY_SAMPLES, .experts = 2,
+          .tables = TY_TABLES_ROW},
+         {"zb-h1 by row", TWO_PARTS, .cuts = {11}, MANY_SAMPLES, .experts = 2,
+          .tables = TY_TABLES_ROW}},
+        {"dlrm-tiny",
+         0.1,
+         {"1f1b by column", ONE_PART, .cuts = {10}, MANY_SAMPLES, .experts = 2,
+          .tables = TY_TABLES_COLUMN},
+         {"zb-h1 by column", TWO_PARTS, .cuts = {11}, MANY_SAMPLES, .experts = 2,
+          .tables = TY_TABLES_COLUMN}},
+        {"dlrm-tiny",
+         0.1,
+         {"1f1b by table", ONE_PART, .cuts = {10}, MANY_SAMPLES, .experts = 2,
+          .tables = TY_TABLES_TABLE},
+         {"zb-h1 by table", TWO_PARTS, .cuts = {11}, MANY_SAMPLES, .experts = 2,
+          .tables = TY_TABLES_TABLE}},
         {"lenet",
          0.1,
          {"1f1b", ONE_PART, .cuts = {2, 5}, THREE},

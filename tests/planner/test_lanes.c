@@ -255,13 +255,13 @@ Test(lanes, workloads_that_are_not_of_tokens_have_no_context_lanes)
         if (rows[i].context != NULL)
             cr_expect(strstr(error.message, rows[i].context) != NULL, "%s: %s", rows[i].name,
                       error.message);
-        cr_expect_eq(ty_expert_check(w, 2, &error), rows[i].expert == NULL ? TY_OK : TY_EINVAL,
-                     "%s", rows[i].name);
+        cr_expect_eq(ty_expert_check(w, 2, TY_TABLES_WHOLE, &error),
+                     rows[i].expert == NULL ? TY_OK : TY_EINVAL, "%s", rows[i].name);
         if (rows[i].expert != NULL)
             cr_expect(strstr(error.message, rows[i].expert) != NULL, "%s: %s", rows[i].name,
                       error.message);
         cr_expect_eq(ty_context_check(w, 1, NULL), TY_OK);
-        cr_expect_eq(ty_expert_check(w, 0, NULL), TY_OK);
+        cr_expect_eq(ty_expert_check(w, 0, TY_TABLES_WHOLE, NULL), TY_OK);
         ty_workload_free(w);
     }
 }
@@ -430,7 +430,7 @@ Test(lanes, gradients_of_buckets)
     cr_expect_eq(plan->buckets[1].gradient_bytes, 4 * EXPERT_ELEMENTS / 4);
     cr_expect_eq(ty_bucket_device_count(plan, &plan->buckets[0]), 4);
     cr_expect_eq(ty_bucket_device_count(plan, &plan->buckets[1]), 2);
-    cr_expect_eq(ty_layer_expert_elements(plan->workload, MOE_LAYER), EXPERT_ELEMENTS);
+    cr_expect_eq(ty_layer_expert_elements(plan, MOE_LAYER), EXPERT_ELEMENTS);
     ty_plan_free(plan);
 }
 

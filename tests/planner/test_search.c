@@ -1004,7 +1004,7 @@ Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
 {
     ty_workload *w = open_workload("dlrm-kaggle");
     ty_cluster *cluster = open_cluster("2x p100-server");
-    ty_plan_options o = {.pipeline_stages = 1};
+    ty_plan_options o = {.pipeline_stages = 1, .pinned = TY_PIN_EXPERT | TY_PIN_TABLES};
     ty_plan *plan = search(w, cluster, &o), *dense;
     uint32_t large = 0, small = 0;
 
@@ -1032,6 +1032,38 @@ Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
     cr_expect_gt(dense->prediction.step_time_s, 2 * plan->prediction.step_time_s);
     ty_plan_free(plan);
     ty_plan_free(dense);
+    ty_workload_free(w);
+    ty_cluster_free(cluster);
+}
+
+/* Half a billion numbers of tables, of which a sample reads a few hundred: over slow links they are
+ * divided, and no plan without is as fast. Tables that no device holds are divided, too. */
+Test(search, tables_of_clicks_on_lanes)
+{
+    ty_workload *w = open_workload("dlrm-kaggle");
+    ty_cluster *cluster = open_cluster("2x p100-server");
+    ty_plan_options o = {.pinned = TY_PIN_EXPERT | TY_PIN_TABLES};
+    ty_plan *whole = search(w, cluster, &o), *plan;
+
+    cr_expect_eq(whole->table_shard, TY_TABLES_WHOLE);
+    o.pinned = 0;
+    plan = search(w, cluster, &o);
+    expect_good_plan(plan, cluster);
+    cr_expect_neq(plan->table_shard, TY_TABLES_WHOLE, "%s", plan->strategy);
+    cr_expect_lt(plan->prediction.step_time_s, whole->prediction.step_time_s);
+    ty_plan_free(plan);
+    ty_plan_free(whole);
+    for (uint32_t l = 0; l < w->layer_count; l++) /* 16 times as wide: 35 GB of weights alone */
+        if (w->layers[l].kind == TY_LAYER_EMBEDDING_BAG) {
+            w->layers[l].attributes[TY_VOCABULARY] *= 16;
+            w->layers[l].parameter_bytes *= 16;
+        }
+    plan = search(w, cluster, &o);
+    cr_expect_neq(plan->table_shard, TY_TABLES_WHOLE, "%s", plan->strategy);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        cr_expect_leq(ty_memory_use_total(&plan->memory[s]),
+                      ty_cluster_device_type(cluster, 0)->memory_bytes, "%s", plan->strategy);
+    ty_plan_free(plan);
     ty_workload_free(w);
     ty_cluster_free(cluster);
 }

@@ -19,6 +19,7 @@ typedef struct row {
     bool is_ring;    /* else what the library chooses */
     bool is_crowded; /* lanes meet other traffic */
     bool is_along_sequence;
+    ty_table_shard tables;
 } row;
 
 static const row rows[] = {
@@ -30,6 +31,9 @@ static const row rows[] = {
     {"gpt2", "4x dgx1-v100", 2, 4, 1, 1, 0, true, false, true},
     {"gpt2", "host:8 gpu:1 @a100-sxm4-80gb nvlink3 hdr200", 4, 2, 1, 1, 0, true, true, false},
     {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 1, 1, 8, 1, false, false, false},
+    {"dlrm-kaggle", "1x dgx-h100", 1, 1, 1, 4, 0, true, false, false, TY_TABLES_ROW},
+    {"dlrm-kaggle", "2x dgx-h100", 1, 1, 1, 8, 0, false, false, false, TY_TABLES_COLUMN},
+    {"dlrm-kaggle", "2x dgx-h100", 2, 1, 1, 4, 1, false, false, false, TY_TABLES_TABLE},
     {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 2, 2, 4, 1, true, false, false},
     {"mixtral-8x7b sequence=1024", "8x dgx-h100", 4, 1, 2, 8, 3, false, true, false},
 };
@@ -59,12 +63,14 @@ static subject open_subject(const row *r)
     options.micro_batch_size = r->expert > 1 ? r->expert : 4;
     options.pipeline_stages = r->stages;
     options.pinned = TY_PIN_ALL;
-    options.dimensions = (ty_plan_dimensions){.tensor_parallel = r->tensor,
-                                              .context_parallel = r->context,
-                                              .expert_parallel = r->expert,
-                                              .sequence_parallel = r->is_along_sequence,
-                                              .zero = r->zero,
-                                              .recompute = TY_RECOMPUTE_FULL};
+    options.dimensions = (ty_plan_dimensions){
+        .tensor_parallel = r->tensor,
+        .context_parallel = r->context,
+        .expert_parallel = r->expert,
+        .sequence_parallel = r->is_along_sequence,
+        .table_shard = r->tables,
+        .zero = r->zero,
+        .recompute = r->tables == TY_TABLES_WHOLE ? TY_RECOMPUTE_FULL : TY_RECOMPUTE_NONE};
     options.fix_schedule = true;
     options.schedule = TY_ONE_F_ONE_B;
     options.fix_algorithm = r->is_ring;

@@ -135,6 +135,11 @@ static bool has_expert(const ty_plan *plan, const char *value)
     return ty_plan_lanes(plan, TY_EXPERT_LANES) == (uint32_t)atoi(value);
 }
 
+static bool has_tables(const ty_plan *plan, const char *value)
+{
+    return strcmp(ty_table_shard_name(plan->table_shard), value) == 0;
+}
+
 static bool has_sequence(const ty_plan *plan, const char *value)
 {
     return plan->sequence_parallel == (atoi(value) == 1);
@@ -257,6 +262,8 @@ static const ask asks[] = {
     {"tp", "1 2", has_tensor, NULL, NULL},
     {"cp", "1 2", has_context, NULL, NULL},
     {"ep", "1 2", has_expert, "mixtral-8x7b", "4x dgx-a100"},
+    {"tables", "whole", has_tables, NULL, NULL},
+    {"tables", "row column table", has_tables, "dlrm-kaggle", NULL},
     {"sp", "0 1", has_sequence, NULL, NULL},
     {"zero", "0 1 2 3", has_zero, NULL, NULL},
     {"interleave", "1 2", has_interleave, NULL, NULL},
@@ -272,10 +279,11 @@ static const ask asks[] = {
 /* What all data-parallel systems, and all pipelines, have. */
 #define DATA_PARALLEL                                                                              \
     " devices=4 pp=1 dp=8 replicas=8 schedule=gpipe schedule=1f1b micro_batch=1 tp=1 cp=1 ep=1 "   \
-    "sp=0 layers=28 compress=all embeddings=dense "                                                \
+    "tables=whole sp=0 layers=28 compress=all embeddings=dense "                                   \
     "interleave=1 staleness=0 priority=0 servers=0 "
 #define PIPELINES                                                                                  \
     " devices=4 pp=2 dp=4 replicas=4+4 micro_batch=1 tp=1 cp=1 ep=1 sp=0 interleave=1 "            \
+    "tables=whole "                                                                                \
     "staleness=0 priority=0 servers=0 compress=all embeddings=dense "
 #define LIBRARY " algorithm=ring algorithm=tree algorithm=automatic "
 #define ANY_BUCKET " bucket=1B bucket=1MB bucket=1GB bucket=one "

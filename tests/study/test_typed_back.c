@@ -38,7 +38,8 @@ static ty_question draw(uint64_t *state)
                                             "gpt2-medium",
                                             "llama-2-7b sequence=2048",
                                             "mixtral-8x7b sequence=1024",
-                                            "t5-base"};
+                                            "t5-base",
+                                            "dlrm-tiny"};
     static const char *const clusters[] = {"1x p100-server",
                                            "2x p100-server",
                                            "1x dgx1-v100",
@@ -83,7 +84,9 @@ static ty_question draw(uint64_t *state)
                                        "cycle=5ms",
                                        "micro_batch=2",
                                        "dp=2",
-                                       "cp=2"};
+                                       "cp=2",
+                                       "ep=2",
+                                       "ep=2,tables=row"};
     static const char *const systems[] = {"horovod", "ddp",       "moxing",
                                           "gpipe",   "bigdl",     "megatron",
                                           "zero",    "pipedream", "parameter-server"};

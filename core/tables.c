@@ -1,0 +1,239 @@
+/* Tables of embedding bags on expert lanes: who has what of them, and what the lanes tell each
+ * other. */
+#include "lanes.h"
+
+#include <inttypes.h>
+
+#define INDEX_BYTES 4
+
+const char *ty_table_shard_name(ty_table_shard shard)
+{
+    static const char *const names[TY_TABLE_SHARD_COUNT] = {
+        [TY_TABLES_WHOLE] = "whole",
+        [TY_TABLES_ROW] = "row",
+        [TY_TABLES_COLUMN] = "column",
+        [TY_TABLES_TABLE] = "table",
+    };
+    return (unsigned)shard < TY_TABLE_SHARD_COUNT ? names[shard] : "unknown";
+}
+
+static bool is_bag(const ty_workload *workload, uint32_t layer)
+{
+    return workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG;
+}
+
+uint32_t ty_table_first_bag(const ty_workload *workload)
+{
+    for (uint32_t l = 0; l < workload->layer_count; l++)
+        if (is_bag(workload, l))
+            return l;
+    return TY_NO_LAYER;
+}
+
+/* ---- Checks -------------------------------------------------------------------------------- */
+
+ty_status ty_table_check(const ty_workload *workload, uint32_t lanes, ty_table_shard tables,
+                         ty_error *error)
+{
+    const uint32_t first = ty_table_first_bag(workload);
+    uint32_t bags = 0;
+
+    if (first == TY_NO_LAYER)
+        return ty_fail(error, TY_EINVAL,
+                       "tables by %s: workload \"%s\" has no embedding_bag, expected whole ones",
+                       ty_table_shard_name(tables), workload->name);
+    for (uint32_t i = first; i < workload->layer_count; i++) {
+        const ty_layer *l = &workload->layers[i];
+        if (!is_bag(workload, i))
+            continue;
+        bags++;
+        if (tables == TY_TABLES_COLUMN && l->attributes[TY_FEATURES] % lanes != 0)
+            return ty_fail(error, TY_EINVAL,
+                           "tables by column: layer %u (\"%s\") has %" PRIu64
+                           " features, expected a multiple of %u lanes",
+                           i, l->name, l->attributes[TY_FEATURES], lanes);
+        if (l->is_frozen != workload->layers[first].is_frozen)
+            return ty_fail(error, TY_EINVAL,
+                           "tables by %s: of layers %u (\"%s\") and %u (\"%s\") one is frozen, "
+                           "expected both or none",
+                           ty_table_shard_name(tables), first, workload->layers[first].name, i,
+                           l->name);
+    }
+    if (tables == TY_TABLES_TABLE && bags < lanes)
+        return ty_fail(error, TY_EINVAL,
+                       "tables by table: workload \"%s\" has %u of them for %u lanes, expected at "
+                       "least one for each",
+                       workload->name, bags, lanes);
+    return TY_OK;
+}
+
+const char *ty_table_recompute_refusal(ty_table_shard tables, ty_recompute recompute)
+{
+    return tables != TY_TABLES_WHOLE && ty_recompute_has_segments(recompute)
+               ? "lanes that divide tables exchange for all bags of a pass at once, which segments "
+                 "would make one by one"
+               : NULL;
+}
+
+/* ---- Whole tables on lanes ----------------------------------------------------------------- */
+
+static uint64_t table_elements(const ty_workload *workload, uint32_t layer)
+{
+    const uint64_t *a = workload->layers[layer].attributes;
+
+    return a[TY_VOCABULARY] * a[TY_FEATURES];
+}
+
+/* Whether a table is given away before another: the larger one, of equal ones the first. */
+static bool is_before(const ty_workload *workload, uint32_t layer, uint32_t other)
+{
+    const uint64_t own = table_elements(workload, layer),
+                   of_other = table_elements(workload, other);
+
+    return own > of_other || (own == of_other && layer < other);
+}
+
+/* The largest table behind `last` in that order, with TY_NO_LAYER the largest of all. */
+static uint32_t next_table(const ty_workload *workload, uint32_t last)
+{
+    uint32_t next = TY_NO_LAYER;
+
+    for (uint32_t l = 0; l < workload->layer_count; l++)
+        if (is_bag(workload, l) && (last == TY_NO_LAYER || is_before(workload, last, l)) &&
+            (next == TY_NO_LAYER || is_before(workload, l, next)))
+            next = l;
+    return next;
+}
+
+/* Gives away all tables up to one, or with TY_NO_LAYER all. @return the lane that got the last */
+static uint32_t give_away(const ty_workload *workload, uint32_t lanes, uint32_t to,
+                          uint64_t elements[TY_MAX_LANES])
+{
+    uint32_t lane = 0;
+
+    for (uint32_t l = 0; l < lanes; l++)
+        elements[l] = 0;
+    for (uint32_t table = next_table(workload, TY_NO_LAYER); table != TY_NO_LAYER;
+         table = next_table(workload, table)) {
+        lane = 0;
+        for (uint32_t l = 1; l < lanes; l++)
+            if (elements[l] < elements[lane])
+                lane = l;
+        elements[lane] += table_elements(workload, table);
+        if (table == to)
+            break;
+    }
+    return lane;
+}
+
+uint32_t ty_table_lane(const ty_workload *workload, uint32_t lanes, uint32_t layer)
+{
+    uint64_t elements[TY_MAX_LANES];
+
+    return give_away(workload, lanes, layer, elements);
+}
+
+uint64_t ty_table_lane_elements(const ty_workload *workload, uint32_t lanes, uint32_t lane)
+{
+    uint64_t elements[TY_MAX_LANES];
+
+    (void)give_away(workload, lanes, TY_NO_LAYER, elements);
+    return elements[lane];
+}
+
+static uint32_t fullest_lane(const ty_workload *workload, uint32_t lanes)
+{
+    uint64_t elements[TY_MAX_LANES];
+    uint32_t fullest = 0;
+
+    (void)give_away(workload, lanes, TY_NO_LAYER, elements);
+    for (uint32_t l = 1; l < lanes; l++)
+        if (elements[l] > elements[fullest])
+            fullest = l;
+    return fullest;
+}
+
+/* ---- What a lane has ----------------------------------------------------------------------- */
+
+uint64_t ty_table_part(const ty_plan *plan, uint32_t layer)
+{
+    const ty_workload *workload = plan->workload;
+    const uint64_t *a = workload->layers[layer].attributes;
+    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+
+    if (plan->table_shard == TY_TABLES_ROW)
+        return (a[TY_VOCABULARY] + lanes - 1) / lanes * a[TY_FEATURES];
+    if (plan->table_shard == TY_TABLES_COLUMN)
+        return a[TY_VOCABULARY] * (a[TY_FEATURES] / lanes);
+    return ty_table_lane(workload, lanes, layer) == fullest_lane(workload, lanes)
+               ? table_elements(workload, layer)
+               : 0;
+}
+
+ty_table_exchange ty_plan_tables(const ty_plan *plan)
+{
+    const ty_workload *workload = plan->workload;
+    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    uint64_t indices[TY_MAX_LANES] = {0}, numbers[TY_MAX_LANES] = {0};
+    ty_table_exchange found = {.first_bag = TY_NO_LAYER};
+
+    if (lanes == 1 || plan->table_shard == TY_TABLES_WHOLE)
+        return found;
+    found.first_bag = ty_table_first_bag(workload);
+    for (uint32_t l = 0; l < workload->layer_count; l++) {
+        const uint64_t *a = workload->layers[l].attributes;
+        const bool is_whole = plan->table_shard == TY_TABLES_TABLE;
+        uint32_t lane;
+        if (!is_bag(workload, l))
+            continue;
+        lane = is_whole ? ty_table_lane(workload, lanes, l) : 0;
+        indices[lane] += a[TY_ROWS];
+        numbers[lane] +=
+            plan->table_shard == TY_TABLES_COLUMN ? a[TY_FEATURES] / lanes : a[TY_FEATURES];
+        found.indices += a[TY_ROWS];
+        found.numbers += a[TY_FEATURES];
+    }
+    for (uint32_t l = 0; l < lanes; l++) {
+        found.own_indices = indices[l] > found.own_indices ? indices[l] : found.own_indices;
+        found.own_numbers = numbers[l] > found.own_numbers ? numbers[l] : found.own_numbers;
+    }
+    return found;
+}
+
+/* ---- Collectives --------------------------------------------------------------------------- */
+
+uint32_t ty_table_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
+                              ty_inner_collective *out)
+{
+    const ty_workload *workload = plan->workload;
+    const bool by_rows = plan->table_shard == TY_TABLES_ROW;
+    const bool by_tables = plan->table_shard == TY_TABLES_TABLE;
+    ty_table_exchange tables;
+    uint64_t samples, all, vectors;
+    uint32_t count = 0;
+
+    if (!is_bag(workload, layer) || ty_plan_lanes(plan, TY_EXPERT_LANES) == 1)
+        return 0;
+    tables = ty_plan_tables(plan);
+    if (layer != tables.first_bag || (is_backward && workload->layers[layer].is_frozen))
+        return 0;
+    samples = ty_lane_bytes(plan, 1);
+    all = plan->micro_batch_size;
+    vectors = all * tables.own_numbers * workload->element_bytes;
+    if (!is_backward)
+        out[count++] =
+            (ty_inner_collective){.among = TY_EXPERT_LANES,
+                                  .kind = by_tables ? TY_ALL_TO_ALL : TY_ALL_GATHER,
+                                  .bytes = INDEX_BYTES * (by_tables ? all * tables.own_indices
+                                                                    : samples * tables.indices),
+                                  .count = 1};
+    out[count++] = (ty_inner_collective){
+        .among = TY_EXPERT_LANES,
+        .kind = !by_rows      ? TY_ALL_TO_ALL
+                : is_backward ? TY_ALL_GATHER
+                              : TY_REDUCE_SCATTER,
+        .bytes =
+            by_rows && is_backward ? samples * tables.numbers * workload->element_bytes : vectors,
+        .count = 1};
+    return count;
+}

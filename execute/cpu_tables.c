@@ -1,0 +1,402 @@
+/* Tables that expert lanes divide: see cpu_tables.h. Samples of all lanes are in the order of the
+ * lanes, which is theirs in the micro-batch, so that sums have the order that one lane has. */
+#include "cpu_tables.h"
+
+#include <string.h>
+
+/* A bag as this lane has it. */
+typedef struct bag {
+    const cpu_node *node;
+    uint64_t indices, features;     /* of a sample; of a row */
+    uint64_t index, number;         /* its place among all bags' indices, and numbers of a vector */
+    uint32_t owner;                 /* lane that has all of it; TY_NO_LAYER: each has a part */
+    uint64_t own_index, own_number; /* its place among what the owner, or each lane, looks up and
+                                       makes */
+    uint64_t first_row, rows;       /* of the table that are here */
+    uint64_t columns;               /* of each of them */
+    float share;
+} bag;
+
+typedef struct tables {
+    ty_table_shard shard;
+    uint64_t samples, lanes, lane;       /* samples: of this lane */
+    uint64_t indices, numbers;           /* of a sample, of all bags */
+    uint64_t *own_indices, *own_numbers; /* [lanes]: that each does */
+    uint32_t count;
+    bag *bags; /* [count] */
+} tables;
+
+/* What lies in the first bag's state: vectors that are made here for the samples of all lanes, or
+ * their gradients, [all samples][own numbers], and those of the own samples, by lane. Vectors that
+ * lanes sum need no second room. */
+typedef struct rooms {
+    float *made, *taken;
+    tables t;
+} rooms;
+
+static bool is_bag(const cpu_node *node)
+{
+    return node->kind == &cpu_embedding_bag;
+}
+
+bool cpu_tables_are_divided(const ty_stage_device *stage)
+{
+    return lane_expert_count(&stage->options) > 1 && stage->options.lanes.tables != TY_TABLES_WHOLE;
+}
+
+static const cpu_node *first_bag(const ty_stage_device *stage)
+{
+    const cpu_node *node = stage->nodes;
+
+    while (!is_bag(node))
+        node++;
+    return node;
+}
+
+static uint64_t all_samples(const tables *t)
+{
+    return t->samples * t->lanes;
+}
+
+/* Once `index` and `number` are known of the bag. */
+static void bag_place(const ty_stage_device *stage, tables *t, uint32_t layer, bag *b)
+{
+    const uint64_t *a = stage->options.workload->layers[layer].attributes;
+    const lane_range rows = lane_range_of(a[TY_VOCABULARY], (uint32_t)t->lanes, (uint32_t)t->lane);
+
+    *b = (bag){.indices = a[TY_ROWS],
+               .features = a[TY_FEATURES],
+               .index = t->indices,
+               .number = t->numbers,
+               .owner = lane_of_table(&stage->options, layer),
+               .rows = a[TY_VOCABULARY],
+               .columns = a[TY_FEATURES],
+               .share = a[TY_IS_AVERAGE] != 0 ? 1.0f / (float)a[TY_ROWS] : 1.0f};
+    if (t->shard == TY_TABLES_ROW) {
+        b->first_row = rows.first;
+        b->rows = rows.count;
+    } else if (t->shard == TY_TABLES_COLUMN) {
+        b->columns /= t->lanes;
+    }
+    for (uint32_t l = 0; l < t->lanes; l++) {
+        if (b->owner != TY_NO_LAYER && b->owner != l)
+            continue;
+        b->own_index = t->own_indices[l];
+        b->own_number = t->own_numbers[l];
+        t->own_indices[l] += b->indices;
+        t->own_numbers[l] += b->columns;
+    }
+    t->indices += b->indices;
+    t->numbers += b->features;
+}
+
+static bool tables_find(ty_stage_device *stage, tables *t)
+{
+    const ty_stage_options *options = &stage->options;
+    const ty_layer *layers = &options->workload->layers[options->first_layer];
+    const uint32_t lanes = lane_expert_count(options);
+    uint32_t count = 0;
+
+    for (uint32_t l = 0; l < options->layer_count; l++)
+        count += layers[l].kind == TY_LAYER_EMBEDDING_BAG;
+    *t = (tables){.shard = options->lanes.tables,
+                  .samples = cpu_batch(stage),
+                  .lanes = lanes,
+                  .lane = options->lanes.expert_position,
+                  .own_indices = cpu_buffer(stage, lanes, sizeof *t->own_indices),
+                  .own_numbers = cpu_buffer(stage, lanes, sizeof *t->own_numbers),
+                  .bags = cpu_buffer(stage, count, sizeof *t->bags)};
+    if (t->own_indices == NULL || t->own_numbers == NULL || t->bags == NULL)
+        return false;
+    for (uint32_t l = 0; l < options->layer_count; l++)
+        if (layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+            bag_place(stage, t, options->first_layer + l, &t->bags[t->count++]);
+    return true;
+}
+
+static uint64_t kept_indices(const tables *t)
+{
+    return all_samples(t) * t->own_indices[t->lane];
+}
+
+/* Where backward comes in two parts, the gradients that the second one adds up. */
+static float *kept_gradients(const tables *t, float *kept)
+{
+    return kept + kept_indices(t);
+}
+
+ty_status cpu_tables_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+{
+    rooms *r;
+    const tables *t;
+    uint64_t made;
+
+    if (node != first_bag(stage))
+        return TY_OK;
+    r = cpu_buffer(stage, 1, sizeof *r);
+    if (r == NULL || !tables_find(stage, &r->t))
+        return ty_fail(error, TY_ENOMEM, "out of memory for tables");
+    t = &r->t;
+    made = all_samples(t) * t->own_numbers[t->lane];
+    r->made = cpu_buffer(stage, made, sizeof *r->made);
+    r->taken = r->made;
+    if (t->shard != TY_TABLES_ROW)
+        r->taken = cpu_buffer(stage, t->samples * t->numbers, sizeof *r->taken);
+    if (r->made == NULL || r->taken == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for tables");
+    node->state = r;
+    node->stash_bytes =
+        (kept_indices(t) + (stage->options.splits_backward ? made : 0)) * sizeof(float);
+    if (t->shard == TY_TABLES_TABLE)
+        node->scratch_bytes = t->samples * t->indices * sizeof(float);
+    return TY_OK;
+}
+
+static rooms *rooms_of(const ty_stage_device *stage, const cpu_node *first)
+{
+    rooms *r = first->state;
+    uint32_t count = 0;
+
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        if (is_bag(&stage->nodes[n]))
+            r->t.bags[count++].node = &stage->nodes[n];
+    return r;
+}
+
+static bag *bag_of(tables *t, const cpu_node *node)
+{
+    bag *b = t->bags;
+
+    while (b->node != node)
+        b++;
+    return b;
+}
+
+static bool is_here(const tables *t, const bag *b)
+{
+    return b->owner == TY_NO_LAYER || b->owner == t->lane;
+}
+
+static ty_status exchange(ty_stage_device *stage, const ty_lane_exchange *asked, ty_error *error)
+{
+    const ty_lane_group *lanes = &stage->options.lanes;
+
+    return lanes->exchange(lanes->context, asked, error);
+}
+
+/* ---- Indices ---- */
+
+/* Of each sample all that a lane looks up, or of a lane of whole tables those of that lane's. */
+static float *indices_pack(const ty_stage_device *stage, const tables *t, uint32_t slot,
+                           uint32_t lane, float *to)
+{
+    for (uint64_t s = 0; s < t->samples; s++)
+        for (uint32_t i = 0; i < t->count; i++) {
+            const bag *b = &t->bags[i];
+            const uint64_t sample = stage->values[b->node->inputs[0]].count / t->samples;
+            const float *x = cpu_in(stage, b->node, 0, slot) + s * sample;
+
+            if (b->owner != TY_NO_LAYER && b->owner != lane)
+                continue;
+            memcpy(to, x + b->node->layer->attributes[TY_FIRST_ROW], b->indices * sizeof *to);
+            to += b->indices;
+        }
+    return to;
+}
+
+/* Fills `kept`, [all samples][own indices]. */
+static ty_status indices_exchange(ty_stage_device *stage, const tables *t, uint32_t slot,
+                                  float *kept, ty_error *error)
+{
+    const uint64_t part = t->samples * t->own_indices[t->lane];
+    uint64_t sent[TY_MAX_LANES], received[TY_MAX_LANES];
+    float *to = stage->scratch;
+
+    if (t->shard != TY_TABLES_TABLE) {
+        (void)indices_pack(stage, t, slot, (uint32_t)t->lane, kept + t->lane * part);
+        return exchange(stage,
+                        &(ty_lane_exchange){.among = TY_EXPERT_LANES,
+                                            .kind = TY_ALL_GATHER,
+                                            .data = kept, /* only moved */
+                                            .count = part},
+                        error);
+    }
+    for (uint32_t l = 0; l < t->lanes; l++) {
+        to = indices_pack(stage, t, slot, l, to);
+        sent[l] = t->samples * t->own_indices[l];
+        received[l] = part;
+    }
+    return exchange(stage,
+                    &(ty_lane_exchange){.among = TY_EXPERT_LANES,
+                                        .kind = TY_ALL_TO_ALL,
+                                        .data = stage->scratch,
+                                        .sent_counts = sent,
+                                        .received_counts = received,
+                                        .received = kept},
+                    error);
+}
+
+/* ---- Vectors ---- */
+
+/* From those that are made here to those of the own samples, or of gradients the way back. */
+static ty_status vectors_exchange(ty_stage_device *stage, const rooms *r, bool is_back,
+                                  ty_error *error)
+{
+    const tables *t = &r->t;
+    uint64_t made[TY_MAX_LANES], taken[TY_MAX_LANES];
+
+    if (t->shard == TY_TABLES_ROW)
+        return exchange(
+            stage,
+            &(ty_lane_exchange){.among = TY_EXPERT_LANES,
+                                .kind = is_back ? TY_ALL_GATHER : TY_REDUCE_SCATTER,
+                                .data = r->made,
+                                .count = (is_back ? t->samples : all_samples(t)) * t->numbers},
+            error);
+    for (uint32_t l = 0; l < t->lanes; l++) {
+        made[l] = t->samples * t->own_numbers[t->lane];
+        taken[l] = t->samples * t->own_numbers[l];
+    }
+    return exchange(stage,
+                    &(ty_lane_exchange){.among = TY_EXPERT_LANES,
+                                        .kind = TY_ALL_TO_ALL,
+                                        .data = is_back ? r->taken : r->made,
+                                        .sent_counts = is_back ? taken : made,
+                                        .received_counts = is_back ? made : taken,
+                                        .received = is_back ? r->made : r->taken},
+                    error);
+}
+
+/* A bag's numbers of the own samples, between where the lanes have them and the layer's output, or
+ * its gradient. */
+static void own_move(const rooms *r, const bag *b, float *own, bool is_back)
+{
+    const tables *t = &r->t;
+    float *part = r->taken;
+
+    for (uint32_t l = 0; l < t->lanes; l++) {
+        const uint64_t stride = t->own_numbers[l];
+        const bool is_of_lane = t->shard == TY_TABLES_ROW     ? l == t->lane
+                                : t->shard == TY_TABLES_TABLE ? l == b->owner
+                                                              : true;
+        const uint64_t column = t->shard == TY_TABLES_COLUMN ? l * b->columns : 0;
+
+        for (uint64_t s = 0; s < t->samples && is_of_lane; s++) {
+            float *there = part + s * stride + b->own_number;
+            float *here = own + s * b->features + column;
+            memcpy(is_back ? there : here, is_back ? here : there, b->columns * sizeof *here);
+        }
+        part += t->samples * stride;
+    }
+}
+
+/* The row of the table here that an index means, or `rows` where it is not here. */
+static uint64_t row_here(const bag *b, float index)
+{
+    const uint64_t row = (uint64_t)index;
+
+    return row >= b->first_row && row - b->first_row < b->rows ? row - b->first_row : b->rows;
+}
+
+/* All lookups of a bag here, of the samples of all lanes: rows added to vectors, or gradients of
+ * vectors to rows. */
+static void look_up(const rooms *r, const bag *b, const float *kept, float *vectors, float *table,
+                    bool is_back)
+{
+    const tables *t = &r->t;
+    const uint64_t indices = t->own_indices[t->lane], numbers = t->own_numbers[t->lane];
+
+    for (uint64_t n = 0; n < all_samples(t); n++)
+        for (uint64_t i = 0; i < b->indices; i++) {
+            const uint64_t row = row_here(b, kept[n * indices + b->own_index + i]);
+            float *vector = vectors + n * numbers + b->own_number;
+
+            if (row == b->rows)
+                continue;
+            if (is_back)
+                cpu_add_row(b->columns, b->share, vector, table + row * b->columns);
+            else
+                cpu_add_row(b->columns, b->share, table + row * b->columns, vector);
+        }
+}
+
+/* ---- Passes ---- */
+
+static ty_status all_forward(ty_stage_device *stage, const cpu_node *first, rooms *r, uint32_t slot,
+                             ty_error *error)
+{
+    const tables *t = &r->t;
+    float *kept = first->stash[slot];
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < t->count && status == TY_OK; i++)
+        status = cpu_indices_check(stage, t->bags[i].node, slot, error);
+    if (status == TY_OK)
+        status = indices_exchange(stage, t, slot, kept, error);
+    if (status != TY_OK)
+        return status;
+    memset(r->made, 0, all_samples(t) * t->own_numbers[t->lane] * sizeof *r->made);
+    for (uint32_t i = 0; i < t->count; i++)
+        if (is_here(t, &t->bags[i]))
+            look_up(r, &t->bags[i], kept, r->made, stage->parameters + t->bags[i].node->offsets[0],
+                    false);
+    return vectors_exchange(stage, r, false, error);
+}
+
+ty_status cpu_tables_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                             ty_error *error)
+{
+    const cpu_node *first = first_bag(stage);
+    rooms *r = rooms_of(stage, first);
+    ty_status status = TY_OK;
+
+    if (node == first)
+        status = all_forward(stage, node, r, slot, error);
+    if (status == TY_OK)
+        own_move(r, bag_of(&r->t, node), cpu_out(stage, node, slot), false);
+    return status;
+}
+
+static void all_add(ty_stage_device *stage, const rooms *r, const float *kept, float *vectors,
+                    bool is_first)
+{
+    const tables *t = &r->t;
+
+    for (uint32_t i = 0; i < t->count; i++) {
+        const bag *b = &t->bags[i];
+        float *table = cpu_parameter_gradient(stage, b->node, 0);
+
+        if (table == NULL || !is_here(t, b))
+            continue;
+        if (!cpu_adds(b->node, 0, is_first))
+            memset(table, 0, b->rows * b->columns * sizeof *table);
+        look_up(r, b, kept, vectors, table, true);
+    }
+}
+
+ty_status cpu_tables_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                              bool is_first, ty_error *error)
+{
+    const cpu_node *first = first_bag(stage);
+    rooms *r = rooms_of(stage, first);
+    const tables *t = &r->t;
+    float *kept = first->stash[slot], *gradients = r->made;
+    ty_status status = TY_OK;
+
+    if (stage->part != CPU_WEIGHTS)
+        own_move(r, bag_of(&r->t, node), cpu_out_gradient(stage, node, slot), true);
+    if (node != first)
+        return TY_OK;
+    if (stage->part != CPU_WEIGHTS)
+        status = vectors_exchange(stage, r, true, error);
+    if (status != TY_OK)
+        return status;
+    if (stage->part == CPU_INPUTS)
+        memcpy(kept_gradients(t, kept), r->made,
+               all_samples(t) * t->own_numbers[t->lane] * sizeof *kept);
+    if (stage->part == CPU_WEIGHTS)
+        gradients = kept_gradients(t, kept);
+    if (stage->part != CPU_INPUTS)
+        all_add(stage, r, kept, gradients, is_first);
+    return TY_OK;
+}
