@@ -14,61 +14,6 @@ static void latest_path(const char *directory, char *out)
     snprintf(out, CHECKPOINT_PATH_SIZE, "%s/latest.json", directory);
 }
 
-/* Whether more of the state than weights depends on who has which gradients. */
-static bool is_bound(const ty_plan *plan)
-{
-    bool is_compressed = false;
-
-    for (uint32_t b = 0; b < plan->bucket_count; b++)
-        is_compressed = is_compressed || checkpoint_has_state(&plan->buckets[b]);
-    return is_compressed || plan->zero > 0 || ty_schedule_is_asynchronous(plan->schedule);
-}
-
-static void add_bound(const ty_plan *plan, ty_text *text)
-{
-    ty_text_addf(text, "%s zero %u, %u micro-batches\n", ty_schedule_name(plan->schedule),
-                 plan->zero, plan->micro_batches);
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        ty_text_addf(text, "%u replicas\n", plan->stages[s].replicas);
-    for (uint32_t b = 0; b < plan->bucket_count; b++) {
-        const ty_bucket *bucket = &plan->buckets[b];
-
-        ty_text_addf(text, "bucket %u %u %u %u ", bucket->stage, bucket->first_layer,
-                     bucket->layer_count, bucket->tied_stage);
-        ty_compression_text(&bucket->compression, text);
-        ty_text_add(text, "\n");
-    }
-}
-
-/* Equal of plans that can go on from each other's checkpoints. */
-static ty_status state_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
-{
-    const ty_optimizer *o = &plan->optimizer;
-    ty_text text = {0};
-    ty_status status;
-
-    /* A phase may have another momentum, but not none. */
-    ty_text_addf(&text, "%s seed %llu\n%s %u %.17g %.17g %.17g %.17g\n", plan->workload_digest.hex,
-                 (unsigned long long)plan->seed, ty_optimizer_name(o->kind),
-                 ty_optimizer_state_count(o), o->beta1, o->beta2, o->epsilon, o->weight_decay);
-    ty_text_addf(&text, "interleave %u, lanes %u %u %u%s\n", ty_plan_interleave(plan),
-                 ty_plan_lanes(plan, TY_TENSOR_LANES), ty_plan_lanes(plan, TY_CONTEXT_LANES),
-                 ty_plan_lanes(plan, TY_EXPERT_LANES),
-                 plan->sequence_parallel ? " along the sequence" : "");
-    if (plan->table_shard != TY_TABLES_WHOLE)
-        ty_text_addf(&text, "tables by %s\n", ty_table_shard_name(plan->table_shard));
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        ty_text_addf(&text, "stage %u %u\n", plan->stages[s].first_layer,
-                     plan->stages[s].layer_count);
-    if (is_bound(plan))
-        add_bound(plan, &text);
-    status = ty_text_check(&text, error);
-    if (status == TY_OK)
-        *out = ty_digest_of(text.data, text.length);
-    ty_text_clear(&text);
-    return status;
-}
-
 /* ---- A digest of the file within it: of what it would be with zeros in its place ----------------
  */
 
@@ -120,7 +65,7 @@ ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
     ty_json_writer writer = ty_json_writer_on(&text);
     ty_digest state;
     char path[CHECKPOINT_PATH_SIZE];
-    ty_status status = state_digest(plan, &state, error);
+    ty_status status = ty_plan_state_digest(plan, &state, error);
 
     if (status != TY_OK)
         return status;
@@ -255,7 +200,7 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
 
     TY_CHECK(latest_read(root, &found, error), status, done);
     TY_CHECK(ty_plan_digest(plan, &own, error), status, done);
-    TY_CHECK(state_digest(plan, &state, error), status, done);
+    TY_CHECK(ty_plan_state_digest(plan, &state, error), status, done);
     is_own = strcmp(own.hex, found.place.plan.hex) == 0;
     if (!is_own && strcmp(state.hex, found.state) != 0)
         return ty_json_fail(root, error,

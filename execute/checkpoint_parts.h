@@ -9,9 +9,6 @@
 
 enum { CHECKPOINT_PATH_SIZE = 4096 };
 
-/** Whether a compressor keeps anything from step to step. */
-bool checkpoint_has_state(const ty_bucket *bucket);
-
 /* ---- A rank's file (checkpoint_rank.c) ---- */
 
 /**

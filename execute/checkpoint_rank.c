@@ -107,12 +107,6 @@ static void add_held(sections *s, ty_interpreter *in, const held_stage *held)
     }
 }
 
-bool checkpoint_has_state(const ty_bucket *bucket)
-{
-    return bucket->compression.kind != TY_COMPRESSION_NONE &&
-           bucket->compression.kind != TY_COMPRESSION_ROWS;
-}
-
 static void add_codec(sections *s, const bucket_state *bucket)
 {
     void *data = NULL;
@@ -135,7 +129,7 @@ static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
     add(s, in->noise_samples,
         interpreter_noise_most(in->controls_done) * sizeof *in->noise_samples);
     for (i = 0; i < in->options.plan->bucket_count; i++)
-        if (checkpoint_has_state(&in->options.plan->buckets[i]))
+        if (ty_bucket_keeps_state(&in->options.plan->buckets[i]))
             add_codec(s, &in->buckets[i]);
     if (in->options.precision == TY_PRECISION_FP16) {
         add(s, &in->loss_scale, sizeof in->loss_scale);

@@ -110,8 +110,9 @@ cleanup:
  */
 
 /* Keys of --fix that say whose state is whose, whatever the batch. */
-static const char *const carried[] = {"pp", "layers",   "interleave", "tp",          "cp", "ep",
-                                      "sp", "schedule", "zero",       "compression", NULL};
+static const char *const carried[] = {"pp",       "layers", "interleave",  "tp",
+                                      "cp",       "ep",     "tables",      "sp",
+                                      "schedule", "zero",   "compression", NULL};
 
 /* The value of a key in words of --fix; NULL: it is not there. */
 static const char *value_of(const char *fix, const char *key, size_t *length)
@@ -136,17 +137,6 @@ static bool is_pinned(const char *fix, const char *key)
     return value_of(fix, key, &length) != NULL;
 }
 
-/* Whether more of the state than weights depends on who has which gradients, as checkpoints have
- * it. */
-static bool is_bound(const ty_plan *plan)
-{
-    for (uint32_t b = 0; b < plan->bucket_count; b++)
-        if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE &&
-            plan->buckets[b].compression.kind != TY_COMPRESSION_ROWS)
-            return true;
-    return plan->zero > 0 || ty_schedule_is_asynchronous(plan->schedule);
-}
-
 static void add_pin(ty_text *pins, const char *key, const char *value, size_t length)
 {
     ty_text_addf(pins, "%s%s=", pins->length > 0 ? "," : "", key);
@@ -164,7 +154,7 @@ static ty_status pins_of(const ty_question *question, const ty_phase *phase, con
     if (phase->fix != NULL)
         ty_text_add(pins, phase->fix);
     for (uint32_t i = 0; (key = ty_fix_key_at(i)) != NULL; i++) {
-        bool is_carried = is_bound(first);
+        bool is_carried = ty_plan_state_is_of_ranks(first);
         for (const char *const *c = carried; *c != NULL; c++)
             is_carried = is_carried || strcmp(*c, key) == 0;
         if (is_pinned(phase->fix, key))
@@ -250,6 +240,27 @@ static ty_status set_momentum(const ty_phase *phase, ty_plan *plan, ty_error *er
     return TY_OK;
 }
 
+/* Whether a phase can go on from the state of the first. */
+static ty_status check_carried(const ty_plan *first, const ty_plan *plan, ty_error *error)
+{
+    ty_digest expected, found;
+    ty_status status;
+
+    TY_CHECK(ty_plan_state_digest(first, &expected, error), status, done);
+    TY_CHECK(ty_plan_state_digest(plan, &found, error), status, done);
+    if (strcmp(found.hex, expected.hex) != 0)
+        status = ty_fail(
+            error, TY_EINVAL,
+            "a plan that goes on from the state of the first phase, with its network, seed, stages "
+            "and lanes%s",
+            ty_plan_state_is_of_ranks(first) || ty_plan_state_is_of_ranks(plan)
+                ? ", and with ZeRO, a compressor or a schedule without a flush its replicas, "
+                  "buckets and number of micro-batches"
+                : "");
+done:
+    return status;
+}
+
 static ty_status plan_phase(const ty_question *question, const ty_phases *phases, uint32_t index,
                             const ty_watch *watch, ty_phased_plan *out, ty_error *error)
 {
@@ -258,6 +269,7 @@ static ty_status plan_phase(const ty_question *question, const ty_phases *phases
     ty_question own = *question;
     ty_question_inputs inputs = {0};
     ty_text pins = {0};
+    ty_error detail = {0};
     ty_status status = TY_OK;
 
     if (phase->global_batch > 0)
@@ -279,6 +291,11 @@ static ty_status plan_phase(const ty_question *question, const ty_phases *phases
         own.fix = pins.data;
     TY_CHECK(ty_question_plan(&own, &inputs, watch, &out->plans[index], error), status, done);
     TY_CHECK(set_momentum(phase, out->plans[index], error), status, done);
+    if (first != NULL && check_carried(first, out->plans[index], &detail) != TY_OK) {
+        status = ty_fail(error, TY_EINVAL, "found \"%.60s\", expected %.200s",
+                         out->plans[index]->strategy, detail.message);
+        goto done;
+    }
     status = set_steps(phase, phases->samples, out->plans[index], &out->steps[index], error);
 done:
     ty_text_clear(&pins);
@@ -347,21 +364,12 @@ done:
     return status;
 }
 
-/* One training has one network, in one order of samples. */
-static ty_status check_like(const ty_json *object, const ty_plan *plan, const ty_plan *first,
-                            ty_error *error)
-{
-    if (strcmp(plan->workload_digest.hex, first->workload_digest.hex) != 0 ||
-        plan->seed != first->seed)
-        return ty_json_fail(object, error, "the network and the seed of the first phase");
-    return TY_OK;
-}
-
 ty_status ty_phased_plan_load(const char *path, ty_phased_plan **out, ty_error *error)
 {
     ty_json_document *document = NULL;
     const ty_json *root, *list, *value;
     ty_phased_plan *plan = NULL;
+    ty_error detail = {0};
     double time_s;
     ty_status status;
 
@@ -379,7 +387,10 @@ ty_status ty_phased_plan_load(const char *path, ty_phased_plan **out, ty_error *
         TY_CHECK(ty_json_object(object, "plan", &value, error), status, cleanup);
         TY_CHECK(ty_plan_from_json(value, &plan->plans[p], error), status, cleanup);
         TY_CHECK(ty_json_end(object, error), status, cleanup);
-        TY_CHECK(check_like(object, plan->plans[p], plan->plans[0], error), status, cleanup);
+        if (check_carried(plan->plans[0], plan->plans[p], &detail) != TY_OK) {
+            status = ty_json_fail(ty_json_at(list, p), error, "%s", detail.message);
+            goto cleanup;
+        }
     }
     TY_CHECK(ty_json_end(root, error), status, cleanup);
     *out = plan;

@@ -45,8 +45,8 @@ document run made/tiny.json --steps 12 -q
 expect 0 run made/tiny.json --steps 12 -q -o made/tiny-run.json
 document compare made/tiny.json made/tiny-run.json
 echo '{"schema": "trainyard.phases/1", "samples": 640, "phases": [{"steps": 8, "global_batch": 64, "momentum": 0.5}, {"epochs": 0.5, "learning_rate": 0.1, "fix": "micro_batch=32"}]}' >documents/phases.json
-document plan -w mlp -c local:2 --fix pp=1,dp=2 --phases documents/phases.json --no-simulate -q
-expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2 --phases documents/phases.json --no-simulate -q -o made/phased.json
+document plan -w mlp -c local:2 --fix pp=1,dp=2,compression=none --phases documents/phases.json --no-simulate -q
+expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2,compression=none --phases documents/phases.json --no-simulate -q -o made/phased.json
 document estimate made/phased.json
 document simulate made/phased.json
 document run made/phased.json -q

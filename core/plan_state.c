@@ -1,0 +1,62 @@
+/* The state of a training that a checkpoint keeps, as far as it says which plans can go on from it.
+ */
+#include "ty_plan.h"
+
+bool ty_bucket_keeps_state(const ty_bucket *bucket)
+{
+    return bucket->compression.kind != TY_COMPRESSION_NONE &&
+           bucket->compression.kind != TY_COMPRESSION_ROWS;
+}
+
+bool ty_plan_state_is_of_ranks(const ty_plan *plan)
+{
+    bool is_compressed = false;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        is_compressed = is_compressed || ty_bucket_keeps_state(&plan->buckets[b]);
+    return is_compressed || plan->zero > 0 || ty_schedule_is_asynchronous(plan->schedule);
+}
+
+static void add_bound(const ty_plan *plan, ty_text *text)
+{
+    ty_text_addf(text, "%s zero %u, %u micro-batches\n", ty_schedule_name(plan->schedule),
+                 plan->zero, plan->micro_batches);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        ty_text_addf(text, "%u replicas\n", plan->stages[s].replicas);
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+
+        ty_text_addf(text, "bucket %u %u %u %u ", bucket->stage, bucket->first_layer,
+                     bucket->layer_count, bucket->tied_stage);
+        ty_compression_text(&bucket->compression, text);
+        ty_text_add(text, "\n");
+    }
+}
+
+ty_status ty_plan_state_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
+{
+    const ty_optimizer *o = &plan->optimizer;
+    ty_text text = {0};
+    ty_status status;
+
+    /* A phase may have another momentum, but not none. */
+    ty_text_addf(&text, "%s seed %llu\n%s %u %.17g %.17g %.17g %.17g\n", plan->workload_digest.hex,
+                 (unsigned long long)plan->seed, ty_optimizer_name(o->kind),
+                 ty_optimizer_state_count(o), o->beta1, o->beta2, o->epsilon, o->weight_decay);
+    ty_text_addf(&text, "interleave %u, lanes %u %u %u%s\n", ty_plan_interleave(plan),
+                 ty_plan_lanes(plan, TY_TENSOR_LANES), ty_plan_lanes(plan, TY_CONTEXT_LANES),
+                 ty_plan_lanes(plan, TY_EXPERT_LANES),
+                 plan->sequence_parallel ? " along the sequence" : "");
+    if (plan->table_shard != TY_TABLES_WHOLE)
+        ty_text_addf(&text, "tables by %s\n", ty_table_shard_name(plan->table_shard));
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        ty_text_addf(&text, "stage %u %u\n", plan->stages[s].first_layer,
+                     plan->stages[s].layer_count);
+    if (ty_plan_state_is_of_ranks(plan))
+        add_bound(plan, &text);
+    status = ty_text_check(&text, error);
+    if (status == TY_OK)
+        *out = ty_digest_of(text.data, text.length);
+    ty_text_clear(&text);
+    return status;
+}
