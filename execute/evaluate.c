@@ -160,8 +160,7 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
                              interpreter_process(in, rank_of(plan, held->stage - 1, batch)),
                              interpreter_cut_bytes(plan, stage->first_layer, TY_ACTIVATION), error),
                  status, done);
-    TY_CHECK(backend->forward(held->device, 0, stage->first_layer, stage->layer_count, error),
-             status, done);
+    TY_CHECK(interpreter_forward_alone(in, held, true, error), status, done);
     if (!is_last)
         return cut_send(
             in, held, interpreter_process(in, rank_of(plan, held->stage + 1, batch)),
@@ -179,6 +178,7 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
                                   double *accuracy, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
+    const uint32_t replicas = plan->stages[in->position].replicas;
     double batches = 0;
     totals sum = {0};
     uint64_t batch;
@@ -196,19 +196,21 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
     if (in->options.transport->rank == 0)
         /* Whole ones. NOLINTNEXTLINE(bugprone-integer-division) */
         batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);
-    TY_CHECK(interpreter_gather_all(in, false, error), status, broken);
+    if (!in->shares_weights)
+        TY_CHECK(interpreter_gather_all(in, false, error), status, broken);
     TY_CHECK(evaluating_set(in, true, error), status, broken);
     TY_CHECK(sum_over_ranks(in, &batches, 1, error), status, broken);
     if (batches < 1)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "the test set is smaller than one micro-batch of %u samples",
                        plan->micro_batch_size);
-    for (batch = 0; batch < (uint64_t)batches; batch++) {
-        if (rank_of(plan, in->position, batch) != in->rank)
-            continue;
+    for (batch = in->replica; batch < (uint64_t)batches; batch += replicas)
         for (uint32_t h = 0; h < in->held_count; h++)
             TY_CHECK(pass(in, &in->held[h], dataset, batch, &sum, error), status, broken);
-    }
+    /* The others have one more, whose gathers are for all. */
+    if (batch - in->replica < (uint64_t)batches)
+        for (uint32_t h = 0; h < in->held_count; h++)
+            TY_CHECK(interpreter_forward_alone(in, &in->held[h], false, error), status, broken);
     TY_CHECK(sum_over_ranks(in, &sum.loss_sum, sizeof sum / sizeof(double), error), status, broken);
     TY_CHECK(evaluating_set(in, false, error), status, broken);
     interpreter_shares_only(in);

@@ -220,6 +220,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
         .splits_backward = ty_schedule_splits_backward(plan->schedule),
         .versions = held->version_count,
         .gradient_sets = in->gradient_sets,
+        .is_sharded = in->shares_weights || in->shares_gradients,
         .lanes = interpreter_lane_group(in)};
     ty_status status;
 
@@ -303,6 +304,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     in->state_count = ty_optimizer_state_count(&plan->optimizer);
     in->labels_per_sample = options->backend->is_timed ? 1 : ty_labels_per_sample(plan->workload);
     in->scanned_generation = UINT64_MAX; /* not looked yet */
+    interpreter_sharing_find(in);
     status = locks_make(in, error);
     if (status != TY_OK) {
         ty_free(in);
@@ -403,6 +405,7 @@ static void held_close(ty_interpreter *in, held_stage *held)
     if (held->device != NULL)
         in->options.backend->close(held->device);
     ty_free(held->optimizer_state);
+    ty_free(held->gathered);
     ty_free(held->forward_order);
     ty_free(held->micro_batch_left);
     ty_free(held->micro_batch_held);
