@@ -464,11 +464,40 @@ ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_
 /** Whether something is so on all tensor lanes; by the thread of the passes. */
 ty_status cuda_lanes_agree(ty_stage_device *stage, bool *is_everywhere,
                            ty_error *error) TY_MUST_CHECK;
+/** What lanes exchange, behind all that is on the pass's stream. By the thread of the passes. */
+ty_status cuda_lanes_exchange(ty_stage_device *stage, const ty_lane_exchange *exchange,
+                              ty_error *error) TY_MUST_CHECK;
 /** y[r, c] += bias, this lane's part of [columns], and the sums of its gradient. */
 void cuda_add_lane_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns, const float *bias,
                         void *y);
 void cuda_lane_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns,
                              const void *dy, bool adds, float *sums);
+
+/* ---- Expert lanes (cuda_experts.c) ---- */
+
+/**
+ * Copies of tokens, grouped by expert with what pads each, which go to the lanes that have these;
+ * there each expert's are grouped by lane. Counts are rows with padding.
+ */
+typedef struct cuda_expert_copies {
+    uint64_t experts, features; /* of this lane; of a copy */
+    const int32_t *starts;      /* host, [lanes * experts + 1]: of the own copies for each expert */
+    /* Pinned, of what came: */
+    int32_t *arrived;      /* [lanes][experts]: rows for each expert here */
+    int32_t *first;        /* [experts + 1]: where each one's begin */
+    int32_t *host_index;   /* of each row, expert by expert, where it is in the message; or -1 */
+    int32_t *index;        /* the same on the device */
+    int32_t *counts;       /* device, [2][lanes * experts] */
+    float *own, *received; /* device: messages of the own copies, and of those that came */
+} cuda_expert_copies;
+/** How many rows come for each expert: fills in what is about these. Awaits the device. */
+ty_status cuda_experts_meet(ty_stage_device *stage, const cuda_expert_copies *copies,
+                            ty_error *error) TY_MUST_CHECK;
+/** Own copies to the experts, into the rows of these, and back. */
+ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *copies,
+                            const void *own, void *by_expert, ty_error *error) TY_MUST_CHECK;
+ty_status cuda_experts_return(ty_stage_device *stage, const cuda_expert_copies *copies,
+                              const void *by_expert, void *own, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Algorithms chosen by measurement (cuda_choices.c) ---- */
 

@@ -616,6 +616,19 @@ static void device_slice(const ty_stage_device *stage, uint32_t first_layer, uin
                            count);
 }
 
+static void device_expert_slice(const ty_stage_device *stage, uint32_t first_layer,
+                                uint32_t layer_count, uint64_t *offset, uint64_t *count)
+{
+    stage_parameters_expert_slice(&stage->options, &stage->placed, first_layer, layer_count, offset,
+                                  count);
+}
+
+static uint64_t device_experts_join(const ty_stage_device *stage, uint32_t layer,
+                                    const float *parts, float *whole)
+{
+    return stage_parameters_experts_join(&stage->options, &stage->placed, layer, parts, whole);
+}
+
 static uint64_t device_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
                                   const float *parts, float *whole)
 {
@@ -966,6 +979,8 @@ static const ty_device_backend backend = {
     .square = device_square,
     .tied_slice = device_tied_slice,
     .lanes_join = device_lanes_join,
+    .expert_slice = device_expert_slice,
+    .experts_join = device_experts_join,
     .memory_bytes = device_memory_bytes,
     .memory = &memory,
 };
