@@ -75,7 +75,7 @@ static void add_range(sections *s, ty_interpreter *in, const held_stage *held, u
     for (v = 0; v < held->version_count; v++) {
         if (held->version_count > 1)
             backend->select(held->device, v);
-        add_on(s, held->device, backend->parameters(held->device) + start,
+        add_on(s, held->device, interpreter_weights_at(in, held, start),
                (end - start) * sizeof(float), true);
     }
     if (held->version_count > 1)

@@ -108,7 +108,9 @@ typedef struct ty_stage_options {
     uint32_t versions;        /* sets of weights side by side, all alike at first; 0 counts as 1 */
     uint32_t gradient_sets;   /* side by side, all 0 at first; 0 counts as 1. More only where the
                                  backend has `select_gradients` */
-    ty_lane_group lanes;      /* only where the backend has `lanes_join` */
+    bool is_sharded;     /* parameters and gradients have no memory before `parameters_open`; only
+                            where the backend has that, with one set of each */
+    ty_lane_group lanes; /* only where the backend has `lanes_join` */
 } ty_stage_options;
 
 /* A compressor that runs where the gradients are; its functions are those of codec.h, and it
@@ -137,6 +139,23 @@ typedef struct ty_parameter_range {
     uint64_t offset, count;
 } ty_parameter_range;
 
+/* A bucket of which a rank keeps its share (ZeRO), and the place where all of it is while it is
+ * used: buckets of one place take turns. */
+typedef struct ty_sharded_range {
+    ty_parameter_range whole, share;
+    uint32_t place;
+} ty_sharded_range;
+
+/** How a stage's parameters are shared out among the ranks that have them. */
+typedef struct ty_sharding {
+    bool of_weights, of_gradients;
+    uint32_t range_count, kept_count;
+    const ty_sharded_range *ranges;
+    const ty_parameter_range *kept; /* what this rank has at any time: shares, and all else */
+} ty_sharding;
+
+typedef enum ty_parameter_array { TY_WEIGHTS, TY_GRADIENTS } ty_parameter_array;
+
 /**
  * What a backend offers whose memory the host cannot touch. Then `output`, `input_gradient`,
  * `output_gradient`, `parameters`, `gradients`, `statistics` and the `input` of every stage but the
@@ -145,6 +164,16 @@ typedef struct ty_parameter_range {
  * thread of the passes, by another one, or by both at once.
  */
 typedef struct ty_device_memory {
+    /** Memory of parameters, as they start, and gradients of a stage that was opened with
+     * `is_sharded`: of what is shared out so much as this rank keeps, and the places. Once, before
+     * anything else is asked of them. `parameters` and `gradients` then mean nothing of what is
+     * shared out, which `kept` and `whole` find. */
+    ty_status (*parameters_open)(ty_stage_device *stage, const ty_sharding *sharding,
+                                 ty_error *error);
+    /** Where a parameter is kept, with those behind it that are of the same range. */
+    float *(*kept)(const ty_stage_device *stage, ty_parameter_array of, uint64_t offset);
+    /** Where a bucket is while it is used: passes read its weights and make its gradients there. */
+    float *(*whole)(const ty_stage_device *stage, ty_parameter_array of, uint64_t offset);
     /** Zeroed state of the optimizer for the parameters of these ranges, ascending, and for no
      * others; once, before all updates, which are each of one range. Freed with the stage. */
     ty_status (*state_open)(ty_stage_device *stage, uint32_t state_count,
@@ -152,9 +181,10 @@ typedef struct ty_device_memory {
                             ty_error *error);
     /** Where the state of the parameters from `offset` to the end of their range lies. */
     float *(*state)(const ty_stage_device *stage, uint64_t offset);
-    /** Weights that came over a link, of any set: divided by `divisor`, and whatever else the
-     * passes read of them is made anew. `write` and `copy` do so by themselves. */
-    ty_status (*weights_take)(ty_stage_device *stage, float *weights, uint64_t count,
+    /** Weights from `offset` on that came over a link, of the set in use: divided by `divisor`, and
+     * whatever else the passes read of them is made anew. `write` and `copy` do so by themselves,
+     * for all that is not shared out. */
+    ty_status (*weights_take)(ty_stage_device *stage, uint64_t offset, uint64_t count,
                               uint32_t divisor, ty_error *error);
     /** Zeroed; NULL when there is none. Freed by `release` before the stage is closed. */
     void *(*allocate)(ty_stage_device *stage, uint64_t bytes);

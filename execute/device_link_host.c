@@ -18,6 +18,7 @@ typedef struct passage {
     void *host, *device;
     uint64_t bytes;
     bool is_arriving;          /* is written to the device at the end */
+    void *received;            /* of an all-to-all of unequal parts: what is, in place of `host` */
     ty_request *message;       /* a transfer's */
     ty_collective *collective; /* or an exchange's */
 } passage;
@@ -61,8 +62,10 @@ static void buffer_give(host_state *state, const void *memory)
 
 static void passage_free(host_state *state, passage *own)
 {
-    if (own != NULL)
+    if (own != NULL) {
         buffer_give(state, own->host);
+        buffer_give(state, own->received);
+    }
     ty_free(own);
 }
 
@@ -126,6 +129,51 @@ cleanup:
     return status;
 }
 
+/* Sizes that differ from message to message share buffers. */
+static uint64_t rounded(uint64_t bytes)
+{
+    uint64_t room = 4096;
+
+    while (room < bytes)
+        room *= 2;
+    return room;
+}
+
+static ty_status parts_exchange(host_state *state, const ty_collective_options *options,
+                                ty_request **out, ty_error *error)
+{
+    const uint64_t size = ty_element_bytes(options->element);
+    ty_collective_options staged = *options;
+    passage *own = NULL;
+    uint64_t sent = 0, received = 0;
+    ty_status status;
+
+    for (uint32_t p = 0; p < options->member_count; p++) {
+        sent += options->sent_counts[p] * size;
+        received += options->received_counts[p] * size;
+    }
+    TY_CHECK(passage_new(state, options->received, rounded(sent), &own, error), status, cleanup);
+    own->bytes = received;
+    own->is_arriving = true;
+    own->received = buffer_take(state, rounded(received));
+    if (own->received == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a message of %llu bytes",
+                         (unsigned long long)received);
+        goto cleanup;
+    }
+    TY_CHECK(memory_of(state)->read(state->options.stage, own->host, options->data, sent, error),
+             status, cleanup);
+    staged.data = own->host;
+    staged.received = own->received;
+    TY_CHECK(ty_collective_start(state->options.transport, &staged, &own->collective, error),
+             status, cleanup);
+    *out = (ty_request *)own;
+    own = NULL; /* given away */
+cleanup:
+    passage_free(state, own);
+    return status;
+}
+
 static ty_status host_exchange(ty_device_link *link, const ty_collective_options *options,
                                ty_request **out, ty_error *error)
 {
@@ -138,6 +186,8 @@ static ty_status host_exchange(ty_device_link *link, const ty_collective_options
     passage *own = NULL;
     ty_status status;
 
+    if (options->sent_counts != NULL)
+        return parts_exchange(state, options, out, error);
     TY_CHECK(passage_new(state, options->data, bytes, &own, error), status, cleanup);
     own->is_arriving = true;
     TY_CHECK(memory_of(state)->read(state->options.stage, own->host, own->device, bytes, error),
@@ -185,8 +235,9 @@ static ty_status host_test(ty_device_link *link, ty_request *request, bool *is_d
     if (status == TY_OK)
         own->collective = NULL; /* a collective goes only when it is done */
     if (status == TY_OK && own->is_arriving)
-        status = memory_of(state)->write(state->options.stage, own->device, own->host, own->bytes,
-                                         error);
+        status = memory_of(state)->write(state->options.stage, own->device,
+                                         own->received != NULL ? own->received : own->host,
+                                         own->bytes, error);
     host_cancel(link, request);
     return status;
 }

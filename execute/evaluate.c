@@ -160,8 +160,7 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
                              interpreter_process(in, rank_of(plan, held->stage - 1, batch)),
                              interpreter_cut_bytes(plan, stage->first_layer, TY_ACTIVATION), error),
                  status, done);
-    TY_CHECK(backend->forward(held->device, 0, stage->first_layer, stage->layer_count, error),
-             status, done);
+    TY_CHECK(interpreter_forward_alone(in, held, true, error), status, done);
     if (!is_last)
         return cut_send(
             in, held, interpreter_process(in, rank_of(plan, held->stage + 1, batch)),
@@ -179,16 +178,19 @@ done:
 static ty_status test(ty_interpreter *in, const ty_dataset *dataset, uint64_t batches, totals *sum,
                       ty_error *error)
 {
+    const uint32_t replicas = in->options.plan->stages[in->position].replicas;
+    uint64_t batch;
     ty_status status = TY_OK;
 
     if (in->population != NULL)
         return interpreter_population_test(in, &sum->loss_sum, &sum->correct, &sum->labels, error);
-    for (uint64_t batch = 0; batch < batches; batch++) {
-        if (rank_of(in->options.plan, in->position, batch) != in->rank)
-            continue;
+    for (batch = in->replica; batch < batches; batch += replicas)
         for (uint32_t h = 0; h < in->held_count; h++)
             TY_CHECK(pass(in, &in->held[h], dataset, batch, sum, error), status, done);
-    }
+    /* The others have one more, whose gathers are for all. */
+    if (batch - in->replica < batches)
+        for (uint32_t h = 0; h < in->held_count; h++)
+            TY_CHECK(interpreter_forward_alone(in, &in->held[h], false, error), status, done);
 done:
     return status;
 }
@@ -206,7 +208,8 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
     if (in->options.transport->rank == 0 && in->population == NULL)
         /* Whole ones. NOLINTNEXTLINE(bugprone-integer-division) */
         batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);
-    TY_CHECK(interpreter_gather_all(in, false, error), status, broken);
+    if (!in->shares_weights)
+        TY_CHECK(interpreter_gather_all(in, false, error), status, broken);
     TY_CHECK(evaluating_set(in, true, error), status, broken);
     TY_CHECK(sum_over_ranks(in, &batches, 1, error), status, broken);
     if (batches < 1 && in->population == NULL)

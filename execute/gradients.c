@@ -54,13 +54,17 @@ static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[PART_C
                                           &parts[PART_EXPERTS].count);
 }
 
-/* From wherever the devices have theirs. */
-static ty_status floats_read(const ty_interpreter *in, const float *from, uint64_t count, float *to,
-                             ty_error *error)
+/* From wherever they are. */
+static ty_status floats_read(const ty_interpreter *in, uint32_t layer, number_kind of, part from,
+                             float *to, ty_error *error)
 {
-    if (in->memory != NULL)
-        return in->memory->read(in->held[0].device, to, from, count * sizeof *to, error);
-    memcpy(to, from, count * sizeof *to);
+    const float *gathered = held_of_layer(in, layer)->gathered;
+
+    if (in->memory != NULL && gathered == NULL)
+        return in->memory->read(in->held[0].device, to, numbers_of(in, layer, of) + from.offset,
+                                from.count * sizeof *to, error);
+    memcpy(to, (gathered != NULL ? gathered : numbers_of(in, layer, of)) + from.offset,
+           from.count * sizeof *to);
     return TY_OK;
 }
 
@@ -98,7 +102,6 @@ static ty_status lanes_join(ty_interpreter *in, uint32_t layer, number_kind of, 
 {
     const lane_row *tensor = &in->lanes[TY_TENSOR_LANES], *expert = &in->lanes[TY_EXPERT_LANES];
     const uint64_t rows = kind == PART_EXPERTS ? expert->count : 1, row = tensor->count * own.count;
-    const float *gradients = numbers_of(in, layer, of) + own.offset;
     float *parts = ty_alloc(rows * row, sizeof *parts);
     float *here;
     ty_status status = TY_OK;
@@ -110,8 +113,8 @@ static ty_status lanes_join(ty_interpreter *in, uint32_t layer, number_kind of, 
         goto cleanup;
     }
     here = parts + (kind == PART_EXPERTS ? expert->position * row : 0);
-    TY_CHECK(floats_read(in, gradients, own.count, here + tensor->position * own.count, error),
-             status, cleanup);
+    TY_CHECK(floats_read(in, layer, of, own, here + tensor->position * own.count, error), status,
+             cleanup);
     TY_CHECK(row_gather(in, TY_TENSOR_LANES, here, own.count, error), status, cleanup);
     if (kind == PART_EXPERTS)
         TY_CHECK(row_gather(in, TY_EXPERT_LANES, parts, row, error), status, cleanup);
@@ -169,6 +172,10 @@ static ty_status part_whole(ty_interpreter *in, uint32_t layer, number_kind of, 
         return status;
     }
     *count = own.count;
+    if (held_of_layer(in, layer)->gathered != NULL) {
+        *gradients = held_of_layer(in, layer)->gathered + own.offset;
+        return TY_OK;
+    }
     return interpreter_host_floats(in, numbers_of(in, layer, of) + own.offset, own.count, gradients,
                                    owned, error);
 }
@@ -289,6 +296,7 @@ ty_status ty_interpreter_save_gradients(ty_interpreter *in, const char *path, ty
         TY_CHECK(gradients_move(in, layer, &text, error), status, cleanup);
     if (in->options.transport->rank == 0)
         status = ty_file_write_text(path, &text, error);
+    interpreter_shares_only(in);
 cleanup:
     if (status != TY_OK)
         in->options.transport->is_broken = true;

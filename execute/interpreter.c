@@ -220,6 +220,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
         .splits_backward = ty_schedule_splits_backward(plan->schedule),
         .versions = held->version_count,
         .gradient_sets = in->gradient_sets,
+        .is_sharded = in->shares_weights || in->shares_gradients,
         .lanes = interpreter_lane_group(in)};
     ty_status status;
 
@@ -303,6 +304,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     in->state_count = ty_optimizer_state_count(&plan->optimizer);
     in->labels_per_sample = options->backend->is_timed ? 1 : ty_labels_per_sample(plan->workload);
     in->scanned_generation = UINT64_MAX; /* not looked yet */
+    interpreter_sharing_find(in);
     status = locks_make(in, error);
     if (status != TY_OK) {
         ty_free(in);
@@ -381,7 +383,8 @@ ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
     TY_CHECK(ty_device_link_open(&options, &in->link, error), status, done);
     TY_CHECK(interpreter_staging_open(in, error), status, done);
     options.is_of_lanes = true;
-    options.all_to_all_bytes = 0;
+    /* Copies of tokens come elsewhere than they go from: it is for the link to know of them. */
+    options.all_to_all_bytes = ty_plan_lanes(in->options.plan, TY_EXPERT_LANES) > 1 ? 1 : 0;
     options.ring = NULL; /* the thread of the passes looks all the time */
     if (ty_plan_width(in->options.plan) > 1)
         status = ty_device_link_open(&options, &in->lane_link, error);
@@ -403,6 +406,7 @@ static void held_close(ty_interpreter *in, held_stage *held)
     if (held->device != NULL)
         in->options.backend->close(held->device);
     ty_free(held->optimizer_state);
+    ty_free(held->gathered);
     ty_free(held->forward_order);
     ty_free(held->micro_batch_left);
     ty_free(held->micro_batch_held);

@@ -130,7 +130,8 @@ done:
     return status;
 }
 
-/* Where the device keeps it: for what this rank updates. */
+/* The optimizer's, where the device keeps it: for what this rank updates; and before that weights
+ * and gradients, where they are shared out. */
 static ty_status states_open(ty_interpreter *in, ty_error *error)
 {
     ty_parameter_range *ranges;
@@ -144,8 +145,11 @@ static ty_status states_open(ty_interpreter *in, ty_error *error)
     for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
         const uint32_t count = interpreter_kept_ranges(in, &in->held[h], ranges);
 
+        if (in->shares_weights || in->shares_gradients)
+            TY_CHECK(interpreter_sharing_open(in, &in->held[h], error), status, done);
         status = in->memory->state_open(in->held[h].device, in->state_count, ranges, count, error);
     }
+done:
     ty_free(ranges);
     return status;
 }

@@ -388,7 +388,7 @@ static bool is_ready(ty_interpreter *in, uint32_t index, uint32_t step)
     if (next->op == TY_OP_FORWARD || (next->op == TY_OP_RECOMPUTE && has_last_layer(in, next)))
         return !slot->is_output_busy;
     if (next->op == TY_OP_BACKWARD || next->op == TY_OP_BACKWARD_INPUT)
-        return !slot->is_gradient_busy;
+        return !slot->is_gradient_busy && interpreter_backward_may_start(in, next);
     return true;
 }
 
@@ -405,6 +405,8 @@ static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at
     bool is_scaled = in->options.precision == TY_PRECISION_FP16 && stream == TY_STREAM_COMPUTE;
     ty_status status = TY_OK;
 
+    if (next->op == TY_OP_BACKWARD)
+        interpreter_backward_starts(in, next);
     pthread_mutex_unlock(&in->lock);
     for (uint32_t h = 0; h < in->held_count && is_scaled; h++) /* steps may overlap */
         in->memory->scale_loss(in->held[h].device, loss_scale);

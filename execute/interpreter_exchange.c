@@ -1,11 +1,6 @@
 /* The collective stream: encoding, exchanges of buckets, decoding, gathers. */
 #include "interpreter_state.h"
 
-static float *gradients_of(const ty_interpreter *in, const bucket_state *bucket, uint32_t step)
-{
-    return interpreter_gradients(in, bucket->held, step) + bucket->offset;
-}
-
 static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, uint32_t step,
                             ty_error *error)
 {
@@ -13,8 +8,8 @@ static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, ui
 
     if (in->memory != NULL)
         return in->memory->codec_encode(bucket->codec, encode->phase,
-                                        gradients_of(in, bucket, step), error);
-    ty_codec_encode(bucket->codec, encode->phase, gradients_of(in, bucket, step));
+                                        interpreter_bucket_gradients(in, bucket, step), error);
+    ty_codec_encode(bucket->codec, encode->phase, interpreter_bucket_gradients(in, bucket, step));
     return TY_OK;
 }
 
@@ -24,8 +19,9 @@ static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, ui
     bucket_state *bucket = &in->buckets[decode->bucket];
 
     if (in->memory != NULL)
-        return in->memory->codec_decode(bucket->codec, gradients_of(in, bucket, step), error);
-    ty_codec_decode(bucket->codec, gradients_of(in, bucket, step));
+        return in->memory->codec_decode(bucket->codec,
+                                        interpreter_bucket_gradients(in, bucket, step), error);
+    ty_codec_decode(bucket->codec, interpreter_bucket_gradients(in, bucket, step));
     return TY_OK;
 }
 
@@ -56,7 +52,7 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
     const uint32_t tag =
         interpreter_bucket_tag(in->options.plan, in->window, exchange->bucket, step);
     ty_collective_options options = {.kind = TY_ALL_REDUCE,
-                                     .data = gradients_of(in, bucket, step),
+                                     .data = interpreter_bucket_gradients(in, bucket, step),
                                      .count = bucket->count,
                                      .element = TY_ELEMENT_FLOAT};
     ty_status status;
@@ -112,20 +108,23 @@ static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather,
     const uint32_t tag =
         interpreter_bucket_tag(in->options.plan, in->window, gather->bucket, step) |
         (uint32_t)TAG_GATHER;
-    float *weights = in->options.backend->parameters(bucket->held->device);
     const ty_collective_options options = {.kind = TY_ALL_GATHER,
                                            .members = bucket->members,
                                            .member_count = bucket->member_count,
-                                           .data = weights + bucket->offset,
+                                           .data = interpreter_bucket_weights(in, bucket),
                                            .count = bucket->count,
                                            .is_of_shares = true,
                                            .element = TY_ELEMENT_FLOAT,
                                            .tag = tag};
+    ty_status status;
 
     if (interpreter_gather_is_done(in, gather, step))
         return TY_OK;
     if (interpreter_is_timed(in))
         return interpreter_replay_exchange(in, gather, tag, error);
+    status = interpreter_gather_prepare(in, bucket, error);
+    if (status != TY_OK)
+        return status;
     if (in->link != NULL)
         return in->link->exchange(in->link, &options, &in->exchange, error);
     return ty_collective_start(in->options.transport, &options, &in->running, error);
@@ -152,11 +151,12 @@ static ty_status weights_take(const ty_interpreter *in, const bucket_state *buck
                               uint32_t divisor, ty_error *error)
 {
     ty_stage_device *device = bucket->held->device;
-    float *weights = in->options.backend->parameters(device) + bucket->offset;
+    float *weights;
     uint64_t i;
 
     if (in->memory != NULL)
-        return in->memory->weights_take(device, weights, bucket->count, divisor, error);
+        return in->memory->weights_take(device, bucket->offset, bucket->count, divisor, error);
+    weights = in->options.backend->parameters(device) + bucket->offset;
     for (i = 0; i < bucket->count && divisor > 1; i++)
         weights[i] /= (float)divisor;
     return TY_OK;
@@ -170,15 +170,15 @@ static bool is_compressed(const bucket_state *bucket)
 static ty_status collective_done(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
 {
     const ty_instruction *did = &in->program->instructions[index];
-    const bucket_state *bucket = &in->buckets[did->bucket];
+    bucket_state *bucket = &in->buckets[did->bucket];
     ty_status status = TY_OK;
 
     if (did->op == (is_compressed(bucket) ? TY_OP_DECODE : TY_OP_COLLECTIVE)) {
-        interpreter_noise_after(in, did->bucket, step);
         if (interpreter_exchange_kind(in, did->bucket, step) == EXCHANGE_WEIGHTS &&
             !interpreter_is_timed(in))
             TY_CHECK(weights_take(in, bucket, bucket->member_count, error), status, done);
-        interpreter_exchange_over(in, bucket);
+        TY_CHECK(interpreter_exchange_over(in, bucket, error), status, done);
+        interpreter_noise_after(in, did->bucket, step);
     }
     pthread_mutex_lock(&in->lock);
     interpreter_done(in, index, step, in->running_since_s, ty_now_s());

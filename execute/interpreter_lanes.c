@@ -361,7 +361,7 @@ static ty_status range_move(const ty_interpreter *in, const bucket_state *bucket
                             ty_error *error)
 {
     ty_stage_device *device = bucket->held->device;
-    float *gradients = interpreter_gradients(in, bucket->held, step) + range->offset;
+    float *gradients = interpreter_gradients_at(in, bucket->held, step, range->offset);
     const uint64_t bytes = range->count * sizeof *packed;
 
     if (in->memory != NULL)
@@ -422,7 +422,7 @@ cleanup:
     return status;
 }
 
-double interpreter_lane_square(const ty_interpreter *in, uint32_t index, uint32_t step,
+double interpreter_lane_square(const ty_interpreter *in, uint32_t index, const float *gradients,
                                uint64_t offset, uint64_t count)
 {
     const ty_plan *plan = in->options.plan;
@@ -430,9 +430,8 @@ double interpreter_lane_square(const ty_interpreter *in, uint32_t index, uint32_
     const bucket_state *bucket = &in->buckets[index];
     const ty_device_backend *backend = in->options.backend;
     ty_stage_device *device = bucket->held->device;
-    const float *gradients = interpreter_gradients(in, bucket->held, step);
     const uint32_t lanes = in->lanes[TY_TENSOR_LANES].count;
-    double sum = backend->square(device, gradients + offset, count), whole = 0;
+    double sum = backend->square(device, gradients, count), whole = 0;
 
     if (lanes == 1)
         return sum;
@@ -447,7 +446,8 @@ double interpreter_lane_square(const ty_interpreter *in, uint32_t index, uint32_
                                                           : offset + count;
         range.offset = range.offset > offset ? range.offset : offset;
         if (end > range.offset)
-            whole += backend->square(device, gradients + range.offset, end - range.offset);
+            whole +=
+                backend->square(device, gradients + (range.offset - offset), end - range.offset);
     }
     return sum - whole + (plan->sequence_parallel ? 0 : whole / lanes);
 }

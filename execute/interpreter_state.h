@@ -79,6 +79,8 @@ typedef struct held_stage {
     slot_state *slots;
     uint32_t *free_slots, free_count;
     uint64_t bound_count; /* micro-batches of all steps that have got a slot */
+
+    float *gathered; /* between runs: weights or gradients in the host's memory, all of them */
 } held_stage;
 
 typedef struct bucket_state {
@@ -92,7 +94,9 @@ typedef struct bucket_state {
     uint64_t share_offset, share_count; /* this rank's share, in the gradients */
     bool is_shared;         /* another bucket's layers use a matrix of it: kept for a whole step */
     uint32_t gathered_step; /* of a shared bucket: one more than the last it was gathered for */
+    uint32_t place;         /* where a device has all of it while it is used; see device.h */
     bool is_in_use;         /* gathered for a pass that is not over (ZeRO 3); under the lock */
+    bool is_made;           /* gradients in its place, not exchanged yet; likewise */
     double own_square;      /* of this rank's gradients, before they are exchanged */
     ty_codec *codec;        /* where the gradients are; NULL: not compressed */
     ty_codec *probe;        /* tells what compression loses, if asked for; else NULL */
@@ -152,9 +156,10 @@ struct ty_interpreter {
     uint32_t *pairs;                /* [instruction]: equal for messages between the same ranks */
     held_stage *held;               /* [held_count]: stages position, position + positions, ... */
     uint32_t held_count;
-    uint32_t window;        /* steps whose state is kept side by side */
-    uint32_t lead;          /* rounds this position runs ahead */
-    uint32_t gradient_sets; /* one for each step whose gradients are under way */
+    uint32_t window;                       /* steps whose state is kept side by side */
+    uint32_t lead;                         /* rounds this position runs ahead */
+    uint32_t gradient_sets;                /* one for each step whose gradients are under way */
+    bool shares_weights, shares_gradients; /* out in device memory, which has places for them */
     uint32_t state_count;
     uint32_t local_micro_batches;
     uint64_t labels_per_sample;
@@ -272,7 +277,8 @@ bool interpreter_waits_done(const ty_interpreter *interpreter, uint32_t instruct
 /* Counts it as done, records its times, and passes on what it held. */
 void interpreter_done(ty_interpreter *interpreter, uint32_t instruction, uint32_t step,
                       double start_s, double end_s);
-/* The gradients of a step, in their set. Needs no lock. */
+/* The gradients of a step, in their set, where they are not shared out in device memory. Needs no
+ * lock. */
 float *interpreter_gradients(const ty_interpreter *interpreter, const held_stage *held,
                              uint32_t step);
 /* Steps that may be under way at once. */
@@ -387,15 +393,41 @@ bool interpreter_gather_is_done(ty_interpreter *interpreter, const ty_instructio
 /* Whether the gather may overwrite its bucket: no pass uses what the last one brought. Marks the
  * bucket as in use. With the lock. */
 bool interpreter_gather_may_start(ty_interpreter *interpreter, const ty_instruction *gather);
+/* Whether a backward may make its gradients: their place is free. With the lock, as the next. */
+bool interpreter_backward_may_start(ty_interpreter *interpreter, const ty_instruction *backward);
+void interpreter_backward_starts(ty_interpreter *interpreter, const ty_instruction *backward);
 /* After a pass: what was gathered for it alone is given up. With the lock. */
 void interpreter_pass_over(ty_interpreter *interpreter, const ty_instruction *pass);
 /* After an exchange: all but the own share is given up (ZeRO 2 and 3). */
-void interpreter_exchange_over(ty_interpreter *interpreter, const bucket_state *bucket);
-/* All ranks, between runs: brings weights, or gradients, together from their shares. */
+ty_status interpreter_exchange_over(ty_interpreter *interpreter, bucket_state *bucket,
+                                    ty_error *error) TY_MUST_CHECK;
+/* Whether devices of this plan's stages have memory for shares alone, and of what. */
+void interpreter_sharing_find(ty_interpreter *interpreter);
+/* Takes that memory. */
+ty_status interpreter_sharing_open(ty_interpreter *interpreter, held_stage *held,
+                                   ty_error *error) TY_MUST_CHECK;
+/* Where numbers from `offset` on are kept, up to the end of their range, and where all of a bucket
+ * is while it is used. Need no lock. */
+float *interpreter_weights_at(const ty_interpreter *interpreter, const held_stage *held,
+                              uint64_t offset);
+float *interpreter_gradients_at(const ty_interpreter *interpreter, const held_stage *held,
+                                uint32_t step, uint64_t offset);
+float *interpreter_bucket_weights(const ty_interpreter *interpreter, const bucket_state *bucket);
+float *interpreter_bucket_gradients(const ty_interpreter *interpreter, const bucket_state *bucket,
+                                    uint32_t step);
+/* Puts the own share of a bucket's weights where the others' will come. */
+ty_status interpreter_gather_prepare(ty_interpreter *interpreter, const bucket_state *bucket,
+                                     ty_error *error) TY_MUST_CHECK;
+/* All ranks, between runs: brings weights, or gradients, together from their shares; in the host's
+ * memory (`gathered` of each stage) where devices have no room for them. */
 ty_status interpreter_gather_all(ty_interpreter *interpreter, bool is_gradients,
                                  ty_error *error) TY_MUST_CHECK;
-/* Gives the others' shares of weights up again (ZeRO 3). */
+/* Gives the others' shares of weights up again (ZeRO 3), and what is in the host's memory. */
 void interpreter_shares_only(ty_interpreter *interpreter);
+/* All replicas of a stage, between runs: forward of slot 0, bucket by bucket if need be.
+ * @param has_batch false: this one only takes part in gathers */
+ty_status interpreter_forward_alone(ty_interpreter *interpreter, const held_stage *held,
+                                    bool has_batch, ty_error *error) TY_MUST_CHECK;
 
 /* Between runs, with whole weights: puts those of a variant in their place, on this rank.
  * @param trained [out] the weights that were there, also after a failure; interpreter_variant_free
@@ -457,10 +489,10 @@ ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *excha
  * (ty_bucket_lane_bytes). By the thread of the passes, before the bucket's update. */
 ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t bucket, uint32_t step,
                                 ty_error *error) TY_MUST_CHECK;
-/* Squared norm of some of a bucket's gradients of a step, such that those of all lanes add up to
- * the rank's: undivided parameters count once, or not at all where each lane knows them of its part
- * of the sequence only. */
-double interpreter_lane_square(const ty_interpreter *in, uint32_t bucket, uint32_t step,
+/* Squared norm of some of a bucket's gradients, those from `offset` on, such that those of all
+ * lanes add up to the rank's: undivided parameters count once, or not at all where each lane knows
+ * them of its part of the sequence only. */
+double interpreter_lane_square(const ty_interpreter *in, uint32_t bucket, const float *gradients,
                                uint64_t offset, uint64_t count);
 
 /* ---- Gradient noise (noise.c) ------------------------------------------------------------ */

@@ -34,13 +34,16 @@ void interpreter_noise_before(ty_interpreter *in, uint32_t index, uint32_t step)
 
     if (is_measured(in, index, step))
         bucket->own_square =
-            interpreter_lane_square(in, index, step, bucket->offset, bucket->count);
+            interpreter_lane_square(in, index, interpreter_bucket_gradients(in, bucket, step),
+                                    bucket->offset, bucket->count);
 }
 
 void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
 {
     const bucket_state *bucket = &in->buckets[index];
     const double replicas = bucket->member_count, batch = in->options.plan->global_batch;
+    const uint64_t first = bucket->is_sharded ? bucket->share_offset : bucket->offset;
+    const uint64_t count = bucket->is_sharded ? bucket->share_count : bucket->count;
     double small, big;
     step_control *sums;
 
@@ -48,9 +51,10 @@ void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
         return;
     /* This rank's part of the means over replicas. */
     small = replicas * bucket->own_square;
-    big = bucket->is_sharded
-              ? interpreter_lane_square(in, index, step, bucket->share_offset, bucket->share_count)
-              : interpreter_lane_square(in, index, step, bucket->offset, bucket->count) / replicas;
+    big = interpreter_lane_square(
+        in, index, interpreter_gradients_at(in, bucket->held, step, first), first, count);
+    if (!bucket->is_sharded)
+        big /= replicas;
     pthread_mutex_lock(&in->lock);
     sums = &in->sums[step % in->window];
     sums->gradient_square += (replicas * big - small) / (replicas - 1);

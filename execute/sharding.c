@@ -1,6 +1,8 @@
-/* ZeRO: each replica keeps a share of a bucket (Rajbhandari et al., "ZeRO", SC 2020). Its arrays
- * are as long as without; what others keep is given back to the system (`discard`), optimizer state
- * that is never touched is never handed out. */
+/* ZeRO: each replica keeps a share of a bucket (Rajbhandari et al., "ZeRO", SC 2020). In the host's
+ * memory arrays are as long as without; what others keep is given back to the system (`discard`),
+ * optimizer state that is never touched is never handed out. In a device's memory there is nothing
+ * to give back while kernels of a link may wait: it has the shares, and places where buckets are
+ * whole in turns, all of it taken at the start. */
 #include "interpreter_state.h"
 
 enum { SHARE_TAG = 8 };
@@ -73,6 +75,122 @@ ty_parameter_range *interpreter_kept_room(const ty_interpreter *in)
     return ty_alloc(2 * (size_t)in->options.plan->bucket_count + 1, sizeof(ty_parameter_range));
 }
 
+/* ---- Memory of devices ---- */
+
+void interpreter_sharing_find(ty_interpreter *in)
+{
+    const uint32_t zero = in->options.plan->zero;
+
+    if (in->memory == NULL)
+        return;
+    in->shares_weights = zero == 3;
+    /* Gradients of several micro-batches are summed before they are exchanged. */
+    in->shares_gradients = zero >= 2 && in->local_micro_batches == 1;
+}
+
+/* Whether a frozen layer's gradients, which nobody makes, must stay 0 in the bucket. */
+static bool has_frozen(const ty_plan *plan, const ty_bucket *bucket)
+{
+    for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++)
+        if (plan->workload->layers[l].is_frozen)
+            return true;
+    return false;
+}
+
+/* Passes go from bucket to neighbouring bucket, so two places in turns will do for all but the
+ * buckets that must stay; experts are there together with the bucket of their layers. */
+static void places_give(const ty_interpreter *in, const held_stage *held)
+{
+    const ty_plan *plan = in->options.plan;
+    uint32_t turns[2] = {0, 0}, lasting = 4;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *planned = &plan->buckets[b];
+        bucket_state *bucket = &in->buckets[b];
+
+        if (bucket->held != held || !bucket->is_sharded)
+            continue;
+        if (bucket->is_shared || has_frozen(plan, planned))
+            bucket->place = lasting++;
+        else
+            bucket->place = 2 * planned->of_experts + turns[planned->of_experts]++ % 2;
+    }
+}
+
+ty_status interpreter_sharing_open(ty_interpreter *in, held_stage *held, ty_error *error)
+{
+    const uint32_t bucket_count = in->options.plan->bucket_count;
+    ty_parameter_range *kept = interpreter_kept_room(in);
+    ty_sharded_range *ranges = ty_alloc(bucket_count, sizeof *ranges);
+    ty_sharding sharding = {
+        .of_weights = in->shares_weights, .of_gradients = in->shares_gradients, .ranges = ranges};
+    ty_status status;
+
+    if (kept == NULL || ranges == NULL) {
+        status = interpreter_no_memory(error);
+        goto cleanup;
+    }
+    places_give(in, held);
+    for (uint32_t b = 0; b < bucket_count; b++) {
+        const bucket_state *bucket = &in->buckets[b];
+
+        if (bucket->held == held && bucket->is_sharded)
+            ranges[sharding.range_count++] =
+                (ty_sharded_range){{bucket->offset, bucket->count},
+                                   {bucket->share_offset, bucket->share_count},
+                                   bucket->place};
+    }
+    sharding.kept = kept;
+    sharding.kept_count = interpreter_kept_ranges(in, held, kept);
+    status = in->memory->parameters_open(held->device, &sharding, error);
+cleanup:
+    ty_free(kept);
+    ty_free(ranges);
+    return status;
+}
+
+float *interpreter_weights_at(const ty_interpreter *in, const held_stage *held, uint64_t offset)
+{
+    return in->shares_weights ? in->memory->kept(held->device, TY_WEIGHTS, offset)
+                              : in->options.backend->parameters(held->device) + offset;
+}
+
+float *interpreter_gradients_at(const ty_interpreter *in, const held_stage *held, uint32_t step,
+                                uint64_t offset)
+{
+    return in->shares_gradients ? in->memory->kept(held->device, TY_GRADIENTS, offset)
+                                : interpreter_gradients(in, held, step) + offset;
+}
+
+float *interpreter_bucket_weights(const ty_interpreter *in, const bucket_state *bucket)
+{
+    return in->shares_weights
+               ? in->memory->whole(bucket->held->device, TY_WEIGHTS, bucket->offset)
+               : in->options.backend->parameters(bucket->held->device) + bucket->offset;
+}
+
+float *interpreter_bucket_gradients(const ty_interpreter *in, const bucket_state *bucket,
+                                    uint32_t step)
+{
+    return in->shares_gradients
+               ? in->memory->whole(bucket->held->device, TY_GRADIENTS, bucket->offset)
+               : interpreter_gradients(in, bucket->held, step) + bucket->offset;
+}
+
+/* ---- Gathers and exchanges ---- */
+
+ty_status interpreter_gather_prepare(ty_interpreter *in, const bucket_state *bucket,
+                                     ty_error *error)
+{
+    const uint64_t place = bucket->share_offset - bucket->offset;
+
+    if (!in->shares_weights || bucket->share_count == 0)
+        return TY_OK;
+    return in->memory->copy(bucket->held->device, interpreter_bucket_weights(in, bucket) + place,
+                            interpreter_weights_at(in, bucket->held, bucket->share_offset),
+                            bucket->share_count * sizeof(float), error);
+}
+
 bool interpreter_gather_is_done(ty_interpreter *in, const ty_instruction *gather, uint32_t step)
 {
     bucket_state *bucket = &in->buckets[gather->bucket];
@@ -96,13 +214,26 @@ static void others_discard(const ty_interpreter *in, const bucket_state *bucket,
     backend->discard(bucket->held->device, array + share_end, end - share_end);
 }
 
+/* Whether another bucket is where this one is to be. */
+static bool is_place_taken(const ty_interpreter *in, const bucket_state *bucket, bool by_gradients)
+{
+    for (uint32_t b = 0; b < in->options.plan->bucket_count; b++) {
+        const bucket_state *other = &in->buckets[b];
+
+        if (other != bucket && other->held == bucket->held && other->is_sharded &&
+            other->place == bucket->place && (by_gradients ? other->is_made : other->is_in_use))
+            return true;
+    }
+    return false;
+}
+
 bool interpreter_gather_may_start(ty_interpreter *in, const ty_instruction *gather)
 {
     bucket_state *bucket = &in->buckets[gather->bucket];
 
     if (in->options.plan->zero < 3 || bucket->is_shared)
         return true;
-    if (bucket->is_in_use)
+    if (bucket->is_in_use || (in->shares_weights && is_place_taken(in, bucket, false)))
         return false;
     bucket->is_in_use = true;
     return true;
@@ -114,6 +245,22 @@ static bool passes_through(const ty_bucket *bucket, const ty_instruction *in)
            in->stage == bucket->stage &&
            in->first_layer < bucket->first_layer + bucket->layer_count &&
            bucket->first_layer < in->first_layer + in->layer_count;
+}
+
+bool interpreter_backward_may_start(ty_interpreter *in, const ty_instruction *backward)
+{
+    for (uint32_t b = 0; b < in->options.plan->bucket_count && in->shares_gradients; b++)
+        if (in->buckets[b].is_sharded && passes_through(&in->options.plan->buckets[b], backward) &&
+            is_place_taken(in, &in->buckets[b], true))
+            return false;
+    return true;
+}
+
+void interpreter_backward_starts(ty_interpreter *in, const ty_instruction *backward)
+{
+    for (uint32_t b = 0; b < in->options.plan->bucket_count && in->shares_gradients; b++)
+        if (in->buckets[b].is_sharded && passes_through(&in->options.plan->buckets[b], backward))
+            in->buckets[b].is_made = true;
 }
 
 /* Whether a later pass uses what was gathered for this one: until it is gathered anew, or the step
@@ -147,10 +294,27 @@ void interpreter_pass_over(ty_interpreter *in, const ty_instruction *pass)
     }
 }
 
-void interpreter_exchange_over(ty_interpreter *in, const bucket_state *bucket)
+ty_status interpreter_exchange_over(ty_interpreter *in, bucket_state *bucket, ty_error *error)
 {
-    if (bucket->is_sharded && in->options.plan->zero >= 2)
+    const uint64_t place = bucket->share_offset - bucket->offset;
+    ty_status status = TY_OK;
+
+    if (!bucket->is_sharded || in->options.plan->zero < 2)
+        return TY_OK;
+    if (!in->shares_gradients) {
         others_discard(in, bucket, in->options.backend->gradients(bucket->held->device));
+        return TY_OK;
+    }
+    if (bucket->share_count > 0)
+        status =
+            in->memory->copy(bucket->held->device,
+                             interpreter_gradients_at(in, bucket->held, 0, bucket->share_offset),
+                             interpreter_bucket_gradients(in, bucket, 0) + place,
+                             bucket->share_count * sizeof(float), error);
+    pthread_mutex_lock(&in->lock);
+    bucket->is_made = false;
+    pthread_mutex_unlock(&in->lock);
+    return status;
 }
 
 /* Over the way that the devices' memory has. */
@@ -173,33 +337,69 @@ static ty_status gather_run(ty_interpreter *in, const ty_collective_options *opt
     return status;
 }
 
+static ty_status bucket_gather(ty_interpreter *in, const bucket_state *bucket, float *data,
+                               bool is_on_host, ty_error *error)
+{
+    const ty_collective_options options = {.kind = TY_ALL_GATHER,
+                                           .members = bucket->members,
+                                           .member_count = bucket->member_count,
+                                           .data = data,
+                                           .count = bucket->count,
+                                           .is_of_shares = true,
+                                           .element = TY_ELEMENT_FLOAT,
+                                           .tag = SHARE_TAG};
+
+    return is_on_host ? ty_collective_run(in->options.transport, &options, error)
+                      : gather_run(in, &options, error);
+}
+
+/* All that is kept here of a stage, in `gathered`. */
+static ty_status kept_read(const ty_interpreter *in, held_stage *held, ty_parameter_array of,
+                           ty_error *error)
+{
+    ty_parameter_range *ranges = interpreter_kept_room(in);
+    uint32_t count;
+    ty_status status = TY_OK;
+
+    held->gathered =
+        ty_alloc_large(in->options.backend->parameter_count(held->device), sizeof *held->gathered);
+    if (ranges == NULL || held->gathered == NULL) {
+        ty_free(ranges);
+        return interpreter_no_memory(error);
+    }
+    count = interpreter_kept_ranges(in, held, ranges);
+    for (uint32_t r = 0; r < count && status == TY_OK; r++)
+        status = in->memory->read(held->device, held->gathered + ranges[r].offset,
+                                  in->memory->kept(held->device, of, ranges[r].offset),
+                                  ranges[r].count * sizeof *held->gathered, error);
+    ty_free(ranges);
+    return status;
+}
+
 ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error *error)
 {
     const ty_device_backend *backend = in->options.backend;
+    const bool is_on_host = is_gradients ? in->shares_gradients : in->shares_weights;
     uint32_t b;
     ty_status status = TY_OK;
 
+    for (uint32_t h = 0; h < in->held_count && is_on_host && status == TY_OK; h++)
+        status = kept_read(in, &in->held[h], is_gradients ? TY_GRADIENTS : TY_WEIGHTS, error);
     for (b = 0; b < in->options.plan->bucket_count && status == TY_OK; b++) {
         const bucket_state *bucket = &in->buckets[b];
         float *array;
 
         if (!bucket->is_member || !bucket->is_sharded)
             continue;
-        array = is_gradients ? backend->gradients(bucket->held->device)
-                             : backend->parameters(bucket->held->device);
-        status = gather_run(in,
-                            &(ty_collective_options){.kind = TY_ALL_GATHER,
-                                                     .members = bucket->members,
-                                                     .member_count = bucket->member_count,
-                                                     .data = array + bucket->offset,
-                                                     .count = bucket->count,
-                                                     .is_of_shares = true,
-                                                     .element = TY_ELEMENT_FLOAT,
-                                                     .tag = SHARE_TAG},
-                            error);
-        if (status == TY_OK && in->memory != NULL && !is_gradients)
-            status = in->memory->weights_take(bucket->held->device, array + bucket->offset,
-                                              bucket->count, 1, error);
+        if (is_on_host)
+            array = bucket->held->gathered;
+        else
+            array = is_gradients ? backend->gradients(bucket->held->device)
+                                 : backend->parameters(bucket->held->device);
+        status = bucket_gather(in, bucket, array + bucket->offset, is_on_host, error);
+        if (status == TY_OK && in->memory != NULL && !is_gradients && !is_on_host)
+            status = in->memory->weights_take(bucket->held->device, bucket->offset, bucket->count,
+                                              1, error);
     }
     return status;
 }
@@ -214,4 +414,66 @@ void interpreter_shares_only(ty_interpreter *in)
         if (bucket->is_sharded && in->options.plan->zero == 3)
             others_discard(in, bucket, in->options.backend->parameters(bucket->held->device));
     }
+    for (uint32_t h = 0; h < in->held_count; h++) {
+        ty_free(in->held[h].gathered);
+        in->held[h].gathered = NULL;
+    }
+}
+
+/* The stage's sharded bucket of experts, or of all else, that has a layer; or NULL. */
+static const bucket_state *bucket_of(const ty_interpreter *in, const held_stage *held,
+                                     uint32_t layer, bool of_experts)
+{
+    for (uint32_t b = 0; b < in->options.plan->bucket_count; b++) {
+        const ty_bucket *planned = &in->options.plan->buckets[b];
+
+        if (in->buckets[b].held == held && in->buckets[b].is_sharded &&
+            planned->of_experts == of_experts && layer >= planned->first_layer &&
+            layer - planned->first_layer < planned->layer_count)
+            return &in->buckets[b];
+    }
+    return NULL;
+}
+
+static ty_status bucket_together(ty_interpreter *in, const bucket_state *bucket, ty_error *error)
+{
+    ty_status status;
+
+    if (bucket == NULL)
+        return TY_OK;
+    TY_CHECK(interpreter_gather_prepare(in, bucket, error), status, done);
+    TY_CHECK(bucket_gather(in, bucket, interpreter_bucket_weights(in, bucket), false, error),
+             status, done);
+    status =
+        in->memory->weights_take(bucket->held->device, bucket->offset, bucket->count, 1, error);
+done:
+    return status;
+}
+
+ty_status interpreter_forward_alone(ty_interpreter *in, const held_stage *held, bool has_batch,
+                                    ty_error *error)
+{
+    const ty_plan_stage *stage = &in->options.plan->stages[held->stage];
+    const uint32_t end = stage->first_layer + stage->layer_count;
+    const bucket_state *at = NULL;
+    uint32_t first = stage->first_layer;
+    ty_status status = TY_OK;
+
+    for (uint32_t l = first; l < end && in->shares_weights; l++) {
+        const bucket_state *bucket = bucket_of(in, held, l, false);
+
+        if (bucket == NULL || bucket == at)
+            continue;
+        if (has_batch && l > first)
+            TY_CHECK(in->options.backend->forward(held->device, 0, first, l - first, error), status,
+                     done);
+        first = l;
+        at = bucket;
+        TY_CHECK(bucket_together(in, bucket, error), status, done);
+        TY_CHECK(bucket_together(in, bucket_of(in, held, l, true), error), status, done);
+    }
+    if (has_batch)
+        status = in->options.backend->forward(held->device, 0, first, end - first, error);
+done:
+    return status;
 }

@@ -30,7 +30,8 @@
 
 #include <stdio.h>
 
-enum { ID_TAG = 9, NOTICE_TAG = 10, INDEX_TAG = 11 };
+/* Notices may come at any time: nobody else may use their tag. */
+enum { ID_TAG = 9, NOTICE_TAG = 13, INDEX_TAG = 11 };
 
 /* Of the streaming multiprocessors that a communicator may keep busy: many are open at once, and
  * compute wants the rest. */
@@ -388,6 +389,48 @@ static ty_status order_check(const nccl_state *state, const channel *c, ty_error
 
 /* ---- All-to-all, which NCCL has as messages ---- */
 
+/* Parts that lie one behind the other. What this member keeps is copied. Of an empty one a byte
+ * goes, which nobody reads: so all members have a kernel, and all devices the same order of them.
+ */
+static ty_status unequal_parts_start(nccl_state *state, const channel *c,
+                                     const ty_collective_options *options, uint64_t size,
+                                     ty_error *error)
+{
+    const cuda_nccl *nccl = state->nccl;
+    const char *sent = options->data;
+    char *received = options->received;
+    uint64_t sent_before = 0, received_before = 0;
+    ncclResult_t code = ncclSuccess;
+    ty_status status = TY_OK;
+
+    for (uint32_t p = 0; p < c->position; p++) {
+        sent_before += options->sent_counts[p] * size;
+        received_before += options->received_counts[p] * size;
+    }
+    CUDA_CHECK(cudaMemcpyAsync(received + received_before, sent + sent_before,
+                               options->sent_counts[c->position] * size, cudaMemcpyDeviceToDevice,
+                               c->stream),
+               status, done);
+    NCCL_CHECK(nccl->ncclGroupStart(), status, done);
+    for (uint32_t p = 0; p < c->member_count && code == ncclSuccess; p++) {
+        const uint64_t out = options->sent_counts[p] * size,
+                       in = options->received_counts[p] * size;
+
+        if (p != c->position)
+            code = nccl->ncclSend(out > 0 ? sent : (char *)state->probe, out > 0 ? out : 1,
+                                  ncclChar, (int)p, c->comm, c->stream);
+        if (p != c->position && code == ncclSuccess)
+            code = nccl->ncclRecv(in > 0 ? received : state->staging + p, in > 0 ? in : 1, ncclChar,
+                                  (int)p, c->comm, c->stream);
+        sent += out;
+        received += in;
+    }
+    NCCL_SETTLE(c, nccl->ncclGroupEnd(), status, done);
+    NCCL_CHECK(code, status, done);
+done:
+    return status;
+}
+
 /* In place: part p goes to member p, and member p's part for this one comes where it was. */
 static ty_status all_to_all_start(nccl_state *state, const channel *c, char *data, uint64_t bytes,
                                   ty_error *error)
@@ -737,6 +780,8 @@ static ty_status collective_start(nccl_state *state, const channel *c,
 
     if (options->is_of_shares || options->kind == TY_REDUCE_SCATTER)
         return shares_start(state, c, options, type, size, error);
+    if (options->kind == TY_ALL_TO_ALL && options->sent_counts != NULL)
+        return unequal_parts_start(state, c, options, size, error);
     if (options->kind == TY_ALL_TO_ALL)
         return all_to_all_start(state, c, data, options->count * size, error);
     if (options->kind == TY_ALL_GATHER)

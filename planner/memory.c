@@ -727,24 +727,45 @@ static double compression(const context *c)
 
 #define LARGEST 9007199254740992.0 /* 2^53 */
 
-/* With ZeRO 3 two buckets are together at a time, the one in use and the next. */
-static double gathered(const context *c)
+/* Whether ZeRO keeps shares alone of gradients: those of several micro-batches are summed before
+ * they are exchanged, and whole until then. */
+static bool shares_gradients(const context *c)
 {
-    double largest = 0, together = 0;
+    return c->plan->zero >= 2 && c->plan->micro_batches == c->plan->stages[c->index].replicas;
+}
 
-    if (c->plan->zero < 3)
-        return 0;
+/* Parameters of sharded buckets that are whole at a time: the one in use and the next, which take
+ * turns in two places, or so the experts of their layers. */
+static double whole_at_once(const context *c, bool of_experts)
+{
+    double places[2] = {0, 0};
+    uint32_t turn = 0;
+
     for (uint32_t b = 0; b < c->plan->bucket_count; b++) {
         const ty_bucket *bucket = &c->plan->buckets[b];
-        if (bucket->stage != c->index || !ty_bucket_is_sharded(c->plan, bucket))
+        if (bucket->stage != c->index || bucket->of_experts != of_experts ||
+            !ty_bucket_is_sharded(c->plan, bucket))
             continue;
-        if (!ty_bucket_is_beside(c->plan, b)) /* they come with the bucket before theirs */
-            together = 0;
-        together += (double)bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
-                    c->plan->workload->element_bytes;
-        largest = fmax(largest, together);
+        places[turn] =
+            fmax(places[turn], (double)bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES);
+        turn = 1 - turn;
     }
-    return 2 * largest;
+    return places[0] + places[1];
+}
+
+/* Room for these: of weights with ZeRO 3, which arrive as floats whatever the passes read, and of
+ * gradients between backward and their exchange. */
+static double gathered(const context *c)
+{
+    const double element = c->plan->workload->element_bytes;
+    double bytes = 0;
+
+    if (c->plan->zero >= 3)
+        bytes +=
+            element < TY_GRADIENT_ELEMENT_BYTES ? element + TY_GRADIENT_ELEMENT_BYTES : element;
+    if (shares_gradients(c))
+        bytes += TY_GRADIENT_ELEMENT_BYTES;
+    return bytes > 0 ? bytes * (whole_at_once(c, false) + whole_at_once(c, true)) : 0;
 }
 
 /* Gradients and optimizer state are fp32; weights of fewer bytes have an fp32 copy that is updated
@@ -770,8 +791,8 @@ static void add_stage(const context *c, double state, double versions, rows *r)
     const double element = c->plan->workload->element_bytes;
 
     r->weights += all * (1 + versions) - (zero >= 3 ? others : 0);
-    r->gradients += (1.0 + c->plan->staleness) * (trained - (zero >= 2 ? others : 0)) / element *
-                    TY_GRADIENT_ELEMENT_BYTES;
+    r->gradients += (1.0 + c->plan->staleness) * (trained - (shares_gradients(c) ? others : 0)) /
+                    element * TY_GRADIENT_ELEMENT_BYTES;
     r->optimizer += state * (trained - (zero >= 1 ? others : 0)) / element;
     r->communication +=
         neighbour_buffers(c) + bucket_buffers(c) + lane_buffers(c) + table_buffers(c) + gathered(c);

@@ -630,21 +630,9 @@ static bool loss_allocate(ty_stage_device *stage)
            stage->host_losses != NULL && stage->row_loss != NULL && stage->row_best != NULL;
 }
 
-static bool parameters_allocate(ty_stage_device *stage)
+/* Running statistics, and what updates and measures say. */
+static bool figures_allocate(ty_stage_device *stage)
 {
-    const uint64_t versions = cuda_version_count(stage);
-
-    stage->set_stride = ty_parameter_stride(stage->placed.count);
-    stage->versions = cuda_buffer(stage, versions * stage->set_stride * sizeof(float));
-    stage->version_weights =
-        stage->type == CUDA_TYPE_FLOAT
-            ? stage->versions
-            : cuda_buffer(stage, versions * stage->weight_stride * stage->element);
-    stage->parameters = stage->versions;
-    stage->weights = stage->version_weights;
-    stage->gradient_sets =
-        cuda_buffer(stage, cuda_gradient_set_count(stage) * stage->set_stride * sizeof(float));
-    stage->gradients = stage->gradient_sets;
     stage->statistics = cuda_buffer(stage, stage->statistic_count * sizeof(float));
     stage->squares = cuda_buffer(stage, CUDA_SQUARE_PARTS * sizeof *stage->squares);
     stage->host_square = cuda_host_buffer(stage, sizeof *stage->host_square);
@@ -652,8 +640,7 @@ static bool parameters_allocate(ty_stage_device *stage)
     stage->host_scale = cuda_host_buffer(stage, sizeof *stage->host_scale);
     stage->is_bad = cuda_buffer(stage, sizeof *stage->is_bad);
     stage->host_is_bad = cuda_host_buffer(stage, sizeof *stage->host_is_bad);
-    return stage->parameters != NULL && stage->gradients != NULL && stage->weights != NULL &&
-           stage->scale != NULL && stage->host_scale != NULL && stage->is_bad != NULL &&
+    return stage->scale != NULL && stage->host_scale != NULL && stage->is_bad != NULL &&
            stage->host_is_bad != NULL && stage->statistics != NULL && stage->squares != NULL &&
            stage->host_square != NULL;
 }
@@ -670,10 +657,9 @@ ty_status cuda_build(ty_stage_device *stage, ty_error *error)
         if (node->kind->build != NULL)
             TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
     }
-    TY_CHECK(cuda_copies_place(stage, error), status, cleanup);
     if (!working_set_allocate(stage) || !values_allocate(stage) || !nodes_allocate(stage) ||
         !cuda_cuts_allocate(stage) || !input_allocate(stage) || !tokens_allocate(stage) ||
-        !loss_allocate(stage) || !parameters_allocate(stage)) {
+        !loss_allocate(stage) || !figures_allocate(stage)) {
         (void)cudaGetLastError();
         status = ty_fail(error, TY_ENOMEM,
                          "out of GPU memory after %.3g GB for layers %u to %u with %u slots of %u "
@@ -683,7 +669,8 @@ ty_status cuda_build(ty_stage_device *stage, ty_error *error)
                          (unsigned)stage->options.slots, (unsigned)stage->options.micro_batch_size);
         goto cleanup;
     }
-    status = cuda_parameters_fill(stage, error);
+    if (!stage->options.is_sharded)
+        status = cuda_parameters_open(stage, NULL, error);
 cleanup:
     return status;
 }

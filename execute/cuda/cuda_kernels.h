@@ -283,9 +283,17 @@ typedef struct cuda_mixture {
 /** @param scores [rows][experts]; choice, weight: [out] [rows][chosen], best first */
 void cuda_route(const cuda_mixture *mixture, const float *scores, int32_t *choice, float *weight,
                 cudaStream_t stream);
+/** Rows of floats in another order, into the stage's type and out of it: row r is the index[r]-th
+ * of the floats; below 0 it is zeros, and goes nowhere. */
+void cuda_rows_take(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
+                    const float *from, void *to, cudaStream_t stream);
+void cuda_rows_put(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
+                   const void *from, float *to, cudaStream_t stream);
 /** Bound of the rows that all experts' copies take, with what pads each expert's: their numbers are
  * rounded up, so that products of few shapes do for all. */
 uint64_t cuda_expert_rows(uint64_t copies, uint64_t experts);
+/** What one expert's copies take. */
+uint32_t cuda_expert_padded(uint32_t copies);
 /**
  * Expert behind expert, and in each by token.
  * @param starts [out] [experts + 1]: rows where each expert's begin

@@ -6,8 +6,8 @@
  */
 #include "cuda_stage.h"
 
-static ty_status exchange(ty_stage_device *stage, const ty_lane_exchange *of_floats,
-                          ty_error *error)
+ty_status cuda_lanes_exchange(ty_stage_device *stage, const ty_lane_exchange *of_floats,
+                              ty_error *error)
 {
     const ty_lane_group *lanes = &stage->options.lanes;
     ty_status status;
@@ -22,13 +22,13 @@ done:
 ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
                                 float *data, ty_error *error)
 {
-    return exchange(stage,
-                    &(ty_lane_exchange){.among = TY_TENSOR_LANES,
-                                        .kind = TY_ALL_REDUCE,
-                                        .is_maximum = is_maximum,
-                                        .data = data,
-                                        .count = count},
-                    error);
+    return cuda_lanes_exchange(stage,
+                               &(ty_lane_exchange){.among = TY_TENSOR_LANES,
+                                                   .kind = TY_ALL_REDUCE,
+                                                   .is_maximum = is_maximum,
+                                                   .data = data,
+                                                   .count = count},
+                               error);
 }
 
 ty_status cuda_lanes_agree(ty_stage_device *stage, bool *is_everywhere, ty_error *error)
@@ -75,7 +75,7 @@ static ty_status pieces_gather(ty_stage_device *stage, ty_lane_kind among, const
                                      .kind = TY_ALL_GATHER,
                                      .data = stage->lane_floats,
                                      .count = piece_floats(p)};
-    ty_status status = exchange(stage, &gather, error);
+    ty_status status = cuda_lanes_exchange(stage, &gather, error);
 
     if (status == TY_OK)
         cuda_from_pieces(stage->type, p, stage->lane_floats, whole, stage->stream);
@@ -92,7 +92,7 @@ static ty_status pieces_sum(ty_stage_device *stage, ty_lane_kind among, const cu
                                       .count = p->lanes * piece_floats(p)};
 
     cuda_to_pieces(stage->type, p, whole, stage->lane_floats, stage->stream);
-    return exchange(stage, &scatter, error);
+    return cuda_lanes_exchange(stage, &scatter, error);
 }
 
 /* How a tensor [B, T, D] lies as [lane][B][T / lanes][D]. */

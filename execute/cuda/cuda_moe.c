@@ -4,6 +4,10 @@
  * with zeros (moe.cu), and each expert's products are cuBLASLt's, as many rows as it has. How many
  * that is the host awaits in the middle of a forward, so that stages with experts are no graphs.
  * Scores are floats whatever the precision.
+ *
+ * With expert lanes the copies travel (cuda_experts.c): a lane's experts see those of all lanes'
+ * tokens, and what they make goes back to who asked. There is room for all copies that may come, of
+ * tokens that all choose the same.
  */
 #include "cuda_stage.h"
 
@@ -11,13 +15,18 @@ typedef struct mixture {
     cuda_mixture core;
     uint64_t hidden, up;        /* of an expert; up: columns of its first product */
     uint64_t shared, shared_up; /* of the experts that see every token */
-    uint64_t copies, most;      /* most: rows of copies, with padding */
+    uint64_t copies, own;       /* own: rows of copies, with padding */
+    uint64_t lanes, here, most; /* experts of this lane, and rows that may come to them */
     uint64_t stride;            /* of the scores' gradients */
     bool is_gated, has_bias;
 } mixture;
 
 typedef struct mixture_state {
-    int32_t **starts; /* [slots][experts + 1], pinned: rows where each expert's copies begin */
+    /* [slots], pinned; rows where each expert's copies begin: */
+    int32_t **starts;    /* of the own ones, [experts + 1] */
+    int32_t **first;     /* of those here, [here + 1]; without lanes `starts` */
+    int32_t **arrived;   /* [experts]; see cuda_expert_copies */
+    int32_t *host_index; /* [most], of one forward at a time */
 } mixture_state;
 
 static mixture mixture_of(const ty_stage_device *stage, const cuda_node *node)
@@ -26,16 +35,24 @@ static mixture mixture_of(const ty_stage_device *stage, const cuda_node *node)
     const uint64_t rows = cuda_batch(stage) * node->whole_output.dimensions[0];
     const uint64_t fast = 16 / stage->element; /* elements: rows of products are multiples */
     const bool is_gated = a[TY_IS_GATED] != 0;
+    const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
+    const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
+    const uint64_t own = cuda_expert_rows(rows * chosen, a[TY_EXPERTS]);
+    /* What one lane may send: of a token a copy for each of the experts that it may choose. */
+    const uint64_t sent = cuda_expert_rows(rows * (chosen < here ? chosen : here), here);
     const mixture m = {.core = {.rows = rows,
                                 .experts = a[TY_EXPERTS],
-                                .chosen = a[TY_EXPERTS_PER_TOKEN],
+                                .chosen = chosen,
                                 .features = a[TY_FEATURES]},
                        .hidden = a[TY_HIDDEN_FEATURES],
                        .up = a[TY_HIDDEN_FEATURES] * (is_gated ? 2 : 1),
                        .shared = a[TY_SHARED_FEATURES],
                        .shared_up = a[TY_SHARED_FEATURES] * (is_gated ? 2 : 1),
-                       .copies = rows * a[TY_EXPERTS_PER_TOKEN],
-                       .most = cuda_expert_rows(rows * a[TY_EXPERTS_PER_TOKEN], a[TY_EXPERTS]),
+                       .copies = rows * chosen,
+                       .own = own,
+                       .lanes = lanes,
+                       .here = here,
+                       .most = lanes > 1 ? cuda_expert_rows(lanes * sent, here) : own,
                        .stride = (a[TY_EXPERTS] + fast - 1) / fast * fast,
                        .is_gated = is_gated,
                        .has_bias = a[TY_HAS_BIAS] != 0};
@@ -49,23 +66,30 @@ static mixture mixture_of(const ty_stage_device *stage, const cuda_node *node)
 typedef struct kept {
     int32_t *choice, *place; /* [rows][chosen] */
     int32_t *starts;         /* [experts + 1] */
-    int32_t *copy_of;        /* [most] */
+    int32_t *copy_of;        /* [own] */
     float *weight;           /* [rows][chosen] */
-    char *x, *y;             /* [most][features]: what experts read and make */
+    char *y;                 /* [own][features]: what experts make of the copies */
+    int32_t *index;          /* [most]: see cuda_expert_copies; only of lanes */
+    char *x;                 /* [most][features]: what experts here read */
     char *h, *a;             /* [most][up], [most][hidden] */
     char *shared_h, *shared_a;
     /* Of backward, whose second part wants them again: else scratch. */
     char *dscores;   /* [rows][stride] */
     char *dh;        /* [most][up] */
     char *shared_dh; /* [rows][shared up] */
+    char *dy;        /* [most][features]; only of lanes */
 } kept;
 
 /* What a call has to itself. */
 typedef struct room {
     float *scores;        /* [rows][experts] */
     float *gain;          /* [rows][chosen] */
-    char *dy, *dx;        /* [most][features] */
+    char *packed;         /* [own][features]: on the way; without lanes what experts read, as dy */
+    char *made;           /* [most][features]: by experts, forward and, of gradients, backward */
     char *da, *shared_da; /* [most][hidden], [rows][shared] */
+    /* Only of lanes: */
+    float *message, *received; /* [own][features], [most][features] */
+    int32_t *counts;           /* [2][experts] */
 } room;
 
 static const uint64_t piece_alignment = 256; /* bytes; as cudaMalloc gives */
@@ -89,6 +113,8 @@ static void backward_cut(const ty_stage_device *stage, const mixture *m, cutter 
     out->dscores = cut(c, m->core.rows * m->stride * stage->element);
     out->dh = cut(c, m->most * m->up * stage->element);
     out->shared_dh = cut(c, m->core.rows * m->shared_up * stage->element);
+    if (m->lanes > 1)
+        out->dy = cut(c, m->most * m->core.features * stage->element);
 }
 
 static void activations_cut(const ty_stage_device *stage, const mixture *m, cutter *c, kept *out)
@@ -113,10 +139,11 @@ static uint64_t kept_cut(const ty_stage_device *stage, const cuda_node *node, co
     out->choice = cut(&c, m->copies * sizeof *out->choice);
     out->place = cut(&c, m->copies * sizeof *out->place);
     out->starts = cut(&c, (m->core.experts + 1) * sizeof *out->starts);
-    out->copy_of = cut(&c, m->most * sizeof *out->copy_of);
+    out->copy_of = cut(&c, m->own * sizeof *out->copy_of);
     out->weight = cut(&c, m->copies * sizeof *out->weight);
+    out->y = cut(&c, m->own * m->core.features * stage->element);
+    out->index = cut(&c, m->lanes > 1 ? m->most * sizeof *out->index : 0);
     out->x = cut(&c, m->most * m->core.features * stage->element);
-    out->y = cut(&c, m->most * m->core.features * stage->element);
     out->h = cut(&c, m->most * m->up * stage->element);
     out->shared_h = cut(&c, m->core.rows * m->shared_up * stage->element);
     activations_cut(stage, m, makes_activation(stage, node) ? &again : &c, out);
@@ -133,29 +160,51 @@ static uint64_t room_cut(const ty_stage_device *stage, const mixture *m, void *s
 
     out->scores = cut(&c, m->core.rows * m->core.experts * sizeof *out->scores);
     out->gain = cut(&c, m->copies * sizeof *out->gain);
-    out->dy = cut(&c, m->most * m->core.features * stage->element);
-    out->dx = cut(&c, m->most * m->core.features * stage->element);
+    out->packed = cut(&c, m->own * m->core.features * stage->element);
+    out->made = cut(&c, m->most * m->core.features * stage->element);
     out->da = cut(&c, m->most * m->hidden * stage->element);
     out->shared_da = cut(&c, m->core.rows * m->shared * stage->element);
+    if (m->lanes > 1) {
+        out->message = cut(&c, m->own * m->core.features * sizeof *out->message);
+        out->received = cut(&c, m->most * m->core.features * sizeof *out->received);
+        out->counts = cut(&c, 2 * m->core.experts * sizeof *out->counts);
+    } else {
+        keep->dy = out->packed;
+    }
     if (!stage->options.splits_backward)
         backward_cut(stage, m, &c, keep);
     return c.used;
 }
 
-static ty_status starts_make(ty_stage_device *stage, cuda_node *node, uint64_t experts,
-                             ty_error *error)
+/* Host memory for each slot; NULL when there is none. */
+static int32_t **slots_make(ty_stage_device *stage, uint64_t count)
+{
+    int32_t **made = cuda_host_buffer(stage, stage->options.slots * sizeof *made);
+
+    for (uint32_t s = 0; made != NULL && s < stage->options.slots; s++)
+        if ((made[s] = cuda_host_buffer(stage, count * sizeof *made[s])) == NULL)
+            return NULL;
+    return made;
+}
+
+static ty_status state_make(ty_stage_device *stage, cuda_node *node, const mixture *m,
+                            ty_error *error)
 {
     mixture_state *state = ty_alloc(1, sizeof *state);
+    bool is_there;
 
     if (state == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     node->state = state;
-    state->starts = cuda_host_buffer(stage, stage->options.slots * sizeof *state->starts);
-    for (uint32_t s = 0; state->starts != NULL && s < stage->options.slots; s++)
-        if ((state->starts[s] =
-                 cuda_host_buffer(stage, (experts + 1) * sizeof *state->starts[s])) == NULL)
-            state->starts = NULL;
-    return state->starts != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for experts");
+    state->starts = state->first = slots_make(stage, m->core.experts + 1);
+    is_there = state->starts != NULL;
+    if (is_there && m->lanes > 1) {
+        state->first = slots_make(stage, m->here + 1);
+        state->arrived = slots_make(stage, m->core.experts);
+        state->host_index = cuda_host_buffer(stage, m->most * sizeof *state->host_index);
+        is_there = state->first != NULL && state->arrived != NULL && state->host_index != NULL;
+    }
+    return is_there ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for experts");
 }
 
 static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
@@ -165,14 +214,14 @@ static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *er
     kept none;
     room nowhere;
 
-    if (lane_count(&stage->options) > 1 || lane_expert_count(&stage->options) > 1)
+    if (lane_count(&stage->options) > 1)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: the cuda backend does not divide experts among lanes",
+                       "layer %s: the cuda backend does not divide experts among tensor lanes",
                        node->layer->name);
-    if (m.most > INT32_MAX || m.core.experts > INT32_MAX)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: found %llu copies of tokens, expected at most %d",
-                       node->layer->name, (unsigned long long)m.most, INT32_MAX);
+    if (m.most > INT32_MAX || m.own > INT32_MAX || m.core.experts > INT32_MAX)
+        return ty_fail(
+            error, TY_EUNSUPPORTED, "layer %s: found %llu copies of tokens, expected at most %d",
+            node->layer->name, (unsigned long long)(m.most > m.own ? m.most : m.own), INT32_MAX);
     node->stash_bytes = kept_cut(stage, node, &m, NULL, NULL, &none);
     if (makes_activation(stage, node)) {
         cutter again = {NULL, 0};
@@ -184,7 +233,7 @@ static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *er
     node->sum_floats = cuda_affine_sums(m.most > m.core.rows ? m.most : m.core.rows,
                                         widest > m.shared_up ? widest : m.shared_up);
     stage->waits_inside = true;
-    return starts_make(stage, node, m.core.experts, error);
+    return state_make(stage, node, &m, error);
 }
 
 static void moe_release(ty_stage_device *stage, cuda_node *node)
@@ -321,12 +370,12 @@ static ty_status up_backward(ty_stage_device *stage, const cuda_node *node, cons
 
 /* The e-th expert's rows of a pass. */
 static expert expert_of(const ty_stage_device *stage, const mixture *m, const kept *keep,
-                        const room *own, const int32_t *starts, uint64_t e, bool is_first)
+                        const room *own, const int32_t *first, uint64_t e, bool is_first)
 {
-    const uint64_t at = (uint64_t)starts[e], wide = at * m->core.features * stage->element;
+    const uint64_t at = (uint64_t)first[e], wide = at * m->core.features * stage->element;
     const bool is_asked = stage->part != CUDA_WEIGHTS;
 
-    return (expert){.rows = (uint64_t)starts[e + 1] - at,
+    return (expert){.rows = (uint64_t)first[e + 1] - at,
                     .hidden = m->hidden,
                     .up = m->up,
                     .tensor = MOE_UP,
@@ -334,13 +383,13 @@ static expert expert_of(const ty_stage_device *stage, const mixture *m, const ke
                     .adds_down = !is_first,
                     .adds_up = !is_first,
                     .x = keep->x + wide,
-                    .y = keep->y + wide,
+                    .y = (m->lanes > 1 ? own->made : keep->y) + wide,
                     .h = keep->h + at * m->up * stage->element,
                     .a = keep->a + at * m->hidden * stage->element,
-                    .dy = own->dy + wide,
+                    .dy = keep->dy + wide,
                     .da = is_asked ? own->da + at * m->hidden * stage->element : NULL,
                     .dh = keep->dh + at * m->up * stage->element,
-                    .dx = is_asked ? own->dx + wide : NULL};
+                    .dx = is_asked ? own->made + wide : NULL};
 }
 
 /* The shared experts are one, which sees all tokens. */
@@ -402,34 +451,84 @@ done:
     return status;
 }
 
+static cuda_expert_copies copies_of(const cuda_node *node, const mixture *m, const kept *keep,
+                                    const room *own, uint32_t slot)
+{
+    const mixture_state *state = node->state;
+
+    return (cuda_expert_copies){.experts = m->here,
+                                .features = m->core.features,
+                                .starts = state->starts[slot],
+                                .arrived = state->arrived[slot],
+                                .first = state->first[slot],
+                                .host_index = state->host_index,
+                                .index = keep->index,
+                                .counts = own->counts,
+                                .own = own->message,
+                                .received = own->received};
+}
+
+/* The own copies to the experts that they chose, on whichever lane. */
+static ty_status copies_go(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                           const kept *keep, const room *own, uint32_t slot, ty_error *error)
+{
+    const mixture_state *state = node->state;
+    const uint64_t padded = (uint64_t)state->starts[slot][m->core.experts];
+    const void *x = cuda_in(stage, node, 0, slot);
+    cuda_expert_copies copies;
+    ty_status status;
+
+    cuda_copies_take(stage->type, &m->core, padded, keep->copy_of, NULL, x,
+                     m->lanes > 1 ? own->packed : keep->x, stage->stream);
+    if (m->lanes == 1)
+        return TY_OK;
+    copies = copies_of(node, m, keep, own, slot);
+    TY_CHECK(cuda_experts_meet(stage, &copies, error), status, done);
+    status = cuda_experts_send(stage, &copies, own->packed, keep->x, error);
+done:
+    return status;
+}
+
+/* What experts made of copies, or of the gradients of what they made. */
+static ty_status copies_come(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                             const kept *keep, const room *own, uint32_t slot, void *to,
+                             ty_error *error)
+{
+    cuda_expert_copies copies;
+
+    if (m->lanes == 1)
+        return TY_OK; /* they are there */
+    copies = copies_of(node, m, keep, own, slot);
+    return cuda_experts_return(stage, &copies, own->made, to, error);
+}
+
 static ty_status moe_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                              ty_error *error)
 {
     const mixture m = mixture_of(stage, node);
-    const int32_t *starts = ((const mixture_state *)node->state)->starts[slot];
+    const int32_t *first = ((const mixture_state *)node->state)->first[slot];
     char *x = cuda_in(stage, node, 0, slot), *y = cuda_out(stage, node, slot);
-    uint64_t padded;
     expert shared;
     kept keep;
-    room own;
+    room own = {0};
     ty_status status;
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
     TY_CHECK(route(stage, node, &m, &keep, &own, slot, error), status, done);
-    padded = (uint64_t)starts[m.core.experts];
-    cuda_copies_take(stage->type, &m.core, padded, keep.copy_of, NULL, x, keep.x, stage->stream);
-    for (uint64_t e = 0; e < m.core.experts; e++) {
-        const expert one = expert_of(stage, &m, &keep, &own, starts, e, false);
+    TY_CHECK(copies_go(stage, node, &m, &keep, &own, slot, error), status, done);
+    for (uint64_t e = 0; e < m.here; e++) {
+        const expert one = expert_of(stage, &m, &keep, &own, first, e, false);
         if (one.rows > 0)
             TY_CHECK(up_forward(stage, node, &m, &one, error), status, done);
     }
-    activate(stage, &m, padded, m.hidden, keep.h, keep.a);
-    for (uint64_t e = 0; e < m.core.experts; e++) {
-        const expert one = expert_of(stage, &m, &keep, &own, starts, e, false);
+    activate(stage, &m, (uint64_t)first[m.here], m.hidden, keep.h, keep.a);
+    for (uint64_t e = 0; e < m.here; e++) {
+        const expert one = expert_of(stage, &m, &keep, &own, first, e, false);
         if (one.rows > 0)
             TY_CHECK(down_forward(stage, node, &m, &one, error), status, done);
     }
+    TY_CHECK(copies_come(stage, node, &m, &keep, &own, slot, keep.y, error), status, done);
     shared = shared_of(&m, &keep, false);
     shared.x = x;
     shared.y = y;
@@ -449,12 +548,12 @@ static ty_status moe_again(ty_stage_device *stage, const cuda_node *node, uint32
                            ty_error *error)
 {
     const mixture m = mixture_of(stage, node);
-    const int32_t *starts = ((const mixture_state *)node->state)->starts[slot];
+    const int32_t *first = ((const mixture_state *)node->state)->first[slot];
     kept keep;
 
     (void)error;
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
-    activate(stage, &m, (uint64_t)starts[m.core.experts], m.hidden, keep.h, keep.a);
+    activate(stage, &m, (uint64_t)first[m.here], m.hidden, keep.h, keep.a);
     activate(stage, &m, m.core.rows, m.shared, keep.shared_h, keep.shared_a);
     return TY_OK;
 }
@@ -482,23 +581,23 @@ static ty_status router_backward(ty_stage_device *stage, const cuda_node *node, 
 }
 
 static ty_status experts_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
-                                  const kept *keep, const room *own, const int32_t *starts,
+                                  const kept *keep, const room *own, const int32_t *first,
                                   bool is_first, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    for (uint64_t e = 0; e < m->core.experts; e++) {
-        const expert one = expert_of(stage, m, keep, own, starts, e, is_first);
+    for (uint64_t e = 0; e < m->here; e++) {
+        const expert one = expert_of(stage, m, keep, own, first, e, is_first);
         if (one.rows > 0)
             TY_CHECK(down_backward(stage, node, m, &one, error), status, done);
         else if (is_first)
             TY_CHECK(expert_clear(stage, node, m, &one, error), status, done);
     }
     if (stage->part != CUDA_WEIGHTS)
-        activate_backward(stage, m, (uint64_t)starts[m->core.experts], m->hidden, keep->h, own->da,
+        activate_backward(stage, m, (uint64_t)first[m->here], m->hidden, keep->h, own->da,
                           keep->dh);
-    for (uint64_t e = 0; e < m->core.experts; e++) {
-        const expert one = expert_of(stage, m, keep, own, starts, e, is_first);
+    for (uint64_t e = 0; e < m->here; e++) {
+        const expert one = expert_of(stage, m, keep, own, first, e, is_first);
         if (one.rows > 0)
             TY_CHECK(up_backward(stage, node, m, &one, error), status, done);
     }
@@ -529,30 +628,51 @@ done:
     return status;
 }
 
+/* Gradients of the scores, and of what the experts here make, for which those of copies go the way
+ * of these; with lanes the second part of a backward has them from the first. */
+static ty_status gradients_go(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                              const kept *keep, const room *own, uint32_t slot, ty_error *error)
+{
+    const mixture_state *state = node->state;
+    const uint64_t padded = (uint64_t)state->starts[slot][m->core.experts];
+    const void *dy = cuda_out_gradient(stage, node);
+    cuda_expert_copies copies;
+
+    if (stage->part != CUDA_WEIGHTS)
+        cuda_scores_gradient(stage->type, &m->core, keep->choice, keep->place, keep->weight,
+                             keep->y, dy, own->gain, m->stride, keep->dscores, stage->stream);
+    if (m->lanes > 1 && stage->part == CUDA_WEIGHTS)
+        return TY_OK;
+    cuda_copies_take(stage->type, &m->core, padded, keep->copy_of, keep->weight, dy, own->packed,
+                     stage->stream);
+    if (m->lanes == 1)
+        return TY_OK;
+    copies = copies_of(node, m, keep, own, slot);
+    return cuda_experts_send(stage, &copies, own->packed, keep->dy, error);
+}
+
 static ty_status moe_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     const mixture m = mixture_of(stage, node);
-    const int32_t *starts = ((const mixture_state *)node->state)->starts[slot];
-    const void *dy = cuda_out_gradient(stage, node);
+    const int32_t *first = ((const mixture_state *)node->state)->first[slot];
     void *dx = cuda_in_gradient(stage, node, 0);
     kept keep;
-    room own;
+    room own = {0};
     ty_status status;
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    if (stage->part != CUDA_WEIGHTS)
-        cuda_scores_gradient(stage->type, &m.core, keep.choice, keep.place, keep.weight, keep.y, dy,
-                             own.gain, m.stride, keep.dscores, stage->stream);
-    cuda_copies_take(stage->type, &m.core, (uint64_t)starts[m.core.experts], keep.copy_of,
-                     keep.weight, dy, own.dy, stage->stream);
-    TY_CHECK(experts_backward(stage, node, &m, &keep, &own, starts, is_first, error), status, done);
+    TY_CHECK(gradients_go(stage, node, &m, &keep, &own, slot, error), status, done);
+    TY_CHECK(experts_backward(stage, node, &m, &keep, &own, first, is_first, error), status, done);
+    if (dx != NULL) /* on all lanes or on none */
+        TY_CHECK(copies_come(stage, node, &m, &keep, &own, slot, own.packed, error), status, done);
     TY_CHECK(router_backward(stage, node, &m, &keep, slot, is_first, dx, error), status, done);
     TY_CHECK(shared_backward(stage, node, &m, &keep, &own, slot, is_first, dx, error), status,
              done);
     if (dx != NULL)
-        cuda_copies_sum(stage->type, &m.core, keep.place, NULL, own.dx, true, dx, stage->stream);
+        cuda_copies_sum(stage->type, &m.core, keep.place, NULL, m.lanes > 1 ? own.packed : own.made,
+                        true, dx, stage->stream);
 done:
     return status;
 }

@@ -82,9 +82,11 @@ typedef struct cuda_node {
     ty_shape whole_input, whole_output;
     uint32_t tensor_count; /* parameter tensors */
     uint64_t offsets[LAYER_MAX_TENSORS];
-    uint64_t weight_offsets[LAYER_MAX_TENSORS]; /* in a set of weights in the stage's type */
-    bool is_divided;                            /* among lanes, of which there are several */
-    bool is_matrix_frozen;                      /* tied to a frozen layer's */
+    /* In a set of weights, of gradients, and of weights in the stage's type. */
+    uint64_t float_offsets[LAYER_MAX_TENSORS], gradient_offsets[LAYER_MAX_TENSORS];
+    uint64_t weight_offsets[LAYER_MAX_TENSORS];
+    bool is_divided;       /* among lanes, of which there are several */
+    bool is_matrix_frozen; /* tied to a frozen layer's */
     bool has_relu;    /* of batch norms and sums of two: the output is behind the next layer's */
     bool adds_matrix; /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes, scratch_bytes;
@@ -133,11 +135,19 @@ typedef struct cuda_pass {
     bool is_first;               /* overwrites gradients of parameters */
 } cuda_pass;
 
-/* Parameters that have optimizer state. */
-typedef struct cuda_state_range {
+/* Parameters that lie side by side. */
+typedef struct cuda_range {
     uint64_t offset, count;
-    uint64_t start; /* parameters in the ranges before */
-} cuda_state_range;
+    uint64_t start; /* of theirs in the array */
+} cuda_range;
+
+/* A set of weights, or of gradients: ranges that are kept, one behind the other, then the places of
+ * those that are shared out. Where nothing is, one range of all. */
+typedef struct cuda_layout {
+    cuda_range *kept, *whole;
+    uint32_t kept_count, whole_count;
+    uint64_t floats;
+} cuda_layout;
 
 /* Device memory of a size. */
 typedef struct cuda_taken {
@@ -194,9 +204,10 @@ struct ty_stage_device {
     int32_t *row_best;
 
     stage_parameters placed;
+    cuda_layout weight_layout, gradient_layout;
     float *versions, *gradient_sets; /* sets of weights and of gradients, `set_stride` apart */
     void *version_weights;           /* weights in the stage's type; `versions` for floats */
-    uint64_t set_stride;             /* ty_parameter_stride */
+    uint64_t set_stride;             /* ty_parameter_stride; of sharded stages there is one set */
     uint64_t weight_stride;          /* of sets of weights in the stage's type */
     uint32_t copy_part_count;        /* tensors of a set; 0 for floats, which have no copy */
     uint64_t *copy_parts;            /* device: [2][copy_part_count], see cuda_copy */
@@ -204,7 +215,7 @@ struct ty_stage_device {
     void *weights;                                   /* and weights in the stage's type */
     uint32_t state_count;                            /* of optimizer_state, for the parameters of */
     uint32_t state_range_count;
-    cuda_state_range *state_ranges; /* NULL: not decided yet */
+    cuda_range *state_ranges; /* NULL: not decided yet */
     uint64_t statistic_count;
     float *statistics;             /* what layers keep from step to step that is no parameter */
     bool is_evaluating;            /* forward is of a test set */
@@ -247,13 +258,21 @@ void cuda_buffers_free(ty_stage_device *stage);
 ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint32_t layer_count,
                         ty_error *error);
 
-/** Initial weights, in every set, and statistics. */
-/** Of weights of any set, which have come from outside, the copies in the stage's type. */
+/** Memory of parameters and gradients, initial weights in every set, and statistics.
+ * @param sharding NULL: nothing is shared out */
+ty_status cuda_parameters_open(ty_stage_device *stage, const ty_sharding *sharding,
+                               ty_error *error) TY_MUST_CHECK;
+void cuda_parameters_clear(ty_stage_device *stage);
+/** Of weights of any set, which have come from outside, the copies in the stage's type; of what is
+ * shared out there is none before it is gathered. */
 void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
                          cudaStream_t stream);
-/** Where tensors are in a set of weights in the stage's type. */
-ty_status cuda_copies_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
-ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** The range that has a parameter, or NULL. */
+const cuda_range *cuda_range_find(const cuda_range *ranges, uint32_t count, uint64_t offset);
+/** Where a parameter is kept in a set. */
+uint64_t cuda_kept_start(const cuda_layout *layout, uint64_t offset);
+/** Where passes find it: in its bucket's place, or where it is kept. */
+uint64_t cuda_used_start(const cuda_layout *layout, uint64_t offset);
 
 /* ---- Gradients (cuda_gradients.c) ---- */
 
@@ -344,7 +363,7 @@ static inline uint64_t cuda_count(const ty_stage_device *stage, const cuda_node 
 static inline const float *cuda_parameters(const ty_stage_device *stage, const cuda_node *node,
                                            uint32_t tensor)
 {
-    return stage->parameters + node->offsets[tensor];
+    return stage->parameters + node->float_offsets[tensor];
 }
 
 /** A set of weights in the stage's type. */
@@ -369,8 +388,9 @@ static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const
 {
     bool is_frozen = node->layer->is_frozen || (tensor == 0 && node->is_matrix_frozen);
 
-    return is_frozen || stage->part == CUDA_INPUTS ? NULL
-                                                   : stage->gradients + node->offsets[tensor];
+    return is_frozen || stage->part == CUDA_INPUTS
+               ? NULL
+               : stage->gradients + node->gradient_offsets[tensor];
 }
 
 static inline bool cuda_adds(const cuda_node *node, uint32_t tensor, bool is_first)
@@ -444,11 +464,40 @@ ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_
 /** Whether something is so on all tensor lanes; by the thread of the passes. */
 ty_status cuda_lanes_agree(ty_stage_device *stage, bool *is_everywhere,
                            ty_error *error) TY_MUST_CHECK;
+/** What lanes exchange, behind all that is on the pass's stream. By the thread of the passes. */
+ty_status cuda_lanes_exchange(ty_stage_device *stage, const ty_lane_exchange *exchange,
+                              ty_error *error) TY_MUST_CHECK;
 /** y[r, c] += bias, this lane's part of [columns], and the sums of its gradient. */
 void cuda_add_lane_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns, const float *bias,
                         void *y);
 void cuda_lane_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns,
                              const void *dy, bool adds, float *sums);
+
+/* ---- Expert lanes (cuda_experts.c) ---- */
+
+/**
+ * Copies of tokens, grouped by expert with what pads each, which go to the lanes that have these;
+ * there each expert's are grouped by lane. Counts are rows with padding.
+ */
+typedef struct cuda_expert_copies {
+    uint64_t experts, features; /* of this lane; of a copy */
+    const int32_t *starts;      /* host, [lanes * experts + 1]: of the own copies for each expert */
+    /* Pinned, of what came: */
+    int32_t *arrived;      /* [lanes][experts]: rows for each expert here */
+    int32_t *first;        /* [experts + 1]: where each one's begin */
+    int32_t *host_index;   /* of each row, expert by expert, where it is in the message; or -1 */
+    int32_t *index;        /* the same on the device */
+    int32_t *counts;       /* device, [2][lanes * experts] */
+    float *own, *received; /* device: messages of the own copies, and of those that came */
+} cuda_expert_copies;
+/** How many rows come for each expert: fills in what is about these. Awaits the device. */
+ty_status cuda_experts_meet(ty_stage_device *stage, const cuda_expert_copies *copies,
+                            ty_error *error) TY_MUST_CHECK;
+/** Own copies to the experts, into the rows of these, and back. */
+ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *copies,
+                            const void *own, void *by_expert, ty_error *error) TY_MUST_CHECK;
+ty_status cuda_experts_return(ty_stage_device *stage, const cuda_expert_copies *copies,
+                              const void *by_expert, void *own, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Algorithms chosen by measurement (cuda_choices.c) ---- */
 

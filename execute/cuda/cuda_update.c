@@ -18,7 +18,7 @@ ty_status cuda_state_open(ty_stage_device *stage, uint32_t state_count,
     if (stage->state_ranges == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for the optimizer's state");
     for (uint32_t r = 0; r < range_count; r++) {
-        stage->state_ranges[r] = (cuda_state_range){ranges[r].offset, ranges[r].count, total};
+        stage->state_ranges[r] = (cuda_range){ranges[r].offset, ranges[r].count, total};
         total += ranges[r].count;
     }
     stage->state_range_count = range_count;
@@ -35,14 +35,12 @@ done:
 
 float *cuda_state(const ty_stage_device *stage, uint64_t offset)
 {
-    for (uint32_t r = 0; r < stage->state_range_count; r++) {
-        const cuda_state_range *range = &stage->state_ranges[r];
+    const cuda_range *range =
+        cuda_range_find(stage->state_ranges, stage->state_range_count, offset);
 
-        if (offset >= range->offset && offset - range->offset < range->count)
-            return stage->optimizer_state +
-                   (range->start + offset - range->offset) * stage->state_count;
-    }
-    return NULL;
+    return range == NULL ? NULL
+                         : stage->optimizer_state +
+                               (range->start + offset - range->offset) * stage->state_count;
 }
 
 /* ---- Updates ---- */
@@ -73,7 +71,8 @@ static ty_status unscale(ty_stage_device *stage, uint64_t offset, uint64_t count
 
     CUDA_CHECK(cudaMemsetAsync(stage->is_bad, 0, sizeof *stage->is_bad, stage->stream), status,
                done);
-    cuda_unscale(count, (float)(1.0 / stage->loss_factor), stage->gradients + offset, stage->is_bad,
+    cuda_unscale(count, (float)(1.0 / stage->loss_factor),
+                 stage->gradients + cuda_kept_start(&stage->gradient_layout, offset), stage->is_bad,
                  stage->stream);
     CUDA_CHECK(cudaMemcpyAsync(stage->host_is_bad, stage->is_bad, sizeof *stage->is_bad,
                                cudaMemcpyDeviceToHost, stage->stream),
@@ -114,7 +113,10 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
 {
     const cuda_update update = update_of(optimizer, step);
     const uint32_t states = ty_optimizer_state_count(optimizer);
-    const bool is_copied = stage->type != CUDA_TYPE_FLOAT;
+    const cuda_layout *weights = &stage->weight_layout;
+    /* What is shared out is copied when it is gathered. */
+    const bool is_copied = stage->type != CUDA_TYPE_FLOAT &&
+                           cuda_range_find(weights->whole, weights->whole_count, offset) == NULL;
     const cuda_copy copy = cuda_copy_of(stage, stage->weights);
     ty_status status;
 
@@ -125,9 +127,10 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
         TY_CHECK(unscale(stage, offset, count, is_finite, error), status, done);
     if (!*is_finite)
         return TY_OK;
-    cuda_update_step(stage->type, &update, offset, count, stage->parameters + offset,
-                     stage->gradients + offset, states > 0 ? cuda_state(stage, offset) : NULL,
-                     is_copied ? &copy : NULL, stage->stream);
+    cuda_update_step(
+        stage->type, &update, offset, count, stage->parameters + cuda_kept_start(weights, offset),
+        stage->gradients + cuda_kept_start(&stage->gradient_layout, offset),
+        states > 0 ? cuda_state(stage, offset) : NULL, is_copied ? &copy : NULL, stage->stream);
     status = cuda_pass_wait(stage, error);
 done:
     return status;

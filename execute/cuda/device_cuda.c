@@ -151,6 +151,7 @@ static void device_close(ty_stage_device *stage)
         cudaStreamDestroy(stage->stream);
     if (stage->side != NULL)
         cudaStreamDestroy(stage->side);
+    cuda_parameters_clear(stage);
     stage_parameters_clear(&stage->placed);
     stage_segments_clear(&stage->segments);
     ty_free(stage->state_ranges);
@@ -615,6 +616,19 @@ static void device_slice(const ty_stage_device *stage, uint32_t first_layer, uin
                            count);
 }
 
+static void device_expert_slice(const ty_stage_device *stage, uint32_t first_layer,
+                                uint32_t layer_count, uint64_t *offset, uint64_t *count)
+{
+    stage_parameters_expert_slice(&stage->options, &stage->placed, first_layer, layer_count, offset,
+                                  count);
+}
+
+static uint64_t device_experts_join(const ty_stage_device *stage, uint32_t layer,
+                                    const float *parts, float *whole)
+{
+    return stage_parameters_experts_join(&stage->options, &stage->placed, layer, parts, whole);
+}
+
 static uint64_t device_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
                                   const float *parts, float *whole)
 {
@@ -768,22 +782,46 @@ static ty_status memory_read(ty_stage_device *stage, void *host, const void *dev
     return memory_move(stage, host, device, bytes, cudaMemcpyDeviceToHost, error);
 }
 
+/* The kept range whose floats lie at `at` in a set, and are not shared out; or NULL. */
+static const cuda_range *range_at(const cuda_layout *layout, uint64_t at)
+{
+    for (uint32_t k = 0; k < layout->kept_count; k++) {
+        const cuda_range *range = &layout->kept[k];
+
+        if (at >= range->start && at - range->start < range->count)
+            return cuda_range_find(layout->whole, layout->whole_count, range->offset) == NULL
+                       ? range
+                       : NULL;
+    }
+    return NULL;
+}
+
+static cuda_copy copy_of_set(const ty_stage_device *stage, uint64_t set)
+{
+    return cuda_copy_of(stage, (char *)stage->version_weights +
+                                   set * stage->weight_stride * stage->element);
+}
+
 /* Weights, of any set, from outside have a copy that follows them. */
 void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
                          cudaStream_t stream)
 {
     const uint64_t all = cuda_version_count(stage) * stage->set_stride;
     const uintptr_t first = (uintptr_t)stage->versions, end = (uintptr_t)(stage->versions + all);
+    const cuda_range *range;
     cuda_copy copy;
-    uint64_t offset, set;
+    uint64_t place, set;
 
     if (stage->type == CUDA_TYPE_FLOAT || (uintptr_t)at < first || (uintptr_t)at >= end)
         return;
-    offset = (uint64_t)(at - stage->versions);
-    set = offset / stage->set_stride;
-    copy = cuda_copy_of(stage, (char *)stage->version_weights +
-                                   set * stage->weight_stride * stage->element);
-    cuda_copy_make(stage->type, &copy, offset - set * stage->set_stride, count, at, stream);
+    place = (uint64_t)(at - stage->versions);
+    set = place / stage->set_stride;
+    place -= set * stage->set_stride;
+    range = range_at(&stage->weight_layout, place);
+    copy = copy_of_set(stage, set);
+    if (range != NULL)
+        cuda_copy_make(stage->type, &copy, range->offset + (place - range->start), count, at,
+                       stream);
 }
 
 static ty_status weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
@@ -809,17 +847,33 @@ static ty_status memory_copy(ty_stage_device *stage, void *to, const void *from,
     return status == TY_OK ? weights_follow(stage, to, bytes / sizeof(float), error) : status;
 }
 
-static ty_status memory_weights_take(ty_stage_device *stage, float *weights, uint64_t count,
+static ty_status memory_weights_take(ty_stage_device *stage, uint64_t offset, uint64_t count,
                                      uint32_t divisor, ty_error *error)
 {
-    ty_status status = cuda_use(stage, error);
+    float *weights = stage->parameters + cuda_used_start(&stage->weight_layout, offset);
+    const cuda_copy copy = cuda_copy_of(stage, stage->weights);
+    ty_status status;
 
-    if (status != TY_OK)
-        return status;
+    TY_CHECK(cuda_use(stage, error), status, done);
     if (divisor > 1)
         cuda_divide(count, (float)divisor, weights, stage->side);
+    if (stage->type != CUDA_TYPE_FLOAT)
+        cuda_copy_make(stage->type, &copy, offset, count, weights, stage->side);
     status = stream_wait(stage->side, error);
-    return status == TY_OK ? weights_follow(stage, weights, count, error) : status;
+done:
+    return status;
+}
+
+static float *memory_kept(const ty_stage_device *stage, ty_parameter_array of, uint64_t offset)
+{
+    return of == TY_WEIGHTS ? stage->parameters + cuda_kept_start(&stage->weight_layout, offset)
+                            : stage->gradients + cuda_kept_start(&stage->gradient_layout, offset);
+}
+
+static float *memory_whole(const ty_stage_device *stage, ty_parameter_array of, uint64_t offset)
+{
+    return of == TY_WEIGHTS ? stage->parameters + cuda_used_start(&stage->weight_layout, offset)
+                            : stage->gradients + cuda_used_start(&stage->gradient_layout, offset);
 }
 
 /* Its kernels go where those of passes do, perhaps by another thread. */
@@ -867,6 +921,9 @@ static const char *device_describe(const ty_stage_device *stage)
 /* ---- The backend and its plugin ---- */
 
 static const ty_device_memory memory = {
+    .parameters_open = cuda_parameters_open,
+    .kept = memory_kept,
+    .whole = memory_whole,
     .allocate = memory_allocate,
     .release = memory_release,
     .host_allocate = memory_host_allocate,
@@ -922,6 +979,8 @@ static const ty_device_backend backend = {
     .square = device_square,
     .tied_slice = device_tied_slice,
     .lanes_join = device_lanes_join,
+    .expert_slice = device_expert_slice,
+    .experts_join = device_experts_join,
     .memory_bytes = device_memory_bytes,
     .memory = &memory,
 };

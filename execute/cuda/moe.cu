@@ -40,13 +40,18 @@ enum { LEAST_ROWS = 16, ROW_STEPS = 16 };
 
 /* So that few shapes of products are asked for, whatever is chosen: at most an eighth is padding
  * where there are many copies. */
-static __device__ uint32_t padded_rows(uint32_t copies)
+static __host__ __device__ uint32_t padded_rows(uint32_t copies)
 {
     uint32_t step = LEAST_ROWS;
 
     while (step * ROW_STEPS < copies)
         step *= 2;
     return (copies + step - 1) / step * step;
+}
+
+uint32_t cuda_expert_padded(uint32_t copies)
+{
+    return padded_rows(copies);
 }
 
 uint64_t cuda_expert_rows(uint64_t copies, uint64_t experts)
@@ -188,6 +193,45 @@ void cuda_copies_sum(cuda_type type, const cuda_mixture *m, const int32_t *place
              bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(copies_sum<T>, grid_for(count), BLOCK, 0, stream, *m, place, weight,
                                 (const T *)of_copies, adds, (T *)to))
+}
+
+/* ---- To other lanes' experts and back ---- */
+
+template <typename T>
+static __global__ void rows_take(uint64_t rows, uint64_t columns, const int32_t *index,
+                                 const float *from, T *to)
+{
+    FOR_EACH (i, rows * columns) {
+        const int32_t row = index[i / columns];
+        to[i] = of_float<T>(row < 0 ? 0.0f : from[(uint64_t)row * columns + i % columns]);
+    }
+}
+
+void cuda_rows_take(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
+                    const float *from, void *to, cudaStream_t stream)
+{
+    TY_MOVES(float_bytes(rows * columns + rows), bytes_of(type, rows * columns));
+    TY_DISPATCH(type, TY_LAUNCH(rows_take<T>, grid_for(rows * columns), BLOCK, 0, stream, rows,
+                                columns, index, from, (T *)to))
+}
+
+template <typename T>
+static __global__ void rows_put(uint64_t rows, uint64_t columns, const int32_t *index,
+                                const T *from, float *to)
+{
+    FOR_EACH (i, rows * columns) {
+        const int32_t row = index[i / columns];
+        if (row >= 0)
+            to[(uint64_t)row * columns + i % columns] = to_float(from[i]);
+    }
+}
+
+void cuda_rows_put(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
+                   const void *from, float *to, cudaStream_t stream)
+{
+    TY_MOVES(bytes_of(type, rows * columns) + float_bytes(rows), float_bytes(rows * columns));
+    TY_DISPATCH(type, TY_LAUNCH(rows_put<T>, grid_for(rows * columns), BLOCK, 0, stream, rows,
+                                columns, index, (const T *)from, to))
 }
 
 /* ---- The scores' gradient ---- */

@@ -135,6 +135,14 @@ bool case_plan(const plan_case *c);
 bool outcome_compare(const plan_case *c, const outcome *found, const outcome *expected);
 /** Convolutions with batch norm between them. */
 extern const char batch_norm_small[];
+/** A mixture whose tokens see two of four experts each. */
+#define MIXTURE                                                                                    \
+    "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "              \
+    "\"mixture\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 16, \"heads\": 2, "        \
+    "\"kv_heads\": 1, \"experts\": 4, \"experts_per_token\": 2, \"expert_features\": 24, "         \
+    "\"vocabulary\": 34, \"sequence\": 12, \"longest_sequence\": 12, \"token_bytes\": 1, "         \
+    "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\", "         \
+    "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}}"
 /** Three linear layers; two have matrices that PowerSGD factors at rank 8. */
 extern const char mlp_small[];
 

@@ -36,6 +36,16 @@ static const char gpt_untied[] =
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
     "\"weight_decay\": 0}}";
 
+/* Eight experts and two tokens a lane, each of which sees one: most of them, and some lanes, have
+ * nothing to do. */
+static const char mixture_idle[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "
+    "\"mixture-idle\", \"family\": \"decoder\", \"blocks\": 1, \"features\": 16, \"heads\": 2, "
+    "\"kv_heads\": 1, \"experts\": 8, \"experts_per_token\": 1, \"expert_features\": 24, "
+    "\"vocabulary\": 34, \"sequence\": 2, \"longest_sequence\": 2, \"token_bytes\": 1, "
+    "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\", "
+    "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}}";
+
 #define MLP mlp_small, mlp_small
 #define GPT gpt_small, gpt_small
 /* What is rounded, drawn or chosen may differ by a level where gradients do in their last bits. */
@@ -92,6 +102,36 @@ static const plan_case plans[] = {
      true},
     {"link mlp, ZeRO 1, 3 replicas", MLP, {THREE_REPLICAS, .zero = 1}, EXACT, true},
     {"link mlp, ZeRO 3, 1f1b 2+2", MLP, {MLP_TWICE, .zero = 3}, EXACT, true},
+    /* One micro-batch a replica: gradients are exchanged as they are made, bucket by bucket. */
+    {"link mlp, ZeRO 2, 3 replicas of one micro-batch",
+     MLP,
+     {.replicas = {3}, .buckets = 3, .global_batch = 12, .micro_batch_size = 4, .zero = 2},
+     EXACT,
+     true},
+    {"link gpt, ZeRO 3, data parallel 2, one micro-batch, recompute, bf16",
+     GPT,
+     {.replicas = {2},
+      .buckets = 5,
+      .global_batch = 8,
+      .micro_batch_size = 4,
+      .zero = 3,
+      .recompute = TY_RECOMPUTE_FULL},
+     "bf16",
+     1e-1,
+     3e-2,
+     true},
+    {"link mlp, ZeRO 3, 1f1b 2+2, one micro-batch, evaluated",
+     MLP,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {2, 2},
+      .cuts = {3},
+      .buckets = 2,
+      .global_batch = 8,
+      .micro_batch_size = 4,
+      .zero = 3},
+     EXACT,
+     true,
+     2},
     {"link mlp, one-bit, 3 replicas",
      MLP,
      {THREE_REPLICAS, .compression.kind = TY_COMPRESSION_ONE_BIT},
@@ -238,6 +278,49 @@ static const plan_case plans[] = {
      {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true, .contexts = 2},
      EXACT,
      true},
+    {"link mixture, 2 lanes of 2 experts",
+     MIXTURE,
+     MIXTURE,
+     {.replicas = {1}, .buckets = 2, BATCH, .experts = 2},
+     EXACT,
+     true},
+    {"link mixture, 4 lanes of an expert, bf16",
+     MIXTURE,
+     MIXTURE,
+     {.replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 4, .experts = 4},
+     "bf16",
+     1e-1,
+     3e-2,
+     true},
+    {"link mixture, 4 lanes of experts, most of them idle",
+     mixture_idle,
+     mixture_idle,
+     {.replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 4, .experts = 4},
+     EXACT,
+     true},
+    {"link mixture, 1f1b 2 stages of 2 lanes of experts, recompute",
+     MIXTURE,
+     MIXTURE,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {1, 1},
+      .cuts = {7},
+      .buckets = 2,
+      BATCH,
+      .experts = 2,
+      .recompute = TY_RECOMPUTE_FULL},
+     EXACT,
+     true},
+    {"link mixture, ZeRO 3, data parallel 2, 2 lanes of experts, one micro-batch",
+     MIXTURE,
+     MIXTURE,
+     {.replicas = {2},
+      .buckets = 3,
+      .global_batch = 8,
+      .micro_batch_size = 4,
+      .zero = 3,
+      .experts = 2},
+     EXACT,
+     true},
     {"link gpt, zb-h1 2 stages of 2 contexts",
      GPT,
      {.schedule = TY_ZERO_BUBBLE,
@@ -350,12 +433,19 @@ static void lost_run(const plan_case *c)
 
 /* ---- Memory ---- */
 
-/* What each rank says that it took of its device is what the emulator gave out there: with state,
- * compressors and what links hold. */
+static uint32_t lanes_of(uint32_t asked)
+{
+    return asked > 0 ? asked : 1;
+}
+
+/* What each rank says that it took of its device, or the lane with most, is what the emulator gave
+ * out there: with state, compressors and what links hold. */
 static bool case_memory(const plan_case *c)
 {
     uint64_t (*given)(int device) = NULL;
     void *const plugin = dlopen(getenv("TRAINYARD_CUDA_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
+    const uint32_t width =
+        lanes_of(c->shape.lanes) * lanes_of(c->shape.contexts) * lanes_of(c->shape.experts);
     plan_shape shape = c->shape;
     outcome found = {0};
     bool is_right;
@@ -368,7 +458,12 @@ static bool case_memory(const plan_case *c)
     shape.name = c->name;
     is_right = plan_run(c->workload, &shape, "cuda", c->precision, STEPS, &found);
     for (uint32_t rank = 0; is_right && rank < found.run->rank_count; rank++) {
-        const uint64_t bytes = given((int)rank);
+        uint64_t bytes = 0;
+
+        for (uint32_t lane = 0; lane < width; lane++) {
+            const uint64_t of_lane = given((int)(rank * width + lane));
+            bytes = of_lane > bytes ? of_lane : bytes;
+        }
         is_right = found.run->peak_memory_bytes[rank] == bytes ||
                    wrong("rank %u says %llu bytes, its device gave %llu", rank,
                          (unsigned long long)found.run->peak_memory_bytes[rank],

@@ -500,6 +500,95 @@ static bool stage_predicted(const ty_plan *plan, const ty_program *program, uint
            wrong("stage %u takes %.0f bytes, predicted are %.0f", s, found, expected);
 }
 
+/* ---- And with ZeRO, beside what ranks say that they took at the most ---- */
+
+/* Many layers, few tokens: weights, gradients and the optimizer's state are what counts. */
+static const char gpt_deep[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-deep\", \"family\": \"transformer\","
+    "\"source\": \"gpt-tiny.json\", \"blocks\": 8, \"features\": 64, \"heads\": 2,"
+    "\"hidden_features\": 256, \"vocabulary\": 64, \"positions\": 8, \"sequence\": 8,"
+    "\"is_tied\": false, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 4,"
+    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
+    "\"weight_decay\": 0}}";
+#define FOUR_REPLICAS .replicas = {4}, .global_batch = 4, .micro_batch_size = 1
+static const struct {
+    const char *name, *workload;
+    ty_precision precision;
+    plan_shape shape;
+} sharded[] = {
+    {"predicted memory of mlp, ZeRO 3",
+     "mlp",
+     TY_PRECISION_FP32,
+     {FOUR_REPLICAS, .buckets = 8, .zero = 3}},
+    {"predicted memory of gpt, ZeRO 1",
+     gpt_deep,
+     TY_PRECISION_FP32,
+     {FOUR_REPLICAS, .buckets = 10, .zero = 1}},
+    {"predicted memory of gpt, ZeRO 2",
+     gpt_deep,
+     TY_PRECISION_FP32,
+     {FOUR_REPLICAS, .buckets = 10, .zero = 2}},
+    {"predicted memory of gpt, ZeRO 3",
+     gpt_deep,
+     TY_PRECISION_FP32,
+     {FOUR_REPLICAS, .buckets = 10, .zero = 3}},
+    {"predicted memory of gpt, ZeRO 3, bf16",
+     gpt_deep,
+     TY_PRECISION_BF16,
+     {FOUR_REPLICAS, .buckets = 10, .zero = 3}},
+    {"predicted memory of gpt, ZeRO 3, 2 micro-batches",
+     gpt_deep,
+     TY_PRECISION_FP32,
+     {.replicas = {2}, .global_batch = 4, .micro_batch_size = 1, .buckets = 10, .zero = 3}},
+};
+enum { SHARDED = sizeof sharded / sizeof *sharded };
+
+/* The model has what a ring receives into, which here is the host's or NCCL's. */
+static double ring_bytes(const ty_plan *plan)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        if (plan->buckets[b].gradient_bytes > largest)
+            largest = plan->buckets[b].gradient_bytes;
+    return 2.0 * (double)largest / plan->stages[0].replicas;
+}
+
+static bool case_sharded(int index)
+{
+    const uint64_t workspace_bytes = UINT64_C(32) << 20; /* cuBLASLt's */
+    const ty_precision precision = sharded[index].precision;
+    plan_shape shape = sharded[index].shape;
+    ty_program *program = NULL;
+    ty_error error = {0};
+    ty_memory_use use = {0};
+    outcome found = {0};
+    ty_plan *plan;
+    double expected, taken;
+    bool is_right;
+
+    shape.name = sharded[index].name;
+    plan = make_plan(sharded[index].workload, &shape);
+    ty_workload_set_precision(plan->workload, precision);
+    is_right =
+        ((ty_plan_lower(plan, &program, &error) == TY_OK &&
+          ty_stage_memory(plan, program, 0, &use, &error) == TY_OK) ||
+         wrong("%s", error.message)) &&
+        plan_run(sharded[index].workload, &shape, "cuda", ty_precision_name(precision), 1, &found);
+    if (is_right) {
+        expected = (double)(use.parameter_bytes + use.gradient_bytes + use.optimizer_bytes +
+                            use.activation_bytes + use.communication_bytes) -
+                   ring_bytes(plan);
+        taken = (double)(found.run->peak_memory_bytes[0] - workspace_bytes);
+        is_right = fabs(expected - taken) <= 0.1 * taken ||
+                   wrong("a rank takes %.0f bytes, predicted are %.0f", taken, expected);
+    }
+    outcome_free(&found);
+    ty_program_free(program);
+    ty_plan_free(plan);
+    return is_right;
+}
+
 static bool case_predicted(int index)
 {
     plan_shape shape = predicted[index].shape;
@@ -580,6 +669,9 @@ void plans_run(void)
     for (int i = 0; i < PREDICTED; i++)
         if (is_asked(predicted[i].name))
             report(predicted[i].name, case_predicted(i));
+    for (int i = 0; i < SHARDED; i++)
+        if (is_asked(sharded[i].name))
+            report(sharded[i].name, case_sharded(i));
     if (is_asked("refused fp16 with error feedback"))
         report("refused fp16 with error feedback", case_feedback_refused());
     for (int i = 0; i < REFUSALS; i++)

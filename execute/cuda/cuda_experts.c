@@ -1,0 +1,141 @@
+/* Expert lanes: how copies of tokens get to the lane that has the expert they chose, and back, as
+ * in the CPU backend (cpu_experts.c). What pads an expert's copies travels along,
+ * and what came for it is padded again, so that its products are of few shapes. Messages are floats
+ * whatever the stage's type is. */
+#include "cuda_stage.h"
+
+static uint32_t lanes_of(const ty_stage_device *stage)
+{
+    return lane_expert_count(&stage->options);
+}
+
+/* Floats that go to each lane, and come from it, on the way to the experts. */
+typedef struct traffic {
+    uint64_t sent[TY_MAX_LANES], arrived[TY_MAX_LANES];
+} traffic;
+
+static void traffic_count(const cuda_expert_copies *copies, uint32_t lanes, traffic *out)
+{
+    for (uint32_t l = 0; l < lanes; l++) {
+        const uint64_t first = l * copies->experts, end = first + copies->experts;
+
+        out->sent[l] = (uint64_t)(copies->starts[end] - copies->starts[first]) * copies->features;
+        out->arrived[l] = 0;
+        for (uint64_t e = first; e < end; e++)
+            out->arrived[l] += (uint64_t)copies->arrived[e] * copies->features;
+    }
+}
+
+/* Messages lie lane by lane and in each by expert; experts take rows expert by expert and in each
+ * by lane. */
+static void index_make(const cuda_expert_copies *copies, uint32_t lanes)
+{
+    int32_t next[TY_MAX_LANES], at = 0, row = 0;
+
+    for (uint32_t l = 0; l < lanes; l++) {
+        next[l] = at;
+        for (uint64_t e = 0; e < copies->experts; e++)
+            at += copies->arrived[l * copies->experts + e];
+    }
+    for (uint64_t e = 0; e < copies->experts; e++) {
+        copies->first[e] = row;
+        for (uint32_t l = 0; l < lanes; l++)
+            for (int32_t i = 0; i < copies->arrived[l * copies->experts + e]; i++)
+                copies->host_index[row++] = next[l]++;
+        at = copies->first[e] + (int32_t)cuda_expert_padded((uint32_t)(row - copies->first[e]));
+        while (row < at)
+            copies->host_index[row++] = -1;
+    }
+    copies->first[copies->experts] = row;
+}
+
+ty_status cuda_experts_meet(ty_stage_device *stage, const cuda_expert_copies *copies,
+                            ty_error *error)
+{
+    const uint32_t lanes = lanes_of(stage);
+    const uint64_t all = lanes * copies->experts, bytes = all * sizeof *copies->counts;
+    uint64_t counts[TY_MAX_LANES];
+    ty_status status = TY_OK;
+
+    for (uint32_t l = 0; l < lanes; l++)
+        counts[l] = copies->experts;
+    for (uint64_t e = 0; e < all; e++)
+        copies->arrived[e] = copies->starts[e + 1] - copies->starts[e];
+    CUDA_CHECK(cudaMemcpyAsync(copies->counts, copies->arrived, bytes, cudaMemcpyHostToDevice,
+                               stage->stream),
+               status, done);
+    TY_CHECK(cuda_lanes_exchange(
+                 stage,
+                 &(ty_lane_exchange){.among = TY_EXPERT_LANES,
+                                     .kind = TY_ALL_TO_ALL,
+                                     .data = (float *)(void *)copies->counts, /* only moved */
+                                     .sent_counts = counts,
+                                     .received_counts = counts,
+                                     .received = (float *)(void *)(copies->counts + all)},
+                 error),
+             status, done);
+    CUDA_CHECK(cudaMemcpyAsync(copies->arrived, copies->counts + all, bytes, cudaMemcpyDeviceToHost,
+                               stage->stream),
+               status, done);
+    TY_CHECK(cuda_pass_wait(stage, error), status, done);
+    index_make(copies, lanes);
+    CUDA_CHECK(cudaMemcpyAsync(copies->index, copies->host_index,
+                               (uint64_t)copies->first[copies->experts] * sizeof *copies->index,
+                               cudaMemcpyHostToDevice, stage->stream),
+               status, done);
+done:
+    return status;
+}
+
+ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *copies,
+                            const void *own, void *by_expert, ty_error *error)
+{
+    const uint32_t lanes = lanes_of(stage);
+    const uint64_t rows = (uint64_t)copies->first[copies->experts];
+    traffic t;
+    ty_status status;
+
+    traffic_count(copies, lanes, &t);
+    cuda_convert(stage->type, own, CUDA_TYPE_FLOAT, copies->own,
+                 (uint64_t)copies->starts[lanes * copies->experts] * copies->features,
+                 stage->stream);
+    status = cuda_lanes_exchange(stage,
+                                 &(ty_lane_exchange){.among = TY_EXPERT_LANES,
+                                                     .kind = TY_ALL_TO_ALL,
+                                                     .data = copies->own,
+                                                     .sent_counts = t.sent,
+                                                     .received_counts = t.arrived,
+                                                     .received = copies->received},
+                                 error);
+    if (status == TY_OK && rows > 0)
+        cuda_rows_take(stage->type, rows, copies->features, copies->index, copies->received,
+                       by_expert, stage->stream);
+    return status;
+}
+
+ty_status cuda_experts_return(ty_stage_device *stage, const cuda_expert_copies *copies,
+                              const void *by_expert, void *own, ty_error *error)
+{
+    const uint32_t lanes = lanes_of(stage);
+    const uint64_t rows = (uint64_t)copies->first[copies->experts];
+    traffic t;
+    ty_status status;
+
+    traffic_count(copies, lanes, &t);
+    if (rows > 0)
+        cuda_rows_put(stage->type, rows, copies->features, copies->index, by_expert,
+                      copies->received, stage->stream);
+    status = cuda_lanes_exchange(stage,
+                                 &(ty_lane_exchange){.among = TY_EXPERT_LANES,
+                                                     .kind = TY_ALL_TO_ALL,
+                                                     .data = copies->received,
+                                                     .sent_counts = t.arrived,
+                                                     .received_counts = t.sent,
+                                                     .received = copies->own},
+                                 error);
+    if (status == TY_OK)
+        cuda_convert(CUDA_TYPE_FLOAT, copies->own, stage->type, own,
+                     (uint64_t)copies->starts[lanes * copies->experts] * copies->features,
+                     stage->stream);
+    return status;
+}
