@@ -134,7 +134,8 @@ ty_status ty_phased_run_load(const char *path, ty_phased_run **out, ty_error *er
     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
     root = ty_json_root(document);
     TY_CHECK(ty_json_schema(root, RUN_SCHEMA, error), status, cleanup);
-    TY_CHECK(ty_json_array(root, "phases", 1, TY_MOST_TRAINING_PHASES, &list, error), status, cleanup);
+    TY_CHECK(ty_json_array(root, "phases", 1, TY_MOST_TRAINING_PHASES, &list, error), status,
+             cleanup);
     TY_CHECK(ty_json_end(root, error), status, cleanup);
     run->runs = ty_alloc(ty_json_size(list), sizeof(ty_run *));
     if (run->runs == NULL) {
