@@ -6,18 +6,10 @@
 #include <string.h>
 
 const char *const ty_report_schemas[] = {
-    "trainyard.plan/1",
-    "trainyard.run/1",
-    "trainyard.simulation/1",
-    "trainyard.estimate/1",
-    "trainyard.whatif/1",
-    "trainyard.infeasible/1",
-    "trainyard.validation/1",
-    "trainyard.score/1",
-    "trainyard.launch/1",
-    "trainyard.compression/1",
-    "trainyard.phased-plan/1",
-    NULL,
+    "trainyard.plan/1",        "trainyard.run/1",         "trainyard.simulation/1",
+    "trainyard.estimate/1",    "trainyard.whatif/1",      "trainyard.infeasible/1",
+    "trainyard.validation/1",  "trainyard.score/1",       "trainyard.launch/1",
+    "trainyard.compression/1", "trainyard.phased-plan/1", NULL,
 };
 
 bool ty_report_has_charts(void)
