@@ -61,7 +61,8 @@ struct ty_link_options {
     /* For what the lanes of a rank exchange inside passes, and nothing else: a link of the
      * thread of the passes, beside that of the other thread. */
     bool is_of_lanes;
-    /* Bytes of the largest all-to-all there will be, all parts together; 0: there is none. */
+    /* Bytes of the largest all-to-all of equal parts that there will be, all together; 1 if all are
+     * of unequal ones; 0: there is none. */
     uint64_t all_to_all_bytes;
     void (*ring)(void *context); /* see ty_device_link.rings; by any thread. May be NULL */
     void *context;

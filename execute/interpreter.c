@@ -383,7 +383,7 @@ ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
     TY_CHECK(ty_device_link_open(&options, &in->link, error), status, done);
     TY_CHECK(interpreter_staging_open(in, error), status, done);
     options.is_of_lanes = true;
-    /* Copies of tokens come elsewhere than they go from: it is for the link to know of them. */
+    /* Of unequal parts, which are not staged: the link need only know that there are any. */
     options.all_to_all_bytes = ty_plan_lanes(in->options.plan, TY_EXPERT_LANES) > 1 ? 1 : 0;
     options.ring = NULL; /* the thread of the passes looks all the time */
     if (ty_plan_width(in->options.plan) > 1)

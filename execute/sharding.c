@@ -88,17 +88,8 @@ void interpreter_sharing_find(ty_interpreter *in)
     in->shares_gradients = zero >= 2 && in->local_micro_batches == 1;
 }
 
-/* Whether a frozen layer's gradients, which nobody makes, must stay 0 in the bucket. */
-static bool has_frozen(const ty_plan *plan, const ty_bucket *bucket)
-{
-    for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++)
-        if (plan->workload->layers[l].is_frozen)
-            return true;
-    return false;
-}
-
 /* Passes go from bucket to neighbouring bucket, so two places in turns will do for all but the
- * buckets that must stay; experts are there together with the bucket of their layers. */
+ * buckets that must stay for a step; experts are there together with the bucket of their layers. */
 static void places_give(const ty_interpreter *in, const held_stage *held)
 {
     const ty_plan *plan = in->options.plan;
@@ -110,7 +101,7 @@ static void places_give(const ty_interpreter *in, const held_stage *held)
 
         if (bucket->held != held || !bucket->is_sharded)
             continue;
-        if (bucket->is_shared || has_frozen(plan, planned))
+        if (bucket->is_shared)
             bucket->place = lasting++;
         else
             bucket->place = 2 * planned->of_experts + turns[planned->of_experts]++ % 2;

@@ -280,7 +280,7 @@ static const plan_case plans[] = {
     /* One micro-batch a replica: the device has shares and places of gradients, too. */
     {"plan mlp, ZeRO 3, 3 replicas of one micro-batch, evaluated",
      "mlp",
-     "mlp",
+     mlp_small,
      {.replicas = {3}, .buckets = 3, .global_batch = 12, .micro_batch_size = 4, .zero = 3},
      EXACT,
      true,
@@ -327,7 +327,7 @@ static const plan_case plans[] = {
      EXACT},
     {"plan mlp, ZeRO 3, one micro-batch, random-k",
      "mlp",
-     "mlp",
+     mlp_small,
      {.replicas = {2},
       .buckets = 3,
       .global_batch = 8,
