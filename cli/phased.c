@@ -259,6 +259,7 @@ exit_code phased_run(const cli_options *options)
     ty_text text = {0};
     char scratch[PATH_MAX] = "";
     const char *output = options->output;
+    uint32_t written = 0;
     const ty_watch watch = watch_from(options);
 
     if (code != EXIT_DONE)
@@ -272,11 +273,14 @@ exit_code phased_run(const cli_options *options)
     if (output == NULL || training_from(options, &training, &error) != TY_OK ||
         machine_check(options, plan->plans[0], training.backend, &error) != TY_OK ||
         (output != scratch && ty_file_try(output, &error) != TY_OK) ||
-        ty_phased_plan_run(plan, &training, output, &watch, &error) != TY_OK ||
-        show_run(options, output, &text, &error) != TY_OK)
+        ty_phased_plan_run(plan, &training, output, &written, &watch, &error) != TY_OK)
         code = report_failure(&error);
-    else
-        code = print_text(&text);
+    if (written > 0) {
+        const exit_code shown = show_run(options, output, &text, &error) == TY_OK
+                                    ? print_text(&text)
+                                    : report_failure(&error);
+        code = code == EXIT_DONE ? shown : code;
+    }
     if (scratch[0] != '\0')
         unlink(scratch);
     ty_text_clear(&text);

@@ -8,9 +8,10 @@
 
 #define RUN_SCHEMA "trainyard.phased-run/1"
 
-/* One phase, as a run that goes on to `steps` in all; its result goes to `output`. */
+/* One phase, as a run that goes on to `steps` in all; its result goes to `output`.
+ * @param has_result [out] whether there is one: also of the steps before a failure */
 static ty_status run_phase(ty_plan *plan, const ty_training *training, const char *output,
-                           const ty_watch *watch, ty_error *error)
+                           bool *has_result, const ty_watch *watch, ty_error *error)
 {
     ty_plan_inputs inputs = {0};
     ty_job *job = NULL;
@@ -19,6 +20,7 @@ static ty_status run_phase(ty_plan *plan, const ty_training *training, const cha
     TY_CHECK(ty_plan_inputs_from(plan, &inputs, error), status, done);
     TY_CHECK(ty_training_job(training, &inputs, output, &job, error), status, done);
     status = ty_worker_run(job, ty_plan_launched_count(job->plan), watch, error);
+    *has_result = status == TY_OK || job->is_kept;
 done:
     ty_job_free(job);
     ty_plan_inputs_clear(&inputs);
@@ -51,17 +53,19 @@ static ty_status add_run(const char *path, ty_json_writer *writer, ty_error *err
 }
 
 ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, const char *output,
-                             const ty_watch *watch, ty_error *error)
+                             uint32_t *written, const ty_watch *watch, ty_error *error)
 {
     const bool is_played = training->backend != NULL && strcmp(training->backend, "replay") == 0;
     char folder[PATH_MAX], path[PATH_MAX + 32], state[PATH_MAX + 32];
     ty_text text = {0};
     ty_json_writer writer = ty_json_writer_on(&text);
+    ty_error detail = {0};
     uint32_t steps = 0;
     bool is_reached = false;
     int held;
-    ty_status status = ty_run_folder_make(folder, &held, error);
+    ty_status status = ty_run_folder_make(folder, &held, error), filed = TY_OK;
 
+    *written = 0;
     if (status != TY_OK)
         return status;
     snprintf(path, sizeof path, "%s/run.json", folder);
@@ -69,11 +73,11 @@ ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, 
     ty_json_open(&writer, NULL, '{');
     ty_json_put_string(&writer, "schema", RUN_SCHEMA);
     ty_json_open(&writer, "phases", '[');
-    for (uint32_t p = 0; p < plan->count && !is_reached; p++) {
+    for (uint32_t p = 0; p < plan->count && !is_reached && status == TY_OK; p++) {
         const bool is_last = p + 1 == plan->count;
         ty_training own = *training;
         ty_plan *phase = plan->plans[p];
-        ty_error detail = {0};
+        bool has_result = false;
 
         steps += plan->steps[p];
         own.steps = is_played ? plan->steps[p] : steps;
@@ -88,22 +92,28 @@ ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, 
         plan->plans[p] = NULL; /* given away */
         ty_watch_note(watch, "phase %u of %u: %u steps in batches of %u", p + 1, plan->count,
                       plan->steps[p], phase->global_batch);
-        status = run_phase(phase, &own, path, watch, &detail);
-        if (status != TY_OK) { /* without a message the worker has said why */
+        status = run_phase(phase, &own, path, &has_result, watch, &detail);
+        if (status != TY_OK) /* without a message the worker has said why */
             status = detail.message[0] == '\0'
                          ? ty_fail(error, status, "%s", "")
                          : ty_fail(error, status, "phase %u: %.240s", p + 1, detail.message);
-            goto cleanup;
-        }
-        if (!is_played)
-            TY_CHECK(is_over(path, &is_reached, error), status, cleanup);
-        TY_CHECK(add_run(path, &writer, error), status, cleanup);
+        if (has_result && (filed = add_run(path, &writer, &detail)) == TY_OK)
+            (*written)++;
+        if (filed == TY_OK && status == TY_OK && !is_played)
+            filed = is_over(path, &is_reached, &detail);
+        if (filed != TY_OK)
+            break;
     }
     ty_json_close(&writer, ']');
     ty_json_close(&writer, '}');
     ty_text_add(&text, "\n");
-    status = ty_file_write_text(output, &text, error);
-cleanup:
+    if (filed == TY_OK && *written > 0)
+        filed = ty_file_write_text(output, &text, &detail);
+    if (filed != TY_OK) {
+        *written = 0;
+        if (status == TY_OK)
+            status = ty_fail(error, filed, "%s", detail.message);
+    }
     ty_text_clear(&text);
     ty_run_folder_remove(folder, held);
     return status;

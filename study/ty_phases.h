@@ -65,7 +65,7 @@ void ty_phased_plan_free(ty_phased_plan *plan);
 
 /** What the phases measured: of each a run whose losses are those of all steps so far. */
 typedef struct ty_phased_run {
-    uint32_t count; /* fewer than the plan's where a target was met */
+    uint32_t count; /* fewer than the plan's where a target was met, or it ended before */
     ty_run **runs;  /* [count], owned */
 } ty_phased_run;
 
@@ -76,10 +76,13 @@ typedef struct ty_phased_run {
  * @param plan     its plans are used up, also on a failure
  * @param training without steps, which are the plan's
  * @param output   gets `trainyard.phased-run/1`
+ * @param written [out] phases in it; after a failure those until then, the last one of the steps
+ *                that it had done; 0: nothing was written
  * @return as ty_worker_run, with the phase
  */
 ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, const char *output,
-                             const ty_watch *watch, ty_error *error) TY_MUST_CHECK;
+                             uint32_t *written, const ty_watch *watch,
+                             ty_error *error) TY_MUST_CHECK;
 ty_status ty_phased_run_load(const char *path, ty_phased_run **out, ty_error *error) TY_MUST_CHECK;
 void ty_phased_run_free(ty_phased_run *run);
 

@@ -75,6 +75,15 @@ expect 0 run plan.json --until loss=100 --evaluate-every 2 -q -o short.json
 $python -c 'import json
 assert [len(p["losses"]) for p in json.load(open("short.json"))["phases"]] == [2]' && pass || fail "phases go on behind the target"
 
+# What was done before a failure is kept.
+printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 3}, {"steps": 30, "learning_rate": 100000}]}' >wild.json
+expect 0 plan -w mlp -c local:2 --fix $fix --no-simulate --phases wild.json -q -o wild-plan.json
+expect 1 run wild-plan.json -q -o wild-run.json
+expect_output "phase 1"
+expect 0 check wild-run.json
+$python -c 'import json
+assert [len(p["losses"]) for p in json.load(open("wild-run.json"))["phases"]][0] == 3' && pass || fail "the first phase is lost"
+
 # Pins of one phase alone; what belongs to ranks stays with them.
 cat >zero.json <<'END'
 {"schema": "trainyard.phases/1", "phases": [{"steps": 2, "global_batch": 64, "fix": "zero=1"}, {"steps": 2, "global_batch": 128}]}
