@@ -214,6 +214,8 @@ ty_status ty_record_read(const ty_json *object, const json_record *record, void 
             continue;
         if (f->is_optional && !ty_json_has(object, f->key)) {
             const uint32_t absent = (uint32_t)f->absent;
+            if (f->read != NULL)
+                continue; /* where it is, its reader knows */
             if (f->kind == JSON_UINT32 || f->kind == JSON_NAME)
                 memcpy(place(out, f->at), &absent, sizeof absent);
             else if (f->kind == JSON_NUMBER)

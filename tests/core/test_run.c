@@ -64,7 +64,8 @@ static ty_run *make_run(void)
     run->peak_memory_bytes[0] = 123456789;
     run->evaluation_count = 1;
     run->evaluations = ty_alloc(1, sizeof *run->evaluations);
-    run->evaluations[0] = (ty_evaluation){4, 40.25, 0.875, 0.125};
+    run->evaluations[0] =
+        (ty_evaluation){.step = 4, .seconds = 40.25, .accuracy = 0.875, .loss = 0.125};
     ty_program_free(program);
     ty_plan_free(plan);
     return run;
@@ -192,6 +193,14 @@ Test(run, runs_go_there_and_back)
             run->timeline = NULL;
             run->evaluation_count = 0;
         }
+        /* Of a negative square there is no scale in the file. */
+        run->noise = (ty_gradient_noise){1, has_timeline ? -0.5 : 0.25, 3};
+        run->noise_sample_count = 1;
+        run->noise_samples = ty_alloc(1, sizeof *run->noise_samples);
+        run->noise_samples[0] = (ty_noise_sample){2, run->noise.square, 3};
+        run->distortion_steps = 3;
+        run->distortion = 0.125;
+        run->variant.bits = has_timeline ? 8 : 0;
         cr_assert_eq(ty_run_save(run, path, &error), TY_OK, "%s", error.message);
         cr_assert_eq(ty_run_load(path, &loaded, &error), TY_OK, "%s", error.message);
         first = toy_read(path);
@@ -202,6 +211,11 @@ Test(run, runs_go_there_and_back)
         cr_assert_eq(loaded->summary.step_time_s, run->summary.step_time_s);
         cr_assert_str_eq(loaded->summary.limited_by, run->summary.limited_by);
         cr_assert_eq((loaded->timeline != NULL), has_timeline);
+        cr_assert_str_eq(loaded->plan_digest.hex, run->plan_digest.hex);
+        cr_assert_eq(loaded->noise.square, run->noise.square);
+        cr_assert_eq(loaded->noise_samples[0].step, 2);
+        cr_assert_eq(loaded->distortion, 0.125);
+        cr_assert_eq(loaded->variant.bits, run->variant.bits);
         ty_free(first);
         ty_free(second);
         ty_run_free(run);
