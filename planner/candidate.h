@@ -153,6 +153,14 @@ bool ty_search_must_stop(const search_question *question);
 
 /* ---- Candidates -------------------------------------------------------------------------- */
 
+/** Buckets that a stage may have where they are searched, by its level of ZeRO: with more, latency
+ * eats what overlap gains. Of weights that are gathered bucket by bucket there may be more, since
+ * what is whole at a time takes memory. */
+static inline uint64_t ty_most_buckets(uint32_t zero)
+{
+    return zero < 3 ? 64 : 1024;
+}
+
 /** Where the layers are cut and how many replicas each stage has. */
 typedef struct division {
     uint32_t stage_count;

@@ -104,7 +104,6 @@ static ty_status push(enumeration *e, const candidate *c)
  * (facts: DDP's bucket_cap is 25 MiB with a first bucket of 1 MiB). */
 static const uint64_t usual_bucket_bytes[] = {UINT64_MAX, 25u << 20, 4u << 20, 1u << 20,
                                               256u << 10};
-#define MOST_BUCKETS 64 /* of a stage, beyond which latency eats what overlap gains */
 
 /* Whether a stage exchanges gradients: among its replicas, or lanes that have the same weights. */
 static bool exchanges(const search_question *q, uint32_t replicas)
@@ -172,7 +171,8 @@ static ty_status push_buckets(enumeration *e, candidate *c)
     for (size_t i = 0; status == TY_OK && i < sizeof usual_bucket_bytes / sizeof(uint64_t); i++) {
         uint64_t bytes = usual_bucket_bytes[i];
         c->bucket_bytes = bytes;
-        if (bytes == UINT64_MAX || (bytes < largest && largest / bytes < MOST_BUCKETS))
+        if (bytes == UINT64_MAX ||
+            (bytes < largest && largest / bytes < ty_most_buckets(e->q->dimensions.zero)))
             status = push(e, c);
     }
     return status;

@@ -86,7 +86,8 @@ ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, 
 ty_status ty_phased_run_load(const char *path, ty_phased_run **out, ty_error *error) TY_MUST_CHECK;
 void ty_phased_run_free(ty_phased_run *run);
 
-/** Whether the file is a phased plan, by its schema. One that cannot be read is none. */
+/** Whether a file says so in its first 1,024 bytes, where its schema is. What cannot be read twice,
+ * as a pipe, is none. */
 bool ty_is_phased_plan(const char *path);
 
 #endif

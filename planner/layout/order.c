@@ -431,13 +431,13 @@ static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_z
         const uint32_t most = k == TY_INTERLEAVED ? s->space.block_count / l->positions : 1;
         l->schedule = (ty_schedule)k;
         for (uint32_t held = k == TY_INTERLEAVED ? 2 : 1; held <= most; held++) {
-            uint64_t buckets[LAYOUT_MOST_BUCKETS];
-            const uint32_t bucket_count =
-                ty_layout_buckets(&s->space, grid->gradient_bytes / held, buckets);
             l->dimensions.interleave = held > 1 ? held : 0;
             if (!ty_layout_allows_schedule(&s->space, l, local))
                 continue;
-            for (uint32_t zero = 0; zero <= 3; zero++)
+            for (uint32_t zero = 0; zero <= 3; zero++) {
+                uint64_t buckets[LAYOUT_MOST_BUCKETS];
+                const uint32_t bucket_count =
+                    ty_layout_buckets(&s->space, grid->gradient_bytes / held, zero, buckets);
                 for (int c = 0; c < TY_COMPRESSION_COUNT; c++) {
                     l->dimensions.zero = zero;
                     l->compression = (ty_compression_kind)c;
@@ -450,6 +450,7 @@ static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_z
                         TY_CHECK(give(s, &m, context, error), status, done);
                     }
                 }
+            }
         }
     }
 done:

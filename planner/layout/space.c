@@ -8,10 +8,8 @@
 #define LONG_SEQUENCE 16384
 /* Compressing changes what is learnt: a cast to 16 bits is what is proposed unasked. */
 static const ty_compression_kind usual_compressions[] = {TY_COMPRESSION_NONE, TY_COMPRESSION_FP16};
-/* Everything at once, PyTorch's 25 MiB, and ten times that; more than MOST_BUCKETS of a stage are
- * left out, whose latencies eat what overlap gains. */
+/* Everything at once, PyTorch's 25 MiB, and ten times that. */
 static const uint64_t usual_buckets[] = {UINT64_MAX, 250u << 20, 25u << 20};
-#define MOST_BUCKETS 64
 
 /* ---- Blocks ------------------------------------------------------------------------------ */
 
@@ -268,7 +266,7 @@ bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero
                                   l->schedule == TY_INTERLEAVED));
 }
 
-uint32_t ty_layout_buckets(const layout_space *s, uint64_t stage_bytes,
+uint32_t ty_layout_buckets(const layout_space *s, uint64_t stage_bytes, uint32_t zero,
                            uint64_t out[LAYOUT_MOST_BUCKETS])
 {
     const ty_plan_options *o = s->q->options;
@@ -281,9 +279,9 @@ uint32_t ty_layout_buckets(const layout_space *s, uint64_t stage_bytes,
         return 1;
     }
     for (size_t i = 0; i < sizeof usual_buckets / sizeof *usual_buckets; i++)
-        if (i == 0 ||
-            (s->q->stack->overlaps_exchange && s->q->workload->local_steps <= 1 &&
-             usual_buckets[i] < stage_bytes && stage_bytes / usual_buckets[i] < MOST_BUCKETS))
+        if (i == 0 || (s->q->stack->overlaps_exchange && s->q->workload->local_steps <= 1 &&
+                       usual_buckets[i] < stage_bytes &&
+                       stage_bytes / usual_buckets[i] < ty_most_buckets(zero)))
             out[count++] = usual_buckets[i];
     return count;
 }

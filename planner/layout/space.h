@@ -50,7 +50,7 @@ bool ty_layout_allows_compression(const layout_space *space, const layout *layou
                                   ty_compression_kind kind, bool is_exchanged);
 #define LAYOUT_MOST_BUCKETS 8
 /** Sizes of buckets for stages of so many bytes of gradients. @return how many */
-uint32_t ty_layout_buckets(const layout_space *space, uint64_t stage_bytes,
+uint32_t ty_layout_buckets(const layout_space *space, uint64_t stage_bytes, uint32_t zero,
                            uint64_t out[LAYOUT_MOST_BUCKETS]);
 
 /* ---- bounds.c ----------------------------------------------------------------------------- */

@@ -457,7 +457,7 @@ accelerate nccl-tuner|gpt2 sequence=512|2x dgx1-v100|pp=1,tp=1,zero=0,algorithm=
 accelerate nccl-tuner|resnet50|4x p100-server|pp=1,algorithm=tree|
 END
 # In 8 bits, out and in again; others say so in no file.
-expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,zero=3,compression=none)" --precision fp8 --no-simulate -q -o narrow.json
+expect 0 plan -w "llama-3.1-8b batch=64" -c "8x dgx-h100" --fix "$(rest pp=1,zero=3,compression=none)" --precision fp8 --no-simulate -q -o narrow.json
 expect 0 export narrow.json --to torchtitan -o made/narrow --quiet
 expect 0 plan --config made/narrow/torchtitan.toml --cluster "8x dgx-h100" --no-simulate -q --json
 expect_output '"precision": "fp8"'

@@ -1384,14 +1384,14 @@ static void convolve(const cpu_conv_shape *s, const float *x, const float *w, co
                     double sum = (double)bias[o];
                     sums->db[o] += (double)dy[at];
                     for (uint64_t k = 0; k < s->kernel_height * s->kernel_width; k++) {
-                        uint64_t row = h * s->stride + k / s->kernel_width - s->padding_height;
+                        uint64_t line = h * s->stride + k / s->kernel_width - s->padding_height;
                         uint64_t column = v * s->stride + k % s->kernel_width - s->padding_width;
-                        if (row >= s->in_height || column >= s->in_width) /* below 0, too */
+                        if (line >= s->in_height || column >= s->in_width) /* below 0, too */
                             continue;
                         for (uint64_t i = 0; i < in; i++) {
-                            size_t of_x =
-                                ((b * s->in_height + row) * s->in_width + column) * s->in_channels +
-                                o / out * in + i;
+                            size_t of_x = ((b * s->in_height + line) * s->in_width + column) *
+                                              s->in_channels +
+                                          o / out * in + i;
                             size_t of_w = (o * in + i) * s->kernel_height * s->kernel_width + k;
                             sum += (double)x[of_x] * (double)w[of_w];
                             sums->dx[of_x] += (double)dy[at] * (double)w[of_w];
