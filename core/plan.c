@@ -163,8 +163,8 @@ uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer)
     return stage;
 }
 
-/* Whether others can be tied to a layer: embeddings and linear layers have the one matrix of it, see
- * ty_workload_check. Most layers are told so without a look at all that come behind them. */
+/* Whether others can be tied to a layer: embeddings and linear layers have the one matrix of it,
+ * see ty_workload_check. Most layers are told so without a look at all that come behind them. */
 static bool may_be_shared(const ty_layer *layer)
 {
     return layer->tied_to == TY_NO_LAYER &&

@@ -310,12 +310,12 @@ static const json_field better_fields[] = {
 };
 static const json_record better_record = JSON_FLAT_RECORD(better, better_fields);
 
+enum { MOST_BETTER = sizeof((ty_uneven *)NULL)->better / sizeof(better) };
 static const json_field uneven_fields[] = {
     {"count", JSON_UINT32, JSON_AT(ty_uneven, count), 1, UINT32_MAX},
     {"parts", JSON_UINT32, JSON_AT(ty_uneven, parts), 1, UINT32_MAX},
     {"lost_share", JSON_NUMBER, JSON_AT(ty_uneven, lost_share), 0, 1},
-    {"better", JSON_HERE, JSON_AT(ty_uneven, better), 0,
-     sizeof((ty_uneven *)NULL)->better / sizeof(better), .of = &better_record,
+    {"better", JSON_HERE, JSON_AT(ty_uneven, better), 0, MOST_BETTER, .of = &better_record,
      .count_at = offsetof(ty_uneven, better_count)},
 };
 static const json_record uneven_record = JSON_RECORD(ty_uneven, uneven_fields);
