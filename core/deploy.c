@@ -2,6 +2,7 @@
 #include "ty_deploy.h"
 
 #include "json_parts.h"
+#include "option_words.h"
 #include "ty_memory.h"
 
 #include <math.h>
@@ -225,68 +226,78 @@ done:
 
 /* ---- Budgets ------------------------------------------------------------------------------- */
 
-static ty_status read_memory(const char *value, ty_budget *budget, ty_error *error)
+static ty_status read_memory(const char *value, void *out, ty_error *error)
 {
+    ty_budget *budget = out;
     uint64_t bytes;
     ty_status status = ty_parse_bytes(value, &bytes, error);
 
     if (status == TY_OK && (bytes == 0 || (double)bytes > MOST_BYTES))
         return ty_fail(error, TY_EINVAL, "found '%.60s', expected a size such as 100KB", value);
-    if (status == TY_OK)
+    if (status == TY_OK) {
         budget->memory_bytes = (double)bytes;
+        budget->name[0] = '\0'; /* figures of one's own */
+    }
     return status;
 }
 
-static ty_status read_time(const char *value, ty_budget *budget, ty_error *error)
+static ty_status read_time(const char *value, void *out, ty_error *error)
 {
+    ty_budget *budget = out;
     double seconds;
     ty_status status = ty_parse_seconds(value, &seconds, error);
 
     if (status == TY_OK && (!(seconds > 0) || seconds > MOST_SECONDS))
         return ty_fail(error, TY_EINVAL, "found '%.60s', expected a time such as 100ms", value);
-    if (status == TY_OK)
+    if (status == TY_OK) {
         budget->time_s = seconds;
+        budget->name[0] = '\0'; /* figures of one's own */
+    }
     return status;
 }
 
-static ty_status read_rate(const char *value, ty_budget *budget, ty_error *error)
+static ty_status read_rate(const char *value, void *out, ty_error *error)
 {
+    ty_budget *budget = out;
     double rate;
     ty_status status = ty_parse_flop_rate(value, &rate, error);
 
     if (status == TY_OK && (!(rate >= 1) || rate > MOST_RATE))
         return ty_fail(error, TY_EINVAL, "found '%.60s', expected a rate such as 1TFLOPS", value);
-    if (status == TY_OK)
+    if (status == TY_OK) {
         budget->flop_per_s = rate;
+        budget->name[0] = '\0'; /* figures of one's own */
+    }
     return status;
 }
 
-static ty_status read_bandwidth(const char *value, ty_budget *budget, ty_error *error)
+static ty_status read_bandwidth(const char *value, void *out, ty_error *error)
 {
+    ty_budget *budget = out;
     double rate;
     ty_status status = ty_parse_bandwidth(value, &rate, error);
 
     if (status == TY_OK && (!(rate >= 1) || rate > MOST_RATE))
         return ty_fail(error, TY_EINVAL, "found '%.60s', expected a bandwidth such as 10GB/s",
                        value);
-    if (status == TY_OK)
+    if (status == TY_OK) {
         budget->bandwidth_bytes_per_s = rate;
+        budget->name[0] = '\0'; /* figures of one's own */
+    }
     return status;
 }
 
-static ty_status read_variant(const char *value, ty_budget *budget, ty_error *error)
+static ty_status read_variant(const char *value, void *out, ty_error *error)
 {
+    ty_budget *budget = out;
     return ty_variant_parse(value, &budget->variant, error);
 }
 
-static const struct key {
-    const char *name;
-    ty_status (*read)(const char *value, ty_budget *budget, ty_error *error);
-} keys[] = {{"memory", read_memory},
-            {"time", read_time},
-            {"rate", read_rate},
-            {"bandwidth", read_bandwidth},
-            {"variant", read_variant}};
+static const option_key keys[] = {{"memory", read_memory},
+                                  {"time", read_time},
+                                  {"rate", read_rate},
+                                  {"bandwidth", read_bandwidth},
+                                  {"variant", read_variant}};
 #define KEY_COUNT (sizeof keys / sizeof keys[0])
 
 const char *ty_budget_key_at(uint32_t index)
@@ -294,53 +305,14 @@ const char *ty_budget_key_at(uint32_t index)
     return index < KEY_COUNT ? keys[index].name : NULL;
 }
 
-static ty_status read_pair(const char *pair, size_t length, ty_budget *budget, ty_error *error)
-{
-    char copy[96], *value;
-    const char *near;
-    ty_error detail = {0};
-    ty_status status;
-
-    if (length >= sizeof copy)
-        return ty_fail(error, TY_EINVAL, "--budget: found '%.60s...', expected KEY=VALUE", pair);
-    memcpy(copy, pair, length);
-    copy[length] = '\0';
-    value = strchr(copy, '=');
-    if (value != NULL)
-        *value++ = '\0';
-    for (size_t k = 0; k < KEY_COUNT && value != NULL; k++) {
-        if (strcmp(copy, keys[k].name) != 0)
-            continue;
-        status = keys[k].read(value, budget, &detail);
-        if (status != TY_OK)
-            return ty_fail(error, TY_EINVAL, "--budget %s: %s", copy, detail.message);
-        if (keys[k].read != read_variant)
-            budget->name[0] = '\0';
-        return TY_OK;
-    }
-    near = value != NULL ? ty_suggest(copy, &keys[0].name, KEY_COUNT, sizeof keys[0]) : NULL;
-    return ty_fail(error, TY_EINVAL,
-                   "--budget: found '%s', expected memory=, time=, rate=, bandwidth= or "
-                   "variant=%s%s%s",
-                   copy, near != NULL ? "; did you mean " : "", near != NULL ? near : "",
-                   near != NULL ? "?" : "");
-}
-
 ty_status ty_budget_read(const char *text, ty_budget *budget, ty_error *error)
 {
     ty_budget result = *budget;
+    ty_status status = ty_option_words_read("--budget", text, keys, KEY_COUNT, &result, error);
 
-    for (;;) {
-        const size_t length = strcspn(text, ",");
-        ty_status status = read_pair(text, length, &result, error);
-        if (status != TY_OK)
-            return status;
-        if (text[length] == '\0')
-            break;
-        text += length + 1;
-    }
-    *budget = result;
-    return TY_OK;
+    if (status == TY_OK)
+        *budget = result;
+    return status;
 }
 
 ty_status ty_budget_check(const ty_budget *budget, ty_error *error)

@@ -2,6 +2,7 @@
 #include "ty_input.h"
 
 #include "json_record.h"
+#include "option_words.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,8 +26,9 @@ bool ty_input_is_said(const ty_input *input)
 
 /* ---- Words --------------------------------------------------------------------------------- */
 
-static ty_status read_data(const char *value, ty_input *input, ty_error *error)
+static ty_status read_data(const char *value, void *out, ty_error *error)
 {
+    ty_input *input = out;
     uint64_t bytes;
     ty_status status = ty_parse_bytes(value, &bytes, error);
 
@@ -38,8 +40,9 @@ static ty_status read_data(const char *value, ty_input *input, ty_error *error)
 }
 
 /* Samples a second, with or without "/s". */
-static ty_status read_decode(const char *value, ty_input *input, ty_error *error)
+static ty_status read_decode(const char *value, void *out, ty_error *error)
 {
+    ty_input *input = out;
     const size_t length = strlen(value);
     char digits[32];
     double rate;
@@ -60,8 +63,9 @@ static ty_status read_decode(const char *value, ty_input *input, ty_error *error
                    value);
 }
 
-static ty_status read_cores(const char *value, ty_input *input, ty_error *error)
+static ty_status read_cores(const char *value, void *out, ty_error *error)
 {
+    ty_input *input = out;
     uint64_t cores;
     ty_status status = ty_parse_uint(value, 1, MOST_CORES, &cores, error);
 
@@ -70,16 +74,18 @@ static ty_status read_cores(const char *value, ty_input *input, ty_error *error)
     return status;
 }
 
-static ty_status read_epoch(const char *value, ty_input *input, ty_error *error)
+static ty_status read_epoch(const char *value, void *out, ty_error *error)
 {
+    ty_input *input = out;
     input->is_first_epoch = strcmp(value, "first") == 0;
     if (!input->is_first_epoch && strcmp(value, "later") != 0)
         return ty_fail(error, TY_EINVAL, "found '%.60s', expected first or later", value);
     return TY_OK;
 }
 
-static ty_status read_shuffle(const char *value, ty_input *input, ty_error *error)
+static ty_status read_shuffle(const char *value, void *out, ty_error *error)
 {
+    ty_input *input = out;
     for (int s = 0; s < TY_SHUFFLE_COUNT; s++)
         if (strcmp(value, ty_shuffle_name((ty_shuffle)s)) == 0) {
             input->shuffle = (ty_shuffle)s;
@@ -88,10 +94,7 @@ static ty_status read_shuffle(const char *value, ty_input *input, ty_error *erro
     return ty_fail(error, TY_EINVAL, "found '%.60s', expected global or host", value);
 }
 
-static const struct key {
-    const char *name;
-    ty_status (*read)(const char *value, ty_input *input, ty_error *error);
-} keys[] = {
+static const option_key keys[] = {
     {"data", read_data},   {"decode", read_decode},   {"cores", read_cores},
     {"epoch", read_epoch}, {"shuffle", read_shuffle},
 };
@@ -102,49 +105,14 @@ const char *ty_input_key_at(uint32_t index)
     return index < KEY_COUNT ? keys[index].name : NULL;
 }
 
-static ty_status read_pair(const char *pair, size_t length, ty_input *input, ty_error *error)
-{
-    char copy[96], *value;
-    const char *near;
-    ty_error detail = {0};
-    ty_status status;
-
-    if (length >= sizeof copy)
-        return ty_fail(error, TY_EINVAL, "--input: found '%.60s...', expected KEY=VALUE", pair);
-    memcpy(copy, pair, length);
-    copy[length] = '\0';
-    value = strchr(copy, '=');
-    if (value != NULL)
-        *value++ = '\0';
-    for (size_t k = 0; k < KEY_COUNT && value != NULL; k++) {
-        if (strcmp(copy, keys[k].name) != 0)
-            continue;
-        status = keys[k].read(value, input, &detail);
-        return status == TY_OK ? TY_OK
-                               : ty_fail(error, TY_EINVAL, "--input %s: %s", copy, detail.message);
-    }
-    near = value != NULL ? ty_suggest(copy, &keys[0].name, KEY_COUNT, sizeof keys[0]) : NULL;
-    return ty_fail(error, TY_EINVAL,
-                   "--input: found '%s', expected data=, decode=, cores=, epoch= or shuffle=%s%s%s",
-                   copy, near != NULL ? "; did you mean " : "", near != NULL ? near : "",
-                   near != NULL ? "?" : "");
-}
-
 ty_status ty_input_read(const char *text, ty_input *input, ty_error *error)
 {
     ty_input result = *input;
+    ty_status status = ty_option_words_read("--input", text, keys, KEY_COUNT, &result, error);
 
-    for (;;) {
-        const size_t length = strcspn(text, ",");
-        ty_status status = read_pair(text, length, &result, error);
-        if (status != TY_OK)
-            return status;
-        if (text[length] == '\0')
-            break;
-        text += length + 1;
-    }
-    *input = result;
-    return TY_OK;
+    if (status == TY_OK)
+        *input = result;
+    return status;
 }
 
 void ty_input_words(const ty_input *input, ty_text *text)

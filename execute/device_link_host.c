@@ -139,6 +139,19 @@ static uint64_t rounded(uint64_t bytes)
     return room;
 }
 
+/* Brings what is sent to the host, and starts a collective on it. */
+static ty_status passage_start(host_state *state, passage *own, const void *device, uint64_t bytes,
+                               ty_collective_options *staged, ty_error *error)
+{
+    const ty_status status =
+        memory_of(state)->read(state->options.stage, own->host, device, bytes, error);
+
+    staged->data = own->host;
+    return status == TY_OK
+               ? ty_collective_start(state->options.transport, staged, &own->collective, error)
+               : status;
+}
+
 static ty_status parts_exchange(host_state *state, const ty_collective_options *options,
                                 ty_request **out, ty_error *error)
 {
@@ -161,12 +174,8 @@ static ty_status parts_exchange(host_state *state, const ty_collective_options *
                          (unsigned long long)received);
         goto cleanup;
     }
-    TY_CHECK(memory_of(state)->read(state->options.stage, own->host, options->data, sent, error),
-             status, cleanup);
-    staged.data = own->host;
     staged.received = own->received;
-    TY_CHECK(ty_collective_start(state->options.transport, &staged, &own->collective, error),
-             status, cleanup);
+    TY_CHECK(passage_start(state, own, options->data, sent, &staged, error), status, cleanup);
     *out = (ty_request *)own;
     own = NULL; /* given away */
 cleanup:
@@ -190,11 +199,7 @@ static ty_status host_exchange(ty_device_link *link, const ty_collective_options
         return parts_exchange(state, options, out, error);
     TY_CHECK(passage_new(state, options->data, bytes, &own, error), status, cleanup);
     own->is_arriving = true;
-    TY_CHECK(memory_of(state)->read(state->options.stage, own->host, own->device, bytes, error),
-             status, cleanup);
-    staged.data = own->host;
-    TY_CHECK(ty_collective_start(state->options.transport, &staged, &own->collective, error),
-             status, cleanup);
+    TY_CHECK(passage_start(state, own, own->device, bytes, &staged, error), status, cleanup);
     *out = (ty_request *)own;
     own = NULL; /* given away */
 cleanup:

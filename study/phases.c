@@ -33,6 +33,11 @@ static ty_status read_length(const ty_json *object, uint64_t samples, ty_phase *
 {
     const bool has_steps = ty_json_has(object, "steps"), has_epochs = ty_json_has(object, "epochs");
 
+    if (!has_steps && !has_epochs) {
+        const ty_status status = ty_json_end(object, error); /* perhaps by another name */
+        if (status != TY_OK)
+            return status;
+    }
     if (has_steps == has_epochs)
         return ty_json_fail(object, error, "either steps or epochs");
     if (has_steps)
@@ -53,7 +58,6 @@ static ty_status read_phase(const ty_json *object, uint64_t samples, ty_phase *p
     if (ty_json_has(object, "image_size"))
         return ty_json_fail(object, error,
                             "no image_size: images of other sizes are not trained on in one run");
-    TY_CHECK(read_length(object, samples, phase, error), status, done);
     if (ty_json_has(object, "global_batch"))
         TY_CHECK(ty_json_uint32(object, "global_batch", 1, 1u << 30, &phase->global_batch, error),
                  status, done);
@@ -69,6 +73,7 @@ static ty_status read_phase(const ty_json *object, uint64_t samples, ty_phase *p
         if ((phase->fix = ty_strdup(fix)) == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory");
     }
+    TY_CHECK(read_length(object, samples, phase, error), status, done);
     status = ty_json_end(object, error);
 done:
     return status;

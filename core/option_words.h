@@ -1,0 +1,23 @@
+/* Options of several figures: "data=1.3TB,decode=250". Internal to core. */
+#ifndef TY_OPTION_WORDS_H
+#define TY_OPTION_WORDS_H
+
+#include "ty_status.h"
+
+#include <stddef.h>
+
+typedef struct option_key {
+    const char *name;
+    /* Into what the keys are of; messages begin with what was found. */
+    ty_status (*read)(const char *value, void *out, ty_error *error);
+} option_key;
+
+/**
+ * Reads KEY=VALUE,... into `out`, which after a failure has some of it.
+ * @param option as users write it, "--input"
+ * @return TY_EINVAL naming the option and the key, what was found and what was expected
+ */
+ty_status ty_option_words_read(const char *option, const char *text, const option_key *keys,
+                               size_t count, void *out, ty_error *error) TY_MUST_CHECK;
+
+#endif
