@@ -4,8 +4,10 @@
 
 bool ty_bucket_keeps_state(const ty_bucket *bucket)
 {
-    return bucket->compression.kind != TY_COMPRESSION_NONE &&
-           bucket->compression.kind != TY_COMPRESSION_ROWS;
+    const ty_compression_kind kind = bucket->compression.kind;
+
+    return kind != TY_COMPRESSION_NONE && kind != TY_COMPRESSION_ROWS &&
+           kind != TY_COMPRESSION_FP16 && kind != TY_COMPRESSION_BF16;
 }
 
 bool ty_plan_state_is_of_ranks(const ty_plan *plan)

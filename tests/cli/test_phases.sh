@@ -75,6 +75,11 @@ expect 0 run plan.json --until loss=100 --evaluate-every 2 -q -o short.json
 $python -c 'import json
 assert [len(p["losses"]) for p in json.load(open("short.json"))["phases"]] == [2]' && pass || fail "phases go on behind the target"
 
+# Casts keep nothing between steps, so other buckets may follow.
+expect 0 plan -w lenet -c "2x p100-server" --no-simulate --phases others.json -q -o cast-plan.json
+expect_output "gradients fp16"
+expect 0 report cast-plan.json -o cast.html
+
 # What was done before a failure is kept.
 printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 3}, {"steps": 30, "learning_rate": 100000}]}' >wild.json
 expect 0 plan -w mlp -c local:2 --fix $fix --no-simulate --phases wild.json -q -o wild-plan.json
