@@ -29,7 +29,12 @@ uint32_t ty_precision_bytes(ty_precision precision)
     return precision == TY_PRECISION_FP32 || precision == TY_PRECISION_TF32 ? 4 : 2;
 }
 
+double ty_precision_narrow_bytes(ty_precision precision)
+{
+    return precision == TY_PRECISION_FP8 ? 1 : precision == TY_PRECISION_FP4 ? 0.5 : 0;
+}
+
 bool ty_precision_is_narrow(ty_precision precision)
 {
-    return precision == TY_PRECISION_FP8 || precision == TY_PRECISION_FP4;
+    return ty_precision_narrow_bytes(precision) > 0;
 }

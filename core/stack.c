@@ -60,6 +60,7 @@ static const ty_stack_constant constants[] = {
     CONSTANT(memory_waste, 0, 10),
     OR_USUAL(loss_bytes, 0, 100, 8),
     CONSTANT(gradient_bytes, 1, 16),
+    OR_USUAL(narrow_copies, 0, 4, 0),
     OR_USUAL(compute_scale, DBL_MIN, 1e4, 1),
     OR_USUAL(step_jitter, 0, 1, 0),
     OR_USUAL(exchange_cycle_s, 0, 10, 0),

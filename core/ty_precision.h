@@ -40,5 +40,7 @@ ty_status ty_precision_find(const char *name, ty_precision *out, ty_error *error
 uint32_t ty_precision_bytes(ty_precision precision);
 /** Whether products of weights are narrower than what lies between layers. */
 bool ty_precision_is_narrow(ty_precision precision);
+/** Bytes of a number in narrow products: 1, 0.5 or, where there are none, 0. */
+double ty_precision_narrow_bytes(ty_precision precision);
 
 #endif

@@ -179,6 +179,9 @@ typedef struct ty_stack {
                               it reads: half is kept until backward, half is there during it. 8: a
                               copy in fp32 and its gradient; 0: all in place */
     double gradient_bytes; /* kept per parameter: 4, or 2 where gradients stay in 16 bits */
+    double narrow_copies;  /* of what enters a narrow product (ty_precision.h), kept until backward
+                              in the numbers in which it entered; 0: it is kept in 16 bits, and made
+                              narrow again */
 
     /* ---- What a measurement of one's own says. */
     double compute_scale; /* how many times as long layers and updates take as costed; > 0. Of what

@@ -458,9 +458,7 @@ uint32_t ty_layer_kernels(const ty_plan *plan, uint32_t layer, bool is_backward,
               .along = plan->sequence_parallel ? 1 / tensor : 1,
               .has_dropout =
                   ty_stack_of(plan)->has_dropout && plan->workload->tokens_per_sample > 0,
-              .narrow = plan->workload->precision == TY_PRECISION_FP8   ? 1
-                        : plan->workload->precision == TY_PRECISION_FP4 ? 0.5
-                                                                        : 0,
+              .narrow = ty_precision_narrow_bytes(plan->workload->precision),
               .out = out};
 
     s.samples = plan->micro_batch_size / s.experts;

@@ -16,12 +16,13 @@ typedef struct context {
     const ty_plan *plan;
     const ty_stack *stack;
     double samples, element; /* of a lane's micro-batch; bytes of a number */
-    double c, along;         /* share of a sequence; of what lies between divided layers */
+    double narrow; /* bytes of a number that entered a narrow product and is kept so; 0: none is */
+    double c, along; /* share of a sequence; of what lies between divided layers */
     bool has_dropout;
     const bool *takes_part;
     uint32_t *segments;    /* room for the workload's layers */
     ty_layer_again *again; /* [layers]: what recomputing makes again of each */
-    bool *is_seen;         /* [layers]: tensors that are counted already */
+    bool *is_seen; /* [layers]: tensors that are counted already; [layers]: and in narrow numbers */
 } context;
 
 static const ty_layer *layer_at(const context *c, uint32_t layer)
@@ -34,6 +35,12 @@ static double tokens(const context *c, const ty_shape *shape)
 {
     return c->samples * c->c * (double)ty_shape_elements(shape) /
            (double)shape->dimensions[shape->dimension_count > 0 ? shape->dimension_count - 1 : 0];
+}
+
+/* Bytes of a number inside an mlp or an expert on its way to the second product. */
+static double inside(const context *c)
+{
+    return c->narrow > 0 ? c->narrow : c->element;
 }
 
 /* Share of a layer among tensor lanes. */
@@ -83,22 +90,27 @@ static double inner_bytes(const context *c, uint32_t layer)
     const double mask = c->has_dropout ? (double)ty_shape_elements(&l->output) : 0;
 
     switch (l->kind) {
-    case TY_LAYER_ATTENTION: /* queries, keys, values, and what goes to the output's projection */
+    case TY_LAYER_ATTENTION: /* queries, keys, values, and what goes to the output's projection,
+                                which fused attention's backward reads as well */
         return c->element * share *
-                   (rows * (double)a[TY_HEADS] * (head + value) +
+                   (rows * (double)a[TY_HEADS] * head +
                     tokens(c, input) * (double)a[TY_KV_HEADS] * (head + value)) +
+               (ty_attention_is_fused(c->stack, l) ? c->element + c->narrow : inside(c)) * share *
+                   rows * (double)a[TY_HEADS] * value +
                c->element * (rows * (double)a[TY_QUERY_RANK] +
                              tokens(c, input) * (double)(a[TY_KV_RANK] + a[TY_ROTARY_SIZE])) +
                score_bytes(c, layer);
     case TY_LAYER_MLP:
-        return sides * c->element * rows * (double)a[TY_HIDDEN_FEATURES] * share;
+        return ((sides - 1) * c->element + inside(c)) * rows * (double)a[TY_HIDDEN_FEATURES] *
+               share;
     case TY_LAYER_MOE: /* and a token's copies for its experts, or its latents, made and given back
                         */
-        return sides * c->element * rows * share * ty_layer_hidden_features(l) +
-               c->element * rows * c->along *
+        return ((sides - 1) * c->element + inside(c)) * rows * share * ty_layer_hidden_features(l) +
+               rows * c->along *
                    (a[TY_LATENT_FEATURES] > 0
-                        ? (double)((a[TY_EXPERTS_PER_TOKEN] + 2) * a[TY_LATENT_FEATURES])
-                        : (double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_FEATURES]));
+                        ? c->element *
+                              (double)((a[TY_EXPERTS_PER_TOKEN] + 2) * a[TY_LATENT_FEATURES])
+                        : inside(c) * (double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_FEATURES]));
     case TY_LAYER_ADD:
     case TY_LAYER_EMBEDDING:
         return c->samples * c->c * c->along * mask;
@@ -150,24 +162,48 @@ static uint32_t holder(const context *c, uint32_t layer)
     return layer;
 }
 
+/* Whether all that a layer reads enters narrow products. A router of experts reads it as it is. */
+static bool reads_narrow(const context *c, uint32_t layer)
+{
+    const ty_layer *l = layer_at(c, layer);
+
+    return l->kind == TY_LAYER_ATTENTION || l->kind == TY_LAYER_MLP ||
+           (l->kind == TY_LAYER_LINEAR &&
+            ty_layer_tensor_split(c->plan->workload, layer) != TY_SPLIT_VOCABULARY);
+}
+
+static void forget(const context *c)
+{
+    for (uint32_t i = 0; i < 2 * c->plan->workload->layer_count; i++)
+        c->is_seen[i] = false;
+}
+
+/* What a layer keeps of a tensor that it reads, beside what others keep of it: all that read it
+ * narrow have one copy, all others one. */
+static double tensor_bytes(const context *c, uint32_t reader, uint32_t tensor)
+{
+    const bool is_narrow = c->narrow > 0 && reads_narrow(c, reader);
+    bool *is_seen = &c->is_seen[tensor + (is_narrow ? c->plan->workload->layer_count : 0)];
+    const double bytes =
+        *is_seen ? 0 : output_bytes(c, tensor) * (is_narrow ? c->narrow / c->element : 1);
+
+    *is_seen = true;
+    return bytes;
+}
+
 /* What layers [first, end) keep of a micro-batch until its backward. */
 static double kept_bytes(const context *c, uint32_t first, uint32_t end, bool without_scores)
 {
     double bytes = 0;
 
-    for (uint32_t i = 0; i < end; i++)
-        c->is_seen[i] = false;
+    forget(c);
     for (uint32_t i = first; i < end; i++) {
         const ty_layer *l = layer_at(c, i);
         if (!c->takes_part[i])
             continue;
         bytes += inner_bytes(c, i) - (without_scores ? score_bytes(c, i) : 0);
-        for (uint32_t k = 0; keeps_input(l) && k < l->input_count; k++) {
-            const uint32_t tensor = holder(c, l->inputs[k]);
-            if (!c->is_seen[tensor])
-                bytes += output_bytes(c, tensor);
-            c->is_seen[tensor] = true;
-        }
+        for (uint32_t k = 0; keeps_input(l) && k < l->input_count; k++)
+            bytes += tensor_bytes(c, i, holder(c, l->inputs[k]));
     }
     return bytes;
 }
@@ -178,8 +214,7 @@ static double entering_bytes(const context *c, uint32_t first, uint32_t end)
 {
     double bytes = 0;
 
-    for (uint32_t i = 0; i < end; i++)
-        c->is_seen[i] = false;
+    forget(c);
     for (uint32_t i = first; i < end; i++)
         for (uint32_t k = 0; k < layer_at(c, i)->input_count; k++) {
             const uint32_t tensor = holder(c, layer_at(c, i)->inputs[k]);
@@ -195,7 +230,7 @@ static double activation_bytes(const context *c, uint32_t layer)
 {
     const ty_layer *l = layer_at(c, layer);
 
-    return c->element * tokens(c, &l->output) * ty_layer_hidden_features(l) * divided(c, layer);
+    return inside(c) * tokens(c, &l->output) * ty_layer_hidden_features(l) * divided(c, layer);
 }
 
 /* Of what a segment keeps, all that recomputing does not make again, beside what enters it. */
@@ -203,8 +238,7 @@ static double found_bytes(const context *c, uint32_t first, uint32_t end)
 {
     double bytes = 0;
 
-    for (uint32_t i = 0; i < end; i++)
-        c->is_seen[i] = false;
+    forget(c);
     for (uint32_t i = first; i < end; i++) {
         const ty_layer *l = layer_at(c, i);
         const ty_again again = c->again[i].what;
@@ -218,9 +252,8 @@ static double found_bytes(const context *c, uint32_t first, uint32_t end)
             bytes -= activation_bytes(c, i);
         for (uint32_t k = 0; keeps_input(l) && k < l->input_count; k++) {
             const uint32_t tensor = holder(c, l->inputs[k]);
-            if (tensor >= first && c->again[tensor].keeps_output && !c->is_seen[tensor])
-                bytes += output_bytes(c, tensor);
-            c->is_seen[tensor] = true;
+            if (tensor >= first && c->again[tensor].keeps_output)
+                bytes += tensor_bytes(c, i, tensor);
         }
     }
     return bytes;
@@ -377,12 +410,14 @@ ty_status ty_autograd_memory(const ty_plan *plan, const ty_program *program, uin
     const uint32_t positions = ty_plan_position_count(plan), position = stage % positions;
     const uint32_t layers = plan->workload->layer_count;
     const ty_stack *stack = ty_stack_of(plan);
-    bool *marks = ty_alloc(layers, 2 * sizeof *marks);
+    bool *marks = ty_alloc(layers, 3 * sizeof *marks);
     double *slots = ty_alloc(ty_plan_interleave(plan), sizeof *slots);
     context c = {.plan = plan,
                  .stack = stack,
                  .samples = (double)plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES),
                  .element = plan->workload->element_bytes,
+                 .narrow =
+                     stack->narrow_copies * ty_precision_narrow_bytes(plan->workload->precision),
                  .c = 1.0 / ty_plan_lanes(plan, TY_CONTEXT_LANES),
                  .along = plan->sequence_parallel ? 1.0 / ty_plan_lanes(plan, TY_TENSOR_LANES) : 1,
                  .has_dropout = stack->has_dropout && plan->workload->tokens_per_sample > 0,

@@ -284,7 +284,7 @@ Test(memory, refuses_strange_questions)
 /* ---- Activations of a transformer, as published -------------------------------------------- */
 
 static double activations_of(uint32_t blocks, const ty_plan_dimensions *d, uint32_t micro_batch,
-                             const char *software)
+                             const char *software, ty_precision precision)
 {
     char text[128];
     ty_plan_options options = ty_plan_options_default();
@@ -300,8 +300,8 @@ static double activations_of(uint32_t blocks, const ty_plan_dimensions *d, uint3
              "sequence=1024 positions=1024",
              blocks);
     cr_assert_eq(ty_workload_open(text, &w, &error), TY_OK, "%s", error.message);
-    ty_workload_set_precision(w, TY_PRECISION_BF16);
-    snprintf(text, sizeof text, "host:1 gpu:%u @a100-sxm4-80gb nvlink3 hdr200", d->tensor_parallel);
+    ty_workload_set_precision(w, precision);
+    snprintf(text, sizeof text, "host:1 gpu:%u @b200 nvlink5 hdr200", d->tensor_parallel);
     cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_stack_open(software, &stack, &error), TY_OK, "%s", error.message);
     options.stack = stack;
@@ -328,6 +328,7 @@ Test(memory, of_a_layer_as_korthikanti_have_it)
         ty_plan_dimensions dimensions;
         double by_sbh;
         const char *software;
+        ty_precision precision; /* fp32: bf16 */
     } rows[] = {
         {{.tensor_parallel = 1}, 34 + 5 * 16, "megatron-2021"},
         {{.tensor_parallel = 4}, 10 + 24 / 4.0 + 5 * 16 / 4.0, "megatron-2021"},
@@ -351,13 +352,28 @@ Test(memory, of_a_layer_as_korthikanti_have_it)
         {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_ELEMENTWISE}, 4 + 16 / 4.0, "maxtext"},
         /* What enters, attention's projections and what it sums, the mlp's first product. */
         {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_OPERATOR}, 2 + 8 + 8, "torchtitan"},
+        /* In narrow numbers: what norms and the activation function give to products, and beside
+         * what attention's backward reads what goes to its projection. */
+        {{.tensor_parallel = 1}, 32 - 1 - 1 - 4 + 1, "megatron", TY_PRECISION_FP8},
+        {{.tensor_parallel = 1}, 32 - 1.5 - 1.5 - 6 + 0.5, "megatron", TY_PRECISION_FP4},
+        {{.tensor_parallel = 4, .sequence_parallel = true}, 27 / 4.0, "megatron", TY_PRECISION_FP8},
+        /* Less what two norms give, and the activation function. */
+        {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_ELEMENTWISE},
+         27 - 1 - 1 - 4,
+         "maxtext",
+         TY_PRECISION_FP8},
+        {{.tensor_parallel = 1}, 32, "torchtitan", TY_PRECISION_FP8},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (uint32_t b = 1; b <= 4; b *= 4) {
-            const double sbh = 1024.0 * b * 1024,
-                         one = activations_of(3, &rows[i].dimensions, b, rows[i].software);
-            const double more = activations_of(5, &rows[i].dimensions, b, rows[i].software);
+            const double sbh = 1024.0 * b * 1024;
+            const ty_precision precision =
+                rows[i].precision == TY_PRECISION_FP32 ? TY_PRECISION_BF16 : rows[i].precision;
+            const double one =
+                activations_of(3, &rows[i].dimensions, b, rows[i].software, precision);
+            const double more =
+                activations_of(5, &rows[i].dimensions, b, rows[i].software, precision);
             cr_expect(fabs((more - one) / 2 / (rows[i].by_sbh * sbh) - 1) < 1e-3,
                       "row %zu, %u samples: %g, expected %g times sbh", i, b,
                       (more - one) / 2 / sbh, rows[i].by_sbh);
