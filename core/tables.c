@@ -105,52 +105,67 @@ static uint32_t next_table(const ty_workload *workload, uint32_t last)
     return next;
 }
 
-/* Gives away all tables up to one, or with TY_NO_LAYER all. @return the lane that got the last */
-static uint32_t give_away(const ty_workload *workload, uint32_t lanes, uint32_t to,
-                          uint64_t elements[TY_MAX_LANES])
-{
-    uint32_t lane = 0;
+/* Tables that are given away one after the other. */
+typedef struct giving {
+    uint32_t table, lane;            /* the last that was, and who got it */
+    uint64_t elements[TY_MAX_LANES]; /* [lanes] so far */
+} giving;
 
+static void begin_giving(giving *g, uint32_t lanes)
+{
+    g->table = TY_NO_LAYER;
     for (uint32_t l = 0; l < lanes; l++)
-        elements[l] = 0;
-    for (uint32_t table = next_table(workload, TY_NO_LAYER); table != TY_NO_LAYER;
-         table = next_table(workload, table)) {
-        lane = 0;
-        for (uint32_t l = 1; l < lanes; l++)
-            if (elements[l] < elements[lane])
-                lane = l;
-        elements[lane] += table_elements(workload, table);
-        if (table == to)
-            break;
-    }
-    return lane;
+        g->elements[l] = 0;
+}
+
+/* The next table goes to the lane with fewest elements. @return false: there is none */
+static bool give_next(giving *g, const ty_workload *workload, uint32_t lanes)
+{
+    g->table = next_table(workload, g->table);
+    if (g->table == TY_NO_LAYER)
+        return false;
+    g->lane = 0;
+    for (uint32_t l = 1; l < lanes; l++)
+        if (g->elements[l] < g->elements[g->lane])
+            g->lane = l;
+    g->elements[g->lane] += table_elements(workload, g->table);
+    return true;
 }
 
 uint32_t ty_table_lane(const ty_workload *workload, uint32_t lanes, uint32_t layer)
 {
-    uint64_t elements[TY_MAX_LANES];
+    giving g;
 
-    return give_away(workload, lanes, layer, elements);
+    begin_giving(&g, lanes);
+    while (give_next(&g, workload, lanes) && g.table != layer)
+        ;
+    return g.lane;
 }
 
 uint64_t ty_table_lane_elements(const ty_workload *workload, uint32_t lanes, uint32_t lane)
 {
-    uint64_t elements[TY_MAX_LANES];
+    giving g;
 
-    (void)give_away(workload, lanes, TY_NO_LAYER, elements);
-    return elements[lane];
+    begin_giving(&g, lanes);
+    while (give_next(&g, workload, lanes))
+        ;
+    return g.elements[lane];
 }
 
-static uint32_t fullest_lane(const ty_workload *workload, uint32_t lanes)
+/* Whether a table is on the lane that has most. */
+static bool is_on_fullest(const ty_workload *workload, uint32_t lanes, uint32_t layer)
 {
-    uint64_t elements[TY_MAX_LANES];
-    uint32_t fullest = 0;
+    uint32_t lane = 0, fullest = 0;
+    giving g;
 
-    (void)give_away(workload, lanes, TY_NO_LAYER, elements);
+    begin_giving(&g, lanes);
+    while (give_next(&g, workload, lanes))
+        if (g.table == layer)
+            lane = g.lane;
     for (uint32_t l = 1; l < lanes; l++)
-        if (elements[l] > elements[fullest])
+        if (g.elements[l] > g.elements[fullest])
             fullest = l;
-    return fullest;
+    return lane == fullest;
 }
 
 /* ---- What a lane has ----------------------------------------------------------------------- */
@@ -165,16 +180,32 @@ uint64_t ty_table_part(const ty_plan *plan, uint32_t layer)
         return (a[TY_VOCABULARY] + lanes - 1) / lanes * a[TY_FEATURES];
     if (plan->table_shard == TY_TABLES_COLUMN)
         return a[TY_VOCABULARY] * (a[TY_FEATURES] / lanes);
-    return ty_table_lane(workload, lanes, layer) == fullest_lane(workload, lanes)
-               ? table_elements(workload, layer)
-               : 0;
+    return is_on_fullest(workload, lanes, layer) ? table_elements(workload, layer) : 0;
+}
+
+/* Of tables that are on lanes whole, what the lanes that have most look up and make. */
+static void most_of_a_lane(const ty_workload *workload, uint32_t lanes, ty_table_exchange *found)
+{
+    uint64_t indices[TY_MAX_LANES], numbers[TY_MAX_LANES];
+    giving g;
+
+    for (uint32_t l = 0; l < lanes; l++)
+        indices[l] = numbers[l] = 0;
+    begin_giving(&g, lanes);
+    while (give_next(&g, workload, lanes)) {
+        indices[g.lane] += workload->layers[g.table].attributes[TY_ROWS];
+        numbers[g.lane] += workload->layers[g.table].attributes[TY_FEATURES];
+    }
+    for (uint32_t l = 0; l < lanes; l++) {
+        found->own_indices = indices[l] > found->own_indices ? indices[l] : found->own_indices;
+        found->own_numbers = numbers[l] > found->own_numbers ? numbers[l] : found->own_numbers;
+    }
 }
 
 ty_table_exchange ty_plan_tables(const ty_plan *plan)
 {
     const ty_workload *workload = plan->workload;
     const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
-    uint64_t indices[TY_MAX_LANES] = {0}, numbers[TY_MAX_LANES] = {0};
     ty_table_exchange found = {.first_bag = TY_NO_LAYER};
 
     if (lanes == 1 || plan->table_shard == TY_TABLES_WHOLE)
@@ -182,20 +213,17 @@ ty_table_exchange ty_plan_tables(const ty_plan *plan)
     found.first_bag = ty_table_first_bag(workload);
     for (uint32_t l = 0; l < workload->layer_count; l++) {
         const uint64_t *a = workload->layers[l].attributes;
-        const bool is_whole = plan->table_shard == TY_TABLES_TABLE;
-        uint32_t lane;
         if (!is_bag(workload, l))
             continue;
-        lane = is_whole ? ty_table_lane(workload, lanes, l) : 0;
-        indices[lane] += a[TY_ROWS];
-        numbers[lane] +=
-            plan->table_shard == TY_TABLES_COLUMN ? a[TY_FEATURES] / lanes : a[TY_FEATURES];
         found.indices += a[TY_ROWS];
         found.numbers += a[TY_FEATURES];
+        found.own_numbers +=
+            plan->table_shard == TY_TABLES_COLUMN ? a[TY_FEATURES] / lanes : a[TY_FEATURES];
     }
-    for (uint32_t l = 0; l < lanes; l++) {
-        found.own_indices = indices[l] > found.own_indices ? indices[l] : found.own_indices;
-        found.own_numbers = numbers[l] > found.own_numbers ? numbers[l] : found.own_numbers;
+    found.own_indices = found.indices;
+    if (plan->table_shard == TY_TABLES_TABLE) {
+        found.own_indices = found.own_numbers = 0;
+        most_of_a_lane(workload, lanes, &found);
     }
     return found;
 }
@@ -212,11 +240,10 @@ uint32_t ty_table_collectives(const ty_plan *plan, uint32_t layer, bool is_backw
     uint64_t samples, all, vectors;
     uint32_t count = 0;
 
-    if (!is_bag(workload, layer) || ty_plan_lanes(plan, TY_EXPERT_LANES) == 1)
+    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || plan->table_shard == TY_TABLES_WHOLE ||
+        layer != ty_table_first_bag(workload) || (is_backward && workload->layers[layer].is_frozen))
         return 0;
     tables = ty_plan_tables(plan);
-    if (layer != tables.first_bag || (is_backward && workload->layers[layer].is_frozen))
-        return 0;
     samples = ty_lane_bytes(plan, 1);
     all = plan->micro_batch_size;
     vectors = all * tables.own_numbers * workload->element_bytes;
