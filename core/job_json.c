@@ -1,5 +1,4 @@
 /* Jobs (`trainyard.job/1`): what goes to the worker. */
-#include "json_parts.h"
 #include "json_record.h"
 #include "program_check.h"
 #include "run_parts.h"
@@ -17,9 +16,6 @@ enum { MAX_SIZES = 1000 };
 #define MAX_INSTRUCTION_S 1e6 /* 12 days: a unit is wrong */
 
 /* ---- Checking ------------------------------------------------------------------------------- */
-
-static const char *const job_kinds[TY_JOB_COUNT] = {
-    [TY_JOB_TRAIN] = "train", [TY_JOB_PROFILE] = "profile", [TY_JOB_SAMPLES] = "samples"};
 
 static ty_status check_train(const ty_job *job, const char *place, ty_error *error)
 {
@@ -135,9 +131,13 @@ done:
     return status;
 }
 
-static void write_times(const ty_job *job, ty_json_writer *writer)
+static void write_times(const json_field *field, const void *in, const void *context,
+                        ty_json_writer *writer)
 {
-    ty_json_open(writer, "instruction_s", '[');
+    const ty_job *job = in;
+
+    (void)context;
+    ty_json_open(writer, field->key, '[');
     for (uint32_t p = 0; p < job->program->stage_count; p++) {
         ty_json_open_flat(writer, NULL, '[');
         for (uint32_t i = 0; i < job->program->stages[p].instruction_count; i++)
@@ -147,40 +147,117 @@ static void write_times(const ty_job *job, ty_json_writer *writer)
     ty_json_close(writer, ']');
 }
 
-static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
+static ty_status read_plan(const ty_json *object, const json_field *field, void *out,
+                           const void *context, ty_error *error)
+{
+    ty_job *job = out;
+    const ty_json *value;
+    ty_status status = ty_json_object(object, field->key, &value, error);
+
+    (void)context;
+    return status == TY_OK ? ty_plan_from_json(value, &job->plan, error) : status;
+}
+
+static void write_plan(const json_field *field, const void *job, const void *context,
+                       ty_json_writer *writer)
+{
+    (void)context;
+    ty_plan_to_json(((const ty_job *)job)->plan, writer, field->key);
+}
+
+static void write_program(const json_field *field, const void *job, const void *context,
+                          ty_json_writer *writer)
+{
+    (void)context;
+    ty_program_to_json(((const ty_job *)job)->program, writer, field->key);
+}
+
+static const char *kind_name(int i)
+{
+    static const char *const names[TY_JOB_COUNT] = {
+        [TY_JOB_TRAIN] = "train", [TY_JOB_PROFILE] = "profile", [TY_JOB_SAMPLES] = "samples"};
+    return names[i];
+}
+
+static bool trains(const void *job)
+{
+    return ((const ty_job *)job)->kind == TY_JOB_TRAIN;
+}
+
+static bool profiles(const void *job)
+{
+    return ((const ty_job *)job)->kind == TY_JOB_PROFILE;
+}
+
+static bool reads_samples(const void *job)
+{
+    return !profiles(job);
+}
+
+static bool has_checkpoint(const void *job)
+{
+    return ((const ty_job *)job)->checkpoint != NULL;
+}
+
+static bool has_times(const void *job)
+{
+    return ((const ty_job *)job)->instruction_s != NULL;
+}
+
+#define STEPS(member, least)                                                                       \
+    {                                                                                              \
+#member, JSON_UINT32, JSON_AT(ty_job, member), least, TY_MAX_STEPS, .applies = trains      \
+    }
+#define TEXT(member) #member, JSON_TEXT, JSON_AT(ty_job, member)
+
+/* The program follows its plan, which stands last. */
+static const json_field fields[] = {
+    {"kind", JSON_NAME, JSON_AT(ty_job, kind), .name = kind_name, .name_count = TY_JOB_COUNT},
+    {TEXT(backend)},
+    {TEXT(precision), .is_optional = true},
+    {TEXT(data), .is_optional = true},
+    {TEXT(output)},
+    {"bad_samples", JSON_UINT32, JSON_AT(ty_job, bad_samples), 0, TY_MAX_STEPS, .is_optional = true,
+     .applies = reads_samples},
+    STEPS(steps, 1),
+    STEPS(warmup_steps, 0),
+    STEPS(timeline_steps, 0),
+    {NULL, JSON_MEMBERS, JSON_AT(ty_job, until), .of = &ty_until_record, .applies = trains},
+    STEPS(evaluate_every, 0),
+    {TEXT(gradients), .is_optional = true, .applies = trains},
+    {TEXT(checkpoint), .is_optional = true, .applies = trains},
+    {"checkpoint_every", JSON_UINT32, JSON_AT(ty_job, checkpoint_every), 0, TY_MAX_STEPS,
+     .is_optional = true, .is_said = has_checkpoint, .applies = trains},
+    {"resume", JSON_BOOL, JSON_AT(ty_job, resume), .is_optional = true, .is_said = has_checkpoint,
+     .applies = trains},
+    {TEXT(init), .is_optional = true, .applies = trains},
+    {TEXT(save_weights), .is_optional = true, .applies = trains},
+    {"measure_distortion", JSON_BOOL, JSON_AT(ty_job, measure_distortion), .is_optional = true,
+     .applies = trains},
+    {"program", JSON_OTHER, .read = ty_record_pass_by, .write = write_program, .applies = trains,
+     .schema = "program.json"},
+    {"instruction_s", JSON_OTHER, .read = ty_record_pass_by, .write = write_times,
+     .is_optional = true, .is_said = has_times, .applies = trains,
+     .about = "arrays of seconds, of each position one of each instruction"},
+    {"micro_batches", JSON_UINTS, JSON_AT(ty_job, micro_batches), 1, UINT32_MAX - 1,
+     .applies = profiles, .count_at = offsetof(ty_job, micro_batch_count), .least_count = 1,
+     .most_count = MAX_SIZES},
+    {"plan", JSON_OTHER, .read = read_plan, .write = write_plan, .schema = "plan.json"},
+};
+const json_record ty_job_record = JSON_RECORD(ty_job, fields);
+
+static ty_status read_program(const ty_json *root, ty_job *job, ty_error *error)
 {
     ty_status status;
     const ty_json *value;
     char place[TY_JSON_PLACE_SIZE];
 
-    TY_CHECK(ty_json_uint32(root, "steps", 1, TY_MAX_STEPS, &job->steps, error), status, done);
-    TY_CHECK(ty_json_uint32(root, "warmup_steps", 0, TY_MAX_STEPS, &job->warmup_steps, error),
-             status, done);
-    TY_CHECK(ty_json_uint32(root, "timeline_steps", 0, TY_MAX_STEPS, &job->timeline_steps, error),
-             status, done);
-    TY_CHECK(ty_record_read(root, &ty_until_record, &job->until, NULL, error), status, done);
-    TY_CHECK(ty_json_uint32(root, "evaluate_every", 0, TY_MAX_STEPS, &job->evaluate_every, error),
-             status, done);
-    TY_CHECK(ty_json_string_copy_if(root, "gradients", &job->gradients, error), status, done);
-    TY_CHECK(ty_json_string_copy_if(root, "checkpoint", &job->checkpoint, error), status, done);
-    if (ty_json_has(root, "checkpoint_every"))
-        TY_CHECK(ty_json_uint32(root, "checkpoint_every", 0, TY_MAX_STEPS, &job->checkpoint_every,
-                                error),
-                 status, done);
-    if (ty_json_has(root, "resume"))
-        TY_CHECK(ty_json_bool(root, "resume", &job->resume, error), status, done);
-    TY_CHECK(ty_json_string_copy_if(root, "init", &job->init, error), status, done);
-    TY_CHECK(ty_json_string_copy_if(root, "save_weights", &job->save_weights, error), status, done);
-    if (ty_json_has(root, "measure_distortion"))
-        TY_CHECK(ty_json_bool(root, "measure_distortion", &job->measure_distortion, error), status,
-                 done);
     TY_CHECK(ty_json_object(root, "program", &value, error), status, done);
     TY_CHECK(ty_program_from_json(value, &job->program, error), status, done);
     ty_json_place(value, place);
     TY_CHECK(ty_program_check_at(job->plan, job->program, place, error), status, done);
     if (ty_json_has(root, "instruction_s"))
         status = read_times(root, job, error);
-
 done:
     return status;
 }
@@ -188,28 +265,12 @@ done:
 static ty_status read_job(const ty_json *root, ty_job *job, ty_error *error)
 {
     ty_status status;
-    const ty_json *value;
     char place[TY_JSON_PLACE_SIZE];
-    int kind;
 
     TY_CHECK(ty_json_schema(root, JOB_SCHEMA, error), status, done);
-    TY_CHECK(ty_json_enum(root, "kind", job_kinds, TY_JOB_COUNT, &kind, error), status, done);
-    job->kind = (ty_job_kind)kind;
-    TY_CHECK(ty_json_string_copy(root, "backend", &job->backend, error), status, done);
-    TY_CHECK(ty_json_string_copy_if(root, "precision", &job->precision, error), status, done);
-    TY_CHECK(ty_json_string_copy_if(root, "data", &job->data, error), status, done);
-    TY_CHECK(ty_json_string_copy(root, "output", &job->output, error), status, done);
-    TY_CHECK(ty_json_object(root, "plan", &value, error), status, done);
-    TY_CHECK(ty_plan_from_json(value, &job->plan, error), status, done);
-    if (job->kind != TY_JOB_PROFILE && ty_json_has(root, "bad_samples"))
-        TY_CHECK(ty_json_uint32(root, "bad_samples", 0, TY_MAX_STEPS, &job->bad_samples, error),
-                 status, done);
+    TY_CHECK(ty_record_read(root, &ty_job_record, job, NULL, error), status, done);
     if (job->kind == TY_JOB_TRAIN)
-        TY_CHECK(read_train(root, job, error), status, done);
-    else if (job->kind == TY_JOB_PROFILE)
-        TY_CHECK(ty_json_uint32_array(root, "micro_batches", 1, MAX_SIZES, 1, UINT32_MAX - 1,
-                                      &job->micro_batches, &job->micro_batch_count, error),
-                 status, done);
+        TY_CHECK(read_program(root, job, error), status, done);
     TY_CHECK(ty_json_end(root, error), status, done);
     ty_json_place(root, place);
     status = check_job(job, place, error);
@@ -247,44 +308,6 @@ cleanup:
     return status;
 }
 
-static void write_job(const ty_job *job, ty_json_writer *writer)
-{
-    ty_json_open(writer, NULL, '{');
-    ty_json_put_string(writer, "schema", JOB_SCHEMA);
-    ty_json_put_string(writer, "kind", job_kinds[job->kind]);
-    ty_json_put_string(writer, "backend", job->backend);
-    ty_json_put_string_if(writer, "precision", job->precision);
-    ty_json_put_string_if(writer, "data", job->data);
-    ty_json_put_string(writer, "output", job->output);
-    if (job->bad_samples > 0)
-        ty_json_put_uint(writer, "bad_samples", job->bad_samples);
-    if (job->kind == TY_JOB_TRAIN) {
-        ty_json_put_uint(writer, "steps", job->steps);
-        ty_json_put_uint(writer, "warmup_steps", job->warmup_steps);
-        ty_json_put_uint(writer, "timeline_steps", job->timeline_steps);
-        ty_record_put(&ty_until_record, &job->until, NULL, writer);
-        ty_json_put_uint(writer, "evaluate_every", job->evaluate_every);
-        ty_json_put_string_if(writer, "gradients", job->gradients);
-        ty_json_put_string_if(writer, "checkpoint", job->checkpoint);
-        if (job->checkpoint != NULL) {
-            ty_json_put_uint(writer, "checkpoint_every", job->checkpoint_every);
-            ty_json_put_bool(writer, "resume", job->resume);
-        }
-        ty_json_put_string_if(writer, "init", job->init);
-        ty_json_put_string_if(writer, "save_weights", job->save_weights);
-        if (job->measure_distortion)
-            ty_json_put_bool(writer, "measure_distortion", true);
-        ty_program_to_json(job->program, writer, "program");
-        if (job->instruction_s != NULL)
-            write_times(job, writer);
-    } else if (job->kind == TY_JOB_PROFILE) {
-        ty_json_put_uint32_array(writer, "micro_batches", job->micro_batches,
-                                 job->micro_batch_count);
-    }
-    ty_plan_to_json(job->plan, writer, "plan");
-    ty_json_close(writer, '}');
-}
-
 ty_status ty_job_to_text(const ty_job *job, const char *name, ty_text *text, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -296,7 +319,10 @@ ty_status ty_job_to_text(const ty_job *job, const char *name, ty_text *text, ty_
     TY_CHECK(ty_plan_check(job->plan, name, error), status, done);
     if (job->kind == TY_JOB_TRAIN)
         TY_CHECK(ty_program_check(job->plan, job->program, name, error), status, done);
-    write_job(job, &writer);
+    ty_json_open(&writer, NULL, '{');
+    ty_json_put_string(&writer, "schema", JOB_SCHEMA);
+    ty_record_put(&ty_job_record, job, NULL, &writer);
+    ty_json_close(&writer, '}');
 done:
     return status;
 }

@@ -85,8 +85,8 @@ static ty_status read_numbers(const ty_json *object, const json_field *field, vo
 }
 
 /* "[step, square, variance]" */
-static ty_status read_tuple(const ty_json *value, const json_record *record, void *out,
-                            ty_error *error)
+ty_status ty_record_read_tuple(const ty_json *value, const json_record *record, void *out,
+                               ty_error *error)
 {
     ty_status status = TY_OK;
 
@@ -132,7 +132,7 @@ static ty_status read_rows(const ty_json *object, const json_field *field, void 
         const ty_json *row = ty_json_at(array, i);
         void *room = rows + i * field->of->size;
         status = field->kind == JSON_TUPLES
-                     ? read_tuple(row, field->of, room, error)
+                     ? ty_record_read_tuple(row, field->of, room, error)
                      : ty_record_read_all(row, field->of, room, context, error);
     }
     return status;
@@ -283,21 +283,26 @@ static bool says_something(const json_field *f, const void *in)
     return true;
 }
 
+void ty_record_write_tuple(const json_record *record, const void *in, ty_json_writer *writer)
+{
+    ty_json_open_flat(writer, NULL, '[');
+    for (uint32_t i = 0; i < record->field_count; i++) {
+        const json_field *f = &record->fields[i];
+        if (f->kind == JSON_NUMBER)
+            ty_json_put_number(writer, NULL, number_at(in, f->at));
+        else
+            ty_json_put_uint(writer, NULL, uint32_at(in, f->at));
+    }
+    ty_json_close(writer, ']');
+}
+
 static void write_tuples(const json_field *f, const void *in, ty_json_writer *writer)
 {
     const char *row = pointer_at(in, f->at);
 
     ty_json_open_flat(writer, f->key, '[');
-    for (uint32_t i = 0; i < uint32_at(in, f->count_at); i++, row += f->of->size) {
-        ty_json_open_flat(writer, NULL, '[');
-        for (uint32_t k = 0; k < f->of->field_count; k++) {
-            if (f->of->fields[k].kind == JSON_NUMBER)
-                ty_json_put_number(writer, NULL, number_at(row, f->of->fields[k].at));
-            else
-                ty_json_put_uint(writer, NULL, uint32_at(row, f->of->fields[k].at));
-        }
-        ty_json_close(writer, ']');
-    }
+    for (uint32_t i = 0; i < uint32_at(in, f->count_at); i++, row += f->of->size)
+        ty_record_write_tuple(f->of, row, writer);
     ty_json_close(writer, ']');
 }
 

@@ -94,6 +94,10 @@ ty_status ty_record_read_all(const ty_json *object, const json_record *record, v
 /** A `read` for a member that is read elsewhere, before or later. */
 ty_status ty_record_pass_by(const ty_json *object, const json_field *field, void *record,
                             const void *context, ty_error *error) TY_MUST_CHECK;
+/** A row of JSON_TUPLES by itself, for who keeps them otherwise. */
+ty_status ty_record_read_tuple(const ty_json *value, const json_record *record, void *out,
+                               ty_error *error) TY_MUST_CHECK;
+void ty_record_write_tuple(const json_record *record, const void *in, ty_json_writer *writer);
 /** Writes the members of `record`, without brackets. */
 void ty_record_put(const json_record *record, const void *in, const void *context,
                    ty_json_writer *writer);
@@ -107,5 +111,7 @@ extern const json_record ty_optimizer_record, ty_input_record, ty_step_summary_r
 extern const json_record ty_until_record;          /* of a ty_target, of what has one */
 extern const json_record ty_device_figures_record; /* of a ty_device_type */
 extern const json_record ty_plan_record, ty_profile_record, ty_run_record, ty_cluster_record;
+extern const json_record ty_samples_record, ty_job_record, ty_timeline_record, ty_program_record;
+extern const json_record ty_workload_record;
 
 #endif

@@ -1,6 +1,7 @@
 /* Programs as JSON, `trainyard.program/1`: one instruction a line. Only the shape is checked here.
  */
 #include "json_parts.h"
+#include "json_record.h"
 #include "ty_memory.h"
 #include "ty_program.h"
 
@@ -23,98 +24,54 @@ static const char *direction_name(int i)
     return ty_direction_name((ty_direction)i);
 }
 
+static bool has_layers(const void *instruction)
+{
+    return ((const ty_instruction *)instruction)->layer_count > 0;
+}
+
+/* That of its position, which `context` is, goes without saying. */
+static void write_stage(const json_field *field, const void *instruction, const void *context,
+                        ty_json_writer *writer)
+{
+    const uint32_t stage = ((const ty_instruction *)instruction)->stage;
+
+    if (stage != *(const uint32_t *)context)
+        ty_json_put_uint(writer, field->key, stage);
+}
+
+#define AT(member) JSON_AT(ty_instruction, member)
+#define MOST_INDEX (UINT32_MAX - 1)
+
 /* What an instruction has not is not written. */
-static void write_instruction(const ty_instruction *in, uint32_t position, ty_json_writer *writer)
-{
-    ty_json_open_flat(writer, NULL, '{');
-    ty_json_put_string(writer, "op", ty_op_name(in->op));
-    ty_json_put_string(writer, "stream", ty_stream_name(in->stream));
-    if (in->stage != position && in->stage != TY_NO_STAGE)
-        ty_json_put_uint(writer, "stage", in->stage);
-    if (in->lead > 0)
-        ty_json_put_uint(writer, "lead", in->lead);
-    if (in->layer_count > 0) {
-        ty_json_put_uint(writer, "first_layer", in->first_layer);
-        ty_json_put_uint(writer, "layer_count", in->layer_count);
-    }
-    if (in->micro_batch != TY_NO_MICRO_BATCH)
-        ty_json_put_uint(writer, "micro_batch", in->micro_batch);
-    if (in->bucket != TY_NO_BUCKET)
-        ty_json_put_uint(writer, "bucket", in->bucket);
-    if (in->phase > 0)
-        ty_json_put_uint(writer, "phase", in->phase);
-    if (in->peer_stage != TY_NO_STAGE)
-        ty_json_put_uint(writer, "peer_stage", in->peer_stage);
-    if (in->direction != TY_NO_DIRECTION)
-        ty_json_put_string(writer, "direction", ty_direction_name(in->direction));
-    if (in->bytes > 0)
-        ty_json_put_uint(writer, "bytes", in->bytes);
-    if (in->wait_count > 0)
-        ty_json_put_uint32_array(writer, "waits", in->waits, in->wait_count);
-    ty_json_close(writer, '}');
-}
+static const json_field instruction_fields[] = {
+    {"op", JSON_NAME, AT(op), .name = op_name, .name_count = TY_OP_COUNT},
+    {"stream", JSON_NAME, AT(stream), .name = stream_name, .name_count = TY_STREAM_COUNT},
+    {"stage", JSON_UINT32, AT(stage), 0, MOST_INDEX, .absent = TY_NO_STAGE, .is_optional = true,
+     .write = write_stage},
+    {"lead", JSON_UINT32, AT(lead), 0, MOST_INDEX, .is_optional = true},
+    {"first_layer", JSON_UINT32, AT(first_layer), 0, MOST_INDEX, .is_optional = true,
+     .is_said = has_layers},
+    {"layer_count", JSON_UINT32, AT(layer_count), 0, MOST_INDEX, .is_optional = true},
+    {"micro_batch", JSON_UINT32, AT(micro_batch), 0, MOST_INDEX, .absent = TY_NO_MICRO_BATCH,
+     .is_optional = true},
+    {"bucket", JSON_UINT32, AT(bucket), 0, MOST_INDEX, .absent = TY_NO_BUCKET, .is_optional = true},
+    {"phase", JSON_UINT32, AT(phase), 1, TY_MOST_PHASES - 1, .is_optional = true},
+    {"peer_stage", JSON_UINT32, AT(peer_stage), 0, MOST_INDEX, .absent = TY_NO_STAGE,
+     .is_optional = true},
+    {"direction", JSON_NAME, AT(direction), .absent = TY_NO_DIRECTION, .name = direction_name,
+     .name_count = TY_GRADIENT + 1, .is_optional = true},
+    {"bytes", JSON_UINT64, AT(bytes), 0, (double)TY_JSON_MAX_INTEGER, .is_optional = true},
+    {"waits", JSON_UINTS, AT(waits), 0, MOST_INDEX, .read = ty_record_pass_by,
+     .count_at = offsetof(ty_instruction, wait_count), .is_optional = true},
+};
+static const json_record instruction_record = JSON_FLAT_RECORD(ty_instruction, instruction_fields);
 
-void ty_program_to_json(const ty_program *program, ty_json_writer *writer, const char *key)
-{
-    ty_json_open(writer, key, '{');
-    ty_json_put_string(writer, "schema", SCHEMA);
-    ty_json_put_string(writer, "plan_digest", program->plan_digest.hex);
-    ty_json_open(writer, "stages", '[');
-    for (uint32_t s = 0; s < program->stage_count; s++) {
-        ty_json_open(writer, NULL, '{');
-        ty_json_open(writer, "instructions", '[');
-        for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
-            write_instruction(&program->stages[s].instructions[i], s, writer);
-        ty_json_close(writer, ']');
-        ty_json_close(writer, '}');
-    }
-    ty_json_close(writer, ']');
-    ty_json_close(writer, '}');
-}
-
-/* An index that may be missing; `out` keeps its value then. */
-static ty_status read_index_if(const ty_json *object, const char *key, uint32_t *out,
-                               ty_error *error)
-{
-    return ty_json_has(object, key) ? ty_json_uint32(object, key, 0, UINT32_MAX - 1, out, error)
-                                    : TY_OK;
-}
-
-static ty_status read_instruction(const ty_json *object, ty_instruction *in, ty_error *error)
-{
-    ty_status status;
-    int number;
-
-    if (!ty_json_is_object(object))
-        return ty_json_fail(object, error, "an instruction");
-    TY_CHECK(ty_json_name(object, "op", op_name, TY_OP_COUNT, &number, error), status, done);
-    *in = ty_instruction_of((ty_op)number);
-    TY_CHECK(ty_json_name(object, "stream", stream_name, TY_STREAM_COUNT, &number, error), status,
-             done);
-    in->stream = (ty_stream)number;
-    TY_CHECK(read_index_if(object, "stage", &in->stage, error), status, done);
-    TY_CHECK(read_index_if(object, "lead", &in->lead, error), status, done);
-    TY_CHECK(read_index_if(object, "first_layer", &in->first_layer, error), status, done);
-    TY_CHECK(read_index_if(object, "layer_count", &in->layer_count, error), status, done);
-    TY_CHECK(read_index_if(object, "micro_batch", &in->micro_batch, error), status, done);
-    TY_CHECK(read_index_if(object, "bucket", &in->bucket, error), status, done);
-    if (ty_json_has(object, "phase"))
-        TY_CHECK(ty_json_uint32(object, "phase", 1, TY_MOST_PHASES - 1, &in->phase, error), status,
-                 done);
-    TY_CHECK(read_index_if(object, "peer_stage", &in->peer_stage, error), status, done);
-    if (ty_json_has(object, "direction")) {
-        TY_CHECK(ty_json_name(object, "direction", direction_name, TY_GRADIENT + 1, &number, error),
-                 status, done);
-        in->direction = (ty_direction)number;
-    }
-    if (ty_json_has(object, "bytes"))
-        TY_CHECK(ty_json_uint64(object, "bytes", 0, TY_JSON_MAX_INTEGER, &in->bytes, error), status,
-                 done);
-    status = TY_OK;
-
-done:
-    return status;
-}
+/* Of positions: what is in a program's `stages`. */
+static const json_field stage_fields[] = {
+    {"instructions", JSON_ROWS, .minimum = 1, .maximum = TY_NO_INSTRUCTION / 2,
+     .of = &instruction_record},
+};
+static const json_record stage_record = JSON_RECORD(ty_stage_program, stage_fields);
 
 static ty_status read_stage(const ty_json *object, ty_program *program, uint32_t stage,
                             ty_error *error)
@@ -123,13 +80,18 @@ static ty_status read_stage(const ty_json *object, ty_program *program, uint32_t
     const ty_json *array;
     uint32_t *waits = NULL;
 
-    TY_CHECK(ty_json_array(object, "instructions", 1, TY_NO_INSTRUCTION / 2, &array, error), status,
-             cleanup);
+    TY_CHECK(ty_json_array(object, stage_fields[0].key, 1, TY_NO_INSTRUCTION / 2, &array, error),
+             status, cleanup);
     for (uint32_t i = 0; i < ty_json_size(array); i++) {
         const ty_json *element = ty_json_at(array, i);
-        ty_instruction instruction;
+        ty_instruction instruction = {0};
         uint32_t wait_count = 0;
-        TY_CHECK(read_instruction(element, &instruction, error), status, cleanup);
+        if (!ty_json_is_object(element)) {
+            status = ty_json_fail(element, error, "an instruction");
+            goto cleanup;
+        }
+        TY_CHECK(ty_record_read(element, &instruction_record, &instruction, NULL, error), status,
+                 cleanup);
         if (ty_json_has(element, "waits")) {
             /* Shape includes that waits point backwards: appending relies on it. */
             if (i == 0) {
@@ -153,26 +115,68 @@ cleanup:
     return status;
 }
 
+static ty_status read_stages(const ty_json *object, const json_field *field, void *out,
+                             const void *context, ty_error *error)
+{
+    ty_program *program = out;
+    const ty_json *stages;
+    ty_status status;
+
+    (void)context;
+    TY_CHECK(ty_json_array(object, field->key, 1, MAX_STAGES, &stages, error), status, done);
+    program->stages = ty_alloc(ty_json_size(stages), sizeof *program->stages);
+    if (program->stages == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    program->stage_count = (uint32_t)ty_json_size(stages);
+    for (uint32_t s = 0; s < program->stage_count; s++)
+        TY_CHECK(read_stage(ty_json_at(stages, s), program, s, error), status, done);
+done:
+    return status;
+}
+
+static void write_stages(const json_field *field, const void *in, const void *context,
+                         ty_json_writer *writer)
+{
+    const ty_program *program = in;
+
+    (void)context;
+    ty_json_open(writer, field->key, '[');
+    for (uint32_t s = 0; s < program->stage_count; s++) {
+        ty_json_open(writer, NULL, '{');
+        ty_json_open(writer, stage_fields[0].key, '[');
+        for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
+            ty_record_write(&instruction_record, &program->stages[s].instructions[i], &s, writer,
+                            NULL);
+        ty_json_close(writer, ']');
+        ty_json_close(writer, '}');
+    }
+    ty_json_close(writer, ']');
+}
+
+static const json_field fields[] = {
+    {"plan_digest", JSON_DIGEST, JSON_AT(ty_program, plan_digest)},
+    {"stages", JSON_ROWS, .minimum = 1, .maximum = MAX_STAGES, .of = &stage_record,
+     .read = read_stages, .write = write_stages},
+};
+const json_record ty_program_record = JSON_RECORD(ty_program, fields);
+
+void ty_program_to_json(const ty_program *program, ty_json_writer *writer, const char *key)
+{
+    ty_json_open(writer, key, '{');
+    ty_json_put_string(writer, "schema", SCHEMA);
+    ty_record_put(&ty_program_record, program, NULL, writer);
+    ty_json_close(writer, '}');
+}
+
 ty_status ty_program_from_json(const ty_json *object, ty_program **out, ty_error *error)
 {
     ty_status status = TY_OK;
-    const ty_json *stages;
     ty_program *program = ty_alloc(1, sizeof *program);
 
     if (program == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(ty_json_schema(object, SCHEMA, error), status, cleanup);
-    TY_CHECK(ty_json_digest(object, "plan_digest", &program->plan_digest, error), status, cleanup);
-    TY_CHECK(ty_json_array(object, "stages", 1, MAX_STAGES, &stages, error), status, cleanup);
-    program->stages = ty_alloc(ty_json_size(stages), sizeof *program->stages);
-    if (program->stages == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
-    program->stage_count = (uint32_t)ty_json_size(stages);
-    for (uint32_t s = 0; s < program->stage_count; s++)
-        TY_CHECK(read_stage(ty_json_at(stages, s), program, s, error), status, cleanup);
-    TY_CHECK(ty_json_end(object, error), status, cleanup);
+    TY_CHECK(ty_record_read_all(object, &ty_program_record, program, NULL, error), status, cleanup);
     *out = program;
     program = NULL;
 

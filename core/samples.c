@@ -2,10 +2,10 @@
 #include "ty_samples.h"
 
 #include "json_parts.h"
+#include "json_record.h"
 #include "ty_file.h"
 #include "ty_memory.h"
 
-#include <float.h>
 #include <math.h>
 
 #define SCHEMA "trainyard.samples/1"
@@ -49,27 +49,69 @@ void ty_samples_input(const ty_samples *samples, ty_input *out)
 
 /* ---- File ----------------------------------------------------------------------------------- */
 
-static ty_status read_rates(const ty_json *object, ty_samples *s, ty_error *error)
+/* What a plan is to be told; it follows from the rest. */
+static void write_input(const json_field *field, const void *samples, const void *context,
+                        ty_json_writer *writer)
+{
+    ty_input input;
+
+    (void)context;
+    ty_samples_input(samples, &input);
+    ty_input_to_json(&input, writer, field->key);
+}
+
+static void write_words(const json_field *field, const void *samples, const void *context,
+                        ty_json_writer *writer)
+{
+    ty_input input;
+    ty_text words = {0};
+
+    (void)context;
+    ty_samples_input(samples, &input);
+    ty_input_words(&input, &words);
+    ty_json_put_string_if(writer, field->key, words.data);
+    ty_text_clear(&words);
+}
+
+static const json_field rate_fields[] = {
+    {"threads", JSON_UINT32, JSON_AT(ty_samples_rate, threads), 0, MOST_THREADS},
+    {"samples_per_s", JSON_NUMBER, JSON_AT(ty_samples_rate, samples_per_s), LEAST_RATE, MOST_RATE},
+};
+static const json_record rate_record = JSON_FLAT_RECORD(ty_samples_rate, rate_fields);
+
+static const json_field fields[] = {
+    {"workload", JSON_TEXT, JSON_AT(ty_samples, workload)},
+    {"data", JSON_TEXT, JSON_AT(ty_samples, data)},
+    {"cores", JSON_UINT32, JSON_AT(ty_samples, cores), 1, UINT32_MAX},
+    {"samples", JSON_UINT64, JSON_AT(ty_samples, sample_count), 1, (double)TY_JSON_MAX_INTEGER},
+    {"sample_bytes", JSON_NUMBER, JSON_AT(ty_samples, sample_bytes), DBL_MIN, MOST_BYTES},
+    {"data_bytes", JSON_NUMBER, JSON_AT(ty_samples, data_bytes), 1, MOST_BYTES},
+    {"visited", JSON_UINT64, JSON_AT(ty_samples, visited), 1, (double)TY_JSON_MAX_INTEGER},
+    {"skipped", JSON_UINT32, JSON_AT(ty_samples, skipped), 0, UINT32_MAX},
+    {"first_visit_samples_per_s", JSON_NUMBER, JSON_AT(ty_samples, first_visit_samples_per_s),
+     LEAST_RATE, MOST_RATE},
+    {"rates", JSON_HERE, JSON_AT(ty_samples, rates), 1, TY_MOST_READERS, .of = &rate_record,
+     .count_at = offsetof(ty_samples, rate_count)},
+    {"input", JSON_STRUCT, .of = &ty_input_record, .read = ty_record_pass_by, .write = write_input,
+     .about = "what is said of the samples, with --input"},
+    {"words", JSON_TEXT, .read = ty_record_pass_by, .write = write_words,
+     .about = "what --input takes"},
+};
+const json_record ty_samples_record = JSON_RECORD(ty_samples, fields);
+
+/* What no figure alone says: no more were visited than there are, and threads ascend. */
+static ty_status check(const ty_json *object, ty_samples *s, ty_error *error)
 {
     const ty_json *rows;
     ty_status status;
 
+    TY_CHECK(ty_json_uint64(object, "visited", 1, s->sample_count, &s->visited, error), status,
+             done);
     TY_CHECK(ty_json_array(object, "rates", 1, TY_MOST_READERS, &rows, error), status, done);
-    for (size_t i = 0; i < ty_json_size(rows); i++) {
-        const ty_json *row = ty_json_at(rows, i);
-        ty_samples_rate *rate = &s->rates[i];
-
-        if (!ty_json_is_object(row))
-            return ty_json_fail(row, error, "an object");
-        TY_CHECK(ty_json_uint32(row, "threads", i > 0 ? s->rates[i - 1].threads + 1 : 0,
-                                MOST_THREADS, &rate->threads, error),
+    for (uint32_t i = 1; i < s->rate_count; i++)
+        TY_CHECK(ty_json_uint32(ty_json_at(rows, i), "threads", s->rates[i - 1].threads + 1,
+                                MOST_THREADS, &s->rates[i].threads, error),
                  status, done);
-        TY_CHECK(ty_json_number(row, "samples_per_s", LEAST_RATE, MOST_RATE, &rate->samples_per_s,
-                                error),
-                 status, done);
-        TY_CHECK(ty_json_end(row, error), status, done);
-        s->rate_count++;
-    }
 done:
     return status;
 }
@@ -79,25 +121,10 @@ static ty_status read_samples(const ty_json *object, ty_samples *s, ty_error *er
     ty_status status;
 
     TY_CHECK(ty_json_schema(object, SCHEMA, error), status, done);
-    TY_CHECK(ty_json_string_copy(object, "workload", &s->workload, error), status, done);
-    TY_CHECK(ty_json_string_copy(object, "data", &s->data, error), status, done);
-    TY_CHECK(ty_json_uint32(object, "cores", 1, UINT32_MAX, &s->cores, error), status, done);
-    TY_CHECK(ty_json_uint64(object, "samples", 1, UINT64_MAX, &s->sample_count, error), status,
-             done);
-    TY_CHECK(ty_json_number(object, "sample_bytes", DBL_MIN, MOST_BYTES, &s->sample_bytes, error),
-             status, done);
-    TY_CHECK(ty_json_number(object, "data_bytes", 1, MOST_BYTES, &s->data_bytes, error), status,
-             done);
-    TY_CHECK(ty_json_uint64(object, "visited", 1, s->sample_count, &s->visited, error), status,
-             done);
-    TY_CHECK(ty_json_uint32(object, "skipped", 0, UINT32_MAX, &s->skipped, error), status, done);
-    TY_CHECK(ty_json_number(object, "first_visit_samples_per_s", LEAST_RATE, MOST_RATE,
-                            &s->first_visit_samples_per_s, error),
-             status, done);
-    TY_CHECK(read_rates(object, s, error), status, done);
     ty_json_ignore(object, "input");
     ty_json_ignore(object, "words");
-    TY_CHECK(ty_json_end(object, error), status, done);
+    TY_CHECK(ty_record_read_all(object, &ty_samples_record, s, NULL, error), status, done);
+    status = check(object, s, error);
 done:
     return status;
 }
@@ -123,35 +150,10 @@ cleanup:
 
 void ty_samples_to_json(const ty_samples *samples, ty_json_writer *writer)
 {
-    ty_input input;
-    ty_text words = {0};
-
-    ty_samples_input(samples, &input);
-    ty_input_words(&input, &words);
     ty_json_open(writer, NULL, '{');
     ty_json_put_string(writer, "schema", SCHEMA);
-    ty_json_put_string(writer, "workload", samples->workload);
-    ty_json_put_string(writer, "data", samples->data);
-    ty_json_put_uint(writer, "cores", samples->cores);
-    ty_json_put_uint(writer, "samples", samples->sample_count);
-    ty_json_put_number(writer, "sample_bytes", samples->sample_bytes);
-    ty_json_put_number(writer, "data_bytes", samples->data_bytes);
-    ty_json_put_uint(writer, "visited", samples->visited);
-    ty_json_put_uint(writer, "skipped", samples->skipped);
-    ty_json_put_number(writer, "first_visit_samples_per_s", samples->first_visit_samples_per_s);
-    ty_json_open(writer, "rates", '[');
-    for (uint32_t i = 0; i < samples->rate_count; i++) {
-        ty_json_open_flat(writer, NULL, '{');
-        ty_json_put_uint(writer, "threads", samples->rates[i].threads);
-        ty_json_put_number(writer, "samples_per_s", samples->rates[i].samples_per_s);
-        ty_json_close(writer, '}');
-    }
-    ty_json_close(writer, ']');
-    ty_input_to_json(&input, writer, "input");
-    if (words.data != NULL)
-        ty_json_put_string(writer, "words", words.data);
+    ty_record_put(&ty_samples_record, samples, NULL, writer);
     ty_json_close(writer, '}');
-    ty_text_clear(&words);
 }
 
 ty_status ty_samples_save(const ty_samples *samples, const char *path, ty_error *error)

@@ -2,7 +2,7 @@
    timeline_summary.c. */
 #include "ty_timeline.h"
 
-#include "json_parts.h"
+#include "json_record.h"
 #include "ty_memory.h"
 
 #include <assert.h>
@@ -149,57 +149,76 @@ const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *
 
 /* ---- File ---------------------------------------------------------------------------------- */
 
-static ty_status read_event(const ty_json *row, const ty_timeline *timeline, ty_event *event,
-                            ty_error *error)
+static const json_field event_fields[] = {
+    {"rank", JSON_UINT32, JSON_AT(ty_event, rank), 0, TY_MAX_RANKS - 1},
+    {"step", JSON_UINT32, JSON_AT(ty_event, step), 0, UINT32_MAX - 1},
+    {"instruction", JSON_UINT32, JSON_AT(ty_event, instruction), 0, UINT32_MAX - 1},
+    {"start_s", JSON_NUMBER, JSON_AT(ty_event, start_s), -DBL_MAX, DBL_MAX},
+    {"end_s", JSON_NUMBER, JSON_AT(ty_event, end_s), -DBL_MAX, DBL_MAX},
+};
+static const json_record event_record = JSON_RECORD(ty_event, event_fields);
+
+/* Of the timeline's ranks and steps, and none ends before it begins. */
+static ty_status read_events(const ty_json *object, const json_field *field, void *out,
+                             const void *context, ty_error *error)
 {
-    struct {
-        uint32_t *value;
-        uint32_t limit;
-    } const indices[] = {
-        {&event->rank, timeline->rank_count - 1},
-        {&event->step, timeline->step_count - 1},
-        {&event->instruction, UINT32_MAX - 1},
-    };
+    ty_timeline *timeline = out;
+    const ty_json *events;
     ty_status status;
 
-    if (!ty_json_is_array(row) || ty_json_size(row) != 5)
-        return ty_json_fail(row, error, "[rank, step, instruction, start_s, end_s]");
-    for (size_t i = 0; i < 3; i++) {
-        status =
-            ty_json_as_uint32(ty_json_at(row, i), 0, indices[i].limit, indices[i].value, error);
-        if (status != TY_OK)
-            return status;
+    (void)context;
+    TY_CHECK(ty_json_array(object, field->key, 0, SIZE_MAX, &events, error), status, done);
+    for (size_t i = 0; i < ty_json_size(events); i++) {
+        const ty_json *row = ty_json_at(events, i);
+        ty_event event;
+        TY_CHECK(ty_record_read_tuple(row, field->of, &event, error), status, done);
+        TY_CHECK(
+            ty_json_as_uint32(ty_json_at(row, 0), 0, timeline->rank_count - 1, &event.rank, error),
+            status, done);
+        TY_CHECK(
+            ty_json_as_uint32(ty_json_at(row, 1), 0, timeline->step_count - 1, &event.step, error),
+            status, done);
+        TY_CHECK(ty_json_as_number(ty_json_at(row, 4), event.start_s, DBL_MAX, &event.end_s, error),
+                 status, done);
+        if (ty_timeline_add(timeline, &event) != TY_OK) {
+            status = ty_fail(error, TY_ENOMEM, "out of memory");
+            goto done;
+        }
     }
-    status = ty_json_as_number(ty_json_at(row, 3), -DBL_MAX, DBL_MAX, &event->start_s, error);
-    if (status != TY_OK)
-        return status;
-    return ty_json_as_number(ty_json_at(row, 4), event->start_s, DBL_MAX, &event->end_s, error);
+done:
+    return status;
 }
+
+static void write_events(const json_field *field, const void *in, const void *context,
+                         ty_json_writer *writer)
+{
+    const ty_timeline *timeline = in;
+
+    (void)context;
+    ty_json_open(writer, field->key, '[');
+    for (uint64_t i = 0; i < timeline->event_count; i++)
+        ty_record_write_tuple(field->of, &timeline->events[i], writer);
+    ty_json_close(writer, ']');
+}
+
+static const json_field fields[] = {
+    {"plan_digest", JSON_DIGEST, JSON_AT(ty_timeline, plan_digest)},
+    {"rank_count", JSON_UINT32, JSON_AT(ty_timeline, rank_count), 1, TY_MAX_RANKS},
+    {"step_count", JSON_UINT32, JSON_AT(ty_timeline, step_count), 1, UINT32_MAX},
+    {"events", JSON_TUPLES, .of = &event_record, .read = read_events, .write = write_events},
+};
+const json_record ty_timeline_record = JSON_RECORD(ty_timeline, fields);
 
 ty_status ty_timeline_from_json(const ty_json *object, ty_timeline **out, ty_error *error)
 {
     ty_status status = TY_OK;
-    const ty_json *events;
     ty_timeline *timeline = ty_alloc(1, sizeof *timeline);
 
     if (timeline == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(ty_json_schema(object, "trainyard.timeline/1", error), status, cleanup);
-    TY_CHECK(ty_json_digest(object, "plan_digest", &timeline->plan_digest, error), status, cleanup);
-    TY_CHECK(ty_json_uint32(object, "rank_count", 1, TY_MAX_RANKS, &timeline->rank_count, error),
-             status, cleanup);
-    TY_CHECK(ty_json_uint32(object, "step_count", 1, UINT32_MAX, &timeline->step_count, error),
-             status, cleanup);
-    TY_CHECK(ty_json_array(object, "events", 0, SIZE_MAX, &events, error), status, cleanup);
-    for (size_t i = 0; i < ty_json_size(events); i++) {
-        ty_event event;
-        TY_CHECK(read_event(ty_json_at(events, i), timeline, &event, error), status, cleanup);
-        if (ty_timeline_add(timeline, &event) != TY_OK) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory");
-            goto cleanup;
-        }
-    }
-    TY_CHECK(ty_json_end(object, error), status, cleanup);
+    TY_CHECK(ty_record_read_all(object, &ty_timeline_record, timeline, NULL, error), status,
+             cleanup);
     ty_timeline_sort(timeline);
     *out = timeline;
     timeline = NULL;
@@ -213,20 +232,6 @@ void ty_timeline_to_json(const ty_timeline *timeline, ty_json_writer *writer, co
 {
     ty_json_open(writer, key, '{');
     ty_json_put_string(writer, "schema", "trainyard.timeline/1");
-    ty_json_put_string(writer, "plan_digest", timeline->plan_digest.hex);
-    ty_json_put_uint(writer, "rank_count", timeline->rank_count);
-    ty_json_put_uint(writer, "step_count", timeline->step_count);
-    ty_json_open(writer, "events", '[');
-    for (uint64_t i = 0; i < timeline->event_count; i++) {
-        const ty_event *event = &timeline->events[i];
-        ty_json_open_flat(writer, NULL, '[');
-        ty_json_put_uint(writer, NULL, event->rank);
-        ty_json_put_uint(writer, NULL, event->step);
-        ty_json_put_uint(writer, NULL, event->instruction);
-        ty_json_put_number(writer, NULL, event->start_s);
-        ty_json_put_number(writer, NULL, event->end_s);
-        ty_json_close(writer, ']');
-    }
-    ty_json_close(writer, ']');
+    ty_record_put(&ty_timeline_record, timeline, NULL, writer);
     ty_json_close(writer, '}');
 }

@@ -8,9 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- reading ---- */
-
-static ty_status read_shape(const ty_json *object, const char *key, ty_shape *out, ty_error *error)
+static ty_status read_dimensions(const ty_json *object, const char *key, ty_shape *out,
+                                 ty_error *error)
 {
     const ty_json *array = NULL;
     ty_status status = ty_json_array(object, key, 1, TY_MAX_DIMENSIONS, &array, error);
@@ -23,12 +22,25 @@ static ty_status read_shape(const ty_json *object, const char *key, ty_shape *ou
     return status;
 }
 
-static ty_status read_attributes(const ty_json *object, ty_layer *layer, ty_error *error)
+static void write_dimensions(const ty_shape *shape, ty_json_writer *writer, const char *key)
 {
+    ty_json_open_flat(writer, key, '[');
+    for (uint32_t i = 0; i < shape->dimension_count; i++)
+        ty_json_put_uint(writer, NULL, shape->dimensions[i]);
+    ty_json_close(writer, ']');
+}
+
+/* ---- Layers -------------------------------------------------------------------------------- */
+
+static ty_status read_attributes(const ty_json *object, const json_field *field, void *out,
+                                 const void *context, ty_error *error)
+{
+    ty_layer *layer = out;
     const ty_json *attributes = NULL;
     ty_status status;
 
-    TY_CHECK(ty_json_object(object, "attributes", &attributes, error), status, done);
+    (void)context;
+    TY_CHECK(ty_json_object(object, field->key, &attributes, error), status, done);
     for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
         ty_attribute_use use = ty_layer_attribute_use(layer->kind, a);
         if (use == TY_ATTRIBUTE_UNUSED ||
@@ -44,61 +56,112 @@ done:
     return status;
 }
 
-static ty_status read_quantities(const ty_json *object, ty_layer *layer, ty_error *error)
+static void write_attributes(const json_field *field, const void *in, const void *context,
+                             ty_json_writer *writer)
 {
-    const struct {
-        const char *key;
-        uint64_t *out;
-    } sizes[] = {{"parameter_bytes", &layer->parameter_bytes},
-                 {"output_bytes", &layer->output_bytes},
-                 {"stash_bytes", &layer->stash_bytes},
-                 {"traffic_bytes", &layer->traffic_bytes}};
-    const struct {
-        const char *key;
-        double *out;
-    } numbers[] = {{"forward_flop", &layer->forward_flop},
-                   {"backward_flop", &layer->backward_flop},
-                   {"measured_forward_s", &layer->measured_forward_s},
-                   {"measured_backward_s", &layer->measured_backward_s}};
+    const ty_layer *layer = in;
+
+    (void)context;
+    ty_json_open_flat(writer, field->key, '{');
+    for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++)
+        if (ty_attribute_is_shown(layer, a))
+            ty_json_put_uint(writer, ty_attribute_name(a), layer->attributes[a]);
+    ty_json_close(writer, '}');
+}
+
+/* At most one of each layer before it; `context` is its index. */
+static ty_status read_inputs(const ty_json *object, const json_field *field, void *out,
+                             const void *context, ty_error *error)
+{
+    ty_layer *layer = out;
+
+    return ty_json_uint32_array(object, field->key, 0, *(const uint32_t *)context, 0, UINT32_MAX,
+                                &layer->inputs, &layer->input_count, error);
+}
+
+static ty_status read_output(const ty_json *object, const json_field *field, void *layer,
+                             const void *context, ty_error *error)
+{
+    (void)context;
+    return read_dimensions(object, field->key, &((ty_layer *)layer)->output, error);
+}
+
+static void write_output(const json_field *field, const void *layer, const void *context,
+                         ty_json_writer *writer)
+{
+    (void)context;
+    write_dimensions(&((const ty_layer *)layer)->output, writer, field->key);
+}
+
+static bool is_opaque(const void *layer)
+{
+    return ((const ty_layer *)layer)->kind == TY_LAYER_OPAQUE;
+}
+
+static const char *layer_kind_name(int i)
+{
+    return ty_layer_kind_name((ty_layer_kind)i);
+}
+
+#define SHAPE(key_, read_, write_)                                                                 \
+    {                                                                                              \
+        key_, JSON_UINTS, .minimum = 1, .maximum = TY_MAX_QUANTITY, .least_count = 1,              \
+                          .most_count = TY_MAX_DIMENSIONS, .read = read_, .write = write_          \
+    }
+#define BYTES(member)                                                                              \
+    {                                                                                              \
+#member, JSON_UINT64, JSON_AT(ty_layer, member), 0, TY_MAX_QUANTITY                        \
+    }
+#define AMOUNT(member) #member, JSON_NUMBER, JSON_AT(ty_layer, member), 0, HUGE_VAL
+
+/* Per sample, but for the parameters. */
+static const json_field layer_fields[] = {
+    {"name", JSON_TEXT, JSON_AT(ty_layer, name)},
+    {"kind", JSON_NAME, JSON_AT(ty_layer, kind), .name = layer_kind_name,
+     .name_count = TY_LAYER_KIND_COUNT},
+    {"attributes", JSON_OTHER, .read = read_attributes, .write = write_attributes,
+     .about = "whole numbers: those of the kind"},
+    {"inputs", JSON_UINTS, JSON_AT(ty_layer, inputs), 0, UINT32_MAX, .read = read_inputs,
+     .count_at = offsetof(ty_layer, input_count),
+     .about = "indices of earlier layers; none: the batch"},
+    {"tied_to", JSON_UINT32, JSON_AT(ty_layer, tied_to), 0, UINT32_MAX - 1, .absent = TY_NO_LAYER,
+     .is_optional = true, .about = "the layer whose matrix it uses"},
+    {"is_frozen", JSON_BOOL, JSON_AT(ty_layer, is_frozen), .is_optional = true},
+    SHAPE("output_shape", read_output, write_output),
+    {AMOUNT(forward_flop)},
+    {AMOUNT(backward_flop)},
+    BYTES(parameter_bytes),
+    BYTES(output_bytes),
+    BYTES(stash_bytes),
+    BYTES(traffic_bytes),
+    {"kernel_count", JSON_UINT32, JSON_AT(ty_layer, kernel_count), 0, UINT32_MAX},
+    {AMOUNT(measured_forward_s), .applies = is_opaque},
+    {AMOUNT(measured_backward_s), .applies = is_opaque},
+};
+static const json_record layer_record = JSON_RECORD(ty_layer, layer_fields);
+
+static ty_status read_layers(const ty_json *object, const json_field *field, void *out,
+                             const void *context, ty_error *error)
+{
+    ty_workload *workload = out;
+    const ty_json *layers = NULL;
     ty_status status;
 
-    for (size_t i = 0; i < 4; i++)
-        TY_CHECK(ty_json_uint64(object, sizes[i].key, 0, TY_MAX_QUANTITY, sizes[i].out, error),
+    (void)context;
+    TY_CHECK(ty_json_array(object, field->key, 1, UINT32_MAX - 1, &layers, error), status, done);
+    workload->layers = ty_alloc(ty_json_size(layers), sizeof *workload->layers);
+    if (workload->layers == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    workload->layer_count = (uint32_t)ty_json_size(layers);
+    for (uint32_t i = 0; i < workload->layer_count; i++)
+        TY_CHECK(ty_record_read_all(ty_json_at(layers, i), &layer_record, &workload->layers[i], &i,
+                                    error),
                  status, done);
-    for (size_t i = 0; i < (layer->kind == TY_LAYER_OPAQUE ? 4 : 2); i++)
-        TY_CHECK(ty_json_number(object, numbers[i].key, 0.0, HUGE_VAL, numbers[i].out, error),
-                 status, done);
-    TY_CHECK(ty_json_uint32(object, "kernel_count", 0, UINT32_MAX, &layer->kernel_count, error),
-             status, done);
 done:
     return status;
 }
 
-static ty_status read_layer(const ty_json *object, uint32_t index, ty_layer *layer, ty_error *error)
-{
-    ty_status status;
-    int kind = 0;
-
-    layer->tied_to = TY_NO_LAYER;
-    TY_CHECK(ty_json_string_copy(object, "name", &layer->name, error), status, done);
-    TY_CHECK(ty_json_enum(object, "kind", ty_layer_kind_names, TY_LAYER_KIND_COUNT, &kind, error),
-             status, done);
-    layer->kind = (ty_layer_kind)kind;
-    TY_CHECK(read_attributes(object, layer, error), status, done);
-    TY_CHECK(ty_json_uint32_array(object, "inputs", 0, index, 0, UINT32_MAX, &layer->inputs,
-                                  &layer->input_count, error),
-             status, done);
-    if (ty_json_has(object, "tied_to"))
-        TY_CHECK(ty_json_uint32(object, "tied_to", 0, UINT32_MAX - 1, &layer->tied_to, error),
-                 status, done);
-    if (ty_json_has(object, "is_frozen"))
-        TY_CHECK(ty_json_bool(object, "is_frozen", &layer->is_frozen, error), status, done);
-    TY_CHECK(read_shape(object, "output_shape", &layer->output, error), status, done);
-    TY_CHECK(read_quantities(object, layer, error), status, done);
-    TY_CHECK(ty_json_end(object, error), status, done);
-done:
-    return status;
-}
+/* ---- Optimizers ---------------------------------------------------------------------------- */
 
 static const char *optimizer_name(int i)
 {
@@ -127,83 +190,23 @@ static const json_field optimizer_fields[] = {
 };
 const json_record ty_optimizer_record = JSON_FLAT_RECORD(ty_optimizer, optimizer_fields);
 
-static ty_status read_layers(const ty_json *object, ty_workload *workload, ty_error *error)
-{
-    const ty_json *layers = NULL;
-    ty_status status;
+/* ---- Workloads ----------------------------------------------------------------------------- */
 
-    TY_CHECK(ty_json_array(object, "layers", 1, UINT32_MAX - 1, &layers, error), status, done);
-    workload->layers = ty_alloc(ty_json_size(layers), sizeof *workload->layers);
-    if (workload->layers == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    workload->layer_count = (uint32_t)ty_json_size(layers);
-    for (uint32_t i = 0; i < workload->layer_count; i++)
-        TY_CHECK(read_layer(ty_json_at(layers, i), i, &workload->layers[i], error), status, done);
-done:
-    return status;
-}
+static const json_field teacher_fields[] = {
+    {"labelled", JSON_UINT32, JSON_AT(ty_teacher, labelled), 1, UINT32_MAX},
+    {"every", JSON_UINT32, JSON_AT(ty_teacher, every), 1, TY_MAX_TEACHER_EVERY},
+    {"decay", JSON_NUMBER, JSON_AT(ty_teacher, decay), 0, 1},
+    {"consistency", JSON_NUMBER, JSON_AT(ty_teacher, consistency), 0, TY_MAX_CONSISTENCY},
+    {"shift", JSON_UINT32, JSON_AT(ty_teacher, shift), 0, TY_MAX_SHIFT},
+};
+static const json_record teacher_record = JSON_FLAT_RECORD(ty_teacher, teacher_fields);
 
 ty_status ty_teacher_read(const ty_json *object, ty_teacher *teacher, ty_error *error)
 {
     const ty_json *t = NULL;
-    ty_status status;
+    ty_status status = ty_json_object(object, "teacher", &t, error);
 
-    TY_CHECK(ty_json_object(object, "teacher", &t, error), status, done);
-    TY_CHECK(ty_json_uint32(t, "labelled", 1, UINT32_MAX, &teacher->labelled, error), status, done);
-    TY_CHECK(ty_json_uint32(t, "every", 1, TY_MAX_TEACHER_EVERY, &teacher->every, error), status,
-             done);
-    TY_CHECK(ty_json_number(t, "decay", 0.0, 1.0, &teacher->decay, error), status, done);
-    TY_CHECK(
-        ty_json_number(t, "consistency", 0.0, TY_MAX_CONSISTENCY, &teacher->consistency, error),
-        status, done);
-    TY_CHECK(ty_json_uint32(t, "shift", 0, TY_MAX_SHIFT, &teacher->shift, error), status, done);
-    TY_CHECK(ty_json_end(t, error), status, done);
-done:
-    return status;
-}
-
-static void write_teacher(const ty_teacher *teacher, ty_json_writer *writer)
-{
-    ty_json_open_flat(writer, "teacher", '{');
-    ty_json_put_uint(writer, "labelled", teacher->labelled);
-    ty_json_put_uint(writer, "every", teacher->every);
-    ty_json_put_number(writer, "decay", teacher->decay);
-    ty_json_put_number(writer, "consistency", teacher->consistency);
-    ty_json_put_uint(writer, "shift", teacher->shift);
-    ty_json_close(writer, '}');
-}
-
-/* Absent: ordinary training. Local steps of 1 are what every step does anyway. */
-static ty_status read_scenario(const ty_json *object, ty_workload *w, ty_error *error)
-{
-    ty_status status = TY_OK;
-    int learning = TY_LEARNING_GRADIENT;
-
-    if (ty_json_has(object, "learning"))
-        TY_CHECK(ty_json_enum(object, "learning", ty_learning_names, TY_LEARNING_COUNT, &learning,
-                              error),
-                 status, done);
-    w->learning = (ty_learning)learning;
-    if (ty_json_has(object, "local_steps"))
-        TY_CHECK(
-            ty_json_uint32(object, "local_steps", 1, TY_MAX_LOCAL_STEPS, &w->local_steps, error),
-            status, done);
-    if (w->local_steps == 1)
-        w->local_steps = 0;
-    if (ty_json_has(object, "rotary_base"))
-        TY_CHECK(ty_json_uint64(object, "rotary_base", 1, TY_MAX_QUANTITY, &w->rotary_base, error),
-                 status, done);
-    if (ty_json_has(object, "input_s_per_sample"))
-        TY_CHECK(ty_json_number(object, "input_s_per_sample", 0.0, TY_MAX_INPUT_S,
-                                &w->input_s_per_sample, error),
-                 status, done);
-    if (ty_json_has(object, "deviation"))
-        TY_CHECK(ty_json_number(object, "deviation", 0.0, TY_MAX_DEVIATION, &w->deviation, error),
-                 status, done);
-    if (ty_json_has(object, "teacher"))
-        TY_CHECK(ty_teacher_read(object, &w->teacher, error), status, done);
-done:
-    return status;
+    return status == TY_OK ? ty_record_read_all(t, &teacher_record, teacher, NULL, error) : status;
 }
 
 /* Not said: as numbers of that size are usually computed with. */
@@ -213,45 +216,88 @@ static ty_precision usual_precision(uint32_t element_bytes)
                                                                   : TY_PRECISION_FP32;
 }
 
+static bool has_unusual_precision(const void *workload)
+{
+    const ty_workload *w = workload;
+
+    return w->precision != usual_precision(w->element_bytes);
+}
+
+static bool has_teacher(const void *workload)
+{
+    return ty_workload_has_teacher(workload);
+}
+
+static ty_status read_input(const ty_json *object, const json_field *field, void *workload,
+                            const void *context, ty_error *error)
+{
+    (void)context;
+    return read_dimensions(object, field->key, &((ty_workload *)workload)->input, error);
+}
+
+static void write_input(const json_field *field, const void *workload, const void *context,
+                        ty_json_writer *writer)
+{
+    (void)context;
+    write_dimensions(&((const ty_workload *)workload)->input, writer, field->key);
+}
+
 static const char *precision_name(int i)
 {
     return ty_precision_name((ty_precision)i);
 }
 
+static const char *input_kind_name(int i)
+{
+    return ty_input_kind_names[i];
+}
+
+static const char *learning_name(int i)
+{
+    return ty_learning_name((ty_learning)i);
+}
+
+#define AT(member) JSON_AT(ty_workload, member)
+
+/* What scenarios have is absent in ordinary training. */
+static const json_field fields[] = {
+    {"name", JSON_TEXT, AT(name)},
+    {"source", JSON_TEXT, AT(source)},
+    {"element_bytes", JSON_UINT32, AT(element_bytes), 1, 8},
+    {"precision", JSON_NAME, AT(precision), .name = precision_name,
+     .name_count = TY_PRECISION_COUNT, .is_optional = true, .is_said = has_unusual_precision},
+    {"input_kind", JSON_NAME, AT(input_kind), .name = input_kind_name, .name_count = 2},
+    SHAPE("input_shape", read_input, write_input),
+    {"sample_bytes", JSON_UINT64, AT(sample_bytes), 0, TY_MAX_QUANTITY},
+    {"tokens_per_sample", JSON_UINT64, AT(tokens_per_sample), 0, TY_MAX_QUANTITY},
+    {"dataset", JSON_TEXT, AT(dataset)},
+    {"global_batch", JSON_UINT32, AT(global_batch), 1, UINT32_MAX},
+    {"optimizer", JSON_STRUCT, AT(optimizer), .of = &ty_optimizer_record,
+     .schema = "optimizer.json"},
+    {"learning", JSON_NAME, AT(learning), .absent = TY_LEARNING_GRADIENT, .name = learning_name,
+     .name_count = TY_LEARNING_COUNT, .is_optional = true},
+    {"local_steps", JSON_UINT32, AT(local_steps), 1, TY_MAX_LOCAL_STEPS, .is_optional = true},
+    {"rotary_base", JSON_UINT64, AT(rotary_base), 1, TY_MAX_QUANTITY, .is_optional = true},
+    {"input_s_per_sample", JSON_NUMBER, AT(input_s_per_sample), 0, TY_MAX_INPUT_S,
+     .is_optional = true},
+    {"deviation", JSON_NUMBER, AT(deviation), 0, TY_MAX_DEVIATION, .is_optional = true},
+    {"teacher", JSON_STRUCT, AT(teacher), .of = &teacher_record, .is_optional = true,
+     .is_said = has_teacher},
+    {"layers", JSON_ROWS, AT(layers), 1, UINT32_MAX - 1, .of = &layer_record,
+     .count_at = offsetof(ty_workload, layer_count), .read = read_layers},
+};
+const json_record ty_workload_record = JSON_RECORD(ty_workload, fields);
+
 static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *error)
 {
     ty_status status;
-    const ty_json *optimizer;
-    int input_kind = 0, precision;
 
     TY_CHECK(ty_json_schema(object, TY_WORKLOAD_SCHEMA, error), status, done);
-    TY_CHECK(ty_json_string_copy(object, "name", &w->name, error), status, done);
-    TY_CHECK(ty_json_string_copy(object, "source", &w->source, error), status, done);
-    TY_CHECK(ty_json_uint32(object, "element_bytes", 1, 8, &w->element_bytes, error), status, done);
-    precision = usual_precision(w->element_bytes);
-    if (ty_json_has(object, "precision"))
-        TY_CHECK(ty_json_name(object, "precision", precision_name, TY_PRECISION_COUNT, &precision,
-                              error),
-                 status, done);
-    w->precision = (ty_precision)precision;
-    TY_CHECK(ty_json_enum(object, "input_kind", ty_input_kind_names, 2, &input_kind, error), status,
-             done);
-    w->input_kind = (ty_input_kind)input_kind;
-    TY_CHECK(read_shape(object, "input_shape", &w->input, error), status, done);
-    TY_CHECK(ty_json_uint64(object, "sample_bytes", 0, TY_MAX_QUANTITY, &w->sample_bytes, error),
-             status, done);
-    TY_CHECK(ty_json_uint64(object, "tokens_per_sample", 0, TY_MAX_QUANTITY, &w->tokens_per_sample,
-                            error),
-             status, done);
-    TY_CHECK(ty_json_string_copy(object, "dataset", &w->dataset, error), status, done);
-    TY_CHECK(ty_json_uint32(object, "global_batch", 1, UINT32_MAX, &w->global_batch, error), status,
-             done);
-    TY_CHECK(ty_json_object(object, "optimizer", &optimizer, error), status, done);
-    TY_CHECK(ty_record_read_all(optimizer, &ty_optimizer_record, &w->optimizer, NULL, error),
-             status, done);
-    TY_CHECK(read_scenario(object, w, error), status, done);
-    TY_CHECK(read_layers(object, w, error), status, done);
-    TY_CHECK(ty_json_end(object, error), status, done);
+    TY_CHECK(ty_record_read_all(object, &ty_workload_record, w, NULL, error), status, done);
+    if (!ty_json_has(object, "precision"))
+        w->precision = usual_precision(w->element_bytes);
+    if (w->local_steps == 1) /* what every step does anyway */
+        w->local_steps = 0;
 done:
     return status;
 }
@@ -289,79 +335,11 @@ cleanup:
     return status;
 }
 
-/* ---- writing ---- */
-
-static void write_shape(const ty_shape *shape, ty_json_writer *writer, const char *key)
-{
-    ty_json_open_flat(writer, key, '[');
-    for (uint32_t i = 0; i < shape->dimension_count; i++)
-        ty_json_put_uint(writer, NULL, shape->dimensions[i]);
-    ty_json_close(writer, ']');
-}
-
-static void write_layer(const ty_layer *layer, ty_json_writer *writer)
-{
-    ty_json_open(writer, NULL, '{');
-    ty_json_put_string(writer, "name", layer->name);
-    ty_json_put_string(writer, "kind", ty_layer_kind_name(layer->kind));
-    ty_json_open_flat(writer, "attributes", '{');
-    for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
-        if (ty_attribute_is_shown(layer, a))
-            ty_json_put_uint(writer, ty_attribute_name(a), layer->attributes[a]);
-    }
-    ty_json_close(writer, '}');
-    ty_json_put_uint32_array(writer, "inputs", layer->inputs, layer->input_count);
-    if (layer->tied_to != TY_NO_LAYER)
-        ty_json_put_uint(writer, "tied_to", layer->tied_to);
-    if (layer->is_frozen)
-        ty_json_put_bool(writer, "is_frozen", true);
-    write_shape(&layer->output, writer, "output_shape");
-    ty_json_put_number(writer, "forward_flop", layer->forward_flop);
-    ty_json_put_number(writer, "backward_flop", layer->backward_flop);
-    ty_json_put_uint(writer, "parameter_bytes", layer->parameter_bytes);
-    ty_json_put_uint(writer, "output_bytes", layer->output_bytes);
-    ty_json_put_uint(writer, "stash_bytes", layer->stash_bytes);
-    ty_json_put_uint(writer, "traffic_bytes", layer->traffic_bytes);
-    ty_json_put_uint(writer, "kernel_count", layer->kernel_count);
-    if (layer->kind == TY_LAYER_OPAQUE) {
-        ty_json_put_number(writer, "measured_forward_s", layer->measured_forward_s);
-        ty_json_put_number(writer, "measured_backward_s", layer->measured_backward_s);
-    }
-    ty_json_close(writer, '}');
-}
-
 void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, const char *key)
 {
     ty_json_open(writer, key, '{');
     ty_json_put_string(writer, "schema", TY_WORKLOAD_SCHEMA);
-    ty_json_put_string(writer, "name", workload->name);
-    ty_json_put_string(writer, "source", workload->source);
-    ty_json_put_uint(writer, "element_bytes", workload->element_bytes);
-    if (workload->precision != usual_precision(workload->element_bytes))
-        ty_json_put_string(writer, "precision", ty_precision_name(workload->precision));
-    ty_json_put_string(writer, "input_kind", ty_input_kind_names[workload->input_kind]);
-    write_shape(&workload->input, writer, "input_shape");
-    ty_json_put_uint(writer, "sample_bytes", workload->sample_bytes);
-    ty_json_put_uint(writer, "tokens_per_sample", workload->tokens_per_sample);
-    ty_json_put_string(writer, "dataset", workload->dataset);
-    ty_json_put_uint(writer, "global_batch", workload->global_batch);
-    ty_record_write(&ty_optimizer_record, &workload->optimizer, NULL, writer, "optimizer");
-    if (workload->learning != TY_LEARNING_GRADIENT)
-        ty_json_put_string(writer, "learning", ty_learning_name(workload->learning));
-    if (workload->local_steps > 1)
-        ty_json_put_uint(writer, "local_steps", workload->local_steps);
-    if (workload->rotary_base > 0)
-        ty_json_put_uint(writer, "rotary_base", workload->rotary_base);
-    if (workload->input_s_per_sample > 0)
-        ty_json_put_number(writer, "input_s_per_sample", workload->input_s_per_sample);
-    if (workload->deviation > 0)
-        ty_json_put_number(writer, "deviation", workload->deviation);
-    if (ty_workload_has_teacher(workload))
-        write_teacher(&workload->teacher, writer);
-    ty_json_open(writer, "layers", '[');
-    for (uint32_t i = 0; i < workload->layer_count; i++)
-        write_layer(&workload->layers[i], writer);
-    ty_json_close(writer, ']');
+    ty_record_put(&ty_workload_record, workload, NULL, writer);
     ty_json_close(writer, '}');
 }
 

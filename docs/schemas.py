@@ -1,6 +1,6 @@
-"""Makes what follows from tables of core's readers and writers: the schemas of plans, profiles, runs,
-clusters, summaries and optimizers whole, in others names, and figures with their bounds. The rest of those is
-written by hand.
+"""Makes what follows from tables of core's readers and writers: the schemas of workloads, plans,
+programs, jobs, profiles, timelines, runs, samples, clusters, summaries and optimizers whole, in others names, and
+figures with their bounds. The rest of those is written by hand.
 
     build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas           # writes them anew
     build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas --check   # says what differs
@@ -26,7 +26,6 @@ NAMES = {
     "recompute": [("stack.json", "properties/plans/properties/recomputes/items")],
     "compression": [("stack.json", "properties/plans/properties/compressions/items")],
     "collective": [("collective.json", "properties/collective")],
-    "precision": [("workload.json", "properties/precision")],
     "provenance": [("stack.json", "properties/provenance")],
     "stack_attention": [("stack.json", "properties/attention")],
     "stack_memory": [("stack.json", "properties/memory")],
@@ -85,6 +84,9 @@ for name, record in tables["records"].items():
         record["required"].insert(0, "schema")
         record["properties"] = {"schema": known["properties"]["schema"], **record["properties"]}
     known.update(record)
+
+attributes = part(schemas["workload.json"], "properties/layers/items/properties/attributes")
+attributes.update({"type": "object", "properties": tables["attributes"], "additionalProperties": False})
 
 wrong = 0
 for name, schema in schemas.items():

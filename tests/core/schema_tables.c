@@ -2,6 +2,7 @@
  * of that follow from them. */
 #include "json_record.h"
 #include "ty_core.h"
+#include "workload_layers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,10 +24,6 @@ static const char *compression(int i)
 static const char *collective(int i)
 {
     return ty_collective_name((ty_collective_kind)i);
-}
-static const char *precision(int i)
-{
-    return ty_precision_name((ty_precision)i);
 }
 static const char *provenance(int i)
 {
@@ -50,7 +47,6 @@ static const struct {
     {"recompute", recompute, TY_RECOMPUTE_COUNT},
     {"compression", compression, TY_COMPRESSION_COUNT},
     {"collective", collective, TY_COLLECTIVE_COUNT},
-    {"precision", precision, TY_PRECISION_COUNT},
     {"provenance", provenance, TY_DATASHEET + 1},
     {"stack_attention", attention, TY_STACK_ATTENTION_COUNT},
     {"stack_memory", memory, TY_STACK_MEMORY_COUNT},
@@ -220,6 +216,11 @@ static const struct {
     {"run.json", &ty_run_record},
     {"cluster.json", &ty_cluster_record},
     {"device.json", &ty_device_figures_record},
+    {"samples.json", &ty_samples_record},
+    {"timeline.json", &ty_timeline_record},
+    {"program.json", &ty_program_record},
+    {"job.json", &ty_job_record},
+    {"workload.json", &ty_workload_record},
 };
 
 int main(void)
@@ -235,6 +236,15 @@ int main(void)
             ty_json_put_string(&w, NULL, lists[l].name(i));
         ty_json_close(&w, ']');
     }
+    ty_json_open(&w, "attributes", '{');
+    for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
+        ty_json_open_flat(&w, ty_attribute_name(a), '{');
+        ty_json_put_string(&w, "type", "integer");
+        ty_json_put_uint(&w, "minimum", ty_attribute_is_size(a) ? 1 : 0);
+        ty_json_put_uint(&w, "maximum", ty_attribute_is_flag(a) ? 1 : TY_MAX_ATTRIBUTE);
+        ty_json_close(&w, '}');
+    }
+    ty_json_close(&w, '}');
     ty_json_put_uint(&w, "stack_constants_of_devices", TY_STACK_DEVICE_CONSTANTS);
     ty_json_open(&w, "stack_constants", '[');
     for (uint32_t i = 0; (constant = ty_stack_constant_at(i)) != NULL; i++) {
