@@ -6,6 +6,7 @@
  * doubles, exact up to 2^53 bytes, so that no product of sizes can wrap. */
 #include "cost/memory.h"
 #include "cost/kernels.h"
+#include "ty_expert_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -211,10 +212,56 @@ static void mark_images(const context *c)
     }
 }
 
+/* Copies of a sample's tokens that go to experts, all lanes together. */
+static double copies_of_tokens(const context *c, uint32_t layer)
+{
+    const ty_layer *l = layer_at(c, layer);
+
+    return (double)ty_shape_elements(&l->output) /
+           (double)l->output.dimensions[l->output.dimension_count - 1] *
+           (double)l->attributes[TY_EXPERTS_PER_TOKEN];
+}
+
+/* Rows of a micro-batch's copies that accelerators have room for on one lane: of its own tokens,
+ * and all that may come. */
+static void expert_rows(const context *c, uint32_t layer, double *own, double *most)
+{
+    const uint64_t *a = layer_at(c, layer)->attributes;
+    const uint64_t lanes = ty_plan_lanes(c->plan, TY_EXPERT_LANES);
+    const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
+    const uint64_t rows =
+        (uint64_t)(c->samples * copies_of_tokens(c, layer) / (double)(lanes * chosen));
+
+    *own = (double)ty_expert_rows(rows * chosen, a[TY_EXPERTS]);
+    *most = (double)ty_lane_expert_rows(rows, chosen, a[TY_EXPERTS], lanes);
+}
+
+/* And of a sample, all lanes together, beyond the copies that there are. */
+static double rows_beyond_copies(const context *c, uint32_t layer)
+{
+    double own, most;
+
+    if (c->is_on_cores || layer_at(c, layer)->kind != TY_LAYER_MOE)
+        return 0;
+    expert_rows(c, layer, &own, &most);
+    return most * ty_plan_lanes(c->plan, TY_EXPERT_LANES) / c->samples - copies_of_tokens(c, layer);
+}
+
+/* What a copy of a token has inside an expert, in elements: what enters, what the first product
+ * makes, and what goes to the second. */
+static double inside_expert(const ty_layer *l)
+{
+    const uint64_t *a = l->attributes;
+
+    return (double)(a[TY_FEATURES] + a[TY_HIDDEN_FEATURES] * (a[TY_IS_GATED] != 0 ? 3 : 2));
+}
+
 static void mark_layers(const context *c)
 {
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
-        c->kept[i] = (double)layer_at(c, i)->stash_bytes;
+        const ty_layer *l = layer_at(c, i);
+        c->kept[i] = (double)l->stash_bytes +
+                     rows_beyond_copies(c, i) * inside_expert(l) * c->plan->workload->element_bytes;
         c->copies[i] = c->copied[i] = c->places[i] = 0;
     }
     if (c->is_on_cores)
@@ -441,10 +488,9 @@ static double inner_elements(const context *c, uint32_t layer)
     if (l->kind == TY_LAYER_MLP)
         return tokens * (double)a[TY_HIDDEN_FEATURES] * products;
     if (l->kind == TY_LAYER_MOE) /* and the scores of experts */
-        return tokens *
-               ((double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_HIDDEN_FEATURES] + a[TY_SHARED_FEATURES]) *
-                    products +
-                (double)a[TY_EXPERTS]);
+        return (copies_of_tokens(c, layer) + rows_beyond_copies(c, layer)) *
+                   (double)a[TY_HIDDEN_FEATURES] * products +
+               tokens * ((double)a[TY_SHARED_FEATURES] * products + (double)a[TY_EXPERTS]);
     if (l->kind == TY_LAYER_LSTM)
         return tokens * gates * (double)a[TY_HIDDEN_FEATURES];
     if (l->kind == TY_LAYER_ADDITIVE_ATTENTION) /* of queries and keys, and of the vector */
@@ -494,7 +540,9 @@ static double activation_bytes(const context *c, uint32_t layer)
     const double tokens = (double)ty_shape_elements(&l->output) /
                           (double)l->output.dimensions[l->output.dimension_count - 1];
 
-    return tokens * ty_layer_hidden_features(l) * c->plan->workload->element_bytes;
+    return (tokens * ty_layer_hidden_features(l) +
+            rows_beyond_copies(c, layer) * (double)l->attributes[TY_HIDDEN_FEATURES]) *
+           c->plan->workload->element_bytes;
 }
 
 /* What a layer keeps that recomputing does not make again, but for an output that goes to another
@@ -668,6 +716,17 @@ static double table_buffers(const context *c)
            vectors * c->plan->workload->element_bytes;
 }
 
+/* Of accelerators with expert lanes: floats that leave and that arrive, and the gradients of what
+ * experts made. */
+static double expert_messages(const context *c, uint32_t layer)
+{
+    double own, most;
+
+    expert_rows(c, layer, &own, &most);
+    return (double)layer_at(c, layer)->attributes[TY_FEATURES] *
+           ((own + most) * TY_GRADIENT_ELEMENT_BYTES + most * c->plan->workload->element_bytes);
+}
+
 /* Of one layer at a time: keys and values of whole sequences, their gradients, and one of both in
  * the order in which context lanes exchange it; with sequence parallelism what is gathered and what
  * is to be scattered; copies of tokens on their way to experts elsewhere and back. What is summed
@@ -679,8 +738,9 @@ static double lane_buffers(const context *c)
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
         ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
         const uint32_t count = ty_layer_inner_collectives(c->plan, i, true, inner);
-        double bytes = 0;
-        for (uint32_t k = 0; k < count; k++)
+        const bool are_copies = layer_at(c, i)->kind == TY_LAYER_MOE && !c->is_on_cores;
+        double bytes = are_copies && count > 0 ? expert_messages(c, i) : 0;
+        for (uint32_t k = 0; k < count && !are_copies; k++)
             if (inner[k].kind != TY_ALL_REDUCE &&
                 layer_at(c, i)->kind != TY_LAYER_EMBEDDING_BAG) /* table_buffers */
                 bytes +=

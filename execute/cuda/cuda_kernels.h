@@ -289,10 +289,8 @@ void cuda_rows_take(cuda_type type, uint64_t rows, uint64_t columns, const int32
                     const float *from, void *to, cudaStream_t stream);
 void cuda_rows_put(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
                    const void *from, float *to, cudaStream_t stream);
-/** Bound of the rows that all experts' copies take, with what pads each expert's: their numbers are
- * rounded up, so that products of few shapes do for all. */
-uint64_t cuda_expert_rows(uint64_t copies, uint64_t experts);
-/** What one expert's copies take. */
+/** Rows that one expert's copies take: their number, rounded up so that products of few shapes do
+ * for all; ty_expert_rows is what all experts' take at most. */
 uint32_t cuda_expert_padded(uint32_t copies);
 /**
  * Expert behind expert, and in each by token.

@@ -10,6 +10,7 @@
  * tokens that all choose the same.
  */
 #include "cuda_stage.h"
+#include "ty_expert_rows.h"
 
 typedef struct mixture {
     cuda_mixture core;
@@ -37,9 +38,7 @@ static mixture mixture_of(const ty_stage_device *stage, const cuda_node *node)
     const bool is_gated = a[TY_IS_GATED] != 0;
     const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
     const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
-    const uint64_t own = cuda_expert_rows(rows * chosen, a[TY_EXPERTS]);
-    /* What one lane may send: of a token a copy for each of the experts that it may choose. */
-    const uint64_t sent = cuda_expert_rows(rows * (chosen < here ? chosen : here), here);
+    const uint64_t own = ty_expert_rows(rows * chosen, a[TY_EXPERTS]);
     const mixture m = {.core = {.rows = rows,
                                 .experts = a[TY_EXPERTS],
                                 .chosen = chosen,
@@ -52,7 +51,7 @@ static mixture mixture_of(const ty_stage_device *stage, const cuda_node *node)
                        .own = own,
                        .lanes = lanes,
                        .here = here,
-                       .most = lanes > 1 ? cuda_expert_rows(lanes * sent, here) : own,
+                       .most = ty_lane_expert_rows(rows, chosen, a[TY_EXPERTS], lanes),
                        .stride = (a[TY_EXPERTS] + fast - 1) / fast * fast,
                        .is_gated = is_gated,
                        .has_bias = a[TY_HAS_BIAS] != 0};

@@ -1,5 +1,6 @@
 /* Who sees which token in a mixture of experts, and the ways there and back. */
 #include "kernel.cuh"
+#include "ty_expert_rows.h"
 
 /* A thread a token. Of equal scores the first expert's; the weights are the softmax of the scores
  * of those chosen. */
@@ -36,13 +37,13 @@ void cuda_route(const cuda_mixture *m, const float *scores, int32_t *choice, flo
 
 /* ---- Where copies go: a counting sort by expert, in each by token ---- */
 
-enum { LEAST_ROWS = 16, ROW_STEPS = 16 };
+enum { ROW_STEPS = 16 };
 
 /* So that few shapes of products are asked for, whatever is chosen: at most an eighth is padding
  * where there are many copies. */
 static __host__ __device__ uint32_t padded_rows(uint32_t copies)
 {
-    uint32_t step = LEAST_ROWS;
+    uint32_t step = TY_LEAST_EXPERT_ROWS;
 
     while (step * ROW_STEPS < copies)
         step *= 2;
@@ -52,11 +53,6 @@ static __host__ __device__ uint32_t padded_rows(uint32_t copies)
 uint32_t cuda_expert_padded(uint32_t copies)
 {
     return padded_rows(copies);
-}
-
-uint64_t cuda_expert_rows(uint64_t copies, uint64_t experts)
-{
-    return copies + copies / 8 + (copies < experts ? copies : experts) * LEAST_ROWS;
 }
 
 /* A block an expert; counts[e + 1] becomes its copies. */

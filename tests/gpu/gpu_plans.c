@@ -510,6 +510,14 @@ static const char gpt_deep[] =
     "\"is_tied\": false, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 4,"
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
     "\"weight_decay\": 0}}";
+/* Few weights, many tokens, of which each sees two of eight experts. */
+static const char mixture_wide[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "
+    "\"mixture-wide\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 32, \"heads\": 2, "
+    "\"kv_heads\": 1, \"experts\": 8, \"experts_per_token\": 2, \"expert_features\": 64, "
+    "\"vocabulary\": 64, \"sequence\": 128, \"longest_sequence\": 128, \"token_bytes\": 1, "
+    "\"dataset\": \"synthetic\", \"global_batch\": 16, \"optimizer\": {\"kind\": \"sgd\", "
+    "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}}";
 #define FOUR_REPLICAS .replicas = {4}, .global_batch = 4, .micro_batch_size = 1
 static const struct {
     const char *name, *workload;
@@ -540,6 +548,18 @@ static const struct {
      gpt_deep,
      TY_PRECISION_FP32,
      {.replicas = {2}, .global_batch = 4, .micro_batch_size = 1, .buckets = 10, .zero = 3}},
+    {"predicted memory of mixture, 1 lane of experts",
+     mixture_wide,
+     TY_PRECISION_FP32,
+     {.replicas = {1}, .global_batch = 16, .micro_batch_size = 16, .buckets = 1}},
+    {"predicted memory of mixture, 2 lanes of experts",
+     mixture_wide,
+     TY_PRECISION_FP32,
+     {.replicas = {1}, .global_batch = 16, .micro_batch_size = 16, .buckets = 1, .experts = 2}},
+    {"predicted memory of mixture, 4 lanes of experts, bf16",
+     mixture_wide,
+     TY_PRECISION_BF16,
+     {.replicas = {1}, .global_batch = 16, .micro_batch_size = 16, .buckets = 1, .experts = 4}},
 };
 enum { SHARDED = sizeof sharded / sizeof *sharded };
 
