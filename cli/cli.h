@@ -33,7 +33,7 @@ typedef struct cli_options {
     const char *profile_device;  /* that the times in a workload's own file are of */
     const char *training_config; /* plan: a file of another program as the question */
     ty_workload **given;         /* in place of `workload`, as ty_question has it */
-    const char *workload, *cluster, *profile, *stack, *fix, *output, *candidates, *trace,
+    const char *workload, *cluster, *profile, *stack, *fix, *against, *output, *candidates, *trace,
         *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
     const char *collective, *input, *budget, *phases, *precision, *system, *objective, *task;

@@ -29,6 +29,7 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
                             .profile_device = options->profile_device,
                             .stack = options->stack,
                             .fix = options->fix,
+                            .against = options->against,
                             .input = options->input,
                             .budget = options->budget,
                             .precision = options->precision,

@@ -49,6 +49,9 @@ static const option_row table[] = {
         "staleness=1. "
         "Every plan prints "
         "those that give it again"),
+    TEXT("against", 0, against, "FIX;...",
+         "layouts in the words of --fix, apart by ';': what each is slower by, or misses, is told "
+         "with the candidates"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
     FLAG("fastest", 0, fastest,

@@ -93,9 +93,11 @@ exit_code phased_plan(const cli_options *options)
 
     if (options->training_config != NULL)
         return report_usage("plan", "--phases and --config: expected one of them");
-    if (options->candidates != NULL)
-        return report_usage("plan", "--phases and --candidates: expected one of them, phases have "
-                                    "candidates of their own");
+    if (options->candidates != NULL || options->against != NULL)
+        return report_usage("plan",
+                            "--phases and --%s: expected one of them, phases have "
+                            "candidates of their own",
+                            options->against != NULL ? "against" : "candidates");
     if (question_from(options, USUAL_TOP, &question, &error) != TY_OK ||
         ty_phases_load(options->phases, &phases, &error) != TY_OK)
         return report_bad_input(&error);

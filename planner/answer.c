@@ -91,22 +91,23 @@ static ty_status add_layers(const search_question *q, const candidate *c, ty_can
     return TY_OK;
 }
 
+static void drop_candidate(ty_plan *plan, uint32_t i)
+{
+    ty_candidate *c = &plan->candidates[i];
+
+    ty_free(c->name);
+    ty_free(c->reason);
+    ty_free(c->fix);
+    memmove(c, c + 1, (plan->candidate_count - i - 1) * sizeof *c);
+    plan->candidate_count--;
+}
+
 /* What was found in more than one way is there once, where it is best known. */
 static void drop_repetitions(ty_plan *plan, const bool *is_repetition)
 {
-    uint32_t kept = 0;
-
-    for (uint32_t i = 0; i < plan->candidate_count; i++) {
-        ty_candidate *c = &plan->candidates[i];
-        if (!is_repetition[i]) {
-            plan->candidates[kept++] = *c;
-            continue;
-        }
-        ty_free(c->name);
-        ty_free(c->reason);
-        ty_free(c->fix);
-    }
-    plan->candidate_count = kept;
+    for (uint32_t i = plan->candidate_count; i > 0; i--)
+        if (is_repetition[i - 1])
+            drop_candidate(plan, i - 1);
 }
 
 /* Pipelines that differ in where they are cut alone say where. */
@@ -144,6 +145,57 @@ done:
     ty_free(is_repetition);
     ty_free(is_alike);
     ty_free(rows);
+    return status;
+}
+
+ty_status ty_plan_put_beside(ty_plan *plan, const ty_plan *other, const char *fix,
+                             const char *reason, uint32_t *row, ty_error *error)
+{
+    const candidate best = {.estimate = plan->prediction, .simulation = plan->simulation};
+    const char *own_fix = other != NULL ? other->fix : fix;
+    ty_candidate *rows, made = {0};
+    ty_text loss = {0};
+    ty_status status = TY_OK;
+
+    if (plan->candidate_count > 0 && plan->candidates[0].fix != NULL &&
+        strcmp(plan->candidates[0].fix, own_fix) == 0)
+        return TY_OK;
+    for (uint32_t i = *row; i < plan->candidate_count; i++)
+        if (plan->candidates[i].fix != NULL && strcmp(plan->candidates[i].fix, own_fix) == 0)
+            drop_candidate(plan, i);
+    if (other != NULL) {
+        const candidate c = {.estimate = other->prediction, .simulation = other->simulation};
+        add_loss(&c, &best, &loss);
+        made.step_time_s = other->prediction.step_time_s;
+        made.simulated_step_time_s = other->simulation.step_time_s;
+        for (uint32_t s = 0; s < other->stage_count; s++) {
+            const uint64_t bytes = ty_memory_use_total(&other->memory[s]);
+            made.peak_memory_bytes =
+                bytes > made.peak_memory_bytes ? bytes : made.peak_memory_bytes;
+        }
+    } else {
+        ty_text_add(&loss, reason);
+    }
+    TY_CHECK(ty_text_take(&loss, &made.reason, error), status, failed);
+    made.name = ty_strdup(other != NULL ? other->strategy : fix);
+    made.fix = ty_strdup(own_fix);
+    rows = ty_resize(plan->candidates, plan->candidate_count + 1, sizeof *rows);
+    if (rows != NULL)
+        plan->candidates = rows;
+    if (made.name == NULL || made.fix == NULL || rows == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto failed;
+    }
+    memmove(&rows[*row + 1], &rows[*row], (plan->candidate_count - *row) * sizeof *rows);
+    rows[*row] = made;
+    plan->candidate_count++;
+    *row += 1;
+    return TY_OK;
+
+failed:
+    ty_free(made.name);
+    ty_free(made.reason);
+    ty_free(made.fix);
     return status;
 }
 

@@ -341,6 +341,17 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
                          const ty_profile *profile, const ty_plan_options *options, ty_plan **out,
                          ty_error *error) TY_MUST_CHECK;
 /**
+ * Puts a layout that somebody asked about among a plan's candidates, with what it is slower by, in
+ * place of its own row where it has one. The answer stays where it is.
+ * @param other  its plan, for the same question; NULL: there is none
+ * @param fix    the words that asked for it
+ * @param reason where there is no plan: why
+ * @param row    [in, out] its row, behind the answer's, which is 0; one more where it was put there
+ * @return TY_ENOMEM
+ */
+ty_status ty_plan_put_beside(ty_plan *plan, const ty_plan *other, const char *fix,
+                             const char *reason, uint32_t *row, ty_error *error) TY_MUST_CHECK;
+/**
  * What ty_plan_search refuses before it looks at any candidate, by the same words. Of the devices
  * only their number, hosts and kinds count, of times none.
  * @return TY_EINVAL for questions without sense; TY_OK where only the search tells

@@ -318,6 +318,56 @@ done:
     return status;
 }
 
+/* One layout that somebody asked about, at the batch of the answer. */
+static ty_status put_beside(const ty_question *question, const ty_question_inputs *inputs,
+                            const ty_watch *watch, const char *fix, ty_plan *plan, uint32_t *row,
+                            ty_error *error)
+{
+    ty_question own = *question;
+    ty_plan_options words = ty_plan_options_default();
+    ty_fix_texts texts = {0};
+    ty_plan *other = NULL;
+    ty_error why = {0};
+    const char *reason;
+    ty_status status =
+        ty_fix_read(fix, ty_cluster_device_count(inputs->cluster), &texts, &words, &why);
+
+    ty_fix_texts_clear(&texts);
+    if (status != TY_OK)
+        return ty_fail(error, status, "--against \"%s\": %s", fix, why.message);
+    own.fix = fix;
+    own.against = own.system = own.objective = NULL;
+    own.global_batch = plan->global_batch;
+    own.top = plan->simulation.step_time_s > 0 ? 1 : 0;
+    status = ty_question_plan(&own, inputs, watch, &other, &why);
+    if (status != TY_OK && status != TY_EINFEASIBLE && status != TY_EINVAL)
+        return ty_fail(error, status, "%s", why.message);
+    reason = strstr(why.message, "does not fit");
+    status =
+        ty_plan_put_beside(plan, other, fix, reason != NULL ? reason : why.message, row, error);
+    ty_plan_free(other);
+    return status;
+}
+
+static ty_status put_all_beside(const ty_question *question, const ty_question_inputs *inputs,
+                                const ty_watch *watch, ty_plan *plan, ty_error *error)
+{
+    const char *at = question->against;
+    uint32_t row = 1;
+    ty_status status = TY_OK;
+
+    while (status == TY_OK && *(at += strspn(at, " ;")) != '\0') {
+        const size_t length = strcspn(at, ";");
+        char *fix = ty_strndup(at, length);
+        if (fix == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        status = put_beside(question, inputs, watch, fix, plan, &row, error);
+        ty_free(fix);
+        at += length;
+    }
+    return status;
+}
+
 ty_status ty_question_plan(const ty_question *question, const ty_question_inputs *inputs,
                            const ty_watch *watch, ty_plan **out, ty_error *error)
 {
@@ -353,6 +403,8 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
+    if (question->against != NULL)
+        TY_CHECK(put_all_beside(question, inputs, watch, plan, error), status, done);
     *out = plan;
     plan = NULL; /* given away */
 done:

@@ -78,6 +78,27 @@ mv "$scratch/out" "$scratch/dense.json"
 expect 0 plan -w vgg16 -c "2x p100-server" --fix " pp=2, dp=4 " --no-simulate -q --json
 if cmp -s "$scratch/out" "$scratch/dense.json"; then pass; else fail "pins with spaces between them are others"; fi
 
+# Layouts that somebody has in mind stand behind the answer, in order, each as --fix gives it.
+expect 0 plan -w gpt2 -c dgx-a100 --no-simulate -q --against "pp=2,dp=4; tp=8;dp=8,zero=0,micro_batch=1" -o "$scratch/against.json"
+expect_output "tp=8" "has heads 12"
+/usr/bin/python3 - "$scratch/against.json" "$TRAINYARD" <<'END' && pass || fail "layouts beside the answer are not those of --fix"
+import json, subprocess, sys
+plan = json.load(open(sys.argv[1]))
+chosen, two, refused, small = plan["candidates"][:4]
+assert chosen["reason"] == "chosen" and "pp=2,dp=4" in two["fix"] and "micro_batch=1," in small["fix"]
+assert refused["fix"] == "tp=8" and refused["step_time_s"] == 0 and "heads 12" in refused["reason"], refused
+for row in two, small:
+    asked = subprocess.run([sys.argv[2], "plan", "-w", "gpt2", "-c", "dgx-a100", "--no-simulate", "--json", "--fix", row["fix"]],
+                           stdout=subprocess.PIPE, check=True)
+    assert json.loads(asked.stdout)["prediction"]["step_time_s"] == row["step_time_s"], row
+    slower = 100 * (row["step_time_s"] / chosen["step_time_s"] - 1)
+    assert slower > 0.5 and abs(float(row["reason"].split(" %")[0]) - slower) < 0.51, row
+END
+expect 2 plan -w gpt2 -c dgx-a100 --no-simulate -q --against "pp=2;nonsense=3"
+expect_error_line '--against "nonsense=3": ' "nonsense"
+expect 2 plan -w mlp -c dgx-a100 -q --phases x.json --against pp=2
+expect_error_line "--phases and --against: expected one of them"
+
 expect 2 partition
 expect_error_line "GRAPH"
 expect 2 partition graph.txt

@@ -328,30 +328,46 @@ Test(memory, of_a_layer_as_korthikanti_have_it)
         ty_plan_dimensions dimensions;
         double by_sbh;
         const char *software;
-        ty_precision precision; /* fp32: bf16 */
+        ty_precision precision;
     } rows[] = {
-        {{.tensor_parallel = 1}, 34 + 5 * 16, "megatron-2021"},
-        {{.tensor_parallel = 4}, 10 + 24 / 4.0 + 5 * 16 / 4.0, "megatron-2021"},
-        {{.tensor_parallel = 4, .sequence_parallel = true}, (34 + 5 * 16) / 4.0, "megatron-2021"},
+        {{.tensor_parallel = 1}, 34 + 5 * 16, "megatron-2021", TY_PRECISION_BF16},
+        {{.tensor_parallel = 4}, 10 + 24 / 4.0 + 5 * 16 / 4.0, "megatron-2021", TY_PRECISION_BF16},
+        {{.tensor_parallel = 4, .sequence_parallel = true},
+         (34 + 5 * 16) / 4.0,
+         "megatron-2021",
+         TY_PRECISION_BF16},
         {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_SELECTIVE},
          10 + 24 / 4.0,
-         "megatron-2021"},
+         "megatron-2021",
+         TY_PRECISION_BF16},
         {{.tensor_parallel = 4, .sequence_parallel = true, .recompute = TY_RECOMPUTE_SELECTIVE},
          34 / 4.0,
-         "megatron-2021"},
+         "megatron-2021",
+         TY_PRECISION_BF16},
         {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_FULL, .recompute_blocks = 1},
          2,
-         "megatron-2021"},
+         "megatron-2021",
+         TY_PRECISION_BF16},
         /* Without dropout's masks, and with attention that keeps no scores. */
-        {{.tensor_parallel = 1}, 34 - 2, "megatron"},
+        {{.tensor_parallel = 1}, 34 - 2, "megatron", TY_PRECISION_BF16},
         /* Less what two norms and the activation function make. */
-        {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_ELEMENTWISE}, 32 - 2 - 2 - 8, "maxtext"},
+        {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_ELEMENTWISE},
+         32 - 2 - 2 - 8,
+         "maxtext",
+         TY_PRECISION_BF16},
         {{.tensor_parallel = 4, .sequence_parallel = true, .recompute = TY_RECOMPUTE_ELEMENTWISE},
          20 / 4.0,
-         "maxtext"},
-        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_ELEMENTWISE}, 4 + 16 / 4.0, "maxtext"},
+         "maxtext",
+         TY_PRECISION_BF16},
+        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_ELEMENTWISE},
+         4 + 16 / 4.0,
+         "maxtext",
+         TY_PRECISION_BF16},
         /* What enters, attention's projections and what it sums, the mlp's first product. */
-        {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_OPERATOR}, 2 + 8 + 8, "torchtitan"},
+        {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_OPERATOR},
+         2 + 8 + 8,
+         "torchtitan",
+         TY_PRECISION_BF16},
         /* In narrow numbers: what norms and the activation function give to products, and beside
          * what attention's backward reads what goes to its projection. */
         {{.tensor_parallel = 1}, 32 - 1 - 1 - 4 + 1, "megatron", TY_PRECISION_FP8},
@@ -368,12 +384,10 @@ Test(memory, of_a_layer_as_korthikanti_have_it)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (uint32_t b = 1; b <= 4; b *= 4) {
             const double sbh = 1024.0 * b * 1024;
-            const ty_precision precision =
-                rows[i].precision == TY_PRECISION_FP32 ? TY_PRECISION_BF16 : rows[i].precision;
             const double one =
-                activations_of(3, &rows[i].dimensions, b, rows[i].software, precision);
+                activations_of(3, &rows[i].dimensions, b, rows[i].software, rows[i].precision);
             const double more =
-                activations_of(5, &rows[i].dimensions, b, rows[i].software, precision);
+                activations_of(5, &rows[i].dimensions, b, rows[i].software, rows[i].precision);
             cr_expect(fabs((more - one) / 2 / (rows[i].by_sbh * sbh) - 1) < 1e-3,
                       "row %zu, %u samples: %g, expected %g times sbh", i, b,
                       (more - one) / 2 / sbh, rows[i].by_sbh);
