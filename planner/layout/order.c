@@ -101,11 +101,17 @@ static int by_bound(const void *left, const void *right)
     return compare_layouts(&a->first, &b->first);
 }
 
+/* Of a replica. */
+static uint32_t local_micro_batches(const ty_layouts *s, const layout *l)
+{
+    return s->space.q->global_batch / l->micro_batch_size / l->replicas;
+}
+
 /* The schedule that no member of a family is faster than: all there is hides, nothing fills. */
 static double family_bound_s(const ty_layouts *s, const family *f)
 {
     layout least = f->first;
-    const uint32_t local = s->space.q->global_batch / least.micro_batch_size / least.replicas;
+    const uint32_t local = local_micro_batches(s, &least);
     double bound_s = HUGE_VAL;
 
     least.bucket_bytes = 1; /* what overlaps, does */
@@ -350,15 +356,20 @@ static member pop(ty_layouts *s)
     return first;
 }
 
-/* The schedule that keeps least, and everything sharded that may be. */
+/* The schedule that keeps least of those that are not ruled out, and everything sharded that may
+ * be. */
 static layout smallest_of(const ty_layouts *s, const family *f)
 {
     const ty_plan_options *o = s->space.q->options;
     layout least = f->first;
 
     least.bucket_bytes = 1; /* the smallest buffers */
-    least.schedule =
-        o->fix_schedule && o->schedule != TY_INTERLEAVED ? o->schedule : TY_ONE_F_ONE_B;
+    least.schedule = o->fix_schedule ? o->schedule : TY_ONE_F_ONE_B;
+    if ((o->pinned & TY_PIN_INTERLEAVE) != 0 && o->dimensions.interleave > 1)
+        least.schedule = TY_INTERLEAVED;
+    if (least.schedule == TY_INTERLEAVED)
+        least.dimensions.interleave =
+            (o->pinned & TY_PIN_INTERLEAVE) != 0 ? o->dimensions.interleave : 2;
     for (uint32_t zero = 0; zero <= 3; zero++)
         if (ty_layout_allows_zero(&s->space, &least, zero))
             least.dimensions.zero = zero;
@@ -422,7 +433,7 @@ static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_z
 {
     const family *f = &s->families[index];
     const layout_grid_costs *grid = &s->grids[f->grid];
-    const uint32_t local = s->space.q->global_batch / f->first.micro_batch_size / f->first.replicas;
+    const uint32_t local = local_micro_batches(s, &f->first);
     member m = {.layout = f->first, .family = index};
     layout *l = &m.layout;
     ty_status status = TY_OK;
@@ -540,7 +551,8 @@ ty_status ty_layouts_smallest(ty_layouts *s, layout *out, bool *found, ty_error 
     for (uint32_t f = 0; f < s->family_count; f++) {
         const memory_group *group = &s->groups[s->families[f].group];
         const layout l = smallest_of(s, &s->families[f]);
-        if (l.micro_batch_size > group->smallest)
+        if (l.micro_batch_size > group->smallest ||
+            !ty_layout_allows_schedule(&s->space, &l, local_micro_batches(s, &l)))
             continue;
         TY_CHECK(ask_least(s, &s->families[f], error), status, done);
         if (group->least_bytes >= least)

@@ -99,6 +99,13 @@ expect_error_line '--against "nonsense=3": ' "nonsense"
 expect 2 plan -w mlp -c dgx-a100 -q --phases x.json --against pp=2
 expect_error_line "--phases and --against: expected one of them"
 
+# What is pinned stays so where it does not fit and something else would (1F1B does here, by 4 GiB).
+expect 4 plan -w "llama-3.1-405b sequence=131072" -c "2048x dgx-h100" --global-batch 128 --stack nemo --no-simulate -q \
+    --fix tp=8,cp=16,pp=16,dp=8,recompute=none,interleave=4
+expect_error_line "does not fit" "interleaved 64 stages"
+expect 0 plan -w "llama-3.1-405b sequence=131072" -c "2048x dgx-h100" --global-batch 128 --stack nemo --no-simulate -q \
+    --fix tp=8,cp=16,pp=16,dp=8,recompute=none,interleave=1
+
 expect 2 partition
 expect_error_line "GRAPH"
 expect 2 partition graph.txt
