@@ -111,7 +111,7 @@ ty_status cuda_dnn_attention_new(const cuda_dnn_target *target, cuda_type type,
                                  ty_error *error) TY_MUST_CHECK;
 void cuda_dnn_attention_free(cuda_dnn_attention *attention);
 /** The same plans for another layer that asks the same, freed once more; NULL: it asks otherwise.
- * Making them takes cuDNN about a second. */
+ * Making them takes cuDNN half a second and more. */
 cuda_dnn_attention *cuda_dnn_attention_share(cuda_dnn_attention *attention,
                                              const cuda_attention *asked);
 

@@ -3,9 +3,10 @@
  * made again from the log-sums. Which operations, in which order and of which types cuDNN takes for
  * its fused kernels is in the guide to its graph API under "Fused Attention".
  *
- * The gradients of the scores are a tensor of their own between two kernels, in the types of the
- * operands: the form that cuDNN sums in a fixed order. With an accumulator in floats for the
- * gradients of queries it would need less memory, and order atomic sums by chance. */
+ * The gradients of the scores are read by two products: so cuDNN has them in memory, in 16 bits,
+ * and another kernel sums those of queries in a fixed order. With an accumulator in floats for the
+ * latter it would need less memory, and add atomically; the engine is the same, and has no note of
+ * it. */
 #include "cuda_dnn.h"
 
 #include <float.h>

@@ -5,6 +5,7 @@
  * Attention's graphs are the backend's own. Convolutions it asks for by cuDNN's older interface,
  * which wants a device; here they are the same operations as graphs: [B,C,H,W], sums in floats. */
 #include "cuda_dnn.h"
+#include "emulator/dnn_mistakes.h"
 #include "ty_workloads.h"
 
 #include <dlfcn.h>
@@ -155,6 +156,32 @@ static void attention_refuse(const cuda_dnn_target *target, const char *name, cu
     else
         fail(name, status == TY_OK ? "was not refused" : error.message);
     cuda_dnn_attention_free(made);
+}
+
+/* What the emulator's stand-in refuses cuDNN does, too. */
+static void mistakes_refuse(const cuda_dnn_target *target)
+{
+    const cuda_dnn meddled = dnn_meddled(target->dnn);
+    const cuda_attention a = packed(2, 128, 4, 2, 64, true);
+    cuda_dnn_target other = *target;
+
+    other.dnn = &meddled;
+    attention_plan(&other, "H100", "without a mistake", CUDA_TYPE_BF16, &a);
+    for (int m = 0; m < DNN_PLAN_MISTAKES; m++) {
+        const dnn_mistake *mistake = &dnn_plan_mistakes[m];
+        cuda_dnn_attention *made = NULL;
+        ty_error error = {0};
+
+        dnn_plant(mistake);
+        if (cuda_dnn_attention_new(&other, CUDA_TYPE_BF16, &a, &made, &error) == TY_OK)
+            fail(mistake->what, "was not refused");
+        else if (!dnn_was_made())
+            fail(mistake->what, "is not in any call");
+        else
+            printf("refused %s: %s\n", mistake->what, error.message);
+        cuda_dnn_attention_free(made);
+    }
+    dnn_plant(NULL);
 }
 
 /* The first attention of a network of the zoo, of which tensor lanes divide the heads. */
@@ -375,6 +402,7 @@ int main(void)
     attention_refuse(&targets[A100], "heads of 256 on an A100", CUDA_TYPE_BF16, &a);
     a = packed(1, 8192, 32, 8, 128, true);
     attention_refuse(&targets[H100], "Llama 3 8B undivided", CUDA_TYPE_BF16, &a);
+    mistakes_refuse(&targets[H100]);
     convolutions_of_zoo(&targets[H100], devices[H100].label, "lenet", 64);
     convolutions_of_zoo(&targets[H100], devices[H100].label, "resnet50", 32);
     convolution_refuse(&targets[H100]);

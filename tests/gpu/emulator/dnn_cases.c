@@ -4,6 +4,7 @@
  * and strides that keep the rules and are of other places.
  */
 #include "cuda_dnn.h"
+#include "dnn_mistakes.h"
 #include "library_numbers.h"
 
 #include <math.h>
@@ -13,87 +14,7 @@
 enum { B = 2, H = 4, G = 2, L = 9, D = 8, ROW = (H + 2 * G) * D, SCORES = B * H * L };
 enum { PROJECTED = B * L * ROW, CONTEXT = B * L * H * D };
 
-/* ---- What is planted ---- */
-
-typedef enum sort {
-    NOTHING,
-    LEAVE_OUT,    /* the attribute is not set */
-    OTHER_TYPE,   /* set as another type */
-    FEWER,        /* with one value less */
-    SAME_NUMBER,  /* a number that another has */
-    OTHER_STRIDE, /* heads' rows lie closer */
-    SHIFTED,      /* the last pointer lies two bytes behind */
-    NO_POINTER,   /* or is none */
-    OPEN,         /* a descriptor is not finalized */
-    CHANGED       /* or is set behind that */
-} sort;
-
-static struct {
-    sort what;
-    cudnnBackendAttributeName_t name;
-    int after; /* so many that are left alone */
-    cudnnBackendDescriptor_t last;
-} planted;
-
-static cuda_dnn real, meddled;
-
-static bool is_its_turn(cudnnBackendAttributeName_t name)
-{
-    return planted.what != NOTHING && planted.name == name && planted.after-- == 0;
-}
-
-static cudnnStatus_t meddled_set(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
-                                 cudnnBackendAttributeType_t type, int64_t count,
-                                 const void *values)
-{
-    int64_t numbers[8] = {0};
-    void *pointers[CUDA_DNN_MOST_POINTERS];
-
-    if (!is_its_turn(name))
-        return real.cudnnBackendSetAttribute(of, name, type, count, values);
-    switch (planted.what) {
-    case LEAVE_OUT:
-        return CUDNN_STATUS_SUCCESS;
-    case OTHER_TYPE:
-        return real.cudnnBackendSetAttribute(of, name, CUDNN_TYPE_DOUBLE, count, values);
-    case FEWER:
-        return real.cudnnBackendSetAttribute(of, name, type, count - 1, values);
-    case SAME_NUMBER:
-        numbers[0] = 1;
-        return real.cudnnBackendSetAttribute(of, name, type, count, numbers);
-    case OTHER_STRIDE:
-        memcpy(numbers, values, (size_t)count * sizeof *numbers);
-        for (int i = 0; i < 4; i++)
-            numbers[i] = numbers[i] == ROW ? H * D : numbers[i];
-        return real.cudnnBackendSetAttribute(of, name, type, count, numbers);
-    case SHIFTED:
-    case NO_POINTER:
-        memcpy(pointers, values, (size_t)count * sizeof *pointers);
-        pointers[count - 1] = planted.what == SHIFTED ? (char *)pointers[count - 1] + 2 : NULL;
-        return real.cudnnBackendSetAttribute(of, name, type, count, pointers);
-    case OPEN:
-    case CHANGED:
-        planted.last = of;
-        break;
-    case NOTHING:
-        break;
-    }
-    return real.cudnnBackendSetAttribute(of, name, type, count, values);
-}
-
-static cudnnStatus_t meddled_finalize(cudnnBackendDescriptor_t of)
-{
-    const bool is_by_value = true;
-    cudnnStatus_t status;
-
-    if (of == planted.last && planted.what == OPEN)
-        return CUDNN_STATUS_SUCCESS;
-    status = real.cudnnBackendFinalize(of);
-    if (of == planted.last && planted.what == CHANGED && status == CUDNN_STATUS_SUCCESS)
-        status = real.cudnnBackendSetAttribute(of, CUDNN_ATTR_TENSOR_IS_BY_VALUE,
-                                               CUDNN_TYPE_BOOLEAN, 1, &is_by_value);
-    return status;
-}
+static cuda_dnn meddled;
 
 /* ---- Attention, by every score ---- */
 
@@ -274,55 +195,52 @@ static void expect(const char *what, answer expected, answer found)
     failures += found != expected;
 }
 
-static void plant(const char *what, answer expected, sort mistake, cudnnBackendAttributeName_t name,
-                  int after)
+static void plant(answer expected, const dnn_mistake *mistake)
 {
-    planted.what = mistake;
-    planted.name = name;
-    planted.after = after;
-    planted.last = NULL;
-    expect(what, expected, answer_of(CUDA_TYPE_BF16, D, true));
-    if (planted.after >= 0)
-        expect(what, REFUSED, TAKEN); /* it has not been met */
-    planted.what = NOTHING;
+    dnn_plant(mistake);
+    expect(mistake->what, expected, answer_of(CUDA_TYPE_BF16, D, true));
+    if (!dnn_was_made())
+        expect("it is not in any call", REFUSED, TAKEN);
+    dnn_plant(NULL);
 }
+
+/* Places that are others', by the rules. */
+static const dnn_mistake places[] = {
+    {"queries' rows too close", DNN_OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, 0},
+    {"keys' rows too close", DNN_OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, 1},
+    {"values' rows too close", DNN_OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, 2},
+};
+
+/* What cuDNN has a default for, or is known when a plan runs. */
+static const dnn_mistake calls[] = {
+    {"no type of sums", DNN_LEAVE_OUT, CUDNN_ATTR_MATMUL_COMP_TYPE, 0},
+    {"no handle", DNN_LEAVE_OUT, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, 0},
+    {"numbers without the last tensor", DNN_FEWER, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 1},
+    {"log-sums at an odd place", DNN_SHIFTED, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 0},
+    {"no log-sums", DNN_NO_POINTER, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 0},
+    {"no gradient of values", DNN_NO_POINTER, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 1},
+    {"no memory to work in", DNN_NO_POINTER, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 1},
+};
 
 int main(void)
 {
-    enum { QUERY, KEY, VALUE }; /* of forward's tensors */
     const cuda_dnn *found = NULL;
     ty_error error = {0};
 
     if (cuda_dnn_load(&found, &error) != TY_OK)
         return 1;
-    real = meddled = *found;
-    meddled.cudnnBackendSetAttribute = meddled_set;
-    meddled.cudnnBackendFinalize = meddled_finalize;
+    meddled = dnn_meddled(found);
     expect("in order", TAKEN, answer_of(CUDA_TYPE_BF16, D, true));
     expect("all keys", TAKEN, answer_of(CUDA_TYPE_BF16, D, false));
     expect("fp32", REFUSED, answer_of(CUDA_TYPE_FLOAT, D, true));
     expect("heads of 12", REFUSED, answer_of(CUDA_TYPE_BF16, 12, true));
     expect("heads of 264", REFUSED, answer_of(CUDA_TYPE_BF16, 264, true));
-    plant("queries' rows too close", WRONG, OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, QUERY);
-    plant("keys' rows too close", WRONG, OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, KEY);
-    plant("values' rows too close", WRONG, OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, VALUE);
-    plant("no strides", REFUSED, LEAVE_OUT, CUDNN_ATTR_TENSOR_STRIDES, 1);
-    plant("three strides", REFUSED, FEWER, CUDNN_ATTR_TENSOR_STRIDES, 2);
-    plant("sizes as doubles", REFUSED, OTHER_TYPE, CUDNN_ATTR_TENSOR_DIMENSIONS, 4);
-    plant("two tensors of one number", REFUSED, SAME_NUMBER, CUDNN_ATTR_TENSOR_UNIQUE_ID, 3);
-    plant("no type of sums", REFUSED, LEAVE_OUT, CUDNN_ATTR_MATMUL_COMP_TYPE, 0);
-    plant("a product that makes nothing", REFUSED, LEAVE_OUT, CUDNN_ATTR_OPERATION_MATMUL_CDESC, 1);
-    plant("a choice without conditions", REFUSED, LEAVE_OUT, CUDNN_ATTR_OPERATION_POINTWISE_TDESC,
-          0);
-    plant("an operation left out", REFUSED, FEWER, CUDNN_ATTR_OPERATIONGRAPH_OPS, 1);
-    plant("a tensor that is not final", REFUSED, OPEN, CUDNN_ATTR_TENSOR_UNIQUE_ID, 5);
-    plant("a tensor changed behind that", REFUSED, CHANGED, CUDNN_ATTR_TENSOR_UNIQUE_ID, 5);
-    plant("no handle", REFUSED, LEAVE_OUT, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, 0);
-    plant("numbers without the last tensor", REFUSED, FEWER, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 1);
-    plant("log-sums at an odd place", REFUSED, SHIFTED, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 0);
-    plant("no log-sums", REFUSED, NO_POINTER, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 0);
-    plant("no gradient of values", REFUSED, NO_POINTER, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 1);
-    plant("no memory to work in", REFUSED, NO_POINTER, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 1);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        plant(WRONG, &places[i]);
+    for (size_t i = 0; i < DNN_PLAN_MISTAKES; i++)
+        plant(REFUSED, &dnn_plan_mistakes[i]);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        plant(REFUSED, &calls[i]);
     printf("%d failed\n", failures);
     return failures > 0;
 }
