@@ -30,6 +30,8 @@ typedef struct attention {
 typedef struct attention_state {
     int32_t *buckets;        /* of distances: [2 keys - 1], device */
     cuda_dnn_attention *dnn; /* NULL: our own kernels */
+    cuda_attention asked;    /* of cuDNN, */
+    bool is_asked;           /* if it was */
 } attention_state;
 
 /* Keys and values in front of which another matrix lies are where products want them. */
@@ -230,48 +232,66 @@ static void attention_release(ty_stage_device *stage, cuda_node *node)
     ty_free(state);
 }
 
-/* Plans that an earlier layer has and that do for this one, too; or NULL. */
-static cuda_dnn_attention *dnn_find(const ty_stage_device *stage, const cuda_node *node,
-                                    const cuda_attention *asked)
+/* An earlier layer that has asked the same, whatever the answer was; or NULL. */
+static const attention_state *alike_find(const ty_stage_device *stage, const cuda_node *node,
+                                         const cuda_attention *asked)
 {
-    cuda_dnn_attention *found = NULL;
-
-    for (const cuda_node *n = stage->nodes; n < node && found == NULL; n++) {
+    for (const cuda_node *n = stage->nodes; n < node; n++) {
         const attention_state *state = n->kind == &cuda_attention_kind ? n->state : NULL;
-        if (state != NULL && state->dnn != NULL)
-            found = cuda_dnn_attention_share(state->dnn, asked);
+        if (state != NULL && state->is_asked && cuda_dnn_attention_is_alike(&state->asked, asked))
+            return state;
     }
-    return found;
+    return NULL;
 }
 
-/* cuDNN's plans, where it is there and has them; the stage notes who does it, and why not cuDNN. */
+/* What cuDNN is not asked for. */
+static ty_status dnn_check(const ty_stage_device *stage, const attention *at, ty_error *reason)
+{
+    if (stage->attention_asked == CUDA_ATTENTION_OWN)
+        return ty_fail(reason, TY_EUNSUPPORTED, CUDA_ATTENTION_SWITCH "=own");
+    if (stage->type == CUDA_TYPE_FLOAT)
+        return ty_fail(reason, TY_EUNSUPPORTED, "%s", ty_precision_name(stage->options.precision));
+    if (at->buckets > 0)
+        return ty_fail(reason, TY_EUNSUPPORTED, "%s", ty_attribute_name(TY_RELATIVE_BUCKETS));
+    if (at->gathers_keys)
+        return ty_fail(reason, TY_EUNSUPPORTED, "contexts");
+    return TY_OK;
+}
+
+/* cuDNN's plans, of which layers that are alike have the same. */
 static ty_status dnn_plan(ty_stage_device *stage, const cuda_node *node, const attention *at,
-                          ty_error *error)
+                          ty_error *reason)
 {
     attention_state *state = node->state;
+    const attention_state *other = alike_find(stage, node, &at->core);
     cuda_dnn_target target = {.capability = stage->capability};
-    ty_error reason = {0};
-    ty_status status = TY_OK;
+    ty_status status = dnn_check(stage, at, reason);
 
-    if (stage->attention_asked == CUDA_ATTENTION_OWN)
-        status = ty_fail(&reason, TY_EUNSUPPORTED, CUDA_ATTENTION_SWITCH "=own");
-    else if (stage->type == CUDA_TYPE_FLOAT)
-        status =
-            ty_fail(&reason, TY_EUNSUPPORTED, "%s", ty_precision_name(stage->options.precision));
-    else if (at->gathers_keys || at->buckets > 0)
-        status = ty_fail(&reason, TY_EUNSUPPORTED, "%s",
-                         at->buckets > 0 ? ty_attribute_name(TY_RELATIVE_BUCKETS) : "contexts");
-    if (status == TY_OK)
-        status = cuda_dnn_open(stage, &reason);
-    if (status == TY_OK)
-        state->dnn = dnn_find(stage, node, &at->core);
-    if (status == TY_OK && state->dnn == NULL) {
-        target.dnn = stage->dnn;
-        target.handle = stage->dnn_handle;
-        status = cuda_dnn_attention_new(&target, stage->type, &at->core, &state->dnn, &reason);
+    if (status != TY_OK)
+        return status;
+    if (other != NULL) {
+        state->dnn = cuda_dnn_attention_share(other->dnn);
+        return TY_OK;
     }
-    if (status == TY_ENOMEM)
-        return ty_fail(error, status, "layer %s: %s", node->layer->name, reason.message);
+    state->asked = at->core;
+    state->is_asked = true;
+    TY_CHECK(cuda_dnn_open(stage, reason), status, done);
+    target.dnn = stage->dnn;
+    target.handle = stage->dnn_handle;
+    status = cuda_dnn_attention_new(&target, stage->type, &at->core, &state->dnn, reason);
+done:
+    return status;
+}
+
+/* Whose attention it is, which the stage notes, and why it is not cuDNN's. */
+static ty_status dnn_choose(ty_stage_device *stage, const cuda_node *node, const attention *at,
+                            ty_error *error)
+{
+    const attention_state *state = node->state;
+    ty_error reason = {0};
+
+    if (dnn_plan(stage, node, at, &reason) == TY_ENOMEM)
+        return ty_fail(error, TY_ENOMEM, "layer %s: %s", node->layer->name, reason.message);
     stage->attention_layers++;
     stage->attention_layers_of_dnn += state->dnn != NULL;
     if (state->dnn == NULL && stage->attention_reason[0] == '\0')
@@ -344,7 +364,7 @@ static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_err
     TY_CHECK(attention_check(stage, node, &at, error), status, done);
     if (at.buckets > 0)
         TY_CHECK(buckets_make(stage, node, &at, error), status, done);
-    TY_CHECK(dnn_plan(stage, node, &at, error), status, done);
+    TY_CHECK(dnn_choose(stage, node, &at, error), status, done);
     at.dnn = state->dnn;
     node->stash_bytes = memory_cut(stage, &at, NULL, NULL);
     node->scratch_bytes = aligned(node->stash_bytes) + distance_floats(&at) * sizeof(float) +

@@ -110,10 +110,10 @@ ty_status cuda_dnn_attention_new(const cuda_dnn_target *target, cuda_type type,
                                  const cuda_attention *attention, cuda_dnn_attention **out,
                                  ty_error *error) TY_MUST_CHECK;
 void cuda_dnn_attention_free(cuda_dnn_attention *attention);
-/** The same plans for another layer that asks the same, freed once more; NULL: it asks otherwise.
- * Making them takes cuDNN half a second and more. */
-cuda_dnn_attention *cuda_dnn_attention_share(cuda_dnn_attention *attention,
-                                             const cuda_attention *asked);
+/** The same plans for another layer that asks the same, freed once more; NULL stays NULL. Making
+ * them takes cuDNN half a second and more. */
+cuda_dnn_attention *cuda_dnn_attention_share(cuda_dnn_attention *attention);
+bool cuda_dnn_attention_is_alike(const cuda_attention *a, const cuda_attention *b);
 
 /** Bytes of working memory, of each plan; the stage's scratch has the most of both. */
 uint64_t cuda_dnn_forward_workspace(const cuda_dnn_attention *attention);

@@ -390,19 +390,19 @@ void cuda_dnn_attention_free(cuda_dnn_attention *attention)
     ty_free(attention);
 }
 
-cuda_dnn_attention *cuda_dnn_attention_share(cuda_dnn_attention *attention,
-                                             const cuda_attention *asked)
+bool cuda_dnn_attention_is_alike(const cuda_attention *a, const cuda_attention *b)
 {
-    const cuda_attention *is = &attention->asked;
+    return a->batch == b->batch && a->length == b->length && a->keys == b->keys &&
+           a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_size == b->head_size &&
+           a->stride == b->stride && a->key_stride == b->key_stride && a->key_at == b->key_at &&
+           a->value_at == b->value_at && a->context_stride == b->context_stride &&
+           a->scale == b->scale && a->is_causal == b->is_causal;
+}
 
-    if (is->batch != asked->batch || is->length != asked->length || is->keys != asked->keys ||
-        is->heads != asked->heads || is->kv_heads != asked->kv_heads ||
-        is->head_size != asked->head_size || is->stride != asked->stride ||
-        is->key_stride != asked->key_stride || is->key_at != asked->key_at ||
-        is->value_at != asked->value_at || is->context_stride != asked->context_stride ||
-        is->scale != asked->scale || is->is_causal != asked->is_causal)
-        return NULL;
-    attention->uses++;
+cuda_dnn_attention *cuda_dnn_attention_share(cuda_dnn_attention *attention)
+{
+    if (attention != NULL)
+        attention->uses++;
     return attention;
 }
 

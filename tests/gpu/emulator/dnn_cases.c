@@ -137,12 +137,10 @@ static void fill(numbers *n)
 static bool shares(cuda_dnn_attention *made, const cuda_attention *asked)
 {
     cuda_attention other = *asked;
-    cuda_dnn_attention *again = cuda_dnn_attention_share(made, asked);
 
+    cuda_dnn_attention_free(cuda_dnn_attention_share(made));
     other.key_stride += D;
-    if (again != NULL)
-        cuda_dnn_attention_free(again);
-    return again == made && cuda_dnn_attention_share(made, &other) == NULL;
+    return cuda_dnn_attention_is_alike(asked, asked) && !cuda_dnn_attention_is_alike(asked, &other);
 }
 
 static answer answer_of(cuda_type type, uint64_t head_size, bool is_causal)
