@@ -2,8 +2,8 @@
  * @file cuda_dnn.h
  * cuDNN by graphs of its operations, and attention as two of them, beside our own kernels
  * (attention.cu): the same layouts, by strides, and the same log-sums, numbers up to rounding.
- * cuDNN knows some patterns of operations and has fused kernels for them; what it has none for that
- * gives the same bits every time is refused when plans are made. Internal to execute/cuda/.
+ * cuDNN knows some patterns of operations and has fused kernels for them; what it has none for is
+ * refused when plans are made. Internal to execute/cuda/.
  *
  * Plans can be made without a GPU, from properties of one, as tests do.
  */
@@ -74,10 +74,10 @@ typedef struct cuda_dnn_plan {
 /** Of working memory. The backward of attention keeps a 16-bit number for every score. */
 #define CUDA_DNN_WORKSPACE_LIMIT (UINT64_C(2) << 30)
 /**
- * The first of cuDNN's choices for a graph that gives the same bits every time and works in no more
- * memory than CUDA_DNN_WORKSPACE_LIMIT. Clears the graph.
+ * The first of cuDNN's choices for a graph that it does not call nondeterministic, and that works
+ * in no more memory than CUDA_DNN_WORKSPACE_LIMIT. Clears the graph.
  * @return TY_EUNSUPPORTED, with what the last was refused for, when there is none; TY_EBACKEND
- * where cuDNN fails otherwise.
+ *         where cuDNN fails otherwise; TY_ELIMIT for a graph that is too large.
  */
 ty_status cuda_dnn_plan_make(cuda_dnn_graph *g, cuda_dnn_plan *out, ty_error *error) TY_MUST_CHECK;
 
@@ -102,9 +102,9 @@ typedef struct cuda_dnn_attention cuda_dnn_attention;
  * @param type       bf16 or half
  * @param attention  shapes, strides, scale and mask; tiles are not read. The queries are all of the
  *                   sequence's, and nothing is added to the scores.
- * @return TY_EUNSUPPORTED, with the reason, for what cuDNN has no kernel for, or none that repeats
- *         itself bit for bit within CUDA_DNN_WORKSPACE_LIMIT; TY_EBACKEND where cuDNN fails
- *         otherwise; TY_ENOMEM.
+ * @return TY_EUNSUPPORTED, with the reason, for what cuDNN has no kernel for, or none within
+ *         CUDA_DNN_WORKSPACE_LIMIT; TY_EBACKEND where cuDNN fails otherwise; TY_ENOMEM.
+ * Sums have a fixed order by the form of the graph; see cuda_dnn_attention.c.
  */
 ty_status cuda_dnn_attention_new(const cuda_dnn_target *target, cuda_type type,
                                  const cuda_attention *attention, cuda_dnn_attention **out,

@@ -157,7 +157,7 @@ static uint32_t configurations_find(cuda_dnn_graph *g, descriptor graph,
     return g->status != TY_OK ? 0 : count > MOST_ENGINES ? MOST_ENGINES : (uint32_t)count;
 }
 
-/* Whether what an engine makes of the same numbers is the same, bit for bit. */
+/* Whether an engine makes the same of the same numbers, as far as it says. */
 static bool repeats(cuda_dnn_graph *g, descriptor configuration)
 {
     const cuda_dnn *dnn = g->target->dnn;

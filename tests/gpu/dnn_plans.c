@@ -106,6 +106,20 @@ static cuda_attention packed(uint64_t batch, uint64_t length, uint64_t heads, ui
                             .is_causal = is_causal};
 }
 
+/* Queries of one sequence, and behind them keys and values of another. */
+static cuda_attention apart(uint64_t batch, uint64_t queries, uint64_t keys, uint64_t heads,
+                            uint64_t kv_heads, uint64_t size)
+{
+    cuda_attention a = packed(batch, queries, heads, kv_heads, size, false);
+
+    a.keys = keys;
+    a.stride = heads * size;
+    a.key_stride = 2 * kv_heads * size;
+    a.key_at = batch * queries * a.stride; /* a multiple of 128 elements, as the backend has it */
+    a.value_at = a.key_at + kv_heads * size;
+    return a;
+}
+
 /* What backward has to keep: a number for every score, and of heads that share keys the gradients
  * of keys and values of each. Beside it a few numbers a row. */
 static bool is_expected(const cuda_attention *a, uint64_t bytes)
@@ -394,6 +408,8 @@ int main(void)
         attention_of_zoo(&targets[d], devices[d].label, "llama-3-8b", 1, 4);
         a = packed(3, 19, 6, 2, 16, true);
         attention_plan(&targets[d], devices[d].label, "small", CUDA_TYPE_BF16, &a);
+        a = apart(8, 128, 512, 12, 12, 64);
+        attention_plan(&targets[d], devices[d].label, "to another sequence", CUDA_TYPE_BF16, &a);
     }
     a = packed(1, 256, 4, 4, 264, true);
     attention_refuse(&targets[H100], "heads of 264 on an H100", CUDA_TYPE_BF16, &a);
