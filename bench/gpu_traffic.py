@@ -4,7 +4,8 @@
     bench/gpu_traffic.py BUILD [--gpt-batch 16] [--image-batch 128] > traffic.json
 
 BUILD has tests/gpu_cases and tests/libtrainyard_cuda_emulated.so. Every tensor counts once for each kernel that reads it and each that
-writes it; what a library's call does inside is one kernel, and what it works in is written once and read once. GPT-2 124M of 1,024 tokens in bf16, ResNet-50 of 224 x 224 in bf16.
+writes it; what a library's call does inside is one kernel, and what it works in is written once and read once. GPT-2 124M of
+1,024 tokens in bf16, ResNet-50 of 224 x 224 in bf16.
 
 llm.c: the calls of gpt2_forward, gpt2_backward_and_reduce and gpt2_update in train_gpt2.cu (github.com/karpathy/llm.c at 00247dc) with
 cuDNN's attention and its defaults, recompute=1 and gelu_fusion=0: gelu apart and made again, gradients in bf16 that are added to, fp32
