@@ -4,7 +4,8 @@
     bench/gpu_traffic.py BUILD [--gpt-batch 16] [--image-batch 128] > traffic.json
 
 BUILD has tests/gpu_cases and tests/libtrainyard_cuda_emulated.so. Every tensor counts once for each kernel that reads it and each that
-writes it; what a library's call does inside is one kernel. GPT-2 124M of 1,024 tokens in bf16, ResNet-50 of 224 x 224 in bf16.
+writes it; what a library's call does inside is one kernel, and what it works in is written once and read once. GPT-2 124M of
+1,024 tokens in bf16, ResNet-50 of 224 x 224 in bf16.
 
 llm.c: the calls of gpt2_forward, gpt2_backward_and_reduce and gpt2_update in train_gpt2.cu (github.com/karpathy/llm.c at 00247dc) with
 cuDNN's attention and its defaults, recompute=1 and gelu_fusion=0: gelu apart and made again, gradients in bf16 that are added to, fp32
@@ -144,8 +145,9 @@ def torchvision_resnet(batch):
     return {"forward": total(forward), "backward": total(backward), "update": total(update)}
 
 
-def ours(build, workload, batch):
-    environment = dict(os.environ, TRAINYARD_CUDA_PLUGIN=os.path.join(build, "tests/libtrainyard_cuda_emulated.so"))
+def ours(build, workload, batch, attention="auto"):
+    environment = dict(os.environ, TRAINYARD_CUDA_PLUGIN=os.path.join(build, "tests/libtrainyard_cuda_emulated.so"),
+                       TRAINYARD_CUDA_ATTENTION=attention)  # fmt: skip
     environment.setdefault("TRAINYARD_DATA", os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     done = subprocess.run([os.path.join(build, "tests/gpu_cases"), "--count", workload, "bf16", str(batch)],
                           env=environment, stdout=subprocess.PIPE, check=True)  # fmt: skip
@@ -160,7 +162,8 @@ def main():
     options = parser.parse_args()
     rows = {
         f"gpt2, {options.gpt_batch} samples": {
-            "trainyard": ours(options.build, "gpt2", options.gpt_batch), "llm.c": llm_c(options.gpt_batch), "pytorch": nano_gpt(options.gpt_batch)},
+            "trainyard": ours(options.build, "gpt2", options.gpt_batch),
+            "trainyard, own attention": ours(options.build, "gpt2", options.gpt_batch, "own"), "llm.c": llm_c(options.gpt_batch), "pytorch": nano_gpt(options.gpt_batch)},
         f"resnet50, {options.image_batch} samples": {
             "trainyard": ours(options.build, "resnet50", options.image_batch), "pytorch": torchvision_resnet(options.image_batch)},
     }  # fmt: skip

@@ -1,9 +1,10 @@
 /* Attention: project [queries | keys | values][features], out [features][queries], and their
  * biases. Of the heads a tensor lane has some; a context lane has the queries of its tokens, and
  * gathers the keys and values of all. Tensors and their order are the CPU backend's; what lies
- * between the two products is one kernel that keeps no probabilities (attention.cu), so that
- * selective recomputing is what it always does. In a workload with a rotary base queries and keys
- * are turned by their positions before it, and their gradients back (rotary.cu).
+ * between the two products keeps no probabilities, so that selective recomputing is what it always
+ * does: cuDNN's kernels where it has any (cuda_dnn_attention.c), ours elsewhere (attention.cu).
+ * Which is decided when the stage is built. In a workload with a rotary base queries and keys are
+ * turned by their positions before it, and their gradients back (rotary.cu).
  *
  * Of two inputs the second has the queries, and the keys and values are of the first: projections
  * are two matrices then, [rows][queries] and, behind it, [key rows][keys | values]. */
@@ -11,6 +12,7 @@
 #include "relative_buckets.h"
 
 #include <math.h>
+#include <stdio.h>
 
 typedef struct attention {
     uint64_t rows, key_rows, features, queries;
@@ -22,11 +24,14 @@ typedef struct attention {
     bool is_of_two, has_project_bias, has_out_bias, has_norms;
     bool gathers_keys; /* which then lie alone, those of all tokens */
     cuda_attention core;
+    const cuda_dnn_attention *dnn; /* NULL: our own kernels */
 } attention;
 
-/* Of distances, for the kernels. */
 typedef struct attention_state {
-    int32_t *buckets; /* [2 keys - 1], device */
+    int32_t *buckets;        /* of distances: [2 keys - 1], device */
+    cuda_dnn_attention *dnn; /* NULL: our own kernels */
+    cuda_attention asked;    /* of cuDNN, */
+    bool is_asked;           /* if it was */
 } attention_state;
 
 /* Keys and values in front of which another matrix lies are where products want them. */
@@ -40,6 +45,7 @@ static uint64_t aligned_elements(const ty_stage_device *stage, uint64_t count)
 static attention attention_of(const ty_stage_device *stage, const cuda_node *node)
 {
     const uint64_t *a = node->layer->attributes;
+    const attention_state *state = node->state;
     const uint64_t length = node->whole_output.dimensions[0], size = a[TY_HEAD_SIZE];
     const uint64_t keys =
         ty_layer_input_shape(stage->options.workload, node->layer_index, 0)->dimensions[0];
@@ -82,10 +88,11 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
                  .value_at = (gathers_keys ? 0 : key_at) + kv_heads * size,
                  .context_stride = queries,
                  .scale = 1.0f / sqrtf((float)size),
-                 .is_causal = a[TY_IS_CAUSAL] != 0}};
+                 .is_causal = a[TY_IS_CAUSAL] != 0},
+        .dnn = state != NULL ? state->dnn : NULL};
 
-    if (at.buckets > 0 && node->state != NULL) {
-        at.core.bucket_of = ((const attention_state *)node->state)->buckets;
+    if (at.buckets > 0 && state != NULL) {
+        at.core.bucket_of = state->buckets;
         at.core.buckets = at.buckets;
         at.core.biases = cuda_parameters(stage, node, ATTENTION_RELATIVE);
     }
@@ -179,6 +186,13 @@ static uint64_t memory_cut(const ty_stage_device *stage, const attention *at, vo
     return end;
 }
 
+/* Scratch behind the gradients: what is found of distances, then keys and values of whole
+ * sequences; or what cuDNN works in. */
+static char *room_behind(const ty_stage_device *stage, const attention *at)
+{
+    return (char *)stage->scratch + aligned(memory_cut(stage, at, NULL, NULL));
+}
+
 /* Elements of the keys and values of whole sequences, where they are gathered. */
 static uint64_t gathered_elements(const attention *at)
 {
@@ -186,18 +200,16 @@ static uint64_t gathered_elements(const attention *at)
 }
 
 /* Which bucket each distance is in. */
-static ty_status buckets_make(ty_stage_device *stage, cuda_node *node, const attention *at,
+static ty_status buckets_make(ty_stage_device *stage, const cuda_node *node, const attention *at,
                               ty_error *error)
 {
     const uint64_t count = 2 * at->core.keys - 1;
-    attention_state *state = ty_alloc(1, sizeof *state);
+    attention_state *state = node->state;
     int32_t *host = cuda_host_buffer(stage, count * sizeof *host);
     ty_status status = TY_OK;
 
-    node->state = state;
-    if (state != NULL)
-        state->buckets = cuda_buffer(stage, count * sizeof *state->buckets);
-    if (host == NULL || state == NULL || state->buckets == NULL)
+    state->buckets = cuda_buffer(stage, count * sizeof *state->buckets);
+    if (host == NULL || state->buckets == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for the distances of %s",
                        node->layer->name);
     for (uint64_t i = 0; i < count; i++)
@@ -212,8 +224,80 @@ done:
 
 static void attention_release(ty_stage_device *stage, cuda_node *node)
 {
+    attention_state *state = node->state;
+
     (void)stage;
-    ty_free(node->state);
+    if (state != NULL)
+        cuda_dnn_attention_free(state->dnn);
+    ty_free(state);
+}
+
+/* An earlier layer that has asked the same, whatever the answer was; or NULL. */
+static const attention_state *alike_find(const ty_stage_device *stage, const cuda_node *node,
+                                         const cuda_attention *asked)
+{
+    for (const cuda_node *n = stage->nodes; n < node; n++) {
+        const attention_state *state = n->kind == &cuda_attention_kind ? n->state : NULL;
+        if (state != NULL && state->is_asked && cuda_dnn_attention_is_alike(&state->asked, asked))
+            return state;
+    }
+    return NULL;
+}
+
+/* What cuDNN is not asked for. */
+static ty_status dnn_check(const ty_stage_device *stage, const attention *at, ty_error *reason)
+{
+    if (stage->attention_asked == CUDA_ATTENTION_OWN)
+        return ty_fail(reason, TY_EUNSUPPORTED, CUDA_ATTENTION_SWITCH "=own");
+    if (stage->type == CUDA_TYPE_FLOAT)
+        return ty_fail(reason, TY_EUNSUPPORTED, "%s", ty_precision_name(stage->options.precision));
+    if (at->buckets > 0)
+        return ty_fail(reason, TY_EUNSUPPORTED, "%s", ty_attribute_name(TY_RELATIVE_BUCKETS));
+    if (at->gathers_keys)
+        return ty_fail(reason, TY_EUNSUPPORTED, "contexts");
+    return TY_OK;
+}
+
+/* cuDNN's plans, of which layers that are alike have the same. */
+static ty_status dnn_plan(ty_stage_device *stage, const cuda_node *node, const attention *at,
+                          ty_error *reason)
+{
+    attention_state *state = node->state;
+    const attention_state *other = alike_find(stage, node, &at->core);
+    cuda_dnn_target target = {.capability = stage->capability};
+    ty_status status = dnn_check(stage, at, reason);
+
+    if (status != TY_OK)
+        return status;
+    if (other != NULL) {
+        state->dnn = cuda_dnn_attention_share(other->dnn);
+        return TY_OK;
+    }
+    state->asked = at->core;
+    state->is_asked = true;
+    TY_CHECK(cuda_dnn_open(stage, reason), status, done);
+    target.dnn = stage->dnn;
+    target.handle = stage->dnn_handle;
+    status = cuda_dnn_attention_new(&target, stage->type, &at->core, &state->dnn, reason);
+done:
+    return status;
+}
+
+/* Whose attention it is, which the stage notes, and why it is not cuDNN's. */
+static ty_status dnn_choose(ty_stage_device *stage, const cuda_node *node, const attention *at,
+                            ty_error *error)
+{
+    const attention_state *state = node->state;
+    ty_error reason = {0};
+
+    if (dnn_plan(stage, node, at, &reason) == TY_ENOMEM)
+        return ty_fail(error, TY_ENOMEM, "layer %s: %s", node->layer->name, reason.message);
+    stage->attention_layers++;
+    stage->attention_layers_of_dnn += state->dnn != NULL;
+    if (state->dnn == NULL && stage->attention_reason[0] == '\0')
+        snprintf(stage->attention_reason, sizeof stage->attention_reason, "%.*s",
+                 (int)sizeof stage->attention_reason - 1, reason.message);
+    return TY_OK;
 }
 
 static ty_status attention_check(const ty_stage_device *stage, const cuda_node *node,
@@ -248,6 +332,18 @@ static ty_status attention_check(const ty_stage_device *stage, const cuda_node *
     return TY_OK;
 }
 
+/* Bytes that cuDNN works in; 0 without. */
+static uint64_t workspace_bytes(const attention *at)
+{
+    uint64_t forward, backward;
+
+    if (at->dnn == NULL)
+        return 0;
+    forward = cuda_dnn_forward_workspace(at->dnn);
+    backward = cuda_dnn_backward_workspace(at->dnn);
+    return forward > backward ? forward : backward;
+}
+
 /* Floats of what tiles find of the biases' gradients; 0 without. */
 static uint64_t distance_floats(const attention *at)
 {
@@ -256,17 +352,23 @@ static uint64_t distance_floats(const attention *at)
 
 static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
-    const attention at = attention_of(stage, node);
+    attention at = attention_of(stage, node);
     const uint64_t columns = at.queries + at.key_columns;
     const uint64_t rows = at.rows > at.key_rows ? at.rows : at.key_rows;
+    attention_state *state = ty_alloc(1, sizeof *state);
     ty_status status;
 
+    if (state == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %s", node->layer->name);
+    node->state = state;
     TY_CHECK(attention_check(stage, node, &at, error), status, done);
     if (at.buckets > 0)
         TY_CHECK(buckets_make(stage, node, &at, error), status, done);
+    TY_CHECK(dnn_choose(stage, node, &at, error), status, done);
+    at.dnn = state->dnn;
     node->stash_bytes = memory_cut(stage, &at, NULL, NULL);
     node->scratch_bytes = aligned(node->stash_bytes) + distance_floats(&at) * sizeof(float) +
-                          gathered_elements(&at) * stage->element;
+                          gathered_elements(&at) * stage->element + workspace_bytes(&at);
     if (cuda_finds_product(stage, node)) {
         node->kept_bytes = node->stash_bytes;
         node->stash_bytes = 0;
@@ -465,8 +567,13 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
     heads_norm(stage, node, &at, &m, room.context);
     positions_turn(stage, &at, m.project, false);
     TY_CHECK(keys_find(stage, &at, m.project, &keys, error), status, done);
-    cuda_attention_forward(stage->type, &at.core, m.project, keys, m.context, m.rows,
-                           stage->stream);
+    if (at.dnn != NULL)
+        TY_CHECK(cuda_dnn_attention_forward(at.dnn, m.project, keys, m.context, m.rows,
+                                            room_behind(stage, &at), error),
+                 status, done);
+    else
+        cuda_attention_forward(stage->type, &at.core, m.project, keys, m.context, m.rows,
+                               stage->stream);
     status = out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
 done:
     return status;
@@ -545,7 +652,7 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
                                 ty_error *error)
 {
     const cuda_context_rows rows = {at->core.keys, at->key_columns, at->own_key_stride};
-    char *const room = (char *)stage->scratch + aligned(memory_cut(stage, at, NULL, NULL));
+    char *const room = room_behind(stage, at);
     char *const gathered = room + distance_floats(at) * sizeof(float);
     void *dkeys = at->gathers_keys ? gathered : d->project;
     const void *keys;
@@ -553,9 +660,13 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
 
     if (status != TY_OK)
         return status;
-    cuda_attention_backward(stage->type, &at->core, m->project, keys, m->context, m->rows,
-                            d->context, d->rows, d->project, dkeys,
-                            at->buckets > 0 ? (float *)(void *)room : NULL, stage->stream);
+    if (at->dnn != NULL)
+        status = cuda_dnn_attention_backward(at->dnn, m->project, keys, m->context, m->rows,
+                                             d->context, d->rows, d->project, dkeys, room, error);
+    else
+        cuda_attention_backward(stage->type, &at->core, m->project, keys, m->context, m->rows,
+                                d->context, d->rows, d->project, dkeys,
+                                at->buckets > 0 ? (float *)(void *)room : NULL, stage->stream);
     if (at->gathers_keys)
         status = cuda_context_scatter(stage, &rows, dkeys, d->project + at->key_at * stage->element,
                                       error);
@@ -570,7 +681,7 @@ static void biases_backward(const ty_stage_device *stage, const cuda_node *node,
                             const attention *at, bool is_first, const attention_memory *m)
 {
     const bool splits = stage->options.splits_backward;
-    char *const room = (char *)stage->scratch + aligned(memory_cut(stage, at, NULL, NULL));
+    char *const room = room_behind(stage, at);
     float *biases = at->buckets == 0 ? NULL
                     : splits         ? m->biases
                                      : cuda_parameter_gradient(stage, node, ATTENTION_RELATIVE);

@@ -4,15 +4,6 @@
 
 #include <stdio.h>
 
-#define DNN_CHECK(call, status, label)                                                             \
-    do {                                                                                           \
-        cudnnStatus_t code_ = (call);                                                              \
-        if (code_ != CUDNN_STATUS_SUCCESS) {                                                       \
-            (status) = cuda_dnn_fail(error, #call, code_);                                         \
-            goto label;                                                                            \
-        }                                                                                          \
-    } while (0)
-
 /* A pass each: its algorithm's kind of arithmetic is a part of the operation. */
 enum { FORWARD, DATA, FILTER, PASSES };
 
@@ -45,27 +36,6 @@ static void conv2d_release(ty_stage_device *stage, cuda_node *node)
     ty_free(c);
 }
 
-/* Loaded with the first convolution of a stage. */
-static ty_status dnn_open(ty_stage_device *stage, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    if (stage->dnn_handle != NULL)
-        return TY_OK;
-    TY_CHECK(cuda_dnn_load(&stage->dnn, error), status, done);
-    DNN_CHECK(stage->dnn->cudnnCreate(&stage->dnn_handle), status, done);
-    DNN_CHECK(stage->dnn->cudnnSetStream(stage->dnn_handle, stage->stream), status, done);
-done:
-    return status;
-}
-
-static cudnnDataType_t data_type(cuda_type type)
-{
-    return type == CUDA_TYPE_FLOAT  ? CUDNN_DATA_FLOAT
-           : type == CUDA_TYPE_BF16 ? CUDNN_DATA_BFLOAT16
-                                    : CUDNN_DATA_HALF;
-}
-
 static cudnnMathType_t math_type(ty_precision precision)
 {
     return precision == TY_PRECISION_FP32   ? CUDNN_FMA_MATH
@@ -79,11 +49,11 @@ static ty_status tensor_make(const ty_stage_device *stage, const cuda_value *val
     const uint64_t *d = value->shape.dimensions;
     ty_status status = TY_OK;
 
-    DNN_CHECK(stage->dnn->cudnnCreateTensorDescriptor(out), status, done);
-    DNN_CHECK(stage->dnn->cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NCHW,
-                                                     data_type(stage->type), (int)cuda_batch(stage),
-                                                     (int)d[0], (int)d[1], (int)d[2]),
-              status, done);
+    CUDA_DNN_CHECK(stage->dnn->cudnnCreateTensorDescriptor(out), status, done);
+    CUDA_DNN_CHECK(stage->dnn->cudnnSetTensor4dDescriptor(
+                       *out, CUDNN_TENSOR_NCHW, cuda_dnn_type(stage->type), (int)cuda_batch(stage),
+                       (int)d[0], (int)d[1], (int)d[2]),
+                   status, done);
 done:
     return status;
 }
@@ -94,23 +64,24 @@ static ty_status operation_make(const ty_stage_device *stage, const uint64_t *a,
     const cuda_dnn *dnn = stage->dnn;
     ty_status status = TY_OK;
 
-    DNN_CHECK(dnn->cudnnCreateFilterDescriptor(&c->w), status, done);
-    DNN_CHECK(dnn->cudnnSetFilter4dDescriptor(c->w, data_type(stage->type), CUDNN_TENSOR_NCHW,
-                                              (int)a[TY_OUT_CHANNELS],
-                                              (int)(a[TY_IN_CHANNELS] / a[TY_GROUPS]),
-                                              (int)a[TY_KERNEL_HEIGHT], (int)a[TY_KERNEL_WIDTH]),
-              status, done);
+    CUDA_DNN_CHECK(dnn->cudnnCreateFilterDescriptor(&c->w), status, done);
+    CUDA_DNN_CHECK(dnn->cudnnSetFilter4dDescriptor(
+                       c->w, cuda_dnn_type(stage->type), CUDNN_TENSOR_NCHW, (int)a[TY_OUT_CHANNELS],
+                       (int)(a[TY_IN_CHANNELS] / a[TY_GROUPS]), (int)a[TY_KERNEL_HEIGHT],
+                       (int)a[TY_KERNEL_WIDTH]),
+                   status, done);
     for (int pass = 0; pass < PASSES; pass++) {
         cudnnConvolutionDescriptor_t *made = &c->operations[pass];
 
-        DNN_CHECK(dnn->cudnnCreateConvolutionDescriptor(made), status, done);
-        DNN_CHECK(dnn->cudnnSetConvolution2dDescriptor(
-                      *made, (int)a[TY_PADDING_HEIGHT], (int)a[TY_PADDING_WIDTH], (int)a[TY_STRIDE],
-                      (int)a[TY_STRIDE], 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
-                  status, done);
-        DNN_CHECK(dnn->cudnnSetConvolutionGroupCount(*made, (int)a[TY_GROUPS]), status, done);
-        DNN_CHECK(dnn->cudnnSetConvolutionMathType(*made, math_type(stage->options.precision)),
-                  status, done);
+        CUDA_DNN_CHECK(dnn->cudnnCreateConvolutionDescriptor(made), status, done);
+        CUDA_DNN_CHECK(dnn->cudnnSetConvolution2dDescriptor(
+                           *made, (int)a[TY_PADDING_HEIGHT], (int)a[TY_PADDING_WIDTH],
+                           (int)a[TY_STRIDE], (int)a[TY_STRIDE], 1, 1, CUDNN_CROSS_CORRELATION,
+                           CUDNN_DATA_FLOAT),
+                       status, done);
+        CUDA_DNN_CHECK(dnn->cudnnSetConvolutionGroupCount(*made, (int)a[TY_GROUPS]), status, done);
+        CUDA_DNN_CHECK(dnn->cudnnSetConvolutionMathType(*made, math_type(stage->options.precision)),
+                       status, done);
     }
 done:
     return status;
@@ -188,19 +159,19 @@ static cudnnMathType_t found_math(const ty_stage_device *stage, cudnnMathType_t 
         key_make(stage, node, (pass), key_);                                                       \
         chosen_ = chosen_for(stage, key_);                                                         \
         if (chosen_ == NO_ALGORITHM && stage->options.measures_algorithms)                         \
-            DNN_CHECK(stage->dnn->measure(stage->dnn_handle, __VA_ARGS__, MOST_ALGORITHMS,         \
-                                          &count_, (found)),                                       \
-                      status, done);                                                               \
+            CUDA_DNN_CHECK(stage->dnn->measure(stage->dnn_handle, __VA_ARGS__, MOST_ALGORITHMS,    \
+                                               &count_, (found)),                                  \
+                           status, done);                                                          \
         else                                                                                       \
-            DNN_CHECK(stage->dnn->guess(stage->dnn_handle, __VA_ARGS__, MOST_ALGORITHMS, &count_,  \
-                                        (found)),                                                  \
-                      status, done);                                                               \
+            CUDA_DNN_CHECK(stage->dnn->guess(stage->dnn_handle, __VA_ARGS__, MOST_ALGORITHMS,      \
+                                             &count_, (found)),                                    \
+                           status, done);                                                          \
         ALGORITHM_TAKE((found), count_, chosen_, (into), math_);                                   \
         if (status != TY_OK)                                                                       \
             goto done;                                                                             \
-        DNN_CHECK(stage->dnn->cudnnSetConvolutionMathType((operation), math_), status, done);      \
-        DNN_CHECK(stage->dnn->size(stage->dnn_handle, __VA_ARGS__, (into), &bytes_), status,       \
-                  done);                                                                           \
+        CUDA_DNN_CHECK(stage->dnn->cudnnSetConvolutionMathType((operation), math_), status, done); \
+        CUDA_DNN_CHECK(stage->dnn->size(stage->dnn_handle, __VA_ARGS__, (into), &bytes_), status,  \
+                       done);                                                                      \
         if (bytes_ > c->workspace_bytes)                                                           \
             c->workspace_bytes = bytes_;                                                           \
         if (chosen_ == NO_ALGORITHM && stage->options.measures_algorithms)                         \
@@ -253,7 +224,7 @@ static ty_status conv2d_build(ty_stage_device *stage, cuda_node *node, ty_error 
     c->weights = a[TY_OUT_CHANNELS] * (a[TY_IN_CHANNELS] / a[TY_GROUPS]) * a[TY_KERNEL_HEIGHT] *
                  a[TY_KERNEL_WIDTH];
     c->pixels = out->shape.dimensions[1] * out->shape.dimensions[2];
-    TY_CHECK(dnn_open(stage, &reason), status, done);
+    TY_CHECK(cuda_dnn_open(stage, &reason), status, done);
     TY_CHECK(tensor_make(stage, in, &c->x, &reason), status, done);
     TY_CHECK(tensor_make(stage, out, &c->y, &reason), status, done);
     TY_CHECK(operation_make(stage, a, c, &reason), status, done);
@@ -273,11 +244,11 @@ static ty_status conv2d_forward(ty_stage_device *stage, const cuda_node *node, u
     void *y = cuda_out(stage, node, slot);
     ty_status status = TY_OK;
 
-    DNN_CHECK(stage->dnn->cudnnConvolutionForward(
-                  stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->w,
-                  cuda_weights(stage, node, 0), c->operations[FORWARD], c->forward, stage->scratch,
-                  c->workspace_bytes, &zero, c->y, y),
-              status, done);
+    CUDA_DNN_CHECK(stage->dnn->cudnnConvolutionForward(
+                       stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->w,
+                       cuda_weights(stage, node, 0), c->operations[FORWARD], c->forward,
+                       stage->scratch, c->workspace_bytes, &zero, c->y, y),
+                   status, done);
     if (node->layer->attributes[TY_HAS_BIAS] != 0)
         cuda_add_bias(stage->type, cuda_count(stage, node),
                       node->layer->attributes[TY_OUT_CHANNELS], c->pixels,
@@ -299,11 +270,11 @@ static ty_status weights_backward(ty_stage_device *stage, const cuda_node *node,
 
     if (dw == NULL)
         return TY_OK;
-    DNN_CHECK(stage->dnn->cudnnConvolutionBackwardFilter(
-                  stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->y, dy,
-                  c->operations[FILTER], c->filter, stage->scratch, c->workspace_bytes,
-                  is_float && adds ? &one : &zero, c->w, is_float ? (void *)dw : own),
-              status, done);
+    CUDA_DNN_CHECK(stage->dnn->cudnnConvolutionBackwardFilter(
+                       stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->y, dy,
+                       c->operations[FILTER], c->filter, stage->scratch, c->workspace_bytes,
+                       is_float && adds ? &one : &zero, c->w, is_float ? (void *)dw : own),
+                   status, done);
     if (!is_float)
         cuda_accumulate_float(stage->type, c->weights, own, adds, dw, stage->stream);
     if (node->layer->attributes[TY_HAS_BIAS] != 0)
@@ -324,11 +295,11 @@ static ty_status conv2d_backward(ty_stage_device *stage, const cuda_node *node, 
 
     if (status != TY_OK || dx == NULL)
         return status;
-    DNN_CHECK(stage->dnn->cudnnConvolutionBackwardData(
-                  stage->dnn_handle, &one, c->w, cuda_weights(stage, node, 0), c->y,
-                  cuda_out_gradient(stage, node), c->operations[DATA], c->data, stage->scratch,
-                  c->workspace_bytes, node->adds[0] ? &one : &zero, c->x, dx),
-              status, done);
+    CUDA_DNN_CHECK(stage->dnn->cudnnConvolutionBackwardData(
+                       stage->dnn_handle, &one, c->w, cuda_weights(stage, node, 0), c->y,
+                       cuda_out_gradient(stage, node), c->operations[DATA], c->data, stage->scratch,
+                       c->workspace_bytes, node->adds[0] ? &one : &zero, c->x, dx),
+                   status, done);
 done:
     return status;
 }

@@ -56,7 +56,13 @@
     X(cudnnFindConvolutionBackwardFilterAlgorithm)                                                 \
     X(cudnnConvolutionForward)                                                                     \
     X(cudnnConvolutionBackwardData)                                                                \
-    X(cudnnConvolutionBackwardFilter)
+    X(cudnnConvolutionBackwardFilter)                                                              \
+    X(cudnnBackendCreateDescriptor)                                                                \
+    X(cudnnBackendDestroyDescriptor)                                                               \
+    X(cudnnBackendSetAttribute)                                                                    \
+    X(cudnnBackendGetAttribute)                                                                    \
+    X(cudnnBackendFinalize)                                                                        \
+    X(cudnnBackendExecute)
 
 #define CUDA_NCCL_FUNCTIONS(X)                                                                     \
     X(ncclGetVersion)                                                                              \
@@ -105,6 +111,16 @@ ty_status cuda_dnn_fail(ty_error *error, const char *call, cudnnStatus_t code);
         cudaError_t code_ = (call);                                                                \
         if (code_ != cudaSuccess) {                                                                \
             (status) = cuda_fail(error, #call, code_);                                             \
+            goto label;                                                                            \
+        }                                                                                          \
+    } while (0)
+
+/** And one of cuDNN. */
+#define CUDA_DNN_CHECK(call, status, label)                                                        \
+    do {                                                                                           \
+        cudnnStatus_t code_ = (call);                                                              \
+        if (code_ != CUDNN_STATUS_SUCCESS) {                                                       \
+            (status) = cuda_dnn_fail(error, #call, code_);                                         \
             goto label;                                                                            \
         }                                                                                          \
     } while (0)

@@ -26,6 +26,7 @@
 #ifndef TY_EXECUTE_CUDA_STAGE_H
 #define TY_EXECUTE_CUDA_STAGE_H
 
+#include "cuda_dnn.h"
 #include "cuda_kernels.h"
 #include "cuda_libraries.h"
 #include "device.h"
@@ -114,6 +115,13 @@ struct cuda_kind {
     void (*release)(ty_stage_device *stage, cuda_node *node); /* NULL: no state */
 };
 
+/* Whose attention: cuDNN's wherever it has it, or ours alone. */
+#define CUDA_ATTENTION_SWITCH "TRAINYARD_CUDA_ATTENTION"
+typedef enum cuda_attention_choice {
+    CUDA_ATTENTION_AUTO,
+    CUDA_ATTENTION_OWN
+} cuda_attention_choice;
+
 typedef struct cuda_plan_cache cuda_plan_cache; /* of matrix products; cuda_product.c */
 typedef struct cuda_graphs cuda_graphs;         /* of passes; cuda_graph.c */
 typedef struct cuda_choices cuda_choices;       /* of algorithms; cuda_choices.c */
@@ -163,8 +171,9 @@ struct ty_stage_device {
     stage_working_set working_set;
     int ordinal;
     ty_device_identity identity;
-    char description[160];
+    char description[400];
     uint64_t shared_bytes;   /* of a block, at most */
+    int capability;          /* ten times the compute capability */
     uint64_t capacity_bytes; /* of the GPU */
     cudaStream_t stream, side;
     cuda_type type;
@@ -174,8 +183,11 @@ struct ty_stage_device {
     cublasLtHandle_t blas_handle;
     cuda_plan_cache *products;
     cuda_choices *choices;
-    const cuda_dnn *dnn; /* NULL without convolutions */
+    const cuda_dnn *dnn; /* NULL before cuda_dnn_open */
     cudnnHandle_t dnn_handle;
+    cuda_attention_choice attention_asked;
+    uint32_t attention_layers, attention_layers_of_dnn;
+    char attention_reason[160]; /* why the first that is not cuDNN's is not */
     void *workspace;
     uint64_t workspace_bytes;
 
@@ -603,6 +615,9 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
 /** Zeroed memory; NULL when there is none. The device is a stage; NULL memory is ignored. */
 void *cuda_memory_allocate(void *device, uint64_t bytes);
 void cuda_memory_release(void *device, void *memory);
+/** Loads cuDNN with the first layer that asks for it, and makes its handle, on `stream`.
+ * TY_EUNSUPPORTED where it is not there. */
+ty_status cuda_dnn_open(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** Makes the calling thread's calls go to the stage's GPU. */
 ty_status cuda_use(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** Waits for the stream of the passes, and tells of anything that failed on it. */

@@ -163,6 +163,19 @@ static void device_close(ty_stage_device *stage)
     ty_free(stage);
 }
 
+ty_status cuda_dnn_open(ty_stage_device *stage, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (stage->dnn_handle != NULL)
+        return TY_OK;
+    TY_CHECK(cuda_dnn_load(&stage->dnn, error), status, done);
+    CUDA_DNN_CHECK(stage->dnn->cudnnCreate(&stage->dnn_handle), status, done);
+    CUDA_DNN_CHECK(stage->dnn->cudnnSetStream(stage->dnn_handle, stage->stream), status, done);
+done:
+    return status;
+}
+
 /* Which GPU, what it has, and the attention kernels' right to its shared memory. */
 static ty_status device_choose(ty_stage_device *stage, ty_error *error)
 {
@@ -185,6 +198,7 @@ static ty_status device_choose(ty_stage_device *stage, ty_error *error)
                        "%s has compute capability %d.%d, and bf16 needs 8.0; fp16 may do",
                        properties.name, properties.major, properties.minor);
     stage->shared_bytes = (uint64_t)shared;
+    stage->capability = 10 * properties.major + properties.minor;
     stage->capacity_bytes = properties.totalGlobalMem;
     memcpy(&stage->identity, &properties.uuid, sizeof stage->identity);
     CUDA_CHECK(cuda_attention_prepare(stage->shared_bytes), status, done);
@@ -193,6 +207,38 @@ static ty_status device_choose(ty_stage_device *stage, ty_error *error)
              ty_precision_name(stage->options.precision));
 done:
     return status;
+}
+
+static ty_status attention_choose(ty_stage_device *stage, ty_error *error)
+{
+    const char *asked = getenv(CUDA_ATTENTION_SWITCH);
+
+    if (asked == NULL || asked[0] == '\0' || strcmp(asked, "auto") == 0)
+        stage->attention_asked = CUDA_ATTENTION_AUTO;
+    else if (strcmp(asked, "own") == 0)
+        stage->attention_asked = CUDA_ATTENTION_OWN;
+    else
+        return ty_fail(error, TY_EINVAL,
+                       CUDA_ATTENTION_SWITCH ": found \"%s\", expected auto or own", asked);
+    return TY_OK;
+}
+
+/* Behind what the description says of the device, whose attention there is. */
+static void attention_describe(ty_stage_device *stage)
+{
+    const size_t length = strlen(stage->description), room = sizeof stage->description - length;
+    char *const end = stage->description + length;
+    const uint32_t all = stage->attention_layers, of_dnn = stage->attention_layers_of_dnn;
+
+    if (of_dnn > 0 && of_dnn == all) {
+        const size_t version = stage->dnn->cudnnGetVersion();
+        snprintf(end, room, ", attention by cuDNN %zu.%zu", version / 10000, version % 10000 / 100);
+    } else if (of_dnn > 0) {
+        snprintf(end, room, ", attention of %u of %u layers by cuDNN (others: %s)", of_dnn, all,
+                 stage->attention_reason);
+    } else if (all > 0) {
+        snprintf(end, room, ", own attention (%s)", stage->attention_reason);
+    }
 }
 
 static ty_status libraries_open(ty_stage_device *stage, ty_error *error)
@@ -243,9 +289,11 @@ static ty_status device_open(const ty_stage_options *options, ty_stage_device **
     stage->type = types[options->precision];
     stage->element = stage->type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t);
     TY_CHECK(cuda_graphs_open(stage, error), status, cleanup);
+    TY_CHECK(attention_choose(stage, error), status, cleanup);
     TY_CHECK(device_choose(stage, error), status, cleanup);
     TY_CHECK(libraries_open(stage, error), status, cleanup);
     TY_CHECK(cuda_build(stage, error), status, cleanup);
+    attention_describe(stage);
     device_scale_loss(stage, 1.0);
     *out = stage;
     stage = NULL; /* given away */

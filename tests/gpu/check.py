@@ -28,7 +28,7 @@ OTHERS = [("gpt2", "tf32", 8, 3, 1024), ("gpt-tiny", "bf16", 64, 20, 128), ("len
           ("mlp", "fp32", 128, 50, 0)]
 QUICK = ("mlp", "bf16", 2, 1, 0)
 
-FAMILIES = ["updates", "passes", "plans", "lanes", "codecs", "schedules", "graphs", "links"]
+FAMILIES = ["updates", "passes", "plans", "lanes", "codecs", "schedules", "graphs", "links", "attention"]
 QUICK_CASES = ["update sgd", "update momentum", "gradients mlp bf16", "plan small mlp, data parallel 2, ZeRO 0, compressed: bf16",
                "codec fp16", "plan mlp, 2bw", "graphs switched", "devices of ranks"]
 
@@ -277,15 +277,16 @@ class Check:
     def cluster(self, gpus):
         return f"leaf:1 host:1 gpu:{gpus} @{self.device} nvlink4 ndr400"
 
-    def bench(self, row, graphs="1"):
+    def bench(self, row, graphs="1", attention="auto"):
         workload, precision, batch, steps, tokens = row
         name = f"bench-{workload.split()[0]}-{precision}" + ("" if graphs == "1" else "-queued")
+        name += "" if attention == "auto" else "-own-attention"
         out = self.attempt(name, [self.program("gpu_cases"), "--bench", workload, precision, batch, steps],
-                           TRAINYARD_CUDA_GRAPHS=graphs)
+                           TRAINYARD_CUDA_GRAPHS=graphs, TRAINYARD_CUDA_ATTENTION=attention)
         if out is None:
             return
         found = json.loads(out)
-        found["has_graphs"] = graphs == "1"
+        found["has_graphs"], found["attention"] = graphs == "1", attention
         if tokens:
             found["tokens_per_s"] = found["samples_per_s"] * tokens
         self.result.setdefault("benchmarks", []).append(found)
@@ -372,6 +373,7 @@ class Check:
         first = QUICK if self.is_quick else GPT
         self.machine()
         self.bench(first)
+        self.bench(first, attention="own")
         profile = self.profile(first)
         self.reality(first, profile)
         if not self.is_quick:

@@ -168,7 +168,7 @@ static const struct {
     void (*run)(void);
 } families[] = {{"passes", passes_run}, {"lanes", lanes_run}, {"updates", updates_run},
                 {"codecs", codecs_run}, {"plans", plans_run}, {"schedules", schedules_run},
-                {"graphs", graphs_run}, {"links", links_run}};
+                {"graphs", graphs_run}, {"links", links_run}, {"attention", attention_run}};
 
 static int usage(void)
 {

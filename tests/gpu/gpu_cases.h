@@ -51,6 +51,7 @@ bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_sta
 
 /* ---- The cases ---- */
 
+void attention_run(void);
 void passes_run(void);    /* gpu_passes.c: networks in one stage, and in several */
 void lanes_run(void);     /* gpu_lanes.c */
 void updates_run(void);   /* gpu_updates.c */

@@ -2,61 +2,17 @@
  * Stand-ins for the parts of cuBLASLt and cuDNN that the backend calls: slow loops that do what the
  * libraries' manuals say. What they accept they check, so that a wrong layout fails here too.
  */
-#include "codec_kinds.h"
 #include "cuda_libraries.h"
 #include "emulated_counts.h"
 #include "emulated_queue.h"
+#include "library_graphs.h"
+#include "library_numbers.h"
 
 #include "activation.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Whether a call fails as one would that needs memory and is not given any. */
-static bool is_refused(void)
-{
-    void *memory = NULL;
-
-    if (!emulated_fault("allocate"))
-        return false;
-    if (cudaMalloc(&memory, 1) != cudaSuccess)
-        return true;
-    cudaFree(memory);
-    return false;
-}
-
-/* ---- Numbers of any type ---- */
-
-static float number_get(cudaDataType_t type, const void *from, uint64_t i)
-{
-    float value;
-    uint32_t bits;
-
-    if (type == CUDA_R_32F)
-        return ((const float *)from)[i];
-    if (type == CUDA_R_16F) {
-        half_to_float(1, (const uint16_t *)from + i, &value);
-        return value;
-    }
-    bits = (uint32_t)((const uint16_t *)from)[i] << 16;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static void number_put(cudaDataType_t type, void *to, uint64_t i, float value)
-{
-    uint32_t bits;
-
-    if (type == CUDA_R_32F) {
-        ((float *)to)[i] = value;
-    } else if (type == CUDA_R_16F) {
-        half_from_float(1, &value, (uint16_t *)to + i);
-    } else {
-        memcpy(&bits, &value, sizeof bits);
-        ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
-}
 
 /*
  * ---- cuBLASLt ----
@@ -440,7 +396,7 @@ static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
         rule = pointers_check(&call, &promised, workspace, workspace_bytes);
     if (rule != NULL)
         return rule_broken(rule);
-    if (is_refused())
+    if (is_out_of_memory())
         return CUBLAS_STATUS_ALLOC_FAILED;
     if (promised.index == ALGORITHMS - 1)
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -486,11 +442,10 @@ typedef struct convolution {
     cudnnMathType_t math;
 } convolution;
 
-static cudaDataType_t number_type(cudnnDataType_t type)
+/* Of the headers: what attention is taken from is newer than some. */
+static size_t fake_dnn_version(void)
 {
-    return type == CUDNN_DATA_FLOAT  ? CUDA_R_32F
-           : type == CUDNN_DATA_HALF ? CUDA_R_16F
-                                     : CUDA_R_16BF;
+    return CUDNN_VERSION;
 }
 
 static cudnnStatus_t fake_dnn_create(cudnnHandle_t *out)
@@ -812,7 +767,7 @@ static cudnnStatus_t conv_queue(cudnnHandle_t handle, const char *name, const co
     const uint64_t read = tensor_bytes(&call->x) + tensor_bytes(&call->w) + tensor_bytes(&call->y) -
                           (call->beta != 0 ? 0 : written);
 
-    if (is_refused())
+    if (is_out_of_memory())
         return CUDNN_STATUS_ALLOC_FAILED;
     if (call->workspace_bytes < workspace_of(&call->operation) ||
         !is_aligned(&call->x, call->x_data) || !is_aligned(&call->w, call->w_data) ||
@@ -898,7 +853,7 @@ static cudnnStatus_t fake_filter(cudnnHandle_t handle, const void *alpha,
 ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error)
 {
     static const cuda_dnn fake = {
-        .cudnnGetVersion = fake_version,
+        .cudnnGetVersion = fake_dnn_version,
         .cudnnCreate = fake_dnn_create,
         .cudnnDestroy = fake_dnn_destroy,
         .cudnnSetStream = fake_dnn_stream,
@@ -925,6 +880,12 @@ ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error)
         .cudnnConvolutionForward = fake_forward,
         .cudnnConvolutionBackwardData = fake_data,
         .cudnnConvolutionBackwardFilter = fake_filter,
+        .cudnnBackendCreateDescriptor = graph_descriptor_create,
+        .cudnnBackendDestroyDescriptor = graph_descriptor_destroy,
+        .cudnnBackendSetAttribute = graph_attribute_set,
+        .cudnnBackendGetAttribute = graph_attribute_get,
+        .cudnnBackendFinalize = graph_finalize,
+        .cudnnBackendExecute = graph_execute,
     };
 
     (void)error;

@@ -1,0 +1,285 @@
+/* The parts of cuDNN's graph interface that every graph has. */
+#include "cuda_dnn.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Headers before 9.11 have no devices that are described. */
+#if CUDNN_VERSION < 91100
+#define CUDNN_ATTR_ENGINEHEUR_DEVICEPROP ((cudnnBackendAttributeName_t)204)
+#define CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP ((cudnnBackendAttributeName_t)407)
+#endif
+
+enum { MOST_ENGINES = 16, ALIGNMENT = 16 /* bytes, of tensors */ };
+
+typedef cudnnBackendDescriptor_t descriptor;
+
+static void failed(cuda_dnn_graph *g, const char *what, cudnnStatus_t code)
+{
+    g->status = cuda_dnn_fail(&g->reason, what, code);
+    if (CUDNN_STATUS_CATEGORY((int)code) == CUDNN_STATUS_NOT_SUPPORTED)
+        g->status = ty_fail(&g->reason, TY_EUNSUPPORTED, "cuDNN does not support it: %s: status %d",
+                            what, (int)code);
+}
+
+descriptor cuda_dnn_make(cuda_dnn_graph *g, cudnnBackendDescriptorType_t kind)
+{
+    descriptor made = NULL;
+    cudnnStatus_t code;
+
+    if (g->status != TY_OK)
+        return NULL;
+    if (g->made_count == CUDA_DNN_MOST_DESCRIPTORS) {
+        g->status = ty_fail(&g->reason, TY_ELIMIT, "a graph of more than %d descriptors",
+                            CUDA_DNN_MOST_DESCRIPTORS);
+        return NULL;
+    }
+    code = g->target->dnn->cudnnBackendCreateDescriptor(kind, &made);
+    if (code != CUDNN_STATUS_SUCCESS)
+        failed(g, "cudnnBackendCreateDescriptor", code);
+    else
+        g->made[g->made_count++] = made;
+    return made;
+}
+
+void cuda_dnn_set(cuda_dnn_graph *g, descriptor of, cudnnBackendAttributeName_t name,
+                  cudnnBackendAttributeType_t type, int64_t count, const void *values)
+{
+    cudnnStatus_t code;
+
+    if (g->status != TY_OK)
+        return;
+    code = g->target->dnn->cudnnBackendSetAttribute(of, name, type, count, values);
+    if (code != CUDNN_STATUS_SUCCESS)
+        failed(g, "cudnnBackendSetAttribute", code);
+}
+
+void cuda_dnn_link(cuda_dnn_graph *g, descriptor of, cudnnBackendAttributeName_t name,
+                   descriptor value)
+{
+    cuda_dnn_set(g, of, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+
+void cuda_dnn_set_type(cuda_dnn_graph *g, descriptor of, cudnnBackendAttributeName_t name,
+                       cudnnDataType_t type)
+{
+    cuda_dnn_set(g, of, name, CUDNN_TYPE_DATA_TYPE, 1, &type);
+}
+
+void cuda_dnn_finalize(cuda_dnn_graph *g, descriptor of)
+{
+    cudnnStatus_t code;
+
+    if (g->status != TY_OK)
+        return;
+    code = g->target->dnn->cudnnBackendFinalize(of);
+    if (code != CUDNN_STATUS_SUCCESS)
+        failed(g, "cudnnBackendFinalize", code);
+}
+
+static void graph_clear(cuda_dnn_graph *g)
+{
+    while (g->made_count > 0)
+        g->target->dnn->cudnnBackendDestroyDescriptor(g->made[--g->made_count]);
+}
+
+descriptor cuda_dnn_tensor(cuda_dnn_graph *g, int64_t number, cudnnDataType_t type,
+                           const cuda_dnn_layout *at, cuda_dnn_sort sort)
+{
+    const descriptor made = cuda_dnn_make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    const int64_t alignment = ALIGNMENT;
+    const bool is_virtual = sort == CUDA_DNN_VIRTUAL, is_by_value = sort == CUDA_DNN_VALUE;
+
+    cuda_dnn_set_type(g, made, CUDNN_ATTR_TENSOR_DATA_TYPE, type);
+    cuda_dnn_set(g, made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, CUDA_DNN_AXES, at->sizes);
+    cuda_dnn_set(g, made, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, CUDA_DNN_AXES, at->strides);
+    cuda_dnn_set(g, made, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &number);
+    cuda_dnn_set(g, made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    cuda_dnn_set(g, made, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+    cuda_dnn_set(g, made, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &is_by_value);
+    cuda_dnn_finalize(g, made);
+    return made;
+}
+
+void cuda_dnn_operation(cuda_dnn_graph *g, descriptor made)
+{
+    cuda_dnn_finalize(g, made);
+    if (g->status == TY_OK && g->operation_count == CUDA_DNN_MOST_OPERATIONS)
+        g->status = ty_fail(&g->reason, TY_ELIMIT, "a graph of more than %d operations",
+                            CUDA_DNN_MOST_OPERATIONS);
+    if (g->status == TY_OK)
+        g->operations[g->operation_count++] = made;
+}
+
+/* ---- Plans ---- */
+
+static descriptor graph_make(cuda_dnn_graph *g)
+{
+    const descriptor graph = cuda_dnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+
+    cuda_dnn_set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                 g->operation_count, g->operations);
+    if (g->target->handle != NULL)
+        cuda_dnn_set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                     &g->target->handle);
+    cuda_dnn_finalize(g, graph);
+    return graph;
+}
+
+/* Without a handle, the device that is described. */
+static void target_set(cuda_dnn_graph *g, descriptor of, cudnnBackendAttributeName_t name)
+{
+    if (g->target->handle == NULL)
+        cuda_dnn_link(g, of, name, g->target->properties);
+}
+
+/* cuDNN's choices, best first. @return how many */
+static uint32_t configurations_find(cuda_dnn_graph *g, descriptor graph,
+                                    cudnnBackendHeurMode_t mode, descriptor out[MOST_ENGINES])
+{
+    const descriptor guesses = cuda_dnn_make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    int64_t count = 0;
+    cudnnStatus_t code;
+
+    cuda_dnn_link(g, guesses, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    cuda_dnn_set(g, guesses, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    target_set(g, guesses, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
+    cuda_dnn_finalize(g, guesses);
+    for (uint32_t i = 0; i < MOST_ENGINES; i++)
+        out[i] = cuda_dnn_make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (g->status != TY_OK)
+        return 0;
+    code = g->target->dnn->cudnnBackendGetAttribute(guesses, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_ENGINES,
+                                                    &count, out);
+    if (code != CUDNN_STATUS_SUCCESS)
+        failed(g, "cudnnBackendGetAttribute", code);
+    return g->status != TY_OK ? 0 : count > MOST_ENGINES ? MOST_ENGINES : (uint32_t)count;
+}
+
+/* Whether an engine makes the same of the same numbers, as far as it says. */
+static bool repeats(cuda_dnn_graph *g, descriptor configuration)
+{
+    const cuda_dnn *dnn = g->target->dnn;
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    descriptor engine = cuda_dnn_make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    int64_t count = 0;
+
+    if (g->status != TY_OK ||
+        dnn->cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                      &engine) != CUDNN_STATUS_SUCCESS ||
+        dnn->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                      CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+                                      &count, notes) != CUDNN_STATUS_SUCCESS)
+        return false;
+    for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
+            return false;
+    return true;
+}
+
+/* A plan of one of cuDNN's choices. */
+static void plan_try(cuda_dnn_graph *g, descriptor configuration, cuda_dnn_plan *out)
+{
+    const descriptor made = cuda_dnn_make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    int64_t count = 0, bytes = 0;
+    cudnnStatus_t code;
+
+    cuda_dnn_link(g, made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
+    if (g->target->handle != NULL)
+        cuda_dnn_set(g, made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                     &g->target->handle);
+    target_set(g, made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+    cuda_dnn_finalize(g, made);
+    if (g->status != TY_OK)
+        return;
+    code = g->target->dnn->cudnnBackendGetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                    CUDNN_TYPE_INT64, 1, &count, &bytes);
+    if (code != CUDNN_STATUS_SUCCESS) {
+        failed(g, "cudnnBackendGetAttribute", code);
+    } else if ((uint64_t)bytes > CUDA_DNN_WORKSPACE_LIMIT) {
+        g->status = ty_fail(&g->reason, TY_EUNSUPPORTED,
+                            "cuDNN would work in %.0f MB of memory, more than %.0f",
+                            (double)bytes / 1e6, (double)CUDA_DNN_WORKSPACE_LIMIT / 1e6);
+    } else {
+        g->made_count--; /* it is kept */
+        *out = (cuda_dnn_plan){made, (uint64_t)bytes};
+    }
+}
+
+/* What one choice is refused for does not end the search. */
+static bool is_refused(cuda_dnn_graph *g)
+{
+    const bool is = g->status == TY_EUNSUPPORTED;
+
+    if (is)
+        g->status = TY_OK;
+    return is;
+}
+
+/* The first of cuDNN's choices that goes and repeats; else what the last was refused for. */
+static void plan_choose(cuda_dnn_graph *g, cuda_dnn_plan *out)
+{
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
+    descriptor graph, found[MOST_ENGINES];
+
+    snprintf(g->reason.message, sizeof g->reason.message,
+             "cuDNN has no kernel for it that repeats");
+    graph = graph_make(g);
+    for (size_t m = 0; m < sizeof modes / sizeof *modes && g->status == TY_OK; m++) {
+        const uint32_t count = configurations_find(g, graph, modes[m], found);
+
+        if (is_refused(g))
+            continue;
+        for (uint32_t i = 0; i < count && g->status == TY_OK; i++) {
+            if (!repeats(g, found[i]))
+                continue;
+            plan_try(g, found[i], out);
+            if (out->descriptor != NULL)
+                return;
+            (void)is_refused(g);
+        }
+    }
+    if (g->status == TY_OK)
+        g->status = TY_EUNSUPPORTED;
+}
+
+ty_status cuda_dnn_plan_make(cuda_dnn_graph *g, cuda_dnn_plan *out, ty_error *error)
+{
+    if (g->status == TY_OK)
+        plan_choose(g, out);
+    graph_clear(g);
+    return g->status == TY_OK ? TY_OK : ty_fail(error, g->status, "%s", g->reason.message);
+}
+
+void cuda_dnn_pack_add(cuda_dnn_pack *pack, int64_t number, const void *at)
+{
+    pack->numbers[pack->count] = number;
+    memcpy(&pack->pointers[pack->count++], &at, sizeof at); /* cuDNN's interface has no const */
+}
+
+ty_status cuda_dnn_plan_run(const cuda_dnn *dnn, cudnnHandle_t handle, const cuda_dnn_plan *plan,
+                            const cuda_dnn_pack *pack, void *workspace, ty_error *error)
+{
+    descriptor made = NULL;
+    ty_status status = TY_OK;
+
+    CUDA_DNN_CHECK(dnn->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &made),
+                   status, done);
+    CUDA_DNN_CHECK(dnn->cudnnBackendSetAttribute(made, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                                 CUDNN_TYPE_INT64, pack->count, pack->numbers),
+                   status, done);
+    CUDA_DNN_CHECK(dnn->cudnnBackendSetAttribute(made, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                                 CUDNN_TYPE_VOID_PTR, pack->count, pack->pointers),
+                   status, done);
+    CUDA_DNN_CHECK(dnn->cudnnBackendSetAttribute(made, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                                 CUDNN_TYPE_VOID_PTR, 1, &workspace),
+                   status, done);
+    CUDA_DNN_CHECK(dnn->cudnnBackendFinalize(made), status, done);
+    CUDA_DNN_CHECK(dnn->cudnnBackendExecute(handle, plan->descriptor, made), status, done);
+done:
+    if (made != NULL)
+        dnn->cudnnBackendDestroyDescriptor(made);
+    return status;
+}

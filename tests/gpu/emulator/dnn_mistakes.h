@@ -1,0 +1,43 @@
+/**
+ * @file dnn_mistakes.h
+ * Mistakes in the backend's calls of cuDNN's graph interface, planted one at a time between it and
+ * the library, or its stand-in.
+ */
+#ifndef TY_TEST_GPU_DNN_MISTAKES_H
+#define TY_TEST_GPU_DNN_MISTAKES_H
+
+#include "cuda_libraries.h"
+
+typedef enum dnn_sort {
+    DNN_NOTHING,
+    DNN_LEAVE_OUT,    /* the attribute is not set */
+    DNN_OTHER_TYPE,   /* set as another type */
+    DNN_FEWER,        /* with one value less */
+    DNN_SAME_NUMBER,  /* a number that another has */
+    DNN_OTHER_STRIDE, /* heads' rows lie closer */
+    DNN_SHIFTED,      /* the last pointer lies two bytes behind */
+    DNN_NO_POINTER,   /* or is none */
+    DNN_OPEN,         /* a descriptor is not finalized */
+    DNN_CHANGED       /* or is set behind that */
+} dnn_sort;
+
+/** In a call that sets this attribute, behind so many that are left alone. */
+typedef struct dnn_mistake {
+    const char *what;
+    dnn_sort sort;
+    cudnnBackendAttributeName_t name;
+    int after;
+} dnn_mistake;
+
+/** Against rules that are known when plans are made. */
+enum { DNN_PLAN_MISTAKES = 9 };
+extern const dnn_mistake dnn_plan_mistakes[DNN_PLAN_MISTAKES];
+
+/** The library's functions, with a mistake in them once one is planted. */
+cuda_dnn dnn_meddled(const cuda_dnn *library);
+/** NULL: none from now on. */
+void dnn_plant(const dnn_mistake *mistake);
+/** Whether the call has been made that has the mistake. */
+bool dnn_was_made(void);
+
+#endif
