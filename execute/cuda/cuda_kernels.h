@@ -308,12 +308,19 @@ void cuda_copies_take(cuda_type type, const cuda_mixture *mixture, uint64_t padd
 void cuda_copies_sum(cuda_type type, const cuda_mixture *mixture, const int32_t *place,
                      const float *weight, const void *of_copies, bool adds, void *to,
                      cudaStream_t stream);
-/** @param of_copies what experts made; dy: [rows][features]; gain: [copies] scratch
- *  @param dscores [out] [rows][stride], 0 of who is not chosen */
+/** What the loss gains by the weight of each copy.
+ *  @param of_copies what experts made; dy: [rows][features]; gain: [out] [copies] */
+void cuda_copy_gains(cuda_type type, const cuda_mixture *mixture, const int32_t *place,
+                     const void *of_copies, const void *dy, float *gain, cudaStream_t stream);
+/** @param dscores [out] [rows][stride], 0 of who is not chosen */
 void cuda_scores_gradient(cuda_type type, const cuda_mixture *mixture, const int32_t *choice,
-                          const int32_t *place, const float *weight, const void *of_copies,
-                          const void *dy, float *gain, uint64_t stride, void *dscores,
+                          const float *weight, const float *gain, uint64_t stride, void *dscores,
                           cudaStream_t stream);
+/** Columns [first, first + count) of [rows][columns] as rows of their own, and back, into zeros. */
+void cuda_columns_take(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
+                       uint64_t count, const void *from, void *to, cudaStream_t stream);
+void cuda_columns_put(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
+                      uint64_t count, const void *from, void *to, cudaStream_t stream);
 
 /* ---- Optimizer (update.cu) ---- */
 

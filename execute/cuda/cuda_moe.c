@@ -8,6 +8,9 @@
  * With expert lanes the copies travel (cuda_experts.c): a lane's experts see those of all lanes'
  * tokens, and what they make goes back to who asked. There is room for all copies that may come, of
  * tokens that all choose the same.
+ *
+ * Tensor lanes have each their part of every expert's hidden features, and of the columns of the
+ * router: scores are sums over lanes, and so is what the loss gains by each weight.
  */
 #include "cuda_stage.h"
 #include "ty_expert_rows.h"
@@ -18,6 +21,7 @@ typedef struct mixture {
     uint64_t shared, shared_up; /* of the experts that see every token */
     uint64_t copies, own;       /* own: rows of copies, with padding */
     uint64_t lanes, here, most; /* experts of this lane, and rows that may come to them */
+    uint64_t parts, part;       /* tensor lanes, and columns of the router that each has */
     uint64_t stride;            /* of the scores' gradients */
     bool is_gated, has_bias;
 } mixture;
@@ -37,20 +41,22 @@ static mixture mixture_of(const ty_stage_device *stage, const cuda_node *node)
     const uint64_t fast = 16 / stage->element; /* elements: rows of products are multiples */
     const bool is_gated = a[TY_IS_GATED] != 0;
     const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
-    const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
+    const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN], parts = cuda_lanes_of(stage, node);
     const uint64_t own = ty_expert_rows(rows * chosen, a[TY_EXPERTS]);
     const mixture m = {.core = {.rows = rows,
                                 .experts = a[TY_EXPERTS],
                                 .chosen = chosen,
                                 .features = a[TY_FEATURES]},
-                       .hidden = a[TY_HIDDEN_FEATURES],
-                       .up = a[TY_HIDDEN_FEATURES] * (is_gated ? 2 : 1),
-                       .shared = a[TY_SHARED_FEATURES],
-                       .shared_up = a[TY_SHARED_FEATURES] * (is_gated ? 2 : 1),
+                       .hidden = a[TY_HIDDEN_FEATURES] / parts,
+                       .up = a[TY_HIDDEN_FEATURES] / parts * (is_gated ? 2 : 1),
+                       .shared = a[TY_SHARED_FEATURES] / parts,
+                       .shared_up = a[TY_SHARED_FEATURES] / parts * (is_gated ? 2 : 1),
                        .copies = rows * chosen,
                        .own = own,
                        .lanes = lanes,
                        .here = here,
+                       .parts = parts,
+                       .part = a[TY_FEATURES] / parts,
                        .most = ty_lane_expert_rows(rows, chosen, a[TY_EXPERTS], lanes),
                        .stride = (a[TY_EXPERTS] + fast - 1) / fast * fast,
                        .is_gated = is_gated,
@@ -86,7 +92,9 @@ typedef struct room {
     char *packed;         /* [own][features]: on the way; without lanes what experts read, as dy */
     char *made;           /* [most][features]: by experts, forward and, of gradients, backward */
     char *da, *shared_da; /* [most][hidden], [rows][shared] */
-    /* Only of lanes: */
+    char *part, *dpart;   /* [rows][part]: of the input and its gradient; only of tensor lanes */
+    char *whole_x, *whole_dy; /* [rows][features]: gathered by these, if nothing keeps them */
+    /* Only of expert lanes: */
     float *message, *received; /* [own][features], [most][features] */
     int32_t *counts;           /* [2][experts] */
 } room;
@@ -163,6 +171,14 @@ static uint64_t room_cut(const ty_stage_device *stage, const mixture *m, void *s
     out->made = cut(&c, m->most * m->core.features * stage->element);
     out->da = cut(&c, m->most * m->hidden * stage->element);
     out->shared_da = cut(&c, m->core.rows * m->shared * stage->element);
+    if (m->parts > 1) {
+        out->part = cut(&c, m->core.rows * m->part * stage->element);
+        out->dpart = cut(&c, m->core.rows * m->part * stage->element);
+    }
+    if (m->parts > 1 && stage->options.lanes.divides_sequence && !stage->options.splits_backward) {
+        out->whole_x = cut(&c, m->core.rows * m->core.features * stage->element);
+        out->whole_dy = cut(&c, m->core.rows * m->core.features * stage->element);
+    }
     if (m->lanes > 1) {
         out->message = cut(&c, m->own * m->core.features * sizeof *out->message);
         out->received = cut(&c, m->most * m->core.features * sizeof *out->received);
@@ -206,6 +222,11 @@ static ty_status state_make(ty_stage_device *stage, cuda_node *node, const mixtu
     return is_there ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for experts");
 }
 
+static uint64_t largest(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
     const mixture m = mixture_of(stage, node);
@@ -213,10 +234,6 @@ static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *er
     kept none;
     room nowhere;
 
-    if (lane_count(&stage->options) > 1)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: the cuda backend does not divide experts among tensor lanes",
-                       node->layer->name);
     if (m.most > INT32_MAX || m.own > INT32_MAX || m.core.experts > INT32_MAX)
         return ty_fail(
             error, TY_EUNSUPPORTED, "layer %s: found %llu copies of tokens, expected at most %d",
@@ -231,6 +248,9 @@ static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *er
     node->scratch_bytes = room_cut(stage, &m, NULL, &nowhere, &none);
     node->sum_floats = cuda_affine_sums(m.most > m.core.rows ? m.most : m.core.rows,
                                         widest > m.shared_up ? widest : m.shared_up);
+    if (node->is_divided) /* also scores and gains are exchanged there */
+        node->lane_elements =
+            largest(m.core.rows * m.core.features, largest(m.core.rows * m.core.experts, m.copies));
     stage->waits_inside = true;
     return state_make(stage, node, &m, error);
 }
@@ -249,7 +269,8 @@ typedef struct expert {
     uint32_t tensor; /* MOE_UP or MOE_SHARED_UP: the first of four */
     uint64_t index;  /* of those that the tensors hold */
     bool adds_down, adds_up;
-    char *x, *y, *h, *a, *dy, *da, *dh, *dx; /* its rows; da, dx may be NULL */
+    const char *x, *dy;
+    char *y, *h, *a, *da, *dh, *dx; /* its rows; da, dx may be NULL */
     bool adds_x;
 } expert;
 
@@ -288,16 +309,23 @@ static ty_status up_forward(ty_stage_device *stage, const cuda_node *node, const
 static ty_status down_forward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
                               const expert *e, ty_error *error)
 {
-    const cuda_affine down = {
-        .rows = e->rows,
-        .in = e->hidden,
-        .out = m->core.features,
-        .x = e->a,
-        .weight = weights_of(stage, node, e, DOWN, e->hidden * m->core.features),
-        .bias = m->has_bias ? weights_of(stage, node, e, DOWN_BIAS, m->core.features) : NULL,
-        .y = e->y};
+    const cuda_affine down = {.rows = e->rows,
+                              .in = e->hidden,
+                              .out = m->core.features,
+                              .x = e->a,
+                              .weight =
+                                  weights_of(stage, node, e, DOWN, e->hidden * m->core.features),
+                              .bias = m->has_bias && m->parts == 1
+                                          ? weights_of(stage, node, e, DOWN_BIAS, m->core.features)
+                                          : NULL,
+                              .y = e->y};
+    const ty_status status = cuda_affine_forward(stage, &down, error);
 
-    return cuda_affine_forward(stage, &down, error);
+    if (status == TY_OK && m->has_bias && m->parts > 1)
+        cuda_add_lane_bias(stage, e->rows, m->core.features,
+                           cuda_parameters(stage, node, e->tensor + DOWN_BIAS) + e->index * m->part,
+                           e->y);
+    return status;
 }
 
 static void activate(const ty_stage_device *stage, const mixture *m, uint64_t rows, uint64_t hidden,
@@ -328,19 +356,21 @@ static ty_status down_backward(ty_stage_device *stage, const cuda_node *node, co
                                const expert *e, ty_error *error)
 {
     const uint64_t matrix = e->hidden * m->core.features;
-    const cuda_affine_gradient down = {
-        .rows = e->rows,
-        .in = e->hidden,
-        .out = m->core.features,
-        .x = e->a,
-        .weight = weights_of(stage, node, e, DOWN, matrix),
-        .dy = e->dy,
-        .dweight = gradient_of(stage, node, e, DOWN, matrix),
-        .dbias = m->has_bias ? gradient_of(stage, node, e, DOWN_BIAS, m->core.features) : NULL,
-        .dx = e->da,
-        .adds_weight = e->adds_down,
-        .adds_bias = e->adds_down};
+    float *dbias = m->has_bias ? gradient_of(stage, node, e, DOWN_BIAS, m->part) : NULL;
+    const cuda_affine_gradient down = {.rows = e->rows,
+                                       .in = e->hidden,
+                                       .out = m->core.features,
+                                       .x = e->a,
+                                       .weight = weights_of(stage, node, e, DOWN, matrix),
+                                       .dy = e->dy,
+                                       .dweight = gradient_of(stage, node, e, DOWN, matrix),
+                                       .dbias = m->parts == 1 ? dbias : NULL,
+                                       .dx = e->da,
+                                       .adds_weight = e->adds_down,
+                                       .adds_bias = e->adds_down};
 
+    if (dbias != NULL && m->parts > 1)
+        cuda_lane_bias_gradient(stage, e->rows, m->core.features, e->dy, e->adds_down, dbias);
     return cuda_affine_backward(stage, &down, error);
 }
 
@@ -410,7 +440,7 @@ static ty_status expert_clear(ty_stage_device *stage, const cuda_node *node, con
                               const expert *e, ty_error *error)
 {
     const uint64_t counts[] = {e->up * m->core.features, e->hidden * m->core.features, e->up,
-                               m->core.features};
+                               m->part};
     ty_status status = TY_OK;
 
     for (uint32_t t = 0; t < (m->has_bias ? 4U : 2U); t++) {
@@ -423,22 +453,33 @@ done:
     return status;
 }
 
+/* Bytes of a row before the columns that this lane's part of the router has. */
+static uint64_t before_part(const ty_stage_device *stage, const mixture *m)
+{
+    return m->parts > 1 ? stage->options.lanes.position * m->part * stage->element : 0;
+}
+
 /* Scores, choices, and where copies go; then the host knows how many each expert has. */
 static ty_status route(ty_stage_device *stage, const cuda_node *node, const mixture *m,
-                       const kept *keep, const room *own, uint32_t slot, ty_error *error)
+                       const kept *keep, const room *own, uint32_t slot, const char *x,
+                       ty_error *error)
 {
     int32_t *starts = ((mixture_state *)node->state)->starts[slot];
     const cuda_strided scores = {.rows = m->core.rows,
-                                 .in = m->core.features,
+                                 .in = m->part,
                                  .out = m->core.experts,
                                  .x_stride = m->core.features,
                                  .y_stride = m->core.experts,
-                                 .x = cuda_in(stage, node, 0, slot),
+                                 .x = x + before_part(stage, m),
                                  .weight = cuda_weights(stage, node, MOE_ROUTER),
                                  .y = own->scores};
     ty_status status;
 
     TY_CHECK(cuda_strided_forward(stage, &scores, error), status, done);
+    if (m->parts > 1)
+        TY_CHECK(
+            cuda_lanes_all_reduce(stage, false, m->core.rows * m->core.experts, own->scores, error),
+            status, done);
     cuda_route(&m->core, own->scores, keep->choice, keep->weight, stage->stream);
     cuda_experts_place(&m->core, keep->choice, keep->starts, keep->place, keep->copy_of,
                        stage->stream);
@@ -469,11 +510,11 @@ static cuda_expert_copies copies_of(const cuda_node *node, const mixture *m, con
 
 /* The own copies to the experts that they chose, on whichever lane. */
 static ty_status copies_go(ty_stage_device *stage, const cuda_node *node, const mixture *m,
-                           const kept *keep, const room *own, uint32_t slot, ty_error *error)
+                           const kept *keep, const room *own, uint32_t slot, const char *x,
+                           ty_error *error)
 {
     const mixture_state *state = node->state;
     const uint64_t padded = (uint64_t)state->starts[slot][m->core.experts];
-    const void *x = cuda_in(stage, node, 0, slot);
     cuda_expert_copies copies;
     ty_status status;
 
@@ -506,7 +547,8 @@ static ty_status moe_forward(ty_stage_device *stage, const cuda_node *node, uint
 {
     const mixture m = mixture_of(stage, node);
     const int32_t *first = ((const mixture_state *)node->state)->first[slot];
-    char *x = cuda_in(stage, node, 0, slot), *y = cuda_out(stage, node, slot);
+    char *y = cuda_summand(stage, node, false, cuda_out(stage, node, slot));
+    const void *x;
     expert shared;
     kept keep;
     room own = {0};
@@ -514,8 +556,9 @@ static ty_status moe_forward(ty_stage_device *stage, const cuda_node *node, uint
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_CHECK(route(stage, node, &m, &keep, &own, slot, error), status, done);
-    TY_CHECK(copies_go(stage, node, &m, &keep, &own, slot, error), status, done);
+    TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &x, error), status, done);
+    TY_CHECK(route(stage, node, &m, &keep, &own, slot, x, error), status, done);
+    TY_CHECK(copies_go(stage, node, &m, &keep, &own, slot, x, error), status, done);
     for (uint64_t e = 0; e < m.here; e++) {
         const expert one = expert_of(stage, &m, &keep, &own, first, e, false);
         if (one.rows > 0)
@@ -529,7 +572,7 @@ static ty_status moe_forward(ty_stage_device *stage, const cuda_node *node, uint
     }
     TY_CHECK(copies_come(stage, node, &m, &keep, &own, slot, keep.y, error), status, done);
     shared = shared_of(&m, &keep, false);
-    shared.x = x;
+    shared.x = x; /* the last that reads it: y may be there */
     shared.y = y;
     if (m.shared > 0) {
         TY_CHECK(up_forward(stage, node, &m, &shared, error), status, done);
@@ -538,6 +581,8 @@ static ty_status moe_forward(ty_stage_device *stage, const cuda_node *node, uint
     }
     cuda_copies_sum(stage->type, &m.core, keep.place, keep.weight, keep.y, m.shared > 0, y,
                     stage->stream);
+    status = cuda_lanes_sum(stage, node, &node->whole_output, y, false, cuda_out(stage, node, slot),
+                            error);
 done:
     return status;
 }
@@ -559,24 +604,54 @@ static ty_status moe_again(ty_stage_device *stage, const cuda_node *node, uint32
 
 /* ---- Backward ---- */
 
-/* Into `dx`, if that is asked for. */
-static ty_status router_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
-                                 const kept *keep, uint32_t slot, bool is_first, void *dx,
-                                 ty_error *error)
+/* The input, and the gradient of the output, of all tokens; gathered by tensor lanes that divide
+ * the sequence, in the first part of a backward in two. */
+typedef struct operands {
+    const void *x, *dy;
+} operands;
+
+static ty_status operands_take(ty_stage_device *stage, const cuda_node *node, const room *own,
+                               uint32_t slot, operands *out, ty_error *error)
 {
+    void *x = node->lane_kept != NULL ? node->lane_kept[stage->slot] : own->whole_x;
+    ty_status status = TY_OK;
+
+    out->x = x;
+    if (!cuda_gathers(stage, node) || stage->part != CUDA_WEIGHTS) /* else it is there */
+        TY_CHECK(cuda_whole_input(stage, node, slot, x, &out->x, error), status, done);
+    status = cuda_whole_gradient(stage, node, own->whole_dy, &out->dy, error);
+done:
+    return status;
+}
+
+/* Into `dx`, if that is asked for: of tensor lanes each has its columns' part. */
+static ty_status router_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+                                 const kept *keep, const room *own, const void *x, bool is_first,
+                                 bool adds, void *dx, ty_error *error)
+{
+    const bool is_divided = m->parts > 1;
+    const uint64_t first = stage->options.lanes.position * m->part;
     const cuda_affine_gradient to = {.rows = m->core.rows,
-                                     .in = m->core.features,
+                                     .in = m->part,
                                      .out = m->core.experts,
                                      .dy_stride = m->stride,
-                                     .x = cuda_in(stage, node, 0, slot),
+                                     .x = is_divided ? own->part : x,
                                      .weight = cuda_weights(stage, node, MOE_ROUTER),
                                      .dy = keep->dscores,
                                      .dweight = cuda_parameter_gradient(stage, node, MOE_ROUTER),
-                                     .dx = dx,
+                                     .dx = dx != NULL && is_divided ? own->dpart : dx,
                                      .adds_weight = cuda_adds(node, MOE_ROUTER, is_first),
-                                     .adds_x = node->adds[0]};
+                                     .adds_x = adds};
+    ty_status status;
 
-    return cuda_affine_backward(stage, &to, error);
+    if (is_divided)
+        cuda_columns_take(stage->type, m->core.rows, m->core.features, first, m->part, x, own->part,
+                          stage->stream);
+    status = cuda_affine_backward(stage, &to, error);
+    if (is_divided && dx != NULL)
+        cuda_columns_put(stage->type, m->core.rows, m->core.features, first, m->part, own->dpart,
+                         dx, stage->stream);
+    return status;
 }
 
 static ty_status experts_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
@@ -606,16 +681,16 @@ done:
 
 /* Adds to `dx`, if that is asked for. */
 static ty_status shared_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
-                                 const kept *keep, const room *own, uint32_t slot, bool is_first,
-                                 void *dx, ty_error *error)
+                                 const kept *keep, const room *own, const operands *of,
+                                 bool is_first, void *dx, ty_error *error)
 {
     expert shared = shared_of(m, keep, is_first);
     ty_status status;
 
     if (m->shared == 0)
         return TY_OK;
-    shared.x = cuda_in(stage, node, 0, slot);
-    shared.dy = cuda_out_gradient(stage, node);
+    shared.x = of->x;
+    shared.dy = of->dy;
     shared.da = stage->part != CUDA_WEIGHTS ? own->shared_da : NULL;
     shared.dx = dx;
     shared.adds_x = true;
@@ -630,16 +705,23 @@ done:
 /* Gradients of the scores, and of what the experts here make, for which those of copies go the way
  * of these; with lanes the second part of a backward has them from the first. */
 static ty_status gradients_go(ty_stage_device *stage, const cuda_node *node, const mixture *m,
-                              const kept *keep, const room *own, uint32_t slot, ty_error *error)
+                              const kept *keep, const room *own, uint32_t slot, const void *dy,
+                              ty_error *error)
 {
     const mixture_state *state = node->state;
     const uint64_t padded = (uint64_t)state->starts[slot][m->core.experts];
-    const void *dy = cuda_out_gradient(stage, node);
     cuda_expert_copies copies;
+    ty_status status = TY_OK;
 
-    if (stage->part != CUDA_WEIGHTS)
-        cuda_scores_gradient(stage->type, &m->core, keep->choice, keep->place, keep->weight,
-                             keep->y, dy, own->gain, m->stride, keep->dscores, stage->stream);
+    if (stage->part != CUDA_WEIGHTS) {
+        cuda_copy_gains(stage->type, &m->core, keep->place, keep->y, dy, own->gain, stage->stream);
+        if (m->parts > 1)
+            status = cuda_lanes_all_reduce(stage, false, m->copies, own->gain, error);
+        if (status != TY_OK)
+            return status;
+        cuda_scores_gradient(stage->type, &m->core, keep->choice, keep->weight, own->gain,
+                             m->stride, keep->dscores, stage->stream);
+    }
     if (m->lanes > 1 && stage->part == CUDA_WEIGHTS)
         return TY_OK;
     cuda_copies_take(stage->type, &m->core, padded, keep->copy_of, keep->weight, dy, own->packed,
@@ -655,23 +737,28 @@ static ty_status moe_backward(ty_stage_device *stage, const cuda_node *node, uin
 {
     const mixture m = mixture_of(stage, node);
     const int32_t *first = ((const mixture_state *)node->state)->first[slot];
-    void *dx = cuda_in_gradient(stage, node, 0);
+    const bool adds = node->adds[0];
+    void *to = cuda_in_gradient(stage, node, 0), *dx = cuda_summand(stage, node, adds, to);
+    operands of;
     kept keep;
     room own = {0};
     ty_status status;
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_CHECK(gradients_go(stage, node, &m, &keep, &own, slot, error), status, done);
+    TY_CHECK(operands_take(stage, node, &own, slot, &of, error), status, done);
+    TY_CHECK(gradients_go(stage, node, &m, &keep, &own, slot, of.dy, error), status, done);
     TY_CHECK(experts_backward(stage, node, &m, &keep, &own, first, is_first, error), status, done);
     if (dx != NULL) /* on all lanes or on none */
         TY_CHECK(copies_come(stage, node, &m, &keep, &own, slot, own.packed, error), status, done);
-    TY_CHECK(router_backward(stage, node, &m, &keep, slot, is_first, dx, error), status, done);
-    TY_CHECK(shared_backward(stage, node, &m, &keep, &own, slot, is_first, dx, error), status,
-             done);
+    TY_CHECK(
+        router_backward(stage, node, &m, &keep, &own, of.x, is_first, dx == to && adds, dx, error),
+        status, done);
+    TY_CHECK(shared_backward(stage, node, &m, &keep, &own, &of, is_first, dx, error), status, done);
     if (dx != NULL)
         cuda_copies_sum(stage->type, &m.core, keep.place, NULL, m.lanes > 1 ? own.packed : own.made,
                         true, dx, stage->stream);
+    status = cuda_lanes_sum(stage, node, &node->whole_input, dx, adds, to, error);
 done:
     return status;
 }

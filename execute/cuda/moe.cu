@@ -270,10 +270,8 @@ static __global__ void scores_gradient(cuda_mixture m, const int32_t *choice, co
     }
 }
 
-void cuda_scores_gradient(cuda_type type, const cuda_mixture *m, const int32_t *choice,
-                          const int32_t *place, const float *weight, const void *of_copies,
-                          const void *dy, float *gain, uint64_t stride, void *dscores,
-                          cudaStream_t stream)
+void cuda_copy_gains(cuda_type type, const cuda_mixture *m, const int32_t *place,
+                     const void *of_copies, const void *dy, float *gain, cudaStream_t stream)
 {
     const uint64_t copies = m->rows * m->chosen;
 
@@ -281,7 +279,51 @@ void cuda_scores_gradient(cuda_type type, const cuda_mixture *m, const int32_t *
              float_bytes(copies));
     TY_DISPATCH(type, TY_LAUNCH(copy_gains<T>, (copies * WARP + BLOCK - 1) / BLOCK, BLOCK, 0,
                                 stream, *m, place, (const T *)of_copies, (const T *)dy, gain))
-    TY_MOVES(float_bytes(3 * copies), bytes_of(type, m->rows * stride));
+}
+
+void cuda_scores_gradient(cuda_type type, const cuda_mixture *m, const int32_t *choice,
+                          const float *weight, const float *gain, uint64_t stride, void *dscores,
+                          cudaStream_t stream)
+{
+    TY_MOVES(float_bytes(3 * m->rows * m->chosen), bytes_of(type, m->rows * stride));
     TY_DISPATCH(type, TY_LAUNCH(scores_gradient<T>, grid_for(m->rows), BLOCK, 0, stream, *m, choice,
                                 weight, gain, stride, (T *)dscores))
+}
+
+/* ---- The columns of a router that a tensor lane has ---- */
+
+template <typename T>
+static __global__ void columns_take(uint64_t rows, uint64_t columns, uint64_t first, uint64_t count,
+                                    const T *from, T *to)
+{
+    FOR_EACH (i, rows * count)
+        to[i] = from[i / count * columns + first + i % count];
+}
+
+void cuda_columns_take(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
+                       uint64_t count, const void *from, void *to, cudaStream_t stream)
+{
+    TY_MOVES(bytes_of(type, rows * count), bytes_of(type, rows * count));
+    TY_DISPATCH(type, TY_LAUNCH(columns_take<T>, grid_for(rows * count), BLOCK, 0, stream, rows,
+                                columns, first, count, (const T *)from, (T *)to))
+}
+
+template <typename T>
+static __global__ void columns_put(uint64_t rows, uint64_t columns, uint64_t first, uint64_t count,
+                                   const T *from, T *to)
+{
+    FOR_EACH (i, rows * columns) {
+        const uint64_t column = i % columns;
+        to[i] = column >= first && column < first + count
+                    ? from[i / columns * count + column - first]
+                    : of_float<T>(0.0f);
+    }
+}
+
+void cuda_columns_put(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
+                      uint64_t count, const void *from, void *to, cudaStream_t stream)
+{
+    TY_MOVES(bytes_of(type, rows * count), bytes_of(type, rows * columns));
+    TY_DISPATCH(type, TY_LAUNCH(columns_put<T>, grid_for(rows * columns), BLOCK, 0, stream, rows,
+                                columns, first, count, (const T *)from, (T *)to))
 }

@@ -294,11 +294,20 @@ static ty_workload *make_lane_lstm(void)
     return w;
 }
 
-static ty_workload *make_experts(void)
+/* Gated experts; then more of them, with biases, beside shared ones. */
+static ty_workload *make_lane_mixture(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
-    const int x = network_moe(w, network_embedding(w, 37, 32, 0), 4, 2, 16, false, true);
+    int x = network_embedding(w, 37, 32, 0);
 
+    x = network_join(
+        w, TY_LAYER_ADD,
+        (int[]){x, network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 2, 16, false, true)},
+        2);
+    x = network_join(w, TY_LAYER_ADD,
+                     (int[]){x, network_moe_shared(w, network_simple(w, x, TY_LAYER_RMS_NORM), 6, 3,
+                                                   8, 12, true, false)},
+                     2);
     network_loss(w, network_linear(w, x, 37, false));
     return w;
 }
@@ -373,10 +382,6 @@ static const refusal_case refusals[] = {
      network_make_lenet,
      {.context_count = 2},
      "sequences of 0 tokens"},
-    {"refused experts of lanes",
-     make_experts,
-     {.count = 2},
-     "does not divide experts among tensor lanes"},
     {"refused additive", make_additive, {0}, "does not train layers of kind additive_attention"},
     {"refused cross along the sequence",
      make_cross,
@@ -420,6 +425,12 @@ static const lane_case lane_cases[] = {
     {"lanes gpt, 4 along the sequence", make_lane_gpt, 4, 1, true, false},
     {"lanes llama, 2 along the sequence", make_lane_llama, 2, 1, true, false},
     {"lanes llama, 4 along the sequence", make_lane_llama, 4, 1, true, false},
+    {"lanes mixture, 2", make_lane_mixture, 2, 1, false, false},
+    {"lanes mixture, 4", make_lane_mixture, 4, 1, false, false},
+    {"lanes mixture, 2 along the sequence", make_lane_mixture, 2, 1, true, false},
+    {"lanes mixture, 4 along the sequence, backward in two parts", make_lane_mixture, 4, 1, true,
+     true},
+    {"lanes mixture, 2, backward in two parts", make_lane_mixture, 2, 1, false, true},
     {"contexts gpt, 2", make_lane_gpt, 1, 2, false, false},
     {"contexts llama, 2", make_lane_llama, 1, 2, false, false},
     {"contexts llama, 4", make_lane_llama, 1, 4, false, false},

@@ -301,7 +301,7 @@ void mixtures()
                        *copy_of = integers(COPIES);
                int32_t *starts = integers(EXPERTS + 1);
                void *x = activations(TOKENS * WIDTH), *copies = activations(COPIES * WIDTH);
-               void *dscores = activations(TOKENS * 8);
+               void *dscores = activations(TOKENS * 8), *part = activations(TOKENS * 4);
                for (int i = 0; i < TOKENS * EXPERTS; i++) /* each expert is seen by as many */
                    scores[i] = (float)((i + i / EXPERTS) % EXPERTS);
                cuda_route(&m, scores, choice, weight, nullptr);
@@ -311,8 +311,10 @@ void mixtures()
                for (bool adds : {false, true})
                    cuda_copies_sum(type, &m, place, adds ? weight : nullptr, copies, adds, x,
                                    nullptr);
-               cuda_scores_gradient(type, &m, choice, place, weight, copies, x, gain, 8, dscores,
-                                    nullptr);
+               cuda_copy_gains(type, &m, place, copies, x, gain, nullptr);
+               cuda_scores_gradient(type, &m, choice, weight, gain, 8, dscores, nullptr);
+               cuda_columns_take(type, TOKENS, WIDTH, 4, 4, x, part, nullptr);
+               cuda_columns_put(type, TOKENS, WIDTH, 4, 4, part, x, nullptr);
           });
 }
 
