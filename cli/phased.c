@@ -46,18 +46,31 @@ static double step_of(const ty_plan *plan)
                                             : plan->prediction.step_time_s;
 }
 
+/* "128x128" */
+#define SIZE_TEXT 24
+static const char *size_text(const ty_plan *plan, char out[SIZE_TEXT])
+{
+    const uint64_t *sides = &plan->workload->input.dimensions[1];
+
+    snprintf(out, SIZE_TEXT, "%ux%u", (unsigned)sides[0], (unsigned)sides[1]);
+    return out;
+}
+
 /* A line for each phase, and one for all of them.
  * @param steps_s [count] of a step */
 static void print_phases(const ty_phased_plan *plan, const double *steps_s, ty_text *text)
 {
     uint32_t steps = 0;
     double seconds = 0, samples = 0;
-    char step[32], time[32], count[32];
+    char step[32], time[32], count[32], size[SIZE_TEXT];
+    const bool has_sizes = ty_phased_plan_resizes(plan);
 
     ty_text_addf(text, "%s on %s\n\n", plan->plans[0]->workload->name,
                  plan->plans[0]->cluster_name);
-    ty_text_add(text,
-                "phase   batch  learning rate  momentum     steps       step       time  plan\n");
+    ty_text_addf(text,
+                 "phase   batch%s  learning rate  momentum     steps       step       time  "
+                 "plan\n",
+                 has_sizes ? "     images" : "");
     for (uint32_t p = 0; p < plan->count; p++) {
         const ty_plan *own = plan->plans[p];
         const ty_optimizer *o = &own->optimizer;
@@ -66,8 +79,11 @@ static void print_phases(const ty_phased_plan *plan, const double *steps_s, ty_t
             snprintf(momentum, sizeof momentum, "%.4g", o->momentum);
         ty_format_seconds(steps_s[p], step);
         ty_format_seconds(plan->steps[p] * steps_s[p], time);
-        ty_text_addf(text, "%5u  %6u  %13.4g  %8s  %8u  %9s  %9s  %s\n", p + 1, own->global_batch,
-                     o->learning_rate, momentum, plan->steps[p], step, time, own->strategy);
+        ty_text_addf(text, "%5u  %6u", p + 1, own->global_batch);
+        if (has_sizes)
+            ty_text_addf(text, "  %9s", size_text(own, size));
+        ty_text_addf(text, "  %13.4g  %8s  %8u  %9s  %9s  %s\n", o->learning_rate, momentum,
+                     plan->steps[p], step, time, own->strategy);
         steps += plan->steps[p];
         seconds += plan->steps[p] * steps_s[p];
         samples += (double)plan->steps[p] * own->global_batch;
@@ -166,6 +182,12 @@ static ty_status predict(const cli_options *options, const ty_plan *plan, bool i
     *step_s = summary.step_time_s;
     ty_json_open(writer, NULL, '{');
     ty_json_put_uint(writer, "global_batch", plan->global_batch);
+    if (ty_workload_has_images(plan->workload)) {
+        ty_json_open_flat(writer, "image_size", '[');
+        for (uint32_t d = 1; d < plan->workload->input.dimension_count; d++)
+            ty_json_put_uint(writer, NULL, plan->workload->input.dimensions[d]);
+        ty_json_close(writer, ']');
+    }
     ty_json_put_string(writer, "strategy", plan->strategy);
     ty_json_put_number(writer, "step_time_s", summary.step_time_s);
     ty_json_put_number(writer, "samples_per_s", summary.samples_per_s);
@@ -298,6 +320,7 @@ static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, u
     findings f = {0};
     ty_plan *own = NULL;
     ty_digest digest;
+    char size[SIZE_TEXT];
     ty_status status;
 
     TY_CHECK(ty_plan_copy(plan->plans[p], &own, error), status, done);
@@ -314,8 +337,11 @@ static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, u
     TY_CHECK(ty_timeline_check(f.inputs.plan, f.inputs.program, f.run->timeline, "run", error),
              status, done);
     TY_CHECK(findings_make(&f, error), status, done);
-    ty_text_addf(text, "%sphase %u: %u steps in batches of %u\n", p > 0 ? "\n" : "", p + 1,
+    ty_text_addf(text, "%sphase %u: %u steps in batches of %u", p > 0 ? "\n" : "", p + 1,
                  plan->steps[p], f.inputs.plan->global_batch);
+    if (ty_phased_plan_resizes(plan))
+        ty_text_addf(text, ", images of %s", size_text(f.inputs.plan, size));
+    ty_text_add(text, "\n");
     ty_print_comparison(f.inputs.plan, f.comparison, text);
     ty_comparison_to_json(f.inputs.plan, f.comparison, writer, NULL);
 done:

@@ -1,7 +1,8 @@
 /**
  * @file ty_phases.h
- * Trainings of several phases: one behind the other, with batches, learning rates and momenta of
- * their own, each planned by the ordinary search and run from the state that the one before left.
+ * Trainings of several phases: one behind the other, with batches, learning rates, momenta and
+ * sizes of images of their own, each planned by the ordinary search and run from the state that the
+ * one before left.
  *
  *     TY_CHECK(ty_phases_load("phases.json", &phases, error), status, done);
  *     TY_CHECK(ty_phased_plan_make(&question, phases, &watch, &plan, error), status, done);
@@ -20,7 +21,8 @@ typedef struct ty_phase {
     double epochs; /* where `steps` is 0: of the file's `samples` */
     uint32_t global_batch;
     double learning_rate;
-    double momentum; /* below 0: not said */
+    double momentum;                    /* below 0: not said */
+    uint32_t image_height, image_width; /* pixels */
     char *fix;
 } ty_phase;
 
@@ -54,6 +56,9 @@ typedef struct ty_phased_plan {
 ty_status ty_phased_plan_make(const ty_question *question, const ty_phases *phases,
                               const ty_watch *watch, ty_phased_plan **out,
                               ty_error *error) TY_MUST_CHECK;
+
+/** Whether images of some phases have another size than those of the first. */
+bool ty_phased_plan_resizes(const ty_phased_plan *plan);
 
 /** Reads and writes `trainyard.phased-plan/1`. */
 ty_status ty_phased_plan_load(const char *path, ty_phased_plan **out,

@@ -78,6 +78,79 @@ expect 0 run plan.json --until loss=100 --evaluate-every 2 -q -o short.json
 $python -c 'import json
 assert [len(p["losses"]) for p in json.load(open("short.json"))["phases"]] == [2]' && pass || fail "phases go on behind the target"
 
+# Images of other sizes: the same parameters, each phase's samples and costs at its own.
+cat >images-net.json <<'END'
+{"schema": "trainyard.zoo/1", "name": "small-resnet", "family": "residual", "source": "a test", "input": [3, 24, 24], "sample_bytes": 1729,
+ "block": "basic", "blocks": [1, 1], "width": 4, "classes": 3, "dataset": "synthetic", "global_batch": 12,
+ "optimizer": {"kind": "sgd", "learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0}}
+END
+cat >sizes.json <<'END'
+{"schema": "trainyard.phases/1", "phases": [{"steps": 4, "image_size": 16}, {"steps": 3}, {"steps": 3, "image_size": [32, 40], "global_batch": 24}]}
+END
+expect 0 check sizes.json
+expect 0 plan -w images-net.json -c local:2 --fix $fix,micro_batch=3 --no-simulate --phases sizes.json -q -o sizes-plan.json
+expect_output "phase   batch     images  learning rate" "    1      12      16x16 " "    2      12      24x24 " "    3      24      32x40 "
+expect 0 check sizes-plan.json
+for command in estimate simulate; do
+    expect 0 $command sizes-plan.json --json
+    $python - <<'END' && pass || fail "$command: not each phase at its own size"
+import json
+phases = json.load(open("out"))["phases"]
+assert [p["image_size"] for p in phases] == [[16, 16], [24, 24], [32, 40]], phases
+assert phases[0]["step_time_s"] < phases[1]["step_time_s"] < phases[2]["step_time_s"], phases
+END
+done
+# A phase's plan is that of the network at its size.
+expect 0 plan -w "images-net.json image_size=32x40" -c local:2 --global-batch 24 --fix $fix,micro_batch=3 --no-simulate -q -o alone.json
+$python - <<'END' && pass || fail "another network than that of the size alone"
+import json
+phases = [p["plan"] for p in json.load(open("sizes-plan.json"))["phases"]]
+alone = json.load(open("alone.json"))
+assert phases[2]["workload"] == alone["workload"] and phases[2]["workload_digest"] == alone["workload_digest"]
+assert phases[0]["workload"]["input_shape"] == [3, 16, 16] and phases[1]["workload"]["input_shape"] == [3, 24, 24]
+for n, plan in enumerate(phases):
+    json.dump(plan, open(f"size-{n}.json", "w"))
+END
+# Three classes of 12 images, of sides of their own.
+$python - <<'END'
+import os, random, struct, zlib
+numbers = random.Random(3)
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+for c, colour in enumerate(((200, 60, 60), (60, 200, 60), (60, 60, 200))):
+    os.makedirs(f"images/class{c}")
+    for i in range(12):
+        side = 20 + i
+        rows = b"".join(b"\0" + bytes(min(255, max(0, v + numbers.randint(-40, 40))) for _ in range(side) for v in colour) for _ in range(side))
+        open(f"images/class{c}/{i:02}.png", "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) +
+                                                     chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+END
+for data in "" "--data images"; do
+    rm -rf sized-state
+    expect 0 run size-0.json --steps 4 --checkpoint sized-state $data -q -o sized-joined.json
+    expect 0 run size-1.json --steps 7 --checkpoint sized-state --resume $data -q -o sized-joined.json
+    expect 0 run size-2.json --steps 10 --checkpoint sized-state --resume $data -q -o sized-joined.json
+    expect 0 run sizes-plan.json $data --save-weights sized.safetensors -q -o sized-run.json
+    same sized-run.json sized-joined.json
+    expect 0 run size-1.json --steps 10 $data -q -o one-size-run.json
+    $python -c 'import json
+sized, one = json.load(open("sized-run.json"))["phases"][-1]["losses"], json.load(open("one-size-run.json"))["losses"]
+assert all(a != b for a, b in zip(sized[:4] + sized[7:], one[:4] + one[7:]))' && pass || fail "sizes make no difference"
+done
+expect 0 compare sizes-plan.json sized-run.json
+expect_output "phase 3: 3 steps in batches of 24, images of 32x40"
+expect 0 run sizes-plan.json --backend replay -q -o sized-replay.json
+expect 0 report sizes-plan.json -o sized.html
+grep -q '<td>24</td><td>32x40</td>' sized.html && pass || fail "the report has no size of the images"
+# Weights of one size are where training goes on at another.
+expect 0 run size-2.json --steps 4 --init sized.safetensors -q -o gone-on.json
+# A data set of one size has no other.
+sed 's/"dataset": "synthetic"/"dataset": "fashion-mnist"/; s/"input": .3, 24, 24./"input": [1, 28, 28]/; s/"classes": 3/"classes": 10/' images-net.json >mnist-net.json
+printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 2}, {"steps": 2, "image_size": 32}]}' >mnist-sizes.json
+expect 0 plan -w mnist-net.json -c local:2 --fix $fix,micro_batch=3 --no-simulate --phases mnist-sizes.json -q -o mnist-plan.json
+expect 3 run mnist-plan.json -q -o mnist-run.json
+grep -q "found images of 28 x 28, expected 1024 pixels" err && pass || fail "no word of the data set's size: $(cat err)"
+
 # Casts keep nothing between steps, so other buckets may follow.
 expect 0 plan -w lenet -c "2x p100-server" --no-simulate --phases others.json -q -o cast-plan.json
 expect_output "gradients fp16"
@@ -132,7 +205,11 @@ wrong '"phases": [{"steps": 0}]' 3 mlp "wrong.json:/phases/0/steps"
 wrong '"phases": [{"steps": 1, "momentum": 1}]' 3 mlp "wrong.json:/phases/0/momentum"
 wrong '"phases": [{"steps": 1, "learning_rate": 0}]' 3 mlp "wrong.json:/phases/0/learning_rate"
 wrong '"phases": [{"steps": 1, "batch": 64}]' 3 mlp "batch"
-wrong '"phases": [{"steps": 1, "image_size": 128}]' 3 resnet50 "expected no image_size"
+wrong '"phases": [{"steps": 1, "image_size": 0}]' 3 resnet50 "wrong.json:/phases/0/image_size"
+wrong '"phases": [{"steps": 1, "image_size": [128]}]' 3 resnet50 "wrong.json:/phases/0/image_size"
+wrong '"phases": [{"steps": 1, "image_size": [128, 70000]}]' 3 resnet50 "wrong.json:/phases/0/image_size/1"
+wrong '"phases": [{"steps": 1}, {"steps": 1, "image_size": 128}]' 2 vgg16 "phase 2: image_size 128x128: layer linear1: found linear input 8192, expected a last dimension of in_features 25088"
+wrong '"phases": [{"steps": 1, "image_size": 128}]' 2 gpt-tiny "phase 1: image_size: found samples of gpt-tiny that are not images"
 wrong '"phases": [{"steps": 1}, {"steps": 1, "fix": "nonsense=1"}]' 2 mlp "phase 2: " "nonsense"
 wrong '"phases": [{"steps": 1, "momentum": 0}]' 2 mlp "phase 1: momentum: found 0, expected one above 0, as mlp has it"
 wrong '"phases": [{"steps": 1, "momentum": 0.5}]' 2 gpt-tiny "phase 1: momentum: found 0.5, expected none: adamw has betas"
