@@ -151,6 +151,83 @@ expect 0 plan -w mnist-net.json -c local:2 --fix $fix,micro_batch=3 --no-simulat
 expect 3 run mnist-plan.json -q -o mnist-run.json
 grep -q "found images of 28 x 28, expected 1024 pixels" err && pass || fail "no word of the data set's size: $(cat err)"
 
+# The way to a target: of one phase, and of several of one shape, as of their plan.
+cat >law.json <<'END'
+{"schema": "trainyard.calibration/1", "temperature_cost": {"low": 0.2, "expected": 0.4, "high": 0.8}, "convergence":
+ {"name": "mine", "target": "accuracy=0.3", "source": "made up", "noise_scale_samples": 300, "minimum_samples": 4000, "log_deviation": 0.1,
+  "smallest_batch": 64, "largest_batch": 256, "noise_growth": 2, "scaling_rule": "linear", "learning_rate": 0.05, "batch": 128}}
+END
+way() {
+    printf '{"schema": "trainyard.phases/1", "phases": [%s]}' "$1" >way.json
+    expect 0 plan -w mlp -c local:2 --fix $fix --no-simulate --task law.json --phases way.json -q -o way-plan.json
+    cp out way.txt
+    expect 0 score way-plan.json --task law.json --json
+    cp out way-score.json
+    $python -c 'import json
+json.dump(json.load(open("way-plan.json"))["phases"][0]["plan"], open("way-first.json", "w"))'
+    expect 0 score way-first.json --task law.json --json
+    cp out way-plain.json
+}
+as_plain() {
+    $python - <<'END' && pass || fail "$1: not what the plan alone says"
+import json
+whole, plain = json.load(open("way-score.json")), json.load(open("way-plain.json"))
+def near(a, b): return abs(a - b) <= 1e-9 * abs(b)
+assert near(whole["steps_to_target"], plain["steps_to_target"]), (whole, plain)
+for key in ("samples_to_target", "time_to_target_s"):
+    assert all(near(whole[key][bound], plain[key][bound]) for bound in ("low", "expected", "high")), key
+END
+}
+way '{"steps": 1000}'
+as_plain "one phase"
+grep -q '^target  in phase 1, after 45 of its steps and 45 in all: ' way.txt && pass || fail "not $(grep '^target' way.txt)"
+way '{"steps": 20}, {"steps": 10}, {"steps": 1000}'
+as_plain "three phases"
+grep -q '^target  in phase 3, after 15 of its steps and 45 in all: ' way.txt && pass || fail "not $(grep '^target' way.txt)"
+way '{"steps": 10}'
+as_plain "a phase that is too short"
+grep -q '^target  not reached: 22.4 % of the way (19.7 to 25.5); 35 more steps of phase 1 would' way.txt && pass || fail "not $(grep '^target' way.txt)"
+way '{"steps": 20, "learning_rate": 0.02}'
+as_plain "another rate"
+way '{"steps": 20, "momentum": 0.8}'
+as_plain "another momentum"
+# Batches and rates by hand: what is gone stays, what noise costs is the last phase's.
+way '{"steps": 20, "global_batch": 64}, {"steps": 10, "global_batch": 256, "learning_rate": 0.01}, {"steps": 1000, "momentum": 0.8}'
+$python - <<'END' && pass || fail "not the law by hand"
+import json, math
+N, E, B0, r0, c, m0 = 300, 4000, 128, 0.05, 0.4, 0.9
+def phase(batch, rate=None, momentum=m0):
+    rule = r0 * (1 + N / B0) / (1 + N / batch)
+    share = (rate or rule) * (1 - m0) / (1 - momentum) / rule
+    noise = math.exp(c * (share * (B0 + N) / (batch + N) - 1))
+    return E * (1 / batch + 1 / N) * noise / share, noise
+phases, length = [(20, *phase(64)), (10, *phase(256, 0.01)), (1000, *phase(128, momentum=0.8))], 0
+gone = sum(n * noise / steps for n, steps, noise in phases[:2])
+last = (phases[2][2] - gone) * phases[2][1] / phases[2][2]
+found = json.load(open("way-score.json"))
+assert abs(found["steps_to_target"] - 30 - last) < 1e-6 and found["last_phase"] == 3 and found["is_reached"], (found, last)
+for mine, own in zip(found["phases"], phases):
+    assert abs(mine["steps_to_target"] / own[1] - 1) < 1e-9
+    assert abs(mine["share_of_way"] / (own[0] / own[1] * own[2] / phases[2][2]) - 1) < 1e-9
+END
+expect 0 score way-plan.json --task law.json
+expect_output "alone to the target" "target  in phase 3, after " "convergence: learning rate 0.01 is not the rule's"
+expect 0 score way-plan.json
+expect_output "no task: time to target"
+expect 0 run way-plan.json --until accuracy=0.3 --evaluate-every 10 -q -o way-run.json
+expect 0 compare way-plan.json way-run.json --task law.json
+expect_output "target      accuracy=0.3" "steps     predicted " "measured"
+expect 0 compare plan.json run.json
+expect 2 compare plan.json run.json --task law.json
+expect_error_line "--task: the run had no target, expected one made with --until"
+expect 3 score way-plan.json --task nosuch
+# Images of another size count as many samples as those of the task.
+printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 100, "image_size": 128}, {"steps": 100}]}' >sizes-of-resnet.json
+expect 0 plan -w resnet50 -c "2x p3.16xlarge" --no-simulate --phases sizes-of-resnet.json -q -o resnet-phases.json
+expect_output "target  not reached: "
+expect 0 score resnet-phases.json
+expect_output "a sample counts the same at every size of its image" "money" "energy"
+
 # Casts keep nothing between steps, so other buckets may follow.
 expect 0 plan -w lenet -c "2x p100-server" --no-simulate --phases others.json -q -o cast-plan.json
 expect_output "gradients fp16"
