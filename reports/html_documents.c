@@ -571,105 +571,6 @@ done:
     return status;
 }
 
-/* ---- Phases -------------------------------------------------------------------------------- */
-
-#define MOST_PHASES 1000
-
-/* Pixels of a phase's images; 0: samples are none. */
-typedef struct image_size {
-    double height, width;
-} image_size;
-
-static ty_status read_image_size(const ty_json *phase, image_size *out, ty_error *error)
-{
-    const ty_json *plan, *workload, *shape;
-    ty_status status;
-
-    *out = (image_size){0};
-    TY_CHECK(ty_json_object(phase, "plan", &plan, error), status, done);
-    TY_CHECK(ty_json_object(plan, "workload", &workload, error), status, done);
-    TY_CHECK(ty_json_array(workload, "input_shape", 1, TY_MAX_DIMENSIONS, &shape, error), status,
-             done);
-    if (ty_json_size(shape) != 3)
-        goto done;
-    TY_CHECK(ty_json_as_number(ty_json_at(shape, 1), 1, 1e10, &out->height, error), status, done);
-    status = ty_json_as_number(ty_json_at(shape, 2), 1, 1e10, &out->width, error);
-done:
-    return status;
-}
-
-/* Whether phases have images of several sizes. */
-static ty_status find_sizes(const ty_json *phases, bool *out, ty_error *error)
-{
-    image_size first, other;
-    ty_status status;
-
-    *out = false;
-    TY_CHECK(read_image_size(ty_json_at(phases, 0), &first, error), status, done);
-    for (size_t i = 1; i < ty_json_size(phases); i++) {
-        TY_CHECK(read_image_size(ty_json_at(phases, i), &other, error), status, done);
-        *out = *out || other.height != first.height || other.width != first.width;
-    }
-done:
-    return status;
-}
-
-static ty_status put_phase(page *p, const ty_json *phase, uint32_t number, bool has_sizes,
-                           ty_error *error)
-{
-    const ty_json *plan, *optimizer;
-    image_size size;
-    const char *strategy;
-    double momentum = 0, rate, batch, steps, time_s;
-    char cell[40];
-    ty_status status;
-
-    TY_CHECK(ty_json_number(phase, "steps", 1, 1e9, &steps, error), status, done);
-    TY_CHECK(ty_json_number(phase, "time_s", 0, 1e300, &time_s, error), status, done);
-    TY_CHECK(ty_json_object(phase, "plan", &plan, error), status, done);
-    TY_CHECK(ty_json_string(plan, "strategy", &strategy, error), status, done);
-    TY_CHECK(ty_json_number(plan, "global_batch", 1, 1e10, &batch, error), status, done);
-    TY_CHECK(ty_json_object(plan, "optimizer", &optimizer, error), status, done);
-    TY_CHECK(ty_json_number(optimizer, "learning_rate", 0, 1e300, &rate, error), status, done);
-    if (ty_json_has(optimizer, "momentum"))
-        TY_CHECK(ty_json_number(optimizer, "momentum", 0, 1, &momentum, error), status, done);
-    TY_CHECK(read_image_size(phase, &size, error), status, done);
-    ty_page_row(p);
-    ty_text_addf(p->html, "<td>%u</td><td>%.0f</td>", number, batch);
-    if (has_sizes)
-        ty_text_addf(p->html, "<td>%.0fx%.0f</td>", size.height, size.width);
-    ty_text_addf(p->html, "<td>%.4g</td><td>%.4g</td><td>%.0f</td>", rate, momentum, steps);
-    ty_format_seconds(time_s / steps, cell);
-    ty_page_number(p, cell);
-    ty_format_seconds(time_s, cell);
-    ty_page_number(p, cell);
-    ty_page_text(p, strategy);
-    ty_page_end_row(p);
-done:
-    return status;
-}
-
-static ty_status put_phases(page *p, const ty_json *root, ty_error *error)
-{
-    const ty_json *phases;
-    bool has_sizes;
-    ty_status status;
-
-    TY_CHECK(ty_json_array(root, "phases", 1, MOST_PHASES, &phases, error), status, done);
-    TY_CHECK(find_sizes(phases, &has_sizes, error), status, done);
-    ty_page_section(p, "phases", "Phases of the training");
-    ty_page_note(p, "One behind the other, each from the weights, the optimizer's state and the "
-                    "place in the data that the one before left.");
-    ty_page_table(p, has_sizes ? "phase|batch|images|learning rate|momentum|steps|step|time|<plan"
-                               : "phase|batch|learning rate|momentum|steps|step|time|<plan");
-    for (size_t i = 0; i < ty_json_size(phases); i++)
-        TY_CHECK(put_phase(p, ty_json_at(phases, i), (uint32_t)i + 1, has_sizes, error), status,
-                 done);
-    ty_page_end_table(p);
-done:
-    return status;
-}
-
 /* ---- All of them --------------------------------------------------------------------------- */
 
 typedef struct document_section {
@@ -684,7 +585,7 @@ static const document_section document_sections[] = {
     {"trainyard.validation/1", put_validation, "Against published measurements",
      "the document of trainyard validate --json"},
     {"trainyard.launch/1", put_launch, "Launch files", "a plan"},
-    {"trainyard.phased-plan/1", put_phases, "Phases of the training",
+    {"trainyard.phased-plan/1", ty_page_phases, "Phases of the training",
      "the document of trainyard plan --phases"},
 };
 

@@ -129,7 +129,9 @@ typedef struct ty_phased_run {
 /**
  * Runs the phases one behind the other on local ranks: each goes on from the checkpoint of the one
  * before, in the training's folder or one that is removed at the end, behind the samples that it
- * took. With a target the phase that meets it is the last. Backend "replay" only plays each.
+ * took. With a target the phase that meets it is the last. Backend "replay" only plays each. To
+ * resume is to go on in the phase that the checkpoint is of; what the phases before it measured
+ * lies beside the checkpoint.
  * @param plan     its plans are used up, also on a failure
  * @param training without steps, which are the plan's
  * @param output   gets `trainyard.phased-run/1`

@@ -141,6 +141,8 @@ expect 0 compare sizes-plan.json sized-run.json
 expect_output "phase 3: 3 steps in batches of 24, images of 32x40"
 expect 0 run sizes-plan.json --backend replay -q -o sized-replay.json
 expect 0 report sizes-plan.json -o sized.html
+expect 1 export sizes-plan.json --to slurm
+expect_error_line "--to slurm: sizes-plan.json has the plans of several phases, which 'trainyard run' trains; expected one plan"
 grep -q '<td>24</td><td>32x40</td>' sized.html && pass || fail "the report has no size of the images"
 # Weights of one size are where training goes on at another.
 expect 0 run size-2.json --steps 4 --init sized.safetensors -q -o gone-on.json
@@ -180,6 +182,10 @@ END
 }
 way '{"steps": 1000}'
 as_plain "one phase"
+expect 0 check way-score.json
+expect 0 report way-plan.json --task law.json -o way.html
+grep -q 'Train <strong>mlp</strong> on <strong>local:2</strong> in <strong>1 phase</strong>: .* predicted. The target is met in phase 1, after 45 steps in all.' way.html &&
+    pass || fail "the report does not begin with the phases: $(grep verdict way.html)"
 grep -q '^target  in phase 1, after 45 of its steps and 45 in all: ' way.txt && pass || fail "not $(grep '^target' way.txt)"
 way '{"steps": 20}, {"steps": 10}, {"steps": 1000}'
 as_plain "three phases"
@@ -227,6 +233,75 @@ expect 0 plan -w resnet50 -c "2x p3.16xlarge" --no-simulate --phases sizes-of-re
 expect_output "target  not reached: "
 expect 0 score resnet-phases.json
 expect_output "a sample counts the same at every size of its image" "money" "energy"
+expect 0 report resnet-phases.json -o resnet.html
+grep -q 'They go .* % of the way to the target: .* more steps of phase 2 would reach it.' resnet.html && pass || fail "$(grep verdict resnet.html)"
+
+# Stopped in whichever phase, a training goes on to what one that was not stopped has.
+cat >stopped.json <<'END'
+{"schema": "trainyard.phases/1", "phases": [{"steps": 6, "global_batch": 64}, {"steps": 400, "global_batch": 32, "learning_rate": 0.01}, {"steps": 5, "global_batch": 128}]}
+END
+expect 0 plan -w mlp -c local:2 --fix $fix,micro_batch=8 --no-simulate --phases stopped.json -q -o stopped-plan.json
+expect 0 run stopped-plan.json --checkpoint whole-state -q -o unstopped.json
+same_phases() {
+    $python - "$1" unstopped.json <<'END' && pass || fail "other losses: $1"
+import json, sys
+found, expected = (json.load(open(path))["phases"] for path in sys.argv[1:])
+assert len(found) == len(expected) == 3
+assert [p["losses"] for p in found] == [p["losses"] for p in expected]
+assert [p["plan_digest"] for p in found] == [p["plan_digest"] for p in expected]
+END
+}
+# Its end cut off: the checkpoint of the first phase, of the second half done, and all.
+rm -rf stopped-state
+"$TRAINYARD" run stopped-plan.json --checkpoint stopped-state --checkpoint-every 10 -q -o part.json >out 2>err </dev/null &
+run=$!
+for wait in $(seq 600); do
+    if grep -qs '"step": [1-9][0-9]' stopped-state/latest.json; then break; fi
+    sleep 0.02
+done
+kill -INT $run
+wait $run
+case $? in 0) fail "the run was not stopped" ;; *) pass ;; esac
+$python -c 'import json
+steps = json.load(open("stopped-state/latest.json"))["step"]
+assert 6 < steps < 406, steps
+part = json.load(open("part.json"))["phases"]
+assert len(part) == 2 and len(part[0]["losses"]) == 6 and len(part[1]["losses"]) == steps, part' && pass || fail "not stopped in the second phase"
+cp -r stopped-state stopped-copy
+expect 0 run stopped-plan.json --checkpoint stopped-state --resume -q -o resumed.json
+same_phases resumed.json
+expect 0 check resumed.json
+expect 0 compare stopped-plan.json resumed.json
+# All was done: the result again.
+expect 0 run stopped-plan.json --checkpoint stopped-state --resume -q -o again.json
+same_phases again.json
+# In the first phase, and behind it before its result was kept.
+expect 0 plan -w mlp -c local:2 --fix $fix,micro_batch=8 --no-simulate --global-batch 64 -q -o first-phase.json
+for steps in 3 6; do
+    rm -rf early-state
+    $python -c 'import json
+json.dump(json.load(open("stopped-plan.json"))["phases"][0]["plan"], open("first-phase.json", "w"))'
+    expect 0 run first-phase.json --steps $steps --checkpoint early-state -q -o early.json
+    expect 0 run stopped-plan.json --checkpoint early-state --resume -q -o early-resumed.json
+    same_phases early-resumed.json
+done
+# A target that was met is.
+expect 0 run stopped-plan.json --until loss=100 --evaluate-every 2 --checkpoint met-state -q -o met.json
+expect 0 run stopped-plan.json --until loss=100 --evaluate-every 2 --checkpoint met-state --resume -q -o met-again.json
+$python -c 'import json
+a, b = (json.load(open(n))["phases"] for n in ("met.json", "met-again.json"))
+assert len(a) == len(b) == 1 and a[0]["losses"] == b[0]["losses"]' && pass || fail "phases go on behind the target that was met"
+expect 2 run stopped-plan.json --resume
+expect_error_line "--resume: found without --checkpoint"
+expect 1 run stopped-plan.json --checkpoint no-state --resume -q
+expect_error_line "there is no checkpoint to go on from"
+expect 1 run stopped-plan.json --checkpoint stopped-state -q
+expect_error_line "found a checkpoint of an earlier run, expected none"
+cp stopped-copy/phase-1.json kept.json
+sed 's/"plan_digest": "./"plan_digest": "f/' kept.json >stopped-copy/phase-1.json
+cmp -s kept.json stopped-copy/phase-1.json && sed 's/"plan_digest": "./"plan_digest": "0/' kept.json >stopped-copy/phase-1.json
+expect 3 run stopped-plan.json --checkpoint stopped-copy --resume -q
+expect_error_line "stopped-copy/phase-1.json:/plan_digest: found that of another plan"
 
 # Casts keep nothing between steps, so other buckets may follow.
 expect 0 plan -w lenet -c "2x p100-server" --no-simulate --phases others.json -q -o cast-plan.json
@@ -291,7 +366,7 @@ wrong '"phases": [{"steps": 1}, {"steps": 1, "fix": "nonsense=1"}]' 2 mlp "phase
 wrong '"phases": [{"steps": 1, "momentum": 0}]' 2 mlp "phase 1: momentum: found 0, expected one above 0, as mlp has it"
 wrong '"phases": [{"steps": 1, "momentum": 0.5}]' 2 gpt-tiny "phase 1: momentum: found 0.5, expected none: adamw has betas"
 wrong '"samples": 10, "phases": [{"epochs": 1}]' 2 mlp "phase 1: found 1 epochs of 10 samples"
-for words in "--steps 5" "--resume --checkpoint state" "--metrics m"; do
+for words in "--steps 5" "--metrics m"; do
     expect 2 run plan.json $words
     expect_error_line "found with a plan of several phases"
 done
@@ -299,5 +374,7 @@ expect 2 estimate plan.json --trace t.json
 expect_error_line "--trace: found with a plan of several phases"
 # A report has a row for each.
 expect 0 report plan.json -o report.html
+grep -q 'in <strong>3 phases</strong>: .* predicted.</p>' report.html && grep -q 'samples/s of phase 3' report.html && pass || fail "the report has no headline"
+if grep -q "The target is met\|of the way\|No plan is part" report.html; then fail "a target, where none is known"; else pass; fi
 grep -q "Phases of the training" report.html && [ "$(grep -c '<td>128</td><td>0.1</td><td>0.5</td><td>3</td>' report.html)" = 1 ] && pass || fail "the report has no row of the second phase"
 finish
