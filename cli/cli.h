@@ -171,6 +171,13 @@ exit_code phased_plan(const cli_options *options);
 exit_code phased_predict(const char *command, const cli_options *options);
 exit_code phased_run(const cli_options *options);
 exit_code phased_compare(const cli_options *options);
+exit_code phased_score(const cli_options *options);
+
+/** "money       113 USD (71.5 to 178)". @param unit of the interval's figures */
+void print_interval(const char *label, const ty_interval *i, double unit, const char *name,
+                    ty_text *text);
+/** Bounds times `scale`. @param to [out] low, expected, high */
+void interval_spread(ty_interval from, double scale, double to[3]);
 
 /* ---- cmd_run.c --------------------------------------------------------------------------- */
 

@@ -190,6 +190,7 @@ static const struct own_format {
     {"trainyard.infeasible/1", check_document},
     {"trainyard.validation/1", check_document},
     {"trainyard.score/1", check_document},
+    {"trainyard.phased-score/1", check_document},
     {"trainyard.launch/1", check_document},
     {"trainyard.compression/1", check_document},
 };

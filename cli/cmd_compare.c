@@ -15,7 +15,7 @@ static bool parse_percentage(const char *text, double *out)
     return (read == 1 || (read == 2 && sign == '%')) && *out >= 0 && isfinite(*out);
 }
 
-static void spread(ty_interval from, double scale, double to[3])
+void interval_spread(ty_interval from, double scale, double to[3])
 {
     to[0] = from.low * scale;
     to[1] = from.expected * scale;
@@ -37,8 +37,8 @@ static ty_status predict_target(const cli_options *options, findings *f, ty_erro
                              "--task: the run had no target, expected one made with --until");
     TY_CHECK(ty_plan_score(in->plan, in->cluster, options->task, &score, error), status, cleanup);
     t->is_predicted = score.has_target;
-    spread(score.samples_to_target, 1.0 / in->plan->global_batch, t->predicted_steps);
-    spread(score.time_to_target_s, 1, t->predicted_s);
+    interval_spread(score.samples_to_target, 1.0 / in->plan->global_batch, t->predicted_steps);
+    interval_spread(score.time_to_target_s, 1, t->predicted_s);
 
 cleanup:
     ty_score_clear(&score);

@@ -1,5 +1,6 @@
 /* trainyard export: a plan as the files that launch it elsewhere. */
 #include "cli.h"
+#include "ty_phases.h"
 #include "ty_quote.h"
 
 #include <stdio.h>
@@ -200,6 +201,13 @@ exit_code cmd_export(const cli_options *options)
 
     if (options->to == NULL)
         return report_usage("export", "needs --to TARGET");
+    if (ty_is_phased_plan(options->files[0])) {
+        ty_fail(&error, TY_EUNSUPPORTED,
+                "--to %s: %.100s has the plans of several phases, which 'trainyard run' trains; "
+                "expected one plan: take that of a phase out, as by jq '.phases[0].plan'",
+                options->to, options->files[0]);
+        return report_failure(&error);
+    }
     if (ty_plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (launch_open(options, options->files[0], &inputs, options->to, &files, &error) != TY_OK)

@@ -1,5 +1,6 @@
 /* trainyard report: files told apart by their schema, one HTML page. */
 #include "cli.h"
+#include "ty_phases.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 
 #define MOST_FILES 64  /* that are named */
 #define MOST_PLANS 2   /* the one the report is about, and the one beside it */
-#define MOST_DERIVED 4 /* documents made of the plan */
+#define MOST_DERIVED 4 /* documents made of the plan, or one of its phases */
 
 typedef struct report_files {
     ty_json_document *parsed[MOST_FILES + MOST_DERIVED];
@@ -193,13 +194,48 @@ static ty_status derive_documents(const cli_options *options, report_files *file
     return status;
 }
 
+/* How far phases go, where no file says so. */
+static ty_status derive_phases(const cli_options *options, report_files *files, ty_error *error)
+{
+    static const char schema[] = "trainyard.phased-score/1";
+    const char *path = NULL;
+    ty_phased_plan *plan = NULL;
+    ty_phased_score score = {0};
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+    ty_status status = TY_OK;
+
+    for (uint32_t d = 0; d < files->count && path == NULL; d++)
+        if (strcmp(files->documents[d].schema, "trainyard.phased-plan/1") == 0)
+            path = files->documents[d].path;
+    if (path == NULL || is_given(files, schema))
+        return TY_OK;
+    TY_CHECK(ty_phased_plan_load(path, &plan, error), status, done);
+    TY_CHECK(ty_phased_plan_score(plan, options->task, &score, error), status, done);
+    ty_phased_score_to_json(&score, &w);
+    TY_CHECK(ty_text_check(&text, error), status, done);
+    TY_CHECK(ty_json_parse(text.data, text.length, schema, &files->parsed[files->count], error),
+             status, done);
+    files->documents[files->count] =
+        (ty_report_document){.path = path,
+                             .schema = schema,
+                             .root = ty_json_root(files->parsed[files->count]),
+                             .is_derived = true};
+    files->count++;
+done:
+    ty_text_clear(&text);
+    ty_phased_score_clear(&score);
+    ty_phased_plan_free(plan);
+    return status;
+}
+
 static ty_status make_all(const cli_options *options, report_files *files, findings f[MOST_PLANS],
                           ty_error *error)
 {
     ty_status status = TY_OK;
 
     if (files->plan == NULL)
-        return TY_OK;
+        return derive_phases(options, files, error);
     TY_CHECK(findings_make(&f[0], error), status, done);
     TY_CHECK(derive_documents(options, files, &f[0], error), status, done);
     if (files->other == NULL)

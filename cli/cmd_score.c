@@ -1,8 +1,9 @@
 /* trainyard score: time to target, money and energy of a plan. */
 #include "cli.h"
+#include "ty_phases.h"
 
-static void interval_line(const char *label, const ty_interval *i, double unit, const char *name,
-                          ty_text *text)
+void print_interval(const char *label, const ty_interval *i, double unit, const char *name,
+                    ty_text *text)
 {
     ty_text_addf(text, "%-11s %.3g %s (%.3g to %.3g)\n", label, i->expected / unit, name,
                  i->low / unit, i->high / unit);
@@ -13,14 +14,14 @@ static void score_to_text(const ty_score *s, ty_text *text)
     if (s->has_target) {
         ty_text_addf(text, "%-11s %.4g (%.3g samples)\n", "steps", s->steps,
                      s->samples_to_target.expected);
-        interval_line("to target", &s->time_to_target_s, 3600, "h", text);
+        print_interval("to target", &s->time_to_target_s, 3600, "h", text);
     }
     if (s->has_target && s->has_price)
-        interval_line("money", &s->money_usd, 1, "USD", text);
+        print_interval("money", &s->money_usd, 1, "USD", text);
     if (s->has_target && s->has_power)
-        interval_line("energy", &s->energy_j, 3.6e6, "kWh", text);
+        print_interval("energy", &s->energy_j, 3.6e6, "kWh", text);
     if (s->has_power)
-        interval_line("power", &s->power_w, 1e3, "kW", text);
+        print_interval("power", &s->power_w, 1e3, "kW", text);
     ty_text_addf(text, "%-11s %.2f %% of the time, a checkpoint of %.3g GB every %.3g min\n",
                  "goodput", 100 * s->failures.goodput, (double)s->checkpoint_bytes / 1e9,
                  s->failures.checkpoint_interval_s / 60);
@@ -37,6 +38,8 @@ exit_code cmd_score(const cli_options *options)
     ty_score score = {0};
     ty_text text = {0};
 
+    if (ty_is_phased_plan(options->files[0]))
+        return phased_score(options);
     if (ty_plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (ty_plan_score(inputs.plan, inputs.cluster, options->task, &score, &error) != TY_OK) {

@@ -131,8 +131,8 @@ static const option_row table[] = {
          "jetson-nano) or figures: memory=100KB (weights and activations), time=100ms (a sample), "
          "rate=1TFLOPS, bandwidth=10GB/s; variant=int8 looks at that one alone"),
     TEXT("phases", 0, phases, "FILE",
-         "phases of one training, each with its steps, batch, learning rate, momentum and pins: "
-         "each is planned, and the plans run one behind the other"),
+         "phases of one training, each with its steps, batch, learning rate, momentum, size of "
+         "images and pins: each is planned, and the plans run one behind the other"),
     TEXT("precision", 0, precision, "P", TY_PRECISION_NAMES "; the last two are not run"),
     NUMBER("vocabulary", vocabulary, 1u << 20, "N",
            "different tokens at most (default 256: the bytes); of an imported file that only names "

@@ -46,18 +46,31 @@ static double step_of(const ty_plan *plan)
                                             : plan->prediction.step_time_s;
 }
 
+/* "128x128" */
+#define SIZE_TEXT 24
+static const char *size_text(const ty_plan *plan, char out[SIZE_TEXT])
+{
+    const uint64_t *sides = &plan->workload->input.dimensions[1];
+
+    snprintf(out, SIZE_TEXT, "%ux%u", (unsigned)sides[0], (unsigned)sides[1]);
+    return out;
+}
+
 /* A line for each phase, and one for all of them.
  * @param steps_s [count] of a step */
 static void print_phases(const ty_phased_plan *plan, const double *steps_s, ty_text *text)
 {
     uint32_t steps = 0;
     double seconds = 0, samples = 0;
-    char step[32], time[32], count[32];
+    char step[32], time[32], count[32], size[SIZE_TEXT];
+    const bool has_sizes = ty_phased_plan_resizes(plan);
 
     ty_text_addf(text, "%s on %s\n\n", plan->plans[0]->workload->name,
                  plan->plans[0]->cluster_name);
-    ty_text_add(text,
-                "phase   batch  learning rate  momentum     steps       step       time  plan\n");
+    ty_text_addf(text,
+                 "phase   batch%s  learning rate  momentum     steps       step       time  "
+                 "plan\n",
+                 has_sizes ? "     images" : "");
     for (uint32_t p = 0; p < plan->count; p++) {
         const ty_plan *own = plan->plans[p];
         const ty_optimizer *o = &own->optimizer;
@@ -66,8 +79,11 @@ static void print_phases(const ty_phased_plan *plan, const double *steps_s, ty_t
             snprintf(momentum, sizeof momentum, "%.4g", o->momentum);
         ty_format_seconds(steps_s[p], step);
         ty_format_seconds(plan->steps[p] * steps_s[p], time);
-        ty_text_addf(text, "%5u  %6u  %13.4g  %8s  %8u  %9s  %9s  %s\n", p + 1, own->global_batch,
-                     o->learning_rate, momentum, plan->steps[p], step, time, own->strategy);
+        ty_text_addf(text, "%5u  %6u", p + 1, own->global_batch);
+        if (has_sizes)
+            ty_text_addf(text, "  %9s", size_text(own, size));
+        ty_text_addf(text, "  %13.4g  %8s  %8u  %9s  %9s  %s\n", o->learning_rate, momentum,
+                     plan->steps[p], step, time, own->strategy);
         steps += plan->steps[p];
         seconds += plan->steps[p] * steps_s[p];
         samples += (double)plan->steps[p] * own->global_batch;
@@ -75,6 +91,29 @@ static void print_phases(const ty_phased_plan *plan, const double *steps_s, ty_t
     ty_format_seconds(seconds, time);
     ty_format_count(samples, count);
     ty_text_addf(text, "all     %u steps, %s samples, %s\n", steps, count, time);
+}
+
+/* How far the phases go, in a line. */
+static void print_way(const ty_phased_score *s, ty_text *text)
+{
+    char time[32], low[32], high[32];
+
+    if (!s->has_target)
+        return;
+    ty_format_seconds(s->time_to_target_s.expected, time);
+    ty_format_seconds(s->time_to_target_s.low, low);
+    ty_format_seconds(s->time_to_target_s.high, high);
+    if (s->is_reached)
+        ty_text_addf(text,
+                     "target  in phase %u, after %.0f of its steps and %.0f in all: %s (%s to "
+                     "%s)\n",
+                     s->last + 1, s->steps_of_last, s->steps_to_target.expected, time, low, high);
+    else
+        ty_text_addf(text,
+                     "target  not reached: %.3g %% of the way (%.3g to %.3g); %.0f more steps "
+                     "of phase %u would, %s (%s to %s) in all\n",
+                     100 * s->share.expected, 100 * s->share.low, 100 * s->share.high,
+                     s->missing_steps, s->last + 1, time, low, high);
 }
 
 /* ---- plan --------------------------------------------------------------------------------------
@@ -86,6 +125,7 @@ exit_code phased_plan(const cli_options *options)
     ty_error error = {0};
     ty_phases *phases = NULL;
     ty_phased_plan *plan = NULL;
+    ty_phased_score score = {0};
     ty_question question;
     ty_text text = {0};
     double steps_s[TY_MOST_TRAINING_PHASES];
@@ -115,10 +155,16 @@ exit_code phased_plan(const cli_options *options)
         for (uint32_t p = 0; p < plan->count; p++)
             steps_s[p] = step_of(plan->plans[p]);
         print_phases(plan, steps_s, &text);
+        if (ty_phased_plan_score(plan, options->task, &score, &error) != TY_OK) {
+            code = report_bad_input(&error);
+            goto cleanup;
+        }
+        print_way(&score, &text);
     }
     code = print_text(&text);
 cleanup:
     ty_text_clear(&text);
+    ty_phased_score_clear(&score);
     ty_phased_plan_free(plan);
     ty_phases_free(phases);
     return code;
@@ -168,6 +214,12 @@ static ty_status predict(const cli_options *options, const ty_plan *plan, bool i
     *step_s = summary.step_time_s;
     ty_json_open(writer, NULL, '{');
     ty_json_put_uint(writer, "global_batch", plan->global_batch);
+    if (ty_workload_has_images(plan->workload)) {
+        ty_json_open_flat(writer, "image_size", '[');
+        for (uint32_t d = 1; d < plan->workload->input.dimension_count; d++)
+            ty_json_put_uint(writer, NULL, plan->workload->input.dimensions[d]);
+        ty_json_close(writer, ']');
+    }
     ty_json_put_string(writer, "strategy", plan->strategy);
     ty_json_put_number(writer, "step_time_s", summary.step_time_s);
     ty_json_put_number(writer, "samples_per_s", summary.samples_per_s);
@@ -222,6 +274,57 @@ cleanup:
     return code;
 }
 
+/* ---- score
+ * ---------------------------------------------------------------------------------------
+ */
+
+static void score_to_text(const ty_phased_score *s, ty_text *text)
+{
+    if (s->has_target) {
+        ty_text_add(text, "phase   batch     steps  alone to the target  of the way\n");
+        for (uint32_t p = 0; p < s->count; p++)
+            ty_text_addf(text, "%5u  %6u  %8u  %19.0f  %8.3g %%\n", p + 1, s->phases[p].batch,
+                         s->phases[p].steps, s->phases[p].score.steps, 100 * s->phases[p].share);
+        ty_text_add(text, "\n");
+    }
+    print_way(s, text);
+    if (s->has_target && s->has_price)
+        print_interval("money", &s->money_usd, 1, "USD", text);
+    if (s->has_target && s->has_power)
+        print_interval("energy", &s->energy_j, 3.6e6, "kWh", text);
+    ty_text_add(text, s->notes);
+}
+
+exit_code phased_score(const cli_options *options)
+{
+    exit_code code = refuse_options("score", options, ALLOWED("task"));
+    ty_error error = {0};
+    ty_phased_plan *plan = NULL;
+    ty_phased_score score = {0};
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+
+    if (code != EXIT_DONE)
+        return code;
+    if (ty_phased_plan_load(options->files[0], &plan, &error) != TY_OK ||
+        ty_phased_plan_score(plan, options->task, &score, &error) != TY_OK) {
+        code = report_bad_input(&error);
+        goto cleanup;
+    }
+    if (options->json) {
+        ty_phased_score_to_json(&score, &w);
+        ty_text_add(&text, "\n");
+    } else {
+        score_to_text(&score, &text);
+    }
+    code = print_text(&text);
+cleanup:
+    ty_text_clear(&text);
+    ty_phased_score_clear(&score);
+    ty_phased_plan_free(plan);
+    return code;
+}
+
 /* ---- run ---------------------------------------------------------------------------------------
  */
 
@@ -253,8 +356,8 @@ exit_code phased_run(const cli_options *options)
 {
     exit_code code = refuse_options("run", options,
                                     ALLOWED("backend", "precision", "until", "evaluate-every",
-                                            "data", "bad-samples", "checkpoint", "init",
-                                            "save-weights", "anyway", "output"));
+                                            "data", "bad-samples", "checkpoint", "checkpoint-every",
+                                            "resume", "init", "save-weights", "anyway", "output"));
     ty_error error = {0};
     ty_phased_plan *plan = NULL;
     ty_training training;
@@ -300,6 +403,7 @@ static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, u
     findings f = {0};
     ty_plan *own = NULL;
     ty_digest digest;
+    char size[SIZE_TEXT];
     ty_status status;
 
     TY_CHECK(ty_plan_copy(plan->plans[p], &own, error), status, done);
@@ -316,8 +420,12 @@ static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, u
     TY_CHECK(ty_timeline_check(f.inputs.plan, f.inputs.program, f.run->timeline, "run", error),
              status, done);
     TY_CHECK(findings_make(&f, error), status, done);
-    ty_text_addf(text, "%sphase %u: %u steps in batches of %u\n", p > 0 ? "\n" : "", p + 1,
+    f.comparison->target = (ty_target_comparison){0}; /* is of all phases */
+    ty_text_addf(text, "%sphase %u: %u steps in batches of %u", p > 0 ? "\n" : "", p + 1,
                  plan->steps[p], f.inputs.plan->global_batch);
+    if (ty_phased_plan_resizes(plan))
+        ty_text_addf(text, ", images of %s", size_text(f.inputs.plan, size));
+    ty_text_add(text, "\n");
     ty_print_comparison(f.inputs.plan, f.comparison, text);
     ty_comparison_to_json(f.inputs.plan, f.comparison, writer, NULL);
 done:
@@ -325,9 +433,43 @@ done:
     return status;
 }
 
+/* Steps and time to the run's target, measured and predicted: before the phases' runs are used up.
+ */
+static ty_status compare_target(const cli_options *options, const ty_phased_plan *plan,
+                                const ty_phased_run *run, ty_target_comparison *out,
+                                ty_error *error)
+{
+    const ty_run *last = run->runs[run->count - 1];
+    const ty_evaluation *reached = ty_run_reached(last);
+    ty_phased_score score = {0};
+    ty_status status;
+
+    *out = (ty_target_comparison){.until = last->until, .is_reached = reached != NULL};
+    if (!ty_target_is_set(&last->until))
+        return options->task == NULL
+                   ? TY_OK
+                   : ty_fail(error, TY_EINVAL,
+                             "--task: the run had no target, expected one made with --until");
+    if (reached != NULL) {
+        out->measured_steps = reached->step;
+        out->measured_s = reached->seconds;
+        for (uint32_t p = 0; p + 1 < run->count; p++)
+            out->measured_s += run->runs[p]->wall_s;
+    }
+    status = ty_phased_plan_score(plan, options->task, &score, error);
+    if (status == TY_OK) {
+        out->is_predicted = score.has_target;
+        interval_spread(score.steps_to_target, 1, out->predicted_steps);
+        interval_spread(score.time_to_target_s, 1, out->predicted_s);
+    }
+    ty_phased_score_clear(&score);
+    return status;
+}
+
 exit_code phased_compare(const cli_options *options)
 {
-    exit_code code = refuse_options("compare", options, ALLOWED("json"));
+    exit_code code = refuse_options("compare", options, ALLOWED("task"));
+    ty_target_comparison target;
     ty_error error = {0};
     ty_phased_plan *plan = NULL;
     ty_phased_run *run = NULL;
@@ -337,7 +479,8 @@ exit_code phased_compare(const cli_options *options)
     if (code != EXIT_DONE)
         return code;
     if (ty_phased_plan_load(options->files[0], &plan, &error) != TY_OK ||
-        ty_phased_run_load(options->files[1], &run, &error) != TY_OK) {
+        ty_phased_run_load(options->files[1], &run, &error) != TY_OK ||
+        compare_target(options, plan, run, &target, &error) != TY_OK) {
         code = report_bad_input(&error);
         goto cleanup;
     }
@@ -350,6 +493,11 @@ exit_code phased_compare(const cli_options *options)
             goto cleanup;
         }
     ty_json_close(&w, ']');
+    if (ty_target_is_set(&target.until)) {
+        ty_target_comparison_to_json(&target, &w);
+        ty_text_add(&text, "\n");
+        ty_print_target(&target, &text);
+    }
     ty_json_close(&w, '}');
     ty_text_add(&json, "\n");
     code = print_text(options->json ? &json : &text);

@@ -39,10 +39,13 @@ ty_status ty_plan_state_digest(const ty_plan *plan, ty_digest *out, ty_error *er
 {
     const ty_optimizer *o = &plan->optimizer;
     ty_text text = {0};
-    ty_status status;
+    ty_digest network;
+    ty_status status = ty_workload_network_digest(plan->workload, &network, error);
 
+    if (status != TY_OK)
+        return status;
     /* A phase may have another momentum, but not none. */
-    ty_text_addf(&text, "%s seed %llu\n%s %u %.17g %.17g %.17g %.17g\n", plan->workload_digest.hex,
+    ty_text_addf(&text, "%s seed %llu\n%s %u %.17g %.17g %.17g %.17g\n", network.hex,
                  (unsigned long long)plan->seed, ty_optimizer_name(o->kind),
                  ty_optimizer_state_count(o), o->beta1, o->beta2, o->epsilon, o->weight_decay);
     ty_text_addf(&text, "interleave %u, lanes %u %u %u%s\n", ty_plan_interleave(plan),

@@ -414,10 +414,10 @@ bool ty_bucket_keeps_state(const ty_bucket *bucket);
  * residuals, sets of weights. */
 bool ty_plan_state_is_of_ranks(const ty_plan *plan);
 /**
- * Equal of plans that can go on from each other's checkpoints: of one workload, seed and optimizer
- * (but for learning rate, and for momentum where both have some), with the same stages,
- * interleaving and lanes, and where the state is of ranks with the same replicas, micro-batches and
- * buckets.
+ * Equal of plans that can go on from each other's checkpoints: of one workload (but for the size of
+ * its images), seed and optimizer (but for learning rate, and for momentum where both have some),
+ * with the same stages, interleaving and lanes, and where the state is of ranks with the same
+ * replicas, micro-batches and buckets.
  */
 ty_status ty_plan_state_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 /** Digest of what is to be run (not of predictions, candidates, the samples' way and the stack). */

@@ -300,9 +300,23 @@ void ty_workload_set_precision(ty_workload *workload, ty_precision precision);
 /** Digest of the canonical JSON: equal exactly when two workloads are. */
 ty_status ty_workload_digest(const ty_workload *workload, ty_digest *out,
                              ty_error *error) TY_MUST_CHECK;
+/** Of the network alone, whatever the size of its images: equal where one's parameters are the
+ * other's. */
+ty_status ty_workload_network_digest(const ty_workload *workload, ty_digest *out,
+                                     ty_error *error) TY_MUST_CHECK;
 
 /** Shape of the layer's i-th input: the batch's shape for a layer without inputs. */
 const ty_shape *ty_layer_input_shape(const ty_workload *workload, uint32_t layer, uint32_t i);
+/**
+ * The shape of a layer's output, by its kind, its attributes and the shapes of its inputs; of an
+ * opaque layer the one that it has.
+ * @return TY_EINVAL for an input that does not fit: "found linear input 784, expected a last
+ *         dimension of in_features 400". O(1), of joins O(inputs).
+ */
+ty_status ty_layer_shape(const ty_workload *workload, uint32_t layer, ty_shape *out,
+                         ty_error *error) TY_MUST_CHECK;
+/** Whether samples are images: numbers of shape [C,H,W]. */
+bool ty_workload_has_images(const ty_workload *workload);
 
 /**
  * A short text that is equal for layers that cost the same: kind, attributes, input shapes;

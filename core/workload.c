@@ -246,6 +246,11 @@ const ty_shape *ty_layer_input_shape(const ty_workload *workload, uint32_t layer
     return i < l->input_count ? &workload->layers[l->inputs[i]].output : &workload->input;
 }
 
+bool ty_workload_has_images(const ty_workload *workload)
+{
+    return workload->input_kind == TY_INPUT_REAL && workload->input.dimension_count == 3;
+}
+
 ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char **out,
                              ty_error *error)
 {

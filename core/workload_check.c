@@ -346,24 +346,40 @@ static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
     [TY_LAYER_OPAQUE] = NULL, /* any */
 };
 
+ty_status ty_layer_shape(const ty_workload *workload, uint32_t layer, ty_shape *out,
+                         ty_error *error)
+{
+    const ty_layer *l = &workload->layers[layer];
+    shapes s = {.layer = l, .workload = workload, .index = layer};
+    char found[TY_SHAPE_TEXT_SIZE];
+
+    s.in = ty_layer_input_shape(workload, layer, 0);
+    if (shape_rules[l->kind] == NULL) {
+        *out = l->output;
+        return TY_OK;
+    }
+    shape_rules[l->kind](&s);
+    if (s.complaint[0] != '\0') {
+        ty_shape_text(s.in, found);
+        return ty_fail(error, TY_EINVAL, "found %s input %s, expected %s",
+                       ty_layer_kind_name(l->kind), found, s.complaint);
+    }
+    *out = s.out;
+    return TY_OK;
+}
+
 static ty_status check_shape_rule(const checker *c, uint32_t index)
 {
     const ty_layer *layer = &c->workload->layers[index];
-    shapes s = {.layer = layer, .workload = c->workload, .index = index};
+    ty_shape shape;
+    ty_error detail = {0};
     char found[TY_SHAPE_TEXT_SIZE], expected[TY_SHAPE_TEXT_SIZE];
 
-    s.in = ty_layer_input_shape(c->workload, index, 0);
-    if (shape_rules[layer->kind] == NULL)
-        return TY_OK;
-    shape_rules[layer->kind](&s);
-    if (s.complaint[0] != '\0') {
-        ty_shape_text(s.in, found);
-        return bad(c, index, "", "found %s input %s, expected %s", ty_layer_kind_name(layer->kind),
-                   found, s.complaint);
-    }
-    if (!shapes_equal(&s.out, &layer->output)) {
+    if (ty_layer_shape(c->workload, index, &shape, &detail) != TY_OK)
+        return bad(c, index, "", "%s", detail.message);
+    if (!shapes_equal(&shape, &layer->output)) {
         ty_shape_text(&layer->output, found);
-        ty_shape_text(&s.out, expected);
+        ty_shape_text(&shape, expected);
         return bad(c, index, "/output_shape", "found %s, expected %s", found, expected);
     }
     return TY_OK;

@@ -377,3 +377,36 @@ cleanup:
     ty_text_clear(&text);
     return status;
 }
+
+/* What follows from the size of images is left out. */
+static void forget_size(ty_layer *layer)
+{
+    if (layer->kind == TY_LAYER_OPAQUE)
+        return;
+    for (uint32_t d = 0; d < layer->output.dimension_count; d++)
+        layer->output.dimensions[d] = 0;
+    if (layer->attributes[TY_IS_GLOBAL] != 0)
+        layer->attributes[TY_KERNEL_HEIGHT] = layer->attributes[TY_KERNEL_WIDTH] = 0;
+    layer->forward_flop = layer->backward_flop = 0;
+    layer->output_bytes = layer->stash_bytes = layer->traffic_bytes = 0;
+}
+
+ty_status ty_workload_network_digest(const ty_workload *workload, ty_digest *out, ty_error *error)
+{
+    ty_workload network = *workload;
+    ty_status status;
+
+    if (!ty_workload_has_images(workload))
+        return ty_workload_digest(workload, out, error);
+    network.layers = ty_alloc(workload->layer_count, sizeof *network.layers);
+    if (network.layers == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    memcpy(network.layers, workload->layers, workload->layer_count * sizeof *network.layers);
+    for (uint32_t l = 0; l < network.layer_count; l++)
+        forget_size(&network.layers[l]);
+    network.input.dimensions[1] = network.input.dimensions[2] = 0;
+    network.sample_bytes = 0;
+    status = ty_workload_digest(&network, out, error);
+    ty_free(network.layers);
+    return status;
+}

@@ -74,6 +74,8 @@ static ty_status ask_one(const ty_group_network *network, const ty_collective_qu
                        ty_nccl_algorithm_name(algorithm->library));
     } else {
         status = ty_group_exchange_cost(network, kind, algorithm->framework, bytes, &cost, error);
+        if (status == TY_OK)
+            ty_exchange_add_sums(network, kind, algorithm->framework, bytes, &cost);
     }
     if (status != TY_OK)
         return status;

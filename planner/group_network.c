@@ -25,6 +25,13 @@ ty_status ty_group_network_find(const ty_cluster *cluster, const uint32_t *devic
     bool is_library = true;
     ty_status status;
 
+    network.memory_bytes_per_s = HUGE_VAL;
+    for (uint32_t i = 0; i < count; i++) {
+        const ty_device_type *device = ty_cluster_device_type(cluster, devices[i]);
+        network.memory_bytes_per_s =
+            fmin(network.memory_bytes_per_s,
+                 device->memory_bandwidth_bytes_per_s * device->memory_efficiency);
+    }
     for (uint32_t i = 0; i < count && is_library; i++)
         is_library = ty_is_nccl_device(ty_cluster_device_type(cluster, devices[i])->name);
     TY_CHECK(ty_cluster_rails(cluster, devices, count, &network.rails, error), status, cleanup);
@@ -184,6 +191,27 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
     cost->seconds = cost->latency_s + transfer_s;
     if ((transfer_s < alone_s || transfer_s > alone_s) && cost->edge_bytes > 0)
         cost->rate_limit_bytes_per_s = cost->edge_bytes / transfer_s;
+}
+
+void ty_sum_hide(double sum_s, ty_instruction_cost *cost)
+{
+    const double way_s = (cost->seconds - cost->latency_s) / 2;
+
+    if (sum_s <= way_s)
+        return;
+    cost->seconds = cost->latency_s + way_s + sum_s;
+    cost->rate_limit_bytes_per_s = cost->edge_bytes / (way_s + sum_s);
+}
+
+void ty_exchange_add_sums(const ty_group_network *network, ty_collective_kind kind,
+                          ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost)
+{
+    const double n = network->members;
+
+    if (kind != TY_ALL_REDUCE || network->members < 2 || !(network->memory_bytes_per_s > 0) ||
+        (algorithm != TY_PARAMETER_SERVER && algorithm != TY_BLOCK_MANAGER))
+        return;
+    ty_sum_hide(3 * (n - 1) / n * (double)bytes / network->memory_bytes_per_s, cost);
 }
 
 double ty_talk_hidden(const ty_group_network *lanes, const ty_stack *stack,

@@ -10,6 +10,7 @@ typedef struct ty_group_network {
     uint32_t groups_per_host; /* such groups that the devices of the first one's host are in */
     ty_rails rails;
     double ring_bandwidth_bytes_per_s, ring_latency_s; /* one ring, members in their order */
+    double memory_bytes_per_s;  /* that a member reads and writes, the slowest, while it adds up */
     ty_collective_table *table; /* NULL: no library's model covers the devices */
 } ty_group_network;
 
@@ -41,6 +42,19 @@ void ty_group_library_cost(const ty_group_network *network, ty_collective_kind k
  */
 void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack,
                           ty_collective_kind kind, ty_instruction_cost *cost);
+/**
+ * Then what members add up that serve each other, each its share of the bucket (parameter server,
+ * block manager): of every other member as much is read as of the own part, which is there, and
+ * written again, by the device that computes (execute/collective_pieces.c):
+ *   3 (n - 1) / n bytes / memory rate
+ * which hides piece by piece behind what arrives: ty_sum_hide. Other algorithms, measured figures
+ * and a library's model have it in them.
+ */
+void ty_exchange_add_sums(const ty_group_network *network, ty_collective_kind kind,
+                          ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost);
+/** Adding up hides behind what arrives, piece by piece: a push, half of the exchange, takes the
+ * longer of the two. */
+void ty_sum_hide(double sum_s, ty_instruction_cost *cost);
 /** Of a collective among lanes, the share that is not waited for. What tensor lanes hide needs
  * memory that all members reach. What expert lanes hide needs products to last as long, and costs
  * them `overlap_loss` of it. */

@@ -455,6 +455,7 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
         !measured_here(costing, kind, algorithm, network, bytes, cost) &&
         !measured_there(costing, kind, algorithm, network, bytes, cost)) {
         ty_exchange_by_stack(network, ty_stack_of(costing->plan), kind, cost);
+        ty_exchange_add_sums(network, kind, algorithm, bytes, cost);
         ty_cost_relies_on(costing, algorithm == TY_AUTOMATIC && network->table != NULL
                                        ? TY_CALIBRATED
                                        : TY_DATASHEET);

@@ -409,6 +409,7 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
                                                       bytes, &cost, NULL) != TY_OK)
             return INFINITY;
         ty_exchange_by_stack(network, costs->q->stack, kind, &cost);
+        ty_exchange_add_sums(network, kind, algorithm_of(costs, network), bytes, &cost);
         sum_s += cost.seconds;
     }
     return sum_s;

@@ -132,17 +132,6 @@ static double largest_share(const ty_costing *costing, const ty_bucket *bucket)
     return 1.0 / plan->servers.count;
 }
 
-/* Adding up hides behind what arrives, piece by piece: a push takes the longer of the two. */
-static void sum_hide(double sum_s, ty_instruction_cost *cost)
-{
-    const double way_s = (cost->seconds - cost->latency_s) / 2;
-
-    if (sum_s <= way_s)
-        return;
-    cost->seconds = cost->latency_s + way_s + sum_s;
-    cost->rate_limit_bytes_per_s = cost->edge_bytes / (way_s + sum_s);
-}
-
 /* On this machine: what the busier end of a way moves, at the rate of measured messages; what a
  * server adds up, at that of measured copies. */
 static bool measured_here(const ty_costing *costing, double share, uint64_t bytes,
@@ -162,9 +151,9 @@ static bool measured_here(const ty_costing *costing, double share, uint64_t byte
                                   .core_share = ty_profile_busy_share(costing->profile, busiest)};
     if (way_s > smallest_s)
         cost->rate_limit_bytes_per_s = cost->edge_bytes / (2 * (way_s - smallest_s));
-    sum_hide(ty_server_sum_seconds(costing->stage.server_network.workers, share * (double)bytes,
-                                   costing->profile->memory_bandwidth_bytes_per_s),
-             cost);
+    ty_sum_hide(ty_server_sum_seconds(costing->stage.server_network.workers, share * (double)bytes,
+                                      costing->profile->memory_bandwidth_bytes_per_s),
+                cost);
     return true;
 }
 
@@ -204,5 +193,5 @@ void ty_server_exchange_by_stack(const ty_server_network *network, const ty_grou
     if (network->is_across && seen.rails.hosts < 2)
         seen.rails.hosts = 2;
     ty_exchange_by_stack(&seen, stack, TY_ALL_REDUCE, cost);
-    sum_hide(sum_s, cost);
+    ty_sum_hide(sum_s, cost);
 }

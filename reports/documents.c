@@ -11,7 +11,7 @@ static void put_interval(const double figure[3], ty_json_writer *w, const char *
     ty_json_close(w, '}');
 }
 
-static void put_target(const ty_target_comparison *t, ty_json_writer *w)
+void ty_target_comparison_to_json(const ty_target_comparison *t, ty_json_writer *w)
 {
     ty_json_open(w, "target", '{');
     if (t->until.accuracy > 0)
@@ -57,7 +57,7 @@ void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *c, ty_json_
     ty_step_summary_to_json(&c->predicted, w, "predicted");
     ty_step_summary_to_json(&c->measured, w, "measured");
     if (ty_target_is_set(&c->target.until))
-        put_target(&c->target, w);
+        ty_target_comparison_to_json(&c->target, w);
     ty_deployment_to_json(&plan->deployment, plan->workload, w, "deployment");
     if (c->variant.bits > 0) {
         char variant[TY_VARIANT_TEXT_SIZE];

@@ -6,10 +6,19 @@
 #include <string.h>
 
 const char *const ty_report_schemas[] = {
-    "trainyard.plan/1",        "trainyard.run/1",         "trainyard.simulation/1",
-    "trainyard.estimate/1",    "trainyard.whatif/1",      "trainyard.infeasible/1",
-    "trainyard.validation/1",  "trainyard.score/1",       "trainyard.launch/1",
-    "trainyard.compression/1", "trainyard.phased-plan/1", NULL,
+    "trainyard.plan/1",
+    "trainyard.run/1",
+    "trainyard.simulation/1",
+    "trainyard.estimate/1",
+    "trainyard.whatif/1",
+    "trainyard.infeasible/1",
+    "trainyard.validation/1",
+    "trainyard.score/1",
+    "trainyard.launch/1",
+    "trainyard.compression/1",
+    "trainyard.phased-plan/1",
+    "trainyard.phased-score/1",
+    NULL,
 };
 
 bool ty_report_has_charts(void)
@@ -245,7 +254,7 @@ ty_status ty_report_html(const ty_report_input *in, ty_text *html, ty_error *err
 
     TY_CHECK(predict_all(&p, error), status, done);
     ty_json_open_flat(&p.json, NULL, '{');
-    ty_page_verdict(&p);
+    TY_CHECK(ty_page_verdict(&p, error), status, done);
     p.html = &body;
     TY_CHECK(put_sections(&p, error), status, done);
     put_left_out(&p);

@@ -571,57 +571,6 @@ done:
     return status;
 }
 
-/* ---- Phases -------------------------------------------------------------------------------- */
-
-#define MOST_PHASES 1000
-
-static ty_status put_phase(page *p, const ty_json *phase, uint32_t number, ty_error *error)
-{
-    const ty_json *plan, *optimizer;
-    const char *strategy;
-    double momentum = 0, rate, batch, steps, time_s;
-    char cell[40];
-    ty_status status;
-
-    TY_CHECK(ty_json_number(phase, "steps", 1, 1e9, &steps, error), status, done);
-    TY_CHECK(ty_json_number(phase, "time_s", 0, 1e300, &time_s, error), status, done);
-    TY_CHECK(ty_json_object(phase, "plan", &plan, error), status, done);
-    TY_CHECK(ty_json_string(plan, "strategy", &strategy, error), status, done);
-    TY_CHECK(ty_json_number(plan, "global_batch", 1, 1e10, &batch, error), status, done);
-    TY_CHECK(ty_json_object(plan, "optimizer", &optimizer, error), status, done);
-    TY_CHECK(ty_json_number(optimizer, "learning_rate", 0, 1e300, &rate, error), status, done);
-    if (ty_json_has(optimizer, "momentum"))
-        TY_CHECK(ty_json_number(optimizer, "momentum", 0, 1, &momentum, error), status, done);
-    ty_page_row(p);
-    ty_text_addf(p->html, "<td>%u</td><td>%.0f</td><td>%.4g</td><td>%.4g</td><td>%.0f</td>", number,
-                 batch, rate, momentum, steps);
-    ty_format_seconds(time_s / steps, cell);
-    ty_page_number(p, cell);
-    ty_format_seconds(time_s, cell);
-    ty_page_number(p, cell);
-    ty_page_text(p, strategy);
-    ty_page_end_row(p);
-done:
-    return status;
-}
-
-static ty_status put_phases(page *p, const ty_json *root, ty_error *error)
-{
-    const ty_json *phases;
-    ty_status status;
-
-    TY_CHECK(ty_json_array(root, "phases", 1, MOST_PHASES, &phases, error), status, done);
-    ty_page_section(p, "phases", "Phases of the training");
-    ty_page_note(p, "One behind the other, each from the weights, the optimizer's state and the "
-                    "place in the data that the one before left.");
-    ty_page_table(p, "phase|batch|learning rate|momentum|steps|step|time|<plan");
-    for (size_t i = 0; i < ty_json_size(phases); i++)
-        TY_CHECK(put_phase(p, ty_json_at(phases, i), (uint32_t)i + 1, error), status, done);
-    ty_page_end_table(p);
-done:
-    return status;
-}
-
 /* ---- All of them --------------------------------------------------------------------------- */
 
 typedef struct document_section {
@@ -636,7 +585,7 @@ static const document_section document_sections[] = {
     {"trainyard.validation/1", put_validation, "Against published measurements",
      "the document of trainyard validate --json"},
     {"trainyard.launch/1", put_launch, "Launch files", "a plan"},
-    {"trainyard.phased-plan/1", put_phases, "Phases of the training",
+    {"trainyard.phased-plan/1", ty_page_phases, "Phases of the training",
      "the document of trainyard plan --phases"},
 };
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void put_card(ty_text *html, const char *label, const char *value)
+void ty_page_card(ty_text *html, const char *label, const char *value)
 {
     ty_text_add(html, "<li><span class=\"faint\">");
     ty_html_escape(html, label);
@@ -27,25 +27,28 @@ static void put_memory_card(const ty_report_input *in, ty_text *html)
     ty_format_memory((double)ty_page_peak_bytes(in->plan), used);
     ty_format_memory(capacity, whole);
     snprintf(text, sizeof text, capacity > 0 ? "%s of %s" : "%s", used, whole);
-    put_card(html, "memory of the fullest device", text);
+    ty_page_card(html, "memory of the fullest device", text);
 }
 
 /* Of a question that has no answer, or of documents alone. */
-static void put_other_verdict(page *p)
+static ty_status put_other_verdict(page *p, ty_error *error)
 {
+    const ty_report_document *phases = ty_page_document(p, "trainyard.phased-plan/1");
     const ty_report_document *failed = ty_page_document(p, "trainyard.infeasible/1");
     const ty_report_document *asked = ty_page_document(p, "trainyard.whatif/1");
     const char *workload, *cluster, *reason;
 
+    if (phases != NULL)
+        return ty_page_phases_verdict(p, phases->root, error);
     if (asked != NULL)
         ty_page_whatif_answer(p, asked);
     if (failed == NULL && asked != NULL)
-        return;
+        return TY_OK;
     if (failed == NULL || ty_json_string(failed->root, "workload", &workload, NULL) != TY_OK ||
         ty_json_string(failed->root, "cluster", &cluster, NULL) != TY_OK ||
         ty_json_string(failed->root, "reason", &reason, NULL) != TY_OK) {
         ty_text_add(p->html, "<p class=\"verdict\">No plan is part of this report.</p>\n");
-        return;
+        return TY_OK;
     }
     ty_text_add(p->html, "<p class=\"verdict over\"><strong>No plan fits.</strong> ");
     ty_html_escape(p->html, workload);
@@ -54,6 +57,7 @@ static void put_other_verdict(page *p)
     ty_text_add(p->html, ": ");
     ty_html_escape(p->html, reason);
     ty_text_add(p->html, ".</p>\n");
+    return TY_OK;
 }
 
 /* Money and energy, where they are known: by the hour, and of as much work as people speak of. */
@@ -66,17 +70,17 @@ static void put_bill_cards(page *p, const ty_step_summary *s)
 
     if (isfinite(p->bill.usd_per_hour)) {
         ty_page_format(PAGE_USD, p->bill.usd_per_hour, value);
-        put_card(p->html, "cost an hour", value);
+        ty_page_card(p->html, "cost an hour", value);
         snprintf(label, sizeof label, "cost of %s", work);
         ty_page_format(PAGE_USD, ty_page_usd(&p->bill, seconds), value);
-        put_card(p->html, label, value);
+        ty_page_card(p->html, label, value);
     }
     if (isfinite(p->bill.power_w)) {
         ty_page_format(PAGE_POWER, p->bill.power_w, value);
-        put_card(p->html, "power", value);
+        ty_page_card(p->html, "power", value);
         snprintf(label, sizeof label, "energy of %s", work);
         ty_page_format(PAGE_ENERGY, ty_page_energy_j(&p->bill, seconds), value);
-        put_card(p->html, label, value);
+        ty_page_card(p->html, label, value);
     }
 }
 
@@ -91,7 +95,7 @@ static void put_deployment_cards(const ty_report_input *in, ty_text *html)
     ty_variant_text(&d->variant, name);
     ty_format_bytes((double)d->need.weight_bytes + (double)d->need.activation_bytes, bytes);
     snprintf(text, sizeof text, "%s, %s", name, bytes);
-    put_card(html, "deployed as", text);
+    ty_page_card(html, "deployed as", text);
     if (in->run == NULL || in->run->variant.bits == 0 || in->run->evaluation_count == 0)
         return;
     const ty_evaluation *last = &in->run->evaluations[in->run->evaluation_count - 1];
@@ -99,7 +103,7 @@ static void put_deployment_cards(const ty_report_input *in, ty_text *html)
     snprintf(label, sizeof label, "test accuracy as %s", name);
     snprintf(text, sizeof text, "%.2f %% of %.2f %%", 100 * last->variant_accuracy,
              100 * last->accuracy);
-    put_card(html, label, text);
+    ty_page_card(html, label, text);
 }
 
 static void put_verdict_cards(page *p, const ty_step_summary *s)
@@ -120,23 +124,23 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
 
     ty_text_add(p->html, "<ul class=\"cards\">");
     ty_format_seconds(s->step_time_s, time);
-    put_card(p->html, "predicted step time", time);
+    ty_page_card(p->html, "predicted step time", time);
     if (in->comparison != NULL) {
         ty_format_seconds(in->comparison->measured.step_time_s, time);
-        put_card(p->html, "measured step time", time);
+        ty_page_card(p->html, "measured step time", time);
         snprintf(text, sizeof text, "%+.1f %%", in->comparison->step_time_error * 100);
-        put_card(p->html,
-                 ty_comparison_is_busy(in->comparison) ? "prediction error, machine busy"
-                                                       : "prediction error",
-                 text);
+        ty_page_card(p->html,
+                     ty_comparison_is_busy(in->comparison) ? "prediction error, machine busy"
+                                                           : "prediction error",
+                     text);
         ty_format_count(in->comparison->measured.samples_per_s, text);
-        put_card(p->html, "measured samples/s", text);
+        ty_page_card(p->html, "measured samples/s", text);
     } else {
         ty_format_count(s->samples_per_s, text);
-        put_card(p->html, "predicted samples/s", text);
+        ty_page_card(p->html, "predicted samples/s", text);
         if (s->tokens_per_s > 0) {
             ty_format_count(s->tokens_per_s, text);
-            put_card(p->html, "predicted tokens/s", text);
+            ty_page_card(p->html, "predicted tokens/s", text);
         }
     }
     put_memory_card(in, p->html);
@@ -146,34 +150,32 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
     if (in->plan->servers.count > 0)
         snprintf(text, sizeof text, "%u, and %u server%s", ty_plan_process_count(in->plan),
                  in->plan->servers.count, in->plan->servers.count > 1 ? "s" : "");
-    put_card(p->html, "devices", text);
+    ty_page_card(p->html, "devices", text);
     if (judged != NULL && in->plan->provenance != TY_MEASURED) {
         /* As far off as its stack is in the mean, to either side. */
         ty_format_seconds(s->step_time_s / (1 + judged->mean_error), time);
         ty_format_seconds(s->step_time_s * (1 + judged->mean_error), longer);
         snprintf(text, sizeof text, "%s to %s", time, longer);
-        put_card(p->html, "error band of step time", text);
+        ty_page_card(p->html, "error band of step time", text);
         snprintf(text, sizeof text, "%.2g %% off over %u rows", 100 * judged->mean_error,
                  judged->rows);
-        put_card(p->html, "published runs", text);
+        ty_page_card(p->html, "published runs", text);
     } else {
-        put_card(p->html, "times are",
-                 is_fitted ? "fitted to published runs" : how_sure[in->plan->provenance]);
+        ty_page_card(p->html, "times are",
+                     is_fitted ? "fitted to published runs" : how_sure[in->plan->provenance]);
     }
     put_bill_cards(p, s);
     ty_text_add(p->html, "</ul>\n");
 }
 
-void ty_page_verdict(page *p)
+ty_status ty_page_verdict(page *p, ty_error *error)
 {
     const ty_report_input *in = p->in;
     const ty_step_summary *s = p->prediction;
     char time[32], rate[32];
 
-    if (s == NULL) {
-        put_other_verdict(p);
-        return;
-    }
+    if (s == NULL)
+        return put_other_verdict(p, error);
     ty_format_seconds(s->step_time_s, time);
     ty_format_count(s->samples_per_s, rate);
     ty_text_add(p->html, "<p class=\"verdict\">Train <strong>");
@@ -184,7 +186,7 @@ void ty_page_verdict(page *p)
     ty_html_escape(p->html, in->plan->strategy);
     if (!(s->step_time_s > 0)) {
         ty_text_add(p->html, "</strong>. Nothing was predicted.</p>\n");
-        return;
+        return TY_OK;
     }
     ty_text_addf(p->html, "</strong>: %s a step, %s samples/s predicted", time, rate);
     if (in->comparison != NULL) {
@@ -201,6 +203,7 @@ void ty_page_verdict(page *p)
     }
     ty_text_add(p->html, ".</p>\n");
     put_verdict_cards(p, s);
+    return TY_OK;
 }
 
 /* ---- What a step is made of -------------------------------------------------------------- */

@@ -663,7 +663,7 @@ static void print_figure(const char *label, const double predicted[3], double me
     ty_text_add(text, "\n");
 }
 
-static void print_target(const ty_target_comparison *t, ty_text *text)
+void ty_print_target(const ty_target_comparison *t, ty_text *text)
 {
     ty_text name = {0};
 
@@ -725,7 +725,7 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
         ty_text_addf(text, "memory      predicted %s, measured %s (largest rank)\n", predicted,
                      measured);
     }
-    print_target(&c->target, text);
+    ty_print_target(&c->target, text);
     print_deployed(plan, c, text);
     ty_text_addf(
         text,

@@ -86,6 +86,8 @@ void ty_print_stack_name(const ty_stack *stack, ty_text *text);
 /** Everything about a stack, each constant with its source. */
 void ty_print_stack(const ty_stack *stack, ty_text *text);
 void ty_print_comparison(const ty_plan *plan, const ty_comparison *comparison, ty_text *text);
+/** Of a run that had a target: its steps and time, predicted and measured. */
+void ty_print_target(const ty_target_comparison *target, ty_text *text);
 void ty_print_run(const ty_run *run, ty_text *text);
 /** Whether a comparison's figures are those of a machine that others used, too. */
 bool ty_comparison_is_busy(const ty_comparison *comparison);
@@ -93,6 +95,8 @@ bool ty_comparison_is_busy(const ty_comparison *comparison);
  * @param gap what stands behind the semicolon: " ", or a line's end */
 void ty_print_busy(const ty_comparison *comparison, const char *gap, ty_text *text);
 
+/** The member "target". */
+void ty_target_comparison_to_json(const ty_target_comparison *target, ty_json_writer *writer);
 /** A document: "trainyard.comparison/1". */
 void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *comparison,
                            ty_json_writer *writer, const char *key);

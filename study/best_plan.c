@@ -38,14 +38,28 @@ static ty_staleness_kind staleness_of(const ty_plan *plan)
     return plan->schedule == TY_PIPEDREAM_2BW ? TY_STALENESS_DOUBLE_BUFFERED : TY_STALENESS_NONE;
 }
 
+/* @param learning_rate 0: the rule's */
 static ty_status score_plan(const ty_plan *plan, const ty_cluster *cluster,
-                            const ty_convergence *task, ty_score *out, ty_error *error)
+                            const ty_convergence *task, double learning_rate, ty_score *out,
+                            ty_error *error)
 {
     ty_score_question question = ty_score_question_default();
 
     question.task = task;
+    question.learning_rate = learning_rate;
     question.staleness = staleness_of(plan);
     return ty_score_plan(plan, cluster, &question, out, error);
+}
+
+/* A phase of a training may have another momentum than its workload: as far goes a rate that is in
+ * proportion. */
+static double rate_of(const ty_plan *plan)
+{
+    const ty_optimizer *own = &plan->optimizer, *usual = &plan->workload->optimizer;
+
+    if (own->kind != TY_OPTIMIZER_SGD || usual->kind != TY_OPTIMIZER_SGD)
+        return own->learning_rate;
+    return own->learning_rate * (1 - usual->momentum) / (1 - own->momentum);
 }
 
 /* The task that is named, or the one known for the workload; NULL where there is none. */
@@ -71,7 +85,7 @@ ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const ch
     ty_status status = open_task(task_name, plan->workload->name, &task, error);
 
     if (status == TY_OK)
-        status = score_plan(plan, cluster, task, out, error);
+        status = score_plan(plan, cluster, task, rate_of(plan), out, error);
     ty_convergence_free(task);
     return status;
 }
@@ -108,7 +122,7 @@ static ty_status try_plan(const ty_question_inputs *q, const ty_plan_options *ho
         return TY_OK;
     if (status != TY_OK)
         return ty_fail(error, status, "%s", refusal->message);
-    TY_CHECK(score_plan(plan, q->cluster, task, &score, error), status, done);
+    TY_CHECK(score_plan(plan, q->cluster, task, 0, &score, error), status, done);
     figure = figure_of(&score, objective);
     if (figure < best->figure) {
         ty_plan_free(best->plan);

@@ -47,6 +47,24 @@ static ty_status read_length(const ty_json *object, uint64_t samples, ty_phase *
     return ty_json_number(object, "epochs", 1e-9, MOST_EPOCHS, &phase->epochs, error);
 }
 
+/* Pixels: a size, or [height, width]. */
+static ty_status read_image_size(const ty_json *object, ty_phase *phase, ty_error *error)
+{
+    const ty_json *size;
+    uint32_t *const sides[] = {&phase->image_height, &phase->image_width};
+    ty_status status;
+
+    TY_CHECK(ty_json_member(object, "image_size", &size, error), status, done);
+    if (ty_json_is_array(size))
+        TY_CHECK(ty_json_array(object, "image_size", 2, 2, &size, error), status, done);
+    for (size_t i = 0; i < 2; i++)
+        TY_CHECK(ty_json_as_uint32(ty_json_is_array(size) ? ty_json_at(size, i) : size, 1,
+                                   TY_MOST_PIXELS, sides[i], error),
+                 status, done);
+done:
+    return status;
+}
+
 static ty_status read_phase(const ty_json *object, uint64_t samples, ty_phase *phase,
                             ty_error *error)
 {
@@ -56,8 +74,7 @@ static ty_status read_phase(const ty_json *object, uint64_t samples, ty_phase *p
 
     phase->momentum = -1;
     if (ty_json_has(object, "image_size"))
-        return ty_json_fail(object, error,
-                            "no image_size: images of other sizes are not trained on in one run");
+        TY_CHECK(read_image_size(object, phase, error), status, done);
     if (ty_json_has(object, "global_batch"))
         TY_CHECK(ty_json_uint32(object, "global_batch", 1, 1u << 30, &phase->global_batch, error),
                  status, done);
@@ -284,6 +301,10 @@ static ty_status plan_phase(const ty_question *question, const ty_phases *phases
         own.global_batch = phase->global_batch;
     if (phase->learning_rate > 0)
         own.learning_rate = phase->learning_rate;
+    if (phase->image_height > 0) {
+        own.image_height = phase->image_height;
+        own.image_width = phase->image_width;
+    }
     TY_CHECK(ty_question_open(&own, watch, &inputs, error), status, done);
     if (first != NULL)
         TY_CHECK(pins_of(question, phase, first,
@@ -333,6 +354,18 @@ ty_status ty_phased_plan_make(const ty_question *question, const ty_phases *phas
 
 /* ---- Documents ---------------------------------------------------------------------------------
  */
+
+bool ty_phased_plan_resizes(const ty_phased_plan *plan)
+{
+    const ty_shape *first = &plan->plans[0]->workload->input;
+    bool is_other = false;
+
+    for (uint32_t p = 1; p < plan->count; p++)
+        for (uint32_t d = 1; d < first->dimension_count; d++)
+            is_other =
+                is_other || plan->plans[p]->workload->input.dimensions[d] != first->dimensions[d];
+    return is_other;
+}
 
 static double step_of(const ty_plan *plan)
 {

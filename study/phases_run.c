@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RUN_SCHEMA "trainyard.phased-run/1"
 
@@ -39,28 +40,123 @@ static ty_status is_over(const char *path, bool *out, ty_error *error)
     return status;
 }
 
-/* Appends a run's file as an element of the document's list. */
-static ty_status add_run(const char *path, ty_json_writer *writer, ty_error *error)
+/* Appends a run's file as an element of the document's list.
+ * @param kept where it is kept, too, for a training that goes on; NULL: nowhere */
+static ty_status add_run(const char *path, const char *kept, ty_json_writer *writer,
+                         ty_error *error)
 {
     char *bytes = NULL;
     size_t length;
-    const ty_status status = ty_file_read(path, 0, &bytes, &length, error);
+    ty_status status = ty_file_read(path, 0, &bytes, &length, error);
 
+    if (status == TY_OK && kept != NULL)
+        status = ty_file_write(kept, bytes, length, error);
     if (status == TY_OK)
         ty_json_put_raw(writer, NULL, bytes);
     ty_free(bytes);
     return status;
 }
 
+/* ---- Going on ----------------------------------------------------------------------------------
+ *
+ * Beside the checkpoint lies what each phase that is over has measured: phase-1.json, and so on. */
+
+#define KEPT_SIZE (PATH_MAX + 32)
+
+static const char *kept_path(const char *checkpoint, uint32_t phase, char out[KEPT_SIZE])
+{
+    snprintf(out, KEPT_SIZE, "%s/phase-%u.json", checkpoint, phase + 1);
+    return out;
+}
+
+/* Steps of the newest checkpoint; 0: there is none, of which the worker tells. */
+static ty_status steps_done(const char *checkpoint, uint32_t *out, ty_error *error)
+{
+    char path[KEPT_SIZE];
+    ty_json_document *document = NULL;
+    ty_status status;
+
+    *out = 0;
+    snprintf(path, sizeof path, "%s/latest.json", checkpoint);
+    if (!ty_file_exists(path))
+        return TY_OK;
+    status = ty_json_load(path, &document, error);
+    if (status == TY_OK)
+        status = ty_json_uint32(ty_json_root(document), "step", 0, UINT32_MAX, out, error);
+    ty_json_free(document);
+    return status;
+}
+
+/* Whether a phase's result is there, of this plan, and the training goes on behind it. */
+static ty_status has_result(const char *path, const ty_plan *plan, bool *out, ty_error *error)
+{
+    ty_run *run = NULL;
+    ty_digest digest;
+    ty_status status = TY_OK;
+
+    *out = false;
+    if (!ty_file_exists(path))
+        return TY_OK;
+    TY_CHECK(ty_run_load(path, &run, error), status, done);
+    TY_CHECK(ty_plan_digest(plan, &digest, error), status, done);
+    if (strcmp(run->plan_digest.hex, digest.hex) != 0)
+        status = ty_fail(error, TY_EPARSE,
+                         "%s:/plan_digest: found that of another plan, expected that of the phase",
+                         path);
+    *out = status == TY_OK && ty_run_reached(run) == NULL;
+done:
+    ty_run_free(run);
+    return status;
+}
+
+/* The phases that are over are taken from beside the checkpoint; the last one never is: the worker
+ * knows what it was.
+ * @param first [out] the phase to go on with
+ * @param steps [out] of those before it */
+static ty_status go_on(const ty_phased_plan *plan, const char *checkpoint, ty_json_writer *writer,
+                       uint32_t *first, uint32_t *steps, ty_error *error)
+{
+    char path[KEPT_SIZE];
+    uint32_t done = 0;
+    bool is_there = true;
+    ty_status status = steps_done(checkpoint, &done, error);
+
+    for (uint32_t p = 0; p + 1 < plan->count && status == TY_OK; p++) {
+        if (*steps + plan->steps[p] > done)
+            break;
+        kept_path(checkpoint, p, path);
+        TY_CHECK(has_result(path, plan->plans[p], &is_there, error), status, done);
+        if (!is_there)
+            break;
+        TY_CHECK(add_run(path, NULL, writer, error), status, done);
+        *steps += plan->steps[p];
+        *first = p + 1;
+    }
+done:
+    return status;
+}
+
+/* A new training has no results of an earlier one, whose checkpoint has been taken away. */
+static void forget_results(const char *checkpoint)
+{
+    char path[KEPT_SIZE];
+
+    snprintf(path, sizeof path, "%s/latest.json", checkpoint);
+    if (ty_file_exists(path)) /* it is refused */
+        return;
+    for (uint32_t p = 0; p < TY_MOST_TRAINING_PHASES; p++)
+        (void)unlink(kept_path(checkpoint, p, path));
+}
+
 ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, const char *output,
                              uint32_t *written, const ty_watch *watch, ty_error *error)
 {
     const bool is_played = training->backend != NULL && strcmp(training->backend, "replay") == 0;
-    char folder[PATH_MAX], path[PATH_MAX + 32], state[PATH_MAX + 32];
+    char folder[PATH_MAX], path[KEPT_SIZE], state[KEPT_SIZE], kept[KEPT_SIZE];
     ty_text text = {0};
     ty_json_writer writer = ty_json_writer_on(&text);
     ty_error detail = {0};
-    uint32_t steps = 0;
+    uint32_t steps = 0, first = 0;
     bool is_reached = false;
     int held;
     ty_status status = ty_run_folder_make(folder, &held, error), filed = TY_OK;
@@ -73,17 +169,24 @@ ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, 
     ty_json_open(&writer, NULL, '{');
     ty_json_put_string(&writer, "schema", RUN_SCHEMA);
     ty_json_open(&writer, "phases", '[');
-    for (uint32_t p = 0; p < plan->count && !is_reached && status == TY_OK; p++) {
+    if (training->resume && !is_played) {
+        filed = go_on(plan, training->checkpoint, &writer, &first, &steps, &detail);
+        *written = filed == TY_OK ? first : 0;
+    } else if (training->checkpoint != NULL && !is_played) {
+        forget_results(training->checkpoint);
+    }
+    for (uint32_t p = first; p < plan->count && !is_reached && status == TY_OK && filed == TY_OK;
+         p++) {
         const bool is_last = p + 1 == plan->count;
         ty_training own = *training;
         ty_plan *phase = plan->plans[p];
-        bool has_result = false;
+        bool is_measured = false;
 
         steps += plan->steps[p];
         own.steps = is_played ? plan->steps[p] : steps;
         if (!is_played) {
             own.checkpoint = training->checkpoint != NULL ? training->checkpoint : state;
-            own.resume = p > 0;
+            own.resume = p > 0 || training->resume;
             own.init = p == 0 ? training->init : NULL;
         }
         /* A target may be met before the last phase. */
@@ -92,13 +195,17 @@ ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, 
         plan->plans[p] = NULL; /* given away */
         ty_watch_note(watch, "phase %u of %u: %u steps in batches of %u", p + 1, plan->count,
                       plan->steps[p], phase->global_batch);
-        status = run_phase(phase, &own, path, &has_result, watch, &detail);
+        status = run_phase(phase, &own, path, &is_measured, watch, &detail);
         if (status != TY_OK) /* without a message the worker has said why */
             status = detail.message[0] == '\0'
                          ? ty_fail(error, status, "%s", "")
                          : ty_fail(error, status, "phase %u: %.240s", p + 1, detail.message);
-        if (has_result && (filed = add_run(path, &writer, &detail)) == TY_OK)
-            (*written)++;
+        if (is_measured) {
+            const bool is_kept = status == TY_OK && training->checkpoint != NULL;
+            filed = add_run(path, is_kept ? kept_path(training->checkpoint, p, kept) : NULL,
+                            &writer, &detail);
+            *written += filed == TY_OK;
+        }
         if (filed == TY_OK && status == TY_OK && !is_played)
             filed = is_over(path, &is_reached, &detail);
         if (filed != TY_OK)

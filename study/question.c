@@ -216,7 +216,7 @@ cleanup:
     return status;
 }
 
-static ty_status open_workload(const ty_question *question, ty_workload **out, ty_error *error)
+static ty_status open_named(const ty_question *question, ty_workload **out, ty_error *error)
 {
     ty_text line = {0};
     ty_status status = TY_OK;
@@ -235,6 +235,22 @@ static ty_status open_workload(const ty_question *question, ty_workload **out, t
 done:
     ty_text_clear(&line);
     return status;
+}
+
+static ty_status open_workload(const ty_question *question, ty_workload **out, ty_error *error)
+{
+    ty_workload *workload = NULL;
+    ty_status status = open_named(question, &workload, error);
+
+    if (status == TY_OK && question->image_height > 0)
+        status = ty_workload_set_image_size(workload, question->image_height, question->image_width,
+                                            error);
+    if (status != TY_OK) {
+        ty_workload_free(workload);
+        return status;
+    }
+    *out = workload;
+    return TY_OK;
 }
 
 /* The one that is named; else the usual one for what is asked. Systems (ty_systems.h) differ in

@@ -128,6 +128,15 @@ ty_interval ty_convergence_samples(const ty_convergence *task, double batch);
  * comes to the same. 1 where no c was measured.
  */
 ty_interval ty_temperature_multiplier(const ty_convergence *task, double batch);
+/**
+ * Factor on steps where training goes at `share` of ty_learning_rate's rate for its batch: as many
+ * steps x rate as far, and what noise costs at that temperature,
+ *     exp(c k (share - 1)) / share,  k = (B0 + N) / (B + N)
+ * which at share 1/2 is what a calibration measures c by. The rate is that of the calibration's
+ * momentum m: r (1 - m) / (1 - m') of another, m'.
+ * @param share > 0
+ */
+ty_interval ty_rate_multiplier(const ty_convergence *task, double batch, double share);
 #define TY_TEMPERATURE_COST_MOST 10.0 /* 22026 times the steps: no calibration would have ended */
 
 /** One batch size and what it took. */

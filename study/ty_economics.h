@@ -80,6 +80,7 @@ typedef struct ty_score_question {
     double step_log_deviation;  /* of the predicted step time; 0: by the plan's provenance */
     const char *compressor;     /* catalogue name; NULL: by the plan's buckets */
     const ty_compressor_effect *compressor_effect; /* NULL: the prior */
+    double learning_rate; /* with the momentum that the workload has; 0: the rule's for the batch */
     ty_staleness_kind staleness;
     uint32_t staleness_depth;          /* stages, workers or bound; 0: the plan's stages, or the
                                           staleness it says */
@@ -100,7 +101,9 @@ typedef struct ty_score {
     bool has_target;
     double steps;                  /* expected, multipliers included; 0 without a target */
     ty_interval samples_to_target; /* multipliers included */
-    ty_interval compression_multiplier, staleness_multiplier;
+    ty_interval compression_multiplier, staleness_multiplier, rate_multiplier;
+    double noise_multiplier;      /* in steps: exp(c (k - 1)) of the temperature that rate and batch
+                                     have, as in ty_temperature_multiplier; 1 where c is not known */
     ty_interval time_to_target_s; /* checkpoints and failures included */
     ty_failure_outlook failures;
     uint64_t checkpoint_bytes;
@@ -122,7 +125,8 @@ ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
 /**
  * Time to target, money, energy and goodput of a plan with a prediction. The simulated step time is
  * preferred to the estimated one.
- *   samples = samples(B) x compression x staleness;  time = samples / B x step time / goodput
+ *   samples = samples(B) x compression x staleness x rate;
+ *   time = samples / B x step time / goodput
  * @return TY_EINVAL: the plan has no prediction
  */
 ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster,
@@ -131,5 +135,7 @@ ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster,
 void ty_score_clear(ty_score *score);
 /** `trainyard.score/1` where `key` is NULL; else the same as a member. */
 void ty_score_to_json(const ty_score *score, ty_json_writer *writer, const char *key);
+/** The member "notes": lines as texts. */
+void ty_score_notes_to_json(const char *notes, ty_json_writer *writer);
 
 #endif

@@ -1,7 +1,8 @@
 /**
  * @file ty_phases.h
- * Trainings of several phases: one behind the other, with batches, learning rates and momenta of
- * their own, each planned by the ordinary search and run from the state that the one before left.
+ * Trainings of several phases: one behind the other, with batches, learning rates, momenta and
+ * sizes of images of their own, each planned by the ordinary search and run from the state that the
+ * one before left.
  *
  *     TY_CHECK(ty_phases_load("phases.json", &phases, error), status, done);
  *     TY_CHECK(ty_phased_plan_make(&question, phases, &watch, &plan, error), status, done);
@@ -20,7 +21,8 @@ typedef struct ty_phase {
     double epochs; /* where `steps` is 0: of the file's `samples` */
     uint32_t global_batch;
     double learning_rate;
-    double momentum; /* below 0: not said */
+    double momentum;                    /* below 0: not said */
+    uint32_t image_height, image_width; /* pixels */
     char *fix;
 } ty_phase;
 
@@ -55,6 +57,9 @@ ty_status ty_phased_plan_make(const ty_question *question, const ty_phases *phas
                               const ty_watch *watch, ty_phased_plan **out,
                               ty_error *error) TY_MUST_CHECK;
 
+/** Whether images of some phases have another size than those of the first. */
+bool ty_phased_plan_resizes(const ty_phased_plan *plan);
+
 /** Reads and writes `trainyard.phased-plan/1`. */
 ty_status ty_phased_plan_load(const char *path, ty_phased_plan **out,
                               ty_error *error) TY_MUST_CHECK;
@@ -62,6 +67,58 @@ ty_status ty_phased_plan_save(const ty_phased_plan *plan, const char *path,
                               ty_error *error) TY_MUST_CHECK;
 void ty_phased_plan_to_json(const ty_phased_plan *plan, ty_json_writer *writer);
 void ty_phased_plan_free(ty_phased_plan *plan);
+
+/** One phase on the way to the target. */
+typedef struct ty_phase_score {
+    ty_score score; /* of its plan, as if it went the whole way */
+    uint32_t steps, batch;
+    double share; /* of the way that all of its steps go; 0 without a target */
+} ty_phase_score;
+
+/**
+ * How far phases go towards a target, each at its batch, rate and momentum. Alone a phase's plan is
+ * there after `steps` of its score, of which its `noise_multiplier` m is how much longer noise
+ * makes the way. What is gone is kept by the next phase; what noise adds goes as its temperature
+ * does: so a step goes m / steps, and the target is met where the steps so far have gone m of the
+ * phase that they are in. Where m is the same in all, as where no temperature cost was measured,
+ * a step makes 1 / steps of the way. Where the phases end before the target the last one is thought
+ * to go on.
+ */
+typedef struct ty_phased_score {
+    uint32_t count;
+    ty_phase_score *phases; /* [count], owned */
+    double time_s, samples; /* of all phases, without failures */
+    bool has_target;        /* of here on: how the workload converges is known */
+    bool is_reached;
+    bool is_prior;
+    uint32_t last;        /* the phase that reaches the target, or would */
+    ty_interval share;    /* of the way, as long as that phase makes it, that all phases go */
+    double steps_of_last; /* until the target */
+    double missing_steps; /* more of the last phase than it has; 0 where the target is reached */
+    double missing_time_s;
+    ty_interval steps_to_target, samples_to_target;
+    ty_interval time_to_target_s;    /* with failures and checkpoints */
+    bool has_price, has_power;       /* of all phases */
+    ty_interval money_usd, energy_j; /* to the target */
+    char *notes;                     /* a line each: what was assumed of any phase */
+} ty_phased_score;
+
+/**
+ * Adds phases up. Intervals are sums of the phases' by their expected steps, so that one phase, and
+ * several of the same plan, have what ty_score_plan has for it.
+ * @param phases  [count] with score, steps and batch; copied, with what scores own; cleared in any
+ *                case
+ * @param is_resized images are not of one size, of which convergence knows nothing
+ * @param out     [out] clear with ty_phased_score_clear
+ */
+ty_status ty_phased_score_make(ty_phase_score *phases, uint32_t count, bool is_resized,
+                               ty_phased_score *out, ty_error *error) TY_MUST_CHECK;
+/** The same of a plan. @param task as ty_plan_score has it */
+ty_status ty_phased_plan_score(const ty_phased_plan *plan, const char *task, ty_phased_score *out,
+                               ty_error *error) TY_MUST_CHECK;
+/** `trainyard.phased-score/1`. */
+void ty_phased_score_to_json(const ty_phased_score *score, ty_json_writer *writer);
+void ty_phased_score_clear(ty_phased_score *score);
 
 /** What the phases measured: of each a run whose losses are those of all steps so far. */
 typedef struct ty_phased_run {
@@ -72,7 +129,9 @@ typedef struct ty_phased_run {
 /**
  * Runs the phases one behind the other on local ranks: each goes on from the checkpoint of the one
  * before, in the training's folder or one that is removed at the end, behind the samples that it
- * took. With a target the phase that meets it is the last. Backend "replay" only plays each.
+ * took. With a target the phase that meets it is the last. Backend "replay" only plays each. To
+ * resume is to go on in the phase that the checkpoint is of; what the phases before it measured
+ * lies beside the checkpoint.
  * @param plan     its plans are used up, also on a failure
  * @param training without steps, which are the plan's
  * @param output   gets `trainyard.phased-run/1`

@@ -70,6 +70,7 @@ typedef struct ty_question {
     double learning_rate;  /* 0: by the rule of `task` where that is a calibration */
     uint32_t global_batch; /* 0: the workload's, or what the objective finds */
     uint64_t sequence;     /* tokens a sample; 0: the workload's */
+    uint32_t image_height, image_width; /* pixels a sample; 0: the workload's */
     uint64_t seed;
     uint32_t top; /* candidates that are simulated; 0: none */
     bool allow_lossy;

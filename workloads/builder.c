@@ -127,8 +127,19 @@ static ty_status settle_in_place(const ty_workload *w, ty_error *error)
     return TY_OK;
 }
 
+/* Which layers have parameters, or read from one that has. */
+static void mark_trainable(const ty_workload *w, bool *is_marked)
+{
+    for (uint32_t i = 0; i < w->layer_count; i++) {
+        const ty_layer *l = &w->layers[i];
+        is_marked[i] = l->parameter_bytes > 0 || l->tied_to != TY_NO_LAYER;
+        for (uint32_t k = 0; k < l->input_count; k++)
+            is_marked[i] = is_marked[i] || is_marked[l->inputs[k]];
+    }
+}
+
 /* Which gradients are needed is known once all layers are there and those that are frozen. */
-static ty_status settle_frozen(ty_workload *w, ty_error *error)
+ty_status ty_workload_settle(ty_workload *w, ty_error *error)
 {
     ty_status status = TY_OK;
     bool is_any_frozen = false;
@@ -138,8 +149,11 @@ static ty_status settle_frozen(ty_workload *w, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", w->name);
     for (uint32_t i = 0; i < w->layer_count; i++)
         is_any_frozen = is_any_frozen || w->layers[i].is_frozen;
-    ty_workload_mark_backward(w, takes_part);
-    for (uint32_t i = 0; is_any_frozen && i < w->layer_count; i++) {
+    if (is_any_frozen)
+        ty_workload_mark_backward(w, takes_part);
+    else
+        mark_trainable(w, takes_part);
+    for (uint32_t i = 0; i < w->layer_count; i++) {
         const ty_layer *l = &w->layers[i];
         bool needs_input_gradient = false;
         if (l->kind == TY_LAYER_OPAQUE) /* its backward is what was said */
@@ -148,6 +162,7 @@ static ty_status settle_frozen(ty_workload *w, ty_error *error)
             needs_input_gradient = needs_input_gradient || takes_part[l->inputs[k]];
         TY_CHECK(ty_layer_set_quantities(w, i, needs_input_gradient, error), status, cleanup);
     }
+    status = settle_in_place(w, error);
 
 cleanup:
     ty_free(takes_part);
@@ -163,8 +178,7 @@ ty_status ty_builder_finish(ty_builder *builder, ty_workload **out, ty_error *er
         status = ty_fail(error, mistake->status, "%s", mistake->message);
         goto cleanup;
     }
-    TY_CHECK(settle_frozen(builder->workload, error), status, cleanup);
-    TY_CHECK(settle_in_place(builder->workload, error), status, cleanup);
+    TY_CHECK(ty_workload_settle(builder->workload, error), status, cleanup);
     TY_CHECK(ty_workload_check(builder->workload, builder->workload->name, error), status, cleanup);
     TY_CHECK(ty_workload_index_make(builder->workload, error), status, cleanup);
     *out = builder->workload;

@@ -130,8 +130,14 @@ cleanup:
     return status;
 }
 
-static const char *const override_keys[] = {"sequence", "batch", "vocabulary"};
-enum { SEQUENCE, BATCH, VOCABULARY, OVERRIDE_COUNT };
+static const char *const override_keys[] = {"sequence", "batch", "vocabulary", "image_size"};
+enum { SEQUENCE, BATCH, VOCABULARY, IMAGE_SIZE, OVERRIDE_COUNT };
+
+/* What is said behind a name. */
+typedef struct override_words {
+    ty_zoo_overrides of_file; /* what an importer makes of it */
+    uint32_t height, width;   /* of images; 0: as the file says */
+} override_words;
 
 static ty_status fail_override(const char *word, size_t key_length, ty_error *error)
 {
@@ -142,15 +148,38 @@ static ty_status fail_override(const char *word, size_t key_length, ty_error *er
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", word);
     close = ty_suggest(key, override_keys, OVERRIDE_COUNT, sizeof override_keys[0]);
     ty_free(key);
-    return ty_fail(
-        error, TY_EINVAL,
-        "found '%s' behind the workload, expected sequence=N, batch=N or vocabulary=N%s%s%s", word,
-        close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
-        close != NULL ? "'?" : "");
+    return ty_fail(error, TY_EINVAL,
+                   "found '%s' behind the workload, expected sequence=N, batch=N, vocabulary=N or "
+                   "image_size=N%s%s%s",
+                   word, close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
+                   close != NULL ? "'?" : "");
+}
+
+/* "128", "128x96" */
+static ty_status read_image_size(const char *text, override_words *out, ty_error *error)
+{
+    const char *by = strchr(text, 'x');
+    char *height = ty_strndup(text, by != NULL ? (size_t)(by - text) : strlen(text));
+    uint64_t sides[2];
+    ty_error detail = {0};
+    ty_status status;
+
+    if (height == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", text);
+    status = ty_parse_uint(height, 1, TY_MOST_PIXELS, &sides[0], &detail);
+    sides[1] = sides[0];
+    if (status == TY_OK && by != NULL)
+        status = ty_parse_uint(by + 1, 1, TY_MOST_PIXELS, &sides[1], &detail);
+    ty_free(height);
+    if (status != TY_OK)
+        return ty_fail(error, TY_EINVAL, "image_size: %s", detail.message);
+    out->height = (uint32_t)sides[0];
+    out->width = (uint32_t)sides[1];
+    return TY_OK;
 }
 
 /* "sequence=512" */
-static ty_status read_override(const char *word, ty_zoo_overrides *out, ty_error *error)
+static ty_status read_override(const char *word, override_words *out, ty_error *error)
 {
     const char *equals = strchr(word, '=');
     uint64_t value;
@@ -162,14 +191,16 @@ static ty_status read_override(const char *word, ty_zoo_overrides *out, ty_error
         key++;
     if (equals == NULL || key == OVERRIDE_COUNT)
         return fail_override(word, length, error);
+    if (key == IMAGE_SIZE)
+        return read_image_size(equals + 1, out, error);
     if (ty_parse_uint(equals + 1, 1, 1u << 30, &value, &detail) != TY_OK)
         return ty_fail(error, TY_EINVAL, "%s: %s", override_keys[key], detail.message);
     if (key == SEQUENCE)
-        out->sequence = value;
+        out->of_file.sequence = value;
     else if (key == VOCABULARY)
-        out->vocabulary = value;
+        out->of_file.vocabulary = value;
     else
-        out->batch = (uint32_t)value;
+        out->of_file.batch = (uint32_t)value;
     return TY_OK;
 }
 
@@ -291,13 +322,14 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error
 {
     static const char blanks[] = " \t";
     ty_status status = TY_OK;
-    ty_zoo_overrides overrides = {0};
+    override_words overrides = {0};
+    ty_workload *workload = NULL;
     char *text, *rest = NULL, *name, *word;
     size_t length;
 
     if (ty_file_exists(name_or_path) && strchr(name_or_path, ' ') != NULL)
         /* a path with a blank in it */
-        return ty_workload_import(name_or_path, &overrides, out, NULL, error);
+        return ty_workload_import(name_or_path, &overrides.of_file, out, NULL, error);
     text = ty_strdup(name_or_path);
     if (text == NULL)
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", name_or_path);
@@ -317,9 +349,15 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error
     }
     while ((word = strtok_r(NULL, blanks, &rest)) != NULL)
         TY_CHECK(read_override(word, &overrides, error), status, cleanup);
-    status = open_name(name, &overrides, out, error);
+    TY_CHECK(open_name(name, &overrides.of_file, &workload, error), status, cleanup);
+    if (overrides.height > 0)
+        TY_CHECK(ty_workload_set_image_size(workload, overrides.height, overrides.width, error),
+                 status, cleanup);
+    *out = workload;
+    workload = NULL; /* given away */
 
 cleanup:
+    ty_workload_free(workload);
     ty_free(text);
     return status;
 }

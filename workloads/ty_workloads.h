@@ -187,6 +187,23 @@ typedef struct ty_pipedream_visitor {
 ty_status ty_pipedream_read(const char *path, const char *bytes, size_t length,
                             const ty_pipedream_visitor *visitor, ty_error *error) TY_MUST_CHECK;
 
+/** Largest side of an image, pixels. */
+#define TY_MOST_PIXELS 65535
+
+/**
+ * Makes the same network of images of another size: shapes, flop and bytes of all layers follow
+ * from their kinds and attributes; the window of a global pool is the whole image again. Parameters
+ * stay as they are. Samples in storage have as many bytes per number as before, less than one (of
+ * compressed images) none.
+ * @param height, width pixels, 1 to TY_MOST_PIXELS
+ * @return TY_EINVAL, the workload as it was: for samples that are not images; naming the layer, for
+ *         a network whose parameters go with the size (a linear layer behind a flatten), that has
+ *         opaque layers, or figures that are not those of its layers' kinds. O(layers^2) as
+ *         ty_workload_index_make.
+ */
+ty_status ty_workload_set_image_size(ty_workload *workload, uint32_t height, uint32_t width,
+                                     ty_error *error) TY_MUST_CHECK;
+
 /** Names of the zoo, sorted; free each and the array with ty_free. */
 ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
 

@@ -15,17 +15,32 @@ double ty_convergence_steps(const ty_convergence *task, double batch)
            ty_temperature_multiplier(task, batch).expected;
 }
 
-ty_interval ty_temperature_multiplier(const ty_convergence *task, double batch)
+/* exp(c change), c being the cost of the calibration's temperature. */
+static ty_interval cost_of(const ty_convergence *task, double change)
 {
     const ty_interval *cost = &task->temperature_cost;
-    double change;
 
     if (!task->has_temperature_cost)
         return ty_interval_exact(1);
-    change = (task->batch + task->noise_scale_samples) / (batch + task->noise_scale_samples) - 1;
     return (ty_interval){exp(change * (change > 0 ? cost->low : cost->high)),
                          exp(change * cost->expected),
                          exp(change * (change > 0 ? cost->high : cost->low))};
+}
+
+/* Of the rule's rate, over the calibration's. */
+static double temperature(const ty_convergence *task, double batch)
+{
+    return (task->batch + task->noise_scale_samples) / (batch + task->noise_scale_samples);
+}
+
+ty_interval ty_temperature_multiplier(const ty_convergence *task, double batch)
+{
+    return cost_of(task, temperature(task, batch) - 1);
+}
+
+ty_interval ty_rate_multiplier(const ty_convergence *task, double batch, double share)
+{
+    return ty_interval_scale(cost_of(task, temperature(task, batch) * (share - 1)), 1 / share);
 }
 
 static double doublings_outside(const ty_convergence *task, double batch)

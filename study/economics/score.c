@@ -145,6 +145,27 @@ static double delay_of(const ty_plan *plan, const ty_score_question *q)
     return sum / stages;
 }
 
+/* What a rate costs that is not the rule's for the batch; of a task whose rate is not known, 1. */
+static ty_status score_rate(const ty_plan *plan, const ty_score_question *q, ty_score *s,
+                            ty_error *error)
+{
+    const ty_convergence *t = q->task;
+    double rule;
+    bool is_beyond;
+    ty_status status;
+
+    s->noise_multiplier = ty_temperature_multiplier(t, plan->global_batch).expected;
+    if (!(q->learning_rate > 0) || !(t->learning_rate > 0))
+        return TY_OK;
+    status = ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &rule, &is_beyond,
+                              error);
+    if (status != TY_OK)
+        return status;
+    s->rate_multiplier = ty_rate_multiplier(t, plan->global_batch, q->learning_rate / rule);
+    s->noise_multiplier *= s->rate_multiplier.expected * q->learning_rate / rule;
+    return TY_OK;
+}
+
 static ty_status score_target(const ty_plan *plan, const ty_score_question *q, ty_score *s,
                               ty_error *error)
 {
@@ -152,7 +173,7 @@ static ty_status score_target(const ty_plan *plan, const ty_score_question *q, t
     double batch = plan->global_batch;
     ty_status status = TY_OK;
 
-    s->compression_multiplier = s->staleness_multiplier = ty_interval_exact(1);
+    s->compression_multiplier = s->staleness_multiplier = s->rate_multiplier = ty_interval_exact(1);
     if (q->task == NULL)
         return TY_OK;
     if (q->compressor == NULL && q->compressor_effect == NULL)
@@ -168,11 +189,13 @@ static ty_status score_target(const ty_plan *plan, const ty_score_question *q, t
     TY_CHECK(
         ty_staleness_multiplier(q->task, batch, delay_of(plan, q), &s->staleness_multiplier, error),
         status, done);
+    TY_CHECK(score_rate(plan, q, s, error), status, done);
     s->has_target = true;
     s->is_prior = q->task->is_prior;
     s->samples_to_target = ty_interval_product(
         ty_convergence_samples(q->task, batch),
-        ty_interval_product(s->compression_multiplier, s->staleness_multiplier));
+        ty_interval_product(s->rate_multiplier, ty_interval_product(s->compression_multiplier,
+                                                                    s->staleness_multiplier)));
     s->steps = s->samples_to_target.expected / batch;
     if (!(s->failures.goodput > 0)) {
         status = ty_fail(error, TY_EINFEASIBLE,
@@ -214,22 +237,21 @@ static ty_status score_cost(const ty_plan *plan, const ty_cluster *cluster,
     return TY_OK;
 }
 
-/* Steps are those with the rate that the rule has for the batch. */
-static void note_rate(const ty_plan *plan, const ty_convergence *t, ty_text *notes)
+static void note_rate(const ty_plan *plan, const ty_score_question *q, ty_text *notes)
 {
-    const double found = plan->optimizer.learning_rate;
-    double expected;
+    const ty_convergence *t = q->task;
+    double rule;
     bool is_beyond;
 
-    if (!(t->learning_rate > 0) ||
-        ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &expected, &is_beyond,
+    if (!(q->learning_rate > 0) || !(t->learning_rate > 0) ||
+        ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &rule, &is_beyond,
                          NULL) != TY_OK)
         return;
-    if (fabs(found / expected - 1) > RATE_TOLERANCE)
+    if (fabs(q->learning_rate / rule - 1) > RATE_TOLERANCE)
         ty_text_addf(notes,
-                     "convergence: learning rate %.4g is not the %.4g that steps are predicted for "
-                     "(plan --task sets it)\n",
-                     found, expected);
+                     "convergence: learning rate %.4g is not the rule's %.4g (plan --task sets "
+                     "it): steps are those that go as far\n",
+                     q->learning_rate, rule);
 }
 
 static void note_target(const ty_plan *plan, const ty_score_question *q, ty_text *notes)
@@ -247,7 +269,7 @@ static void note_target(const ty_plan *plan, const ty_score_question *q, ty_text
         ty_text_addf(
             notes, "convergence: batch %g is outside %g to %g, where the task's figures are from\n",
             batch, t->smallest_batch, t->largest_batch);
-    note_rate(plan, t, notes);
+    note_rate(plan, q, notes);
 }
 
 ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster, const ty_score_question *q,

@@ -26,6 +26,7 @@ static void put_target(const ty_score *s, ty_json_writer *w)
     ty_interval_to_json(s->samples_to_target, w, "samples_to_target");
     ty_interval_to_json(s->compression_multiplier, w, "compression_multiplier");
     ty_interval_to_json(s->staleness_multiplier, w, "staleness_multiplier");
+    ty_interval_to_json(s->rate_multiplier, w, "rate_multiplier");
     ty_interval_to_json(s->time_to_target_s, w, "time_to_target_s");
     if (s->has_price)
         ty_interval_to_json(s->money_usd, w, "money_usd");
@@ -33,7 +34,7 @@ static void put_target(const ty_score *s, ty_json_writer *w)
         ty_interval_to_json(s->energy_j, w, "energy_j");
 }
 
-static void put_notes(const char *notes, ty_json_writer *w)
+void ty_score_notes_to_json(const char *notes, ty_json_writer *w)
 {
     ty_text line = {0};
 
@@ -67,6 +68,6 @@ void ty_score_to_json(const ty_score *s, ty_json_writer *w, const char *key)
         ty_interval_to_json(s->power_w, w, "power_w");
     if (s->has_target)
         put_target(s, w);
-    put_notes(s->notes, w);
+    ty_score_notes_to_json(s->notes, w);
     ty_json_close(w, '}');
 }

@@ -78,6 +78,231 @@ expect 0 run plan.json --until loss=100 --evaluate-every 2 -q -o short.json
 $python -c 'import json
 assert [len(p["losses"]) for p in json.load(open("short.json"))["phases"]] == [2]' && pass || fail "phases go on behind the target"
 
+# Images of other sizes: the same parameters, each phase's samples and costs at its own.
+cat >images-net.json <<'END'
+{"schema": "trainyard.zoo/1", "name": "small-resnet", "family": "residual", "source": "a test", "input": [3, 24, 24], "sample_bytes": 1729,
+ "block": "basic", "blocks": [1, 1], "width": 4, "classes": 3, "dataset": "synthetic", "global_batch": 12,
+ "optimizer": {"kind": "sgd", "learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0}}
+END
+cat >sizes.json <<'END'
+{"schema": "trainyard.phases/1", "phases": [{"steps": 4, "image_size": 16}, {"steps": 3}, {"steps": 3, "image_size": [32, 40], "global_batch": 24}]}
+END
+expect 0 check sizes.json
+expect 0 plan -w images-net.json -c local:2 --fix $fix,micro_batch=3 --no-simulate --phases sizes.json -q -o sizes-plan.json
+expect_output "phase   batch     images  learning rate" "    1      12      16x16 " "    2      12      24x24 " "    3      24      32x40 "
+expect 0 check sizes-plan.json
+for command in estimate simulate; do
+    expect 0 $command sizes-plan.json --json
+    $python - <<'END' && pass || fail "$command: not each phase at its own size"
+import json
+phases = json.load(open("out"))["phases"]
+assert [p["image_size"] for p in phases] == [[16, 16], [24, 24], [32, 40]], phases
+assert phases[0]["step_time_s"] < phases[1]["step_time_s"] < phases[2]["step_time_s"], phases
+END
+done
+# A phase's plan is that of the network at its size.
+expect 0 plan -w "images-net.json image_size=32x40" -c local:2 --global-batch 24 --fix $fix,micro_batch=3 --no-simulate -q -o alone.json
+$python - <<'END' && pass || fail "another network than that of the size alone"
+import json
+phases = [p["plan"] for p in json.load(open("sizes-plan.json"))["phases"]]
+alone = json.load(open("alone.json"))
+assert phases[2]["workload"] == alone["workload"] and phases[2]["workload_digest"] == alone["workload_digest"]
+assert phases[0]["workload"]["input_shape"] == [3, 16, 16] and phases[1]["workload"]["input_shape"] == [3, 24, 24]
+for n, plan in enumerate(phases):
+    json.dump(plan, open(f"size-{n}.json", "w"))
+END
+# Three classes of 12 images, of sides of their own.
+$python - <<'END'
+import os, random, struct, zlib
+numbers = random.Random(3)
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+for c, colour in enumerate(((200, 60, 60), (60, 200, 60), (60, 60, 200))):
+    os.makedirs(f"images/class{c}")
+    for i in range(12):
+        side = 20 + i
+        rows = b"".join(b"\0" + bytes(min(255, max(0, v + numbers.randint(-40, 40))) for _ in range(side) for v in colour) for _ in range(side))
+        open(f"images/class{c}/{i:02}.png", "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) +
+                                                     chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+END
+for data in "" "--data images"; do
+    rm -rf sized-state
+    expect 0 run size-0.json --steps 4 --checkpoint sized-state $data -q -o sized-joined.json
+    expect 0 run size-1.json --steps 7 --checkpoint sized-state --resume $data -q -o sized-joined.json
+    expect 0 run size-2.json --steps 10 --checkpoint sized-state --resume $data -q -o sized-joined.json
+    expect 0 run sizes-plan.json $data --save-weights sized.safetensors -q -o sized-run.json
+    same sized-run.json sized-joined.json
+    expect 0 run size-1.json --steps 10 $data -q -o one-size-run.json
+    $python -c 'import json
+sized, one = json.load(open("sized-run.json"))["phases"][-1]["losses"], json.load(open("one-size-run.json"))["losses"]
+assert all(a != b for a, b in zip(sized[:4] + sized[7:], one[:4] + one[7:]))' && pass || fail "sizes make no difference"
+done
+expect 0 compare sizes-plan.json sized-run.json
+expect_output "phase 3: 3 steps in batches of 24, images of 32x40"
+expect 0 run sizes-plan.json --backend replay -q -o sized-replay.json
+expect 0 report sizes-plan.json -o sized.html
+expect 1 export sizes-plan.json --to slurm
+expect_error_line "--to slurm: sizes-plan.json has the plans of several phases, which 'trainyard run' trains; expected one plan"
+grep -q '<td>24</td><td>32x40</td>' sized.html && pass || fail "the report has no size of the images"
+# Weights of one size are where training goes on at another.
+expect 0 run size-2.json --steps 4 --init sized.safetensors -q -o gone-on.json
+# A data set of one size has no other.
+sed 's/"dataset": "synthetic"/"dataset": "fashion-mnist"/; s/"input": .3, 24, 24./"input": [1, 28, 28]/; s/"classes": 3/"classes": 10/' images-net.json >mnist-net.json
+printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 2}, {"steps": 2, "image_size": 32}]}' >mnist-sizes.json
+expect 0 plan -w mnist-net.json -c local:2 --fix $fix,micro_batch=3 --no-simulate --phases mnist-sizes.json -q -o mnist-plan.json
+expect 3 run mnist-plan.json -q -o mnist-run.json
+grep -q "found images of 28 x 28, expected 1024 pixels" err && pass || fail "no word of the data set's size: $(cat err)"
+
+# The way to a target: of one phase, and of several of one shape, as of their plan.
+cat >law.json <<'END'
+{"schema": "trainyard.calibration/1", "temperature_cost": {"low": 0.2, "expected": 0.4, "high": 0.8}, "convergence":
+ {"name": "mine", "target": "accuracy=0.3", "source": "made up", "noise_scale_samples": 300, "minimum_samples": 4000, "log_deviation": 0.1,
+  "smallest_batch": 64, "largest_batch": 256, "noise_growth": 2, "scaling_rule": "linear", "learning_rate": 0.05, "batch": 128}}
+END
+way() {
+    printf '{"schema": "trainyard.phases/1", "phases": [%s]}' "$1" >way.json
+    expect 0 plan -w mlp -c local:2 --fix $fix --no-simulate --task law.json --phases way.json -q -o way-plan.json
+    cp out way.txt
+    expect 0 score way-plan.json --task law.json --json
+    cp out way-score.json
+    $python -c 'import json
+json.dump(json.load(open("way-plan.json"))["phases"][0]["plan"], open("way-first.json", "w"))'
+    expect 0 score way-first.json --task law.json --json
+    cp out way-plain.json
+}
+as_plain() {
+    $python - <<'END' && pass || fail "$1: not what the plan alone says"
+import json
+whole, plain = json.load(open("way-score.json")), json.load(open("way-plain.json"))
+def near(a, b): return abs(a - b) <= 1e-9 * abs(b)
+assert near(whole["steps_to_target"], plain["steps_to_target"]), (whole, plain)
+for key in ("samples_to_target", "time_to_target_s"):
+    assert all(near(whole[key][bound], plain[key][bound]) for bound in ("low", "expected", "high")), key
+END
+}
+way '{"steps": 1000}'
+as_plain "one phase"
+expect 0 check way-score.json
+expect 0 report way-plan.json --task law.json -o way.html
+grep -q 'Train <strong>mlp</strong> on <strong>local:2</strong> in <strong>1 phase</strong>: .* predicted. The target is met in phase 1, after 45 steps in all.' way.html &&
+    pass || fail "the report does not begin with the phases: $(grep verdict way.html)"
+grep -q '^target  in phase 1, after 45 of its steps and 45 in all: ' way.txt && pass || fail "not $(grep '^target' way.txt)"
+way '{"steps": 20}, {"steps": 10}, {"steps": 1000}'
+as_plain "three phases"
+grep -q '^target  in phase 3, after 15 of its steps and 45 in all: ' way.txt && pass || fail "not $(grep '^target' way.txt)"
+way '{"steps": 10}'
+as_plain "a phase that is too short"
+grep -q '^target  not reached: 22.4 % of the way (19.7 to 25.5); 35 more steps of phase 1 would' way.txt && pass || fail "not $(grep '^target' way.txt)"
+way '{"steps": 20, "learning_rate": 0.02}'
+as_plain "another rate"
+way '{"steps": 20, "momentum": 0.8}'
+as_plain "another momentum"
+# Batches and rates by hand: what is gone stays, what noise costs is the last phase's.
+way '{"steps": 20, "global_batch": 64}, {"steps": 10, "global_batch": 256, "learning_rate": 0.01}, {"steps": 1000, "momentum": 0.8}'
+$python - <<'END' && pass || fail "not the law by hand"
+import json, math
+N, E, B0, r0, c, m0 = 300, 4000, 128, 0.05, 0.4, 0.9
+def phase(batch, rate=None, momentum=m0):
+    rule = r0 * (1 + N / B0) / (1 + N / batch)
+    share = (rate or rule) * (1 - m0) / (1 - momentum) / rule
+    noise = math.exp(c * (share * (B0 + N) / (batch + N) - 1))
+    return E * (1 / batch + 1 / N) * noise / share, noise
+phases, length = [(20, *phase(64)), (10, *phase(256, 0.01)), (1000, *phase(128, momentum=0.8))], 0
+gone = sum(n * noise / steps for n, steps, noise in phases[:2])
+last = (phases[2][2] - gone) * phases[2][1] / phases[2][2]
+found = json.load(open("way-score.json"))
+assert abs(found["steps_to_target"] - 30 - last) < 1e-6 and found["last_phase"] == 3 and found["is_reached"], (found, last)
+for mine, own in zip(found["phases"], phases):
+    assert abs(mine["steps_to_target"] / own[1] - 1) < 1e-9
+    assert abs(mine["share_of_way"] / (own[0] / own[1] * own[2] / phases[2][2]) - 1) < 1e-9
+END
+expect 0 score way-plan.json --task law.json
+expect_output "alone to the target" "target  in phase 3, after " "convergence: learning rate 0.01 is not the rule's"
+expect 0 score way-plan.json
+expect_output "no task: time to target"
+expect 0 run way-plan.json --until accuracy=0.3 --evaluate-every 10 -q -o way-run.json
+expect 0 compare way-plan.json way-run.json --task law.json
+expect_output "target      accuracy=0.3" "steps     predicted " "measured"
+expect 0 compare plan.json run.json
+expect 2 compare plan.json run.json --task law.json
+expect_error_line "--task: the run had no target, expected one made with --until"
+expect 3 score way-plan.json --task nosuch
+# Images of another size count as many samples as those of the task.
+printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 100, "image_size": 128}, {"steps": 100}]}' >sizes-of-resnet.json
+expect 0 plan -w resnet50 -c "2x p3.16xlarge" --no-simulate --phases sizes-of-resnet.json -q -o resnet-phases.json
+expect_output "target  not reached: "
+expect 0 score resnet-phases.json
+expect_output "a sample counts the same at every size of its image" "money" "energy"
+expect 0 report resnet-phases.json -o resnet.html
+grep -q 'They go .* % of the way to the target: .* more steps of phase 2 would reach it.' resnet.html && pass || fail "$(grep verdict resnet.html)"
+
+# Stopped in whichever phase, a training goes on to what one that was not stopped has.
+cat >stopped.json <<'END'
+{"schema": "trainyard.phases/1", "phases": [{"steps": 6, "global_batch": 64}, {"steps": 400, "global_batch": 32, "learning_rate": 0.01}, {"steps": 5, "global_batch": 128}]}
+END
+expect 0 plan -w mlp -c local:2 --fix $fix,micro_batch=8 --no-simulate --phases stopped.json -q -o stopped-plan.json
+expect 0 run stopped-plan.json --checkpoint whole-state -q -o unstopped.json
+same_phases() {
+    $python - "$1" unstopped.json <<'END' && pass || fail "other losses: $1"
+import json, sys
+found, expected = (json.load(open(path))["phases"] for path in sys.argv[1:])
+assert len(found) == len(expected) == 3
+assert [p["losses"] for p in found] == [p["losses"] for p in expected]
+assert [p["plan_digest"] for p in found] == [p["plan_digest"] for p in expected]
+END
+}
+# Its end cut off: the checkpoint of the first phase, of the second half done, and all.
+rm -rf stopped-state
+"$TRAINYARD" run stopped-plan.json --checkpoint stopped-state --checkpoint-every 10 -q -o part.json >out 2>err </dev/null &
+run=$!
+for wait in $(seq 600); do
+    if grep -qs '"step": [1-9][0-9]' stopped-state/latest.json; then break; fi
+    sleep 0.02
+done
+kill -INT $run
+wait $run
+case $? in 0) fail "the run was not stopped" ;; *) pass ;; esac
+$python -c 'import json
+steps = json.load(open("stopped-state/latest.json"))["step"]
+assert 6 < steps < 406, steps
+part = json.load(open("part.json"))["phases"]
+assert len(part) == 2 and len(part[0]["losses"]) == 6 and len(part[1]["losses"]) == steps, part' && pass || fail "not stopped in the second phase"
+cp -r stopped-state stopped-copy
+expect 0 run stopped-plan.json --checkpoint stopped-state --resume -q -o resumed.json
+same_phases resumed.json
+expect 0 check resumed.json
+expect 0 compare stopped-plan.json resumed.json
+# All was done: the result again.
+expect 0 run stopped-plan.json --checkpoint stopped-state --resume -q -o again.json
+same_phases again.json
+# In the first phase, and behind it before its result was kept.
+expect 0 plan -w mlp -c local:2 --fix $fix,micro_batch=8 --no-simulate --global-batch 64 -q -o first-phase.json
+for steps in 3 6; do
+    rm -rf early-state
+    $python -c 'import json
+json.dump(json.load(open("stopped-plan.json"))["phases"][0]["plan"], open("first-phase.json", "w"))'
+    expect 0 run first-phase.json --steps $steps --checkpoint early-state -q -o early.json
+    expect 0 run stopped-plan.json --checkpoint early-state --resume -q -o early-resumed.json
+    same_phases early-resumed.json
+done
+# A target that was met is.
+expect 0 run stopped-plan.json --until loss=100 --evaluate-every 2 --checkpoint met-state -q -o met.json
+expect 0 run stopped-plan.json --until loss=100 --evaluate-every 2 --checkpoint met-state --resume -q -o met-again.json
+$python -c 'import json
+a, b = (json.load(open(n))["phases"] for n in ("met.json", "met-again.json"))
+assert len(a) == len(b) == 1 and a[0]["losses"] == b[0]["losses"]' && pass || fail "phases go on behind the target that was met"
+expect 2 run stopped-plan.json --resume
+expect_error_line "--resume: found without --checkpoint"
+expect 1 run stopped-plan.json --checkpoint no-state --resume -q
+expect_error_line "there is no checkpoint to go on from"
+expect 1 run stopped-plan.json --checkpoint stopped-state -q
+expect_error_line "found a checkpoint of an earlier run, expected none"
+cp stopped-copy/phase-1.json kept.json
+sed 's/"plan_digest": "./"plan_digest": "f/' kept.json >stopped-copy/phase-1.json
+cmp -s kept.json stopped-copy/phase-1.json && sed 's/"plan_digest": "./"plan_digest": "0/' kept.json >stopped-copy/phase-1.json
+expect 3 run stopped-plan.json --checkpoint stopped-copy --resume -q
+expect_error_line "stopped-copy/phase-1.json:/plan_digest: found that of another plan"
+
 # Casts keep nothing between steps, so other buckets may follow.
 expect 0 plan -w lenet -c "2x p100-server" --no-simulate --phases others.json -q -o cast-plan.json
 expect_output "gradients fp16"
@@ -132,12 +357,16 @@ wrong '"phases": [{"steps": 0}]' 3 mlp "wrong.json:/phases/0/steps"
 wrong '"phases": [{"steps": 1, "momentum": 1}]' 3 mlp "wrong.json:/phases/0/momentum"
 wrong '"phases": [{"steps": 1, "learning_rate": 0}]' 3 mlp "wrong.json:/phases/0/learning_rate"
 wrong '"phases": [{"steps": 1, "batch": 64}]' 3 mlp "batch"
-wrong '"phases": [{"steps": 1, "image_size": 128}]' 3 resnet50 "expected no image_size"
+wrong '"phases": [{"steps": 1, "image_size": 0}]' 3 resnet50 "wrong.json:/phases/0/image_size"
+wrong '"phases": [{"steps": 1, "image_size": [128]}]' 3 resnet50 "wrong.json:/phases/0/image_size"
+wrong '"phases": [{"steps": 1, "image_size": [128, 70000]}]' 3 resnet50 "wrong.json:/phases/0/image_size/1"
+wrong '"phases": [{"steps": 1}, {"steps": 1, "image_size": 128}]' 2 vgg16 "phase 2: image_size 128x128: layer linear1: found linear input 8192, expected a last dimension of in_features 25088"
+wrong '"phases": [{"steps": 1, "image_size": 128}]' 2 gpt-tiny "phase 1: image_size: found samples of gpt-tiny that are not images"
 wrong '"phases": [{"steps": 1}, {"steps": 1, "fix": "nonsense=1"}]' 2 mlp "phase 2: " "nonsense"
 wrong '"phases": [{"steps": 1, "momentum": 0}]' 2 mlp "phase 1: momentum: found 0, expected one above 0, as mlp has it"
 wrong '"phases": [{"steps": 1, "momentum": 0.5}]' 2 gpt-tiny "phase 1: momentum: found 0.5, expected none: adamw has betas"
 wrong '"samples": 10, "phases": [{"epochs": 1}]' 2 mlp "phase 1: found 1 epochs of 10 samples"
-for words in "--steps 5" "--resume --checkpoint state" "--metrics m"; do
+for words in "--steps 5" "--metrics m"; do
     expect 2 run plan.json $words
     expect_error_line "found with a plan of several phases"
 done
@@ -145,5 +374,7 @@ expect 2 estimate plan.json --trace t.json
 expect_error_line "--trace: found with a plan of several phases"
 # A report has a row for each.
 expect 0 report plan.json -o report.html
+grep -q 'in <strong>3 phases</strong>: .* predicted.</p>' report.html && grep -q 'samples/s of phase 3' report.html && pass || fail "the report has no headline"
+if grep -q "The target is met\|of the way\|No plan is part" report.html; then fail "a target, where none is known"; else pass; fi
 grep -q "Phases of the training" report.html && [ "$(grep -c '<td>128</td><td>0.1</td><td>0.5</td><td>3</td>' report.html)" = 1 ] && pass || fail "the report has no row of the second phase"
 finish

@@ -52,6 +52,7 @@ document simulate made/phased.json
 document run made/phased.json -q
 expect 0 run made/phased.json -q -o made/phased-run.json
 document compare made/phased.json made/phased-run.json
+document score made/phased.json
 document estimate made/plan.json
 document estimate made/sharded.json
 document simulate made/plan.json
@@ -77,6 +78,8 @@ document calibrate -w mlp -c local:2 --until accuracy=0.3 --steps 400 --global-b
 cp made/calibration.json documents/
 expect 0 run made/parallel.json --until loss=3 --evaluate-every 10 --steps 20 -q -o made/reached.json
 document compare made/parallel.json made/reached.json --task made/calibration.json
+expect 0 run made/phased.json --until loss=3 --evaluate-every 10 -q -o made/phased-reached.json
+document compare made/phased.json made/phased-reached.json --task made/calibration.json
 for name in gpt2 lenet transfer-resnet50 mixtral-8x7b deepseek-v3 gnmt-8; do document workload show $name; done
 document workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt"
 document cluster show "leaf:2 host:2 dgx-h100"
@@ -93,6 +96,9 @@ document systems -w gpt2 -c "2x dgx-a100"
 document systems -w lenet -c local:2
 expect 0 plan -w resnet50 -c "2x p3.16xlarge" --objective time-to-target --task resnet50-imagenet --no-simulate -o made/priced.json
 document score made/priced.json --task resnet50-imagenet
+printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 100, "image_size": 128}, {"steps": 100}]}' >short-phases.json
+expect 0 plan -w resnet50 -c "2x p3.16xlarge" --phases short-phases.json --no-simulate -q -o made/priced-phases.json
+document score made/priced-phases.json
 expect 0 plan -w mlp -c local:2 --fix pp=1,staleness=2 -q -o documents/late.json
 expect 0 plan -w mlp -c local:3 --fix servers=1,shard=tensor,compression=none -q -o documents/served.json
 document score made/plan.json

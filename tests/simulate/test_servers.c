@@ -214,6 +214,90 @@ Test(servers, add_up_at_the_rate_of_their_memory)
     }
 }
 
+/* Of the way between the first two devices the narrowest link. */
+static double narrowest(const ty_cluster *cluster)
+{
+    double rate = HUGE_VAL;
+    ty_path path;
+
+    cr_assert_eq(ty_cluster_path(cluster, 0, 1, &path, NULL), TY_OK);
+    for (uint32_t i = 0; i < path.link_count; i++)
+        rate = fmin(rate, ty_cluster_link(cluster, path.links[i])->bandwidth_bytes_per_s);
+    ty_path_clear(&path);
+    return rate;
+}
+
+static double estimated_s(const ty_plan *plan, const lowered *l)
+{
+    ty_timeline *timeline = NULL;
+    ty_step_summary summary;
+
+    cr_assert_eq(ty_estimate(plan, l->program, l->costs, 3, &timeline, NULL), TY_OK);
+    cr_assert_eq(ty_timeline_summarize(plan, l->program, timeline, &summary, NULL), TY_OK);
+    ty_timeline_free(timeline);
+    return summary.step_time_s;
+}
+
+/* Workers that serve each other add up in the memory of the devices that train: of four each
+ * quarter three times, what is read twice and written once. Rings add nothing here. */
+Test(servers, beside_workers_add_up_in_their_memory)
+{
+    static const double rates[] = {60e9, 8e9, 2e9, 0.5e9};
+    static const ty_algorithm algorithms[] = {TY_PARAMETER_SERVER, TY_BLOCK_MANAGER, TY_RING};
+
+    for (size_t r = 0; r < 3 * sizeof rates / sizeof rates[0]; r++) {
+        const double rate = rates[r / 3];
+        ty_plan_options o = ty_plan_options_default();
+        ty_cluster *cluster, *slow = NULL;
+        ty_cluster_edit edit = {.part = TY_PART_DEVICES, .field = "memory_bandwidth_bytes_per_s"};
+        const ty_device_type *device;
+        ty_plan *plan;
+        ty_error error = {0};
+        uint32_t seen = 0;
+        double seconds = 0, expected_s = 0;
+        lowered l;
+
+        o.fix_algorithm = o.fix_compression = true;
+        o.algorithm = algorithms[r % 3];
+        o.data_parallel = 4;
+        o.pipeline_stages = 1;
+        o.bucket_bytes = 32u << 20;
+        o.global_batch = 64;
+        plan = plan_on("vgg16", "host:4 gpu:1 @v100-sxm2-16gb nvlink2 eth10", &o, &cluster);
+        device = ty_cluster_device_type(cluster, 0);
+        edit.name = device->name;
+        edit.value = rate / device->memory_efficiency;
+        cr_assert_eq(ty_cluster_edited(cluster, &edit, 1, &slow, &error), TY_OK, "%s",
+                     error.message);
+        ty_cluster_free(plan->cluster);
+        plan->cluster = ty_cluster_share(slow);
+        l = lower(plan, slow);
+        for (uint32_t i = 0; i < l.program->stages[0].instruction_count; i++) {
+            const ty_instruction *in = &l.program->stages[0].instructions[i];
+            const ty_instruction_cost *cost = &l.costs->instructions[0][i];
+            const double moved = 0.75 * (double)in->bytes;
+            const double way_s = moved / narrowest(slow) / plan->stack->network_share;
+            if (in->op != TY_OP_COLLECTIVE)
+                continue;
+            seconds += cost->seconds - cost->latency_s;
+            expected_s += way_s + (o.algorithm == TY_RING ? way_s : fmax(way_s, 3 * moved / rate));
+            seen++;
+        }
+        cr_expect_gt(seen, 1);
+        cr_expect_float_eq(seconds, expected_s, 1e-6 * expected_s,
+                           "%s at %g bytes/s: found %.9g s, expected %.9g s",
+                           ty_algorithm_name(o.algorithm), rate, seconds, expected_s);
+        cr_expect_float_eq(
+            simulated_s(plan, &l, slow, (ty_simulate_options){.steps = 3, .time_limit_s = 60}) /
+                estimated_s(plan, &l),
+            1, 0.01, "%s at %g bytes/s", ty_algorithm_name(o.algorithm), rate);
+        lowered_free(&l);
+        ty_plan_free(plan);
+        ty_cluster_free(slow);
+        ty_cluster_free(cluster);
+    }
+}
+
 /* On one machine, by the rates of its profile: messages of 1 GB/s, copies of another rate. */
 Test(servers, add_up_at_the_rate_of_measured_copies)
 {

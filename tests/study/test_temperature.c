@@ -1,7 +1,7 @@
 /* What gradient noise costs at a rate: against closed forms, and against descent with momentum on
  * quadratics whose Hessian H and noise covariance S are known, so that expected losses are exact.
  */
-#include "ty_convergence.h"
+#include "ty_phases.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -217,6 +217,105 @@ Test(temperature, steps_on_noisy_quadratics)
     }
 }
 
+/* The score of a plan, as far as phases ask for it. */
+static ty_phase_score phase_of(const ty_convergence *task, double batch, double share,
+                               uint32_t steps)
+{
+    const ty_interval rate = ty_rate_multiplier(task, batch, share);
+    ty_phase_score phase = {.steps = steps, .batch = (uint32_t)batch};
+
+    phase.score.has_target = true;
+    phase.score.steps = ty_convergence_steps(task, batch) * rate.expected;
+    phase.score.noise_multiplier =
+        ty_temperature_multiplier(task, batch).expected * rate.expected * share;
+    phase.score.samples_to_target = ty_interval_exact(phase.score.steps * batch);
+    return phase;
+}
+
+/* Two phases of other batches, or of one batch and smaller rates: what noise costs goes with the
+ * second phase's temperature, what is gone stays. `added`: by 1 / steps for each step. */
+Test(temperature, phases_on_noisy_quadratics)
+{
+    static const struct {
+        double batches[2], shares[2];
+        uint32_t first_steps;
+    } rows[] = {
+        {{64, 256}, {1, 1}, 400},    {{256, 64}, {1, 1}, 100},    {{128, 512}, {1, 1}, 300},
+        {{128, 128}, {1, 0.5}, 400}, {{128, 128}, {1, 0.2}, 200}, {{128, 128}, {0.5, 1}, 400},
+    };
+    double worst = 0, worst_added = 0;
+
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        quadratic q = quadratic_make(10, 0.3, 1);
+        const double target = noise_set(&q, 0.2);
+        double plain, weighted, rates[2] = {0}, steps, added;
+        moments m = moments_at_start(&q);
+        uint32_t walked = 0;
+        bool ignored;
+        ty_convergence task;
+        ty_phase_score phases[2];
+        ty_phased_score score = {0};
+
+        noise_scales(&q, &plain, &weighted);
+        task = task_of(&q, target, plain);
+        task.has_temperature_cost = true;
+        task.temperature_cost = cost_measured(&q);
+        for (int p = 0; p < 2; p++) {
+            const double batch = rows[r].batches[p];
+            cr_assert_eq(
+                ty_learning_rate(&task, base_rate, base_batch, batch, &rates[p], &ignored, NULL),
+                TY_OK);
+            rates[p] *= rows[r].shares[p];
+            phases[p] = phase_of(&task, batch, rows[r].shares[p],
+                                 p == 0 ? rows[r].first_steps : MOST_STEPS);
+        }
+        for (; walked < MOST_STEPS && loss_of(&q, &m) > target; walked++) {
+            const int p = walked >= rows[r].first_steps;
+            descend(&q, rates[p], rows[r].batches[p], &m);
+        }
+        added =
+            phases[0].steps + (1 - phases[0].steps / phases[0].score.steps) * phases[1].score.steps;
+        cr_assert_eq(ty_phased_score_make(phases, 2, false, &score, NULL), TY_OK);
+        cr_assert(score.is_reached && score.last == 1, "row %zu", r);
+        steps = score.steps_to_target.expected;
+        worst = fmax(worst, fabs(steps / walked - 1));
+        worst_added = fmax(worst_added, fabs(added / walked - 1));
+        ty_phased_score_clear(&score);
+    }
+    cr_assert_lt(worst, 0.07, "%g", worst);
+    cr_assert_gt(worst_added, 0.15, "%g", worst_added);
+}
+
+/* Other rates than the rule's: as many steps x rate, at their temperature. */
+Test(temperature, other_rates_on_noisy_quadratics)
+{
+    double worst = 0, without = 0;
+
+    for (double share = 0.25; share < 1; share += 0.25)
+        for (double batch = base_batch / 2; batch <= 4 * base_batch; batch *= 2) {
+            quadratic q = quadratic_make(10, 0.3, 1);
+            const double target = noise_set(&q, 0.2);
+            double plain, weighted, rate = 0, steps, found;
+            bool ignored;
+            ty_convergence task;
+
+            noise_scales(&q, &plain, &weighted);
+            task = task_of(&q, target, plain);
+            task.has_temperature_cost = true;
+            task.temperature_cost = cost_measured(&q);
+            cr_assert_eq(
+                ty_learning_rate(&task, base_rate, base_batch, batch, &rate, &ignored, NULL),
+                TY_OK);
+            steps = steps_to(&q, share * rate, batch, target);
+            found = ty_convergence_steps(&task, batch);
+            without = fmax(without, fabs(found / steps - 1));
+            found *= ty_rate_multiplier(&task, batch, share).expected;
+            worst = fmax(worst, fabs(found / steps - 1));
+        }
+    cr_assert_lt(worst, 0.07, "%g", worst);
+    cr_assert_gt(without, 0.5, "%g", without);
+}
+
 /* Without noise a rate costs nothing but its first steps. */
 Test(temperature, exact_gradients_cost_nothing)
 {
@@ -268,6 +367,25 @@ Test(temperature, multiplier_is_of_the_rule_s_temperature)
                  ty_convergence_samples(&law, 512).high /
                      ty_convergence_samples(&law, 512).expected,
                  "an uncertain cost widens");
+}
+
+/* A calibration measures c by half of its rate. */
+Test(temperature, multiplier_of_another_rate)
+{
+    const ty_convergence t = made_task();
+    ty_convergence law = t;
+    const ty_interval half = ty_rate_multiplier(&t, 128, 0.5),
+                      same = ty_rate_multiplier(&t, 512, 1);
+
+    law.has_temperature_cost = false;
+    check_near(half.expected, 2 * exp(-0.4 / 2), 1e-12, "half");
+    check_near(half.low, 2 * exp(-0.8 / 2), 1e-12, "half, low");
+    check_near(half.high, 2 * exp(-0.2 / 2), 1e-12, "half, high");
+    check_near(ty_temperature_cost_of_stretch(ty_interval_exact(half.expected / 2), 0.5).expected,
+               0.4, 1e-12, "there and back");
+    check_near(same.expected, 1, 1e-12, "the rule's");
+    check_near(ty_rate_multiplier(&law, 512, 0.1).high, 10, 1e-12, "steps x rate");
+    check_near(ty_rate_multiplier(&t, 512, 2).expected, exp(0.4 * 428 / 812) / 2, 1e-12, "twice");
 }
 
 Test(temperature, cost_of_a_stretch)
