@@ -103,8 +103,9 @@ static ty_status read_instruction(const ty_json *object, ty_instruction *in, ty_
                  done);
     TY_CHECK(read_index_if(object, "peer_stage", &in->peer_stage, error), status, done);
     if (ty_json_has(object, "direction")) {
-        TY_CHECK(ty_json_name(object, "direction", direction_name, TY_GRADIENT + 1, &number, error),
-                 status, done);
+        TY_CHECK(
+            ty_json_name(object, "direction", direction_name, TY_DIRECTION_COUNT, &number, error),
+            status, done);
         in->direction = (ty_direction)number;
     }
     if (ty_json_has(object, "bytes"))
