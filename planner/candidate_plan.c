@@ -450,7 +450,7 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
             q->options->fix_shard && q->options->shard == TY_SHARD_TENSOR ? " by tensor" : "");
     if (set_of(q, c)->count + q->options->servers + q->options->actors <
         ty_cluster_device_count(q->cluster))
-        ty_text_addf(&name, ", %u of %u devices", set_of(q, c)->count,
+        ty_text_addf(&name, ", %u of %u devices", set_of(q, c)->count + q->options->actors,
                      ty_cluster_device_count(q->cluster));
     if (with_details) {
         ty_text_addf(&name, ", %u x %u", c->micro_batches, q->global_batch / c->micro_batches);

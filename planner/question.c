@@ -421,10 +421,11 @@ static ty_status check_actors(const search_question *q, ty_error *error)
     if (why != NULL)
         return ty_fail(error, TY_EINVAL, "%s learns by reinforcement, and that is not combined: %s",
                        q->workload->name, why);
-    if (actors == 0)
-        return o->lag == 0
-                   ? TY_OK
-                   : ty_fail(error, TY_EINVAL, "lag: found %u, expected 0 without actors", o->lag);
+    if (actors == 0 && o->lag > 0 &&
+        (o->fix_actors || q->workload->learning != TY_LEARNING_REINFORCEMENT))
+        return ty_fail(error, TY_EINVAL, "lag: found %u, expected 0 without actors", o->lag);
+    if (actors == 0) /* or their number is yet to be found */
+        return TY_OK;
     if (q->workload->learning != TY_LEARNING_REINFORCEMENT)
         return ty_fail(error, TY_EINVAL, "actors: found %u, expected 0: %s has no episodes to play",
                        actors, q->workload->name);
