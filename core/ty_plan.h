@@ -394,7 +394,7 @@ ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) 
  */
 typedef struct ty_priority_use {
     uint32_t stages, replicas, width, zero, servers, staleness, local_steps;
-    bool is_evolution, has_teacher, is_recomputed; /* in segments */
+    bool is_evolution, is_played, has_teacher, is_recomputed; /* in segments */
     int schedule;
     ty_precision precision;
 } ty_priority_use;
@@ -587,7 +587,7 @@ uint32_t ty_plan_policy_messages(const ty_plan *plan, uint32_t stage);
 uint64_t ty_plan_policy_bytes(const ty_plan *plan);
 /** What a plan has that is not combined with playing episodes, in words behind "...: "; NULL:
  * nothing, or there are none to play. Of a plan of which at least the workload, lanes, ZeRO,
- * staleness, order and schedule are there. */
+ * staleness and schedule are there; ty_plan_priority_refusal is of the order. */
 const char *ty_plan_acting_refusal(const ty_plan *plan);
 /** Whether so many actors and learners go together. */
 bool ty_actors_suit(uint32_t actors, uint32_t learners, uint32_t micro_batches);

@@ -415,9 +415,6 @@ static ty_status check_actors(const search_question *q, ty_error *error)
     sketch.staleness = o->staleness;
     sketch.schedule = o->fix_schedule ? o->schedule : TY_ONE_F_ONE_B;
     why = ty_plan_acting_refusal(&sketch);
-    if (why == NULL && q->workload->learning == TY_LEARNING_REINFORCEMENT &&
-        o->priority == TY_PRIORITY_FRONT)
-        why = "with an order of exchanges steps overlap, and playing needs all weights";
     if (why != NULL)
         return ty_fail(error, TY_EINVAL, "%s learns by reinforcement, and that is not combined: %s",
                        q->workload->name, why);
@@ -460,6 +457,7 @@ static ty_status check_priority(const search_question *q, ty_error *error)
         .staleness = o->staleness,
         .local_steps = q->workload->local_steps,
         .is_evolution = q->workload->learning == TY_LEARNING_EVOLUTION,
+        .is_played = q->workload->learning == TY_LEARNING_REINFORCEMENT,
         .has_teacher = ty_workload_has_teacher(q->workload),
         .is_recomputed = ty_recompute_has_segments(o->dimensions.recompute),
         .schedule = o->fix_schedule ? (int)o->schedule : -1,
