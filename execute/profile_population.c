@@ -115,6 +115,10 @@ ty_status ty_profile_play(ty_profiler *p, uint32_t micro_batch, ty_error *error)
     double seconds = 0;
     ty_status status;
 
+    if (p->backend->memory != NULL)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "%s: the worker plays no episodes with a backend that has memory of its own",
+                       p->workload->name);
     TY_CHECK(evolution_policy_make(p->workload, &policy, error), status, cleanup);
     TY_CHECK(episode_player_open(p->backend, options, policy, &work.player, error), status,
              cleanup);

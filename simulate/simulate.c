@@ -132,7 +132,8 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
         fault = "an operation in another stream than its own";
     else if (instruction->lead > plan->stage_count && instruction->lead > plan->staleness &&
              instruction->lead > plan->lag + 1)
-        fault = "further ahead than the plan has stages, its gradients are late or its actors lag";
+        fault =
+            "further ahead than the plan has stages or its gradients are late, or its actors lag";
     else if ((instruction->op == TY_OP_COLLECTIVE || instruction->op == TY_OP_GATHER) &&
              instruction->bucket >= plan->bucket_count)
         fault = "a collective without a bucket";

@@ -456,6 +456,36 @@ Test(scenarios, actors_take_turns_or_overlap)
     }
 }
 
+/* As measured, whatever the layers take; without a measurement 300 passes of one step of all 64
+ * robots. */
+Test(scenarios, playing_is_measured_whole)
+{
+    scene s = plan_of_actors("1x p100-server", 2, 0, 16);
+    ty_layer_time row = {.micro_batch = 16, .forward_s = 0.25};
+    ty_profile profile = {.layer_time_count = 1, .layer_times = &row};
+    ty_workload *step = NULL;
+    ty_provenance ignored;
+    double passes = 0, forward_s, backward_s;
+
+    cr_assert_eq(ty_workload_step_make(s.plan->workload, &step, NULL), TY_OK);
+    for (uint32_t l = 0; l + 1 < step->layer_count; l++) {
+        cr_assert_eq(ty_layer_cost(step, l, 16, ty_cluster_device_type(s.cluster, 0), NULL,
+                                   &forward_s, &backward_s, &ignored, NULL),
+                     TY_OK);
+        passes += 300 * forward_s;
+    }
+    expect_near("by kernels", time_of(&s, 0, TY_OP_ACT, TY_NO_DIRECTION), 2 * passes, 1e-9);
+    cr_assert_eq(ty_workload_play_signature(s.plan->workload, &row.signature, NULL), TY_OK);
+    s.plan->profile = &profile;
+    ty_costs_free(s.costs);
+    cr_assert_eq(ty_costs_of_program(s.plan, s.program, s.cluster, &s.costs, NULL), TY_OK);
+    expect_near("measured", time_of(&s, 0, TY_OP_ACT, TY_NO_DIRECTION), 2 * 0.25, 1e-9);
+    s.plan->profile = NULL;
+    ty_free(row.signature);
+    ty_workload_free(step);
+    scene_clear(&s);
+}
+
 /* Several of both: no cable is shared by messages that are under way together. */
 Test(scenarios, actors_of_several_learners)
 {
