@@ -1,6 +1,7 @@
 /*
- * Scenarios that the worker runs: a teacher that follows its student, and populations in corridors,
- * each against plain arithmetic, and divided among replicas against one rank.
+ * Scenarios that the worker runs: a teacher that follows its student, populations in corridors, and
+ * actors that play there for learners, each against plain arithmetic, and divided among replicas
+ * against one rank.
  */
 #include "corridor.h"
 #include "episodes.h"
@@ -956,4 +957,35 @@ Test(scenario_runs, reinforcement_learns)
     outcome_free(&found);
     ty_job_free(job);
     directory_remove(directory);
+}
+
+/* What the worker cannot play is refused with the reason, whoever would play it. */
+Test(scenario_runs, episodes_that_are_refused)
+{
+    static const struct {
+        const char *workload;
+        plan_shape shape;
+        const char *words;
+    } rows[] = {
+        {PLAYED("40", "synthetic"),
+         {"alone", .replicas = {1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 24},
+         "found data set synthetic, expected corridor"},
+        {PLAYED("500", "corridor"),
+         {"actors", .replicas = {1, 1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 24},
+         "at most 400 steps x 9 distances"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *directory = directory_make();
+        ty_job *job = make_job(make_plan(rows[i].workload, &rows[i].shape), 2, directory);
+        ty_error error = {0};
+
+        cr_expect_neq(ty_execute_job_locally(job, ty_plan_launched_count(job->plan),
+                                             &(ty_execute_options){0}, &error),
+                      TY_OK, "%s", rows[i].shape.name);
+        cr_expect_not_null(strstr(error.message, rows[i].words), "%s: %s", rows[i].shape.name,
+                           error.message);
+        ty_job_free(job);
+        directory_remove(directory);
+    }
 }
