@@ -138,7 +138,7 @@ static uint64_t activation_bytes(const ty_workload *w)
     return sum;
 }
 
-/* By gradients or by evolution: all that are not frozen. */
+/* However they learn: all that are not frozen. */
 static uint64_t trained_parameters(const ty_workload *w)
 {
     uint64_t bytes = 0;
@@ -160,6 +160,10 @@ static void show_scenario(const ty_workload *w, ty_text *text)
         ty_text_addf(text, "trained: %s parameters; the others are frozen\n", trained);
     if (w->learning == TY_LEARNING_EVOLUTION)
         ty_text_add(text, "evolution: a population of a batch's size, evaluated forward only\n");
+    if (w->learning == TY_LEARNING_REINFORCEMENT)
+        ty_text_addf(text,
+                     "reinforcement: episodes of %llu steps, played before they are learnt from\n",
+                     (unsigned long long)w->input.dimensions[0]);
     if (ty_workload_has_teacher(w))
         ty_text_addf(text,
                      "teacher: the frozen layers follow the trained ones with a decay of %g; "

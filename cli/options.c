@@ -46,7 +46,7 @@ static const option_row table[] = {
         "stage) or fitted, cycle=5ms, priority=0, 1 (front layers' buckets first) or shorter "
         "(where "
         "the step is), algorithm=hierarchical, servers=2 (of their own), shard=size or tensor, "
-        "staleness=1. "
+        "staleness=1, actors=2 (of reinforcement learning), lag=1. "
         "Every plan prints "
         "those that give it again"),
     TEXT("against", 0, against, "FIX;...",

@@ -222,6 +222,44 @@ static ty_status check_staleness(const checker *c)
     return TY_OK;
 }
 
+/* Whoever plays, and how far behind. */
+static ty_status check_actors(const checker *c)
+{
+    const ty_plan *p = c->plan;
+    const char *why = ty_plan_acting_refusal(p);
+    const uint32_t actors = ty_plan_actors(p);
+
+    if (why != NULL)
+        return ty_plan_complain(c, "/workload/learning: found reinforcement, expected another: %s",
+                                why);
+    if (actors == 0 && p->lag > 0)
+        return ty_plan_complain(c, "/lag: found %u, expected 0 without actors", p->lag);
+    if (p->lag > TY_MAX_LAG)
+        return ty_plan_complain(c, "/lag: found %u, expected at most %d", p->lag, TY_MAX_LAG);
+    if (actors == 0)
+        return TY_OK;
+    if (p->workload->learning != TY_LEARNING_REINFORCEMENT)
+        return ty_plan_complain(c,
+                                "/stages/0/layer_count: found 0, expected some: %s has no "
+                                "episodes to play",
+                                p->workload->name);
+    if (p->stage_count != 2)
+        return ty_plan_complain(c,
+                                "/stages: found %u, expected 2: actors, and learners who have "
+                                "the whole network",
+                                p->stage_count);
+    if (p->servers.count > 0)
+        return ty_plan_complain(c, "/servers: found %u, expected none beside actors",
+                                p->servers.count);
+    if (!ty_actors_suit(actors, p->stages[1].replicas, p->micro_batches))
+        return ty_plan_complain(c,
+                                "/stages/0/replicas: found %u actors of %u learners, expected a "
+                                "multiple or a divisor of them, and a divisor of the %u "
+                                "micro-batches",
+                                actors, p->stages[1].replicas, p->micro_batches);
+    return TY_OK;
+}
+
 static ty_status check_dimensions(const checker *c)
 {
     const ty_plan *p = c->plan;
@@ -250,6 +288,8 @@ static ty_status check_dimensions(const checker *c)
         p->schedule != TY_INTERLEAVED)
         return ty_plan_complain(c, "/zero: found %u with schedule \"%s\", expected 0", p->zero,
                                 ty_schedule_name(p->schedule));
+    if ((status = check_actors(c)) != TY_OK)
+        return status;
     return check_staleness(c);
 }
 
@@ -287,7 +327,8 @@ static ty_status check_stage(const checker *c, uint32_t index, uint32_t first_la
             "/stages/%u/first_layer: found %u, expected %u, the layer after the "
             "stage before",
             index, s->first_layer, first_layer);
-    if (s->layer_count == 0 || s->layer_count > p->workload->layer_count - first_layer)
+    if ((s->layer_count == 0 && !ty_plan_is_of_actors(p, index)) ||
+        s->layer_count > p->workload->layer_count - first_layer)
         return ty_plan_complain(c, "/stages/%u/layer_count: found %u, expected 1 to %u", index,
                                 s->layer_count, p->workload->layer_count - first_layer);
     if (first_layer > 0 && !ty_workload_is_divisible(p->workload, first_layer))

@@ -111,7 +111,8 @@ static void write_devices(const json_field *field, const void *record, const voi
 
 static const json_field stage_fields[] = {
     {"first_layer", JSON_UINT32, JSON_AT(ty_plan_stage, first_layer), 0, MOST_INDEX},
-    {"layer_count", JSON_UINT32, JSON_AT(ty_plan_stage, layer_count), 1, MOST_INDEX},
+    {"layer_count", JSON_UINT32, JSON_AT(ty_plan_stage, layer_count), 0, MOST_INDEX,
+     .about = "0 of a first stage: actors"},
     {"replicas", JSON_UINT32, JSON_AT(ty_plan_stage, replicas), 1, TY_MAX_RANKS},
     {"devices", JSON_UINTS, JSON_AT(ty_plan_stage, devices), 0, MOST_INDEX, .least_count = 1,
      .read = read_devices, .write = write_devices, .about = "of each replica those of its lanes"},
@@ -211,6 +212,8 @@ static const json_field decision_fields[] = {
     {"zero", JSON_UINT32, JSON_AT(ty_plan, zero), 0, 3, .is_optional = true},
     {"staleness", JSON_UINT32, JSON_AT(ty_plan, staleness), 0, TY_MAX_STALENESS,
      .is_optional = true},
+    {"lag", JSON_UINT32, JSON_AT(ty_plan, lag), 0, TY_MAX_LAG, .is_optional = true,
+     .about = "updates that the weights of actors lack"},
     {"optimizer", JSON_STRUCT, JSON_AT(ty_plan, optimizer), .of = &ty_optimizer_record,
      .schema = "optimizer.json"},
     {"seed", JSON_UINT64, JSON_AT(ty_plan, seed), 0, TY_JSON_MAX_INTEGER},

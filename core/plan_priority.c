@@ -20,6 +20,8 @@ const char *ty_priority_refusal(const ty_priority_use *use)
         return "replicas take local steps and exchange weights";
     if (use->is_evolution)
         return "a population has no gradients";
+    if (use->is_played)
+        return "the next step begins with playing, behind all updates";
     if (use->has_teacher)
         return "the next step's forward begins with a teacher that follows all updates";
     if (use->schedule >= 0 && use->schedule != TY_GPIPE && use->schedule != TY_ONE_F_ONE_B)
@@ -43,6 +45,7 @@ const char *ty_plan_priority_refusal(const ty_plan *plan)
                            .staleness = plan->staleness,
                            .local_steps = plan->workload->local_steps,
                            .is_evolution = plan->workload->learning == TY_LEARNING_EVOLUTION,
+                           .is_played = plan->workload->learning == TY_LEARNING_REINFORCEMENT,
                            .has_teacher = ty_workload_has_teacher(plan->workload),
                            .schedule = (int)plan->schedule,
                            .precision = plan->workload->precision};

@@ -99,8 +99,21 @@ pass_places *ty_program_pass(const program_checker *c, uint32_t stage, uint32_t 
     return &f->passes[(size_t)(stage / c->positions) * f->micro_batches + micro_batch];
 }
 
+static bool is_played(const checker *c)
+{
+    return c->plan->workload->learning == TY_LEARNING_REINFORCEMENT;
+}
+
+/* Who plays the episodes: actors, or where there are none the learners. */
+static bool stage_acts(const checker *c, uint32_t stage)
+{
+    return is_played(c) && stage == 0;
+}
+
 static bool stage_loads(const checker *c, uint32_t stage)
 {
+    if (is_played(c))
+        return false;
     return stage == 0 || stage + 1 == c->plan->stage_count;
 }
 
@@ -155,9 +168,14 @@ static ty_status check_forward(const checker *c, uint32_t at, uint32_t index, pa
         if (status != TY_OK)
             return status;
     }
+    if (in->first_layer == own->first_layer && stage_acts(c, in->stage)) {
+        status = ty_program_require(c, at, index, pass->act, "the act that makes its samples");
+        if (status != TY_OK)
+            return status;
+    }
     /* Samples at the first layer, labels at the loss. */
-    if ((in->first_layer == own->first_layer && in->stage == 0) ||
-        (has_last && in->stage + 1 == c->plan->stage_count)) {
+    if (!is_played(c) && ((in->first_layer == own->first_layer && in->stage == 0) ||
+                          (has_last && in->stage + 1 == c->plan->stage_count))) {
         status = ty_program_require(c, at, index, pass->load, "the load of its data");
         if (status != TY_OK)
             return status;
@@ -245,17 +263,78 @@ static ty_status check_weight_part(const checker *c, uint32_t at, uint32_t index
     return TY_OK;
 }
 
+/* Weights leave when all are new, and stay aside while they do. */
 static ty_status check_send(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
 {
-    const bool is_activation = ty_program_instruction(c, at, index)->direction == TY_ACTIVATION;
-    ty_status status = ty_program_note_once(
-        c, at, index, &pass->sends[is_activation ? TY_ACTIVATION : TY_GRADIENT]);
+    const ty_direction direction = ty_program_instruction(c, at, index)->direction;
+    const bool is_activation = direction == TY_ACTIVATION;
+    ty_status status = ty_program_note_once(c, at, index, &pass->sends[direction]);
 
     if (status != TY_OK)
         return status;
+    if (direction == TY_POLICY)
+        return ty_program_require(c, at, index, c->stages[at].renew, "the renew of the weights");
+    if (ty_plan_is_of_actors(c->plan, at))
+        return ty_program_require(c, at, index, pass->act, "the act that makes it");
     return ty_program_require(c, at, index, is_activation ? pass->forward_end : pass->backward_end,
                               is_activation ? "the forward that makes it"
                                             : "the backward that makes it");
+}
+
+/* ---- Actors -------------------------------------------------------------------------------- */
+
+/* In the list behind the renew whose weights it plays with, which is of an earlier step. */
+static ty_status check_act(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
+{
+    if (!stage_acts(c, ty_program_instruction(c, at, index)->stage))
+        return ty_program_complain(c, at, index, "the stage plays no episodes");
+    return ty_program_note_once(c, at, index, &pass->act);
+}
+
+/* Of learners: behind all updates. */
+static ty_status check_renew(const checker *c, uint32_t at, uint32_t index)
+{
+    ty_status status = ty_program_note_once(c, at, index, &c->stages[at].renew);
+
+    if (status == TY_OK && ty_plan_actors(c->plan) == 0)
+        return ty_program_complain(c, at, index, "the plan has no actors");
+    for (uint32_t b = 0; b < c->plan->bucket_count && status == TY_OK; b++)
+        if (!ty_plan_is_of_actors(c->plan, at))
+            status = ty_program_require(c, at, index, c->stages[at].buckets[b].update,
+                                        "the update of every bucket");
+    return status;
+}
+
+/* Which messages with weights there are, that those which arrive are taken, and in the list before
+ * the acts that are for a step behind it. */
+static ty_status check_policy(const checker *c, uint32_t at)
+{
+    const bool acts = ty_plan_is_of_actors(c->plan, at);
+    const uint32_t renew = c->stages[at].renew;
+    const uint32_t messages = ty_plan_policy_messages(c->plan, at);
+    ty_status status = TY_OK;
+
+    if (ty_plan_actors(c->plan) == 0)
+        return TY_OK;
+    if (renew == TY_NO_INSTRUCTION)
+        return ty_program_complain_missing(c, at, "a renew of the weights");
+    for (uint32_t m = 0; m < c->stages[at].micro_batches && status == TY_OK; m++) {
+        const pass_places *pass = ty_program_pass(c, at, m);
+        const uint32_t moved = acts ? pass->receives[TY_POLICY] : pass->sends[TY_POLICY];
+        if ((moved != TY_NO_INSTRUCTION) != (m < messages))
+            return ty_program_complain_missing(c, at,
+                                               "%u messages with weights, those of "
+                                               "micro-batches 0 to %u",
+                                               messages, messages - 1);
+        if (acts && m < messages)
+            status = ty_program_require(c, at, renew, moved, "the receive of its weights");
+        if (acts && status == TY_OK && pass->act < renew)
+            return ty_program_complain(c, at, pass->act,
+                                       "expected the renew, instruction %u, "
+                                       "before it",
+                                       renew);
+    }
+    return status;
 }
 
 /* ---- One position -------------------------------------------------------------------------- */
@@ -286,17 +365,23 @@ static ty_status check_instruction(const checker *c, uint32_t at, uint32_t index
             return ty_program_complain(c, at, index, "expected it at the head of its stream");
         return ty_program_note_once(c, at, index, &c->stages[at].begin);
     }
+    if (in->op == TY_OP_RENEW)
+        return check_renew(c, at, index);
     if (ty_op_uses[in->op].is_bucket)
         return ty_program_bucket_note(c, at, index);
     pass = ty_program_pass(c, in->stage, in->micro_batch);
     if (ty_op_uses[in->op].is_pass)
         return check_pass_piece(c, at, index, pass);
+    if (in->op == TY_OP_ACT)
+        return check_act(c, at, index, pass);
     if (in->op == TY_OP_SEND)
         return check_send(c, at, index, pass);
     if (in->op == TY_OP_RECEIVE)
         return ty_program_note_once(c, at, index, &pass->receives[in->direction]);
     if (!stage_loads(c, in->stage))
-        return ty_program_complain(c, at, index, "only the first and the last stage load");
+        return ty_program_complain(c, at, index,
+                                   is_played(c) ? "episodes are played, not loaded"
+                                                : "only the first and the last stage load");
     return ty_program_note_once(c, at, index, &pass->load);
 }
 
@@ -403,7 +488,9 @@ static ty_status check_pass(const checker *c, uint32_t at, uint32_t stage, uint3
          "a send of the gradient"},
     };
 
-    if (pass->forward_end == TY_NO_INSTRUCTION)
+    if (stage_acts(c, stage) && pass->act == TY_NO_INSTRUCTION)
+        return ty_program_complain_missing(c, at, "an act for micro-batch %u", micro_batch);
+    if (!ty_plan_is_of_actors(c->plan, stage) && pass->forward_end == TY_NO_INSTRUCTION)
         return ty_program_complain_missing(c, at, "a forward of layer %u for micro-batch %u",
                                            pass->forward_next, micro_batch);
     if (ty_program_has_backward(c, stage) && pass->backward_end == TY_NO_INSTRUCTION)
@@ -457,7 +544,8 @@ static ty_status check_position(const checker *c, uint32_t at)
             return status;
     }
     if ((status = check_recomputing(c, at)) != TY_OK ||
-        (status = ty_program_check_order(c, at)) != TY_OK)
+        (status = ty_program_check_order(c, at)) != TY_OK ||
+        (status = check_policy(c, at)) != TY_OK)
         return status;
     return check_all_there(c, at);
 }
@@ -474,8 +562,9 @@ static void passes_clear(const checker *c, uint32_t at)
             const uint32_t end = first + c->plan->stages[s].layer_count;
             *ty_program_pass(c, s, m) = (pass_places){
                 .load = none,
-                .sends = {none, none, none},
-                .receives = {none, none, none},
+                .act = none,
+                .sends = {none, none, none, none},
+                .receives = {none, none, none, none},
                 .forward_end = none,
                 .backward_end = none,
                 .weight_end = none,
@@ -492,7 +581,7 @@ static ty_status facts_new(const checker *c, uint32_t at)
     const uint32_t none = TY_NO_INSTRUCTION, held = ty_plan_interleave(c->plan);
     const uint32_t count = c->program->stages[at].instruction_count;
 
-    f->begin = none;
+    f->begin = f->renew = none;
     f->micro_batches = c->plan->micro_batches / c->plan->stages[at].replicas;
     f->lead = ty_program_lead(c->program, at);
     if ((ty_program_has_backward(c, at) ? count / 2 : count) / held <

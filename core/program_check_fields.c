@@ -33,7 +33,7 @@ void ty_instruction_describe(const ty_instruction *instruction, char *text, size
         snprintf(text, size, "%s of micro-batch %u through layers %u to %u", op,
                  instruction->micro_batch, instruction->first_layer,
                  instruction->first_layer + instruction->layer_count - 1);
-    else if (instruction->op == TY_OP_BEGIN)
+    else if (instruction->op == TY_OP_BEGIN || instruction->op == TY_OP_RENEW)
         snprintf(text, size, "%s", op);
     else
         snprintf(text, size, "%s of micro-batch %u", op, instruction->micro_batch);
@@ -94,10 +94,11 @@ static ty_status check_transfer_fields(const checker *c, uint32_t at, uint32_t i
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const bool goes_up = (in->direction == TY_ACTIVATION) == (in->op == TY_OP_SEND);
+    const bool is_of_actors = ty_plan_actors(c->plan) > 0;
 
-    if (in->direction != TY_ACTIVATION && in->direction != TY_GRADIENT)
-        return ty_program_complain(c, at, index,
-                                   "expected direction \"activation\" or \"gradient\"");
+    if (in->direction != TY_ACTIVATION && in->direction != (is_of_actors ? TY_POLICY : TY_GRADIENT))
+        return ty_program_complain(c, at, index, "expected direction \"activation\" or \"%s\"",
+                                   ty_direction_name(is_of_actors ? TY_POLICY : TY_GRADIENT));
     if (goes_up ? in->stage + 1 == c->plan->stage_count : in->stage == 0)
         return ty_program_complain(c, at, index, "there is no stage %s stage %u",
                                    goes_up ? "after" : "before", in->stage);
@@ -163,6 +164,8 @@ static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
     case TY_OP_BACKWARD_INPUT:
     case TY_OP_BACKWARD_WEIGHT:
     case TY_OP_UPDATE:
+    case TY_OP_ACT:
+    case TY_OP_RENEW:
     case TY_OP_COUNT:
         break;
     }
@@ -196,12 +199,14 @@ static ty_status check_phase(const checker *c, uint32_t at, uint32_t index)
     return TY_OK;
 }
 
-/* Bucket and micro-batch: the one or the other, none for begin, and both for a gather of ZeRO 3. */
+/* Bucket and micro-batch: the one or the other, none for begin and renew, and both for a gather of
+ * ZeRO 3. */
 static ty_status check_subject(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const uint32_t micro_batches = c->stages[at].micro_batches;
     const bool is_gather_of_pass = in->op == TY_OP_GATHER && c->plan->zero == 3;
+    const bool is_of_step = in->op == TY_OP_BEGIN || in->op == TY_OP_RENEW;
 
     if (ty_op_uses[in->op].is_bucket) {
         if (in->bucket >= c->plan->bucket_count)
@@ -212,11 +217,11 @@ static ty_status check_subject(const checker *c, uint32_t at, uint32_t index)
     } else if (in->bucket != TY_NO_BUCKET) {
         return ty_program_complain(c, at, index, "belongs to no bucket");
     }
-    if ((is_gather_of_pass || (!ty_op_uses[in->op].is_bucket && in->op != TY_OP_BEGIN)) &&
+    if ((is_gather_of_pass || (!ty_op_uses[in->op].is_bucket && !is_of_step)) &&
         in->micro_batch >= micro_batches)
         return ty_program_complain(c, at, index, "a replica of the stage has %u micro-batches",
                                    micro_batches);
-    if (in->op == TY_OP_BEGIN && in->micro_batch != TY_NO_MICRO_BATCH)
+    if (is_of_step && in->micro_batch != TY_NO_MICRO_BATCH)
         return ty_program_complain(c, at, index, "belongs to no micro-batch");
     return TY_OK;
 }
@@ -236,11 +241,15 @@ static ty_status check_lead_of_order(const checker *c, uint32_t at, uint32_t ind
 }
 
 /* Without a flush what the schedule finds right, within reason; else only gradients are late, all
-   by the plan's staleness. */
+   by the plan's staleness, and actors early, by its lag and one. */
 static ty_status check_lead(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
-    const uint32_t expected = in->op == TY_OP_UPDATE ? 0 : c->plan->staleness;
+    const bool is_ahead = ty_plan_is_of_actors(c->plan, at) &&
+                          (in->op == TY_OP_ACT || in->direction == TY_ACTIVATION);
+    const uint32_t expected = is_ahead                 ? c->plan->lag + 1
+                              : in->op == TY_OP_UPDATE ? 0
+                                                       : c->plan->staleness;
 
     if (c->plan->exchange_order != NULL)
         return check_lead_of_order(c, at, index);

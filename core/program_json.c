@@ -59,7 +59,7 @@ static const json_field instruction_fields[] = {
     {"peer_stage", JSON_UINT32, AT(peer_stage), 0, MOST_INDEX, .absent = TY_NO_STAGE,
      .is_optional = true},
     {"direction", JSON_NAME, AT(direction), .absent = TY_NO_DIRECTION, .name = direction_name,
-     .name_count = TY_GRADIENT + 1, .is_optional = true},
+     .name_count = TY_DIRECTION_COUNT, .is_optional = true},
     {"bytes", JSON_UINT64, AT(bytes), 0, (double)TY_JSON_MAX_INTEGER, .is_optional = true},
     {"waits", JSON_UINTS, AT(waits), 0, MOST_INDEX, .read = ty_record_pass_by,
      .count_at = offsetof(ty_instruction, wait_count), .is_optional = true},

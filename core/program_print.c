@@ -80,6 +80,11 @@ static void print_position(const ty_plan *plan, const ty_program *program, uint3
         ty_text_addf(text, ": ranks %u-%u", first_rank, first_rank + stage->replicas - 1);
     if (ty_plan_width(plan) > 1)
         ty_text_addf(text, " of %u devices", ty_plan_width(plan));
+    if (ty_plan_is_of_actors(plan, position)) {
+        ty_text_addf(text, ", actors, %u micro-batch%s of %u each\n", local, local == 1 ? "" : "es",
+                     plan->micro_batch_size);
+        return;
+    }
     for (uint32_t s = position; s < plan->stage_count; s += program->stage_count)
         ty_text_addf(text, "%s %u-%u", s == position ? ", layers" : " and",
                      plan->stages[s].first_layer,

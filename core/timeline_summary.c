@@ -142,7 +142,7 @@ static double step_time(double *ends, uint32_t steps)
 
 static size_t send_slot(const ty_instruction *instruction, uint32_t micro_batch)
 {
-    return 2 * (size_t)micro_batch + (instruction->direction == TY_GRADIENT);
+    return 2 * (size_t)micro_batch + ty_direction_way(instruction->direction);
 }
 
 /* Where each stage sends each of its micro-batches, so that a receive finds its send at once. */
@@ -247,11 +247,11 @@ static void charge_compute(view *v, uint32_t stage, uint32_t index, double from_
     const double middle_s = to_s - inner * (to_s - from_s);
     ty_time_kind kind = TY_TIME_BACKWARD;
 
-    if (op == TY_OP_FORWARD)
+    if (op == TY_OP_FORWARD || op == TY_OP_ACT)
         kind = TY_TIME_FORWARD;
     else if (op == TY_OP_RECOMPUTE)
         kind = TY_TIME_RECOMPUTE;
-    else if (op == TY_OP_UPDATE || op == TY_OP_BEGIN)
+    else if (op == TY_OP_UPDATE || op == TY_OP_BEGIN || op == TY_OP_RENEW)
         kind = TY_TIME_OPTIMIZER;
     charge(v, kind, from_s, middle_s);
     charge(v, TY_TIME_TENSOR_EXCHANGE, middle_s, to_s);

@@ -13,6 +13,7 @@
  *   expert parallel    ... of `expert_parallel` devices, each with its samples and its experts, or
  *                      its part of the tables that embedding bags read (`table_shard`)
  *   parameter servers  replicas, and `servers` that sum their gradients
+ *   actors, learners   a first stage without layers plays episodes, from which the second learns
  *   interleaved        `interleave` stages, far apart in the network, share their devices
  * A step has `micro_batches` micro-batches of `micro_batch_size` samples, numbered through all
  * replicas: micro-batch m is done by replica m mod r of each stage. Gradient accumulation is a
@@ -316,6 +317,7 @@ typedef struct ty_plan {
      * the bound of stale synchronous parallel (Ho et al., NIPS 2013). With a flush and replicas
      * only. */
     uint32_t staleness;
+    uint32_t lag; /* updates that the weights of actors lack; see "Actors" */
     ty_optimizer optimizer;
     uint64_t seed; /* of initial weights and of the order of samples; below 2^53 */
     ty_plan_servers servers;
@@ -392,7 +394,7 @@ ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) 
  */
 typedef struct ty_priority_use {
     uint32_t stages, replicas, width, zero, servers, staleness, local_steps;
-    bool is_evolution, has_teacher, is_recomputed; /* in segments */
+    bool is_evolution, is_played, has_teacher, is_recomputed; /* in segments */
     int schedule;
     ty_precision precision;
 } ty_priority_use;
@@ -548,6 +550,47 @@ uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_
 /** The same as processes: lane l of rank r is process r * ty_plan_width + l. */
 uint32_t ty_bucket_processes(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
                              uint32_t *processes);
+
+/* ---- Actors ------------------------------------------------------------------------------- */
+
+/**
+ * A workload that learns by reinforcement has one stage of replicas, the learners. Without actors
+ * each learner plays the episodes of its own micro-batches, in front of their forward, with the
+ * weights that it has. With actors there is a stage before it, which has no layers and so no
+ * gradients: its replicas play nothing but episodes, micro-batch m on actor m mod actors, and send
+ * them to the learner that has the micro-batch, with everything that crosses a cut. Behind its
+ * updates every learner sends the weights to its actors.
+ *
+ * Which weights make which samples: with a `lag` l, the episodes of step k are played with the
+ * weights behind step k - 1 - l; those of the first l + 1 steps of a run, or of a stretch of it
+ * that begins behind a test or a checkpoint, with the weights that it begins with. With lag 0
+ * actors and learners take turns, and without actors it is the same. With lag 1 actors play for the
+ * next step while learners learn. Seeds make the same episodes whoever plays them, so that the
+ * number of actors and learners changes what is learnt as little as that of replicas does: by
+ * rounding.
+ *
+ * Of actors and learners one number is a multiple of the other. With more actors a learner sends to
+ * several; with fewer an actor gets from each of several learners an equal part of the weights.
+ * Message m of these is about micro-batch m, as all transfers are, m from 0 to the larger number.
+ */
+#define TY_MAX_LAG 16
+/** 0: without. */
+uint32_t ty_plan_actors(const ty_plan *plan);
+/** Whether a stage is the actors'. */
+bool ty_plan_is_of_actors(const ty_plan *plan, uint32_t stage);
+/** The stage that has the first layer. */
+uint32_t ty_plan_first_stage(const ty_plan *plan);
+/** Messages with weights that each learner sends in a step, or each actor receives: 1, or where
+ * there are more of the others so many times as many. */
+uint32_t ty_plan_policy_messages(const ty_plan *plan, uint32_t stage);
+/** Bytes of one: of all weights or of a part, 4 for each. */
+uint64_t ty_plan_policy_bytes(const ty_plan *plan);
+/** What a plan has that is not combined with playing episodes, in words behind "...: "; NULL:
+ * nothing, or there are none to play. Of a plan of which at least the workload, lanes, ZeRO,
+ * staleness and schedule are there; ty_plan_priority_refusal is of the order. */
+const char *ty_plan_acting_refusal(const ty_plan *plan);
+/** Whether so many actors and learners go together. */
+bool ty_actors_suit(uint32_t actors, uint32_t learners, uint32_t micro_batches);
 
 /* ---- Servers ------------------------------------------------------------------------------ */
 

@@ -30,7 +30,13 @@
  *
  * Scenarios (ty_workload.h). Where replicas take local steps, the buckets of a step are exchanged
  * after its whole backward, and readers count each exchange as the share of one step in it. In
- * evolution there is no backward; the buckets are exchanged after the last forward.
+ * evolution there is no backward; the buckets are exchanged after the last forward. In
+ * reinforcement nothing is loaded: act comes before the forward of its micro-batch, or actors
+ * (ty_plan.h) are a position of their own, which acts, sends its samples as an activation, receives
+ * weights and renews its policy by them. Renew of learners, behind all updates, sets the new
+ * weights aside, to be sent while the next step goes on. Acting is so many steps ahead as the
+ * weights behind which it comes were early: its lead is 1 + the plan's lag, that of everything else
+ * 0.
  *
  * The list is repeated every step. An instruction's waits refer to the same step; across steps the
  * streams' own order and the compute stream's updates keep weights and gradients apart: forward of
@@ -90,6 +96,8 @@ typedef enum ty_op {
     TY_OP_UPDATE,          /* compute: optimizer step on a bucket's layers, or the own share of it;
                               gradients cleared */
     TY_OP_GATHER, /* collective: the weights of a sharded bucket, from its members' shares */
+    TY_OP_ACT,    /* compute: plays the episodes of a micro-batch with the weights there are */
+    TY_OP_RENEW,  /* compute: learners set their weights aside, actors take those they received */
     TY_OP_COUNT
 } ty_op;
 const char *ty_op_name(ty_op op);
@@ -99,9 +107,13 @@ ty_stream ty_op_stream(ty_op op);
 typedef enum ty_direction {
     TY_NO_DIRECTION,
     TY_ACTIVATION, /* to the next stage */
-    TY_GRADIENT    /* to the previous stage */
+    TY_GRADIENT,   /* to the previous stage */
+    TY_POLICY,     /* likewise, from learners to actors: weights */
+    TY_DIRECTION_COUNT
 } ty_direction;
-const char *ty_direction_name(ty_direction direction); /* "activation", "gradient" */
+const char *ty_direction_name(ty_direction direction); /* "activation", "gradient", "policy" */
+/** One of the two ways over a cut, 0 or 1: what comes back is gradients or weights, never both. */
+uint32_t ty_direction_way(ty_direction direction);
 
 #define TY_NO_MICRO_BATCH UINT32_MAX
 #define TY_NO_BUCKET UINT32_MAX
@@ -174,6 +186,8 @@ void ty_program_free(ty_program *program);
  * - payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the
  * wire;
  * - steps overlap where the plan says so, and updates are as late as its staleness;
+ * - in reinforcement every micro-batch is played before its forward, by whom the plan says; weights
+ *   leave behind all updates, and actors have them before they act for the step they are meant for;
  * - with an order of exchanges, buckets are exchanged in it, and no forward is before the update of
  *   its layers;
  * - the program was lowered from this very plan (digest);
@@ -206,7 +220,7 @@ uint32_t ty_program_largest_lead(const ty_program *program);
  * Bytes that each lane of a rank sends of one micro-batch across the cut before plan stage `stage`;
  * 0 for the first. All tensors that cross are one message, one behind the other in the order of
  * their layers, each [samples][elements]; gradients likewise, of those that have one
- * (ty_workload_cut_gradient_bytes).
+ * (ty_workload_cut_gradient_bytes). Of actors: their episodes, and part of the weights.
  */
 uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage, ty_direction direction);
 /** What each member of a sharded bucket puts into a gather of its weights. */

@@ -199,9 +199,17 @@ typedef enum ty_learning {
      * Strategies as a Scalable Alternative to Reinforcement Learning", arXiv:1703.03864, algorithm
      * 2. */
     TY_LEARNING_EVOLUTION,
+    /* Every sample is an episode that the policy, which is what learns, has played in an
+     * environment: of each of its steps what was seen, the action that was drawn, and how much
+     * better what came of it was than usual, its advantage. The loss is the cross entropy of the
+     * drawn actions, each times its advantage, so that gradients are exchanged as ever. Source:
+     * Williams, "Simple statistical gradient-following algorithms for connectionist reinforcement
+     * learning", Machine Learning 8, 1992 (REINFORCE). Who plays, and with which weights:
+     * ty_plan.h, "Actors". */
+    TY_LEARNING_REINFORCEMENT,
     TY_LEARNING_COUNT
 } ty_learning;
-const char *ty_learning_name(ty_learning learning); /* "gradient", "evolution" */
+const char *ty_learning_name(ty_learning learning); /* "gradient", "evolution", "reinforcement" */
 
 /**
  * Semi-supervised learning: frozen layers are a teacher, an average of the weights that the trained
@@ -347,6 +355,21 @@ bool ty_workload_has_teacher(const ty_workload *workload);
 uint32_t ty_layer_leader(const ty_workload *workload, uint32_t layer);
 /** The teacher's layer that follows this one, or TY_NO_LAYER. O(layers). */
 uint32_t ty_layer_follower(const ty_workload *workload, uint32_t layer);
+/**
+ * One step of an episode as a workload, for who plays: layers see one row where `workload`'s see
+ * those of a whole episode. Behind the layers there is a loss over the actions, the workload's own
+ * or, where it has none, one that nobody computes.
+ * @param workload input {steps, numbers}, outputs {steps, ...}; @return TY_ENOMEM
+ */
+ty_status ty_workload_step_make(const ty_workload *workload, ty_workload **out,
+                                ty_error *error) TY_MUST_CHECK;
+/** What a profile calls the playing of a workload's episodes, as ty_layer_signature a layer: all
+ * its steps, forward and in the environment. */
+ty_status ty_workload_play_signature(const ty_workload *workload, char **out,
+                                     ty_error *error) TY_MUST_CHECK;
+/** Bytes of an episode as it is learnt from (reinforcement): numbers of 4 bytes, of each step what
+ * was seen, the action and its advantage, and one score. */
+uint64_t ty_workload_episode_bytes(const ty_workload *workload);
 /** Why the whole network has to be in one stage, without lanes or shards: whatever else a plan may
  * divide. NULL: it need not. */
 const char *ty_workload_whole_reason(const ty_workload *workload);

@@ -37,7 +37,7 @@ const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT] = {
 };
 const char *const ty_input_kind_names[2] = {"real", "token"};
 const char *const ty_optimizer_names[2] = {"sgd", "adamw"};
-const char *const ty_learning_names[TY_LEARNING_COUNT] = {"gradient", "evolution"};
+const char *const ty_learning_names[TY_LEARNING_COUNT] = {"gradient", "evolution", "reinforcement"};
 
 typedef enum range { SIZE, SIZE_OR_0, FLAG } range; /* >= 1; >= 0; 0 or 1 */
 
@@ -324,7 +324,7 @@ static bool has_backward_everywhere(const ty_workload *workload)
     for (uint32_t i = 0; i < workload->layer_count; i++)
         if (workload->layers[i].is_frozen)
             return false;
-    return workload->learning == TY_LEARNING_GRADIENT;
+    return workload->learning != TY_LEARNING_EVOLUTION;
 }
 
 uint32_t ty_workload_first_backward(const ty_workload *workload)
@@ -378,7 +378,16 @@ const char *ty_workload_whole_reason(const ty_workload *workload)
 {
     if (workload->learning == TY_LEARNING_EVOLUTION)
         return "a population is evaluated";
+    if (workload->learning == TY_LEARNING_REINFORCEMENT)
+        return "a policy plays episodes";
     return ty_workload_has_teacher(workload) ? "a teacher follows what is trained" : NULL;
+}
+
+uint64_t ty_workload_episode_bytes(const ty_workload *workload)
+{
+    const uint64_t steps = workload->input.dimensions[0];
+
+    return sizeof(float) * (ty_shape_elements(&workload->input) + 2 * steps + 1);
 }
 
 bool ty_workload_has_times(const ty_workload *workload)

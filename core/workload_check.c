@@ -582,7 +582,8 @@ static ty_status check_scenario(const checker *c)
     const ty_workload *w = c->workload;
 
     if ((unsigned)w->learning >= TY_LEARNING_COUNT)
-        return bad(c, TY_NO_LAYER, "/learning", "found number %d, expected gradient or evolution",
+        return bad(c, TY_NO_LAYER, "/learning",
+                   "found number %d, expected gradient, evolution or reinforcement",
                    (int)w->learning);
     if (w->local_steps > TY_MAX_LOCAL_STEPS)
         return bad(c, TY_NO_LAYER, "/local_steps", "found %u, expected at most %d", w->local_steps,
@@ -601,6 +602,41 @@ static ty_status check_scenario(const checker *c)
     if (w->deviation > 0 && w->learning != TY_LEARNING_EVOLUTION)
         return bad(c, TY_NO_LAYER, "/deviation", "found %g, expected none without evolution",
                    w->deviation);
+    return TY_OK;
+}
+
+/* An episode is a sample: what is seen in each of its steps, and for each a loss of scores of
+ * actions. */
+static ty_status check_reinforcement(const checker *c)
+{
+    const ty_workload *w = c->workload;
+    const uint32_t last = w->layer_count - 1;
+    const char *why = NULL;
+    const ty_shape *scores;
+
+    if (w->learning != TY_LEARNING_REINFORCEMENT)
+        return TY_OK;
+    if (w->layers[last].kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY) {
+        scores = ty_layer_input_shape(w, last, 0);
+        if (scores->dimension_count != 2 || scores->dimensions[0] != w->input.dimensions[0] ||
+            scores->dimensions[1] < 2)
+            why = "the loss is not of two actions or more in each step of an episode";
+    } else {
+        why = "the last layer is no softmax_cross_entropy of the actions";
+    }
+    if (w->input_kind != TY_INPUT_REAL || w->input.dimension_count != 2)
+        why = "the input is not an episode, so many steps of so many numbers";
+    else if (w->local_steps > 1)
+        why = "replicas take local steps";
+    else if (ty_workload_has_teacher(w))
+        why = "there is a teacher";
+    else if (w->input_s_per_sample > 0)
+        why = "samples have a source with a pace of its own, and episodes are played";
+    for (uint32_t l = 0; l < w->layer_count && why == NULL; l++)
+        if (w->layers[l].is_frozen || w->layers[l].tied_to != TY_NO_LAYER)
+            why = "there are frozen or tied layers";
+    if (why != NULL)
+        return bad(c, TY_NO_LAYER, "/learning", "found reinforcement, expected another: %s", why);
     return TY_OK;
 }
 
@@ -766,6 +802,7 @@ ty_status ty_workload_check_at(const ty_workload *workload, const char *place, t
     }
     TY_CHECK(check_names(&c), status, cleanup);
     TY_CHECK(check_teacher(&c), status, cleanup);
+    TY_CHECK(check_reinforcement(&c), status, cleanup);
 
 cleanup:
     ty_free(is_used);

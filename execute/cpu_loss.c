@@ -264,6 +264,28 @@ static void backward_beside_teacher(ty_stage_device *stage, const scores *s, con
     }
 }
 
+/* ---- Of actions that were drawn ----------------------------------------------------------- */
+
+/* Of each row, behind all labels: how much more of the action there is to be (device.h). */
+static const float *advantages_of(const ty_stage_device *stage, const scores *s,
+                                  const int32_t *labels)
+{
+    if (stage->options.workload->learning != TY_LEARNING_REINFORCEMENT)
+        return NULL;
+    return (const float *)(const void *)(labels + s->rows);
+}
+
+static void loss_of_actions(const scores *s, const float *logits, const int32_t *labels,
+                            const float *advantages, float *log_sums, cpu_loss *loss)
+{
+    for (uint64_t r = 0; r < s->rows; r++, logits += s->classes) {
+        uint64_t best;
+        row_statistics(s->classes, logits, &log_sums[r], &best);
+        loss->sum += (double)advantages[r] * ((double)log_sums[r] - (double)logits[labels[r]]);
+        loss->correct += best == (uint64_t)labels[r];
+    }
+}
+
 /* ---- The layer --------------------------------------------------------------------------- */
 
 static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
@@ -272,6 +294,7 @@ static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint
     const scores s = scores_of(stage, node);
     const float *logits = logits_of(stage, node)->data[slot];
     const int32_t *labels = stage->labels[slot];
+    const float *advantages = advantages_of(stage, &s, labels);
     cpu_loss loss = {0};
     ty_status status = labels_check(stage, node, &s, labels, error);
 
@@ -279,6 +302,8 @@ static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint
         return status;
     if (has_teacher(stage))
         loss_beside_teacher(stage, &s, logits, labels, node->stash[slot], &loss);
+    else if (advantages != NULL)
+        loss_of_actions(&s, logits, labels, advantages, node->stash[slot], &loss);
     else if (s.is_one)
         loss_of_one_score(&s, logits, labels, node->stash[slot], &loss);
     else if (node->is_divided)
@@ -289,15 +314,16 @@ static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint
     return status;
 }
 
-/* d loss / d logit = softmax - (1 at the label). */
+/* d loss / d logit = softmax - (1 at the label), times the row's advantage where it has one. */
 static ty_status loss_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     const scores s = scores_of(stage, node);
     const float *logits = logits_of(stage, node)->data[slot], *log_sums = node->stash[slot];
     const int32_t *labels = stage->labels[slot];
+    const float *advantages = advantages_of(stage, &s, labels);
     float *dx = cpu_in_gradient(stage, node, 0, slot);
-    float scale = (float)stage->options.loss_scale;
+    const float of_all = (float)stage->options.loss_scale;
 
     (void)is_first, (void)error;
     if (dx == NULL)
@@ -307,6 +333,7 @@ static ty_status loss_backward(ty_stage_device *stage, const cpu_node *node, uin
         return TY_OK;
     }
     for (uint64_t r = 0; r < s.rows; r++, dx += s.stride) {
+        const float scale = advantages != NULL ? of_all * advantages[r] : of_all;
         float *to = node->adds[0] ? stage->scratch : dx;
         row_gradient(s.own.count, logits + r * s.stride, log_sums[r], scale, to);
         memset(to + s.own.count, 0, (s.stride - s.own.count) * sizeof *to);

@@ -262,7 +262,10 @@ static bool batch_allocate(ty_stage_device *stage)
         const cpu_value *logits = &stage->values[stage->nodes[stage->node_count - 1].inputs[0]];
         stage->labels_per_sample = cpu_rows(logits) / batch;
         stage->labels =
-            slots_allocate(stage, stage->labels_per_sample * batch * sizeof(int32_t), false);
+            slots_allocate(stage,
+                           (options->workload->learning == TY_LEARNING_REINFORCEMENT ? 2 : 1) *
+                               stage->labels_per_sample * batch * sizeof(int32_t),
+                           false);
         stage->losses = cpu_buffer(stage, options->slots, sizeof *stage->losses);
         if (stage->labels == NULL || stage->losses == NULL)
             return false;

@@ -272,7 +272,8 @@ typedef struct ty_device_backend {
     float *(*input)(ty_stage_device *stage, uint32_t slot);
     int32_t *(*tokens)(ty_stage_device *stage, uint32_t slot); /* token input; NULL if none */
     int32_t *(*labels)(ty_stage_device *stage,
-                       uint32_t slot); /* last stage: [B] or [B, T]; else NULL */
+                       uint32_t slot); /* last stage: [B] or [B, T]; in reinforcement, behind
+                                          them as many floats, their advantages; else NULL */
     float *(*output)(ty_stage_device *stage, uint32_t slot); /* last stage: NULL */
     /** NULL in the first stage, and where backward does not come to what is before the stage
      * (ty_workload_first_backward). */

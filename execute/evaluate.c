@@ -184,6 +184,8 @@ static ty_status test(ty_interpreter *in, const ty_dataset *dataset, uint64_t ba
 
     if (in->population != NULL)
         return interpreter_population_test(in, &sum->loss_sum, &sum->correct, &sum->labels, error);
+    if (in->acting != NULL)
+        return interpreter_acting_test(in, &sum->loss_sum, &sum->correct, &sum->labels, error);
     for (batch = in->replica; batch < batches; batch += replicas)
         for (uint32_t h = 0; h < in->held_count; h++)
             TY_CHECK(pass(in, &in->held[h], dataset, batch, sum, error), status, done);
@@ -203,16 +205,17 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
     double batches = 0;
     totals sum = {0};
     float **trained = NULL;
+    const bool is_of_data = in->population == NULL && in->acting == NULL;
     ty_status status;
 
-    if (in->options.transport->rank == 0 && in->population == NULL)
+    if (in->options.transport->rank == 0 && is_of_data)
         /* Whole ones. NOLINTNEXTLINE(bugprone-integer-division) */
         batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);
     if (!in->shares_weights)
         TY_CHECK(interpreter_gather_all(in, false, error), status, broken);
     TY_CHECK(evaluating_set(in, true, error), status, broken);
     TY_CHECK(sum_over_ranks(in, &batches, 1, error), status, broken);
-    if (batches < 1 && in->population == NULL)
+    if (batches < 1 && is_of_data)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "the test set is smaller than one micro-batch of %u samples",
                        plan->micro_batch_size);

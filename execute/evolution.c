@@ -18,14 +18,16 @@ static bool sees_one_step(ty_layer_kind kind)
 
 static ty_status policy_check(const ty_workload *w, ty_error *error)
 {
-    const ty_shape *out = &w->layers[w->layer_count - 1].output;
+    const bool has_loss = w->learning == TY_LEARNING_REINFORCEMENT;
+    const uint32_t layers = w->layer_count - (has_loss ? 1 : 0);
+    const ty_shape *out = &w->layers[layers - 1].output;
 
     if (strcmp(w->dataset, "corridor") != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "%s: the worker plays populations in corridors: found data set %s, expected "
+                       "%s: the worker plays in corridors: found data set %s, expected "
                        "corridor",
                        w->name, w->dataset);
-    if (!(w->deviation > 0))
+    if (w->learning == TY_LEARNING_EVOLUTION && !(w->deviation > 0))
         return ty_fail(error, TY_EINVAL,
                        "%s: found no deviation of the members' noise, expected one", w->name);
     if (w->input.dimension_count != 2 || w->input.dimensions[0] > CORRIDOR_STEPS ||
@@ -35,89 +37,22 @@ static ty_status policy_check(const ty_workload *w, ty_error *error)
                        "%s: a corridor takes a policy from at most %d steps x %d distances to as "
                        "many steps x %d actions, the workload has something else",
                        w->name, CORRIDOR_STEPS, CORRIDOR_RAYS, CORRIDOR_ACTIONS);
-    for (uint32_t l = 0; l < w->layer_count; l++) {
+    for (uint32_t l = 0; l < layers; l++) {
         const ty_layer *layer = &w->layers[l];
         if (!sees_one_step(layer->kind) || layer->is_frozen || layer->tied_to != TY_NO_LAYER)
             return ty_fail(error, TY_EUNSUPPORTED,
-                           "layer %s: the worker plays no population whose policy has a %s%s",
+                           "layer %s: the worker plays no episodes with a policy that has a %s%s",
                            layer->name, layer->is_frozen ? "frozen " : "",
                            ty_layer_kind_name(layer->kind));
     }
     return TY_OK;
 }
 
-static ty_status layer_copy(const ty_layer *from, uint64_t steps, ty_layer *to, ty_error *error)
-{
-    *to = *from;
-    to->name = ty_strdup(from->name);
-    to->inputs = ty_alloc((size_t)from->input_count + 1, sizeof *to->inputs);
-    if (to->name == NULL || to->inputs == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a policy");
-    memcpy(to->inputs, from->inputs, from->input_count * sizeof *to->inputs);
-    to->output.dimensions[0] = 1;
-    to->forward_flop /= (double)steps;
-    to->output_bytes /= steps;
-    to->stash_bytes /= steps;
-    to->traffic_bytes /= steps;
-    return TY_OK;
-}
-
-static ty_status loss_add(ty_workload *policy, ty_error *error)
-{
-    ty_layer *loss = &policy->layers[policy->layer_count];
-
-    *loss = (ty_layer){.name = ty_strdup("loss"),
-                       .kind = TY_LAYER_SOFTMAX_CROSS_ENTROPY,
-                       .attributes[TY_CLASSES] = CORRIDOR_ACTIONS,
-                       .input_count = 1,
-                       .inputs = ty_alloc(1, sizeof *loss->inputs),
-                       .tied_to = TY_NO_LAYER,
-                       .output = {1, {1}},
-                       .output_bytes = policy->element_bytes,
-                       .kernel_count = 1};
-    policy->layer_count++;
-    if (loss->name == NULL || loss->inputs == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a policy");
-    loss->inputs[0] = policy->layer_count - 2;
-    return TY_OK;
-}
-
 ty_status evolution_policy_make(const ty_workload *w, ty_workload **out, ty_error *error)
 {
-    ty_workload *policy = NULL;
     ty_status status = policy_check(w, error);
 
-    if (status != TY_OK)
-        return status;
-    policy = ty_alloc(1, sizeof *policy);
-    if (policy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a policy");
-    *policy = *w;
-    policy->index = (ty_workload_index){0};
-    policy->layer_count = 0;
-    policy->name = ty_strdup(w->name);
-    policy->source = ty_strdup(w->source);
-    policy->dataset = ty_strdup(w->dataset);
-    policy->layers = ty_alloc((size_t)w->layer_count + 1, sizeof *policy->layers);
-    policy->input.dimensions[0] = 1;
-    if (policy->name == NULL || policy->source == NULL || policy->dataset == NULL ||
-        policy->layers == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a policy");
-        goto cleanup;
-    }
-    for (uint32_t l = 0; l < w->layer_count; l++) {
-        policy->layer_count++;
-        TY_CHECK(layer_copy(&w->layers[l], w->input.dimensions[0], &policy->layers[l], error),
-                 status, cleanup);
-    }
-    TY_CHECK(loss_add(policy, error), status, cleanup);
-    TY_CHECK(ty_workload_index_make(policy, error), status, cleanup);
-    *out = policy;
-    policy = NULL; /* given away */
-
-cleanup:
-    ty_workload_free(policy);
-    return status;
+    return status == TY_OK ? ty_workload_step_make(w, out, error) : status;
 }
 
 /* ---- Members ----------------------------------------------------------------------------- */

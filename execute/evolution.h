@@ -20,9 +20,8 @@ typedef struct evolution_score {
 } evolution_score;
 
 /**
- * One step of an episode as a workload: layers see one row where `workload`'s see those of a whole
- * episode. Behind the layers there is a loss that no stage need have, so that what they make leaves
- * the stage.
+ * ty_workload_step_make, of what the worker can play; the scores of actions leave the stage where
+ * it ends before the loss.
  * @return TY_EUNSUPPORTED, TY_EINVAL: the worker cannot play it
  */
 ty_status evolution_policy_make(const ty_workload *workload, ty_workload **out,

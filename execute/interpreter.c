@@ -51,7 +51,7 @@ static ty_status streams_make(ty_interpreter *in, ty_error *error)
 static bool is_of(const held_stage *held, const ty_instruction *instruction)
 {
     return instruction->stage == held->stage && instruction->micro_batch != TY_NO_MICRO_BATCH &&
-           instruction->bucket == TY_NO_BUCKET;
+           instruction->bucket == TY_NO_BUCKET && instruction->direction != TY_POLICY;
 }
 
 /* In which order compute meets a stage's micro-batches of one step: those furthest ahead first. */
@@ -66,8 +66,8 @@ static ty_status forward_order_find(const ty_interpreter *in, held_stage *held, 
         for (i = 0; i < in->program->instruction_count; i++) {
             const ty_instruction *forward = &in->program->instructions[i];
 
-            if (forward->op != TY_OP_FORWARD || forward->lead != ahead || !is_of(held, forward) ||
-                is_met[forward->micro_batch])
+            if ((forward->op != TY_OP_FORWARD && forward->op != TY_OP_ACT) ||
+                forward->lead != ahead || !is_of(held, forward) || is_met[forward->micro_batch])
                 continue;
             is_met[forward->micro_batch] = true;
             held->forward_order[met++] = forward->micro_batch;
@@ -224,9 +224,12 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
         .lanes = interpreter_lane_group(in)};
     ty_status status;
 
-    TY_CHECK(backend->supports(options.workload, stage->first_layer, stage->layer_count, error),
-             status, done);
-    TY_CHECK(backend->open(&options, &held->device, error), status, done);
+    TY_CHECK(interpreter_acting_start(in, &options, held, error), status, done);
+    if (held->device == NULL) {
+        TY_CHECK(backend->supports(options.workload, stage->first_layer, stage->layer_count, error),
+                 status, done);
+        TY_CHECK(backend->open(&options, &held->device, error), status, done);
+    }
     if (in->memory != NULL)
         return TY_OK; /* the backend keeps it */
     held->optimizer_state =
@@ -236,6 +239,9 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
 done:
     return status;
 }
+
+/* One is sent while the next is played. */
+enum { ACTOR_SLOTS = 2 };
 
 static ty_status held_open(ty_interpreter *in, ty_error *error)
 {
@@ -255,7 +261,9 @@ static ty_status held_open(ty_interpreter *in, ty_error *error)
         held->version_count = version_count(in);
         held->sends_gradient =
             plan->stages[held->stage].first_layer > ty_workload_first_backward(plan->workload);
-        held->slot_count = ty_program_peak_in_flight(in->options.program, held->stage);
+        held->slot_count = interpreter_is_actor(in)
+                               ? ACTOR_SLOTS
+                               : ty_program_peak_in_flight(in->options.program, held->stage);
         TY_CHECK(micro_batches_make(in, held, error), status, done);
         TY_CHECK(slots_make(held, error), status, done);
         TY_CHECK(device_open(in, held, error), status, done);
@@ -317,6 +325,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(interpreter_noise_open(in, error), status, cleanup);
     TY_CHECK(interpreter_busy_open(in, error), status, cleanup);
     TY_CHECK(interpreter_population_open(in, error), status, cleanup);
+    TY_CHECK(interpreter_acting_open(in, error), status, cleanup);
     TY_CHECK(held_open(in, error), status, cleanup);
     TY_CHECK(interpreter_population_start(in, error), status, cleanup);
     TY_CHECK(interpreter_held_check(in, error), status, cleanup);
@@ -436,6 +445,7 @@ void ty_interpreter_close(ty_interpreter *in)
         held_close(in, &in->held[i]);
     ty_free(in->held);
     interpreter_population_close(in); /* whose policy devices are opened for */
+    interpreter_acting_close(in);
     interpreter_lanes_close(in);
     ty_free(in->pairs);
     ty_free(in->staging);

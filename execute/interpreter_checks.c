@@ -44,7 +44,7 @@ static uint64_t transfer_bytes(const ty_interpreter *in, const ty_instruction *t
     const uint32_t behind_cut =
         transfer->peer_stage > transfer->stage ? transfer->peer_stage : transfer->stage;
 
-    return interpreter_is_timed(in)
+    return interpreter_is_timed(in) || ty_plan_actors(plan) > 0
                ? ty_plan_transfer_bytes(plan, behind_cut, transfer->direction)
                : interpreter_cut_bytes(plan, plan->stages[behind_cut].first_layer,
                                        transfer->direction);
@@ -85,7 +85,8 @@ static ty_status buffers_there(ty_interpreter *in, ty_error *error)
         ty_stage_device *device;
         const float *buffer;
 
-        if (instruction->op != TY_OP_SEND && instruction->op != TY_OP_RECEIVE)
+        if ((instruction->op != TY_OP_SEND && instruction->op != TY_OP_RECEIVE) ||
+            ty_plan_actors(in->options.plan) > 0)
             continue;
         device = interpreter_held(in, instruction)->device;
         if (instruction->op == TY_OP_SEND)

@@ -127,9 +127,11 @@ static ty_status run_forward(ty_interpreter *in, const ty_instruction *forward, 
     if (in->population != NULL)
         return interpreter_population_play(in, forward, step, error);
     version_select(in, forward, step);
+    if (in->acting != NULL)
+        interpreter_episodes_take(in, forward, step, slot);
     status = in->options.backend->forward(device, slot, forward->first_layer, forward->layer_count,
                                           error);
-    if (status != TY_OK ||
+    if (status != TY_OK || in->acting != NULL ||
         forward->first_layer + forward->layer_count != plan->workload->layer_count)
         return status;
     in->options.backend->loss(device, slot, &loss_sum, &correct, &labels);
@@ -358,6 +360,8 @@ static const run_function run_functions[TY_OP_COUNT] = {
     [TY_OP_BACKWARD_INPUT] = run_backward_input,
     [TY_OP_BACKWARD_WEIGHT] = run_backward_weight,
     [TY_OP_UPDATE] = run_update,
+    [TY_OP_ACT] = interpreter_act,
+    [TY_OP_RENEW] = interpreter_renew,
 };
 
 /* Whether a pass makes what the stage sends on. */
@@ -385,7 +389,8 @@ static bool is_ready(ty_interpreter *in, uint32_t index, uint32_t step)
     slot = &interpreter_held(in, next)->slots[batch->slot];
     if (next->op == TY_OP_FORWARD && next->stage > 0 && !batch->is_placed)
         return false;
-    if (next->op == TY_OP_FORWARD || (next->op == TY_OP_RECOMPUTE && has_last_layer(in, next)))
+    if (next->op == TY_OP_ACT || next->op == TY_OP_FORWARD ||
+        (next->op == TY_OP_RECOMPUTE && has_last_layer(in, next)))
         return !slot->is_output_busy;
     if (next->op == TY_OP_BACKWARD || next->op == TY_OP_BACKWARD_INPUT)
         return !slot->is_gradient_busy && interpreter_backward_may_start(in, next);

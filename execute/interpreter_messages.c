@@ -22,7 +22,7 @@ static uint32_t transfer_tag(const ty_interpreter *in, const ty_instruction *tra
         ty_program_global_micro_batch(plan, transfer->stage, in->replica, transfer->micro_batch);
 
     return (uint32_t)TAG_TRANSFER |
-           (transfer->direction == TY_GRADIENT ? (uint32_t)TAG_GRADIENT : 0) |
+           (ty_direction_way(transfer->direction) > 0 ? (uint32_t)TAG_GRADIENT : 0) |
            ((step % in->window * in->held_count + cut) * plan->micro_batches + m);
 }
 
@@ -78,6 +78,22 @@ static void message_cancel(ty_interpreter *in, ty_request *request)
         in->options.transport->cancel(in->options.transport, request);
 }
 
+/* Where what is sent lies, or what is received is to lie, with its slot. */
+static void *message_buffer(ty_interpreter *in, const ty_instruction *transfer, uint32_t slot,
+                            uint32_t step)
+{
+    const ty_device_backend *backend = in->options.backend;
+    ty_stage_device *device = interpreter_held(in, transfer)->device;
+
+    if (ty_plan_actors(in->options.plan) > 0)
+        return interpreter_acting_buffer(in, transfer, slot, step);
+    if (transfer->op == TY_OP_SEND)
+        return transfer->direction == TY_ACTIVATION ? backend->output(device, slot)
+                                                    : backend->input_gradient(device, slot);
+    return transfer->direction == TY_ACTIVATION ? backend->input(device, slot)
+                                                : backend->output_gradient(device, slot);
+}
+
 /* ---- Sends ------------------------------------------------------------------------------- */
 
 /* The next send if what it sends is there; with its slot. */
@@ -101,13 +117,9 @@ ty_status interpreter_sends_start(ty_interpreter *in, bool *is_moved, ty_error *
 
     while ((next = ready_send(in, &step, &slot)) != NO_INDEX) {
         const ty_instruction *send = &in->program->instructions[next];
-        ty_stage_device *device = interpreter_held(in, send)->device;
         uint32_t end = (in->departure_first + in->departure_count) % in->departure_capacity;
         departure *started = &in->departures[end];
-        float *buffer = send->direction == TY_ACTIVATION
-                            ? in->options.backend->output(device, slot)
-                            : in->options.backend->input_gradient(device, slot);
-        ty_transfer transfer = transfer_of(in, next, step, buffer);
+        ty_transfer transfer = transfer_of(in, next, step, message_buffer(in, send, slot, step));
         ty_status status;
 
         *started = (departure){next, step, ty_now_s(), NULL};
@@ -214,12 +226,11 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
 {
     const ty_instruction *receive = &in->program->instructions[index];
     arrival *coming = arrival_at(in, step, index);
-    ty_stage_device *device = interpreter_held(in, receive)->device;
     ty_transfer transfer;
     void *buffer;
     ty_status status;
 
-    if (slot == NO_INDEX) {
+    if (slot == NO_INDEX && receive->direction != TY_POLICY) {
         if (receive->direction == TY_GRADIENT || (in->staging_used >= STAGED_AHEAD && !is_head))
             return TY_OK;
         /* Receives come in the order in which passes need them, so that a slot gets free. */
@@ -229,9 +240,7 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
         if (buffer == NULL)
             return staging_fail(in, error);
     } else {
-        buffer = receive->direction == TY_ACTIVATION
-                     ? in->options.backend->input(device, slot)
-                     : in->options.backend->output_gradient(device, slot);
+        buffer = message_buffer(in, receive, slot, step);
     }
     transfer = transfer_of(in, index, step, buffer);
     status = message_receive(in, &transfer, &coming->request, error);
@@ -261,12 +270,12 @@ static ty_status receive_place(ty_interpreter *in, uint32_t index, uint32_t step
     arrival *landed = arrival_at(in, step, index);
     ty_stage_device *device = interpreter_held(in, receive)->device;
     uint32_t slot = slot_of(in, receive, step);
-    float *input;
+    void *input;
     ty_status status = TY_OK;
 
     if (slot == NO_INDEX)
         return TY_OK;
-    input = in->options.backend->input(device, slot);
+    input = message_buffer(in, receive, slot, step);
     if (in->memory == NULL)
         memcpy(input, landed->staging, receive->bytes);
     else

@@ -135,6 +135,7 @@ typedef struct busy_watch {         /* busy_steps.c */
 } busy_watch;
 
 typedef struct population population; /* interpreter_population.c */
+typedef struct acting acting;         /* interpreter_actors.c */
 
 /* When the source of this rank's samples made the last, where it has a pace of its own. */
 enum { SOURCE_AHEAD = 2 };
@@ -146,6 +147,7 @@ typedef struct source_watch {
 struct ty_interpreter {
     ty_interpreter_options options;
     population *population;                 /* that is evolved; NULL: none */
+    acting *acting;                         /* who plays episodes; NULL: there are none */
     uint32_t rank, lane, position, replica; /* rank of the plan, position of the pipeline */
     lane_row lanes[TY_LANE_KIND_COUNT];     /* this lane's row of each kind */
     whole_sample sample;
@@ -248,6 +250,31 @@ void interpreter_population_gradient(ty_interpreter *interpreter, uint32_t bucke
 ty_status interpreter_population_test(ty_interpreter *interpreter, double *loss_sum,
                                       double *correct, double *count,
                                       ty_error *error) TY_MUST_CHECK;
+
+/* ---- Actors and learners (interpreter_actors.c) --------------------------------------------- */
+
+/* Nothing where no episodes are played; before devices are open, and with what a stage's is opened
+ * with: of actors it is the one that plays. */
+ty_status interpreter_acting_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+ty_status interpreter_acting_start(ty_interpreter *interpreter, const ty_stage_options *options,
+                                   held_stage *held, ty_error *error) TY_MUST_CHECK;
+void interpreter_acting_close(ty_interpreter *interpreter);
+/* Whether this rank is one, which trains nothing. */
+bool interpreter_is_actor(const ty_interpreter *interpreter);
+/* What a message between actors and learners is of. */
+void *interpreter_acting_buffer(const ty_interpreter *interpreter, const ty_instruction *transfer,
+                                uint32_t slot, uint32_t step);
+/* The instructions, on the thread of the passes. */
+ty_status interpreter_act(ty_interpreter *interpreter, const ty_instruction *act, uint32_t step,
+                          uint32_t slot, ty_error *error);
+ty_status interpreter_renew(ty_interpreter *interpreter, const ty_instruction *renew, uint32_t step,
+                            uint32_t slot, ty_error *error);
+/* Puts a slot's episodes where its forward reads them, and counts their scores. */
+void interpreter_episodes_take(ty_interpreter *interpreter, const ty_instruction *forward,
+                               uint32_t step, uint32_t slot);
+/* This replica's part of a test, added to sums. */
+ty_status interpreter_acting_test(ty_interpreter *interpreter, double *loss_sum, double *correct,
+                                  double *count, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Others on this machine (busy_steps.c) -------------------------------------------------- */
 

@@ -135,6 +135,8 @@ static void mark_sends(const ty_interpreter *in, const ty_instruction *did, held
     if (did->op == TY_OP_FORWARD && held->stage + 1 < in->options.plan->stage_count &&
         did->first_layer + did->layer_count == stage->first_layer + stage->layer_count)
         own->is_output_busy = true;
+    if (did->op == TY_OP_ACT && ty_plan_is_of_actors(in->options.plan, held->stage))
+        own->is_output_busy = true;
     if ((did->op == TY_OP_BACKWARD || did->op == TY_OP_BACKWARD_INPUT) && held->sends_gradient &&
         did->first_layer == stage->first_layer)
         own->is_gradient_busy = true;
@@ -185,7 +187,7 @@ void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, d
                                                    .end_s = end_s};
     }
     if (did->micro_batch != TY_NO_MICRO_BATCH && did->bucket == TY_NO_BUCKET &&
-        micro_batch_done(in, did, step))
+        did->direction != TY_POLICY && micro_batch_done(in, did, step))
         must_wake = must_wake || in->streams[TY_STREAM_RECEIVE].count > 0;
     if (in->options.plan->zero == 3 && did->stream == TY_STREAM_COMPUTE &&
         did->micro_batch != TY_NO_MICRO_BATCH) {

@@ -43,10 +43,11 @@ static uint32_t next_rank_count(uint32_t ranks, uint32_t size)
     return 2 * ranks < size ? 2 * ranks : size;
 }
 
-/* @param parts room for micro_batch_count + 40 */
+/* @param parts room for 2 micro_batch_count + 40 */
 static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, part *parts)
 {
     const bool is_population = job->plan->workload->learning == TY_LEARNING_EVOLUTION;
+    const bool is_played = job->plan->workload->learning == TY_LEARNING_REINFORCEMENT;
     uint32_t count = 0, i;
 
     for (i = 0; i < job->micro_batch_count; i++) {
@@ -57,6 +58,8 @@ static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, pa
             parts[count++] = is_population
                                  ? (part){ty_profile_population, job->micro_batches[i], "episodes"}
                                  : (part){ty_profile_layers, job->micro_batches[i], "layers"};
+        if (earlier == i && is_played)
+            parts[count++] = (part){ty_profile_play, job->micro_batches[i], "episodes"};
     }
     parts[count++] = (part){parts_run, 0, "optimizer and machine"};
     parts[count++] = (part){codecs_run, 0, "compression"};
@@ -207,7 +210,7 @@ static ty_status stop_asked(const ty_execute_options *options, ty_error *error)
 static ty_status measure_all(ty_profiler *p, const ty_execute_options *options, ty_error *error)
 {
     ty_progress progress;
-    part *parts = ty_alloc((size_t)p->job->micro_batch_count + 40, sizeof *parts);
+    part *parts = ty_alloc(2 * (size_t)p->job->micro_batch_count + 40, sizeof *parts);
     uint32_t count, i;
     ty_status status = TY_OK;
 

@@ -75,6 +75,10 @@ ty_status ty_profile_layers(ty_profiler *profiler, uint32_t micro_batch,
 /** The same where a population is played: episodes (profile_population.c). */
 ty_status ty_profile_population(ty_profiler *profiler, uint32_t micro_batch,
                                 ty_error *error) TY_MUST_CHECK;
+/** Episodes that are learnt from, beside the layers. TY_EUNSUPPORTED: the worker cannot play them
+ */
+ty_status ty_profile_play(ty_profiler *profiler, uint32_t micro_batch,
+                          ty_error *error) TY_MUST_CHECK;
 /** Optimizer, matrix product, copy, batch assembly. */
 ty_status ty_profile_parts(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;
 ty_status ty_profile_overhead(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;

@@ -1,5 +1,7 @@
-/* What a population costs: whole episodes, which steps of the environment and the policy take turns
- * in, shared out equally among the policy's layers. */
+/* What playing costs: whole episodes, which steps of the environment and the policy take turns in.
+ * Of a population they are shared out equally among the policy's layers; those that are learnt from
+ * are a row of their own, beside what learning takes. */
+#include "episodes.h"
 #include "evolution.h"
 #include "profile_job.h"
 
@@ -79,5 +81,62 @@ cleanup:
     if (work.device != NULL)
         p->backend->close(work.device);
     ty_free(work.noise);
+    return status;
+}
+
+/* ---- Episodes to learn from ---------------------------------------------------------------- */
+
+typedef struct batch_work {
+    episode_player player;
+    episodes batch;
+    uint32_t step;
+} batch_work;
+
+static ty_status batch_run(void *context, ty_error *error)
+{
+    batch_work *work = context;
+
+    return episodes_play(&work->player, 1, work->step++, 0, &work->batch, error);
+}
+
+ty_status ty_profile_play(ty_profiler *p, uint32_t micro_batch, ty_error *error)
+{
+    const uint32_t steps = (uint32_t)p->workload->input.dimensions[0];
+    const ty_stage_options options = {.micro_batch_size = micro_batch,
+                                      .loss_scale = 1.0 / micro_batch,
+                                      .seed = 1,
+                                      .tied_layer = TY_NO_LAYER,
+                                      .precision = p->precision,
+                                      .local_rank = p->transport->local_rank};
+    batch_work work = {0};
+    ty_workload *policy = NULL;
+    void *memory = NULL;
+    char *signature = NULL;
+    double seconds = 0;
+    ty_status status;
+
+    if (p->backend->memory != NULL)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "%s: the worker plays no episodes with a backend that has memory of its own",
+                       p->workload->name);
+    TY_CHECK(evolution_policy_make(p->workload, &policy, error), status, cleanup);
+    TY_CHECK(episode_player_open(p->backend, options, policy, &work.player, error), status,
+             cleanup);
+    memory = ty_alloc(micro_batch, ty_workload_episode_bytes(p->workload));
+    if (memory == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+        goto cleanup;
+    }
+    work.batch = episodes_in(memory, micro_batch, steps);
+    TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
+    TY_CHECK(ty_measure(p, NULL, batch_run, &work, episodes_budget_s, &seconds, error), status,
+             cleanup);
+    TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
+    TY_CHECK(ty_workload_play_signature(p->workload, &signature, error), status, cleanup);
+    status = row_add(p->profile, signature, micro_batch, seconds, error);
+cleanup:
+    episode_player_close(&work.player);
+    ty_workload_free(policy);
+    ty_free(memory);
     return status;
 }

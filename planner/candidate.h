@@ -16,6 +16,7 @@
  *   quick_estimate.c  a first figure for each, in microseconds
  *   candidate_plan.c  from a candidate to a plan, its program and its costs
  *   search.c          which of them are estimated and simulated
+ *   actor_choice.c    how many devices only play, where something is played
  *   answer.c          the best as a plan, the others' fates
  *   fix.c             what asks for a candidate, in words
  */
@@ -102,6 +103,8 @@ ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_option
 /** Where servers of their own are: see ty_plan_options. @param devices [out] [wanted] */
 ty_status ty_server_devices(const ty_cluster *cluster, uint32_t wanted, uint32_t *devices,
                             ty_error *error) TY_MUST_CHECK;
+/** Where an actor is, of fewer than the cluster's devices. */
+uint32_t ty_actor_device(const ty_cluster *cluster, const ty_plan_options *options, uint32_t actor);
 void ty_device_sets_free(device_set *sets, uint32_t count);
 /** Seconds that no step on a set is below: its products at the devices' peaks. */
 double ty_device_set_bound_s(const search_question *question, const device_set *set);
@@ -150,6 +153,11 @@ bool ty_may_send_rows(const search_question *question, const ty_plan_dimensions 
 ty_status ty_can_fit_buckets(const search_question *question, const ty_plan_dimensions *dimensions,
                              ty_error *error) TY_MUST_CHECK;
 bool ty_search_must_stop(const search_question *question);
+
+/** ty_plan_search of one number of actors, the options'. */
+ty_status ty_plan_search_once(const ty_workload *workload, const ty_cluster *cluster,
+                              const ty_profile *profile, const ty_plan_options *options,
+                              ty_plan **out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Candidates -------------------------------------------------------------------------- */
 

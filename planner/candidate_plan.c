@@ -169,20 +169,37 @@ static const device_set *set_of(const search_question *q, const candidate *c)
     return c->set != NULL ? c->set : &q->sets[0];
 }
 
+/* In front of those who learn. */
+static ty_status plan_actors(const search_question *q, ty_plan *plan, ty_error *error)
+{
+    ty_plan_stage *actors = &plan->stages[0];
+
+    actors->replicas = q->options->actors;
+    actors->devices = ty_alloc(actors->replicas, sizeof *actors->devices);
+    if (actors->devices == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t a = 0; a < actors->replicas; a++)
+        actors->devices[a] = ty_actor_device(q->cluster, q->options, a);
+    return TY_OK;
+}
+
 static ty_status plan_stages(const search_question *q, const candidate *c, ty_plan *plan,
                              ty_error *error)
 {
     const division *d = c->division;
     const uint32_t *devices = set_of(q, c)->devices;
+    const uint32_t acting = q->options->actors > 0 ? 1 : 0;
     uint32_t device = 0;
 
-    plan->stages = ty_alloc(d->stage_count, sizeof *plan->stages);
-    plan->memory = ty_alloc(d->stage_count, sizeof *plan->memory);
+    plan->stages = ty_alloc((size_t)acting + d->stage_count, sizeof *plan->stages);
+    plan->memory = ty_alloc((size_t)acting + d->stage_count, sizeof *plan->memory);
     if (plan->stages == NULL || plan->memory == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    plan->stage_count = d->stage_count;
+    plan->stage_count = acting + d->stage_count;
+    if (acting > 0 && plan_actors(q, plan, error) != TY_OK)
+        return TY_ENOMEM;
     for (uint32_t s = 0; s < d->stage_count; s++) {
-        ty_plan_stage *stage = &plan->stages[s];
+        ty_plan_stage *stage = &plan->stages[acting + s];
         stage->first_layer = d->first_layers[s];
         stage->layer_count = ty_division_end(q, d, s) - d->first_layers[s];
         stage->replicas = d->replicas[s];
@@ -240,14 +257,15 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->table_shard = c->dimensions.table_shard;
     plan->zero = c->dimensions.zero;
     plan->staleness = q->options->staleness;
+    plan->lag = q->options->lag;
     plan->global_batch = q->global_batch;
     plan->micro_batches = c->micro_batches;
     plan->micro_batch_size = q->global_batch / c->micro_batches;
     plan->optimizer = q->workload->optimizer;
     plan->seed = q->options->seed;
     plan->input = q->options->input;
-    plan->idle_devices =
-        ty_cluster_device_count(q->cluster) - set_of(q, c)->count - q->options->servers;
+    plan->idle_devices = ty_cluster_device_count(q->cluster) - set_of(q, c)->count -
+                         q->options->servers - q->options->actors;
     plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster));
     if (plan->cluster_name == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -407,7 +425,11 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
     const division *d = c->division;
     ty_text name = {0};
 
-    if (d->stage_count == 1 && d->replicas[0] == 1 && ty_dimensions_width(&c->dimensions) == 1)
+    if (q->options->actors > 0)
+        ty_text_addf(&name, "%u actor%s, %u learner%s", q->options->actors,
+                     q->options->actors > 1 ? "s" : "", d->replicas[0],
+                     d->replicas[0] > 1 ? "s" : "");
+    else if (d->stage_count == 1 && d->replicas[0] == 1 && ty_dimensions_width(&c->dimensions) == 1)
         ty_text_add(&name, "single device");
     else if (d->stage_count == 1)
         ty_text_addf(&name, "data parallel %u", d->replicas[0]);
@@ -420,12 +442,15 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
     name_dimensions(&c->dimensions, &name);
     if (q->options->staleness > 0)
         ty_text_addf(&name, ", staleness %u", q->options->staleness);
+    if (q->options->lag > 0)
+        ty_text_addf(&name, ", lag %u", q->options->lag);
     if (q->options->servers > 0)
         ty_text_addf(
             &name, ", %u server%s%s", q->options->servers, q->options->servers > 1 ? "s" : "",
             q->options->fix_shard && q->options->shard == TY_SHARD_TENSOR ? " by tensor" : "");
-    if (set_of(q, c)->count + q->options->servers < ty_cluster_device_count(q->cluster))
-        ty_text_addf(&name, ", %u of %u devices", set_of(q, c)->count,
+    if (set_of(q, c)->count + q->options->servers + q->options->actors <
+        ty_cluster_device_count(q->cluster))
+        ty_text_addf(&name, ", %u of %u devices", set_of(q, c)->count + q->options->actors,
                      ty_cluster_device_count(q->cluster));
     if (with_details) {
         ty_text_addf(&name, ", %u x %u", c->micro_batches, q->global_batch / c->micro_batches);

@@ -336,6 +336,8 @@ static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micr
     if (q->dimensions.expert_parallel > 1 &&
         q->global_batch / micro_batches % q->dimensions.expert_parallel != 0)
         return false;
+    if (q->options->actors > 0 && !ty_actors_suit(q->options->actors, q->rank_count, micro_batches))
+        return false;
     if (q->fixed_micro_batch_size > 0)
         return q->global_batch / micro_batches == q->fixed_micro_batch_size;
     if (stages == 1) /* accumulation only where memory asks for it */

@@ -230,7 +230,7 @@ void ty_cost_stage_close(ty_costing *costing)
 
 /* ---- Operations -------------------------------------------------------------------------- */
 
-static double instruction_overhead_s(const ty_costing *costing)
+double ty_cost_overhead_s(const ty_costing *costing)
 {
     return costing->profile == NULL ? 0 : costing->profile->instruction_overhead_s;
 }
@@ -366,7 +366,7 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
     if (op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT)
         pass_s /= 2;
     *cost = (ty_instruction_cost){.seconds = slowest_s * waiting(plan) + inner_s + pass_s +
-                                             instruction_overhead_s(costing),
+                                             ty_cost_overhead_s(costing),
                                   .inner_s = inner_s,
                                   .core_share = stage->core_share};
     status = lost_s(costing, instruction, slowest_s, &lost);
@@ -384,7 +384,7 @@ ty_status ty_cost_begin(ty_costing *costing, const ty_instruction *instruction,
 }
 
 /* Seconds to move `bytes` through the memory of the slowest kind of device. */
-static double memory_seconds(const ty_costing *costing, double bytes)
+double ty_cost_memory_s(const ty_costing *costing, double bytes)
 {
     double slowest_s = 0;
 
@@ -467,18 +467,18 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     if (costing->profile == NULL || noise > 0 ||
         !ty_profile_update(costing->profile, optimizer->kind, bytes / TY_GRADIENT_ELEMENT_BYTES,
                            &seconds)) {
-        seconds = memory_seconds(costing, ty_stack_of(costing->plan)->optimizer_bytes < 0
-                                              ? passes * (double)bytes
-                                              : ty_stack_of(costing->plan)->optimizer_bytes *
-                                                    (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
-        seconds += memory_seconds(costing, teacher * (double)bytes);
+        seconds = ty_cost_memory_s(costing, ty_stack_of(costing->plan)->optimizer_bytes < 0
+                                                ? passes * (double)bytes
+                                                : ty_stack_of(costing->plan)->optimizer_bytes *
+                                                      (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
+        seconds += ty_cost_memory_s(costing, teacher * (double)bytes);
         seconds *= ty_stack_of(costing->plan)->compute_scale;
         seconds += share_of_step(costing, bucket, ty_stack_of(costing->plan)->host_step_s);
         ty_cost_relies_on(costing, TY_DATASHEET);
     } else {
         seconds *= (passes + teacher) / passes; /* measured without */
     }
-    seconds = seconds * waiting(costing->plan) + inner_s + instruction_overhead_s(costing);
+    seconds = seconds * waiting(costing->plan) + inner_s + ty_cost_overhead_s(costing);
     /* Also where the update was measured: that was by the worker, which no driver starts. */
     seconds += share_of_step(
         costing, bucket, ty_stack_of(costing->plan)->task_s * ty_plan_process_count(costing->plan));
@@ -499,7 +499,7 @@ static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_buck
     const ty_compression *c = &bucket->compression;
     const codec_passes *p = &codec_passes_of[c->kind];
     uint32_t members = ty_bucket_device_count(costing->plan, bucket);
-    double pass_s = memory_seconds(costing, (double)bucket->gradient_bytes);
+    double pass_s = ty_cost_memory_s(costing, (double)bucket->gradient_bytes);
     ty_codec_cost cost = {.decode_s = p->decode + p->rank * c->rank};
     bool are_pairs =
         ty_compression_has_ratio(c->kind) && ty_compression_collective(c, 0) == TY_ALL_GATHER;

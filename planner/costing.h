@@ -38,6 +38,7 @@ typedef struct ty_stage_costing {
     const ty_group_network *networks[2];
     double *gather_s; /* [buckets]: bringing weights together that layers compute beside; NAN: not
                          asked for */
+    double play_s;    /* the episodes of a micro-batch; 0: not asked for */
     double bucket_crowds[2]; /* how much such groups slow each other; 0: not asked for */
     const ty_group_network *lanes[TY_LANE_KIND_COUNT];
     double lane_crowds[TY_LANE_KIND_COUNT]; /* how much such groups of a rank slow each other */
@@ -80,6 +81,18 @@ ty_status ty_cost_begin(ty_costing *costing, const ty_instruction *instruction,
                         ty_instruction_cost *cost) TY_MUST_CHECK;
 ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                        ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/* acting_costs.c */
+/** The episodes of a micro-batch: as measured, else so many passes of one step. */
+ty_status ty_cost_act(ty_costing *costing, const ty_instruction *instruction,
+                      ty_instruction_cost *cost) TY_MUST_CHECK;
+/** A copy of all weights. */
+ty_status ty_cost_renew(ty_costing *costing, const ty_instruction *instruction,
+                        ty_instruction_cost *cost) TY_MUST_CHECK;
+/** Seconds to move bytes through the memory of the slowest kind of device of the position. */
+double ty_cost_memory_s(const ty_costing *costing, double bytes);
+/** Seconds that an instruction takes beyond its work. */
+double ty_cost_overhead_s(const ty_costing *costing);
 
 /* network_costs.c */
 ty_status ty_cost_send(ty_costing *costing, const ty_instruction *instruction,

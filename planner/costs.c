@@ -11,6 +11,7 @@ static const ty_cost_function functions[TY_OP_COUNT] = {
     [TY_OP_DECODE] = ty_cost_codec,      [TY_OP_UPDATE] = ty_cost_update,
     [TY_OP_BEGIN] = ty_cost_begin,       [TY_OP_BACKWARD_INPUT] = ty_cost_layers,
     [TY_OP_GATHER] = ty_cost_collective, [TY_OP_BACKWARD_WEIGHT] = ty_cost_layers,
+    [TY_OP_ACT] = ty_cost_act,           [TY_OP_RENEW] = ty_cost_renew,
 };
 
 void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance)

@@ -322,6 +322,8 @@ ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_option
         for (uint32_t d = 0; has_hosts && d < devices; d++)
             is_taken[d] = is_taken[d] || ty_cluster_device_host(cluster, d) == host;
     }
+    for (uint32_t a = 0; a < o->actors; a++)
+        is_taken[ty_actor_device(cluster, o, a)] = true;
     for (uint32_t d = 0; d < devices; d++)
         from.left += !is_taken[d];
     status = propose(&from, o, batch, &list, error);
@@ -333,6 +335,11 @@ ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_option
     *sets = list.sets;
     *count = list.count;
     return TY_OK;
+}
+
+uint32_t ty_actor_device(const ty_cluster *cluster, const ty_plan_options *o, uint32_t actor)
+{
+    return ty_cluster_device_count(cluster) - o->actors + actor;
 }
 
 /* ---- Servers --------------------------------------------------------------------------------- */

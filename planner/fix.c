@@ -352,13 +352,14 @@ static ty_status name_devices(const search_question *q, const device_set *set, t
     ty_status status;
 
     by_number.servers = q->options->servers;
+    by_number.actors = q->options->actors;
     if (set->count == ty_cluster_device_count(q->cluster))
         return TY_OK;
     status = ty_device_sets_propose(q->cluster, &by_number, q->servers, q->global_batch, &sets,
                                     &count, error);
     if (status != TY_OK)
         return status;
-    if (sets[0].count == set->count) { /* all that there are beside servers */
+    if (sets[0].count == set->count) { /* all that there are beside servers and actors */
         ty_device_sets_free(sets, count);
         return TY_OK;
     }
@@ -685,6 +686,43 @@ static ty_status put_servers(const source *s, ty_text *out, ty_error *error)
     return TY_OK;
 }
 
+static ty_status read_actors(target *t, const char *value, ty_error *error)
+{
+    uint64_t actors;
+    ty_status status = ty_parse_uint(value, 0, t->devices - 1, &actors, error);
+
+    if (status == TY_OK)
+        t->options->actors = (uint32_t)actors;
+    t->options->fix_actors = true;
+    return status;
+}
+
+static ty_status put_actors(const source *s, ty_text *out, ty_error *error)
+{
+    (void)error;
+    if (s->q->workload->learning == TY_LEARNING_REINFORCEMENT)
+        ty_text_addf(out, "%u", s->q->options->actors);
+    return TY_OK;
+}
+
+static ty_status read_lag(target *t, const char *value, ty_error *error)
+{
+    uint64_t lag;
+    ty_status status = ty_parse_uint(value, 0, TY_MAX_LAG, &lag, error);
+
+    if (status == TY_OK)
+        t->options->lag = (uint32_t)lag;
+    return status;
+}
+
+static ty_status put_lag(const source *s, ty_text *out, ty_error *error)
+{
+    (void)error;
+    if (s->q->options->actors > 0)
+        ty_text_addf(out, "%u", s->q->options->lag);
+    return TY_OK;
+}
+
 static ty_status read_shard(target *t, const char *value, ty_error *error)
 {
     for (int s = 0; s < TY_SERVER_SHARD_COUNT; s++)
@@ -740,6 +778,8 @@ static const struct fix_key {
     {"servers", read_servers, put_servers, "0 1 2"},
     {"shard", read_shard, put_shard, "size tensor"},
     {"staleness", read_staleness, put_staleness, "0 1"},
+    {"actors", read_actors, put_actors, "0 1 2"},
+    {"lag", read_lag, put_lag, "0 1"},
     {"devices", read_devices, put_devices, "2 8 0-3+8-11"},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };

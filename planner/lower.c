@@ -60,12 +60,13 @@ static ty_instruction transfer(const ty_lowering *l, ty_op op, ty_lower_pass pas
     instruction.peer_stage = peer_stage;
     instruction.direction = direction;
     instruction.bytes = l->transfer_bytes[2 * (peer_stage > pass.stage ? peer_stage : pass.stage) +
-                                          (direction == TY_GRADIENT)];
+                                          ty_direction_way(direction)];
     return instruction;
 }
 
-/* The first stage reads whole samples; a last stage that is not the first reads labels only, which
-   may be stored more tightly than they are used. */
+/* Where episodes are learnt from, they are played in place. The first stage reads whole samples; a
+   last stage that is not the first reads labels only, which may be stored more tightly than they
+   are used. */
 static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
 {
     const ty_workload *workload = l->plan->workload;
@@ -74,6 +75,8 @@ static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
     uint64_t labels = workload->tokens_per_sample > 0 ? workload->tokens_per_sample : 1;
     uint64_t bytes = workload->sample_bytes;
 
+    if (workload->learning == TY_LEARNING_REINFORCEMENT)
+        return pass.stage == 0 ? ty_lower_act(l, pass, index) : TY_OK;
     if (pass.stage != 0 && !is_last_stage(l, pass))
         return TY_OK;
     if (pass.stage != 0 && labels * LABEL_BYTES < bytes)
@@ -367,6 +370,8 @@ static ty_status lower_position(ty_lowering *l)
     ty_status status = TY_OK;
 
     l->micro_batches = l->plan->micro_batches / l->plan->stages[l->position].replicas;
+    if (ty_plan_is_of_actors(l->plan, l->position))
+        return l->are_passes_only ? TY_OK : ty_lower_actors(l);
     if (l->are_passes_only)
         return schedules[l->plan->schedule](l);
     l->forwards = ty_alloc(held * l->micro_batches, sizeof *l->forwards);
@@ -385,6 +390,7 @@ static ty_status lower_position(ty_lowering *l)
     TY_CHECK(schedules[l->plan->schedule](l), status, cleanup);
     TY_CHECK(ty_lower_scores(l), status, cleanup);
     TY_CHECK(ty_lower_updates(l), status, cleanup);
+    TY_CHECK(ty_lower_policy(l), status, cleanup);
     run_ahead(l);
     if (l->plan->exchange_order != NULL)
         status = ty_lower_by_priority(l);

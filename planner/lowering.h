@@ -2,7 +2,8 @@
  * Internal to planner/: what a schedule writes a position's program with. lower.c owns the state
  * and offers "forward" and "backward" of a micro-batch; the schedule_*.c files only say in which
  * order; gradient_exchange.c cuts the last backward and writes what follows it; sharding.c brings
- * sharded weights together; priority_lowering.c puts exchanges into an order of their own.
+ * sharded weights together; actors_lowering.c has those who play episodes; priority_lowering.c puts
+ * exchanges into an order of their own.
  */
 #ifndef TY_LOWERING_H
 #define TY_LOWERING_H
@@ -135,6 +136,15 @@ uint32_t ty_lower_next_bucket(const ty_lowering *lowering, uint32_t stage, uint3
 uint32_t ty_lower_experts_of(const ty_lowering *lowering, uint32_t bucket);
 ty_instruction ty_lower_bucket_instruction(const ty_lowering *lowering, ty_op op, uint32_t stage,
                                            uint32_t bucket);
+
+/* actors_lowering.c */
+
+/** Playing the episodes of a micro-batch. */
+ty_status ty_lower_act(ty_lowering *lowering, ty_lower_pass pass, uint32_t *index) TY_MUST_CHECK;
+/** All of a position of actors. */
+ty_status ty_lower_actors(ty_lowering *lowering) TY_MUST_CHECK;
+/** Of learners, behind their updates: weights to their actors; nothing without. */
+ty_status ty_lower_policy(ty_lowering *lowering) TY_MUST_CHECK;
 
 /* priority_lowering.c */
 

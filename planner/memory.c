@@ -891,6 +891,40 @@ static uint64_t workspace(const context *all, uint32_t position)
     return bytes;
 }
 
+/* ---- Actors ---------------------------------------------------------------------------------- */
+
+/* Batches that actors have room for: one is sent while the next is played (execute/). */
+#define ACTOR_BATCHES 2
+
+/* Sets of weights that may be on their way at once: those of a step, of the next, and of as many as
+ * actors are ahead. */
+static double policy_sets(const ty_plan *plan)
+{
+    const double set = (double)ty_plan_policy_bytes(plan) * ty_plan_policy_messages(plan, 0);
+
+    return set * (plan->lag + 3);
+}
+
+static double batch_bytes(const ty_plan *plan)
+{
+    return (double)plan->micro_batch_size * (double)ty_workload_episode_bytes(plan->workload);
+}
+
+/* Of whoever plays: the weights once more, and what their layers make of one step. */
+static void add_player(const ty_plan *plan, ty_memory_use *use)
+{
+    const ty_workload *w = plan->workload;
+    const double steps = (double)w->input.dimensions[0];
+    double outputs = 0;
+
+    for (uint32_t l = 0; l + 1 < w->layer_count; l++)
+        outputs += (double)w->layers[l].output_bytes;
+    use->parameter_bytes += ty_workload_parameter_bytes(w, 0, w->layer_count);
+    use->gradient_bytes += ty_workload_parameter_bytes(w, 0, w->layer_count); /* there, unused */
+    use->activation_bytes += (uint64_t)(outputs / steps * plan->micro_batch_size);
+    use->communication_bytes += (uint64_t)policy_sets(plan);
+}
+
 ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                           ty_memory_use *out, ty_error *error)
 {
@@ -906,6 +940,19 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                        "found stage %u and a program of %u stages, expected one "
                        "of %u",
                        stage, program->stage_count, plan->stage_count);
+    if (ty_plan_is_of_actors(plan, stage)) {
+        all.is_on_cores = is_on_cores(plan, stage);
+        *out = (ty_memory_use){
+            .communication_bytes = (uint64_t)(ACTOR_BATCHES * batch_bytes(plan)),
+            .optimizer_bytes =
+                (uint64_t)(ty_workload_parameter_bytes(plan->workload, 0,
+                                                       plan->workload->layer_count) /
+                           plan->workload->element_bytes *
+                           ty_optimizer_state_count(&plan->optimizer) * sizeof(float)),
+            .workspace_bytes = workspace(&all, position)};
+        add_player(plan, out);
+        return TY_OK;
+    }
     if (ty_stack_of(plan)->memory == TY_MEMORY_AUTOGRAD) {
         for (all.index = position; all.index < plan->stage_count; all.index += program->stage_count)
             r.compression += compression(&all);
@@ -956,6 +1003,11 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                            .communication_bytes = (uint64_t)r.communication,
                            .compression_bytes = (uint64_t)r.compression,
                            .workspace_bytes = workspace(&all, position)};
+    if (plan->workload->learning == TY_LEARNING_REINFORCEMENT) {
+        add_player(plan, out);
+        out->communication_bytes +=
+            (uint64_t)(ty_program_peak_in_flight(program, stage) * batch_bytes(plan));
+    }
 done:
     ty_free(weights);
     ty_free(all.takes_part);

@@ -398,6 +398,52 @@ static ty_status check_servers(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
+/* What ty_plan_check asks of plans that play episodes, as far as the question fixes it. */
+static ty_status check_actors(const search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+    const uint32_t learners = q->set->count, actors = o->actors;
+    const uint32_t larger = actors > learners ? actors : learners;
+    const uint32_t micro_batch = q->fixed_micro_batch_size > 0 ? q->fixed_micro_batch_size : 1;
+    ty_plan sketch = ty_plan_of_dimensions(q, micro_batch);
+    const char *why;
+
+    sketch.tensor_parallel = o->dimensions.tensor_parallel;
+    sketch.context_parallel = o->dimensions.context_parallel;
+    sketch.expert_parallel = o->dimensions.expert_parallel;
+    sketch.zero = o->dimensions.zero;
+    sketch.staleness = o->staleness;
+    sketch.schedule = o->fix_schedule ? o->schedule : TY_ONE_F_ONE_B;
+    why = ty_plan_acting_refusal(&sketch);
+    if (why != NULL)
+        return ty_fail(error, TY_EINVAL, "%s learns by reinforcement, and that is not combined: %s",
+                       q->workload->name, why);
+    if (actors == 0 && o->lag > 0 &&
+        (o->fix_actors || q->workload->learning != TY_LEARNING_REINFORCEMENT))
+        return ty_fail(error, TY_EINVAL, "lag: found %u, expected 0 without actors", o->lag);
+    if (actors == 0) /* or their number is yet to be found */
+        return TY_OK;
+    if (q->workload->learning != TY_LEARNING_REINFORCEMENT)
+        return ty_fail(error, TY_EINVAL, "actors: found %u, expected 0: %s has no episodes to play",
+                       actors, q->workload->name);
+    if (o->servers > 0)
+        return ty_fail(error, TY_EINVAL,
+                       "actors: found %u and %u servers, expected one or the "
+                       "other",
+                       actors, o->servers);
+    if (!ty_actors_suit(actors, learners, larger))
+        return ty_fail(error, TY_EINVAL,
+                       "actors: found %u beside %u learners, expected a multiple "
+                       "or a divisor of them",
+                       actors, learners);
+    if (q->global_batch % micro_batch != 0 || q->global_batch / micro_batch % larger != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "actors: found %u beside %u learners, who share %u "
+                       "micro-batches; expected a divisor of them",
+                       actors, learners, q->global_batch / micro_batch);
+    return TY_OK;
+}
+
 /* What ty_plan_check asks of plans with an order of exchanges, as far as the question fixes it. */
 static ty_status check_priority(const search_question *q, ty_error *error)
 {
@@ -411,6 +457,7 @@ static ty_status check_priority(const search_question *q, ty_error *error)
         .staleness = o->staleness,
         .local_steps = q->workload->local_steps,
         .is_evolution = q->workload->learning == TY_LEARNING_EVOLUTION,
+        .is_played = q->workload->learning == TY_LEARNING_REINFORCEMENT,
         .has_teacher = ty_workload_has_teacher(q->workload),
         .is_recomputed = ty_recompute_has_segments(o->dimensions.recompute),
         .schedule = o->fix_schedule ? (int)o->schedule : -1,
@@ -796,6 +843,14 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
     TY_CHECK(check_micro_batches(q, error), status, failed);
     TY_CHECK(servers_find(q, error), status, failed);
+    if (options->actors >= ty_cluster_device_count(cluster)) {
+        status =
+            ty_fail(error, TY_EINVAL,
+                    "actors: found %u, expected fewer than the %u devices of %s, of which "
+                    "others learn",
+                    options->actors, ty_cluster_device_count(cluster), ty_cluster_name(cluster));
+        goto failed;
+    }
     TY_CHECK(ty_device_sets_propose(cluster, options, q->servers, q->global_batch, &q->sets,
                                     &q->set_count, error),
              status, failed);
@@ -830,6 +885,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     TY_CHECK(check_whole_network(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_servers(q, error), status, failed);
+    TY_CHECK(check_actors(q, error), status, failed);
     TY_CHECK(check_priority(q, error), status, failed);
     TY_CHECK(check_rest(q, error), status, failed);
     TY_CHECK(ty_workload_digest(workload, &q->workload_digest, error), status, failed);

@@ -776,7 +776,8 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     bool is_open, has_layouts = false;
     ty_status status = TY_OK;
 
-    if (options->servers == 0 && options->priority != TY_PRIORITY_FRONT)
+    if (options->servers == 0 && options->priority != TY_PRIORITY_FRONT &&
+        q->workload->learning != TY_LEARNING_REINFORCEMENT)
         TY_CHECK(look_at_layouts(s, &has_layouts, error), status, done);
     if (options->layouts_only)
         goto done;
@@ -1038,12 +1039,14 @@ static ty_status put_in_place(search *s, ty_error *error)
     return TY_OK;
 }
 
-/* Servers serve replicas of the whole network, and front layers go first in such. */
-static ty_plan_options settled(const ty_plan_options *options)
+/* Servers serve replicas of the whole network, front layers go first in such, and they are what
+ * learns from episodes. */
+static ty_plan_options settled(const ty_workload *workload, const ty_plan_options *options)
 {
     ty_plan_options o = *options;
 
-    if (o.servers == 0 && o.priority != TY_PRIORITY_FRONT)
+    if (o.servers == 0 && o.priority != TY_PRIORITY_FRONT &&
+        workload->learning != TY_LEARNING_REINFORCEMENT)
         return o;
     if (o.servers > 0 && !o.fix_algorithm) {
         o.algorithm = TY_PARAMETER_SERVER;
@@ -1063,7 +1066,7 @@ ty_status ty_plan_search_check(const ty_workload *workload, const ty_cluster *cl
                                const ty_profile *profile, const ty_plan_options *options,
                                ty_error *error)
 {
-    const ty_plan_options asked = settled(options);
+    const ty_plan_options asked = settled(workload, options);
     search_question q;
     ty_status status = ty_search_question_make(workload, cluster, profile, &asked, &q, error);
 
@@ -1071,11 +1074,11 @@ ty_status ty_plan_search_check(const ty_workload *workload, const ty_cluster *cl
     return status;
 }
 
-ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
-                         const ty_profile *profile, const ty_plan_options *options, ty_plan **out,
-                         ty_error *error)
+ty_status ty_plan_search_once(const ty_workload *workload, const ty_cluster *cluster,
+                              const ty_profile *profile, const ty_plan_options *options,
+                              ty_plan **out, ty_error *error)
 {
-    const ty_plan_options asked = settled(options);
+    const ty_plan_options asked = settled(workload, options);
     ty_status status = TY_OK;
     search_question q = {0};
     search s = {.q = &q, .best_s = HUGE_VAL};

@@ -291,6 +291,10 @@ static ty_status check_asked(const preset *p, const ty_workload *workload, const
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has no servers of gradients; found them divided by %s", p->system.name,
                        ty_server_shard_name(o->shard));
+    if (status == TY_OK && (o->actors > 0 || o->lag > 0))
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s has no actors; found %u, with a lag of %u: leave --system out",
+                       p->system.name, o->actors, o->lag);
     if (status == TY_OK && o->dimensions.table_shard != TY_TABLES_WHOLE)
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has all tables on each device; found them divided by %s", p->system.name,
@@ -704,6 +708,7 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
     else
         TY_CHECK(ty_stack_open(TY_WORKER_STACK, &stack, error), status, done);
     TY_CHECK(ty_stack_copy(stack, &narrowed, error), status, done);
+    o.fix_actors = true; /* they have none */
     narrowed->plans = plans_of_both(&stack->plans, &p->plans);
     t.stack = stack;
     o.stack = t.narrowed = narrowed;

@@ -224,6 +224,10 @@ typedef struct ty_plan_options {
     bool fix_servers; /* asked for: presets that have servers try no other number */
     bool fix_shard;
     ty_server_shard shard; /* if fix_shard; else by size */
+    /* Devices that only play episodes (ty_plan.h, "Actors"), the last of the cluster; the others
+     * learn. 0: learners play themselves, and `lag` is 0 */
+    uint32_t actors, lag;
+    bool fix_actors; /* asked for: else every number that goes together with the others is tried */
     bool fix_compression;
     /* If fix_compression; else ratio and rank are those of what the search proposes by itself, 0
      * for 0.01 and 4, and the kind is not looked at. */

@@ -253,11 +253,12 @@ static const page_series stage_parts[STAGE_PART_COUNT] = {
 
 static int part_of_op(ty_op op)
 {
-    if (op == TY_OP_FORWARD)
+    if (op == TY_OP_FORWARD || op == TY_OP_ACT)
         return PART_FORWARD;
     if (op == TY_OP_RECOMPUTE)
         return PART_RECOMPUTE;
-    return op == TY_OP_UPDATE || op == TY_OP_BEGIN ? PART_UPDATE : PART_BACKWARD;
+    return op == TY_OP_UPDATE || op == TY_OP_BEGIN || op == TY_OP_RENEW ? PART_UPDATE
+                                                                        : PART_BACKWARD;
 }
 
 /* What a compute instruction waited for last, if that ended after `since_s`. */

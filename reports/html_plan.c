@@ -449,6 +449,10 @@ static void put_layers(page *p, uint32_t position)
             continue;
         }
         ty_text_add(p->html, s == position ? "" : "; ");
+        if (stage->layer_count == 0) {
+            ty_text_add(p->html, "none: actors");
+            continue;
+        }
         ty_html_escape(p->html, layers[stage->first_layer].name);
         ty_text_add(p->html, " … ");
         ty_html_escape(p->html, layers[stage->first_layer + stage->layer_count - 1].name);

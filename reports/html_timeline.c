@@ -21,6 +21,7 @@ const char *const ty_op_colours[TY_OP_COUNT] = {
     [TY_OP_DECODE] = "#b5a800",    [TY_OP_UPDATE] = "#e69f00",
     [TY_OP_BEGIN] = "#8c8c8c",     [TY_OP_BACKWARD_INPUT] = "#d55e00",
     [TY_OP_GATHER] = "#44aa99",    [TY_OP_BACKWARD_WEIGHT] = "#aa4499",
+    [TY_OP_ACT] = "#332288",       [TY_OP_RENEW] = "#ddcc77",
 };
 
 /* Devices of one class are alike in all that a timeline shows, unless stragglers are measured. */

@@ -32,7 +32,7 @@ void ty_partners_free(partners *p)
 static uint32_t send_slot(const partners *p, uint32_t stage, ty_direction direction,
                           uint32_t micro_batch)
 {
-    return (direction == TY_GRADIENT ? p->local_count[stage] : 0) + micro_batch;
+    return (ty_direction_way(direction) > 0 ? p->local_count[stage] : 0) + micro_batch;
 }
 
 static void fill_stage(partners *p, uint32_t stage)

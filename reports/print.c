@@ -183,9 +183,12 @@ static void print_stage_run(const ty_plan *plan, uint32_t s, uint32_t run, ty_te
 
     if (run > 1)
         ty_text_addf(&range, "%u x %u: ", run, stage->layer_count);
-    ty_text_addf(&range, "%s .. %s", w->layers[stage->first_layer].name,
-                 w->layers[last->first_layer + last->layer_count - 1].name);
-    if (run == 1)
+    if (stage->layer_count == 0)
+        ty_text_add(&range, "actors, who play for those who learn");
+    else
+        ty_text_addf(&range, "%s .. %s", w->layers[stage->first_layer].name,
+                     w->layers[last->first_layer + last->layer_count - 1].name);
+    if (run == 1 && stage->layer_count > 0)
         ty_text_addf(&range, " (%u)", stage->layer_count);
     snprintf(label, sizeof label, run > 1 ? "%u..%u" : "%u", s, s + run - 1);
     if (run > 1)

@@ -130,8 +130,10 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
         fault = "no known operation or stream";
     else if (instruction->stream != ty_op_stream(instruction->op))
         fault = "an operation in another stream than its own";
-    else if (instruction->lead > plan->stage_count && instruction->lead > plan->staleness)
-        fault = "further ahead than the plan has stages or its gradients are late";
+    else if (instruction->lead > plan->stage_count && instruction->lead > plan->staleness &&
+             instruction->lead > plan->lag + 1)
+        fault =
+            "further ahead than the plan has stages or its gradients are late, or its actors lag";
     else if ((instruction->op == TY_OP_COLLECTIVE || instruction->op == TY_OP_GATHER) &&
              instruction->bucket >= plan->bucket_count)
         fault = "a collective without a bucket";

@@ -51,6 +51,9 @@ static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error 
             what = "sharding";
         else if (other->staleness != first->staleness)
             what = "staleness";
+        else if (other->lag != first->lag ||
+                 (ty_plan_actors(other) > 0) != (ty_plan_actors(first) > 0))
+            what = "actors";
         else if ((other->exchange_order != NULL) != (first->exchange_order != NULL))
             what = "priority";
         else if (other->workload->learning != first->workload->learning ||

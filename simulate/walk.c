@@ -41,7 +41,7 @@ static ty_status sends_index(const ty_plan *plan, const ty_program *program, uin
                            "stage %u, instruction %u: a send without direction, micro-batch or "
                            "peer; was the program checked?",
                            stage, i);
-        sends->instructions[send->direction == TY_GRADIENT][send->micro_batch] = i;
+        sends->instructions[ty_direction_way(send->direction)][send->micro_batch] = i;
     }
     return TY_OK;
 }
@@ -66,7 +66,7 @@ static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_device 
             plan->stages[receive->peer_stage].replicas;
         peer = ty_program_peer_rank(plan, self->rank, receive);
         if (micro_batch < theirs->micro_batches)
-            send = theirs->instructions[receive->direction == TY_GRADIENT][micro_batch];
+            send = theirs->instructions[ty_direction_way(receive->direction)][micro_batch];
     }
     if (send != TY_NO_INSTRUCTION)
         from = &walk->devices[ty_walk_index(walk, peer * walk->width + self->lane)];

@@ -139,6 +139,8 @@ static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *erro
     uint32_t head, near[2] = {0, 0};
     ty_status status = TY_OK;
 
+    if (ty_plan_actors(u->plan) > 0) /* who divide episodes, not blocks */
+        return TY_OK;
     for (uint32_t s = 0; s < stages; s++) /* unlike ones are where their replicas have it */
         if (stages == 1 || u->plan->stages[s].replicas != u->plan->stages[0].replicas)
             return TY_OK;

@@ -137,7 +137,7 @@ cleanup:
 /* What scenarios add, in any family; the layers are all there. */
 static ty_status read_scenario(ty_zoo_reader *reader)
 {
-    static const char *const names[TY_LEARNING_COUNT] = {"gradient", "evolution"};
+    static const char *const names[TY_LEARNING_COUNT] = {"gradient", "evolution", "reinforcement"};
     ty_status status = TY_OK;
     int learning = TY_LEARNING_GRADIENT;
     uint64_t local_steps, rotary_base;

@@ -512,6 +512,9 @@ ty_status ty_launch_chakra(launch *l, ty_error *error)
         return ty_launch_refuse(error, "chakra",
                                 "a trace is of one step, and with an order of exchanges the next "
                                 "one begins before a step ends; plan with --fix priority=0");
+    if (l->plan->workload->learning == TY_LEARNING_REINFORCEMENT)
+        return ty_launch_refuse(error, "chakra",
+                                "a trace has passes of layers, and playing episodes is none");
     nodes = ty_program_event_count(l->plan, l->input->program) * ty_plan_width(l->plan);
     if (nodes > MOST_NODES)
         return ty_launch_refuse(error, "chakra",

@@ -57,6 +57,11 @@ ty_status ty_launch_check_blocks(const launch *l, const char *target, ty_error *
 
 static ty_status check_shape(const ty_plan *plan, const char *target, ty_error *error)
 {
+    if (plan->workload->learning != TY_LEARNING_GRADIENT)
+        return ty_launch_refuse(error, target,
+                                "it trains by gradients of samples that there are, and the "
+                                "workload by %s",
+                                ty_learning_name(plan->workload->learning));
     if (plan->stage_count > 1)
         return ty_launch_refuse(error, target,
                                 "it has no pipelines, and the plan has %u stages; plan with "
@@ -83,9 +88,6 @@ static ty_status check_shape(const ty_plan *plan, const char *target, ty_error *
             "it averages gradients in every step, and the workload's weights are "
             "averaged every %u steps",
             plan->workload->local_steps);
-    if (plan->workload->learning != TY_LEARNING_GRADIENT)
-        return ty_launch_refuse(error, target, "it trains by gradients, and the workload by %s",
-                                ty_learning_name(plan->workload->learning));
     return TY_OK;
 }
 

@@ -13,6 +13,7 @@ transfer-resnet50 1x dgx1-v100
 mean-teacher-cifar10 1x p100-server
 mean-teacher-fashion 1x p100-server
 corridor-evolution 1x p100-server
+corridor-reinforce 1x p100-server
 corridor-navigation robots
 dqn-atari 1x v100-pcie-server
 es-humanoid evolution-xeon
@@ -44,6 +45,36 @@ if grep -q "trainyard-worker: es-humanoid: .* expected corridor" "$scratch/err";
 expect 0 profile -w corridor-evolution --ranks 1 --micro-batches 2,4 -q -o "$scratch/episodes.json"
 grep -q '"linear in_features=9' "$scratch/episodes.json" && pass || fail "episodes are not in the profile"
 expect 0 profile -w mean-teacher-fashion --ranks 1 --micro-batches 2 -q -o "$scratch/taught.json"
+# Actors: planned, simulated, played by their times, trained, and gone on with; what no plan may say of them is refused.
+TRAINYARD_PROFILE_HASTE=100
+export TRAINYARD_PROFILE_HASTE
+expect 0 workload show corridor-reinforce
+expect_output "reinforcement: episodes of 300 steps"
+expect 0 profile -w corridor-reinforce --ranks 2 --micro-batches 8,16 -q -o "$scratch/played.json"
+grep -q '"play 300 steps, linear in_features=9' "$scratch/played.json" && pass || fail "playing is not in the profile"
+expect 0 plan -w corridor-reinforce -c local:2 --profile "$scratch/played.json" --fix actors=1,lag=1,micro_batch=16 -q -o "$scratch/actors.json"
+expect_output "1 actor, 1 learner, lag 1" "actors, who play for those who learn"
+expect 0 estimate "$scratch/actors.json" --program
+expect_output "receive     micro-batch 0  policy from stage 1  844 B" "2 steps ahead  micro-batch 0"
+expect 0 simulate "$scratch/actors.json"
+expect 0 run "$scratch/actors.json" --backend replay --steps 4 -q
+expect 0 run "$scratch/actors.json" --steps 6 --checkpoint "$scratch/whole" --checkpoint-every 3 -q -o "$scratch/whole.json"
+expect 0 run "$scratch/actors.json" --steps 3 --checkpoint "$scratch/half" --checkpoint-every 3 -q -o "$scratch/half.json"
+expect 0 run "$scratch/actors.json" --steps 6 --checkpoint "$scratch/half" --checkpoint-every 3 --resume -q -o "$scratch/half.json"
+[ "$(grep '"losses"' "$scratch/whole.json")" = "$(grep '"losses"' "$scratch/half.json")" ] && pass || fail "actors go on otherwise than they would have"
+expect 0 compare "$scratch/actors.json" "$scratch/whole.json"
+expect_output "  act " "  renew "
+expect 0 report "$scratch/actors.json" "$scratch/whole.json" -q -o "$scratch/actors.html"
+grep -q "none: actors" "$scratch/actors.html" && pass || fail "the page does not name actors"
+expect 1 export "$scratch/actors.json" --to chakra -o "$scratch/chakra"
+expect_error_line "playing episodes is none"
+sed 's/"lag": 1/"lag": 40/' "$scratch/actors.json" >"$scratch/far.json"
+expect 3 simulate "$scratch/far.json"
+expect_error_line "/lag" "found 40"
+sed 's/"seed": 1,/"seed": 1, "zero": 1,/' "$scratch/actors.json" >"$scratch/shards.json"
+expect 3 simulate "$scratch/shards.json"
+expect_error_line "found reinforcement, expected another: with ZeRO"
+unset TRAINYARD_PROFILE_HASTE
 # A teacher is no use without its student, nor far from it.
 expect 0 workload export mean-teacher-fashion -q -o "$scratch/taught-workload.json"
 sed 's/"decay": 0.99/"decay": 1/' "$scratch/taught-workload.json" >"$scratch/stubborn.json"

@@ -157,6 +157,44 @@ static void very_late(ty_plan *p)
 {
     p->staleness = 65;
 }
+static void lag_alone(ty_plan *p)
+{
+    p->lag = 1;
+}
+static void played_and_sharded(ty_plan *p)
+{
+    p->workload->learning = TY_LEARNING_REINFORCEMENT;
+    p->zero = 1;
+}
+static void played_by_stages(ty_plan *p)
+{
+    p->workload->learning = TY_LEARNING_REINFORCEMENT;
+    p->schedule = TY_PIPEDREAM;
+}
+static void nothing_to_play(ty_plan *p)
+{
+    p->stages[0].layer_count = 0;
+}
+static void actors_of(ty_plan *p)
+{
+    p->workload->learning = TY_LEARNING_REINFORCEMENT;
+    p->stages[0].layer_count = 0;
+}
+static void three_actors(ty_plan *p)
+{
+    actors_of(p);
+    p->stages[0].replicas = 3;
+}
+static void actors_far_behind(ty_plan *p)
+{
+    actors_of(p);
+    p->lag = 17;
+}
+static void actors_and_servers(ty_plan *p)
+{
+    actors_of(p);
+    p->servers.count = 1;
+}
 static void order_of(ty_plan *p, uint32_t first)
 {
     p->exchange_order = ty_alloc(p->bucket_count, sizeof *p->exchange_order);
@@ -467,6 +505,16 @@ Test(plan, check_refuses_each_flaw)
         {"hybrid", late_population, "toy:/staleness: found 1, expected 0: a population has no"},
         {"pipeline", late_alone, "toy:/staleness: found 1, expected 0: no stage has replicas"},
         {"hybrid", very_late, "toy:/staleness: found 65, expected at most 64"},
+        {"data parallel", lag_alone, "toy:/lag: found 1, expected 0 without actors"},
+        {"data parallel", played_and_sharded,
+         "toy:/workload/learning: found reinforcement, expected another: with ZeRO"},
+        {"data parallel", played_by_stages,
+         "toy:/workload/learning: found reinforcement, expected another: the schedule"},
+        {"hybrid", nothing_to_play, "toy:/stages/0/layer_count: found 0, expected some"},
+        {"hybrid", actors_far_behind, "toy:/lag: found 17, expected at most 16"},
+        {"hybrid", actors_and_servers, "toy:/servers: found 1, expected none beside actors"},
+        {"hybrid", three_actors, "toy:/stages/0/replicas: found 3 actors of 1 learners"},
+        {"pipeline of four", actors_of, "toy:/stages: found 4, expected 2: actors, and learners"},
         {"hybrid", order_of_stages,
          "toy:/exchange_order: found one, expected none: the next step's forward"},
         {"data parallel", order_with_one_twice,

@@ -327,6 +327,8 @@ Test(workload, every_rule_is_checked)
         {CNN, "schema", "\"layers\": [",
          "\"learning\": \"evolution\", \"local_steps\": 2, \"layers\": [",
          "/local_steps: found 2, expected none"},
+        {CNN, "schema", "\"layers\": [", "\"learning\": \"reinforcement\", \"layers\": [",
+         "/learning: found reinforcement, expected another: the input is not an episode"},
         {CNN, "schema", "\"layers\": [", "\"deviation\": 0.1, \"layers\": [",
          "/deviation: found 0.1, expected none without evolution"},
         {CNN, "schema", "\"layers\": [", "\"deviation\": -1, \"layers\": [",

@@ -255,6 +255,7 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     plan->context_parallel = shape->contexts;
     plan->expert_parallel = shape->experts;
     plan->table_shard = shape->tables;
+    plan->lag = shape->lag;
     add_stages(plan, shape);
     plan->servers.count = shape->servers;
     plan->servers.shard = shape->shard;

@@ -18,6 +18,7 @@ typedef struct plan_shape {
     uint32_t recompute_blocks;
     uint32_t frozen; /* layers before this one are */
     uint32_t interleave, zero, staleness;
+    uint32_t lag;     /* of actors: a first stage of replicas, with a first cut at layer 0 */
     bool is_reversed; /* buckets are exchanged in the reverse of their order, where they can */
     uint32_t local_steps;
     const char *cluster; /* one-line description of what it is planned for; NULL: nothing known */

@@ -1,8 +1,10 @@
 /*
- * Scenarios that the worker runs: a teacher that follows its student, and populations in corridors,
- * each against plain arithmetic, and divided among replicas against one rank.
+ * Scenarios that the worker runs: a teacher that follows its student, populations in corridors, and
+ * actors that play there for learners, each against plain arithmetic, and divided among replicas
+ * against one rank.
  */
 #include "corridor.h"
+#include "episodes.h"
 #include "evolution.h"
 #include "outcome.h"
 #include "plans.h"
@@ -665,4 +667,325 @@ Test(scenario_runs, checkpoints)
 
     go_on_compare(taught, &shape);
     go_on_compare(steered, &population);
+}
+
+/* ---- Actors and learners ------------------------------------------------------------------ */
+
+#define PLAYED(steps, dataset)                                                                     \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"played\", \"family\": \"sequential\","          \
+    "\"source\": \"corridor-reinforce.json\", \"input\": [" steps ", 9], \"sample_bytes\": 8,"     \
+    "\"dataset\": \"" dataset "\", \"global_batch\": 24, \"learning\": \"reinforcement\","         \
+    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.5, \"momentum\": 0.5,"                \
+    "\"weight_decay\": 0}, \"layers\": [{\"kind\": \"linear\", \"out_features\": 7},"              \
+    "{\"kind\": \"tanh\"}, {\"kind\": \"linear\", \"out_features\": 3},"                           \
+    "{\"kind\": \"softmax_cross_entropy\"}]}"
+
+static const char played[] = PLAYED("40", "corridor");
+
+/* Whoever plays, and however many learn: the same episodes and, but for the order of sums, the same
+ * weights. */
+Test(scenario_runs, actors_and_learners)
+{
+    static const plan_shape alone = {.name = "one rank",
+                                     .replicas = {1},
+                                     .buckets = 1,
+                                     .global_batch = 24,
+                                     .micro_batch_size = 4};
+    static const struct {
+        plan_shape shape;
+        double tolerance;
+    } rows[] = {
+        {{"1 actor", .replicas = {1, 1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 4},
+         0},
+        {{"2 actors", .replicas = {2, 1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 4},
+         0},
+        {{"3 actors, 1F1B", .schedule = TY_ONE_F_ONE_B, .replicas = {3, 1}, .buckets = 2,
+          .global_batch = 24, .micro_batch_size = 4},
+         1e-6},
+        {{"2 learners", .replicas = {2}, .buckets = 1, .global_batch = 24, .micro_batch_size = 4},
+         1e-5},
+        {{"1 actor, 2 learners", .replicas = {1, 2}, .buckets = 1, .global_batch = 24,
+          .micro_batch_size = 4},
+         1e-5},
+        {{"2 actors, 2 learners, 2 buckets", .replicas = {2, 2}, .buckets = 2, .global_batch = 24,
+          .micro_batch_size = 4},
+         1e-5},
+        {{"1 actor, 3 learners, fp16", .replicas = {1, 3}, .buckets = 1, .global_batch = 24,
+          .micro_batch_size = 4, .compression.kind = TY_COMPRESSION_FP16},
+         2e-3},
+        {{"6 actors, 2 learners", .replicas = {6, 2}, .buckets = 1, .global_batch = 24,
+          .micro_batch_size = 4, .algorithm = TY_TREE},
+         1e-5},
+    };
+    outcome expected = run_plan(played, &alone, 6);
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        outcome found = run_plan(played, &rows[i].shape, 6);
+
+        compare_gradients(rows[i].shape.name, &found, &expected, rows[i].tolerance);
+        compare_losses(rows[i].shape.name, &found, &expected,
+                       rows[i].tolerance > 0 ? rows[i].tolerance : 1e-12);
+        outcome_free(&found);
+    }
+    outcome_free(&expected);
+}
+
+/* The number of actors and learners makes no difference with a lag either. */
+Test(scenario_runs, actors_that_lag)
+{
+    for (uint32_t lag = 1; lag <= 2; lag++) {
+        const plan_shape rows[] = {
+            {"1 actor", .replicas = {1, 1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 4,
+             .lag = lag},
+            {"3 actors", .replicas = {3, 1}, .buckets = 1, .global_batch = 24,
+             .micro_batch_size = 4, .lag = lag},
+            {"1 actor, 2 learners", .replicas = {1, 2}, .buckets = 1, .global_batch = 24,
+             .micro_batch_size = 4, .lag = lag},
+        };
+        outcome expected = run_plan(played, &rows[0], 8);
+
+        for (size_t i = 1; i < sizeof rows / sizeof *rows; i++) {
+            outcome found = run_plan(played, &rows[i], 8);
+            const double tolerance = rows[i].replicas[1] > 1 ? 1e-5 : 1e-12;
+
+            compare_gradients(rows[i].name, &found, &expected, tolerance);
+            compare_losses(rows[i].name, &found, &expected, tolerance);
+            outcome_free(&found);
+        }
+        outcome_free(&expected);
+    }
+}
+
+enum {
+    PLAYED_STEPS = 40,
+    PLAYED_BATCH = 24,
+    PLAYED_MICRO = 4,
+    PLAYED_WEIGHTS = 9 * 7 + 7 + 7 * 3 + 3
+};
+
+/* 9 distances, 7 units, 3 actions, in doubles: what the units say, and probabilities. */
+static void plain_policy(const double *w, const float *rays, double *hidden, double *chances)
+{
+    double sum = 0;
+
+    for (uint32_t h = 0; h < 7; h++) {
+        double x = w[63 + h];
+        for (uint32_t i = 0; i < 9; i++)
+            x += w[9 * h + i] * (double)rays[i];
+        hidden[h] = tanh(x);
+    }
+    for (uint32_t a = 0; a < 3; a++) {
+        double x = w[70 + 21 + a];
+        for (uint32_t h = 0; h < 7; h++)
+            x += w[70 + 7 * a + h] * hidden[h];
+        chances[a] = exp(x);
+        sum += chances[a];
+    }
+    for (uint32_t a = 0; a < 3; a++)
+        chances[a] /= sum;
+}
+
+typedef struct plain_step {
+    float rays[CORRIDOR_RAYS];
+    uint32_t action;
+    double came, advantage;
+} plain_step;
+
+/* @return the score */
+static double plain_play(const ty_plan *plan, const double *w, uint32_t step, uint32_t episode,
+                         plain_step *steps)
+{
+    corridor c;
+
+    corridor_begin(&c, episode_corridor(plan->seed, step, episode));
+    for (uint32_t t = 0; t < PLAYED_STEPS; t++) {
+        const double at = episode_draw(plan->seed, step, episode, t);
+        double hidden[7], chances[3], before;
+
+        corridor_look(&c, steps[t].rays);
+        plain_policy(w, steps[t].rays, hidden, chances);
+        steps[t].action = at < chances[0] ? 0 : at < chances[0] + chances[1] ? 1 : 2;
+        before = c.x / 0.2 - 0.05 * PLAYED_STEPS * c.touches;
+        corridor_step(&c, steps[t].action);
+        steps[t].came = c.x / 0.2 - 0.05 * PLAYED_STEPS * c.touches - before;
+    }
+    return corridor_score(&c);
+}
+
+/* Of a micro-batch: weighted means of what is ahead, standardised. */
+static void plain_advantages(plain_step *steps)
+{
+    const uint32_t all = PLAYED_MICRO * PLAYED_STEPS;
+    double mean = 0, variance = 0;
+
+    for (uint32_t i = 0; i < all; i++) {
+        const uint32_t end = (i / PLAYED_STEPS + 1) * PLAYED_STEPS;
+        double sum = 0, weights = 0;
+
+        for (uint32_t u = i; u < end; u++) {
+            sum += pow(EPISODE_DISCOUNT, u - i) * steps[u].came;
+            weights += pow(EPISODE_DISCOUNT, u - i);
+        }
+        steps[i].advantage = sum / weights;
+        mean += sum / weights / all;
+    }
+    for (uint32_t i = 0; i < all; i++)
+        variance += (steps[i].advantage - mean) * (steps[i].advantage - mean) / all;
+    for (uint32_t i = 0; i < all; i++)
+        steps[i].advantage = (steps[i].advantage - mean) / sqrt(variance);
+}
+
+/* The gradient of mean advantage x -log(probability of the action). */
+static void plain_gradient(const double *w, const plain_step *s, double *gradient)
+{
+    const double share = s->advantage / (PLAYED_BATCH * PLAYED_STEPS);
+    double hidden[7], chances[3];
+
+    plain_policy(w, s->rays, hidden, chances);
+    for (uint32_t a = 0; a < 3; a++) {
+        const double of_score = share * (chances[a] - (a == s->action));
+
+        gradient[70 + 21 + a] += of_score;
+        for (uint32_t h = 0; h < 7; h++) {
+            const double of_unit = of_score * w[70 + 7 * a + h] * (1 - hidden[h] * hidden[h]);
+
+            gradient[70 + 7 * a + h] += of_score * hidden[h];
+            gradient[63 + h] += of_unit;
+            for (uint32_t i = 0; i < 9; i++)
+                gradient[9 * h + i] += of_unit * (double)s->rays[i];
+        }
+    }
+}
+
+/* REINFORCE in doubles, with the rule of which weights play which step: those behind step k - 1 -
+ * lag, or behind the last test. */
+static void expect_by_definition(const plan_shape *shape)
+{
+    enum { STEPS = 8, TEST_EVERY = 4 };
+    char *directory = directory_make();
+    ty_job *job = make_job(make_plan(played, shape), STEPS, directory);
+    const ty_plan *plan = job->plan;
+    const ty_stage_options options = {.workload = plan->workload,
+                                      .layer_count = plan->workload->layer_count,
+                                      .micro_batch_size = 1,
+                                      .slots = 1,
+                                      .seed = plan->seed,
+                                      .tied_layer = TY_NO_LAYER};
+    static double weights[STEPS + 1][PLAYED_WEIGHTS]; /* behind so many steps */
+    static plain_step episodes[PLAYED_BATCH][PLAYED_STEPS];
+    double speed[PLAYED_WEIGHTS] = {0}, tests = 0;
+    ty_stage_device *device = NULL;
+    outcome found;
+
+    job->until.accuracy = 1;
+    job->evaluate_every = TEST_EVERY;
+    ty_free(job->gradients); /* for which the first step would be a stretch of its own */
+    job->gradients = NULL;
+    found = outcome_of(job);
+    cr_assert_eq(ty_device_cpu.open(&options, &device, NULL), TY_OK);
+    cr_assert_eq(ty_device_cpu.parameter_count(device), PLAYED_WEIGHTS);
+    for (uint32_t i = 0; i < PLAYED_WEIGHTS; i++)
+        weights[0][i] = (double)ty_device_cpu.parameters(device)[i];
+    ty_device_cpu.close(device);
+    for (uint32_t k = 0; k < STEPS; k++) {
+        const uint32_t begun = k / TEST_EVERY * TEST_EVERY;
+        const uint32_t behind = k < begun + plan->lag ? begun : k - plan->lag;
+        double lost = 0, gradient[PLAYED_WEIGHTS] = {0};
+
+        for (uint32_t e = 0; e < PLAYED_BATCH; e++)
+            lost += 1 - plain_play(plan, weights[behind], k, e, episodes[e]);
+        for (uint32_t e = 0; e < PLAYED_BATCH; e += PLAYED_MICRO)
+            plain_advantages(episodes[e]);
+        for (uint32_t i = 0; i < PLAYED_BATCH * PLAYED_STEPS; i++)
+            plain_gradient(weights[k], &episodes[0][i], gradient);
+        cr_expect(fabs(found.run->losses[k] - lost / PLAYED_BATCH) < 1e-5,
+                  "%s: loss of step %u is %.9g, expected %.9g", shape->name, k,
+                  found.run->losses[k], lost / PLAYED_BATCH);
+        for (uint32_t i = 0; i < PLAYED_WEIGHTS; i++) {
+            speed[i] = plan->optimizer.momentum * speed[i] + gradient[i];
+            weights[k + 1][i] = weights[k][i] - plan->optimizer.learning_rate * speed[i];
+        }
+    }
+    for (uint32_t n = 0; n < EVOLUTION_TESTS; n++)
+        tests += 1 - plain_episode(weights[STEPS], evolution_test_corridor(n), 40);
+    cr_assert_eq(found.run->evaluation_count, 2);
+    cr_expect(fabs(found.run->evaluations[1].loss - tests / EVOLUTION_TESTS) < 1e-5,
+              "%s: a test loss of %.9g is %.9g", shape->name, tests / EVOLUTION_TESTS,
+              found.run->evaluations[1].loss);
+    outcome_free(&found);
+    ty_job_free(job);
+    directory_remove(directory);
+}
+
+Test(scenario_runs, reinforcement_by_definition)
+{
+    static const plan_shape shapes[] = {
+        {"one rank", .replicas = {1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 4},
+        {"2 actors", .replicas = {2, 1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 4},
+        {"lag 1", .replicas = {3, 1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 4,
+         .lag = 1},
+        {"lag 2, 2 learners", .replicas = {1, 2}, .buckets = 1, .global_batch = 24,
+         .micro_batch_size = 4, .lag = 2},
+    };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        expect_by_definition(&shapes[i]);
+}
+
+/* From a driver who touches walls all the time to one who passes all corridors that no step has
+ * had. */
+Test(scenario_runs, reinforcement_learns)
+{
+    static const plan_shape shape = {.name = "2 actors, lag 1",
+                                     .replicas = {2, 1},
+                                     .buckets = 1,
+                                     .global_batch = 64,
+                                     .micro_batch_size = 16,
+                                     .lag = 1};
+    char *directory = directory_make();
+    ty_job *job = make_job(make_plan("corridor-reinforce", &shape), 40, directory);
+    outcome found;
+
+    job->until.accuracy = 1;
+    job->evaluate_every = 40;
+    found = outcome_of(job);
+    cr_expect_gt(found.run->losses[0], 1, "%g", found.run->losses[0]);
+    cr_assert_eq(found.run->evaluation_count, 1);
+    cr_expect_geq(found.run->evaluations[0].accuracy, 0.95, "%g",
+                  found.run->evaluations[0].accuracy);
+    cr_expect_lt(found.run->evaluations[0].loss, 0.15, "%g", found.run->evaluations[0].loss);
+    outcome_free(&found);
+    ty_job_free(job);
+    directory_remove(directory);
+}
+
+/* What the worker cannot play is refused with the reason, whoever would play it. */
+Test(scenario_runs, episodes_that_are_refused)
+{
+    static const struct {
+        const char *workload;
+        plan_shape shape;
+        const char *words;
+    } rows[] = {
+        {PLAYED("40", "synthetic"),
+         {"alone", .replicas = {1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 24},
+         "found data set synthetic, expected corridor"},
+        {PLAYED("500", "corridor"),
+         {"actors", .replicas = {1, 1}, .buckets = 1, .global_batch = 24, .micro_batch_size = 24},
+         "at most 400 steps x 9 distances"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *directory = directory_make();
+        ty_job *job = make_job(make_plan(rows[i].workload, &rows[i].shape), 2, directory);
+        ty_error error = {0};
+
+        cr_expect_neq(ty_execute_job_locally(job, ty_plan_launched_count(job->plan),
+                                             &(ty_execute_options){0}, &error),
+                      TY_OK, "%s", rows[i].shape.name);
+        cr_expect_not_null(strstr(error.message, rows[i].words), "%s: %s", rows[i].shape.name,
+                           error.message);
+        ty_job_free(job);
+        directory_remove(directory);
+    }
 }

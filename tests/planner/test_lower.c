@@ -12,7 +12,7 @@
 static const char *const letters[TY_OP_COUNT] = {
     [TY_OP_LOAD] = "L",   [TY_OP_FORWARD] = "F", [TY_OP_RECOMPUTE] = "R", [TY_OP_BACKWARD] = "B",
     [TY_OP_SEND] = "S",   [TY_OP_RECEIVE] = "r", [TY_OP_ENCODE] = "E",    [TY_OP_COLLECTIVE] = "C",
-    [TY_OP_DECODE] = "D", [TY_OP_UPDATE] = "U",
+    [TY_OP_DECODE] = "D", [TY_OP_UPDATE] = "U",  [TY_OP_ACT] = "A",       [TY_OP_RENEW] = "N",
 };
 
 /* Letter, > or < for a transfer to the next or previous stage's direction, micro-batch or bucket,
@@ -406,6 +406,107 @@ Test(lower, evolution_exchanges_scores)
                   error.message);
     ty_program_free(program);
     ty_plan_free(plan);
+}
+
+/* ---- Actors ------------------------------------------------------------------------------- */
+
+static ty_plan *plan_of_actors(uint32_t actors, uint32_t learners, uint32_t lag)
+{
+    const plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
+                              .stage_count = actors > 0 ? 2 : 1,
+                              .replicas = {actors > 0 ? actors : learners, learners},
+                              .layers = {actors > 0 ? 0 : 2, 2},
+                              .buckets = {1, 1},
+                              .micro_batches = 4};
+    ty_plan *plan = make_plan(&shape);
+
+    plan->workload->learning = TY_LEARNING_REINFORCEMENT;
+    plan->lag = lag;
+    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
+    return plan;
+}
+
+static const ty_instruction *first_of(const ty_program *program, uint32_t stage, ty_op op,
+                                      ty_direction direction)
+{
+    for (uint32_t i = 0; i < program->stages[stage].instruction_count; i++)
+        if (program->stages[stage].instructions[i].op == op &&
+            program->stages[stage].instructions[i].direction == direction)
+            return &program->stages[stage].instructions[i];
+    return NULL;
+}
+
+/* Acts before forwards, or on ranks of their own that renew their policy in front of them; weights
+ * behind all updates; with one actor of two learners each sends its half. */
+Test(lower, actors_play_for_learners)
+{
+    static const struct {
+        uint32_t actors, learners;
+        const char *of_actors, *of_learners;
+        uint64_t policy_bytes;
+    } rows[] = {
+        {0, 1, NULL, "A0 F0@0 B0[0-1] A1 F1@3 B1[0-1] A2 F2@6 B2[0-1] A3 F3@9 B3[0-1] U0", 0},
+        {2, 1, "r<0 N4294967295@0 A0 S>0@2 A1 S>1@4",
+         "r>0 F0@0 B0[0-1] r>1 F1@3 B1[0-1] r>2 F2@6 B2[0-1] r>3 F3@9 B3[0-1] U0 N4294967295 "
+         "S<0@13 S<1@13",
+         12000},
+        {1, 2, "r<0 r<1 N4294967295@0,1 A0 S>0@3 A1 S>1@5 A2 S>2@7 A3 S>3@9",
+         "r>0 F0@0 B0[0-1] r>1 F1@3 B1[0-1] C0@5 U0@6 N4294967295 S<0@8", 6000},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (uint32_t lag = 0; lag < (rows[i].actors > 0 ? 3u : 1u); lag++) {
+            ty_plan *plan = plan_of_actors(rows[i].actors, rows[i].learners, lag);
+            ty_program *program = lower("actors", plan);
+
+            if (rows[i].actors == 0) {
+                expect_stage("learners", program, 0, false, rows[i].of_learners);
+            } else {
+                expect_stage("actors", program, 0, false, rows[i].of_actors);
+                expect_stage("learners", program, 1, false, rows[i].of_learners);
+                cr_expect_eq(first_of(program, 0, TY_OP_ACT, TY_NO_DIRECTION)->lead, 1 + lag);
+                cr_expect_eq(first_of(program, 0, TY_OP_RENEW, TY_NO_DIRECTION)->lead, 0);
+                cr_expect_eq(ty_program_lead(program, 1), 0);
+                cr_expect_eq(first_of(program, 0, TY_OP_RECEIVE, TY_POLICY)->bytes,
+                             rows[i].policy_bytes);
+                cr_expect_eq(first_of(program, 1, TY_OP_RECEIVE, TY_ACTIVATION)->bytes,
+                             2 * 4 * (100 + 2 * 100 + 1));
+            }
+            ty_program_free(program);
+            ty_plan_free(plan);
+        }
+}
+
+/* Whatever is wrong in such a program is said. */
+Test(lower, actors_are_checked)
+{
+    static const struct {
+        uint32_t stage, index;
+        const char *words;
+    } * row, rows[] = {
+                 {0, 2, "is 0 steps ahead, expected 2"},
+                 {0, 1, "does not wait for the receive of its weights"},
+                 {0, 3, "does not wait for the act that makes it"},
+                 {1, 14, "does not wait for the renew of the weights"},
+             };
+    ty_error error = {0};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ty_plan *plan = plan_of_actors(2, 1, 1);
+        ty_program *program = lower("actors", plan);
+        ty_instruction *spoilt;
+
+        row = &rows[i];
+        spoilt = &program->stages[row->stage].instructions[row->index];
+        if (i == 0)
+            spoilt->lead = 0;
+        else
+            spoilt->wait_count = 0;
+        cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE);
+        cr_expect_neq(strstr(error.message, row->words), NULL, "%s", error.message);
+        ty_program_free(program);
+        ty_plan_free(plan);
+    }
 }
 
 /* ---- At random --------------------------------------------------------------------------- */

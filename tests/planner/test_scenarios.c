@@ -92,6 +92,7 @@ static const struct scenario {
     {"mean-teacher-cifar10", "1x p100-server", 2 * 3121802, 3121802, NULL},
     {"mean-teacher-fashion", "1x p100-server", 2 * 431080, 431080, NULL},
     {"corridor-evolution", "1x p100-server", 211, 0, NULL},
+    {"corridor-reinforce", "1x p100-server", 211, 211, NULL},
     {"corridor-navigation", "robots", 419, 419, "input"},
     {"dqn-atari", "1x v100-pcie-server", 2 * 1693362, 1693362, NULL},
     {"es-humanoid", "evolution-xeon", 29393, 0, "input"},
@@ -372,4 +373,156 @@ Test(scenarios, collaboration_pays_for_its_line)
     cr_expect_leq(seconds_of(&s, TY_OP_COLLECTIVE), least_s * 1.5);
     scene_clear(&s);
     ty_workload_free(w);
+}
+
+/* ---- Actors ------------------------------------------------------------------------------- */
+
+static scene plan_of_actors(const char *cluster, uint32_t actors, uint32_t lag, uint32_t size)
+{
+    ty_workload *w = open_workload("corridor-reinforce");
+    ty_plan_options options = ty_plan_options_default();
+    ty_error error = {0};
+    scene s = {0};
+
+    options.actors = actors;
+    options.lag = lag;
+    options.fix_actors = true;
+    options.fix_compression = true;
+    options.bucket_bytes = UINT64_MAX;
+    options.micro_batch_size = size;
+    cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_plan_search(w, s.cluster, NULL, &options, &s.plan, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(ty_plan_lower(s.plan, &s.program, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_costs_of_program(s.plan, s.program, s.cluster, &s.costs, &error), TY_OK, "%s",
+                 error.message);
+    ty_workload_free(w);
+    return s;
+}
+
+static double simulated_step(const scene *s)
+{
+    ty_simulate_options options = ty_simulate_options_default();
+    ty_timeline *timeline = NULL;
+    ty_step_summary simulated;
+    ty_error error = {0};
+
+    options.steps = 12;
+    cr_assert_eq(
+        ty_simulate(s->plan, s->program, s->costs, s->cluster, &options, &timeline, &error), TY_OK,
+        "%s", error.message);
+    cr_assert_eq(ty_timeline_summarize(s->plan, s->program, timeline, &simulated, &error), TY_OK,
+                 "%s", error.message);
+    ty_timeline_free(timeline);
+    return simulated.step_time_s;
+}
+
+/* Of all instructions of a stage in a direction, or none. */
+static double time_of(const scene *s, uint32_t stage, ty_op op, ty_direction direction)
+{
+    const ty_stage_program *list = &s->program->stages[stage];
+    double sum = 0;
+
+    for (uint32_t i = 0; i < list->instruction_count; i++)
+        if (list->instructions[i].op == op && list->instructions[i].direction == direction)
+            sum += s->costs->instructions[stage][i].seconds;
+    return sum;
+}
+
+/* One actor, one learner, one micro-batch. Without lag all follows on each other. With a lag of l
+ * a round of everything brings l + 1 steps, and whoever is busiest sets the pace. */
+Test(scenarios, actors_take_turns_or_overlap)
+{
+    static const char cluster[] = "host:2 gpu:1 @v100-sxm2-16gb nvlink2 eth10";
+
+    for (uint32_t lag = 0; lag <= 2; lag++) {
+        scene s = plan_of_actors(cluster, 1, lag, 64);
+        const double act = time_of(&s, 0, TY_OP_ACT, TY_NO_DIRECTION) +
+                           time_of(&s, 0, TY_OP_RENEW, TY_NO_DIRECTION);
+        const double learn = time_of(&s, 1, TY_OP_FORWARD, TY_NO_DIRECTION) +
+                             time_of(&s, 1, TY_OP_BACKWARD, TY_NO_DIRECTION) +
+                             time_of(&s, 1, TY_OP_UPDATE, TY_NO_DIRECTION) +
+                             time_of(&s, 1, TY_OP_RENEW, TY_NO_DIRECTION);
+        const double round = act + learn + time_of(&s, 0, TY_OP_SEND, TY_ACTIVATION) +
+                             time_of(&s, 1, TY_OP_SEND, TY_POLICY);
+        const double expected = fmax(fmax(act, learn), round / (lag + 1));
+
+        cr_expect_eq(ty_plan_actors(s.plan), 1);
+        cr_expect_eq(s.plan->lag, lag);
+        cr_expect_gt(act, learn);
+        expect_near("estimated", s.plan->prediction.step_time_s, expected, 1e-3);
+        expect_near("simulated", simulated_step(&s), expected, 1e-3);
+        scene_clear(&s);
+    }
+}
+
+/* As measured, whatever the layers take; without a measurement 300 passes of one step of all 64
+ * robots. */
+Test(scenarios, playing_is_measured_whole)
+{
+    scene s = plan_of_actors("1x p100-server", 2, 0, 16);
+    ty_layer_time row = {.micro_batch = 16, .forward_s = 0.25};
+    ty_profile profile = {.layer_time_count = 1, .layer_times = &row};
+    ty_workload *step = NULL;
+    ty_provenance ignored;
+    double passes = 0, forward_s, backward_s;
+
+    cr_assert_eq(ty_workload_step_make(s.plan->workload, &step, NULL), TY_OK);
+    for (uint32_t l = 0; l + 1 < step->layer_count; l++) {
+        cr_assert_eq(ty_layer_cost(step, l, 16, ty_cluster_device_type(s.cluster, 0), NULL,
+                                   &forward_s, &backward_s, &ignored, NULL),
+                     TY_OK);
+        passes += 300 * forward_s;
+    }
+    expect_near("by kernels", time_of(&s, 0, TY_OP_ACT, TY_NO_DIRECTION), 2 * passes, 1e-9);
+    cr_assert_eq(ty_workload_play_signature(s.plan->workload, &row.signature, NULL), TY_OK);
+    s.plan->profile = &profile;
+    ty_costs_free(s.costs);
+    cr_assert_eq(ty_costs_of_program(s.plan, s.program, s.cluster, &s.costs, NULL), TY_OK);
+    expect_near("measured", time_of(&s, 0, TY_OP_ACT, TY_NO_DIRECTION), 2 * 0.25, 1e-9);
+    s.plan->profile = NULL;
+    ty_free(row.signature);
+    ty_workload_free(step);
+    scene_clear(&s);
+}
+
+/* Several of both: no cable is shared by messages that are under way together. */
+Test(scenarios, actors_of_several_learners)
+{
+    for (uint32_t lag = 0; lag <= 1; lag++) {
+        scene s = plan_of_actors("1x p100-server", 2, lag, 16);
+
+        cr_expect_eq(ty_plan_actors(s.plan), 2);
+        cr_expect_eq(s.plan->stages[1].replicas, 2);
+        expect_near("simulated", simulated_step(&s), s.plan->prediction.step_time_s, 0.01);
+        scene_clear(&s);
+    }
+}
+
+/* What nobody asked for: as many actors as are fastest, none where all are alike. */
+Test(scenarios, actors_are_searched)
+{
+    static const uint32_t expected[] = {0, 2};
+
+    for (uint32_t lag = 0; lag <= 1; lag++) {
+        ty_workload *w = open_workload("corridor-reinforce");
+        ty_plan_options options = ty_plan_options_default();
+        ty_cluster *cluster = NULL;
+        ty_plan *plan = NULL;
+        ty_error error = {0};
+        uint32_t told = 0;
+
+        options.lag = lag;
+        cr_assert_eq(ty_cluster_open("1x p100-server", NULL, &cluster, NULL), TY_OK);
+        cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
+                     error.message);
+        cr_expect_eq(ty_plan_actors(plan), expected[lag], "lag %u: %u actors", lag,
+                     ty_plan_actors(plan));
+        for (uint32_t c = 1; c < plan->candidate_count; c++)
+            told += strstr(plan->candidates[c].reason, "with so many actors") != NULL;
+        cr_expect_eq(told, lag == 0 ? 1 : 0);
+        ty_plan_free(plan);
+        ty_cluster_free(cluster);
+        ty_workload_free(w);
+    }
 }
