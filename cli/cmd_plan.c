@@ -147,13 +147,6 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
     return code;
 }
 
-/* What was measured best of the plan: by the simulator, else by the estimate. */
-static double plan_step_time(const ty_plan *plan)
-{
-    return plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
-                                            : plan->prediction.step_time_s;
-}
-
 /* A prediction is worth what was measured: said where sizes of the plan lie outside of it. */
 static void warn_of_outside(const ty_plan *plan)
 {
@@ -251,7 +244,7 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
             goto cleanup;
         }
     }
-    *step_time_s = plan_step_time(plan);
+    *step_time_s = ty_plan_summary(plan)->step_time_s;
     code = print_text(&text);
     if (code == EXIT_DONE && interrupted(NULL))
         code = EXIT_INTERRUPTED;
@@ -291,10 +284,11 @@ static exit_code plan_without_layout(const cli_options *options, double step_tim
         code = report_failure(&error);
         goto cleanup;
     }
-    ty_format_seconds(plan_step_time(plan), seconds);
+    ty_format_seconds(ty_plan_summary(plan)->step_time_s, seconds);
     ty_text_addf(&text, "\nwith the layout left open: %s, %s a step", plan->strategy, seconds);
     if (step_time_s > 0)
-        ty_text_addf(&text, ", %.2f of the file's", plan_step_time(plan) / step_time_s);
+        ty_text_addf(&text, ", %.2f of the file's",
+                     ty_plan_summary(plan)->step_time_s / step_time_s);
     ty_text_add(&text, "\n");
     code = print_text(&text);
 

@@ -14,11 +14,6 @@ static uint64_t peak_memory(const ty_plan *plan)
     return peak;
 }
 
-static const ty_step_summary *summary_of(const ty_plan *plan)
-{
-    return plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
-}
-
 /* What a system makes of the question: a plan, or why it has none. */
 typedef struct row {
     const ty_system *system;
@@ -36,7 +31,7 @@ static void row_to_json(const row *r, ty_json_writer *w)
     if (plan == NULL) {
         ty_json_put_string(w, "reason", r->refusal.message);
     } else {
-        const ty_step_summary *s = summary_of(plan);
+        const ty_step_summary *s = ty_plan_summary(plan);
         ty_json_put_string(w, "strategy", plan->strategy);
         ty_json_put_number(w, "step_time_s", s->step_time_s);
         ty_json_put_number(w, "samples_per_s", s->samples_per_s);
@@ -60,11 +55,11 @@ static void row_to_text(const row *r, ty_text *text)
         ty_text_addf(text, "%s\n", r->refusal.message);
         return;
     }
-    ty_format_seconds(summary_of(plan)->step_time_s, step);
-    ty_format_count(summary_of(plan)->samples_per_s, rate);
+    ty_format_seconds(ty_plan_summary(plan)->step_time_s, step);
+    ty_format_count(ty_plan_summary(plan)->samples_per_s, rate);
     ty_format_memory((double)peak_memory(plan), memory);
     ty_text_addf(text, "%9s  %9s  %9s  %s\n%-20s %s%s%s\n", step, rate, memory, plan->strategy, "",
-                 summary_of(plan)->limited_by, r->same_as != NULL ? "; the same plan as " : "",
+                 ty_plan_summary(plan)->limited_by, r->same_as != NULL ? "; the same plan as " : "",
                  r->same_as != NULL ? r->same_as : "");
 }
 

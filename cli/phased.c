@@ -40,12 +40,6 @@ static exit_code refuse_options(const char *command, const cli_options *options,
         __VA_ARGS__, NULL                                                                          \
     }
 
-static double step_of(const ty_plan *plan)
-{
-    return plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
-                                            : plan->prediction.step_time_s;
-}
-
 /* "128x128" */
 #define SIZE_TEXT 24
 static const char *size_text(const ty_plan *plan, char out[SIZE_TEXT])
@@ -153,7 +147,7 @@ exit_code phased_plan(const cli_options *options)
         ty_text_add(&text, "\n");
     } else if (options->output == NULL || strcmp(options->output, "-") != 0) {
         for (uint32_t p = 0; p < plan->count; p++)
-            steps_s[p] = step_of(plan->plans[p]);
+            steps_s[p] = ty_plan_summary(plan->plans[p])->step_time_s;
         print_phases(plan, steps_s, &text);
         if (ty_phased_plan_score(plan, options->task, &score, &error) != TY_OK) {
             code = report_bad_input(&error);

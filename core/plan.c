@@ -526,6 +526,11 @@ uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_
     return count;
 }
 
+const ty_step_summary *ty_plan_summary(const ty_plan *plan)
+{
+    return plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
+}
+
 ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *error)
 {
     const ty_plan_stage *first = &plan->stages[0];

@@ -368,6 +368,9 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
 ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error) TY_MUST_CHECK;
 void ty_plan_free(ty_plan *plan);
 
+/** What is expected of a step: the simulation where there is one, else the estimate. */
+const ty_step_summary *ty_plan_summary(const ty_plan *plan);
+
 /** Adds "--global-batch 64 --stack megatron --precision bf16", with --input where something was
  * said of the samples and --budget where a device was, words for a shell: with the workload, the
  * cluster and `--fix` and the plan's `fix` behind it, they ask for this plan. Of a plan with a

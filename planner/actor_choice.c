@@ -6,12 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static double step_of(const ty_plan *plan)
-{
-    return plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
-                                            : plan->prediction.step_time_s;
-}
-
 /* Without lag actors and learners take turns, and 0 goes first, so that it wins where all are
  * alike. With lag there have to be some. */
 static bool is_sensible(const ty_plan_options *o, uint32_t devices, uint32_t batch, uint32_t actors)
@@ -37,7 +31,7 @@ static ty_status tell(const ty_plan *loser, uint32_t told, ty_plan *best, ty_err
         return ty_fail(error, TY_ENOMEM, "out of memory");
     best->candidates = rows;
     snprintf(reason, sizeof reason, "%.2g %% slower with so many actors",
-             100 * (step_of(loser) / step_of(best) - 1));
+             100 * (ty_plan_summary(loser)->step_time_s / ty_plan_summary(best)->step_time_s - 1));
     added = (ty_candidate){.name = ty_strdup(from->name),
                            .step_time_s = from->step_time_s,
                            .simulated_step_time_s = from->simulated_step_time_s,
@@ -62,7 +56,9 @@ static ty_status choose(ty_plan **plans, uint32_t count, ty_plan **out, ty_error
     ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < count; i++) {
-        best = step_of(plans[i]) < step_of(plans[best]) ? i : best;
+        best = ty_plan_summary(plans[i])->step_time_s < ty_plan_summary(plans[best])->step_time_s
+                   ? i
+                   : best;
         searched.layouts += plans[i]->searched.layouts;
         searched.estimates += plans[i]->searched.estimates;
     }

@@ -334,12 +334,6 @@ static void trial_clear(trial *t)
     ty_free(t->made);
 }
 
-static double step_s(const ty_plan *plan)
-{
-    return plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
-                                            : plan->prediction.step_time_s;
-}
-
 /* A refusal that says what is missing is worth more than one that says what cannot be asked. */
 static bool says_more(ty_status status, ty_status than)
 {
@@ -351,8 +345,7 @@ static bool says_more(ty_status status, ty_status than)
 static ty_status remember(trial *t, const ty_plan_options *options, const ty_plan *plan,
                           ty_error *error)
 {
-    const ty_step_summary *s =
-        plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
+    const ty_step_summary *s = ty_plan_summary(plan);
     ty_candidate made = plan->candidates[0];
     const char *fix = made.fix;
     ty_text name = {0};
@@ -410,7 +403,8 @@ static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *
     status = remember(t, options, plan, error);
     if (status != TY_OK) {
         ty_plan_free(plan);
-    } else if (t->best == NULL || step_s(plan) < step_s(t->best)) {
+    } else if (t->best == NULL ||
+               ty_plan_summary(plan)->step_time_s < ty_plan_summary(t->best)->step_time_s) {
         ty_plan_free(t->best);
         t->best = plan;
     } else {
@@ -541,8 +535,9 @@ static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *err
     for (uint32_t n = 1; status == TY_OK && n <= hosts / 2; n = next_servers(n)) {
         options->servers = n;
         status = try_algorithms(simulate_top > 0 ? &scout : t, options, error);
-        if (status == TY_OK && scout.best != NULL && step_s(scout.best) < best_s) {
-            best_s = step_s(scout.best);
+        if (status == TY_OK && scout.best != NULL &&
+            ty_plan_summary(scout.best)->step_time_s < best_s) {
+            best_s = ty_plan_summary(scout.best)->step_time_s;
             best = scout.best->servers.count;
         }
     }
@@ -638,7 +633,7 @@ static ty_stack_plans plans_of_both(const ty_stack_plans *a, const ty_stack_plan
 static ty_status tell_worth(trial *t, ty_error *error)
 {
     ty_plan *plan = t->best;
-    const double best_s = step_s(plan);
+    const double best_s = ty_plan_summary(plan)->step_time_s;
     const uint32_t count = t->made_count - 1 + plan->candidate_count;
     ty_candidate *all;
 

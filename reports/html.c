@@ -212,8 +212,8 @@ static ty_status predict(const ty_plan *plan, const ty_program *program,
 {
     ty_status status = TY_OK;
 
-    *out = plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
-    if (plan->simulation.step_time_s > 0 || simulated == NULL)
+    *out = ty_plan_summary(plan);
+    if (*out == &plan->simulation || simulated == NULL)
         return TY_OK;
     status = ty_timeline_summarize(plan, program, simulated, own, error);
     *out = own;

@@ -619,8 +619,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text
     print_rows(plan, text);
     ty_print_deployment(plan, text);
     if (plan->has_prediction) {
-        ty_print_summary(plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction,
-                         text);
+        ty_print_summary(ty_plan_summary(plan), text);
         if (plan->workload->precision != TY_PRECISION_FP32)
             add_fact(text, "precision", "%s%s, gradients and weights that are updated in 32 bits",
                      ty_precision_name(plan->workload->precision),

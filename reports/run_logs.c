@@ -86,8 +86,7 @@ static void put_shares(const ty_plan *plan, const ty_run *run, ty_text *text)
 void ty_run_to_metrics(const ty_plan *plan, const ty_run *run, ty_text *text)
 {
     const ty_step_summary *s = &run->summary;
-    double predicted = plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
-                                                        : plan->prediction.step_time_s;
+    double predicted = ty_plan_summary(plan)->step_time_s;
 
     put_gauge(plan, run, "step_time_seconds", "Seconds of a training step.", s->step_time_s, text);
     if (plan->has_prediction)

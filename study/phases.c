@@ -367,12 +367,6 @@ bool ty_phased_plan_resizes(const ty_phased_plan *plan)
     return is_other;
 }
 
-static double step_of(const ty_plan *plan)
-{
-    return plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
-                                            : plan->prediction.step_time_s;
-}
-
 void ty_phased_plan_to_json(const ty_phased_plan *plan, ty_json_writer *writer)
 {
     ty_json_open(writer, NULL, '{');
@@ -381,7 +375,8 @@ void ty_phased_plan_to_json(const ty_phased_plan *plan, ty_json_writer *writer)
     for (uint32_t p = 0; p < plan->count; p++) {
         ty_json_open(writer, NULL, '{');
         ty_json_put_uint(writer, "steps", plan->steps[p]);
-        ty_json_put_number(writer, "time_s", plan->steps[p] * step_of(plan->plans[p]));
+        ty_json_put_number(writer, "time_s",
+                           plan->steps[p] * ty_plan_summary(plan->plans[p])->step_time_s);
         ty_plan_to_json(plan->plans[p], writer, "plan");
         ty_json_close(writer, '}');
     }

@@ -201,8 +201,7 @@ static bool sends_rows_densely(const launch *l, const struct target *t)
 static ty_status write_comments(launch *l, const struct target *t, ty_error *error)
 {
     const ty_plan *plan = l->plan;
-    const ty_step_summary *s =
-        plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
+    const ty_step_summary *s = ty_plan_summary(plan);
     ty_digest digest, cluster;
     char step[32], rate[32];
     ty_status status = ty_plan_digest(plan, &digest, error);

@@ -46,8 +46,7 @@ static uint64_t checkpoint_bytes(const ty_plan *plan)
 
 static ty_status score_step(const ty_plan *plan, ty_score *s, ty_error *error)
 {
-    const ty_step_summary *summary =
-        plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
+    const ty_step_summary *summary = ty_plan_summary(plan);
     const double readers = plan->stages[0].replicas * ty_plan_width(plan);
     ty_input_outlook input = {0};
     ty_status status = ty_plan_input(plan, &input, error);
@@ -215,8 +214,7 @@ static ty_status score_cost(const ty_plan *plan, const ty_cluster *cluster,
                             const ty_score_question *q, ty_score *s, ty_text *notes,
                             ty_error *error)
 {
-    const ty_step_summary *summary =
-        plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
+    const ty_step_summary *summary = ty_plan_summary(plan);
     double load = fmin(1, fmax(0, summary->compute_share * summary->step_time_s / s->step_time_s));
     ty_cluster_rates rates;
     ty_status status = ty_cluster_rates_of(cluster, load, &q->rates, &rates, error);

@@ -258,7 +258,8 @@ Test(variants, bytes_and_losses_are_those_of_a_file_made_plainly)
 Test(variants, training_is_the_same_without)
 {
     char *directory = directory_make();
-    const question q = {plain, "int4-pruned-90"}, without = {plain, NULL};
+    const question q = {.network = plain, .variant = "int4-pruned-90"},
+                   without = {.network = plain};
     ty_job *job = job_of(&one_rank, &q, directory);
     outcome found, expected = run(&one_rank, &without, directory);
 
@@ -332,7 +333,7 @@ Test(variants, lanes_have_no_whole_matrices)
                                      .micro_batch_size = 2,
                                      .lanes = 2};
     char *directory = directory_make();
-    const question q = {"gpt-tiny sequence=16", "int8"};
+    const question q = {.network = "gpt-tiny sequence=16", .variant = "int8"};
     ty_job *job = job_of(&shape, &q, directory);
     ty_error error = {0};
 

@@ -23,19 +23,23 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    {"gpt2", "1x dgx-h100", 1, 1, 2, 1, 0, true, false, false},
-    {"gpt2", "2x dgx-h100", 1, 2, 4, 1, 0, false, false, false},
-    {"gpt2", "2x dgx-h100", 2, 1, 4, 1, 1, false, false, false},
-    {"gpt2", "4x dgx-a100", 1, 4, 8, 1, 0, true, false, false},
-    {"gpt2", "4x dgx-a100", 2, 4, 1, 1, 1, false, false, true},
-    {"gpt2", "4x dgx1-v100", 2, 4, 1, 1, 0, true, false, true},
-    {"gpt2", "host:8 gpu:1 @a100-sxm4-80gb nvlink3 hdr200", 4, 2, 1, 1, 0, true, true, false},
-    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 1, 1, 8, 1, false, false, false},
+    {"gpt2", "1x dgx-h100", 1, 1, 2, 1, 0, true, false, false, TY_TABLES_WHOLE},
+    {"gpt2", "2x dgx-h100", 1, 2, 4, 1, 0, false, false, false, TY_TABLES_WHOLE},
+    {"gpt2", "2x dgx-h100", 2, 1, 4, 1, 1, false, false, false, TY_TABLES_WHOLE},
+    {"gpt2", "4x dgx-a100", 1, 4, 8, 1, 0, true, false, false, TY_TABLES_WHOLE},
+    {"gpt2", "4x dgx-a100", 2, 4, 1, 1, 1, false, false, true, TY_TABLES_WHOLE},
+    {"gpt2", "4x dgx1-v100", 2, 4, 1, 1, 0, true, false, true, TY_TABLES_WHOLE},
+    {"gpt2", "host:8 gpu:1 @a100-sxm4-80gb nvlink3 hdr200", 4, 2, 1, 1, 0, true, true, false,
+     TY_TABLES_WHOLE},
+    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 1, 1, 8, 1, false, false, false,
+     TY_TABLES_WHOLE},
     {"dlrm-kaggle", "1x dgx-h100", 1, 1, 1, 4, 0, true, false, false, TY_TABLES_ROW},
     {"dlrm-kaggle", "2x dgx-h100", 1, 1, 1, 8, 0, false, false, false, TY_TABLES_COLUMN},
     {"dlrm-kaggle", "2x dgx-h100", 2, 1, 1, 4, 1, false, false, false, TY_TABLES_TABLE},
-    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 2, 2, 4, 1, true, false, false},
-    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 4, 1, 2, 8, 3, false, true, false},
+    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 2, 2, 4, 1, true, false, false,
+     TY_TABLES_WHOLE},
+    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 4, 1, 2, 8, 3, false, true, false,
+     TY_TABLES_WHOLE},
 };
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
