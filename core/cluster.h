@@ -3,9 +3,9 @@
 #ifndef TY_CLUSTER_PARTS_H
 #define TY_CLUSTER_PARTS_H
 
-#include "json_record.h"
 #include "ty_cluster.h"
 #include "ty_costs.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 
 #include <stdatomic.h>

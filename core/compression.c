@@ -2,8 +2,8 @@
 #include "ty_compression.h"
 
 #include "json_parts.h"
-#include "json_record.h"
 #include "profile_names.h"
+#include "ty_json_record.h"
 
 #include <assert.h>
 #include <float.h>

@@ -1,8 +1,8 @@
 /* Whether samples come as fast as they are used. */
 #include "ty_input.h"
 
-#include "json_record.h"
 #include "option_words.h"
+#include "ty_json_record.h"
 
 #include <math.h>
 #include <string.h>

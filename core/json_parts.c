@@ -15,18 +15,26 @@ static const ty_json *member(const ty_json *object, const char *key)
     return ty_json_at(object, i);
 }
 
-ty_status ty_json_digest(const ty_json *object, const char *key, ty_digest *out, ty_error *error)
+ty_status ty_json_as_digest(const ty_json *value, ty_digest *out, ty_error *error)
 {
     const char *hex;
-    ty_status status = ty_json_string(object, key, &hex, error);
+    ty_status status = ty_json_as_string(value, &hex, error);
 
     if (status != TY_OK)
         return status;
     if (strlen(hex) != sizeof out->hex - 1 ||
         strspn(hex, "0123456789abcdef") != sizeof out->hex - 1)
-        return ty_json_fail(member(object, key), error, "64 lower-case hexadecimal digits");
+        return ty_json_fail(value, error, "64 lower-case hexadecimal digits");
     memcpy(out->hex, hex, sizeof out->hex);
     return TY_OK;
+}
+
+ty_status ty_json_digest(const ty_json *object, const char *key, ty_digest *out, ty_error *error)
+{
+    const char *hex;
+    ty_status status = ty_json_string(object, key, &hex, error);
+
+    return status == TY_OK ? ty_json_as_digest(member(object, key), out, error) : status;
 }
 
 ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out, ty_error *error)

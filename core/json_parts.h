@@ -9,6 +9,7 @@
 /** A member of 64 lower-case hexadecimal digits. */
 ty_status ty_json_digest(const ty_json *object, const char *key, ty_digest *out,
                          ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_as_digest(const ty_json *value, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 /** A copy of a string member; free with ty_free. */
 ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out,
                               ty_error *error) TY_MUST_CHECK;

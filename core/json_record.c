@@ -1,5 +1,5 @@
 /* Records of files by their tables. */
-#include "json_record.h"
+#include "ty_json_record.h"
 
 #include "json_parts.h"
 #include "ty_memory.h"
@@ -81,6 +81,28 @@ static ty_status read_numbers(const ty_json *object, const json_field *field, vo
     for (uint32_t i = 0; i < count && status == TY_OK; i++)
         status = ty_json_as_number(ty_json_at(array, i), field->minimum, field->maximum, &values[i],
                                    error);
+    return status;
+}
+
+static ty_status read_digests(const ty_json *object, const json_field *field, void *out,
+                              ty_error *error)
+{
+    const ty_json *array;
+    ty_digest *digests;
+    uint32_t count;
+    ty_status status =
+        ty_json_array(object, field->key, field->least_count, most_count(field), &array, error);
+
+    if (status != TY_OK)
+        return status;
+    count = (uint32_t)ty_json_size(array);
+    digests = ty_alloc(count, sizeof *digests);
+    if (digests == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    memcpy(place(out, field->at), &digests, sizeof digests);
+    memcpy(place(out, field->count_at), &count, sizeof count);
+    for (uint32_t i = 0; i < count && status == TY_OK; i++)
+        status = ty_json_as_digest(ty_json_at(array, i), &digests[i], error);
     return status;
 }
 
@@ -175,6 +197,8 @@ static ty_status read_field(const ty_json *object, const json_field *f, void *ou
         return TY_OK;
     case JSON_DIGEST:
         return ty_json_digest(object, f->key, at, error);
+    case JSON_DIGESTS:
+        return read_digests(object, f, out, error);
     case JSON_NAME:
         status = ty_json_name(object, f->key, f->name, f->name_count, &name, error);
         memcpy(at, &name, sizeof name);
@@ -266,6 +290,7 @@ static bool says_something(const json_field *f, const void *in)
         return pointer_at(in, f->at) != NULL;
     case JSON_CHARS:
         return ((const char *)in)[f->at] != '\0';
+    case JSON_DIGESTS:
     case JSON_NUMBERS:
     case JSON_UINTS:
     case JSON_ROWS:
@@ -311,6 +336,7 @@ static void write_field(const json_field *f, const void *in, const void *context
 {
     const char *at = (const char *)in + f->at;
     ty_digest digest;
+    const ty_digest *digests;
     const double *numbers;
     const uint32_t *integers;
 
@@ -337,6 +363,13 @@ static void write_field(const json_field *f, const void *in, const void *context
     case JSON_DIGEST:
         memcpy(&digest, at, sizeof digest);
         ty_json_put_string(writer, f->key, digest.hex);
+        break;
+    case JSON_DIGESTS:
+        memcpy(&digests, at, sizeof digests);
+        ty_json_open(writer, f->key, '[');
+        for (uint32_t i = 0; i < uint32_at(in, f->count_at); i++)
+            ty_json_put_string(writer, NULL, digests[i].hex);
+        ty_json_close(writer, ']');
         break;
     case JSON_NAME:
         ty_json_put_string(writer, f->key, f->name((int)uint32_at(in, f->at)));

@@ -1,10 +1,10 @@
 /* Plan files, `trainyard.plan/1`: tables of what they have, reading, writing, and the digest of
  * what is to be run. */
 #include "json_parts.h"
-#include "json_record.h"
 #include "plan_check.h"
 #include "ty_deploy.h"
 #include "ty_file.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 #include "workload_layers.h"
 

@@ -1,7 +1,7 @@
 /* Programs as JSON, `trainyard.program/1`: one instruction a line. Only the shape is checked here.
  */
 #include "json_parts.h"
-#include "json_record.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 #include "ty_program.h"
 

@@ -2,10 +2,10 @@
 #include "ty_run.h"
 
 #include "json_parts.h"
-#include "json_record.h"
 #include "run_parts.h"
 #include "ty_deploy.h"
 #include "ty_file.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 
 #include <math.h>

@@ -2,8 +2,8 @@
 #include "ty_samples.h"
 
 #include "json_parts.h"
-#include "json_record.h"
 #include "ty_file.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 
 #include <math.h>

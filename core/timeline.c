@@ -2,7 +2,7 @@
    timeline_summary.c. */
 #include "ty_timeline.h"
 
-#include "json_record.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 
 #include <assert.h>

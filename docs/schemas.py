@@ -1,6 +1,6 @@
-"""Makes what follows from tables of core's readers and writers: the schemas of workloads, plans,
-programs, jobs, profiles, timelines, runs, samples, clusters, summaries and optimizers whole, in others names, and
-figures with their bounds. The rest of those is written by hand.
+"""Makes what follows from tables of readers and writers: the schemas of workloads, plans, programs,
+jobs, profiles, timelines, runs, samples, checkpoints, clusters, phases, summaries and optimizers whole, in others
+names, and figures with their bounds. The rest of those, and of documents that are only written, is by hand.
 
     build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas           # writes them anew
     build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas --check   # says what differs

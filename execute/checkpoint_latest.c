@@ -57,36 +57,60 @@ static ty_status digest_check(const char *path, char *text, size_t length, ty_er
 /* ---- The file ---------------------------------------------------------------------------------
  */
 
+/* What latest.json says. */
+typedef struct latest {
+    ty_digest plan, state, own;
+    const char *strategy;
+    uint32_t rank_count, step, replica_count, file_count;
+    uint32_t *replicas; /* [replica_count]: of each position */
+    uint64_t samples;
+    ty_digest *files; /* [file_count]: of each rank */
+} latest;
+
+static const json_field fields[] = {
+    {"plan_digest", JSON_DIGEST, JSON_AT(latest, plan)},
+    {"state_digest", JSON_DIGEST, JSON_AT(latest, state)},
+    {"strategy", JSON_WORD, JSON_AT(latest, strategy)},
+    {"rank_count", JSON_UINT32, JSON_AT(latest, rank_count), 1, TY_MAX_RANKS},
+    {"replicas", JSON_UINTS, JSON_AT(latest, replicas), 1, TY_MAX_RANKS,
+     .count_at = offsetof(latest, replica_count), .least_count = 1, .most_count = TY_MAX_RANKS},
+    {"step", JSON_UINT32, JSON_AT(latest, step), 1, MAX_STEPS},
+    {"samples", JSON_UINT64, JSON_AT(latest, samples), 1, (double)MAX_SAMPLES},
+    {"files", JSON_DIGESTS, JSON_AT(latest, files), .count_at = offsetof(latest, file_count),
+     .least_count = 1, .most_count = TY_MAX_RANKS},
+    {"digest", JSON_DIGEST, JSON_AT(latest, own)}, /* checked before it is read */
+};
+const json_record checkpoint_latest_record = JSON_RECORD(latest, fields);
+
 ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
                                   const ty_checkpoint_place *place, const ty_digest *files,
                                   ty_error *error)
 {
     ty_text text = {0};
     ty_json_writer writer = ty_json_writer_on(&text);
-    ty_digest state;
+    latest said = {.plan = place->plan,
+                   .strategy = plan->strategy,
+                   .rank_count = place->rank_count,
+                   .replica_count = ty_plan_position_count(plan),
+                   .step = place->step,
+                   .samples = place->samples,
+                   .file_count = place->rank_count,
+                   .files = (ty_digest *)files}; /* read alone */
     char path[CHECKPOINT_PATH_SIZE];
-    ty_status status = ty_plan_state_digest(plan, &state, error);
+    ty_status status = ty_plan_state_digest(plan, &said.state, error);
 
     if (status != TY_OK)
         return status;
+    said.replicas = ty_alloc(said.replica_count, sizeof *said.replicas);
+    if (said.replicas == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t s = 0; s < said.replica_count; s++)
+        said.replicas[s] = plan->stages[s].replicas;
+    memcpy(said.own.hex, no_digest, sizeof no_digest);
     latest_path(directory, path);
     ty_json_open(&writer, NULL, '{');
     ty_json_put_string(&writer, "schema", CHECKPOINT_SCHEMA);
-    ty_json_put_string(&writer, "plan_digest", place->plan.hex);
-    ty_json_put_string(&writer, "state_digest", state.hex);
-    ty_json_put_string(&writer, "strategy", plan->strategy);
-    ty_json_put_uint(&writer, "rank_count", place->rank_count);
-    ty_json_open_flat(&writer, "replicas", '[');
-    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
-        ty_json_put_uint(&writer, NULL, plan->stages[s].replicas);
-    ty_json_close(&writer, ']');
-    ty_json_put_uint(&writer, "step", place->step);
-    ty_json_put_uint(&writer, "samples", place->samples);
-    ty_json_open(&writer, "files", '[');
-    for (uint32_t r = 0; r < place->rank_count; r++)
-        ty_json_put_string(&writer, NULL, files[r].hex);
-    ty_json_close(&writer, ']');
-    ty_json_put_string(&writer, "digest", no_digest);
+    ty_record_put(&checkpoint_latest_record, &said, NULL, &writer);
     ty_json_close(&writer, '}');
     status = ty_text_check(&text, error);
     if (status == TY_OK) {
@@ -94,6 +118,7 @@ ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
         status = ty_file_write_text(path, &text, error);
     }
     ty_text_clear(&text);
+    ty_free(said.replicas);
     return status;
 }
 
@@ -110,84 +135,36 @@ ty_status ty_checkpoint_refuse(const char *directory, ty_error *error)
     return TY_OK;
 }
 
-/* What latest.json says. */
-typedef struct latest {
-    const char *strategy, *state; /* the document's */
-    const ty_json *replicas;      /* [position] */
-    const ty_json *files;         /* [rank_count] digests */
-    ty_checkpoint_place place;
-} latest;
-
-/* A digest in a file: its text, whatever it is. */
-static ty_status digest_read(const ty_json *root, const char *key, ty_digest *out, ty_error *error)
-{
-    const char *text;
-    ty_status status = ty_json_string(root, key, &text, error);
-
-    if (status == TY_OK)
-        snprintf(out->hex, sizeof out->hex, "%s", text);
-    return status;
-}
-
 static ty_status latest_read(const ty_json *root, latest *out, ty_error *error)
 {
-    const char *own;
+    const ty_json *files;
     ty_status status;
 
     TY_CHECK(ty_json_schema(root, CHECKPOINT_SCHEMA, error), status, done);
-    TY_CHECK(digest_read(root, "plan_digest", &out->place.plan, error), status, done);
-    TY_CHECK(ty_json_string(root, "state_digest", &out->state, error), status, done);
-    TY_CHECK(ty_json_string(root, "strategy", &out->strategy, error), status, done);
-    TY_CHECK(ty_json_uint32(root, "rank_count", 1, TY_MAX_RANKS, &out->place.rank_count, error),
-             status, done);
-    TY_CHECK(ty_json_array(root, "replicas", 1, TY_MAX_RANKS, &out->replicas, error), status, done);
-    TY_CHECK(ty_json_uint32(root, "step", 1, MAX_STEPS, &out->place.step, error), status, done);
-    TY_CHECK(ty_json_uint64(root, "samples", 1, MAX_SAMPLES, &out->place.samples, error), status,
-             done);
-    TY_CHECK(ty_json_array(root, "files", out->place.rank_count, out->place.rank_count, &out->files,
-                           error),
-             status, done);
-    TY_CHECK(ty_json_string(root, "digest", &own, error), status, done); /* checked before */
-    status = ty_json_end(root, error);
+    TY_CHECK(ty_record_read_all(root, &checkpoint_latest_record, out, NULL, error), status, done);
+    status = ty_json_array(root, "files", out->rank_count, out->rank_count, &files, error);
 done:
     return status;
 }
 
-/* The digest of the file that this process goes on from. */
-static ty_status file_find(const latest *found, uint32_t source, ty_digest *out, ty_error *error)
-{
-    const ty_json *file = ty_json_at(found->files, source);
-    const char *text;
-    ty_status status = ty_json_as_string(file, &text, error);
-
-    if (status == TY_OK && strlen(text) != sizeof out->hex - 1)
-        status = ty_json_fail(file, error, "64 hexadecimal digits");
-    if (status == TY_OK)
-        memcpy(out->hex, text, sizeof out->hex);
-    return status;
-}
-
 /* The process whose state is that of `process`: of a replica of the same position the same lane. */
-static ty_status source_find(const latest *found, const ty_plan *plan, uint32_t process,
-                             uint32_t *out, ty_error *error)
+static ty_status source_find(const ty_json *root, const latest *found, const ty_plan *plan,
+                             uint32_t process, uint32_t *out, ty_error *error)
 {
     const uint32_t width = ty_plan_width(plan), rank = process / width;
     const uint32_t position = ty_plan_stage_of_rank(plan, rank);
     const uint32_t replica = rank - ty_plan_first_rank(plan, position);
-    uint32_t first = 0, replicas = 0;
-    ty_status status = TY_OK;
+    const ty_json *replicas;
+    uint32_t first = 0;
+    ty_status status = ty_json_array(root, "replicas", ty_plan_position_count(plan),
+                                     ty_plan_position_count(plan), &replicas, error);
 
-    if (ty_json_size(found->replicas) != ty_plan_position_count(plan))
-        return ty_json_fail(found->replicas, error, "as many as the plan has positions, %u",
-                            ty_plan_position_count(plan));
-    for (uint32_t p = 0; p <= position && status == TY_OK; p++) {
-        first += replicas;
-        status =
-            ty_json_as_uint32(ty_json_at(found->replicas, p), 1, TY_MAX_RANKS, &replicas, error);
-    }
-    if (status == TY_OK)
-        *out = (first + replica % replicas) * width + process % width;
-    return status;
+    if (status != TY_OK)
+        return status;
+    for (uint32_t p = 0; p < position; p++)
+        first += found->replicas[p];
+    *out = (first + replica % found->replicas[position]) * width + process % width;
+    return TY_OK;
 }
 
 static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t process,
@@ -195,28 +172,43 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
 {
     latest found = {0};
     ty_digest own, state;
+    uint32_t source = process;
     bool is_own;
     ty_status status;
 
     TY_CHECK(latest_read(root, &found, error), status, done);
     TY_CHECK(ty_plan_digest(plan, &own, error), status, done);
     TY_CHECK(ty_plan_state_digest(plan, &state, error), status, done);
-    is_own = strcmp(own.hex, found.place.plan.hex) == 0;
-    if (!is_own && strcmp(state.hex, found.state) != 0)
-        return ty_json_fail(root, error,
-                            "a checkpoint of this very plan (\"%s\", %u ranks), or of one that "
-                            "differs in its batch alone, not one of another (\"%s\", %u)",
-                            plan->strategy, ty_plan_rank_count(plan), found.strategy,
-                            found.place.rank_count);
-    if (found.place.step > steps)
-        return ty_json_fail(root, error, "a checkpoint of at most %u steps, not one of %u", steps,
-                            found.place.step);
-    found.place.source = process;
+    is_own = strcmp(own.hex, found.plan.hex) == 0;
+    if (!is_own && strcmp(state.hex, found.state.hex) != 0) {
+        status = ty_json_fail(root, error,
+                              "a checkpoint of this very plan (\"%s\", %u ranks), or of one that "
+                              "differs in its batch alone, not one of another (\"%s\", %u)",
+                              plan->strategy, ty_plan_rank_count(plan), found.strategy,
+                              found.rank_count);
+        goto done;
+    }
+    if (found.step > steps) {
+        status = ty_json_fail(root, error, "a checkpoint of at most %u steps, not one of %u", steps,
+                              found.step);
+        goto done;
+    }
     if (!is_own)
-        TY_CHECK(source_find(&found, plan, process, &found.place.source, error), status, done);
-    TY_CHECK(file_find(&found, found.place.source, &found.place.file, error), status, done);
-    *out = found.place;
+        TY_CHECK(source_find(root, &found, plan, process, &source, error), status, done);
+    if (source >= found.rank_count) {
+        status = ty_json_fail(root, error, "files of more than %u ranks, among them number %u",
+                              found.rank_count, source);
+        goto done;
+    }
+    *out = (ty_checkpoint_place){.plan = found.plan,
+                                 .rank_count = found.rank_count,
+                                 .step = found.step,
+                                 .samples = found.samples,
+                                 .source = source,
+                                 .file = found.files[source]};
 done:
+    ty_free(found.replicas);
+    ty_free(found.files);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #define TY_EXECUTE_CHECKPOINT_PARTS_H
 
 #include "checkpoint.h"
+#include "ty_json_record.h"
 
 enum { CHECKPOINT_PATH_SIZE = 4096 };
 
@@ -26,6 +27,8 @@ void checkpoint_rank_remove(const ty_interpreter *interpreter, const char *direc
 
 /* ---- latest.json (checkpoint_latest.c); see also checkpoint.h ---- */
 
+/** What there is in it. */
+extern const json_record checkpoint_latest_record;
 /** @param files [place->rank_count] */
 ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
                                   const ty_checkpoint_place *place, const ty_digest *files,

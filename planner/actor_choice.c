@@ -2,9 +2,7 @@
  * searched, each as a question of its own. */
 #include "candidate.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 /* Without lag actors and learners take turns, and 0 goes first, so that it wins where all are
  * alike. With lag there have to be some. */
@@ -17,59 +15,36 @@ static bool is_sensible(const ty_plan_options *o, uint32_t devices, uint32_t bat
     return batch % larger == 0 && ty_actors_suit(actors, learners, larger);
 }
 
-/* The best of a number of actors, told behind the chosen one, where the best of each strategy are:
- * as the others there by their steps. @param told of them already */
-static ty_status tell(const ty_plan *loser, uint32_t told, ty_plan *best, ty_error *error)
+/* Of equal ones fewest actors first. */
+static int by_step(const void *left, const void *right)
 {
-    const ty_candidate *from = loser->candidates;
-    ty_candidate *rows, added;
-    uint32_t at = 1;
-    char reason[64];
+    const ty_plan *a = *(ty_plan *const *)left, *b = *(ty_plan *const *)right;
+    const double a_s = ty_plan_summary(a)->step_time_s, b_s = ty_plan_summary(b)->step_time_s;
 
-    rows = ty_resize(best->candidates, (size_t)best->candidate_count + 1, sizeof *rows);
-    if (rows == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    best->candidates = rows;
-    snprintf(reason, sizeof reason, "%.2g %% slower with so many actors",
-             100 * (ty_plan_summary(loser)->step_time_s / ty_plan_summary(best)->step_time_s - 1));
-    added = (ty_candidate){.name = ty_strdup(from->name),
-                           .step_time_s = from->step_time_s,
-                           .simulated_step_time_s = from->simulated_step_time_s,
-                           .peak_memory_bytes = from->peak_memory_bytes,
-                           .reason = ty_strdup(reason),
-                           .fix = from->fix != NULL ? ty_strdup(from->fix) : NULL};
-    while (at <= told && ty_candidate_step_s(&rows[at]) <= ty_candidate_step_s(&added))
-        at++;
-    memmove(&rows[at + 1], &rows[at], (best->candidate_count - at) * sizeof *rows);
-    rows[at] = added;
-    best->candidate_count++;
-    return added.name != NULL && added.reason != NULL && (from->fix == NULL || added.fix != NULL)
-               ? TY_OK
-               : ty_fail(error, TY_ENOMEM, "out of memory");
+    if (a_s < b_s || a_s > b_s)
+        return a_s < b_s ? -1 : 1;
+    return (ty_plan_actors(a) > ty_plan_actors(b)) - (ty_plan_actors(a) < ty_plan_actors(b));
 }
 
-/* Of `plans` the fastest to `out`, with a word on the others. */
+/* Of `plans` the fastest to `out`, the others among its candidates. */
 static ty_status choose(ty_plan **plans, uint32_t count, ty_plan **out, ty_error *error)
 {
-    uint32_t best = 0, told = 0;
     ty_plan_searched searched = {0};
+    uint32_t row = 1;
     ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < count; i++) {
-        best = ty_plan_summary(plans[i])->step_time_s < ty_plan_summary(plans[best])->step_time_s
-                   ? i
-                   : best;
         searched.layouts += plans[i]->searched.layouts;
         searched.estimates += plans[i]->searched.estimates;
     }
-    for (uint32_t i = 0; i < count && status == TY_OK; i++)
-        if (i != best && plans[i]->candidate_count > 0 && plans[best]->candidate_count > 0)
-            status = tell(plans[i], told++, plans[best], error);
+    qsort(plans, count, sizeof *plans, by_step);
+    for (uint32_t i = 1; i < count && status == TY_OK && plans[0]->candidate_count > 0; i++)
+        status = ty_plan_put_beside(plans[0], plans[i], NULL, NULL, &row, error);
     if (status != TY_OK)
         return status;
-    plans[best]->searched = searched;
-    *out = plans[best];
-    plans[best] = NULL; /* given away */
+    plans[0]->searched = searched;
+    *out = plans[0];
+    plans[0] = NULL; /* given away */
     return TY_OK;
 }
 

@@ -177,7 +177,9 @@ ty_status ty_plan_put_beside(ty_plan *plan, const ty_plan *other, const char *fi
         ty_text_add(&loss, reason);
     }
     TY_CHECK(ty_text_take(&loss, &made.reason, error), status, failed);
-    made.name = ty_strdup(other != NULL ? other->strategy : fix);
+    made.name = ty_strdup(other == NULL                ? fix
+                          : other->candidate_count > 0 ? other->candidates[0].name
+                                                       : other->strategy);
     made.fix = ty_strdup(own_fix);
     rows = ty_resize(plan->candidates, plan->candidate_count + 1, sizeof *rows);
     if (rows != NULL)

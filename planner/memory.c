@@ -229,8 +229,9 @@ static void expert_rows(const context *c, uint32_t layer, double *own, double *m
     const uint64_t *a = layer_at(c, layer)->attributes;
     const uint64_t lanes = ty_plan_lanes(c->plan, TY_EXPERT_LANES);
     const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
+    const uint64_t contexts = ty_plan_lanes(c->plan, TY_CONTEXT_LANES);
     const uint64_t rows =
-        (uint64_t)(c->samples * copies_of_tokens(c, layer) / (double)(lanes * chosen));
+        (uint64_t)(c->samples * copies_of_tokens(c, layer) / (double)(lanes * contexts * chosen));
 
     *own = (double)ty_expert_rows(rows * chosen, a[TY_EXPERTS]);
     *most = (double)ty_lane_expert_rows(rows, chosen, a[TY_EXPERTS], lanes);
@@ -244,7 +245,9 @@ static double rows_beyond_copies(const context *c, uint32_t layer)
     if (c->is_on_cores || layer_at(c, layer)->kind != TY_LAYER_MOE)
         return 0;
     expert_rows(c, layer, &own, &most);
-    return most * ty_plan_lanes(c->plan, TY_EXPERT_LANES) / c->samples - copies_of_tokens(c, layer);
+    return most * ty_plan_lanes(c->plan, TY_EXPERT_LANES) *
+               ty_plan_lanes(c->plan, TY_CONTEXT_LANES) / c->samples -
+           copies_of_tokens(c, layer);
 }
 
 /* What a copy of a token has inside an expert, in elements: what enters, what the first product
@@ -738,11 +741,13 @@ static double lane_buffers(const context *c)
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
         ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
         const uint32_t count = ty_layer_inner_collectives(c->plan, i, true, inner);
-        const bool are_copies = layer_at(c, i)->kind == TY_LAYER_MOE && !c->is_on_cores;
-        double bytes = are_copies && count > 0 ? expert_messages(c, i) : 0;
-        for (uint32_t k = 0; k < count && !are_copies; k++)
+        const bool sends_rows = layer_at(c, i)->kind == TY_LAYER_MOE && !c->is_on_cores &&
+                                ty_plan_lanes(c->plan, TY_EXPERT_LANES) > 1;
+        double bytes = sends_rows ? expert_messages(c, i) : 0;
+        for (uint32_t k = 0; k < count; k++)
             if (inner[k].kind != TY_ALL_REDUCE &&
-                layer_at(c, i)->kind != TY_LAYER_EMBEDDING_BAG) /* table_buffers */
+                layer_at(c, i)->kind != TY_LAYER_EMBEDDING_BAG && /* table_buffers */
+                !(sends_rows && inner[k].among == TY_EXPERT_LANES))
                 bytes +=
                     (double)inner[k].bytes *
                     (inner[k].kind == TY_ALL_GATHER ? ty_plan_lanes(c->plan, inner[k].among) : 1) *

@@ -3,6 +3,7 @@
 
 #include "question.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +14,10 @@
 #define HEAD_BYTES 1024
 #define MOST_STEPS 1000000000u
 #define MOST_EPOCHS 1e6
-#define MOST_SAMPLES ((uint64_t)1 << 53)
-#define LARGEST_RATE 1e6 /* as plans have it */
+#define MOST_SAMPLES (((uint64_t)1 << 53) - 1)
+#define SMALLEST_RATE DBL_MIN
+#define LARGEST_RATE 1e6                       /* as plans have it */
+#define LARGEST_MOMENTUM (1 - DBL_EPSILON / 2) /* the last number below 1 */
 
 /* ---- Files of phases ------------------------------------------------------------------------- */
 
@@ -28,35 +31,19 @@ void ty_phases_free(ty_phases *phases)
     ty_free(phases);
 }
 
-static ty_status read_length(const ty_json *object, uint64_t samples, ty_phase *phase,
-                             ty_error *error)
-{
-    const bool has_steps = ty_json_has(object, "steps"), has_epochs = ty_json_has(object, "epochs");
-
-    if (!has_steps && !has_epochs) {
-        const ty_status status = ty_json_end(object, error); /* perhaps by another name */
-        if (status != TY_OK)
-            return status;
-    }
-    if (has_steps == has_epochs)
-        return ty_json_fail(object, error, "either steps or epochs");
-    if (has_steps)
-        return ty_json_uint32(object, "steps", 1, MOST_STEPS, &phase->steps, error);
-    if (samples == 0)
-        return ty_json_fail(object, error, "steps, or the file's samples beside epochs");
-    return ty_json_number(object, "epochs", 1e-9, MOST_EPOCHS, &phase->epochs, error);
-}
-
 /* Pixels: a size, or [height, width]. */
-static ty_status read_image_size(const ty_json *object, ty_phase *phase, ty_error *error)
+static ty_status read_image_size(const ty_json *object, const json_field *field, void *out,
+                                 const void *context, ty_error *error)
 {
+    ty_phase *phase = out;
     const ty_json *size;
     uint32_t *const sides[] = {&phase->image_height, &phase->image_width};
     ty_status status;
 
-    TY_CHECK(ty_json_member(object, "image_size", &size, error), status, done);
+    (void)context;
+    TY_CHECK(ty_json_member(object, field->key, &size, error), status, done);
     if (ty_json_is_array(size))
-        TY_CHECK(ty_json_array(object, "image_size", 2, 2, &size, error), status, done);
+        TY_CHECK(ty_json_array(object, field->key, 2, 2, &size, error), status, done);
     for (size_t i = 0; i < 2; i++)
         TY_CHECK(ty_json_as_uint32(ty_json_is_array(size) ? ty_json_at(size, i) : size, 1,
                                    TY_MOST_PIXELS, sides[i], error),
@@ -65,35 +52,40 @@ done:
     return status;
 }
 
-static ty_status read_phase(const ty_json *object, uint64_t samples, ty_phase *phase,
-                            ty_error *error)
-{
-    const double smallest_rate = 1e-300;
-    const char *fix;
-    ty_status status;
+static const json_field phase_fields[] = {
+    {"steps", JSON_UINT32, JSON_AT(ty_phase, steps), 1, MOST_STEPS, .is_optional = true,
+     .about = "or epochs"},
+    {"epochs", JSON_NUMBER, JSON_AT(ty_phase, epochs), 1e-9, MOST_EPOCHS, .is_optional = true,
+     .about = "of the file's samples; in place of steps"},
+    {"image_size", JSON_OTHER, .read = read_image_size, .is_optional = true,
+     .about = "pixels; of one size, or height and width"},
+    {"global_batch", JSON_UINT32, JSON_AT(ty_phase, global_batch), 1, 1u << 30,
+     .is_optional = true},
+    {"learning_rate", JSON_NUMBER, JSON_AT(ty_phase, learning_rate), SMALLEST_RATE, LARGEST_RATE,
+     .is_optional = true},
+    {"momentum", JSON_NUMBER, JSON_AT(ty_phase, momentum), 0, LARGEST_MOMENTUM, .absent = -1,
+     .is_optional = true},
+    {"fix", JSON_TEXT, JSON_AT(ty_phase, fix), .is_optional = true,
+     .about = "pins of this phase, as --fix has them"},
+};
+static const json_record phase_record = JSON_RECORD(ty_phase, phase_fields);
 
-    phase->momentum = -1;
-    if (ty_json_has(object, "image_size"))
-        TY_CHECK(read_image_size(object, phase, error), status, done);
-    if (ty_json_has(object, "global_batch"))
-        TY_CHECK(ty_json_uint32(object, "global_batch", 1, 1u << 30, &phase->global_batch, error),
-                 status, done);
-    if (ty_json_has(object, "learning_rate"))
-        TY_CHECK(ty_json_number(object, "learning_rate", smallest_rate, LARGEST_RATE,
-                                &phase->learning_rate, error),
-                 status, done);
-    if (ty_json_has(object, "momentum"))
-        TY_CHECK(ty_json_number(object, "momentum", 0, nextafter(1, 0), &phase->momentum, error),
-                 status, done);
-    if (ty_json_has(object, "fix")) {
-        TY_CHECK(ty_json_string(object, "fix", &fix, error), status, done);
-        if ((phase->fix = ty_strdup(fix)) == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
-    }
-    TY_CHECK(read_length(object, samples, phase, error), status, done);
-    status = ty_json_end(object, error);
-done:
-    return status;
+static const json_field phases_fields[] = {
+    {"samples", JSON_UINT64, JSON_AT(ty_phases, samples), 1, (double)MOST_SAMPLES,
+     .is_optional = true, .about = "of an epoch"},
+    {"phases", JSON_ROWS, JSON_AT(ty_phases, phases), 1, TY_MOST_TRAINING_PHASES,
+     .of = &phase_record, .count_at = offsetof(ty_phases, count)},
+};
+const json_record ty_phases_record = JSON_RECORD(ty_phases, phases_fields);
+
+static ty_status check_length(const ty_json *object, uint64_t samples, const ty_phase *phase,
+                              ty_error *error)
+{
+    if ((phase->steps > 0) == (phase->epochs > 0))
+        return ty_json_fail(object, error, "either steps or epochs");
+    if (phase->epochs > 0 && samples == 0)
+        return ty_json_fail(object, error, "steps, or the file's samples beside epochs");
+    return TY_OK;
 }
 
 ty_status ty_phases_load(const char *path, ty_phases **out, ty_error *error)
@@ -108,21 +100,12 @@ ty_status ty_phases_load(const char *path, ty_phases **out, ty_error *error)
     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
     root = ty_json_root(document);
     TY_CHECK(ty_json_schema(root, PHASES_SCHEMA, error), status, cleanup);
-    if (ty_json_has(root, "samples"))
-        TY_CHECK(ty_json_uint64(root, "samples", 1, MOST_SAMPLES, &phases->samples, error), status,
-                 cleanup);
+    TY_CHECK(ty_record_read_all(root, &ty_phases_record, phases, NULL, error), status, cleanup);
     TY_CHECK(ty_json_array(root, "phases", 1, TY_MOST_TRAINING_PHASES, &list, error), status,
              cleanup);
-    phases->phases = ty_alloc(ty_json_size(list), sizeof *phases->phases);
-    if (phases->phases == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
-    phases->count = (uint32_t)ty_json_size(list);
     for (uint32_t p = 0; p < phases->count; p++)
-        TY_CHECK(read_phase(ty_json_at(list, p), phases->samples, &phases->phases[p], error),
+        TY_CHECK(check_length(ty_json_at(list, p), phases->samples, &phases->phases[p], error),
                  status, cleanup);
-    TY_CHECK(ty_json_end(root, error), status, cleanup);
     *out = phases;
     phases = NULL; /* given away */
 cleanup:

@@ -11,6 +11,7 @@
 #ifndef TY_PHASES_H
 #define TY_PHASES_H
 
+#include "ty_json_record.h"
 #include "ty_study.h"
 
 #define TY_MOST_TRAINING_PHASES 100
@@ -32,6 +33,8 @@ typedef struct ty_phases {
     ty_phase *phases;
 } ty_phases;
 
+/** What there is in such a file. */
+extern const json_record ty_phases_record;
 /** Reads `trainyard.phases/1` (docs/files.md). TY_EPARSE names file, pointer, what was found and
  * what was expected. */
 ty_status ty_phases_load(const char *path, ty_phases **out, ty_error *error) TY_MUST_CHECK;

@@ -23,7 +23,7 @@ while IFS='|' read -r target file model cluster options fix held; do
     if /usr/bin/python3 "$same" there.json back.json $held >out 2>&1; then pass; else fail "$told: $(tail -1 out)"; fi
 done <<END
 megatron|megatron.args|llama-3.1-8b batch=64|4x dgx-h100|--stack megatron|pp=2,tp=2,cp=1,sp=1,zero=1,recompute=full:4,micro_batch=1|model optimizer batch micro schedule precision recompute
-megatron|megatron.args|llama-3.1-8b batch=64|4x dgx-h100|--stack megatron --precision fp8|pp=4,tp=1,cp=1,sp=0,zero=0,interleave=2,schedule=interleaved,recompute=none,micro_batch=1|model optimizer batch micro schedule precision recompute
+megatron|megatron.args|llama-3.1-8b batch=64|4x dgx-h100|--stack megatron --precision fp8|pp=4,tp=1,cp=1,sp=0,zero=1,interleave=2,schedule=interleaved,recompute=none,micro_batch=1|model optimizer batch micro schedule precision recompute
 megatron|megatron.args|llama-3.1-8b batch=48|3x dgx-h100|--stack megatron|pp=3,tp=2,cp=1,sp=1,zero=1,recompute=full,micro_batch=2|model optimizer batch micro schedule precision recompute
 megatron|megatron.args|llama-3.1-8b batch=48|3x dgx-h100|--stack megatron|pp=3,tp=2,cp=2,sp=0,zero=1,interleave=2,schedule=interleaved,recompute=selective,micro_batch=2|model optimizer batch micro schedule precision recompute
 megatron|megatron.args|mixtral-8x7b batch=128|8x dgx-h100|--stack megatron|pp=2,tp=2,ep=4,cp=1,sp=1,zero=1,recompute=elementwise,micro_batch=8|model optimizer batch micro schedule precision recompute

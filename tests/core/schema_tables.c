@@ -1,7 +1,9 @@
-/* The tables that core's readers follow, as JSON: what docs/schemas.py makes the parts of schemas
- * of that follow from them. */
-#include "json_record.h"
+/* The tables that readers follow, as JSON: what docs/schemas.py makes the parts of schemas of that
+ * follow from them. */
+#include "checkpoint_parts.h"
 #include "ty_core.h"
+#include "ty_json_record.h"
+#include "ty_phases.h"
 #include "workload_layers.h"
 
 #include <stdio.h>
@@ -108,6 +110,13 @@ static void put_field(const json_field *f, ty_json_writer *w)
     case JSON_DIGEST:
         ty_json_put_string(w, "type", "string");
         ty_json_put_string(w, "pattern", "^[0-9a-f]{64}$");
+        break;
+    case JSON_DIGESTS:
+        put_array_limits(f->least_count, f->most_count, w);
+        ty_json_open(w, "items", '{');
+        ty_json_put_string(w, "type", "string");
+        ty_json_put_string(w, "pattern", "^[0-9a-f]{64}$");
+        ty_json_close(w, '}');
         break;
     case JSON_NAME:
         ty_json_open(w, "enum", '[');
@@ -221,6 +230,8 @@ static const struct {
     {"program.json", &ty_program_record},
     {"job.json", &ty_job_record},
     {"workload.json", &ty_workload_record},
+    {"checkpoint.json", &checkpoint_latest_record},
+    {"phases.json", &ty_phases_record},
 };
 
 int main(void)

@@ -1,6 +1,6 @@
 /* Samples on their way: words, documents, and rates against closed forms. */
-#include "json_record.h"
 #include "ty_core.h"
+#include "ty_json_record.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

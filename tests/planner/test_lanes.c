@@ -1,6 +1,7 @@
 /* Lanes of all kinds: their numbers, what a plan may say of them, what each has and what they tell
  * each other, against figures worked out by hand. */
 #include "cost/kernels.h"
+#include "ty_expert_rows.h"
 #include "ty_memory.h"
 #include "ty_planner.h"
 
@@ -732,6 +733,19 @@ Test(lanes, hidden_exchanges_of_experts_last_no_longer_than_products)
 /* ---- Memory -------------------------------------------------------------------------------- */
 
 /* Weights by hand; activations against the same tokens on one lane. */
+/* What an accelerator has in a slot for copies of tokens that may come beyond those that do: what
+ * enters an expert, and what its products read and make. */
+static double beyond_copies(const ty_plan *plan)
+{
+    const uint64_t chosen = 2, lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const uint64_t rows =
+        plan->micro_batch_size * TOKENS / lanes / ty_plan_lanes(plan, TY_CONTEXT_LANES);
+    const uint64_t most = ty_lane_expert_rows(rows, chosen, EXPERTS, lanes);
+
+    return 4.0 * (double)((most - rows * chosen) * (FEATURES + 3 * HIDDEN)) /
+           ty_plan_lanes(plan, TY_TENSOR_LANES);
+}
+
 Test(lanes, memory_of_each)
 {
     static const uint32_t degrees[][3] = {{1, 2, 1}, {1, 1, 4}, {2, 2, 2}, {1, 4, 2}};
@@ -745,11 +759,17 @@ Test(lanes, memory_of_each)
         const double norms = 2 * FEATURES, experts = (double)EXPERT_ELEMENTS;
         const double own = norms + (all - norms - experts) / d[0] + experts / (d[0] * d[2]);
         const ty_memory_use *use = &plan->memory[0];
+        const double copies =
+            ((double)alone->memory[0].activation_bytes - beyond_copies(alone)) / (d[1] * d[2]) +
+            beyond_copies(plan);
 
         cr_expect_float_eq((double)use->parameter_bytes, own * plan->workload->element_bytes, 1);
         cr_expect_float_eq((double)use->gradient_bytes, own * 4, 1);
-        cr_expect_float_eq((double)use->activation_bytes,
-                           (double)alone->memory[0].activation_bytes / (d[1] * d[2]), 2);
+        /* Gradients are of one layer at a time: with many lanes those of the experts are most. */
+        cr_expect(use->activation_bytes > copies - 2 &&
+                      use->activation_bytes < copies + beyond_copies(plan) + 2,
+                  "row %zu: %llu bytes, expected %g to %g", i,
+                  (unsigned long long)use->activation_bytes, copies, copies + beyond_copies(plan));
         ty_plan_free(plan);
         ty_plan_free(alone);
     }

@@ -31,7 +31,7 @@ static const row rows[] = {
     {"gpt2", "4x dgx1-v100", 2, 4, 1, 1, 0, true, false, true, TY_TABLES_WHOLE},
     {"gpt2", "host:8 gpu:1 @a100-sxm4-80gb nvlink3 hdr200", 4, 2, 1, 1, 0, true, true, false,
      TY_TABLES_WHOLE},
-    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 1, 1, 8, 1, false, false, false,
+    {"mixtral-8x7b sequence=1024", "8x dgx-h200", 1, 1, 1, 8, 1, false, false, false,
      TY_TABLES_WHOLE},
     {"dlrm-kaggle", "1x dgx-h100", 1, 1, 1, 4, 0, true, false, false, TY_TABLES_ROW},
     {"dlrm-kaggle", "2x dgx-h100", 1, 1, 1, 8, 0, false, false, false, TY_TABLES_COLUMN},

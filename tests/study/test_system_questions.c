@@ -135,6 +135,16 @@ static bool has_expert(const ty_plan *plan, const char *value)
     return ty_plan_lanes(plan, TY_EXPERT_LANES) == (uint32_t)atoi(value);
 }
 
+static bool has_actors(const ty_plan *plan, const char *value)
+{
+    return ty_plan_actors(plan) == (uint32_t)atoi(value);
+}
+
+static bool has_lag(const ty_plan *plan, const char *value)
+{
+    return plan->lag == (uint32_t)atoi(value);
+}
+
 static bool has_tables(const ty_plan *plan, const char *value)
 {
     return strcmp(ty_table_shard_name(plan->table_shard), value) == 0;
@@ -270,6 +280,8 @@ static const ask asks[] = {
     {"staleness", "0 1", has_staleness, NULL, NULL},
     {"priority", "0 1 shorter", has_priority, NULL, NULL},
     {"servers", "0 1", has_servers, NULL, NULL},
+    {"actors", "2", has_actors, "corridor-reinforce", "1x p100-server"},
+    {"lag", "1", has_lag, "corridor-reinforce", "1x p100-server"},
     {"shard", "size tensor", has_shard, NULL, NULL},
     {"recompute", "none selective operator full full:2 stage", has_recompute, NULL, NULL},
     {"algorithm", "ring tree automatic hierarchical parameter-server block-manager", has_algorithm,

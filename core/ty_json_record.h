@@ -1,5 +1,7 @@
-/* What a record of a file has, said once: a table of its members, from which its reader, its writer
- * and its part of docs/schemas follow (tests/core/schema_tables.c prints them). Internal to core.
+/**
+ * @file ty_json_record.h
+ * What a record of a file has, said once: a table of its members, from which its reader, its writer
+ * and its part of docs/schemas follow (tests/core/schema_tables.c prints them).
  *
  *     static const json_field fields[] = {
  *         {"name", JSON_TEXT, JSON_AT(ty_candidate, name)},
@@ -27,6 +29,7 @@ typedef enum json_kind {
     JSON_WORD,    /* const char *, the document's: valid as long as it */
     JSON_CHARS,   /* char [maximum + 1] */
     JSON_DIGEST,  /* ty_digest */
+    JSON_DIGESTS, /* ty_digest *, least_count to most_count of them; how many at `count_at` */
     JSON_NAME,    /* an enumeration: one of the `name_count` names that `name` has */
     JSON_NUMBERS, /* double *, minimum and maximum of each; how many at `count_at` */
     JSON_UINTS,   /* uint32_t *, likewise */
