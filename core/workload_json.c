@@ -106,7 +106,7 @@ static const char *layer_kind_name(int i)
 #define SHAPE(key_, read_, write_)                                                                 \
     {                                                                                              \
         key_, JSON_UINTS, .minimum = 1, .maximum = TY_MAX_QUANTITY, .least_count = 1,              \
-                          .most_count = TY_MAX_DIMENSIONS, .read = read_, .write = write_          \
+                          .most_count = TY_MAX_DIMENSIONS, .read = (read_), .write = (write_)      \
     }
 #define BYTES(member)                                                                              \
     {                                                                                              \
