@@ -282,18 +282,32 @@ static int part_of_gap(const timeline_view *v, const timeline_step *s, uint32_t 
     return part;
 }
 
-/* Splits the step of one rank's compute stream; `parts` has a stride of `columns`. */
-static void split_rank(const timeline_view *v, const timeline_step *s, uint32_t rank, double *parts,
-                       size_t columns)
+static int by_start(const void *left, const void *right)
+{
+    const ty_event *a = *(const ty_event *const *)left, *b = *(const ty_event *const *)right;
+
+    if (a->start_s < b->start_s || a->start_s > b->start_s)
+        return a->start_s < b->start_s ? -1 : 1;
+    return (a->instruction > b->instruction) - (a->instruction < b->instruction);
+}
+
+/* Splits the step of one rank's compute stream, in the order in which it ran, which is not the
+ * program's where instructions lead; `parts` has a stride of `columns`.
+ * @param order room for its instructions */
+static void split_rank(const timeline_view *v, const timeline_step *s, uint32_t rank,
+                       const ty_event **order, double *parts, size_t columns)
 {
     const ty_stage_program *stage = program_of(v, rank);
     double cursor = s->start_s;
+    uint32_t count = 0;
 
-    for (uint32_t i = 0; i < stage->instruction_count; i++) {
-        const ty_instruction *in = &stage->instructions[i];
-        const ty_event *e = event_of(v, s, rank, i);
-        if (in->stream != TY_STREAM_COMPUTE)
-            continue;
+    for (uint32_t i = 0; i < stage->instruction_count; i++)
+        if (stage->instructions[i].stream == TY_STREAM_COMPUTE)
+            order[count++] = event_of(v, s, rank, i);
+    qsort(order, count, sizeof *order, by_start);
+    for (uint32_t i = 0; i < count; i++) {
+        const ty_event *e = order[i];
+        const ty_instruction *in = &stage->instructions[e->instruction];
         if (e->start_s > cursor)
             parts[(size_t)part_of_gap(v, s, rank, in, cursor) * columns] += e->start_s - cursor;
         if (e->end_s > fmax(cursor, e->start_s))
@@ -316,17 +330,25 @@ ty_status ty_page_stage_parts(page *p, const timeline_view *v, const timeline_st
     double *values = ty_alloc(columns * STAGE_PART_COUNT, sizeof *values);
     char(*names)[48] = ty_alloc(columns, sizeof *names);
     const char **categories = ty_alloc(columns, sizeof *categories);
+    const ty_program *program = v->input->program;
+    const ty_event **order;
     page_series series[STAGE_PART_COUNT];
+    uint32_t longest = 0;
     ty_status status = TY_OK;
 
-    if (values == NULL || names == NULL || categories == NULL) {
+    for (uint32_t s = 0; s < program->stage_count; s++)
+        longest = program->stages[s].instruction_count > longest
+                      ? program->stages[s].instruction_count
+                      : longest;
+    order = ty_alloc(longest, sizeof *order);
+    if (values == NULL || names == NULL || categories == NULL || order == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
     for (size_t c = 0; c < columns; c++) {
         const uint32_t rank = v->ranks[c / each];
         const bool is_measured = c % each == 1;
-        split_rank(v, is_measured ? measured : &v->predicted, rank, &values[c], columns);
+        split_rank(v, is_measured ? measured : &v->predicted, rank, order, &values[c], columns);
         snprintf(names[c], sizeof names[c], "%s %u%s", kind,
                  is_by_stage ? ty_plan_stage_of_rank(v->input->plan, rank) : rank,
                  each == 1     ? ""
@@ -354,6 +376,7 @@ done:
     ty_free(values);
     ty_free(names);
     ty_free(categories);
+    ty_free(order);
     return status;
 }
 

@@ -53,6 +53,17 @@ print(tops, file=open("said", "a"))
 assert len(tops) == 4 and all(abs(top * 2**30 / p - 1) < 0.06 for top, p in zip(tops, planned))
 PYTHON
 
+# ---- What runs ahead of its step is in the bars of what each stage does ------------------------------
+expect 0 plan -w corridor-reinforce -c "1x p100-server" --fix actors=2,lag=1 --no-simulate -q -o ahead.json
+expect 0 report ahead.json --no-charts -o ahead.html
+/usr/bin/python3 - ahead.json ahead.html <<'PYTHON' && pass || fail "actors are idle in the page's bars"
+import json, re, sys
+step_s = json.load(open(sys.argv[1]))["prediction"]["step_time_s"]
+bars = re.search(r"one rank a bar.*?<tbody>(.*?)</tbody>", open(sys.argv[2], encoding="utf-8").read(), re.S)[1]
+row = re.search(r">rank 0</td><td>([0-9.]+) (us|ms|s)<", bars)
+assert abs(float(row[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1}[row[2]] / step_s - 1) < 0.05, (row[0], step_s)
+PYTHON
+
 # ---- No two candidates look alike ------------------------------------------------------------------
 expect 0 plan -w gpt2 -c dgx-a100 --no-simulate -o plan.json
 /usr/bin/python3 - out <<'PYTHON' && pass || fail "candidates that look alike: $(cat said)"
