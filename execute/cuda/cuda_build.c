@@ -10,6 +10,7 @@ static const cuda_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_POOL] = &cuda_pool_kind,
     [TY_LAYER_BATCH_NORM] = &cuda_batch_norm_kind,
     [TY_LAYER_LSTM] = &cuda_lstm,
+    [TY_LAYER_ADDITIVE_ATTENTION] = &cuda_additive_attention,
     [TY_LAYER_LAYER_NORM] = &cuda_layer_norm,
     [TY_LAYER_RMS_NORM] = &cuda_rms_norm,
     [TY_LAYER_EMBEDDING] = &cuda_embedding_kind,

@@ -322,6 +322,34 @@ void cuda_columns_take(cuda_type type, uint64_t rows, uint64_t columns, uint64_t
 void cuda_columns_put(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
                       uint64_t count, const void *from, void *to, cudaStream_t stream);
 
+/* ---- Additive attention (additive.cu) ---- */
+
+/** Samples, rows of queries and of the memory of each, columns of the memory and under the tanh. */
+typedef struct cuda_additive {
+    uint64_t batch, length, keys, features, hidden;
+} cuda_additive;
+/** u = g v / |v|; all [hidden], gain: one number. */
+void cuda_additive_vector(uint64_t hidden, const float *v, const float *gain, float *u,
+                          cudaStream_t stream);
+void cuda_additive_vector_gradients(uint64_t hidden, const float *v, const float *gain,
+                                    const float *du, bool adds, float *dv, float *dgain,
+                                    cudaStream_t stream);
+/** @param u [hidden]; q: [batch][length][hidden]; k: [batch][keys][hidden]
+ *  @param memory [batch][keys][features]; p: [out] [batch][length][keys]
+ *  @param y [out] [batch][length][features] */
+void cuda_additive_forward(cuda_type type, const cuda_additive *additive, const float *u,
+                           const void *q, const void *k, const void *memory, float *p, void *y,
+                           cudaStream_t stream);
+/** @param dscores scratch, as p; du_of_row: [out] [batch][length][hidden], of which the sum of rows
+ *  is the gradient of u */
+void cuda_additive_backward(cuda_type type, const cuda_additive *additive, const float *u,
+                            const void *q, const void *k, const void *memory, const float *p,
+                            const void *dy, float *dscores, void *dq, void *dk, float *du_of_row,
+                            cudaStream_t stream);
+/** What the memory gets as values. */
+void cuda_additive_memory(cuda_type type, const cuda_additive *additive, const float *p,
+                          const void *dy, bool adds, void *dmemory, cudaStream_t stream);
+
 /* ---- Optimizer (update.cu) ---- */
 
 typedef struct cuda_update {

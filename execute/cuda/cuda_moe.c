@@ -99,35 +99,20 @@ typedef struct room {
     int32_t *counts;           /* [2][experts] */
 } room;
 
-static const uint64_t piece_alignment = 256; /* bytes; as cudaMalloc gives */
-
-/* Cuts pieces off memory, or only counts them where there is none. */
-typedef struct cutter {
-    char *from;
-    uint64_t used;
-} cutter;
-
-static void *cut(cutter *c, uint64_t bytes)
+static void backward_cut(const ty_stage_device *stage, const mixture *m, cuda_cutter *c, kept *out)
 {
-    void *piece = c->from != NULL ? c->from + c->used : NULL;
-
-    c->used += (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
-    return piece;
-}
-
-static void backward_cut(const ty_stage_device *stage, const mixture *m, cutter *c, kept *out)
-{
-    out->dscores = cut(c, m->core.rows * m->stride * stage->element);
-    out->dh = cut(c, m->most * m->up * stage->element);
-    out->shared_dh = cut(c, m->core.rows * m->shared_up * stage->element);
+    out->dscores = cuda_cut_off(c, m->core.rows * m->stride * stage->element);
+    out->dh = cuda_cut_off(c, m->most * m->up * stage->element);
+    out->shared_dh = cuda_cut_off(c, m->core.rows * m->shared_up * stage->element);
     if (m->lanes > 1)
-        out->dy = cut(c, m->most * m->core.features * stage->element);
+        out->dy = cuda_cut_off(c, m->most * m->core.features * stage->element);
 }
 
-static void activations_cut(const ty_stage_device *stage, const mixture *m, cutter *c, kept *out)
+static void activations_cut(const ty_stage_device *stage, const mixture *m, cuda_cutter *c,
+                            kept *out)
 {
-    out->a = cut(c, m->most * m->hidden * stage->element);
-    out->shared_a = cut(c, m->core.rows * m->shared * stage->element);
+    out->a = cuda_cut_off(c, m->most * m->hidden * stage->element);
+    out->shared_a = cuda_cut_off(c, m->core.rows * m->shared * stage->element);
 }
 
 /* Whether recomputing makes what activation functions make: that alone is in the stash then. */
@@ -141,18 +126,18 @@ static bool makes_activation(const ty_stage_device *stage, const cuda_node *node
 static uint64_t kept_cut(const ty_stage_device *stage, const cuda_node *node, const mixture *m,
                          void *found, void *stash, kept *out)
 {
-    cutter c = {found, 0}, again = {stash, 0};
+    cuda_cutter c = {found, 0}, again = {stash, 0};
 
-    out->choice = cut(&c, m->copies * sizeof *out->choice);
-    out->place = cut(&c, m->copies * sizeof *out->place);
-    out->starts = cut(&c, (m->core.experts + 1) * sizeof *out->starts);
-    out->copy_of = cut(&c, m->own * sizeof *out->copy_of);
-    out->weight = cut(&c, m->copies * sizeof *out->weight);
-    out->y = cut(&c, m->own * m->core.features * stage->element);
-    out->index = cut(&c, m->lanes > 1 ? m->most * sizeof *out->index : 0);
-    out->x = cut(&c, m->most * m->core.features * stage->element);
-    out->h = cut(&c, m->most * m->up * stage->element);
-    out->shared_h = cut(&c, m->core.rows * m->shared_up * stage->element);
+    out->choice = cuda_cut_off(&c, m->copies * sizeof *out->choice);
+    out->place = cuda_cut_off(&c, m->copies * sizeof *out->place);
+    out->starts = cuda_cut_off(&c, (m->core.experts + 1) * sizeof *out->starts);
+    out->copy_of = cuda_cut_off(&c, m->own * sizeof *out->copy_of);
+    out->weight = cuda_cut_off(&c, m->copies * sizeof *out->weight);
+    out->y = cuda_cut_off(&c, m->own * m->core.features * stage->element);
+    out->index = cuda_cut_off(&c, m->lanes > 1 ? m->most * sizeof *out->index : 0);
+    out->x = cuda_cut_off(&c, m->most * m->core.features * stage->element);
+    out->h = cuda_cut_off(&c, m->most * m->up * stage->element);
+    out->shared_h = cuda_cut_off(&c, m->core.rows * m->shared_up * stage->element);
     activations_cut(stage, m, makes_activation(stage, node) ? &again : &c, out);
     if (stage->options.splits_backward)
         backward_cut(stage, m, &c, out);
@@ -163,26 +148,26 @@ static uint64_t kept_cut(const ty_stage_device *stage, const cuda_node *node, co
 static uint64_t room_cut(const ty_stage_device *stage, const mixture *m, void *scratch, room *out,
                          kept *keep)
 {
-    cutter c = {scratch, 0};
+    cuda_cutter c = {scratch, 0};
 
-    out->scores = cut(&c, m->core.rows * m->core.experts * sizeof *out->scores);
-    out->gain = cut(&c, m->copies * sizeof *out->gain);
-    out->packed = cut(&c, m->own * m->core.features * stage->element);
-    out->made = cut(&c, m->most * m->core.features * stage->element);
-    out->da = cut(&c, m->most * m->hidden * stage->element);
-    out->shared_da = cut(&c, m->core.rows * m->shared * stage->element);
+    out->scores = cuda_cut_off(&c, m->core.rows * m->core.experts * sizeof *out->scores);
+    out->gain = cuda_cut_off(&c, m->copies * sizeof *out->gain);
+    out->packed = cuda_cut_off(&c, m->own * m->core.features * stage->element);
+    out->made = cuda_cut_off(&c, m->most * m->core.features * stage->element);
+    out->da = cuda_cut_off(&c, m->most * m->hidden * stage->element);
+    out->shared_da = cuda_cut_off(&c, m->core.rows * m->shared * stage->element);
     if (m->parts > 1) {
-        out->part = cut(&c, m->core.rows * m->part * stage->element);
-        out->dpart = cut(&c, m->core.rows * m->part * stage->element);
+        out->part = cuda_cut_off(&c, m->core.rows * m->part * stage->element);
+        out->dpart = cuda_cut_off(&c, m->core.rows * m->part * stage->element);
     }
     if (m->parts > 1 && stage->options.lanes.divides_sequence && !stage->options.splits_backward) {
-        out->whole_x = cut(&c, m->core.rows * m->core.features * stage->element);
-        out->whole_dy = cut(&c, m->core.rows * m->core.features * stage->element);
+        out->whole_x = cuda_cut_off(&c, m->core.rows * m->core.features * stage->element);
+        out->whole_dy = cuda_cut_off(&c, m->core.rows * m->core.features * stage->element);
     }
     if (m->lanes > 1) {
-        out->message = cut(&c, m->own * m->core.features * sizeof *out->message);
-        out->received = cut(&c, m->most * m->core.features * sizeof *out->received);
-        out->counts = cut(&c, 2 * m->core.experts * sizeof *out->counts);
+        out->message = cuda_cut_off(&c, m->own * m->core.features * sizeof *out->message);
+        out->received = cuda_cut_off(&c, m->most * m->core.features * sizeof *out->received);
+        out->counts = cuda_cut_off(&c, 2 * m->core.experts * sizeof *out->counts);
     } else {
         keep->dy = out->packed;
     }
@@ -240,7 +225,7 @@ static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *er
             node->layer->name, (unsigned long long)(m.most > m.own ? m.most : m.own), INT32_MAX);
     node->stash_bytes = kept_cut(stage, node, &m, NULL, NULL, &none);
     if (makes_activation(stage, node)) {
-        cutter again = {NULL, 0};
+        cuda_cutter again = {NULL, 0};
         activations_cut(stage, &m, &again, &none);
         node->kept_bytes = node->stash_bytes;
         node->stash_bytes = again.used;

@@ -308,12 +308,27 @@ void cuda_output_give(ty_stage_device *stage, uint32_t slot);
 void cuda_gradient_take(ty_stage_device *stage, uint32_t slot);
 void cuda_gradient_give(ty_stage_device *stage, uint32_t slot);
 
+/** Cuts pieces off memory, or only counts them where there is none, each as aligned as what
+ * cudaMalloc gives. */
+typedef struct cuda_cutter {
+    char *from;
+    uint64_t used;
+} cuda_cutter;
+static inline void *cuda_cut_off(cuda_cutter *c, uint64_t bytes)
+{
+    const uint64_t alignment = 256;
+    void *piece = c->from != NULL ? c->from + c->used : NULL;
+
+    c->used += (bytes + alignment - 1) / alignment * alignment;
+    return piece;
+}
+
 /* ---- Kinds ---- */
 
 extern const cuda_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cuda_gelu, cuda_silu,
     cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
     cuda_attention_kind, cuda_mlp, cuda_moe, cuda_add, cuda_concat, cuda_slice, cuda_loss_kind,
-    cuda_lstm;
+    cuda_lstm, cuda_additive_attention;
 
 /* ---- What kinds ask of the stage ---- */
 

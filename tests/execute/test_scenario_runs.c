@@ -897,7 +897,7 @@ static void expect_by_definition(const plan_shape *shape)
         for (uint32_t e = 0; e < PLAYED_BATCH; e += PLAYED_MICRO)
             plain_advantages(episodes[e]);
         for (uint32_t i = 0; i < PLAYED_BATCH * PLAYED_STEPS; i++)
-            plain_gradient(weights[k], &episodes[0][i], gradient);
+            plain_gradient(weights[k], &episodes[i / PLAYED_STEPS][i % PLAYED_STEPS], gradient);
         cr_expect(fabs(found.run->losses[k] - lost / PLAYED_BATCH) < 1e-5,
                   "%s: loss of step %u is %.9g, expected %.9g", shape->name, k,
                   found.run->losses[k], lost / PLAYED_BATCH);

@@ -329,19 +329,9 @@ static ty_workload *make_pair(int (*join)(ty_workload *w, int first, int second)
     return w;
 }
 
-static int join_additive(ty_workload *w, int first, int second)
-{
-    return network_additive_attention(w, second, first, 16);
-}
-
 static int join_cross(ty_workload *w, int first, int second)
 {
     return network_cross_attention(w, second, first, 4, 4, 8, false);
-}
-
-static ty_workload *make_additive(void)
-{
-    return make_pair(join_additive);
 }
 
 static ty_workload *make_cross(void)
@@ -382,7 +372,6 @@ static const refusal_case refusals[] = {
      network_make_lenet,
      {.context_count = 2},
      "sequences of 0 tokens"},
-    {"refused additive", make_additive, {0}, "does not train layers of kind additive_attention"},
     {"refused cross along the sequence",
      make_cross,
      {.count = 2, .divides_sequence = true},

@@ -156,6 +156,20 @@ static ty_workload *make_distances(void)
     return w;
 }
 
+/* Two sequences of two widths, of which one is read by other layers as well. */
+static ty_workload *make_additive(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){17});
+    const int tokens = network_embedding(w, 23, 12, 0);
+    const int memory = network_slice(w, tokens, 0, 10), x = network_slice(w, tokens, 10, 7);
+    int y = network_additive_attention(w, x, memory, 40);
+
+    y = network_additive_attention(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2),
+                                   network_simple(w, memory, TY_LAYER_RMS_NORM), 9);
+    network_loss(w, network_linear(w, y, 23, true));
+    return w;
+}
+
 typedef struct network {
     const char *name;
     ty_workload *(*make)(void);
@@ -182,6 +196,7 @@ static const network networks[] = {
     {"mixtures", make_mixtures, 3, true, false},
     {"two sequences", make_two_sequences, 3, false, true},
     {"distances", make_distances, 2, false, true},
+    {"additive", make_additive, 3, false, false},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -463,6 +478,7 @@ static const stage_case stages[] = {
     {"stages slices", make_slices, 3, 3, {1, 6}, IN_FP32},
     {"stages mixtures", make_mixtures, 3, 3, {2, 5}, IN_FP32},
     {"stages two sequences", make_two_sequences, 3, 3, {5, 11}, IN_FP32},
+    {"stages additive", make_additive, 3, 3, {3, 5}, IN_FP32},
     {"stages skips fp32", SKIPS, 4, {3, 5, 7}, IN_FP32},
     {"stages skips tf32", SKIPS, 4, {3, 5, 7}, TY_PRECISION_TF32, TY_RECOMPUTE_NONE, 1e-2},
     {"stages skips bf16", SKIPS, 4, {3, 5, 7}, TY_PRECISION_BF16, TY_RECOMPUTE_NONE, 1e-1},

@@ -56,6 +56,19 @@ const char batch_norm_small[] =
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"                \
     "\"weight_decay\": 0}}"
 
+/* Two sequences in one batch, the second of which weighs the first by what is under a tanh. */
+#define ADDITIVE                                                                                   \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"additive\", \"family\": \"sequential\","        \
+    "\"source\": \"gnmt-8.json\", \"sequence\": 9, \"token_bytes\": 4, \"dataset\": "              \
+    "\"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\","                       \
+    "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["               \
+    "{\"kind\": \"embedding\", \"vocabulary\": 64, \"features\": 12}, {\"label\": \"batch\"},"     \
+    "{\"kind\": \"slice\", \"rows\": 5}, {\"kind\": \"lstm\", \"hidden_features\": 10},"           \
+    "{\"label\": \"encoded\"}, {\"from\": \"batch\"},"                                             \
+    "{\"kind\": \"slice\", \"first_row\": 5, \"rows\": 4},"                                        \
+    "{\"kind\": \"additive_attention\", \"memory\": \"encoded\", \"hidden_features\": 7},"         \
+    "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}"
+
 static const plan_case plans[] = {
     {"plan mixture, data parallel 2, ZeRO 2",
      MIXTURE,
@@ -150,6 +163,11 @@ static const plan_case plans[] = {
      {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {12}, .buckets = 1, BATCH},
      EXACT},
     {"plan t5, 2 lanes", T5, T5, {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2}, EXACT},
+    {"plan additive, zb-h1 2 stages",
+     ADDITIVE,
+     ADDITIVE,
+     {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
+     EXACT},
     {"plan normed heads, zb-h1 2 stages",
      QWEN,
      QWEN,

@@ -318,6 +318,27 @@ void mixtures()
           });
 }
 
+void additive()
+{
+    for (bool adds : {false, true})
+        check("additive attention", [=] {
+            const cuda_additive a = {
+                .batch = 3, .length = 5, .keys = 7, .features = 20, .hidden = 40};
+            const uint64_t rows = a.batch * a.length, keys = a.batch * a.keys;
+            float *v = floats(a.hidden), *gain = floats(1), *u = floats(a.hidden);
+            float *dv = floats(a.hidden), *dgain = floats(1), *du = floats(rows * a.hidden);
+            float *p = floats(rows * a.keys), *dscores = floats(rows * a.keys);
+            void *q = activations(rows * a.hidden), *k = activations(keys * a.hidden);
+            void *dq = activations(rows * a.hidden), *dk = activations(keys * a.hidden);
+            void *memory = activations(keys * a.features), *y = activations(rows * a.features);
+            cuda_additive_vector(a.hidden, v, gain, u, nullptr);
+            cuda_additive_vector_gradients(a.hidden, v, gain, u, adds, dv, dgain, nullptr);
+            cuda_additive_forward(type, &a, u, q, k, memory, p, y, nullptr);
+            cuda_additive_backward(type, &a, u, q, k, memory, p, y, dscores, dq, dk, du, nullptr);
+            cuda_additive_memory(type, &a, p, y, adds, activations(keys * a.features), nullptr);
+        });
+}
+
 void updates()
 {
     check("updates", [] {
@@ -445,6 +466,7 @@ int main()
     words();
     attention();
     mixtures();
+    additive();
     updates();
     printf("%d launches\n%d failed\n", launches, failures);
     return failures > 0;
