@@ -61,24 +61,34 @@ static size_t most_count(const json_field *field)
     return field->most_count > 0 ? field->most_count : UINT32_MAX;
 }
 
-static ty_status read_numbers(const ty_json *object, const json_field *field, void *out,
-                              ty_error *error)
+/* Room for an array's values, of so many bytes each, which is the record's from then on. */
+static ty_status read_array(const ty_json *object, const json_field *field, size_t size, void *out,
+                            const ty_json **array, void **values, ty_error *error)
 {
-    const ty_json *array;
-    double *values;
     uint32_t count;
     ty_status status =
-        ty_json_array(object, field->key, field->least_count, most_count(field), &array, error);
+        ty_json_array(object, field->key, field->least_count, most_count(field), array, error);
 
     if (status != TY_OK)
         return status;
-    count = (uint32_t)ty_json_size(array);
-    values = ty_alloc(count, sizeof *values);
-    if (values == NULL)
+    count = (uint32_t)ty_json_size(*array);
+    *values = ty_alloc(count, size);
+    if (*values == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    memcpy(place(out, field->at), &values, sizeof values);
+    memcpy(place(out, field->at), values, sizeof *values);
     memcpy(place(out, field->count_at), &count, sizeof count);
-    for (uint32_t i = 0; i < count && status == TY_OK; i++)
+    return TY_OK;
+}
+
+static ty_status read_numbers(const ty_json *object, const json_field *field, void *out,
+                              ty_error *error)
+{
+    const ty_json *array = NULL;
+    void *made = NULL;
+    ty_status status = read_array(object, field, sizeof(double), out, &array, &made, error);
+    double *values = made;
+
+    for (uint32_t i = 0; status == TY_OK && i < ty_json_size(array); i++)
         status = ty_json_as_number(ty_json_at(array, i), field->minimum, field->maximum, &values[i],
                                    error);
     return status;
@@ -87,21 +97,12 @@ static ty_status read_numbers(const ty_json *object, const json_field *field, vo
 static ty_status read_digests(const ty_json *object, const json_field *field, void *out,
                               ty_error *error)
 {
-    const ty_json *array;
-    ty_digest *digests;
-    uint32_t count;
-    ty_status status =
-        ty_json_array(object, field->key, field->least_count, most_count(field), &array, error);
+    const ty_json *array = NULL;
+    void *made = NULL;
+    ty_status status = read_array(object, field, sizeof(ty_digest), out, &array, &made, error);
+    ty_digest *digests = made;
 
-    if (status != TY_OK)
-        return status;
-    count = (uint32_t)ty_json_size(array);
-    digests = ty_alloc(count, sizeof *digests);
-    if (digests == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    memcpy(place(out, field->at), &digests, sizeof digests);
-    memcpy(place(out, field->count_at), &count, sizeof count);
-    for (uint32_t i = 0; i < count && status == TY_OK; i++)
+    for (uint32_t i = 0; status == TY_OK && i < ty_json_size(array); i++)
         status = ty_json_as_digest(ty_json_at(array, i), &digests[i], error);
     return status;
 }
