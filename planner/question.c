@@ -439,7 +439,7 @@ static ty_status check_actors(const search_question *q, ty_error *error)
     if (q->global_batch % micro_batch != 0 || q->global_batch / micro_batch % larger != 0)
         return ty_fail(error, TY_EINVAL,
                        "actors: found %u beside %u learners, who share %u "
-                       "micro-batches; expected a divisor of them",
+                       "micro-batches; expected numbers that both divide them",
                        actors, learners, q->global_batch / micro_batch);
     return TY_OK;
 }

@@ -380,7 +380,22 @@ Test(scenario_runs, a_population_of_replicas)
     outcome_free(&expected);
 }
 
-/* 9 distances, 7 units, 3 actions, in doubles. */
+/* 9 distances, 7 units, 3 actions, in doubles: what the units say, and scores. */
+static void plain_policy(const double *w, const float *rays, double *hidden, double *scores)
+{
+    for (uint32_t h = 0; h < 7; h++) {
+        double sum = w[63 + h];
+        for (uint32_t i = 0; i < 9; i++)
+            sum += w[9 * h + i] * (double)rays[i];
+        hidden[h] = tanh(sum);
+    }
+    for (uint32_t a = 0; a < 3; a++) {
+        scores[a] = w[70 + 21 + a];
+        for (uint32_t h = 0; h < 7; h++)
+            scores[a] += w[70 + 7 * a + h] * hidden[h];
+    }
+}
+
 static double plain_episode(const double *w, uint64_t seed, uint32_t steps)
 {
     corridor c;
@@ -388,23 +403,13 @@ static double plain_episode(const double *w, uint64_t seed, uint32_t steps)
     corridor_begin(&c, seed);
     while (c.steps < steps) {
         float rays[CORRIDOR_RAYS];
-        double hidden[7], best = -HUGE_VAL;
+        double hidden[7], scores[3];
         uint32_t action = 0;
 
         corridor_look(&c, rays);
-        for (uint32_t h = 0; h < 7; h++) {
-            double sum = w[63 + h];
-            for (uint32_t i = 0; i < 9; i++)
-                sum += w[9 * h + i] * (double)rays[i];
-            hidden[h] = tanh(sum);
-        }
-        for (uint32_t a = 0; a < 3; a++) {
-            double sum = w[70 + 21 + a];
-            for (uint32_t h = 0; h < 7; h++)
-                sum += w[70 + 7 * a + h] * hidden[h];
-            action = sum > best ? a : action;
-            best = sum > best ? sum : best;
-        }
+        plain_policy(w, rays, hidden, scores);
+        for (uint32_t a = 1; a < 3; a++)
+            action = scores[a] > scores[action] ? a : action;
         corridor_step(&c, action);
     }
     return corridor_score(&c);
@@ -763,22 +768,14 @@ enum {
     PLAYED_WEIGHTS = 9 * 7 + 7 + 7 * 3 + 3
 };
 
-/* 9 distances, 7 units, 3 actions, in doubles: what the units say, and probabilities. */
-static void plain_policy(const double *w, const float *rays, double *hidden, double *chances)
+/* What the units say, and probabilities. */
+static void plain_chances(const double *w, const float *rays, double *hidden, double *chances)
 {
     double sum = 0;
 
-    for (uint32_t h = 0; h < 7; h++) {
-        double x = w[63 + h];
-        for (uint32_t i = 0; i < 9; i++)
-            x += w[9 * h + i] * (double)rays[i];
-        hidden[h] = tanh(x);
-    }
+    plain_policy(w, rays, hidden, chances);
     for (uint32_t a = 0; a < 3; a++) {
-        double x = w[70 + 21 + a];
-        for (uint32_t h = 0; h < 7; h++)
-            x += w[70 + 7 * a + h] * hidden[h];
-        chances[a] = exp(x);
+        chances[a] = exp(chances[a]);
         sum += chances[a];
     }
     for (uint32_t a = 0; a < 3; a++)
@@ -803,7 +800,7 @@ static double plain_play(const ty_plan *plan, const double *w, uint32_t step, ui
         double hidden[7], chances[3], before;
 
         corridor_look(&c, steps[t].rays);
-        plain_policy(w, steps[t].rays, hidden, chances);
+        plain_chances(w, steps[t].rays, hidden, chances);
         steps[t].action = at < chances[0] ? 0 : at < chances[0] + chances[1] ? 1 : 2;
         before = c.x / 0.2 - 0.05 * PLAYED_STEPS * c.touches;
         corridor_step(&c, steps[t].action);
@@ -841,7 +838,7 @@ static void plain_gradient(const double *w, const plain_step *s, double *gradien
     const double share = s->advantage / (PLAYED_BATCH * PLAYED_STEPS);
     double hidden[7], chances[3];
 
-    plain_policy(w, s->rays, hidden, chances);
+    plain_chances(w, s->rays, hidden, chances);
     for (uint32_t a = 0; a < 3; a++) {
         const double of_score = share * (chances[a] - (a == s->action));
 
@@ -872,7 +869,7 @@ static void expect_by_definition(const plan_shape *shape)
                                       .seed = plan->seed,
                                       .tied_layer = TY_NO_LAYER};
     static double weights[STEPS + 1][PLAYED_WEIGHTS]; /* behind so many steps */
-    static plain_step episodes[PLAYED_BATCH][PLAYED_STEPS];
+    static plain_step played[PLAYED_BATCH][PLAYED_STEPS];
     double speed[PLAYED_WEIGHTS] = {0}, tests = 0;
     ty_stage_device *device = NULL;
     outcome found;
@@ -893,11 +890,11 @@ static void expect_by_definition(const plan_shape *shape)
         double lost = 0, gradient[PLAYED_WEIGHTS] = {0};
 
         for (uint32_t e = 0; e < PLAYED_BATCH; e++)
-            lost += 1 - plain_play(plan, weights[behind], k, e, episodes[e]);
+            lost += 1 - plain_play(plan, weights[behind], k, e, played[e]);
         for (uint32_t e = 0; e < PLAYED_BATCH; e += PLAYED_MICRO)
-            plain_advantages(episodes[e]);
+            plain_advantages(played[e]);
         for (uint32_t i = 0; i < PLAYED_BATCH * PLAYED_STEPS; i++)
-            plain_gradient(weights[k], &episodes[i / PLAYED_STEPS][i % PLAYED_STEPS], gradient);
+            plain_gradient(weights[k], &played[i / PLAYED_STEPS][i % PLAYED_STEPS], gradient);
         cr_expect(fabs(found.run->losses[k] - lost / PLAYED_BATCH) < 1e-5,
                   "%s: loss of step %u is %.9g, expected %.9g", shape->name, k,
                   found.run->losses[k], lost / PLAYED_BATCH);
