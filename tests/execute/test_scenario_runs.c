@@ -869,7 +869,7 @@ static void expect_by_definition(const plan_shape *shape)
                                       .seed = plan->seed,
                                       .tied_layer = TY_NO_LAYER};
     static double weights[STEPS + 1][PLAYED_WEIGHTS]; /* behind so many steps */
-    static plain_step played[PLAYED_BATCH][PLAYED_STEPS];
+    static plain_step steps_of[PLAYED_BATCH][PLAYED_STEPS];
     double speed[PLAYED_WEIGHTS] = {0}, tests = 0;
     ty_stage_device *device = NULL;
     outcome found;
@@ -890,11 +890,11 @@ static void expect_by_definition(const plan_shape *shape)
         double lost = 0, gradient[PLAYED_WEIGHTS] = {0};
 
         for (uint32_t e = 0; e < PLAYED_BATCH; e++)
-            lost += 1 - plain_play(plan, weights[behind], k, e, played[e]);
+            lost += 1 - plain_play(plan, weights[behind], k, e, steps_of[e]);
         for (uint32_t e = 0; e < PLAYED_BATCH; e += PLAYED_MICRO)
-            plain_advantages(played[e]);
+            plain_advantages(steps_of[e]);
         for (uint32_t i = 0; i < PLAYED_BATCH * PLAYED_STEPS; i++)
-            plain_gradient(weights[k], &played[i / PLAYED_STEPS][i % PLAYED_STEPS], gradient);
+            plain_gradient(weights[k], &steps_of[i / PLAYED_STEPS][i % PLAYED_STEPS], gradient);
         cr_expect(fabs(found.run->losses[k] - lost / PLAYED_BATCH) < 1e-5,
                   "%s: loss of step %u is %.9g, expected %.9g", shape->name, k,
                   found.run->losses[k], lost / PLAYED_BATCH);
