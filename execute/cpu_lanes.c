@@ -10,7 +10,10 @@ static ty_status exchange(ty_stage_device *stage, ty_collective_kind kind, bool 
 
     return lanes->exchange(
         lanes->context,
-        &(ty_lane_exchange){.kind = kind, .is_maximum = is_maximum, .data = data, .count = count},
+        &(ty_lane_exchange){.kind = kind,
+                            .element = is_maximum ? TY_ELEMENT_LARGEST_FLOAT : TY_ELEMENT_FLOAT,
+                            .data = data,
+                            .count = count},
         error);
 }
 

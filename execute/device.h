@@ -28,20 +28,24 @@
 #define TY_EXECUTE_DEVICE_H
 
 #include "codec.h"
+#include "transport.h"
 #include "ty_core.h"
 
 typedef struct ty_stage_device ty_stage_device;
 
-/** What the lanes of a rank exchange inside a pass: floats, as ty_collective_options has them. */
+/** Puts something on a stage's device; see ty_lane_group.launch. */
+typedef ty_status ty_lane_run(ty_stage_device *stage, void *argument, ty_error *error);
+
+/** What the lanes of a rank exchange inside a pass, as ty_collective_options has it. */
 typedef struct ty_lane_exchange {
     ty_lane_kind among;      /* those that differ from this lane in its number of that kind only */
     ty_collective_kind kind; /* all-reduce, reduce-scatter, all-gather or all-to-all */
-    bool is_maximum;         /* of an all-reduce: the largest instead of the sum */
-    float *data;             /* the device's, where the backend has memory of its own */
+    ty_element element;
+    void *data; /* the device's, where the backend has memory of its own */
     uint64_t count;
     const uint64_t *sent_counts,
         *received_counts; /* of an all-to-all of unequal parts, else NULL */
-    float *received;
+    void *received;
 } ty_lane_exchange;
 
 /**
@@ -74,6 +78,17 @@ typedef struct ty_lane_group {
     ty_table_shard tables;                    /* how expert lanes divide them */
     /** By the thread of the passes. Returns when the data is there. */
     ty_status (*exchange)(void *context, const ty_lane_exchange *exchange, ty_error *error);
+    /**
+     * Puts the exchange into what `stage` is recording, which is a pass; by all lanes alike.
+     * Parts of unequal sizes cannot be recorded.
+     * @return TY_EUNSUPPORTED where the device does not exchange by itself
+     */
+    ty_status (*record)(void *context, ty_stage_device *stage, const ty_lane_exchange *exchange,
+                        ty_error *error);
+    /** Puts on the stage's device what was recorded, by `run`, which is called when all lanes of
+     * the rank have come as far. Returns when it is over. */
+    ty_status (*launch)(void *context, ty_stage_device *stage, ty_lane_run *run, void *argument,
+                        ty_error *error);
     void *context;
 } ty_lane_group;
 

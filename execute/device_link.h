@@ -40,6 +40,16 @@ struct ty_device_link {
     /** A collective on device memory, in place as ty_collective_start has it. */
     ty_status (*exchange)(ty_device_link *link, const ty_collective_options *options,
                           ty_request **out, ty_error *error);
+    /** Puts a collective into the graph that the stage is recording, in place of launching it. What
+     * was recorded is the stage's, until the link is cancelled or closed, which destroys it. NULL:
+     * nothing can be recorded. */
+    ty_status (*record)(ty_device_link *link, ty_stage_device *stage,
+                        const ty_collective_options *options, ty_error *error);
+    /** Calls `run`, which puts a recorded graph on the stage's stream, when all processes that this
+     * one exchanges with inside passes have come to the same; done when the graph is over. Of links
+     * of lanes; NULL like `record`. */
+    ty_status (*launch)(ty_device_link *link, ty_stage_device *stage, ty_lane_run *run,
+                        void *argument, ty_request **out, ty_error *error);
     /** Never blocks; frees the request when it is done or failed. */
     ty_status (*test)(ty_device_link *link, ty_request *request, bool *is_done, ty_error *error);
     /** Serves the others: what has been asked for goes on, whatever this rank waits for. The thread

@@ -86,6 +86,8 @@ ty_lane_group interpreter_lane_group(ty_interpreter *in)
                            .expert_position = expert->position,
                            .tables = in->options.plan->table_shard,
                            .exchange = interpreter_lane_exchange,
+                           .record = interpreter_lane_record,
+                           .launch = interpreter_lane_launch,
                            .context = in};
 }
 
@@ -265,21 +267,24 @@ static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *e
     return status;
 }
 
-static ty_status collective_of_row(ty_interpreter *in, ty_lane_kind among,
-                                   ty_collective_options *options, bool is_on_device,
-                                   ty_error *error)
+static ty_collective_options of_row(const ty_interpreter *in, ty_lane_kind among,
+                                    ty_collective_options options)
 {
     const lane_row *row = &in->lanes[among];
-    lane_message running = {NULL, NULL};
-    ty_status status;
 
-    options->algorithm = TY_RING;
-    options->members = row->members;
-    options->member_count = row->count;
-    options->tag = TAG_LANES;
-    status = is_on_device
-                 ? in->lane_link->exchange(in->lane_link, options, &running.request, error)
-                 : ty_collective_start(in->options.transport, options, &running.collective, error);
+    options.algorithm = TY_RING;
+    options.members = row->members;
+    options.member_count = row->count;
+    options.tag = TAG_LANES;
+    return options;
+}
+
+static ty_status on_host(ty_interpreter *in, const ty_collective_options *options, ty_error *error)
+{
+    lane_message running = {NULL, NULL};
+    ty_status status =
+        ty_collective_start(in->options.transport, options, &running.collective, error);
+
     return status == TY_OK ? wait_for(in, &running, error) : status;
 }
 
@@ -287,33 +292,59 @@ ty_status interpreter_lane_collective(ty_interpreter *in, ty_lane_kind among,
                                       ty_collective_kind kind, ty_element element, uint64_t count,
                                       void *data, ty_error *error)
 {
-    ty_collective_options options = {
-        .kind = kind, .data = data, .count = count, .element = element};
+    const ty_collective_options options = of_row(
+        in, among,
+        (ty_collective_options){.kind = kind, .data = data, .count = count, .element = element});
 
-    return collective_of_row(in, among, &options, false, error);
+    return on_host(in, &options, error);
 }
 
-static ty_status exchange_floats(ty_interpreter *in, const ty_lane_exchange *exchange,
-                                 bool is_on_device, ty_error *error)
+static ty_collective_options of_exchange(const ty_interpreter *in, const ty_lane_exchange *exchange)
 {
-    ty_collective_options options = {.kind = exchange->kind,
-                                     .data = exchange->data,
-                                     .count = exchange->count,
-                                     .sent_counts = exchange->sent_counts,
-                                     .received_counts = exchange->received_counts,
-                                     .received = exchange->received,
-                                     .element = exchange->is_maximum ? TY_ELEMENT_LARGEST_FLOAT
-                                                                     : TY_ELEMENT_FLOAT};
-
-    return collective_of_row(in, exchange->among, &options, is_on_device, error);
+    return of_row(in, exchange->among,
+                  (ty_collective_options){.kind = exchange->kind,
+                                          .data = exchange->data,
+                                          .count = exchange->count,
+                                          .sent_counts = exchange->sent_counts,
+                                          .received_counts = exchange->received_counts,
+                                          .received = exchange->received,
+                                          .element = exchange->element});
 }
 
 ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
                                     ty_error *error)
 {
     ty_interpreter *in = context;
+    const ty_collective_options options = of_exchange(in, exchange);
+    lane_message running = {NULL, NULL};
+    ty_status status;
 
-    return exchange_floats(in, exchange, in->memory != NULL, error);
+    if (in->memory == NULL)
+        return on_host(in, &options, error);
+    status = in->lane_link->exchange(in->lane_link, &options, &running.request, error);
+    return status == TY_OK ? wait_for(in, &running, error) : status;
+}
+
+ty_status interpreter_lane_record(void *context, ty_stage_device *stage,
+                                  const ty_lane_exchange *exchange, ty_error *error)
+{
+    ty_interpreter *in = context;
+    const ty_collective_options options = of_exchange(in, exchange);
+
+    if (in->lane_link->record == NULL)
+        return ty_fail(error, TY_EUNSUPPORTED, "lanes exchange through the host's memory");
+    return in->lane_link->record(in->lane_link, stage, &options, error);
+}
+
+ty_status interpreter_lane_launch(void *context, ty_stage_device *stage, ty_lane_run *run,
+                                  void *argument, ty_error *error)
+{
+    ty_interpreter *in = context;
+    lane_message running = {NULL, NULL};
+    ty_status status =
+        in->lane_link->launch(in->lane_link, stage, run, argument, &running.request, error);
+
+    return status == TY_OK ? wait_for(in, &running, error) : status;
 }
 
 /* ---- Gradients that every lane has whole ------------------------------------------------ */
@@ -407,12 +438,8 @@ ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, uint32_t ste
     if (packed == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for gradients");
     TY_CHECK(whole_copy(in, index, step, packed, false, error), status, cleanup);
-    TY_CHECK(exchange_floats(in,
-                             &(ty_lane_exchange){.among = TY_TENSOR_LANES,
-                                                 .kind = TY_ALL_REDUCE,
-                                                 .data = packed,
-                                                 .count = count},
-                             false, error),
+    TY_CHECK(interpreter_lane_collective(in, TY_TENSOR_LANES, TY_ALL_REDUCE, TY_ELEMENT_FLOAT,
+                                         count, packed, error),
              status, cleanup);
     for (uint64_t i = 0; i < count; i++)
         packed[i] *= factor;

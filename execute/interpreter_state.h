@@ -512,6 +512,10 @@ ty_status interpreter_lane_collective(ty_interpreter *in, ty_lane_kind among,
 /* For ty_lane_group: `context` is the interpreter. */
 ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
                                     ty_error *error);
+ty_status interpreter_lane_record(void *context, ty_stage_device *stage,
+                                  const ty_lane_exchange *exchange, ty_error *error);
+ty_status interpreter_lane_launch(void *context, ty_stage_device *stage, ty_lane_run *run,
+                                  void *argument, ty_error *error);
 /* Brings a step's gradients of a bucket's undivided parameters together, where the plan says so
  * (ty_bucket_lane_bytes). By the thread of the passes, before the bucket's update. */
 ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t bucket, uint32_t step,

@@ -24,6 +24,11 @@
  * NCCL for a peer that is gone waits for ever, and who asks now and then hears of it. So each is
  * used once while opening, in one order over all ranks, that of buckets and then of pairs, which no
  * two ranks can wait for in a circle.
+ *
+ * What lanes exchange inside a pass may be recorded with it (cuda_graph.c). Then the whole pass is
+ * one operation of all lanes of the rank: it has its turn and its place in the order as others
+ * have, and no other is launched between its kernels. A graph keeps its communicators: it is
+ * destroyed before they are.
  */
 #include "cuda_stage.h"
 #include "device_link.h"
@@ -53,14 +58,19 @@ typedef enum channel_step {
 typedef struct nccl_request {
     ty_transfer transfer;          /* of a pair */
     ty_collective_options options; /* of a group */
-    struct nccl_request *next;     /* on the same channel; messages by their order */
+    ty_stage_device *stage;        /* of passes: what puts which pass on whose stream */
+    ty_lane_run *run;
+    void *argument;
+    struct nccl_request *next; /* on the same channel; messages by their order */
     bool is_done;
 } nccl_request;
 
-struct channel { /* one communicator */
+struct channel {       /* one communicator */
+    bool is_of_passes; /* no communicator: all lanes of a rank, which launch recorded passes */
     ncclComm_t comm;
     cudaStream_t stream;
     cudaEvent_t event;
+    uint32_t blocks;   /* multiprocessors that its kernels may keep busy */
     uint32_t *members; /* ranks; of a pair: the sender, then the receiver */
     uint32_t *theirs;  /* by which number members call it, as far as they are told something */
     uint32_t member_count, position, leader; /* leader: position of the lowest rank */
@@ -109,6 +119,8 @@ typedef struct nccl_state {
     nccl_told *told; /* [told_count], two for each member of each channel */
     uint32_t told_count;
     bool is_broken;
+    ty_stage_device **recorded; /* [recorded_count]: stages with graphs of these communicators */
+    uint32_t recorded_count;
     void *probe;   /* device memory for the first use: a number for each process */
     char *staging; /* what goes out in an all-to-all, while the same memory takes what comes in */
 } nccl_state;
@@ -168,21 +180,18 @@ static channel *channel_find(const nccl_state *state, const uint32_t *members, u
 {
     for (uint32_t c = 0; c < state->count; c++) {
         channel *found = &state->channels[c];
-        if (found->member_count == count && found->direction == direction &&
+        if (!found->is_of_passes && found->member_count == count && found->direction == direction &&
             memcmp(found->members, members, count * sizeof *members) == 0)
             return found;
     }
     return NULL;
 }
 
-/* If it is not there yet. */
-static ty_status channel_add(nccl_state *state, const uint32_t *members, uint32_t count,
-                             ty_direction direction, ty_error *error)
+static ty_status channel_make(nccl_state *state, const uint32_t *members, uint32_t count,
+                              ty_direction direction, ty_error *error)
 {
     channel *grown, *made;
 
-    if (channel_find(state, members, count, direction) != NULL)
-        return TY_OK;
     grown = ty_resize(state->channels, state->count + 1, sizeof *grown);
     if (grown == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
@@ -201,6 +210,15 @@ static ty_status channel_add(nccl_state *state, const uint32_t *members, uint32_
         if (members[m] < members[made->leader])
             made->leader = m;
     return TY_OK;
+}
+
+/* If it is not there yet. */
+static ty_status channel_add(nccl_state *state, const uint32_t *members, uint32_t count,
+                             ty_direction direction, ty_error *error)
+{
+    return channel_find(state, members, count, direction) != NULL
+               ? TY_OK
+               : channel_make(state, members, count, direction, error);
 }
 
 static bool is_member(const uint32_t *members, uint32_t count, uint32_t rank)
@@ -226,7 +244,8 @@ static uint32_t process_of(const nccl_state *state, uint32_t rank)
     return rank * width + state->options.transport->rank % width;
 }
 
-/* The processes that exchange with this one inside passes: of each kind of lanes a row. */
+/* The processes that exchange with this one inside passes: of each kind of lanes a row; and all of
+ * them, who make passes together, behind. */
 static ty_status lanes_list(nccl_state *state, ty_error *error)
 {
     const ty_plan *plan = state->options.plan;
@@ -244,6 +263,12 @@ static ty_status lanes_list(nccl_state *state, ty_error *error)
         if (count > 1)
             status = channel_add(state, members, count, TY_NO_DIRECTION, error);
     }
+    for (uint32_t lane = 0; lane < width; lane++)
+        members[lane] = own / width * width + lane;
+    if (status == TY_OK)
+        status = channel_make(state, members, width, TY_NO_DIRECTION, error);
+    if (status == TY_OK)
+        state->channels[state->count - 1].is_of_passes = true;
     ty_free(members);
     return status;
 }
@@ -593,8 +618,16 @@ static ty_status channel_open(nccl_state *state, channel *c, ty_error *error)
     ncclUniqueId id;
     ty_status status;
 
+    if (c->is_of_passes) {
+        TY_CHECK(indices_share(state, c, error), status, done);
+        c->launch.name = launch_name(state, c);
+        CUDA_CHECK(cudaEventCreateWithFlags(&c->event, cudaEventDisableTiming), status, done);
+        return TY_OK;
+    }
     config.blocking = 0;
-    config.maxCTAs = c->direction == TY_NO_DIRECTION ? GROUP_BLOCKS : PAIR_BLOCKS;
+    c->blocks = c->direction == TY_NO_DIRECTION ? GROUP_BLOCKS : PAIR_BLOCKS;
+    config.maxCTAs = (int)c->blocks;
+    state->options.stage->link_blocks += c->blocks;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     config.commName = state->options.is_of_lanes ? "lanes" : "ranks";
 #endif
@@ -636,6 +669,13 @@ static void order_leave(const nccl_state *state, const channel *c)
         stage->launch_ring(stage->launch_ring_context);
 }
 
+/* NCCL gives up a communicator only when no graph has it any more. */
+static void recorded_drop(const nccl_state *state)
+{
+    for (uint32_t s = 0; s < state->recorded_count; s++)
+        cuda_graphs_drop(state->recorded[s]);
+}
+
 /* Ends what is on its way, here: kernels that wait for peers which may never come. Before any
  * memory is freed, since that waits for them. */
 static void nccl_break(nccl_state *state)
@@ -643,6 +683,7 @@ static void nccl_break(nccl_state *state)
     if (state->is_broken)
         return;
     state->is_broken = true;
+    recorded_drop(state);
     for (uint32_t i = 0; i < state->count; i++) {
         channel *c = &state->channels[i];
         if (c->comm != NULL)
@@ -657,6 +698,7 @@ static void channel_close(const nccl_state *state, channel *c)
 {
     if (c->comm != NULL)
         (void)state->nccl->ncclCommDestroy(c->comm);
+    state->options.stage->link_blocks -= c->blocks;
     if (c->stream != NULL) {
         (void)cudaStreamSynchronize(c->stream); /* what rings when it ends has rung */
         cudaStreamDestroy(c->stream);
@@ -681,6 +723,7 @@ static void nccl_close(ty_device_link *link)
         state->options.stage->launch_ring = NULL;
     if (transport->is_broken)
         nccl_break(state);
+    recorded_drop(state);
     for (uint32_t i = 0; i < state->count; i++)
         channel_close(state, &state->channels[i]);
     for (uint32_t p = 0; p < state->peer_count; p++)
@@ -689,6 +732,7 @@ static void nccl_close(ty_device_link *link)
         transport->cancel(transport, state->told[i].request);
     cuda_memory_release(state->options.stage, state->probe);
     cuda_memory_release(state->options.stage, state->staging);
+    ty_free(state->recorded);
     ty_free(state->channels);
     ty_free(state->peers);
     ty_free(state->told);
@@ -870,16 +914,20 @@ static ty_status told_advance(nccl_state *state, ty_error *error)
 static ty_status launch(nccl_state *state, channel *c, ty_error *error)
 {
     const nccl_request *request = c->current;
+    const cudaStream_t stream = c->is_of_passes ? request->stage->stream : c->stream;
     ty_status status;
 
     c->step = STEP_LAUNCHED;
-    TY_CHECK(c->direction == TY_NO_DIRECTION ? collective_start(state, c, &request->options, error)
-                                             : transfer_start(state, c, &request->transfer, error),
-             status, done);
-    CUDA_CHECK(cudaEventRecord(c->event, c->stream), status, done);
+    if (c->is_of_passes)
+        TY_CHECK(request->run(request->stage, request->argument, error), status, done);
+    else if (c->direction == TY_NO_DIRECTION)
+        TY_CHECK(collective_start(state, c, &request->options, error), status, done);
+    else
+        TY_CHECK(transfer_start(state, c, &request->transfer, error), status, done);
+    CUDA_CHECK(cudaEventRecord(c->event, stream), status, done);
     if (state->options.ring != NULL)
-        CUDA_CHECK(cudaLaunchHostFunc(c->stream, state->options.ring, state->options.context),
-                   status, done);
+        CUDA_CHECK(cudaLaunchHostFunc(stream, state->options.ring, state->options.context), status,
+                   done);
 done:
     order_leave(state, c);
     return status;
@@ -981,6 +1029,19 @@ done:
     return status;
 }
 
+/* Of a pass, in any of the communicators that it may use. */
+static ty_status failures_look(nccl_state *state, const channel *c, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (!c->is_of_passes)
+        return failure_look(state, c, error);
+    for (uint32_t i = 0; i < state->count && status == TY_OK; i++)
+        if (!state->channels[i].is_of_passes)
+            status = failure_look(state, &state->channels[i], error);
+    return status;
+}
+
 /* Whether the kernel is over. */
 static ty_status end_look(nccl_state *state, channel *c, bool *is_moved, ty_error *error)
 {
@@ -989,7 +1050,7 @@ static ty_status end_look(nccl_state *state, channel *c, bool *is_moved, ty_erro
 
     if (code == cudaErrorNotReady) {
         (void)cudaGetLastError();
-        return failure_look(state, c, error);
+        return failures_look(state, c, error);
     }
     CUDA_CHECK(code, status, done);
     c->current->is_done = true;
@@ -1125,6 +1186,66 @@ static ty_status nccl_exchange(ty_device_link *link, const ty_collective_options
     if (c == NULL)
         return ty_fail(error, TY_EINVAL, "these processes have no collectives");
     return request_post(link, c, &(nccl_request){.options = *options}, out, error);
+}
+
+/* Whether all kernels of NCCL that a graph of lanes may meet find room on the device beside each
+ * other. Such a graph is launched as a whole, with kernels that come to their turn behind those of
+ * other communicators, which wait there for peers that may be behind the graph. */
+static bool has_room(const nccl_state *state)
+{
+    const ty_stage_device *stage = state->options.stage;
+
+    return 2 * stage->link_blocks <= (uint32_t)stage->processors;
+}
+
+static ty_status recorded_note(nccl_state *state, ty_stage_device *stage, ty_error *error)
+{
+    ty_stage_device **grown;
+
+    for (uint32_t s = 0; s < state->recorded_count; s++)
+        if (state->recorded[s] == stage)
+            return TY_OK;
+    grown = ty_resize(state->recorded, state->recorded_count + 1, sizeof *grown);
+    if (grown == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for graphs");
+    state->recorded = grown;
+    grown[state->recorded_count++] = stage;
+    return TY_OK;
+}
+
+static ty_status nccl_record(ty_device_link *link, ty_stage_device *stage,
+                             const ty_collective_options *options, ty_error *error)
+{
+    nccl_state *state = link->state;
+    const channel *c =
+        channel_find(state, options->members, options->member_count, TY_NO_DIRECTION);
+    channel on_pass;
+    ty_status status;
+
+    if (!has_room(state))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "kernels of NCCL may take %u of %d multiprocessors, expected at most half",
+                       stage->link_blocks, stage->processors);
+    if (c == NULL || options->sent_counts != NULL)
+        return ty_fail(error, TY_EINVAL, "these processes have no collective that is recorded");
+    status = recorded_note(state, stage, error);
+    if (status != TY_OK)
+        return status;
+    on_pass = *c;
+    on_pass.stream = stage->stream;
+    return collective_start(state, &on_pass, options, error);
+}
+
+static ty_status nccl_launch(ty_device_link *link, ty_stage_device *stage, ty_lane_run *run,
+                             void *argument, ty_request **out, ty_error *error)
+{
+    nccl_state *state = link->state;
+    channel *c = &state->channels[state->count - 1];
+
+    if (!c->is_of_passes)
+        return ty_fail(error, TY_EINVAL, "these processes make no passes together");
+    return request_post(link, c, &(nccl_request){.stage = stage, .run = run, .argument = argument},
+                        out, error);
 }
 
 /* What is on its way can only be aborted with its communicator, and others with it: who frees
@@ -1267,6 +1388,8 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
                              .send = nccl_send,
                              .receive = nccl_receive,
                              .exchange = nccl_exchange,
+                             .record = nccl_record,
+                             .launch = nccl_launch,
                              .test = nccl_test,
                              .cancel = nccl_cancel,
                              .close = nccl_close};

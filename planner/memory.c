@@ -719,15 +719,14 @@ static double table_buffers(const context *c)
            vectors * c->plan->workload->element_bytes;
 }
 
-/* Of accelerators with expert lanes: floats that leave and that arrive, and the gradients of what
- * experts made. */
+/* Of accelerators with expert lanes: what arrives, and the gradients of what experts made. */
 static double expert_messages(const context *c, uint32_t layer)
 {
     double own, most;
 
     expert_rows(c, layer, &own, &most);
-    return (double)layer_at(c, layer)->attributes[TY_FEATURES] *
-           ((own + most) * TY_GRADIENT_ELEMENT_BYTES + most * c->plan->workload->element_bytes);
+    return 2 * most * (double)layer_at(c, layer)->attributes[TY_FEATURES] *
+           c->plan->workload->element_bytes;
 }
 
 /* Of one layer at a time: keys and values of whole sequences, their gradients, and one of both in

@@ -551,7 +551,7 @@ static bool kept_allocate(ty_stage_device *stage, cuda_node *node)
 
 static bool nodes_allocate(ty_stage_device *stage)
 {
-    uint64_t scratch = 0, sums = 0, whole = 0;
+    uint64_t scratch = 0, sums = 0, whole = 0, message = sizeof(float);
 
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cuda_node *node = &stage->nodes[n];
@@ -573,9 +573,11 @@ static bool nodes_allocate(ty_stage_device *stage)
     stage->scratch = cuda_buffer(stage, scratch);
     stage->sums = cuda_buffer(stage, sums * sizeof(float));
     stage->lane_whole = cuda_buffer(stage, whole * stage->element);
-    stage->lane_floats = cuda_buffer(stage, (whole > 0 ? whole : 1) * sizeof(float));
+    if (stage->options.lanes.divides_sequence || lane_context_count(&stage->options) > 1)
+        message += whole * stage->element;
+    stage->lane_message = cuda_buffer(stage, message);
     return stage->scratch != NULL && stage->sums != NULL && stage->lane_whole != NULL &&
-           stage->lane_floats != NULL;
+           stage->lane_message != NULL;
 }
 
 /* Where the batch comes in, if it is numbers. */

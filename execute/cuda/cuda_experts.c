@@ -1,7 +1,6 @@
 /* Expert lanes: how copies of tokens get to the lane that has the expert they chose, and back, as
  * in the CPU backend (cpu_experts.c). What pads an expert's copies travels along,
- * and what came for it is padded again, so that its products are of few shapes. Messages are floats
- * whatever the stage's type is. */
+ * and what came for it is padded again, so that its products are of few shapes. */
 #include "cuda_stage.h"
 
 static uint32_t lanes_of(const ty_stage_device *stage)
@@ -9,7 +8,7 @@ static uint32_t lanes_of(const ty_stage_device *stage)
     return lane_expert_count(&stage->options);
 }
 
-/* Floats that go to each lane, and come from it, on the way to the experts. */
+/* Numbers that go to each lane, and come from it, on the way to the experts. */
 typedef struct traffic {
     uint64_t sent[TY_MAX_LANES], arrived[TY_MAX_LANES];
 } traffic;
@@ -68,10 +67,11 @@ ty_status cuda_experts_meet(ty_stage_device *stage, const cuda_expert_copies *co
                  stage,
                  &(ty_lane_exchange){.among = TY_EXPERT_LANES,
                                      .kind = TY_ALL_TO_ALL,
-                                     .data = (float *)(void *)copies->counts, /* only moved */
+                                     .element = TY_ELEMENT_FLOAT, /* of four bytes: only moved */
+                                     .data = copies->counts,
                                      .sent_counts = counts,
                                      .received_counts = counts,
-                                     .received = (float *)(void *)(copies->counts + all)},
+                                     .received = copies->counts + all},
                  error),
              status, done);
     CUDA_CHECK(cudaMemcpyAsync(copies->arrived, copies->counts + all, bytes, cudaMemcpyDeviceToHost,
@@ -87,8 +87,8 @@ done:
     return status;
 }
 
-ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *copies,
-                            const void *own, void *by_expert, ty_error *error)
+ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *copies, void *own,
+                            void *by_expert, ty_error *error)
 {
     const uint32_t lanes = lanes_of(stage);
     const uint64_t rows = (uint64_t)copies->first[copies->experts];
@@ -96,13 +96,11 @@ ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *co
     ty_status status;
 
     traffic_count(copies, lanes, &t);
-    cuda_convert(stage->type, own, CUDA_TYPE_FLOAT, copies->own,
-                 (uint64_t)copies->starts[lanes * copies->experts] * copies->features,
-                 stage->stream);
     status = cuda_lanes_exchange(stage,
                                  &(ty_lane_exchange){.among = TY_EXPERT_LANES,
                                                      .kind = TY_ALL_TO_ALL,
-                                                     .data = copies->own,
+                                                     .element = cuda_element(stage),
+                                                     .data = own,
                                                      .sent_counts = t.sent,
                                                      .received_counts = t.arrived,
                                                      .received = copies->received},
@@ -119,23 +117,18 @@ ty_status cuda_experts_return(ty_stage_device *stage, const cuda_expert_copies *
     const uint32_t lanes = lanes_of(stage);
     const uint64_t rows = (uint64_t)copies->first[copies->experts];
     traffic t;
-    ty_status status;
 
     traffic_count(copies, lanes, &t);
     if (rows > 0)
         cuda_rows_put(stage->type, rows, copies->features, copies->index, by_expert,
                       copies->received, stage->stream);
-    status = cuda_lanes_exchange(stage,
-                                 &(ty_lane_exchange){.among = TY_EXPERT_LANES,
-                                                     .kind = TY_ALL_TO_ALL,
-                                                     .data = copies->received,
-                                                     .sent_counts = t.arrived,
-                                                     .received_counts = t.sent,
-                                                     .received = copies->own},
-                                 error);
-    if (status == TY_OK)
-        cuda_convert(CUDA_TYPE_FLOAT, copies->own, stage->type, own,
-                     (uint64_t)copies->starts[lanes * copies->experts] * copies->features,
-                     stage->stream);
-    return status;
+    return cuda_lanes_exchange(stage,
+                               &(ty_lane_exchange){.among = TY_EXPERT_LANES,
+                                                   .kind = TY_ALL_TO_ALL,
+                                                   .element = cuda_element(stage),
+                                                   .data = copies->received,
+                                                   .sent_counts = t.arrived,
+                                                   .received_counts = t.sent,
+                                                   .received = own},
+                               error);
 }

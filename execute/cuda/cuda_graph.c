@@ -9,6 +9,10 @@
  * and from then on they are launched as one. Nothing runs during a capture, so that one that fails,
  * for whatever reason, costs nothing but itself: that pass is queued then, as ever after.
  *
+ * What lanes exchange inside a pass becomes a part of its graph where their link records
+ * (ty_lane_group.record). Then lanes must do the same: whether a pass is a graph they decide
+ * together, launch it together, and whoever cannot then ends the run.
+ *
  * Captures are of this thread alone (cudaStreamCaptureModeThreadLocal): other threads may allocate
  * and use NCCL meanwhile. But they must not put work on the stream that is being captured, which
  * would become part of the graph; see cuda_recording_hold.
@@ -38,6 +42,7 @@ typedef struct pass_entry {
     const float *parameters, *gradients; /* the sets in use */
 
     pass_state state;
+    bool has_exchanges; /* of lanes */
     cudaGraphExec_t graph;
 } pass_entry;
 
@@ -50,7 +55,6 @@ struct cuda_graphs {
     char given_up[160];
 };
 
-/* What lanes tell each other in the middle of a pass is awaited by the host. */
 static bool has_lanes(const ty_stage_device *stage)
 {
     return lane_count(&stage->options) > 1 || lane_context_count(&stage->options) > 1;
@@ -68,10 +72,22 @@ ty_status cuda_graphs_open(ty_stage_device *stage, ty_error *error)
     made = ty_alloc(1, sizeof *made);
     if (made == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for graphs");
-    made->is_on = is_asked && !has_lanes(stage);
+    made->is_on = is_asked && (!has_lanes(stage) || stage->options.lanes.record != NULL);
     pthread_mutex_init(&made->recording, NULL);
     stage->graphs = made;
     return TY_OK;
+}
+
+void cuda_graphs_drop(ty_stage_device *stage)
+{
+    cuda_graphs *graphs = stage->graphs;
+
+    for (uint32_t i = 0; i < graphs->count; i++) {
+        pass_entry *entry = &graphs->entries[i];
+        if (entry->state == PASS_RECORDED)
+            cudaGraphExecDestroy(entry->graph);
+        entry->state = PASS_NEVER;
+    }
 }
 
 void cuda_graphs_free(ty_stage_device *stage)
@@ -80,9 +96,7 @@ void cuda_graphs_free(ty_stage_device *stage)
 
     if (graphs == NULL)
         return;
-    for (uint32_t i = 0; i < graphs->count; i++)
-        if (graphs->entries[i].state == PASS_RECORDED)
-            cudaGraphExecDestroy(graphs->entries[i].graph);
+    cuda_graphs_drop(stage);
     pthread_mutex_destroy(&graphs->recording);
     ty_free(graphs->entries);
     ty_free(graphs);
@@ -116,8 +130,9 @@ static bool is_same(const pass_entry *a, const pass_entry *b)
            a->gradients == b->gradients;
 }
 
-/* NULL: there is no room for another. */
-static pass_entry *entry_find(ty_stage_device *stage, const cuda_pass *pass)
+/* NULL, if there is no room for another. */
+static ty_status entry_find(ty_stage_device *stage, const cuda_pass *pass, pass_entry **out,
+                            ty_error *error)
 {
     cuda_graphs *graphs = stage->graphs;
     const pass_entry wanted = {.pass = *pass,
@@ -126,21 +141,23 @@ static pass_entry *entry_find(ty_stage_device *stage, const cuda_pass *pass)
                                .parameters = stage->parameters,
                                .gradients = stage->gradients};
 
-    for (uint32_t i = 0; i < graphs->count; i++)
+    *out = NULL;
+    for (uint32_t i = 0; i < graphs->count && *out == NULL; i++)
         if (is_same(&graphs->entries[i], &wanted))
-            return &graphs->entries[i];
-    if (graphs->count == MOST_PASSES)
-        return NULL;
+            *out = &graphs->entries[i];
+    if (*out != NULL || graphs->count == MOST_PASSES)
+        return TY_OK;
     if (graphs->count == graphs->room) {
         const uint32_t room = graphs->room == 0 ? 32 : 2 * graphs->room;
         pass_entry *grown = ty_resize(graphs->entries, room, sizeof *grown);
         if (grown == NULL)
-            return NULL;
+            return ty_fail(error, TY_ENOMEM, "out of memory for graphs");
         graphs->entries = grown;
         graphs->room = room;
     }
     graphs->entries[graphs->count] = wanted;
-    return &graphs->entries[graphs->count++];
+    *out = &graphs->entries[graphs->count++];
+    return TY_OK;
 }
 
 /* ---- Recording ---- */
@@ -199,43 +216,92 @@ static void give_up(cuda_graphs *graphs, pass_entry *entry, const ty_error *reas
     graphs->counts.given_up = graphs->given_up;
 }
 
-/* Whether the pass is under way as a graph. */
-static bool replay(ty_stage_device *stage, const cuda_pass *pass, cuda_pass_queue *queue,
-                   pass_entry *entry)
+/* Whether all lanes have recorded the pass: else none launches it. */
+static ty_status agree(ty_stage_device *stage, bool *is_recorded, ty_error *error)
 {
-    cuda_graphs *graphs = stage->graphs;
+    ty_status status = cuda_lanes_agree(stage, TY_TENSOR_LANES, is_recorded, error);
+
+    return status == TY_OK ? cuda_lanes_agree(stage, TY_CONTEXT_LANES, is_recorded, error) : status;
+}
+
+/* The second time that the pass is made. What one lane cannot record no lane launches. */
+static ty_status recording_make(ty_stage_device *stage, const cuda_pass *pass,
+                                cuda_pass_queue *queue, pass_entry *entry, ty_error *error)
+{
     ty_error reason = {0};
-    ty_error *error = &reason;
+    bool is_recorded;
+    ty_status status;
+
+    stage->recorded_exchanges = 0;
+    is_recorded = record(stage, pass, queue, &entry->graph, &reason) == TY_OK;
+    entry->has_exchanges = stage->recorded_exchanges > 0;
+    if (is_recorded) {
+        entry->state = PASS_RECORDED;
+        stage->graphs->counts.count++;
+    }
+    TY_CHECK(agree(stage, &is_recorded, error), status, done);
+    if (is_recorded)
+        return TY_OK;
+    if (reason.message[0] == '\0')
+        (void)ty_fail(&reason, TY_EBACKEND, "another lane could not record it");
+    give_up(stage->graphs, entry, &reason);
+done:
+    return status;
+}
+
+static ty_status graph_launch(ty_stage_device *stage, void *graph, ty_error *error)
+{
     ty_status status = TY_OK;
 
-    if (entry->state == PASS_SEEN) {
-        TY_CHECK(record(stage, pass, queue, &entry->graph, error), status, failed);
-        entry->state = PASS_RECORDED;
-        graphs->counts.count++;
-    }
+    CUDA_CHECK(cudaGraphLaunch(graph, stage->stream), status, done);
+done:
+    return status;
+}
+
+/* Whether the pass is under way as a graph, or, with exchanges of lanes in it, over. */
+static ty_status replay(ty_stage_device *stage, const cuda_pass *pass, cuda_pass_queue *queue,
+                        pass_entry *entry, bool *is_under_way, ty_error *error)
+{
+    const ty_lane_group *lanes = &stage->options.lanes;
+    ty_error reason = {0};
+    ty_status status = TY_OK;
+
+    *is_under_way = false;
+    if (entry->state == PASS_SEEN)
+        TY_CHECK(recording_make(stage, pass, queue, entry, error), status, done);
     if (entry->state != PASS_RECORDED)
-        return false;
-    CUDA_CHECK(cudaGraphLaunch(entry->graph, stage->stream), status, failed);
-    graphs->counts.replays++;
-    return true;
-failed:
-    give_up(graphs, entry, error);
-    return false;
+        return TY_OK;
+    if (entry->has_exchanges) {
+        TY_CHECK(lanes->launch(lanes->context, stage, graph_launch, entry->graph, error), status,
+                 done);
+    } else if (graph_launch(stage, entry->graph, &reason) != TY_OK) {
+        give_up(stage->graphs, entry, &reason);
+        return TY_OK;
+    }
+    stage->graphs->counts.replays++;
+    *is_under_way = true;
+done:
+    return status;
 }
 
 ty_status cuda_pass_run(ty_stage_device *stage, const cuda_pass *pass, cuda_pass_queue *queue,
                         ty_error *error)
 {
     cuda_graphs *graphs = stage->graphs;
-    pass_entry *entry =
-        graphs->is_on && !stage->waits_inside && pass->count > 0 ? entry_find(stage, pass) : NULL;
-    ty_status status;
+    pass_entry *entry = NULL;
+    bool is_under_way = false;
+    ty_status status = TY_OK;
 
-    if (entry != NULL && replay(stage, pass, queue, entry))
+    if (graphs->is_on && !stage->waits_inside && pass->count > 0)
+        TY_CHECK(entry_find(stage, pass, &entry, error), status, done);
+    if (entry != NULL)
+        TY_CHECK(replay(stage, pass, queue, entry, &is_under_way, error), status, done);
+    if (is_under_way)
         return TY_OK;
     graphs->counts.queued++;
     status = queue(stage, pass, error);
     if (entry != NULL && entry->state == PASS_NEW && status == TY_OK)
         entry->state = PASS_SEEN;
+done:
     return status;
 }

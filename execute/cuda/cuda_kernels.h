@@ -56,11 +56,6 @@ void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, uint64_t re
 void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *from,
                     uint64_t from_stride, bool adds, void *to, uint64_t to_stride,
                     cudaStream_t stream);
-/** The same into floats, side by side, and from them. */
-void cuda_rows_to_floats(cuda_type type, uint64_t rows, uint64_t width, const void *from,
-                         uint64_t from_stride, float *to, cudaStream_t stream);
-void cuda_rows_of_floats(cuda_type type, uint64_t rows, uint64_t width, const float *from, void *to,
-                         uint64_t to_stride, cudaStream_t stream);
 /** Floats of scratch that cuda_column_sums needs. */
 uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns);
 /** sums[c] (+)= sum over r of dy[r * stride + c], c < columns. */
@@ -124,9 +119,9 @@ void cuda_pool_backward(cuda_type type, const cuda_pool *pool, const void *x, co
 typedef struct cuda_pieces {
     uint64_t batch, lanes, runs, run;
 } cuda_pieces;
-void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, float *pieces,
+void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, void *pieces,
                     cudaStream_t stream);
-void cuda_from_pieces(cuda_type type, const cuda_pieces *p, const float *pieces, void *whole,
+void cuda_from_pieces(cuda_type type, const cuda_pieces *p, const void *pieces, void *whole,
                       cudaStream_t stream);
 /** y[r][first + c] += bias[c], c < count, of rows of `columns`. */
 void cuda_add_part_bias(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
@@ -283,12 +278,12 @@ typedef struct cuda_mixture {
 /** @param scores [rows][experts]; choice, weight: [out] [rows][chosen], best first */
 void cuda_route(const cuda_mixture *mixture, const float *scores, int32_t *choice, float *weight,
                 cudaStream_t stream);
-/** Rows of floats in another order, into the stage's type and out of it: row r is the index[r]-th
- * of the floats; below 0 it is zeros, and goes nowhere. */
+/** Rows of a message in another order, out of it and into it: row r is the index[r]-th of the
+ * message; below 0 it is zeros, and goes nowhere. */
 void cuda_rows_take(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
-                    const float *from, void *to, cudaStream_t stream);
+                    const void *message, void *to, cudaStream_t stream);
 void cuda_rows_put(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
-                   const void *from, float *to, cudaStream_t stream);
+                   const void *from, void *message, cudaStream_t stream);
 /** Rows that one expert's copies take: their number, rounded up so that products of few shapes do
  * for all; ty_expert_rows is what all experts' take at most. */
 uint32_t cuda_expert_padded(uint32_t copies);

@@ -1,48 +1,66 @@
 /*
- * What the lanes of a rank tell each other inside a pass. Messages are floats in device memory
- * whatever the stage's type is, as between stages. The pass's stream is awaited before an exchange,
- * and an exchange has ended when it returns: so whoever moves the data, by whichever stream or
- * thread, finds it complete and leaves it so.
+ * What the lanes of a rank tell each other inside a pass, in the stage's type, or in floats where
+ * sums are kept as such.
+ *
+ * Where a pass is queued its stream is awaited before an exchange, and an exchange has ended when
+ * it returns: so whoever moves the data, by whichever stream or thread, finds it complete and
+ * leaves it so. Where it is recorded (cuda_graph.c), an exchange becomes a part of the graph, and
+ * nobody waits.
  */
 #include "cuda_stage.h"
 
-ty_status cuda_lanes_exchange(ty_stage_device *stage, const ty_lane_exchange *of_floats,
+ty_status cuda_lanes_exchange(ty_stage_device *stage, const ty_lane_exchange *exchange,
                               ty_error *error)
 {
     const ty_lane_group *lanes = &stage->options.lanes;
     ty_status status;
 
+    if (stage->is_recording) {
+        stage->recorded_exchanges++;
+        return lanes->record(lanes->context, stage, exchange, error);
+    }
     TY_CHECK(cuda_pass_wait(stage, error), status, done);
-    TY_CHECK(lanes->exchange(lanes->context, of_floats, error), status, done);
+    TY_CHECK(lanes->exchange(lanes->context, exchange, error), status, done);
     status = cuda_use(stage, error);
 done:
     return status;
 }
 
-ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
-                                float *data, ty_error *error)
+static ty_status all_reduce(ty_stage_device *stage, ty_lane_kind among, ty_element element,
+                            uint64_t count, void *data, ty_error *error)
 {
     return cuda_lanes_exchange(stage,
-                               &(ty_lane_exchange){.among = TY_TENSOR_LANES,
+                               &(ty_lane_exchange){.among = among,
                                                    .kind = TY_ALL_REDUCE,
-                                                   .is_maximum = is_maximum,
+                                                   .element = element,
                                                    .data = data,
                                                    .count = count},
                                error);
 }
 
-ty_status cuda_lanes_agree(ty_stage_device *stage, bool *is_everywhere, ty_error *error)
+ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
+                                float *data, ty_error *error)
 {
+    return all_reduce(stage, TY_TENSOR_LANES,
+                      is_maximum ? TY_ELEMENT_LARGEST_FLOAT : TY_ELEMENT_FLOAT, count, data, error);
+}
+
+ty_status cuda_lanes_agree(ty_stage_device *stage, ty_lane_kind among, bool *is_everywhere,
+                           ty_error *error)
+{
+    const uint32_t lanes = among == TY_TENSOR_LANES ? lane_count(&stage->options)
+                                                    : lane_context_count(&stage->options);
     float is_missing = *is_everywhere ? 0.0f : 1.0f;
     ty_status status = TY_OK;
 
-    if (lane_count(&stage->options) == 1)
+    if (lanes == 1)
         return TY_OK;
-    CUDA_CHECK(cudaMemcpyAsync(stage->lane_floats, &is_missing, sizeof is_missing,
+    CUDA_CHECK(cudaMemcpyAsync(stage->lane_message, &is_missing, sizeof is_missing,
                                cudaMemcpyHostToDevice, stage->stream),
                status, done);
-    TY_CHECK(cuda_lanes_all_reduce(stage, true, 1, stage->lane_floats, error), status, done);
-    CUDA_CHECK(cudaMemcpyAsync(&is_missing, stage->lane_floats, sizeof is_missing,
+    TY_CHECK(all_reduce(stage, among, TY_ELEMENT_LARGEST_FLOAT, 1, stage->lane_message, error),
+             status, done);
+    CUDA_CHECK(cudaMemcpyAsync(&is_missing, stage->lane_message, sizeof is_missing,
                                cudaMemcpyDeviceToHost, stage->stream),
                status, done);
     TY_CHECK(cuda_pass_wait(stage, error), status, done);
@@ -53,46 +71,51 @@ done:
 
 /* ---- Parts of sequences, as pieces of a message: of each lane one ---- */
 
-static uint64_t piece_floats(const cuda_pieces *p)
+static uint64_t piece_count(const cuda_pieces *p)
 {
     return p->batch * p->runs * p->run;
 }
 
-/* This lane's piece. */
-static float *own_piece(const ty_stage_device *stage, ty_lane_kind among, const cuda_pieces *p)
+/* Whether the pieces lie in the tensor as they do in a message. */
+static bool is_in_order(const cuda_pieces *p)
+{
+    return p->batch == 1 && p->runs == 1;
+}
+
+/* This lane's piece of a message. */
+static void *own_piece(const ty_stage_device *stage, ty_lane_kind among, const cuda_pieces *p,
+                       void *message)
 {
     const ty_lane_group *lanes = &stage->options.lanes;
     const uint32_t position = among == TY_TENSOR_LANES ? lanes->position : lanes->context_position;
 
-    return stage->lane_floats + position * piece_floats(p);
+    return (char *)message + position * piece_count(p) * stage->element;
 }
 
-/* A whole tensor from the lanes' pieces, of which this lane's is there. */
+/* Of every lane a piece, of which this lane's is there. */
 static ty_status pieces_gather(ty_stage_device *stage, ty_lane_kind among, const cuda_pieces *p,
-                               void *whole, ty_error *error)
+                               void *message, ty_error *error)
 {
-    const ty_lane_exchange gather = {.among = among,
-                                     .kind = TY_ALL_GATHER,
-                                     .data = stage->lane_floats,
-                                     .count = piece_floats(p)};
-    ty_status status = cuda_lanes_exchange(stage, &gather, error);
-
-    if (status == TY_OK)
-        cuda_from_pieces(stage->type, p, stage->lane_floats, whole, stage->stream);
-    return status;
+    return cuda_lanes_exchange(stage,
+                               &(ty_lane_exchange){.among = among,
+                                                   .kind = TY_ALL_GATHER,
+                                                   .element = cuda_element(stage),
+                                                   .data = message,
+                                                   .count = piece_count(p)},
+                               error);
 }
 
-/* The sum of whole tensors, of which this lane gets its piece. */
+/* Of the sum of all lanes' messages this lane's piece. */
 static ty_status pieces_sum(ty_stage_device *stage, ty_lane_kind among, const cuda_pieces *p,
-                            const void *whole, ty_error *error)
+                            void *message, ty_error *error)
 {
-    const ty_lane_exchange scatter = {.among = among,
-                                      .kind = TY_REDUCE_SCATTER,
-                                      .data = stage->lane_floats,
-                                      .count = p->lanes * piece_floats(p)};
-
-    cuda_to_pieces(stage->type, p, whole, stage->lane_floats, stage->stream);
-    return cuda_lanes_exchange(stage, &scatter, error);
+    return cuda_lanes_exchange(stage,
+                               &(ty_lane_exchange){.among = among,
+                                                   .kind = TY_REDUCE_SCATTER,
+                                                   .element = cuda_element(stage),
+                                                   .data = message,
+                                                   .count = p->lanes * piece_count(p)},
+                               error);
 }
 
 /* How a tensor [B, T, D] lies as [lane][B][T / lanes][D]. */
@@ -108,21 +131,30 @@ static ty_status gather(ty_stage_device *stage, const ty_shape *shape, const voi
                         ty_error *error)
 {
     const cuda_pieces p = tensor_pieces(stage, shape);
+    void *message = is_in_order(&p) ? whole : stage->lane_message;
+    ty_status status;
 
-    cuda_convert(stage->type, own, CUDA_TYPE_FLOAT, own_piece(stage, TY_TENSOR_LANES, &p),
-                 piece_floats(&p), stage->stream);
-    return pieces_gather(stage, TY_TENSOR_LANES, &p, whole, error);
+    cuda_accumulate(stage->type, piece_count(&p), own, false,
+                    own_piece(stage, TY_TENSOR_LANES, &p, message), stage->stream);
+    status = pieces_gather(stage, TY_TENSOR_LANES, &p, message, error);
+    if (status == TY_OK && !is_in_order(&p))
+        cuda_from_pieces(stage->type, &p, message, whole, stage->stream);
+    return status;
 }
 
-static ty_status sum_scattered(ty_stage_device *stage, const ty_shape *shape, const void *summand,
+static ty_status sum_scattered(ty_stage_device *stage, const ty_shape *shape, void *summand,
                                bool adds, void *to, ty_error *error)
 {
     const cuda_pieces p = tensor_pieces(stage, shape);
-    ty_status status = pieces_sum(stage, TY_TENSOR_LANES, &p, summand, error);
+    void *message = is_in_order(&p) ? summand : stage->lane_message;
+    ty_status status;
 
+    if (!is_in_order(&p))
+        cuda_to_pieces(stage->type, &p, summand, message, stage->stream);
+    status = pieces_sum(stage, TY_TENSOR_LANES, &p, message, error);
     if (status == TY_OK)
-        cuda_take_floats(stage->type, piece_floats(&p), own_piece(stage, TY_TENSOR_LANES, &p), adds,
-                         to, stage->stream);
+        cuda_accumulate(stage->type, piece_count(&p),
+                        own_piece(stage, TY_TENSOR_LANES, &p, message), adds, to, stage->stream);
     return status;
 }
 
@@ -138,29 +170,36 @@ ty_status cuda_context_gather(ty_stage_device *stage, const cuda_context_rows *r
                               const void *own, void *whole, ty_error *error)
 {
     const cuda_pieces p = context_pieces(stage, rows);
+    ty_status status;
 
-    cuda_rows_to_floats(stage->type, piece_floats(&p) / rows->columns, rows->columns, own,
-                        rows->stride, own_piece(stage, TY_CONTEXT_LANES, &p), stage->stream);
-    return pieces_gather(stage, TY_CONTEXT_LANES, &p, whole, error);
+    cuda_copy_rows(stage->type, piece_count(&p) / rows->columns, rows->columns, own, rows->stride,
+                   false, own_piece(stage, TY_CONTEXT_LANES, &p, stage->lane_message),
+                   rows->columns, stage->stream);
+    status = pieces_gather(stage, TY_CONTEXT_LANES, &p, stage->lane_message, error);
+    if (status == TY_OK)
+        cuda_from_pieces(stage->type, &p, stage->lane_message, whole, stage->stream);
+    return status;
 }
 
 ty_status cuda_context_scatter(ty_stage_device *stage, const cuda_context_rows *rows,
                                const void *whole, void *own, ty_error *error)
 {
     const cuda_pieces p = context_pieces(stage, rows);
-    ty_status status = pieces_sum(stage, TY_CONTEXT_LANES, &p, whole, error);
+    ty_status status;
 
+    cuda_to_pieces(stage->type, &p, whole, stage->lane_message, stage->stream);
+    status = pieces_sum(stage, TY_CONTEXT_LANES, &p, stage->lane_message, error);
     if (status == TY_OK)
-        cuda_rows_of_floats(stage->type, piece_floats(&p) / rows->columns, rows->columns,
-                            own_piece(stage, TY_CONTEXT_LANES, &p), own, rows->stride,
-                            stage->stream);
+        cuda_copy_rows(stage->type, piece_count(&p) / rows->columns, rows->columns,
+                       own_piece(stage, TY_CONTEXT_LANES, &p, stage->lane_message), rows->columns,
+                       false, own, rows->stride, stage->stream);
     return status;
 }
 
 /* ---- A divided layer's operands ---- */
 
 ty_status cuda_lanes_sum(ty_stage_device *stage, const cuda_node *node, const ty_shape *shape,
-                         const void *summand, bool adds, void *to, ty_error *error)
+                         void *summand, bool adds, void *to, ty_error *error)
 {
     const uint64_t count = ty_shape_elements(shape) * cuda_batch(stage);
     ty_status status;
@@ -169,10 +208,9 @@ ty_status cuda_lanes_sum(ty_stage_device *stage, const cuda_node *node, const ty
         return TY_OK; /* it is there */
     if (stage->options.lanes.divides_sequence)
         return sum_scattered(stage, shape, summand, adds, to, error);
-    cuda_convert(stage->type, summand, CUDA_TYPE_FLOAT, stage->lane_floats, count, stage->stream);
-    status = cuda_lanes_all_reduce(stage, false, count, stage->lane_floats, error);
-    if (status == TY_OK)
-        cuda_take_floats(stage->type, count, stage->lane_floats, adds, to, stage->stream);
+    status = all_reduce(stage, TY_TENSOR_LANES, cuda_element(stage), count, summand, error);
+    if (status == TY_OK && (summand != to || adds))
+        cuda_accumulate(stage->type, count, summand, adds, to, stage->stream);
     return status;
 }
 

@@ -95,8 +95,8 @@ typedef struct room {
     char *part, *dpart;   /* [rows][part]: of the input and its gradient; only of tensor lanes */
     char *whole_x, *whole_dy; /* [rows][features]: gathered by these, if nothing keeps them */
     /* Only of expert lanes: */
-    float *message, *received; /* [own][features], [most][features] */
-    int32_t *counts;           /* [2][experts] */
+    char *received;  /* [most][features] */
+    int32_t *counts; /* [2][experts] */
 } room;
 
 static void backward_cut(const ty_stage_device *stage, const mixture *m, cuda_cutter *c, kept *out)
@@ -165,8 +165,7 @@ static uint64_t room_cut(const ty_stage_device *stage, const mixture *m, void *s
         out->whole_dy = cuda_cut_off(&c, m->core.rows * m->core.features * stage->element);
     }
     if (m->lanes > 1) {
-        out->message = cuda_cut_off(&c, m->own * m->core.features * sizeof *out->message);
-        out->received = cuda_cut_off(&c, m->most * m->core.features * sizeof *out->received);
+        out->received = cuda_cut_off(&c, m->most * m->core.features * stage->element);
         out->counts = cuda_cut_off(&c, 2 * m->core.experts * sizeof *out->counts);
     } else {
         keep->dy = out->packed;
@@ -489,7 +488,6 @@ static cuda_expert_copies copies_of(const cuda_node *node, const mixture *m, con
                                 .host_index = state->host_index,
                                 .index = keep->index,
                                 .counts = own->counts,
-                                .own = own->message,
                                 .received = own->received};
 }
 

@@ -174,6 +174,7 @@ struct ty_stage_device {
     char description[400];
     uint64_t shared_bytes;   /* of a block, at most */
     int capability;          /* ten times the compute capability */
+    int processors;          /* streaming multiprocessors */
     uint64_t capacity_bytes; /* of the GPU */
     cudaStream_t stream, side;
     cuda_type type;
@@ -194,10 +195,11 @@ struct ty_stage_device {
     cuda_part part; /* of the backward under way, */
     uint32_t slot;  /* and whose it is */
     cuda_graphs *graphs;
-    bool is_recording;    /* what is put on `stream` becomes part of a graph */
-    bool waits_inside;    /* a pass is awaited in its middle: it cannot be a graph */
-    bool is_timed;        /* the device's clock runs, */
-    cudaEvent_t clock[2]; /* from when to when */
+    bool is_recording;           /* what is put on `stream` becomes part of a graph, */
+    uint32_t recorded_exchanges; /* among it so many exchanges of lanes */
+    bool waits_inside;           /* a pass is awaited in its middle: it cannot be a graph */
+    bool is_timed;               /* the device's clock runs, */
+    cudaEvent_t clock[2];        /* from when to when */
 
     uint32_t value_count, node_count;
     cuda_value *values; /* [0] is the batch, or what crosses the cut before the stage comes first */
@@ -239,14 +241,15 @@ struct ty_stage_device {
     void *scratch;
     float *sums;
     void *lane_whole;   /* with lanes: room for the largest tensor that is gathered or summed */
-    float *lane_floats; /* the same as a message */
+    void *lane_message; /* the same in the order of messages, where that differs; or a float */
 
     void *codec_workspace; /* what compressors work in, in turns */
     uint64_t codec_workspace_bytes;
 
     void **blocks, **host_blocks;
     uint32_t block_count, block_room, host_block_count, host_block_room;
-    ty_launch_order launches;           /* of all links of the process; */
+    uint32_t link_blocks;     /* multiprocessors that kernels of its links may keep busy, at most */
+    ty_launch_order launches; /* of all links of the process; */
     void (*launch_ring)(void *context); /* wakes the thread of the one that sleeps, or NULL */
     void *launch_ring_context;
 
@@ -353,6 +356,14 @@ static inline uint32_t cuda_gradient_set_count(const ty_stage_device *stage)
 static inline uint64_t cuda_batch(const ty_stage_device *stage)
 {
     return stage->options.micro_batch_size;
+}
+
+/* What a value's numbers are to who moves or sums them. */
+static inline ty_element cuda_element(const ty_stage_device *stage)
+{
+    return stage->type == CUDA_TYPE_FLOAT  ? TY_ELEMENT_FLOAT
+           : stage->type == CUDA_TYPE_BF16 ? TY_ELEMENT_BFLOAT
+                                           : TY_ELEMENT_HALF;
 }
 
 static inline void *cuda_in(const ty_stage_device *stage, const cuda_node *node, uint32_t i,
@@ -470,9 +481,10 @@ static inline void *cuda_summand(const ty_stage_device *stage, const cuda_node *
 }
 
 /** Sums the lanes' summands of a tensor of that shape a sample, of which `to` gets what this lane
- * has of it. Nothing to do for layers that are not divided. */
+ * has of it; `summand`, which may be `to`, is used up. Nothing to do for layers that are not
+ * divided. */
 ty_status cuda_lanes_sum(ty_stage_device *stage, const cuda_node *node, const ty_shape *shape,
-                         const void *summand, bool adds, void *to, ty_error *error) TY_MUST_CHECK;
+                         void *summand, bool adds, void *to, ty_error *error) TY_MUST_CHECK;
 /** Rows of all sequences of a micro-batch, [B][sequence][columns]; a context lane's own rows, [B][T
  * / lanes][columns], lie `stride` elements apart. */
 typedef struct cuda_context_rows {
@@ -488,10 +500,11 @@ ty_status cuda_context_scatter(ty_stage_device *stage, const cuda_context_rows *
 /** Sum, or the largest, over the tensor lanes, in place, in device memory. */
 ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
                                 float *data, ty_error *error) TY_MUST_CHECK;
-/** Whether something is so on all tensor lanes; by the thread of the passes. */
-ty_status cuda_lanes_agree(ty_stage_device *stage, bool *is_everywhere,
+/** Whether something is so on all tensor, or all context, lanes; by the thread of the passes. */
+ty_status cuda_lanes_agree(ty_stage_device *stage, ty_lane_kind among, bool *is_everywhere,
                            ty_error *error) TY_MUST_CHECK;
-/** What lanes exchange, behind all that is on the pass's stream. By the thread of the passes. */
+/** What lanes exchange, behind all that is on the pass's stream: now, or when the pass that is
+ * being recorded comes to it. By the thread of the passes. */
 ty_status cuda_lanes_exchange(ty_stage_device *stage, const ty_lane_exchange *exchange,
                               ty_error *error) TY_MUST_CHECK;
 /** y[r, c] += bias, this lane's part of [columns], and the sums of its gradient. */
@@ -510,19 +523,19 @@ typedef struct cuda_expert_copies {
     uint64_t experts, features; /* of this lane; of a copy */
     const int32_t *starts;      /* host, [lanes * experts + 1]: of the own copies for each expert */
     /* Pinned, of what came: */
-    int32_t *arrived;      /* [lanes][experts]: rows for each expert here */
-    int32_t *first;        /* [experts + 1]: where each one's begin */
-    int32_t *host_index;   /* of each row, expert by expert, where it is in the message; or -1 */
-    int32_t *index;        /* the same on the device */
-    int32_t *counts;       /* device, [2][lanes * experts] */
-    float *own, *received; /* device: messages of the own copies, and of those that came */
+    int32_t *arrived;    /* [lanes][experts]: rows for each expert here */
+    int32_t *first;      /* [experts + 1]: where each one's begin */
+    int32_t *host_index; /* of each row, expert by expert, where it is in the message; or -1 */
+    int32_t *index;      /* the same on the device */
+    int32_t *counts;     /* device, [2][lanes * experts] */
+    void *received;      /* device: the message of the copies that came */
 } cuda_expert_copies;
 /** How many rows come for each expert: fills in what is about these. Awaits the device. */
 ty_status cuda_experts_meet(ty_stage_device *stage, const cuda_expert_copies *copies,
                             ty_error *error) TY_MUST_CHECK;
 /** Own copies to the experts, into the rows of these, and back. */
-ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *copies,
-                            const void *own, void *by_expert, ty_error *error) TY_MUST_CHECK;
+ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *copies, void *own,
+                            void *by_expert, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_experts_return(ty_stage_device *stage, const cuda_expert_copies *copies,
                               const void *by_expert, void *own, ty_error *error) TY_MUST_CHECK;
 
@@ -551,6 +564,8 @@ ty_status cuda_pass_run(ty_stage_device *stage, const cuda_pass *pass, cuda_pass
 /** TY_EINVAL for what TRAINYARD_CUDA_GRAPHS may not be. */
 ty_status cuda_graphs_open(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 void cuda_graphs_free(ty_stage_device *stage);
+/** Destroys what was recorded: its passes are queued from then on. */
+void cuda_graphs_drop(ty_stage_device *stage);
 ty_device_graphs cuda_graphs_counts(const ty_stage_device *stage);
 /** Around what another thread than that of the passes puts on `stream`: no pass is recorded
  * meanwhile, which would take it for its own. */

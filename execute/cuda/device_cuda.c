@@ -199,6 +199,7 @@ static ty_status device_choose(ty_stage_device *stage, ty_error *error)
                        properties.name, properties.major, properties.minor);
     stage->shared_bytes = (uint64_t)shared;
     stage->capability = 10 * properties.major + properties.minor;
+    stage->processors = properties.multiProcessorCount;
     stage->capacity_bytes = properties.totalGlobalMem;
     memcpy(&stage->identity, &properties.uuid, sizeof stage->identity);
     CUDA_CHECK(cuda_attention_prepare(stage->shared_bytes), status, done);

@@ -200,9 +200,9 @@ void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, uint64_t re
                                 repeat, bias, (T *)y))
 }
 
-template <typename A, typename B>
-static __global__ void copy_rows(uint64_t rows, uint64_t width, const A *from, uint64_t from_stride,
-                                 bool adds, B *to, uint64_t to_stride)
+template <typename T>
+static __global__ void copy_rows(uint64_t rows, uint64_t width, const T *from, uint64_t from_stride,
+                                 bool adds, T *to, uint64_t to_stride)
 {
     FOR_EACH (i, rows * width)
         put(&to[i / width * to_stride + i % width],
@@ -214,24 +214,8 @@ void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *f
                     cudaStream_t stream)
 {
     TY_MOVES(bytes_of(type, (adds ? 2 : 1) * rows * width), bytes_of(type, rows * width));
-    TY_DISPATCH(type, TY_LAUNCH((copy_rows<T, T>), grid_for(rows * width), BLOCK, 0, stream, rows,
-                                width, (const T *)from, from_stride, adds, (T *)to, to_stride))
-}
-
-void cuda_rows_to_floats(cuda_type type, uint64_t rows, uint64_t width, const void *from,
-                         uint64_t from_stride, float *to, cudaStream_t stream)
-{
-    TY_MOVES(bytes_of(type, rows * width), float_bytes(rows * width));
-    TY_DISPATCH(type, TY_LAUNCH((copy_rows<T, float>), grid_for(rows * width), BLOCK, 0, stream,
-                                rows, width, (const T *)from, from_stride, false, to, width))
-}
-
-void cuda_rows_of_floats(cuda_type type, uint64_t rows, uint64_t width, const float *from, void *to,
-                         uint64_t to_stride, cudaStream_t stream)
-{
-    TY_MOVES(float_bytes(rows * width), bytes_of(type, rows * width));
-    TY_DISPATCH(type, TY_LAUNCH((copy_rows<float, T>), grid_for(rows * width), BLOCK, 0, stream,
-                                rows, width, from, width, false, (T *)to, to_stride))
+    TY_DISPATCH(type, TY_LAUNCH(copy_rows<T>, grid_for(rows * width), BLOCK, 0, stream, rows, width,
+                                (const T *)from, from_stride, adds, (T *)to, to_stride))
 }
 
 /* ---- Column sums: bands of rows first, then the bands ---- */

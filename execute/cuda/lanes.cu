@@ -18,31 +18,32 @@ static uint64_t count_of(const cuda_pieces *p)
     return p->lanes * p->batch * p->runs * p->run;
 }
 
-template <typename T> static __global__ void to_pieces(cuda_pieces p, const T *whole, float *pieces)
+template <typename T> static __global__ void to_pieces(cuda_pieces p, const T *whole, T *pieces)
 {
     FOR_EACH (i, p.lanes * p.batch * p.runs * p.run)
-        pieces[i] = to_float(whole[place_of(p, i)]);
+        pieces[i] = whole[place_of(p, i)];
 }
 
-void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, float *pieces,
+void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, void *pieces,
                     cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, count_of(p)), bytes_of(type, count_of(p)));
     TY_DISPATCH(type, TY_LAUNCH(to_pieces<T>, grid_for(count_of(p)), BLOCK, 0, stream, *p,
-                                (const T *)whole, pieces))
+                                (const T *)whole, (T *)pieces))
 }
 
-template <typename T>
-static __global__ void from_pieces(cuda_pieces p, const float *pieces, T *whole)
+template <typename T> static __global__ void from_pieces(cuda_pieces p, const T *pieces, T *whole)
 {
     FOR_EACH (i, p.lanes * p.batch * p.runs * p.run)
-        whole[place_of(p, i)] = of_float<T>(pieces[i]);
+        whole[place_of(p, i)] = pieces[i];
 }
 
-void cuda_from_pieces(cuda_type type, const cuda_pieces *p, const float *pieces, void *whole,
+void cuda_from_pieces(cuda_type type, const cuda_pieces *p, const void *pieces, void *whole,
                       cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(from_pieces<T>, grid_for(count_of(p)), BLOCK, 0, stream, *p, pieces,
-                                (T *)whole))
+    TY_MOVES(bytes_of(type, count_of(p)), bytes_of(type, count_of(p)));
+    TY_DISPATCH(type, TY_LAUNCH(from_pieces<T>, grid_for(count_of(p)), BLOCK, 0, stream, *p,
+                                (const T *)pieces, (T *)whole))
 }
 
 template <typename T>
@@ -58,6 +59,7 @@ static __global__ void add_part_bias(uint64_t rows, uint64_t columns, uint64_t f
 void cuda_add_part_bias(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
                         uint64_t count, const float *bias, void *y, cudaStream_t stream)
 {
+    TY_MOVES(bytes_of(type, rows * count) + float_bytes(count), bytes_of(type, rows * count));
     TY_DISPATCH(type, TY_LAUNCH(add_part_bias<T>, grid_for(rows * count), BLOCK, 0, stream, rows,
                                 columns, first, count, bias, (T *)y))
 }

@@ -195,39 +195,39 @@ void cuda_copies_sum(cuda_type type, const cuda_mixture *m, const int32_t *place
 
 template <typename T>
 static __global__ void rows_take(uint64_t rows, uint64_t columns, const int32_t *index,
-                                 const float *from, T *to)
+                                 const T *message, T *to)
 {
     FOR_EACH (i, rows * columns) {
         const int32_t row = index[i / columns];
-        to[i] = of_float<T>(row < 0 ? 0.0f : from[(uint64_t)row * columns + i % columns]);
+        to[i] = row < 0 ? of_float<T>(0.0f) : message[(uint64_t)row * columns + i % columns];
     }
 }
 
 void cuda_rows_take(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
-                    const float *from, void *to, cudaStream_t stream)
+                    const void *message, void *to, cudaStream_t stream)
 {
-    TY_MOVES(float_bytes(rows * columns + rows), bytes_of(type, rows * columns));
+    TY_MOVES(bytes_of(type, rows * columns) + float_bytes(rows), bytes_of(type, rows * columns));
     TY_DISPATCH(type, TY_LAUNCH(rows_take<T>, grid_for(rows * columns), BLOCK, 0, stream, rows,
-                                columns, index, from, (T *)to))
+                                columns, index, (const T *)message, (T *)to))
 }
 
 template <typename T>
 static __global__ void rows_put(uint64_t rows, uint64_t columns, const int32_t *index,
-                                const T *from, float *to)
+                                const T *from, T *message)
 {
     FOR_EACH (i, rows * columns) {
         const int32_t row = index[i / columns];
         if (row >= 0)
-            to[(uint64_t)row * columns + i % columns] = to_float(from[i]);
+            message[(uint64_t)row * columns + i % columns] = from[i];
     }
 }
 
 void cuda_rows_put(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
-                   const void *from, float *to, cudaStream_t stream)
+                   const void *from, void *message, cudaStream_t stream)
 {
-    TY_MOVES(bytes_of(type, rows * columns) + float_bytes(rows), float_bytes(rows * columns));
+    TY_MOVES(bytes_of(type, rows * columns) + float_bytes(rows), bytes_of(type, rows * columns));
     TY_DISPATCH(type, TY_LAUNCH(rows_put<T>, grid_for(rows * columns), BLOCK, 0, stream, rows,
-                                columns, index, (const T *)from, to))
+                                columns, index, (const T *)from, (T *)message))
 }
 
 /* ---- The scores' gradient ---- */

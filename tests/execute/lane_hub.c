@@ -43,29 +43,31 @@ static bool is_by_parts(const ty_lane_exchange *exchange)
     return exchange->kind == TY_ALL_GATHER || exchange->kind == TY_ALL_TO_ALL;
 }
 
-uint64_t lane_hub_count(const lane_hub *hub, const ty_lane_exchange *exchange)
+uint64_t lane_hub_bytes(const lane_hub *hub, const ty_lane_exchange *exchange)
 {
     const uint32_t lanes = ty_plan_lanes(hub->plan, exchange->among);
-    uint64_t sum = 0;
+    uint64_t count = exchange->count * (is_by_parts(exchange) ? lanes : 1);
 
-    for (uint32_t l = 0; exchange->received_counts != NULL && l < lanes; l++)
-        sum += exchange->received_counts[l];
-    return exchange->received_counts != NULL
-               ? sum
-               : exchange->count * (is_by_parts(exchange) ? lanes : 1);
+    if (exchange->received_counts != NULL) {
+        count = 0;
+        for (uint32_t l = 0; l < lanes; l++)
+            count += exchange->received_counts[l];
+    }
+    return count * ty_element_bytes(exchange->element);
 }
 
 /* What the n-th lane of the exchange's kind brought. */
-static const float *data_of(const lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
-                            uint32_t n)
+static const char *data_of(const lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
+                           uint32_t n)
 {
     return hub->data[ty_plan_lane_along(hub->plan, exchange->among, lane, n)];
 }
 
 /* What each lane has for this one. */
 static void parts_take(const lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
-                       float *result)
+                       char *result)
 {
+    const uint64_t size = ty_element_bytes(exchange->element);
     const uint32_t own = number_of(hub, exchange->among, lane);
 
     for (uint32_t l = 0; l < ty_plan_lanes(hub->plan, exchange->among); l++) {
@@ -79,33 +81,46 @@ static void parts_take(const lane_hub *hub, uint32_t lane, const ty_lane_exchang
                 before += sent[m];
             count = sent[own];
         }
-        memcpy(result, hub->data[from] + before, count * sizeof *result);
-        result += count;
+        memcpy(result, data_of(hub, lane, exchange, l) + before * size, count * size);
+        result += count * size;
     }
+}
+
+/* In 16 bits each sum of two is rounded, as in a ring. */
+static void sum_add(ty_element element, uint64_t count, const void *from, void *to)
+{
+    const float *numbers = from;
+    float *sums = to;
+
+    if (element == TY_ELEMENT_HALF)
+        ty_half_add(to, from, count);
+    else if (element == TY_ELEMENT_BFLOAT)
+        ty_bfloat_add(to, from, count);
+    else
+        for (uint64_t i = 0; i < count; i++)
+            sums[i] = element == TY_ELEMENT_LARGEST_FLOAT ? fmaxf(sums[i], numbers[i])
+                                                          : sums[i] + numbers[i];
 }
 
 static void result_make(const lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
-                        float *result)
+                        char *result)
 {
     const uint32_t lanes = ty_plan_lanes(hub->plan, exchange->among);
-    const uint64_t count = exchange->count;
+    const uint64_t bytes = exchange->count * ty_element_bytes(exchange->element);
 
     if (exchange->kind == TY_ALL_TO_ALL)
         parts_take(hub, lane, exchange, result);
-    for (uint64_t i = 0; !is_by_parts(exchange) && i < count; i++) {
-        result[i] = data_of(hub, lane, exchange, 0)[i];
-        for (uint32_t l = 1; l < lanes; l++) {
-            const float other = data_of(hub, lane, exchange, l)[i];
-            result[i] = exchange->is_maximum ? fmaxf(result[i], other) : result[i] + other;
-        }
+    if (!is_by_parts(exchange)) {
+        memcpy(result, data_of(hub, lane, exchange, 0), bytes);
+        for (uint32_t l = 1; l < lanes; l++)
+            sum_add(exchange->element, exchange->count, data_of(hub, lane, exchange, l), result);
     }
     for (uint32_t l = 0; exchange->kind == TY_ALL_GATHER && l < lanes; l++)
-        memcpy(result + l * count, data_of(hub, lane, exchange, l) + l * count,
-               count * sizeof *result);
+        memcpy(result + l * bytes, data_of(hub, lane, exchange, l) + l * bytes, bytes);
 }
 
 void lane_hub_exchange(lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
-                       const float *brought, float *result)
+                       const void *brought, void *result)
 {
     hub->data[lane] = brought;
     hub->exchanges[lane] = exchange;

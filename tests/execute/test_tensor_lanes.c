@@ -83,15 +83,14 @@ static ty_status exchange_in_memory(void *context, const ty_lane_exchange *excha
                                     ty_error *error)
 {
     lane *own = context;
-    const uint64_t count = lane_hub_count(&own->of->hub, exchange);
-    float *result = ty_alloc(count, sizeof *result);
+    const uint64_t bytes = lane_hub_bytes(&own->of->hub, exchange);
+    char *result = ty_alloc(bytes, 1);
 
     (void)error;
     if (own->position == 0)
         log_add(own->of, exchange);
     lane_hub_exchange(&own->of->hub, own->position, exchange, exchange->data, result);
-    memcpy(exchange->received != NULL ? exchange->received : exchange->data, result,
-           count * sizeof *result);
+    memcpy(exchange->received != NULL ? exchange->received : exchange->data, result, bytes);
     ty_free(result);
     return TY_OK;
 }

@@ -94,6 +94,14 @@ bool plan_run_evaluated(const char *workload, const plan_shape *shape, const cha
                         outcome *out);
 void outcome_free(outcome *o);
 
+/** What a run says of its graphs; see ty_interpreter_describe. */
+typedef struct graph_record {
+    unsigned graphs;
+    unsigned long long replays, passes;
+    bool is_given_up;
+} graph_record;
+bool graph_record_read(const ty_run *run, graph_record *out);
+
 typedef struct plan_case {
     const char *name;
     const char *workload, *quick_workload; /* a name with changes, or the text of a zoo file */
@@ -146,5 +154,7 @@ extern const char batch_norm_small[];
     "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}}"
 /** Three linear layers; two have matrices that PowerSGD factors at rank 8. */
 extern const char mlp_small[];
+/** A gpt of 2 blocks, 40 words and 8 positions, tied. */
+extern const char gpt_small[];
 
 #endif

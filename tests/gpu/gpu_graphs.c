@@ -9,14 +9,7 @@
 #define SWITCH "TRAINYARD_CUDA_GRAPHS"
 #define FAULT "TRAINYARD_EMULATED_FAULT" /* of the emulator; a GPU knows none */
 
-/* What a run says of them; see ty_interpreter_describe. */
-typedef struct graph_record {
-    unsigned graphs;
-    unsigned long long replays, passes;
-    bool is_given_up;
-} graph_record;
-
-static bool record_read(const ty_run *run, graph_record *out)
+bool graph_record_read(const ty_run *run, graph_record *out)
 {
     const char *at = strstr(run->versions, " graphs for ");
 
@@ -38,20 +31,20 @@ typedef struct graph_case {
     plan_shape shape;
     const char *precision;
     uint32_t evaluate_every;
-    bool has_lanes; /* which talk inside passes: nothing is replayed */
+    const char *given_up; /* why passes with exchanges of lanes in them are queued; NULL: none is */
 } graph_case;
 
 #define SMALL_GPT "gpt-tiny sequence=8"
 
 static const graph_case plans[] = {
-    {"graphs mlp, one rank", mlp_small, {.replicas = {1}, .buckets = 1, BATCH}, NULL, 0, false},
-    {"graphs lenet, 1f1b 2 stages, pieces", "lenet", {SMALL_GPT_HALVES}, NULL, 0, false},
+    {"graphs mlp, one rank", mlp_small, {.replicas = {1}, .buckets = 1, BATCH}, NULL, 0, NULL},
+    {"graphs lenet, 1f1b 2 stages, pieces", "lenet", {SMALL_GPT_HALVES}, NULL, 0, NULL},
     {"graphs gpt, gpipe 2 stages, bf16",
      SMALL_GPT,
      {.schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH},
      "bf16",
      0,
-     false},
+     NULL},
     {"graphs gpt, 1f1b 2 stages, recompute",
      SMALL_GPT,
      {.schedule = TY_ONE_F_ONE_B,
@@ -62,36 +55,36 @@ static const graph_case plans[] = {
       .recompute = TY_RECOMPUTE_FULL},
      NULL,
      0,
-     false},
-    {"graphs lstm, zb-h1 2 stages", gnmt_small, {LSTM_ZERO_BUBBLE}, NULL, 0, false},
-    {"graphs gpt, zb-h1 2 stages, fp16", SMALL_GPT, {GPT_ZERO_BUBBLE}, "fp16", 0, false},
-    {"graphs mlp, interleaved 2 x 2", mlp_small, {MLP_INTERLEAVED}, NULL, 0, false},
-    {"graphs mlp, pipedream 3 stages", mlp_small, {MLP_PIPEDREAM}, NULL, 0, false},
-    {"graphs gpt, 2bw 2 stages, fp16", SMALL_GPT, {GPT_2BW}, "fp16", 0, false},
+     NULL},
+    {"graphs lstm, zb-h1 2 stages", gnmt_small, {LSTM_ZERO_BUBBLE}, NULL, 0, NULL},
+    {"graphs gpt, zb-h1 2 stages, fp16", SMALL_GPT, {GPT_ZERO_BUBBLE}, "fp16", 0, NULL},
+    {"graphs mlp, interleaved 2 x 2", mlp_small, {MLP_INTERLEAVED}, NULL, 0, NULL},
+    {"graphs mlp, pipedream 3 stages", mlp_small, {MLP_PIPEDREAM}, NULL, 0, NULL},
+    {"graphs gpt, 2bw 2 stages, fp16", SMALL_GPT, {GPT_2BW}, "fp16", 0, NULL},
     {"graphs batch norm, data parallel 2, evaluated",
      batch_norm_small,
      {.replicas = {2}, .buckets = 2, BATCH},
      NULL,
      4,
-     false},
+     NULL},
     {"graphs gpt, ZeRO 3, data parallel 2, bf16",
      SMALL_GPT,
      {.replicas = {2}, .buckets = 3, BATCH, .zero = 3},
      "bf16",
      0,
-     false},
+     NULL},
     {"graphs mlp, ZeRO 3, data parallel 2, one micro-batch, fp16",
      mlp_small,
      {.replicas = {2}, .buckets = 3, .global_batch = 8, .micro_batch_size = 4, .zero = 3},
      "fp16",
      4,
-     false},
+     NULL},
     {"graphs mlp, local steps 2",
      mlp_small,
      {.replicas = {2}, .buckets = 2, BATCH, .local_steps = 2},
      NULL,
      0,
-     false},
+     NULL},
     {"graphs mlp, 1f1b 2 stages, gradients a step late",
      mlp_small,
      {.schedule = TY_ONE_F_ONE_B,
@@ -102,15 +95,105 @@ static const graph_case plans[] = {
       .staleness = 1},
      NULL,
      0,
-     false},
-    {"graphs gpt, 2 lanes, none",
+     NULL},
+    {"graphs gpt, 2 lanes through the host",
      SMALL_GPT,
      {.replicas = {1}, .buckets = 1, BATCH, .lanes = 2},
      NULL,
      0,
-     true},
+     "lanes exchange through the host's memory"},
 };
 enum { PLANS = sizeof plans / sizeof *plans };
+
+/* Between emulated devices, whose lanes exchange as part of the graphs. */
+#define TWO_LANES                                                                                  \
+    {                                                                                              \
+        .replicas = {1}, .buckets = 2, BATCH, .lanes = 2                                           \
+    }
+static const graph_case lane_plans[] = {
+    {"graphs of lanes, gpt, data parallel 2, bf16",
+     gpt_small,
+     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2},
+     "bf16",
+     0,
+     NULL},
+    {"graphs of lanes, gpt, along the sequence, fp16",
+     gpt_small,
+     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true},
+     "fp16",
+     0,
+     NULL},
+    {"graphs of lanes, gpt, a sample at a time",
+     gpt_small,
+     {.replicas = {1},
+      .buckets = 2,
+      .global_batch = 4,
+      .micro_batch_size = 1,
+      .lanes = 2,
+      .divides_sequence = true},
+     NULL,
+     0,
+     NULL},
+    {"graphs of lanes, gpt, 1f1b 2 stages of 2 contexts, bf16",
+     gpt_small,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {1, 1},
+      .cuts = {5},
+      .buckets = 2,
+      BATCH,
+      .contexts = 2,
+      .recompute = TY_RECOMPUTE_FULL},
+     "bf16",
+     0,
+     NULL},
+    {"graphs of lanes, gpt, 2 x 2, bf16",
+     gpt_small,
+     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true, .contexts = 2},
+     "bf16",
+     0,
+     NULL},
+    {"graphs of lanes, gpt, interleaved 2 x 2",
+     gpt_small,
+     {.schedule = TY_INTERLEAVED,
+      .replicas = {1, 1, 1, 1},
+      .cuts = {4, 8, 12},
+      .buckets = 1,
+      BATCH,
+      .interleave = 2,
+      .lanes = 2},
+     NULL,
+     0,
+     NULL},
+    {"graphs of lanes, gpt, zb-h1 2 stages, bf16",
+     gpt_small,
+     {.schedule = TY_ZERO_BUBBLE,
+      .replicas = {1, 1},
+      .cuts = {5},
+      .buckets = 1,
+      BATCH,
+      .lanes = 2,
+      .divides_sequence = true},
+     "bf16",
+     0,
+     NULL},
+};
+enum { LANE_PLANS = sizeof lane_plans / sizeof *lane_plans };
+
+/* One lane's graphs cannot be made: the other's are not used either. Kernels of NCCL would find no
+ * room beside each other. */
+static const struct {
+    const char *variable, *value;
+    graph_case plan;
+} lane_faults[] = {
+    {FAULT,
+     "instantiate:1",
+     {"graphs of lanes given up by one", gpt_small, TWO_LANES, NULL, 0, "none for others"}},
+    {"TRAINYARD_EMULATED_CROWDED",
+     "1",
+     {"graphs of lanes given up for want of room", gpt_small, TWO_LANES, NULL, 0,
+      "kernels of NCCL may take 8 of 1 multiprocessors"}},
+};
+enum { LANE_FAULTS = sizeof lane_faults / sizeof *lane_faults };
 
 static bool run_with(const graph_case *c, const char *is_on, outcome *out)
 {
@@ -143,14 +226,14 @@ static bool records_check(const graph_case *c, const outcome *with, const outcom
 {
     graph_record on, off;
 
-    if (!record_read(with->run, &on) || !record_read(without->run, &off))
+    if (!graph_record_read(with->run, &on) || !graph_record_read(without->run, &off))
         return false;
     if (off.graphs != 0 || off.replays != 0 || off.passes != on.passes)
         return wrong("without graphs found %u for %llu of %llu passes, expected none of %llu",
                      off.graphs, off.replays, off.passes, on.passes);
-    if (on.is_given_up)
+    if (c->given_up != NULL ? strstr(with->run->versions, c->given_up) == NULL : on.is_given_up)
         return wrong("found %.200s", with->run->versions);
-    if (c->has_lanes ? on.replays != 0 : on.graphs == 0 || on.replays * 2 < on.passes)
+    if (c->given_up == NULL && (on.graphs == 0 || on.replays * 2 < on.passes))
         return wrong("found %u graphs for %llu of %llu passes", on.graphs, on.replays, on.passes);
     return true;
 }
@@ -320,12 +403,53 @@ static bool case_fault_of_plan(void)
     is_right = is_right && run_with(c, "1", &with);
     unsetenv(FAULT);
     unsetenv(SWITCH);
-    is_right = is_right && outcomes_equal(&with, &without) && record_read(with.run, &record);
+    is_right = is_right && outcomes_equal(&with, &without) && graph_record_read(with.run, &record);
     if (is_right && (record.graphs != 0 || !record.is_given_up))
         is_right = wrong("found %.300s", with.run->versions);
     outcome_free(&with);
     outcome_free(&without);
     return is_right;
+}
+
+/* Both with and without graphs, where the fault changes nothing else. */
+static bool case_lane_fault(const char *variable, const char *value, const graph_case *c)
+{
+    bool is_right;
+
+    setenv(variable, value, 1);
+    is_right = case_graphs(c);
+    unsetenv(variable);
+    return is_right;
+}
+
+/* A lane whose graph is not launched ends the run on all: the others have launched theirs. */
+static bool case_lane_launch(void)
+{
+    const graph_case c = {"graphs of lanes, one not launched", gpt_small, TWO_LANES, NULL, 0, NULL};
+    outcome out = {0};
+    bool has_run;
+
+    setenv(FAULT, "launch:1", 1);
+    has_run = run_with(&c, "1", &out);
+    unsetenv(FAULT);
+    unsetenv(SWITCH);
+    outcome_free(&out);
+    return (!has_run && strstr(message, "cudaGraphLaunch") != NULL) ||
+           wrong("found \"%.200s\", expected the launch that failed", message);
+}
+
+static void lane_graphs_run(void)
+{
+    for (int i = 0; i < LANE_PLANS; i++)
+        if (is_asked(lane_plans[i].name))
+            report(lane_plans[i].name, case_graphs(&lane_plans[i]));
+    for (int i = 0; i < LANE_FAULTS; i++)
+        if (is_asked(lane_faults[i].plan.name))
+            report(lane_faults[i].plan.name,
+                   case_lane_fault(lane_faults[i].variable, lane_faults[i].value,
+                                   &lane_faults[i].plan));
+    if (is_asked("graphs of lanes, one not launched"))
+        report("graphs of lanes, one not launched", case_lane_launch());
 }
 
 static bool case_switch(void)
@@ -375,4 +499,6 @@ void graphs_run(void)
             report(faults[i].name, case_fault(&faults[i]));
     if (is_asked("graphs given up, told by the run") && is_emulated())
         report("graphs given up, told by the run", case_fault_of_plan());
+    if (getenv("TRAINYARD_EMULATED_DEVICES") != NULL)
+        lane_graphs_run();
 }

@@ -25,8 +25,8 @@ static ty_status exchange_in_memory(void *context, const ty_lane_exchange *excha
                                     ty_error *error)
 {
     lane *own = context;
-    const uint64_t bytes = lane_hub_count(own->hub, exchange) * sizeof(float);
-    float *brought = malloc(bytes), *result = malloc(bytes);
+    const uint64_t bytes = lane_hub_bytes(own->hub, exchange);
+    void *brought = malloc(bytes), *result = malloc(bytes);
     ty_status status = gpu->memory->read(own->device, brought, exchange->data, bytes, error);
 
     lane_hub_exchange(own->hub, own->position, exchange, brought, result);

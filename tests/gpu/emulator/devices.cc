@@ -442,6 +442,11 @@ int emulated_device_current(void)
     return current;
 }
 
+bool emulated_device_has_room(void)
+{
+    return the_machine() == nullptr || !the_machine()->is_crowded;
+}
+
 bool emulated_device_is_lost(void)
 {
     machine *all = the_machine();

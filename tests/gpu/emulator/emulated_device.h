@@ -69,6 +69,8 @@ void emulated_queue_wait(emulated_queue *queue);
 
 /** Of the calling thread. */
 int emulated_device_current(void);
+/** Whether kernels find room beside one that waits for its peers. */
+bool emulated_device_has_room(void);
 bool emulated_device_is_lost(void);
 /** Whether a kernel on the calling thread's device waits for its peers. With the lock. */
 bool emulated_device_waits(void);

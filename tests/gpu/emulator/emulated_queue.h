@@ -10,9 +10,27 @@
 #include <stddef.h>
 
 #ifdef __cplusplus
+#include <functional>
+#include <memory>
+
 struct emulated_queue;
 /** Where a stream's work goes. */
 emulated_queue *emulated_queue_of(cudaStream_t stream);
+
+/** A kernel with peers as a part of a graph: what is done whenever that is launched, and what the
+ * graph keeps as long as it lives. */
+struct emulated_graph_kernel {
+    std::function<void()> launch;
+    std::shared_ptr<void> kept;
+};
+/** False where the stream is not being captured. */
+bool emulated_capture(cudaStream_t stream, const emulated_graph_kernel &kernel);
+/** While one lives, its thread launches a graph; all that it launches is one launch. */
+struct emulated_graph_launch {
+    emulated_graph_launch();
+    ~emulated_graph_launch();
+    static unsigned long current(); /* a number of its own; 0: this thread launches none */
+};
 
 extern "C" {
 #endif
@@ -23,7 +41,8 @@ void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), cons
 
 /** Whether TRAINYARD_EMULATED_FAULT names this fault: "allocate" (libraries allocate working memory
  * in every call, which no capture allows), "instantiate", "launch" (of a graph), "unaligned" (there
- * are no products of 16-bit matrices whose rows do not begin at multiples of 16 bytes). */
+ * are no products of 16-bit matrices whose rows do not begin at multiples of 16 bytes); behind a
+ * colon it may say of which device alone. */
 int emulated_fault(const char *name);
 
 /** Whether libraries list several algorithms, as TRAINYARD_EMULATED_ALGORITHMS asks: of products

@@ -6,9 +6,9 @@
  * the start); messages are matched by their order alone; who is gone is waited for without end, and
  * no asynchronous error says so (as over NVLink). What a program must not do is told: communicators
  * that block their callers, calls while one is in progress, calls that do not match, memory or
- * communicators given up under a kernel, communicators launched in orders that no one order of all
- * devices holds, a kernel launched behind another of its communicator that is not over,
- * communicators left at the end.
+ * communicators given up under a kernel, communicators given up that graphs have kernels of,
+ * communicators launched in orders that no one order of all devices holds, a kernel launched behind
+ * another of its communicator that is not over, communicators left at the end.
  *
  * TRAINYARD_EMULATED_NCCL=FOLDER: ranks are processes, and what they bring to a collective or a
  * message lies in files of that folder, which must be empty at first. Then only what members bring
@@ -80,9 +80,11 @@ struct world {
 struct ncclComm {
     std::shared_ptr<world> of;
     int rank;
-    std::map<std::pair<int, int>, unsigned long> counts; /* calls so far: kind of place */
-    std::set<nccl_kernel *> kernels;                     /* launched and not over, */
-    size_t launched = 0;                                 /* and how many in all */
+    std::map<std::pair<int, int>, unsigned long> counts;    /* calls so far: kind of place */
+    std::set<nccl_kernel *> kernels;                        /* launched and not over, */
+    size_t launched = 0;                                    /* and how many in all */
+    unsigned long graph = 0;                                /* whose launch the latest is part of */
+    std::shared_ptr<int> graphs = std::make_shared<int>(0); /* that have kernels of it */
     /* In progress: the wait for the other members, and what is launched then. */
     emulated_waiter *waits = nullptr;
     cudaStream_t stream = nullptr;
@@ -448,9 +450,11 @@ void order_check(ncclComm_t comm)
 void launch(std::unique_lock<std::mutex> &lock, ncclComm_t comm, cudaStream_t stream,
             const std::vector<call> &calls)
 {
-    if (!comm->kernels.empty())
+    const unsigned long graph = emulated_graph_launch::current();
+    if (!comm->kernels.empty() && (graph == 0 || graph != comm->graph))
         emulated_broken("NCCL \"%s\": member %d launches a kernel behind another that is not over",
                         comm->of->name.c_str(), comm->rank);
+    comm->graph = graph;
     if (comm->of->files.empty())
         order_check(comm);
     auto kernel = std::make_shared<nccl_kernel>();
@@ -471,6 +475,22 @@ void launch(std::unique_lock<std::mutex> &lock, ncclComm_t comm, cudaStream_t st
     lock.lock();
 }
 
+/* A graph that is launched behind its communicator's end does what it likes. */
+void launch_or_record(std::unique_lock<std::mutex> &lock, ncclComm_t comm, cudaStream_t stream,
+                      const std::vector<call> &calls)
+{
+    const auto again = [comm, stream, calls] {
+        std::unique_lock<std::mutex> own = emulated_lock();
+        launch(own, comm, stream, calls);
+    };
+
+    lock.unlock();
+    const bool is_recorded = emulated_capture(stream, {again, comm->graphs});
+    lock.lock();
+    if (!is_recorded)
+        launch(lock, comm, stream, calls);
+}
+
 ncclResult_t ask(ncclComm_t comm, cudaStream_t stream, const std::vector<call> &calls)
 {
     std::unique_lock<std::mutex> lock = emulated_lock();
@@ -483,7 +503,7 @@ ncclResult_t ask(ncclComm_t comm, cudaStream_t stream, const std::vector<call> &
     if (comm->of->files.empty())
         missing = unconnected(comm, calls);
     if (missing.empty()) {
-        launch(lock, comm, stream, calls);
+        launch_or_record(lock, comm, stream, calls);
         return ncclSuccess;
     }
     comm->stream = stream;
@@ -518,8 +538,15 @@ ncclResult_t take(ncclComm_t comm, cudaStream_t stream, const call &asked)
     return ncclSuccess;
 }
 
-void world_leave(ncclComm_t comm)
+/* NCCL waits for the graphs, whoever destroys or aborts a communicator (src/init.cc,
+ * commDestroySync). */
+void world_leave(std::unique_lock<std::mutex> &lock, ncclComm_t comm)
 {
+    if (comm->graphs.use_count() > 1)
+        emulated_broken("NCCL \"%s\": member %d is given up while %ld kernels of it are in graphs",
+                        comm->of->name.c_str(), comm->rank, comm->graphs.use_count() - 1);
+    emulated_wait(lock, "the end of a communicator that graphs have",
+                  [&] { return comm->graphs.use_count() == 1; });
     if (comm->waits != nullptr)
         emulated_wait_end(comm->waits);
     comm->of->members[(size_t)comm->rank] = nullptr;
@@ -612,7 +639,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
     emulated_wait_end(comm->waits);
     comm->waits = nullptr;
     if (!comm->calls.empty())
-        launch(lock, comm, comm->stream, comm->calls);
+        launch_or_record(lock, comm, comm->stream, comm->calls);
     comm->calls.clear();
     return ncclSuccess;
 }
@@ -625,7 +652,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
         emulated_broken("NCCL \"%s\": member %d is destroyed under a kernel or in progress",
                         comm->of->name.c_str(), comm->rank);
     emulated_wait(lock, "ncclCommDestroy", [&] { return comm->kernels.empty(); });
-    world_leave(comm);
+    world_leave(lock, comm);
     return ncclSuccess;
 }
 
@@ -646,7 +673,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         }
     }
     emulated_changed();
-    world_leave(comm);
+    world_leave(lock, comm);
     return ncclSuccess;
 }
 

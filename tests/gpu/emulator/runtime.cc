@@ -22,12 +22,17 @@
 #include <thread>
 #include <vector>
 
+struct graph_node {
+    std::function<void()> work;
+    emulated_graph_kernel kernel; /* in place of work, if it has any */
+};
+
 struct CUgraph_st {
-    std::vector<std::function<void()>> nodes;
+    std::vector<graph_node> nodes;
 };
 
 struct CUgraphExec_st {
-    std::vector<std::function<void()>> nodes;
+    std::vector<graph_node> nodes;
 };
 
 struct CUstream_st {
@@ -91,7 +96,7 @@ cudaError_t take(cudaStream_t stream, std::function<void()> work)
         if (stream->recording != nullptr) {
             if (stream->is_invalid)
                 return fail(cudaErrorStreamCaptureInvalidated);
-            stream->recording->nodes.push_back(std::move(work));
+            stream->recording->nodes.push_back({std::move(work), {}});
             return cudaSuccess;
         }
     }
@@ -248,6 +253,24 @@ emulated_access::~emulated_access()
         pkey_set(device_key(), (unsigned)before);
 }
 
+static std::atomic<unsigned long> graph_launches;
+static thread_local unsigned long graph_launch;
+
+emulated_graph_launch::emulated_graph_launch()
+{
+    graph_launch = ++graph_launches;
+}
+
+emulated_graph_launch::~emulated_graph_launch()
+{
+    graph_launch = 0;
+}
+
+unsigned long emulated_graph_launch::current()
+{
+    return graph_launch;
+}
+
 void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()> work)
 {
     if (stream != nullptr && !is_capturing(stream))
@@ -279,6 +302,16 @@ bool emulated_launch_check(const void *kernel, dim3 grid, unsigned threads, size
     return false;
 }
 
+bool emulated_capture(cudaStream_t stream, const emulated_graph_kernel &kernel)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    if (stream->recording == nullptr)
+        return false;
+    stream->recording->nodes.push_back({{}, kernel});
+    return true;
+}
+
 emulated_queue *emulated_queue_of(cudaStream_t stream)
 {
     return stream->queue;
@@ -300,8 +333,12 @@ void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), cons
 int emulated_fault(const char *name)
 {
     const char *asked = getenv("TRAINYARD_EMULATED_FAULT");
+    const size_t length = strlen(name);
 
-    return asked != nullptr && strcmp(asked, name) == 0;
+    if (asked == nullptr || strncmp(asked, name, length) != 0)
+        return 0;
+    return asked[length] == '\0' ||
+           (asked[length] == ':' && atoi(asked + length + 1) == emulated_device_current());
 }
 
 int emulated_algorithms(void)
@@ -574,11 +611,27 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
         return fail(cudaErrorNotSupported); /* a graph in a graph, which nobody here asks for */
     if (emulated_fault("launch"))
         return fail(cudaErrorLaunchOutOfResources);
-    std::vector<std::function<void()>> nodes = graph->nodes; /* it may be freed meanwhile */
-    return take(stream, [nodes] {
-        for (const std::function<void()> &node : nodes)
-            node();
-    });
+    /* Launched as a whole; of what is not a kernel with peers one piece. It may be freed meanwhile.
+     */
+    const emulated_graph_launch launch;
+    std::vector<std::function<void()>> works;
+    const auto put = [&works, stream] {
+        return take(stream, [works] {
+            for (const std::function<void()> &work : works)
+                work();
+        });
+    };
+    for (const graph_node &node : graph->nodes) {
+        if (node.work) {
+            works.push_back(node.work);
+            continue;
+        }
+        if (const cudaError_t code = put())
+            return code;
+        works.clear();
+        node.kernel.launch();
+    }
+    return put();
 }
 
 /* ---- Events ---- */
@@ -657,6 +710,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int ordin
     strcpy(properties->name, "emulated GPU");
     properties->major = 9;
     properties->totalGlobalMem = (size_t)16 << 30;
+    properties->multiProcessorCount = emulated_device_has_room() ? 132 : 1;
     return cudaSuccess;
 }
 

@@ -148,8 +148,10 @@ void elements()
         cuda_gate(type, ROWS, N, x, y, nullptr);
         cuda_gate_backward(type, ROWS, N, x, y, z, nullptr);
         cuda_add_bias(type, COUNT, N, 1, f, y, nullptr);
-        cuda_rows_to_floats(type, ROWS, 8, x, N, f, nullptr);
-        cuda_rows_of_floats(type, ROWS, 8, f, x, N, nullptr);
+        const cuda_pieces p = {1, 5, 2, COUNT / 10};
+        cuda_to_pieces(type, &p, x, y, nullptr);
+        cuda_from_pieces(type, &p, y, x, nullptr);
+        cuda_add_part_bias(type, ROWS, N, 3, 20, f, y, nullptr);
     });
 }
 
