@@ -342,7 +342,7 @@ ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error)
 ty_status ty_job_precision(const ty_job *job, ty_precision *out, ty_error *error)
 {
     const bool is_narrow = ty_precision_is_narrow(job->plan->workload->precision);
-    ty_precision precision = TY_PRECISION_FP32;
+    ty_precision precision = job->plan->workload->precision;
     ty_error detail;
 
     if (job->precision != NULL && ty_precision_find(job->precision, &precision, &detail) != TY_OK)

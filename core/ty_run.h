@@ -69,7 +69,7 @@ typedef struct ty_job {
     char *backend;             /* "cpu", "cuda", "replay" */
     double **instruction_s;    /* replay: [position][instruction] how long each takes that is no
                                   message, as the program has them; NULL for others */
-    char *precision;           /* ty_job_precision reads it; NULL: fp32 */
+    char *precision;           /* ty_job_precision reads it; NULL: the plan's */
     char *data;                /* directory of the data set; NULL: its usual place */
     char *output;              /* file to write: trainyard.run/1, trainyard.profile/1 or
                                   trainyard.samples/1 */
@@ -107,9 +107,10 @@ ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error) TY_M
 /** The same as text, for those who put it elsewhere. @param name what messages call it */
 ty_status ty_job_to_text(const ty_job *job, const char *name, ty_text *text,
                          ty_error *error) TY_MUST_CHECK;
-/** What passes compute in; parameters, gradients, optimizer state and what crosses between stages
- * are fp32 in all of them. @return TY_EPARSE: none there is; TY_EUNSUPPORTED for fp8 and fp4, which
- * are planned and not run */
+/** What passes compute in: as asked, else the plan's. Parameters, gradients and optimizer state are
+ * fp32 in all of them; what crosses between stages is of the plan's element_bytes.
+ * @return TY_EPARSE: none there is; TY_EUNSUPPORTED for fp8 and fp4, which are planned and not run
+ */
 ty_status ty_job_precision(const ty_job *job, ty_precision *out, ty_error *error) TY_MUST_CHECK;
 void ty_job_free(ty_job *job);
 

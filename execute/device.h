@@ -283,7 +283,9 @@ typedef struct ty_device_backend {
     ty_status (*open)(const ty_stage_options *options, ty_stage_device **out, ty_error *error);
     void (*close)(ty_stage_device *stage);
 
-    /* Buffers of a slot; host memory for "cpu". Sizes follow from the workload's shapes. */
+    /* Buffers of a slot; host memory for "cpu". Sizes follow from the workload's shapes. What
+     * crosses cuts is of the workload's `element_bytes` a number: floats, or, where these are two,
+     * numbers of the passes' type. */
     float *(*input)(ty_stage_device *stage, uint32_t slot);
     int32_t *(*tokens)(ty_stage_device *stage, uint32_t slot); /* token input; NULL if none */
     int32_t *(*labels)(ty_stage_device *stage,

@@ -146,7 +146,6 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
                       uint64_t batch, totals *sum, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const ty_plan_stage *stage = &plan->stages[held->stage];
     const ty_device_backend *backend = in->options.backend;
     bool is_first = held->stage == 0, is_last = held->stage + 1 == plan->stage_count;
     double loss_sum = 0;
@@ -158,14 +157,12 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
     if (!is_first)
         TY_CHECK(cut_receive(in, held,
                              interpreter_process(in, rank_of(plan, held->stage - 1, batch)),
-                             interpreter_cut_bytes(plan, stage->first_layer, TY_ACTIVATION), error),
+                             ty_plan_transfer_bytes(plan, held->stage, TY_ACTIVATION), error),
                  status, done);
     TY_CHECK(interpreter_forward_alone(in, held, true, error), status, done);
     if (!is_last)
-        return cut_send(
-            in, held, interpreter_process(in, rank_of(plan, held->stage + 1, batch)),
-            interpreter_cut_bytes(plan, stage->first_layer + stage->layer_count, TY_ACTIVATION),
-            error);
+        return cut_send(in, held, interpreter_process(in, rank_of(plan, held->stage + 1, batch)),
+                        ty_plan_transfer_bytes(plan, held->stage + 1, TY_ACTIVATION), error);
     backend->loss(held->device, 0, &loss_sum, &correct, &labels);
     sum->loss_sum += loss_sum;
     sum->correct += (double)correct;

@@ -2,26 +2,6 @@
 #include "interpreter_state.h"
 #include "ty_deploy.h"
 
-/* Every output counts at its first reader behind the cut. */
-uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer, ty_direction direction)
-{
-    const ty_workload *w = plan->workload;
-    const uint32_t first = direction == TY_GRADIENT ? ty_workload_first_backward(w) : 0;
-    uint64_t bytes = 0;
-
-    for (uint32_t producer = first; producer < layer; producer++) {
-        bool crosses = false;
-        for (uint32_t l = layer; l < w->layer_count && !crosses; l++)
-            for (uint32_t k = 0; k < w->layers[l].input_count; k++)
-                crosses = crosses || w->layers[l].inputs[k] == producer;
-        if (crosses)
-            bytes += ty_plan_width(plan) > 1
-                         ? ty_layer_lane_bytes(plan, producer)
-                         : ty_shape_elements(&w->layers[producer].output) * sizeof(float);
-    }
-    return ty_lane_bytes(plan, bytes);
-}
-
 /* Numbers that go into tags. */
 static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
 {
@@ -37,19 +17,6 @@ static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
-/* Of a transfer: devices that compute do so in fp32, others have what the plan says. */
-static uint64_t transfer_bytes(const ty_interpreter *in, const ty_instruction *transfer)
-{
-    const ty_plan *plan = in->options.plan;
-    const uint32_t behind_cut =
-        transfer->peer_stage > transfer->stage ? transfer->peer_stage : transfer->stage;
-
-    return interpreter_is_timed(in) || ty_plan_actors(plan) > 0
-               ? ty_plan_transfer_bytes(plan, behind_cut, transfer->direction)
-               : interpreter_cut_bytes(plan, plan->stages[behind_cut].first_layer,
-                                       transfer->direction);
-}
-
 /* What a wrong program could make this rank write outside its buffers. */
 ty_status interpreter_program_check(ty_interpreter *in, ty_error *error)
 {
@@ -58,14 +25,20 @@ ty_status interpreter_program_check(ty_interpreter *in, ty_error *error)
     for (i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *instruction = &in->program->instructions[i];
         bool is_transfer = instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE;
+        uint64_t bytes;
 
         if (!is_transfer)
             continue;
-        if (instruction->bytes != transfer_bytes(in, instruction))
+        bytes = ty_plan_transfer_bytes(in->options.plan,
+                                       instruction->peer_stage > instruction->stage
+                                           ? instruction->peer_stage
+                                           : instruction->stage,
+                                       instruction->direction);
+        if (instruction->bytes != bytes)
             return ty_fail(error, TY_EPARSE,
                            "program: /stages/%u/instructions/%u/bytes: found %llu, expected %llu",
                            in->position, i, (unsigned long long)instruction->bytes,
-                           (unsigned long long)transfer_bytes(in, instruction));
+                           (unsigned long long)bytes);
         if (instruction->op == TY_OP_RECEIVE && instruction->direction == TY_ACTIVATION &&
             instruction->bytes > in->staging_bytes)
             in->staging_bytes = instruction->bytes;

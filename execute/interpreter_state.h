@@ -372,9 +372,6 @@ ty_status interpreter_pairs_make(ty_interpreter *interpreter, ty_error *error);
 /* The message's place among all between its pair since this process began, in the order in which
  * rounds come; see ty_transfer. Communication thread; needs no lock. */
 uint64_t interpreter_order(const ty_interpreter *interpreter, uint32_t instruction, uint32_t step);
-/* Bytes of a micro-batch's message across the cut before `layer`, as the devices have it. Needs no
- * lock. */
-uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer, ty_direction direction);
 
 /* ---- Timed backends (interpreter_replay.c); none needs the lock ---------------------------- */
 

@@ -220,8 +220,9 @@ static ty_status training_prepare(training *t, ty_error *error)
         TY_CHECK(ty_result_is_kept(job, &t->place, &t->is_finished, error), status, done);
     if (t->is_finished && job->save_weights == NULL)
         return TY_OK;
-    TY_CHECK(ty_job_precision(job, &precision, error), status, done);
     TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
+    if (!backend->is_timed) /* which computes nothing */
+        TY_CHECK(ty_job_precision(job, &precision, error), status, done);
     TY_CHECK(backend_check(job, backend, error), status, done);
     position = ty_plan_stage_of_rank(plan, t->transport->rank / ty_plan_width(plan));
     reading.labels_only = position > 0;

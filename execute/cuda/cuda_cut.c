@@ -1,5 +1,5 @@
 /*
- * What crosses the cuts of a stage. All tensors of a cut are one message of floats, tensor behind
+ * What crosses the cuts of a stage. All tensors of a cut are one message, tensor behind
  * tensor, from which they are copied into values and back, so that what is only relayed, from the
  * cut before the stage to that behind it, is a value like any other. What a neighbour found of the
  * gradient of a value that crosses is where backward begins.
@@ -16,11 +16,11 @@ ty_status cuda_cut_add(const ty_stage_device *stage, cuda_cut *cut, uint32_t val
         return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors", (unsigned)cut->count + 1);
     cut->tensors = grown;
     cut->tensors[cut->count++] = (cuda_crossing){.value = value,
-                                                 .offset = cut->floats,
-                                                 .gradient_offset = cut->gradient_floats,
+                                                 .offset = cut->numbers,
+                                                 .gradient_offset = cut->gradient_numbers,
                                                  .has_gradient_part = has_gradient_part};
-    cut->floats += count;
-    cut->gradient_floats += has_gradient_part ? count : 0;
+    cut->numbers += count;
+    cut->gradient_numbers += has_gradient_part ? count : 0;
     return TY_OK;
 }
 
@@ -43,24 +43,29 @@ void cuda_cut_order(ty_stage_device *stage, bool *is_written)
     }
 }
 
-/* A message for each slot; NULL when memory runs out. */
-static float **messages(ty_stage_device *stage, uint64_t floats)
+static uint64_t bytes_of(const cuda_cut *cut, uint64_t numbers)
 {
-    float **slots = cuda_host_buffer(stage, stage->options.slots * sizeof *slots);
+    return numbers * (cut->type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* A message for each slot; NULL when memory runs out. */
+static void **messages(ty_stage_device *stage, uint64_t bytes)
+{
+    void **slots = cuda_host_buffer(stage, stage->options.slots * sizeof *slots);
 
     for (uint32_t s = 0; slots != NULL && s < stage->options.slots; s++)
-        if ((slots[s] = cuda_buffer(stage, floats * sizeof **slots)) == NULL)
+        if ((slots[s] = cuda_buffer(stage, bytes)) == NULL)
             return NULL;
     return slots;
 }
 
 static bool cut_allocate(ty_stage_device *stage, cuda_cut *cut)
 {
-    if (cut->floats > 0 && (cut->data = messages(stage, cut->floats)) == NULL)
+    if (cut->numbers > 0 && (cut->data = messages(stage, bytes_of(cut, cut->numbers))) == NULL)
         return false;
-    if (cut->gradient_floats > 0)
-        cut->gradient = messages(stage, cut->gradient_floats);
-    return cut->gradient_floats == 0 || cut->gradient != NULL;
+    if (cut->gradient_numbers > 0)
+        cut->gradient = messages(stage, bytes_of(cut, cut->gradient_numbers));
+    return cut->gradient_numbers == 0 || cut->gradient != NULL;
 }
 
 bool cuda_cuts_allocate(ty_stage_device *stage)
@@ -76,50 +81,69 @@ void cuda_cuts_free(ty_stage_device *stage)
 
 /* ---- Passes ---- */
 
+static void *part_of(const cuda_cut *cut, void *message, uint64_t offset)
+{
+    return (char *)message + bytes_of(cut, offset);
+}
+
 void cuda_input_take(ty_stage_device *stage, uint32_t slot)
 {
-    for (uint32_t i = 0; i < stage->before.count; i++) {
-        const cuda_crossing *tensor = &stage->before.tensors[i];
+    const cuda_cut *cut = &stage->before;
+
+    for (uint32_t i = 0; i < cut->count; i++) {
+        const cuda_crossing *tensor = &cut->tensors[i];
         const cuda_value *value = &stage->values[tensor->value];
 
-        cuda_convert(CUDA_TYPE_FLOAT, stage->before.data[slot] + tensor->offset, stage->type,
+        cuda_convert(cut->type, part_of(cut, cut->data[slot], tensor->offset), stage->type,
                      value->data[slot], value->count, stage->stream);
     }
 }
 
 void cuda_output_give(ty_stage_device *stage, uint32_t slot)
 {
-    for (uint32_t i = 0; i < stage->behind.count; i++) {
-        const cuda_crossing *tensor = &stage->behind.tensors[i];
+    const cuda_cut *cut = &stage->behind;
+
+    for (uint32_t i = 0; i < cut->count; i++) {
+        const cuda_crossing *tensor = &cut->tensors[i];
         const cuda_value *value = &stage->values[tensor->value];
 
-        cuda_convert(stage->type, value->data[slot], CUDA_TYPE_FLOAT,
-                     stage->behind.data[slot] + tensor->offset, value->count, stage->stream);
+        cuda_convert(stage->type, value->data[slot], cut->type,
+                     part_of(cut, cut->data[slot], tensor->offset), value->count, stage->stream);
     }
 }
 
 void cuda_gradient_take(ty_stage_device *stage, uint32_t slot)
 {
-    for (uint32_t i = 0; i < stage->behind.count; i++) {
-        const cuda_crossing *tensor = &stage->behind.tensors[i];
-        const cuda_value *value = &stage->values[tensor->value];
+    const cuda_cut *cut = &stage->behind;
 
-        if (has_gradient(stage, tensor))
-            cuda_take_floats(stage->type, value->count,
-                             stage->behind.gradient[slot] + tensor->gradient_offset, tensor->adds,
-                             value->gradient[slot], stage->stream);
+    for (uint32_t i = 0; i < cut->count; i++) {
+        const cuda_crossing *tensor = &cut->tensors[i];
+        const cuda_value *value = &stage->values[tensor->value];
+        const void *from;
+
+        if (!has_gradient(stage, tensor))
+            continue;
+        from = part_of(cut, cut->gradient[slot], tensor->gradient_offset);
+        if (cut->type == stage->type)
+            cuda_accumulate(stage->type, value->count, from, tensor->adds, value->gradient[slot],
+                            stage->stream);
+        else
+            cuda_take_floats(stage->type, value->count, from, tensor->adds, value->gradient[slot],
+                             stage->stream);
     }
 }
 
 void cuda_gradient_give(ty_stage_device *stage, uint32_t slot)
 {
-    for (uint32_t i = 0; i < stage->before.count; i++) {
-        const cuda_crossing *tensor = &stage->before.tensors[i];
+    const cuda_cut *cut = &stage->before;
+
+    for (uint32_t i = 0; i < cut->count; i++) {
+        const cuda_crossing *tensor = &cut->tensors[i];
         const cuda_value *value = &stage->values[tensor->value];
 
         if (has_gradient(stage, tensor))
-            cuda_convert(stage->type, value->gradient[slot], CUDA_TYPE_FLOAT,
-                         stage->before.gradient[slot] + tensor->gradient_offset, value->count,
+            cuda_convert(stage->type, value->gradient[slot], cut->type,
+                         part_of(cut, cut->gradient[slot], tensor->gradient_offset), value->count,
                          stage->stream);
     }
 }

@@ -9,7 +9,7 @@
  * the stage is recomputed, what only one segment has to do with lies in a working set that all
  * segments and slots share. The functions of a layer are the same for both parts: what a part does
  * not ask for has nowhere to go (cuda_in_gradient, cuda_parameter_gradient). What crosses a cut is
- * a message of floats per slot, which forward and backward convert from and to (cuda_cut.c).
+ * a message per slot, which forward and backward convert from and to (cuda_cut.c).
  *
  * With tensor lanes (cuda_lanes.c) tensors of parameters and values are what this lane has. A
  * divided layer reads all of its input and makes a summand of all of its output, which the lanes
@@ -54,18 +54,19 @@ typedef struct cuda_value {
 /* A tensor that crosses a cut of the stage, and its part of the message. */
 typedef struct cuda_crossing {
     uint32_t value;
-    uint64_t offset, gradient_offset; /* floats */
+    uint64_t offset, gradient_offset; /* numbers */
     bool has_gradient_part;
     bool adds; /* its gradient is added: another name of the same memory crosses, too */
 } cuda_crossing;
 
 /* What crosses one of the stage's cuts, as one message: tensor behind tensor. */
 typedef struct cuda_cut {
+    cuda_type type; /* of its numbers: as large as the workload's; the batch is floats */
     uint32_t count;
     cuda_crossing *tensors; /* [count], by the layers that make them */
-    uint64_t floats, gradient_floats;
-    float **data;     /* [slots], device; NULL without tensors */
-    float **gradient; /* [slots], device; NULL where backward does not come to the cut */
+    uint64_t numbers, gradient_numbers;
+    void **data;     /* [slots], device; NULL without tensors */
+    void **gradient; /* [slots], device; NULL where backward does not come to the cut */
 } cuda_cut;
 
 typedef struct cuda_kind cuda_kind;

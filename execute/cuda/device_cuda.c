@@ -121,6 +121,13 @@ static ty_status options_check(const ty_stage_options *options, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "found %u samples per micro-batch in %u slots, expected at least 1 of each",
                        (unsigned)options->micro_batch_size, (unsigned)options->slots);
+    if (workload->element_bytes != sizeof(float) &&
+        workload->element_bytes != ty_precision_bytes(options->precision))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "the plan's numbers have %u bytes: found precision %s, expected that of "
+                       "the plan (%s)",
+                       (unsigned)workload->element_bytes, ty_precision_name(options->precision),
+                       ty_precision_name(workload->precision));
     status = cuda_supports(workload, options->first_layer, options->layer_count, error);
     return status == TY_OK ? lanes_check(options, error) : status;
 }
@@ -289,6 +296,9 @@ static ty_status device_open(const ty_stage_options *options, ty_stage_device **
     stage->options = *options;
     stage->type = types[options->precision];
     stage->element = stage->type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t);
+    stage->behind.type =
+        options->workload->element_bytes == sizeof(float) ? CUDA_TYPE_FLOAT : stage->type;
+    stage->before.type = options->first_layer == 0 ? CUDA_TYPE_FLOAT : stage->behind.type;
     TY_CHECK(cuda_graphs_open(stage, error), status, cleanup);
     TY_CHECK(attention_choose(stage, error), status, cleanup);
     TY_CHECK(device_choose(stage, error), status, cleanup);
@@ -310,7 +320,7 @@ static float *device_input(ty_stage_device *stage, uint32_t slot)
 {
     if (stage->host_input != NULL)
         return stage->host_input[slot];
-    return stage->before.data == NULL ? NULL : stage->before.data[slot];
+    return stage->before.data == NULL ? NULL : (float *)stage->before.data[slot];
 }
 
 static int32_t *device_tokens(ty_stage_device *stage, uint32_t slot)
@@ -409,7 +419,7 @@ static ty_status input_enter(ty_stage_device *stage, uint32_t slot, ty_error *er
         return tokens_enter(stage, slot, error);
     if (stage->host_input != NULL)
         CUDA_CHECK(cudaMemcpyAsync(stage->before.data[slot], stage->host_input[slot],
-                                   stage->before.floats * sizeof(float), cudaMemcpyHostToDevice,
+                                   stage->before.numbers * sizeof(float), cudaMemcpyHostToDevice,
                                    stage->stream),
                    status, done);
     cuda_input_take(stage, slot);

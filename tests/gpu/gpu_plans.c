@@ -230,27 +230,41 @@ static const plan_case plans[] = {
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
-bool plan_run_evaluated(const char *workload, const plan_shape *shape, const char *backend,
-                        const char *precision, uint32_t steps, uint32_t evaluate_every,
-                        outcome *out)
+/* What precision the plan has, and what is asked of the job; NULL: nothing. */
+static bool run_as(ty_plan *plan, const char *of_plan, const char *of_job, const char *backend,
+                   uint32_t steps, uint32_t evaluate_every, outcome *out)
 {
     char *directory = directory_make();
-    ty_job *job = make_job(make_plan(workload, shape), steps, directory);
+    ty_precision precision = TY_PRECISION_FP32;
+    ty_job *job;
     ty_error error = {0};
-    bool is_right;
+    bool is_right = true;
 
+    if (of_plan != NULL && ty_precision_find(of_plan, &precision, &error) == TY_OK) {
+        ty_workload_set_precision(plan->workload, precision);
+        is_right = ty_workload_digest(plan->workload, &plan->workload_digest, &error) == TY_OK;
+    }
+    job = make_job(plan, steps, directory);
     ty_free(job->backend);
     job->backend = ty_strdup(backend);
-    job->precision = ty_strdup(precision);
+    job->precision = ty_strdup(of_job);
     job->evaluate_every = evaluate_every;
     job->until.accuracy = evaluate_every > 0 ? 1 : 0; /* never reached */
-    is_right = ty_execute_job_locally(job, ty_plan_process_count(job->plan),
+    is_right = is_right &&
+               ty_execute_job_locally(job, ty_plan_process_count(job->plan),
                                       &(ty_execute_options){0}, &error) == TY_OK &&
                ty_file_read(job->gradients, 0, &out->gradients, &out->length, &error) == TY_OK &&
                ty_run_load(job->output, &out->run, &error) == TY_OK;
     directory_remove(directory);
     ty_job_free(job);
     return is_right || wrong("%s: %s", backend, error.message);
+}
+
+bool plan_run_evaluated(const char *workload, const plan_shape *shape, const char *backend,
+                        const char *precision, uint32_t steps, uint32_t evaluate_every,
+                        outcome *out)
+{
+    return run_as(make_plan(workload, shape), precision, NULL, backend, steps, evaluate_every, out);
 }
 
 bool plan_run(const char *workload, const plan_shape *shape, const char *backend,
@@ -371,6 +385,42 @@ bool case_plan(const plan_case *c)
                outcome_compare(c, &found, expected);
     outcome_free(&found);
     outcome_free(&alike);
+    return is_right;
+}
+
+/* What crosses cuts is in a plan of 16 bits what passes have, and in one of floats the same as
+ * floats, which loses nothing. Half as wide it is not run in floats. */
+static bool case_cut_types(void)
+{
+    static const char *const precisions[] = {"bf16", "fp16"};
+    const plan_shape shape = {.name = "cut types",
+                              .schedule = TY_ONE_F_ONE_B,
+                              .replicas = {2, 1},
+                              .cuts = {5},
+                              .buckets = 2,
+                              BATCH};
+    bool is_right = true;
+
+    for (int p = 0; p < 2 && is_right; p++) {
+        outcome narrow = {0}, wide = {0}, none = {0};
+
+        is_right =
+            run_as(make_plan(gpt_small, &shape), precisions[p], NULL, "cuda", 3, 0, &narrow) &&
+            run_as(make_plan(gpt_small, &shape), NULL, precisions[p], "cuda", 3, 0, &wide);
+        if (is_right && (narrow.length != wide.length ||
+                         memcmp(narrow.gradients, wide.gradients, wide.length) != 0))
+            is_right = wrong("%s: gradients of the two differ", precisions[p]);
+        for (uint32_t s = 0; is_right && s < wide.run->step_count; s++)
+            is_right = narrow.run->losses[s] == wide.run->losses[s] ||
+                       wrong("%s: losses of step %u differ", precisions[p], s);
+        if (is_right)
+            is_right =
+                !run_as(make_plan(gpt_small, &shape), precisions[p], "fp32", "cuda", 3, 0, &none) &&
+                strstr(message, "the plan's numbers have 2 bytes") != NULL;
+        outcome_free(&narrow);
+        outcome_free(&wide);
+        outcome_free(&none);
+    }
     return is_right;
 }
 
@@ -684,6 +734,8 @@ void plans_run(void)
     for (int i = 0; i < PLANS; i++)
         if (is_asked(plans[i].name))
             report(plans[i].name, case_plan(&plans[i]));
+    if (is_asked("plan of 16 bits, plan of floats"))
+        report("plan of 16 bits, plan of floats", case_cut_types());
     for (int i = 0; i < COMPRESSED; i++)
         case_compressed(i);
     for (int i = 0; i < PREDICTED; i++)
