@@ -94,4 +94,16 @@ done
 "$python" -c 'a, b = map(float, open("steps")); assert b > 10 * a, (a, b)' && pass || fail "the plan does not rest on what was measured"
 expect 3 plan -w net.json -c "1x dgx-a100" --precision fp32 -p made/p.json --no-simulate -q
 expect_error_line "layer times" "none of a layer"
+
+# Such a plan runs in its precision, whatever number of stages it has; in floats it is not that plan.
+expect 0 plan -w net.json -c "1x dgx-a100" --precision bf16 --fix "pp=2,dp=1,devices=0-1" --no-simulate -q -o made/stages.json
+export TRAINYARD_LINK=host TRAINYARD_EMULATED_DEVICES=2
+expect 0 run made/stages.json --backend cuda --steps 2 -q -o made/run.json
+"$python" - made/run.json <<'CHECK' && pass || fail "the run is not that of the plan"
+import json, sys
+r = json.load(open(sys.argv[1]))
+assert len(r["losses"]) == 2 and ", bf16, " in r["versions"] and "link host" in r["versions"], r["versions"]
+CHECK
+expect 1 run made/stages.json --backend cuda --precision fp32 --steps 2 -q -o made/other.json
+expect_error_line "the plan's numbers have 2 bytes: found precision fp32, expected that of the plan (bf16)"
 finish
