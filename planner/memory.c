@@ -6,6 +6,7 @@
  * doubles, exact up to 2^53 bytes, so that no product of sizes can wrap. */
 #include "cost/memory.h"
 #include "cost/kernels.h"
+#include "ty_attention_scratch.h"
 #include "ty_expert_rows.h"
 
 #include <math.h>
@@ -13,6 +14,10 @@
 
 /* What an accelerator's libraries take of its memory. An allowance, not a measurement. */
 #define ACCELERATOR_BYTES ((uint64_t)64 << 20)
+/* Heads that cuDNN has attention for: as its support matrix for Hopper has it, and gpu_cudnn_plans
+ * finds it. */
+#define MULTIPLE_OF_HEADS 8
+#define LARGEST_HEADS 256
 /* What a rank on a host's cores is resident with beside its stage and its samples: 19 MiB of
  * program and libraries, 2 to 4 of heap, 1 to 3 of messages in shared memory, the rest in their
  * buffers. Measured by mapping on ranks of mlp and gpt-tiny, 26.2 to 29.3 MiB; Debian 12, oneDNN
@@ -871,22 +876,47 @@ static bool is_on_cores(const ty_plan *plan, uint32_t stage)
            ty_cluster_device_type(plan->cluster, devices[0])->core_share > 0;
 }
 
-/* What a device has beside all this: libraries, and on a host's cores the samples that a position
- * at either end of the pipeline reads or has the labels of. */
+/* What cuDNN's backward of a layer works in on one lane; 0 where attention is the worker's own
+ * (execute/cuda/cuda_attention.c). */
+static uint64_t attention_scratch(const ty_plan *plan, uint32_t layer)
+{
+    const ty_workload *w = plan->workload;
+    const ty_layer *l = &w->layers[layer];
+    const uint64_t *a = l->attributes, lanes = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint64_t kv_heads = a[TY_KV_HEADS] < lanes ? 1 : a[TY_KV_HEADS] / lanes;
+    uint64_t bytes;
+
+    if (l->kind != TY_LAYER_ATTENTION || w->element_bytes != sizeof(uint16_t) ||
+        a[TY_RELATIVE_BUCKETS] > 0 || ty_plan_lanes(plan, TY_CONTEXT_LANES) > 1 ||
+        a[TY_HEAD_SIZE] % MULTIPLE_OF_HEADS != 0 || a[TY_HEAD_SIZE] > LARGEST_HEADS)
+        return 0;
+    bytes = ty_attention_scratch(plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES),
+                                 a[TY_HEADS] / lanes, kv_heads, a[TY_HEAD_SIZE],
+                                 l->output.dimensions[0],
+                                 ty_layer_input_shape(w, layer, 0)->dimensions[0]);
+    return bytes <= TY_ATTENTION_SCRATCH_LIMIT ? bytes : 0;
+}
+
+/* What a device has beside all this: libraries, on an accelerator with what these work in, and on a
+ * host's cores the samples that a position at either end of the pipeline reads or has the labels
+ * of. */
 static uint64_t workspace(const context *all, uint32_t position)
 {
     const ty_workload *w = all->plan->workload;
-    uint64_t bytes = PROCESS_BYTES;
+    uint64_t bytes = PROCESS_BYTES, scratch = 0;
     bool has_convolution = false;
 
-    if (!all->is_on_cores)
-        return ACCELERATOR_BYTES;
     for (uint32_t s = position; s < all->plan->stage_count; s += all->program->stage_count) {
         const ty_plan_stage *stage = &all->plan->stages[s];
-        for (uint32_t i = 0; i < stage->layer_count; i++)
-            has_convolution =
-                has_convolution || w->layers[stage->first_layer + i].kind == TY_LAYER_CONV2D;
+        for (uint32_t i = stage->first_layer; i < stage->first_layer + stage->layer_count; i++) {
+            const uint64_t own = attention_scratch(all->plan, i);
+
+            scratch = own > scratch ? own : scratch; /* which layers have in turns */
+            has_convolution = has_convolution || w->layers[i].kind == TY_LAYER_CONV2D;
+        }
     }
+    if (!all->is_on_cores)
+        return ACCELERATOR_BYTES + scratch;
     if (has_convolution)
         bytes += CONVOLUTION_BYTES;
     if (strcmp(w->dataset, "fashion-mnist") == 0 &&
