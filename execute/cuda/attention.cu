@@ -593,18 +593,33 @@ static __global__ void queries_backward(cuda_attention at, const T *all_queries,
 
 /* ---- Starting ---- */
 
-template <typename T> static uint64_t shared_of(const cuda_attention *at)
+/* Bytes of shared memory of a block. Backward's take more: with them fewer of forward's blocks
+ * would find room on a multiprocessor. */
+template <typename T> static uint64_t forward_carved(const cuda_attention *at)
 {
-    carver forward = {NULL, 0}, backward = {NULL, 0};
+    carver counted = {NULL, 0};
 
-    (void)forward_carve<T>(at, &forward);
-    (void)backward_carve<T>(at, &backward);
-    return forward.used > backward.used ? forward.used : backward.used;
+    (void)forward_carve<T>(at, &counted);
+    return counted.used;
 }
 
-uint64_t cuda_attention_shared(cuda_type type, const cuda_attention *at)
+template <typename T> static uint64_t backward_carved(const cuda_attention *at)
 {
-    TY_DISPATCH(type, return shared_of<T>(at))
+    carver counted = {NULL, 0};
+
+    (void)backward_carve<T>(at, &counted);
+    return counted.used;
+}
+
+static uint64_t forward_shared(cuda_type type, const cuda_attention *at)
+{
+    TY_DISPATCH(type, return forward_carved<T>(at))
+    return 0;
+}
+
+static uint64_t backward_shared(cuda_type type, const cuda_attention *at)
+{
+    TY_DISPATCH(type, return backward_carved<T>(at))
     return 0;
 }
 
@@ -615,7 +630,7 @@ bool cuda_attention_tiles(cuda_type type, uint64_t shared_bytes, cuda_attention 
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
         at->tile_queries = tiles[i][0];
         at->tile_keys = tiles[i][1];
-        if (cuda_attention_shared(type, at) <= shared_bytes)
+        if (forward_shared(type, at) <= shared_bytes && backward_shared(type, at) <= shared_bytes)
             return true;
     }
     return false;
@@ -665,7 +680,7 @@ void cuda_attention_forward(cuda_type type, const cuda_attention *at, const void
                             const void *keys, void *context, float *log_sums, cudaStream_t stream)
 {
     dim3 grid = grid_of(at, at->length, at->tile_queries, at->heads);
-    uint64_t shared = cuda_attention_shared(type, at);
+    uint64_t shared = forward_shared(type, at);
 
     TY_MOVES(bytes_of(type, query_elements(at) + key_elements(at)),
              bytes_of(type, query_elements(at)) + float_bytes(at->batch * at->heads * at->length));
@@ -681,7 +696,7 @@ void cuda_attention_backward(cuda_type type, const cuda_attention *at, const voi
 {
     dim3 of_keys = grid_of(at, at->keys, at->tile_keys, at->kv_heads);
     dim3 of_queries = grid_of(at, at->length, at->tile_queries, at->heads);
-    uint64_t shared = cuda_attention_shared(type, at);
+    uint64_t shared = backward_shared(type, at);
     uint64_t rows = at->batch * at->heads * at->length;
 
     TY_MOVES(bytes_of(type, 2 * query_elements(at)), float_bytes(rows));

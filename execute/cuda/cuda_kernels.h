@@ -234,8 +234,6 @@ typedef struct cuda_attention {
 } cuda_attention;
 /** Chooses the largest tiles whose working memory fits `shared_bytes`, false when none does. */
 bool cuda_attention_tiles(cuda_type type, uint64_t shared_bytes, cuda_attention *attention);
-/** Bytes of shared memory of a block: the most of the three kernels. */
-uint64_t cuda_attention_shared(cuda_type type, const cuda_attention *attention);
 /** Lets the kernels use as much shared memory; once per device. */
 cudaError_t cuda_attention_prepare(uint64_t shared_bytes);
 /** Dao et al., "FlashAttention", NeurIPS 2022. @param log_sums [batch][heads][length] */
