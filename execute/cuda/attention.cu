@@ -346,6 +346,11 @@ static __device__ void softmax_step(const cuda_attention *at, const forward_memo
     for (int r = (int)(threadIdx.x / WARP); r < (int)at->tile_queries; r += WARPS) {
         float before = m->maximum[r], maximum = before, sum = 0.0f, keep;
         uint64_t seen = keys_of(at, first_query + (uint64_t)r);
+        if (seen == 0) { /* behind the last query */
+            for (int c = lane; c < keys; c += WARP)
+                m->p[r * s.probability + c] = of_float<T>(0.0f);
+            continue;
+        }
         for (int c = lane; c < keys; c += WARP) {
             bool sees = first_key + (uint64_t)c < seen;
             float score = sees ? m->scores[r * s.score + c] * at->scale : -INFINITY;
@@ -612,9 +617,13 @@ bool cuda_attention_tiles(cuda_type type, uint64_t shared_bytes, cuda_attention 
 {
     static const uint32_t tiles[][2] = {{64, 64}, {32, 64}, {32, 32}, {16, 32}, {16, 16}};
 
-    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+    const size_t count = sizeof tiles / sizeof *tiles;
+
+    for (size_t i = 0; i < count; i++) {
         at->tile_queries = tiles[i][0];
         at->tile_keys = tiles[i][1];
+        if (i + 1 < count && tiles[i + 1][0] >= at->length && tiles[i + 1][1] >= at->keys)
+            continue; /* the rest of the tile would be empty */
         if (cuda_attention_shared(type, at) <= shared_bytes)
             return true;
     }

@@ -237,7 +237,8 @@ typedef struct cuda_attention {
     uint64_t buckets;
     uint32_t tile_queries, tile_keys; /* multiples of 16; see cuda_attention_tiles */
 } cuda_attention;
-/** Chooses the largest tiles whose working memory fits `shared_bytes`, false when none does. */
+/** Chooses the largest tiles whose working memory fits `shared_bytes`, or the smallest that hold
+ * all queries and all keys; false when none fits. */
 bool cuda_attention_tiles(cuda_type type, uint64_t shared_bytes, cuda_attention *attention);
 /** Bytes of shared memory of a block: the most of the three kernels. */
 uint64_t cuda_attention_shared(cuda_type type, const cuda_attention *attention);
