@@ -10,9 +10,7 @@
  */
 #include "kernel.cuh"
 
-#ifndef TY_CUDA_EMULATED
 #include <mma.h>
-#endif
 
 enum { SIDE = 16, ATTENTION_THREADS = 128, WARPS = ATTENTION_THREADS / WARP, ALIGNMENT = 128 };
 
@@ -51,7 +49,6 @@ static __device__ __forceinline__ void part_multiply(int depth, tile<T> a, tile<
     part_multiply_scalar(depth, a, b, row, column, adds, c, stride);
 }
 
-#if !defined(TY_CUDA_EMULATED) && defined(__CUDA_ARCH__)
 template <typename T, typename LayoutA, typename LayoutB>
 static __device__ __forceinline__ void part_multiply_cores(int depth, tile<T> a, tile<T> b, int row,
                                                            int column, bool adds, float *c,
@@ -92,22 +89,20 @@ static __device__ __forceinline__ void part_multiply_any(int depth, tile<T> a, t
         part_multiply_cores<T, row_major, row_major>(depth, a, b, row, column, adds, c, stride);
 }
 
-#if __CUDA_ARCH__ >= 700
 template <>
 __device__ __forceinline__ void part_multiply<half>(int depth, tile<half> a, tile<half> b, int row,
                                                     int column, bool adds, float *c, int stride)
 {
     part_multiply_any(depth, a, b, row, column, adds, c, stride);
 }
-#endif
-#if __CUDA_ARCH__ >= 800
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 template <>
 __device__ __forceinline__ void part_multiply<bf16>(int depth, tile<bf16> a, tile<bf16> b, int row,
                                                     int column, bool adds, float *c, int stride)
 {
     part_multiply_any(depth, a, b, row, column, adds, c, stride);
 }
-#endif
 #endif
 
 /* c[rows][columns] (+)= a[rows][depth] b[depth][columns], by the whole block; all sizes are
