@@ -4,8 +4,10 @@
  * under the thread sanitizer. */
 #include "transport.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct message {
     struct message *next; /* in the mailbox; NULL once matched */
@@ -16,13 +18,19 @@ typedef struct message {
     uint64_t found_bytes; /* of a message that did not fit */
 } message;
 
+typedef struct bell {
+    pthread_cond_t rung;
+    uint32_t count;
+} bell;
+
 typedef struct mailbox {
     message *receives, *sends; /* both oldest first; at most one list holds a given (peer, tag) */
+    bell bells[TY_INBOXES];
 } mailbox;
 
 typedef struct hub {
     pthread_mutex_t lock;
-    uint32_t size, open_count;
+    uint32_t size, open_count, made; /* mailboxes that are made */
     bool is_broken;
     mailbox *mailboxes; /* [size] by receiver */
 } hub;
@@ -76,6 +84,12 @@ static void deliver(message *receive, const void *buffer, uint64_t bytes)
         memcpy(receive->buffer, buffer, bytes);
 }
 
+static void ring(bell *own)
+{
+    own->count++;
+    (void)pthread_cond_broadcast(&own->rung);
+}
+
 /* A message and, for a send that is kept, room for its copy behind it. */
 static message *message_new(uint32_t peer, uint32_t tag, void *buffer, uint64_t bytes,
                             uint64_t copied)
@@ -106,6 +120,7 @@ static ty_status local_send(ty_transport *transport, uint32_t to, uint32_t tag, 
     receive = list_take(&box->receives, transport->rank, tag);
     if (receive != NULL) {
         deliver(receive, buffer, bytes);
+        ring(&box->bells[ty_tag_inbox(tag)]);
     } else if ((kept = message_new(transport->rank, tag, NULL, bytes, bytes)) != NULL) {
         if (bytes > 0)
             memcpy(kept->buffer, buffer, bytes);
@@ -184,15 +199,82 @@ static ty_status local_test(ty_transport *transport, ty_request *request, bool *
     return status;
 }
 
+/* ---- Bells ---- */
+
+static uint32_t local_bell(ty_transport *transport, uint32_t inbox)
+{
+    hub *shared = transport->state;
+    uint32_t count;
+
+    pthread_mutex_lock(&shared->lock);
+    count = shared->mailboxes[transport->rank].bells[inbox].count;
+    pthread_mutex_unlock(&shared->lock);
+    return count;
+}
+
+static void local_sleep(ty_transport *transport, uint32_t inbox, uint32_t seen, long quiet_ns,
+                        long longest_ns)
+{
+    const long second_ns = 1000000000;
+    hub *shared = transport->state;
+    bell *own = &shared->mailboxes[transport->rank].bells[inbox];
+    struct timespec until;
+
+    (void)quiet_ns;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += longest_ns / second_ns;
+    until.tv_nsec += longest_ns % second_ns;
+    if (until.tv_nsec >= second_ns) {
+        until.tv_sec++;
+        until.tv_nsec -= second_ns;
+    }
+    pthread_mutex_lock(&shared->lock);
+    while (own->count == seen && !shared->is_broken &&
+           pthread_cond_timedwait(&own->rung, &shared->lock, &until) != ETIMEDOUT)
+        ;
+    pthread_mutex_unlock(&shared->lock);
+}
+
+static void local_wake(ty_transport *transport, uint32_t inbox)
+{
+    hub *shared = transport->state;
+
+    pthread_mutex_lock(&shared->lock);
+    ring(&shared->mailboxes[transport->rank].bells[inbox]);
+    pthread_mutex_unlock(&shared->lock);
+}
+
+static ty_status bells_make(mailbox *box)
+{
+    pthread_condattr_t by_clock;
+    uint32_t made = 0;
+
+    if (pthread_condattr_init(&by_clock) != 0)
+        return TY_ENOMEM;
+    (void)pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
+    while (made < TY_INBOXES && pthread_cond_init(&box->bells[made].rung, &by_clock) == 0)
+        made++;
+    (void)pthread_condattr_destroy(&by_clock);
+    if (made == TY_INBOXES)
+        return TY_OK;
+    while (made > 0)
+        (void)pthread_cond_destroy(&box->bells[--made].rung);
+    return TY_ENOMEM;
+}
+
+/* ---- Together ---- */
+
 static void hub_free(hub *shared)
 {
     uint32_t i;
 
     if (shared == NULL)
         return;
-    for (i = 0; shared->mailboxes != NULL && i < shared->size; i++) {
+    for (i = 0; i < shared->made; i++) {
         list_free(shared->mailboxes[i].receives);
         list_free(shared->mailboxes[i].sends);
+        for (uint32_t inbox = 0; inbox < TY_INBOXES; inbox++)
+            (void)pthread_cond_destroy(&shared->mailboxes[i].bells[inbox].rung);
     }
     ty_free(shared->mailboxes);
     pthread_mutex_destroy(&shared->lock);
@@ -207,6 +289,9 @@ static void local_close(ty_transport *transport)
     pthread_mutex_lock(&shared->lock);
     is_last = --shared->open_count == 0;
     shared->is_broken = shared->is_broken || transport->is_broken;
+    for (uint32_t i = 0; transport->is_broken && i < shared->size; i++)
+        for (uint32_t inbox = 0; inbox < TY_INBOXES; inbox++)
+            ring(&shared->mailboxes[i].bells[inbox]);
     pthread_mutex_unlock(&shared->lock);
     if (is_last)
         hub_free(shared);
@@ -229,7 +314,10 @@ ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error)
     }
     for (i = 0; i < size; i++) {
         out[i] = ty_alloc(1, sizeof **out);
-        if (out[i] == NULL) {
+        if (out[i] != NULL && bells_make(&shared->mailboxes[i]) == TY_OK)
+            shared->made++;
+        if (shared->made <= i) {
+            ty_free(out[i]);
             while (i > 0)
                 ty_free(out[--i]);
             hub_free(shared);
@@ -243,7 +331,11 @@ ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error)
                                  .receive = local_receive,
                                  .test = local_test,
                                  .cancel = local_cancel,
-                                 .close = local_close};
+                                 .close = local_close,
+                                 .rings_always = true,
+                                 .bell = local_bell,
+                                 .sleep = local_sleep,
+                                 .wake = local_wake};
     }
     shared->open_count = size;
     return TY_OK;

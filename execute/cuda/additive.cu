@@ -123,9 +123,8 @@ void cuda_additive_forward(cuda_type type, const cuda_additive *a, const float *
                            const void *k, const void *memory, float *p, void *y,
                            cudaStream_t stream)
 {
+    const uint64_t rows = a->batch * a->length, pairs = rows * a->keys;
     [[maybe_unused]] const uint64_t key_rows = a->batch * a->keys;
-    const uint64_t rows = a->batch * a->length;
-    const uint64_t pairs = rows * a->keys;
 
     TY_MOVES(bytes_of(type, (rows + key_rows) * a->hidden) + float_bytes(a->hidden),
              float_bytes(pairs));
@@ -257,8 +256,8 @@ static __global__ void memory_gradients(cuda_additive a, const float *p, const T
 void cuda_additive_memory(cuda_type type, const cuda_additive *a, const float *p, const void *dy,
                           bool adds, void *dmemory, cudaStream_t stream)
 {
-    [[maybe_unused]] const uint64_t rows = a->batch * a->length;
     const uint64_t count = a->batch * a->keys * a->features;
+    [[maybe_unused]] const uint64_t rows = a->batch * a->length;
 
     TY_MOVES(float_bytes(rows * a->keys) + bytes_of(type, rows * a->features + (adds ? count : 0)),
              bytes_of(type, count));

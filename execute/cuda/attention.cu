@@ -10,9 +10,7 @@
  */
 #include "kernel.cuh"
 
-#ifndef TY_CUDA_EMULATED
 #include <mma.h>
-#endif
 
 enum { SIDE = 16, ATTENTION_THREADS = 128, WARPS = ATTENTION_THREADS / WARP, ALIGNMENT = 128 };
 
@@ -51,7 +49,6 @@ static __device__ __forceinline__ void part_multiply(int depth, tile<T> a, tile<
     part_multiply_scalar(depth, a, b, row, column, adds, c, stride);
 }
 
-#if !defined(TY_CUDA_EMULATED) && defined(__CUDA_ARCH__)
 template <typename T, typename LayoutA, typename LayoutB>
 static __device__ __forceinline__ void part_multiply_cores(int depth, tile<T> a, tile<T> b, int row,
                                                            int column, bool adds, float *c,
@@ -92,22 +89,20 @@ static __device__ __forceinline__ void part_multiply_any(int depth, tile<T> a, t
         part_multiply_cores<T, row_major, row_major>(depth, a, b, row, column, adds, c, stride);
 }
 
-#if __CUDA_ARCH__ >= 700
 template <>
 __device__ __forceinline__ void part_multiply<half>(int depth, tile<half> a, tile<half> b, int row,
                                                     int column, bool adds, float *c, int stride)
 {
     part_multiply_any(depth, a, b, row, column, adds, c, stride);
 }
-#endif
-#if __CUDA_ARCH__ >= 800
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 template <>
 __device__ __forceinline__ void part_multiply<bf16>(int depth, tile<bf16> a, tile<bf16> b, int row,
                                                     int column, bool adds, float *c, int stride)
 {
     part_multiply_any(depth, a, b, row, column, adds, c, stride);
 }
-#endif
 #endif
 
 /* c[rows][columns] (+)= a[rows][depth] b[depth][columns], by the whole block; all sizes are
@@ -346,6 +341,11 @@ static __device__ void softmax_step(const cuda_attention *at, const forward_memo
     for (int r = (int)(threadIdx.x / WARP); r < (int)at->tile_queries; r += WARPS) {
         float before = m->maximum[r], maximum = before, sum = 0.0f, keep;
         uint64_t seen = keys_of(at, first_query + (uint64_t)r);
+        if (seen == 0) { /* behind the last query */
+            for (int c = lane; c < keys; c += WARP)
+                m->p[r * s.probability + c] = of_float<T>(0.0f);
+            continue;
+        }
         for (int c = lane; c < keys; c += WARP) {
             bool sees = first_key + (uint64_t)c < seen;
             float score = sees ? m->scores[r * s.score + c] * at->scale : -INFINITY;
@@ -627,9 +627,13 @@ bool cuda_attention_tiles(cuda_type type, uint64_t shared_bytes, cuda_attention 
 {
     static const uint32_t tiles[][2] = {{64, 64}, {32, 64}, {32, 32}, {16, 32}, {16, 16}};
 
-    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+    const size_t count = sizeof tiles / sizeof *tiles;
+
+    for (size_t i = 0; i < count; i++) {
         at->tile_queries = tiles[i][0];
         at->tile_keys = tiles[i][1];
+        if (i + 1 < count && tiles[i + 1][0] >= at->length && tiles[i + 1][1] >= at->keys)
+            continue; /* the rest of the tile would be empty */
         if (forward_shared(type, at) <= shared_bytes && backward_shared(type, at) <= shared_bytes)
             return true;
     }

@@ -232,7 +232,8 @@ typedef struct cuda_attention {
     uint64_t buckets;
     uint32_t tile_queries, tile_keys; /* multiples of 16; see cuda_attention_tiles */
 } cuda_attention;
-/** Chooses the largest tiles whose working memory fits `shared_bytes`, false when none does. */
+/** Chooses the largest tiles whose working memory fits `shared_bytes`, or the smallest that hold
+ * all queries and all keys; false when none fits. */
 bool cuda_attention_tiles(cuda_type type, uint64_t shared_bytes, cuda_attention *attention);
 /** Lets the kernels use as much shared memory; once per device. */
 cudaError_t cuda_attention_prepare(uint64_t shared_bytes);

@@ -102,6 +102,14 @@ static inline unsigned grid_for(uint64_t count)
     return (unsigned)(blocks < 1 ? 1 : blocks < 16384 ? blocks : 16384);
 }
 
+/* Threads of a block that takes `count` elements by itself: no warps that have none. */
+static inline unsigned threads_for(uint64_t count)
+{
+    return count >= BLOCK ? (unsigned)BLOCK
+           : count < WARP ? (unsigned)WARP
+                          : (unsigned)((count + WARP - 1) / WARP * WARP);
+}
+
 #define FOR_EACH(i, count)                                                                         \
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count);                \
          i += (uint64_t)gridDim.x * blockDim.x)

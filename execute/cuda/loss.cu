@@ -71,8 +71,8 @@ void cuda_cross_entropy(cuda_type type, const cuda_scores *s, const void *logits
                         cuda_loss *loss, cudaStream_t stream)
 {
     TY_MOVES(bytes_of(type, s->rows * s->own) + float_bytes(s->rows), float_bytes(3 * s->rows));
-    TY_DISPATCH(type, TY_LAUNCH(cross_entropy<T>, s->rows, BLOCK, 0, stream, *s, (const T *)logits,
-                                labels, log_sums, row_loss, row_best))
+    TY_DISPATCH(type, TY_LAUNCH(cross_entropy<T>, s->rows, threads_for(s->classes), 0, stream, *s,
+                                (const T *)logits, labels, log_sums, row_loss, row_best))
     TY_MOVES(float_bytes(2 * s->rows), sizeof *loss);
     TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, s->rows, row_loss, row_best, loss);
 }
@@ -102,8 +102,9 @@ void cuda_cross_entropy_backward(cuda_type type, const cuda_scores *s, const voi
     TY_MOVES(bytes_of(type, s->rows * (s->own + (adds ? s->stride : 0))) +
                  float_bytes(2 * s->rows + 1),
              bytes_of(type, s->rows * s->stride));
-    TY_DISPATCH(type, TY_LAUNCH(cross_entropy_backward<T>, s->rows, BLOCK, 0, stream, *s,
-                                (const T *)logits, labels, log_sums, scale, adds, (T *)dx))
+    TY_DISPATCH(type,
+                TY_LAUNCH(cross_entropy_backward<T>, s->rows, threads_for(s->stride), 0, stream, *s,
+                          (const T *)logits, labels, log_sums, scale, adds, (T *)dx))
 }
 
 /* ---- Among lanes ---- */
@@ -124,8 +125,8 @@ static __global__ void lane_maxima(cuda_scores s, const T *logits, float *maxima
 void cuda_lane_maxima(cuda_type type, const cuda_scores *s, const void *logits, float *maxima,
                       cudaStream_t stream)
 {
-    TY_DISPATCH(type,
-                TY_LAUNCH(lane_maxima<T>, s->rows, BLOCK, 0, stream, *s, (const T *)logits, maxima))
+    TY_DISPATCH(type, TY_LAUNCH(lane_maxima<T>, s->rows, threads_for(s->own), 0, stream, *s,
+                                (const T *)logits, maxima))
 }
 
 template <typename T>
@@ -150,7 +151,7 @@ void cuda_lane_exponentials(cuda_type type, const cuda_scores *s, const void *lo
                             const int32_t *labels, const float *maxima, float *sums,
                             float *of_labels, cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(lane_exponentials<T>, s->rows, BLOCK, 0, stream, *s,
+    TY_DISPATCH(type, TY_LAUNCH(lane_exponentials<T>, s->rows, threads_for(s->own), 0, stream, *s,
                                 (const T *)logits, labels, maxima, sums, of_labels))
 }
 

@@ -38,8 +38,8 @@ void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const voi
 {
     TY_MOVES(bytes_of(type, rows * n) + float_bytes(shift != NULL ? 2 * n : n),
              bytes_of(type, rows * n) + float_bytes(2 * rows));
-    TY_DISPATCH(type, TY_LAUNCH(norm<T>, rows, BLOCK, 0, stream, is_rms, n, (const T *)x, gain,
-                                shift, (T *)y, statistics))
+    TY_DISPATCH(type, TY_LAUNCH(norm<T>, rows, threads_for(n), 0, stream, is_rms, n, (const T *)x,
+                                gain, shift, (T *)y, statistics))
 }
 
 /* With z = (x - mean) scale and e = dy gain: dx = (e - mean(e) - z mean(e z)) scale; rms has no
@@ -146,8 +146,8 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
         return;
     TY_MOVES(bytes_of(type, (adds_x ? 3 : 2) * rows * n) + float_bytes(n + 2 * rows),
              bytes_of(type, rows * n));
-    TY_DISPATCH(type, TY_LAUNCH(norm_input<T>, rows, BLOCK, 0, stream, is_rms, n, (const T *)x,
-                                gain, statistics, (const T *)dy, adds_x, (T *)dx))
+    TY_DISPATCH(type, TY_LAUNCH(norm_input<T>, rows, threads_for(n), 0, stream, is_rms, n,
+                                (const T *)x, gain, statistics, (const T *)dy, adds_x, (T *)dx))
 }
 
 /* ---- Batch norm: one block a channel ---- */

@@ -93,9 +93,9 @@ static __global__ void square_parts(uint64_t count, const float *x, double *part
         parts[blockIdx.x] = total;
 }
 
-static __global__ void square_join(double *parts)
+static __global__ void square_join(unsigned count, double *parts)
 {
-    double total = block_total(threadIdx.x < CUDA_SQUARE_PARTS ? parts[threadIdx.x] : 0.0);
+    double total = block_total(threadIdx.x < count ? parts[threadIdx.x] : 0.0);
 
     if (threadIdx.x == 0)
         parts[0] = total;
@@ -103,11 +103,14 @@ static __global__ void square_join(double *parts)
 
 void cuda_squares(uint64_t count, const float *x, double *parts, cudaStream_t stream)
 {
+    const unsigned blocks = grid_for(count),
+                   made = blocks < CUDA_SQUARE_PARTS ? blocks : CUDA_SQUARE_PARTS;
+
     static_assert((int)CUDA_SQUARE_PARTS <= (int)BLOCK, "one block joins them");
-    TY_MOVES(float_bytes(count), CUDA_SQUARE_PARTS * sizeof *parts);
-    TY_LAUNCH(square_parts, CUDA_SQUARE_PARTS, BLOCK, 0, stream, count, x, parts);
-    TY_MOVES(CUDA_SQUARE_PARTS * sizeof *parts, sizeof *parts);
-    TY_LAUNCH(square_join, 1, BLOCK, 0, stream, parts);
+    TY_MOVES(float_bytes(count), made * sizeof *parts);
+    TY_LAUNCH(square_parts, made, BLOCK, 0, stream, count, x, parts);
+    TY_MOVES(made * sizeof *parts, sizeof *parts);
+    TY_LAUNCH(square_join, 1, BLOCK, 0, stream, made, parts);
 }
 
 static __global__ void divide(uint64_t count, float divisor, float *x)

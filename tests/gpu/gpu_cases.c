@@ -3,7 +3,8 @@
  * a case; exit code 1 when one failed, 77 where there is no GPU. The same program runs on the
  * emulator. FILE gets a line of JSON when a case begins and one when it is over, each written at
  * once: who reads it after a crash knows which case that was, and goes on behind it with --from.
- * --stop ends at the first failure, since a device that met one may fail all that follows.
+ * --stop ends at the first failure, since a device that met one may fail all that follows. A NAME
+ * is a part of cases' names, or, behind a "=", the whole of one.
  */
 #include "gpu_cases.h"
 
@@ -56,7 +57,7 @@ static void line_write(const char *kind, const char *name, const bool *passed, c
 static bool is_named(const char *name)
 {
     for (int i = 0; i < asked_count; i++)
-        if (strstr(name, asked[i]) != NULL)
+        if (asked[i][0] == '=' ? strcmp(name, asked[i] + 1) == 0 : strstr(name, asked[i]) != NULL)
             return true;
     return asked_count == 0;
 }

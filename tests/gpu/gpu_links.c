@@ -5,8 +5,9 @@
  * gradients and losses are the CPU backend's. What the emulator finds wrong it prints as a line
  * with FAIL.
  *
- * TRAINYARD_LINK_ORDERS says how many orders of each plan are tried (20), or which (501-1000),
- * TRAINYARD_LOST_STRIDE at every how many-th kernel the device is lost.
+ * TRAINYARD_LINK_ORDERS says how many orders of each plan are tried (3), or which (501-1000),
+ * TRAINYARD_LOST_STRIDE at every how many-th kernel the device is lost. TRAINYARD_LINK_TABLE=1: how
+ * long the orders of each plan took, and how many of them were different (link_orders.py).
  */
 #include "../execute/rank_threads.h"
 #include "device_link.h"
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 const char gpt_small[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-small\", \"family\": \"transformer\","
@@ -405,6 +407,55 @@ static uint32_t asked_count(const char *name, uint32_t otherwise)
     return value != NULL ? (uint32_t)atoi(value) : otherwise;
 }
 
+/* What each run's order was, as the emulator tells it. */
+typedef struct orders {
+    uint64_t *operations, *of_link;
+    uint32_t count;
+} orders;
+
+static void *emulator_function(const char *name)
+{
+    void *const plugin = dlopen(getenv("TRAINYARD_CUDA_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
+
+    return plugin != NULL ? dlsym(plugin, name) : NULL;
+}
+
+static void order_take(orders *taken)
+{
+    void (*take)(uint64_t * operations, uint64_t * of_link) = NULL;
+
+    *(void **)&take = emulator_function("emulated_order_take");
+    if (take == NULL || taken->operations == NULL || taken->of_link == NULL)
+        return;
+    take(&taken->operations[taken->count], &taken->of_link[taken->count]);
+    taken->count++;
+}
+
+static int number_compare(const void *a, const void *b)
+{
+    const uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+
+    return (left > right) - (left < right);
+}
+
+static uint32_t different_count(uint64_t *numbers, uint32_t count)
+{
+    uint32_t different = count > 0;
+
+    qsort(numbers, count, sizeof *numbers, number_compare);
+    for (uint32_t i = 1; i < count; i++)
+        different += numbers[i] != numbers[i - 1];
+    return different;
+}
+
+static double clock_s(clockid_t of)
+{
+    struct timespec now;
+
+    clock_gettime(of, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static bool case_orders(const plan_case *c)
 {
     const char *asked = getenv("TRAINYARD_LINK_ORDERS");
@@ -412,16 +463,34 @@ static bool case_orders(const plan_case *c)
     const uint32_t first = dash != NULL ? asked_count("TRAINYARD_LINK_ORDERS", 1) : 1;
     const uint32_t last =
         dash != NULL ? (uint32_t)atoi(dash + 1) : asked_count("TRAINYARD_LINK_ORDERS", ORDERS);
+    orders taken = {calloc((size_t)last + 1, sizeof(uint64_t)),
+                    calloc((size_t)last + 1, sizeof(uint64_t)), 0};
     plan_shape shape = c->shape;
     outcome expected = {0};
+    double started_s, begun_s; /* by the wall, and of processors */
     bool is_right;
 
     shape.name = c->name;
     is_right =
         plan_run_evaluated(c->workload, &shape, "cpu", NULL, STEPS, c->evaluate_every, &expected);
-    for (uint32_t order = first; order <= last && is_right; order++)
+    order_take(&taken); /* the last case's */
+    taken.count = 0;
+    started_s = clock_s(CLOCK_MONOTONIC);
+    begun_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+    for (uint32_t order = first; order <= last && is_right; order++) {
         is_right = order_run(c, &shape, order, &expected);
+        order_take(&taken);
+    }
+    if (asked_count("TRAINYARD_LINK_TABLE", 0) == 1)
+        printf("orders of %s: %u in %.1f s, %.1f s of processors, %u of operations, %u of the "
+               "link's\n",
+               c->name, taken.count, clock_s(CLOCK_MONOTONIC) - started_s,
+               clock_s(CLOCK_PROCESS_CPUTIME_ID) - begun_s,
+               different_count(taken.operations, taken.count),
+               different_count(taken.of_link, taken.count));
     outcome_free(&expected);
+    free(taken.operations);
+    free(taken.of_link);
     return is_right;
 }
 
@@ -476,14 +545,13 @@ static uint32_t lanes_of(uint32_t asked)
 static bool case_memory(const plan_case *c)
 {
     uint64_t (*given)(int device) = NULL;
-    void *const plugin = dlopen(getenv("TRAINYARD_CUDA_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
     const uint32_t width =
         lanes_of(c->shape.lanes) * lanes_of(c->shape.contexts) * lanes_of(c->shape.experts);
     plan_shape shape = c->shape;
     outcome found = {0};
     bool is_right;
 
-    *(void **)&given = plugin != NULL ? dlsym(plugin, "emulated_memory_peak") : NULL;
+    *(void **)&given = emulator_function("emulated_memory_peak");
     if (given == NULL)
         return wrong("the emulator does not tell what it gave");
     for (int device = 0; device < 4; device++)

@@ -156,6 +156,32 @@ static double simulated_s(const ty_plan *plan, const lowered *l, const ty_cluste
     return summary.step_time_s;
 }
 
+/* The plan's cluster with another rate of a device's memory, which the plan then has. */
+static ty_cluster *with_memory_rate(ty_plan *plan, const ty_cluster *cluster,
+                                    const ty_device_type *device, double rate, lowered *out)
+{
+    const ty_cluster_edit edit = {.part = TY_PART_DEVICES,
+                                  .name = device->name,
+                                  .field = "memory_bandwidth_bytes_per_s",
+                                  .value = rate / device->memory_efficiency};
+    ty_cluster *slow = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_edited(cluster, &edit, 1, &slow, &error), TY_OK, "%s", error.message);
+    ty_cluster_free(plan->cluster);
+    plan->cluster = ty_cluster_share(slow);
+    *out = lower(plan, slow);
+    return slow;
+}
+
+static void memory_rate_free(ty_plan *plan, ty_cluster *cluster, ty_cluster *slow, lowered *l)
+{
+    lowered_free(l);
+    ty_plan_free(plan);
+    ty_cluster_free(slow);
+    ty_cluster_free(cluster);
+}
+
 /* Two of three hosts' links, one of whose memory is slow: what a server adds up hides behind what
  * arrives, until it takes longer; estimate and simulation have it alike. */
 Test(servers, add_up_at_the_rate_of_their_memory)
@@ -165,25 +191,16 @@ Test(servers, add_up_at_the_rate_of_their_memory)
 
     for (size_t r = 0; r < sizeof rates / sizeof rates[0]; r++) {
         const ty_plan_options o = asked(2);
-        ty_cluster *cluster, *slow = NULL;
+        ty_cluster *cluster, *slow;
         ty_plan *plan = plan_on("vgg16", "[4x p100-server] + [2x xeon-server] eth10", &o, &cluster);
         const ty_device_type *server = ty_cluster_device_type(cluster, plan->servers.devices[0]);
-        const ty_cluster_edit edit = {.part = TY_PART_DEVICES,
-                                      .name = server->name,
-                                      .field = "memory_bandwidth_bytes_per_s",
-                                      .value = rates[r] / server->memory_efficiency};
-        ty_error error = {0};
         uint32_t seen = 0, longer = 0;
         double step_s;
         lowered l;
 
         cr_assert_str_neq(server->name,
                           ty_cluster_device_type(cluster, plan->stages[0].devices[0])->name);
-        cr_assert_eq(ty_cluster_edited(cluster, &edit, 1, &slow, &error), TY_OK, "%s",
-                     error.message);
-        ty_cluster_free(plan->cluster);
-        plan->cluster = ty_cluster_share(slow);
-        l = lower(plan, slow);
+        slow = with_memory_rate(plan, cluster, server, rates[r], &l);
         for (uint32_t i = 0; i < l.program->stages[0].instruction_count; i++) {
             const ty_instruction *in = &l.program->stages[0].instructions[i];
             const ty_instruction_cost *cost = &l.costs->instructions[0][i];
@@ -207,10 +224,7 @@ Test(servers, add_up_at_the_rate_of_their_memory)
             cr_expect_gt(step_s, 1.2 * before_s, "%g bytes/s: the simulator's step is no longer",
                          rates[r]);
         before_s = step_s;
-        lowered_free(&l);
-        ty_plan_free(plan);
-        ty_cluster_free(slow);
-        ty_cluster_free(cluster);
+        memory_rate_free(plan, cluster, slow, &l);
     }
 }
 
@@ -248,11 +262,8 @@ Test(servers, beside_workers_add_up_in_their_memory)
     for (size_t r = 0; r < 3 * sizeof rates / sizeof rates[0]; r++) {
         const double rate = rates[r / 3];
         ty_plan_options o = ty_plan_options_default();
-        ty_cluster *cluster, *slow = NULL;
-        ty_cluster_edit edit = {.part = TY_PART_DEVICES, .field = "memory_bandwidth_bytes_per_s"};
-        const ty_device_type *device;
+        ty_cluster *cluster, *slow;
         ty_plan *plan;
-        ty_error error = {0};
         uint32_t seen = 0;
         double seconds = 0, expected_s = 0;
         lowered l;
@@ -264,14 +275,7 @@ Test(servers, beside_workers_add_up_in_their_memory)
         o.bucket_bytes = 32u << 20;
         o.global_batch = 64;
         plan = plan_on("vgg16", "host:4 gpu:1 @v100-sxm2-16gb nvlink2 eth10", &o, &cluster);
-        device = ty_cluster_device_type(cluster, 0);
-        edit.name = device->name;
-        edit.value = rate / device->memory_efficiency;
-        cr_assert_eq(ty_cluster_edited(cluster, &edit, 1, &slow, &error), TY_OK, "%s",
-                     error.message);
-        ty_cluster_free(plan->cluster);
-        plan->cluster = ty_cluster_share(slow);
-        l = lower(plan, slow);
+        slow = with_memory_rate(plan, cluster, ty_cluster_device_type(cluster, 0), rate, &l);
         for (uint32_t i = 0; i < l.program->stages[0].instruction_count; i++) {
             const ty_instruction *in = &l.program->stages[0].instructions[i];
             const ty_instruction_cost *cost = &l.costs->instructions[0][i];
@@ -291,10 +295,7 @@ Test(servers, beside_workers_add_up_in_their_memory)
             simulated_s(plan, &l, slow, (ty_simulate_options){.steps = 3, .time_limit_s = 60}) /
                 estimated_s(plan, &l),
             1, 0.01, "%s at %g bytes/s", ty_algorithm_name(o.algorithm), rate);
-        lowered_free(&l);
-        ty_plan_free(plan);
-        ty_cluster_free(slow);
-        ty_cluster_free(cluster);
+        memory_rate_free(plan, cluster, slow, &l);
     }
 }
 

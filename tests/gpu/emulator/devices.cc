@@ -34,6 +34,8 @@ struct emulated_waiter {
     int device;
     std::string what;
     std::list<emulated_waiter>::iterator place;
+    const std::function<bool()> *is_over; /* of a thread that sleeps until then; else NULL */
+    std::condition_variable *wake;
 };
 
 namespace
@@ -49,8 +51,10 @@ struct device {
     std::vector<std::deque<operation>> hardware;
     std::vector<operation> resident;
     size_t next_hardware = 0, left = 0;     /* operations that are not over */
+    size_t streams = 0;                     /* made since orders were last taken */
     unsigned long launched = 0, linked = 0; /* kernels; and those behind the first of NCCL */
-    bool is_lost = false, is_busy = false;
+    std::atomic<bool> is_lost{false};       /* written with the lock */
+    bool is_busy = false;
     std::set<const void *> loaded;
     std::mt19937 random;
 };
@@ -58,7 +62,6 @@ struct device {
 /* Never freed: the devices' threads outlive main. */
 struct machine {
     std::mutex lock;
-    std::condition_variable changed;
     std::deque<device> devices;
     unsigned long moves = 0; /* whatever begins or ends anywhere */
     std::list<emulated_waiter> waiters;
@@ -66,7 +69,8 @@ struct machine {
     double patience_s = 20;
     int lost_device = -1, killed_device = -1;
     unsigned long lost_after = 0, killed_after = 0;
-    bool is_of_processes = false; /* peers are looked for, not heard of */
+    bool is_of_processes = false;       /* peers are looked for, not heard of */
+    uint64_t order = 0, link_order = 0; /* see emulated_order_take */
 };
 
 thread_local int current;
@@ -133,10 +137,20 @@ machine *the_machine()
     return made;
 }
 
+/* Wakes those who waited for it, and nobody else. */
 void moved(machine *all)
 {
     all->moves++;
-    all->changed.notify_all();
+    for (emulated_waiter &w : all->waiters)
+        if (w.wake != nullptr && (*w.is_over)())
+            w.wake->notify_one();
+}
+
+/* The next of a sequence, by FNV-1a. */
+void order_add(uint64_t *order, size_t ordinal, const emulated_queue *queue, bool begins)
+{
+    for (size_t part : {ordinal, queue->serial, (size_t)begins})
+        *order = (*order ^ (part + 1)) * 0x100000001b3u;
 }
 
 /* ---- What happens on a device ---- */
@@ -194,14 +208,17 @@ void work_run(device &d, operation &next)
 #endif
 }
 
-void operation_begin(machine *all, device &d, size_t from, std::unique_lock<std::mutex> &lock)
+void operation_begin(machine *all, int ordinal, size_t from, std::unique_lock<std::mutex> &lock)
 {
+    device &d = all->devices[(size_t)ordinal];
     operation next = std::move(d.hardware[from].front());
 
     d.hardware[from].pop_front();
     next.queue->is_running = true;
     all->moves++;
+    order_add(&all->order, (size_t)ordinal, next.queue, true);
     if (next.kernel != nullptr) {
+        order_add(&all->link_order, (size_t)ordinal, next.queue, true);
         d.resident.push_back(next);
         next.kernel->arrive();
         moved(all);
@@ -234,8 +251,8 @@ void device_main(machine *all, int ordinal)
                 d.wake.wait(lock);
             continue;
         }
-        if (d.random() % 4 == 0) { /* others may be faster */
-            const auto pause = std::chrono::microseconds(d.random() % 60);
+        if (d.random() % 8 == 0) { /* others may be faster */
+            const auto pause = std::chrono::microseconds(d.random() % 120);
             lock.unlock();
             std::this_thread::sleep_for(pause);
             lock.lock();
@@ -245,11 +262,12 @@ void device_main(machine *all, int ordinal)
         }
         chosen = found[d.random() % found.size()];
         if (chosen < d.hardware.size()) {
-            operation_begin(all, d, chosen, lock);
+            operation_begin(all, ordinal, chosen, lock);
         } else {
             const operation over = d.resident[chosen - d.hardware.size()];
             d.resident.erase(d.resident.begin() + (long)(chosen - d.hardware.size()));
             over.kernel->leave();
+            order_add(&all->link_order, (size_t)ordinal, over.queue, false);
             operation_over(all, d, over);
         }
     }
@@ -325,26 +343,30 @@ std::unique_lock<std::mutex> emulated_lock(void)
 void emulated_changed(void)
 {
     for (device &d : the_machine()->devices)
-        d.wake.notify_one();
+        if (!d.resident.empty() && !choices(the_machine(), d).empty())
+            d.wake.notify_one();
     moved(the_machine());
 }
 
 void emulated_wait(std::unique_lock<std::mutex> &lock, const char *what,
                    const std::function<bool()> &is_over)
 {
+    std::condition_variable wake;
     emulated_waiter *own;
 
     if (is_over())
         return;
     own = emulated_wait_begin(what);
-    the_machine()->changed.wait(lock, is_over);
+    own->is_over = &is_over;
+    own->wake = &wake;
+    wake.wait(lock, is_over);
     emulated_wait_end(own);
 }
 
 emulated_waiter *emulated_wait_begin(const std::string &what)
 {
     std::list<emulated_waiter> &all = the_machine()->waiters;
-    const auto made = all.insert(all.end(), {current, what, {}});
+    const auto made = all.insert(all.end(), {current, what, {}, nullptr, nullptr});
 
     made->place = made;
     return &*made;
@@ -377,8 +399,8 @@ emulated_queue *emulated_queue_new(void)
         return nullptr;
     std::lock_guard<std::mutex> guard(all->lock);
     device &d = all->devices[(size_t)current];
-    auto *made = new emulated_queue{current, (int)(d.next_hardware++ % d.hardware.size()), 0, false,
-                                    nullptr};
+    auto *made = new emulated_queue{
+        current, (int)(d.next_hardware++ % d.hardware.size()), d.streams++, 0, false, nullptr};
 #ifdef TY_EMULATED_RACES
     made->race_fiber = __tsan_create_fiber(0);
 #endif
@@ -398,21 +420,28 @@ void emulated_queue_free(emulated_queue *queue)
 static void queue_put(emulated_queue *queue, operation o)
 {
     machine *all = the_machine();
-    std::lock_guard<std::mutex> guard(all->lock);
+    std::unique_lock<std::mutex> lock(all->lock);
     device &d = all->devices[(size_t)queue->device];
+    std::deque<operation> &hardware = d.hardware[(size_t)queue->hardware];
+    bool is_next;
 
     if (o.kernel == nullptr && ++d.launched >= all->lost_after &&
-        queue->device == all->lost_device && !d.is_lost)
+        queue->device == all->lost_device && !d.is_lost) {
         d.is_lost = true;
+        moved(all);
+    }
     if (queue->device == all->killed_device && (o.kernel != nullptr || d.linked > 0) &&
         ++d.linked >= all->killed_after)
         raise(SIGKILL);
     __tsan_release(&queue->left);
     queue->left++;
     d.left++;
-    d.hardware[(size_t)queue->hardware].push_back(std::move(o));
+    is_next = hardware.empty() && !queue->is_running;
+    hardware.push_back(std::move(o));
     all->moves++;
-    d.wake.notify_one();
+    lock.unlock(); /* else who is woken waits for it */
+    if (is_next)
+        d.wake.notify_one();
 }
 
 void emulated_queue_work(emulated_queue *queue, std::function<void()> work)
@@ -451,10 +480,7 @@ bool emulated_device_is_lost(void)
 {
     machine *all = the_machine();
 
-    if (all == nullptr)
-        return false;
-    std::lock_guard<std::mutex> guard(all->lock);
-    return all->devices[(size_t)current].is_lost;
+    return all != nullptr && all->devices[(size_t)current].is_lost;
 }
 
 bool emulated_device_waits(void)
@@ -504,6 +530,18 @@ void emulated_options_read(int ordinal)
 }
 
 extern "C" {
+
+void emulated_order_take(uint64_t *operations, uint64_t *of_link)
+{
+    machine *all = the_machine();
+    std::lock_guard<std::mutex> guard(all->lock);
+
+    *operations = all->order;
+    *of_link = all->link_order;
+    all->order = all->link_order = 0;
+    for (device &d : all->devices)
+        d.streams = 0;
+}
 
 cudaError_t cudaSetDevice(int ordinal)
 {

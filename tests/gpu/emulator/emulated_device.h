@@ -8,9 +8,9 @@
  * TRAINYARD_EMULATED_ORDER    the seed; read again whenever a device is opened, as are these:
  * TRAINYARD_EMULATED_CROWDED  1: while a kernel waits for its peers, no other finds room
  * TRAINYARD_EMULATED_LOST     DEVICE:N: that device is lost when it is given its Nth kernel
- * TRAINYARD_EMULATED_KILLED   DEVICE:N: the process that uses that device is killed when it gives
- * it the Nth piece of work, counted from its first kernel of NCCL on TRAINYARD_EMULATED_PATIENCE
- * seconds after which what does not move is called a deadlock
+ * TRAINYARD_EMULATED_KILLED   DEVICE:N: the process that uses it is killed when it gives it the Nth
+ *                             piece of work, counted from its first kernel of NCCL on
+ * TRAINYARD_EMULATED_PATIENCE seconds after which what does not move is called a deadlock
  *
  * As a GPU has it: streams share CUDA_DEVICE_MAX_CONNECTIONS hardware queues (8), whose first
  * kernel may keep others from starting; allocating and freeing wait for all that runs; so does the
@@ -39,6 +39,7 @@ struct resident_kernel {
 
 struct emulated_queue { /* a stream's place on its device */
     int device, hardware;
+    size_t serial;    /* among those of its device */
     size_t left;      /* operations that are not over */
     bool is_running;  /* the first of them is on the device */
     void *race_fiber; /* of the thread sanitizer: what a stream does, whoever plays it */
@@ -93,6 +94,10 @@ void emulated_wait(std::unique_lock<std::mutex> &lock, const char *what,
 struct emulated_waiter;
 emulated_waiter *emulated_wait_begin(const std::string &what);
 void emulated_wait_end(emulated_waiter *waiter);
+/** For tests, between runs: in which order operations began on all devices, and kernels of the link
+ * began and ended, since it was last asked for, as numbers that differ where the orders do. */
+extern "C" __attribute__((visibility("default"))) void emulated_order_take(uint64_t *operations,
+                                                                           uint64_t *of_link);
 /** A rule is broken: a line that fails the test, and on. */
 void emulated_broken(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

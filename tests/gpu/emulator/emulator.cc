@@ -1,18 +1,21 @@
 /*
- * Fibers for a block's threads.
+ * Fibers for a block's threads: a thread runs until it comes to a barrier, then the next; one that
+ * comes to none needs no fiber of its own.
  *
- * With TY_EMULATED_RACES each is a fiber of the thread sanitizer, too: what a thread of the GPU
- * does happens before what another does only by barriers, by shuffles and by the ends of launches,
- * not by the order in which they take turns here. Every other block is played by a second thread,
- * so that blocks have shared memory and an order of their own. This file itself is not
+ * With TY_EMULATED_RACES each thread is a fiber of the thread sanitizer, too: what a thread of the
+ * GPU does happens before what another does only by barriers, by shuffles and by the ends of
+ * launches, not by the order in which they take turns here. Every other block is played by a second
+ * thread, so that blocks have shared memory and an order of their own. This file itself is not
  * instrumented.
  */
 #include "emulator.h"
 
+#include "emulated_device.h"
+
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <ucontext.h>
+#include <sys/mman.h>
 #include <vector>
 
 __thread emulated_index threadIdx, blockIdx, gridDim, blockDim;
@@ -26,10 +29,13 @@ __thread emulated_index threadIdx, blockIdx, gridDim, blockDim;
 #include <sanitizer/tsan_interface.h>
 #include <thread>
 #endif
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
 
 namespace
 {
-enum { LANES = 32, STACK_BYTES = 64 * 1024 };
+enum { LANES = 32, MOST_THREADS = 1024, STACK_BYTES = 64 * 1024, PAGE = 4096 };
 
 struct barrier {
     unsigned alive = 0, arrived = 0;
@@ -39,58 +45,53 @@ struct barrier {
 
 struct warp {
     barrier gate;
-    uint32_t lanes[2][LANES] = {}; /* in turns: who is a shuffle ahead does not write what is read */
+    uint32_t lanes[2][LANES] =
+        {}; /* in turns: who is a shuffle ahead does not write what is read */
+    struct {
+        unsigned long generation; /* counted from 1 */
+        unsigned there, alike;    /* lanes that came; with what the first of them brought */
+        uint64_t same;            /* what stands for its arguments */
+    } calls[2] = {};              /* of all lanes together, likewise */
+    const void *brought[2][LANES] = {};
 };
 
-/* Where to go on: a frame, a stack and an address, as the compiler's own setjmp has it. swapcontext
- * would ask the kernel for the signal mask each time, and longjmp look for clean-ups. */
-typedef void *place[5];
-
-/* A fiber is made once and plays a thread of one block after the other. */
+/* A stack on which threads run, one behind the other; the first is the launching thread's own. */
 struct fiber {
-    ucontext_t context;
-    place at;
-    bool is_started, is_done, is_begun; /* the last in this block */
-    void *race_fiber = nullptr;         /* as the thread sanitizer has it */
+#ifdef __x86_64__
+    void *at = nullptr; /* its stack's end, with the registers that calls keep */
+#else
+    ucontext_t at;
+#endif
+    void *made = nullptr;
+    const void *bottom = nullptr; /* as the address sanitizer has it */
+    size_t size = 0;
+    void *kept = nullptr;
+    unsigned thread = 0; /* which it runs, or has at a barrier */
+
+    fiber() = default;
+    fiber(const fiber &) = delete;
+    ~fiber();
 };
 
 struct machine {
-    std::vector<std::unique_ptr<fiber>> fibers; /* whose contexts are never moved */
-    std::vector<std::vector<char>> stacks;
+    fiber main;
+    std::vector<std::unique_ptr<fiber>> made; /* which are never moved */
+    std::vector<fiber *> unused;
+    fiber *waiting[MOST_THREADS]; /* a ring: whose threads are at a barrier, in their order */
+    unsigned first_waiting = 0, waiting_count = 0;
+    fiber *current = nullptr;
+    unsigned next_thread = 0, thread_count = 0; /* the first that has not begun, of how many */
     std::vector<warp> warps;
     std::vector<unsigned char> shared;
     barrier block;
-    place main;
-    const void *own_stack = nullptr; /* of the thread, as the address sanitizer has it */
-    size_t own_size = 0;
-    ucontext_t unused;
-    void *race_main = nullptr; /* the thread itself, for the thread sanitizer */
-    char begin, end;           /* of a block: before and behind what its threads do */
-    unsigned current = 0;
-    bool is_meeting = false; /* a thread of this launch came to a barrier */
-    bool is_direct = false;  /* none did in the first block: threads run without fibers */
+    std::vector<void *> race_fibers; /* of threads, as the thread sanitizer has them */
+    void *race_main = nullptr;       /* and of the launching thread itself */
+    char begin, end;                 /* of a block: before and behind what its threads do */
     const std::function<void()> *body = nullptr;
 };
 
 thread_local std::unique_ptr<machine> owned; /* until the thread ends */
 __thread machine *here; /* the same, without a look at whether it is there yet */
-
-/* Which stack comes next, for the address sanitizer: a fiber's, or the thread's own. */
-void switch_begin([[maybe_unused]] void **kept, [[maybe_unused]] const void *bottom,
-                  [[maybe_unused]] size_t size)
-{
-#ifdef __SANITIZE_ADDRESS__
-    __sanitizer_start_switch_fiber(kept, bottom, size);
-#endif
-}
-
-void switch_end([[maybe_unused]] void *kept, [[maybe_unused]] const void **bottom,
-                [[maybe_unused]] size_t *size)
-{
-#ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(kept, bottom, size);
-#endif
-}
 
 /* Which of the sanitizer's fibers is next; that orders nothing. */
 void race_switch([[maybe_unused]] void *to)
@@ -114,46 +115,73 @@ void race_acquire([[maybe_unused]] void *at)
 #endif
 }
 
-/* Apart, since a function may not go to a place of its own. */
-[[noreturn, gnu::noipa]] void go(place &to)
+/* ---- From stack to stack ---- */
+
+#ifdef __x86_64__
+extern "C" void emulated_switch(void **from, void *to);
+/* What a call may change is changed, what it keeps lies on the stack that is left. */
+asm(R"(
+    .text
+    .hidden emulated_switch
+    .globl emulated_switch
+    .type emulated_switch, @function
+emulated_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size emulated_switch, . - emulated_switch
+)");
+#endif
+
+/* @param kept of the stack that is gone on with; a new one has none */
+void switch_end([[maybe_unused]] void *kept)
 {
-    __builtin_longjmp(to, 1);
+#ifdef __SANITIZE_ADDRESS__
+    const void *bottom;
+    size_t size;
+
+    __sanitizer_finish_switch_fiber(kept, &bottom, &size);
+    if (here->main.bottom == nullptr) { /* only the launching thread's is not known */
+        here->main.bottom = bottom;
+        here->main.size = size;
+    }
+#endif
 }
 
-/* The compiler keeps nothing in registers across a switch, nor may it know that fewer are changed
- * here; inlined, a place would be its caller's. */
-[[gnu::noipa]] void turn_over()
+[[gnu::noinline]] void switch_to(fiber &next)
 {
     machine &own = *here;
-    void *kept = nullptr;
+    fiber &left = *own.current;
 
-    switch_begin(&kept, own.own_stack, own.own_size);
-    if (__builtin_setjmp(own.fibers[own.current]->at) == 0) {
-        race_switch(own.race_main);
-        go(own.main);
-    }
-    switch_end(kept, nullptr, nullptr);
+    own.current = &next;
+    threadIdx.x = next.thread;
+#ifdef TY_EMULATED_RACES
+    race_switch(&next == &own.main ? own.race_main : own.race_fibers[next.thread]);
+#endif
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(&left.kept, next.bottom, next.size);
+#endif
+#ifdef __x86_64__
+    emulated_switch(&left.at, next.at);
+#else
+    swapcontext(&left.at, &next.at);
+#endif
+    switch_end(left.kept);
 }
 
-void pass(barrier &gate)
-{
-    machine &own = *here;
-    unsigned long generation = gate.generation;
-
-    race_release(&gate.places[generation % 2]);
-    own.is_meeting = true;
-    if (own.is_direct) {
-        fprintf(stderr, "emulator: only some blocks of a kernel come to a barrier\n");
-        abort();
-    }
-    if (++gate.arrived == gate.alive) {
-        gate.arrived = 0;
-        gate.generation++;
-    }
-    while (gate.generation == generation)
-        turn_over();
-    race_acquire(&gate.places[generation % 2]);
-}
+/* ---- A block's threads ---- */
 
 void leave(barrier &gate)
 {
@@ -164,103 +192,140 @@ void leave(barrier &gate)
     }
 }
 
-void fiber_main()
+void thread_run(machine &own, unsigned t)
 {
-    switch_end(nullptr, &here->own_stack, &here->own_size);
-    for (;;) {
-        (*here->body)();
-        leave(here->warps[here->current / LANES].gate);
-        leave(here->block);
-        race_release(&here->end);
-        here->fibers[here->current]->is_done = true;
-        turn_over();
-    }
-}
-
-void fiber_make(unsigned t)
-{
-    fiber &own = *here->fibers[t];
-
-    here->stacks.emplace_back(STACK_BYTES);
-    own.is_started = false;
+    own.current->thread = t;
+    threadIdx.x = t;
 #ifdef TY_EMULATED_RACES
-    own.race_fiber = __tsan_create_fiber(0);
+    race_switch(own.race_fibers[t]);
 #endif
-    getcontext(&own.context);
-    own.context.uc_stack.ss_sp = here->stacks[t].data();
-    own.context.uc_stack.ss_size = STACK_BYTES;
-    own.context.uc_link = nullptr;
-    makecontext(&own.context, fiber_main, 0);
+    race_acquire(&own.begin);
+    (*own.body)();
+    leave(own.warps[t / LANES].gate);
+    leave(own.block);
+    race_release(&own.end);
 }
 
-void block_prepare(unsigned threads)
+/* Those that have not begun come first, then who waits longest; NULL: there are neither. */
+fiber *waiting_take(machine &own)
 {
-    while (here->fibers.size() < threads) {
-        here->fibers.push_back(std::make_unique<fiber>());
-        fiber_make((unsigned)here->fibers.size() - 1);
-    }
-    here->warps.assign((threads + LANES - 1) / LANES, warp());
-    here->block = barrier();
-    here->block.alive = threads;
-    for (unsigned t = 0; t < threads; t++) {
-        here->fibers[t]->is_done = here->fibers[t]->is_begun = false;
-        here->warps[t / LANES].gate.alive++;
-    }
+    if (own.waiting_count == 0)
+        return nullptr;
+    fiber *taken = own.waiting[own.first_waiting];
+    own.first_waiting = (own.first_waiting + 1) % MOST_THREADS;
+    own.waiting_count--;
+    return taken;
 }
 
-[[gnu::noipa]] void fiber_resume(fiber &own)
-{
-    void *volatile kept = nullptr;
-
-    if (__builtin_setjmp(here->main) != 0) {
-        switch_end(kept, nullptr, nullptr);
-        return;
-    }
-    switch_begin((void **)&kept, here->stacks[here->current].data(), STACK_BYTES);
-    race_switch(own.race_fiber);
-    if (!own.is_begun)
-        race_acquire(&here->begin);
-    own.is_begun = true;
-    if (own.is_started)
-        go(own.at);
-    own.is_started = true;
-    swapcontext(&here->unused, &own.context);
-}
-
-void block_run(unsigned threads)
+[[noreturn]] void fiber_main()
 {
     machine &own = *here;
-    emulated_index &index = threadIdx;
-    unsigned left = threads;
 
-    block_prepare(threads);
-    race_release(&own.begin);
-    while (left > 0) {
-        left = 0;
-        for (unsigned t = 0; t < threads; t++) {
-            fiber &next = *own.fibers[t];
-            if (next.is_done)
-                continue;
-            own.current = t;
-            index = {t, 0, 0};
-            fiber_resume(next);
-            left += !next.is_done;
-        }
+    switch_end(nullptr);
+    for (;;) {
+        fiber *const self = own.current;
+        while (own.next_thread < own.thread_count)
+            thread_run(own, own.next_thread++);
+        own.unused.push_back(self);
+        fiber *const next = waiting_take(own);
+        switch_to(next != nullptr ? *next : own.main);
     }
+}
+
+fiber::~fiber()
+{
+    if (made != nullptr)
+        munmap(made, size);
+}
+
+fiber *fiber_make(machine &own)
+{
+    auto made = std::make_unique<fiber>();
+    /* Pages that nobody touches are not there; ends are spread over the cache. */
+    const size_t spread = own.made.size() * 7 % 32 * 128;
+    auto *stack = (char *)mmap(nullptr, STACK_BYTES + PAGE, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (stack == MAP_FAILED) {
+        fprintf(stderr, "emulator: no memory for a stack\n");
+        abort();
+    }
+    made->bottom = made->made = stack;
+    made->size = STACK_BYTES + spread;
+#ifdef __x86_64__
+    auto **end = (void **)(stack + made->size);
+    *--end = nullptr; /* as if it had been called */
+    *--end = (void *)fiber_main;
+    made->at = end - 6; /* what emulated_switch takes first: whatever is there */
+#else
+    getcontext(&made->at);
+    made->at.uc_stack.ss_sp = stack;
+    made->at.uc_stack.ss_size = made->size;
+    made->at.uc_link = nullptr;
+    makecontext(&made->at, (void (*)())fiber_main, 0);
+#endif
+    own.made.push_back(std::move(made));
+    return own.made.back().get();
+}
+
+/* A stack for those that have not begun, or whoever waits longest. */
+fiber *next_take(machine &own)
+{
+    if (own.next_thread == own.thread_count)
+        return waiting_take(own);
+    if (own.unused.empty())
+        return fiber_make(own);
+    fiber *const taken = own.unused.back();
+    own.unused.pop_back();
+    return taken;
+}
+
+void turn_over(machine &own)
+{
+    fiber *const self = own.current;
+    fiber *next;
+
+    own.waiting[(own.first_waiting + own.waiting_count++) % MOST_THREADS] = self;
+    next = next_take(own);
+    if (next != self)
+        switch_to(*next);
+}
+
+void pass(machine &own, barrier &gate)
+{
+    const unsigned long generation = gate.generation;
+
+    race_release(&gate.places[generation % 2]);
+    if (++gate.arrived == gate.alive) {
+        gate.arrived = 0;
+        gate.generation++;
+    }
+    while (gate.generation == generation)
+        turn_over(own);
+    race_acquire(&gate.places[generation % 2]);
+}
+
+void block_run(machine &own, unsigned threads)
+{
+    own.warps.assign((threads + LANES - 1) / LANES, warp());
+    own.block = barrier();
+    own.block.alive = threads;
+    for (unsigned t = 0; t < threads; t++)
+        own.warps[t / LANES].gate.alive++;
+#ifdef TY_EMULATED_RACES
+    while (own.race_fibers.size() < threads)
+        own.race_fibers.push_back(__tsan_create_fiber(0));
+    while (own.made.size() < threads) /* the launching thread's, not one of the block's */
+        own.unused.push_back(fiber_make(own));
+#endif
+    own.next_thread = 0;
+    own.thread_count = threads;
+    own.current = &own.main;
+    race_release(&own.begin);
+    switch_to(*next_take(own));
     race_acquire(&own.end);
 }
 
-void block_run_direct(unsigned threads)
-{
-    for (unsigned t = 0; t < threads; t++) {
-        threadIdx = {t, 0, 0};
-        (*here->body)();
-    }
-}
-} // namespace
-
-namespace
-{
 /* Every `step`-th block from `first` on, by the calling thread. */
 void blocks_run(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body,
                 uint64_t first, uint64_t step)
@@ -276,17 +341,13 @@ void blocks_run(dim3 grid, unsigned threads, size_t shared_bytes, const std::fun
 #endif
     gridDim = {grid.x, grid.y, grid.z};
     blockDim = {threads, 1, 1};
+    threadIdx = {0, 0, 0};
     here->body = &body;
-    here->is_meeting = here->is_direct = false;
     for (uint64_t b = first; b < blocks; b += step) {
         blockIdx = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
                     (unsigned)(b / grid.x / grid.y)};
         here->shared.assign(shared_bytes + 128, 0xff); /* NaN: it starts with anything */
-        here->is_direct = here->race_main == nullptr && b > first && !here->is_meeting;
-        if (here->is_direct)
-            block_run_direct(threads);
-        else
-            block_run(threads);
+        block_run(*here, threads);
     }
 }
 
@@ -359,34 +420,43 @@ unsigned char *emulated_shared(void)
 
 void __syncthreads(void)
 {
-    emulated_index &index = threadIdx;
-    const emulated_index own = index;
-
-    pass(here->block);
-    index = own;
-}
-
-static void warp_pass(warp &mine)
-{
-    emulated_index &index = threadIdx;
-    const emulated_index own = index;
-
-    pass(mine.gate);
-    index = own;
+    pass(*here, here->block);
 }
 
 void __syncwarp(void)
 {
-    warp_pass(here->warps[here->current / LANES]);
+    pass(*here, here->warps[threadIdx.x / LANES].gate);
 }
 
 const uint32_t *emulated_lanes(uint32_t own)
 {
-    const unsigned current = here->current;
-    warp &mine = here->warps[current / LANES];
+    warp &mine = here->warps[threadIdx.x / LANES];
     uint32_t *lanes = mine.lanes[mine.gate.generation % 2];
 
-    lanes[current % LANES] = own;
-    warp_pass(mine);
+    lanes[threadIdx.x % LANES] = own;
+    pass(*here, mine.gate);
     return lanes;
+}
+
+const void *const *emulated_together(const char *call, uint64_t same, const void *own)
+{
+    machine &m = *here;
+    const unsigned lane = threadIdx.x % LANES;
+    warp &mine = m.warps[threadIdx.x / LANES];
+    const unsigned long generation = mine.gate.generation + 1;
+    auto &all = mine.calls[generation % 2];
+    bool is_first;
+
+    if (all.generation != generation)
+        all = {generation, 0, 0, same};
+    is_first = all.there++ == 0;
+    all.alike += all.same == same;
+    mine.brought[generation % 2][lane] = own;
+    pass(m, mine.gate);
+    if (is_first && all.there < LANES)
+        emulated_broken("%s: %u threads of a warp come to it together, expected %d", call,
+                        all.there, LANES);
+    else if (is_first && all.alike < LANES)
+        emulated_broken("%s: the threads of a warp have different arguments", call);
+    return all.alike < LANES ? nullptr : mine.brought[generation % 2];
 }

@@ -47,6 +47,9 @@ void __syncthreads(void);
 void __syncwarp(void);
 /* The 32 bits that each lane of the warp brought; valid until its next barrier but one. */
 const uint32_t *emulated_lanes(uint32_t own);
+/* What each lane brought to a call of all 32 of them together, valid as long; NULL: they are not
+ * all there, or not with the same arguments (a number that stands for them), which is told. */
+const void *const *emulated_together(const char *call, uint64_t same, const void *own);
 
 /* Puts a kernel's work on a stream: done at once, or when its turn comes, or, where the stream is
  * being captured, noted in the graph. */

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <mma.h>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -93,6 +94,20 @@ void two_in_one_place(float *x, bool is_one)
     x[is_one ? 0 : threadIdx.x] = value;
 }
 
+/* The stand-in for <mma.h> waits for the whole warp before it stores, not behind that. */
+void store_part(float *x, bool has_barrier)
+{
+    using namespace nvcuda::wmma;
+    alignas(32) __shared__ float part[256];
+    fragment<accumulator, 16, 16, 16, float> sum;
+
+    fill_fragment(sum, 1.0f);
+    store_matrix_sync(part, sum, 16, mem_row_major);
+    if (has_barrier)
+        __syncwarp();
+    x[threadIdx.x] = part[threadIdx.x + 1];
+}
+
 /* ---- Cases ---- */
 
 /* In a child, which the sanitizer ends with its code when it has reported something. */
@@ -148,6 +163,39 @@ std::vector<float *> floats(std::initializer_list<size_t> counts)
     return made;
 }
 
+void attention(const char *what, cuda_type type)
+{
+    expect(what, false, [=] {
+        enum { LENGTH = 40, HEADS = 2, SIZE = 16, WIDTH = HEADS * SIZE };
+        device d;
+        const auto x = floats({LENGTH * 3 * WIDTH, LENGTH * WIDTH, HEADS * LENGTH, LENGTH * WIDTH,
+                               HEADS * LENGTH, LENGTH * 3 * WIDTH});
+        /* The queries of the first row end where its keys begin. */
+        const auto behind = [=](float *rows) {
+            return (char *)rows + WIDTH * (type == CUDA_TYPE_FLOAT ? 4 : 2);
+        };
+        cuda_attention a = {};
+        a.batch = 1;
+        a.length = a.keys = LENGTH;
+        a.heads = a.kv_heads = HEADS;
+        a.head_size = SIZE;
+        a.runs.count = 1;
+        a.runs.length = LENGTH;
+        a.stride = a.key_stride = 3 * WIDTH;
+        a.key_at = 0;
+        a.value_at = WIDTH;
+        a.context_stride = WIDTH;
+        a.scale = 0.25f;
+        a.is_causal = true;
+        if (!cuda_attention_tiles(type, 48 * 1024, &a))
+            exit(1);
+        cuda_attention_forward(type, &a, x[0], behind(x[0]), x[1], x[2], d.first);
+        cuda_attention_backward(type, &a, x[0], behind(x[0]), x[1], x[2], x[3], x[4], x[5],
+                                behind(x[5]), nullptr, d.first);
+        cudaStreamSynchronize(d.first);
+    });
+}
+
 void kernels()
 {
     enum { ROWS = 37, N = 70 };
@@ -190,31 +238,8 @@ void kernels()
                                     d.first);
         cudaStreamSynchronize(d.first);
     });
-    expect("attention and its backward", false, [] {
-        enum { LENGTH = 40, HEADS = 2, SIZE = 16, WIDTH = HEADS * SIZE };
-        device d;
-        const auto x = floats({LENGTH * 3 * WIDTH, LENGTH * WIDTH, HEADS * LENGTH, LENGTH * WIDTH,
-                               HEADS * LENGTH, LENGTH * 3 * WIDTH});
-        cuda_attention a = {};
-        a.batch = 1;
-        a.length = a.keys = LENGTH;
-        a.heads = a.kv_heads = HEADS;
-        a.head_size = SIZE;
-        a.runs.count = 1;
-        a.runs.length = LENGTH;
-        a.stride = a.key_stride = 3 * WIDTH;
-        a.key_at = 0;
-        a.value_at = WIDTH;
-        a.context_stride = WIDTH;
-        a.scale = 0.25f;
-        a.is_causal = true;
-        if (!cuda_attention_tiles(CUDA_TYPE_FLOAT, 48 * 1024, &a))
-            exit(1);
-        cuda_attention_forward(CUDA_TYPE_FLOAT, &a, x[0], x[0] + WIDTH, x[1], x[2], d.first);
-        cuda_attention_backward(CUDA_TYPE_FLOAT, &a, x[0], x[0] + WIDTH, x[1], x[2], x[3], x[4],
-                                x[5], x[5] + WIDTH, nullptr, d.first);
-        cudaStreamSynchronize(d.first);
-    });
+    attention("attention and its backward", CUDA_TYPE_FLOAT);
+    attention("attention and its backward in bf16", CUDA_TYPE_BF16);
 }
 } // namespace
 
@@ -235,6 +260,9 @@ int main()
     });
     planted("one place of a block's threads", [](device &d, bool is_right) {
         TY_LAUNCH_GRID(two_in_one_place, dim3(1), THREADS, 0, d.first, d.a, !is_right);
+    });
+    planted("a part that a warp stored", [](device &d, bool is_right) {
+        TY_LAUNCH_GRID(store_part, dim3(1), 32, 0, d.first, d.a, is_right);
     });
     planted("two streams without a wait", [](device &d, bool is_right) {
         TY_LAUNCH_GRID(copy, dim3(BLOCKS), THREADS, 0, d.first, d.a, d.b);
