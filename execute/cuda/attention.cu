@@ -330,22 +330,21 @@ static __device__ void biases_add(const cuda_attention *at, uint64_t h, uint64_t
 /* ---- Forward ---- */
 
 /* One step of the running softmax: a warp takes every fourth row. Scores become probabilities up to
- * the row's maximum so far, and what was summed under the old maximum is scaled to the new one. */
+ * the row's maximum so far, and what was summed under the old maximum is scaled to the new one.
+ * Rows behind the last query stay as they are: nobody stores what comes of them. */
 template <typename T>
 static __device__ void softmax_step(const cuda_attention *at, const forward_memory<T> *m,
                                     uint64_t first_query, uint64_t first_key)
 {
     strides s = strides_of(at);
     int lane = (int)(threadIdx.x % WARP), keys = (int)at->tile_keys;
+    int rows = (int)at->tile_queries;
 
-    for (int r = (int)(threadIdx.x / WARP); r < (int)at->tile_queries; r += WARPS) {
+    if (first_query + (uint64_t)rows > at->length)
+        rows = (int)(at->length - first_query);
+    for (int r = (int)(threadIdx.x / WARP); r < rows; r += WARPS) {
         float before = m->maximum[r], maximum = before, sum = 0.0f, keep;
         uint64_t seen = keys_of(at, first_query + (uint64_t)r);
-        if (seen == 0) { /* behind the last query */
-            for (int c = lane; c < keys; c += WARP)
-                m->p[r * s.probability + c] = of_float<T>(0.0f);
-            continue;
-        }
         for (int c = lane; c < keys; c += WARP) {
             bool sees = first_key + (uint64_t)c < seen;
             float score = sees ? m->scores[r * s.score + c] * at->scale : -INFINITY;
