@@ -70,6 +70,24 @@ void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, uint64_t 
 void cuda_channel_sums(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
                        const void *dy, bool adds, float *sums, cudaStream_t stream);
 
+/* ---- Orders of images (layout.cu) ---- */
+
+/** Each matrix [rows][columns] as [columns][rows]: images between planes, [C][H W], and channels
+ * last, [H W][C]. */
+void cuda_transpose(cuda_type from_type, uint64_t matrices, uint64_t rows, uint64_t columns,
+                    const void *from, cuda_type to_type, bool adds, void *to, cudaStream_t stream);
+/** A convolution's filters beside images that lie channels last, `taps` being the places of its
+ * window.
+ *  @param weights [outputs][inputs][taps], as parameters have it
+ *  @param to [out] [outputs][taps][inputs] */
+void cuda_filter_permute(cuda_type type, uint64_t outputs, uint64_t inputs, uint64_t taps,
+                         const void *weights, void *to, cudaStream_t stream);
+/** And their gradients back.
+ *  @param from [outputs][taps][inputs], of the type
+ *  @param gradients [outputs][inputs][taps] */
+void cuda_filter_gradient(cuda_type type, uint64_t outputs, uint64_t inputs, uint64_t taps,
+                          const void *from, bool adds, float *gradients, cudaStream_t stream);
+
 /* ---- Norms (norm.cu): over the innermost dimension, or per channel ---- */
 
 /** statistics: [rows][2], mean and 1 / deviation; rms: mean is 0 and shift NULL. */

@@ -170,6 +170,12 @@ void kernels()
                                  x[6], x[7], false, false, x[8], d.first);
         cudaStreamSynchronize(d.first);
     });
+    expect("images in another order", false, [] {
+        device d;
+        const auto x = floats({2 * 70 * 40, 2 * 70 * 40});
+        cuda_transpose(CUDA_TYPE_FLOAT, 2, 70, 40, x[0], CUDA_TYPE_FLOAT, true, x[1], d.first);
+        cudaStreamSynchronize(d.first);
+    });
     expect("sums of columns and squares", false, [] {
         device d;
         const auto x = floats({ROWS * N, N, cuda_column_sums_scratch(ROWS, N), 4096});

@@ -153,6 +153,27 @@ void elements()
     });
 }
 
+/* Wide, high and narrow, and several tiles of either. */
+void layouts()
+{
+    for (bool adds : {false, true})
+        check("orders of images", [=] {
+            enum { MATRICES = 3, MOST = 200 * 70 };
+            void *x = activations(MATRICES * MOST), *y = activations(MATRICES * MOST);
+            float *f = floats(MATRICES * MOST);
+            const uint64_t sides[][2] = {{200, 70}, {3, 4000}, {4000, 3}, {1, 50}, {33, 31}};
+            for (const auto &side : sides) {
+                cuda_transpose(type, MATRICES, side[0], side[1], x, type, adds, y, nullptr);
+                cuda_transpose(type, MATRICES, side[0], side[1], x, CUDA_TYPE_FLOAT, adds, f,
+                               nullptr);
+                cuda_transpose(CUDA_TYPE_FLOAT, MATRICES, side[0], side[1], f, type, adds, x,
+                               nullptr);
+            }
+            cuda_filter_permute(type, 5, 70, 9, x, y, nullptr);
+            cuda_filter_gradient(type, 5, 70, 9, x, adds, f, nullptr);
+        });
+}
+
 void norms()
 {
     for (bool is_rms : {false, true}) {
@@ -461,6 +482,7 @@ int main()
 {
     emulated_counts_watch(begin);
     elements();
+    layouts();
     norms();
     images();
     words();
