@@ -1,8 +1,8 @@
 /*
  * What crosses the cuts of a stage. All tensors of a cut are one message of floats, tensor behind
- * tensor, from which they are copied into values and back, so that what is only relayed, from the
- * cut before the stage to that behind it, is a value like any other. What a neighbour found of the
- * gradient of a value that crosses is where backward begins.
+ * tensor, images as planes, from which they are copied into values and back, so that what is only
+ * relayed, from the cut before the stage to that behind it, is a value like any other. What a
+ * neighbour found of the gradient of a value that crosses is where backward begins.
  */
 #include "cuda_stage.h"
 
@@ -76,14 +76,36 @@ void cuda_cuts_free(ty_stage_device *stage)
 
 /* ---- Passes ---- */
 
+/* Floats of a message into what is like the value. */
+static void floats_take(const ty_stage_device *stage, const cuda_value *like, const float *from,
+                        bool adds, void *to)
+{
+    if (cuda_is_channels_last(like))
+        cuda_transpose(CUDA_TYPE_FLOAT, cuda_batch(stage), cuda_channels(like), cuda_pixels(like),
+                       from, stage->type, adds, to, stage->stream);
+    else
+        cuda_take_floats(stage->type, like->count, from, adds, to, stage->stream);
+}
+
+/* And from it. */
+static void floats_give(const ty_stage_device *stage, const cuda_value *like, const void *from,
+                        float *to)
+{
+    if (cuda_is_channels_last(like))
+        cuda_transpose(stage->type, cuda_batch(stage), cuda_pixels(like), cuda_channels(like), from,
+                       CUDA_TYPE_FLOAT, false, to, stage->stream);
+    else
+        cuda_convert(stage->type, from, CUDA_TYPE_FLOAT, to, like->count, stage->stream);
+}
+
 void cuda_input_take(ty_stage_device *stage, uint32_t slot)
 {
     for (uint32_t i = 0; i < stage->before.count; i++) {
         const cuda_crossing *tensor = &stage->before.tensors[i];
         const cuda_value *value = &stage->values[tensor->value];
 
-        cuda_convert(CUDA_TYPE_FLOAT, stage->before.data[slot] + tensor->offset, stage->type,
-                     value->data[slot], value->count, stage->stream);
+        floats_take(stage, value, stage->before.data[slot] + tensor->offset, false,
+                    value->data[slot]);
     }
 }
 
@@ -93,8 +115,7 @@ void cuda_output_give(ty_stage_device *stage, uint32_t slot)
         const cuda_crossing *tensor = &stage->behind.tensors[i];
         const cuda_value *value = &stage->values[tensor->value];
 
-        cuda_convert(stage->type, value->data[slot], CUDA_TYPE_FLOAT,
-                     stage->behind.data[slot] + tensor->offset, value->count, stage->stream);
+        floats_give(stage, value, value->data[slot], stage->behind.data[slot] + tensor->offset);
     }
 }
 
@@ -105,9 +126,8 @@ void cuda_gradient_take(ty_stage_device *stage, uint32_t slot)
         const cuda_value *value = &stage->values[tensor->value];
 
         if (has_gradient(stage, tensor))
-            cuda_take_floats(stage->type, value->count,
-                             stage->behind.gradient[slot] + tensor->gradient_offset, tensor->adds,
-                             value->gradient[slot], stage->stream);
+            floats_take(stage, value, stage->behind.gradient[slot] + tensor->gradient_offset,
+                        tensor->adds, value->gradient[slot]);
     }
 }
 
@@ -118,8 +138,7 @@ void cuda_gradient_give(ty_stage_device *stage, uint32_t slot)
         const cuda_value *value = &stage->values[tensor->value];
 
         if (has_gradient(stage, tensor))
-            cuda_convert(stage->type, value->gradient[slot], CUDA_TYPE_FLOAT,
-                         stage->before.gradient[slot] + tensor->gradient_offset, value->count,
-                         stage->stream);
+            floats_give(stage, value, value->gradient[slot],
+                        stage->before.gradient[slot] + tensor->gradient_offset);
     }
 }
