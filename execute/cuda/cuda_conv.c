@@ -1,4 +1,6 @@
-/* Convolutions through cuDNN, [B,C,H,W]. Weight gradients in bf16 and half come out in that type
+/* Convolutions through cuDNN, channels last: of planes it would make such images itself, in its
+ * working memory. Filters are kept as the CPU backend has them and read in cuDNN's order, of which
+ * scratch has a copy. Their gradients come out in that order, and in bf16 and half in that type,
  * and are added to the fp32 ones. */
 #include "cuda_stage.h"
 
@@ -14,8 +16,9 @@ typedef struct conv {
     cudnnConvolutionFwdAlgo_t forward;
     cudnnConvolutionBwdDataAlgo_t data;
     cudnnConvolutionBwdFilterAlgo_t filter;
-    size_t workspace_bytes; /* the most of the three */
-    uint64_t weights, pixels;
+    size_t workspace_bytes;         /* the most of the three */
+    uint64_t outputs, inputs, taps; /* of filters: [K][C / groups][R S] */
+    bool is_permuted;               /* cuDNN's order of them is another */
 } conv;
 
 static void conv2d_release(ty_stage_device *stage, cuda_node *node)
@@ -51,7 +54,7 @@ static ty_status tensor_make(const ty_stage_device *stage, const cuda_value *val
 
     CUDA_DNN_CHECK(stage->dnn->cudnnCreateTensorDescriptor(out), status, done);
     CUDA_DNN_CHECK(stage->dnn->cudnnSetTensor4dDescriptor(
-                       *out, CUDNN_TENSOR_NCHW, cuda_dnn_type(stage->type), (int)cuda_batch(stage),
+                       *out, CUDNN_TENSOR_NHWC, cuda_dnn_type(stage->type), (int)cuda_batch(stage),
                        (int)d[0], (int)d[1], (int)d[2]),
                    status, done);
 done:
@@ -66,7 +69,7 @@ static ty_status operation_make(const ty_stage_device *stage, const uint64_t *a,
 
     CUDA_DNN_CHECK(dnn->cudnnCreateFilterDescriptor(&c->w), status, done);
     CUDA_DNN_CHECK(dnn->cudnnSetFilter4dDescriptor(
-                       c->w, cuda_dnn_type(stage->type), CUDNN_TENSOR_NCHW, (int)a[TY_OUT_CHANNELS],
+                       c->w, cuda_dnn_type(stage->type), CUDNN_TENSOR_NHWC, (int)a[TY_OUT_CHANNELS],
                        (int)(a[TY_IN_CHANNELS] / a[TY_GROUPS]), (int)a[TY_KERNEL_HEIGHT],
                        (int)a[TY_KERNEL_WIDTH]),
                    status, done);
@@ -101,7 +104,7 @@ static void key_make(const ty_stage_device *stage, const cuda_node *node, const 
     ty_shape_text(&stage->values[node->inputs[0]].shape, in);
     ty_shape_text(&stage->values[node->output].shape, out);
     snprintf(key, CUDA_KEY_SIZE,
-             "cudnn %zu %s %s of %llu, %s to %s by %llux%llu/%llu+%llux%llu/%llu",
+             "cudnn %zu %s %s of %llu channels last, %s to %s by %llux%llu/%llu+%llux%llu/%llu",
              stage->dnn->cudnnGetVersion(), ty_precision_name(stage->options.precision), pass,
              (unsigned long long)cuda_batch(stage), in, out,
              (unsigned long long)a[TY_KERNEL_HEIGHT], (unsigned long long)a[TY_KERNEL_WIDTH],
@@ -204,10 +207,28 @@ done:
     return status;
 }
 
-/* Scratch: cuDNN's working memory, then a weight gradient that is to be added. */
+/* Scratch: cuDNN's working memory, then filters in its order, or their gradient. */
 static uint64_t own_scratch_offset(const conv *c)
 {
     return (c->workspace_bytes + 255) / 256 * 256;
+}
+
+static void *own_scratch(const ty_stage_device *stage, const conv *c)
+{
+    return (char *)stage->scratch + own_scratch_offset(c);
+}
+
+/* The filters as cuDNN reads them. */
+static const void *filters(const ty_stage_device *stage, const cuda_node *node)
+{
+    const conv *c = node->state;
+    const void *weights = cuda_weights(stage, node, 0);
+
+    if (!c->is_permuted)
+        return weights;
+    cuda_filter_permute(stage->type, c->outputs, c->inputs, c->taps, weights, own_scratch(stage, c),
+                        stage->stream);
+    return own_scratch(stage, c);
 }
 
 static ty_status conv2d_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
@@ -221,15 +242,17 @@ static ty_status conv2d_build(ty_stage_device *stage, cuda_node *node, ty_error 
     if (c == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     node->state = c;
-    c->weights = a[TY_OUT_CHANNELS] * (a[TY_IN_CHANNELS] / a[TY_GROUPS]) * a[TY_KERNEL_HEIGHT] *
-                 a[TY_KERNEL_WIDTH];
-    c->pixels = out->shape.dimensions[1] * out->shape.dimensions[2];
+    c->outputs = a[TY_OUT_CHANNELS];
+    c->inputs = a[TY_IN_CHANNELS] / a[TY_GROUPS];
+    c->taps = a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH];
+    c->is_permuted = c->inputs > 1 && c->taps > 1;
     TY_CHECK(cuda_dnn_open(stage, &reason), status, done);
     TY_CHECK(tensor_make(stage, in, &c->x, &reason), status, done);
     TY_CHECK(tensor_make(stage, out, &c->y, &reason), status, done);
     TY_CHECK(operation_make(stage, a, c, &reason), status, done);
     TY_CHECK(algorithms_find(stage, node, c, &reason), status, done);
-    node->scratch_bytes = own_scratch_offset(c) + c->weights * sizeof(float);
+    node->scratch_bytes = own_scratch_offset(c) + c->outputs * c->inputs * c->taps * sizeof(float);
+    node->sum_floats = cuda_column_sums_scratch(out->count / c->outputs, c->outputs);
 done:
     if (status != TY_OK)
         return ty_fail(error, status, "layer %s: %s", node->layer->name, reason.message);
@@ -246,12 +269,11 @@ static ty_status conv2d_forward(ty_stage_device *stage, const cuda_node *node, u
 
     CUDA_DNN_CHECK(stage->dnn->cudnnConvolutionForward(
                        stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->w,
-                       cuda_weights(stage, node, 0), c->operations[FORWARD], c->forward,
-                       stage->scratch, c->workspace_bytes, &zero, c->y, y),
+                       filters(stage, node), c->operations[FORWARD], c->forward, stage->scratch,
+                       c->workspace_bytes, &zero, c->y, y),
                    status, done);
     if (node->layer->attributes[TY_HAS_BIAS] != 0)
-        cuda_add_bias(stage->type, cuda_count(stage, node),
-                      node->layer->attributes[TY_OUT_CHANNELS], c->pixels,
+        cuda_add_bias(stage->type, cuda_count(stage, node), c->outputs,
                       cuda_parameters(stage, node, 1), y, stage->stream);
 done:
     return status;
@@ -262,9 +284,10 @@ static ty_status weights_backward(ty_stage_device *stage, const cuda_node *node,
 {
     const float one = 1.0f, zero = 0.0f;
     const conv *c = node->state;
-    bool is_float = stage->type == CUDA_TYPE_FLOAT, adds = cuda_adds(node, 0, is_first);
+    const bool is_in_place = stage->type == CUDA_TYPE_FLOAT && !c->is_permuted;
+    const bool adds = cuda_adds(node, 0, is_first);
     float *dw = cuda_parameter_gradient(stage, node, 0);
-    void *own = (char *)stage->scratch + own_scratch_offset(c);
+    void *own = own_scratch(stage, c);
     void *dy = cuda_out_gradient(stage, node);
     ty_status status = TY_OK;
 
@@ -273,14 +296,18 @@ static ty_status weights_backward(ty_stage_device *stage, const cuda_node *node,
     CUDA_DNN_CHECK(stage->dnn->cudnnConvolutionBackwardFilter(
                        stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->y, dy,
                        c->operations[FILTER], c->filter, stage->scratch, c->workspace_bytes,
-                       is_float && adds ? &one : &zero, c->w, is_float ? (void *)dw : own),
+                       is_in_place && adds ? &one : &zero, c->w, is_in_place ? (void *)dw : own),
                    status, done);
-    if (!is_float)
-        cuda_accumulate_float(stage->type, c->weights, own, adds, dw, stage->stream);
+    if (c->is_permuted)
+        cuda_filter_gradient(stage->type, c->outputs, c->inputs, c->taps, own, adds, dw,
+                             stage->stream);
+    else if (!is_in_place)
+        cuda_accumulate_float(stage->type, c->outputs * c->inputs * c->taps, own, adds, dw,
+                              stage->stream);
     if (node->layer->attributes[TY_HAS_BIAS] != 0)
-        cuda_channel_sums(stage->type, cuda_batch(stage), node->layer->attributes[TY_OUT_CHANNELS],
-                          c->pixels, dy, cuda_adds(node, 1, is_first),
-                          cuda_parameter_gradient(stage, node, 1), stage->stream);
+        cuda_column_sums(stage->type, cuda_count(stage, node) / c->outputs, c->outputs, c->outputs,
+                         dy, cuda_adds(node, 1, is_first), cuda_parameter_gradient(stage, node, 1),
+                         stage->sums, stage->stream);
 done:
     return status;
 }
@@ -296,7 +323,7 @@ static ty_status conv2d_backward(ty_stage_device *stage, const cuda_node *node, 
     if (status != TY_OK || dx == NULL)
         return status;
     CUDA_DNN_CHECK(stage->dnn->cudnnConvolutionBackwardData(
-                       stage->dnn_handle, &one, c->w, cuda_weights(stage, node, 0), c->y,
+                       stage->dnn_handle, &one, c->w, filters(stage, node), c->y,
                        cuda_out_gradient(stage, node), c->operations[DATA], c->data, stage->scratch,
                        c->workspace_bytes, node->adds[0] ? &one : &zero, c->x, dx),
                    status, done);
@@ -304,7 +331,8 @@ done:
     return status;
 }
 
-const cuda_kind cuda_conv2d = {.build = conv2d_build,
+const cuda_kind cuda_conv2d = {.order = CUDA_CHANNELS_LAST,
+                               .build = conv2d_build,
                                .forward = conv2d_forward,
                                .backward = conv2d_backward,
                                .release = conv2d_release};

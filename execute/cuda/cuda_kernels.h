@@ -49,9 +49,9 @@ void cuda_gate(cuda_type type, uint64_t rows, uint64_t n, const void *h, void *a
                cudaStream_t stream);
 void cuda_gate_backward(cuda_type type, uint64_t rows, uint64_t n, const void *h, const void *da,
                         void *dh, cudaStream_t stream);
-/** y[r][c] += bias[c / repeat % columns], for y of `count` elements. */
-void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, uint64_t repeat,
-                   const float *bias, void *y, cudaStream_t stream);
+/** y[r][c] += bias[c], for y of `count` elements. */
+void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, const float *bias, void *y,
+                   cudaStream_t stream);
 /** Copies `width` of every `from_stride` elements to `width` of every `to_stride`. */
 void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *from,
                     uint64_t from_stride, bool adds, void *to, uint64_t to_stride,
@@ -66,9 +66,6 @@ uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns);
 /** sums[c] (+)= sum over r of dy[r * stride + c], c < columns. */
 void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, uint64_t stride,
                       const void *dy, bool adds, float *sums, float *scratch, cudaStream_t stream);
-/** sums[c] (+)= sum over samples and pixels of dy[b][c][p]. */
-void cuda_channel_sums(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
-                       const void *dy, bool adds, float *sums, cudaStream_t stream);
 
 /* ---- Orders of images (layout.cu) ---- */
 

@@ -432,6 +432,7 @@ ty_status cuda_blas_load(const cuda_blas **out, ty_error *error)
 
 /* ---- cuDNN ---- */
 
+/* Channels last. */
 typedef struct tensor {
     cudaDataType_t type;
     int n, c, h, w;
@@ -478,11 +479,18 @@ static cudnnStatus_t fake_tensor_destroy(cudnnTensorDescriptor_t made)
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* Of images and of filters alike. Planes it knows as well, but makes channels last of them, which
+ * nobody here should have it do. */
+static cudnnStatus_t format_status(cudnnTensorFormat_t format)
+{
+    return format == CUDNN_TENSOR_NHWC ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+}
+
 static cudnnStatus_t fake_tensor_set(cudnnTensorDescriptor_t made, cudnnTensorFormat_t format,
                                      cudnnDataType_t type, int n, int c, int h, int w)
 {
     *(tensor *)(void *)made = (tensor){number_type(type), n, c, h, w};
-    return format == CUDNN_TENSOR_NCHW ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+    return format_status(format);
 }
 
 static cudnnStatus_t fake_filter_create(cudnnFilterDescriptor_t *out)
@@ -501,7 +509,7 @@ static cudnnStatus_t fake_filter_set(cudnnFilterDescriptor_t made, cudnnDataType
                                      cudnnTensorFormat_t format, int k, int c, int h, int w)
 {
     *(tensor *)(void *)made = (tensor){number_type(type), k, c, h, w};
-    return format == CUDNN_TENSOR_NCHW ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+    return format_status(format);
 }
 
 static cudnnStatus_t fake_convolution_create(cudnnConvolutionDescriptor_t *out)
@@ -653,6 +661,14 @@ static cudnnStatus_t fake_filter_measure(cudnnHandle_t handle, const cudnnTensor
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* Where an element lies. */
+static uint64_t place_of(const tensor *t, int n, int c, int h, int w)
+{
+    return (((uint64_t)n * (uint64_t)t->h + (uint64_t)h) * (uint64_t)t->w + (uint64_t)w) *
+               (uint64_t)t->c +
+           (uint64_t)c;
+}
+
 /* Where an output, a weight and an input meet. */
 typedef struct meeting {
     uint64_t x, w, y;
@@ -677,10 +693,8 @@ static void convolve(const tensor *x, const tensor *w, const convolution *c, con
                                 if (row < 0 || row >= x->h || column < 0 || column >= x->w)
                                     continue;
                                 meet(context,
-                                     (meeting){(uint64_t)(((n * x->c + from) * x->h + row) * x->w +
-                                                          column),
-                                               (uint64_t)(((k * w->c + ch) * w->h + r) * w->w + s),
-                                               (uint64_t)(((n * y->c + k) * y->h + p) * y->w + q)});
+                                     (meeting){place_of(x, n, from, row, column),
+                                               place_of(w, k, ch, r, s), place_of(y, n, k, p, q)});
                             }
 }
 
