@@ -85,7 +85,7 @@ void cuda_filter_permute(cuda_type type, uint64_t outputs, uint64_t inputs, uint
 void cuda_filter_gradient(cuda_type type, uint64_t outputs, uint64_t inputs, uint64_t taps,
                           const void *from, bool adds, float *gradients, cudaStream_t stream);
 
-/* ---- Norms (norm.cu): over the innermost dimension, or per channel ---- */
+/* ---- Norms over the innermost dimension (norm.cu) ---- */
 
 /** statistics: [rows][2], mean and 1 / deviation; rms: mean is 0 and shift NULL. */
 void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
@@ -97,23 +97,28 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
                         float *dshift, bool adds_parameters, bool adds_x, void *dx, float *scratch,
                         cudaStream_t stream);
 uint64_t cuda_norm_scratch(uint64_t rows, uint64_t n);
+
+/* ---- Batch norm (batch_norm.cu): [rows][channels], images with their channels last ---- */
+
 /**
  * Ioffe and Szegedy, 2015.
  * @param running [2][channels] mean and variance to normalise with; NULL: the batch's own
  * @param has_relu what is below 0 becomes 0
  * @param statistics [out] [channels][3]: mean and 1 / deviation that were used, variance of the
  *        batch
+ * @param scratch cuda_batch_norm_scratch floats
  */
-void cuda_batch_norm(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
-                     const void *x, const float *gain, const float *shift, const float *running,
-                     bool has_relu, void *y, float *statistics, cudaStream_t stream);
+void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
+                     const float *gain, const float *shift, const float *running, bool has_relu,
+                     void *y, float *statistics, float *scratch, cudaStream_t stream);
 /** @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL
  *  @param y what forward made, if it has a relu; else NULL */
-void cuda_batch_norm_backward(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
-                              const void *x, const float *gain, const float *statistics,
-                              bool is_given, const void *y, const void *dy, float *dgain,
-                              float *dshift, bool adds_parameters, bool adds_x, void *dx,
+void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
+                              const float *gain, const float *statistics, bool is_given,
+                              const void *y, const void *dy, float *dgain, float *dshift,
+                              bool adds_parameters, bool adds_x, void *dx, float *scratch,
                               cudaStream_t stream);
+uint64_t cuda_batch_norm_scratch(uint64_t rows, uint64_t channels);
 /** Moves the running statistics towards the batch's of `rows` numbers a channel; as in
  * cpu_batch_norm.c. */
 void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics, float *running,

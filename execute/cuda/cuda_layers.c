@@ -95,10 +95,12 @@ const cuda_kind cuda_layer_norm = {
 const cuda_kind cuda_rms_norm = {
     .build = norm_build, .forward = norm_forward, .backward = norm_backward};
 
-/* Channels are a sample's first dimension; without pixels behind it, each is one number. */
-static uint64_t pixels_of(const ty_stage_device *stage, const cuda_node *node)
+/* ---- Batch norm ---- */
+
+/* Numbers of a channel in a micro-batch. */
+static uint64_t batch_norm_rows(const ty_stage_device *stage, const cuda_node *node)
 {
-    return cuda_count(stage, node) / cuda_batch(stage) / node->layer->attributes[TY_FEATURES];
+    return cuda_count(stage, node) / node->layer->attributes[TY_FEATURES];
 }
 
 static ty_status batch_norm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
@@ -107,6 +109,7 @@ static ty_status batch_norm_build(ty_stage_device *stage, cuda_node *node, ty_er
 
     (void)error;
     node->stash_bytes = 3 * channels * sizeof(float);
+    node->sum_floats = cuda_batch_norm_scratch(batch_norm_rows(stage, node), channels);
     node->statistic_offset = stage->statistic_count;
     stage->statistic_count += 2 * channels;
     return TY_OK;
@@ -128,11 +131,11 @@ static ty_status batch_norm_forward(ty_stage_device *stage, const cuda_node *nod
                                     ty_error *error)
 {
     (void)error;
-    cuda_batch_norm(stage->type, cuda_batch(stage), node->layer->attributes[TY_FEATURES],
-                    pixels_of(stage, node), cuda_in(stage, node, 0, slot),
-                    cuda_parameters(stage, node, 0), cuda_parameters(stage, node, 1),
+    cuda_batch_norm(stage->type, batch_norm_rows(stage, node), node->layer->attributes[TY_FEATURES],
+                    cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
+                    cuda_parameters(stage, node, 1),
                     is_given(stage, node) ? running_of(stage, node) : NULL, node->has_relu,
-                    cuda_out(stage, node, slot), node->stash[slot], stage->stream);
+                    cuda_out(stage, node, slot), node->stash[slot], stage->sums, stage->stream);
     return TY_OK;
 }
 
@@ -142,24 +145,26 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *no
                                      bool is_first, ty_error *error)
 {
     const uint64_t channels = node->layer->attributes[TY_FEATURES];
-    const uint64_t pixels = pixels_of(stage, node), batch = cuda_batch(stage);
+    const uint64_t rows = batch_norm_rows(stage, node);
     float *dgain = cuda_parameter_gradient(stage, node, 0);
 
     (void)error;
     cuda_batch_norm_backward(
-        stage->type, batch, channels, pixels, cuda_in(stage, node, 0, slot),
-        cuda_parameters(stage, node, 0), node->stash[slot], is_given(stage, node),
+        stage->type, rows, channels, cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
+        node->stash[slot], is_given(stage, node),
         node->has_relu ? cuda_out(stage, node, slot) : NULL, cuda_out_gradient(stage, node), dgain,
         cuda_parameter_gradient(stage, node, 1), cuda_adds(node, 0, is_first), node->adds[0],
-        cuda_in_gradient(stage, node, 0), stage->stream);
+        cuda_in_gradient(stage, node, 0), stage->sums, stage->stream);
     if (dgain != NULL)
-        cuda_running_move(channels, batch * pixels, node->stash[slot], running_of(stage, node),
+        cuda_running_move(channels, rows, node->stash[slot], running_of(stage, node),
                           stage->stream);
     return TY_OK;
 }
 
-const cuda_kind cuda_batch_norm_kind = {
-    .build = batch_norm_build, .forward = batch_norm_forward, .backward = batch_norm_backward};
+const cuda_kind cuda_batch_norm_kind = {.order = CUDA_CHANNELS_LAST,
+                                        .build = batch_norm_build,
+                                        .forward = batch_norm_forward,
+                                        .backward = batch_norm_backward};
 
 /* ---- Pooling ---- */
 

@@ -187,22 +187,38 @@ void norms()
                                    is_rms ? nullptr : dshift, adds, adds, dx, scratch, nullptr);
         });
     }
-    check("batch norm", [] {
-        enum { BATCH = 4, CHANNELS = 3, PIXELS = 50, ALL = BATCH * CHANNELS * PIXELS };
-        void *x = activations(ALL), *y = activations(ALL), *dx = activations(ALL);
-        void *dy = activations(ALL), *above = activations(ALL); /* what a relu lets through */
-        float *gain = floats(CHANNELS), *shift = floats(CHANNELS), *running = floats(2 * CHANNELS);
-        float *dgain = floats(CHANNELS), *dshift = floats(CHANNELS);
-        float *statistics = floats(3 * CHANNELS);
-        for (const float *given : {(const float *)nullptr, (const float *)running})
-            cuda_batch_norm(type, BATCH, CHANNELS, PIXELS, x, gain, shift, given, false, y,
-                            statistics, nullptr);
-        for (bool adds : {false, true})
-            cuda_batch_norm_backward(type, BATCH, CHANNELS, PIXELS, x, gain, statistics, false,
-                                     adds ? above : nullptr, dy, dgain, dshift, adds, adds, dx,
-                                     nullptr);
-        cuda_running_move(CHANNELS, BATCH * PIXELS, statistics, running, nullptr);
-    });
+}
+
+/* Fewer channels than a warp has threads, as many as several have, and more; one row and several
+ * bands of them. What a relu lets through is all. */
+void batch_norms()
+{
+    const uint64_t sizes[][2] = {{2000, 3}, {1, 70}, {700, 70}, {40, 2048}};
+
+    for (const auto &size : sizes)
+        check("batch norm", [=] {
+            const uint64_t rows = size[0], channels = size[1], all = rows * channels;
+            void *x = activations(all), *y = activations(all), *dx = activations(all);
+            void *dy = activations(all), *above = activations(all);
+            float *gain = floats(channels), *shift = floats(channels);
+            float *running = floats(2 * channels), *statistics = floats(3 * channels);
+            float *dgain = floats(channels), *dshift = floats(channels);
+            float *scratch = floats(cuda_batch_norm_scratch(rows, channels));
+            for (const float *given : {(const float *)nullptr, (const float *)running})
+                cuda_batch_norm(type, rows, channels, x, gain, shift, given, false, y, statistics,
+                                scratch, nullptr);
+            for (bool adds : {false, true})
+                for (bool is_given : {false, true})
+                    cuda_batch_norm_backward(type, rows, channels, x, gain, statistics, is_given,
+                                             adds ? above : nullptr, dy, dgain, dshift, adds, adds,
+                                             dx, scratch, nullptr);
+            for (bool is_given : {false, true})
+                cuda_batch_norm_backward(type, rows, channels, x, gain, statistics, is_given, above,
+                                         dy, nullptr, nullptr, false, false, dx, scratch, nullptr);
+            cuda_batch_norm_backward(type, rows, channels, x, gain, statistics, false, nullptr, dy,
+                                     dgain, dshift, true, false, nullptr, scratch, nullptr);
+            cuda_running_move(channels, rows, statistics, running, nullptr);
+        });
 }
 
 void images()
@@ -483,6 +499,7 @@ int main()
     elements();
     layouts();
     norms();
+    batch_norms();
     images();
     words();
     attention();
