@@ -124,10 +124,10 @@ uint64_t cuda_batch_norm_scratch(uint64_t rows, uint64_t channels);
 void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics, float *running,
                        cudaStream_t stream);
 
-/* ---- Pooling (pool.cu): [B,C,H,W] ---- */
+/* ---- Pooling (pool.cu): [B,H,W,C] ---- */
 
 typedef struct cuda_pool {
-    uint64_t images; /* batch * channels */
+    uint64_t images;
     pool_windows windows;
 } cuda_pool;
 void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, void *y,

@@ -173,7 +173,7 @@ static cuda_pool pool_of(const ty_stage_device *stage, const cuda_node *node)
     const ty_shape *in = &stage->values[node->inputs[0]].shape;
     const ty_shape *out = &stage->values[node->output].shape;
 
-    return (cuda_pool){.images = cuda_batch(stage) * in->dimensions[0],
+    return (cuda_pool){.images = cuda_batch(stage),
                        .windows = pool_windows_of(node->layer, in, out)};
 }
 
@@ -202,7 +202,8 @@ static ty_status pool_backward(ty_stage_device *stage, const cuda_node *node, ui
     return TY_OK;
 }
 
-const cuda_kind cuda_pool_kind = {.forward = pool_forward, .backward = pool_backward};
+const cuda_kind cuda_pool_kind = {
+    .order = CUDA_CHANNELS_LAST, .forward = pool_forward, .backward = pool_backward};
 
 /* ---- Embedding: of the table a lane has the rows of its words, of positions and types its
  * features, and the lanes sum what they found. All tokens are of the first type ---- */

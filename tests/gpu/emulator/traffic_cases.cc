@@ -225,8 +225,9 @@ void images()
 {
     for (bool is_average : {false, true})
         check(is_average ? "averages" : "maxima", [=] {
-            const cuda_pool p = {6,
-                                 {.in_height = 8,
+            const cuda_pool p = {2,
+                                 {.channels = 3,
+                                  .in_height = 8,
                                   .in_width = 10,
                                   .out_height = 4,
                                   .out_width = 5,
@@ -236,7 +237,7 @@ void images()
                                   .is_average = is_average}};
             void *x = activations(480), *y = activations(120), *dx = activations(480);
             void *dy = activations(120);
-            for (int i = 0; i < 480; i++) /* the last of a window is its maximum */
+            for (int i = 0; i < 480; i++) /* rising in both directions */
                 if (type == CUDA_TYPE_FLOAT)
                     ((float *)x)[i] = (float)i;
                 else
