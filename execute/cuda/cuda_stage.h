@@ -5,12 +5,12 @@
  * A *value* is a tensor of one micro-batch in the type of the precision: the batch, what crosses
  * the cut before the stage, or what a layer makes of it, in one of two orders. A *node* is a layer,
  * or in front of one the change to the order that it reads; flatten is another name for its input,
- * or such a change. Data of values is per slot,
- * gradients inside the stage are one set, or, where backward comes in two parts, per slot; where
- * the stage is recomputed, what only one segment has to do with lies in a working set that all
- * segments and slots share. The functions of a layer are the same for both parts: what a part does
- * not ask for has nowhere to go (cuda_in_gradient, cuda_parameter_gradient). What crosses a cut is
- * a message of floats per slot, which forward and backward convert from and to (cuda_cut.c).
+ * or such a change. Data of values is per slot, gradients inside the stage are one set, or, where
+ * backward comes in two parts, per slot; where the stage is recomputed, what only one segment has
+ * to do with lies in a working set that all segments and slots share. The functions of a layer are
+ * the same for both parts: what a part does not ask for has nowhere to go (cuda_in_gradient,
+ * cuda_parameter_gradient). What crosses a cut is a message of floats per slot, which forward and
+ * backward convert from and to (cuda_cut.c).
  *
  * With tensor lanes (cuda_lanes.c) tensors of parameters and values are what this lane has. A
  * divided layer reads all of its input and makes a summand of all of its output, which the lanes
