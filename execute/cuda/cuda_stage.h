@@ -567,6 +567,11 @@ void cuda_choices_close(ty_stage_device *stage);
 bool cuda_choice_find(const ty_stage_device *stage, const char *key, uint32_t *value);
 ty_status cuda_choice_note(ty_stage_device *stage, const char *key, uint32_t value,
                            ty_error *error) TY_MUST_CHECK;
+/** Some runs of what is tried on the stage's stream, behind a first one.
+ * @param run           puts one there; false: it cannot
+ * @param milliseconds  [out] negative where it cannot */
+ty_status cuda_trials_time(const ty_stage_device *stage, bool (*run)(const void *context),
+                           const void *context, float *milliseconds, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Passes as graphs (cuda_graph.c) ---- */
 

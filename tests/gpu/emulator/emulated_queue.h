@@ -27,7 +27,8 @@ void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), cons
 int emulated_fault(const char *name);
 
 /** Whether libraries list several algorithms, as TRAINYARD_EMULATED_ALGORITHMS asks: of products
- * four, of which the second is fastest and the last fails; of convolutions two. */
+ * four, of which the second is fastest and the last fails; of convolutions several of each sort,
+ * the second of which are fastest (library_graphs.c). */
 int emulated_algorithms(void);
 /** Takes so long on the stream, by the clock of events; nobody waits for it. */
 void emulated_delay(cudaStream_t stream, double seconds);
