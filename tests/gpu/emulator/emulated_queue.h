@@ -23,7 +23,8 @@ void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), cons
 
 /** Whether TRAINYARD_EMULATED_FAULT names this fault: "allocate" (libraries allocate working memory
  * in every call, which no capture allows), "instantiate", "launch" (of a graph), "unaligned" (there
- * are no products of 16-bit matrices whose rows do not begin at multiples of 16 bytes). */
+ * are no products of 16-bit matrices whose rows do not begin at multiples of 16 bytes),
+ * "convolutions" (there are none). */
 int emulated_fault(const char *name);
 
 /** Whether libraries list several algorithms, as TRAINYARD_EMULATED_ALGORITHMS asks: of products

@@ -720,7 +720,8 @@ static bool is_supported_convolution(const descriptor *of)
         is_plain = is_plain && space_of(c.kind, CUDNN_ATTR_CONVOLUTION_DILATIONS)[i] == 1 &&
                    space_of(c.kind, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS)[i] ==
                        space_of(c.kind, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)[i];
-    return is_plain && lies_alike(c.x, c.w) && lies_alike(c.x, c.y) && lies_alike(c.w, c.y);
+    return is_plain && !emulated_fault("convolutions") && lies_alike(c.x, c.w) &&
+           lies_alike(c.x, c.y) && lies_alike(c.w, c.y);
 }
 
 /* Heads of sizes and in places that the fused kernels read. */
