@@ -343,31 +343,48 @@ static cuda_dnn_convolution example(cuda_type type, layout_of *lay)
                                   .padding = {1, 1}};
 }
 
-static void layouts_compare(const cuda_dnn_target *target, const char *device)
-{
-    const uint64_t planes =
-        convolution_plans(target, "planes", example(CUDA_TYPE_BF16, cuda_dnn_planes));
-    const uint64_t last =
-        convolution_plans(target, "channels last", example(CUDA_TYPE_BF16, cuda_dnn_channels_last));
-
-    printf("%s 64x64x56x56 by 3x3 in bf16: at most %llu B in planes, %llu B channels last\n",
-           device, (unsigned long long)planes, (unsigned long long)last);
-    if (last >= planes)
-        fail("channels last", "takes more memory than planes");
-}
-
-/* Its place among cuDNN's choices. */
-static uint32_t choice_of(const cuda_dnn_target *target, const cuda_dnn_convolution *c)
+/* The first plan; the caller's, or NULL. */
+static cuda_dnn_conv *plan_of(const cuda_dnn_target *target, const cuda_dnn_convolution *c)
 {
     cuda_dnn_conv *made = NULL;
     ty_error error = {0};
-    uint32_t choice = CUDA_DNN_ANY_CHOICE;
 
     if (cuda_dnn_conv_new(target, c, CUDA_DNN_ANY_CHOICE, &made, &error) != TY_OK)
-        fail("a choice", error.message);
-    else
-        choice = cuda_dnn_conv_choice(made);
-    cuda_dnn_conv_free(made);
+        fail("a plan", error.message);
+    return made;
+}
+
+/* What tensor cores read lies channels last: cuDNN copies planes. */
+static void layouts_compare(const cuda_dnn_target *target, const char *device)
+{
+    static layout_of *const layouts[] = {cuda_dnn_planes, cuda_dnn_channels_last};
+
+    for (cuda_dnn_pass pass = 0; pass < CUDA_DNN_PASSES; pass++) {
+        uint64_t bytes[2] = {0};
+        for (int l = 0; l < 2; l++) {
+            cuda_dnn_convolution c = example(CUDA_TYPE_BF16, layouts[l]);
+            cuda_dnn_conv *plan;
+            c.pass = pass;
+            plan = plan_of(target, &c);
+            if (plan != NULL)
+                bytes[l] = cuda_dnn_conv_workspace(plan);
+            cuda_dnn_conv_free(plan);
+        }
+        printf("%s 64x64x56x56 by 3x3 in bf16, %s: %llu B in planes, %llu B channels last\n",
+               device, cuda_dnn_pass_name(pass), (unsigned long long)bytes[0],
+               (unsigned long long)bytes[1]);
+        if (bytes[1] >= bytes[0])
+            fail("channels last", "takes no less memory than planes");
+    }
+}
+
+/* The first plan's place among cuDNN's choices. */
+static uint32_t choice_of(const cuda_dnn_target *target, const cuda_dnn_convolution *c)
+{
+    cuda_dnn_conv *plan = plan_of(target, c);
+    const uint32_t choice = plan != NULL ? cuda_dnn_conv_choice(plan) : CUDA_DNN_ANY_CHOICE;
+
+    cuda_dnn_conv_free(plan);
     return choice;
 }
 
