@@ -240,8 +240,9 @@ static cuda_dnn_convolution convolution_of(const ty_workload *w, uint32_t layer,
         .padding = {(int64_t)a[TY_PADDING_HEIGHT], (int64_t)a[TY_PADDING_WIDTH]}};
 }
 
-/* Plans of one shape in every pass, the data's also where it adds. @return the most bytes of any */
-static uint64_t convolution_plans(const cuda_dnn_target *target, const char *name,
+/* Plans of one shape in every pass, the data's also where it adds, unless it is of the network's
+ * own images. @return the most bytes of any */
+static uint64_t convolution_plans(const cuda_dnn_target *target, const char *name, bool is_first,
                                   cuda_dnn_convolution c)
 {
     uint64_t most = 0;
@@ -253,6 +254,8 @@ static uint64_t convolution_plans(const cuda_dnn_target *target, const char *nam
 
         c.adds = i == CUDA_DNN_PASSES;
         c.pass = c.adds ? CUDA_DNN_DATA : (cuda_dnn_pass)i;
+        if (is_first && c.pass == CUDA_DNN_DATA)
+            continue;
         snprintf(what, sizeof what, "%s %s %s%s, %lldx%lldx%lld by %lldx%lldx%lldx%lld/%lld", name,
                  name_of(c.type), cuda_dnn_pass_name(c.pass), c.adds ? " added" : "",
                  (long long)c.x.sizes[1], (long long)c.x.sizes[2], (long long)c.x.sizes[3],
@@ -281,15 +284,15 @@ static const struct {
                   {"fp32", CUDA_TYPE_FLOAT, false}};
 enum { PRECISIONS = sizeof precisions / sizeof *precisions };
 
-static void precisions_plan(const cuda_dnn_target *target, const char *what, cuda_dnn_convolution c,
-                            uint64_t most[PRECISIONS])
+static void precisions_plan(const cuda_dnn_target *target, const char *what, bool is_first,
+                            cuda_dnn_convolution c, uint64_t most[PRECISIONS])
 {
     for (int p = 0; p < PRECISIONS; p++) {
         uint64_t bytes;
 
         c.type = precisions[p].type;
         c.is_tf32 = precisions[p].is_tf32;
-        bytes = convolution_plans(target, what, c);
+        bytes = convolution_plans(target, what, is_first, c);
         most[p] = bytes > most[p] ? bytes : most[p];
     }
 }
@@ -320,7 +323,7 @@ static void convolutions_of_zoo(const cuda_dnn_target *target, const char *devic
         while (!cuda_dnn_conv_is_alike(&seen[s], &seen[count]))
             s++;
         if (s == count)
-            precisions_plan(target, what, seen[count++], most);
+            precisions_plan(target, what, l == 0, seen[count++], most);
     }
     printf("%s, %llu images: %u shapes, %d plans, at most", what, (unsigned long long)batch,
            (unsigned)count, planned - before);
@@ -432,7 +435,7 @@ static void convolution_mistakes(const cuda_dnn_target *target)
     cuda_dnn_target other = *target;
 
     other.dnn = &meddled;
-    convolution_plans(&other, "without a mistake", asked);
+    convolution_plans(&other, "without a mistake", false, asked);
     for (int m = 0; m < DNN_CONV_MISTAKES; m++) {
         dnn_plant(&dnn_conv_mistakes[m]);
         convolution_refuse(&other, dnn_conv_mistakes[m].what, &asked);
