@@ -170,8 +170,7 @@ typedef struct cuda_dnn_convolution {
     int64_t strides[2], padding[2]; /* of rows and columns; padding on both sides */
 } cuda_dnn_convolution;
 
-/** Of those sizes: planes of numbers, or all channels of a place side by side. */
-cuda_dnn_layout cuda_dnn_planes(uint64_t n, uint64_t c, uint64_t h, uint64_t w);
+/** Of those sizes, all channels of a place side by side. */
 cuda_dnn_layout cuda_dnn_channels_last(uint64_t n, uint64_t c, uint64_t h, uint64_t w);
 
 typedef struct cuda_dnn_conv cuda_dnn_conv; /* a plan of a pass */

@@ -47,12 +47,6 @@ const char *cuda_dnn_pass_name(cuda_dnn_pass pass)
     return operations[pass].name;
 }
 
-cuda_dnn_layout cuda_dnn_planes(uint64_t n, uint64_t c, uint64_t h, uint64_t w)
-{
-    return (cuda_dnn_layout){{(int64_t)n, (int64_t)c, (int64_t)h, (int64_t)w},
-                             {(int64_t)(c * h * w), (int64_t)(h * w), (int64_t)w, 1}};
-}
-
 cuda_dnn_layout cuda_dnn_channels_last(uint64_t n, uint64_t c, uint64_t h, uint64_t w)
 {
     return (cuda_dnn_layout){{(int64_t)n, (int64_t)c, (int64_t)h, (int64_t)w},

@@ -224,6 +224,12 @@ static void attention_of_zoo(const cuda_dnn_target *target, const char *device, 
 
 typedef cuda_dnn_layout layout_of(uint64_t n, uint64_t c, uint64_t h, uint64_t w);
 
+static cuda_dnn_layout planes(uint64_t n, uint64_t c, uint64_t h, uint64_t w)
+{
+    return (cuda_dnn_layout){{(int64_t)n, (int64_t)c, (int64_t)h, (int64_t)w},
+                             {(int64_t)(c * h * w), (int64_t)(h * w), (int64_t)w, 1}};
+}
+
 static cuda_dnn_convolution convolution_of(const ty_workload *w, uint32_t layer, uint64_t batch,
                                            layout_of *lay)
 {
@@ -360,7 +366,7 @@ static cuda_dnn_conv *plan_of(const cuda_dnn_target *target, const cuda_dnn_conv
 /* What tensor cores read lies channels last: cuDNN copies planes. */
 static void layouts_compare(const cuda_dnn_target *target, const char *device)
 {
-    static layout_of *const layouts[] = {cuda_dnn_planes, cuda_dnn_channels_last};
+    static layout_of *const layouts[] = {planes, cuda_dnn_channels_last};
 
     for (cuda_dnn_pass pass = 0; pass < CUDA_DNN_PASSES; pass++) {
         uint64_t bytes[2] = {0};

@@ -202,6 +202,12 @@ typedef struct convolved {
     double x[MOST_NUMBERS], w[MOST_NUMBERS], y[MOST_NUMBERS];
 } convolved;
 
+static cuda_dnn_layout planes(uint64_t n, uint64_t c, uint64_t h, uint64_t w)
+{
+    return (cuda_dnn_layout){{(int64_t)n, (int64_t)c, (int64_t)h, (int64_t)w},
+                             {(int64_t)(c * h * w), (int64_t)(h * w), (int64_t)w, 1}};
+}
+
 /* Two images of 6 channels in two groups, 4 out. */
 static cuda_dnn_convolution convolution(cuda_dnn_layout (*lay)(uint64_t, uint64_t, uint64_t,
                                                                uint64_t))
@@ -334,24 +340,24 @@ static void convolutions_check(const char *name, cuda_dnn_convolution c, uint32_
 
 static void precisions_check(void)
 {
-    cuda_dnn_convolution planes = convolution(cuda_dnn_planes);
+    cuda_dnn_convolution other = convolution(planes);
     cuda_dnn_convolution last = convolution(cuda_dnn_channels_last), c = last;
     uint32_t choice;
 
-    convolutions_check("planes, bf16", planes, WITH_TENSOR_CORES, 1e-2);
+    convolutions_check("planes, bf16", other, WITH_TENSOR_CORES, 1e-2);
     convolutions_check("channels last, bf16", last, WITH_TENSOR_CORES, 1e-2);
-    planes.type = last.type = CUDA_TYPE_HALF;
-    convolutions_check("planes, fp16", planes, WITH_TENSOR_CORES, 1e-3);
+    other.type = last.type = CUDA_TYPE_HALF;
+    convolutions_check("planes, fp16", other, WITH_TENSOR_CORES, 1e-3);
     convolutions_check("channels last, fp16", last, WITH_TENSOR_CORES, 1e-3);
-    planes.type = last.type = CUDA_TYPE_FLOAT;
-    convolutions_check("planes, fp32", planes, WITHOUT, 1e-6);
+    other.type = last.type = CUDA_TYPE_FLOAT;
+    convolutions_check("planes, fp32", other, WITHOUT, 1e-6);
     convolutions_check("channels last, fp32", last, WITHOUT, 1e-6);
     last.is_tf32 = true;
     convolutions_check("channels last, TF32", last, WITH_TENSOR_CORES, 2e-3);
     expect("TF32 as if it were fp32", WRONG, convolution_answer(&last, 1e-6, &choice));
     c.w = cuda_dnn_channels_last(4, 4, 3, 2);
     expect("4 of 6 channels", REFUSED, convolution_answer(&c, 1, &choice));
-    c.w = cuda_dnn_planes(4, 3, 3, 2);
+    c.w = planes(4, 3, 3, 2);
     expect("weights in planes, images not", REFUSED, convolution_answer(&c, 1, &choice));
     c = convolution(cuda_dnn_channels_last);
     c.y = cuda_dnn_channels_last(2, 4, 3, 4);
