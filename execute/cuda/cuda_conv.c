@@ -182,8 +182,8 @@ static cuda_dnn_conv *alike_find(const ty_stage_device *stage, const cuda_node *
     return NULL;
 }
 
-/* As was chosen by measuring, or is now, where the stage is there to measure; else cuDNN's first.
- */
+/* As was chosen by measuring before, or is now where the stage is there for that; else cuDNN's
+ * first. */
 static ty_status plan_make(ty_stage_device *stage, const cuda_node *node, cuda_dnn_pass pass,
                            cuda_dnn_conv **out, ty_error *error)
 {

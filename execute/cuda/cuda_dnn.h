@@ -82,8 +82,7 @@ typedef struct cuda_dnn_plan {
 /**
  * Plans of cuDNN's choices for a graph, best guess first, that keep the terms. Clears the graph.
  * @param wanted  the place of the one that is to be made, if it keeps the terms; else the first
- *                ones are. A place is good for one version of cuDNN, one driver and one sort of
- * GPU.
+ *                ones are. A place is good for one version of cuDNN, driver and sort of GPU.
  * @param most    of what is made; >= 1
  * @param count   [out] >= 1
  * @return TY_EUNSUPPORTED, with what the last was refused for, when there is none; TY_EBACKEND
