@@ -83,11 +83,17 @@ static void graph_make(cuda_dnn_graph *g, const cuda_dnn_convolution *c)
     cuda_dnn_operation(g, made);
 }
 
+static uint64_t element_count(const cuda_dnn_layout *of)
+{
+    return (uint64_t)(of->sizes[0] * of->sizes[1] * of->sizes[2] * of->sizes[3]);
+}
+
 static cuda_dnn_terms terms_of(const cuda_dnn_convolution *c)
 {
     const bool is_exact = c->type == CUDA_TYPE_FLOAT && !c->is_tf32;
+    const uint64_t images = (element_count(&c->x) + element_count(&c->y)) * sizeof(float);
 
-    return (cuda_dnn_terms){.workspace_bytes = CUDA_DNN_CONV_LIMIT,
+    return (cuda_dnn_terms){.workspace_bytes = CUDA_DNN_CONV_LIMIT + (is_exact ? images : 0),
                             .refused_notes =
                                 CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) |
                                 CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) |

@@ -421,6 +421,23 @@ static void precisions_check(const cuda_dnn_target *target)
         fail("fp16", "adds in 16 bits");
 }
 
+/* Of floats whose planes are more than the limit, too, an engine that makes these. */
+static void copies_check(const cuda_dnn_target *target)
+{
+    cuda_dnn_convolution c = {.pass = CUDA_DNN_DATA,
+                              .type = CUDA_TYPE_FLOAT,
+                              .x = cuda_dnn_channels_last(256, 64, 56, 56),
+                              .w = cuda_dnn_channels_last(64, 64, 3, 3),
+                              .y = cuda_dnn_channels_last(256, 64, 56, 56),
+                              .strides = {1, 1},
+                              .padding = {1, 1}};
+    cuda_dnn_conv *plan = plan_of(target, &c);
+
+    if (plan != NULL && cuda_dnn_conv_workspace(plan) < CUDA_DNN_CONV_LIMIT)
+        fail("256 images in fp32", "have no room for planes");
+    cuda_dnn_conv_free(plan);
+}
+
 static void convolution_refuse(const cuda_dnn_target *target, const char *name,
                                const cuda_dnn_convolution *c)
 {
@@ -465,6 +482,7 @@ static void convolutions_plan(const cuda_dnn_target *targets)
     for (int d = 0; d < DEVICES; d++) {
         layouts_compare(&targets[d], devices[d].label);
         precisions_check(&targets[d]);
+        copies_check(&targets[d]);
         for (size_t n = 0; n < sizeof networks / sizeof *networks; n++)
             convolutions_of_zoo(&targets[d], devices[d].label, networks[n].name, networks[n].batch);
     }
