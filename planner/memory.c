@@ -217,6 +217,21 @@ static void mark_images(const context *c)
     }
 }
 
+/* How accelerators keep them: what crosses cuts comes in the order that it is read in, so that only
+ * what is flattened inside a stage is a copy. */
+static void mark_flattened(const context *c)
+{
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
+        const ty_layer *l = layer_at(c, i);
+        const ty_shape *in = ty_layer_input_shape(c->plan->workload, i, 0);
+
+        if (l->kind != TY_LAYER_FLATTEN || l->input_count == 0 ||
+            l->inputs[0] < c->stage->first_layer || !has_two_orders(in))
+            continue;
+        c->copies[i] = c->copied[i] = (double)l->output_bytes;
+    }
+}
+
 /* Copies of a sample's tokens that go to experts, all lanes together. */
 static double copies_of_tokens(const context *c, uint32_t layer)
 {
@@ -274,6 +289,8 @@ static void mark_layers(const context *c)
     }
     if (c->is_on_cores)
         mark_images(c);
+    else
+        mark_flattened(c);
 }
 
 /* What a convolution needs while it computes on cores: its weights in the order of oneDNN's

@@ -24,7 +24,7 @@ static const cuda_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_GELU] = &cuda_gelu,
     [TY_LAYER_SILU] = &cuda_silu,
     [TY_LAYER_TANH] = &cuda_tanh,
-    [TY_LAYER_FLATTEN] = &cuda_add, /* never run: it is another name for its input */
+    [TY_LAYER_FLATTEN] = &cuda_reorder,
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cuda_loss_kind,
 };
 
@@ -167,51 +167,118 @@ static ty_status inputs_check(const lowering *low, const ty_layer *layer, ty_err
     return TY_OK;
 }
 
-static void value_make(lowering *low, uint32_t at, const ty_shape *shape, bool needs_gradient)
+static void value_make(lowering *low, uint32_t at, const ty_shape *shape, cuda_order order,
+                       bool needs_gradient)
 {
     const uint64_t batch = low->stage->options.micro_batch_size;
 
     low->stage->values[at] = (cuda_value){.shape = *shape,
+                                          .order = order,
                                           .count = ty_shape_elements(shape) * batch,
                                           .same_as = at,
                                           .needs_gradient = needs_gradient};
 }
 
 /* What this lane has of a layer's output. */
-static void output_make(lowering *low, uint32_t at, uint32_t producer)
+static void output_make(lowering *low, uint32_t at, uint32_t producer, cuda_order order)
 {
     const ty_shape shape = lane_shape(&low->stage->options, producer);
 
-    value_make(low, at, &shape, low->trains[producer]);
+    value_make(low, at, &shape, order, low->trains[producer]);
 }
 
-static ty_status node_add(lowering *low, uint32_t index, ty_error *error)
+/* A node with room for its inputs. */
+static ty_status node_begin(lowering *low, const cuda_kind *kind, uint32_t index,
+                            uint32_t input_count, uint32_t output, cuda_node **out, ty_error *error)
 {
     ty_stage_device *stage = low->stage;
     const ty_layer *layer = &low->workload->layers[index];
-    const uint32_t owner = layer->tied_to;
-    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
     cuda_node *node = &stage->nodes[stage->node_count];
 
-    *node = (cuda_node){.kind = cuda_kind_of(layer->kind),
+    *node = (cuda_node){.kind = kind,
                         .layer = layer,
                         .layer_index = index,
-                        .input_count = layer->input_count > 0 ? layer->input_count : 1,
-                        .output = value_of(low, index)};
-    node->whole_input =
-        lane_context_shape(&stage->options, ty_layer_input_shape(low->workload, index, 0));
-    node->whole_output = lane_context_shape(&stage->options, &layer->output);
-    node->is_divided = lane_divides(&stage->options, index);
-    node->is_matrix_frozen = owner != TY_NO_LAYER && low->workload->layers[owner].is_frozen;
+                        .input_count = input_count,
+                        .output = output};
     node->inputs = ty_alloc(node->input_count, sizeof *node->inputs);
     node->adds = ty_alloc(node->input_count, sizeof *node->adds);
     stage->node_count++;
     if (node->inputs == NULL || node->adds == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for layer %s", layer->name);
-    for (uint32_t i = 0; i < node->input_count; i++)
-        node->inputs[i] = input_of(low, layer, i);
+    *out = node;
+    return TY_OK;
+}
+
+/* Has `value` in the order that layer `index` reads: it, or a copy of it in front of the layer. */
+static ty_status value_in_order(lowering *low, uint32_t value, cuda_order order, uint32_t index,
+                                uint32_t *out, ty_error *error)
+{
+    ty_stage_device *stage = low->stage;
+    const cuda_value *from = &stage->values[value];
+    cuda_node *node;
+    ty_status status;
+
+    *out = value;
+    if (from->order == order || cuda_channels(from) == 1 || cuda_pixels(from) == 1)
+        return TY_OK;
+    *out = stage->value_count++;
+    value_make(low, *out, &from->shape, order, from->needs_gradient);
+    status = node_begin(low, &cuda_reorder, index, 1, *out, &node, error);
+    if (status == TY_OK)
+        node->inputs[0] = value;
+    return status;
+}
+
+static ty_status node_add(lowering *low, uint32_t index, cuda_order order, ty_error *error)
+{
+    ty_stage_device *stage = low->stage;
+    const ty_layer *layer = &low->workload->layers[index];
+    const uint32_t owner = layer->tied_to, count = layer->input_count > 0 ? layer->input_count : 1;
+    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    uint32_t *inputs = ty_alloc(count, sizeof *inputs);
+    cuda_node *node;
+    ty_status status = TY_OK;
+
+    if (inputs == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for layer %s", layer->name);
+    for (uint32_t i = 0; i < count; i++) {
+        inputs[i] = input_of(low, layer, i);
+        if (layer->kind != TY_LAYER_FLATTEN) /* reads either */
+            TY_CHECK(value_in_order(low, inputs[i], order, index, &inputs[i], error), status,
+                     cleanup);
+    }
+    TY_CHECK(node_begin(low, cuda_kind_of(layer->kind), index, count, value_of(low, index), &node,
+                        error),
+             status, cleanup);
+    memcpy(node->inputs, inputs, count * sizeof *inputs);
+    node->whole_input =
+        lane_context_shape(&stage->options, ty_layer_input_shape(low->workload, index, 0));
+    node->whole_output = lane_context_shape(&stage->options, &layer->output);
+    node->is_divided = lane_divides(&stage->options, index);
+    node->is_matrix_frozen = owner != TY_NO_LAYER && low->workload->layers[owner].is_frozen;
     node->tensor_count = layer_tensors(low->workload, index, tensors);
-    return stage_parameters_locate(&stage->options, &stage->placed, index, node->offsets, error);
+    status = stage_parameters_locate(&stage->options, &stage->placed, index, node->offsets, error);
+cleanup:
+    ty_free(inputs);
+    return status;
+}
+
+/* What comes in lies as its first reader wants it; what is only passed on as in the messages. */
+static cuda_order order_wanted(const lowering *low, uint32_t value)
+{
+    for (uint32_t l = low->first; l < low->end; l++) {
+        const ty_layer *layer = &low->workload->layers[l];
+        const cuda_order order = cuda_kind_of(layer->kind)->order;
+        bool is_read = false;
+
+        for (uint32_t i = 0; i < (layer->input_count > 0 ? layer->input_count : 1); i++)
+            is_read = is_read || input_of(low, layer, i) == value;
+        if (is_read && order == CUDA_ANY_ORDER)
+            return layer->output.dimension_count == 3 ? CUDA_CHANNELS_LAST : CUDA_PLANES;
+        if (is_read)
+            return order;
+    }
+    return CUDA_PLANES;
 }
 
 /* The batch, or what crosses the cut before the stage. */
@@ -223,7 +290,7 @@ static ty_status lower_input(lowering *low, ty_error *error)
     if (low->first == 0) {
         const ty_shape batch = lane_context_shape(&stage->options, &low->workload->input);
 
-        value_make(low, 0, &batch, false);
+        value_make(low, 0, &batch, order_wanted(low, 0), false);
         if (low->workload->input_kind != TY_INPUT_TOKEN)
             status = cuda_cut_add(stage, &stage->before, 0, false, error);
         return status;
@@ -231,7 +298,7 @@ static ty_status lower_input(lowering *low, ty_error *error)
     for (uint32_t i = 0; i < low->before_count && status == TY_OK; i++) {
         const uint32_t producer = low->before[i];
 
-        output_make(low, i, producer);
+        output_make(low, i, producer, order_wanted(low, i));
         status = cuda_cut_add(stage, &stage->before, i, producer >= low->first_backward, error);
     }
     return status;
@@ -258,7 +325,7 @@ static void scores_pad(lowering *low, uint32_t at)
     if (low->stage->type == CUDA_TYPE_FLOAT)
         return;
     *classes = (*classes + several - 1) / several * several;
-    value_make(low, at, &shape, low->stage->values[at].needs_gradient);
+    value_make(low, at, &shape, CUDA_PLANES, low->stage->values[at].needs_gradient);
 }
 
 /* The node whose output a relu can be part of: that of a batch norm or of a sum of two that nobody
@@ -277,7 +344,7 @@ static cuda_node *relu_joins(const lowering *low, const ty_layer *relu)
             if (layers[l].inputs[i] == maker && &layers[l] != relu)
                 return NULL;
     for (uint32_t n = 0; n < low->stage->node_count; n++)
-        if (low->stage->nodes[n].layer_index == maker)
+        if (low->stage->nodes[n].output == value_of(low, maker))
             return &low->stage->nodes[n];
     return NULL;
 }
@@ -289,18 +356,22 @@ static ty_status lower_layers(lowering *low, ty_error *error)
     for (uint32_t l = low->first; l < low->end && status == TY_OK; l++) {
         const ty_layer *layer = &low->workload->layers[l];
         const uint32_t made = value_of(low, l);
+        const cuda_value *read;
         cuda_node *before = relu_joins(low, layer);
+        cuda_order order = cuda_kind_of(layer->kind)->order;
 
         TY_CHECK(inputs_check(low, layer, error), status, done);
-        output_make(low, made, l);
+        read = &low->stage->values[input_of(low, layer, 0)];
+        order = order == CUDA_ANY_ORDER ? read->order : order;
+        output_make(low, made, l, order);
         if (is_scores(low, l))
             scores_pad(low, made);
         if (before != NULL)
             before->has_relu = true;
-        if (layer->kind == TY_LAYER_FLATTEN || before != NULL)
-            low->stage->values[made].same_as = low->stage->values[input_of(low, layer, 0)].same_as;
+        if (before != NULL || (layer->kind == TY_LAYER_FLATTEN && !cuda_is_channels_last(read)))
+            low->stage->values[made].same_as = read->same_as;
         else
-            status = node_add(low, l, error);
+            status = node_add(low, l, order, error);
     }
 done:
     return status;
@@ -326,15 +397,14 @@ static void segment_note(uint32_t *segment, uint32_t another, bool *is_known)
 }
 
 /* Which segment each value, and its gradient, is of; what goes from one to another is kept, and
- * what recomputing does not make again. What crosses the cut before the stage comes in with the
- * first. `is_known`: [values], all false. */
+ * what recomputing does not make again. Copies in another order are. What crosses the cut before
+ * the stage comes in with the first. `is_known`: [values], all false. */
 static void segments_place(ty_stage_device *stage, bool *is_known)
 {
-    const uint32_t before = stage->value_count - stage->options.layer_count;
     const uint32_t last = stage->segments.count - 1;
 
     for (uint32_t v = 0; v < stage->value_count; v++) {
-        stage->values[v].segment = v < before ? 0 : STAGE_NO_SEGMENT;
+        stage->values[v].segment = 0; /* unless a node makes it */
         stage->values[v].gradient_segment = STAGE_NO_SEGMENT;
     }
     for (uint32_t i = 0; i < stage->before.count + stage->behind.count; i++) {
@@ -350,11 +420,13 @@ static void segments_place(ty_stage_device *stage, bool *is_known)
         const uint32_t segment = stage_segment_of(&stage->segments, node->layer_index);
         const ty_layer_again again = stage->segments.again[node->layer_index];
         const uint32_t made = stage->values[node->output].same_as;
+        const bool is_copy = node->kind == &cuda_reorder;
         uint32_t gradient;
 
-        node->is_kept = again.what == TY_AGAIN_NOTHING;
+        node->is_kept = again.what == TY_AGAIN_NOTHING && !is_copy;
         stage->values[made].segment = segment;
-        stage->values[made].is_kept = stage->values[made].is_kept || again.keeps_output;
+        stage->values[made].is_kept =
+            stage->values[made].is_kept || (again.keeps_output && !is_copy);
         gradient = stage->values[node->output].gradient_of;
         segment_note(&stage->values[gradient].gradient_segment, segment, &is_known[gradient]);
         for (uint32_t i = 0; i < node->input_count; i++) {
@@ -375,6 +447,7 @@ static ty_status lowering_start(lowering *low, ty_error *error)
 {
     const ty_workload *workload = low->workload;
     ty_stage_device *stage = low->stage;
+    uint32_t copies = 0;
 
     low->before = ty_alloc((size_t)low->first + 1, sizeof *low->before);
     low->behind = ty_alloc((size_t)low->end + 1, sizeof *low->behind);
@@ -386,10 +459,12 @@ static ty_status lowering_start(lowering *low, ty_error *error)
     low->behind_count = low->end == workload->layer_count
                             ? 0
                             : ty_workload_crossing(workload, low->end, low->behind);
+    for (uint32_t l = low->first; l < low->end; l++) /* each may be read as a copy */
+        copies += workload->layers[l].input_count > 0 ? workload->layers[l].input_count : 1;
     stage->value_count = low->before_count + low->end - low->first;
-    stage->values = ty_alloc(stage->value_count, sizeof *stage->values);
-    stage->nodes = ty_alloc(low->end - low->first, sizeof *stage->nodes);
-    low->flags = ty_alloc(stage->value_count, sizeof *low->flags);
+    stage->values = ty_alloc((size_t)stage->value_count + copies, sizeof *stage->values);
+    stage->nodes = ty_alloc((size_t)low->end - low->first + copies, sizeof *stage->nodes);
+    low->flags = ty_alloc((size_t)stage->value_count + copies, sizeof *low->flags);
     if (stage->values == NULL || stage->nodes == NULL || low->flags == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors",
                        (unsigned)stage->value_count);
@@ -466,16 +541,22 @@ static uint32_t stash_segment(const ty_stage_device *stage, const cuda_node *nod
     return stage_segment_of_stash(&stage->segments, node->is_kept, node->layer_index);
 }
 
+/* What the loss layer makes lies elsewhere. */
+static bool is_loss(const ty_stage_device *stage, uint32_t v)
+{
+    return cuda_has_loss(stage) && v == stage->nodes[stage->node_count - 1].output;
+}
+
 static bool has_data(const ty_stage_device *stage, uint32_t v)
 {
-    return !(v == 0 && is_token_input(stage)) &&
-           !(v == stage->value_count - 1 && cuda_has_loss(stage)) && stage->values[v].same_as == v;
+    return !(v == 0 && is_token_input(stage)) && !is_loss(stage, v) &&
+           stage->values[v].same_as == v;
 }
 
 static bool has_gradient(const ty_stage_device *stage, uint32_t v)
 {
     return stage->values[v].needs_gradient && stage->values[v].gradient_of == v &&
-           !(v == stage->value_count - 1 && cuda_has_loss(stage));
+           !is_loss(stage, v);
 }
 
 static bool working_set_allocate(ty_stage_device *stage)

@@ -167,3 +167,29 @@ ty_status cuda_choice_note(ty_stage_device *stage, const char *key, uint32_t val
     stage->choices->is_new = true;
     return choice_put(stage->choices, key, value, error);
 }
+
+ty_status cuda_trials_time(const ty_stage_device *stage, bool (*run)(const void *context),
+                           const void *context, float *milliseconds, ty_error *error)
+{
+    enum { TRIALS = 5 };
+    cudaEvent_t clock[2] = {NULL, NULL};
+    ty_status status = TY_OK;
+
+    *milliseconds = -1;
+    CUDA_CHECK(cudaEventCreateWithFlags(&clock[0], cudaEventDefault), status, cleanup);
+    CUDA_CHECK(cudaEventCreateWithFlags(&clock[1], cudaEventDefault), status, cleanup);
+    if (!run(context))
+        goto cleanup;
+    CUDA_CHECK(cudaEventRecord(clock[0], stage->stream), status, cleanup);
+    for (int i = 0; i < TRIALS; i++)
+        if (!run(context))
+            goto cleanup;
+    CUDA_CHECK(cudaEventRecord(clock[1], stage->stream), status, cleanup);
+    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, cleanup);
+    CUDA_CHECK(cudaEventElapsedTime(milliseconds, clock[0], clock[1]), status, cleanup);
+cleanup:
+    for (int i = 0; i < 2; i++)
+        if (clock[i] != NULL)
+            cudaEventDestroy(clock[i]);
+    return status;
+}

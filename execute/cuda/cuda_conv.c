@@ -1,219 +1,231 @@
-/* Convolutions through cuDNN, [B,C,H,W]. Weight gradients in bf16 and half come out in that type
- * and are added to the fp32 ones. */
+/* Convolutions through cuDNN (cuda_dnn_conv.c), channels last: of planes it would make such images
+ * itself, in its working memory. What it makes of weight gradients is of the type of the pass, and
+ * is added to the fp32 ones. Parameters are [K][C][R][S]; weights that cuDNN reads in another
+ * order, or that are not at multiples of 16 bytes, as floats may be, are copied into scratch before
+ * each pass. */
 #include "cuda_stage.h"
 
 #include <stdio.h>
 
-/* A pass each: its algorithm's kind of arithmetic is a part of the operation. */
-enum { FORWARD, DATA, FILTER, PASSES };
-
 typedef struct conv {
-    cudnnTensorDescriptor_t x, y;
-    cudnnFilterDescriptor_t w;
-    cudnnConvolutionDescriptor_t operations[PASSES];
-    cudnnConvolutionFwdAlgo_t forward;
-    cudnnConvolutionBwdDataAlgo_t data;
-    cudnnConvolutionBwdFilterAlgo_t filter;
-    size_t workspace_bytes; /* the most of the three */
-    uint64_t weights, pixels;
+    cuda_dnn_conv *plans[CUDA_DNN_PASSES]; /* NULL: nobody asks for that */
+    uint64_t outputs, inputs, taps; /* of the weights: inputs of a group, places of a window */
+    bool is_permuted;               /* cuDNN reads [K][R][S][C], which is another order */
+    uint64_t own_at;                /* bytes of scratch in front of weights, or of their gradient */
 } conv;
+
+static uint64_t weight_count(const conv *c)
+{
+    return c->outputs * c->inputs * c->taps;
+}
 
 static void conv2d_release(ty_stage_device *stage, cuda_node *node)
 {
     conv *c = node->state;
 
-    if (c == NULL)
-        return;
-    if (c->x != NULL)
-        stage->dnn->cudnnDestroyTensorDescriptor(c->x);
-    if (c->y != NULL)
-        stage->dnn->cudnnDestroyTensorDescriptor(c->y);
-    if (c->w != NULL)
-        stage->dnn->cudnnDestroyFilterDescriptor(c->w);
-    for (int pass = 0; pass < PASSES; pass++)
-        if (c->operations[pass] != NULL)
-            stage->dnn->cudnnDestroyConvolutionDescriptor(c->operations[pass]);
+    (void)stage;
+    for (int pass = 0; c != NULL && pass < CUDA_DNN_PASSES; pass++)
+        cuda_dnn_conv_free(c->plans[pass]);
     ty_free(c);
 }
 
-static cudnnMathType_t math_type(ty_precision precision)
-{
-    return precision == TY_PRECISION_FP32   ? CUDNN_FMA_MATH
-           : precision == TY_PRECISION_TF32 ? CUDNN_DEFAULT_MATH
-                                            : CUDNN_TENSOR_OP_MATH;
-}
+/* ---- What is asked of cuDNN ---- */
 
-static ty_status tensor_make(const ty_stage_device *stage, const cuda_value *value,
-                             cudnnTensorDescriptor_t *out, ty_error *error)
+/* As cuda_conv2d.order says; of one channel or one pixel that is any. */
+static cuda_dnn_layout layout_of(const ty_stage_device *stage, const cuda_value *value)
 {
     const uint64_t *d = value->shape.dimensions;
-    ty_status status = TY_OK;
 
-    CUDA_DNN_CHECK(stage->dnn->cudnnCreateTensorDescriptor(out), status, done);
-    CUDA_DNN_CHECK(stage->dnn->cudnnSetTensor4dDescriptor(
-                       *out, CUDNN_TENSOR_NCHW, cuda_dnn_type(stage->type), (int)cuda_batch(stage),
-                       (int)d[0], (int)d[1], (int)d[2]),
-                   status, done);
-done:
-    return status;
+    return cuda_dnn_channels_last(cuda_batch(stage), d[0], d[1], d[2]);
 }
 
-static ty_status operation_make(const ty_stage_device *stage, const uint64_t *a, conv *c,
-                                ty_error *error)
-{
-    const cuda_dnn *dnn = stage->dnn;
-    ty_status status = TY_OK;
-
-    CUDA_DNN_CHECK(dnn->cudnnCreateFilterDescriptor(&c->w), status, done);
-    CUDA_DNN_CHECK(dnn->cudnnSetFilter4dDescriptor(
-                       c->w, cuda_dnn_type(stage->type), CUDNN_TENSOR_NCHW, (int)a[TY_OUT_CHANNELS],
-                       (int)(a[TY_IN_CHANNELS] / a[TY_GROUPS]), (int)a[TY_KERNEL_HEIGHT],
-                       (int)a[TY_KERNEL_WIDTH]),
-                   status, done);
-    for (int pass = 0; pass < PASSES; pass++) {
-        cudnnConvolutionDescriptor_t *made = &c->operations[pass];
-
-        CUDA_DNN_CHECK(dnn->cudnnCreateConvolutionDescriptor(made), status, done);
-        CUDA_DNN_CHECK(dnn->cudnnSetConvolution2dDescriptor(
-                           *made, (int)a[TY_PADDING_HEIGHT], (int)a[TY_PADDING_WIDTH],
-                           (int)a[TY_STRIDE], (int)a[TY_STRIDE], 1, 1, CUDNN_CROSS_CORRELATION,
-                           CUDNN_DATA_FLOAT),
-                       status, done);
-        CUDA_DNN_CHECK(dnn->cudnnSetConvolutionGroupCount(*made, (int)a[TY_GROUPS]), status, done);
-        CUDA_DNN_CHECK(dnn->cudnnSetConvolutionMathType(*made, math_type(stage->options.precision)),
-                       status, done);
-    }
-done:
-    return status;
-}
-
-/* ---- Algorithms ---- */
-
-enum { MOST_ALGORITHMS = 16, NO_ALGORITHM = -1 };
-
-/* What an algorithm is chosen for: the pass, shapes, precision and cuDNN's version. */
-static void key_make(const ty_stage_device *stage, const cuda_node *node, const char *pass,
-                     char *key)
+static cuda_dnn_convolution convolution_of(const ty_stage_device *stage, const cuda_node *node,
+                                           cuda_dnn_pass pass)
 {
     const uint64_t *a = node->layer->attributes;
-    char in[TY_SHAPE_TEXT_SIZE], out[TY_SHAPE_TEXT_SIZE];
 
-    ty_shape_text(&stage->values[node->inputs[0]].shape, in);
-    ty_shape_text(&stage->values[node->output].shape, out);
+    return (cuda_dnn_convolution){
+        .pass = pass,
+        .type = stage->type,
+        .is_tf32 = stage->options.precision == TY_PRECISION_TF32,
+        .adds = pass == CUDA_DNN_DATA && node->adds[0],
+        .x = layout_of(stage, &stage->values[node->inputs[0]]),
+        .w = cuda_dnn_channels_last(a[TY_OUT_CHANNELS], a[TY_IN_CHANNELS] / a[TY_GROUPS],
+                                    a[TY_KERNEL_HEIGHT], a[TY_KERNEL_WIDTH]),
+        .y = layout_of(stage, &stage->values[node->output]),
+        .strides = {(int64_t)a[TY_STRIDE], (int64_t)a[TY_STRIDE]},
+        .padding = {(int64_t)a[TY_PADDING_HEIGHT], (int64_t)a[TY_PADDING_WIDTH]}};
+}
+
+/* Whether anybody will ever ask for what a pass makes. */
+static bool is_needed(const ty_stage_device *stage, const cuda_node *node, cuda_dnn_pass pass)
+{
+    return pass == CUDA_DNN_DATA     ? stage->values[node->inputs[0]].needs_gradient
+           : pass == CUDA_DNN_FILTER ? !node->layer->is_frozen && !node->is_matrix_frozen
+                                     : true;
+}
+
+/* What a plan is chosen for, beside the GPU and its driver: cuDNN's version, shapes, precision. */
+static void key_make(const ty_stage_device *stage, const cuda_dnn_convolution *c, char *key)
+{
     snprintf(key, CUDA_KEY_SIZE,
-             "cudnn %zu %s %s of %llu, %s to %s by %llux%llu/%llu+%llux%llu/%llu",
-             stage->dnn->cudnnGetVersion(), ty_precision_name(stage->options.precision), pass,
-             (unsigned long long)cuda_batch(stage), in, out,
-             (unsigned long long)a[TY_KERNEL_HEIGHT], (unsigned long long)a[TY_KERNEL_WIDTH],
-             (unsigned long long)a[TY_STRIDE], (unsigned long long)a[TY_PADDING_HEIGHT],
-             (unsigned long long)a[TY_PADDING_WIDTH], (unsigned long long)a[TY_GROUPS]);
+             "cudnn %zu %s %s%s of %lldx%lldx%lldx%lld by %lldx%lldx%lldx%lld/%lldx%lld+%lldx%lld, "
+             "channels last",
+             stage->dnn->cudnnGetVersion(), ty_precision_name(stage->options.precision),
+             cuda_dnn_pass_name(c->pass), c->adds ? " added" : "", (long long)c->x.sizes[0],
+             (long long)c->x.sizes[1], (long long)c->x.sizes[2], (long long)c->x.sizes[3],
+             (long long)c->w.sizes[0], (long long)c->w.sizes[1], (long long)c->w.sizes[2],
+             (long long)c->w.sizes[3], (long long)c->strides[0], (long long)c->strides[1],
+             (long long)c->padding[0], (long long)c->padding[1]);
 }
 
-/* The algorithm that was chosen for the key by measuring, if any. */
-static int chosen_for(const ty_stage_device *stage, const char *key)
-{
-    uint32_t value;
+/* ---- Plans ---- */
 
-    return cuda_choice_find(stage, key, &value) ? (int)value : NO_ALGORITHM;
+enum { MOST_CANDIDATES = 16 };
+
+/* Operands of a trial; nobody reads what it makes. */
+typedef struct trial {
+    const cuda_dnn_conv *plan;
+    void *memory, *x, *w, *y, *workspace;
+} trial;
+
+static bool trial_run(const void *context)
+{
+    const trial *t = context;
+
+    return cuda_dnn_conv_run(t->plan, t->x, t->w, t->y, t->workspace, NULL) == TY_OK;
 }
 
-/* An algorithm stands in the list with the arithmetic that it was found with, which need not be the
- * operation's, and what memory it wants is of that. fp32 is fp32 whatever the list says. */
-static cudnnMathType_t found_math(const ty_stage_device *stage, cudnnMathType_t listed)
+static uint64_t bytes_of(const ty_stage_device *stage, const cuda_dnn_layout *at)
 {
-    return stage->options.precision == TY_PRECISION_FP32 ? CUDNN_FMA_MATH : listed;
+    uint64_t bytes = stage->element;
+
+    for (int i = 0; i < CUDA_DNN_AXES; i++)
+        bytes *= (uint64_t)at->sizes[i];
+    return bytes;
 }
 
-/* Takes the first, which is the fastest, of those that give the same bits every time and whose
- * working memory is no more than WORKSPACE_LIMIT; otherwise the first that runs. One that was
- * chosen before goes before all. */
-#define WORKSPACE_LIMIT (UINT64_C(256) << 20)
-#define ALGORITHM_TAKE(found, count, chosen, into, math)                                           \
-    do {                                                                                           \
-        int best_ = -1;                                                                            \
-        for (int i_ = 0; i_ < (count); i_++) {                                                     \
-            bool runs_ = (found)[i_].status == CUDNN_STATUS_SUCCESS &&                             \
-                         (found)[i_].memory <= WORKSPACE_LIMIT;                                    \
-            bool repeats_ = (found)[i_].determinism == CUDNN_DETERMINISTIC;                        \
-            if (runs_ && (best_ < 0 || (int)(found)[i_].algo == (chosen) ||                        \
-                          ((int)(found)[best_].algo != (chosen) && repeats_ &&                     \
-                           (found)[best_].determinism != CUDNN_DETERMINISTIC)))                    \
-                best_ = i_;                                                                        \
-        }                                                                                          \
-        if (best_ >= 0) {                                                                          \
-            (into) = (found)[best_].algo;                                                          \
-            (math) = found_math(stage, (found)[best_].mathType);                                   \
-        } else {                                                                                   \
-            status = ty_fail(error, TY_EUNSUPPORTED, "cuDNN has no algorithm for it");             \
-        }                                                                                          \
-    } while (0)
-
-/* cuDNN's list for one pass, by its guesses, or by what it measures where nothing is known yet and
- * the stage is there to measure; and the choice. */
-#define ALGORITHM_CHOOSE(pass, guess, measure, size, found, into, operation, ...)                  \
-    do {                                                                                           \
-        char key_[CUDA_KEY_SIZE];                                                                  \
-        cudnnMathType_t math_ = CUDNN_DEFAULT_MATH;                                                \
-        size_t bytes_ = 0;                                                                         \
-        int chosen_, count_ = 0;                                                                   \
-        key_make(stage, node, (pass), key_);                                                       \
-        chosen_ = chosen_for(stage, key_);                                                         \
-        if (chosen_ == NO_ALGORITHM && stage->options.measures_algorithms)                         \
-            CUDA_DNN_CHECK(stage->dnn->measure(stage->dnn_handle, __VA_ARGS__, MOST_ALGORITHMS,    \
-                                               &count_, (found)),                                  \
-                           status, done);                                                          \
-        else                                                                                       \
-            CUDA_DNN_CHECK(stage->dnn->guess(stage->dnn_handle, __VA_ARGS__, MOST_ALGORITHMS,      \
-                                             &count_, (found)),                                    \
-                           status, done);                                                          \
-        ALGORITHM_TAKE((found), count_, chosen_, (into), math_);                                   \
-        if (status != TY_OK)                                                                       \
-            goto done;                                                                             \
-        CUDA_DNN_CHECK(stage->dnn->cudnnSetConvolutionMathType((operation), math_), status, done); \
-        CUDA_DNN_CHECK(stage->dnn->size(stage->dnn_handle, __VA_ARGS__, (into), &bytes_), status,  \
-                       done);                                                                      \
-        if (bytes_ > c->workspace_bytes)                                                           \
-            c->workspace_bytes = bytes_;                                                           \
-        if (chosen_ == NO_ALGORITHM && stage->options.measures_algorithms)                         \
-            status = cuda_choice_note(stage, key_, (uint32_t)(into), error);                       \
-        if (status != TY_OK)                                                                       \
-            goto done;                                                                             \
-    } while (0)
-
-static ty_status algorithms_find(ty_stage_device *stage, const cuda_node *node, conv *c,
-                                 ty_error *error)
+static uint64_t trial_cut(const ty_stage_device *stage, const cuda_dnn_convolution *c,
+                          uint64_t workspace_bytes, trial *t)
 {
-    cudnnConvolutionFwdAlgoPerf_t forward[MOST_ALGORITHMS];
-    cudnnConvolutionBwdDataAlgoPerf_t data[MOST_ALGORITHMS];
-    cudnnConvolutionBwdFilterAlgoPerf_t filter[MOST_ALGORITHMS];
+    cuda_cutter cut = {.from = t->memory};
+
+    t->x = cuda_cut_off(&cut, bytes_of(stage, &c->x));
+    t->w = cuda_cut_off(&cut, bytes_of(stage, &c->w));
+    t->y = cuda_cut_off(&cut, bytes_of(stage, &c->y));
+    t->workspace = cuda_cut_off(&cut, workspace_bytes + 1);
+    return cut.used;
+}
+
+/* Of several plans the fastest, on operands that are all the same small number. */
+static ty_status fastest_find(const ty_stage_device *stage, cuda_dnn_conv *const *plans,
+                              uint32_t count, uint32_t *fastest, ty_error *error)
+{
+    enum { BYTE = 0x2c };
+    const cuda_dnn_convolution *asked = cuda_dnn_conv_asked(plans[0]);
+    trial t = {0};
+    uint64_t workspace_bytes = 0, bytes;
+    float least = -1, milliseconds;
     ty_status status = TY_OK;
 
-    ALGORITHM_CHOOSE("forward", cudnnGetConvolutionForwardAlgorithm_v7,
-                     cudnnFindConvolutionForwardAlgorithm, cudnnGetConvolutionForwardWorkspaceSize,
-                     forward, c->forward, c->operations[FORWARD], c->x, c->w,
-                     c->operations[FORWARD], c->y);
-    ALGORITHM_CHOOSE("data", cudnnGetConvolutionBackwardDataAlgorithm_v7,
-                     cudnnFindConvolutionBackwardDataAlgorithm,
-                     cudnnGetConvolutionBackwardDataWorkspaceSize, data, c->data,
-                     c->operations[DATA], c->w, c->y, c->operations[DATA], c->x);
-    ALGORITHM_CHOOSE("filter", cudnnGetConvolutionBackwardFilterAlgorithm_v7,
-                     cudnnFindConvolutionBackwardFilterAlgorithm,
-                     cudnnGetConvolutionBackwardFilterWorkspaceSize, filter, c->filter,
-                     c->operations[FILTER], c->x, c->y, c->operations[FILTER], c->w);
-done:
+    for (uint32_t i = 0; i < count; i++)
+        if (cuda_dnn_conv_workspace(plans[i]) > workspace_bytes)
+            workspace_bytes = cuda_dnn_conv_workspace(plans[i]);
+    bytes = trial_cut(stage, asked, workspace_bytes, &t);
+    CUDA_CHECK(cudaMalloc(&t.memory, bytes), status, cleanup);
+    CUDA_CHECK(cudaMemsetAsync(t.memory, BYTE, bytes, stage->stream), status, cleanup);
+    (void)trial_cut(stage, asked, workspace_bytes, &t);
+    for (uint32_t i = 0; i < count; i++) {
+        t.plan = plans[i];
+        TY_CHECK(cuda_trials_time(stage, trial_run, &t, &milliseconds, error), status, cleanup);
+        if (milliseconds >= 0 && (least < 0 || milliseconds < least)) {
+            least = milliseconds;
+            *fastest = i;
+        }
+    }
+cleanup:
+    cudaFree(t.memory);
     return status;
 }
 
-/* Scratch: cuDNN's working memory, then a weight gradient that is to be added. */
-static uint64_t own_scratch_offset(const conv *c)
+/* Every plan that will do is made, timed and, but the fastest, given back. */
+static ty_status plan_measure(ty_stage_device *stage, const cuda_dnn_target *target,
+                              const cuda_dnn_convolution *asked, const char *key,
+                              cuda_dnn_conv **out, ty_error *error)
 {
-    return (c->workspace_bytes + 255) / 256 * 256;
+    cuda_dnn_conv *plans[MOST_CANDIDATES];
+    uint32_t count = 0, fastest = 0;
+    ty_status status;
+
+    TY_CHECK(cuda_dnn_conv_list(target, asked, MOST_CANDIDATES, plans, &count, error), status,
+             done);
+    TY_CHECK(fastest_find(stage, plans, count, &fastest, error), status, done);
+    TY_CHECK(cuda_choice_note(stage, key, cuda_dnn_conv_choice(plans[fastest]), error), status,
+             done);
+    *out = cuda_dnn_conv_share(plans[fastest]);
+done:
+    for (uint32_t i = 0; i < count; i++)
+        cuda_dnn_conv_free(plans[i]);
+    return status;
+}
+
+/* The plan of an earlier layer that has asked the same, or NULL. */
+static cuda_dnn_conv *alike_find(const ty_stage_device *stage, const cuda_node *node,
+                                 const cuda_dnn_convolution *asked)
+{
+    for (const cuda_node *n = stage->nodes; n < node; n++) {
+        const conv *c = n->kind == &cuda_conv2d ? n->state : NULL;
+        cuda_dnn_conv *plan = c != NULL ? c->plans[asked->pass] : NULL;
+        if (plan != NULL && cuda_dnn_conv_is_alike(cuda_dnn_conv_asked(plan), asked))
+            return plan;
+    }
+    return NULL;
+}
+
+/* As was chosen by measuring before, or is now where the stage is there for that; else cuDNN's
+ * first. */
+static ty_status plan_make(ty_stage_device *stage, const cuda_node *node, cuda_dnn_pass pass,
+                           cuda_dnn_conv **out, ty_error *error)
+{
+    const cuda_dnn_target target = {stage->dnn, stage->dnn_handle, NULL, stage->capability};
+    const cuda_dnn_convolution asked = convolution_of(stage, node, pass);
+    cuda_dnn_conv *alike = alike_find(stage, node, &asked);
+    uint32_t chosen = CUDA_DNN_ANY_CHOICE;
+    char key[CUDA_KEY_SIZE];
+
+    if (alike != NULL) {
+        *out = cuda_dnn_conv_share(alike);
+        return TY_OK;
+    }
+    key_make(stage, &asked, key);
+    if (!cuda_choice_find(stage, key, &chosen) && stage->options.measures_algorithms)
+        return plan_measure(stage, &target, &asked, key, out, error);
+    return cuda_dnn_conv_new(&target, &asked, chosen, out, error);
+}
+
+static ty_status plans_make(ty_stage_device *stage, cuda_node *node, conv *c, ty_error *error)
+{
+    uint64_t workspace_bytes = 0;
+    ty_status status = TY_OK;
+
+    for (cuda_dnn_pass pass = 0; pass < CUDA_DNN_PASSES; pass++) {
+        uint64_t bytes;
+        if (!is_needed(stage, node, pass))
+            continue;
+        TY_CHECK(plan_make(stage, node, pass, &c->plans[pass], error), status, done);
+        bytes = cuda_dnn_conv_workspace(c->plans[pass]);
+        workspace_bytes = bytes > workspace_bytes ? bytes : workspace_bytes;
+    }
+    c->own_at = (workspace_bytes + 255) / 256 * 256;
+    node->scratch_bytes = c->own_at + weight_count(c) * stage->element;
+done:
+    return status;
 }
 
 static ty_status conv2d_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
     const uint64_t *a = node->layer->attributes;
-    const cuda_value *in = &stage->values[node->inputs[0]], *out = &stage->values[node->output];
+    const cuda_value *out = &stage->values[node->output];
     conv *c = ty_alloc(1, sizeof *c);
     ty_error reason = {0};
     ty_status status;
@@ -221,66 +233,78 @@ static ty_status conv2d_build(ty_stage_device *stage, cuda_node *node, ty_error 
     if (c == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     node->state = c;
-    c->weights = a[TY_OUT_CHANNELS] * (a[TY_IN_CHANNELS] / a[TY_GROUPS]) * a[TY_KERNEL_HEIGHT] *
-                 a[TY_KERNEL_WIDTH];
-    c->pixels = out->shape.dimensions[1] * out->shape.dimensions[2];
+    c->outputs = a[TY_OUT_CHANNELS];
+    c->inputs = a[TY_IN_CHANNELS] / a[TY_GROUPS];
+    c->taps = a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH];
+    c->is_permuted = c->inputs > 1 && c->taps > 1;
+    node->sum_floats = cuda_column_sums_scratch(out->count / c->outputs, c->outputs);
     TY_CHECK(cuda_dnn_open(stage, &reason), status, done);
-    TY_CHECK(tensor_make(stage, in, &c->x, &reason), status, done);
-    TY_CHECK(tensor_make(stage, out, &c->y, &reason), status, done);
-    TY_CHECK(operation_make(stage, a, c, &reason), status, done);
-    TY_CHECK(algorithms_find(stage, node, c, &reason), status, done);
-    node->scratch_bytes = own_scratch_offset(c) + c->weights * sizeof(float);
+    status = plans_make(stage, node, c, &reason);
 done:
     if (status != TY_OK)
         return ty_fail(error, status, "layer %s: %s", node->layer->name, reason.message);
     return TY_OK;
 }
 
+/* ---- Passes ---- */
+
+/* Weights as cuDNN reads them. */
+static const void *weights_find(const ty_stage_device *stage, const cuda_node *node)
+{
+    enum { ALIGNMENT = 16 };
+    const conv *c = node->state;
+    const void *weights = cuda_weights(stage, node, 0);
+    void *own = (char *)stage->scratch + c->own_at;
+
+    if (c->is_permuted)
+        cuda_filter_permute(stage->type, c->outputs, c->inputs, c->taps, weights, own,
+                            stage->stream);
+    else if ((uintptr_t)weights % ALIGNMENT != 0)
+        cuda_copy_rows(stage->type, 1, weight_count(c), weights, weight_count(c), false, own,
+                       weight_count(c), stage->stream);
+    else
+        return weights;
+    return own;
+}
+
 static ty_status conv2d_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                 ty_error *error)
 {
-    const float one = 1.0f, zero = 0.0f;
     const conv *c = node->state;
     void *y = cuda_out(stage, node, slot);
-    ty_status status = TY_OK;
+    ty_status status = cuda_dnn_conv_run(c->plans[CUDA_DNN_FORWARD], cuda_in(stage, node, 0, slot),
+                                         weights_find(stage, node), y, stage->scratch, error);
 
-    CUDA_DNN_CHECK(stage->dnn->cudnnConvolutionForward(
-                       stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->w,
-                       cuda_weights(stage, node, 0), c->operations[FORWARD], c->forward,
-                       stage->scratch, c->workspace_bytes, &zero, c->y, y),
-                   status, done);
-    if (node->layer->attributes[TY_HAS_BIAS] != 0)
-        cuda_add_bias(stage->type, cuda_count(stage, node),
-                      node->layer->attributes[TY_OUT_CHANNELS], c->pixels,
+    if (status == TY_OK && node->layer->attributes[TY_HAS_BIAS] != 0)
+        cuda_add_bias(stage->type, cuda_count(stage, node), c->outputs,
                       cuda_parameters(stage, node, 1), y, stage->stream);
-done:
     return status;
 }
 
 static ty_status weights_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                   bool is_first, ty_error *error)
 {
-    const float one = 1.0f, zero = 0.0f;
     const conv *c = node->state;
-    bool is_float = stage->type == CUDA_TYPE_FLOAT, adds = cuda_adds(node, 0, is_first);
     float *dw = cuda_parameter_gradient(stage, node, 0);
-    void *own = (char *)stage->scratch + own_scratch_offset(c);
+    void *own = (char *)stage->scratch + c->own_at;
     void *dy = cuda_out_gradient(stage, node);
-    ty_status status = TY_OK;
+    ty_status status;
 
     if (dw == NULL)
         return TY_OK;
-    CUDA_DNN_CHECK(stage->dnn->cudnnConvolutionBackwardFilter(
-                       stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->y, dy,
-                       c->operations[FILTER], c->filter, stage->scratch, c->workspace_bytes,
-                       is_float && adds ? &one : &zero, c->w, is_float ? (void *)dw : own),
-                   status, done);
-    if (!is_float)
-        cuda_accumulate_float(stage->type, c->weights, own, adds, dw, stage->stream);
+    TY_CHECK(cuda_dnn_conv_run(c->plans[CUDA_DNN_FILTER], cuda_in(stage, node, 0, slot), own, dy,
+                               stage->scratch, error),
+             status, done);
+    if (c->is_permuted)
+        cuda_filter_gradient(stage->type, c->outputs, c->inputs, c->taps, own,
+                             cuda_adds(node, 0, is_first), dw, stage->stream);
+    else
+        cuda_accumulate_float(stage->type, weight_count(c), own, cuda_adds(node, 0, is_first), dw,
+                              stage->stream);
     if (node->layer->attributes[TY_HAS_BIAS] != 0)
-        cuda_channel_sums(stage->type, cuda_batch(stage), node->layer->attributes[TY_OUT_CHANNELS],
-                          c->pixels, dy, cuda_adds(node, 1, is_first),
-                          cuda_parameter_gradient(stage, node, 1), stage->stream);
+        cuda_column_sums(stage->type, cuda_count(stage, node) / c->outputs, c->outputs, c->outputs,
+                         dy, cuda_adds(node, 1, is_first), cuda_parameter_gradient(stage, node, 1),
+                         stage->sums, stage->stream);
 done:
     return status;
 }
@@ -288,23 +312,18 @@ done:
 static ty_status conv2d_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
-    const float one = 1.0f, zero = 0.0f;
     const conv *c = node->state;
     void *dx = cuda_in_gradient(stage, node, 0);
     ty_status status = weights_backward(stage, node, slot, is_first, error);
 
     if (status != TY_OK || dx == NULL)
         return status;
-    CUDA_DNN_CHECK(stage->dnn->cudnnConvolutionBackwardData(
-                       stage->dnn_handle, &one, c->w, cuda_weights(stage, node, 0), c->y,
-                       cuda_out_gradient(stage, node), c->operations[DATA], c->data, stage->scratch,
-                       c->workspace_bytes, node->adds[0] ? &one : &zero, c->x, dx),
-                   status, done);
-done:
-    return status;
+    return cuda_dnn_conv_run(c->plans[CUDA_DNN_DATA], dx, weights_find(stage, node),
+                             cuda_out_gradient(stage, node), stage->scratch, error);
 }
 
-const cuda_kind cuda_conv2d = {.build = conv2d_build,
+const cuda_kind cuda_conv2d = {.order = CUDA_CHANNELS_LAST,
+                               .build = conv2d_build,
                                .forward = conv2d_forward,
                                .backward = conv2d_backward,
                                .release = conv2d_release};

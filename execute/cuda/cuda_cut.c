@@ -1,8 +1,8 @@
 /*
- * What crosses the cuts of a stage. All tensors of a cut are one message, tensor behind
- * tensor, from which they are copied into values and back, so that what is only relayed, from the
- * cut before the stage to that behind it, is a value like any other. What a neighbour found of the
- * gradient of a value that crosses is where backward begins.
+ * What crosses the cuts of a stage. All tensors of a cut are one message, tensor behind tensor,
+ * images as planes, from which they are copied into values and back, so that what is only relayed,
+ * from the cut before the stage to that behind it, is a value like any other. What a neighbour
+ * found of the gradient of a value that crosses is where backward begins.
  */
 #include "cuda_stage.h"
 
@@ -86,6 +86,30 @@ static void *part_of(const cuda_cut *cut, void *message, uint64_t offset)
     return (char *)message + bytes_of(cut, offset);
 }
 
+/* A part of a message into what is like the value. */
+static void part_take(const ty_stage_device *stage, const cuda_cut *cut, const cuda_value *like,
+                      const void *from, bool adds, void *to)
+{
+    if (cuda_is_channels_last(like))
+        cuda_transpose(cut->type, cuda_batch(stage), cuda_channels(like), cuda_pixels(like), from,
+                       stage->type, adds, to, stage->stream);
+    else if (cut->type == stage->type)
+        cuda_accumulate(stage->type, like->count, from, adds, to, stage->stream);
+    else
+        cuda_take_floats(stage->type, like->count, from, adds, to, stage->stream);
+}
+
+/* And from it. */
+static void part_give(const ty_stage_device *stage, const cuda_cut *cut, const cuda_value *like,
+                      const void *from, void *to)
+{
+    if (cuda_is_channels_last(like))
+        cuda_transpose(stage->type, cuda_batch(stage), cuda_pixels(like), cuda_channels(like), from,
+                       cut->type, false, to, stage->stream);
+    else
+        cuda_convert(stage->type, from, cut->type, to, like->count, stage->stream);
+}
+
 void cuda_input_take(ty_stage_device *stage, uint32_t slot)
 {
     const cuda_cut *cut = &stage->before;
@@ -94,8 +118,8 @@ void cuda_input_take(ty_stage_device *stage, uint32_t slot)
         const cuda_crossing *tensor = &cut->tensors[i];
         const cuda_value *value = &stage->values[tensor->value];
 
-        cuda_convert(cut->type, part_of(cut, cut->data[slot], tensor->offset), stage->type,
-                     value->data[slot], value->count, stage->stream);
+        part_take(stage, cut, value, part_of(cut, cut->data[slot], tensor->offset), false,
+                  value->data[slot]);
     }
 }
 
@@ -107,8 +131,8 @@ void cuda_output_give(ty_stage_device *stage, uint32_t slot)
         const cuda_crossing *tensor = &cut->tensors[i];
         const cuda_value *value = &stage->values[tensor->value];
 
-        cuda_convert(stage->type, value->data[slot], cut->type,
-                     part_of(cut, cut->data[slot], tensor->offset), value->count, stage->stream);
+        part_give(stage, cut, value, value->data[slot],
+                  part_of(cut, cut->data[slot], tensor->offset));
     }
 }
 
@@ -119,17 +143,10 @@ void cuda_gradient_take(ty_stage_device *stage, uint32_t slot)
     for (uint32_t i = 0; i < cut->count; i++) {
         const cuda_crossing *tensor = &cut->tensors[i];
         const cuda_value *value = &stage->values[tensor->value];
-        const void *from;
 
-        if (!has_gradient(stage, tensor))
-            continue;
-        from = part_of(cut, cut->gradient[slot], tensor->gradient_offset);
-        if (cut->type == stage->type)
-            cuda_accumulate(stage->type, value->count, from, tensor->adds, value->gradient[slot],
-                            stage->stream);
-        else
-            cuda_take_floats(stage->type, value->count, from, tensor->adds, value->gradient[slot],
-                             stage->stream);
+        if (has_gradient(stage, tensor))
+            part_take(stage, cut, value, part_of(cut, cut->gradient[slot], tensor->gradient_offset),
+                      tensor->adds, value->gradient[slot]);
     }
 }
 
@@ -142,8 +159,7 @@ void cuda_gradient_give(ty_stage_device *stage, uint32_t slot)
         const cuda_value *value = &stage->values[tensor->value];
 
         if (has_gradient(stage, tensor))
-            cuda_convert(stage->type, value->gradient[slot], cut->type,
-                         part_of(cut, cut->gradient[slot], tensor->gradient_offset), value->count,
-                         stage->stream);
+            part_give(stage, cut, value, value->gradient[slot],
+                      part_of(cut, cut->gradient[slot], tensor->gradient_offset));
     }
 }

@@ -1,9 +1,9 @@
 /**
  * @file cuda_dnn.h
- * cuDNN by graphs of its operations, and attention as two of them, beside our own kernels
- * (attention.cu): the same layouts, by strides, and the same log-sums, numbers up to rounding.
- * cuDNN knows some patterns of operations and has fused kernels for them; what it has none for is
- * refused when plans are made. Internal to execute/cuda/.
+ * cuDNN by graphs of its operations: convolutions, a graph for each pass, and attention as two of
+ * them, beside our own kernels (attention.cu): the same layouts, by strides, and the same log-sums,
+ * numbers up to rounding. cuDNN knows some patterns of operations and has fused kernels for them;
+ * what it has none for is refused when plans are made. Internal to execute/cuda/.
  *
  * Plans can be made without a GPU, from properties of one, as tests do.
  */
@@ -65,21 +65,36 @@ void cuda_dnn_finalize(cuda_dnn_graph *g, cudnnBackendDescriptor_t of);
 /** Finalizes an operation too, which is the graph's next. */
 void cuda_dnn_operation(cuda_dnn_graph *g, cudnnBackendDescriptor_t made);
 
-/** The caller's; destroyed as a descriptor. */
+/** What is asked of cuDNN's engines beside the operations. */
+typedef struct cuda_dnn_terms {
+    uint64_t workspace_bytes; /* no plan works in more */
+    uint32_t refused_notes;   /* no engine has one of these, CUDA_DNN_NOTE of each */
+} cuda_dnn_terms;
+#define CUDA_DNN_NOTE(note) (UINT32_C(1) << (uint32_t)(note))
+
+/** The caller's; the descriptor is destroyed as such. */
 typedef struct cuda_dnn_plan {
     cudnnBackendDescriptor_t descriptor;
     uint64_t workspace_bytes;
+    uint32_t choice; /* its place among cuDNN's choices */
 } cuda_dnn_plan;
 
-/** Of working memory. The backward of attention keeps a 16-bit number for every score. */
-#define CUDA_DNN_WORKSPACE_LIMIT (UINT64_C(2) << 30)
 /**
- * The first of cuDNN's choices for a graph that it does not call nondeterministic, and that works
- * in no more memory than CUDA_DNN_WORKSPACE_LIMIT. Clears the graph.
+ * Plans of cuDNN's choices for a graph, best guess first, that keep the terms. Clears the graph.
+ * @param wanted  the place of the one that is to be made, if it keeps the terms; else the first
+ *                ones are. A place is good for one version of cuDNN, driver and sort of GPU.
+ * @param most    of what is made; >= 1
+ * @param count   [out] >= 1
  * @return TY_EUNSUPPORTED, with what the last was refused for, when there is none; TY_EBACKEND
  *         where cuDNN fails otherwise; TY_ELIMIT for a graph that is too large.
  */
-ty_status cuda_dnn_plan_make(cuda_dnn_graph *g, cuda_dnn_plan *out, ty_error *error) TY_MUST_CHECK;
+#define CUDA_DNN_ANY_CHOICE UINT32_MAX
+ty_status cuda_dnn_plans_make(cuda_dnn_graph *g, const cuda_dnn_terms *terms, uint32_t wanted,
+                              uint32_t most, cuda_dnn_plan *out, uint32_t *count,
+                              ty_error *error) TY_MUST_CHECK;
+/** The first. */
+ty_status cuda_dnn_plan_make(cuda_dnn_graph *g, const cuda_dnn_terms *terms, cuda_dnn_plan *out,
+                             ty_error *error) TY_MUST_CHECK;
 
 /** Where the tensors of a call are, by their numbers. */
 enum { CUDA_DNN_MOST_POINTERS = 16 };
@@ -95,6 +110,8 @@ ty_status cuda_dnn_plan_run(const cuda_dnn *dnn, cudnnHandle_t handle, const cud
 
 /* ---- Attention (cuda_dnn_attention.c) ---- */
 
+/** Of working memory. The backward keeps a 16-bit number for every score. */
+#define CUDA_DNN_ATTENTION_LIMIT (UINT64_C(2) << 30)
 typedef struct cuda_dnn_attention cuda_dnn_attention;
 
 /**
@@ -103,7 +120,7 @@ typedef struct cuda_dnn_attention cuda_dnn_attention;
  * @param attention  shapes, strides, scale and mask; tiles are not read. The queries are all of the
  *                   sequence's, and nothing is added to the scores.
  * @return TY_EUNSUPPORTED, with the reason, for what cuDNN has no kernel for, or none within
- *         CUDA_DNN_WORKSPACE_LIMIT; TY_EBACKEND where cuDNN fails otherwise; TY_ENOMEM.
+ *         CUDA_DNN_ATTENTION_LIMIT; TY_EBACKEND where cuDNN fails otherwise; TY_ENOMEM.
  * Sums have a fixed order by the form of the graph; see cuda_dnn_attention.c.
  */
 ty_status cuda_dnn_attention_new(const cuda_dnn_target *target, cuda_type type,
@@ -128,5 +145,64 @@ ty_status cuda_dnn_attention_backward(const cuda_dnn_attention *attention, const
                                       const void *keys, const void *context, const float *log_sums,
                                       const void *dcontext, float *delta, void *dqueries,
                                       void *dkeys, void *workspace, ty_error *error) TY_MUST_CHECK;
+
+/* ---- Convolutions (cuda_dnn_conv.c) ---- */
+
+/** What a plan makes: y of x and w; of the gradient of y that of x, or that of w. */
+typedef enum cuda_dnn_pass {
+    CUDA_DNN_FORWARD,
+    CUDA_DNN_DATA,
+    CUDA_DNN_FILTER,
+    CUDA_DNN_PASSES
+} cuda_dnn_pass;
+/** "forward", "data", "filter" */
+const char *cuda_dnn_pass_name(cuda_dnn_pass pass);
+
+/** One pass of a convolution; gradients lie as what they are of. Groups are the channels of x over
+ * those of w. */
+typedef struct cuda_dnn_convolution {
+    cuda_dnn_pass pass;
+    cuda_type type;                 /* of x, w and y; sums are floats */
+    bool is_tf32;                   /* floats may be rounded to TF32 before they are multiplied */
+    bool adds;                      /* to what is there, before it is rounded */
+    cuda_dnn_layout x, w, y;        /* [n][c][h][w], [k][c / groups][r][s], [n][k][p][q] */
+    int64_t strides[2], padding[2]; /* of rows and columns; padding on both sides */
+} cuda_dnn_convolution;
+
+/** Of those sizes, all channels of a place side by side. */
+cuda_dnn_layout cuda_dnn_channels_last(uint64_t n, uint64_t c, uint64_t h, uint64_t w);
+
+typedef struct cuda_dnn_conv cuda_dnn_conv; /* a plan of a pass */
+
+/** Of working memory; in fp32 there is room for x and y beside it, of which most engines without
+ * tensor cores make planes: what works in less is for the data's pass the last resort alone. */
+#define CUDA_DNN_CONV_LIMIT (UINT64_C(256) << 20)
+/**
+ * The plan of one of cuDNN's engines that, as far as it says, makes the same of the same numbers,
+ * adds in floats, takes its operands as they are (fp32 without tensor cores, which would round to
+ * TF32) and works in CUDA_DNN_CONV_LIMIT.
+ * @param wanted  the place of one among cuDNN's choices, or CUDA_DNN_ANY_CHOICE; what cannot be
+ *                had is the first that can
+ * @return TY_EUNSUPPORTED, with the reason, where cuDNN has none; TY_EBACKEND where it fails
+ *         otherwise; TY_ENOMEM.
+ */
+ty_status cuda_dnn_conv_new(const cuda_dnn_target *target, const cuda_dnn_convolution *asked,
+                            uint32_t wanted, cuda_dnn_conv **out, ty_error *error) TY_MUST_CHECK;
+/** The first `most` of them, best guess first, to be compared. @param count [out] >= 1 */
+ty_status cuda_dnn_conv_list(const cuda_dnn_target *target, const cuda_dnn_convolution *asked,
+                             uint32_t most, cuda_dnn_conv **out, uint32_t *count,
+                             ty_error *error) TY_MUST_CHECK;
+void cuda_dnn_conv_free(cuda_dnn_conv *conv);
+/** The same plan for another layer that asks the same, freed once more. */
+cuda_dnn_conv *cuda_dnn_conv_share(cuda_dnn_conv *conv);
+bool cuda_dnn_conv_is_alike(const cuda_dnn_convolution *a, const cuda_dnn_convolution *b);
+/** Bytes of working memory. */
+uint64_t cuda_dnn_conv_workspace(const cuda_dnn_conv *conv);
+/** What it was made for, and the place among cuDNN's choices. */
+const cuda_dnn_convolution *cuda_dnn_conv_asked(const cuda_dnn_conv *conv);
+uint32_t cuda_dnn_conv_choice(const cuda_dnn_conv *conv);
+/** On the handle's stream. What the pass makes is written; all begin at multiples of 16 bytes. */
+ty_status cuda_dnn_conv_run(const cuda_dnn_conv *conv, const void *x, const void *w, const void *y,
+                            void *workspace, ty_error *error) TY_MUST_CHECK;
 
 #endif

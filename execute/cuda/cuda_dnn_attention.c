@@ -314,6 +314,9 @@ static ty_status direction_make(const cuda_dnn_target *target, cuda_type type,
                                 void (*make)(builder *b, const cuda_attention *a),
                                 cuda_dnn_plan *out, ty_error *error)
 {
+    const cuda_dnn_terms terms = {.workspace_bytes = CUDA_DNN_ATTENTION_LIMIT,
+                                  .refused_notes =
+                                      CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)};
     builder b = {.graph.target = target,
                  .type = cuda_dnn_type(type),
                  .batch = (int64_t)a->batch,
@@ -325,7 +328,7 @@ static ty_status direction_make(const cuda_dnn_target *target, cuda_type type,
                  .next = CALLERS};
 
     make(&b, a);
-    return cuda_dnn_plan_make(&b.graph, out, error);
+    return cuda_dnn_plan_make(&b.graph, &terms, out, error);
 }
 
 /* What cuDNN would not say: sizes at which its versions are known to be wrong, and devices of which

@@ -10,7 +10,7 @@
 #define CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP ((cudnnBackendAttributeName_t)407)
 #endif
 
-enum { MOST_ENGINES = 16, ALIGNMENT = 16 /* bytes, of tensors */ };
+enum { MOST_CONFIGURATIONS = 64, ALIGNMENT = 16 /* bytes, of tensors */ };
 
 typedef cudnnBackendDescriptor_t descriptor;
 
@@ -77,9 +77,10 @@ void cuda_dnn_finalize(cuda_dnn_graph *g, descriptor of)
         failed(g, "cudnnBackendFinalize", code);
 }
 
-static void graph_clear(cuda_dnn_graph *g)
+/* Destroys what was made behind the first `count`. */
+static void graph_clear(cuda_dnn_graph *g, uint32_t count)
 {
-    while (g->made_count > 0)
+    while (g->made_count > count)
         g->target->dnn->cudnnBackendDestroyDescriptor(g->made[--g->made_count]);
 }
 
@@ -135,7 +136,8 @@ static void target_set(cuda_dnn_graph *g, descriptor of, cudnnBackendAttributeNa
 
 /* cuDNN's choices, best first. @return how many */
 static uint32_t configurations_find(cuda_dnn_graph *g, descriptor graph,
-                                    cudnnBackendHeurMode_t mode, descriptor out[MOST_ENGINES])
+                                    cudnnBackendHeurMode_t mode,
+                                    descriptor out[MOST_CONFIGURATIONS])
 {
     const descriptor guesses = cuda_dnn_make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     int64_t count = 0;
@@ -145,46 +147,51 @@ static uint32_t configurations_find(cuda_dnn_graph *g, descriptor graph,
     cuda_dnn_set(g, guesses, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     target_set(g, guesses, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
     cuda_dnn_finalize(g, guesses);
-    for (uint32_t i = 0; i < MOST_ENGINES; i++)
+    for (uint32_t i = 0; i < MOST_CONFIGURATIONS; i++)
         out[i] = cuda_dnn_make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (g->status != TY_OK)
         return 0;
     code = g->target->dnn->cudnnBackendGetAttribute(guesses, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_ENGINES,
-                                                    &count, out);
+                                                    CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                                    MOST_CONFIGURATIONS, &count, out);
     if (code != CUDNN_STATUS_SUCCESS)
         failed(g, "cudnnBackendGetAttribute", code);
-    return g->status != TY_OK ? 0 : count > MOST_ENGINES ? MOST_ENGINES : (uint32_t)count;
+    return g->status != TY_OK            ? 0
+           : count > MOST_CONFIGURATIONS ? MOST_CONFIGURATIONS
+                                         : (uint32_t)count;
 }
 
-/* Whether an engine makes the same of the same numbers, as far as it says. */
-static bool repeats(cuda_dnn_graph *g, descriptor configuration)
+/* Whether an engine computes as is asked for, as far as it says. */
+static bool has_terms(cuda_dnn_graph *g, descriptor configuration, const cuda_dnn_terms *terms)
 {
     const cuda_dnn *dnn = g->target->dnn;
+    const uint32_t before = g->made_count;
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     descriptor engine = cuda_dnn_make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     int64_t count = 0;
+    bool has = g->status == TY_OK &&
+               dnn->cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                             &engine) == CUDNN_STATUS_SUCCESS &&
+               dnn->cudnnBackendGetAttribute(
+                   engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                   CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) == CUDNN_STATUS_SUCCESS;
 
-    if (g->status != TY_OK ||
-        dnn->cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                      &engine) != CUDNN_STATUS_SUCCESS ||
-        dnn->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                      CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                      &count, notes) != CUDNN_STATUS_SUCCESS)
-        return false;
-    for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
-        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
-            return false;
-    return true;
+    for (int64_t i = 0; has && i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
+        has = (terms->refused_notes & CUDA_DNN_NOTE(notes[i])) == 0;
+    graph_clear(g, before);
+    return has;
 }
 
-/* A plan of one of cuDNN's choices. */
-static void plan_try(cuda_dnn_graph *g, descriptor configuration, cuda_dnn_plan *out)
+/* A plan of one of cuDNN's choices; of what one is refused for the reason alone is kept. */
+static bool plan_try(cuda_dnn_graph *g, descriptor configuration, const cuda_dnn_terms *terms,
+                     cuda_dnn_plan *out)
 {
+    const uint32_t before = g->made_count;
     const descriptor made = cuda_dnn_make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     int64_t count = 0, bytes = 0;
     cudnnStatus_t code;
+    bool is_made;
 
     cuda_dnn_link(g, made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
     if (g->target->handle != NULL)
@@ -192,65 +199,81 @@ static void plan_try(cuda_dnn_graph *g, descriptor configuration, cuda_dnn_plan 
                      &g->target->handle);
     target_set(g, made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
     cuda_dnn_finalize(g, made);
-    if (g->status != TY_OK)
-        return;
-    code = g->target->dnn->cudnnBackendGetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                    CUDNN_TYPE_INT64, 1, &count, &bytes);
-    if (code != CUDNN_STATUS_SUCCESS) {
-        failed(g, "cudnnBackendGetAttribute", code);
-    } else if ((uint64_t)bytes > CUDA_DNN_WORKSPACE_LIMIT) {
-        g->status = ty_fail(&g->reason, TY_EUNSUPPORTED,
-                            "cuDNN would work in %.0f MB of memory, more than %.0f",
-                            (double)bytes / 1e6, (double)CUDA_DNN_WORKSPACE_LIMIT / 1e6);
-    } else {
-        g->made_count--; /* it is kept */
-        *out = (cuda_dnn_plan){made, (uint64_t)bytes};
+    if (g->status == TY_OK) {
+        code = g->target->dnn->cudnnBackendGetAttribute(
+            made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes);
+        if (code != CUDNN_STATUS_SUCCESS)
+            failed(g, "cudnnBackendGetAttribute", code);
+        else if ((uint64_t)bytes > terms->workspace_bytes)
+            g->status = ty_fail(&g->reason, TY_EUNSUPPORTED,
+                                "cuDNN would work in %.0f MB of memory, more than %.0f",
+                                (double)bytes / 1e6, (double)terms->workspace_bytes / 1e6);
     }
+    is_made = g->status == TY_OK;
+    if (is_made) {
+        g->made_count--; /* it is kept */
+        *out = (cuda_dnn_plan){.descriptor = made, .workspace_bytes = (uint64_t)bytes};
+    }
+    graph_clear(g, before);
+    g->status = TY_OK;
+    return is_made;
 }
 
-/* What one choice is refused for does not end the search. */
-static bool is_refused(cuda_dnn_graph *g)
-{
-    const bool is = g->status == TY_EUNSUPPORTED;
-
-    if (is)
-        g->status = TY_OK;
-    return is;
-}
-
-/* The first of cuDNN's choices that goes and repeats; else what the last was refused for. */
-static void plan_choose(cuda_dnn_graph *g, cuda_dnn_plan *out)
+/* Of cuDNN's choices the first that keep the terms, or the one that is wanted; else what the last
+ * was refused for. @return how many */
+static uint32_t plans_choose(cuda_dnn_graph *g, descriptor graph, const cuda_dnn_terms *terms,
+                             uint32_t wanted, uint32_t most, cuda_dnn_plan *out)
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
-    descriptor graph, found[MOST_ENGINES];
+    const uint32_t before = g->made_count;
+    descriptor found[MOST_CONFIGURATIONS];
+    uint32_t made = 0, place = 0;
 
-    snprintf(g->reason.message, sizeof g->reason.message,
-             "cuDNN has no kernel for it that repeats");
-    graph = graph_make(g);
-    for (size_t m = 0; m < sizeof modes / sizeof *modes && g->status == TY_OK; m++) {
+    for (size_t m = 0; m < sizeof modes / sizeof *modes && g->status == TY_OK && made < most; m++) {
         const uint32_t count = configurations_find(g, graph, modes[m], found);
 
-        if (is_refused(g))
-            continue;
-        for (uint32_t i = 0; i < count && g->status == TY_OK; i++) {
-            if (!repeats(g, found[i]))
+        for (uint32_t i = 0; i < count && made < most; i++, place++) {
+            if ((wanted != CUDA_DNN_ANY_CHOICE && wanted != place) ||
+                !has_terms(g, found[i], terms) || !plan_try(g, found[i], terms, &out[made]))
                 continue;
-            plan_try(g, found[i], out);
-            if (out->descriptor != NULL)
-                return;
-            (void)is_refused(g);
+            out[made++].choice = place;
         }
+        graph_clear(g, before);
+        if (g->status == TY_EUNSUPPORTED) /* what one list lacks the other may have */
+            g->status = TY_OK;
     }
-    if (g->status == TY_OK)
-        g->status = TY_EUNSUPPORTED;
+    return made;
 }
 
-ty_status cuda_dnn_plan_make(cuda_dnn_graph *g, cuda_dnn_plan *out, ty_error *error)
+ty_status cuda_dnn_plans_make(cuda_dnn_graph *g, const cuda_dnn_terms *terms, uint32_t wanted,
+                              uint32_t most, cuda_dnn_plan *out, uint32_t *count, ty_error *error)
 {
-    if (g->status == TY_OK)
-        plan_choose(g, out);
-    graph_clear(g);
-    return g->status == TY_OK ? TY_OK : ty_fail(error, g->status, "%s", g->reason.message);
+    const descriptor graph = graph_make(g);
+    uint32_t made = 0;
+
+    if (g->status == TY_OK) {
+        snprintf(g->reason.message, sizeof g->reason.message,
+                 "cuDNN has no kernel for it that repeats and keeps the precision");
+        if (wanted != CUDA_DNN_ANY_CHOICE)
+            made = plans_choose(g, graph, terms, wanted, 1, out);
+        if (made == 0)
+            made = plans_choose(g, graph, terms, CUDA_DNN_ANY_CHOICE, most, out);
+        if (made == 0 && g->status == TY_OK)
+            g->status = TY_EUNSUPPORTED;
+    }
+    graph_clear(g, 0);
+    if (made == 0)
+        return ty_fail(error, g->status, "%s", g->reason.message);
+    *count = made;
+    return TY_OK;
+}
+
+ty_status cuda_dnn_plan_make(cuda_dnn_graph *g, const cuda_dnn_terms *terms, cuda_dnn_plan *out,
+                             ty_error *error)
+{
+    uint32_t count;
+
+    return cuda_dnn_plans_make(g, terms, CUDA_DNN_ANY_CHOICE, 1, out, &count, error);
 }
 
 void cuda_dnn_pack_add(cuda_dnn_pack *pack, int64_t number, const void *at)

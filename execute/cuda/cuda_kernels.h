@@ -49,9 +49,9 @@ void cuda_gate(cuda_type type, uint64_t rows, uint64_t n, const void *h, void *a
                cudaStream_t stream);
 void cuda_gate_backward(cuda_type type, uint64_t rows, uint64_t n, const void *h, const void *da,
                         void *dh, cudaStream_t stream);
-/** y[r][c] += bias[c / repeat % columns], for y of `count` elements. */
-void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, uint64_t repeat,
-                   const float *bias, void *y, cudaStream_t stream);
+/** y[r][c] += bias[c], for y of `count` elements. */
+void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, const float *bias, void *y,
+                   cudaStream_t stream);
 /** Copies `width` of every `from_stride` elements to `width` of every `to_stride`. */
 void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *from,
                     uint64_t from_stride, bool adds, void *to, uint64_t to_stride,
@@ -61,11 +61,26 @@ uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns);
 /** sums[c] (+)= sum over r of dy[r * stride + c], c < columns. */
 void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, uint64_t stride,
                       const void *dy, bool adds, float *sums, float *scratch, cudaStream_t stream);
-/** sums[c] (+)= sum over samples and pixels of dy[b][c][p]. */
-void cuda_channel_sums(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
-                       const void *dy, bool adds, float *sums, cudaStream_t stream);
 
-/* ---- Norms (norm.cu): over the innermost dimension, or per channel ---- */
+/* ---- Orders of images (layout.cu) ---- */
+
+/** Each matrix [rows][columns] as [columns][rows]: images between planes, [C][H W], and channels
+ * last, [H W][C]. */
+void cuda_transpose(cuda_type from_type, uint64_t matrices, uint64_t rows, uint64_t columns,
+                    const void *from, cuda_type to_type, bool adds, void *to, cudaStream_t stream);
+/** A convolution's filters beside images that lie channels last, `taps` being the places of its
+ * window.
+ *  @param weights [outputs][inputs][taps], as parameters have it
+ *  @param to [out] [outputs][taps][inputs] */
+void cuda_filter_permute(cuda_type type, uint64_t outputs, uint64_t inputs, uint64_t taps,
+                         const void *weights, void *to, cudaStream_t stream);
+/** And their gradients back.
+ *  @param from [outputs][taps][inputs], of the type
+ *  @param gradients [outputs][inputs][taps] */
+void cuda_filter_gradient(cuda_type type, uint64_t outputs, uint64_t inputs, uint64_t taps,
+                          const void *from, bool adds, float *gradients, cudaStream_t stream);
+
+/* ---- Norms over the innermost dimension (norm.cu) ---- */
 
 /** statistics: [rows][2], mean and 1 / deviation; rms: mean is 0 and shift NULL. */
 void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
@@ -77,32 +92,37 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
                         float *dshift, bool adds_parameters, bool adds_x, void *dx, float *scratch,
                         cudaStream_t stream);
 uint64_t cuda_norm_scratch(uint64_t rows, uint64_t n);
+
+/* ---- Batch norm (batch_norm.cu): [rows][channels], images with their channels last ---- */
+
 /**
  * Ioffe and Szegedy, 2015.
  * @param running [2][channels] mean and variance to normalise with; NULL: the batch's own
  * @param has_relu what is below 0 becomes 0
  * @param statistics [out] [channels][3]: mean and 1 / deviation that were used, variance of the
  *        batch
+ * @param scratch cuda_batch_norm_scratch floats
  */
-void cuda_batch_norm(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
-                     const void *x, const float *gain, const float *shift, const float *running,
-                     bool has_relu, void *y, float *statistics, cudaStream_t stream);
+void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
+                     const float *gain, const float *shift, const float *running, bool has_relu,
+                     void *y, float *statistics, float *scratch, cudaStream_t stream);
 /** @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL
  *  @param y what forward made, if it has a relu; else NULL */
-void cuda_batch_norm_backward(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
-                              const void *x, const float *gain, const float *statistics,
-                              bool is_given, const void *y, const void *dy, float *dgain,
-                              float *dshift, bool adds_parameters, bool adds_x, void *dx,
+void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
+                              const float *gain, const float *statistics, bool is_given,
+                              const void *y, const void *dy, float *dgain, float *dshift,
+                              bool adds_parameters, bool adds_x, void *dx, float *scratch,
                               cudaStream_t stream);
+uint64_t cuda_batch_norm_scratch(uint64_t rows, uint64_t channels);
 /** Moves the running statistics towards the batch's of `rows` numbers a channel; as in
  * cpu_batch_norm.c. */
 void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics, float *running,
                        cudaStream_t stream);
 
-/* ---- Pooling (pool.cu): [B,C,H,W] ---- */
+/* ---- Pooling (pool.cu): [B,H,W,C] ---- */
 
 typedef struct cuda_pool {
-    uint64_t images; /* batch * channels */
+    uint64_t images;
     pool_windows windows;
 } cuda_pool;
 void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, void *y,

@@ -39,7 +39,8 @@ static ty_status activation_backward(ty_stage_device *stage, const cuda_node *no
         (void)is_first, (void)error;                                                               \
         return activation_backward(stage, node, slot, kind);                                       \
     }                                                                                              \
-    const cuda_kind cuda_##name = {.forward = name##_forward, .backward = name##_backward}
+    const cuda_kind cuda_##name = {                                                                \
+        .order = CUDA_ANY_ORDER, .forward = name##_forward, .backward = name##_backward}
 
 ACTIVATION(relu, CUDA_RELU);
 ACTIVATION(gelu, CUDA_GELU);
@@ -94,10 +95,12 @@ const cuda_kind cuda_layer_norm = {
 const cuda_kind cuda_rms_norm = {
     .build = norm_build, .forward = norm_forward, .backward = norm_backward};
 
-/* Channels are a sample's first dimension; without pixels behind it, each is one number. */
-static uint64_t pixels_of(const ty_stage_device *stage, const cuda_node *node)
+/* ---- Batch norm ---- */
+
+/* Numbers of a channel in a micro-batch. */
+static uint64_t batch_norm_rows(const ty_stage_device *stage, const cuda_node *node)
 {
-    return cuda_count(stage, node) / cuda_batch(stage) / node->layer->attributes[TY_FEATURES];
+    return cuda_count(stage, node) / node->layer->attributes[TY_FEATURES];
 }
 
 static ty_status batch_norm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
@@ -106,6 +109,7 @@ static ty_status batch_norm_build(ty_stage_device *stage, cuda_node *node, ty_er
 
     (void)error;
     node->stash_bytes = 3 * channels * sizeof(float);
+    node->sum_floats = cuda_batch_norm_scratch(batch_norm_rows(stage, node), channels);
     node->statistic_offset = stage->statistic_count;
     stage->statistic_count += 2 * channels;
     return TY_OK;
@@ -127,11 +131,11 @@ static ty_status batch_norm_forward(ty_stage_device *stage, const cuda_node *nod
                                     ty_error *error)
 {
     (void)error;
-    cuda_batch_norm(stage->type, cuda_batch(stage), node->layer->attributes[TY_FEATURES],
-                    pixels_of(stage, node), cuda_in(stage, node, 0, slot),
-                    cuda_parameters(stage, node, 0), cuda_parameters(stage, node, 1),
+    cuda_batch_norm(stage->type, batch_norm_rows(stage, node), node->layer->attributes[TY_FEATURES],
+                    cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
+                    cuda_parameters(stage, node, 1),
                     is_given(stage, node) ? running_of(stage, node) : NULL, node->has_relu,
-                    cuda_out(stage, node, slot), node->stash[slot], stage->stream);
+                    cuda_out(stage, node, slot), node->stash[slot], stage->sums, stage->stream);
     return TY_OK;
 }
 
@@ -141,24 +145,26 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *no
                                      bool is_first, ty_error *error)
 {
     const uint64_t channels = node->layer->attributes[TY_FEATURES];
-    const uint64_t pixels = pixels_of(stage, node), batch = cuda_batch(stage);
+    const uint64_t rows = batch_norm_rows(stage, node);
     float *dgain = cuda_parameter_gradient(stage, node, 0);
 
     (void)error;
     cuda_batch_norm_backward(
-        stage->type, batch, channels, pixels, cuda_in(stage, node, 0, slot),
-        cuda_parameters(stage, node, 0), node->stash[slot], is_given(stage, node),
+        stage->type, rows, channels, cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
+        node->stash[slot], is_given(stage, node),
         node->has_relu ? cuda_out(stage, node, slot) : NULL, cuda_out_gradient(stage, node), dgain,
         cuda_parameter_gradient(stage, node, 1), cuda_adds(node, 0, is_first), node->adds[0],
-        cuda_in_gradient(stage, node, 0), stage->stream);
+        cuda_in_gradient(stage, node, 0), stage->sums, stage->stream);
     if (dgain != NULL)
-        cuda_running_move(channels, batch * pixels, node->stash[slot], running_of(stage, node),
+        cuda_running_move(channels, rows, node->stash[slot], running_of(stage, node),
                           stage->stream);
     return TY_OK;
 }
 
-const cuda_kind cuda_batch_norm_kind = {
-    .build = batch_norm_build, .forward = batch_norm_forward, .backward = batch_norm_backward};
+const cuda_kind cuda_batch_norm_kind = {.order = CUDA_CHANNELS_LAST,
+                                        .build = batch_norm_build,
+                                        .forward = batch_norm_forward,
+                                        .backward = batch_norm_backward};
 
 /* ---- Pooling ---- */
 
@@ -167,7 +173,7 @@ static cuda_pool pool_of(const ty_stage_device *stage, const cuda_node *node)
     const ty_shape *in = &stage->values[node->inputs[0]].shape;
     const ty_shape *out = &stage->values[node->output].shape;
 
-    return (cuda_pool){.images = cuda_batch(stage) * in->dimensions[0],
+    return (cuda_pool){.images = cuda_batch(stage),
                        .windows = pool_windows_of(node->layer, in, out)};
 }
 
@@ -196,7 +202,8 @@ static ty_status pool_backward(ty_stage_device *stage, const cuda_node *node, ui
     return TY_OK;
 }
 
-const cuda_kind cuda_pool_kind = {.forward = pool_forward, .backward = pool_backward};
+const cuda_kind cuda_pool_kind = {
+    .order = CUDA_CHANNELS_LAST, .forward = pool_forward, .backward = pool_backward};
 
 /* ---- Embedding: of the table a lane has the rows of its words, of positions and types its
  * features, and the lanes sum what they found. All tokens are of the first type ---- */
@@ -344,11 +351,23 @@ static ty_status add_backward(ty_stage_device *stage, const cuda_node *node, uin
     return TY_OK;
 }
 
-/* What is made of a piece of each input: a sample, or, along the last dimension, a row. */
+/* What a sample's first dimension is the outermost of: a sample, or where channels lie last a
+ * pixel.
+ */
+static uint64_t outer_count(const ty_stage_device *stage, const cuda_value *value)
+{
+    return cuda_batch(stage) * (cuda_is_channels_last(value) ? cuda_pixels(value) : 1);
+}
+
+/* What is made of a piece of each input: along the first dimension, or the last, which is in front
+ * of channels that lie last. */
 static uint64_t concat_count(const ty_stage_device *stage, const cuda_node *node)
 {
-    return node->layer->attributes[TY_IS_OF_FEATURES] != 0 ? cuda_rows(&stage->values[node->output])
-                                                           : cuda_batch(stage);
+    const cuda_value *y = &stage->values[node->output];
+
+    if (node->layer->attributes[TY_IS_OF_FEATURES] == 0)
+        return outer_count(stage, y);
+    return cuda_is_channels_last(y) ? cuda_rows(y) / cuda_channels(y) : cuda_rows(y);
 }
 
 static ty_status concat_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
@@ -385,19 +404,19 @@ static ty_status concat_backward(ty_stage_device *stage, const cuda_node *node, 
     return TY_OK;
 }
 
-/* Some rows of the first dimension of every sample. Elements: of a sample of the input, before the
- * rows that are read, of these. */
+/* Some rows of the first dimension of every sample, or channels of every pixel: of so many.
+ * Elements: of one of the input, before the rows that are read, of these. */
 typedef struct slice {
-    uint64_t sample, before, count;
+    uint64_t outer, whole, before, count;
 } slice;
 
 static slice slice_of(const ty_stage_device *stage, const cuda_node *node)
 {
     const cuda_value *input = &stage->values[node->inputs[0]];
-    const uint64_t sample = input->count / cuda_batch(stage);
-    const uint64_t row = sample / input->shape.dimensions[0];
+    const uint64_t outer = outer_count(stage, input), whole = input->count / outer;
+    const uint64_t row = whole / input->shape.dimensions[0];
 
-    return (slice){sample, node->layer->attributes[TY_FIRST_ROW] * row,
+    return (slice){outer, whole, node->layer->attributes[TY_FIRST_ROW] * row,
                    node->layer->attributes[TY_ROWS] * row};
 }
 
@@ -408,8 +427,8 @@ static ty_status slice_forward(ty_stage_device *stage, const cuda_node *node, ui
     const char *x = cuda_in(stage, node, 0, slot);
 
     (void)error;
-    cuda_copy_rows(stage->type, cuda_batch(stage), s.count, x + s.before * stage->element, s.sample,
-                   false, cuda_out(stage, node, slot), s.count, stage->stream);
+    cuda_copy_rows(stage->type, s.outer, s.count, x + s.before * stage->element, s.whole, false,
+                   cuda_out(stage, node, slot), s.count, stage->stream);
     return TY_OK;
 }
 
@@ -425,18 +444,62 @@ static ty_status slice_backward(ty_stage_device *stage, const cuda_node *node, u
     if (dx == NULL)
         return TY_OK;
     if (!node->adds[0])
-        CUDA_CHECK(
-            cudaMemsetAsync(dx, 0, cuda_batch(stage) * s.sample * stage->element, stage->stream),
-            status, done);
-    cuda_copy_rows(stage->type, cuda_batch(stage), s.count, cuda_out_gradient(stage, node), s.count,
-                   true, dx + s.before * stage->element, s.sample, stage->stream);
+        CUDA_CHECK(cudaMemsetAsync(dx, 0, s.outer * s.whole * stage->element, stage->stream),
+                   status, done);
+    cuda_copy_rows(stage->type, s.outer, s.count, cuda_out_gradient(stage, node), s.count, true,
+                   dx + s.before * stage->element, s.whole, stage->stream);
 done:
     return status;
 }
 
-const cuda_kind cuda_add = {.forward = add_forward, .backward = add_backward};
-const cuda_kind cuda_concat = {.forward = concat_forward, .backward = concat_backward};
-const cuda_kind cuda_slice = {.forward = slice_forward, .backward = slice_backward};
+const cuda_kind cuda_add = {
+    .order = CUDA_ANY_ORDER, .forward = add_forward, .backward = add_backward};
+const cuda_kind cuda_concat = {
+    .order = CUDA_ANY_ORDER, .forward = concat_forward, .backward = concat_backward};
+const cuda_kind cuda_slice = {
+    .order = CUDA_ANY_ORDER, .forward = slice_forward, .backward = slice_backward};
+
+/* ---- Changes of order ---- */
+
+/* Of data or gradients that are like one value, into what is like the other. Their shapes are that
+ * of the node's input: the output of a flatten has lost it. */
+static void reorder(const ty_stage_device *stage, const cuda_node *node, bool is_to_planes,
+                    const void *from, bool adds, void *to)
+{
+    const cuda_value *image = &stage->values[node->inputs[0]];
+    const uint64_t channels = cuda_channels(image), pixels = cuda_pixels(image);
+
+    cuda_transpose(stage->type, cuda_batch(stage), is_to_planes ? pixels : channels,
+                   is_to_planes ? channels : pixels, from, stage->type, adds, to, stage->stream);
+}
+
+static bool reads_planes(const ty_stage_device *stage, const cuda_node *node)
+{
+    return stage->values[node->inputs[0]].order == CUDA_PLANES;
+}
+
+static ty_status reorder_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                 ty_error *error)
+{
+    (void)error;
+    reorder(stage, node, !reads_planes(stage, node), cuda_in(stage, node, 0, slot), false,
+            cuda_out(stage, node, slot));
+    return TY_OK;
+}
+
+static ty_status reorder_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                  bool is_first, ty_error *error)
+{
+    void *dx = cuda_in_gradient(stage, node, 0);
+
+    (void)slot, (void)is_first, (void)error;
+    if (dx != NULL)
+        reorder(stage, node, reads_planes(stage, node), cuda_out_gradient(stage, node),
+                node->adds[0], dx);
+    return TY_OK;
+}
+
+const cuda_kind cuda_reorder = {.forward = reorder_forward, .backward = reorder_backward};
 
 /* ---- Loss; of every row's scores a lane has those of its words ---- */
 

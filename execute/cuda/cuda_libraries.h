@@ -34,29 +34,6 @@
     X(cudnnCreate)                                                                                 \
     X(cudnnDestroy)                                                                                \
     X(cudnnSetStream)                                                                              \
-    X(cudnnCreateTensorDescriptor)                                                                 \
-    X(cudnnDestroyTensorDescriptor)                                                                \
-    X(cudnnSetTensor4dDescriptor)                                                                  \
-    X(cudnnCreateFilterDescriptor)                                                                 \
-    X(cudnnDestroyFilterDescriptor)                                                                \
-    X(cudnnSetFilter4dDescriptor)                                                                  \
-    X(cudnnCreateConvolutionDescriptor)                                                            \
-    X(cudnnDestroyConvolutionDescriptor)                                                           \
-    X(cudnnSetConvolution2dDescriptor)                                                             \
-    X(cudnnSetConvolutionGroupCount)                                                               \
-    X(cudnnSetConvolutionMathType)                                                                 \
-    X(cudnnGetConvolutionForwardAlgorithm_v7)                                                      \
-    X(cudnnGetConvolutionBackwardDataAlgorithm_v7)                                                 \
-    X(cudnnGetConvolutionBackwardFilterAlgorithm_v7)                                               \
-    X(cudnnGetConvolutionForwardWorkspaceSize)                                                     \
-    X(cudnnGetConvolutionBackwardDataWorkspaceSize)                                                \
-    X(cudnnGetConvolutionBackwardFilterWorkspaceSize)                                              \
-    X(cudnnFindConvolutionForwardAlgorithm)                                                        \
-    X(cudnnFindConvolutionBackwardDataAlgorithm)                                                   \
-    X(cudnnFindConvolutionBackwardFilterAlgorithm)                                                 \
-    X(cudnnConvolutionForward)                                                                     \
-    X(cudnnConvolutionBackwardData)                                                                \
-    X(cudnnConvolutionBackwardFilter)                                                              \
     X(cudnnBackendCreateDescriptor)                                                                \
     X(cudnnBackendDestroyDescriptor)                                                               \
     X(cudnnBackendSetAttribute)                                                                    \

@@ -300,8 +300,9 @@ static ty_status parameters_fill(ty_stage_device *stage, ty_error *error)
     if (host == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for initial weights");
     for (uint32_t n = 0; n < stage->node_count; n++)
-        stage_parameters_fill(&stage->options, stage->nodes[n].layer_index, stage->nodes[n].offsets,
-                              host);
+        if (stage->nodes[n].tensor_count > 0)
+            stage_parameters_fill(&stage->options, stage->nodes[n].layer_index,
+                                  stage->nodes[n].offsets, host);
     status = versions_fill(stage, host, error);
     ty_free(host);
     return status == TY_OK ? statistics_fill(stage, error) : status;

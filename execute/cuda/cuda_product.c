@@ -197,7 +197,7 @@ done:
 
 /* ---- Algorithms ---- */
 
-enum { MOST_CANDIDATES = 8, TRIALS = 5 };
+enum { MOST_CANDIDATES = 8 };
 
 /* What an algorithm is chosen for: everything that cuBLASLt was told. */
 static void key_make(const ty_stage_device *stage, const shape *k, char *out)
@@ -211,35 +211,26 @@ static void key_make(const ty_stage_device *stage, const shape *k, char *out)
              (unsigned)k->alignment[1], (unsigned)k->alignment[2]);
 }
 
-static cublasStatus_t trial(const ty_stage_device *stage, const product *p, const operands *o,
-                            const cublasLtMatmulAlgo_t *algorithm, void *d)
+/* A product into memory of its own. */
+typedef struct trial {
+    const ty_stage_device *stage;
+    const product *product;
+    const operands *operands;
+    const cublasLtMatmulAlgo_t *algorithm;
+    void *d;
+} trial;
+
+static bool trial_run(const void *context)
 {
+    const trial *t = context;
+    const ty_stage_device *stage = t->stage;
+    const product *p = t->product;
     const float one = 1.0f, zero = 0.0f;
 
-    return stage->blas->cublasLtMatmul(stage->blas_handle, p->operation, &one, o->a, p->a, o->b,
-                                       p->b, &zero, d, p->d, d, p->d, algorithm, stage->workspace,
-                                       stage->workspace_bytes, stage->stream);
-}
-
-/* Milliseconds of some calls after a first one; negative: it cannot run. */
-static ty_status trials_time(const ty_stage_device *stage, const product *p, const operands *o,
-                             const cublasLtMatmulAlgo_t *algorithm, void *d, cudaEvent_t clock[2],
-                             float *milliseconds, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    *milliseconds = -1;
-    if (trial(stage, p, o, algorithm, d) != CUBLAS_STATUS_SUCCESS)
-        return TY_OK;
-    CUDA_CHECK(cudaEventRecord(clock[0], stage->stream), status, done);
-    for (int i = 0; i < TRIALS; i++)
-        if (trial(stage, p, o, algorithm, d) != CUBLAS_STATUS_SUCCESS)
-            return TY_OK;
-    CUDA_CHECK(cudaEventRecord(clock[1], stage->stream), status, done);
-    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
-    CUDA_CHECK(cudaEventElapsedTime(milliseconds, clock[0], clock[1]), status, done);
-done:
-    return status;
+    return stage->blas->cublasLtMatmul(stage->blas_handle, p->operation, &one, t->operands->a, p->a,
+                                       t->operands->b, p->b, &zero, t->d, p->d, t->d, p->d,
+                                       t->algorithm, stage->workspace, stage->workspace_bytes,
+                                       stage->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* On the operands at hand, but into memory of its own: what is there may be added to. */
@@ -247,27 +238,21 @@ static ty_status fastest_find(const ty_stage_device *stage, const product *p, co
                               const cublasLtMatmulHeuristicResult_t *found, int count,
                               uint32_t *fastest, ty_error *error)
 {
-    cudaEvent_t clock[2] = {NULL, NULL};
+    trial t = {stage, p, o, NULL, NULL};
     float least = -1, milliseconds;
-    void *d = NULL;
     ty_status status = TY_OK;
 
-    CUDA_CHECK(cudaMalloc(&d, p->key.ldd * p->key.n * sizeof(float)), status, cleanup);
-    CUDA_CHECK(cudaEventCreateWithFlags(&clock[0], cudaEventDefault), status, cleanup);
-    CUDA_CHECK(cudaEventCreateWithFlags(&clock[1], cudaEventDefault), status, cleanup);
+    CUDA_CHECK(cudaMalloc(&t.d, p->key.ldd * p->key.n * sizeof(float)), status, cleanup);
     for (int i = 0; i < count; i++) {
-        TY_CHECK(trials_time(stage, p, o, &found[i].algo, d, clock, &milliseconds, error), status,
-                 cleanup);
+        t.algorithm = &found[i].algo;
+        TY_CHECK(cuda_trials_time(stage, trial_run, &t, &milliseconds, error), status, cleanup);
         if (milliseconds >= 0 && (least < 0 || milliseconds < least)) {
             least = milliseconds;
             *fastest = (uint32_t)i;
         }
     }
 cleanup:
-    for (int i = 0; i < 2; i++)
-        if (clock[i] != NULL)
-            cudaEventDestroy(clock[i]);
-    cudaFree(d);
+    cudaFree(t.d);
     return status;
 }
 

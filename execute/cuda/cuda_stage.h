@@ -3,13 +3,14 @@
  * Inside the CUDA backend: a stage's layers as nodes that read and write values.
  *
  * A *value* is a tensor of one micro-batch in the type of the precision: the batch, what crosses
- * the cut before the stage, or what a layer makes of it, [B, C, H, W] as in the workload. A *node*
- * is a layer; flatten is none, its value is another name for its input. Data of values is per slot,
- * gradients inside the stage are one set, or, where backward comes in two parts, per slot; where
- * the stage is recomputed, what only one segment has to do with lies in a working set that all
- * segments and slots share. The functions of a layer are the same for both parts: what a part does
- * not ask for has nowhere to go (cuda_in_gradient, cuda_parameter_gradient). What crosses a cut is
- * a message per slot, which forward and backward convert from and to (cuda_cut.c).
+ * the cut before the stage, or what a layer makes of it, in one of two orders. A *node* is a layer,
+ * or in front of one the change to the order that it reads; flatten is another name for its input,
+ * or such a change. Data of values is per slot, gradients inside the stage are one set, or, where
+ * backward comes in two parts, per slot; where the stage is recomputed, what only one segment has
+ * to do with lies in a working set that all segments and slots share. The functions of a layer are
+ * the same for both parts: what a part does not ask for has nowhere to go (cuda_in_gradient,
+ * cuda_parameter_gradient). What crosses a cut is a message per slot, which forward and backward
+ * convert from and to (cuda_cut.c).
  *
  * With tensor lanes (cuda_lanes.c) tensors of parameters and values are what this lane has. A
  * divided layer reads all of its input and makes a summand of all of its output, which the lanes
@@ -37,8 +38,16 @@
 
 #include <pthread.h>
 
+/* How elements lie. Of one channel, or one pixel, both are the same. */
+typedef enum cuda_order {
+    CUDA_PLANES,        /* [B, C, H, W], as in the workload and in messages */
+    CUDA_CHANNELS_LAST, /* [B, H, W, C]: what layers of images compute in */
+    CUDA_ANY_ORDER      /* of a kind: that of its first input */
+} cuda_order;
+
 typedef struct cuda_value {
-    ty_shape shape;       /* per sample */
+    ty_shape shape; /* per sample, as in the workload whatever the order */
+    cuda_order order;
     uint64_t count;       /* elements of a micro-batch */
     uint32_t same_as;     /* the value whose memory it uses; itself if its own */
     uint32_t gradient_of; /* and whose gradient's: that one's, or a sum's (cuda_gradients.c) */
@@ -105,6 +114,7 @@ typedef struct cuda_node {
 } cuda_node;
 
 struct cuda_kind {
+    cuda_order order; /* of inputs and output */
     ty_status (*build)(ty_stage_device *stage, cuda_node *node, ty_error *error);
     ty_status (*forward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                          ty_error *error);
@@ -333,6 +343,8 @@ extern const cuda_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cuda
     cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
     cuda_attention_kind, cuda_mlp, cuda_moe, cuda_add, cuda_concat, cuda_slice, cuda_loss_kind,
     cuda_lstm, cuda_additive_attention;
+/** From the input's order to the output's. */
+extern const cuda_kind cuda_reorder;
 
 /* ---- What kinds ask of the stage ---- */
 
@@ -445,7 +457,24 @@ static inline bool cuda_finds_product(const ty_stage_device *stage, const cuda_n
     return again == TY_AGAIN_SECOND || again == TY_AGAIN_ACTIVATION;
 }
 
-/** Rows of a value seen as a matrix whose columns are its innermost dimension. */
+static inline uint64_t cuda_channels(const cuda_value *value)
+{
+    return value->shape.dimensions[0];
+}
+
+/** Of a sample. */
+static inline uint64_t cuda_pixels(const cuda_value *value)
+{
+    return ty_shape_elements(&value->shape) / cuda_channels(value);
+}
+
+/** Whether a value lies otherwise than as planes. */
+static inline bool cuda_is_channels_last(const cuda_value *value)
+{
+    return value->order == CUDA_CHANNELS_LAST && cuda_channels(value) > 1 && cuda_pixels(value) > 1;
+}
+
+/** Rows of a value that is no image, as a matrix whose columns are its innermost dimension. */
 static inline uint64_t cuda_rows(const cuda_value *value)
 {
     return value->count / value->shape.dimensions[value->shape.dimension_count - 1];
@@ -552,6 +581,11 @@ void cuda_choices_close(ty_stage_device *stage);
 bool cuda_choice_find(const ty_stage_device *stage, const char *key, uint32_t *value);
 ty_status cuda_choice_note(ty_stage_device *stage, const char *key, uint32_t value,
                            ty_error *error) TY_MUST_CHECK;
+/** Some runs of what is tried on the stage's stream, behind a first one.
+ * @param run           puts one there; false: it cannot
+ * @param milliseconds  [out] negative where it cannot */
+ty_status cuda_trials_time(const ty_stage_device *stage, bool (*run)(const void *context),
+                           const void *context, float *milliseconds, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Passes as graphs (cuda_graph.c) ---- */
 

@@ -1,4 +1,4 @@
-/* Work that treats every element alike, and sums of columns and channels. */
+/* Work that treats every element alike, and sums of columns. */
 #include "kernel.cuh"
 
 #include "activation.h"
@@ -185,19 +185,18 @@ void cuda_gate_backward(cuda_type type, uint64_t rows, uint64_t n, const void *h
 }
 
 template <typename T>
-static __global__ void add_bias(uint64_t count, uint64_t columns, uint64_t repeat,
-                                const float *bias, T *y)
+static __global__ void add_bias(uint64_t count, uint64_t columns, const float *bias, T *y)
 {
     FOR_EACH (i, count)
-        y[i] = of_float<T>(to_float(y[i]) + bias[i / repeat % columns]);
+        y[i] = of_float<T>(to_float(y[i]) + bias[i % columns]);
 }
 
-void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, uint64_t repeat,
-                   const float *bias, void *y, cudaStream_t stream)
+void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, const float *bias, void *y,
+                   cudaStream_t stream)
 {
     TY_MOVES(bytes_of(type, count) + float_bytes(columns), bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(add_bias<T>, grid_for(count), BLOCK, 0, stream, count, columns,
-                                repeat, bias, (T *)y))
+                                bias, (T *)y))
 }
 
 template <typename T>
@@ -278,27 +277,4 @@ void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, uint64_t 
     TY_MOVES(float_bytes((band_count(rows) + (adds ? 1 : 0)) * columns), float_bytes(columns));
     TY_LAUNCH(bands_join, grid_for(columns), BLOCK, 0, stream, band_count(rows), columns, scratch,
               adds, sums);
-}
-
-template <typename T>
-static __global__ void channel_sums(uint64_t batch, uint64_t channels, uint64_t pixels, const T *dy,
-                                    bool adds, float *sums)
-{
-    uint64_t channel = blockIdx.x;
-    float sum = 0.0f;
-
-    for (uint64_t i = threadIdx.x; i < batch * pixels; i += blockDim.x)
-        sum += to_float(dy[(i / pixels * channels + channel) * pixels + i % pixels]);
-    sum = block_sum(sum);
-    if (threadIdx.x == 0)
-        put(&sums[channel], sum, adds);
-}
-
-void cuda_channel_sums(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
-                       const void *dy, bool adds, float *sums, cudaStream_t stream)
-{
-    TY_MOVES(bytes_of(type, batch * channels * pixels) + (adds ? float_bytes(channels) : 0),
-             float_bytes(channels));
-    TY_DISPATCH(type, TY_LAUNCH(channel_sums<T>, channels, BLOCK, 0, stream, batch, channels,
-                                pixels, (const T *)dy, adds, sums))
 }

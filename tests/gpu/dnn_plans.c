@@ -1,9 +1,6 @@
 /* Plans of the real cuDNN, for devices that are described to it: no GPU is needed, and nothing
  * runs. What layers of the zoo ask for it must take, in the memory that the backend allows; what is
- * known to be beyond it must be refused. cuDNN believes in a driver (driver_stand_in.cmake).
- *
- * Attention's graphs are the backend's own. Convolutions it asks for by cuDNN's older interface,
- * which wants a device; here they are the same operations as graphs: [B,C,H,W], sums in floats. */
+ * known to be beyond it must be refused. cuDNN believes in a driver (driver_stand_in.cmake). */
 #include "cuda_dnn.h"
 #include "emulator/dnn_mistakes.h"
 #include "ty_workloads.h"
@@ -225,183 +222,279 @@ static void attention_of_zoo(const cuda_dnn_target *target, const char *device, 
 
 /* ---- Convolutions ---- */
 
-typedef struct convolution {
-    cuda_dnn_layout x, w, y;
-    int64_t strides[2], padding[2];
-} convolution;
+typedef cuda_dnn_layout layout_of(uint64_t n, uint64_t c, uint64_t h, uint64_t w);
 
-static cuda_dnn_layout row_major(int64_t n, int64_t c, int64_t h, int64_t w)
+static cuda_dnn_layout planes(uint64_t n, uint64_t c, uint64_t h, uint64_t w)
 {
-    return (cuda_dnn_layout){{n, c, h, w}, {c * h * w, h * w, w, 1}};
+    return (cuda_dnn_layout){{(int64_t)n, (int64_t)c, (int64_t)h, (int64_t)w},
+                             {(int64_t)(c * h * w), (int64_t)(h * w), (int64_t)w, 1}};
 }
 
-enum { FORWARD, DATA, FILTER, PASSES };
-static const char *const pass_names[] = {"forward", "data", "filter"};
-
-/* Names of one pass's attributes. */
-static const struct {
-    cudnnBackendDescriptorType_t kind;
-    cudnnBackendAttributeName_t operation, alpha, beta, x, w, y;
-} passes[] = {
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
-};
-
-static ty_status convolution_plan(const cuda_dnn_target *target, cuda_type type, int pass,
-                                  const convolution *c, uint64_t *bytes, ty_error *error)
-{
-    const cudnnDataType_t data = cuda_dnn_type(type);
-    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    const int64_t axes = 2, dilation[2] = {1, 1};
-    const float one = 1.0f, zero = 0.0f;
-    cuda_dnn_graph g = {.target = target};
-    cuda_dnn_plan plan = {0};
-    cudnnBackendDescriptor_t kind = cuda_dnn_make(&g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR), made;
-    ty_status status;
-
-    cuda_dnn_set_type(&g, kind, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
-    cuda_dnn_set(&g, kind, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    cuda_dnn_set(&g, kind, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &axes);
-    cuda_dnn_set(&g, kind, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation);
-    cuda_dnn_set(&g, kind, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c->strides);
-    cuda_dnn_set(&g, kind, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c->padding);
-    cuda_dnn_set(&g, kind, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c->padding);
-    cuda_dnn_finalize(&g, kind);
-    made = cuda_dnn_make(&g, passes[pass].kind);
-    cuda_dnn_link(&g, made, passes[pass].operation, kind);
-    cuda_dnn_link(&g, made, passes[pass].x, cuda_dnn_tensor(&g, 1, data, &c->x, CUDA_DNN_REAL));
-    cuda_dnn_link(&g, made, passes[pass].w, cuda_dnn_tensor(&g, 2, data, &c->w, CUDA_DNN_REAL));
-    cuda_dnn_link(&g, made, passes[pass].y, cuda_dnn_tensor(&g, 3, data, &c->y, CUDA_DNN_REAL));
-    cuda_dnn_set(&g, made, passes[pass].alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    cuda_dnn_set(&g, made, passes[pass].beta, CUDNN_TYPE_FLOAT, 1, &zero);
-    cuda_dnn_operation(&g, made);
-    status = cuda_dnn_plan_make(&g, &plan, error);
-    if (status == TY_OK) {
-        *bytes = plan.workspace_bytes;
-        target->dnn->cudnnBackendDestroyDescriptor(plan.descriptor);
-    }
-    return status;
-}
-
-static void convolution_passes(const cuda_dnn_target *target, const char *device, const char *name,
-                               cuda_type type, const convolution *c)
-{
-    for (int pass = 0; pass < PASSES; pass++) {
-        ty_error error = {0};
-        uint64_t bytes;
-        char what[192];
-
-        snprintf(what, sizeof what,
-                 "%s convolution %s %s %s, %lldx%lldx%lld by %lldx%lldx%lld/%lld", device, name,
-                 name_of(type), pass_names[pass], (long long)c->x.sizes[1],
-                 (long long)c->x.sizes[2], (long long)c->x.sizes[3], (long long)c->w.sizes[0],
-                 (long long)c->w.sizes[2], (long long)c->w.sizes[3], (long long)c->strides[0]);
-        if (convolution_plan(target, type, pass, c, &bytes, &error) != TY_OK) {
-            fail(what, error.message);
-            continue;
-        }
-        printf("%s: %llu B\n", what, (unsigned long long)bytes);
-        planned++;
-    }
-}
-
-static convolution convolution_of(const ty_workload *w, uint32_t layer, int64_t batch)
+static cuda_dnn_convolution convolution_of(const ty_workload *w, uint32_t layer, uint64_t batch,
+                                           layout_of *lay)
 {
     const uint64_t *a = w->layers[layer].attributes;
     const uint64_t *in = ty_layer_input_shape(w, layer, 0)->dimensions;
     const uint64_t *out = w->layers[layer].output.dimensions;
 
-    return (convolution){.x = row_major(batch, (int64_t)in[0], (int64_t)in[1], (int64_t)in[2]),
-                         .w = row_major((int64_t)a[TY_OUT_CHANNELS],
-                                        (int64_t)(a[TY_IN_CHANNELS] / a[TY_GROUPS]),
-                                        (int64_t)a[TY_KERNEL_HEIGHT], (int64_t)a[TY_KERNEL_WIDTH]),
-                         .y = row_major(batch, (int64_t)out[0], (int64_t)out[1], (int64_t)out[2]),
-                         .strides = {(int64_t)a[TY_STRIDE], (int64_t)a[TY_STRIDE]},
-                         .padding = {(int64_t)a[TY_PADDING_HEIGHT], (int64_t)a[TY_PADDING_WIDTH]}};
+    return (cuda_dnn_convolution){
+        .x = lay(batch, in[0], in[1], in[2]),
+        .w = lay(a[TY_OUT_CHANNELS], a[TY_IN_CHANNELS] / a[TY_GROUPS], a[TY_KERNEL_HEIGHT],
+                 a[TY_KERNEL_WIDTH]),
+        .y = lay(batch, out[0], out[1], out[2]),
+        .strides = {(int64_t)a[TY_STRIDE], (int64_t)a[TY_STRIDE]},
+        .padding = {(int64_t)a[TY_PADDING_HEIGHT], (int64_t)a[TY_PADDING_WIDTH]}};
 }
 
-/* Every shape of a network once. */
-static void convolutions_of_zoo(const cuda_dnn_target *target, const char *device, const char *name,
-                                int64_t batch)
+/* Plans of one shape in every pass, the data's also where it adds, unless it is of the network's
+ * own images. @return the most bytes of any */
+static uint64_t convolution_plans(const cuda_dnn_target *target, const char *name, bool is_first,
+                                  cuda_dnn_convolution c)
 {
-    enum { MOST_SHAPES = 64 };
-    convolution seen[MOST_SHAPES];
+    uint64_t most = 0;
+
+    for (int i = 0; i <= CUDA_DNN_PASSES; i++) {
+        cuda_dnn_conv *made = NULL;
+        ty_error error = {0};
+        char what[192];
+
+        c.adds = i == CUDA_DNN_PASSES;
+        c.pass = c.adds ? CUDA_DNN_DATA : (cuda_dnn_pass)i;
+        if (is_first && c.pass == CUDA_DNN_DATA)
+            continue;
+        snprintf(what, sizeof what, "%s %s %s%s, %lldx%lldx%lld by %lldx%lldx%lldx%lld/%lld", name,
+                 name_of(c.type), cuda_dnn_pass_name(c.pass), c.adds ? " added" : "",
+                 (long long)c.x.sizes[1], (long long)c.x.sizes[2], (long long)c.x.sizes[3],
+                 (long long)c.w.sizes[0], (long long)c.w.sizes[1], (long long)c.w.sizes[2],
+                 (long long)c.w.sizes[3], (long long)c.strides[0]);
+        if (cuda_dnn_conv_new(target, &c, CUDA_DNN_ANY_CHOICE, &made, &error) != TY_OK) {
+            fail(what, error.message);
+            continue;
+        }
+        if (cuda_dnn_conv_workspace(made) > most)
+            most = cuda_dnn_conv_workspace(made);
+        planned++;
+        cuda_dnn_conv_free(made);
+    }
+    return most;
+}
+
+/* In each precision, most of whose bytes are noted. */
+static const struct {
+    const char *name;
+    cuda_type type;
+    bool is_tf32;
+} precisions[] = {{"bf16", CUDA_TYPE_BF16, false},
+                  {"fp16", CUDA_TYPE_HALF, false},
+                  {"TF32", CUDA_TYPE_FLOAT, true},
+                  {"fp32", CUDA_TYPE_FLOAT, false}};
+enum { PRECISIONS = sizeof precisions / sizeof *precisions };
+
+static void precisions_plan(const cuda_dnn_target *target, const char *what, bool is_first,
+                            cuda_dnn_convolution c, uint64_t most[PRECISIONS])
+{
+    for (int p = 0; p < PRECISIONS; p++) {
+        uint64_t bytes;
+
+        c.type = precisions[p].type;
+        c.is_tf32 = precisions[p].is_tf32;
+        bytes = convolution_plans(target, what, is_first, c);
+        most[p] = bytes > most[p] ? bytes : most[p];
+    }
+}
+
+/* Every shape of a network once, channels last. */
+static void convolutions_of_zoo(const cuda_dnn_target *target, const char *device, const char *name,
+                                uint64_t batch)
+{
+    enum { MOST_SHAPES = 160 };
+    static cuda_dnn_convolution seen[MOST_SHAPES];
+    uint64_t most[PRECISIONS] = {0};
     uint32_t count = 0;
+    const int before = planned;
     ty_workload *w = NULL;
     ty_error error = {0};
+    char what[64];
 
     if (ty_workload_open(name, &w, &error) != TY_OK) {
         fail(name, error.message);
         return;
     }
+    snprintf(what, sizeof what, "%s convolution %s", device, name);
     for (uint32_t l = 0; l < w->layer_count && count < MOST_SHAPES; l++) {
         uint32_t s = 0;
         if (w->layers[l].kind != TY_LAYER_CONV2D)
             continue;
-        seen[count] = convolution_of(w, l, batch);
-        while (memcmp(&seen[s], &seen[count], sizeof *seen) != 0)
+        seen[count] = convolution_of(w, l, batch, cuda_dnn_channels_last);
+        while (!cuda_dnn_conv_is_alike(&seen[s], &seen[count]))
             s++;
-        if (s < count)
-            continue;
-        convolution_passes(target, device, name, CUDA_TYPE_BF16, &seen[count]);
-        convolution_passes(target, device, name, CUDA_TYPE_FLOAT, &seen[count++]);
+        if (s == count)
+            precisions_plan(target, what, l == 0, seen[count++], most);
     }
+    printf("%s, %llu images: %u shapes, %d plans, at most", what, (unsigned long long)batch,
+           (unsigned)count, planned - before);
+    for (int p = 0; p < PRECISIONS; p++)
+        printf("%s %.1f MB in %s", p > 0 ? "," : "", (double)most[p] / 1e6, precisions[p].name);
+    printf("\n");
+    if (count == MOST_SHAPES)
+        fail(name, "has more shapes than there is room for");
     ty_workload_free(w);
 }
 
-static void convolution_refuse(const cuda_dnn_target *target)
+/* 64 images of 64 channels, 3x3. */
+static cuda_dnn_convolution example(cuda_type type, layout_of *lay)
 {
-    const convolution c = {.x = row_major(4, 64, 56, 56),
-                           .w = row_major(64, 48, 3, 3), /* of which 64 channels are no multiple */
-                           .y = row_major(4, 64, 56, 56),
-                           .strides = {1, 1},
-                           .padding = {1, 1}};
-    ty_error error = {0};
-    uint64_t bytes;
-
-    if (convolution_plan(target, CUDA_TYPE_BF16, FORWARD, &c, &bytes, &error) != TY_OK)
-        printf("refused 48 of 64 channels: %s\n", error.message);
-    else
-        fail("48 of 64 channels", "was not refused");
+    return (cuda_dnn_convolution){.type = type,
+                                  .x = lay(64, 64, 56, 56),
+                                  .w = lay(64, 64, 3, 3),
+                                  .y = lay(64, 64, 56, 56),
+                                  .strides = {1, 1},
+                                  .padding = {1, 1}};
 }
 
-int main(void)
+/* The first plan; the caller's, or NULL. */
+static cuda_dnn_conv *plan_of(const cuda_dnn_target *target, const cuda_dnn_convolution *c)
 {
-    void *const driver = dlopen("libcuda.so.1", RTLD_NOW);
-    const cuda_dnn *dnn;
-    cuda_dnn_target targets[DEVICES];
-    cuda_attention a;
+    cuda_dnn_conv *made = NULL;
     ty_error error = {0};
 
-    if (cuda_dnn_load(&dnn, &error) != TY_OK) {
-        printf("skipped: %s\n", error.message);
-        return EXIT_SKIP;
-    }
-    if (driver == NULL || dlsym(driver, "trainyard_stand_in") == NULL) {
-        printf("skipped: the driver that is found is not the stand-in\n");
-        return EXIT_SKIP;
-    }
-    for (int d = 0; d < DEVICES; d++)
-        if (!target_make(dnn, &devices[d], &targets[d])) {
-            printf("skipped: cuDNN %zu does not take a device that is described\n",
-                   dnn->cudnnGetVersion());
-            return EXIT_SKIP;
+    if (cuda_dnn_conv_new(target, c, CUDA_DNN_ANY_CHOICE, &made, &error) != TY_OK)
+        fail("a plan", error.message);
+    return made;
+}
+
+/* What tensor cores read lies channels last: cuDNN copies planes. */
+static void layouts_compare(const cuda_dnn_target *target, const char *device)
+{
+    static layout_of *const layouts[] = {planes, cuda_dnn_channels_last};
+
+    for (cuda_dnn_pass pass = 0; pass < CUDA_DNN_PASSES; pass++) {
+        uint64_t bytes[2] = {0};
+        for (int l = 0; l < 2; l++) {
+            cuda_dnn_convolution c = example(CUDA_TYPE_BF16, layouts[l]);
+            cuda_dnn_conv *plan;
+            c.pass = pass;
+            plan = plan_of(target, &c);
+            if (plan != NULL)
+                bytes[l] = cuda_dnn_conv_workspace(plan);
+            cuda_dnn_conv_free(plan);
         }
-    printf("cuDNN %zu\n", dnn->cudnnGetVersion());
+        printf("%s 64x64x56x56 by 3x3 in bf16, %s: %llu B in planes, %llu B channels last\n",
+               device, cuda_dnn_pass_name(pass), (unsigned long long)bytes[0],
+               (unsigned long long)bytes[1]);
+        if (bytes[1] >= bytes[0])
+            fail("channels last", "takes no less memory than planes");
+    }
+}
+
+/* The first plan's place among cuDNN's choices. */
+static uint32_t choice_of(const cuda_dnn_target *target, const cuda_dnn_convolution *c)
+{
+    cuda_dnn_conv *plan = plan_of(target, c);
+    const uint32_t choice = plan != NULL ? cuda_dnn_conv_choice(plan) : CUDA_DNN_ANY_CHOICE;
+
+    cuda_dnn_conv_free(plan);
+    return choice;
+}
+
+/* cuDNN's first choices for floats have tensor cores, and for a first layer in halves they add in
+ * 16 bits: neither is taken for what it is not asked for. */
+static void precisions_check(const cuda_dnn_target *target)
+{
+    cuda_dnn_convolution c = example(CUDA_TYPE_FLOAT, cuda_dnn_channels_last);
+    uint32_t exact = choice_of(target, &c), tf32;
+
+    c.is_tf32 = true;
+    tf32 = choice_of(target, &c);
+    printf("choice %u in fp32, %u in TF32\n", (unsigned)exact, (unsigned)tf32);
+    if (tf32 != 0 || exact == 0)
+        fail("fp32", "computes in TF32, or TF32 does not");
+    c = (cuda_dnn_convolution){.type = CUDA_TYPE_HALF,
+                               .x = cuda_dnn_channels_last(32, 3, 224, 224),
+                               .w = cuda_dnn_channels_last(64, 3, 7, 7),
+                               .y = cuda_dnn_channels_last(32, 64, 112, 112),
+                               .strides = {2, 2},
+                               .padding = {3, 3}};
+    exact = choice_of(target, &c);
+    printf("choice %u for a first layer in fp16\n", (unsigned)exact);
+    if (exact == 0)
+        fail("fp16", "adds in 16 bits");
+}
+
+/* Of floats whose planes are more than the limit, too, an engine that makes these. */
+static void copies_check(const cuda_dnn_target *target)
+{
+    cuda_dnn_convolution c = {.pass = CUDA_DNN_DATA,
+                              .type = CUDA_TYPE_FLOAT,
+                              .x = cuda_dnn_channels_last(256, 64, 56, 56),
+                              .w = cuda_dnn_channels_last(64, 64, 3, 3),
+                              .y = cuda_dnn_channels_last(256, 64, 56, 56),
+                              .strides = {1, 1},
+                              .padding = {1, 1}};
+    cuda_dnn_conv *plan = plan_of(target, &c);
+
+    if (plan != NULL && cuda_dnn_conv_workspace(plan) < CUDA_DNN_CONV_LIMIT)
+        fail("256 images in fp32", "have no room for planes");
+    cuda_dnn_conv_free(plan);
+}
+
+static void convolution_refuse(const cuda_dnn_target *target, const char *name,
+                               const cuda_dnn_convolution *c)
+{
+    cuda_dnn_conv *made = NULL;
+    ty_error error = {0};
+
+    if (cuda_dnn_conv_new(target, c, CUDA_DNN_ANY_CHOICE, &made, &error) != TY_OK)
+        printf("refused %s: %s\n", name, error.message);
+    else
+        fail(name, "was not refused");
+    cuda_dnn_conv_free(made);
+}
+
+static void convolution_mistakes(const cuda_dnn_target *target)
+{
+    const cuda_dnn meddled = dnn_meddled(target->dnn);
+    const cuda_dnn_convolution asked = example(CUDA_TYPE_BF16, cuda_dnn_channels_last);
+    cuda_dnn_target other = *target;
+
+    other.dnn = &meddled;
+    convolution_plans(&other, "without a mistake", false, asked);
+    for (int m = 0; m < DNN_CONV_MISTAKES; m++) {
+        dnn_plant(&dnn_conv_mistakes[m]);
+        convolution_refuse(&other, dnn_conv_mistakes[m].what, &asked);
+        if (!dnn_was_made())
+            fail(dnn_conv_mistakes[m].what, "is not in any call");
+    }
+    dnn_plant(NULL);
+}
+
+/* Networks, and images at a time. */
+static const struct {
+    const char *name;
+    uint64_t batch;
+} networks[] = {{"lenet", 64},           {"resnet50", 64},    {"alexnet", 64},
+                {"resnext50-32x4d", 64}, {"densenet121", 64}, {"inception-v3", 64},
+                {"squeezenet", 64},      {"unet", 40}};
+static void convolutions_plan(const cuda_dnn_target *targets)
+{
+    cuda_dnn_convolution c = example(CUDA_TYPE_BF16, cuda_dnn_channels_last);
+
+    for (int d = 0; d < DEVICES; d++) {
+        layouts_compare(&targets[d], devices[d].label);
+        precisions_check(&targets[d]);
+        copies_check(&targets[d]);
+        for (size_t n = 0; n < sizeof networks / sizeof *networks; n++)
+            convolutions_of_zoo(&targets[d], devices[d].label, networks[n].name, networks[n].batch);
+    }
+    c.w = cuda_dnn_channels_last(64, 48, 3, 3);
+    convolution_refuse(&targets[H100], "48 of 64 channels", &c);
+    convolution_mistakes(&targets[H100]);
+}
+
+static void attention_plans(const cuda_dnn_target *targets)
+{
+    cuda_attention a;
+
     for (int d = 0; d < DEVICES; d++) {
         attention_of_zoo(&targets[d], devices[d].label, "gpt2", 16, 1);
         attention_of_zoo(&targets[d], devices[d].label, "bert-large", 8, 1);
@@ -419,9 +512,32 @@ int main(void)
     a = packed(1, 8192, 32, 8, 128, true);
     attention_refuse(&targets[H100], "Llama 3 8B undivided", CUDA_TYPE_BF16, &a);
     mistakes_refuse(&targets[H100]);
-    convolutions_of_zoo(&targets[H100], devices[H100].label, "lenet", 64);
-    convolutions_of_zoo(&targets[H100], devices[H100].label, "resnet50", 32);
-    convolution_refuse(&targets[H100]);
+}
+
+int main(void)
+{
+    void *const driver = dlopen("libcuda.so.1", RTLD_NOW);
+    const cuda_dnn *dnn;
+    cuda_dnn_target targets[DEVICES];
+    ty_error error = {0};
+
+    if (cuda_dnn_load(&dnn, &error) != TY_OK) {
+        printf("skipped: %s\n", error.message);
+        return EXIT_SKIP;
+    }
+    if (driver == NULL || dlsym(driver, "trainyard_stand_in") == NULL) {
+        printf("skipped: the driver that is found is not the stand-in\n");
+        return EXIT_SKIP;
+    }
+    for (int d = 0; d < DEVICES; d++)
+        if (!target_make(dnn, &devices[d], &targets[d])) {
+            printf("skipped: cuDNN %zu does not take a device that is described\n",
+                   dnn->cudnnGetVersion());
+            return EXIT_SKIP;
+        }
+    printf("cuDNN %zu\n", dnn->cudnnGetVersion());
+    attention_plans(targets);
+    convolutions_plan(targets);
     for (int d = 0; d < DEVICES; d++)
         dnn->cudnnBackendDestroyDescriptor(targets[d].properties);
     printf("%d plans, %d failed\n", planned, failures);

@@ -170,12 +170,36 @@ static ty_workload *make_additive(void)
     return w;
 }
 
+/* Batch norm of as many channels as part of a warp and as more than one, groups, sums, parts and
+ * joins of channels and of columns; a linear layer that reads rows of an image and makes some,
+ * which a convolution reads. */
+static ty_workload *make_images(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 9, 7});
+    int x = network_conv2d(w, -1, 5, 3, 2, 1, 1, 1, false), y, z;
+
+    x = network_simple(w, network_simple(w, x, TY_LAYER_BATCH_NORM), TY_LAYER_RELU);
+    y = network_simple(w, network_conv2d(w, x, 35, 1, 1, 1, 0, 1, true), TY_LAYER_BATCH_NORM);
+    y = network_conv2d(w, network_simple(w, y, TY_LAYER_RELU), 35, 3, 3, 1, 1, 7, false);
+    y = network_simple(w, y, TY_LAYER_BATCH_NORM);
+    z = network_conv2d(w, x, 35, 1, 1, 1, 0, 1, true);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){y, z}, 2), TY_LAYER_RELU);
+    y = network_slice(w, x, 3, 11);
+    z = network_pool(w, network_slice(w, x, 14, 11), 3, 1, 1, true);
+    y = network_concat_features(w, (int[]){y, z}, 2);
+    z = network_simple(w, network_linear(w, x, 16, true), TY_LAYER_SILU);
+    y = network_join(w, TY_LAYER_CONCAT, (int[]){z, y, z}, 3);
+    y = network_conv2d(w, y, 6, 3, 3, 2, 0, 1, true);
+    network_loss(w, network_linear(w, network_simple(w, y, TY_LAYER_FLATTEN), 10, true));
+    return w;
+}
+
 typedef struct network {
     const char *name;
     ty_workload *(*make)(void);
     uint32_t batch;
-    bool has_choices; /* of a maximum, or of experts: where they are all but equal, rounding decides
-                       */
+    bool has_choices; /* of a maximum, of experts, or by relus behind several norms of few numbers:
+                         where they are all but equal, rounding decides */
     bool has_attention;
 } network;
 
@@ -197,6 +221,7 @@ static const network networks[] = {
     {"two sequences", make_two_sequences, 3, false, true},
     {"distances", make_distances, 2, false, true},
     {"additive", make_additive, 3, false, false},
+    {"images", make_images, 3, true, false},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -462,6 +487,15 @@ static const stage_case stages[] = {
     {"stages lenet", network_make_small_lenet, 3, 2, {2}, IN_FP32},
     {"stages resnet", network_make_residual, 2, 2, {2}, IN_FP32},
     {"stages resnet, cuts inside blocks", network_make_residual, 2, 4, {4, 9, 11}, IN_FP32},
+    {"stages images, cuts inside blocks", make_images, 3, 4, {2, 7, 13}, IN_FP32},
+    {"stages images, cuts behind rows, fp16",
+     make_images,
+     3,
+     3,
+     {4, 15},
+     TY_PRECISION_FP16,
+     TY_RECOMPUTE_FULL,
+     2e-2},
     {"stages gpt", network_make_small_gpt, 2, 2, {7}, IN_FP32},
     {"stages gpt, cuts inside blocks",
      network_make_small_gpt,

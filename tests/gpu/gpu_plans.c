@@ -30,6 +30,16 @@ static const char u_net_small[] =
     "{\"kind\": \"relu\"}, {\"kind\": \"flatten\"}, {\"kind\": \"linear\", "
     "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
 
+/* Little but images, and those flattened. */
+static const char flattened[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"flattened\", \"family\": \"sequential\","
+    "\"source\": \"lenet.json\", \"input\": [2, 16, 16], \"sample_bytes\": 2049,"
+    "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\","
+    "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["
+    "{\"kind\": \"conv2d\", \"out_channels\": 16, \"kernel\": 3, \"padding\": 1},"
+    "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 2},"
+    "{\"kind\": \"softmax_cross_entropy\"}]}";
+
 /* Of 200 words and 16 positions, with an output of its own. */
 
 #define UNTIED                                                                                     \
@@ -488,6 +498,8 @@ static const struct {
      "mlp",
      {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {3, 5}, LARGE_BATCH},
      0.1},
+    /* What is flattened is a copy, and so is its gradient. */
+    {"predicted memory of images, one rank", flattened, {.replicas = {1}, LARGE_BATCH}, 0.1},
     /* The model is of what the CPU worker keeps: here 13 to 14 % more. */
     {"predicted memory of gpt, 1f1b 2 stages",
      gpt_wide,

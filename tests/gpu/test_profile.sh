@@ -71,12 +71,22 @@ rm -f made/q.json
 noted=$(ls "$XDG_CACHE_HOME"/trainyard/cuda-emulated-GPU-*.txt)
 # How large the square products are that tell the peak depends on how busy the machine is.
 of_net() { sed '/ \([0-9]*\) x \1 x \1, /d' "$noted"; }
-grep -q '^product fp32 .* = 1$' "$noted" && grep -q '^cudnn [0-9]* fp32 forward .* = 1$' "$noted" && pass || fail "$(cat "$noted")"
-grep -q ' = [023]$' "$noted" && fail "$(cat "$noted")" || pass
+# Of convolutions in fp32 the stand-in's tenth and eleventh choice will do, which is the faster one.
+grep -q '^product fp32 .* = 1$' "$noted" && grep -q '^cudnn [0-9]* fp32 forward .* = 10$' "$noted" && pass || fail "$(cat "$noted")"
+grep '^product' "$noted" | grep -q ' = [023]$' && fail "$(cat "$noted")" || pass
+grep '^cudnn' "$noted" | grep -vq ' = 10$' && fail "$(cat "$noted")" || pass
 of_net >noted.txt
+convolution_s() { # of the profile
+    "$python" -c 'import json; print(*(int(r["forward_s"]) for r in json.load(open("made/q.json"))["layer_times"] if r["signature"].startswith("conv2d")))'
+}
 expect 0 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
-rm -f made/q.json
 of_net | cmp -s - noted.txt && pass || fail "what was noted is measured again"
+[ "$(convolution_s)" -lt 2000 ] && pass || fail "a convolution takes $(convolution_s) s"
+rm -f made/q.json
+sed -i 's/^\(cudnn .* forward .*\) = 10$/\1 = 9/' "$noted" # which takes 3,000 s
+expect 0 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
+[ "$(convolution_s)" -ge 3000 ] && pass || fail "a convolution takes $(convolution_s) s, and not by what is noted"
+rm -f made/q.json
 sed -i 's/^\(product .*\) = 1$/\1 = 3/' "$noted" # an algorithm that fails: it is what is used
 expect 1 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
 grep -q "cublasLtMatmul" "$scratch/err" && pass || fail "what is noted is not used"
@@ -90,8 +100,8 @@ for profile in none made/p.json; do
     expect 0 "$@"
     "$python" -c 'import json; print(json.load(open("made/plan.json"))["prediction"]["step_time_s"])' >>steps
 done
-# The emulator takes thousands of times what an A100 does.
-"$python" -c 'a, b = map(float, open("steps")); assert b > 10 * a, (a, b)' && pass || fail "the plan does not rest on what was measured"
+# The emulator takes more than eight times what is predicted of an A100.
+"$python" -c 'a, b = map(float, open("steps")); assert b > 3 * a, (a, b)' && pass || fail "the plan does not rest on what was measured"
 expect 3 plan -w net.json -c "1x dgx-a100" --precision fp32 -p made/p.json --no-simulate -q
 expect_error_line "layer times" "none of a layer"
 

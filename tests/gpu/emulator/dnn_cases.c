@@ -1,7 +1,7 @@
 /*
- * Attention by the stand-in for cuDNN is attention, by a sum over every score in double precision;
- * and what is planted in the backend's calls is found: each rule of cuDNN's interface broken alone,
- * and strides that keep the rules and are of other places.
+ * Attention and convolutions by the stand-in for cuDNN are that, by sums over every score and every
+ * product in double precision; and what is planted in the backend's calls is found: each rule of
+ * cuDNN's interface broken alone, and strides that keep the rules and are of other places.
  */
 #include "cuda_dnn.h"
 #include "dnn_mistakes.h"
@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { B = 2, H = 4, G = 2, L = 9, D = 8, ROW = (H + 2 * G) * D, SCORES = B * H * L };
 enum { PROJECTED = B * L * ROW, CONTEXT = B * L * H * D };
@@ -193,10 +194,228 @@ static void expect(const char *what, answer expected, answer found)
     failures += found != expected;
 }
 
-static void plant(answer expected, const dnn_mistake *mistake)
+/* ---- Convolutions, by every product ---- */
+
+enum { MOST_NUMBERS = 512, GROUPS = 2 };
+
+typedef struct convolved {
+    double x[MOST_NUMBERS], w[MOST_NUMBERS], y[MOST_NUMBERS];
+} convolved;
+
+static cuda_dnn_layout planes(uint64_t n, uint64_t c, uint64_t h, uint64_t w)
+{
+    return (cuda_dnn_layout){{(int64_t)n, (int64_t)c, (int64_t)h, (int64_t)w},
+                             {(int64_t)(c * h * w), (int64_t)(h * w), (int64_t)w, 1}};
+}
+
+/* Two images of 6 channels in two groups, 4 out. */
+static cuda_dnn_convolution convolution(cuda_dnn_layout (*lay)(uint64_t, uint64_t, uint64_t,
+                                                               uint64_t))
+{
+    return (cuda_dnn_convolution){.type = CUDA_TYPE_BF16,
+                                  .x = lay(2, 6, 7, 5),
+                                  .w = lay(4, 6 / GROUPS, 3, 2),
+                                  .y = lay(2, 4, 4, 4),
+                                  .strides = {2, 1},
+                                  .padding = {1, 0}};
+}
+
+static int64_t at(const cuda_dnn_layout *of, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return a * of->strides[0] + b * of->strides[1] + c * of->strides[2] + d * of->strides[3];
+}
+
+/* Adds what the pass makes. */
+static void by_every_product(const cuda_dnn_convolution *c, convolved *n)
+{
+    const int64_t *x = c->x.sizes, *w = c->w.sizes, *y = c->y.sizes;
+    const int64_t outs = w[0] / GROUPS;
+
+    for (int64_t i = 0; i < y[0] * y[1] * y[2] * y[3]; i++)
+        for (int64_t j = 0; j < w[1] * w[2] * w[3]; j++) {
+            const int64_t image = i / (y[1] * y[2] * y[3]), out = i / (y[2] * y[3]) % y[1];
+            const int64_t p = i / y[3] % y[2], q = i % y[3];
+            const int64_t channel = j / (w[2] * w[3]), r = j / w[3] % w[2], s = j % w[3];
+            const int64_t row = p * c->strides[0] + r - c->padding[0];
+            const int64_t column = q * c->strides[1] + s - c->padding[1];
+            double *of_x, *of_w = n->w + at(&c->w, out, channel, r, s);
+            double *of_y = n->y + at(&c->y, image, out, p, q);
+            if (row < 0 || row >= x[2] || column < 0 || column >= x[3])
+                continue;
+            of_x = n->x + at(&c->x, image, out / outs * w[1] + channel, row, column);
+            if (c->pass == CUDA_DNN_FORWARD)
+                *of_y += *of_x * *of_w;
+            else if (c->pass == CUDA_DNN_DATA)
+                *of_x += *of_y * *of_w;
+            else
+                *of_w += *of_y * *of_x;
+        }
+}
+
+/* Three tensors in memory, of which one is made. */
+typedef struct in_memory {
+    _Alignas(256) float x[MOST_NUMBERS], w[MOST_NUMBERS], y[MOST_NUMBERS];
+} in_memory;
+
+static cudaDataType_t number_type_of(cuda_type type)
+{
+    return number_type(cuda_dnn_type(type));
+}
+
+static answer compare(const cuda_dnn_convolution *c, const in_memory *found, convolved *n,
+                      double tolerance)
+{
+    const void *made = c->pass == CUDA_DNN_FORWARD ? found->y
+                       : c->pass == CUDA_DNN_DATA  ? found->x
+                                                   : found->w;
+    double *expected = c->pass == CUDA_DNN_FORWARD ? n->y : c->pass == CUDA_DNN_DATA ? n->x : n->w;
+
+    if (!c->adds)
+        memset(expected, 0, sizeof n->x);
+    by_every_product(c, n);
+    for (uint64_t i = 0; i < MOST_NUMBERS; i++)
+        if (expected[i] != 0 && fabs((double)number_get(number_type_of(c->type), made, i) -
+                                     expected[i]) > tolerance * (fabs(expected[i]) + 0.5))
+            return WRONG;
+    return TAKEN;
+}
+
+static answer convolution_answer(const cuda_dnn_convolution *c, double tolerance, uint32_t *choice)
+{
+    static in_memory memory;
+    static convolved numbers;
+    cuda_dnn_target target = {.dnn = &meddled, .capability = 90};
+    cuda_dnn_conv *made = NULL;
+    void *workspace = NULL;
+    uint64_t state = 5;
+    answer found = REFUSED;
+    ty_error error = {0};
+
+    for (uint64_t i = 0; i < MOST_NUMBERS * 3; i++) {
+        float *to = i < MOST_NUMBERS ? memory.x : i < 2 * MOST_NUMBERS ? memory.w : memory.y;
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        number_put(number_type_of(c->type), to, i % MOST_NUMBERS,
+                   (float)((state >> 40) % 20001) / 10000 - 1);
+        (i < MOST_NUMBERS       ? numbers.x
+         : i < 2 * MOST_NUMBERS ? numbers.w
+                                : numbers.y)[i % MOST_NUMBERS] =
+            (double)number_get(number_type_of(c->type), to, i % MOST_NUMBERS);
+    }
+    (void)meddled.cudnnCreate(&target.handle);
+    (void)meddled.cudnnSetStream(target.handle, NULL);
+    if (cuda_dnn_conv_new(&target, c, CUDA_DNN_ANY_CHOICE, &made, &error) == TY_OK) {
+        *choice = cuda_dnn_conv_choice(made);
+        cuda_dnn_conv_free(cuda_dnn_conv_share(made));
+        workspace = malloc(cuda_dnn_conv_workspace(made));
+        if (cuda_dnn_conv_run(made, memory.x, memory.w, memory.y, workspace, &error) == TY_OK)
+            found = compare(c, &memory, &numbers, tolerance);
+    }
+    cuda_dnn_conv_free(made);
+    (void)meddled.cudnnDestroy(target.handle);
+    free(workspace);
+    return found;
+}
+
+/* Places among the stand-in's choices: the first with tensor cores that computes as is asked for,
+ * and the first without, which the fallbacks have. */
+enum { WITH_TENSOR_CORES = 5, WITHOUT = 7 };
+
+static void convolutions_check(const char *name, cuda_dnn_convolution c, uint32_t expected,
+                               double tolerance)
+{
+    answer worst = TAKEN;
+    uint32_t choice = CUDA_DNN_ANY_CHOICE;
+
+    for (int i = 0; i < 2 * CUDA_DNN_PASSES; i++) {
+        answer one;
+        c.pass = (cuda_dnn_pass)(i / 2);
+        c.adds = i % 2 != 0;
+        one = convolution_answer(&c, tolerance, &choice);
+        if (choice != expected)
+            one = WRONG;
+        worst = one != TAKEN ? one : worst;
+    }
+    expect(name, TAKEN, worst);
+}
+
+static void precisions_check(void)
+{
+    cuda_dnn_convolution other = convolution(planes);
+    cuda_dnn_convolution last = convolution(cuda_dnn_channels_last), c = last;
+    uint32_t choice;
+
+    convolutions_check("planes, bf16", other, WITH_TENSOR_CORES, 1e-2);
+    convolutions_check("channels last, bf16", last, WITH_TENSOR_CORES, 1e-2);
+    other.type = last.type = CUDA_TYPE_HALF;
+    convolutions_check("planes, fp16", other, WITH_TENSOR_CORES, 1e-3);
+    convolutions_check("channels last, fp16", last, WITH_TENSOR_CORES, 1e-3);
+    other.type = last.type = CUDA_TYPE_FLOAT;
+    convolutions_check("planes, fp32", other, WITHOUT, 1e-6);
+    convolutions_check("channels last, fp32", last, WITHOUT, 1e-6);
+    last.is_tf32 = true;
+    convolutions_check("channels last, TF32", last, WITH_TENSOR_CORES, 2e-3);
+    expect("TF32 as if it were fp32", WRONG, convolution_answer(&last, 1e-6, &choice));
+    c.w = cuda_dnn_channels_last(4, 4, 3, 2);
+    expect("4 of 6 channels", REFUSED, convolution_answer(&c, 1, &choice));
+    c.w = planes(4, 3, 3, 2);
+    expect("weights in planes, images not", REFUSED, convolution_answer(&c, 1, &choice));
+    c = convolution(cuda_dnn_channels_last);
+    c.y = cuda_dnn_channels_last(2, 4, 3, 4);
+    expect("an output of fewer rows", REFUSED, convolution_answer(&c, 1, &choice));
+    c = convolution(cuda_dnn_channels_last);
+    c.x = cuda_dnn_channels_last(2, 8, 7, 5);
+    c.x.sizes[1] = 6;
+    expect("images with gaps", REFUSED, convolution_answer(&c, 1, &choice));
+}
+
+/* Of several the one that is wanted, and another where that cannot be had. */
+static void choices_check(void)
+{
+    const cuda_dnn_convolution c = convolution(cuda_dnn_channels_last);
+    static const uint32_t wanted[][2] = {
+        {WITHOUT, WITHOUT}, {0, WITH_TENSOR_CORES}, {99, WITH_TENSOR_CORES}};
+    cuda_dnn_target target = {.dnn = &meddled, .capability = 90};
+    cuda_dnn_conv *made[4] = {NULL};
+    uint32_t count = 0;
+    bool is_right;
+    ty_error error = {0};
+
+    (void)meddled.cudnnCreate(&target.handle);
+    is_right = cuda_dnn_conv_list(&target, &c, 4, made, &count, &error) == TY_OK && count == 2 &&
+               cuda_dnn_conv_choice(made[0]) == WITH_TENSOR_CORES &&
+               cuda_dnn_conv_choice(made[1]) == WITHOUT;
+    for (uint32_t i = 0; i < count; i++)
+        cuda_dnn_conv_free(made[i]);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        made[0] = NULL;
+        is_right = is_right &&
+                   cuda_dnn_conv_new(&target, &c, wanted[i][0], made, &error) == TY_OK &&
+                   cuda_dnn_conv_choice(made[0]) == wanted[i][1];
+        cuda_dnn_conv_free(made[0]);
+    }
+    (void)meddled.cudnnDestroy(target.handle);
+    expect("choices", TAKEN, is_right ? TAKEN : WRONG);
+}
+
+/* ---- What is planted ---- */
+
+static answer attention_answer(void)
+{
+    return answer_of(CUDA_TYPE_BF16, D, true);
+}
+
+static answer conv_answer(void)
+{
+    const cuda_dnn_convolution c = convolution(cuda_dnn_channels_last);
+    uint32_t choice;
+
+    return convolution_answer(&c, 1e-2, &choice);
+}
+
+static void plant(answer expected, const dnn_mistake *mistake, answer (*ask)(void))
 {
     dnn_plant(mistake);
-    expect(mistake->what, expected, answer_of(CUDA_TYPE_BF16, D, true));
+    expect(mistake->what, expected, ask());
     if (!dnn_was_made())
         expect("it is not in any call", REFUSED, TAKEN);
     dnn_plant(NULL);
@@ -220,6 +439,15 @@ static const dnn_mistake calls[] = {
     {"no memory to work in", DNN_NO_POINTER, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 1},
 };
 
+static const dnn_mistake conv_calls[] = {
+    {"no type of sums", DNN_LEAVE_OUT, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, 0},
+    {"two tensors of one number", DNN_SAME_NUMBER, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1},
+    {"numbers without the last tensor", DNN_FEWER, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 0},
+    {"an output at an odd place", DNN_SHIFTED, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 0},
+    {"no output", DNN_NO_POINTER, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 0},
+    {"no memory to work in", DNN_NO_POINTER, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 0},
+};
+
 int main(void)
 {
     const cuda_dnn *found = NULL;
@@ -234,11 +462,17 @@ int main(void)
     expect("heads of 12", REFUSED, answer_of(CUDA_TYPE_BF16, 12, true));
     expect("heads of 264", REFUSED, answer_of(CUDA_TYPE_BF16, 264, true));
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        plant(WRONG, &places[i]);
+        plant(WRONG, &places[i], attention_answer);
     for (size_t i = 0; i < DNN_PLAN_MISTAKES; i++)
-        plant(REFUSED, &dnn_plan_mistakes[i]);
+        plant(REFUSED, &dnn_plan_mistakes[i], attention_answer);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        plant(REFUSED, &calls[i]);
+        plant(REFUSED, &calls[i], attention_answer);
+    precisions_check();
+    choices_check();
+    for (size_t i = 0; i < DNN_CONV_MISTAKES; i++)
+        plant(REFUSED, &dnn_conv_mistakes[i], conv_answer);
+    for (size_t i = 0; i < sizeof conv_calls / sizeof *conv_calls; i++)
+        plant(REFUSED, &conv_calls[i], conv_answer);
     printf("%d failed\n", failures);
     return failures > 0;
 }

@@ -17,6 +17,20 @@ const dnn_mistake dnn_plan_mistakes[DNN_PLAN_MISTAKES] = {
     {"a tensor changed behind that", DNN_CHANGED, CUDNN_ATTR_TENSOR_UNIQUE_ID, 5},
 };
 
+const dnn_mistake dnn_conv_mistakes[DNN_CONV_MISTAKES] = {
+    {"padding of rows alone", DNN_FEWER, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 0},
+    {"no padding behind", DNN_LEAVE_OUT, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 0},
+    {"strides as doubles", DNN_OTHER_TYPE, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, 0},
+    {"no weights", DNN_LEAVE_OUT, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, 0},
+    {"weights of another type", DNN_OTHER_DATA, CUDNN_ATTR_TENSOR_DATA_TYPE, 1},
+    {"images of half the width", DNN_OTHER_SIZE, CUDNN_ATTR_TENSOR_DIMENSIONS, 0},
+    {"images' rows too close", DNN_OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, 0},
+    {"weights' rows too close", DNN_OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, 1},
+    {"no strides of tensors", DNN_LEAVE_OUT, CUDNN_ATTR_TENSOR_STRIDES, 2},
+    {"a tensor that is not final", DNN_OPEN, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1},
+    {"a tensor changed behind that", DNN_CHANGED, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1},
+};
+
 static cuda_dnn real;
 static const dnn_mistake *planted;
 static int left;                      /* calls before it is its turn; below 0: it has been */
@@ -31,6 +45,7 @@ static cudnnStatus_t meddled_set(cudnnBackendDescriptor_t of, cudnnBackendAttrib
                                  cudnnBackendAttributeType_t type, int64_t count,
                                  const void *values)
 {
+    const cudnnDataType_t halves = CUDNN_DATA_HALF;
     int64_t numbers[8] = {0};
     void *pointers[CUDA_DNN_MOST_POINTERS];
 
@@ -50,6 +65,12 @@ static cudnnStatus_t meddled_set(cudnnBackendDescriptor_t of, cudnnBackendAttrib
         memcpy(numbers, values, (size_t)count * sizeof *numbers);
         numbers[numbers[2] > numbers[3] ? 2 : 3] /= 2;
         return real.cudnnBackendSetAttribute(of, name, type, count, numbers);
+    case DNN_OTHER_SIZE:
+        memcpy(numbers, values, (size_t)count * sizeof *numbers);
+        numbers[count - 1] /= 2;
+        return real.cudnnBackendSetAttribute(of, name, type, count, numbers);
+    case DNN_OTHER_DATA:
+        return real.cudnnBackendSetAttribute(of, name, type, count, &halves);
     case DNN_SHIFTED:
     case DNN_NO_POINTER:
         memcpy(pointers, values, (size_t)count * sizeof *pointers);

@@ -14,7 +14,9 @@ typedef enum dnn_sort {
     DNN_OTHER_TYPE,   /* set as another type */
     DNN_FEWER,        /* with one value less */
     DNN_SAME_NUMBER,  /* a number that another has */
-    DNN_OTHER_STRIDE, /* heads' rows lie closer */
+    DNN_OTHER_STRIDE, /* rows lie closer */
+    DNN_OTHER_SIZE,   /* rows are shorter */
+    DNN_OTHER_DATA,   /* a tensor of halves */
     DNN_SHIFTED,      /* the last pointer lies two bytes behind */
     DNN_NO_POINTER,   /* or is none */
     DNN_OPEN,         /* a descriptor is not finalized */
@@ -32,6 +34,9 @@ typedef struct dnn_mistake {
 /** Against rules that are known when plans are made. */
 enum { DNN_PLAN_MISTAKES = 9 };
 extern const dnn_mistake dnn_plan_mistakes[DNN_PLAN_MISTAKES];
+/** Of those of convolutions. */
+enum { DNN_CONV_MISTAKES = 11 };
+extern const dnn_mistake dnn_conv_mistakes[DNN_CONV_MISTAKES];
 
 /** The library's functions, with a mistake in them once one is planted. */
 cuda_dnn dnn_meddled(const cuda_dnn *library);

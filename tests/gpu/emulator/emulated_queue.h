@@ -41,12 +41,13 @@ void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), cons
 
 /** Whether TRAINYARD_EMULATED_FAULT names this fault: "allocate" (libraries allocate working memory
  * in every call, which no capture allows), "instantiate", "launch" (of a graph), "unaligned" (there
- * are no products of 16-bit matrices whose rows do not begin at multiples of 16 bytes); behind a
- * colon it may say of which device alone. */
+ * are no products of 16-bit matrices whose rows do not begin at multiples of 16 bytes),
+ * "convolutions" (there are none); behind a colon it may say of which device alone. */
 int emulated_fault(const char *name);
 
 /** Whether libraries list several algorithms, as TRAINYARD_EMULATED_ALGORITHMS asks: of products
- * four, of which the second is fastest and the last fails; of convolutions two. */
+ * four, of which the second is fastest and the last fails; of convolutions several of each sort,
+ * the second of which are fastest (library_graphs.c). */
 int emulated_algorithms(void);
 /** Takes so long on the stream, by the clock of events; nobody waits for it. */
 void emulated_delay(cudaStream_t stream, double seconds);

@@ -6,10 +6,12 @@
  * What breaks a rule fails and says which on standard error.
  *
  * Of attention's rules: heads of multiples of 8 numbers, at most 256, each of which lies together
- * and begins at a multiple of 16 bytes.
+ * and begins at a multiple of 16 bytes. A convolution is a graph by itself, of tensors without gaps
+ * that all lie alike, in planes or channels last.
  */
 #include "library_graphs.h"
 #include "emulated_counts.h"
+#include "library_convolutions.h"
 #include "library_numbers.h"
 
 #include "ty_core.h"
@@ -18,7 +20,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { AXES = 4, MOST_ATTRIBUTES = 8, MOST_TENSORS = 64, MOST_POINTERS = 16, MOST_HEAD = 256 };
+enum {
+    AXES = 4,
+    SPACE = 2 /* of them in images */,
+    MOST_ATTRIBUTES = 8,
+    MOST_TENSORS = 64,
+    MOST_POINTERS = 16,
+    MOST_HEAD = 256
+};
 
 typedef struct attribute {
     cudnnBackendAttributeName_t name;
@@ -34,6 +43,15 @@ typedef struct member {
     bool is_summed;    /* over heads */
 } member;
 
+/* What a graph may be computed by. */
+typedef struct engine {
+    uint32_t notes;           /* 1 << a cudnnBackendNumericalNote_t, of each */
+    double delay_s;           /* behind the fastest, where several are compared */
+    uint64_t workspace_bytes; /* beside the graph's */
+    bool is_of_several;       /* listed where several are asked for */
+    bool is_refused;          /* its plans are not supported */
+} engine;
+
 typedef struct descriptor {
     cudnnBackendDescriptorType_t kind;
     bool is_final;
@@ -44,7 +62,7 @@ typedef struct descriptor {
     member *members;
     /* Of what heuristics gave, and of engines and plans: */
     struct descriptor *graph;
-    bool repeats;
+    const engine *engine;
 } descriptor;
 
 static cudnnStatus_t broken(cudnnStatus_t status, const char *rule)
@@ -75,6 +93,23 @@ typedef struct rule {
     {                                                                                              \
         kind, name, type, most, is_needed, NO_LINK                                                 \
     }
+#define CONVOLUTION(kind, name, x, w, y)                                                           \
+    LINK(CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                                  \
+         CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, true,                                \
+         CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR),                                                    \
+        LINK(CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                              \
+             CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x, true,                                  \
+             CUDNN_BACKEND_TENSOR_DESCRIPTOR),                                                     \
+        LINK(CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                              \
+             CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w, true,                                  \
+             CUDNN_BACKEND_TENSOR_DESCRIPTOR),                                                     \
+        LINK(CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                              \
+             CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y, true,                                  \
+             CUDNN_BACKEND_TENSOR_DESCRIPTOR),                                                     \
+        PLAIN(CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                             \
+              CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA, CUDNN_TYPE_FLOAT, 1, true),         \
+        PLAIN(CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                             \
+              CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA, CUDNN_TYPE_FLOAT, 1, true)
 static const rule rules[] = {
     PLAIN(CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
           true),
@@ -128,6 +163,23 @@ static const rule rules[] = {
          CUDNN_BACKEND_TENSOR_DESCRIPTOR),
     LINK(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, true,
          CUDNN_BACKEND_TENSOR_DESCRIPTOR),
+    PLAIN(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_COMP_TYPE,
+          CUDNN_TYPE_DATA_TYPE, 1, true),
+    PLAIN(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_CONV_MODE,
+          CUDNN_TYPE_CONVOLUTION_MODE, 1, true),
+    PLAIN(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS,
+          CUDNN_TYPE_INT64, 1, true),
+    PLAIN(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64,
+          SPACE, true),
+    PLAIN(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES,
+          CUDNN_TYPE_INT64, SPACE, true),
+    PLAIN(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS,
+          CUDNN_TYPE_INT64, SPACE, true),
+    PLAIN(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS,
+          CUDNN_TYPE_INT64, SPACE, true),
+    CONVOLUTION(FORWARD, FORWARD, X, W, Y),
+    CONVOLUTION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+    CONVOLUTION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
     {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_OPS,
      CUDNN_TYPE_BACKEND_DESCRIPTOR, 64, true, ANY_OPERATION},
     PLAIN(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_HANDLE,
@@ -159,9 +211,16 @@ static size_t bytes_of(cudnnBackendAttributeType_t type)
                : sizeof(int);
 }
 
+static bool is_convolution(const descriptor *operation)
+{
+    return operation->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
+           operation->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
+           operation->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+}
+
 static bool is_operation(const descriptor *of)
 {
-    return of->kind == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
+    return is_convolution(of) || of->kind == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
            of->kind == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR ||
            of->kind == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR ||
            of->kind == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR;
@@ -348,7 +407,7 @@ static cudnnStatus_t tensor_check(const descriptor *of)
 
     if (find(of, CUDNN_ATTR_TENSOR_DIMENSIONS)->count != AXES ||
         find(of, CUDNN_ATTR_TENSOR_STRIDES)->count != AXES)
-        return broken(CUDNN_STATUS_BAD_PARAM, "a tensor of attention has 4 axes");
+        return broken(CUDNN_STATUS_BAD_PARAM, "a tensor of the backend's has 4 axes");
     for (int i = 0; i < AXES; i++)
         if (sizes_of(of)[i] < 1 || strides_of(of)[i] < 1)
             return broken(CUDNN_STATUS_BAD_PARAM, "a size or a stride below 1");
@@ -368,8 +427,46 @@ typedef struct operands {
     const descriptor *reads[3], *makes;
 } operands;
 
+/* Of a convolution all three, whichever it makes. */
+typedef struct convolved {
+    const descriptor *kind, *x, *w, *y;
+    float alpha, beta;
+} convolved;
+
+static convolved convolved_of(const descriptor *operation)
+{
+#define CONVOLVED(name, x, w, y)                                                                   \
+    (convolved)                                                                                    \
+    {                                                                                              \
+        linked(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC),                    \
+            linked(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x),                      \
+            linked(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w),                      \
+            linked(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y),                      \
+            *(float *)find(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA)->values,    \
+            *(float *)find(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA)->values      \
+    }
+    return operation->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
+               ? CONVOLVED(FORWARD, X, W, Y)
+           : operation->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR
+               ? CONVOLVED(BWD_DATA, DX, W, DY)
+               : CONVOLVED(BWD_FILTER, X, DW, DY);
+}
+
+static operands convolved_operands(const descriptor *operation)
+{
+    const convolved c = convolved_of(operation);
+
+    return operation->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
+               ? (operands){{c.x, c.w}, c.y}
+           : operation->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR
+               ? (operands){{c.w, c.y}, c.x}
+               : (operands){{c.x, c.y}, c.w};
+}
+
 static operands operands_of(const descriptor *operation)
 {
+    if (is_convolution(operation))
+        return convolved_operands(operation);
     if (operation->kind == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
         return (operands){{linked(operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC),
                            linked(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC),
@@ -451,6 +548,80 @@ static cudnnStatus_t reshape_check(const descriptor *of)
                : broken(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "other numbers by another shape");
 }
 
+static const int64_t *space_of(const descriptor *kind, cudnnBackendAttributeName_t name)
+{
+    return find(kind, name)->values;
+}
+
+static cudnnStatus_t convolution_check(const descriptor *of)
+{
+    return find(of, CUDNN_ATTR_CONVOLUTION_DILATIONS)->count == SPACE &&
+                   find(of, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)->count == SPACE &&
+                   find(of, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS)->count == SPACE &&
+                   find(of, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)->count == SPACE &&
+                   long_of(of, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) == SPACE
+               ? CUDNN_STATUS_SUCCESS
+               : broken(CUDNN_STATUS_BAD_PARAM, "a convolution of two axes with numbers of others");
+}
+
+/* Whether it has no gaps, by its axes of more than one. */
+static bool is_packed(const descriptor *tensor)
+{
+    int64_t behind = 1;
+
+    for (int taken = 0; taken < AXES; taken++) {
+        int least = -1;
+        for (int i = 0; i < AXES; i++)
+            if (sizes_of(tensor)[i] > 1 && strides_of(tensor)[i] >= behind &&
+                (least < 0 || strides_of(tensor)[i] < strides_of(tensor)[least]))
+                least = i;
+        if (least < 0)
+            break;
+        if (strides_of(tensor)[least] != behind)
+            return false;
+        behind *= sizes_of(tensor)[least];
+    }
+    return (uint64_t)behind == elements(tensor);
+}
+
+/* In planes or channels last, where that differs. */
+static bool lies_alike(const descriptor *a, const descriptor *b)
+{
+    const descriptor *const both[] = {a, b};
+    bool is_last[2];
+
+    for (int i = 0; i < 2; i++) {
+        const int64_t *sizes = sizes_of(both[i]);
+        if (sizes[1] == 1 || sizes[2] * sizes[3] == 1)
+            return true;
+        is_last[i] = strides_of(both[i])[1] == 1;
+    }
+    return is_last[0] == is_last[1];
+}
+
+static cudnnStatus_t convolved_check(const descriptor *of)
+{
+    const convolved c = convolved_of(of);
+    const int64_t *x = sizes_of(c.x), *w = sizes_of(c.w), *y = sizes_of(c.y);
+
+    if (type_of(c.x) != type_of(c.w) || type_of(c.x) != type_of(c.y))
+        return broken(CUDNN_STATUS_NOT_SUPPORTED, "a convolution of several types");
+    if (x[0] != y[0] || w[0] != y[1] || x[1] % w[1] != 0 || w[0] % (x[1] / w[1]) != 0)
+        return broken(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH,
+                      "images or channels that have no convolution");
+    for (int i = 0; i < SPACE; i++)
+        if ((x[2 + i] + space_of(c.kind, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS)[i] +
+             space_of(c.kind, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)[i] - w[2 + i]) /
+                    space_of(c.kind, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)[i] +
+                1 !=
+            y[2 + i])
+            return broken(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH,
+                          "images of another size than the convolution makes");
+    if (!is_packed(c.x) || !is_packed(c.w) || !is_packed(c.y))
+        return broken(CUDNN_STATUS_BAD_PARAM, "a tensor with gaps, or upon itself");
+    return CUDNN_STATUS_SUCCESS;
+}
+
 /* ---- Graphs ---- */
 
 static member *member_of(const descriptor *graph, const descriptor *tensor)
@@ -521,6 +692,7 @@ static cudnnStatus_t graph_check(descriptor *graph)
             return broken(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES,
                           "a tensor that is made twice, or has another's number");
         made->is_written = true;
+        made->is_read = made->is_read || (is_convolution(one) && convolved_of(one).beta != 0);
     }
     for (uint32_t i = 0; i < graph->member_count; i++)
         if (is_virtual(graph->members[i].tensor) && !graph->members[i].is_read)
@@ -528,9 +700,35 @@ static cudnnStatus_t graph_check(descriptor *graph)
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* The convolution that a graph is, or NULL. */
+static const descriptor *convolution_in(const descriptor *graph)
+{
+    const attribute *operations = find(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const descriptor *first = *(descriptor *const *)operations->values;
+
+    return operations->count == 1 && is_convolution(first) ? first : NULL;
+}
+
+/* As the backend asks for them, and no other way. */
+static bool is_supported_convolution(const descriptor *of)
+{
+    const convolved c = convolved_of(of);
+    bool is_plain = number_of(c.kind, CUDNN_ATTR_CONVOLUTION_COMP_TYPE) == CUDNN_DATA_FLOAT &&
+                    number_of(c.kind, CUDNN_ATTR_CONVOLUTION_CONV_MODE) == CUDNN_CROSS_CORRELATION;
+
+    for (int i = 0; i < SPACE; i++)
+        is_plain = is_plain && space_of(c.kind, CUDNN_ATTR_CONVOLUTION_DILATIONS)[i] == 1 &&
+                   space_of(c.kind, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS)[i] ==
+                       space_of(c.kind, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)[i];
+    return is_plain && !emulated_fault("convolutions") && lies_alike(c.x, c.w) &&
+           lies_alike(c.x, c.y) && lies_alike(c.w, c.y);
+}
+
 /* Heads of sizes and in places that the fused kernels read. */
 static bool is_supported(const descriptor *graph)
 {
+    if (convolution_in(graph) != NULL)
+        return is_supported_convolution(convolution_in(graph));
     for (uint32_t i = 0; i < graph->member_count; i++) {
         const descriptor *tensor = graph->members[i].tensor;
         const int64_t *sizes = sizes_of(tensor), *strides = strides_of(tensor);
@@ -554,9 +752,10 @@ static bool is_supported(const descriptor *graph)
 
 /* What goes from kernel to kernel: what two products read, and the summands of heads, in 16 bits.
  */
-static uint64_t workspace_of(const descriptor *graph)
+static uint64_t workspace_of(const descriptor *plan)
 {
-    uint64_t bytes = 256;
+    const descriptor *graph = plan->graph;
+    uint64_t bytes = 250 + plan->engine->workspace_bytes;
 
     for (uint32_t i = 0; i < graph->member_count; i++) {
         const member *m = &graph->members[i];
@@ -576,8 +775,11 @@ static cudnnStatus_t pack_check(const descriptor *of)
 
 static cudnnStatus_t plan_check(descriptor *of)
 {
-    of->graph = shared(linked(of, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->graph);
-    return CUDNN_STATUS_SUCCESS;
+    const descriptor *from = linked(of, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+
+    of->graph = shared(from->graph);
+    of->engine = from->engine;
+    return of->engine->is_refused ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t graph_finalize(cudnnBackendDescriptor_t made)
@@ -600,6 +802,10 @@ cudnnStatus_t graph_finalize(cudnnBackendDescriptor_t made)
         status = reduction_check(of);
     else if (of->kind == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
         status = reshape_check(of);
+    else if (of->kind == CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)
+        status = convolution_check(of);
+    else if (is_convolution(of))
+        status = convolved_check(of);
     else if (of->kind == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)
         status = graph_check(of);
     else if (of->kind == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
@@ -612,24 +818,59 @@ cudnnStatus_t graph_finalize(cudnnBackendDescriptor_t made)
 
 /* ---- What is asked of descriptors ---- */
 
-static void engine_give(descriptor *to, const descriptor *graph, bool repeats)
+#define NOTE(name) (UINT32_C(1) << CUDNN_NUMERICAL_NOTE_##name)
+
+/* The first sums in any order. */
+static const engine attention_engines[] = {{.notes = NOTE(TENSOR_CORE) | NOTE(NONDETERMINISTIC)},
+                                           {.notes = NOTE(TENSOR_CORE)}};
+/* What is listed for convolutions, best guess first, and where that has nothing. The slower ones
+ * take longer than any machine is held up. */
+static const engine conv_engines[] = {
+    {.notes = NOTE(TENSOR_CORE) | NOTE(NONDETERMINISTIC)},
+    {.notes = NOTE(TENSOR_CORE) | NOTE(REDUCED_PRECISION_REDUCTION)},
+    {.notes = NOTE(TENSOR_CORE) | NOTE(DOWN_CONVERT_INPUTS)},
+    {.notes = NOTE(TENSOR_CORE), .is_refused = true},
+    {.notes = NOTE(TENSOR_CORE), .workspace_bytes = UINT64_C(300) << 20},
+    {.notes = NOTE(TENSOR_CORE), .delay_s = 1000},
+    {.notes = NOTE(TENSOR_CORE), .is_of_several = true},
+    {.notes = NOTE(TENSOR_CORE), .delay_s = 2000, .is_of_several = true}};
+static const engine conv_fallbacks[] = {{.notes = NOTE(NONDETERMINISTIC)},
+                                        {.notes = NOTE(STRICT_NAN_PROP), .delay_s = 3000},
+                                        {.delay_s = 1500, .is_of_several = true}};
+
+static void engine_give(descriptor *to, const descriptor *graph, const engine *given)
 {
     to->graph = shared(graph);
-    to->repeats = repeats;
+    to->engine = given;
     to->is_final = true;
 }
 
-/* Of what is supported two, the first of which sums in any order. */
+/* Of what is supported. */
 static int64_t configurations_give(const descriptor *guesses, int64_t asked, descriptor **out)
 {
     const descriptor *graph = linked(guesses, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+    const bool is_first = number_of(guesses, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_A;
+    const bool is_conv = convolution_in(graph) != NULL;
+    const engine *list = !is_conv ? attention_engines : is_first ? conv_engines : conv_fallbacks;
+    const size_t length = !is_conv   ? is_first ? sizeof attention_engines : 0
+                          : is_first ? sizeof conv_engines
+                                     : sizeof conv_fallbacks;
+    int64_t given = 0;
 
-    if (number_of(guesses, CUDNN_ATTR_ENGINEHEUR_MODE) != CUDNN_HEUR_MODE_A || asked < 2 ||
-        !is_supported(graph))
-        return 0;
-    engine_give(out[0], graph, false);
-    engine_give(out[1], graph, true);
-    return 2;
+    for (size_t i = 0; i < length / sizeof *list && given < asked && is_supported(graph); i++)
+        if (!list[i].is_of_several || emulated_algorithms())
+            engine_give(out[given++], graph, &list[i]);
+    return given;
+}
+
+static int64_t notes_give(const engine *of, int64_t asked, cudnnBackendNumericalNote_t *out)
+{
+    int64_t given = 0;
+
+    for (int note = 0; note < CUDNN_NUMERICAL_NOTE_TYPE_COUNT && given < asked; note++)
+        if ((of->notes >> note & 1) != 0)
+            out[given++] = (cudnnBackendNumericalNote_t)note;
+    return given;
 }
 
 cudnnStatus_t graph_attribute_get(cudnnBackendDescriptor_t const made,
@@ -645,16 +886,12 @@ cudnnStatus_t graph_attribute_get(cudnnBackendDescriptor_t const made,
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
         *count = configurations_give(of, asked, values);
     } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
-        engine_give(*(descriptor **)values, of->graph, of->repeats);
+        engine_give(*(descriptor **)values, of->graph, of->engine);
         *count = 1;
     } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
-        *count = of->repeats ? 1 : 2;
-        memcpy(values,
-               (const cudnnBackendNumericalNote_t[]){CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
-                                                     CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC},
-               (size_t)*count * sizeof(cudnnBackendNumericalNote_t));
+        *count = notes_give(of->engine, asked, values);
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
-        *(int64_t *)values = (int64_t)workspace_of(of->graph);
+        *(int64_t *)values = (int64_t)workspace_of(of);
         *count = 1;
     } else {
         return broken(CUDNN_STATUS_NOT_SUPPORTED, "an attribute that nobody gives");
@@ -667,6 +904,7 @@ cudnnStatus_t graph_attribute_get(cudnnBackendDescriptor_t const made,
 /* A call, by value: what is brought from the host is read when it is made. */
 typedef struct call {
     const descriptor *graph;
+    const engine *engine;
     void *pointers[MOST_TENSORS]; /* of each member; NULL of virtual ones */
     float values[MOST_TENSORS];
     void *workspace;
@@ -816,6 +1054,59 @@ static void reshape_play(const place *x, const place *y)
     } while (next(y->tensor, index));
 }
 
+static void *pointer_of(const call *c, const descriptor *tensor)
+{
+    return c->pointers[member_of(c->graph, tensor) - c->graph->members];
+}
+
+/* Of a tensor wherever it lies, [n][c][h][w]; tensor cores round floats to 11 bits. */
+static float *numbers_of(const call *c, const descriptor *tensor)
+{
+    const place from = {tensor, pointer_of(c, tensor), false};
+    const bool rounds = !has_16_bits(tensor) && (c->engine->notes & NOTE(TENSOR_CORE)) != 0;
+    float *made = ty_alloc(elements(tensor), sizeof *made);
+    int64_t index[AXES] = {0};
+    uint64_t i = 0;
+
+    do {
+        const float one = get(&from, offset_of(&from, index));
+        made[i++] = rounds ? tf32_of(one) : one;
+    } while (next(tensor, index));
+    return made;
+}
+
+static void convolution_play(const call *c, const descriptor *operation)
+{
+    const convolved v = convolved_of(operation);
+    const operands o = operands_of(operation);
+    const place to = {o.makes, pointer_of(c, o.makes), false};
+    const int64_t *strides = space_of(v.kind, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
+    const int64_t *padding = space_of(v.kind, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
+    convolution sizes = {.strides = {strides[0], strides[1]}, .padding = {padding[0], padding[1]}};
+    float *x = v.x == o.makes ? ty_alloc(elements(v.x), sizeof *x) : numbers_of(c, v.x);
+    float *w = v.w == o.makes ? ty_alloc(elements(v.w), sizeof *w) : numbers_of(c, v.w);
+    float *y = v.y == o.makes ? ty_alloc(elements(v.y), sizeof *y) : numbers_of(c, v.y);
+    const float *sums = v.x == o.makes ? x : v.w == o.makes ? w : y;
+    int64_t index[AXES] = {0};
+    uint64_t i = 0;
+
+    memcpy(sizes.x, sizes_of(v.x), sizeof sizes.x);
+    memcpy(sizes.w, sizes_of(v.w), sizeof sizes.w);
+    memcpy(sizes.y, sizes_of(v.y), sizeof sizes.y);
+    convolve(&sizes,
+             v.y == o.makes   ? CONVOLVE_Y
+             : v.x == o.makes ? CONVOLVE_X
+                              : CONVOLVE_W,
+             x, w, y);
+    do {
+        const uint64_t at = offset_of(&to, index);
+        put(&to, at, v.alpha * sums[i++] + (v.beta != 0 ? v.beta * get(&to, at) : 0));
+    } while (next(o.makes, index));
+    ty_free(x);
+    ty_free(w);
+    ty_free(y);
+}
+
 static void graph_play(const void *arguments)
 {
     const call *c = arguments;
@@ -825,6 +1116,10 @@ static void graph_play(const void *arguments)
     float values[MOST_TENSORS];
 
     memset(c->workspace, 0xff, c->workspace_bytes); /* it is ours to spoil */
+    if (convolution_in(graph) != NULL) {
+        convolution_play(c, convolution_in(graph));
+        return;
+    }
     memcpy(values, c->values, sizeof values);
     for (uint32_t i = 0; i < graph->member_count; i++) {
         const descriptor *tensor = graph->members[i].tensor;
@@ -910,7 +1205,7 @@ cudnnStatus_t graph_execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
 {
     const descriptor *of = plan, *with = pack;
     const descriptor *graph = of->graph;
-    call c = {.graph = graph};
+    call c = {.graph = graph, .engine = of->engine};
     cudnnStatus_t status;
 
     if (is_out_of_memory())
@@ -918,12 +1213,14 @@ cudnnStatus_t graph_execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
     if (!of->is_final || !with->is_final)
         return broken(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a plan or pack that is not final");
     c.workspace = *(void *const *)find(with, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)->values;
-    c.workspace_bytes = workspace_of(graph);
+    c.workspace_bytes = workspace_of(of);
     if (c.workspace == NULL)
         return broken(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "no memory to work in");
     status = pointers_find(graph, with, &c);
     if (status != CUDNN_STATUS_SUCCESS)
         return status;
+    if (emulated_algorithms())
+        emulated_delay(*(cudaStream_t *)(void *)handle, of->engine->delay_s);
     if (!emulated_call_counted("cudnnBackendExecute", bytes_moved(graph, false) + c.workspace_bytes,
                                bytes_moved(graph, true) + c.workspace_bytes))
         emulated_call(*(cudaStream_t *)(void *)handle, graph_play, &c, sizeof c);

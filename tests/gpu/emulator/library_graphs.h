@@ -1,6 +1,6 @@
 /**
  * @file library_graphs.h
- * The stand-in for cuDNN's graphs, so far as attention asks for them.
+ * The stand-in for cuDNN's graphs, so far as convolutions and attention ask for them.
  */
 #ifndef TY_TEST_GPU_LIBRARY_GRAPHS_H
 #define TY_TEST_GPU_LIBRARY_GRAPHS_H

@@ -211,11 +211,19 @@ void kernels()
     });
     expect("batch norm and its backward", false, [] {
         device d;
-        const auto x = floats({4 * 3 * 50, 3, 3, 600, 6, 600, 3, 3, 600});
-        cuda_batch_norm(CUDA_TYPE_FLOAT, 4, 3, 50, x[0], x[1], x[2], nullptr, true, x[3], x[4],
-                        d.first);
-        cuda_batch_norm_backward(CUDA_TYPE_FLOAT, 4, 3, 50, x[0], x[1], x[4], false, x[3], x[5],
-                                 x[6], x[7], false, false, x[8], d.first);
+        enum { PIXELS = 300, CHANNELS = 35, ALL = PIXELS * CHANNELS };
+        const auto x = floats({ALL, CHANNELS, CHANNELS, ALL, 3 * CHANNELS, ALL, CHANNELS, CHANNELS,
+                               ALL, cuda_batch_norm_scratch(PIXELS, CHANNELS)});
+        cuda_batch_norm(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1], x[2], nullptr, true, x[3],
+                        x[4], x[9], d.first);
+        cuda_batch_norm_backward(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1], x[4], false, x[3],
+                                 x[5], x[6], x[7], false, false, x[8], x[9], d.first);
+        cudaStreamSynchronize(d.first);
+    });
+    expect("images in another order", false, [] {
+        device d;
+        const auto x = floats({2 * 70 * 40, 2 * 70 * 40});
+        cuda_transpose(CUDA_TYPE_FLOAT, 2, 70, 40, x[0], CUDA_TYPE_FLOAT, true, x[1], d.first);
         cudaStreamSynchronize(d.first);
     });
     expect("sums of columns and squares", false, [] {

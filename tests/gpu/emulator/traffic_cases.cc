@@ -137,7 +137,6 @@ void elements()
             cuda_activate_backward(type, CUDA_GELU, COUNT, x, y, adds, z, nullptr);
             cuda_copy_rows(type, ROWS, 8, x, N, adds, y, N, nullptr);
             cuda_column_sums(type, ROWS, N - 3, N, x, adds, f, floats(COUNT), nullptr);
-            cuda_channel_sums(type, 5, 7, 74, x, adds, f, nullptr);
         });
     }
     check("pairs and gates", [] {
@@ -147,12 +146,33 @@ void elements()
         cuda_activate(type, CUDA_RELU, COUNT, x, y, nullptr);
         cuda_gate(type, ROWS, N, x, y, nullptr);
         cuda_gate_backward(type, ROWS, N, x, y, z, nullptr);
-        cuda_add_bias(type, COUNT, N, 1, f, y, nullptr);
+        cuda_add_bias(type, COUNT, N, f, y, nullptr);
         const cuda_pieces p = {1, 5, 2, COUNT / 10};
         cuda_to_pieces(type, &p, x, y, nullptr);
         cuda_from_pieces(type, &p, y, x, nullptr);
         cuda_add_part_bias(type, ROWS, N, 3, 20, f, y, nullptr);
     });
+}
+
+/* Wide, high and narrow, and several tiles of either. */
+void layouts()
+{
+    for (bool adds : {false, true})
+        check("orders of images", [=] {
+            enum { MATRICES = 3, MOST = 200 * 70 };
+            void *x = activations(MATRICES * MOST), *y = activations(MATRICES * MOST);
+            float *f = floats(MATRICES * MOST);
+            const uint64_t sides[][2] = {{200, 70}, {3, 4000}, {4000, 3}, {1, 50}, {33, 31}};
+            for (const auto &side : sides) {
+                cuda_transpose(type, MATRICES, side[0], side[1], x, type, adds, y, nullptr);
+                cuda_transpose(type, MATRICES, side[0], side[1], x, CUDA_TYPE_FLOAT, adds, f,
+                               nullptr);
+                cuda_transpose(CUDA_TYPE_FLOAT, MATRICES, side[0], side[1], f, type, adds, x,
+                               nullptr);
+            }
+            cuda_filter_permute(type, 5, 70, 9, x, y, nullptr);
+            cuda_filter_gradient(type, 5, 70, 9, x, adds, f, nullptr);
+        });
 }
 
 void norms()
@@ -169,30 +189,47 @@ void norms()
                                    is_rms ? nullptr : dshift, adds, adds, dx, scratch, nullptr);
         });
     }
-    check("batch norm", [] {
-        enum { BATCH = 4, CHANNELS = 3, PIXELS = 50, ALL = BATCH * CHANNELS * PIXELS };
-        void *x = activations(ALL), *y = activations(ALL), *dx = activations(ALL);
-        void *dy = activations(ALL), *above = activations(ALL); /* what a relu lets through */
-        float *gain = floats(CHANNELS), *shift = floats(CHANNELS), *running = floats(2 * CHANNELS);
-        float *dgain = floats(CHANNELS), *dshift = floats(CHANNELS);
-        float *statistics = floats(3 * CHANNELS);
-        for (const float *given : {(const float *)nullptr, (const float *)running})
-            cuda_batch_norm(type, BATCH, CHANNELS, PIXELS, x, gain, shift, given, false, y,
-                            statistics, nullptr);
-        for (bool adds : {false, true})
-            cuda_batch_norm_backward(type, BATCH, CHANNELS, PIXELS, x, gain, statistics, false,
-                                     adds ? above : nullptr, dy, dgain, dshift, adds, adds, dx,
-                                     nullptr);
-        cuda_running_move(CHANNELS, BATCH * PIXELS, statistics, running, nullptr);
-    });
+}
+
+/* Fewer channels than a warp has threads, as many as several have, and more; one row and several
+ * bands of them. What a relu lets through is all. */
+void batch_norms()
+{
+    const uint64_t sizes[][2] = {{2000, 3}, {1, 70}, {700, 70}, {40, 2048}};
+
+    for (const auto &size : sizes)
+        check("batch norm", [=] {
+            const uint64_t rows = size[0], channels = size[1], all = rows * channels;
+            void *x = activations(all), *y = activations(all), *dx = activations(all);
+            void *dy = activations(all), *above = activations(all);
+            float *gain = floats(channels), *shift = floats(channels);
+            float *running = floats(2 * channels), *statistics = floats(3 * channels);
+            float *dgain = floats(channels), *dshift = floats(channels);
+            float *scratch = floats(cuda_batch_norm_scratch(rows, channels));
+            for (const float *given : {(const float *)nullptr, (const float *)running})
+                cuda_batch_norm(type, rows, channels, x, gain, shift, given, false, y, statistics,
+                                scratch, nullptr);
+            for (bool adds : {false, true})
+                for (bool is_given : {false, true})
+                    cuda_batch_norm_backward(type, rows, channels, x, gain, statistics, is_given,
+                                             adds ? above : nullptr, dy, dgain, dshift, adds, adds,
+                                             dx, scratch, nullptr);
+            for (bool is_given : {false, true})
+                cuda_batch_norm_backward(type, rows, channels, x, gain, statistics, is_given, above,
+                                         dy, nullptr, nullptr, false, false, dx, scratch, nullptr);
+            cuda_batch_norm_backward(type, rows, channels, x, gain, statistics, false, nullptr, dy,
+                                     dgain, dshift, true, false, nullptr, scratch, nullptr);
+            cuda_running_move(channels, rows, statistics, running, nullptr);
+        });
 }
 
 void images()
 {
     for (bool is_average : {false, true})
         check(is_average ? "averages" : "maxima", [=] {
-            const cuda_pool p = {6,
-                                 {.in_height = 8,
+            const cuda_pool p = {2,
+                                 {.channels = 3,
+                                  .in_height = 8,
                                   .in_width = 10,
                                   .out_height = 4,
                                   .out_width = 5,
@@ -202,7 +239,7 @@ void images()
                                   .is_average = is_average}};
             void *x = activations(480), *y = activations(120), *dx = activations(480);
             void *dy = activations(120);
-            for (int i = 0; i < 480; i++) /* the last of a window is its maximum */
+            for (int i = 0; i < 480; i++) /* rising in both directions */
                 if (type == CUDA_TYPE_FLOAT)
                     ((float *)x)[i] = (float)i;
                 else
@@ -463,7 +500,9 @@ int main()
 {
     emulated_counts_watch(begin);
     elements();
+    layouts();
     norms();
+    batch_norms();
     images();
     words();
     attention();

@@ -1,0 +1,24 @@
+/**
+ * @file library_convolutions.h
+ * Convolutions by loops, for the stand-in for cuDNN.
+ */
+#ifndef TY_TEST_GPU_LIBRARY_CONVOLUTIONS_H
+#define TY_TEST_GPU_LIBRARY_CONVOLUTIONS_H
+
+#include <stdint.h>
+
+typedef struct convolution {
+    int64_t x[4], w[4], y[4]; /* sizes: [n][c][h][w], [k][c / groups][r][s], [n][k][p][q] */
+    int64_t strides[2], padding[2];
+} convolution;
+
+/** Which of the three is made of the others; of what is forward x's and y's gradients, say. */
+typedef enum convolved_sort { CONVOLVE_X, CONVOLVE_W, CONVOLVE_Y } convolved_sort;
+
+/** Adds to one of three row-major arrays what the others make, in floats and in one order. */
+void convolve(const convolution *c, convolved_sort made, float *x, float *w, float *y);
+
+/** As tensor cores read a float: rounded to 11 bits. */
+float tf32_of(float value);
+
+#endif
