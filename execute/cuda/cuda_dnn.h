@@ -110,8 +110,6 @@ ty_status cuda_dnn_plan_run(const cuda_dnn *dnn, cudnnHandle_t handle, const cud
 
 /* ---- Attention (cuda_dnn_attention.c) ---- */
 
-/** Of working memory. The backward keeps a 16-bit number for every score. */
-#define CUDA_DNN_ATTENTION_LIMIT (UINT64_C(2) << 30)
 typedef struct cuda_dnn_attention cuda_dnn_attention;
 
 /**
@@ -120,7 +118,7 @@ typedef struct cuda_dnn_attention cuda_dnn_attention;
  * @param attention  shapes, strides, scale and mask; tiles are not read. The queries are all of the
  *                   sequence's, and nothing is added to the scores.
  * @return TY_EUNSUPPORTED, with the reason, for what cuDNN has no kernel for, or none within
- *         CUDA_DNN_ATTENTION_LIMIT; TY_EBACKEND where cuDNN fails otherwise; TY_ENOMEM.
+ *         TY_ATTENTION_SCRATCH_LIMIT; TY_EBACKEND where cuDNN fails otherwise; TY_ENOMEM.
  * Sums have a fixed order by the form of the graph; see cuda_dnn_attention.c.
  */
 ty_status cuda_dnn_attention_new(const cuda_dnn_target *target, cuda_type type,

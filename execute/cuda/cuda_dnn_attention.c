@@ -8,6 +8,7 @@
  * latter it would need less memory, and add atomically; the engine is the same, and has no note of
  * it. */
 #include "cuda_dnn.h"
+#include "ty_attention_scratch.h"
 
 #include <float.h>
 
@@ -314,7 +315,7 @@ static ty_status direction_make(const cuda_dnn_target *target, cuda_type type,
                                 void (*make)(builder *b, const cuda_attention *a),
                                 cuda_dnn_plan *out, ty_error *error)
 {
-    const cuda_dnn_terms terms = {.workspace_bytes = CUDA_DNN_ATTENTION_LIMIT,
+    const cuda_dnn_terms terms = {.workspace_bytes = TY_ATTENTION_SCRATCH_LIMIT,
                                   .refused_notes =
                                       CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)};
     builder b = {.graph.target = target,

@@ -3,6 +3,7 @@
  * known to be beyond it must be refused. cuDNN believes in a driver (driver_stand_in.cmake). */
 #include "cuda_dnn.h"
 #include "emulator/dnn_mistakes.h"
+#include "ty_attention_scratch.h"
 #include "ty_workloads.h"
 
 #include <dlfcn.h>
@@ -117,17 +118,17 @@ static cuda_attention apart(uint64_t batch, uint64_t queries, uint64_t keys, uin
     return a;
 }
 
-/* What backward has to keep: a number for every score, and of heads that share keys the gradients
- * of keys and values of each. Beside it a few numbers a row. */
+/* What planners count, with queries and keys rounded up at the most. Beside it a few numbers a row.
+ */
 static bool is_expected(const cuda_attention *a, uint64_t bytes)
 {
     const uint64_t queries = (a->length + 63) / 64 * 64, keys = (a->keys + 127) / 128 * 128;
-    const uint64_t scores = a->batch * a->heads * a->length * a->keys * 2;
-    const uint64_t whole =
-        a->heads == a->kv_heads ? 0 : 2 * a->batch * a->heads * a->keys * a->head_size * 2;
-    const uint64_t most = a->batch * a->heads * queries * keys * 2 + whole;
+    const uint64_t least = ty_attention_scratch(a->batch, a->heads, a->kv_heads, a->head_size,
+                                                a->length, a->keys);
+    const uint64_t most =
+        ty_attention_scratch(a->batch, a->heads, a->kv_heads, a->head_size, queries, keys);
 
-    return bytes >= scores && bytes <= most + a->batch * a->heads * queries * 16 + 4096;
+    return bytes >= least && bytes <= most + a->batch * a->heads * queries * 16 + 4096;
 }
 
 static void attention_plan(const cuda_dnn_target *target, const char *device, const char *name,
