@@ -21,6 +21,7 @@
 __thread emulated_index threadIdx, blockIdx, gridDim, blockDim;
 
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifdef TY_EMULATED_RACES
@@ -252,6 +253,9 @@ fiber *fiber_make(machine &own)
     }
     made->bottom = made->made = stack;
     made->size = STACK_BYTES + spread;
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(stack, made->size); /* where another stack may have been */
+#endif
 #ifdef __x86_64__
     auto **end = (void **)(stack + made->size);
     *--end = nullptr; /* as if it had been called */
