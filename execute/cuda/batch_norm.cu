@@ -240,33 +240,52 @@ void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const voi
 
 /* ---- Gradients ---- */
 
-/* Of what the relu let through, if there is one. */
-template <typename T>
-static __device__ __forceinline__ float gradient_at(const T *y, const T *dy, uint64_t at)
+/* What the relu behind the norm lets through: where forward's sum, made again from the input, is
+ * above 0. Without a relu that is all. */
+typedef struct gate {
+    float factor, above; /* 0 and 1 where everything passes */
+} gate;
+
+static __device__ __forceinline__ gate gate_of(const column &c, const float *statistics,
+                                               const float *gain, const float *shift)
 {
-    return y == NULL || to_float(y[at]) > 0.0f ? to_float(dy[at]) : 0.0f;
+    gate g = {0.0f, 1.0f};
+
+    if (shift != NULL) {
+        g.factor = statistics[3 * c.channel + 1] * gain[c.channel];
+        g.above = shift[c.channel];
+    }
+    return g;
+}
+
+static __device__ __forceinline__ float gated(const gate &g, float from_mean, float d)
+{
+    return from_mean * g.factor + g.above > 0.0f ? d : 0.0f;
 }
 
 /* bands: [2][bands][channels], sums of dy z and of dy, with z = (x - mean) scale */
 template <typename T>
 static __global__ void band_gradients(bands b, uint64_t rows, uint64_t channels, const T *x,
-                                      const float *statistics, const T *y, const T *dy,
-                                      float *of_bands)
+                                      const float *gain, const float *shift,
+                                      const float *statistics, const T *dy, float *of_bands)
 {
     __shared__ float products[BLOCK], sums[BLOCK];
     const column c = column_of(b, rows, channels);
     const unsigned step = blockDim.x / b.width;
     float product = 0.0f, sum = 0.0f, mean = 0.0f, scale = 0.0f;
+    gate g = {0.0f, 1.0f};
 
     if (c.count > 0) {
         mean = statistics[3 * c.channel];
         scale = statistics[3 * c.channel + 1];
+        g = gate_of(c, statistics, gain, shift);
     }
 #pragma unroll 4
     for (unsigned i = 0; i < c.count; i++) {
         const uint64_t at = c.at + i * c.stride;
-        const float d = gradient_at(y, dy, at);
-        product += d * (to_float(x[at]) - mean) * scale;
+        const float from_mean = to_float(x[at]) - mean;
+        const float d = gated(g, from_mean, to_float(dy[at]));
+        product += d * from_mean * scale;
         sum += d;
     }
     products[threadIdx.x] = product;
@@ -313,18 +332,20 @@ static __global__ void gradients_join(bands b, uint64_t channels, const float *o
 /* dx = gain scale (dy - mean(dy) - z mean(dy z)); without totals the means are 0. */
 template <typename T>
 static __global__ void input_gradient(bands b, uint64_t rows, uint64_t channels, const T *x,
-                                      const float *gain, const float *statistics,
-                                      const float *totals, const T *y, const T *dy, bool adds,
-                                      T *dx)
+                                      const float *gain, const float *shift,
+                                      const float *statistics, const float *totals, const T *dy,
+                                      bool adds, T *dx)
 {
     const column c = column_of(b, rows, channels);
     float mean, scale, factor, product = 0.0f, sum = 0.0f;
+    gate g;
 
     if (c.count == 0)
         return;
     mean = statistics[3 * c.channel];
     scale = statistics[3 * c.channel + 1];
     factor = gain[c.channel] * scale;
+    g = gate_of(c, statistics, gain, shift);
     if (totals != NULL) {
         product = totals[c.channel] / (float)rows * scale;
         sum = totals[channels + c.channel] / (float)rows;
@@ -332,29 +353,30 @@ static __global__ void input_gradient(bands b, uint64_t rows, uint64_t channels,
 #pragma unroll 4
     for (unsigned i = 0; i < c.count; i++) {
         const uint64_t at = c.at + i * c.stride;
-        const float d = gradient_at(y, dy, at);
-        put(&dx[at], factor * (d - sum - (to_float(x[at]) - mean) * product), adds);
+        const float from_mean = to_float(x[at]) - mean;
+        const float d = gated(g, from_mean, to_float(dy[at]));
+        put(&dx[at], factor * (d - sum - from_mean * product), adds);
     }
 }
 
 void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
-                              const float *gain, const float *statistics, bool is_given,
-                              const void *y, const void *dy, float *dgain, float *dshift,
+                              const float *gain, const float *shift, const float *statistics,
+                              bool is_given, const void *dy, float *dgain, float *dshift,
                               bool adds_parameters, bool adds_x, void *dx, float *scratch,
                               cudaStream_t stream)
 {
     const bands b = bands_of(rows, channels);
     const dim3 grid(b.across, b.count);
     float *totals = dx != NULL && !is_given ? scratch + 2 * b.count * channels : NULL;
-    [[maybe_unused]] const uint64_t count = rows * channels, tensors = y != NULL ? 3 : 2;
+    [[maybe_unused]] const uint64_t count = rows * channels, gates = shift != NULL ? 2 : 0;
     [[maybe_unused]] const uint64_t parts = dgain != NULL ? 2 : 0, sums = totals != NULL ? 2 : 0;
 
     if (dgain != NULL || totals != NULL) {
-        TY_MOVES(bytes_of(type, tensors * count) + float_bytes(2 * channels),
+        TY_MOVES(bytes_of(type, 2 * count) + float_bytes((2 + gates) * channels),
                  float_bytes(2 * b.count * channels));
         TY_DISPATCH(type,
                     TY_LAUNCH_GRID(band_gradients<T>, grid, BLOCK, 0, stream, b, rows, channels,
-                                   (const T *)x, statistics, (const T *)y, (const T *)dy, scratch))
+                                   (const T *)x, gain, shift, statistics, (const T *)dy, scratch))
         TY_MOVES(float_bytes((2 * b.count + (adds_parameters ? parts : 0)) * channels),
                  float_bytes((parts + sums) * channels));
         TY_LAUNCH(gradients_join, (channels + WARP - 1) / WARP, BLOCK, 0, stream, b, channels,
@@ -362,12 +384,12 @@ void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, 
     }
     if (dx == NULL)
         return;
-    TY_MOVES(bytes_of(type, (tensors + (adds_x ? 1 : 0)) * count) +
-                 float_bytes((3 + sums) * channels),
+    TY_MOVES(bytes_of(type, (adds_x ? 3 : 2) * count) +
+                 float_bytes((3 + gates / 2 + sums) * channels),
              bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH_GRID(input_gradient<T>, grid, BLOCK, 0, stream, b, rows, channels,
-                                     (const T *)x, gain, statistics, totals, (const T *)y,
-                                     (const T *)dy, adds_x, (T *)dx))
+                                     (const T *)x, gain, shift, statistics, totals, (const T *)dy,
+                                     adds_x, (T *)dx))
 }
 
 /* ---- Running statistics ---- */

@@ -107,10 +107,10 @@ void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const voi
                      const float *gain, const float *shift, const float *running, bool has_relu,
                      void *y, float *statistics, float *scratch, cudaStream_t stream);
 /** @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL
- *  @param y what forward made, if it has a relu; else NULL */
+ *  @param shift of a norm with a relu, whose sum is made again; else NULL */
 void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
-                              const float *gain, const float *statistics, bool is_given,
-                              const void *y, const void *dy, float *dgain, float *dshift,
+                              const float *gain, const float *shift, const float *statistics,
+                              bool is_given, const void *dy, float *dgain, float *dshift,
                               bool adds_parameters, bool adds_x, void *dx, float *scratch,
                               cudaStream_t stream);
 uint64_t cuda_batch_norm_scratch(uint64_t rows, uint64_t channels);

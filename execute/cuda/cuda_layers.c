@@ -151,8 +151,8 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *no
     (void)error;
     cuda_batch_norm_backward(
         stage->type, rows, channels, cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
-        node->stash[slot], is_given(stage, node),
-        node->has_relu ? cuda_out(stage, node, slot) : NULL, cuda_out_gradient(stage, node), dgain,
+        node->has_relu ? cuda_parameters(stage, node, 1) : NULL, node->stash[slot],
+        is_given(stage, node), cuda_out_gradient(stage, node), dgain,
         cuda_parameter_gradient(stage, node, 1), cuda_adds(node, 0, is_first), node->adds[0],
         cuda_in_gradient(stage, node, 0), stage->sums, stage->stream);
     if (dgain != NULL)

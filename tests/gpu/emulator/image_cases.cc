@@ -95,7 +95,7 @@ struct batch {
         cuda_batch_norm(CUDA_TYPE_FLOAT, rows, channels, x.data(), gain.data(), shift.data(),
                         nullptr, has_relu, y.data(), statistics.data(), scratch.data(), nullptr);
         cuda_batch_norm_backward(CUDA_TYPE_FLOAT, rows, channels, x.data(), gain.data(),
-                                 statistics.data(), false, has_relu ? y.data() : nullptr, dy.data(),
+                                 has_relu ? shift.data() : nullptr, statistics.data(), false, dy.data(),
                                  dgain.data(), dshift.data(), true, true, dx.data(), scratch.data(),
                                  nullptr);
         cudaStreamSynchronize(nullptr);

@@ -216,7 +216,7 @@ void kernels()
                                ALL, cuda_batch_norm_scratch(PIXELS, CHANNELS)});
         cuda_batch_norm(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1], x[2], nullptr, true, x[3],
                         x[4], x[9], d.first);
-        cuda_batch_norm_backward(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1], x[4], false, x[3],
+        cuda_batch_norm_backward(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1], x[2], x[4], false,
                                  x[5], x[6], x[7], false, false, x[8], x[9], d.first);
         cudaStreamSynchronize(d.first);
     });

@@ -8,6 +8,7 @@
 
 #include "cuda_kernels.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -201,8 +202,9 @@ void batch_norms()
         check("batch norm", [=] {
             const uint64_t rows = size[0], channels = size[1], all = rows * channels;
             void *x = activations(all), *y = activations(all), *dx = activations(all);
-            void *dy = activations(all), *above = activations(all);
+            void *dy = activations(all);
             float *gain = floats(channels), *shift = floats(channels);
+            std::fill(shift, shift + channels, 1e6f);
             float *running = floats(2 * channels), *statistics = floats(3 * channels);
             float *dgain = floats(channels), *dshift = floats(channels);
             float *scratch = floats(cuda_batch_norm_scratch(rows, channels));
@@ -211,13 +213,14 @@ void batch_norms()
                                 scratch, nullptr);
             for (bool adds : {false, true})
                 for (bool is_given : {false, true})
-                    cuda_batch_norm_backward(type, rows, channels, x, gain, statistics, is_given,
-                                             adds ? above : nullptr, dy, dgain, dshift, adds, adds,
+                    cuda_batch_norm_backward(type, rows, channels, x, gain,
+                                             adds ? shift : nullptr, statistics, is_given, dy,
+                                             dgain, dshift, adds, adds,
                                              dx, scratch, nullptr);
             for (bool is_given : {false, true})
-                cuda_batch_norm_backward(type, rows, channels, x, gain, statistics, is_given, above,
+                cuda_batch_norm_backward(type, rows, channels, x, gain, shift, statistics, is_given,
                                          dy, nullptr, nullptr, false, false, dx, scratch, nullptr);
-            cuda_batch_norm_backward(type, rows, channels, x, gain, statistics, false, nullptr, dy,
+            cuda_batch_norm_backward(type, rows, channels, x, gain, nullptr, statistics, false, dy,
                                      dgain, dshift, true, false, nullptr, scratch, nullptr);
             cuda_running_move(channels, rows, statistics, running, nullptr);
         });
