@@ -123,8 +123,8 @@ static cuda_attention apart(uint64_t batch, uint64_t queries, uint64_t keys, uin
 static bool is_expected(const cuda_attention *a, uint64_t bytes)
 {
     const uint64_t queries = (a->length + 63) / 64 * 64, keys = (a->keys + 127) / 128 * 128;
-    const uint64_t least = ty_attention_scratch(a->batch, a->heads, a->kv_heads, a->head_size,
-                                                a->length, a->keys);
+    const uint64_t least =
+        ty_attention_scratch(a->batch, a->heads, a->kv_heads, a->head_size, a->length, a->keys);
     const uint64_t most =
         ty_attention_scratch(a->batch, a->heads, a->kv_heads, a->head_size, queries, keys);
 
