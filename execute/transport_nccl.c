@@ -1225,7 +1225,7 @@ static ty_status nccl_record(ty_device_link *link, ty_stage_device *stage,
     if (!has_room(state))
         return ty_fail(error, TY_EUNSUPPORTED,
                        "kernels of NCCL may take %u of %d multiprocessors, expected at most half",
-                       stage->link_blocks, stage->processors);
+                       state->options.stage->link_blocks, state->options.stage->processors);
     if (c == NULL || options->sent_counts != NULL)
         return ty_fail(error, TY_EINVAL, "these processes have no collective that is recorded");
     status = recorded_note(state, stage, error);
