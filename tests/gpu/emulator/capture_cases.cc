@@ -61,10 +61,9 @@ void replay_check(cudaStream_t stream, int *on_device, int *pinned)
     cudaGraphExec_t exec = nullptr;
     int value = 5, *to = on_device;
     const auto seen = [&] { /* by a copy, outside the stream */
-                            int found = 0;
-                            cudaMemcpyAsync(&found, on_device, sizeof found, cudaMemcpyDeviceToHost,
-                                            nullptr);
-                            return found;
+        int found = 0;
+        cudaMemcpyAsync(&found, on_device, sizeof found, cudaMemcpyDeviceToHost, nullptr);
+        return found;
     };
 
     cudaMemset(on_device, 0, sizeof *on_device);
