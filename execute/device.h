@@ -164,6 +164,8 @@ typedef struct ty_sharded_range {
 /** How a stage's parameters are shared out among the ranks that have them. */
 typedef struct ty_sharding {
     bool of_weights, of_gradients;
+    bool weights_last; /* each bucket's from one gather to the next, in memory of their own: no
+                          place is for turns */
     uint32_t range_count, kept_count;
     const ty_sharded_range *ranges;
     const ty_parameter_range *kept; /* what this rank has at any time: shares, and all else */
@@ -187,8 +189,16 @@ typedef struct ty_device_memory {
                                  ty_error *error);
     /** Where a parameter is kept, with those behind it that are of the same range. */
     float *(*kept)(const ty_stage_device *stage, ty_parameter_array of, uint64_t offset);
-    /** Where a bucket is while it is used: passes read its weights and make its gradients there. */
-    float *(*whole)(const ty_stage_device *stage, ty_parameter_array of, uint64_t offset);
+    /** Where a bucket's gradients are made and exchanged. */
+    float *(*whole)(const ty_stage_device *stage, uint64_t offset);
+    /** A bucket's weights come together: `data` [count] has this rank's share filled in, `element`
+     * says of which numbers. These are 16 bits where passes have 16 bits and weights are shared
+     * out. One bucket at a time. */
+    ty_status (*gather_begin)(ty_stage_device *stage, const ty_sharded_range *bucket, void **data,
+                              ty_element *element, ty_error *error);
+    /** They are together: passes find them, those that they read as floats rounded likewise. */
+    ty_status (*gather_end)(ty_stage_device *stage, const ty_sharded_range *bucket,
+                            ty_error *error);
     /** Zeroed state of the optimizer for the parameters of these ranges, ascending, and for no
      * others; once, before all updates, which are each of one range. Freed with the stage. */
     ty_status (*state_open)(ty_stage_device *stage, uint32_t state_count,
@@ -196,9 +206,9 @@ typedef struct ty_device_memory {
                             ty_error *error);
     /** Where the state of the parameters from `offset` to the end of their range lies. */
     float *(*state)(const ty_stage_device *stage, uint64_t offset);
-    /** Weights from `offset` on that came over a link, of the set in use: divided by `divisor`, and
-     * whatever else the passes read of them is made anew. `write` and `copy` do so by themselves,
-     * for all that is not shared out. */
+    /** Weights from `offset` on that came over a link, of the set in use and not shared out:
+     * divided by `divisor`, and whatever else the passes read of them is made anew. `write` and
+     * `copy` do so by themselves. */
     ty_status (*weights_take)(ty_stage_device *stage, uint64_t offset, uint64_t count,
                               uint32_t divisor, ty_error *error);
     /** Zeroed; NULL when there is none. Freed by `release` before the stage is closed. */

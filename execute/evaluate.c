@@ -208,8 +208,6 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
     if (in->options.transport->rank == 0 && is_of_data)
         /* Whole ones. NOLINTNEXTLINE(bugprone-integer-division) */
         batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);
-    if (!in->shares_weights)
-        TY_CHECK(interpreter_gather_all(in, false, error), status, broken);
     TY_CHECK(evaluating_set(in, true, error), status, broken);
     TY_CHECK(sum_over_ranks(in, &batches, 1, error), status, broken);
     if (batches < 1 && is_of_data)
@@ -218,6 +216,7 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
                        plan->micro_batch_size);
     if (variant != NULL)
         TY_CHECK(interpreter_variant_make(in, variant, &trained, error), status, broken);
+    TY_CHECK(interpreter_weights_together(in, error), status, broken);
     TY_CHECK(test(in, dataset, (uint64_t)batches, &sum, error), status, broken);
     if (variant != NULL)
         TY_CHECK(interpreter_variant_over(in, trained, error), status, broken);

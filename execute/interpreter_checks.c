@@ -147,8 +147,6 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "expert parallelism";
     if (backend->memory != NULL && ty_workload_has_teacher(plan->workload))
         what = "a teacher";
-    if (backend->memory != NULL && plan->zero == 3 && ty_variant_changes(&plan->deployment.variant))
-        what = "a variant of weights that ZeRO 3 divides";
     if (precision == TY_PRECISION_FP16 && plan->exchange_order != NULL)
         what = "an order of exchanges in fp16";
     /* Their threads would both ask the lanes about overflows. */

@@ -108,21 +108,14 @@ static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather,
     const uint32_t tag =
         interpreter_bucket_tag(in->options.plan, in->window, gather->bucket, step) |
         (uint32_t)TAG_GATHER;
-    const ty_collective_options options = {.kind = TY_ALL_GATHER,
-                                           .members = bucket->members,
-                                           .member_count = bucket->member_count,
-                                           .data = interpreter_bucket_weights(in, bucket),
-                                           .count = bucket->count,
-                                           .is_of_shares = true,
-                                           .element = TY_ELEMENT_FLOAT,
-                                           .tag = tag};
+    ty_collective_options options;
     ty_status status;
 
     if (interpreter_gather_is_done(in, gather, step))
         return TY_OK;
     if (interpreter_is_timed(in))
         return interpreter_replay_exchange(in, gather, tag, error);
-    status = interpreter_gather_prepare(in, bucket, error);
+    status = interpreter_gather_begin(in, bucket, tag, &options, error);
     if (status != TY_OK)
         return status;
     if (in->link != NULL)
@@ -233,8 +226,9 @@ ty_status interpreter_exchange_advance(ty_interpreter *in, bool *is_moved, ty_er
     is_linked = in->exchange != NULL;
     if (status == TY_OK)
         status = exchange_test(in, &is_done, is_moved, error);
-    if (status == TY_OK && is_done && is_linked && instruction->op == TY_OP_GATHER)
-        status = weights_take(in, &in->buckets[instruction->bucket], 1, error);
+    if (status == TY_OK && is_done && is_linked && instruction->op == TY_OP_GATHER &&
+        !interpreter_is_timed(in))
+        status = interpreter_gather_end(in, &in->buckets[instruction->bucket], error);
     if (in->is_passing) {
         is_done = interpreter_is_over(in, next);
         in->is_passing = !is_done;

@@ -430,18 +430,24 @@ void interpreter_sharing_find(ty_interpreter *interpreter);
 /* Takes that memory. */
 ty_status interpreter_sharing_open(ty_interpreter *interpreter, held_stage *held,
                                    ty_error *error) TY_MUST_CHECK;
-/* Where numbers from `offset` on are kept, up to the end of their range, and where all of a bucket
- * is while it is used. Need no lock. */
+/* Where numbers from `offset` on are kept, up to the end of their range, and where gradients of a
+ * bucket are made. Need no lock. */
 float *interpreter_weights_at(const ty_interpreter *interpreter, const held_stage *held,
                               uint64_t offset);
 float *interpreter_gradients_at(const ty_interpreter *interpreter, const held_stage *held,
                                 uint32_t step, uint64_t offset);
-float *interpreter_bucket_weights(const ty_interpreter *interpreter, const bucket_state *bucket);
 float *interpreter_bucket_gradients(const ty_interpreter *interpreter, const bucket_state *bucket,
                                     uint32_t step);
-/* Puts the own share of a bucket's weights where the others' will come. */
-ty_status interpreter_gather_prepare(ty_interpreter *interpreter, const bucket_state *bucket,
-                                     ty_error *error) TY_MUST_CHECK;
+/* The gather of a bucket's weights, with the own share where the others' will come. */
+ty_status interpreter_gather_begin(ty_interpreter *interpreter, const bucket_state *bucket,
+                                   uint32_t tag, ty_collective_options *out,
+                                   ty_error *error) TY_MUST_CHECK;
+/* Behind it: passes find them. */
+ty_status interpreter_gather_end(ty_interpreter *interpreter, const bucket_state *bucket,
+                                 ty_error *error) TY_MUST_CHECK;
+/* All ranks, between runs: passes find whole weights, if interpreter_forward_alone does not bring
+ * them together itself. */
+ty_status interpreter_weights_together(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
 /* All ranks, between runs: brings weights, or gradients, together from their shares; in the host's
  * memory (`gathered` of each stage) where devices have no room for them. */
 ty_status interpreter_gather_all(ty_interpreter *interpreter, bool is_gradients,
@@ -453,7 +459,8 @@ void interpreter_shares_only(ty_interpreter *interpreter);
 ty_status interpreter_forward_alone(ty_interpreter *interpreter, const held_stage *held,
                                     bool has_batch, ty_error *error) TY_MUST_CHECK;
 
-/* Between runs, with whole weights: puts those of a variant in their place, on this rank.
+/* All ranks, between runs: puts a variant's weights in the place of those that are kept; whoever
+ * reads others' has to bring them together anew.
  * @param trained [out] the weights that were there, also after a failure; interpreter_variant_free
  */
 ty_status interpreter_variant_make(ty_interpreter *interpreter, const ty_variant *variant,

@@ -80,10 +80,12 @@ ty_parameter_range *interpreter_kept_room(const ty_interpreter *in)
 void interpreter_sharing_find(ty_interpreter *in)
 {
     const uint32_t zero = in->options.plan->zero;
+    const bool is_half = ty_precision_bytes(in->options.precision) == sizeof(uint16_t);
 
     if (in->memory == NULL)
         return;
-    in->shares_weights = zero == 3;
+    /* What passes read of 16 bits is whole with ZeRO 1 and 2, the floats that are updated never. */
+    in->shares_weights = zero == 3 || (zero > 0 && is_half);
     /* Gradients of several micro-batches are summed before they are exchanged. */
     in->shares_gradients = zero >= 2 && in->local_micro_batches == 1;
 }
@@ -108,13 +110,22 @@ static void places_give(const ty_interpreter *in, const held_stage *held)
     }
 }
 
+static ty_sharded_range range_of(const bucket_state *bucket)
+{
+    return (ty_sharded_range){{bucket->offset, bucket->count},
+                              {bucket->share_offset, bucket->share_count},
+                              bucket->place};
+}
+
 ty_status interpreter_sharing_open(ty_interpreter *in, held_stage *held, ty_error *error)
 {
     const uint32_t bucket_count = in->options.plan->bucket_count;
     ty_parameter_range *kept = interpreter_kept_room(in);
     ty_sharded_range *ranges = ty_alloc(bucket_count, sizeof *ranges);
-    ty_sharding sharding = {
-        .of_weights = in->shares_weights, .of_gradients = in->shares_gradients, .ranges = ranges};
+    ty_sharding sharding = {.of_weights = in->shares_weights,
+                            .of_gradients = in->shares_gradients,
+                            .weights_last = in->options.plan->zero < 3,
+                            .ranges = ranges};
     ty_status status;
 
     if (kept == NULL || ranges == NULL) {
@@ -126,10 +137,7 @@ ty_status interpreter_sharing_open(ty_interpreter *in, held_stage *held, ty_erro
         const bucket_state *bucket = &in->buckets[b];
 
         if (bucket->held == held && bucket->is_sharded)
-            ranges[sharding.range_count++] =
-                (ty_sharded_range){{bucket->offset, bucket->count},
-                                   {bucket->share_offset, bucket->share_count},
-                                   bucket->place};
+            ranges[sharding.range_count++] = range_of(bucket);
     }
     sharding.kept = kept;
     sharding.kept_count = interpreter_kept_ranges(in, held, kept);
@@ -153,33 +161,45 @@ float *interpreter_gradients_at(const ty_interpreter *in, const held_stage *held
                                 : interpreter_gradients(in, held, step) + offset;
 }
 
-float *interpreter_bucket_weights(const ty_interpreter *in, const bucket_state *bucket)
-{
-    return in->shares_weights
-               ? in->memory->whole(bucket->held->device, TY_WEIGHTS, bucket->offset)
-               : in->options.backend->parameters(bucket->held->device) + bucket->offset;
-}
-
 float *interpreter_bucket_gradients(const ty_interpreter *in, const bucket_state *bucket,
                                     uint32_t step)
 {
-    return in->shares_gradients
-               ? in->memory->whole(bucket->held->device, TY_GRADIENTS, bucket->offset)
-               : interpreter_gradients(in, bucket->held, step) + bucket->offset;
+    return in->shares_gradients ? in->memory->whole(bucket->held->device, bucket->offset)
+                                : interpreter_gradients(in, bucket->held, step) + bucket->offset;
 }
 
 /* ---- Gathers and exchanges ---- */
 
-ty_status interpreter_gather_prepare(ty_interpreter *in, const bucket_state *bucket,
-                                     ty_error *error)
+/* All but where, and of which numbers. */
+static ty_collective_options gather_of(const bucket_state *bucket, uint32_t tag)
 {
-    const uint64_t place = bucket->share_offset - bucket->offset;
+    return (ty_collective_options){.kind = TY_ALL_GATHER,
+                                   .members = bucket->members,
+                                   .member_count = bucket->member_count,
+                                   .count = bucket->count,
+                                   .is_of_shares = true,
+                                   .element = TY_ELEMENT_FLOAT,
+                                   .tag = tag};
+}
 
-    if (!in->shares_weights || bucket->share_count == 0)
-        return TY_OK;
-    return in->memory->copy(bucket->held->device, interpreter_bucket_weights(in, bucket) + place,
-                            interpreter_weights_at(in, bucket->held, bucket->share_offset),
-                            bucket->share_count * sizeof(float), error);
+ty_status interpreter_gather_begin(ty_interpreter *in, const bucket_state *bucket, uint32_t tag,
+                                   ty_collective_options *out, ty_error *error)
+{
+    const ty_sharded_range range = range_of(bucket);
+
+    *out = gather_of(bucket, tag);
+    if (in->memory != NULL)
+        return in->memory->gather_begin(bucket->held->device, &range, &out->data, &out->element,
+                                        error);
+    out->data = in->options.backend->parameters(bucket->held->device) + bucket->offset;
+    return TY_OK;
+}
+
+ty_status interpreter_gather_end(ty_interpreter *in, const bucket_state *bucket, ty_error *error)
+{
+    const ty_sharded_range range = range_of(bucket);
+
+    return in->memory != NULL ? in->memory->gather_end(bucket->held->device, &range, error) : TY_OK;
 }
 
 bool interpreter_gather_is_done(ty_interpreter *in, const ty_instruction *gather, uint32_t step)
@@ -224,7 +244,7 @@ bool interpreter_gather_may_start(ty_interpreter *in, const ty_instruction *gath
 
     if (in->options.plan->zero < 3 || bucket->is_shared)
         return true;
-    if (bucket->is_in_use || (in->shares_weights && is_place_taken(in, bucket, false)))
+    if (bucket->is_in_use || (in->memory != NULL && is_place_taken(in, bucket, false)))
         return false;
     bucket->is_in_use = true;
     return true;
@@ -328,22 +348,6 @@ static ty_status gather_run(ty_interpreter *in, const ty_collective_options *opt
     return status;
 }
 
-static ty_status bucket_gather(ty_interpreter *in, const bucket_state *bucket, float *data,
-                               bool is_on_host, ty_error *error)
-{
-    const ty_collective_options options = {.kind = TY_ALL_GATHER,
-                                           .members = bucket->members,
-                                           .member_count = bucket->member_count,
-                                           .data = data,
-                                           .count = bucket->count,
-                                           .is_of_shares = true,
-                                           .element = TY_ELEMENT_FLOAT,
-                                           .tag = SHARE_TAG};
-
-    return is_on_host ? ty_collective_run(in->options.transport, &options, error)
-                      : gather_run(in, &options, error);
-}
-
 /* All that is kept here of a stage, in `gathered`. */
 static ty_status kept_read(const ty_interpreter *in, held_stage *held, ty_parameter_array of,
                            ty_error *error)
@@ -378,6 +382,7 @@ ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error
         status = kept_read(in, &in->held[h], is_gradients ? TY_GRADIENTS : TY_WEIGHTS, error);
     for (b = 0; b < in->options.plan->bucket_count && status == TY_OK; b++) {
         const bucket_state *bucket = &in->buckets[b];
+        ty_collective_options gather = gather_of(bucket, SHARE_TAG);
         float *array;
 
         if (!bucket->is_member || !bucket->is_sharded)
@@ -387,10 +392,9 @@ ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error
         else
             array = is_gradients ? backend->gradients(bucket->held->device)
                                  : backend->parameters(bucket->held->device);
-        status = bucket_gather(in, bucket, array + bucket->offset, is_on_host, error);
-        if (status == TY_OK && in->memory != NULL && !is_gradients && !is_on_host)
-            status = in->memory->weights_take(bucket->held->device, bucket->offset, bucket->count,
-                                              1, error);
+        gather.data = array + bucket->offset;
+        status = is_on_host ? ty_collective_run(in->options.transport, &gather, error)
+                            : gather_run(in, &gather, error);
     }
     return status;
 }
@@ -428,15 +432,31 @@ static const bucket_state *bucket_of(const ty_interpreter *in, const held_stage 
 
 static ty_status bucket_together(ty_interpreter *in, const bucket_state *bucket, ty_error *error)
 {
+    ty_collective_options gather;
     ty_status status;
 
     if (bucket == NULL)
         return TY_OK;
-    TY_CHECK(interpreter_gather_prepare(in, bucket, error), status, done);
-    TY_CHECK(bucket_gather(in, bucket, interpreter_bucket_weights(in, bucket), false, error),
-             status, done);
-    status =
-        in->memory->weights_take(bucket->held->device, bucket->offset, bucket->count, 1, error);
+    TY_CHECK(interpreter_gather_begin(in, bucket, SHARE_TAG, &gather, error), status, done);
+    TY_CHECK(gather_run(in, &gather, error), status, done);
+    status = interpreter_gather_end(in, bucket, error);
+done:
+    return status;
+}
+
+/* Whether devices have room for some buckets' weights at a time. */
+static bool takes_turns(const ty_interpreter *in)
+{
+    return in->memory != NULL && in->options.plan->zero == 3;
+}
+
+ty_status interpreter_weights_together(ty_interpreter *in, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t b = 0; b < in->options.plan->bucket_count && !takes_turns(in); b++)
+        if (in->buckets[b].is_member && in->buckets[b].is_sharded)
+            TY_CHECK(bucket_together(in, &in->buckets[b], error), status, done);
 done:
     return status;
 }
@@ -450,7 +470,7 @@ ty_status interpreter_forward_alone(ty_interpreter *in, const held_stage *held, 
     uint32_t first = stage->first_layer;
     ty_status status = TY_OK;
 
-    for (uint32_t l = first; l < end && in->shares_weights; l++) {
+    for (uint32_t l = first; l < end && takes_turns(in); l++) {
         const bucket_state *bucket = bucket_of(in, held, l, false);
 
         if (bucket == NULL || bucket == at)

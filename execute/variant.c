@@ -151,25 +151,40 @@ static ty_status stage_make(const ty_interpreter *in, const held_stage *held,
 
 /* ---- A rank -------------------------------------------------------------------------------- */
 
+/* All that is kept here. */
 static ty_status weights_write(const ty_interpreter *in, const held_stage *held, const float *from,
                                uint64_t bytes, ty_error *error)
 {
-    float *parameters = in->options.backend->parameters(held->device);
+    ty_parameter_range *kept;
+    uint32_t count;
+    ty_status status = TY_OK;
 
-    if (in->memory != NULL)
-        return in->memory->write(held->device, parameters, from, bytes, error);
-    memcpy(parameters, from, bytes);
-    return TY_OK;
+    if (in->memory == NULL) {
+        memcpy(in->options.backend->parameters(held->device), from, bytes);
+        return TY_OK;
+    }
+    kept = interpreter_kept_room(in);
+    if (kept == NULL)
+        return interpreter_no_memory(error);
+    count = interpreter_kept_ranges(in, held, kept);
+    for (uint32_t k = 0; k < count && status == TY_OK; k++)
+        if (kept[k].count > 0)
+            status =
+                in->memory->write(held->device, interpreter_weights_at(in, held, kept[k].offset),
+                                  from + kept[k].offset, kept[k].count * sizeof *from, error);
+    ty_free(kept);
+    return status;
 }
 
+/* All of them, which have been brought together. */
 static ty_status weights_read(const ty_interpreter *in, const held_stage *held, float *to,
                               uint64_t bytes, ty_error *error)
 {
     const float *parameters = in->options.backend->parameters(held->device);
 
-    if (in->memory != NULL)
+    if (in->memory != NULL && held->gathered == NULL)
         return in->memory->read(held->device, to, parameters, bytes, error);
-    memcpy(to, parameters, bytes);
+    memcpy(to, held->gathered != NULL ? held->gathered : parameters, bytes);
     return TY_OK;
 }
 
@@ -177,7 +192,8 @@ ty_status interpreter_variant_make(ty_interpreter *in, const ty_variant *variant
                                    ty_error *error)
 {
     float **kept = ty_alloc(in->held_count, sizeof *kept), *made = NULL;
-    ty_status status = kept != NULL ? TY_OK : interpreter_no_memory(error);
+    ty_status status =
+        kept != NULL ? interpreter_gather_all(in, false, error) : interpreter_no_memory(error);
 
     for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
         const held_stage *held = &in->held[h];

@@ -134,18 +134,35 @@ static double parameters(const context *c, bool only_trained)
     return bytes;
 }
 
-/* What a device has less of them by sharding: all of a bucket but its part. */
-static double others_parameters(const context *c)
+/* Whether passes read weights of fewer bytes than are updated. */
+static bool is_narrow(const context *c)
 {
-    double bytes = 0;
+    return c->plan->workload->element_bytes < TY_GRADIENT_ELEMENT_BYTES;
+}
+
+/* Of buckets that are sharded, all parameters and the most of one. */
+typedef struct sharded_parameters {
+    double all, others; /* all, and without the device's own part */
+    double largest;
+} sharded_parameters;
+
+static sharded_parameters sharded_of(const context *c)
+{
+    sharded_parameters sharded = {0, 0, 0};
+
     for (uint32_t b = 0; b < c->plan->bucket_count; b++) {
         const ty_bucket *bucket = &c->plan->buckets[b];
         const double devices = ty_bucket_device_count(c->plan, bucket);
-        if (bucket->stage == c->index && ty_bucket_is_sharded(c->plan, bucket))
-            bytes += (double)bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
-                     c->plan->workload->element_bytes * (1 - 1 / devices);
+        const double bytes = (double)bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
+                             c->plan->workload->element_bytes;
+
+        if (bucket->stage != c->index || !ty_bucket_is_sharded(c->plan, bucket))
+            continue;
+        sharded.all += bytes;
+        sharded.others += bytes * (1 - 1 / devices);
+        sharded.largest = fmax(sharded.largest, bytes);
     }
-    return bytes;
+    return sharded;
 }
 
 /* ---- What layers keep ------------------------------------------------------------------------ */
@@ -839,19 +856,19 @@ static double whole_at_once(const context *c, bool of_experts)
     return places[0] + places[1];
 }
 
-/* Room for these: of weights with ZeRO 3, which arrive as floats whatever the passes read, and of
- * gradients between backward and their exchange. */
+/* Room for these: of weights with ZeRO 3, as passes read them, and of gradients between backward and
+ * their exchange. Weights of 16 bits come together, a bucket at a time, before they go where they
+ * are read; the gains and biases that are read as floats are not counted. */
 static double gathered(const context *c)
 {
-    const double element = c->plan->workload->element_bytes;
-    double bytes = 0;
+    const double at_once = whole_at_once(c, false) + whole_at_once(c, true);
+    double bytes = c->plan->zero > 0 && is_narrow(c) ? sharded_of(c).largest : 0;
 
     if (c->plan->zero >= 3)
-        bytes +=
-            element < TY_GRADIENT_ELEMENT_BYTES ? element + TY_GRADIENT_ELEMENT_BYTES : element;
+        bytes += at_once * c->plan->workload->element_bytes;
     if (shares_gradients(c))
-        bytes += TY_GRADIENT_ELEMENT_BYTES;
-    return bytes > 0 ? bytes * (whole_at_once(c, false) + whole_at_once(c, true)) : 0;
+        bytes += at_once * TY_GRADIENT_ELEMENT_BYTES;
+    return bytes;
 }
 
 /* Gradients and optimizer state are fp32; weights of fewer bytes have an fp32 copy that is updated
@@ -872,14 +889,17 @@ typedef struct rows {
 static void add_stage(const context *c, double state, double versions, rows *r)
 {
     const double all = parameters(c, false), trained = parameters(c, true);
-    const double others = others_parameters(c);
+    const sharded_parameters sharded = sharded_of(c);
     const uint32_t zero = c->plan->zero;
     const double element = c->plan->workload->element_bytes;
 
-    r->weights += all * (1 + versions) - (zero >= 3 ? others : 0);
-    r->gradients += (1.0 + c->plan->staleness) * (trained - (shares_gradients(c) ? others : 0)) /
-                    element * TY_GRADIENT_ELEMENT_BYTES;
-    r->optimizer += state * (trained - (zero >= 1 ? others : 0)) / element;
+    r->weights += all * (1 + versions);
+    if (zero >= 3) /* of narrow ones the share is there as what is updated alone */
+        r->weights -= is_narrow(c) ? sharded.all : sharded.others;
+    r->gradients += (1.0 + c->plan->staleness) *
+                    (trained - (shares_gradients(c) ? sharded.others : 0)) / element *
+                    TY_GRADIENT_ELEMENT_BYTES;
+    r->optimizer += state * (trained - (zero >= 1 ? sharded.others : 0)) / element;
     r->communication +=
         neighbour_buffers(c) + bucket_buffers(c) + lane_buffers(c) + table_buffers(c) + gathered(c);
     r->compression += compression(c);

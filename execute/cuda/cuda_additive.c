@@ -184,5 +184,8 @@ done:
     return status;
 }
 
-const cuda_kind cuda_additive_attention = {
-    .build = additive_build, .forward = additive_forward, .backward = additive_backward};
+const cuda_kind cuda_additive_attention = {.floats =
+                                               CUDA_BIT(ADDITIVE_VECTOR) | CUDA_BIT(ADDITIVE_GAIN),
+                                           .build = additive_build,
+                                           .forward = additive_forward,
+                                           .backward = additive_backward};

@@ -730,8 +730,11 @@ done:
     return status;
 }
 
-const cuda_kind cuda_attention_kind = {.build = attention_build,
-                                       .forward = attention_forward,
-                                       .again = attention_again,
-                                       .backward = attention_backward,
-                                       .release = attention_release};
+const cuda_kind cuda_attention_kind = {
+    .floats = CUDA_BIT(ATTENTION_OUT_BIAS) | CUDA_BIT(ATTENTION_QUERY_GAIN) |
+              CUDA_BIT(ATTENTION_KEY_GAIN) | CUDA_BIT(ATTENTION_RELATIVE),
+    .build = attention_build,
+    .forward = attention_forward,
+    .again = attention_again,
+    .backward = attention_backward,
+    .release = attention_release};

@@ -323,6 +323,7 @@ static ty_status conv2d_backward(ty_stage_device *stage, const cuda_node *node, 
 }
 
 const cuda_kind cuda_conv2d = {.order = CUDA_CHANNELS_LAST,
+                               .floats = CUDA_BIT(1),
                                .build = conv2d_build,
                                .forward = conv2d_forward,
                                .backward = conv2d_backward,

@@ -199,7 +199,7 @@ typedef struct cuda_embedding_part {
 /** y[i] = table[tokens[i]] + positions[that of i], what others have being 0. positions may be NULL.
  */
 void cuda_embedding(cuda_type type, const cuda_embedding_part *part, const int32_t *tokens,
-                    const float *table, const float *positions, void *y, cudaStream_t stream);
+                    const void *table, const void *positions, void *y, cudaStream_t stream);
 /**
  * Which places of a batch hold which token, so that each row of the table is summed by one block in
  * the order of the places. order: [count] places, grouped by token, ascending; starts: [groups +
@@ -378,11 +378,18 @@ typedef struct cuda_copy {
     void *weights;
     uint32_t part_count;
     const uint64_t *starts; /* [part_count], ascending, device memory: first floats of tensors, */
-    const uint64_t *places; /* and where they are here */
+    const uint64_t *places; /* where they are here, */
+    const uint64_t *floats; /* and where in the set passes find those that are shared out as floats;
+                               CUDA_NO_FLOATS: they read none of them */
 } cuda_copy;
+#define CUDA_NO_FLOATS UINT64_MAX
 /** Of `count` floats of a set, from its `first` on, the copies. */
 void cuda_copy_make(cuda_type type, const cuda_copy *copy, uint64_t first, uint64_t count,
                     const float *from, cudaStream_t stream);
+/** Of `count` numbers of a set that was shared out, from its `first` on, in the type of the copies:
+ * these, and floats of `set` where passes read such. */
+void cuda_copy_spread(cuda_type type, const cuda_copy *copy, uint64_t first, uint64_t count,
+                      const void *from, float *set, cudaStream_t stream);
 /** Of the parameters from the set's `first` on. @param copy of the same set, or NULL. State as in
  *  ty_optimizer_step; NULL where there is none. */
 void cuda_update_step(cuda_type type, const cuda_update *update, uint64_t first, uint64_t count,

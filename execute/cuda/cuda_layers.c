@@ -90,10 +90,12 @@ static ty_status norm_backward(ty_stage_device *stage, const cuda_node *node, ui
     return TY_OK;
 }
 
-const cuda_kind cuda_layer_norm = {
-    .build = norm_build, .forward = norm_forward, .backward = norm_backward};
+const cuda_kind cuda_layer_norm = {.floats = CUDA_BIT(0) | CUDA_BIT(1),
+                                   .build = norm_build,
+                                   .forward = norm_forward,
+                                   .backward = norm_backward};
 const cuda_kind cuda_rms_norm = {
-    .build = norm_build, .forward = norm_forward, .backward = norm_backward};
+    .floats = CUDA_BIT(0), .build = norm_build, .forward = norm_forward, .backward = norm_backward};
 
 /* ---- Batch norm ---- */
 
@@ -162,6 +164,7 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *no
 }
 
 const cuda_kind cuda_batch_norm_kind = {.order = CUDA_CHANNELS_LAST,
+                                        .floats = CUDA_BIT(0) | CUDA_BIT(1),
                                         .build = batch_norm_build,
                                         .forward = batch_norm_forward,
                                         .backward = batch_norm_backward};
@@ -250,9 +253,9 @@ static ty_status embedding_forward(ty_stage_device *stage, const cuda_node *node
     void *y = cuda_out(stage, node, slot), *summand = cuda_summand(stage, node, false, y);
 
     cuda_embedding(stage->type, &part, stage->token_slots[slot].tokens,
-                   cuda_parameters(stage, node, EMBEDDING_TABLE),
-                   has_positions ? cuda_parameters(stage, node, EMBEDDING_POSITIONS) : NULL,
-                   summand, stage->stream);
+                   cuda_weights(stage, node, EMBEDDING_TABLE),
+                   has_positions ? cuda_weights(stage, node, EMBEDDING_POSITIONS) : NULL, summand,
+                   stage->stream);
     if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
         cuda_add_lane_bias(stage, part.count, part.features,
                            cuda_parameters(stage, node, EMBEDDING_TYPES), summand);
@@ -309,8 +312,10 @@ done:
     return status;
 }
 
-const cuda_kind cuda_embedding_kind = {
-    .build = embedding_build, .forward = embedding_forward, .backward = embedding_backward};
+const cuda_kind cuda_embedding_kind = {.floats = CUDA_BIT(EMBEDDING_TYPES),
+                                       .build = embedding_build,
+                                       .forward = embedding_forward,
+                                       .backward = embedding_backward};
 
 /* ---- Joins ---- */
 

@@ -190,5 +190,7 @@ static ty_status lstm_backward(ty_stage_device *stage, const cuda_node *node, ui
     return status == TY_OK ? state_gradients(stage, node, slot, is_first, dgates, error) : status;
 }
 
-const cuda_kind cuda_lstm = {
-    .build = lstm_build, .forward = lstm_forward, .backward = lstm_backward};
+const cuda_kind cuda_lstm = {.floats = CUDA_BIT(LSTM_INPUT_BIAS) | CUDA_BIT(LSTM_STATE_BIAS),
+                             .build = lstm_build,
+                             .forward = lstm_forward,
+                             .backward = lstm_backward};

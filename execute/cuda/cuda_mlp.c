@@ -254,7 +254,8 @@ done:
     return status;
 }
 
-const cuda_kind cuda_mlp = {.build = mlp_build,
+const cuda_kind cuda_mlp = {.floats = CUDA_BIT(MLP_DOWN_BIAS),
+                            .build = mlp_build,
                             .forward = mlp_forward,
                             .again = mlp_again,
                             .backward = mlp_backward,

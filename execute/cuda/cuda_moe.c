@@ -746,7 +746,8 @@ done:
     return status;
 }
 
-const cuda_kind cuda_moe = {.build = moe_build,
+const cuda_kind cuda_moe = {.floats = CUDA_BIT(MOE_SHARED_DOWN_BIAS) | CUDA_BIT(MOE_DOWN_BIAS),
+                            .build = moe_build,
                             .forward = moe_forward,
                             .again = moe_again,
                             .backward = moe_backward,

@@ -55,19 +55,20 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Where each range's place starts, if the ranges take so much of it. @return the end of all */
-static uint64_t places_stack(const ty_sharding *sharding, const uint64_t *taken, uint64_t start,
-                             uint64_t *starts)
+/* Where each range's place starts, if the ranges take so much of it.
+ * @param in_turns false: each has a place of its own; @return the end of all */
+static uint64_t places_stack(const ty_sharding *sharding, bool in_turns, const uint64_t *taken,
+                             uint64_t start, uint64_t *starts)
 {
-    uint32_t places = 0;
+    uint32_t places = in_turns ? 0 : sharding->range_count;
 
-    for (uint32_t r = 0; r < sharding->range_count; r++)
+    for (uint32_t r = 0; r < sharding->range_count && in_turns; r++)
         places = sharding->ranges[r].place >= places ? sharding->ranges[r].place + 1 : places;
     for (uint32_t p = 0; p < places; p++) {
         uint64_t size = 0;
 
         for (uint32_t r = 0; r < sharding->range_count; r++)
-            if (sharding->ranges[r].place == p) {
+            if ((in_turns ? sharding->ranges[r].place : r) == p) {
                 size = larger(size, taken[r]);
                 starts[r] = start;
             }
@@ -76,16 +77,17 @@ static uint64_t places_stack(const ty_sharding *sharding, const uint64_t *taken,
     return start;
 }
 
-static ty_status layout_shared_out(cuda_layout *layout, const ty_sharding *sharding,
-                                   ty_error *error)
+/* @param taken [range_count] floats in a range's place; NULL: all of it */
+static ty_status layout_shared_out(cuda_layout *layout, const ty_sharding *sharding, bool in_turns,
+                                   const uint64_t *taken, ty_error *error)
 {
-    uint64_t *taken = ty_alloc(2 * (size_t)sharding->range_count, sizeof *taken);
-    uint64_t *starts = taken == NULL ? NULL : taken + sharding->range_count;
+    uint64_t *sizes = ty_alloc(2 * (size_t)sharding->range_count, sizeof *sizes);
+    uint64_t *starts = sizes == NULL ? NULL : sizes + sharding->range_count;
 
     layout->kept = ty_alloc(sharding->kept_count, sizeof *layout->kept);
     layout->whole = ty_alloc(sharding->range_count, sizeof *layout->whole);
-    if (taken == NULL || layout->kept == NULL || layout->whole == NULL) {
-        ty_free(taken);
+    if (sizes == NULL || layout->kept == NULL || layout->whole == NULL) {
+        ty_free(sizes);
         return ty_fail(error, TY_ENOMEM, "out of memory for the table of parameters");
     }
     layout->kept_count = sharding->kept_count;
@@ -97,32 +99,163 @@ static ty_status layout_shared_out(cuda_layout *layout, const ty_sharding *shard
         layout->floats += aligned(range->count);
     }
     for (uint32_t r = 0; r < sharding->range_count; r++)
-        taken[r] = sharding->ranges[r].whole.count;
-    layout->floats = places_stack(sharding, taken, layout->floats, starts);
+        sizes[r] = taken != NULL ? taken[r] : sharding->ranges[r].whole.count;
+    layout->floats = places_stack(sharding, in_turns, sizes, layout->floats, starts);
     for (uint32_t r = 0; r < sharding->range_count; r++)
-        layout->whole[r] = (cuda_range){sharding->ranges[r].whole.offset, taken[r], starts[r]};
-    ty_free(taken);
+        layout->whole[r] = (cuda_range){sharding->ranges[r].whole.offset,
+                                        sharding->ranges[r].whole.count, starts[r]};
+    ty_free(sizes);
     return TY_OK;
 }
 
-static ty_status layouts_place(ty_stage_device *stage, const ty_sharding *sharding, ty_error *error)
+/* ---- Tensors ----
+ *
+ * Floats lie as device.h has them, one tensor right behind the other, which after one of an odd
+ * number of elements is not where tensor cores read 16 bit: in the type of the passes each begins
+ * at a multiple. Of what is shared out passes of 16 bits have nothing else, and floats that are
+ * made of that where they read floats. */
+
+typedef struct tensor_table {
+    uint32_t count;
+    uint64_t *starts;        /* [count], ascending: first floats of tensors, */
+    uint64_t *places;        /* and where they are in the type of the passes, */
+    uint64_t *floats;        /* and as floats; see cuda_copy. One behind the other in memory */
+    bool *is_read_as_floats; /* [count] */
+} tensor_table;
+
+static void table_free(tensor_table *table)
+{
+    ty_free(table->starts);
+    ty_free(table->is_read_as_floats);
+}
+
+static int offset_compare(const void *x, const void *y)
+{
+    const uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+
+    return (a > b) - (a < b);
+}
+
+static uint32_t table_find(const tensor_table *table, uint64_t offset)
+{
+    const uint64_t *found =
+        bsearch(&offset, table->starts, table->count, sizeof *table->starts, offset_compare);
+
+    return (uint32_t)(found - table->starts);
+}
+
+static uint64_t table_size(const ty_stage_device *stage, const tensor_table *table, uint32_t part)
+{
+    const bool is_last = part + 1 == table->count;
+
+    return (is_last ? stage->placed.count : table->starts[part + 1]) - table->starts[part];
+}
+
+static ty_status table_make(const ty_stage_device *stage, tensor_table *table, ty_error *error)
+{
+    const size_t most = (size_t)stage->node_count * LAYER_MAX_TENSORS + 1;
+    uint32_t count = 0;
+
+    *table = (tensor_table){.starts = ty_alloc(3 * most, sizeof *table->starts),
+                            .is_read_as_floats = ty_alloc(most, sizeof *table->is_read_as_floats)};
+    if (table->starts == NULL || table->is_read_as_floats == NULL) {
+        table_free(table);
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
+    }
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        for (uint32_t t = 0; t < stage->nodes[n].tensor_count; t++)
+            table->starts[count++] = stage->nodes[n].offsets[t];
+    table->starts[count++] = 0; /* what lies before all, if anything does */
+    qsort(table->starts, count, sizeof *table->starts, offset_compare);
+    for (uint32_t i = 0; i < count; i++)
+        if (table->count == 0 || table->starts[table->count - 1] != table->starts[i])
+            table->starts[table->count++] = table->starts[i];
+    table->places = table->starts + table->count;
+    table->floats = table->places + table->count;
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        const cuda_node *node = &stage->nodes[n];
+        lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+
+        layer_tensors(stage->options.workload, node->layer_index, tensors);
+        for (uint32_t t = 0; t < node->tensor_count; t++)
+            if ((node->kind->floats & CUDA_BIT(t)) != 0 &&
+                lane_tensor_count(&tensors[t], lane_count(&stage->options)) > 0)
+                table->is_read_as_floats[table_find(table, node->offsets[t])] = true;
+    }
+    return TY_OK;
+}
+
+/* Of each range, how much of its place tensors take of which floats, or all, are there; and where
+ * in it each is. */
+static void places_fill(const ty_stage_device *stage, const ty_sharding *sharding,
+                        const tensor_table *table, bool of_floats, uint64_t *taken,
+                        uint64_t *places)
+{
+    for (uint32_t i = 0; i < table->count; i++)
+        for (uint32_t r = 0; r < sharding->range_count; r++) {
+            const ty_parameter_range *whole = &sharding->ranges[r].whole;
+
+            if (table->starts[i] < whole->offset ||
+                table->starts[i] - whole->offset >= whole->count ||
+                (of_floats && !table->is_read_as_floats[i]))
+                continue;
+            places[i] = taken[r];
+            taken[r] += aligned(table_size(stage, table, i));
+        }
+}
+
+static ty_status weights_shared_out(ty_stage_device *stage, const ty_sharding *sharding,
+                                    tensor_table *table, ty_error *error)
+{
+    cuda_layout *layout = &stage->weight_layout;
+    uint64_t *taken;
+    ty_status status;
+
+    if (stage->type == CUDA_TYPE_FLOAT)
+        return layout_shared_out(layout, sharding, !sharding->weights_last, NULL, error);
+    taken = ty_alloc(sharding->range_count, sizeof *taken);
+    if (taken == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
+    places_fill(stage, sharding, table, true, taken, table->floats);
+    status = layout_shared_out(layout, sharding, !sharding->weights_last, taken, error);
+    for (uint32_t i = 0; i < table->count && status == TY_OK; i++) {
+        const cuda_range *whole =
+            cuda_range_find(layout->whole, layout->whole_count, table->starts[i]);
+
+        if (whole != NULL)
+            table->floats[i] =
+                table->is_read_as_floats[i] ? whole->start + table->floats[i] : CUDA_NO_FLOATS;
+    }
+    ty_free(taken);
+    return status;
+}
+
+static ty_status layouts_place(ty_stage_device *stage, const ty_sharding *sharding,
+                               tensor_table *table, ty_error *error)
 {
     const bool weights = sharding != NULL && sharding->of_weights;
     const bool gradients = sharding != NULL && sharding->of_gradients;
+    const cuda_layout *of_weights = &stage->weight_layout;
     ty_status status;
 
-    TY_CHECK(weights ? layout_shared_out(&stage->weight_layout, sharding, error)
+    TY_CHECK(weights ? weights_shared_out(stage, sharding, table, error)
                      : layout_of_all(&stage->weight_layout, stage->placed.count, error),
              status, done);
-    TY_CHECK(gradients ? layout_shared_out(&stage->gradient_layout, sharding, error)
+    TY_CHECK(gradients ? layout_shared_out(&stage->gradient_layout, sharding, true, NULL, error)
                        : layout_of_all(&stage->gradient_layout, stage->placed.count, error),
              status, done);
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cuda_node *node = &stage->nodes[n];
 
         for (uint32_t t = 0; t < node->tensor_count; t++) {
-            node->float_offsets[t] = cuda_used_start(&stage->weight_layout, node->offsets[t]);
-            node->gradient_offsets[t] = cuda_used_start(&stage->gradient_layout, node->offsets[t]);
+            const uint64_t offset = node->offsets[t];
+            const bool is_apart =
+                stage->type != CUDA_TYPE_FLOAT &&
+                cuda_range_find(of_weights->whole, of_weights->whole_count, offset) != NULL;
+
+            node->float_offsets[t] = is_apart ? table->floats[table_find(table, offset)]
+                                              : cuda_used_start(of_weights, offset);
+            node->gradient_offsets[t] = cuda_used_start(&stage->gradient_layout, offset);
         }
     }
 done:
@@ -137,46 +270,11 @@ void cuda_parameters_clear(ty_stage_device *stage)
     ty_free(stage->gradient_layout.whole);
 }
 
-/* ---- Copies in the type of the passes ----
- *
- * Floats lie as device.h has them, one tensor right behind the other, which after one of an odd
- * number of elements is not where tensor cores read 16 bit. */
-
-static int offset_compare(const void *x, const void *y)
-{
-    const uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
-
-    return (a > b) - (a < b);
-}
-
-/* First floats of all tensors, ascending, each once. @return how many */
-static uint32_t starts_list(const ty_stage_device *stage, uint64_t *starts)
-{
-    uint32_t count = 0, kept = 0;
-
-    for (uint32_t n = 0; n < stage->node_count; n++)
-        for (uint32_t t = 0; t < stage->nodes[n].tensor_count; t++)
-            starts[count++] = stage->nodes[n].offsets[t];
-    starts[count++] = 0; /* what lies before all, if anything does */
-    qsort(starts, count, sizeof *starts, offset_compare);
-    for (uint32_t i = 0; i < count; i++)
-        if (kept == 0 || starts[kept - 1] != starts[i])
-            starts[kept++] = starts[i];
-    return kept;
-}
-
-static uint64_t place_of(const uint64_t *starts, const uint64_t *places, uint32_t count,
-                         uint64_t offset)
-{
-    const uint64_t *found = bsearch(&offset, starts, count, sizeof *starts, offset_compare);
-
-    return places[found - starts];
-}
+/* ---- Copies in the type of the passes ---- */
 
 /* Among what is kept, or in the range's place. */
-static ty_status places_find(ty_stage_device *stage, const ty_sharding *sharding,
-                             const uint64_t *starts, uint64_t *places, uint32_t count,
-                             ty_error *error)
+static ty_status copies_find(ty_stage_device *stage, const ty_sharding *sharding,
+                             const tensor_table *table, ty_error *error)
 {
     const cuda_layout *layout = &stage->weight_layout;
     uint64_t *taken = ty_alloc(2 * (size_t)layout->whole_count, sizeof *taken), kept = 0;
@@ -184,64 +282,53 @@ static ty_status places_find(ty_stage_device *stage, const ty_sharding *sharding
 
     if (taken == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
-    for (uint32_t i = 0; i < count; i++) {
-        const uint64_t end = i + 1 < count ? starts[i + 1] : stage->placed.count;
-        const cuda_range *whole = cuda_range_find(layout->whole, layout->whole_count, starts[i]);
-        uint64_t *next = whole == NULL ? &kept : &taken[whole - layout->whole];
-
-        places[i] = *next;
-        *next += aligned(end - starts[i]);
+    for (uint32_t i = 0; i < table->count; i++)
+        if (cuda_range_find(layout->whole, layout->whole_count, table->starts[i]) == NULL) {
+            table->places[i] = kept;
+            kept += aligned(table_size(stage, table, i));
+        }
+    if (layout->whole_count > 0) {
+        places_fill(stage, sharding, table, false, taken, table->places);
+        kept = places_stack(sharding, !sharding->weights_last, taken, kept, bases);
     }
-    if (layout->whole_count > 0)
-        kept = places_stack(sharding, taken, kept, bases);
-    for (uint32_t i = 0; i < count; i++) {
-        const cuda_range *whole = cuda_range_find(layout->whole, layout->whole_count, starts[i]);
+    for (uint32_t i = 0; i < table->count; i++) {
+        const cuda_range *whole =
+            cuda_range_find(layout->whole, layout->whole_count, table->starts[i]);
 
-        places[i] += whole == NULL ? 0 : bases[whole - layout->whole];
+        table->places[i] += whole == NULL ? 0 : bases[whole - layout->whole];
     }
     ty_free(taken);
     stage->weight_stride = ty_parameter_stride(kept);
     for (uint32_t n = 0; n < stage->node_count; n++)
         for (uint32_t t = 0; t < stage->nodes[n].tensor_count; t++)
             stage->nodes[n].weight_offsets[t] =
-                place_of(starts, places, count, stage->nodes[n].offsets[t]);
+                table->places[table_find(table, stage->nodes[n].offsets[t])];
     return TY_OK;
 }
 
 /* Where tensors are in a set of weights in the stage's type. */
-static ty_status copies_place(ty_stage_device *stage, const ty_sharding *sharding, ty_error *error)
+static ty_status copies_place(ty_stage_device *stage, const ty_sharding *sharding,
+                              const tensor_table *table, ty_error *error)
 {
-    const size_t most = (size_t)stage->node_count * LAYER_MAX_TENSORS + 1;
-    uint64_t *starts = ty_alloc(most, sizeof *starts), *parts = ty_alloc(2 * most, sizeof *parts);
-    uint32_t count;
+    const uint64_t bytes = 3 * table->count * sizeof *table->starts;
     ty_status status = TY_OK;
 
     stage->weight_stride = stage->set_stride;
     for (uint32_t n = 0; n < stage->node_count; n++)
         memcpy(stage->nodes[n].weight_offsets, stage->nodes[n].float_offsets,
                sizeof stage->nodes[n].float_offsets);
-    if (starts == NULL || parts == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
-        goto cleanup;
-    }
     if (stage->type == CUDA_TYPE_FLOAT)
-        goto cleanup;
-    count = starts_list(stage, starts);
-    memcpy(parts, starts, count * sizeof *starts);
-    TY_CHECK(places_find(stage, sharding, parts, parts + count, count, error), status, cleanup);
-    stage->copy_part_count = count;
-    stage->copy_parts = cuda_buffer(stage, 2 * count * sizeof *parts);
-    if (stage->copy_parts == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of GPU memory for the table of tensors");
-        goto cleanup;
-    }
-    CUDA_CHECK(cudaMemcpyAsync(stage->copy_parts, parts, 2 * count * sizeof *parts,
-                               cudaMemcpyHostToDevice, stage->stream),
-               status, cleanup);
-    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, cleanup);
-cleanup:
-    ty_free(starts);
-    ty_free(parts);
+        return TY_OK;
+    TY_CHECK(copies_find(stage, sharding, table, error), status, done);
+    stage->copy_part_count = table->count;
+    stage->copy_parts = cuda_buffer(stage, bytes);
+    if (stage->copy_parts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of GPU memory for the table of tensors");
+    CUDA_CHECK(cudaMemcpyAsync(stage->copy_parts, table->starts, bytes, cudaMemcpyHostToDevice,
+                               stage->stream),
+               status, done);
+    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
+done:
     return status;
 }
 
@@ -310,6 +397,19 @@ static ty_status parameters_fill(ty_stage_device *stage, ty_error *error)
 
 /* ---- Memory ---- */
 
+/* Buckets come together one after the other. */
+static bool gather_room_take(ty_stage_device *stage)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t r = 0; r < stage->weight_layout.whole_count; r++)
+        largest = larger(largest, stage->weight_layout.whole[r].count);
+    if (largest == 0 || stage->type == CUDA_TYPE_FLOAT)
+        return true;
+    stage->gather_room = cuda_buffer(stage, largest * stage->element);
+    return stage->gather_room != NULL;
+}
+
 static bool parameters_allocate(ty_stage_device *stage)
 {
     const uint64_t versions = cuda_version_count(stage), sets = cuda_gradient_set_count(stage);
@@ -324,17 +424,20 @@ static bool parameters_allocate(ty_stage_device *stage)
     stage->weights = stage->version_weights;
     stage->gradient_sets = cuda_buffer(stage, sets * gradient_stride * sizeof(float));
     stage->gradients = stage->gradient_sets;
-    return stage->parameters != NULL && stage->gradients != NULL && stage->weights != NULL;
+    return stage->parameters != NULL && stage->gradients != NULL && stage->weights != NULL &&
+           gather_room_take(stage);
 }
 
 ty_status cuda_parameters_open(ty_stage_device *stage, const ty_sharding *sharding, ty_error *error)
 {
+    tensor_table table = {0};
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, done);
-    TY_CHECK(layouts_place(stage, sharding, error), status, done);
+    TY_CHECK(table_make(stage, &table, error), status, done);
+    TY_CHECK(layouts_place(stage, sharding, &table, error), status, done);
     stage->set_stride = ty_parameter_stride(stage->weight_layout.floats);
-    TY_CHECK(copies_place(stage, sharding, error), status, done);
+    TY_CHECK(copies_place(stage, sharding, &table, error), status, done);
     if (!parameters_allocate(stage)) {
         (void)cudaGetLastError();
         status = ty_fail(error, TY_ENOMEM,
@@ -345,6 +448,50 @@ ty_status cuda_parameters_open(ty_stage_device *stage, const ty_sharding *shardi
         goto done;
     }
     status = parameters_fill(stage, error);
+done:
+    table_free(&table);
+    return status;
+}
+
+/* ---- ZeRO's gathers ---- */
+
+ty_status cuda_gather_begin(ty_stage_device *stage, const ty_sharded_range *bucket, void **data,
+                            ty_element *element, ty_error *error)
+{
+    const cuda_layout *layout = &stage->weight_layout;
+    const uint64_t place = bucket->share.offset - bucket->whole.offset;
+    const float *share = stage->parameters + cuda_kept_start(layout, bucket->share.offset);
+    ty_status status = TY_OK;
+
+    *element = cuda_element(stage);
+    *data = stage->gather_room;
+    if (stage->gather_room == NULL) {
+        *element = TY_ELEMENT_FLOAT;
+        *data = stage->parameters + cuda_used_start(layout, bucket->whole.offset);
+    }
+    /* Where nothing is shared out the share is where it comes together. */
+    if (layout->whole_count == 0 || bucket->share.count == 0)
+        return TY_OK;
+    TY_CHECK(cuda_use(stage, error), status, done);
+    cuda_convert(CUDA_TYPE_FLOAT, share, stage->type,
+                 (char *)*data + place * ty_element_bytes(*element), bucket->share.count,
+                 stage->side);
+    status = cuda_side_wait(stage, error);
+done:
+    return status;
+}
+
+ty_status cuda_gather_end(ty_stage_device *stage, const ty_sharded_range *bucket, ty_error *error)
+{
+    const cuda_copy copy = cuda_copy_of(stage, stage->weights);
+    ty_status status;
+
+    if (stage->gather_room == NULL)
+        return TY_OK;
+    TY_CHECK(cuda_use(stage, error), status, done);
+    cuda_copy_spread(stage->type, &copy, bucket->whole.offset, bucket->whole.count,
+                     stage->gather_room, stage->parameters, stage->side);
+    status = cuda_side_wait(stage, error);
 done:
     return status;
 }

@@ -36,6 +36,7 @@
 #include "stage_layers.h"
 #include "stage_parameters.h"
 
+#include <assert.h>
 #include <pthread.h>
 
 /* How elements lie. Of one channel, or one pixel, both are the same. */
@@ -93,7 +94,8 @@ typedef struct cuda_node {
     ty_shape whole_input, whole_output;
     uint32_t tensor_count; /* parameter tensors */
     uint64_t offsets[LAYER_MAX_TENSORS];
-    /* In a set of weights, of gradients, and of weights in the stage's type. */
+    /* In a set of weights (CUDA_NO_FLOATS: passes read no floats of it), of gradients, and of
+     * weights in the stage's type. */
     uint64_t float_offsets[LAYER_MAX_TENSORS], gradient_offsets[LAYER_MAX_TENSORS];
     uint64_t weight_offsets[LAYER_MAX_TENSORS];
     bool is_divided;       /* among lanes, of which there are several */
@@ -113,8 +115,10 @@ typedef struct cuda_node {
     void *state;               /* the kind's own */
 } cuda_node;
 
+#define CUDA_BIT(tensor) (1u << (tensor))
 struct cuda_kind {
     cuda_order order; /* of inputs and output */
+    uint32_t floats;  /* CUDA_BIT of the tensors that passes read as floats, whatever their type */
     ty_status (*build)(ty_stage_device *stage, cuda_node *node, ty_error *error);
     ty_status (*forward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                          ty_error *error);
@@ -161,7 +165,8 @@ typedef struct cuda_range {
 } cuda_range;
 
 /* A set of weights, or of gradients: ranges that are kept, one behind the other, then the places of
- * those that are shared out. Where nothing is, one range of all. */
+ * those that are shared out - of weights whose passes read 16 bits, of what these read as floats.
+ * Where nothing is, one range of all. */
 typedef struct cuda_layout {
     cuda_range *kept, *whole;
     uint32_t kept_count, whole_count;
@@ -235,7 +240,8 @@ struct ty_stage_device {
     uint64_t set_stride;             /* ty_parameter_stride; of sharded stages there is one set */
     uint64_t weight_stride;          /* of sets of weights in the stage's type */
     uint32_t copy_part_count;        /* tensors of a set; 0 for floats, which have no copy */
-    uint64_t *copy_parts;            /* device: [2][copy_part_count], see cuda_copy */
+    uint64_t *copy_parts;            /* device: [3][copy_part_count], see cuda_copy */
+    void *gather_room; /* where a bucket's weights come together in the stage's type, or NULL */
     float *parameters, *gradients, *optimizer_state; /* the first two of the sets in use, */
     void *weights;                                   /* and weights in the stage's type */
     uint32_t state_count;                            /* of optimizer_state, for the parameters of */
@@ -289,6 +295,11 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
 ty_status cuda_parameters_open(ty_stage_device *stage, const ty_sharding *sharding,
                                ty_error *error) TY_MUST_CHECK;
 void cuda_parameters_clear(ty_stage_device *stage);
+/** As device.h has them. */
+ty_status cuda_gather_begin(ty_stage_device *stage, const ty_sharded_range *bucket, void **data,
+                            ty_element *element, ty_error *error) TY_MUST_CHECK;
+ty_status cuda_gather_end(ty_stage_device *stage, const ty_sharded_range *bucket,
+                          ty_error *error) TY_MUST_CHECK;
 /** Of weights of any set, which have come from outside, the copies in the stage's type; of what is
  * shared out there is none before it is gathered. */
 void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
@@ -414,6 +425,7 @@ static inline uint64_t cuda_count(const ty_stage_device *stage, const cuda_node 
 static inline const float *cuda_parameters(const ty_stage_device *stage, const cuda_node *node,
                                            uint32_t tensor)
 {
+    assert(node->float_offsets[tensor] != CUDA_NO_FLOATS);
     return stage->parameters + node->float_offsets[tensor];
 }
 
@@ -423,7 +435,8 @@ static inline cuda_copy cuda_copy_of(const ty_stage_device *stage, void *weights
     return (cuda_copy){.weights = weights,
                        .part_count = stage->copy_part_count,
                        .starts = stage->copy_parts,
-                       .places = stage->copy_parts + stage->copy_part_count};
+                       .places = stage->copy_parts + stage->copy_part_count,
+                       .floats = stage->copy_parts + 2 * (uint64_t)stage->copy_part_count};
 }
 
 /** The same in the stage's type. */

@@ -909,7 +909,7 @@ static ty_status memory_copy(ty_stage_device *stage, void *to, const void *from,
 static ty_status memory_weights_take(ty_stage_device *stage, uint64_t offset, uint64_t count,
                                      uint32_t divisor, ty_error *error)
 {
-    float *weights = stage->parameters + cuda_used_start(&stage->weight_layout, offset);
+    float *weights = stage->parameters + cuda_kept_start(&stage->weight_layout, offset);
     const cuda_copy copy = cuda_copy_of(stage, stage->weights);
     ty_status status;
 
@@ -929,10 +929,9 @@ static float *memory_kept(const ty_stage_device *stage, ty_parameter_array of, u
                             : stage->gradients + cuda_kept_start(&stage->gradient_layout, offset);
 }
 
-static float *memory_whole(const ty_stage_device *stage, ty_parameter_array of, uint64_t offset)
+static float *memory_whole(const ty_stage_device *stage, uint64_t offset)
 {
-    return of == TY_WEIGHTS ? stage->parameters + cuda_used_start(&stage->weight_layout, offset)
-                            : stage->gradients + cuda_used_start(&stage->gradient_layout, offset);
+    return stage->gradients + cuda_used_start(&stage->gradient_layout, offset);
 }
 
 /* Its kernels go where those of passes do, perhaps by another thread. */
@@ -983,6 +982,8 @@ static const ty_device_memory memory = {
     .parameters_open = cuda_parameters_open,
     .kept = memory_kept,
     .whole = memory_whole,
+    .gather_begin = cuda_gather_begin,
+    .gather_end = cuda_gather_end,
     .allocate = memory_allocate,
     .release = memory_release,
     .host_allocate = memory_host_allocate,

@@ -7,30 +7,31 @@ static __device__ __forceinline__ bool is_within(uint64_t i, uint64_t first, uin
 }
 
 template <typename T>
-static __global__ void embedding(cuda_embedding_part p, const int32_t *tokens, const float *table,
-                                 const float *positions, T *y)
+static __global__ void embedding(cuda_embedding_part p, const int32_t *tokens, const T *table,
+                                 const T *positions, T *y)
 {
     FOR_EACH (i, p.count * p.features) {
         uint64_t place = i / p.features, f = i % p.features, word = (uint64_t)tokens[place];
         float value = 0.0f;
         if (is_within(word, p.first_word, p.words))
-            value = table[(word - p.first_word) * p.features + f];
+            value = to_float(table[(word - p.first_word) * p.features + f]);
         if (positions != NULL && is_within(f, p.first_feature, p.own_features))
-            value += positions[token_place(&p.runs, place % p.length) * p.own_features + f -
-                               p.first_feature];
+            value += to_float(positions[token_place(&p.runs, place % p.length) * p.own_features +
+                                        f - p.first_feature]);
         y[i] = of_float<T>(value);
     }
 }
 
 void cuda_embedding(cuda_type type, const cuda_embedding_part *part, const int32_t *tokens,
-                    const float *table, const float *positions, void *y, cudaStream_t stream)
+                    const void *table, const void *positions, void *y, cudaStream_t stream)
 {
     /* As if no two places had the same word. */
-    TY_MOVES(float_bytes(part->count * (1 + part->features)) +
-                 (positions != NULL ? float_bytes(part->length * part->own_features) : 0),
+    TY_MOVES(float_bytes(part->count) + bytes_of(type, part->count * part->features) +
+                 (positions != NULL ? bytes_of(type, part->length * part->own_features) : 0),
              bytes_of(type, part->count * part->features));
-    TY_DISPATCH(type, TY_LAUNCH(embedding<T>, grid_for(part->count * part->features), BLOCK, 0,
-                                stream, *part, tokens, table, positions, (T *)y))
+    TY_DISPATCH(type,
+                TY_LAUNCH(embedding<T>, grid_for(part->count * part->features), BLOCK, 0, stream,
+                          *part, tokens, (const T *)table, (const T *)positions, (T *)y))
 }
 
 /* One block a group of places that hold one token. */

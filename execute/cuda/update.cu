@@ -2,8 +2,8 @@
  * that the passes read (formulas: optimizer.c), norms, means. */
 #include "kernel.cuh"
 
-/* Where the copy of a set's i-th float is: in the last tensor that begins at it or before. */
-static __device__ uint64_t copy_place(const cuda_copy &copy, uint64_t i)
+/* The tensor of a set's i-th float: the last that begins at it or before. */
+static __device__ uint32_t part_of(const cuda_copy &copy, uint64_t i)
 {
     uint32_t low = 0, high = copy.part_count;
 
@@ -14,7 +14,14 @@ static __device__ uint64_t copy_place(const cuda_copy &copy, uint64_t i)
         else
             high = middle;
     }
-    return copy.places[low] + (i - copy.starts[low]);
+    return low;
+}
+
+static __device__ uint64_t copy_place(const cuda_copy &copy, uint64_t i)
+{
+    const uint32_t part = part_of(copy, i);
+
+    return copy.places[part] + (i - copy.starts[part]);
 }
 
 template <typename T>
@@ -31,6 +38,30 @@ void cuda_copy_make(cuda_type type, const cuda_copy *copy, uint64_t first, uint6
              bytes_of(type, count));
     TY_DISPATCH(
         type, TY_LAUNCH(copy_make<T>, grid_for(count), BLOCK, 0, stream, *copy, first, count, from))
+}
+
+template <typename T>
+static __global__ void copy_spread(cuda_copy copy, uint64_t first, uint64_t count, const T *from,
+                                   float *set)
+{
+    FOR_EACH (i, count) {
+        const uint32_t part = part_of(copy, first + i);
+        const uint64_t at = first + i - copy.starts[part];
+
+        ((T *)copy.weights)[copy.places[part] + at] = from[i];
+        if (copy.floats[part] != CUDA_NO_FLOATS)
+            set[copy.floats[part] + at] = to_float(from[i]);
+    }
+}
+
+void cuda_copy_spread(cuda_type type, const cuda_copy *copy, uint64_t first, uint64_t count,
+                      const void *from, float *set, cudaStream_t stream)
+{
+    /* Without the floats, which are gains and biases. */
+    TY_MOVES(bytes_of(type, count) + copy->part_count * 3 * sizeof *copy->starts,
+             bytes_of(type, count));
+    TY_DISPATCH(type, TY_LAUNCH(copy_spread<T>, grid_for(count), BLOCK, 0, stream, *copy, first,
+                                count, (const T *)from, set))
 }
 
 template <typename T>

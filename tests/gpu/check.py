@@ -33,7 +33,7 @@ QUICK_CASES = ["update sgd", "update momentum", "gradients mlp bf16", "plan smal
                "codec fp16", "plan mlp, 2bw", "graphs switched", "devices of ranks"]
 
 SANITIZED = [  # what kernels there are, each tool on each
-    ["update"], ["gradients gpt bf16"], ["gradients lenet fp32"], ["gradients lstm fp32"], ["gradients resnet fp32"],
+    ["update"], ["gradients gpt bf16"], ["gathers gpt bf16"], ["gradients lenet fp32"], ["gradients lstm fp32"], ["gradients resnet fp32"],
     ["codec"], ["contexts encoder"], ["graphs switched"],
 ]
 JOBS = ["replicas", "lanes", "2bw", "interleaved", "zero-3", "late", "contexts", "one-bit", "powersgd"]

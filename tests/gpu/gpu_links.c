@@ -102,6 +102,15 @@ static const plan_case plans[] = {
      EXACT,
      true},
     {"link mlp, ZeRO 1, 3 replicas", MLP, {THREE_REPLICAS, .zero = 1}, EXACT, true},
+    /* Passes read 16 bits, all of them; of the floats that are updated there is the share alone. */
+    {"link gpt, ZeRO 2, 3 replicas, bf16, evaluated",
+     GPT,
+     {THREE_REPLICAS, .zero = 2},
+     "bf16",
+     1e-1,
+     3e-2,
+     true,
+     2},
     {"link mlp, ZeRO 3, 1f1b 2+2", MLP, {MLP_TWICE, .zero = 3}, EXACT, true},
     /* One micro-batch a replica: gradients are exchanged as they are made, bucket by bucket. */
     {"link mlp, ZeRO 2, 3 replicas of one micro-batch",

@@ -297,6 +297,111 @@ static bool case_gradients(const network *n, const precision_case *p, ty_recompu
     return is_right;
 }
 
+/* ---- Weights that are shared out ---- */
+
+enum { SHARERS = 2 };
+
+static bool sharer_open(const ty_stage_options *o, const ty_sharded_range *range, bool lasts,
+                        const float *weights, ty_stage_device **out)
+{
+    const ty_sharding sharding = {.of_weights = true,
+                                  .weights_last = lasts,
+                                  .range_count = 1,
+                                  .kept_count = 1,
+                                  .ranges = range,
+                                  .kept = &range->share};
+    ty_stage_options sharded = *o;
+    ty_error error = {0};
+
+    sharded.is_sharded = true;
+    return stage_open(gpu, &sharded, out) &&
+           (gpu->memory->parameters_open(*out, &sharding, &error) == TY_OK ||
+            wrong("%s", error.message)) &&
+           device_write(*out, gpu->memory->kept(*out, TY_WEIGHTS, range->share.offset),
+                        weights + range->share.offset, range->share.count);
+}
+
+/* What the two have of it is what both have behind it; narrow where passes are. */
+static bool sharers_gather(ty_stage_device *const *sharers, const ty_sharded_range *ranges,
+                           ty_precision precision)
+{
+    const uint64_t size = ty_precision_bytes(precision), count = ranges[0].whole.count;
+    char *host = malloc(count * size);
+    void *data[SHARERS];
+    ty_element element;
+    ty_error error = {0};
+    ty_status status = TY_OK;
+
+    for (uint32_t m = 0; m < SHARERS && status == TY_OK; m++) {
+        const uint64_t first = ranges[m].share.offset * size;
+
+        TY_CHECK(gpu->memory->gather_begin(sharers[m], &ranges[m], &data[m], &element, &error),
+                 status, done);
+        if (ty_element_bytes(element) != size) {
+            free(host);
+            return wrong("numbers of %u bytes come together, expected %u",
+                         (unsigned)ty_element_bytes(element), (unsigned)size);
+        }
+        status = gpu->memory->read(sharers[m], host + first, (char *)data[m] + first,
+                                   ranges[m].share.count * size, &error);
+    }
+    for (uint32_t m = 0; m < SHARERS && status == TY_OK; m++) {
+        TY_CHECK(gpu->memory->write(sharers[m], data[m], host, count * size, &error), status, done);
+        status = gpu->memory->gather_end(sharers[m], &ranges[m], &error);
+    }
+done:
+    free(host);
+    return status == TY_OK || wrong("%s", error.message);
+}
+
+static bool gradients_equal(ty_stage_device *one, ty_stage_device *other)
+{
+    const uint64_t count = gpu->parameter_count(one);
+    float *host = malloc(2 * count * sizeof *host);
+    bool is_right = device_read(one, gpu->gradients(one), count, host) &&
+                    device_read(other, gpu->gradients(other), count, host + count) &&
+                    (memcmp(host, host + count, count * sizeof *host) == 0 ||
+                     wrong("gradients differ from those with whole weights"));
+
+    free(host);
+    return is_right;
+}
+
+/* Two ranks with a share each give, behind a gather, bit for bit the gradients of one that has all
+ * weights. These are multiples of 1/64, so that 16 bits have them exactly. */
+static bool case_gathers(const network *n, const precision_case *p, bool lasts)
+{
+    ty_workload *w = n->make();
+    const ty_stage_options o = options_of(w, n->batch, p->precision);
+    ty_stage_device *whole = NULL, *sharers[SHARERS] = {NULL};
+    ty_sharded_range ranges[SHARERS];
+    float *weights = NULL;
+    uint64_t count, state = 5;
+    bool is_right = stage_open(gpu, &o, &whole);
+
+    count = is_right ? gpu->parameter_count(whole) : 0;
+    weights = calloc(count + 1, sizeof *weights);
+    for (uint64_t i = 0; i < count; i++)
+        weights[i] = ((float)(next_random(&state) % 33) - 16) / 64;
+    is_right = is_right && device_write(whole, gpu->parameters(whole), weights, count);
+    for (uint32_t m = 0; m < SHARERS && is_right; m++) {
+        const uint64_t first = m * (count * 2 / 5), end = m == 0 ? count * 2 / 5 : count;
+
+        ranges[m] = (ty_sharded_range){{0, count}, {first, end - first}, 0};
+        is_right = sharer_open(&o, &ranges[m], lasts, weights, &sharers[m]);
+    }
+    is_right =
+        is_right && sharers_gather(sharers, ranges, p->precision) && two_passes(gpu, whole, &o);
+    for (uint32_t m = 0; m < SHARERS && is_right; m++)
+        is_right = two_passes(gpu, sharers[m], &o) && gradients_equal(sharers[m], whole);
+    for (uint32_t m = 0; m < SHARERS; m++)
+        gpu->close(sharers[m]);
+    gpu->close(whole);
+    free(weights);
+    network_free(w);
+    return is_right;
+}
+
 /* ---- Stages on the device equal one ---- */
 
 enum { MOST_STAGES = 4 };
@@ -552,6 +657,13 @@ void passes_run(void)
                                             kinds[k].blocks));
         }
     }
+    for (int n = 0; n < NETWORKS; n++)
+        for (int p = 0; p < PRECISIONS; p += is_quick ? 2 : 1) {
+            snprintf(name, sizeof name, "gathers %s %s", networks[n].name,
+                     ty_precision_name(precisions[p].precision));
+            if (is_asked(name))
+                report(name, case_gathers(&networks[n], &precisions[p], n % 2 == 0));
+        }
     for (int n = 0; n < STAGES; n++)
         if (is_asked(stages[n].name))
             report(stages[n].name, case_stages(&stages[n]));
