@@ -856,9 +856,9 @@ static double whole_at_once(const context *c, bool of_experts)
     return places[0] + places[1];
 }
 
-/* Room for these: of weights with ZeRO 3, as passes read them, and of gradients between backward and
- * their exchange. Weights of 16 bits come together, a bucket at a time, before they go where they
- * are read; the gains and biases that are read as floats are not counted. */
+/* Room for these: of weights with ZeRO 3, as passes read them, and of gradients between backward
+ * and their exchange. Weights of 16 bits come together, a bucket at a time, before they go where
+ * they are read; the gains and biases that are read as floats are not counted. */
 static double gathered(const context *c)
 {
     const double at_once = whole_at_once(c, false) + whole_at_once(c, true);
