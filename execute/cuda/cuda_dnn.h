@@ -172,13 +172,12 @@ cuda_dnn_layout cuda_dnn_channels_last(uint64_t n, uint64_t c, uint64_t h, uint6
 
 typedef struct cuda_dnn_conv cuda_dnn_conv; /* a plan of a pass */
 
-/** Of working memory; in fp32 there is room for x and y beside it, of which most engines without
- * tensor cores make planes: what works in less is for the data's pass the last resort alone. */
-#define CUDA_DNN_CONV_LIMIT (UINT64_C(256) << 20)
 /**
  * The plan of one of cuDNN's engines that, as far as it says, makes the same of the same numbers,
  * adds in floats, takes its operands as they are (fp32 without tensor cores, which would round to
- * TF32) and works in CUDA_DNN_CONV_LIMIT.
+ * TF32) and works in TY_CONVOLUTION_SCRATCH_LIMIT. In fp32 there is room for x and y beside it, of
+ * which most engines without tensor cores make planes: what works in less is for the data's pass
+ * the last resort alone.
  * @param wanted  the place of one among cuDNN's choices, or CUDA_DNN_ANY_CHOICE; what cannot be
  *                had is the first that can
  * @return TY_EUNSUPPORTED, with the reason, where cuDNN has none; TY_EBACKEND where it fails

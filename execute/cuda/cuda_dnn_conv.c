@@ -4,6 +4,7 @@
  * in TF32 and say no more than that they have these; of halves some add in 16 bits, though sums in
  * floats are asked for. */
 #include "cuda_dnn.h"
+#include "ty_convolution_scratch.h"
 
 /* Tensors that calls bring. */
 enum { IMAGES = 1, WEIGHTS, OUTPUTS };
@@ -93,12 +94,12 @@ static cuda_dnn_terms terms_of(const cuda_dnn_convolution *c)
     const bool is_exact = c->type == CUDA_TYPE_FLOAT && !c->is_tf32;
     const uint64_t images = (element_count(&c->x) + element_count(&c->y)) * sizeof(float);
 
-    return (cuda_dnn_terms){.workspace_bytes = CUDA_DNN_CONV_LIMIT + (is_exact ? images : 0),
-                            .refused_notes =
-                                CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) |
-                                CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) |
-                                CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) |
-                                (is_exact ? CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) : 0)};
+    return (cuda_dnn_terms){
+        .workspace_bytes = TY_CONVOLUTION_SCRATCH_LIMIT + (is_exact ? images : 0),
+        .refused_notes = CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) |
+                         CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) |
+                         CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) |
+                         (is_exact ? CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) : 0)};
 }
 
 /* Plans become convolutions; all or none. */

@@ -4,6 +4,7 @@
 #include "cuda_dnn.h"
 #include "emulator/dnn_mistakes.h"
 #include "ty_attention_scratch.h"
+#include "ty_convolution_scratch.h"
 #include "ty_workloads.h"
 
 #include <dlfcn.h>
@@ -280,27 +281,72 @@ static uint64_t convolution_plans(const cuda_dnn_target *target, const char *nam
     return most;
 }
 
-/* In each precision, most of whose bytes are noted. */
+/* In each precision. Bytes of a network's largest layer are noted, those that cuDNN takes and
+ * those that planners count, which may be so many more: partial sums are a bound; in TF32 Hopper's
+ * engines copy less, and in fp16 some read three channels as they are. */
 static const struct {
     const char *name;
+    ty_precision precision;
     cuda_type type;
-    bool is_tf32;
-} precisions[] = {{"bf16", CUDA_TYPE_BF16, false},
-                  {"fp16", CUDA_TYPE_HALF, false},
-                  {"TF32", CUDA_TYPE_FLOAT, true},
-                  {"fp32", CUDA_TYPE_FLOAT, false}};
+    uint64_t most_beyond;
+} precisions[] = {{"bf16", TY_PRECISION_BF16, CUDA_TYPE_BF16, 25000000},
+                  {"fp16", TY_PRECISION_FP16, CUDA_TYPE_HALF, 90000000},
+                  {"TF32", TY_PRECISION_TF32, CUDA_TYPE_FLOAT, 90000000},
+                  {"fp32", TY_PRECISION_FP32, CUDA_TYPE_FLOAT, 0}};
 enum { PRECISIONS = sizeof precisions / sizeof *precisions };
 
+typedef struct scratch {
+    uint64_t taken[PRECISIONS], counted[PRECISIONS];
+} scratch;
+
+static ty_convolution counted_of(const cuda_dnn_convolution *c, bool is_first)
+{
+    const int64_t *x = c->x.sizes, *w = c->w.sizes, *y = c->y.sizes;
+
+    return (ty_convolution){.samples = (uint64_t)x[0],
+                            .groups = (uint64_t)(x[1] / w[1]),
+                            .in_channels = (uint64_t)x[1],
+                            .in_pixels = (uint64_t)(x[2] * x[3]),
+                            .out_channels = (uint64_t)y[1],
+                            .out_pixels = (uint64_t)(y[2] * y[3]),
+                            .window_height = (uint64_t)w[2],
+                            .window_width = (uint64_t)w[3],
+                            .stride = (uint64_t)c->strides[0],
+                            .reads_samples = is_first};
+}
+
+static void keep_most(uint64_t bytes, uint64_t *most)
+{
+    *most = bytes > *most ? bytes : *most;
+}
+
 static void precisions_plan(const cuda_dnn_target *target, const char *what, bool is_first,
-                            cuda_dnn_convolution c, uint64_t most[PRECISIONS])
+                            cuda_dnn_convolution c, scratch *s)
+{
+    const ty_convolution counted = counted_of(&c, is_first);
+
+    for (int p = 0; p < PRECISIONS; p++) {
+        c.type = precisions[p].type;
+        c.is_tf32 = precisions[p].precision == TY_PRECISION_TF32;
+        keep_most(convolution_plans(target, what, is_first, c), &s->taken[p]);
+        keep_most(ty_convolution_scratch(&counted, precisions[p].precision), &s->counted[p]);
+    }
+}
+
+/* What planners count is no less than what is taken, but for a hundredth, and not much more. */
+static void scratch_check(const char *name, const scratch *s)
 {
     for (int p = 0; p < PRECISIONS; p++) {
-        uint64_t bytes;
+        const uint64_t hundredth = s->taken[p] / 100;
+        char what[128];
 
-        c.type = precisions[p].type;
-        c.is_tf32 = precisions[p].is_tf32;
-        bytes = convolution_plans(target, what, is_first, c);
-        most[p] = bytes > most[p] ? bytes : most[p];
+        snprintf(what, sizeof what, "%s %s", name, precisions[p].name);
+        printf("%s: at most %.1f MB, counted %.1f\n", what, (double)s->taken[p] / 1e6,
+               (double)s->counted[p] / 1e6);
+        if (s->counted[p] < s->taken[p] - hundredth)
+            fail(what, "works in more memory than planners count");
+        if (s->counted[p] > s->taken[p] + hundredth + precisions[p].most_beyond)
+            fail(what, "works in less memory than planners count");
     }
 }
 
@@ -310,7 +356,7 @@ static void convolutions_of_zoo(const cuda_dnn_target *target, const char *devic
 {
     enum { MOST_SHAPES = 160 };
     static cuda_dnn_convolution seen[MOST_SHAPES];
-    uint64_t most[PRECISIONS] = {0};
+    scratch most = {0};
     uint32_t count = 0;
     const int before = planned;
     ty_workload *w = NULL;
@@ -330,13 +376,11 @@ static void convolutions_of_zoo(const cuda_dnn_target *target, const char *devic
         while (!cuda_dnn_conv_is_alike(&seen[s], &seen[count]))
             s++;
         if (s == count)
-            precisions_plan(target, what, l == 0, seen[count++], most);
+            precisions_plan(target, what, w->layers[l].input_count == 0, seen[count++], &most);
     }
-    printf("%s, %llu images: %u shapes, %d plans, at most", what, (unsigned long long)batch,
+    printf("%s, %llu images: %u shapes, %d plans\n", what, (unsigned long long)batch,
            (unsigned)count, planned - before);
-    for (int p = 0; p < PRECISIONS; p++)
-        printf("%s %.1f MB in %s", p > 0 ? "," : "", (double)most[p] / 1e6, precisions[p].name);
-    printf("\n");
+    scratch_check(what, &most);
     if (count == MOST_SHAPES)
         fail(name, "has more shapes than there is room for");
     ty_workload_free(w);
@@ -388,6 +432,28 @@ static void layouts_compare(const cuda_dnn_target *target, const char *device)
     }
 }
 
+/* Of few groups and of many, of pairs of channels and of single ones, no more than is counted. */
+static void groups_check(const cuda_dnn_target *target, const char *device)
+{
+    enum { CHANNELS = 256, ALLOWANCE = 1000000 /* bytes */ };
+    static const uint64_t groups[] = {4, 16, CHANNELS / 2, CHANNELS};
+
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        cuda_dnn_convolution c = example(CUDA_TYPE_FLOAT, cuda_dnn_channels_last);
+        scratch most = {0};
+        char what[64];
+
+        c.x = c.y = cuda_dnn_channels_last(64, CHANNELS, 28, 28);
+        c.w = cuda_dnn_channels_last(CHANNELS, CHANNELS / groups[g], 3, 3);
+        snprintf(what, sizeof what, "%s convolution of %llu groups", device,
+                 (unsigned long long)groups[g]);
+        precisions_plan(target, what, false, c, &most);
+        for (int p = 0; p < PRECISIONS; p++)
+            if (most.taken[p] > most.counted[p] + ALLOWANCE)
+                fail(what, "works in more memory than planners count");
+    }
+}
+
 /* The first plan's place among cuDNN's choices. */
 static uint32_t choice_of(const cuda_dnn_target *target, const cuda_dnn_convolution *c)
 {
@@ -434,7 +500,7 @@ static void copies_check(const cuda_dnn_target *target)
                               .padding = {1, 1}};
     cuda_dnn_conv *plan = plan_of(target, &c);
 
-    if (plan != NULL && cuda_dnn_conv_workspace(plan) < CUDA_DNN_CONV_LIMIT)
+    if (plan != NULL && cuda_dnn_conv_workspace(plan) < TY_CONVOLUTION_SCRATCH_LIMIT)
         fail("256 images in fp32", "have no room for planes");
     cuda_dnn_conv_free(plan);
 }
@@ -484,6 +550,7 @@ static void convolutions_plan(const cuda_dnn_target *targets)
         layouts_compare(&targets[d], devices[d].label);
         precisions_check(&targets[d]);
         copies_check(&targets[d]);
+        groups_check(&targets[d], devices[d].label);
         for (size_t n = 0; n < sizeof networks / sizeof *networks; n++)
             convolutions_of_zoo(&targets[d], devices[d].label, networks[n].name, networks[n].batch);
     }
