@@ -7,6 +7,7 @@
 #include "cost/memory.h"
 #include "cost/kernels.h"
 #include "ty_attention_scratch.h"
+#include "ty_convolution_scratch.h"
 #include "ty_expert_rows.h"
 
 #include <math.h>
@@ -934,6 +935,40 @@ static uint64_t attention_scratch(const ty_plan *plan, uint32_t layer)
     return bytes <= TY_ATTENTION_SCRATCH_LIMIT ? bytes : 0;
 }
 
+/* Whether what cuDNN's convolutions work in is known: of devices with TF32, from Ampere on. Of what
+ * is older the worker's GPU backend runs on Turing alone; plans there stand for others' software.
+ */
+static bool has_known_convolutions(const ty_plan *plan, uint32_t stage)
+{
+    const uint32_t *devices = plan->stages[stage].devices;
+
+    return plan->cluster == NULL || devices == NULL ||
+           ty_cluster_device_type(plan->cluster, devices[0])->peak_tf32_flop_per_s > 0;
+}
+
+/* What these work in, with the filters in their order (execute/cuda/cuda_conv.c). */
+static uint64_t convolution_scratch(const ty_plan *plan, uint32_t layer)
+{
+    const ty_workload *w = plan->workload;
+    const ty_layer *l = &w->layers[layer];
+    const uint64_t *a = l->attributes, *in = ty_layer_input_shape(w, layer, 0)->dimensions;
+    const ty_convolution c = {.samples =
+                                  plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES),
+                              .groups = a[TY_GROUPS],
+                              .in_channels = a[TY_IN_CHANNELS],
+                              .in_pixels = in[1] * in[2],
+                              .out_channels = a[TY_OUT_CHANNELS],
+                              .out_pixels = l->output.dimensions[1] * l->output.dimensions[2],
+                              .window_height = a[TY_KERNEL_HEIGHT],
+                              .window_width = a[TY_KERNEL_WIDTH],
+                              .stride = a[TY_STRIDE],
+                              .reads_samples = l->input_count == 0};
+
+    return ty_convolution_scratch(&c, w->precision) +
+           a[TY_OUT_CHANNELS] * (a[TY_IN_CHANNELS] / a[TY_GROUPS]) * a[TY_KERNEL_HEIGHT] *
+               a[TY_KERNEL_WIDTH] * w->element_bytes;
+}
+
 /* What a device has beside all this: libraries, on an accelerator with what these work in, and on a
  * host's cores the samples that a position at either end of the pipeline reads or has the labels
  * of. */
@@ -946,7 +981,10 @@ static uint64_t workspace(const context *all, uint32_t position)
     for (uint32_t s = position; s < all->plan->stage_count; s += all->program->stage_count) {
         const ty_plan_stage *stage = &all->plan->stages[s];
         for (uint32_t i = stage->first_layer; i < stage->first_layer + stage->layer_count; i++) {
-            const uint64_t own = attention_scratch(all->plan, i);
+            const uint64_t own =
+                w->layers[i].kind != TY_LAYER_CONV2D   ? attention_scratch(all->plan, i)
+                : has_known_convolutions(all->plan, s) ? convolution_scratch(all->plan, i)
+                                                       : 0;
 
             scratch = own > scratch ? own : scratch; /* which layers have in turns */
             has_convolution = has_convolution || w->layers[i].kind == TY_LAYER_CONV2D;

@@ -1,5 +1,6 @@
 /* ty_stage_memory against rows computed by hand. */
 #include "ty_planner.h"
+#include "ty_topologies.h"
 #include "ty_workloads.h"
 
 #include <criterion/criterion.h>
@@ -175,6 +176,130 @@ Test(memory, frozen_prefix)
           &(ty_memory_use){.parameter_bytes = 92, .activation_bytes = 5 * (2 * 16 + 28)});
     free_setting(s);
 }
+
+/* ---- What cuDNN works in ---- */
+
+typedef struct convolution_row {
+    const char *name;
+    ty_precision precision;
+    uint64_t in_channels, out_channels, size, kernel, stride, groups;
+    bool reads_samples;
+    uint64_t expected; /* beside libraries: of cuDNN, and a copy of the filters */
+} convolution_row;
+
+/* A convolution whose images keep their size but for the stride. */
+static ty_workload *one_convolution(const convolution_row *row)
+{
+    const uint64_t padding = row->kernel / 2;
+    const ty_window window = {row->kernel, row->kernel, row->stride, padding, padding};
+    ty_builder *b = ty_builder_new("convolution", TY_INPUT_REAL,
+                                   &(ty_shape){3, {row->in_channels, row->size, row->size}});
+    const uint32_t x = row->reads_samples ? TY_BATCH : ty_builder_relu(b, TY_BATCH);
+
+    ty_builder_conv2d(b, x, row->out_channels, &window, row->groups, false);
+    return finish(b);
+}
+
+/* Five samples on an accelerator. */
+Test(memory, room_that_convolutions_work_in)
+{
+    enum { LIBRARIES = 64 << 20, MOST_SUMS = 40 << 20, PARTS = 128 };
+    static const convolution_row rows[] = {
+        /* Planes of 32 + 64 channels; filters of one pixel lie right. */
+        {"fp32", TY_PRECISION_FP32, 32, 64, 20, 1, 1, 1, false, 5 * 96 * 400 * 4 + 2048 * 4},
+        {"fp32, a stride", TY_PRECISION_FP32, 32, 64, 20, 3, 2, 1, false,
+         5 * (32 * 400 + 64 * 100) * 4 + 2 * 18432 * 4},
+        /* Twice 9 numbers of a filter, and 16 of a tile. */
+        {"fp32, 3 x 3", TY_PRECISION_FP32, 32, 64, 20, 3, 1, 1, false,
+         5 * 96 * 400 * 4 + 2048 * 34 * 4 + 18432 * 4},
+        {"fp32, tiles beyond the limit", TY_PRECISION_FP32, 2048, 2048, 2, 3, 1, 1, false,
+         UINT64_C(5) * 4096 * 4 * 4 + UINT64_C(2) * 2048 * 2048 * 9 * 4},
+        {"fp32, half of 16 groups", TY_PRECISION_FP32, 32, 64, 20, 3, 1, 16, false,
+         5 * 48 * 400 * 4 + 128 * 34 * 4 + 1152 * 4},
+        {"fp32, channel by channel", TY_PRECISION_FP32, 32, 32, 20, 3, 1, 32, false, 288 * 4},
+        {"fp32, samples", TY_PRECISION_FP32, 3, 64, 20, 3, 1, 1, true, 1728 * 4},
+        {"fp32, samples of many channels", TY_PRECISION_FP32, 32, 64, 20, 1, 1, 1, true,
+         5 * 96 * 400 * 4 + 2048 * 4},
+        /* Three channels become four. */
+        {"TF32, samples", TY_PRECISION_TF32, 3, 64, 20, 3, 1, 1, true,
+         5 * 68 * 400 * 4 + 2304 * 4 * PARTS + 2 * 1728 * 4},
+        /* Of 252 and 126 MB the limit leaves room for one. */
+        {"TF32, images beyond the limit", TY_PRECISION_TF32, 16, 8, 888, 1, 1, 1, false,
+         UINT64_C(5) * 16 * 888 * 888 * 4 + 128 * 4 * PARTS + 2 * 128 * 4},
+        {"TF32, samples beyond the limit", TY_PRECISION_TF32, 8, 16, 888, 1, 1, 1, true,
+         UINT64_C(5) * 8 * 888 * 888 * 4 + 128 * 4 * PARTS + 2 * 128 * 4},
+        {"TF32, at the limit", TY_PRECISION_TF32, 1024, 1024, 80, 1, 1, 1, false,
+         (UINT64_C(256) << 20) + 1024 * 1024 * 4},
+        {"bf16", TY_PRECISION_BF16, 32, 64, 20, 3, 1, 1, false, 18432 * 4 * PARTS + 18432 * 2},
+        {"bf16, large filters", TY_PRECISION_BF16, 256, 256, 20, 3, 1, 1, false,
+         MOST_SUMS + 256 * 256 * 9 * 2},
+        /* Three channels become eight. */
+        {"fp16, samples", TY_PRECISION_FP16, 3, 64, 20, 3, 1, 1, true,
+         5 * 8 * 400 * 2 + 4608 * 4 * PARTS + 1728 * 2},
+        {"fp16, one channel is made", TY_PRECISION_FP16, 64, 1, 20, 1, 1, 1, false,
+         5 * 8 * 400 * 2 + 512 * 4 * PARTS + 64 * 2},
+        {"bf16, two groups", TY_PRECISION_BF16, 32, 64, 20, 1, 1, 2, false,
+         5 * 96 * 400 * 2 + 1024 * 4 * PARTS + 1024 * 2},
+        {"bf16, 16 groups", TY_PRECISION_BF16, 64, 64, 20, 1, 1, 16, false,
+         256 * 4 * PARTS + 256 * 2},
+        {"bf16, channel by channel", TY_PRECISION_BF16, 32, 32, 20, 3, 1, 32, false,
+         32 * 4 * 9 * 4 * PARTS + 288 * 2},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ty_workload *w = one_convolution(&rows[i]);
+        setting *s = new_setting(w);
+        ty_memory_use found;
+        ty_error error = {0};
+
+        ty_workload_set_precision(w, rows[i].precision);
+        set_stage(s, 0, 0, w->layer_count, 1, "FB");
+        cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 0, &found, &error), TY_OK, "%s: %s",
+                     rows[i].name, error.message);
+        cr_expect_eq(found.workspace_bytes, LIBRARIES + rows[i].expected,
+                     "%s: %llu bytes beside libraries, not %llu", rows[i].name,
+                     (unsigned long long)found.workspace_bytes - LIBRARIES,
+                     (unsigned long long)rows[i].expected);
+        free_setting(s);
+    }
+}
+
+/* A network's largest layer has what the others share; a stage has its own. Of what is older than
+ * Ampere it is not known. */
+Test(memory, room_that_layers_of_a_stage_share)
+{
+    enum { LIBRARIES = 64 << 20, IMAGES = 64 };
+    static const char *const clusters[] = {"1x dgx-a100", "1x p100-server"};
+    const uint64_t largest = UINT64_C(4) * IMAGES * (256 * 56 * 56 + 512 * 28 * 28);
+    const uint64_t last = UINT64_C(4) * IMAGES * (512 + 2048) * 7 * 7;
+    ty_workload *w = NULL;
+    ty_memory_use found;
+    uint32_t end;
+    setting *s;
+
+    cr_assert_eq(ty_workload_open("resnet50", &w, NULL), TY_OK);
+    s = new_setting(w);
+    s->plan.micro_batch_size = IMAGES;
+    set_stage(s, 0, 0, w->layer_count, 1, "FB");
+    cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 0, &found, NULL), TY_OK);
+    cr_expect_eq(found.workspace_bytes, LIBRARIES + largest + 256 * 512 * 4);
+    end = w->layer_count;
+    while (w->layers[end - 1].kind != TY_LAYER_CONV2D)
+        end--;
+    set_stage(s, 0, 0, end - 1, 1, "FB");
+    set_stage(s, 1, end - 1, w->layer_count - end + 1, 1, "FB");
+    cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 1, &found, NULL), TY_OK);
+    cr_expect_eq(found.workspace_bytes, LIBRARIES + last + 512 * 2048 * 4);
+    for (size_t i = 0; i < sizeof clusters / sizeof *clusters; i++) {
+        cr_assert_eq(ty_cluster_open(clusters[i], NULL, &s->plan.cluster, NULL), TY_OK);
+        cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 1, &found, NULL), TY_OK);
+        cr_expect_eq(found.workspace_bytes, LIBRARIES + (i == 0 ? last + 512 * 2048 * 4 : 0));
+        ty_cluster_free(s->plan.cluster);
+    }
+    free_setting(s);
+}
+
+/* ---- Recomputing, buckets ---- */
 
 /* Recompute pays where inner tensors are large against the boundaries. */
 Test(memory, recompute_saves_on_real_networks)
