@@ -264,9 +264,7 @@ void ty_shared_wake(ty_shared_memory *memory, uint32_t inbox)
     shared_bell_ring(own_bell(memory, inbox));
 }
 
-/* A rank that was killed rings no more; its launcher ends the others, but not every launcher does.
- */
-static void members_check(ty_shared_memory *memory)
+void shared_members_check(ty_shared_memory *memory)
 {
     const int64_t now_ns = (int64_t)(ty_now_s() * 1e9);
 
@@ -291,5 +289,5 @@ void ty_shared_sleep(ty_shared_memory *memory, uint32_t inbox, uint32_t seen, lo
 
     atomic_store(&bell->is_asleep, 1);
     if (futex(&bell->rings, FUTEX_WAIT, seen, &longest) != 0 && errno == ETIMEDOUT)
-        members_check(memory);
+        shared_members_check(memory);
 }

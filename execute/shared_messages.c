@@ -349,14 +349,18 @@ ty_status ty_shared_receive(ty_shared_memory *memory, const ty_shared_message *m
 
 static ty_status outcome(ty_shared_memory *memory, const shared_request *own, ty_error *error)
 {
-    const uint32_t lost = atomic_load(&memory->lost);
+    uint32_t lost;
 
     if (own->is_over && own->is_bad)
         return ty_fail(error, TY_EBACKEND,
                        "found a message of %llu bytes from local rank %u (tag %u), expected %llu",
                        (unsigned long long)own->found_bytes, own->member, own->tag,
                        (unsigned long long)own->bytes);
-    if (!own->is_over && lost != 0)
+    if (own->is_over)
+        return TY_OK;
+    shared_members_check(memory); /* who waits may never sleep at a bell */
+    lost = atomic_load(&memory->lost);
+    if (lost != 0)
         return ty_fail(error, TY_EBACKEND, "the process of local rank %u is gone", lost - 1);
     return TY_OK;
 }

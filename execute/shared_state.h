@@ -102,6 +102,9 @@ struct ty_shared_memory {
 
 /* Wakes whoever sleeps at the bell. */
 void shared_bell_ring(shared_bell *bell);
+/* Now and then: whether all members' processes are there. One that was killed rings no more; its
+ * launcher ends the others, but not every launcher does. */
+void shared_members_check(ty_shared_memory *memory);
 /* Where a slot of a box lies. */
 char *shared_slot(shared_box *box, uint32_t slot);
 shared_ring *shared_ring_of(shared_segment *segment, uint32_t sender, uint32_t inbox);
