@@ -895,8 +895,9 @@ static void add_stage(const context *c, double state, double versions, rows *r)
     const double element = c->plan->workload->element_bytes;
 
     r->weights += all * (1 + versions);
-    if (zero >= 3) /* of narrow ones the share is there as what is updated alone */
-        r->weights -= is_narrow(c) ? sharded.all : sharded.others;
+    if (zero >= 3) /* of narrow ones the share is there as what is updated alone; all but for the
+                      rounding of what lanes have whole */
+        r->weights = fmax(0, r->weights - (is_narrow(c) ? sharded.all : sharded.others));
     r->gradients += (1.0 + c->plan->staleness) *
                     (trained - (shares_gradients(c) ? sharded.others : 0)) / element *
                     TY_GRADIENT_ELEMENT_BYTES;
