@@ -3,6 +3,8 @@
 
 /* Channels of samples that are read as they are, in fp32. */
 #define FEW_CHANNELS 4
+/* A filter of 3 x 3 as a tile of 4 x 4. */
+#define TILE_NUMBERS UINT64_C(16)
 /* Groups of which planes are made at a time; in 16 bits fewer are copied. */
 #define GROUPS_AT_ONCE 8
 /* Of groups tensor cores' channels are multiples of so many, without groups of so many bytes. */
@@ -59,7 +61,8 @@ static uint64_t filter_planes(const ty_convolution *c)
     const uint64_t window = c->window_height * c->window_width;
     const uint64_t bytes = filters(c, 1) * sizeof(float);
     const bool is_tiled = c->window_height == 3 && c->window_width == 3 && c->stride == 1;
-    const uint64_t tiled = is_tiled ? within_limit(bytes / window * (2 * window + 4 * 4)) : 0;
+    const uint64_t tiled =
+        is_tiled ? within_limit(bytes / window * (2 * window + TILE_NUMBERS)) : 0;
 
     return tiled > 0 ? tiled : window > 1 ? within_limit(bytes) : 0;
 }
