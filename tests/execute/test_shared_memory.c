@@ -293,7 +293,7 @@ Test(shared_memory, no_ring_is_missed, .timeout = 100)
 /* ---- What ends it ------------------------------------------------------------------------ */
 
 /* A rank in a process of its own, which is killed; the other waits for a message of it. */
-Test(shared_memory, a_killed_rank_is_noticed, .timeout = 60)
+static void wait_for_killed(bool at_bell)
 {
     ty_shared_address addresses[2];
     ty_shared_memory *memory = NULL;
@@ -332,11 +332,24 @@ Test(shared_memory, a_killed_rank_is_noticed, .timeout = 60)
         if (status != TY_OK)
             break;
         cr_assert(!is_done);
-        ty_shared_sleep(memory, 0, seen, 1000000000);
+        if (at_bell)
+            ty_shared_sleep(memory, 0, seen, 1000000000);
+        else
+            usleep(1000);
     }
     cr_assert_eq(status, TY_EBACKEND);
     cr_assert_str_eq(error.message, "the process of local rank 1 is gone");
     ty_shared_memory_close(memory);
+}
+
+Test(shared_memory, a_killed_rank_is_noticed, .timeout = 60)
+{
+    wait_for_killed(true);
+}
+
+Test(shared_memory, a_killed_rank_is_noticed_by_who_only_asks, .timeout = 60)
+{
+    wait_for_killed(false);
 }
 
 static size_t entries_of(const char *folder)
