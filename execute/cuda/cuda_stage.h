@@ -294,7 +294,6 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
  * @param sharding NULL: nothing is shared out */
 ty_status cuda_parameters_open(ty_stage_device *stage, const ty_sharding *sharding,
                                ty_error *error) TY_MUST_CHECK;
-void cuda_parameters_clear(ty_stage_device *stage);
 /** As device.h has them. */
 ty_status cuda_gather_begin(ty_stage_device *stage, const ty_sharded_range *bucket, void **data,
                             ty_element *element, ty_error *error) TY_MUST_CHECK;
@@ -304,6 +303,14 @@ ty_status cuda_gather_end(ty_stage_device *stage, const ty_sharded_range *bucket
  * shared out there is none before it is gathered. */
 void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
                          cudaStream_t stream);
+
+/* ---- Where parameters and gradients lie (cuda_layout.c) ---- */
+
+/** Decides it: layouts, offsets of nodes, and the table of tensors on the device. As
+ * cuda_parameters_open. */
+ty_status cuda_layouts_place(ty_stage_device *stage, const ty_sharding *sharding,
+                             ty_error *error) TY_MUST_CHECK;
+void cuda_layouts_clear(ty_stage_device *stage);
 /** The range that has a parameter, or NULL. */
 const cuda_range *cuda_range_find(const cuda_range *ranges, uint32_t count, uint64_t offset);
 /** Where a parameter is kept in a set. */

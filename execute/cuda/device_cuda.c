@@ -158,7 +158,7 @@ static void device_close(ty_stage_device *stage)
         cudaStreamDestroy(stage->stream);
     if (stage->side != NULL)
         cudaStreamDestroy(stage->side);
-    cuda_parameters_clear(stage);
+    cuda_layouts_clear(stage);
     stage_parameters_clear(&stage->placed);
     stage_segments_clear(&stage->segments);
     ty_free(stage->state_ranges);

@@ -1,0 +1,346 @@
+/* Where the parameters of a stage and their gradients lie, also where replicas share them out. */
+#include "cuda_stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t aligned(uint64_t elements)
+{
+    return (elements + CUDA_COPY_ALIGNMENT - 1) / CUDA_COPY_ALIGNMENT * CUDA_COPY_ALIGNMENT;
+}
+
+/* ---- Floats ---- */
+
+const cuda_range *cuda_range_find(const cuda_range *ranges, uint32_t count, uint64_t offset)
+{
+    for (uint32_t r = 0; r < count; r++)
+        if (offset >= ranges[r].offset && offset - ranges[r].offset < ranges[r].count)
+            return &ranges[r];
+    return NULL;
+}
+
+/* Behind the last there is nothing. */
+static uint64_t start_in(const cuda_range *range, uint64_t offset)
+{
+    return range == NULL ? 0 : range->start + (offset - range->offset);
+}
+
+uint64_t cuda_kept_start(const cuda_layout *layout, uint64_t offset)
+{
+    return start_in(cuda_range_find(layout->kept, layout->kept_count, offset), offset);
+}
+
+uint64_t cuda_used_start(const cuda_layout *layout, uint64_t offset)
+{
+    const cuda_range *whole = cuda_range_find(layout->whole, layout->whole_count, offset);
+
+    return whole != NULL ? start_in(whole, offset) : cuda_kept_start(layout, offset);
+}
+
+/* One range of all. */
+static ty_status layout_of_all(cuda_layout *layout, uint64_t count, ty_error *error)
+{
+    layout->kept = ty_alloc(1, sizeof *layout->kept);
+    if (layout->kept == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of parameters");
+    layout->kept[0] = (cuda_range){.count = count};
+    layout->kept_count = 1;
+    layout->floats = count;
+    return TY_OK;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Where each range's place starts, if the ranges take so much of it.
+ * @param in_turns false: each has a place of its own; @return the end of all */
+static uint64_t places_stack(const ty_sharding *sharding, bool in_turns, const uint64_t *taken,
+                             uint64_t start, uint64_t *starts)
+{
+    uint32_t places = in_turns ? 0 : sharding->range_count;
+
+    for (uint32_t r = 0; r < sharding->range_count && in_turns; r++)
+        places = sharding->ranges[r].place >= places ? sharding->ranges[r].place + 1 : places;
+    for (uint32_t p = 0; p < places; p++) {
+        uint64_t size = 0;
+
+        for (uint32_t r = 0; r < sharding->range_count; r++)
+            if ((in_turns ? sharding->ranges[r].place : r) == p) {
+                size = larger(size, taken[r]);
+                starts[r] = start;
+            }
+        start += ty_parameter_stride(size);
+    }
+    return start;
+}
+
+/* @param taken [range_count] floats in a range's place; NULL: all of it */
+static ty_status layout_shared_out(cuda_layout *layout, const ty_sharding *sharding, bool in_turns,
+                                   const uint64_t *taken, ty_error *error)
+{
+    uint64_t *sizes = ty_alloc(2 * (size_t)sharding->range_count, sizeof *sizes);
+    uint64_t *starts = sizes == NULL ? NULL : sizes + sharding->range_count;
+
+    layout->kept = ty_alloc(sharding->kept_count, sizeof *layout->kept);
+    layout->whole = ty_alloc(sharding->range_count, sizeof *layout->whole);
+    if (sizes == NULL || layout->kept == NULL || layout->whole == NULL) {
+        ty_free(sizes);
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of parameters");
+    }
+    layout->kept_count = sharding->kept_count;
+    layout->whole_count = sharding->range_count;
+    for (uint32_t k = 0; k < sharding->kept_count; k++) {
+        const ty_parameter_range *range = &sharding->kept[k];
+
+        layout->kept[k] = (cuda_range){range->offset, range->count, layout->floats};
+        layout->floats += aligned(range->count);
+    }
+    for (uint32_t r = 0; r < sharding->range_count; r++)
+        sizes[r] = taken != NULL ? taken[r] : sharding->ranges[r].whole.count;
+    layout->floats = places_stack(sharding, in_turns, sizes, layout->floats, starts);
+    for (uint32_t r = 0; r < sharding->range_count; r++)
+        layout->whole[r] = (cuda_range){sharding->ranges[r].whole.offset,
+                                        sharding->ranges[r].whole.count, starts[r]};
+    ty_free(sizes);
+    return TY_OK;
+}
+
+/* ---- Tensors ----
+ *
+ * Floats lie as device.h has them, one tensor right behind the other, which after one of an odd
+ * number of elements is not where tensor cores read 16 bit: in the type of the passes each begins
+ * at a multiple. Of what is shared out passes of 16 bits have nothing else, and floats that are
+ * made of that where they read floats. */
+
+typedef struct tensor_table {
+    uint32_t count;
+    uint64_t *starts;        /* [count], ascending: first floats of tensors, */
+    uint64_t *places;        /* and where they are in the type of the passes, */
+    uint64_t *floats;        /* and as floats; see cuda_copy. One behind the other in memory */
+    bool *is_read_as_floats; /* [count] */
+} tensor_table;
+
+static void table_free(tensor_table *table)
+{
+    ty_free(table->starts);
+    ty_free(table->is_read_as_floats);
+}
+
+static int offset_compare(const void *x, const void *y)
+{
+    const uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+
+    return (a > b) - (a < b);
+}
+
+static uint32_t table_find(const tensor_table *table, uint64_t offset)
+{
+    const uint64_t *found =
+        bsearch(&offset, table->starts, table->count, sizeof *table->starts, offset_compare);
+
+    return (uint32_t)(found - table->starts);
+}
+
+static uint64_t table_size(const ty_stage_device *stage, const tensor_table *table, uint32_t part)
+{
+    const bool is_last = part + 1 == table->count;
+
+    return (is_last ? stage->placed.count : table->starts[part + 1]) - table->starts[part];
+}
+
+static ty_status table_make(const ty_stage_device *stage, tensor_table *table, ty_error *error)
+{
+    const size_t most = (size_t)stage->node_count * LAYER_MAX_TENSORS + 1;
+    uint32_t count = 0;
+
+    *table = (tensor_table){.starts = ty_alloc(3 * most, sizeof *table->starts),
+                            .is_read_as_floats = ty_alloc(most, sizeof *table->is_read_as_floats)};
+    if (table->starts == NULL || table->is_read_as_floats == NULL) {
+        table_free(table);
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
+    }
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        for (uint32_t t = 0; t < stage->nodes[n].tensor_count; t++)
+            table->starts[count++] = stage->nodes[n].offsets[t];
+    table->starts[count++] = 0; /* what lies before all, if anything does */
+    qsort(table->starts, count, sizeof *table->starts, offset_compare);
+    for (uint32_t i = 0; i < count; i++)
+        if (table->count == 0 || table->starts[table->count - 1] != table->starts[i])
+            table->starts[table->count++] = table->starts[i];
+    table->places = table->starts + table->count;
+    table->floats = table->places + table->count;
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        const cuda_node *node = &stage->nodes[n];
+        lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+
+        layer_tensors(stage->options.workload, node->layer_index, tensors);
+        for (uint32_t t = 0; t < node->tensor_count; t++)
+            if ((node->kind->floats & CUDA_BIT(t)) != 0 &&
+                lane_tensor_count(&tensors[t], lane_count(&stage->options)) > 0)
+                table->is_read_as_floats[table_find(table, node->offsets[t])] = true;
+    }
+    return TY_OK;
+}
+
+/* Of each range, how much of its place tensors take of which floats, or all, are there; and where
+ * in it each is. */
+static void places_fill(const ty_stage_device *stage, const ty_sharding *sharding,
+                        const tensor_table *table, bool of_floats, uint64_t *taken,
+                        uint64_t *places)
+{
+    for (uint32_t i = 0; i < table->count; i++)
+        for (uint32_t r = 0; r < sharding->range_count; r++) {
+            const ty_parameter_range *whole = &sharding->ranges[r].whole;
+
+            if (table->starts[i] < whole->offset ||
+                table->starts[i] - whole->offset >= whole->count ||
+                (of_floats && !table->is_read_as_floats[i]))
+                continue;
+            places[i] = taken[r];
+            taken[r] += aligned(table_size(stage, table, i));
+        }
+}
+
+static ty_status weights_shared_out(ty_stage_device *stage, const ty_sharding *sharding,
+                                    tensor_table *table, ty_error *error)
+{
+    cuda_layout *layout = &stage->weight_layout;
+    uint64_t *taken;
+    ty_status status;
+
+    if (stage->type == CUDA_TYPE_FLOAT)
+        return layout_shared_out(layout, sharding, !sharding->weights_last, NULL, error);
+    taken = ty_alloc(sharding->range_count, sizeof *taken);
+    if (taken == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
+    places_fill(stage, sharding, table, true, taken, table->floats);
+    status = layout_shared_out(layout, sharding, !sharding->weights_last, taken, error);
+    for (uint32_t i = 0; i < table->count && status == TY_OK; i++) {
+        const cuda_range *whole =
+            cuda_range_find(layout->whole, layout->whole_count, table->starts[i]);
+
+        if (whole != NULL)
+            table->floats[i] =
+                table->is_read_as_floats[i] ? whole->start + table->floats[i] : CUDA_NO_FLOATS;
+    }
+    ty_free(taken);
+    return status;
+}
+
+static ty_status layouts_place(ty_stage_device *stage, const ty_sharding *sharding,
+                               tensor_table *table, ty_error *error)
+{
+    const bool weights = sharding != NULL && sharding->of_weights;
+    const bool gradients = sharding != NULL && sharding->of_gradients;
+    const cuda_layout *of_weights = &stage->weight_layout;
+    ty_status status;
+
+    TY_CHECK(weights ? weights_shared_out(stage, sharding, table, error)
+                     : layout_of_all(&stage->weight_layout, stage->placed.count, error),
+             status, done);
+    TY_CHECK(gradients ? layout_shared_out(&stage->gradient_layout, sharding, true, NULL, error)
+                       : layout_of_all(&stage->gradient_layout, stage->placed.count, error),
+             status, done);
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        cuda_node *node = &stage->nodes[n];
+
+        for (uint32_t t = 0; t < node->tensor_count; t++) {
+            const uint64_t offset = node->offsets[t];
+            const bool is_apart =
+                stage->type != CUDA_TYPE_FLOAT &&
+                cuda_range_find(of_weights->whole, of_weights->whole_count, offset) != NULL;
+
+            node->float_offsets[t] = is_apart ? table->floats[table_find(table, offset)]
+                                              : cuda_used_start(of_weights, offset);
+            node->gradient_offsets[t] = cuda_used_start(&stage->gradient_layout, offset);
+        }
+    }
+done:
+    return status;
+}
+
+/* ---- Copies in the type of the passes ---- */
+
+/* Among what is kept, or in the range's place. */
+static ty_status copies_find(ty_stage_device *stage, const ty_sharding *sharding,
+                             const tensor_table *table, ty_error *error)
+{
+    const cuda_layout *layout = &stage->weight_layout;
+    uint64_t *taken = ty_alloc(2 * (size_t)layout->whole_count, sizeof *taken), kept = 0;
+    uint64_t *bases = taken == NULL ? NULL : taken + layout->whole_count;
+
+    if (taken == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
+    for (uint32_t i = 0; i < table->count; i++)
+        if (cuda_range_find(layout->whole, layout->whole_count, table->starts[i]) == NULL) {
+            table->places[i] = kept;
+            kept += aligned(table_size(stage, table, i));
+        }
+    if (layout->whole_count > 0) {
+        places_fill(stage, sharding, table, false, taken, table->places);
+        kept = places_stack(sharding, !sharding->weights_last, taken, kept, bases);
+    }
+    for (uint32_t i = 0; i < table->count; i++) {
+        const cuda_range *whole =
+            cuda_range_find(layout->whole, layout->whole_count, table->starts[i]);
+
+        table->places[i] += whole == NULL ? 0 : bases[whole - layout->whole];
+    }
+    ty_free(taken);
+    stage->weight_stride = ty_parameter_stride(kept);
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        for (uint32_t t = 0; t < stage->nodes[n].tensor_count; t++)
+            stage->nodes[n].weight_offsets[t] =
+                table->places[table_find(table, stage->nodes[n].offsets[t])];
+    return TY_OK;
+}
+
+/* Where tensors are in a set of weights in the stage's type. */
+static ty_status copies_place(ty_stage_device *stage, const ty_sharding *sharding,
+                              const tensor_table *table, ty_error *error)
+{
+    const uint64_t bytes = 3 * table->count * sizeof *table->starts;
+    ty_status status = TY_OK;
+
+    stage->weight_stride = stage->set_stride;
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        memcpy(stage->nodes[n].weight_offsets, stage->nodes[n].float_offsets,
+               sizeof stage->nodes[n].float_offsets);
+    if (stage->type == CUDA_TYPE_FLOAT)
+        return TY_OK;
+    TY_CHECK(copies_find(stage, sharding, table, error), status, done);
+    stage->copy_part_count = table->count;
+    stage->copy_parts = cuda_buffer(stage, bytes);
+    if (stage->copy_parts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of GPU memory for the table of tensors");
+    CUDA_CHECK(cudaMemcpyAsync(stage->copy_parts, table->starts, bytes, cudaMemcpyHostToDevice,
+                               stage->stream),
+               status, done);
+    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
+done:
+    return status;
+}
+
+ty_status cuda_layouts_place(ty_stage_device *stage, const ty_sharding *sharding, ty_error *error)
+{
+    tensor_table table = {0};
+    ty_status status;
+
+    TY_CHECK(table_make(stage, &table, error), status, done);
+    TY_CHECK(layouts_place(stage, sharding, &table, error), status, done);
+    stage->set_stride = ty_parameter_stride(stage->weight_layout.floats);
+    status = copies_place(stage, sharding, &table, error);
+done:
+    table_free(&table);
+    return status;
+}
+
+void cuda_layouts_clear(ty_stage_device *stage)
+{
+    ty_free(stage->weight_layout.kept);
+    ty_free(stage->weight_layout.whole);
+    ty_free(stage->gradient_layout.kept);
+    ty_free(stage->gradient_layout.whole);
+}
