@@ -209,8 +209,8 @@ typedef struct ty_device_memory {
     /** Weights from `offset` on that came over a link, of the set in use and not shared out:
      * divided by `divisor`, and whatever else the passes read of them is made anew. `write` and
      * `copy` do so by themselves. */
-    ty_status (*weights_take)(ty_stage_device *stage, uint64_t offset, uint64_t count,
-                              uint32_t divisor, ty_error *error);
+    ty_status (*weights_average)(ty_stage_device *stage, uint64_t offset, uint64_t count,
+                                 uint32_t divisor, ty_error *error);
     /** Zeroed; NULL when there is none. Freed by `release` before the stage is closed. */
     void *(*allocate)(ty_stage_device *stage, uint64_t bytes);
     void (*release)(ty_stage_device *stage, void *memory);

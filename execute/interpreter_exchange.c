@@ -140,15 +140,15 @@ static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
 }
 
 /* What an exchange made of weights: their sum over `divisor` members. */
-static ty_status weights_take(const ty_interpreter *in, const bucket_state *bucket,
-                              uint32_t divisor, ty_error *error)
+static ty_status weights_average(const ty_interpreter *in, const bucket_state *bucket,
+                                 uint32_t divisor, ty_error *error)
 {
     ty_stage_device *device = bucket->held->device;
     float *weights;
     uint64_t i;
 
     if (in->memory != NULL)
-        return in->memory->weights_take(device, bucket->offset, bucket->count, divisor, error);
+        return in->memory->weights_average(device, bucket->offset, bucket->count, divisor, error);
     weights = in->options.backend->parameters(device) + bucket->offset;
     for (i = 0; i < bucket->count && divisor > 1; i++)
         weights[i] /= (float)divisor;
@@ -169,7 +169,7 @@ static ty_status collective_done(ty_interpreter *in, uint32_t index, uint32_t st
     if (did->op == (is_compressed(bucket) ? TY_OP_DECODE : TY_OP_COLLECTIVE)) {
         if (interpreter_exchange_kind(in, did->bucket, step) == EXCHANGE_WEIGHTS &&
             !interpreter_is_timed(in))
-            TY_CHECK(weights_take(in, bucket, bucket->member_count, error), status, done);
+            TY_CHECK(weights_average(in, bucket, bucket->member_count, error), status, done);
         TY_CHECK(interpreter_exchange_over(in, bucket, error), status, done);
         interpreter_noise_after(in, did->bucket, step);
     }

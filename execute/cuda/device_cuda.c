@@ -906,8 +906,8 @@ static ty_status memory_copy(ty_stage_device *stage, void *to, const void *from,
     return status == TY_OK ? weights_follow(stage, to, bytes / sizeof(float), error) : status;
 }
 
-static ty_status memory_weights_take(ty_stage_device *stage, uint64_t offset, uint64_t count,
-                                     uint32_t divisor, ty_error *error)
+static ty_status memory_weights_average(ty_stage_device *stage, uint64_t offset, uint64_t count,
+                                        uint32_t divisor, ty_error *error)
 {
     float *weights = stage->parameters + cuda_kept_start(&stage->weight_layout, offset);
     const cuda_copy copy = cuda_copy_of(stage, stage->weights);
@@ -991,7 +991,7 @@ static const ty_device_memory memory = {
     .read = memory_read,
     .write = memory_write,
     .copy = memory_copy,
-    .weights_take = memory_weights_take,
+    .weights_average = memory_weights_average,
     .state_open = cuda_state_open,
     .state = cuda_state,
     .update = memory_update,
