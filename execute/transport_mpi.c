@@ -2,7 +2,6 @@
  * that calls MPI.
  * Between ranks of one host messages go through shared memory (shared_memory.h) where all of them
  * have it. Where none do, MPI's sockets wake who waits (socket_bell.h). */
-#define _GNU_SOURCE /* dl_iterate_phdr */
 #include "call_watch.h"
 #include "job_secret.h"
 #include "shared_memory.h"
@@ -10,8 +9,6 @@
 
 #include <mpi.h>
 
-#include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -476,35 +473,6 @@ static void state_free(mpi_state *state)
     ty_free(state);
 }
 
-enum { MOST_COMPONENTS = 256 }; /* of Open MPI, which loads some 60 */
-typedef struct component_list {
-    uint32_t count;
-    const char *names[MOST_COMPONENTS];
-} component_list;
-
-static int component_note(struct dl_phdr_info *object, size_t size, void *list)
-{
-    component_list *components = list;
-
-    (void)size;
-    if (strstr(object->dlpi_name, "/mca_") != NULL && components->count < MOST_COMPONENTS)
-        components->names[components->count++] = object->dlpi_name;
-    return 0;
-}
-
-/* Open MPI 4.1's progress thread may call into a component that MPI_Finalize has just unloaded, at
- * one end of a process in several hundred on a busy machine: a run that was done would end by a
- * signal. So components stay where they are. */
-static void mpi_finalize(void)
-{
-    component_list components = {0};
-
-    dl_iterate_phdr(component_note, &components);
-    for (uint32_t i = 0; i < components.count; i++)
-        (void)dlopen(components.names[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    MPI_Finalize();
-}
-
 /* MPI_Finalize of most libraries spins until the slowest rank is there, so sleep first. */
 static void mpi_close(ty_transport *transport)
 {
@@ -517,7 +485,7 @@ static void mpi_close(ty_transport *transport)
         if (ty_transport_barrier(transport, &ignored) != TY_OK)
             MPI_Abort(MPI_COMM_WORLD, 1);
         ty_call_watch_begin(state->watch);
-        mpi_finalize();
+        MPI_Finalize();
         ty_call_watch_end(state->watch);
     }
     state_free(transport->state);
@@ -614,7 +582,7 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
     return TY_OK;
 
 finalize:
-    mpi_finalize();
+    MPI_Finalize();
 cleanup:
     ty_job_secret_forget(&secret);
     if (state != NULL)

@@ -120,6 +120,39 @@ static void failure_print(const ty_transport *transport, const ty_error *error)
         ty_worker_sign(TY_WORKER_DIVERGED);
 }
 
+/* ---- The end of MPI ----
+ * Open MPI 4.1 crashes in MPI_Finalize now and then, where its progress thread still works with
+ * what is being taken apart: at one end of a process in some thousand on a busy machine. All ranks
+ * have met before, and all that a run has to say is said, so it is over as it was. */
+
+static volatile sig_atomic_t final_code;
+
+static void on_crash(int signal)
+{
+    (void)signal;
+    _exit(final_code);
+}
+
+static void transport_end(ty_transport *transport, int code)
+{
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT};
+    enum { CRASHES = sizeof crashes / sizeof *crashes };
+    struct sigaction action = {0}, before[CRASHES];
+
+    if (transport->is_broken) { /* which ends the others, and does not come back */
+        transport->close(transport);
+        return;
+    }
+    final_code = code;
+    action.sa_handler = on_crash;
+    fflush(NULL);
+    for (int c = 0; c < CRASHES; c++)
+        sigaction(crashes[c], &action, &before[c]);
+    transport->close(transport);
+    for (int c = 0; c < CRASHES; c++)
+        sigaction(crashes[c], &before[c], NULL);
+}
+
 static int run(const char *path, FILE *progress)
 {
     ty_transport *transport = NULL;
@@ -160,7 +193,7 @@ static int run(const char *path, FILE *progress)
     }
     if (status != TY_OK)
         failure_print(transport, &error);
-    transport->close(transport);
+    transport_end(transport, code);
     ty_job_free(job);
     return code;
 }
