@@ -103,8 +103,8 @@ static const plan_case plans[] = {
      true},
     {"link mlp, ZeRO 1, 3 replicas", MLP, {THREE_REPLICAS, .zero = 1}, EXACT, true},
     /* Passes read 16 bits, all of them; of the floats that are updated there is the share alone. */
-    {"link gpt, ZeRO 2, 3 replicas, bf16, evaluated",
-     GPT,
+    {"link mlp, ZeRO 2, 3 replicas, bf16, evaluated",
+     MLP,
      {THREE_REPLICAS, .zero = 2},
      "bf16",
      1e-1,
