@@ -376,7 +376,7 @@ static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_err
     node->sum_floats = cuda_affine_sums(rows, columns > at.features ? columns : at.features);
     if (at.has_norms) {
         const uint64_t sums =
-            cuda_norm_scratch(rows * at.queries / at.core.head_size, at.core.head_size);
+            cuda_norm_scratch(true, rows * at.queries / at.core.head_size, at.core.head_size);
         node->sum_floats = sums > node->sum_floats ? sums : node->sum_floats;
     }
     node->lane_elements = node->is_divided ? rows * at.features : 0;

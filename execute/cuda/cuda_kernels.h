@@ -91,7 +91,7 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
                         const float *gain, const float *statistics, const void *dy, float *dgain,
                         float *dshift, bool adds_parameters, bool adds_x, void *dx, float *scratch,
                         cudaStream_t stream);
-uint64_t cuda_norm_scratch(uint64_t rows, uint64_t n);
+uint64_t cuda_norm_scratch(bool is_rms, uint64_t rows, uint64_t n);
 
 /* ---- Batch norm (batch_norm.cu): [rows][channels], images with their channels last ---- */
 

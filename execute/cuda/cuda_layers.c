@@ -60,7 +60,7 @@ static ty_status norm_build(ty_stage_device *stage, cuda_node *node, ty_error *e
 
     (void)error;
     node->stash_bytes = 2 * rows * sizeof(float);
-    node->sum_floats = cuda_norm_scratch(rows, node->layer->attributes[TY_FEATURES]);
+    node->sum_floats = cuda_norm_scratch(is_rms(node), rows, node->layer->attributes[TY_FEATURES]);
     return TY_OK;
 }
 

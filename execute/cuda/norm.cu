@@ -1,4 +1,5 @@
-/* Layer norm and RMS norm over rows. Formulas: cpu_norm.c. */
+/* Layer norm and RMS norm over rows: backward in one pass over them, or, of more columns than
+ * shared memory has room for, in two. Formulas: cpu_norm.c. */
 #include "kernel.cuh"
 
 #define NORM_EPSILON 1e-5f
@@ -42,6 +43,8 @@ void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const voi
                                 gain, shift, (T *)y, statistics))
 }
 
+/* ---- Gradients ---- */
+
 /* With z = (x - mean) scale and e = dy gain: dx = (e - mean(e) - z mean(e z)) scale; rms has no
  * mean(e). */
 template <typename T>
@@ -68,22 +71,18 @@ static __global__ void norm_input(bool is_rms, uint64_t n, const T *x, const flo
 
 enum { BAND_ROWS = 64 };
 
-static uint64_t band_count(uint64_t rows)
+static unsigned band_count(uint64_t rows)
 {
     uint64_t bands = (rows + BAND_ROWS - 1) / BAND_ROWS;
 
-    return bands < 1 ? 1 : bands < 512 ? bands : 512;
+    return (unsigned)(bands < 1 ? 1 : bands < 512 ? bands : 512);
 }
 
-uint64_t cuda_norm_scratch(uint64_t rows, uint64_t n)
-{
-    return 2 * band_count(rows) * n;
-}
-
-/* Block (x, y): 32 columns of band y. bands: [2][bands][n], of gain and of shift. */
+/* Block (x, y): 32 columns of band y. bands: [2][bands][n], of gain and of shift, if there is one.
+ */
 template <typename T>
 static __global__ void norm_bands(uint64_t rows, uint64_t n, const T *x, const float *statistics,
-                                  const T *dy, float *bands)
+                                  const T *dy, bool has_shift, float *bands)
 {
     __shared__ float gains[BLOCK], shifts[BLOCK];
     uint64_t column = (uint64_t)blockIdx.x * WARP + threadIdx.x % WARP;
@@ -105,23 +104,245 @@ static __global__ void norm_bands(uint64_t rows, uint64_t n, const T *x, const f
             shift += shifts[w * WARP + threadIdx.x];
         }
         bands[blockIdx.y * n + column] = gain;
-        bands[((uint64_t)gridDim.y + blockIdx.y) * n + column] = shift;
+        if (has_shift)
+            bands[((uint64_t)gridDim.y + blockIdx.y) * n + column] = shift;
     }
 }
 
-static __global__ void norm_bands_join(uint64_t band_count, uint64_t n, const float *bands,
+enum { MOST_JOINED = 1024 };
+
+/* A block has WARP columns, each of its warps every so manieth band. */
+static __global__ void norm_bands_join(unsigned band_count, uint64_t n, const float *bands,
                                        bool adds, float *dgain, float *dshift)
 {
-    FOR_EACH (c, n) {
-        float gain = 0.0f, shift = 0.0f;
-        for (uint64_t b = 0; b < band_count; b++) {
-            gain += bands[b * n + c];
-            shift += bands[(band_count + b) * n + c];
-        }
-        put(&dgain[c], gain, adds);
-        if (dshift != NULL)
-            put(&dshift[c], shift, adds);
+    __shared__ float gains[MOST_JOINED], shifts[MOST_JOINED];
+    const uint64_t column = (uint64_t)blockIdx.x * WARP + threadIdx.x % WARP;
+    const unsigned warps = blockDim.x / WARP, end = column < n ? band_count : 0;
+    float gain = 0.0f, shift = 0.0f;
+
+#pragma unroll 4
+    for (unsigned b = threadIdx.x / WARP; b < end; b += warps) {
+        gain += bands[b * n + column];
+        shift += dshift != NULL ? bands[(band_count + b) * n + column] : 0.0f;
     }
+    gains[threadIdx.x] = gain;
+    shifts[threadIdx.x] = shift;
+    __syncthreads();
+    if (threadIdx.x >= WARP || column >= n)
+        return;
+    for (unsigned w = 1; w < warps; w++) {
+        gain += gains[w * WARP + threadIdx.x];
+        shift += shifts[w * WARP + threadIdx.x];
+    }
+    put(&dgain[column], gain, adds);
+    if (dshift != NULL)
+        put(&dshift[column], shift, adds);
+}
+
+/* ---- All gradients at once ----
+ * A block goes over a band of rows by tiles: its warps find what every row of a tile needs, then
+ * its threads, which have columns of their own, make the gradients of what the cache still holds;
+ * those of gain and shift add up in shared memory. As in llm.c (layernorm_backward_kernel10) and
+ * Apex (cuComputePartGradGammaBeta) no sum is by atomics; there, too, a second kernel or the last
+ * block joins the bands. */
+
+enum {
+    AT_ONCE = 4, /* numbers that a thread loads before it needs them */
+    TILE_ELEMENTS = 8192,
+    MOST_TILE_ROWS = 32,
+    LEAST_BAND_ROWS = 4,        /* and two tiles */
+    THREADS_OF_BANDS = 1 << 17, /* half of what an H100 has room for */
+    MOST_SUMS_BYTES = 47 << 10, /* of shared memory, beside what a tile's rows have of it */
+};
+
+typedef struct strips {
+    unsigned threads;
+    unsigned tile;         /* rows; a power of 2 */
+    unsigned across, deep; /* threads side by side, each at a column, and one below another */
+    unsigned count;        /* bands */
+    unsigned rows;         /* of each but the last, which may have less */
+} strips;
+
+static strips strips_of(uint64_t rows, uint64_t n)
+{
+    strips s = {.threads = n <= 1024 ? 1u * BLOCK : 2u * BLOCK, .tile = MOST_TILE_ROWS};
+    uint64_t wanted, most;
+
+    while (s.tile > 1 && s.tile * n > TILE_ELEMENTS)
+        s.tile /= 2;
+    s.across = n < s.threads ? (unsigned)n : s.threads;
+    s.deep = s.threads / s.across;
+    most = THREADS_OF_BANDS / s.threads;
+    wanted = (rows + most - 1) / most;
+    wanted = wanted < LEAST_BAND_ROWS ? LEAST_BAND_ROWS : wanted;
+    wanted = wanted < 2 * s.tile ? 2 * s.tile : wanted;
+    s.rows = (unsigned)((wanted + s.tile - 1) / s.tile * s.tile);
+    s.count = (unsigned)((rows + s.rows - 1) / s.rows);
+    return s;
+}
+
+static uint64_t sums_bytes(const strips *s, uint64_t n, bool has_shift)
+{
+    return float_bytes((has_shift ? 2 : 1) * s->deep * n);
+}
+
+/* What a row's gradients are made with. */
+typedef struct alignas(16) row_terms {
+    float mean, scale, sum, product; /* the last two as norm_input has them */
+} row_terms;
+
+/* Of each row the sums over columns of e and of e (x - mean). `wide` threads have a row; each of
+ * their warps leaves its part. */
+template <typename T>
+static __device__ __forceinline__ void
+tile_sums(unsigned count, unsigned wide, unsigned n, const T *x, const float *gain,
+          const float *statistics, const T *dy, float *sums, float *products)
+{
+    const unsigned first = threadIdx.x % wide;
+
+    for (unsigned r = threadIdx.x / wide; r < count; r += blockDim.x / wide) {
+        const float mean = statistics[2 * r];
+        float sum = 0.0f, product = 0.0f;
+#pragma unroll 4
+        for (unsigned c = first; c < n; c += wide) {
+            const float e = to_float(dy[r * n + c]) * gain[c];
+            sum += e;
+            product += e * (to_float(x[r * n + c]) - mean);
+        }
+        sum = warp_sum(sum);
+        product = warp_sum(product);
+        if (threadIdx.x % WARP == 0) {
+            sums[(r * wide + first) / WARP] = sum;
+            products[(r * wide + first) / WARP] = product;
+        }
+    }
+}
+
+static __device__ __forceinline__ row_terms terms_of(bool is_rms, unsigned parts, unsigned n,
+                                                     const float *statistics, const float *sums,
+                                                     const float *products)
+{
+    row_terms t = {statistics[0], statistics[1], 0.0f, 0.0f};
+
+    for (unsigned w = 0; w < parts; w++) {
+        t.sum += sums[w];
+        t.product += products[w];
+    }
+    t.sum = is_rms ? 0.0f : t.sum / (float)n;
+    t.product *= t.scale * t.scale / (float)n;
+    return t;
+}
+
+/* A thread takes ROWS rows of one column at once, or where a tile has less than AT_ONCE of them as
+ * many more columns. */
+template <typename T, unsigned ROWS>
+static __device__ __forceinline__ void
+tile_gradients(const strips &s, unsigned count, unsigned n, const T *x, const float *gain,
+               const row_terms *terms, const T *dy, bool adds, T *dx, float *gains, float *shifts)
+{
+    constexpr unsigned COLUMNS = AT_ONCE / ROWS;
+    const unsigned row_step = s.deep * n;
+
+    for (unsigned row = threadIdx.x / s.across; row < count; row += s.deep * ROWS)
+        for (unsigned c = threadIdx.x % s.across; c < n; c += s.across * COLUMNS) {
+            const unsigned at = row * n + c, end = count * n;
+            float values[AT_ONCE], slopes[AT_ONCE], old[AT_ONCE];
+#pragma unroll
+            for (unsigned k = 0; k < AT_ONCE; k++) {
+                const unsigned i = at + k % ROWS * row_step + k / ROWS * s.across;
+                const bool is_there = i < end && (k < ROWS || c + k / ROWS * s.across < n);
+                values[k] = is_there ? to_float(x[i]) : 0.0f;
+                slopes[k] = is_there ? to_float(dy[i]) : 0.0f;
+                old[k] = is_there && adds ? to_float(dx[i]) : 0.0f;
+            }
+#pragma unroll
+            for (unsigned j = 0; j < COLUMNS; j++) {
+                const unsigned column = c + j * s.across;
+                float by, dgain = 0.0f, dshift = 0.0f;
+                if (j > 0 && column >= n)
+                    break;
+                by = gain[column];
+#pragma unroll
+                for (unsigned r = 0; r < ROWS; r++) {
+                    const unsigned k = j * ROWS + r, i = at + r * row_step + j * s.across;
+                    if (r == 0 || i < end) {
+                        const row_terms t = terms[row + r * s.deep];
+                        const float from_mean = values[k] - t.mean;
+                        const float d = (slopes[k] * by - t.sum - from_mean * t.product) * t.scale;
+                        dgain += slopes[k] * from_mean * t.scale;
+                        dshift += slopes[k];
+                        dx[i] = of_float<T>(adds ? old[k] + d : d);
+                    }
+                }
+                gains[column] += dgain;
+                if (shifts != NULL)
+                    shifts[column] += dshift;
+            }
+        }
+}
+
+/* bands: [2][bands][n], as in norm_bands. Bounds: registers for five blocks of BLOCK, two of twice
+ * as many. */
+template <typename T, unsigned ROWS>
+static __global__ void __launch_bounds__(5 * BLOCK / 2, 2)
+    gradients_at_once(strips s, bool is_rms, unsigned rows, unsigned n, const T *x,
+                      const float *gain, const float *statistics, const T *dy, bool adds, T *dx,
+                      bool has_shift, float *bands)
+{
+    __shared__ row_terms terms[MOST_TILE_ROWS];
+    __shared__ float sums[MOST_TILE_ROWS], products[MOST_TILE_ROWS]; /* by rows, then warps */
+    TY_DYNAMIC_SHARED(room);                                         /* [2][deep][n] */
+    float *gains = (float *)room, *shifts = has_shift ? gains + s.deep * n : NULL;
+    const unsigned depth = threadIdx.x / s.across, warps = blockDim.x / WARP;
+    const unsigned wide = s.tile < warps ? blockDim.x / s.tile : WARP;
+    const unsigned end = rows < (blockIdx.x + 1) * s.rows ? rows : (blockIdx.x + 1) * s.rows;
+
+    for (unsigned i = threadIdx.x; i < s.deep * n; i += blockDim.x) {
+        gains[i] = 0.0f;
+        if (has_shift)
+            shifts[i] = 0.0f;
+    }
+    for (unsigned first = blockIdx.x * s.rows; first < end; first += s.tile) {
+        const unsigned count = end - first < s.tile ? end - first : s.tile;
+        const uint64_t at = (uint64_t)first * n;
+        tile_sums(count, wide, n, x + at, gain, statistics + 2ull * first, dy + at, sums, products);
+        __syncthreads();
+        if (threadIdx.x < count)
+            terms[threadIdx.x] = terms_of(
+                is_rms, wide / WARP, n, statistics + 2ull * (first + threadIdx.x),
+                sums + threadIdx.x * (wide / WARP), products + threadIdx.x * (wide / WARP));
+        __syncthreads();
+        if (depth < s.deep)
+            tile_gradients<T, ROWS>(s, count, n, x + at, gain, terms, dy + at, adds, dx + at,
+                                    gains + depth * n, has_shift ? shifts + depth * n : NULL);
+    }
+    __syncthreads();
+    for (unsigned c = threadIdx.x; c < n; c += blockDim.x) {
+        float dgain = 0.0f, dshift = 0.0f;
+        for (unsigned d = 0; d < s.deep; d++) {
+            dgain += gains[d * n + c];
+            dshift += has_shift ? shifts[d * n + c] : 0.0f;
+        }
+        bands[(uint64_t)blockIdx.x * n + c] = dgain;
+        if (has_shift)
+            bands[((uint64_t)gridDim.x + blockIdx.x) * n + c] = dshift;
+    }
+}
+
+template <typename T> static auto norm_gradients(unsigned tile)
+{
+    return tile >= AT_ONCE ? gradients_at_once<T, AT_ONCE>
+           : tile == 2     ? gradients_at_once<T, 2>
+                           : gradients_at_once<T, 1>;
+}
+
+uint64_t cuda_norm_scratch(bool is_rms, uint64_t rows, uint64_t n)
+{
+    const strips s = strips_of(rows, n);
+    const bool fits = sums_bytes(&s, n, !is_rms) <= MOST_SUMS_BYTES;
+    const uint64_t apart = band_count(rows), bands = fits && s.count > apart ? s.count : apart;
+
+    return (is_rms ? 1 : 2) * bands * n;
 }
 
 void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
@@ -129,20 +350,35 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
                         float *dshift, bool adds_parameters, bool adds_x, void *dx, float *scratch,
                         cudaStream_t stream)
 {
-    dim3 grid((unsigned)((n + WARP - 1) / WARP), (unsigned)band_count(rows));
+    const strips s = strips_of(rows, n);
+    const uint64_t shared = sums_bytes(&s, n, dshift != NULL);
+    /* Else what is wanted has kernels of its own. */
+    const bool is_at_once = dgain != NULL && dx != NULL && shared <= MOST_SUMS_BYTES;
+    const unsigned bands = is_at_once ? s.count : band_count(rows);
+    const dim3 grid((unsigned)((n + WARP - 1) / WARP), bands);
     [[maybe_unused]] const uint64_t parts = dshift != NULL ? 2 : 1;
 
-    if (dgain != NULL) {
+    if (is_at_once) {
+        TY_MOVES(bytes_of(type, (adds_x ? 3 : 2) * rows * n) + float_bytes(n + 2 * rows),
+                 bytes_of(type, rows * n) + float_bytes(parts * bands * n));
+        TY_DISPATCH(type,
+                    TY_LAUNCH(norm_gradients<T>(s.tile), bands, s.threads, shared, stream, s,
+                              is_rms, (unsigned)rows, (unsigned)n, (const T *)x, gain, statistics,
+                              (const T *)dy, adds_x, (T *)dx, dshift != NULL, scratch))
+    } else if (dgain != NULL) {
         TY_MOVES(bytes_of(type, 2 * rows * n) + float_bytes(2 * rows),
-                 float_bytes(2 * band_count(rows) * n));
-        TY_DISPATCH(type, TY_LAUNCH_GRID(norm_bands<T>, grid, BLOCK, 0, stream, rows, n,
-                                         (const T *)x, statistics, (const T *)dy, scratch))
-        TY_MOVES(float_bytes((2 * band_count(rows) + (adds_parameters ? parts : 0)) * n),
-                 float_bytes(parts * n));
-        TY_LAUNCH(norm_bands_join, grid_for(n), BLOCK, 0, stream, band_count(rows), n, scratch,
-                  adds_parameters, dgain, dshift);
+                 float_bytes(parts * bands * n));
+        TY_DISPATCH(type,
+                    TY_LAUNCH_GRID(norm_bands<T>, grid, BLOCK, 0, stream, rows, n, (const T *)x,
+                                   statistics, (const T *)dy, dshift != NULL, scratch))
     }
-    if (dx == NULL)
+    if (dgain != NULL) {
+        TY_MOVES(float_bytes((bands + (adds_parameters ? 1 : 0)) * parts * n),
+                 float_bytes(parts * n));
+        TY_LAUNCH(norm_bands_join, grid.x, bands < WARP ? bands * WARP : MOST_JOINED, 0, stream,
+                  bands, n, scratch, adds_parameters, dgain, dshift);
+    }
+    if (dx == NULL || is_at_once)
         return;
     TY_MOVES(bytes_of(type, (adds_x ? 3 : 2) * rows * n) + float_bytes(n + 2 * rows),
              bytes_of(type, rows * n));

@@ -200,15 +200,20 @@ void kernels()
 {
     enum { ROWS = 37, N = 70 };
 
-    expect("norm and its backward", false, [] {
-        device d;
-        const auto x = floats({ROWS * N, N, N, ROWS * N, 2 * ROWS, ROWS * N, N, N, ROWS * N,
-                               cuda_norm_scratch(ROWS, N)});
-        cuda_norm(CUDA_TYPE_FLOAT, false, ROWS, N, x[0], x[1], x[2], x[3], x[4], d.first);
-        cuda_norm_backward(CUDA_TYPE_FLOAT, false, ROWS, N, x[0], x[1], x[4], x[5], x[6], x[7],
-                           false, false, x[8], x[9], d.first);
-        cudaStreamSynchronize(d.first);
-    });
+    /* Several tiles of a band, several bands; several rows a thread, and several warps a row. */
+    const size_t sizes[][2] = {{ROWS, N}, {150, 40}, {20, 1500}, {7, 5000}};
+    for (const auto &size : sizes)
+        expect("norm and its backward", false, [=] {
+            device d;
+            const size_t rows = size[0], n = size[1], all = rows * n;
+            const auto x = floats(
+                {all, n, n, all, 2 * rows, all, n, n, all, cuda_norm_scratch(false, rows, n)});
+            cuda_norm(CUDA_TYPE_FLOAT, false, rows, n, x[0], x[1], x[2], x[3], x[4], d.first);
+            for (float *dx : {x[8], (float *)nullptr})
+                cuda_norm_backward(CUDA_TYPE_FLOAT, false, rows, n, x[0], x[1], x[4], x[5], x[6],
+                                   x[7], false, false, dx, x[9], d.first);
+            cudaStreamSynchronize(d.first);
+        });
     expect("batch norm and its backward", false, [] {
         device d;
         enum { PIXELS = 300, CHANNELS = 35, ALL = PIXELS * CHANNELS };

@@ -176,20 +176,32 @@ void layouts()
         });
 }
 
+/* Of as many columns as tiles of any number of rows have, and of more than make all gradients at
+ * once; one band of rows and several. */
 void norms()
 {
-    for (bool is_rms : {false, true}) {
-        check(is_rms ? "rms norm" : "norm", [=] {
-            void *x = activations(COUNT), *y = activations(COUNT), *dx = activations(COUNT);
-            float *gain = floats(N), *shift = floats(N), *dgain = floats(N), *dshift = floats(N);
-            float *statistics = floats(2 * ROWS), *scratch = floats(cuda_norm_scratch(ROWS, N));
-            cuda_norm(type, is_rms, ROWS, N, x, gain, is_rms ? nullptr : shift, y, statistics,
-                      nullptr);
-            for (bool adds : {false, true})
-                cuda_norm_backward(type, is_rms, ROWS, N, x, gain, statistics, y, dgain,
-                                   is_rms ? nullptr : dshift, adds, adds, dx, scratch, nullptr);
-        });
-    }
+    const uint64_t sizes[][2] = {{ROWS, N}, {100, 70}, {3, 700}, {37, 1500}, {9, 3000}, {5, 12100}};
+
+    for (const auto &size : sizes)
+        for (bool is_rms : {false, true})
+            check(is_rms ? "rms norm" : "norm", [=] {
+                const uint64_t rows = size[0], n = size[1];
+                void *x = activations(rows * n), *y = activations(rows * n);
+                void *dx = activations(rows * n);
+                float *gain = floats(n), *shift = is_rms ? nullptr : floats(n);
+                float *dgain = floats(n), *dshift = is_rms ? nullptr : floats(n);
+                float *statistics = floats(2 * rows);
+                float *scratch = floats(cuda_norm_scratch(is_rms, rows, n));
+                cuda_norm(type, is_rms, rows, n, x, gain, shift, y, statistics, nullptr);
+                for (bool adds : {false, true}) {
+                    cuda_norm_backward(type, is_rms, rows, n, x, gain, statistics, y, dgain, dshift,
+                                       adds, adds, dx, scratch, nullptr);
+                    cuda_norm_backward(type, is_rms, rows, n, x, gain, statistics, y, dgain, dshift,
+                                       adds, adds, nullptr, scratch, nullptr);
+                    cuda_norm_backward(type, is_rms, rows, n, x, gain, statistics, y, nullptr,
+                                       nullptr, adds, adds, dx, scratch, nullptr);
+                }
+            });
 }
 
 /* Fewer channels than a warp has threads, as many as several have, and more; one row and several
