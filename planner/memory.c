@@ -183,7 +183,7 @@ static uint32_t pooled_convolution(const context *c, uint32_t pool)
 /* How the worker's cpu backend keeps images: channels last within a stage, as planes across its
  * cuts and where they are flattened, each a copy of its own; maxima with their places; and without
  * those that a convolution pools itself. */
-static void mark_images(const context *c)
+static void mark_images_of_cores(const context *c)
 {
     const ty_workload *w = c->plan->workload;
 
@@ -217,7 +217,7 @@ static void mark_images(const context *c)
 
 /* How accelerators keep them: what crosses cuts comes in the order that it is read in, so that only
  * what is flattened inside a stage is a copy. */
-static void mark_flattened(const context *c)
+static void mark_images_of_accelerators(const context *c)
 {
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
         const ty_layer *l = layer_at(c, i);
@@ -286,9 +286,9 @@ static void mark_layers(const context *c)
         c->copies[i] = c->copied[i] = c->places[i] = 0;
     }
     if (c->is_on_cores)
-        mark_images(c);
+        mark_images_of_cores(c);
     else
-        mark_flattened(c);
+        mark_images_of_accelerators(c);
 }
 
 /* What a convolution needs while it computes on cores: its weights in the order of oneDNN's
@@ -313,13 +313,31 @@ static double scratch_bytes(const context *c, uint32_t layer)
 
 /* ---- Activations, per sample ----------------------------------------------------------------- */
 
+/* To accelerators a batch of numbers comes in floats. */
+static bool is_batch_converted(const context *c)
+{
+    return c->stage->first_layer == 0 && !c->is_on_cores &&
+           c->plan->workload->input_kind == TY_INPUT_REAL;
+}
+
+static double input_bytes(const context *c, uint64_t element_bytes)
+{
+    const uint64_t elements = ty_shape_elements(&c->plan->workload->input);
+
+    return (double)ty_lane_bytes(c->plan, elements * element_bytes) / c->samples;
+}
+
 static double stage_input(const context *c)
 {
-    const ty_workload *w = c->plan->workload;
     if (c->stage->first_layer > 0)
         return c->in;
-    return (double)ty_lane_bytes(c->plan, ty_shape_elements(&w->input) * w->element_bytes) /
-           c->samples;
+    return input_bytes(c, is_batch_converted(c) ? sizeof(float) : c->plan->workload->element_bytes);
+}
+
+/* What layers read of it then. */
+static double converted_batch(const context *c)
+{
+    return is_batch_converted(c) ? input_bytes(c, c->plan->workload->element_bytes) : 0;
 }
 
 /* The part of what is sent on that comes from before the stage: a copy of its own there. */
@@ -652,7 +670,8 @@ static double working_set(const context *c, uint32_t first, uint32_t end)
  * that backward needs, or what goes between segments. */
 static double slot_bytes(const context *c)
 {
-    double beside = c->segment_count > 0 ? c->out + kept_between(c) : stash(c) + relayed(c);
+    double beside = c->segment_count > 0 ? c->out + kept_between(c)
+                                         : converted_batch(c) + stash(c) + relayed(c);
 
     if (splits_backward(c))
         beside += gradients_between(c);
@@ -667,8 +686,9 @@ static double beside_slots(const context *c)
 
     for (uint32_t s = 0; s < c->segment_count; s++) {
         const uint32_t end = s + 1 < c->segment_count ? c->segments[s + 1] : c->end;
-        largest = fmax(largest, working_set(c, c->segments[s], end) +
-                                    output_gradients(c, c->segments[s], end));
+        largest =
+            fmax(largest, (s == 0 ? converted_batch(c) : 0) + working_set(c, c->segments[s], end) +
+                              output_gradients(c, c->segments[s], end));
     }
     for (uint32_t i = c->stage->first_layer; i < c->end; i++)
         if (c->has_gradient_between[i])

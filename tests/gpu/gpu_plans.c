@@ -553,7 +553,7 @@ static const struct {
      {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {3, 5}, LARGE_BATCH},
      0.1},
     /* What is flattened is a copy, and so is its gradient. */
-    {"predicted memory of images, one rank", flattened, {.replicas = {1}, LARGE_BATCH}, 0.1},
+    {"predicted memory of images, one rank", flattened, {.replicas = {1}, LARGE_BATCH}, 0.01},
     /* The model is of what the CPU worker keeps: here 13 to 14 % more. */
     {"predicted memory of gpt, 1f1b 2 stages",
      gpt_wide,

@@ -108,13 +108,13 @@ Test(memory, pipeline)
     setting *s = new_setting(small_network());
     set_stage(s, 0, 0, 2, 1, "FFBB");
     set_stage(s, 1, 2, 2, 1, "FBFB");
-    /* Twice input 16 and stash 12, one set of gradients 12; to the neighbour 12 per slot and twice
-     * more. */
+    /* Twice input 16 as it comes and as it is read, and stash 12; one set of gradients 12; to the
+     * neighbour 12 per slot and twice more. */
     check(s, 0, "first stage",
           &(ty_memory_use){.parameter_bytes = 60,
                            .gradient_bytes = 60,
                            .optimizer_bytes = 60,
-                           .activation_bytes = 5 * (2 * (16 + 12) + 12),
+                           .activation_bytes = 5 * (2 * (2 * 16 + 12) + 12),
                            .communication_bytes = 5 * (2 + 2) * 12});
     /* Once input 12 and stash 8 + 8; gradients 8 + 4 and 4 for what the loss keeps. */
     check(s, 1, "second stage",
@@ -132,21 +132,22 @@ Test(memory, pipeline)
                            .communication_bytes = 5 * (1 + 2) * 12});
     s->plan.staleness = 0;
     s->stages[0].recompute = TY_RECOMPUTE_FULL;
-    /* The only output is sent on, and so in the slots: beside them its gradient. */
+    /* The only output is sent on, and so in the slots: beside them its gradient, and the input that
+     * is read. */
     check(s, 0, "recomputing",
           &(ty_memory_use){.parameter_bytes = 60,
                            .gradient_bytes = 60,
                            .optimizer_bytes = 60,
-                           .activation_bytes = 5 * (2 * (16 + 12) + 12),
+                           .activation_bytes = 5 * (2 * (16 + 12) + 12 + 16),
                            .communication_bytes = 5 * (2 + 2) * 12});
     s->plan.workload->layers[0].is_frozen = true;
     s->stages[0].recompute = TY_RECOMPUTE_NONE;
-    /* Nothing is trained in the first stage: input and output of each slot, no gradients either
+    /* Nothing is trained in the first stage: inputs and output of each slot, no gradients either
      * way.
      */
     check(s, 0, "frozen",
           &(ty_memory_use){.parameter_bytes = 60,
-                           .activation_bytes = 5 * (2 * (16 + 12)),
+                           .activation_bytes = 5 * (2 * (2 * 16 + 12)),
                            .communication_bytes = 5 * 2 * 12});
     /* The stage behind it sends no gradient back: two buffers for what it receives. */
     check(s, 1, "behind frozen layers",
@@ -169,11 +170,11 @@ Test(memory, frozen_prefix)
           &(ty_memory_use){.parameter_bytes = 92,
                            .gradient_bytes = 32,
                            .optimizer_bytes = 32,
-                           .activation_bytes = 5 * (2 * (16 + 12 + 16) + 16)});
+                           .activation_bytes = 5 * (2 * (2 * 16 + 12 + 16) + 16)});
     /* All frozen: no backward, so nothing is kept for one. */
     s->plan.workload->layers[2].is_frozen = true;
     check(s, 0, "all",
-          &(ty_memory_use){.parameter_bytes = 92, .activation_bytes = 5 * (2 * 16 + 28)});
+          &(ty_memory_use){.parameter_bytes = 92, .activation_bytes = 5 * (2 * 2 * 16 + 28)});
     free_setting(s);
 }
 
@@ -352,7 +353,7 @@ Test(memory, buckets_and_compression)
               &(ty_memory_use){.parameter_bytes = 92,
                                .gradient_bytes = 92,
                                .optimizer_bytes = 92,
-                               .activation_bytes = 5 * (16 + 28 + 28),
+                               .activation_bytes = 5 * (2 * 16 + 28 + 28),
                                .communication_bytes = rows[i].communication,
                                .compression_bytes = rows[i].compressed});
         free_setting(s);
