@@ -405,6 +405,12 @@ uint64_t ty_workload_cut_bytes(const ty_workload *workload, uint32_t layer);
  */
 uint32_t ty_workload_crossing(const ty_workload *workload, uint32_t layer, uint32_t *producers);
 /**
+ * The batch norm right before a sum of two that alone reads it: accelerators make both in one pass,
+ * and of the norm's output nothing is left. O(1).
+ * @return TY_NO_LAYER when `sum` is no such sum
+ */
+uint32_t ty_workload_norm_of_sum(const ty_workload *workload, uint32_t sum);
+/**
  * Bytes per sample of gradients that come back over the cut before `layer`: of the crossing tensors
  * but those made before the first trained layer (ty_workload_first_backward), which are the first.
  */

@@ -43,6 +43,17 @@ uint32_t ty_workload_crossing(const ty_workload *workload, uint32_t layer, uint3
     return count;
 }
 
+uint32_t ty_workload_norm_of_sum(const ty_workload *workload, uint32_t sum)
+{
+    const ty_layer *l = &workload->layers[sum];
+
+    return l->kind == TY_LAYER_ADD && l->input_count == 2 && l->inputs[1] + 1 == sum &&
+                   workload->layers[l->inputs[1]].kind == TY_LAYER_BATCH_NORM &&
+                   workload->index.last_readers[l->inputs[1]] == sum
+               ? l->inputs[1]
+               : TY_NO_LAYER;
+}
+
 uint64_t ty_workload_cut_gradient_bytes(const ty_workload *workload, uint32_t layer)
 {
     uint64_t sum = 0;

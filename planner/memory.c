@@ -216,13 +216,16 @@ static void mark_images_of_cores(const context *c)
 }
 
 /* How accelerators keep them: what crosses cuts comes in the order that it is read in, so that only
- * what is flattened inside a stage is a copy. */
+ * what is flattened inside a stage is a copy; batch norms make the sums behind them. */
 static void mark_images_of_accelerators(const context *c)
 {
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
         const ty_layer *l = layer_at(c, i);
         const ty_shape *in = ty_layer_input_shape(c->plan->workload, i, 0);
+        const uint32_t norm = ty_workload_norm_of_sum(c->plan->workload, i);
 
+        if (norm != TY_NO_LAYER && norm >= c->stage->first_layer && c->segment_count == 0)
+            c->kept[norm] -= (double)layer_at(c, norm)->output_bytes;
         if (l->kind != TY_LAYER_FLATTEN || l->input_count == 0 ||
             l->inputs[0] < c->stage->first_layer || !has_two_orders(in))
             continue;

@@ -7,6 +7,7 @@
 /* A band gives each thread CHUNK elements to load at once, or where blocks would be more than a GPU
  * takes at a time several times that. */
 enum { CHUNK = 8, BAND_ELEMENTS = CHUNK * BLOCK, MOST_BLOCKS_OF_BANDS = 1024 };
+enum { AT_ONCE = 4 }; /* where there are several arrays */
 
 /* A block's part: `width` channels of a band of rows. */
 typedef struct bands {
@@ -187,7 +188,7 @@ static __global__ void running_take(uint64_t channels, const float *running, flo
 template <typename T>
 static __global__ void normalise(bands b, uint64_t rows, uint64_t channels, const T *x,
                                  const float *statistics, const float *gain, const float *shift,
-                                 bool has_relu, T *y)
+                                 const T *other, bool has_relu, T *y)
 {
     const column c = column_of(b, rows, channels);
     float mean, scale, above;
@@ -200,13 +201,15 @@ static __global__ void normalise(bands b, uint64_t rows, uint64_t channels, cons
     for (unsigned done = 0; done < c.count; done += CHUNK) {
         const uint64_t at = c.at + done * c.stride;
         const unsigned n = c.count - done < CHUNK ? c.count - done : CHUNK;
-        float values[CHUNK];
-#pragma unroll
-        for (unsigned k = 0; k < CHUNK; k++)
-            values[k] = k < n ? to_float(x[at + k * c.stride]) : 0.0f;
+        float values[CHUNK], others[CHUNK];
 #pragma unroll
         for (unsigned k = 0; k < CHUNK; k++) {
-            const float z = (values[k] - mean) * scale + above;
+            values[k] = k < n ? to_float(x[at + k * c.stride]) : 0.0f;
+            others[k] = k < n && other != NULL ? to_float(other[at + k * c.stride]) : 0.0f;
+        }
+#pragma unroll
+        for (unsigned k = 0; k < CHUNK; k++) {
+            const float z = (values[k] - mean) * scale + above + others[k];
             if (k < n)
                 y[at + k * c.stride] = of_float<T>(has_relu && !(z > 0.0f) ? 0.0f : z);
         }
@@ -214,8 +217,8 @@ static __global__ void normalise(bands b, uint64_t rows, uint64_t channels, cons
 }
 
 void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
-                     const float *gain, const float *shift, const float *running, bool has_relu,
-                     void *y, float *statistics, float *scratch, cudaStream_t stream)
+                     const float *gain, const float *shift, const float *running, const void *other,
+                     bool has_relu, void *y, float *statistics, float *scratch, cudaStream_t stream)
 {
     const bands b = bands_of(rows, channels);
     const dim3 grid(b.across, b.count);
@@ -232,10 +235,11 @@ void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const voi
         TY_LAUNCH(moments_join, (channels + WARP - 1) / WARP, BLOCK, 0, stream, b, rows, channels,
                   scratch, statistics);
     }
-    TY_MOVES(bytes_of(type, rows * channels) + float_bytes(4 * channels),
+    TY_MOVES(bytes_of(type, (other != NULL ? 2 : 1) * rows * channels) + float_bytes(4 * channels),
              bytes_of(type, rows * channels));
     TY_DISPATCH(type, TY_LAUNCH_GRID(normalise<T>, grid, BLOCK, 0, stream, b, rows, channels,
-                                     (const T *)x, statistics, gain, shift, has_relu, (T *)y))
+                                     (const T *)x, statistics, gain, shift, (const T *)other,
+                                     has_relu, (T *)y))
 }
 
 /* ---- Gradients ---- */
@@ -263,11 +267,12 @@ static __device__ __forceinline__ float gated(const gate &g, float from_mean, fl
     return from_mean * g.factor + g.above > 0.0f ? d : 0.0f;
 }
 
-/* bands: [2][bands][channels], sums of dy z and of dy, with z = (x - mean) scale */
+/* bands: [2][bands][channels], sums of dy z and of dy, with z = (x - mean) scale. Where the relu is
+ * behind a sum, whose output is y, what it stops of dy becomes 0 in its place. */
 template <typename T>
 static __global__ void band_gradients(bands b, uint64_t rows, uint64_t channels, const T *x,
-                                      const float *gain, const float *shift,
-                                      const float *statistics, const T *dy, float *of_bands)
+                                      const float *gain, const float *shift, const T *y,
+                                      const float *statistics, T *dy, float *of_bands)
 {
     __shared__ float products[BLOCK], sums[BLOCK];
     const column c = column_of(b, rows, channels);
@@ -280,13 +285,25 @@ static __global__ void band_gradients(bands b, uint64_t rows, uint64_t channels,
         scale = statistics[3 * c.channel + 1];
         g = gate_of(c, statistics, gain, shift);
     }
-#pragma unroll 4
-    for (unsigned i = 0; i < c.count; i++) {
-        const uint64_t at = c.at + i * c.stride;
-        const float from_mean = to_float(x[at]) - mean;
-        const float d = gated(g, from_mean, to_float(dy[at]));
-        product += d * from_mean * scale;
-        sum += d;
+    for (unsigned done = 0; done < c.count; done += AT_ONCE) {
+        const uint64_t at = c.at + done * c.stride;
+        const unsigned n = c.count - done < AT_ONCE ? c.count - done : AT_ONCE;
+        float values[AT_ONCE], slopes[AT_ONCE], made[AT_ONCE];
+#pragma unroll
+        for (unsigned k = 0; k < AT_ONCE; k++) {
+            values[k] = k < n ? to_float(x[at + k * c.stride]) : 0.0f;
+            slopes[k] = k < n ? to_float(dy[at + k * c.stride]) : 0.0f;
+            made[k] = k < n && y != NULL ? to_float(y[at + k * c.stride]) : 1.0f;
+        }
+#pragma unroll
+        for (unsigned k = 0; k < AT_ONCE; k++) {
+            const float from_mean = values[k] - mean;
+            const float d = made[k] > 0.0f ? gated(g, from_mean, slopes[k]) : 0.0f;
+            product += d * from_mean * scale;
+            sum += d;
+            if (y != NULL && k < n)
+                dy[at + k * c.stride] = of_float<T>(d);
+        }
     }
     products[threadIdx.x] = product;
     sums[threadIdx.x] = sum;
@@ -360,10 +377,10 @@ static __global__ void input_gradient(bands b, uint64_t rows, uint64_t channels,
 }
 
 void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
-                              const float *gain, const float *shift, const float *statistics,
-                              bool is_given, const void *dy, float *dgain, float *dshift,
-                              bool adds_parameters, bool adds_x, void *dx, float *scratch,
-                              cudaStream_t stream)
+                              const float *gain, const float *shift, const void *y,
+                              const float *statistics, bool is_given, void *dy, float *dgain,
+                              float *dshift, bool adds_parameters, bool adds_x, void *dx,
+                              float *scratch, cudaStream_t stream)
 {
     const bands b = bands_of(rows, channels);
     const dim3 grid(b.across, b.count);
@@ -371,12 +388,14 @@ void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, 
     [[maybe_unused]] const uint64_t count = rows * channels, gates = shift != NULL ? 2 : 0;
     [[maybe_unused]] const uint64_t parts = dgain != NULL ? 2 : 0, sums = totals != NULL ? 2 : 0;
 
+    if (dgain != NULL || totals != NULL || y != NULL) {
+        TY_MOVES(bytes_of(type, (y != NULL ? 3 : 2) * count) + float_bytes((2 + gates) * channels),
+                 bytes_of(type, y != NULL ? count : 0) + float_bytes(2 * b.count * channels));
+        TY_DISPATCH(type, TY_LAUNCH_GRID(band_gradients<T>, grid, BLOCK, 0, stream, b, rows,
+                                         channels, (const T *)x, gain, shift, (const T *)y,
+                                         statistics, (T *)dy, scratch))
+    }
     if (dgain != NULL || totals != NULL) {
-        TY_MOVES(bytes_of(type, 2 * count) + float_bytes((2 + gates) * channels),
-                 float_bytes(2 * b.count * channels));
-        TY_DISPATCH(type,
-                    TY_LAUNCH_GRID(band_gradients<T>, grid, BLOCK, 0, stream, b, rows, channels,
-                                   (const T *)x, gain, shift, statistics, (const T *)dy, scratch))
         TY_MOVES(float_bytes((2 * b.count + (adds_parameters ? parts : 0)) * channels),
                  float_bytes((parts + sums) * channels));
         TY_LAUNCH(gradients_join, (channels + WARP - 1) / WARP, BLOCK, 0, stream, b, channels,

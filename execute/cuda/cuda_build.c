@@ -209,6 +209,11 @@ static ty_status node_begin(lowering *low, const cuda_kind *kind, uint32_t index
     return TY_OK;
 }
 
+static bool is_in_order(const cuda_value *value, cuda_order order)
+{
+    return value->order == order || cuda_channels(value) == 1 || cuda_pixels(value) == 1;
+}
+
 /* Has `value` in the order that layer `index` reads: it, or a copy of it in front of the layer. */
 static ty_status value_in_order(lowering *low, uint32_t value, cuda_order order, uint32_t index,
                                 uint32_t *out, ty_error *error)
@@ -219,7 +224,7 @@ static ty_status value_in_order(lowering *low, uint32_t value, cuda_order order,
     ty_status status;
 
     *out = value;
-    if (from->order == order || cuda_channels(from) == 1 || cuda_pixels(from) == 1)
+    if (is_in_order(from, order))
         return TY_OK;
     *out = stage->value_count++;
     value_make(low, *out, &from->shape, order, from->needs_gradient);
@@ -349,6 +354,43 @@ static cuda_node *relu_joins(const lowering *low, const ty_layer *relu)
     return NULL;
 }
 
+/* The batch norm that can make a sum, too; what is recomputed knows layers one by one. NULL: none.
+ */
+static cuda_node *sum_joins(const lowering *low, uint32_t sum)
+{
+    const ty_stage_device *stage = low->stage;
+    const uint32_t norm = ty_workload_norm_of_sum(low->workload, sum);
+    const cuda_value *other;
+
+    if (norm == TY_NO_LAYER || norm < low->first || stage->segments.count > 0)
+        return NULL;
+    other = &stage->values[value_of(low, low->workload->layers[sum].inputs[0])];
+    return is_in_order(other, CUDA_CHANNELS_LAST) ? &stage->nodes[stage->node_count - 1] : NULL;
+}
+
+static ty_status sum_join(lowering *low, cuda_node *norm, uint32_t sum, ty_error *error)
+{
+    uint32_t *inputs = ty_alloc(2, sizeof *inputs);
+    bool *adds = ty_alloc(2, sizeof *adds);
+
+    if (inputs == NULL || adds == NULL) {
+        ty_free(inputs);
+        ty_free(adds);
+        return ty_fail(error, TY_ENOMEM, "out of memory for layer %s",
+                       low->workload->layers[sum].name);
+    }
+    inputs[0] = norm->inputs[0];
+    inputs[1] = value_of(low, low->workload->layers[sum].inputs[0]);
+    ty_free(norm->inputs);
+    ty_free(norm->adds);
+    norm->inputs = inputs;
+    norm->adds = adds;
+    norm->input_count = 2;
+    low->stage->values[norm->output].same_as = value_of(low, sum);
+    norm->output = value_of(low, sum);
+    return TY_OK;
+}
+
 static ty_status lower_layers(lowering *low, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -357,7 +399,7 @@ static ty_status lower_layers(lowering *low, ty_error *error)
         const ty_layer *layer = &low->workload->layers[l];
         const uint32_t made = value_of(low, l);
         const cuda_value *read;
-        cuda_node *before = relu_joins(low, layer);
+        cuda_node *before = relu_joins(low, layer), *norm = sum_joins(low, l);
         cuda_order order = cuda_kind_of(layer->kind)->order;
 
         TY_CHECK(inputs_check(low, layer, error), status, done);
@@ -370,6 +412,8 @@ static ty_status lower_layers(lowering *low, ty_error *error)
             before->has_relu = true;
         if (before != NULL || (layer->kind == TY_LAYER_FLATTEN && !cuda_is_channels_last(read)))
             low->stage->values[made].same_as = read->same_as;
+        else if (norm != NULL)
+            status = sum_join(low, norm, l, error);
         else
             status = node_add(low, l, order, error);
     }

@@ -23,10 +23,24 @@ static uint32_t reads_of_group(const ty_stage_device *stage, uint32_t n, uint32_
     return count;
 }
 
+/* The first of the inputs that a node sums: behind a batch norm's own there is at most one other.
+ */
+static uint32_t first_summand(const cuda_node *node)
+{
+    return node->kind == &cuda_batch_norm_kind ? 1 : 0;
+}
+
+/* Whether a node's output is a sum with what else it reads. */
+static bool is_sum(const cuda_node *node)
+{
+    return (node->kind == &cuda_add || node->kind == &cuda_batch_norm_kind) &&
+           node->input_count > 1;
+}
+
 /* Whether a node's backward changes its output's gradient in place. */
 static bool is_masked(const cuda_node *node)
 {
-    return node->has_relu && node->kind == &cuda_add;
+    return node->has_relu && is_sum(node);
 }
 
 /* One behind the last node that adds to a group's gradient or changes it in place, n left out. */
@@ -92,16 +106,16 @@ static void sum_share(ty_stage_device *stage, uint32_t n)
     const uint32_t none = stage->value_count;
     uint32_t carrier = none;
 
-    for (uint32_t i = 0; i < node->input_count && carrier == none; i++) {
+    for (uint32_t i = first_summand(node); i < node->input_count && carrier == none; i++) {
         const uint32_t root = stage->values[node->inputs[i]].gradient_of;
         if (can_carry(stage, n, root))
             carrier = root;
     }
     if (carrier == none)
         return;
-    for (uint32_t i = 0; i < node->input_count; i++)
+    for (uint32_t i = first_summand(node); i < node->input_count; i++)
         follows[i] = node->inputs[i] != carrier && can_follow(stage, n, node->inputs[i], carrier);
-    for (uint32_t i = 0; i < node->input_count; i++)
+    for (uint32_t i = first_summand(node); i < node->input_count; i++)
         if (follows[i])
             group_join(stage, node->inputs[i], carrier);
     group_join(stage, stage->values[node->output].gradient_of, carrier);
@@ -134,8 +148,7 @@ void cuda_gradients_place(ty_stage_device *stage, bool *flags)
     for (uint32_t v = 0; v < stage->value_count; v++)
         stage->values[v].gradient_of = stage->values[v].same_as;
     for (uint32_t n = 0; n < stage->node_count && !stage->options.splits_backward; n++)
-        if (stage->nodes[n].kind == &cuda_add && stage->nodes[n].input_count > 1 &&
-            stage->values[stage->nodes[n].output].needs_gradient)
+        if (is_sum(&stage->nodes[n]) && stage->values[stage->nodes[n].output].needs_gradient)
             sum_share(stage, n);
     memset(flags, 0, stage->value_count * sizeof *flags);
     gradients_order(stage, flags);

@@ -98,21 +98,28 @@ uint64_t cuda_norm_scratch(bool is_rms, uint64_t rows, uint64_t n);
 /**
  * Ioffe and Szegedy, 2015.
  * @param running [2][channels] mean and variance to normalise with; NULL: the batch's own
- * @param has_relu what is below 0 becomes 0
+ * @param other  is added to what is normalised; NULL: nothing is
+ * @param has_relu what is below 0 then becomes 0
  * @param statistics [out] [channels][3]: mean and 1 / deviation that were used, variance of the
  *        batch
  * @param scratch cuda_batch_norm_scratch floats
  */
 void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
-                     const float *gain, const float *shift, const float *running, bool has_relu,
-                     void *y, float *statistics, float *scratch, cudaStream_t stream);
-/** @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL
- *  @param shift of a norm with a relu, whose sum is made again; else NULL */
+                     const float *gain, const float *shift, const float *running, const void *other,
+                     bool has_relu, void *y, float *statistics, float *scratch,
+                     cudaStream_t stream);
+/**
+ * @param shift  of a norm with a relu and without another summand, whose output is made again; else
+ *               NULL
+ * @param y      the output where there are a relu and another summand; else NULL
+ * @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL
+ * @param dy [in, out] with y what the relu stops becomes 0: the other summand's gradient is left
+ */
 void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
-                              const float *gain, const float *shift, const float *statistics,
-                              bool is_given, const void *dy, float *dgain, float *dshift,
-                              bool adds_parameters, bool adds_x, void *dx, float *scratch,
-                              cudaStream_t stream);
+                              const float *gain, const float *shift, const void *y,
+                              const float *statistics, bool is_given, void *dy, float *dgain,
+                              float *dshift, bool adds_parameters, bool adds_x, void *dx,
+                              float *scratch, cudaStream_t stream);
 uint64_t cuda_batch_norm_scratch(uint64_t rows, uint64_t channels);
 /** Moves the running statistics towards the batch's of `rows` numbers a channel; as in
  * cpu_batch_norm.c. */

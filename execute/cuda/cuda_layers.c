@@ -97,7 +97,7 @@ const cuda_kind cuda_layer_norm = {.floats = CUDA_BIT(0) | CUDA_BIT(1),
 const cuda_kind cuda_rms_norm = {
     .floats = CUDA_BIT(0), .build = norm_build, .forward = norm_forward, .backward = norm_backward};
 
-/* ---- Batch norm ---- */
+/* ---- Batch norm, and a sum of two in which its output is one ---- */
 
 /* Numbers of a channel in a micro-batch. */
 static uint64_t batch_norm_rows(const ty_stage_device *stage, const cuda_node *node)
@@ -123,6 +123,24 @@ static float *running_of(const ty_stage_device *stage, const cuda_node *node)
     return stage->statistics + node->statistic_offset;
 }
 
+enum { OTHER = 1 }; /* input */
+
+static bool has_other(const cuda_node *node)
+{
+    return node->input_count > OTHER;
+}
+
+/* Of a sum's output to an input's, if that is not the same. */
+static void summand_gradient(const ty_stage_device *stage, const cuda_node *node, uint32_t input,
+                             const void *dy)
+{
+    void *dx = cuda_in_gradient(stage, node, input);
+
+    if (dx != NULL && dx != dy)
+        cuda_accumulate(stage->type, cuda_count(stage, node), dy, node->adds[input], dx,
+                        stage->stream);
+}
+
 /* Whether it is they that normalise. */
 static bool is_given(const ty_stage_device *stage, const cuda_node *node)
 {
@@ -136,7 +154,8 @@ static ty_status batch_norm_forward(ty_stage_device *stage, const cuda_node *nod
     cuda_batch_norm(stage->type, batch_norm_rows(stage, node), node->layer->attributes[TY_FEATURES],
                     cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
                     cuda_parameters(stage, node, 1),
-                    is_given(stage, node) ? running_of(stage, node) : NULL, node->has_relu,
+                    is_given(stage, node) ? running_of(stage, node) : NULL,
+                    has_other(node) ? cuda_in(stage, node, OTHER, slot) : NULL, node->has_relu,
                     cuda_out(stage, node, slot), node->stash[slot], stage->sums, stage->stream);
     return TY_OK;
 }
@@ -149,14 +168,18 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *no
     const uint64_t channels = node->layer->attributes[TY_FEATURES];
     const uint64_t rows = batch_norm_rows(stage, node);
     float *dgain = cuda_parameter_gradient(stage, node, 0);
+    void *dy = cuda_out_gradient(stage, node);
 
     (void)error;
     cuda_batch_norm_backward(
         stage->type, rows, channels, cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
-        node->has_relu ? cuda_parameters(stage, node, 1) : NULL, node->stash[slot],
-        is_given(stage, node), cuda_out_gradient(stage, node), dgain,
-        cuda_parameter_gradient(stage, node, 1), cuda_adds(node, 0, is_first), node->adds[0],
-        cuda_in_gradient(stage, node, 0), stage->sums, stage->stream);
+        node->has_relu && !has_other(node) ? cuda_parameters(stage, node, 1) : NULL,
+        node->has_relu && has_other(node) ? cuda_out(stage, node, slot) : NULL, node->stash[slot],
+        is_given(stage, node), dy, dgain, cuda_parameter_gradient(stage, node, 1),
+        cuda_adds(node, 0, is_first), node->adds[0], cuda_in_gradient(stage, node, 0), stage->sums,
+        stage->stream);
+    if (has_other(node))
+        summand_gradient(stage, node, OTHER, dy);
     if (dgain != NULL)
         cuda_running_move(channels, rows, node->stash[slot], running_of(stage, node),
                           stage->stream);
@@ -347,12 +370,8 @@ static ty_status add_backward(ty_stage_device *stage, const cuda_node *node, uin
     if (node->has_relu)
         cuda_activate_backward(stage->type, CUDA_RELU, cuda_count(stage, node),
                                cuda_out(stage, node, slot), dy, false, dy, stage->stream);
-    for (uint32_t i = 0; i < node->input_count; i++) {
-        void *dx = cuda_in_gradient(stage, node, i);
-        if (dx != NULL && dx != dy) /* else it is there */
-            cuda_accumulate(stage->type, cuda_count(stage, node), dy, node->adds[i], dx,
-                            stage->stream);
-    }
+    for (uint32_t i = 0; i < node->input_count; i++)
+        summand_gradient(stage, node, i, dy);
     return TY_OK;
 }
 

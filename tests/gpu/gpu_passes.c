@@ -194,6 +194,44 @@ static ty_workload *make_images(void)
     return w;
 }
 
+/* A convolution and its norm; where it is frozen both are. */
+static int normed(ty_workload *w, int x, uint64_t channels, bool is_frozen)
+{
+    const int y = network_conv2d(w, x, channels, 3, 3, 1, 1, 1, false);
+    const int z = network_simple(w, y, TY_LAYER_BATCH_NORM);
+
+    w->layers[y].is_frozen = w->layers[z].is_frozen = is_frozen;
+    return z;
+}
+
+static int rectified_sum(ty_workload *w, int a, int b)
+{
+    return network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){a, b}, 2), TY_LAYER_RELU);
+}
+
+/* Sums of what norms right before them make and of what is read elsewhere, too, of another norm, of
+ * the same norm's input; without a relu; of frozen layers; and one that another sum alone reads. */
+static ty_workload *make_normed_sums(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 9, 7});
+    int x = network_simple(w, normed(w, -1, 5, false), TY_LAYER_RELU), y;
+
+    x = rectified_sum(w, x, normed(w, x, 5, false));
+    y = normed(w, x, 35, false);
+    x = rectified_sum(w, y, normed(w, x, 35, false));
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, normed(w, x, 35, false)}, 2);
+    x = rectified_sum(w, x, network_simple(w, x, TY_LAYER_BATCH_NORM));
+    x = rectified_sum(w, x, normed(w, x, 35, true));
+    y = rectified_sum(w, x, normed(w, x, 35, false));
+    x = rectified_sum(w, x, normed(w, y, 35, false));
+    y = network_conv2d(w, x, 35, 1, 1, 1, 0, 1, true);
+    y = network_join(w, TY_LAYER_ADD, (int[]){y, rectified_sum(w, x, normed(w, x, 35, false))}, 2);
+    x = rectified_sum(w, y, normed(w, x, 35, false));
+    y = network_conv2d(w, x, 2, 1, 1, 1, 0, 1, true);
+    network_loss(w, network_linear(w, network_simple(w, y, TY_LAYER_FLATTEN), 10, true));
+    return w;
+}
+
 typedef struct network {
     const char *name;
     ty_workload *(*make)(void);
@@ -222,6 +260,7 @@ static const network networks[] = {
     {"distances", make_distances, 2, false, true},
     {"additive", make_additive, 3, false, false},
     {"images", make_images, 3, true, false},
+    {"normed sums", make_normed_sums, 3, true, false},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -601,6 +640,7 @@ static const stage_case stages[] = {
      TY_PRECISION_FP16,
      TY_RECOMPUTE_FULL,
      2e-2},
+    {"stages normed sums, cuts around sums", make_normed_sums, 3, 4, {5, 17, 22}, IN_FP32},
     {"stages gpt", network_make_small_gpt, 2, 2, {7}, IN_FP32},
     {"stages gpt, cuts inside blocks",
      network_make_small_gpt,

@@ -41,6 +41,15 @@ static const char flattened[] =
     "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 2},"
     "{\"kind\": \"softmax_cross_entropy\"}]}";
 
+/* Little but what batch norms and sums make: four blocks, two of them with shortcuts of their own.
+ */
+static const char residual[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"small-residual\", \"family\": \"residual\","
+    "\"source\": \"resnet18.json\", \"input\": [3, 64, 64], \"sample_bytes\": 12289,"
+    "\"block\": \"bottleneck\", \"blocks\": [2, 2], \"width\": 8, \"classes\": 10,"
+    "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\","
+    "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}}";
+
 /* Of 200 words and 16 positions, with an output of its own. */
 
 #define UNTIED                                                                                     \
@@ -554,6 +563,19 @@ static const struct {
      0.1},
     /* What is flattened is a copy, and so is its gradient. */
     {"predicted memory of images, one rank", flattened, {.replicas = {1}, LARGE_BATCH}, 0.01},
+    /* Sums are part of the norms before them, unless they are recomputed. */
+    {"predicted memory of residual blocks, one rank",
+     residual,
+     {.replicas = {1}, LARGE_BATCH},
+     0.01},
+    {"predicted memory of residual blocks, 1f1b 2 stages",
+     residual,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {16}, LARGE_BATCH},
+     0.01},
+    {"predicted memory of residual blocks, recompute",
+     residual,
+     {.replicas = {1}, LARGE_BATCH, .recompute = TY_RECOMPUTE_FULL},
+     0.01},
     /* The model is of what the CPU worker keeps: here 13 to 14 % more. */
     {"predicted memory of gpt, 1f1b 2 stages",
      gpt_wide,

@@ -11,7 +11,7 @@
 
 #define GPT "gpt-tiny sequence=32", "gpt-tiny sequence=8"
 
-/* Convolutions with batch norm between them. */
+/* Convolutions with batch norm behind them, the second of a residual block. */
 const char batch_norm_small[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"batch-norm-small\", \"family\": "
     "\"sequential\", \"source\": \"resnet18.json\", \"input\": [1, 28, 28], "
@@ -20,7 +20,8 @@ const char batch_norm_small[] =
     "\"weight_decay\": 0}, \"layers\": ["
     "{\"kind\": \"conv2d\", \"out_channels\": 4, \"kernel\": 5, \"stride\": 3},"
     "{\"kind\": \"batch_norm\"}, {\"kind\": \"relu\"},"
-    "{\"kind\": \"conv2d\", \"out_channels\": 6, \"kernel\": 3}, {\"kind\": \"batch_norm\"},"
+    "{\"branches\": [[], [{\"kind\": \"conv2d\", \"out_channels\": 4, \"kernel\": 3, "
+    "\"padding\": 1}, {\"kind\": \"batch_norm\"}]], \"join\": \"add\"},"
     "{\"kind\": \"relu\"}, {\"kind\": \"flatten\"}, {\"kind\": \"linear\", "
     "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
 

@@ -553,6 +553,33 @@ static void moe_on_image(ty_builder *b)
     ty_builder_moe(b, TY_BATCH, 4, 2, 8, false, true);
 }
 
+/* Of five sums one has a norm that is right before it and nobody else's: the others' are elsewhere,
+ * read by two sums, one of three. */
+Test(builder, norms_of_sums)
+{
+    ty_builder *b = ty_builder_new("sums", TY_INPUT_REAL, &(ty_shape){3, {2, 3, 3}});
+    const ty_window window = {1, 1, 1, 0, 0};
+    const uint32_t stem = ty_builder_relu(b, TY_BATCH);
+    const uint32_t norm = ty_builder_batch_norm(b, stem);
+    const uint32_t joined = ty_builder_add(b, (uint32_t[]){stem, norm}, 2);
+    const uint32_t early = ty_builder_batch_norm(b, joined);
+    const uint32_t late = ty_builder_conv2d(b, joined, 2, &window, 1, true);
+    const uint32_t apart = ty_builder_add(b, (uint32_t[]){early, late}, 2);
+    const uint32_t shared = ty_builder_batch_norm(b, apart);
+    const uint32_t first = ty_builder_add(b, (uint32_t[]){apart, shared}, 2);
+    const uint32_t second = ty_builder_add(b, (uint32_t[]){first, shared}, 2);
+    const uint32_t third = ty_builder_batch_norm(b, second);
+    const uint32_t three = ty_builder_add(b, (uint32_t[]){joined, second, third}, 3);
+    ty_workload *w;
+
+    ty_builder_loss(b, ty_builder_linear(b, ty_builder_flatten(b, three), 2, true));
+    w = finish(b);
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        cr_expect_eq(ty_workload_norm_of_sum(w, l), l == joined ? norm : TY_NO_LAYER, "layer %u",
+                     (unsigned)l);
+    ty_workload_free(w);
+}
+
 Test(builder, mistakes_are_kept_until_the_end)
 {
     static const struct {

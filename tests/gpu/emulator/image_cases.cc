@@ -78,26 +78,36 @@ struct reference {
     }
 };
 
+/* What is behind the norm: another summand, then a relu. */
+struct behind {
+    bool has_other, has_relu;
+};
+
 struct batch {
     uint64_t rows, channels;
     bool has_relu;
-    std::vector<float> x, dy, gain, shift, y, dx, statistics, dgain, dshift, scratch;
+    std::vector<float> x, other, dy, left, gain, shift, y, dx, statistics, dgain, dshift, scratch;
 
-    batch(uint64_t some_rows, uint64_t some_channels, float offset, bool is_rectified)
-        : rows(some_rows), channels(some_channels), has_relu(is_rectified),
-          x(numbers(rows * channels, 5)), dy(numbers(rows * channels, 7)),
+    batch(uint64_t some_rows, uint64_t some_channels, float offset, const behind &is)
+        : rows(some_rows), channels(some_channels), has_relu(is.has_relu),
+          x(numbers(rows * channels, 5)), other(is.has_other ? numbers(rows * channels, 17) : x),
+          dy(numbers(rows * channels, 7)), left(dy),
           gain(numbers(channels, 11)), shift(numbers(channels, 13)), y(x.size()),
           dx(x.size(), 0.25f), statistics(3 * channels), dgain(channels, 2.0f),
           dshift(channels, 3.0f), scratch(cuda_batch_norm_scratch(rows, channels), NAN)
     {
         for (uint64_t i = 0; i < x.size(); i++)
             x[i] += offset * (1 + (float)(i % channels % 3));
+        if (!is.has_other)
+            std::fill(other.begin(), other.end(), 0.0f);
         cuda_batch_norm(CUDA_TYPE_FLOAT, rows, channels, x.data(), gain.data(), shift.data(),
-                        nullptr, has_relu, y.data(), statistics.data(), scratch.data(), nullptr);
+                        nullptr, is.has_other ? other.data() : nullptr, has_relu, y.data(),
+                        statistics.data(), scratch.data(), nullptr);
         cuda_batch_norm_backward(CUDA_TYPE_FLOAT, rows, channels, x.data(), gain.data(),
-                                 has_relu ? shift.data() : nullptr, statistics.data(), false, dy.data(),
-                                 dgain.data(), dshift.data(), true, true, dx.data(), scratch.data(),
-                                 nullptr);
+                                 has_relu && !is.has_other ? shift.data() : nullptr,
+                                 has_relu && is.has_other ? y.data() : nullptr, statistics.data(),
+                                 false, left.data(), dgain.data(), dshift.data(), true, true,
+                                 dx.data(), scratch.data(), nullptr);
         cudaStreamSynchronize(nullptr);
     }
 
@@ -123,14 +133,14 @@ struct batch {
     }
 };
 
-void batch_norm(uint64_t rows, uint64_t channels, float offset, bool has_relu)
+void batch_norm(uint64_t rows, uint64_t channels, float offset, const behind &is)
 {
-    const batch b(rows, channels, offset, has_relu), again(rows, channels, offset, has_relu);
+    const batch b(rows, channels, offset, is), again(rows, channels, offset, is);
     /* By what the float next to a mean is away from it all results may be off; by their squares
      * variances would be by far more. */
     const double tolerance = 2e-5 + 1.5e-6 * offset, n = (double)rows;
     double y_found = 0, y_expected = 0, dx_found = 0, dx_expected = 0;
-    bool is_y_right = true, is_dx_right = true;
+    bool is_y_right = true, is_dx_right = true, is_left_right = true;
 
     for (uint64_t c = 0; c < channels; c++) {
         const reference of = b.channel(c);
@@ -142,20 +152,22 @@ void batch_norm(uint64_t rows, uint64_t channels, float offset, bool has_relu)
         if (!is_close(b.dshift[c], 3 + of.sum, std::sqrt(n), tolerance))
             expect(false, "shift's gradient", rows, channels, b.dshift[c], 3 + of.sum);
         for (uint64_t at = c; at < b.x.size(); at += channels) {
-            const double z = (b.x[at] - of.mean) * of.scale(), made = z * b.gain[c] + b.shift[c];
-            const double y = has_relu && made < 0 ? 0 : made;
+            const double z = (b.x[at] - of.mean) * of.scale(), made = z * b.gain[c] + b.shift[c] + b.other[at];
+            const double y = is.has_relu && made < 0 ? 0 : made;
             const double inner = b.gradient(at) - of.sum / n - z * of.product / n;
             const double dx = 0.25 + b.gain[c] * of.scale() * inner;
             if (is_y_right && !is_close(b.y[at], y, 1, tolerance))
                 is_y_right = false, y_found = b.y[at], y_expected = y;
+            is_left_right = is_left_right && b.left[at] == (is.has_other ? b.gradient(at) : b.dy[at]);
             if (is_dx_right && !is_close(b.dx[at], dx, 1 + of.scale(), tolerance))
                 is_dx_right = false, dx_found = b.dx[at], dx_expected = dx;
         }
     }
     expect(is_y_right, "output", rows, channels, y_found, y_expected);
     expect(is_dx_right, "input's gradient", rows, channels, dx_found, dx_expected);
+    expect(is_left_right, "the other summand's gradient", rows, channels, 0, 0);
     expect(b.y == again.y && b.dx == again.dx && b.dgain == again.dgain &&
-               b.statistics == again.statistics,
+               b.left == again.left && b.statistics == again.statistics,
            "the same again", rows, channels, 0, 0);
 }
 } // namespace
@@ -171,8 +183,8 @@ int main()
         orders(3, side[0], side[1]);
     for (const auto &size : sizes)
         for (float offset : {0.0f, 1000.0f})
-            for (bool has_relu : {false, true})
-                batch_norm(size[0], size[1], offset, has_relu);
+            for (const behind &is : {behind{false, false}, {false, true}, {true, false}, {true, true}})
+                batch_norm(size[0], size[1], offset, is);
     printf("%d cases, %d failed\n", cases, failures);
     return failures > 0;
 }

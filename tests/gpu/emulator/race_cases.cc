@@ -214,17 +214,19 @@ void kernels()
                                    x[7], false, false, dx, x[9], d.first);
             cudaStreamSynchronize(d.first);
         });
-    expect("batch norm and its backward", false, [] {
-        device d;
-        enum { PIXELS = 300, CHANNELS = 35, ALL = PIXELS * CHANNELS };
-        const auto x = floats({ALL, CHANNELS, CHANNELS, ALL, 3 * CHANNELS, ALL, CHANNELS, CHANNELS,
-                               ALL, cuda_batch_norm_scratch(PIXELS, CHANNELS)});
-        cuda_batch_norm(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1], x[2], nullptr, true, x[3],
-                        x[4], x[9], d.first);
-        cuda_batch_norm_backward(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1], x[2], x[4], false,
-                                 x[5], x[6], x[7], false, false, x[8], x[9], d.first);
-        cudaStreamSynchronize(d.first);
-    });
+    for (bool is_sum : {false, true})
+        expect("batch norm and its backward", false, [=] {
+            device d;
+            enum { PIXELS = 300, CHANNELS = 35, ALL = PIXELS * CHANNELS };
+            const auto x = floats({ALL, CHANNELS, CHANNELS, ALL, 3 * CHANNELS, ALL, CHANNELS,
+                                   CHANNELS, ALL, cuda_batch_norm_scratch(PIXELS, CHANNELS), ALL});
+            cuda_batch_norm(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1], x[2], nullptr,
+                            is_sum ? x[10] : nullptr, true, x[3], x[4], x[9], d.first);
+            cuda_batch_norm_backward(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1],
+                                     is_sum ? nullptr : x[2], is_sum ? x[3] : nullptr, x[4], false,
+                                     x[5], x[6], x[7], false, false, x[8], x[9], d.first);
+            cudaStreamSynchronize(d.first);
+        });
     expect("images in another order", false, [] {
         device d;
         const auto x = floats({2 * 70 * 40, 2 * 70 * 40});

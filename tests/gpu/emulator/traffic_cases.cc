@@ -214,26 +214,34 @@ void batch_norms()
         check("batch norm", [=] {
             const uint64_t rows = size[0], channels = size[1], all = rows * channels;
             void *x = activations(all), *y = activations(all), *dx = activations(all);
-            void *dy = activations(all);
+            void *dy = activations(all), *other = activations(all);
             float *gain = floats(channels), *shift = floats(channels);
             std::fill(shift, shift + channels, 1e6f);
             float *running = floats(2 * channels), *statistics = floats(3 * channels);
             float *dgain = floats(channels), *dshift = floats(channels);
             float *scratch = floats(cuda_batch_norm_scratch(rows, channels));
             for (const float *given : {(const float *)nullptr, (const float *)running})
-                cuda_batch_norm(type, rows, channels, x, gain, shift, given, false, y, statistics,
-                                scratch, nullptr);
+                for (const void *summand : {(const void *)nullptr, (const void *)other})
+                    cuda_batch_norm(type, rows, channels, x, gain, shift, given, summand, false, y,
+                                    statistics, scratch, nullptr);
             for (bool adds : {false, true})
                 for (bool is_given : {false, true})
-                    cuda_batch_norm_backward(type, rows, channels, x, gain,
-                                             adds ? shift : nullptr, statistics, is_given, dy,
-                                             dgain, dshift, adds, adds,
-                                             dx, scratch, nullptr);
-            for (bool is_given : {false, true})
-                cuda_batch_norm_backward(type, rows, channels, x, gain, shift, statistics, is_given,
-                                         dy, nullptr, nullptr, false, false, dx, scratch, nullptr);
-            cuda_batch_norm_backward(type, rows, channels, x, gain, nullptr, statistics, false, dy,
-                                     dgain, dshift, true, false, nullptr, scratch, nullptr);
+                    for (const void *sum : {(const void *)nullptr, (const void *)y})
+                        cuda_batch_norm_backward(type, rows, channels, x, gain,
+                                                 adds && sum == nullptr ? shift : nullptr, sum,
+                                                 statistics, is_given, dy, dgain, dshift, adds,
+                                                 adds, dx, scratch, nullptr);
+            for (bool is_given : {false, true}) {
+                cuda_batch_norm_backward(type, rows, channels, x, gain, shift, nullptr, statistics,
+                                         is_given, dy, nullptr, nullptr, false, false, dx, scratch,
+                                         nullptr);
+                cuda_batch_norm_backward(type, rows, channels, x, gain, nullptr, y, statistics,
+                                         is_given, dy, nullptr, nullptr, false, false, dx, scratch,
+                                         nullptr);
+            }
+            cuda_batch_norm_backward(type, rows, channels, x, gain, nullptr, nullptr, statistics,
+                                     false, dy, dgain, dshift, true, false, nullptr, scratch,
+                                     nullptr);
             cuda_running_move(channels, rows, statistics, running, nullptr);
         });
 }
