@@ -2,6 +2,7 @@
  * runs. What layers of the zoo ask for it must take, in the memory that the backend allows; what is
  * known to be beyond it must be refused. cuDNN believes in a driver (driver_stand_in.cmake). */
 #include "cuda_dnn.h"
+#include "dnn_norms.h"
 #include "emulator/dnn_mistakes.h"
 #include "ty_attention_scratch.h"
 #include "ty_convolution_scratch.h"
@@ -606,6 +607,8 @@ int main(void)
     printf("cuDNN %zu\n", dnn->cudnnGetVersion());
     attention_plans(targets);
     convolutions_plan(targets);
+    for (int d = 0; d < DEVICES; d++)
+        planned += dnn_norms_plan(&targets[d], devices[d].label, d != H100, &failures);
     for (int d = 0; d < DEVICES; d++)
         dnn->cudnnBackendDestroyDescriptor(targets[d].properties);
     printf("%d plans, %d failed\n", planned, failures);

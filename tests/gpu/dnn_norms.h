@@ -1,0 +1,16 @@
+/* Plans of the real cuDNN for norms, which are kernels of ours: it would have them, too, should a
+ * GPU show them to be faster. */
+#ifndef TY_TESTS_GPU_DNN_NORMS_H
+#define TY_TESTS_GPU_DNN_NORMS_H
+
+#include "cuda_dnn.h"
+
+/** Of ResNet-50's batch norms with what is behind them, GPT-2's layer norms and Llama 3 8B's RMS
+ * norms, in bf16, forward and backward; and a batch norm that cuDNN refuses.
+ * @param only_sums  of batch norms those with a sum behind them, which have the others' operations
+ * @param failures [in, out] is told of on stdout
+ * @return how many were made */
+int dnn_norms_plan(const cuda_dnn_target *target, const char *device, bool only_sums,
+                   int *failures);
+
+#endif
