@@ -452,7 +452,7 @@ static void heads_norm(const ty_stage_device *stage, const cuda_node *node, cons
 
         cuda_copy_rows(stage->type, n.rows, n.columns, here, n.stride, false, m->raw[i], n.columns,
                        stage->stream);
-        cuda_norm(stage->type, true, n.rows * n.columns / size, size, m->raw[i],
+        cuda_norm(stage->type, true, n.rows * n.columns / size, size, m->raw[i], NULL, NULL,
                   cuda_parameters(stage, node, n.gain), NULL, room, m->statistics[i],
                   stage->stream);
         cuda_copy_rows(stage->type, n.rows, n.columns, room, n.columns, false, here, n.stride,

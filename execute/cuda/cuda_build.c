@@ -391,6 +391,21 @@ static ty_status sum_join(lowering *low, cuda_node *norm, uint32_t sum, ty_error
     return TY_OK;
 }
 
+/* Lets a layer or RMS norm, which is the last node, make the sum of two right before it. */
+static void norm_joins(const lowering *low, uint32_t norm)
+{
+    ty_stage_device *stage = low->stage;
+    const ty_layer *layer = &low->workload->layers[norm];
+    cuda_node *node = &stage->nodes[stage->node_count - 1], *sum = node - 1;
+
+    if ((layer->kind != TY_LAYER_LAYER_NORM && layer->kind != TY_LAYER_RMS_NORM) ||
+        stage->node_count < 2 || stage->segments.count > 0 || sum->layer_index + 1 != norm ||
+        sum->kind != &cuda_add || sum->input_count != 2 || sum->output != node->inputs[0])
+        return;
+    node->sum = sum;
+    sum->is_made_behind = true;
+}
+
 static ty_status lower_layers(lowering *low, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -410,12 +425,14 @@ static ty_status lower_layers(lowering *low, ty_error *error)
             scores_pad(low, made);
         if (before != NULL)
             before->has_relu = true;
-        if (before != NULL || (layer->kind == TY_LAYER_FLATTEN && !cuda_is_channels_last(read)))
+        if (before != NULL || (layer->kind == TY_LAYER_FLATTEN && !cuda_is_channels_last(read))) {
             low->stage->values[made].same_as = read->same_as;
-        else if (norm != NULL)
+        } else if (norm != NULL) {
             status = sum_join(low, norm, l, error);
-        else
-            status = node_add(low, l, order, error);
+        } else {
+            TY_CHECK(node_add(low, l, order, error), status, done);
+            norm_joins(low, l);
+        }
     }
 done:
     return status;

@@ -82,10 +82,14 @@ void cuda_filter_gradient(cuda_type type, uint64_t outputs, uint64_t inputs, uin
 
 /* ---- Norms over the innermost dimension (norm.cu) ---- */
 
-/** statistics: [rows][2], mean and 1 / deviation; rms: mean is 0 and shift NULL. */
+/**
+ * @param other  what is normalised is its sum with x; NULL: x
+ * @param sum [out] that sum; NULL without another summand
+ * @param statistics [out] [rows][2], mean and 1 / deviation; rms: mean is 0 and shift NULL
+ */
 void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
-               const float *gain, const float *shift, void *y, float *statistics,
-               cudaStream_t stream);
+               const void *other, void *sum, const float *gain, const float *shift, void *y,
+               float *statistics, cudaStream_t stream);
 /** dgain, dshift, dx may each be NULL. @param scratch cuda_norm_scratch floats */
 void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
                         const float *gain, const float *statistics, const void *dy, float *dgain,

@@ -67,10 +67,14 @@ static ty_status norm_build(ty_stage_device *stage, cuda_node *node, ty_error *e
 static ty_status norm_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                               ty_error *error)
 {
+    const cuda_node *sum = node->sum;
+
     (void)error;
     cuda_norm(stage->type, is_rms(node), cuda_rows(&stage->values[node->output]),
-              node->layer->attributes[TY_FEATURES], cuda_in(stage, node, 0, slot),
-              cuda_parameters(stage, node, 0),
+              node->layer->attributes[TY_FEATURES],
+              sum != NULL ? cuda_in(stage, sum, 0, slot) : cuda_in(stage, node, 0, slot),
+              sum != NULL ? cuda_in(stage, sum, 1, slot) : NULL,
+              sum != NULL ? cuda_out(stage, sum, slot) : NULL, cuda_parameters(stage, node, 0),
               is_rms(node) ? NULL : cuda_parameters(stage, node, 1), cuda_out(stage, node, slot),
               node->stash[slot], stage->stream);
     return TY_OK;
@@ -350,6 +354,8 @@ static ty_status add_forward(ty_stage_device *stage, const cuda_node *node, uint
     uint32_t next = 1;
 
     (void)error;
+    if (node->is_made_behind)
+        return TY_OK;
     if (node->input_count == 1)
         cuda_accumulate(stage->type, count, cuda_in(stage, node, 0, slot), false, y, stage->stream);
     else

@@ -100,7 +100,11 @@ typedef struct cuda_node {
     uint64_t weight_offsets[LAYER_MAX_TENSORS];
     bool is_divided;       /* among lanes, of which there are several */
     bool is_matrix_frozen; /* tied to a frozen layer's */
-    bool has_relu;    /* of batch norms and sums of two: the output is behind the next layer's */
+    bool has_relu; /* of batch norms and sums of two: the output is behind the next layer's */
+    /* Of a layer or RMS norm the sum of two right before it, whose output its forward makes, and of
+     * that sum that it is made so. */
+    const struct cuda_node *sum;
+    bool is_made_behind;
     bool adds_matrix; /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes, scratch_bytes;
     uint64_t sum_floats;    /* of scratch for sums over rows */

@@ -4,29 +4,42 @@
 
 #define NORM_EPSILON 1e-5f
 
+/* What is normalised: x, or its sum with another, rounded as it is written. */
+template <typename T>
+static __device__ __forceinline__ float summed(const T *x, const T *other, uint64_t i)
+{
+    const float value = to_float(x[i]);
+
+    return other == NULL ? value : to_float(of_float<T>(value + to_float(other[i])));
+}
+
 /* One block a row. */
 template <typename T>
-static __global__ void norm(bool is_rms, uint64_t n, const T *x, const float *gain,
-                            const float *shift, T *y, float *statistics)
+static __global__ void norm(bool is_rms, uint64_t n, const T *x, const T *other, T *sum,
+                            const float *gain, const float *shift, T *y, float *statistics)
 {
-    uint64_t row = blockIdx.x;
+    const uint64_t row = blockIdx.x, at = row * n;
     float mean = 0.0f, squares = 0.0f, scale;
 
-    x += row * n;
-    y += row * n;
+    x += at;
+    other = other != NULL ? other + at : NULL;
     if (!is_rms) {
         for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
-            mean += to_float(x[i]);
+            mean += summed(x, other, i);
         mean = block_sum(mean) / (float)n;
     }
     for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        float d = to_float(x[i]) - mean;
+        float d = summed(x, other, i) - mean;
         squares += d * d;
     }
     scale = 1.0f / sqrtf(block_sum(squares) / (float)n + NORM_EPSILON);
-    for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
-        y[i] = of_float<T>((to_float(x[i]) - mean) * scale * gain[i] +
-                           (shift != NULL ? shift[i] : 0.0f));
+    for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
+        const float value = summed(x, other, i);
+        y[at + i] =
+            of_float<T>((value - mean) * scale * gain[i] + (shift != NULL ? shift[i] : 0.0f));
+        if (other != NULL)
+            sum[at + i] = of_float<T>(value);
+    }
     if (threadIdx.x == 0) {
         statistics[2 * row] = mean;
         statistics[2 * row + 1] = scale;
@@ -34,13 +47,15 @@ static __global__ void norm(bool is_rms, uint64_t n, const T *x, const float *ga
 }
 
 void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
-               const float *gain, const float *shift, void *y, float *statistics,
-               cudaStream_t stream)
+               const void *other, void *sum, const float *gain, const float *shift, void *y,
+               float *statistics, cudaStream_t stream)
 {
-    TY_MOVES(bytes_of(type, rows * n) + float_bytes(shift != NULL ? 2 * n : n),
-             bytes_of(type, rows * n) + float_bytes(2 * rows));
+    [[maybe_unused]] const uint64_t tensors = other != NULL ? 2 : 1;
+
+    TY_MOVES(bytes_of(type, tensors * rows * n) + float_bytes(shift != NULL ? 2 * n : n),
+             bytes_of(type, tensors * rows * n) + float_bytes(2 * rows));
     TY_DISPATCH(type, TY_LAUNCH(norm<T>, rows, threads_for(n), 0, stream, is_rms, n, (const T *)x,
-                                gain, shift, (T *)y, statistics))
+                                (const T *)other, (T *)sum, gain, shift, (T *)y, statistics))
 }
 
 /* ---- Gradients ---- */

@@ -31,23 +31,28 @@ std::vector<float> numbers(uint64_t count, uint64_t seed)
 struct asked {
     bool is_rms, adds;
     bool has_parameters, has_input; /* whose gradients are wanted */
+    bool is_sum;                    /* what is normalised, of two */
 };
 
 struct norm {
     uint64_t rows, n;
-    std::vector<float> x, dy, gain, shift, y, dx, statistics, dgain, dshift, scratch;
+    std::vector<float> one, other, x, dy, gain, shift, y, dx, statistics, dgain, dshift, scratch;
 
     norm(uint64_t some_rows, uint64_t some_n, const asked &a)
-        : rows(some_rows), n(some_n), x(numbers(rows * n, 5)), dy(numbers(rows * n, 7)),
+        : rows(some_rows), n(some_n), one(numbers(rows * n, 5)), other(numbers(rows * n, 17)),
+          x(one.size(), NAN), dy(numbers(rows * n, 7)),
           gain(numbers(n, 11)), shift(numbers(n, 13)), y(x.size()), dx(x.size(), 0.25f),
           statistics(2 * rows), dgain(n, 2.0f), dshift(n, 3.0f),
           scratch(cuda_norm_scratch(a.is_rms, rows, n), NAN)
     {
-        for (float &value : x)
+        for (float &value : one)
             value += 0.5f;
+        if (!a.is_sum)
+            x = one;
         scratch.push_back(beyond);
-        cuda_norm(CUDA_TYPE_FLOAT, a.is_rms, rows, n, x.data(), gain.data(),
-                  a.is_rms ? nullptr : shift.data(), y.data(), statistics.data(), nullptr);
+        cuda_norm(CUDA_TYPE_FLOAT, a.is_rms, rows, n, one.data(), a.is_sum ? other.data() : nullptr,
+                  a.is_sum ? x.data() : nullptr, gain.data(), a.is_rms ? nullptr : shift.data(),
+                  y.data(), statistics.data(), nullptr);
         cuda_norm_backward(CUDA_TYPE_FLOAT, a.is_rms, rows, n, x.data(), gain.data(),
                            statistics.data(), dy.data(), a.has_parameters ? dgain.data() : nullptr,
                            a.has_parameters && !a.is_rms ? dshift.data() : nullptr, a.adds, a.adds,
@@ -114,8 +119,11 @@ void check(uint64_t rows, uint64_t n, const asked &a)
     }
     const bool is_same = done.y == again.y && done.dx == again.dx && done.dgain == again.dgain &&
                          done.dshift == again.dshift;
+    bool is_sum = true;
+    for (uint64_t i = 0; i < done.x.size() && a.is_sum; i++)
+        is_sum = is_sum && done.x[i] == done.one[i] + done.other[i];
     const bool is_inside = done.scratch.back() == beyond;
-    bool is_right = is_same && is_inside;
+    bool is_right = is_same && is_inside && is_sum;
     for (const found &f : results) {
         is_right = is_right && !f.is_wrong;
         if (f.is_wrong)
@@ -124,10 +132,10 @@ void check(uint64_t rows, uint64_t n, const asked &a)
     cases++;
     failures += !is_right;
     if (!is_right)
-        printf("FAIL %s of %lu x %lu%s%s%s%s%s\n", a.is_rms ? "rms norm" : "layer norm",
+        printf("FAIL %s of %lu x %lu%s%s%s%s%s%s\n", a.is_rms ? "rms norm" : "layer norm",
                (unsigned long)rows, (unsigned long)n, a.adds ? ", added" : "",
                a.has_parameters ? "" : ", of the input alone",
-               a.has_input ? "" : ", of gain and shift alone", is_same ? "" : ": not the same again",
+               a.has_input ? "" : ", of gain and shift alone", is_sum ? "" : ": another sum", is_same ? "" : ": not the same again",
                is_inside ? "" : ": writes behind its scratch");
 }
 } // namespace
@@ -141,10 +149,10 @@ int main()
 
     for (const auto &size : sizes)
         for (bool is_rms : {false, true}) {
-            check(size[0], size[1], {is_rms, false, true, true});
-            check(size[0], size[1], {is_rms, true, true, true});
-            check(size[0], size[1], {is_rms, true, false, true});
-            check(size[0], size[1], {is_rms, true, true, false});
+            check(size[0], size[1], {is_rms, false, true, true, false});
+            check(size[0], size[1], {is_rms, true, true, true, true});
+            check(size[0], size[1], {is_rms, true, false, true, false});
+            check(size[0], size[1], {is_rms, true, true, false, false});
         }
     printf("%d cases, %d failed\n", cases, failures);
     return failures > 0;

@@ -206,9 +206,10 @@ void kernels()
         expect("norm and its backward", false, [=] {
             device d;
             const size_t rows = size[0], n = size[1], all = rows * n;
-            const auto x = floats(
-                {all, n, n, all, 2 * rows, all, n, n, all, cuda_norm_scratch(false, rows, n)});
-            cuda_norm(CUDA_TYPE_FLOAT, false, rows, n, x[0], x[1], x[2], x[3], x[4], d.first);
+            const auto x = floats({all, n, n, all, 2 * rows, all, n, n, all,
+                                   cuda_norm_scratch(false, rows, n), all, all});
+            cuda_norm(CUDA_TYPE_FLOAT, false, rows, n, x[10], x[11], x[0], x[1], x[2], x[3], x[4],
+                      d.first);
             for (float *dx : {x[8], (float *)nullptr})
                 cuda_norm_backward(CUDA_TYPE_FLOAT, false, rows, n, x[0], x[1], x[4], x[5], x[6],
                                    x[7], false, false, dx, x[9], d.first);

@@ -192,7 +192,9 @@ void norms()
                 float *dgain = floats(n), *dshift = is_rms ? nullptr : floats(n);
                 float *statistics = floats(2 * rows);
                 float *scratch = floats(cuda_norm_scratch(is_rms, rows, n));
-                cuda_norm(type, is_rms, rows, n, x, gain, shift, y, statistics, nullptr);
+                cuda_norm(type, is_rms, rows, n, x, nullptr, nullptr, gain, shift, y, statistics,
+                          nullptr);
+                cuda_norm(type, is_rms, rows, n, y, dx, x, gain, shift, y, statistics, nullptr);
                 for (bool adds : {false, true}) {
                     cuda_norm_backward(type, is_rms, rows, n, x, gain, statistics, y, dgain, dshift,
                                        adds, adds, dx, scratch, nullptr);
