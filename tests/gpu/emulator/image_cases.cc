@@ -3,6 +3,7 @@
  * and batch norm of numbers that are far from 0 and close to one another, of any number of channels
  * and pixels. What is done twice gives the same bits.
  */
+#include "case_numbers.h"
 #include "cuda_kernels.h"
 
 #include <cmath>
@@ -22,18 +23,6 @@ void expect(bool is_right, const char *what, uint64_t rows, uint64_t columns, do
     if (!is_right)
         printf("FAIL %s of %lu x %lu: %.9g, expected %.9g\n", what, (unsigned long)rows,
                (unsigned long)columns, found, expected);
-}
-
-/* From -1 to 1, by a generator of its own. */
-std::vector<float> numbers(uint64_t count, uint64_t seed)
-{
-    std::vector<float> made(count);
-
-    for (float &x : made) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        x = (float)((double)(seed >> 40) / (double)(1u << 23) - 1);
-    }
-    return made;
 }
 
 bool is_close(double found, double expected, double scale, double tolerance)

@@ -4,6 +4,7 @@
  * at once, and more than it has room for; with and without gradients of the input and of gain and
  * shift. What is done twice gives the same bits, and scratch is as large as is said.
  */
+#include "case_numbers.h"
 #include "cuda_kernels.h"
 
 #include <cmath>
@@ -15,18 +16,6 @@ namespace
 int failures, cases;
 constexpr double epsilon = 1e-5;
 constexpr float beyond = -7.0f; /* behind the scratch */
-
-/* From -1 to 1, by a generator of its own. */
-std::vector<float> numbers(uint64_t count, uint64_t seed)
-{
-    std::vector<float> made(count);
-
-    for (float &x : made) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        x = (float)((double)(seed >> 40) / (double)(1u << 23) - 1);
-    }
-    return made;
-}
 
 struct asked {
     bool is_rms, adds;
