@@ -392,7 +392,7 @@ static ty_status sum_join(lowering *low, cuda_node *norm, uint32_t sum, ty_error
 }
 
 /* Lets a layer or RMS norm, which is the last node, make the sum of two right before it. */
-static void norm_joins(const lowering *low, uint32_t norm)
+static void norm_take_sum(const lowering *low, uint32_t norm)
 {
     ty_stage_device *stage = low->stage;
     const ty_layer *layer = &low->workload->layers[norm];
@@ -431,7 +431,7 @@ static ty_status lower_layers(lowering *low, ty_error *error)
             status = sum_join(low, norm, l, error);
         } else {
             TY_CHECK(node_add(low, l, order, error), status, done);
-            norm_joins(low, l);
+            norm_take_sum(low, l);
         }
     }
 done:
