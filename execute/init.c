@@ -3,6 +3,8 @@
 #include "init.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <unistd.h>
 
 /* The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
  * generators", OOPSLA 2014): stream `key`, element i is mix(key + i * gamma). */
@@ -27,19 +29,55 @@ static void normal_pair(uint64_t key, uint64_t pair, double out[2])
     out[1] = radius * sin(angle);
 }
 
+/* Elements [first, first + count) of a stream. */
+typedef struct fill {
+    uint64_t key;
+    double deviation;
+    uint64_t first, count;
+    float *out;
+} fill;
+
+static void *fill_run(void *argument)
+{
+    const fill *f = argument;
+
+    for (uint64_t pair = f->first / 2; 2 * pair < f->first + f->count; pair++) {
+        double both[2];
+        normal_pair(f->key, pair, both);
+        for (uint64_t k = 0; k < 2; k++)
+            if (2 * pair + k >= f->first && 2 * pair + k < f->first + f->count)
+                f->out[2 * pair + k - f->first] = (float)(f->deviation * both[k]);
+    }
+    return NULL;
+}
+
+/* A thread is worth its start from some ten milliseconds of work on. */
+enum { MOST_THREADS = 8, ELEMENTS_PER_THREAD = 1 << 19 };
+
 void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double deviation,
                     uint64_t first, uint64_t count, float *out)
 {
-    uint64_t key = mix(seed + gamma_step);
+    const uint64_t key = mix(mix(seed + gamma_step) ^ (((uint64_t)layer << 32) | tensor));
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint64_t most = cores < 1 ? 1 : cores < MOST_THREADS ? (uint64_t)cores : MOST_THREADS;
+    const uint64_t wanted = count / ELEMENTS_PER_THREAD;
+    const uint64_t parts = wanted < 1 ? 1 : wanted < most ? wanted : most;
+    pthread_t threads[MOST_THREADS];
+    bool is_started[MOST_THREADS];
+    fill fills[MOST_THREADS];
 
-    key = mix(key ^ (((uint64_t)layer << 32) | tensor));
-    for (uint64_t pair = first / 2; 2 * pair < first + count; pair++) {
-        double both[2];
-        normal_pair(key, pair, both);
-        for (uint64_t k = 0; k < 2; k++)
-            if (2 * pair + k >= first && 2 * pair + k < first + count)
-                out[2 * pair + k - first] = (float)(deviation * both[k]);
+    for (uint64_t i = 0; i < parts; i++) {
+        const uint64_t begin = count / parts * i;
+        const uint64_t end = i + 1 == parts ? count : count / parts * (i + 1);
+        fills[i] = (fill){key, deviation, first + begin, end - begin, out + begin};
+        is_started[i] =
+            i + 1 < parts && pthread_create(&threads[i], NULL, fill_run, &fills[i]) == 0;
+        if (!is_started[i])
+            fill_run(&fills[i]);
     }
+    for (uint64_t i = 0; i < parts; i++)
+        if (is_started[i])
+            pthread_join(threads[i], NULL);
 }
 
 static uint32_t attention_count(const ty_workload *workload)
