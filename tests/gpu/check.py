@@ -1,76 +1,62 @@
-"""What `check speed|cases|sanitize|links` runs on the machine with the GPU.
+"""`check day`: what one GPU can answer in a few minutes, most wanted first.
 
-Every item is a process group of its own with a time limit; its output lies in FOLDER/<command>/ while
-it runs, and FOLDER/<command>.json is written anew behind each: whatever ends this program, what was
-found so far is there. An item that takes too long leaves the stacks of its threads.
+Each part has a time limit and is skipped if too little of the budget is left. Every command is a
+process group of its own. FOLDER gets at most eight files; day.json is rewritten after every item, so
+whatever ends this program, the results so far are there.
+
+Exit status: 0 the results are complete, whatever failed is in them; 1 the device or the archive
+cannot be used; 77 there is no GPU.
 """
 
 import argparse
+import collections
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import threading
 import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SKIP, SANITIZER_CODE = 77, 86
-LIMIT_S = 510  # of a command
-IDLE_S = float(os.environ.get("CHECK_IDLE_S", 90))  # a case that says nothing for so long hangs
+REASON = 300  # characters of a reason that are kept
 
-# workload, precision, batch, steps of the shorter of two runs, tokens of a sample
-GPT = ("gpt2", "bf16", 16, 4, 1024)
-RESNET = ("resnet50", "bf16", 128, 4, 0)
-OTHERS = [("gpt2", "tf32", 8, 3, 1024), ("gpt-tiny", "bf16", 64, 20, 128), ("lenet", "fp32", 128, 50, 0),
-          ("mlp", "fp32", 128, 50, 0)]
-QUICK = ("mlp", "bf16", 2, 1, 0)
+Part = collections.namedtuple("Part", "name limit_s least_s")
+PARTS = [Part("environment", 30, 5), Part("smoke", 40, 10), Part("gpt2", 60, 15), Part("resnet50", 60, 15),
+         Part("kernels", 70, 15), Part("loop", 100, 20), Part("cases", 60, 20), Part("pytorch", 110, 25),
+         Part("sanitize", 30, 15), Part("ranks", 40, 10)]
 
-FAMILIES = ["updates", "passes", "plans", "lanes", "codecs", "schedules", "graphs", "links", "attention"]
-QUICK_CASES = ["update sgd", "update momentum", "gradients mlp bf16", "plan small mlp, data parallel 2, ZeRO 0, compressed: bf16",
-               "codec fp16", "plan mlp, 2bw", "graphs switched", "devices of ranks"]
+Network = collections.namedtuple("Network", "name workload precision batch tokens")
+GPT2 = Network("gpt2", "gpt2", "bf16", 16, 1024)
+RESNET50 = Network("resnet50", "resnet50", "bf16", 128, 0)
+SMALL = Network("mlp", "mlp", "bf16", 2, 0)  # what the emulator can bear
 
-SANITIZED = [  # what kernels there are, each tool on each
-    ["update"], ["gradients gpt bf16"], ["gathers gpt bf16"], ["gradients lenet fp32"], ["gradients lstm fp32"], ["gradients resnet fp32"],
-    ["codec"], ["contexts encoder"], ["graphs switched"],
-]
-JOBS = ["replicas", "lanes", "2bw", "interleaved", "zero-3", "late", "contexts", "one-bit", "powersgd"]
-COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
-
-
-def stacks_of(group):
-    """Where every thread of a process group is."""
-    said = []
-    for pid in sorted(int(p) for p in os.listdir("/proc") if p.isdigit()):
-        try:
-            if os.getpgid(pid) != group:
-                continue
-            if shutil.which("gdb"):
-                done = subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"],
-                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=30)
-                said.append(f"process {pid}:\n{done.stdout}")
-                continue
-            for task in sorted(os.listdir(f"/proc/{pid}/task")):
-                lines = [f"process {pid} thread {task}:"]
-                for name in ("comm", "wchan", "syscall", "stack"):
-                    try:
-                        with open(f"/proc/{pid}/task/{task}/{name}") as file:
-                            lines.append(f"  {name}: {file.read().strip()}")
-                    except OSError:
-                        pass  # the kernel keeps it from us
-                said.append("\n".join(lines))
-        except (OSError, subprocess.TimeoutExpired):
-            continue  # it is gone
-    return "\n".join(said)
+SMOKE = ["=gradients gpt bf16", "=gradients gpt fp32", "=gradients lenet bf16", "=gradients resnet bf16", "=gradients resnet fp32",
+         "=gradients lstm bf16", "=gradients mixtures bf16", "=attention wide bf16", "update", "=codec top-k 2 %", "=codec powersgd-6",
+         "=codec one-bit", "graphs mlp, one rank", "plan mlp, ZeRO 3"]
+SMOKE_QUICK = ["=update sgd", "=gradients mlp bf16", "=codec fp16", "=graphs switched"]
+FAMILIES = ["updates", "passes", "plans", "lanes", "codecs", "schedules", "graphs", "attention"]
+SANITIZED = [("memcheck", "=gradients gpt bf16"), ("memcheck", "=gradients resnet bf16"), ("memcheck", "=codec one-bit"),
+             ("racecheck", "=gradients gpt bf16"), ("racecheck", "=gradients lenet bf16")]
+JOBS = [("replicas", "host"), ("lanes", "host"), ("zero-3", "host"), ("replicas", "nccl")]
+METRICS = ["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
+           "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+           "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"]
 
 
-def lines_of(path):
-    """A file of lines of JSON, the last of which may be cut short."""
+def json_lines(path):
+    """The objects in a file of JSON lines, whose last line may be cut short."""
     rows = []
     if os.path.exists(path):
-        with open(path) as file:
+        with open(path, errors="replace") as file:
             for line in file:
                 try:
                     rows.append(json.loads(line))
@@ -80,7 +66,7 @@ def lines_of(path):
 
 
 def device_attributes():
-    """What the CUDA runtime knows of device 0, by the numbers of its attributes."""
+    """Attributes of device 0 by their number in the CUDA runtime."""
     for name in ("libcudart.so", "libcudart.so.13", "libcudart.so.12"):
         try:
             runtime = ctypes.CDLL(name)
@@ -88,39 +74,47 @@ def device_attributes():
         except OSError:
             continue
     else:
-        return {"absent": "no CUDA runtime to load"}
+        return {}
     value, found = ctypes.c_int(), {}
     for attribute in range(1, 150):
-        code = runtime.cudaDeviceGetAttribute(ctypes.byref(value), attribute, 0)
-        if code == 0:
+        if runtime.cudaDeviceGetAttribute(ctypes.byref(value), attribute, 0) == 0:
             found[attribute] = value.value
-    return found or {"absent": f"cudaDeviceGetAttribute: error {code}"}
+    return found
+
+
+def catalogue_name(product):
+    """The catalogue's device for nvidia-smi's product name: the entry whose `reported_as` or name fits best."""
+    with open(os.path.join(HERE, "data", "topologies", "catalogue", "devices.json")) as file:
+        names = [device["name"] for device in json.load(file)["devices"]]
+    words = product.lower().replace("-", " ").split()
+    alike = [name for name in names if name.split("-")[0] in words]
+    return alike[0] if alike else None
 
 
 class MemoryWatch:
-    """The most of a GPU's memory that was in use, as nvidia-smi tells it twice a second."""
+    """The largest growth of the GPU's used memory, sampled twice per second."""
 
     def __init__(self):
         self.least = self.most = None
         self.is_over = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)
 
-    def look(self):
+    def sample(self):
         done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        if done.returncode == 0:
+        if done.returncode == 0 and done.stdout.split():
             used = int(done.stdout.split()[0]) << 20
             self.least = used if self.least is None else min(self.least, used)
             self.most = used if self.most is None else max(self.most, used)
 
     def watch(self):
         while not self.is_over.is_set():
-            self.look()
+            self.sample()
             self.is_over.wait(0.5)
 
     def __enter__(self):
         if shutil.which("nvidia-smi"):
-            self.look()
+            self.sample()
             self.thread.start()
         return self
 
@@ -133,24 +127,35 @@ class MemoryWatch:
         return None if self.most is None else self.most - self.least
 
 
-class Check:
-    def __init__(self, command, folder, is_quick):
-        self.command, self.is_quick = command, is_quick
+class Day:
+    def __init__(self, asked):
+        self.asked = asked
         self.started = time.monotonic()
-        self.path = os.path.join(folder, command + ".json")
-        self.folder = os.path.join(folder, command)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.makedirs(self.folder)
-        self.failures = []
-        self.result = {"schema": "trainyard.gpu/2", "command": command,
-                       "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "failures": self.failures}
-        self.environment = self.environment_make()
+        self.folder = os.path.abspath(asked.folder)
+        self.work = tempfile.mkdtemp(prefix="trainyard-day-")
+        self.device = "h100-sxm"
+        self.lock = threading.Lock()
+        self.part_ends = self.started + asked.budget
+        self.first = SMALL if asked.quick else GPT2
+        self.second = None if asked.quick else RESNET50
+        self.result = {"schema": "trainyard.gpu-day/1", "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                       "commit": self.commit(), "budget_s": asked.budget, "done": [], "skipped": [], "failed": []}
+        self.machine_environment = dict(os.environ)
+        self.environment = self.own_environment()
 
     @staticmethod
-    def environment_make():
-        # Libraries of pip's CUDA packages, for machines that have no others.
+    def commit():
+        try:
+            with open(os.path.join(HERE, "commit")) as file:
+                return file.read().strip()
+        except OSError:
+            return None
+
+    @staticmethod
+    def own_environment():
+        """For the archive's programs; PyTorch and the machine's tools keep the machine's own."""
         libraries = [os.path.join(HERE, "lib"), "/usr/local/cuda/lib64", "/usr/local/nvidia/lib64"]
-        for folder in sys.path:
+        for folder in sys.path:  # libraries of Python's CUDA packages
             nvidia = os.path.join(folder, "nvidia")
             if os.path.isdir(nvidia):
                 libraries += [os.path.join(nvidia, p, "lib") for p in sorted(os.listdir(nvidia))]
@@ -163,326 +168,413 @@ class Check:
             "PATH": os.path.join(HERE, "bin") + ":" + os.environ.get("PATH", ""),
             "OPAL_PREFIX": HERE,
             "OMPI_MCA_mca_base_component_path": os.path.join(HERE, "lib", "openmpi"),
+            "PMIX_MCA_mca_base_component_path": os.path.join(HERE, "lib", "pmix"),
+            "PMIX_MCA_pcompress_base_silence_warning": "1",
         }
         plugin = os.path.join(HERE, "bin", "libtrainyard-cuda.so")
         return {"TRAINYARD_CUDA_PLUGIN": plugin, **os.environ, **own}
 
-    # ---- Items
-
-    def left_s(self):
-        return LIMIT_S - (time.monotonic() - self.started)
+    # ---- Results
 
     def save(self):
-        self.result["seconds"] = round(time.monotonic() - self.started, 1)
-        with open(self.path + ".new", "w") as file:
-            json.dump(self.result, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.path + ".new", self.path)
+        with self.lock:
+            self.result["seconds"] = round(time.monotonic() - self.started, 1)
+            path = os.path.join(self.folder, "day.json")
+            with open(path + ".new", "w") as file:
+                json.dump(self.result, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(path + ".new", path)
 
-    def fail(self, what, why):
-        self.failures.append(f"{what}: {why}")
-        print(f"FAIL {what}: {why[-300:]}", flush=True)
+    def note(self, kind, item, reason=None):
+        self.result[kind].append(item if reason is None else {"item": item, "reason": reason[-REASON:]})
+        print(f"{time.monotonic() - self.started:6.1f} s  {kind:8}{item}" + (f": {reason[-REASON:]}" if reason else ""), flush=True)
         self.save()
 
-    def run(self, name, command, limit_s=120, watched=None, **environment):
-        """The exit code, 124 when it took too long, and what the program wrote on its standard output.
-        @param watched a file that grows while all is well"""
-        out, err = (os.path.join(self.folder, name + end) for end in (".out", ".err"))
+    def put(self, section, item, value):
+        self.result.setdefault(section, {})[item] = value
+        self.save()
+
+    def keep(self, path, name=None):
+        """Copies a file to the results."""
+        if os.path.exists(path):
+            shutil.copy(path, os.path.join(self.folder, name or os.path.basename(path)))
+
+    def pack_logs(self):
+        with tarfile.open(os.path.join(self.folder, "logs.tgz"), "w:gz") as archive:
+            for name in sorted(os.listdir(self.work)):
+                path = os.path.join(self.work, name)
+                if name.endswith((".out", ".err")) and os.path.getsize(path) < 4 << 20:
+                    archive.add(path, name)
+
+    # ---- Processes
+
+    def left_s(self):
+        return self.part_ends - time.monotonic()
+
+    def run(self, name, command, limit_s=60, environment=None, **added):
+        """The exit code, 124 if it took too long, and the standard output."""
+        out, err = (os.path.join(self.work, name + end) for end in (".out", ".err"))
         limit_s = min(limit_s, self.left_s())
-        if limit_s < 5:
+        if limit_s < 1:
             return 124, ""
         with open(out, "w") as out_file, open(err, "w") as err_file:
-            process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=out_file,
-                                       stderr=err_file, env={**self.environment, **environment}, cwd=self.folder,
+            process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=out_file, stderr=err_file,
+                                       env={**(environment or self.environment), **added}, cwd=self.work,
                                        start_new_session=True)
-            code = self.wait(process, limit_s, watched, err_file)
+            try:
+                code = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                code = 124
+            finally:  # on an interrupt, too
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                process.wait()
         with open(out, errors="replace") as file:
             return code, file.read()
 
-    @staticmethod
-    def wait(process, limit_s, watched, err_file):
-        started = moved = time.monotonic()
-        size = 0
-        while process.poll() is None:
-            now = time.monotonic()
-            if watched and os.path.exists(watched) and os.path.getsize(watched) != size:
-                size, moved = os.path.getsize(watched), now
-            if now - started > limit_s or (watched and now - moved > IDLE_S):
-                err_file.write(f"\ncheck: no end after {now - started:.0f} s\n{stacks_of(process.pid)}\n")
-                err_file.flush()
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return 124
-            time.sleep(0.05)
-        try:
-            os.killpg(process.pid, signal.SIGKILL)  # whom it left behind
-        except ProcessLookupError:
-            pass
-        return process.returncode
-
-    def said(self, name):
-        """The end of what an item complained of."""
-        texts = []
+    def words(self, name):
+        """The end of an item's error output."""
         for end in (".err", ".out"):
-            with open(os.path.join(self.folder, name + end), errors="replace") as file:
-                texts.append(file.read().strip())
-        return next((text[-300:] for text in texts if text), "no word")
+            with open(os.path.join(self.work, name + end), errors="replace") as file:
+                text = file.read().strip()
+            if text:
+                return text[-REASON:]
+        return "no output"
 
-    def attempt(self, name, command, limit_s=120, **environment):
-        """As run; a failure is noted. The output, or None."""
-        if self.left_s() < 5:
-            self.fail(name, "no time left")
-            return None
-        code, out = self.run(name, command, limit_s, **environment)
+    def attempt(self, name, command, limit_s=60, **added):
+        """As run, with the outcome noted. The output, or None."""
+        code, out = self.run(name, command, limit_s, **added)
         if code == 0:
-            print(f"ok   {name}", flush=True)
+            self.note("done", name)
             return out
-        self.fail(name, "took too long" if code == 124 else f"exit code {code}: {self.said(name)}")
+        self.note("failed", name, "took too long" if code == 124 else f"exit code {code}: {self.words(name)}")
         return None
-
-    def skip_without_gpu(self):
-        code, out = self.run("gpu", [self.program("gpu_cases"), "--family", "none"])
-        if code == SKIP:
-            self.result["skipped"] = out.strip()
-            self.save()
-            print(out.strip())
-            sys.exit(SKIP)
 
     @staticmethod
     def program(name):
         return os.path.join(HERE, "bin", name)
 
-    def file(self, name):
-        return os.path.join(self.folder, name)
+    def path(self, name):
+        return os.path.join(self.work, name)
 
-    # ---- Speed
+    # ---- Parts
 
-    def machine(self):
-        self.result["attributes"] = device_attributes()
+    def environment_part(self):
+        code, out = self.run("device", [self.program("gpu_cases"), "--family", "none"])
+        if code == SKIP:
+            self.note("skipped", "day", out.strip() or "no GPU")
+            sys.exit(SKIP)
+        self.put("machine", "attributes", device_attributes())
         if shutil.which("nvidia-smi"):
-            code, out = self.run("nvidia-smi", ["nvidia-smi", "-q"])
-            names = [line.split(":", 1)[1].strip() for line in out.splitlines() if "Product Name" in line]
-            self.result["gpus"] = names if code == 0 else []
-        else:
-            self.result["gpus"] = []
-        with open(os.path.join(HERE, "data", "topologies", "catalogue", "devices.json")) as file:
-            known = [device["name"] for device in json.load(file)["devices"]]
-        words = self.result["gpus"][0].lower().split() if self.result["gpus"] else []
-        alike = [name for name in known if name.split("-")[0] in words]
-        self.device = alike[0] if alike else "h100-sxm"
-        self.result["planned_as"] = self.device
-        self.save()
+            _, out = self.run("nvidia-smi", ["nvidia-smi", "-q"], environment=self.machine_environment)
+            products = [line.split(":", 1)[1].strip() for line in out.splitlines() if "Product Name" in line]
+            drivers = [line.split(":", 1)[1].strip() for line in out.splitlines() if "Driver Version" in line]
+            self.put("machine", "gpus", products)
+            self.put("machine", "driver", drivers[0] if drivers else None)
+            self.device = (catalogue_name(products[0]) if products else None) or self.device
+        self.put("machine", "planned_as", self.device)
+        self.put("machine", "cores", os.cpu_count())
+        libc = os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else None
+        self.put("machine", "libc", libc)
+        missing = []
+        for program in ("trainyard", "trainyard-worker", "gpu_cases", "mpirun"):
+            _, out = self.run("ldd-" + program, ["ldd", self.program(program)])
+            missing += [f"{program}: {line.split()[0]}" for line in out.splitlines() if "not found" in line]
+        if missing:
+            self.note("failed", "libraries", ", ".join(missing))
+        for loading in ("LAZY", "EAGER"):
+            started = time.monotonic()
+            out = self.attempt(f"rates-{loading.lower()}",
+                               [self.program("gpu_cases"), "--rates", self.first.precision, 64 if self.asked.quick else 8192], 25,
+                               CUDA_MODULE_LOADING=loading)
+            if out is None:
+                continue
+            rates = json.loads(out)
+            rates["process_s"] = round(time.monotonic() - started, 3)
+            self.put("rates", loading.lower(), rates)
+        if "rates" not in self.result:
+            self.pack_logs()
+            self.save()
+            print("the plugin cannot use the device", file=sys.stderr)
+            sys.exit(1)
 
-    def cluster(self, gpus):
-        return f"leaf:1 host:1 gpu:{gpus} @{self.device} nvlink4 ndr400"
+    def smoke_part(self):
+        names = SMOKE_QUICK if self.asked.quick else SMOKE
+        self.cases_run([(f"smoke-{i}", ["--quick"] + [name]) for i, name in enumerate(names)], 4)
 
-    def bench(self, row, graphs="1", attention="auto"):
-        workload, precision, batch, steps, tokens = row
-        name = f"bench-{workload.split()[0]}-{precision}" + ("" if graphs == "1" else "-queued")
-        name += "" if attention == "auto" else "-own-attention"
-        out = self.attempt(name, [self.program("gpu_cases"), "--bench", workload, precision, batch, steps],
-                           TRAINYARD_CUDA_GRAPHS=graphs, TRAINYARD_CUDA_ATTENTION=attention)
+    def bench(self, name, network, steps, **added):
+        out = self.attempt(name, [self.program("gpu_cases"), "--bench", network.workload, network.precision, network.batch, steps],
+                           CUDA_MODULE_LOADING="LAZY", **added)
         if out is None:
-            return
+            return None
         found = json.loads(out)
-        found["has_graphs"], found["attention"] = graphs == "1", attention
-        if tokens:
-            found["tokens_per_s"] = found["samples_per_s"] * tokens
-        self.result.setdefault("benchmarks", []).append(found)
-        print(f"     {found['step_time_s'] * 1e3:.2f} ms a step, {found['samples_per_s']:.1f} samples/s", flush=True)
-        self.save()
+        found["samples_per_s"] = network.batch / found["step_time_s"]
+        if network.tokens:
+            found["tokens_per_s"] = found["samples_per_s"] * network.tokens
+        self.put("benchmarks", name, found)
+        print(f"          {found['step_time_s'] * 1e3:.2f} ms per step, {found['device_time_s'] * 1e3:.2f} ms on the device, "
+              f"peak {found['peak_bytes'] / 2**30:.2f} GiB", flush=True)
+        return found
 
-    def profile(self, row):
-        workload, precision, batch, _, _ = row
-        path = self.file(f"profile-{workload.split()[0]}.json")
-        sizes = f"{max(1, batch // 4)},{batch}"
-        out = self.attempt(f"profile-{workload.split()[0]}",
-                           [self.program("trainyard"), "profile", "-w", workload, "--backend", "cuda", "--precision",
-                            precision, "--micro-batches", sizes, "-q", "-o", path])
+    def repeats(self, name, network, steps):
+        """A long benchmark, and a short one from the same seed: the losses must be equal bit for bit."""
+        long = self.bench(name, network, steps)
+        short = self.bench(name + "-again", network, min(steps, 12))
+        if long and short:
+            self.put("repeats", name, short["losses"] == long["losses"][:len(short["losses"])])
+
+    def gpt2_part(self):
+        self.repeats(self.first.name, self.first, 3 if self.asked.quick else 60)
+        few = 2 if self.asked.quick else 12
+        self.bench(self.first.name + "-own-attention", self.first, few, TRAINYARD_CUDA_ATTENTION="own")
+        self.bench(self.first.name + "-no-graphs", self.first, few, TRAINYARD_CUDA_GRAPHS="0")
+        if not self.asked.quick:
+            self.bench("gpt2-50304", self.first._replace(workload="gpt2 vocabulary=50304"), few)
+
+    def resnet50_part(self):
+        if self.second is None:
+            return
+        self.repeats("resnet50", self.second, 60)
+        self.bench("resnet50-256", self.second._replace(batch=256), 12)
+        self.bench("resnet50-no-graphs", self.second, 12, TRAINYARD_CUDA_GRAPHS="0")
+
+    def kernels_part(self):
+        tool = shutil.which("ncu", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
+        if tool is None:
+            self.note("skipped", "kernels", "no ncu in PATH or /usr/local/cuda/bin")
+            return
+        for network in filter(None, (self.first, self.second)):
+            name = "kernels-" + network.name
+            code, out = self.run(name, [tool, "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(METRICS),
+                                        "--profile-from-start", "off", self.program("gpu_cases"), "--bench-profiled", network.workload, network.precision,
+                                        network.batch], 60, CUDA_MODULE_LOADING="LAZY", TRAINYARD_CUDA_GRAPHS="0")
+            with open(os.path.join(self.folder, name + ".csv"), "w") as file:
+                file.write("\n".join(line for line in out.splitlines() if line.startswith('"')) + "\n")
+            if code == 0:
+                self.note("done", name)
+            else:
+                self.note("failed", name, "took too long" if code == 124 else f"exit code {code}: {self.words(name)}")
+
+    def cluster(self):
+        return f"leaf:1 host:1 gpu:1 @{self.device} nvlink4 ndr400"
+
+    def plan(self, network, how, profile):
+        path = self.path(f"plan-{network.name}-{how}.json")
+        command = [self.program("trainyard"), "plan", "-w", network.workload, "-c", self.cluster(), "--precision", network.precision,
+                   "--stack", "trainyard", "--global-batch", network.batch, "--fix", f"micro_batch={network.batch}",
+                   "--no-simulate", "-q", "-o", path]
+        out = self.attempt(f"plan-{network.name}-{how}", command + (["-p", profile] if profile else []))
         return path if out is not None else None
 
-    def reality(self, row, profile):
-        """One GPU's plan by its own profile: predicted and measured step, operations and memory."""
-        workload, precision, batch, steps, _ = row
-        short = workload.split()[0]
-        plan, run = self.file(f"plan-{short}.json"), self.file(f"run-{short}.json")
-        command = [self.program("trainyard"), "plan", "-w", workload, "-c", self.cluster(1), "--precision", precision,
-                   "--global-batch", batch, "--fix", f"micro_batch={batch}", "--no-simulate", "-q", "-o", plan]
-        if self.attempt(f"plan-{short}", command + (["-p", profile] if profile else [])) is None:
+    def worker_alone(self, name, plan, steps, path):
+        """One rank without a launcher, if mpirun does not work here."""
+        folder = self.path(name + "-alone")
+        os.makedirs(folder, exist_ok=True)
+        out = self.attempt(name + "-export", [self.program("trainyard"), "export", plan, "--to", "mpirun", "--steps", steps,
+                                              "--backend", "cuda", "-o", folder])
+        jobs = [f for f in os.listdir(folder) if f.endswith("job.json")]
+        if out is None or not jobs:
+            return False
+        job = os.path.join(folder, jobs[0])
+        with open(job) as file:
+            written = json.load(file)
+        written["output"] = path
+        with open(job, "w") as file:
+            json.dump(written, file)
+        return self.attempt(name + "-alone", [self.program("trainyard-worker"), "-q", job]) is not None
+
+    def loop(self, network, comparison):
+        """Profile, plan by it and a priori, run the plan, compare each prediction with the run."""
+        profile, run = self.path(f"profile-{network.name}.json"), self.path(f"run-{network.name}.json")
+        if self.attempt("profile-" + network.name,
+                        [self.program("trainyard"), "profile", "-w", network.workload, "--backend", "cuda", "--precision",
+                         network.precision, "--micro-batches", f"{max(1, network.batch // 4)},{network.batch}", "-q", "-o",
+                         profile]) is None:
+            profile = None
+        else:
+            self.keep(profile)
+        plans = {how: self.plan(network, how, with_profile)
+                 for how, with_profile in (("by-profile", profile), ("a-priori", None)) if with_profile or how == "a-priori"}
+        plans = {how: plan for how, plan in plans.items() if plan}
+        if not plans:
             return
+        plan, name = next(iter(plans.values())), "run-" + network.name
         with MemoryWatch() as watch:
-            is_run = self.attempt(f"run-{short}", [self.program("trainyard"), "run", plan, "--backend", "cuda",
-                                                   "--precision", precision, "--steps", 5 * steps, "-q", "-o", run])
-        if is_run is None:
+            is_run = self.attempt(name, [self.program("trainyard"), "run", plan, "--backend", "cuda", "--precision",
+                                         network.precision, "--steps", 4 if self.asked.quick else 30, "-q", "-o", run]) is not None
+        if not is_run and not self.asked.quick:
+            is_run = self.worker_alone(name, plan, 30, run)
+        if not is_run:
             return
-        out = self.attempt(f"compare-{short}", [self.program("trainyard"), "compare", plan, run, "--json"])
-        if out is None:
-            return
-        with open(plan) as file:
-            predicted = json.load(file)["memory"][0]
-        compared = json.loads(out)
-        self.result.setdefault("predictions", {})[workload] = {
-            "comparison": compared, "predicted_memory": predicted, "predicted_device_bytes": sum(predicted.values()),
-            "measured_device_bytes": watch.bytes(),  # with the context of CUDA and its libraries
-        }
-        self.save()
+        with open(run) as file:
+            measured = json.load(file)
+        found = {"summary": measured.get("summary"), "wall_s": measured.get("wall_s"), "versions": measured.get("versions"),
+                 "losses": measured.get("losses"), "peak_memory_bytes": measured.get("peak_memory_bytes"),
+                 "measured_device_bytes": watch.bytes()}
+        for how, plan in plans.items():
+            out = self.attempt(f"compare-{network.name}-{how}", [self.program("trainyard"), "compare", plan, run, "--json"])
+            if out is not None:
+                comparison.setdefault(network.name, {})[how] = json.loads(out)
+                found[how] = {key: value for key, value in json.loads(out).items() if not isinstance(value, (list, dict))}
+            with open(plan) as file:
+                found.setdefault("predicted_memory", {})[how] = json.load(file).get("memory", [None])[0]
+        with open(os.path.join(self.folder, "comparison.json"), "w") as file:
+            json.dump(comparison, file)
+        self.put("predictions", network.name, found)
 
-    def torch(self, row):
-        workload, _, batch, _, _ = row
-        for how in ("eager", "compile"):
-            name = f"torch-{workload}-{how}"
-            code, out = self.run(name, [sys.executable, os.path.join(HERE, "torch_baselines.py"), workload, how, batch],
-                                 100)
-            said = json.loads(out.splitlines()[-1]) if code == 0 else {"absent": out.strip() or self.said(name)}
-            self.result.setdefault("pytorch", {})[name] = said
-            print(f"     {name}: {said}", flush=True)
-            self.save()
+    def loop_part(self):
+        comparison = {}
+        for network in filter(None, (self.first, self.second)):
+            self.loop(network, comparison)
 
-    def sweep(self, profile):
-        """Of 2, 4, 8 GPUs, as many as there are; then what was measured beside the layers, in a profile."""
-        self.result["sweeps"] = {}
-        workload, precision = (QUICK if self.is_quick else GPT)[:2]
-        for gpus in (2, 4, 8):
-            logs = []
-            for collective in COLLECTIVES:
-                name = f"sweep-{collective}-{gpus}"
-                command = [self.program("gpu_cases"), "--sweep", collective, gpus, 1 << (14 if self.is_quick else 26)]
-                code, _ = self.run(name, command, 40)
-                if code == SKIP:
-                    self.result["sweeps"][str(gpus)] = {"absent": self.said(name)}
-                    print(f"     sweep of {gpus} GPUs: {self.said(name)}", flush=True)
-                    return
-                if code != 0:
-                    self.fail(name, self.said(name))
-                    continue
-                logs.append(self.file(name + ".out"))
-            path = self.file(f"profile-{workload.split()[0]}-{gpus}-gpus.json")
-            with_layers = ["--profile", profile] if profile else []
-            if not logs or self.attempt(f"calibrate-{gpus}", [self.program("trainyard"), "calibrate", *logs, "-c",
-                                                              self.cluster(gpus), *with_layers, "-o", path]) is None:
-                continue
-            profile = path
-            self.result["sweeps"][str(gpus)] = {"profile": os.path.basename(path), "logs": len(logs)}
-            self.attempt(f"plan-{gpus}-gpus",
-                         [self.program("trainyard"), "plan", "-w", workload, "-c", self.cluster(gpus), "--precision",
-                          precision, "-p", path, "--no-simulate", "-q", "-o", self.file(f"plan-{gpus}-gpus.json")])
-            self.save()
-
-    def speed(self):
-        first = QUICK if self.is_quick else GPT
-        self.machine()
-        self.bench(first)
-        self.bench(first, attention="own")
-        profile = self.profile(first)
-        self.reality(first, profile)
-        if not self.is_quick:
-            self.bench(RESNET)
-            self.reality(RESNET, self.profile(RESNET))
-        self.sweep(profile)
-        self.torch(GPT)
-        self.bench(first, "0")
-        if self.is_quick:
-            return
-        self.torch(RESNET)
-        self.bench(RESNET, "0")
-        for row in OTHERS:
-            self.bench(row)
-
-    # ---- Cases
-
-    def family(self, family):
-        """Behind a case that failed, crashed or hung a new process goes on: it may have spoiled the device."""
-        lines, begun, rows = self.file(family + ".jsonl"), 0, []
-        while True:
-            command = [self.program("gpu_cases"), *(["--quick"] if self.is_quick else []), "--family", family, "--from",
-                       begun, "--stop", "-o", lines, *(QUICK_CASES if self.is_quick else [])]
-            seen, first = len(lines_of(lines)), begun
-            code, _ = self.run(f"{family}-{first}", command, LIMIT_S, watched=lines)
-            found = lines_of(lines)[seen:]
+    def case_group(self, name, words):
+        """One process of gpu_cases; after a case that crashed or hung, another goes on behind it."""
+        lines, begun, rows = self.path(name + ".jsonl"), 0, []
+        while self.left_s() > 1:
+            seen, first = len(json_lines(lines)), begun
+            code, _ = self.run(f"{name}-{begun}", [self.program("gpu_cases"), "--from", begun, "--stop", "-o", lines, *words], 600,
+                               CUDA_MODULE_LOADING="LAZY")
+            found = json_lines(lines)[seen:]
             begun += sum("begins" in row for row in found)
-            new = [row for row in found if "name" in row]
+            rows += [row for row in found if "name" in row]
             if found and "begins" in found[-1] and code != 0:
-                why = "no end" if code == 124 else f"exit code {code}"
-                new.append({"name": found[-1]["begins"], "passed": False,
-                            "message": f"{why}: {self.said(f'{family}-{first}')[-200:]}"})
-            rows += new
-            self.result.setdefault("cases", {})[family] = rows
-            for row in new:
-                if not row["passed"]:
-                    self.fail(row["name"], row["message"])
-            self.save()
+                if self.left_s() <= 1:
+                    break  # the limit ended it, not the case
+                rows.append({"name": found[-1]["begins"], "passed": False,
+                             "message": f"exit code {code}: {self.words(f'{name}-{first}')}"})
             if code == 0 or not found:
                 break
-            if self.left_s() < 10:
-                self.fail(family, f"no time behind {begun} cases")
-                break
-        print(f"     {family}: {sum(row['passed'] for row in rows)} of {len(rows)} passed", flush=True)
+        return rows
 
-    def cases(self):
-        for family in FAMILIES:
-            self.family(family)
-
-    # ---- Sanitizers
-
-    def sanitize(self):
-        tool = shutil.which("compute-sanitizer", path=self.environment["PATH"] + ":/usr/local/cuda/bin")
-        self.result["sanitizer"] = tool or "absent: no compute-sanitizer in PATH or /usr/local/cuda/bin"
-        self.save()
-        if tool is None:
-            print(self.result["sanitizer"])
-            sys.exit(SKIP)
-        for check in ("memcheck", "racecheck", "synccheck", "initcheck"):
-            for names in SANITIZED[:1] if self.is_quick else SANITIZED:
-                item = check + "-" + names[0].replace(" ", "-")
-                done = self.attempt(item, [tool, "--tool", check, "--error-exitcode", SANITIZER_CODE,
-                                           "--log-file", self.file(item + ".%p.log"), self.program("gpu_cases"),
-                                           "--quick", *names])
-                self.result.setdefault("tools", {})[item] = done is not None
+    def cases_run(self, groups, at_once):
+        with ThreadPoolExecutor(at_once) as pool:
+            for rows in pool.map(lambda group: self.case_group(*group), groups):
+                for row in rows:
+                    if not row["passed"]:
+                        self.note("failed", row["name"], row.get("message", ""))
+                with self.lock:
+                    counts = self.result.setdefault("cases", {"passed": 0, "failed": 0})
+                    counts["passed"] += sum(row["passed"] for row in rows)
+                    counts["failed"] += sum(not row["passed"] for row in rows)
+                    with open(os.path.join(self.folder, "cases.jsonl"), "a") as file:
+                        file.writelines(json.dumps(row) + "\n" for row in rows)
                 self.save()
 
-    # ---- Links
+    def cases_part(self):
+        warming = None
+        if not self.asked.quick:  # PyTorch compiles meanwhile, into a cache that its part finds
+            warming = ThreadPoolExecutor(1).submit(self.run, "torch-warming", self.torch_command(GPT2, "compile", "--warm-up"), 55,
+                                                   self.machine_environment, **self.torch_cache())
+        words = self.asked.case or (["=update sgd"] if self.asked.quick else [])
+        self.cases_run([(family, ["--quick", "--family", family, *words]) for family in FAMILIES], 8)
+        if warming:
+            warming.result()
 
-    def losses(self, name, job, **environment):
-        folder = self.file(name)
-        os.makedirs(folder)
-        workload = QUICK[0] if self.is_quick else "gpt-tiny sequence=32"
-        out = self.attempt(name + "-job", [self.program("gpu_cases"), "--job", workload, job, folder])
-        if out is None or self.attempt(name, [
-                self.program("mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", 2,
-                self.program("trainyard-worker"), "-q", os.path.join(folder, "job.json")], 60, **environment) is None:
-            return None
-        with open(out.strip()) as file:
-            return json.load(file)["losses"]
+    def torch_cache(self):
+        return {"TORCHINDUCTOR_CACHE_DIR": self.path("inductor"), "TRITON_CACHE_DIR": self.path("triton")}
 
-    def links(self):
-        for job in JOBS[:1] if self.is_quick else JOBS:
-            host = self.losses(f"{job}-host", job, TRAINYARD_LINK="host")
-            nccl = None
-            if not self.is_quick:  # the emulator's NCCL is of one process
-                nccl = self.losses(f"{job}-nccl", job, TRAINYARD_LINK="nccl", TRAINYARD_NCCL_SHARED_GPU="1",
-                                   NCCL_DEBUG="INFO")
-            self.result.setdefault("links", {})[job] = {"host": host, "nccl": nccl}
-            if host and nccl and any(abs(a - b) > 1e-4 * abs(a) for a, b in zip(host, nccl)):
-                self.fail(job, "NCCL and host links train differently")
-            self.save()
+    @staticmethod
+    def torch_command(network, how, *words):
+        return [shutil.which("python3") or sys.executable, os.path.join(HERE, "torch_baselines.py"), network.name, how,
+                network.batch, *words]
+
+    def pytorch_part(self):
+        if self.asked.quick:
+            self.note("skipped", "pytorch", "nothing to compare on the emulator")
+            return
+        for network, how, words in ((GPT2, "compile", []), (GPT2, "compile", ["--vocabulary", "50304"]), (RESNET50, "compile", []),
+                                    (GPT2, "eager", []), (RESNET50, "eager", [])):
+            name = f"torch-{network.name}-{how}" + ("-" + words[1] if words else "")
+            code, out = self.run(name, self.torch_command(network, how, *words), 60, self.machine_environment, **self.torch_cache())
+            if code == 0:
+                self.put("pytorch", name, json.loads(out.splitlines()[-1]))
+                self.note("done", name)
+            else:
+                self.note("failed", name, "took too long" if code == 124 else out.strip() or self.words(name))
+
+    def sanitize_part(self):
+        tool = shutil.which("compute-sanitizer", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
+        if tool is None:
+            self.note("skipped", "sanitize", "no compute-sanitizer in PATH or /usr/local/cuda/bin")
+            return
+
+        def one(item):
+            check, case = item
+            name = f"{check}-{case.strip('=').replace(' ', '-')}"
+            return self.attempt(name, [tool, "--tool", check, "--error-exitcode", SANITIZER_CODE, self.program("gpu_cases"), "--quick",
+                                       case], CUDA_MODULE_LOADING="LAZY",
+                                # Races inside cuDNN's attention are not ours to judge.
+                                **({"TRAINYARD_CUDA_ATTENTION": "own"} if check == "racecheck" else {}))
+
+        with ThreadPoolExecutor(5) as pool:
+            list(pool.map(one, [("memcheck", "=update sgd")] if self.asked.quick else SANITIZED))
+
+    def ranks_part(self):
+        """Two processes on one GPU, through the host and through NCCL, must train alike."""
+        losses = {}
+        for job, link in JOBS[:1] if self.asked.quick else JOBS:
+            name = f"ranks-{job}-{link}"
+            folder = self.path(name)
+            os.makedirs(folder)
+            workload = SMALL.workload if self.asked.quick else "gpt-tiny sequence=32"
+            out = self.attempt(name + "-job", [self.program("gpu_cases"), "--job", workload, job, folder])
+            added = {"TRAINYARD_LINK": link}
+            if link == "nccl":
+                added.update(TRAINYARD_NCCL_SHARED_GPU="1", NCCL_DEBUG="WARN")
+            if out is None or self.attempt(name, [self.program("mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", 2,
+                                                  self.program("trainyard-worker"), "-q", os.path.join(folder, "job.json")],
+                                           20, **added) is None:
+                continue
+            with open(out.strip()) as file:
+                losses[job, link] = json.load(file)["losses"]
+            self.put("ranks", name, losses[job, link])
+        pairs = [(losses.get((job, "host")), found) for (job, link), found in losses.items() if link == "nccl"]
+        if any(host and any(abs(a - b) > 1e-4 * abs(a) for a, b in zip(host, nccl)) for host, nccl in pairs):
+            self.note("failed", "ranks", "NCCL and the host link train differently")
 
     def main(self):
-        self.skip_without_gpu()
-        getattr(self, self.command)()
+        wanted = [int(p) for p in re.split("[ ,]+", self.asked.parts)] if self.asked.parts else range(len(PARTS))
         self.save()
-        print(f"{self.path}: {len(self.failures)} failures in {self.result['seconds']:.0f} s")
-        return 1 if self.failures else 0
+        try:
+            for number, part in enumerate(PARTS):
+                if number != 0 and number not in wanted:
+                    continue
+                left_s = self.started + self.asked.budget - time.monotonic()
+                if left_s < part.least_s:
+                    self.note("skipped", part.name, f"{left_s:.0f} s left of the budget, {part.least_s} needed")
+                    continue
+                began = time.monotonic()
+                self.part_ends = began + min(part.limit_s, left_s)
+                try:
+                    getattr(self, part.name + "_part")()
+                except Exception:  # one part's surprise must not end the others
+                    self.note("failed", part.name, traceback.format_exc())
+                self.put("part_seconds", part.name, round(time.monotonic() - began, 1))
+        except KeyboardInterrupt:
+            self.note("skipped", "the rest", "interrupted")
+        self.pack_logs()
+        self.save()
+        shutil.rmtree(self.work, ignore_errors=True)
+        print(f"{self.folder}/day.json: {len(self.result['done'])} done, {len(self.result['skipped'])} skipped, "
+              f"{len(self.result['failed'])} failed in {self.result['seconds']:.0f} s")
+        return 0
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="check", description="Tests and benchmarks on a machine with a GPU.")
-    parser.add_argument("command", choices=["speed", "cases", "sanitize", "links"])
-    parser.add_argument("-o", dest="folder", default=os.environ.get("OUT") or os.path.join(HERE, "results"))
-    parser.add_argument("--quick", action="store_true", help="a few small ones, for the emulator")
+    parser = argparse.ArgumentParser(prog="check", description="What one GPU can answer in a few minutes.")
+    parser.add_argument("command", choices=["day"])
+    parser.add_argument("-o", dest="folder", default=os.path.join(HERE, "results"), help="where the results go")
+    parser.add_argument("--budget", type=float, default=420, help="seconds for everything")
+    parser.add_argument("--parts", help="only these, by number: " + ", ".join(f"{i} {p.name}" for i, p in enumerate(PARTS)))
+    parser.add_argument("--case", action="append", help="only cases with this name, in part 6")
+    parser.add_argument("--quick", action="store_true", help="small networks, for the emulator")
     asked = parser.parse_args()
     os.makedirs(asked.folder, exist_ok=True)
-    return Check(asked.command, os.path.abspath(asked.folder), asked.quick).main()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return Day(asked).main()
 
 
 if __name__ == "__main__":

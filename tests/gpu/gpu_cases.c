@@ -82,33 +82,6 @@ void report(const char *name, bool is_right)
 
 /* ---- For tests/gpu/check ---- */
 
-/* The wall time of the later half of the steps, which the first ones' loading does not touch. */
-static int bench(const char *workload, const char *precision, uint32_t batch, uint32_t steps)
-{
-    plan_shape shape = {.name = "one rank", .replicas = {1}, .buckets = 1};
-    outcome some = {0}, more = {0};
-    double step_s, samples;
-    bool is_right;
-
-    shape.global_batch = shape.micro_batch_size = batch;
-    is_right = plan_run(workload, &shape, "cuda", precision, steps, &some) &&
-               plan_run(workload, &shape, "cuda", precision, 3 * steps, &more);
-    if (is_right) {
-        step_s = (more.run->wall_s - some.run->wall_s) / (2 * steps);
-        samples = batch / step_s;
-        printf("{\"workload\": \"%s\", \"precision\": \"%s\", \"batch\": %u, \"steps\": %u, "
-               "\"step_time_s\": %.6g, \"samples_per_s\": %.6g, \"first_loss\": %.6g, "
-               "\"last_loss\": %.6g}\n",
-               workload, precision, batch, steps, step_s, samples, more.run->losses[0],
-               more.run->losses[3 * steps - 1]);
-    } else {
-        fprintf(stderr, "%s\n", message);
-    }
-    outcome_free(&some);
-    outcome_free(&more);
-    return !is_right;
-}
-
 /* Two processes each, so that they find one GPU. */
 static const plan_shape jobs[] = {
     {.name = "replicas", .replicas = {2}, .buckets = 3, BATCH},
@@ -175,6 +148,8 @@ static int usage(void)
 {
     fprintf(stderr, "usage: gpu_cases [--quick] [-o FILE] [--family F] [--from N] [--stop] "
                     "[NAME...]\n       gpu_cases --bench WORKLOAD PRECISION BATCH STEPS\n"
+                    "       gpu_cases --bench-profiled WORKLOAD PRECISION BATCH\n"
+                    "       gpu_cases --rates PRECISION SIDE\n"
                     "       gpu_cases --job WORKLOAD JOB FOLDER\n"
                     "       gpu_cases --sweep COLLECTIVE RANKS LARGEST_BYTES\n"
                     "       gpu_cases --count WORKLOAD PRECISION BATCH\n");
@@ -188,7 +163,11 @@ int main(int argc, char **argv)
     int first = 1;
 
     if (argc == 6 && strcmp(argv[1], "--bench") == 0)
-        return bench(argv[2], argv[3], (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]));
+        return bench_run(argv[2], argv[3], (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]), false);
+    if (argc == 5 && strcmp(argv[1], "--bench-profiled") == 0)
+        return bench_run(argv[2], argv[3], (uint32_t)atoi(argv[4]), 1, true);
+    if (argc == 4 && strcmp(argv[1], "--rates") == 0)
+        return rates_run(argv[2], (uint32_t)atoi(argv[3]));
     if (argc == 5 && strcmp(argv[1], "--job") == 0)
         return job_write(argv[2], argv[3], argv[4]);
     if (argc == 5 && strcmp(argv[1], "--sweep") == 0)

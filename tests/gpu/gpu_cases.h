@@ -71,6 +71,24 @@ void links_run(void);     /* gpu_links.c: between emulated devices */
 int sweep_run(const char *collective, uint32_t ranks, uint64_t largest_bytes);
 
 /**
+ * Trains one batch on one GPU for this many steps, by the backend alone, and prints JSON. It has
+ * the step time by the host's clock and the device's, the time of each pass, and the losses. It
+ * also names whose attention ran, how many passes were graphs, and why not all. gpu_bench.c
+ * @param steps measured steps, >= 1, after three that are not
+ * @param is_profiled a profiler that waits for cuProfilerStart records the measured steps alone
+ * @return exit code: 77 where there is no GPU
+ */
+int bench_run(const char *workload, const char *precision, uint32_t batch, uint32_t steps,
+              bool is_profiled);
+/**
+ * Rates of the device, as JSON: a copy in its memory (bytes read and written), and a product
+ * of two square matrices of random numbers.
+ * @param side rows and columns of the matrices
+ * @return exit code: 77 where there is no GPU
+ */
+int rates_run(const char *precision, uint32_t side);
+
+/**
  * Kernels and bytes of a step of one rank with one micro-batch, as JSON on standard output: by
  * kernel in forward, backward and the update. On the emulator, of networks of any size, since
  * nothing is computed. gpu_counts.c

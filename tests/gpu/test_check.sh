@@ -1,55 +1,59 @@
 #!/bin/sh
-# tests/gpu/check from end to end: the bundle that is made of this build, its four commands on the
-# emulator, and what they make of a program that crashes, one that hangs, and a sanitizer that complains.
+# tests/gpu/check from end to end: the archive that is made of this build, the day on the emulator, and
+# what the day makes of a case that fails, one that crashes, a part that hangs and a missing library.
 . "$SOURCE/tests/cli/lib.sh"
 python=${PYTHON:-python3}
-bundle=$scratch/bundle
+archive=$scratch/day.tar.xz
+day=$scratch/day
 tools=$scratch/tools
 out=$scratch/results
 mkdir "$tools"
 unset OUT LD_LIBRARY_PATH
 
-# is_so EXPRESSION: of `r`, a command's results
+# is_so EXPRESSION: of `r`, the results
 is_so() {
-    if "$python" -c 'import json, sys; r = json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2]))' "$1" "$2" 2>"$scratch/err"; then
+    if "$python" -c 'import json, sys; r = json.load(open(sys.argv[1])); failed = " ".join(f["item"] + ": " + f["reason"] for f in r["failed"]); sys.exit(not eval(sys.argv[2]))' "$out/day.json" "$1" 2>"$scratch/err"; then
         pass
     else
-        fail "$1: not so: $2"
-        head -c 3000 "$1"
+        fail "not so: $1"
+        head -c 3000 "$out/day.json"
     fi
 }
 # check CODE WORDS...
 check() {
     wanted=$1
     shift
-    "$bundle/check" "$@" --quick -o "$out" >"$scratch/said" 2>"$scratch/err" && got=0 || got=$?
+    rm -rf "$out"
+    "$day/check" day --quick -o "$out" "$@" >"$scratch/said" 2>"$scratch/err" && got=0 || got=$?
     if [ $got -eq "$wanted" ]; then pass; else
-        fail "exit code $got instead of $wanted: check $*"
-        tail -n 20 "$scratch/said"
+        fail "exit code $got instead of $wanted: check day $*"
+        tail -n 20 "$scratch/said" "$scratch/err"
     fi
+    [ "$(find "$out" -type f | wc -l)" -le 8 ] && pass || fail "more than eight files"
 }
 
-sh "$SOURCE/tests/gpu/check" --bundle "$bundle" --build "$BUILD" >"$scratch/said" 2>"$scratch/err" && pass || fail "no bundle"
-sh "$SOURCE/tests/gpu/check" speed 2>/dev/null && fail "ran without a bundle" || { [ $? -eq 2 ] && pass || fail "another exit code"; }
-[ -x "$bundle/bin/trainyard" ] && [ -f "$bundle/data/workloads/zoo/gpt2.json" ] && pass || fail "something is missing"
-# What is slow here is the emulator, not what is tried.
-sed -i 's/"out_features": 1024/"out_features": 32/' "$bundle/data/workloads/zoo/mlp.json"
+sh "$SOURCE/tests/gpu/check" --day --build "$BUILD" -o "$archive" >"$scratch/said" 2>"$scratch/err" && pass || fail "no archive"
+[ "$(wc -c <"$archive")" -le $((48 << 20)) ] && pass || fail "the archive is larger than 48 MiB"
+sh "$SOURCE/tests/gpu/check" day 2>/dev/null && fail "ran without an archive" || { [ $? -eq 2 ] && pass || fail "another exit code"; }
+tar -C "$scratch" -xJf "$archive"
+[ -x "$day/bin/trainyard" ] && [ -f "$day/data/workloads/zoo/gpt2.json" ] && pass || fail "something is missing"
+# The emulator is slow: a smaller network tries the same.
+sed -i 's/"out_features": 1024/"out_features": 32/' "$day/data/workloads/zoo/mlp.json"
 # Nothing in it needs a library of this machine's beside the C library and the driver's.
 for program in trainyard trainyard-worker gpu_cases mpirun; do
-    if LD_LIBRARY_PATH=$bundle/lib ldd "$bundle/bin/$program" | awk '$3 ~ /^\// && $3 !~ /\/(libc|libm|libdl|librt|libpthread|libresolv)\.so/ { print $3 }' |
-        grep -v "^$bundle/lib/" >"$scratch/err"; then fail "$program uses what is not in the bundle"; else pass; fi
+    if LD_LIBRARY_PATH=$day/lib ldd "$day/bin/$program" | awk '$3 ~ /^\// && $3 !~ /\/(libc|libm|libdl|librt|libpthread|libresolv)\.so/ { print $3 }' |
+        grep -v "^$day/lib/" >"$scratch/err"; then fail "$program uses what is not in the archive"; else pass; fi
 done
 
-# Without a GPU there is nothing to find.
 if [ -e /dev/nvidiactl ]; then echo "there is a GPU here: no refusal to be seen"; else
-    check 77 speed
-    is_so "$out/speed.json" '"GPU" in r["skipped"]'
+    check 77
+    is_so '"GPU" in r["skipped"][0]["reason"]'
 fi
 
 export TRAINYARD_CUDA_PLUGIN="$EMULATOR" TRAINYARD_EMULATED_DEVICES=2 TRAINYARD_EMULATED_PATIENCE=60
 cat >"$tools/nvidia-smi" <<'SMI'
 #!/bin/sh
-# What is used grows by a GiB with every look.
+# The used memory grows by a GiB with every query.
 case "$*" in
 *memory.used*) echo x >>"$LOOKS"; echo $(($(wc -l <"$LOOKS") * 1024)) ;;
 *) printf '    Product Name                          : NVIDIA H200\n' ;;
@@ -57,61 +61,72 @@ esac
 SMI
 cat >"$tools/compute-sanitizer" <<'SANITIZER'
 #!/bin/sh
-# Runs the program; complains of what racecheck sees where it was told to.
-[ "$1 $3" = "--tool --error-exitcode" ] && [ "$5" = --log-file ] || exit 3
+# Runs the program, and complains if told to.
+[ "$1 $3" = "--tool --error-exitcode" ] || exit 3
 [ "$2" != "${COMPLAINT:-}" ] || exit "$4"
-shift 6
+shift 4
 exec "$@"
 SANITIZER
+cat >"$tools/ncu" <<'NCU'
+#!/bin/sh
+# Runs the program, as if with one kernel.
+while [ "${1#-}" != "$1" ]; do
+    case $1 in
+    --csv) shift ;;
+    *) shift 2 ;;
+    esac
+done
+"$@" >/dev/null || exit
+printf '"ID","Kernel Name","gpu__time_duration.sum"\n"","","ns"\n"0","norm","1000"\n'
+NCU
 chmod +x "$tools"/*
 export LOOKS="$scratch/looks"
 PATH=$tools:$PATH
 
-check 0 speed
-is_so "$out/speed.json" 'not r["failures"] and r["gpus"] == ["NVIDIA H200"] and r["planned_as"] == "h200-sxm"'
-is_so "$out/speed.json" '[(b["has_graphs"], b["attention"]) for b in r["benchmarks"]] == [(True, "auto"), (True, "own"), (False, "auto")] and isinstance(r["benchmarks"][0]["step_time_s"], float)' # of one step on a busy machine any
-is_so "$out/speed.json" 'r["predictions"]["mlp"]["comparison"]["step_time_error"] is not None and r["predictions"]["mlp"]["predicted_device_bytes"] > 1e7 and r["predictions"]["mlp"]["measured_device_bytes"] > 0'
-is_so "$out/speed.json" 'r["sweeps"]["2"]["logs"] == 4 and "share a GPU" in r["sweeps"]["4"]["absent"]'
-is_so "$out/speed.json" 'all("step_time_s" in p or "absent" in p for p in r["pytorch"].values()) and len(r["pytorch"]) == 2'
-# What is measured is what a plan takes: of the layers, and of two GPUs' collectives.
-swept=$(echo "$out"/speed/profile-*-2-gpus.json)
-is_so "$swept" '{c["kind"] for c in r["collective_times"]} == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"} and len(r["layer_times"]) > 0'
-expect 0 plan -w mlp -c "leaf:1 host:1 gpu:2 @h200 nvlink4 ndr400" --precision bf16 -p "$swept" --no-simulate -q -o "$scratch/with.json"
-grep -q measured "$scratch/with.json" && pass || fail "the plan rests on nothing measured"
+check 0
+is_so 'not r["failed"] and r["machine"]["gpus"] == ["NVIDIA H200"] and r["machine"]["planned_as"] == "h200-sxm"'
+is_so 'set(r["rates"]) == {"lazy", "eager"} and r["rates"]["lazy"]["copy_bytes_per_s"] > 0'
+is_so 'set(r["benchmarks"]) == {"mlp", "mlp-again", "mlp-own-attention", "mlp-no-graphs"} and r["repeats"] == {"mlp": True}'
+is_so 'r["benchmarks"]["mlp"]["graphs"] > 0 and r["benchmarks"]["mlp-no-graphs"]["graphs"] == 0 and len(r["benchmarks"]["mlp"]["losses"]) == 3'
+is_so 'all(r["predictions"]["mlp"][how]["predicted_step_time_s"] > 0 for how in ("by-profile", "a-priori")) and r["predictions"]["mlp"]["measured_device_bytes"] > 0'
+is_so 'r["cases"]["passed"] >= 4 and r["cases"]["failed"] == 0 and len(r["ranks"]["ranks-replicas-host"]) == 10'
+is_so 'len(r["part_seconds"]) == 10 and [s["item"] for s in r["skipped"]] == ["pytorch"]'
+grep -q norm "$out/kernels-mlp.csv" && [ -s "$out/profile-mlp.json" ] && [ -s "$out/comparison.json" ] && [ -s "$out/logs.tgz" ] && pass || fail "a file is missing"
 
-check 0 cases
-is_so "$out/cases.json" 'not r["failures"] and {row["name"] for rows in r["cases"].values() for row in rows} >= {"update sgd", "gradients mlp bf16", "plan mlp, 2bw 2 stages", "graphs switched"}'
-is_so "$out/cases.json" 'all(row["passed"] for rows in r["cases"].values() for row in rows)'
-
-check 0 links
-is_so "$out/links.json" 'len(r["links"]) == 1 and all(len(l["host"]) == 10 for l in r["links"].values())'
-
-check 0 sanitize
-is_so "$out/sanitize.json" '[t.split("-")[0] for t, passed in r["tools"].items() if passed] == ["memcheck", "racecheck", "synccheck", "initcheck"]'
-COMPLAINT=racecheck
+# The short form, with a sanitizer that complains.
+COMPLAINT=memcheck
 export COMPLAINT
-check 1 sanitize
-is_so "$out/sanitize.json" '[f.split("-")[0] for f in r["failures"]] == ["racecheck"] and len(r["tools"]) == 4'
+check 0 --budget 210 --parts 8
+is_so 'set(r["part_seconds"]) == {"environment", "sanitize"} and "memcheck" in failed'
 
-# A case that crashes and one that hangs are named, and those behind them run.
-mv "$bundle/bin/gpu_cases" "$bundle/bin/gpu_cases.true"
-cat >"$bundle/bin/gpu_cases" <<'WRAPPER'
+# A case that fails and one that crashes are named, and the cases after them run.
+mv "$day/bin/gpu_cases" "$day/bin/gpu_cases.true"
+cat >"$day/bin/gpu_cases" <<'WRAPPER'
 #!/bin/sh
-begin() {
-    for word; do [ "$last" != -o ] || lines=$word; last=$word; done
-    printf '{"begins": "%s"}\n' "$name" >>"$lines"
-}
+lines=
 last=
+for word; do [ "$last" != -o ] || lines=$word; last=$word; done
 case "$*" in
-*"updates --from 0 "*) name="a crash"; begin "$@"; kill -SEGV $$ ;;
-*"passes --from 0 "*) name="a case without end"; begin "$@"; sleep 1000 ;;
+*"--from 0 "*"--family updates"*) printf '{"begins": "a crash"}\n' >>"$lines"; kill -SEGV $$ ;;
+*"--from 0 "*"--family passes"*) printf '{"begins": "a failure"}\n{"name": "a failure", "passed": false, "message": "3 of 4 are wrong"}\n' >>"$lines"; exit 1 ;;
+*--bench*) [ -z "${HANGS:-}" ] || sleep 1000 ;;
 esac
 exec "$0.true" "$@"
 WRAPPER
-chmod +x "$bundle/bin/gpu_cases"
-CHECK_IDLE_S=20
-export CHECK_IDLE_S
-check 1 cases
-is_so "$out/cases.json" 'len(r["failures"]) == 2 and "a crash: exit code -11" in r["failures"][0] and "a case without end: no end" in r["failures"][1]'
-grep -q "no end after" "$out"/cases/passes-0.err && grep -q "process [0-9]" "$out"/cases/passes-0.err && pass || fail "no stacks of what hangs"
+chmod +x "$day/bin/gpu_cases"
+check 0 --parts 6
+is_so '"a crash: exit code -11" in failed and "a failure: 3 of 4 are wrong" in failed and r["cases"]["failed"] == 2'
+grep -q '"a crash"' "$out/cases.jsonl" && pass || fail "cases.jsonl lacks the crash"
+
+# A part that hangs costs its limit and no more than the budget; what does not fit any more is skipped.
+HANGS=yes
+export HANGS
+check 0 --budget 25 --parts 2,5,6
+is_so '"took too long" in failed and r["seconds"] < 25 + 35 and "s left of the budget" in r["skipped"][-1]["reason"]'
+unset HANGS
+
+# A library that does not load is named, and what does not need it is measured.
+for library in "$day"/lib/libigraph*; do : >"$library"; done
+check 0 --parts 1,5
+is_so '"libigraph" in failed and r["cases"]["passed"] > 0 and len(r["part_seconds"]) == 3'
 finish

@@ -1,15 +1,16 @@
 """GPT-2 124M and ResNet-50 as users of PyTorch train them: one line of JSON.
 
-python3 torch_baselines.py gpt2|resnet50 eager|compile BATCH
-bf16 autocast, fused optimizers, attention by scaled_dot_product_attention, images channels last. The
-median of steps behind those that load and compile. Exit status 77: PyTorch, or torchvision, or a GPU is not there.
+python3 torch_baselines.py gpt2|resnet50 eager|compile BATCH [--vocabulary N]
+bf16 autocast, fused optimizers, attention by scaled_dot_product_attention, images channels last. torch.compile
+sees the model and the loss together. The median of the steps after the warm-up. Exit status 77: PyTorch, or torchvision, or a GPU is not there.
 """
 
+import argparse
 import json
 import sys
 import time
 
-WARM_UPS, STEPS = 5, 10
+WARM_UPS, STEPS = 5, 20
 
 
 def language_model(batch, length=1024, layers=12, width=768, heads=12, vocabulary=50257):
@@ -61,30 +62,48 @@ def image_model(batch):
     return net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, fused=True), images, labels
 
 
-def seconds_of_step(model, is_compiled, batch):
+def step_seconds(model, is_compiled, batch, vocabulary, steps):
+    """Median seconds of the steps after the warm-up, by the device's events and by the wall clock."""
     import torch
 
-    net, optimizer, inputs, labels = (language_model if model == "gpt2" else image_model)(batch)
-    forward = torch.compile(net) if is_compiled else net
-    seconds = []
-    for _ in range(WARM_UPS + STEPS):
+    if model == "gpt2":
+        net, optimizer, inputs, labels = language_model(batch, vocabulary=vocabulary)
+    else:
+        net, optimizer, inputs, labels = image_model(batch)
+
+    def loss_of(inputs, labels):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return torch.nn.functional.cross_entropy(net(inputs), labels)
+
+    forward = torch.compile(loss_of) if is_compiled else loss_of
+    device_s, wall_s = [], []
+    for _ in range(WARM_UPS + steps):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         started = time.perf_counter()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(forward(inputs), labels)
-        loss.backward()
+        begin.record()
+        forward(inputs, labels).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        end.record()
         torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
-    return sorted(seconds[WARM_UPS:])[STEPS // 2]
+        wall_s.append(time.perf_counter() - started)
+        device_s.append(begin.elapsed_time(end) * 1e-3)
+    return tuple(sorted(seconds[WARM_UPS:])[steps // 2] for seconds in (device_s, wall_s))
 
 
-def main(model, how, batch):
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", choices=["gpt2", "resnet50"])
+    parser.add_argument("how", choices=["eager", "compile"])
+    parser.add_argument("batch", type=int)
+    parser.add_argument("--vocabulary", type=int, default=50257)
+    parser.add_argument("--warm-up", action="store_true", help="compile, and measure one step")
+    asked = parser.parse_args()
     try:
         import torch
 
-        if model == "resnet50":
+        if asked.model == "resnet50":
             import torchvision  # noqa: F401
     except ImportError as missing:
         print(f"absent: {missing}")
@@ -92,13 +111,15 @@ def main(model, how, batch):
     if not torch.cuda.is_available():
         print(f"absent: PyTorch {torch.__version__} finds no GPU")
         return 77
-    step_s = seconds_of_step(model, how == "compile", batch)
+    device_s, wall_s = step_seconds(asked.model, asked.how == "compile", asked.batch, asked.vocabulary,
+                                    1 if asked.warm_up else STEPS)
     print(json.dumps({
-        "version": torch.__version__, "workload": model, "how": how, "batch": batch, "step_time_s": step_s,
-        "samples_per_s": batch / step_s, "peak_bytes": torch.cuda.max_memory_allocated(),
+        "version": torch.__version__, "workload": asked.model, "how": asked.how, "batch": asked.batch,
+        "vocabulary": asked.vocabulary, "device_time_s": device_s, "step_time_s": wall_s,
+        "samples_per_s": asked.batch / wall_s, "peak_bytes": torch.cuda.max_memory_allocated(),
     }))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Folds the results of `tests/gpu/check day` into docs/results/gpu.json and writes docs/results/gpu.md.
+
+python3 docs/results/gpu.py [RESULTS...]
+RESULTS: folders with a day.json. A day replaces an earlier one of the same commit and date.
+"""
+
+import csv
+import json
+import os
+import re
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "%": 1.0, "": 1.0}
+TIME, READ, WRITTEN = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
+FAMILIES = [("matrix products", r"nvjet|gemm|cublas|cutlass::Kernel"), ("attention", r"sdpa|attention|matmul_dq|dot_do_o"),
+            ("convolutions", r"xmma|cudnn|cask|nhwc")]
+SHOWN_KERNELS = 12
+
+
+def kernels_of(path):
+    """[{name, family, launches, seconds, bytes}], longest first, from a table of ncu."""
+    with open(path) as file:
+        rows = list(csv.DictReader(file))
+    units, found = rows[0], {}
+    for row in rows[1:]:
+        name = re.sub(r"^void |[<(].*", "", row["Kernel Name"])
+        family = next((f for f, pattern in FAMILIES if re.search(pattern, name)), "own kernels")
+        kernel = found.setdefault(name, {"name": name, "family": family, "launches": 0, "seconds": 0.0, "bytes": 0.0})
+
+        def value(key):
+            return float(row[key].replace(",", "")) * UNITS[units[key]] if row.get(key) else 0.0
+
+        kernel["launches"] += 1
+        kernel["seconds"] += value(TIME)
+        kernel["bytes"] += value(READ) + value(WRITTEN)
+    return sorted(found.values(), key=lambda k: -k["seconds"])
+
+
+def day_of(folder):
+    with open(os.path.join(folder, "day.json")) as file:
+        day = json.load(file)
+    for benchmark in day.get("benchmarks", {}).values():
+        benchmark["losses"] = benchmark["losses"][:1] + benchmark["losses"][-1:]
+    day.get("machine", {}).pop("attributes", None)
+    for found in day.get("predictions", {}).values():
+        found.pop("losses", None)
+    day["kernels"] = {}
+    for name in sorted(os.listdir(folder)):
+        if name.startswith("kernels-") and os.path.getsize(os.path.join(folder, name)) > 100:
+            day["kernels"][name[len("kernels-"):-len(".csv")]] = kernels_of(os.path.join(folder, name))
+    return day
+
+
+def ms(seconds):
+    return "-" if seconds is None else f"{seconds * 1e3:.1f}"
+
+
+def percent(share):
+    return "-" if share is None else f"{share * 100:+.1f} %"
+
+
+def at(value, *keys):
+    """value[keys[0]][keys[1]]..., or None."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def row(*cells):
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def table(head, rows):
+    return [row(*head), row(*("---" if i == 0 else "---:" for i in range(len(head))))] + [row(*r) for r in rows] + [""]
+
+
+def summary(days):
+    lines = []
+    for name, title in (("gpt2", "GPT-2 124M, 16 x 1,024 tokens, bf16"), ("resnet50", "ResNet-50, 128 images, bf16")):
+        rows = []
+        for day in days:
+            found = at(day, "benchmarks", name)
+            run = at(day, "predictions", name) or {}
+            rows.append((day["date"][:10], f"`{day['commit']}`", (at(day, "machine", "gpus") or ["-"])[0], ms(at(found, "step_time_s")),
+                         ms(at(found, "device_time_s")), ms(at(run, "summary", "step_time_s")),
+                         ms(at(day, "pytorch", f"torch-{name}-compile", "step_time_s")),
+                         ms(at(day, "pytorch", f"torch-{name}-eager", "step_time_s")),
+                         percent(at(run, "by-profile", "step_time_error")), percent(at(run, "a-priori", "step_time_error"))))
+        lines += [f"## {title}", "", "Milliseconds per step. *Step*: one batch again and again, by the host's clock; *device*: by the "
+                  "device's clock; *run*: `trainyard run` with its input. PyTorch compiles model and loss together.", ""]
+        lines += table(("date", "commit", "GPU", "step", "device", "run", "torch.compile", "PyTorch eager",
+                        "predicted by profile", "a priori"), rows)
+    return lines
+
+
+def benchmarks(day):
+    rows = [(name, ms(b["step_time_s"]), ms(b["forward_s"]), ms(b["backward_s"]), ms(b["update_s"]),
+             f"{b['samples_per_s']:,.0f}", f"{b['peak_bytes'] / 2**30:.2f}", b["graphs"]) for name, b in day.get("benchmarks", {}).items()]
+    rows += [(name, ms(t["step_time_s"]), "-", "-", "-", f"{t['samples_per_s']:,.0f}", f"{t['peak_bytes'] / 2**30:.2f}", "-")
+             for name, t in day.get("pytorch", {}).items()]
+    return ["## Every benchmark of the last day", "", "Times in milliseconds, memory in GiB.", ""] + table(
+        ("benchmark", "step", "forward", "backward", "update", "samples/s", "memory", "graphs"), rows)
+
+
+def kernels(day):
+    lines = []
+    for name, found in day.get("kernels", {}).items():
+        total_s = sum(k["seconds"] for k in found)
+        families = {}
+        for kernel in found:
+            families[kernel["family"]] = families.get(kernel["family"], 0) + kernel["seconds"]
+        said = ", ".join(f"{family} {ms(s)} ms" for family, s in sorted(families.items(), key=lambda f: -f[1]))
+        lines += [f"## Kernels of one step of {name}", "",
+                  f"{sum(k['launches'] for k in found)} launches, {ms(total_s)} ms without the gaps between them: {said}.", ""]
+        lines += table(("kernel", "launches", "ms", "share", "TB/s"),
+                       [(f"`{k['name'][:48]}`", k["launches"], f"{k['seconds'] * 1e3:.2f}", f"{k['seconds'] / total_s:.1%}",
+                         f"{k['bytes'] / k['seconds'] / 1e12:.2f}") for k in found[:SHOWN_KERNELS]])
+    return lines
+
+
+def page(days):
+    last = days[-1]
+    rates = at(last, "rates", "lazy") or {}
+    lines = ["# Results on a GPU", "",
+             "Written by `python3 docs/results/gpu.py RESULTS` from what `tests/gpu/check day` measured. "
+             "[GPUs](../gpu.md) explains the backend.", ""]
+    lines += summary(days)
+    lines += ["## The last day", "", f"- Commit `{last['commit']}`, {last['date'][:10]}, {last['seconds']:.0f} s; "
+              f"{(at(last, 'machine', 'gpus') or ['-'])[0]}, driver {at(last, 'machine', 'driver')}."]
+    if rates:
+        lines.append(f"- Copy in device memory {rates['copy_bytes_per_s'] / 1e12:.2f} TB/s (read and written); "
+                     f"product of {rates['side']} x {rates['side']} matrices in {rates['precision']} "
+                     f"{rates['product_flop_per_s'] / 1e12:.0f} TFLOP/s.")
+    cases = last.get("cases", {})
+    lines.append(f"- Cases against the CPU backend: {cases.get('passed', 0)} passed, {cases.get('failed', 0)} failed.")
+    lines += [f"- Same seed, same bits: {name} {'yes' if same else 'NO'}." for name, same in last.get("repeats", {}).items()]
+    lines += [f"- {kind.capitalize()}: {item['item']}: {' '.join(item['reason'].split())}" for kind in ("failed", "skipped")
+              for item in last[kind]]
+    lines.append("")
+    lines += benchmarks(last) + kernels(last)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main(folders):
+    kept = os.path.join(HERE, "gpu.json")
+    days = []
+    if os.path.exists(kept):
+        with open(kept) as file:
+            days = json.load(file)
+    for folder in folders:
+        day = day_of(folder)
+        days = [d for d in days if (d["date"], d["commit"]) != (day["date"], day["commit"])] + [day]
+    days.sort(key=lambda d: d["date"])
+    for day in days[:-1]:  # the last day's kernels are shown, earlier ones' are in the history
+        day.pop("kernels", None)
+    with open(kept, "w") as file:
+        json.dump(days, file, indent=1)
+        file.write("\n")
+    with open(os.path.join(HERE, "gpu.md"), "w") as file:
+        file.write(page(days))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
