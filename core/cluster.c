@@ -99,6 +99,14 @@ void ty_cluster_free(ty_cluster *cluster)
     ty_free(cluster);
 }
 
+static bool copy_string(ty_cluster *cluster, char **text)
+{
+    if (*text == NULL)
+        return true;
+    *text = ty_arena_strdup(cluster->arena, *text);
+    return *text != NULL;
+}
+
 ty_status ty_cluster_add_device_type(ty_cluster *cluster, const ty_device_type *type,
                                      uint32_t *index, ty_error *error)
 {
@@ -109,19 +117,11 @@ ty_status ty_cluster_add_device_type(ty_cluster *cluster, const ty_device_type *
         return status;
     copy.name = ty_arena_strdup(cluster->arena, type->name);
     copy.source = ty_arena_strdup(cluster->arena, type->source);
-    if (copy.name == NULL || copy.source == NULL)
+    if (copy.name == NULL || copy.source == NULL || !copy_string(cluster, &copy.generation))
         return out_of_memory(error);
     *index = cluster->device_type_count;
     cluster->device_types[cluster->device_type_count++] = copy;
     return TY_OK;
-}
-
-static bool copy_string(ty_cluster *cluster, char **text)
-{
-    if (*text == NULL)
-        return true;
-    *text = ty_arena_strdup(cluster->arena, *text);
-    return *text != NULL;
 }
 
 ty_status ty_cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type, uint32_t *index,

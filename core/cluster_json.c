@@ -43,6 +43,9 @@ const json_record ty_device_figures_record = JSON_RECORD(ty_device_type, device_
 
 static const json_field device_type_fields[] = {
     {"name", JSON_WORD, JSON_AT(ty_device_type, name)},
+    {"generation", JSON_WORD, JSON_AT(ty_device_type, generation), .is_optional = true,
+     .about = "of its architecture, such as hopper: what stacks say of one holds on all its "
+              "devices"},
     {"source", JSON_WORD, JSON_AT(ty_device_type, source)},
     {NULL, JSON_MEMBERS, .of = &ty_device_figures_record},
 };

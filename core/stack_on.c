@@ -1,4 +1,4 @@
-/* What holds of a stack on some devices: the longest name that begins a device's counts. */
+/* Figures of a stack on some devices: by device, then by generation. */
 #include "stack_on.h"
 
 #include "json_parts.h"
@@ -15,7 +15,8 @@ _Static_assert(offsetof(ty_stack, kernel_s) - offsetof(ty_stack, product_share) 
 
 /* ---- In memory ------------------------------------------------------------------------------- */
 
-double ty_stack_on_device(const ty_stack *stack, const double *constant, const char *device)
+double ty_stack_on_device(const ty_stack *stack, const double *constant, const char *device,
+                          const char *generation)
 {
     const size_t i = (size_t)(constant - &stack->product_share);
     double value = *constant;
@@ -24,8 +25,12 @@ double ty_stack_on_device(const ty_stack *stack, const double *constant, const c
     for (uint32_t o = 0; o < stack->on_count; o++) {
         const ty_stack_on *on = &stack->on[o];
         const size_t length = strlen(on->device);
-        if (!isnan(on->values[i]) && length > longest && strncmp(device, on->device, length) == 0) {
+        if (isnan(on->values[i]))
+            continue;
+        if (length > longest && strncmp(device, on->device, length) == 0) {
             longest = length;
+            value = on->values[i];
+        } else if (longest == 0 && generation != NULL && strcmp(generation, on->device) == 0) {
             value = on->values[i];
         }
     }
@@ -126,7 +131,7 @@ ty_status ty_stack_find(ty_stack *stack, const char *name, const ty_stack_consta
         goto done;
     }
     if (isnan(on->values[i]))
-        on->values[i] = ty_stack_on_device(stack, *value, on->device);
+        on->values[i] = ty_stack_on_device(stack, *value, on->device, on->device);
     *value = &on->values[i];
 done:
     ty_text_clear(&device);
@@ -164,7 +169,7 @@ ty_status ty_stack_on_read(const ty_json *object, ty_stack *stack, ty_error *err
         const char *device;
         TY_CHECK(ty_json_string(row, "device", &device, error), status, done);
         if (device[0] == '\0')
-            return ty_json_fail(row, error, "what names of devices begin with");
+            return ty_json_fail(row, error, "what names of devices begin with, or a generation");
         on = on_named(stack, device);
         if (on == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory");

@@ -40,6 +40,7 @@ const char *ty_vertex_kind_name(ty_vertex_kind kind);
 /** A kind of device, from the catalogue. Peak rates are dense. */
 typedef struct ty_device_type {
     char *name; /* "a100-sxm4-40gb" */
+    char *generation; /* of its architecture, "hopper": devices of one behave alike; NULL: not known */
     char *source;
     /* Of products, dense: fp16 is also bf16, fp8 and fp4 are of any format. 0: not supported. */
     double peak_fp32_flop_per_s, peak_tf32_flop_per_s, peak_fp16_flop_per_s;

@@ -86,7 +86,7 @@ typedef struct ty_stack_plans {
 
 /** What holds on some devices in place of a stack's own figures. */
 typedef struct ty_stack_on {
-    char *device;                             /* what their names begin with: "h100" */
+    char *device; /* what their names begin with, "h100", or their generation, "hopper" */
     double values[TY_STACK_DEVICE_CONSTANTS]; /* NAN: the stack's own figure */
     char *sources[TY_STACK_DEVICE_CONSTANTS]; /* NULL: as the stack's `source` says */
 } ty_stack_on;
@@ -199,7 +199,8 @@ typedef struct ty_stack {
     ty_stack_plans plans;
 
     uint32_t on_count;
-    ty_stack_on *on; /* the longest that begins a device's name and has the figure counts */
+    ty_stack_on *on; /* of those with the figure the longest that begins a device's name counts,
+                        else the one of its generation */
     uint32_t fitted_count;
     ty_stack_fitted *fitted;
     uint32_t judged_count;
@@ -322,9 +323,13 @@ double *ty_stack_value(ty_stack *stack, const ty_stack_constant *constant);
 const char *ty_stack_source(const ty_stack *stack, uint32_t i);
 /** What is known of answers for a device; the longest name counts; NULL: nothing. */
 const ty_stack_judged *ty_stack_judged_on(const ty_stack *stack, const char *device);
-/** The figure of one of the first TY_STACK_DEVICE_CONSTANTS constants on a device of that name.
- * @param constant of `stack`: &stack->product_share */
-double ty_stack_on_device(const ty_stack *stack, const double *constant, const char *device);
+/** The figure of one of the first TY_STACK_DEVICE_CONSTANTS constants on a device: its own, else
+ * that of its generation, else the stack's.
+ * @param constant of `stack`: &stack->product_share
+ * @param device its name
+ * @param generation as ty_device_type has it; NULL: not known */
+double ty_stack_on_device(const ty_stack *stack, const double *constant, const char *device,
+                          const char *generation);
 /** A constant by its key, or by "DEVICE:KEY" one of `on`, which is made where it is missing, with
  * the figure that holds there. @return TY_EINVAL: none there is, or none that may differ by device,
  * with the nearest; TY_ENOMEM */

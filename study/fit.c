@@ -730,12 +730,12 @@ static const char *device_with_own(const ty_fit *fit, const ty_stack_constant *k
     if ((size_t)(value - &fit->stack->product_share) >= TY_STACK_DEVICE_CONSTANTS)
         return NULL;
     for (size_t i = 0; i < fit->count; i++) {
-        const char *name;
+        const ty_device_type *type;
         if (fit->rows[i].plan == NULL)
             continue;
-        name = ty_cluster_device_type(fit->rows[i].inputs.cluster, 0)->name;
-        if (ty_stack_on_device(fit->stack, value, name) != *value)
-            return name;
+        type = ty_cluster_device_type(fit->rows[i].inputs.cluster, 0);
+        if (ty_stack_on_device(fit->stack, value, type->name, type->generation) != *value)
+            return type->name;
     }
     return NULL;
 }

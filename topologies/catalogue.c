@@ -113,6 +113,8 @@ static ty_status read_device(const catalogue *c, const ty_json *object, const ty
     ty_status status;
 
     TY_CHECK(catalogue_copy_member(c, object, "name", &out->name, error), status, cleanup);
+    TY_CHECK(catalogue_copy_member(c, object, "generation", &out->generation, error), status,
+             cleanup);
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
         if (!figures[i].is_optional || ty_json_has(object, figures[i].key))
             TY_CHECK(catalogue_read_figure(object, figures[i].key, figures[i].minimum,

@@ -504,7 +504,7 @@ double ty_device_peak(const ty_device_type *device, ty_precision precision)
 
 ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, ty_precision precision)
 {
-#define ON(constant) ty_stack_on_device(stack, &stack->constant, device->name)
+#define ON(constant) ty_stack_on_device(stack, &stack->constant, device->name, device->generation)
     const bool is_narrow = ty_precision_is_narrow(precision),
                is_fp8 = precision == TY_PRECISION_FP8;
     const ty_precision wide = is_narrow ? TY_PRECISION_BF16 : precision;

@@ -481,12 +481,12 @@ Test(stack, figures_of_some_devices)
                "  \"product_share\": {\"value\": 0.4, \"source\": \"hot\"}}]}",
                path);
     stack = open_stack(path);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "a100-sxm4-80gb"), 0.5);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-pcie"), 0.6);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-sxm-500w"), 0.4);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h10"), 0.5);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->fp8_share, "h100-sxm-500w"), TY_OF_DEVICE);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "h100-pcie"), 3e-6);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "a100-sxm4-80gb", NULL), 0.5);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-pcie", NULL), 0.6);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-sxm-500w", NULL), 0.4);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h10", NULL), 0.5);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->fp8_share, "h100-sxm-500w", NULL), TY_OF_DEVICE);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "h100-pcie", NULL), 3e-6);
 
     /* As a plan carries it. */
     text = text_of(stack);
@@ -496,7 +496,7 @@ Test(stack, figures_of_some_devices)
     ty_json_free(document);
     ty_free(text);
     cr_assert_eq(ty_stack_copy(again, &copy, &error), TY_OK);
-    cr_expect_eq(ty_stack_on_device(copy, &copy->product_share, "h100-sxm-500w"), 0.4);
+    cr_expect_eq(ty_stack_on_device(copy, &copy->product_share, "h100-sxm-500w", NULL), 0.4);
     cr_expect_str_eq(copy->on[1].sources[0], "hot");
     cr_expect_null(copy->on[0].sources[0]);
 
@@ -504,7 +504,7 @@ Test(stack, figures_of_some_devices)
     cr_assert_eq(ty_stack_find(copy, "b200:memory_share", &constant, &value, &error), TY_OK);
     cr_expect_eq(*value, copy->memory_share);
     *value = 0.25;
-    cr_expect_eq(ty_stack_on_device(copy, &copy->memory_share, "b200"), 0.25);
+    cr_expect_eq(ty_stack_on_device(copy, &copy->memory_share, "b200", NULL), 0.25);
     cr_expect_neq(copy->memory_share, 0.25);
     cr_assert_eq(ty_stack_find(copy, "b200:host_step_s", &constant, &value, &error), TY_EINVAL);
     cr_expect_not_null(strstr(error.message, "may differ by device"), "%s", error.message);
@@ -547,16 +547,16 @@ Test(stack, figures_of_some_devices)
                " \"product_share\": 0.7, \"on\": [{\"device\": \"a100\", \"product_share\": 0.8}]}",
                other);
     stack = open_stack(other);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-sxm-500w"), 0.7);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "a100-sxm4-80gb"), 0.8);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->fp8_share, "h100-pcie"), TY_OF_DEVICE);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-sxm-500w", NULL), 0.7);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "a100-sxm4-80gb", NULL), 0.8);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->fp8_share, "h100-pcie", NULL), TY_OF_DEVICE);
     cr_expect_str_eq(stack->on[0].sources[2], "mine");
     ty_stack_free(stack);
     snprintf(other, sizeof other, "%s h100:product_share=0.9 a100:kernel_s=0", path);
     stack = open_stack(other);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-pcie"), 0.9);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "a100-sxm4-80gb"), 0);
-    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "h100-pcie"), 3e-6);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-pcie", NULL), 0.9);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "a100-sxm4-80gb", NULL), 0);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "h100-pcie", NULL), 3e-6);
     ty_stack_free(stack);
     snprintf(other, sizeof other, "%s/yours.json", folder);
     unlink(other);
