@@ -38,6 +38,9 @@ static const json_record figures_record = JSON_RECORD(ty_device_type, figures);
 static const json_field device_figures_fields[] = {
     {NULL, JSON_MEMBERS, .of = &figures_record},
     {"memory_bytes", JSON_UINT64, JSON_AT(ty_device_type, memory_bytes), 1, (uint64_t)1 << 50},
+    {"is_fp8_estimate", JSON_BOOL, JSON_AT(ty_device_type, is_fp8_estimate), .is_optional = true,
+     .about = "what it reaches in 8 bits is an estimate: no kernel of it was measured"},
+    {"is_fp4_estimate", JSON_BOOL, JSON_AT(ty_device_type, is_fp4_estimate), .is_optional = true},
 };
 const json_record ty_device_figures_record = JSON_RECORD(ty_device_type, device_figures_fields);
 

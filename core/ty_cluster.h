@@ -39,8 +39,9 @@ const char *ty_vertex_kind_name(ty_vertex_kind kind);
 
 /** A kind of device, from the catalogue. Peak rates are dense. */
 typedef struct ty_device_type {
-    char *name; /* "a100-sxm4-40gb" */
-    char *generation; /* of its architecture, "hopper": devices of one behave alike; NULL: not known */
+    char *name;       /* "a100-sxm4-40gb" */
+    char *generation; /* of its architecture, "hopper": devices of one behave alike; NULL: not known
+                       */
     char *source;
     /* Of products, dense: fp16 is also bf16, fp8 and fp4 are of any format. 0: not supported. */
     double peak_fp32_flop_per_s, peak_tf32_flop_per_s, peak_fp16_flop_per_s;
@@ -50,6 +51,7 @@ typedef struct ty_device_type {
     double launch_overhead_s; /* per kernel */
     double matmul_efficiency; /* achieved share of peak in large matrix products and convolutions */
     double fp8_efficiency, fp4_efficiency; /* likewise of those peaks; 0: matmul_efficiency */
+    bool is_fp8_estimate, is_fp4_estimate; /* no kernel in that precision was measured on it */
     double product_edge; /* elements: a product of m x n x k takes (1 + edge/m)(1 + edge/n)(1 +
                             edge/k) times as long */
     double attention_efficiency; /* achieved share of the fp16 peak in fused attention, forward; 0:

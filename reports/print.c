@@ -32,6 +32,24 @@ const ty_stack_judged *ty_plan_judged(const ty_plan *plan, const ty_cluster *clu
     return ty_stack_judged_on(plan->stack, ty_cluster_device_type(cluster, 0)->name);
 }
 
+/* A rate in 8 or 4 bits that no measurement of the very device supports. */
+static void print_unsupported(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
+{
+    const ty_precision precision = plan->workload->precision;
+    const ty_device_type *device = cluster != NULL && plan->stack != NULL && plan->profile == NULL
+                                       ? ty_cluster_device_type(cluster, 0)
+                                       : NULL;
+    const bool is_fp8 = precision == TY_PRECISION_FP8;
+
+    if (device == NULL || !(is_fp8 ? device->is_fp8_estimate
+                                   : precision == TY_PRECISION_FP4 && device->is_fp4_estimate))
+        return;
+    if (ty_stack_on_device(plan->stack, is_fp8 ? &plan->stack->fp8_share : &plan->stack->fp4_share,
+                           device->name, NULL) < 0)
+        ty_text_addf(text, "; no measurement supports the rate in %s on %s, which is an estimate",
+                     ty_precision_name(precision), device->name);
+}
+
 void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
 {
     const char *device = cluster == NULL ? "" : ty_cluster_device_type(cluster, 0)->name;
@@ -66,6 +84,7 @@ void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text 
     else
         ty_text_add(text,
                     "times from data sheets and a roofline: expect tens of per cent of error");
+    print_unsupported(plan, cluster, text);
 }
 
 void ty_print_summary(const ty_step_summary *s, ty_text *text)

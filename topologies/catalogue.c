@@ -80,6 +80,18 @@ done:
     return status;
 }
 
+/* Whether a figure is there and its source is more than an estimate. */
+static bool is_known(const ty_json *object, const ty_json *sources, const char *key)
+{
+    const ty_json *figure;
+    const char *source, *text;
+
+    return ty_json_has(object, key) && ty_json_object(object, key, &figure, NULL) == TY_OK &&
+           ty_json_string(figure, "source", &source, NULL) == TY_OK &&
+           ty_json_string(sources, source, &text, NULL) == TY_OK &&
+           strncmp(text, "estimate", strlen("estimate")) != 0;
+}
+
 /* ---- Entries ----------------------------------------------------------------------------- */
 
 static ty_status read_device(const catalogue *c, const ty_json *object, const ty_json *sources,
@@ -121,6 +133,10 @@ static ty_status read_device(const catalogue *c, const ty_json *object, const ty
                                            figures[i].maximum, &cited, figures[i].value, error),
                      status, cleanup);
     out->memory_bytes = (uint64_t)memory_bytes;
+    out->is_fp8_estimate =
+        out->peak_fp8_flop_per_s > 0 && !is_known(object, sources, "fp8_efficiency");
+    out->is_fp4_estimate =
+        out->peak_fp4_flop_per_s > 0 && !is_known(object, sources, "fp4_efficiency");
     status = catalogue_take_citation(c, &cited, &out->source, error);
 cleanup:
     ty_text_clear(&cited.text);

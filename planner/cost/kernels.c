@@ -513,9 +513,12 @@ ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, ty_pre
         said(is_fp8 ? device->fp8_efficiency : device->fp4_efficiency, device->matmul_efficiency);
     const double attention = ty_precision_bytes(precision) == 2 ? device->attention_efficiency : 0;
 
+    /* Shares were fitted in 16 bits; of a peak without matrix units the device knows its own. */
+    const double own = device->matmul_efficiency * sustained;
+    const double share = wide == TY_PRECISION_FP32 ? own : of_device(ON(product_share), own);
+
     return (ty_rates){
-        .product_flop_per_s =
-            peak * of_device(ON(product_share), device->matmul_efficiency * sustained),
+        .product_flop_per_s = peak * share,
         .narrow_flop_per_s =
             is_narrow ? ty_device_peak(device, precision) *
                             of_device(is_fp8 ? ON(fp8_share) : ON(fp4_share), narrow * sustained)

@@ -52,7 +52,9 @@ static ty_collective_choice answer(const ty_collective_table *table, ty_collecti
 {
     double latency_s =
         pair->real_latency_s + pair->latency_s * (plateau(table, kind, pair, bytes) - 1);
-    double rate = pair->real_bytes_per_s * tree_share(table, pair, bytes);
+    /* That the library counts NVLS trees of Blackwell as slower than Hopper's decides alone. */
+    double rate = pair->real_bytes_per_s *
+                  (pair->algorithm == TY_NCCL_TREE ? tree_share(table, pair, bytes) : 1);
 
     return (ty_collective_choice){.algorithm = pair->algorithm,
                                   .protocol = pair->protocol,
@@ -67,6 +69,7 @@ static ty_collective_choice choose(const ty_collective_table *table, ty_collecti
     /* NCCL counts an all-gather by its result. */
     double bytes = (double)payload * (kind == TY_ALL_GATHER ? table->ranks : 1), best_s = HUGE_VAL;
     const ty_collective_pair *best = NULL;
+    ty_collective_choice found;
 
     for (uint32_t i = 0; i < table->pair_counts[kind]; i++) {
         const ty_collective_pair *pair = &table->pairs[kind][i];
@@ -83,7 +86,16 @@ static ty_collective_choice choose(const ty_collective_table *table, ty_collecti
         return choose(table, kind, -1, payload);
     if (best == NULL) /* alone */
         return (ty_collective_choice){.algorithm = TY_NCCL_RING, .bytes_per_s = HUGE_VAL};
-    return answer(table, kind, best, (double)payload, bytes);
+    found = answer(table, kind, best, (double)payload, bytes);
+    for (uint32_t i = 0; i < table->pair_counts[kind] && table->nodes > 1; i++) {
+        const ty_collective_pair *pair = &table->pairs[kind][i];
+        if (pair->algorithm == best->algorithm && pair->protocol == TY_NCCL_SIMPLE) {
+            const ty_collective_choice simple = answer(table, kind, pair, (double)payload, bytes);
+            if (simple.seconds < found.seconds && best->protocol == TY_NCCL_LL128)
+                return simple;
+        }
+    }
+    return found;
 }
 
 ty_collective_choice ty_collective_choose(const ty_collective_table *table, ty_collective_kind kind,

@@ -119,10 +119,9 @@ static double ring_rate(const tuning *t, ty_collective_kind kind, ty_nccl_protoc
     return all * t->n / steps_of(t, kind);
 }
 
-static double tree_rate(const tuning *t, ty_nccl_protocol protocol)
+static double tree_rate(const tuning *t, ty_nccl_protocol protocol, ty_gpu_generation g)
 {
     const ty_nccl_graph *tree = &t->graphs.tree;
-    ty_gpu_generation g = t->c->generation;
     double all = tree->channels * (t->nodes <= 2 ? tree->intra_gb_per_s : tree->inter_gb_per_s);
 
     all = fmin(k->tree_share * all, tree->channels * k->tree_channel_gb_per_s[g][t->size]);
@@ -177,7 +176,7 @@ static double rate_of(const tuning *t, ty_collective_kind kind, ty_nccl_algorith
     case TY_NCCL_RING:
         return ring_rate(t, kind, protocol);
     case TY_NCCL_TREE:
-        return tree_rate(t, protocol);
+        return tree_rate(t, protocol, t->c->generation);
     case TY_NCCL_NVLS:
     case TY_NCCL_NVLS_TREE:
         return nvls_rate(t, kind, algorithm);
@@ -301,14 +300,22 @@ static double own_share(const tuning *t, const ty_collective_calibration *calibr
 }
 
 /* Bytes/s that a pair really has, before efficiency. NCCL's figure of NVLS counts whole rungs for
- * each head; a GPU's links carry its data to the switch once, and its share of the sum back. */
+ * each head; a GPU's links carry its data to the switch once, and its share of the sum back. Trees
+ * are as fast as an earlier generation has them on the same links: NCCL counts Blackwell's lower.
+ */
 static double carried(const tuning *t, const ty_collective_calibration *calibration,
                       ty_collective_kind kind, const ty_collective_pair *pair)
 {
+    double bytes_per_s = pair->bytes_per_s;
+
     if (calibration->is_nvls_by_links && pair->algorithm == TY_NCCL_NVLS && kind == TY_ALL_REDUCE &&
         t->nodes <= 1)
         return t->c->gpu_bytes_per_s * k->nvls_efficiency[t->c->generation] / (1 + 1 / t->n);
-    return pair->bytes_per_s * own_share(t, calibration, kind, pair);
+    if (pair->algorithm == TY_NCCL_TREE)
+        for (int g = TY_VOLTA; g < (int)t->c->generation; g++)
+            bytes_per_s =
+                fmax(bytes_per_s, GB * tree_rate(t, pair->protocol, (ty_gpu_generation)g));
+    return bytes_per_s * own_share(t, calibration, kind, pair);
 }
 
 static void add_pair(const tuning *t, const ty_collective_calibration *calibration,

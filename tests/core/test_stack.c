@@ -478,9 +478,15 @@ Test(stack, figures_of_some_devices)
                " \"product_share\": 0.5, \"kernel_s\": 3e-06, \"on\": [\n"
                " {\"device\": \"h100\", \"product_share\": 0.6, \"fp8_share\": \"device\"},\n"
                " {\"device\": \"h100-sxm-500w\",\n"
-               "  \"product_share\": {\"value\": 0.4, \"source\": \"hot\"}}]}",
+               "  \"product_share\": {\"value\": 0.4, \"source\": \"hot\"}},\n"
+               " {\"device\": \"hopper\", \"product_share\": 0.55, \"kernel_s\": 2e-06}]}",
                path);
     stack = open_stack(path);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h200", "hopper"), 0.55);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h200", NULL), 0.5);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "b200", "blackwell"), 0.5);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-pcie", "hopper"), 0.6);
+    cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "h100-pcie", "hopper"), 2e-6);
     cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "a100-sxm4-80gb", NULL), 0.5);
     cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-pcie", NULL), 0.6);
     cr_expect_eq(ty_stack_on_device(stack, &stack->product_share, "h100-sxm-500w", NULL), 0.4);
