@@ -1,31 +1,144 @@
-/* The software that is taken for granted where nobody names one. */
+/* The software of a question that names none: the first of default_stacks.json that can run it. */
 #include "candidate.h"
 
 #include "ty_collective_model.h"
+#include "ty_file.h"
 
 #include <string.h>
 
-#define LANGUAGE_STACK "megatron"
+/* ---- What is asked about -----------------------------------------------------------------------
+ */
 
-/* Whether a network is one of tokens and attention, whose gradients are summed up in every step. */
-static bool is_language_model(const ty_workload *w)
+static bool has_layer(const ty_workload *w, ty_layer_kind kind)
 {
-    bool has_attention = false;
-
     for (uint32_t l = 0; l < w->layer_count; l++)
-        has_attention = has_attention || w->layers[l].kind == TY_LAYER_ATTENTION;
-    return has_attention && w->tokens_per_sample > 0 && w->local_steps <= 1 &&
-           w->learning == TY_LEARNING_GRADIENT;
+        if (w->layers[l].kind == kind)
+            return true;
+    return false;
 }
 
-/* What has units for 32-bit products cut to 19 bits: accelerators from Ampere on. */
-static bool is_of_today(const ty_cluster *cluster)
+/* Activation functions with gates, or experts: models of 2022 and later. */
+static bool is_gated(const ty_workload *w)
 {
-    for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++)
-        if (!(ty_cluster_device_type(cluster, d)->peak_tf32_flop_per_s > 0))
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        if (w->layers[l].kind == TY_LAYER_MOE || w->layers[l].attributes[TY_IS_GATED] > 0)
+            return true;
+    return false;
+}
+
+/* "language", "images", or NULL: software that this knows nothing of. */
+static const char *kind_of(const ty_workload *w)
+{
+    if (w->local_steps > 1 || w->learning != TY_LEARNING_GRADIENT)
+        return NULL;
+    if (w->tokens_per_sample > 0)
+        return has_layer(w, TY_LAYER_ATTENTION) ? "language" : NULL;
+    return has_layer(w, TY_LAYER_CONV2D) ? "images" : NULL;
+}
+
+/* ---- default_stacks.json -----------------------------------------------------------------------
+ */
+
+static bool has_word(const ty_json *list, const char *word)
+{
+    for (size_t i = 0; word != NULL && i < ty_json_size(list); i++) {
+        const char *text;
+        if (ty_json_as_string(ty_json_at(list, i), &text, NULL) == TY_OK && strcmp(text, word) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether all devices are of the generations that a row names; NULL: any with units for TF32. */
+static bool has_generations(const ty_json *generations, const ty_cluster *cluster)
+{
+    for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++) {
+        const ty_device_type *type = ty_cluster_device_type(cluster, d);
+        if (generations == NULL ? !(type->peak_tf32_flop_per_s > 0)
+                                : !has_word(generations, type->generation))
             return false;
+    }
     return true;
 }
+
+/* Whether a row is about the question; its stacks into *stacks. */
+static ty_status read_row(const ty_json *row, const ty_workload *workload,
+                          const ty_cluster *cluster, bool *is_about, const ty_json **stacks,
+                          ty_error *error)
+{
+    const ty_json *generations = NULL;
+    const char *kind, *models = NULL;
+    bool is_one_host = false;
+    ty_status status;
+
+    TY_CHECK(ty_json_string(row, "kind", &kind, error), status, done);
+    if (ty_json_has(row, "generations"))
+        TY_CHECK(ty_json_array(row, "generations", 1, 100, &generations, error), status, done);
+    if (ty_json_has(row, "models"))
+        TY_CHECK(ty_json_string(row, "models", &models, error), status, done);
+    if (ty_json_has(row, "is_one_host"))
+        TY_CHECK(ty_json_bool(row, "is_one_host", &is_one_host, error), status, done);
+    TY_CHECK(ty_json_array(row, "stacks", 1, 100, stacks, error), status, done);
+    status = ty_json_end(row, error);
+    *is_about = strcmp(kind, kind_of(workload)) == 0 && has_generations(generations, cluster) &&
+                (models == NULL || (strcmp(models, "gated") == 0) == is_gated(workload)) &&
+                (!is_one_host || ty_cluster_host_count(cluster) == 1);
+done:
+    return status;
+}
+
+/* The first stack of a row that can run what is asked for; NULL: none. */
+static ty_status first_of(const ty_json *stacks, const ty_stack_use *use, ty_stack **out,
+                          ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (size_t i = 0; i < ty_json_size(stacks); i++) {
+        const char *name;
+        ty_stack *stack = NULL;
+        TY_CHECK(ty_json_as_string(ty_json_at(stacks, i), &name, error), status, done);
+        TY_CHECK(ty_stack_open(name, &stack, error), status, done);
+        if (use == NULL || ty_stack_check(stack, use, NULL) == TY_OK) {
+            *out = stack;
+            break;
+        }
+        ty_stack_free(stack);
+    }
+done:
+    return status;
+}
+
+static ty_status look_up(const ty_workload *workload, const ty_cluster *cluster,
+                         const ty_stack_use *use, ty_stack **out, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    const ty_json *rows, *stacks, *root;
+    const char *source;
+    char *path = NULL;
+    ty_status status;
+
+    TY_CHECK(ty_data_path("planner", "default_stacks.json", &path, error), status, done);
+    TY_CHECK(ty_json_load(path, &document, error), status, done);
+    root = ty_json_root(document);
+    TY_CHECK(ty_json_schema(root, "trainyard.default_stacks/1", error), status, done);
+    TY_CHECK(ty_json_string(root, "source", &source, error), status, done);
+    TY_CHECK(ty_json_array(root, "defaults", 1, 1000, &rows, error), status, done);
+    for (size_t r = 0; r < ty_json_size(rows) && *out == NULL; r++) {
+        bool is_about = false;
+        TY_CHECK(read_row(ty_json_at(rows, r), workload, cluster, &is_about, &stacks, error),
+                 status, done);
+        if (is_about)
+            TY_CHECK(first_of(stacks, use, out, error), status, done);
+    }
+    status = ty_json_end(root, error);
+done:
+    ty_json_free(document);
+    ty_free(path);
+    return status;
+}
+
+/* ---- What is asked for -------------------------------------------------------------------------
+ */
 
 bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, uint32_t device)
 {
@@ -86,22 +199,23 @@ ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options 
     return use;
 }
 
-const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster,
-                                  const ty_profile *profile, const ty_plan_options *options)
+ty_status ty_stack_open_default(const ty_workload *workload, const ty_cluster *cluster,
+                                const ty_profile *profile, const ty_plan_options *options,
+                                ty_stack **out, ty_error *error)
 {
     ty_stack *stack = NULL;
     ty_stack_use use;
-    bool can_run;
+    ty_status status = TY_OK;
 
-    if (profile != NULL || !is_language_model(workload) || !is_of_today(cluster) ||
-        (options != NULL &&
-         (options->allow_lossy || options->fix_algorithm || options->servers > 0)))
-        return TY_WORKER_STACK;
-    if (options == NULL)
-        return LANGUAGE_STACK;
-    use = ty_stack_use_of(workload, options);
-    can_run = ty_stack_open(LANGUAGE_STACK, &stack, NULL) == TY_OK &&
-              ty_stack_check(stack, &use, NULL) == TY_OK;
-    ty_stack_free(stack);
-    return can_run ? LANGUAGE_STACK : TY_WORKER_STACK;
+    if (options != NULL)
+        use = ty_stack_use_of(workload, options);
+    if (profile == NULL && kind_of(workload) != NULL &&
+        (options == NULL ||
+         !(options->allow_lossy || options->fix_algorithm || options->servers > 0)))
+        status = look_up(workload, cluster, options != NULL ? &use : NULL, &stack, error);
+    if (status == TY_OK && stack == NULL)
+        status = ty_stack_open(TY_WORKER_STACK, &stack, error);
+    if (status == TY_OK)
+        *out = stack;
+    return status;
 }

@@ -855,8 +855,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                                     &q->set_count, error),
              status, failed);
     if (q->stack == NULL) {
-        TY_CHECK(ty_stack_open(ty_stack_default_name(workload, cluster, profile, options),
-                               &q->own_stack, error),
+        TY_CHECK(ty_stack_open_default(workload, cluster, profile, options, &q->own_stack, error),
                  status, failed);
         q->stack = q->own_stack;
     }

@@ -185,7 +185,7 @@ bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, u
 ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *error) TY_MUST_CHECK;
 
 typedef struct ty_plan_options {
-    const ty_stack *stack;     /* borrowed; NULL: that of ty_stack_default_name */
+    const ty_stack *stack;     /* borrowed; NULL: that of ty_stack_open_default */
     ty_input input;            /* of the samples; all 0: nothing is said */
     uint32_t global_batch;     /* 0: the workload's usual one */
     uint32_t micro_batch_size; /* 0: searched */
@@ -296,15 +296,16 @@ const char *ty_fix_values_at(uint32_t index);
 bool ty_fix_key_is_known(const char *key);
 
 /**
- * The stack that is taken where none is named, the software that would run it there: for language
- * models on accelerators from Ampere on that of Megatron-LM ("megatron"), where it can run what is
- * asked for; else Trainyard's own worker, whose profiles, compressors and collectives those who
- * give a profile, allow lossy compressors or fix an algorithm mean.
+ * Opens the stack of a question that names none: for a language model or an image network on
+ * devices of a known generation the first in planner/default_stacks.json that can run what is asked
+ * for. All else is Trainyard's own worker, also where there is a profile, lossy compressors are
+ * allowed, or an algorithm or servers are asked for.
  * @param profile NULL: data sheets
  * @param options NULL: nothing is asked for
  */
-const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster,
-                                  const ty_profile *profile, const ty_plan_options *options);
+ty_status ty_stack_open_default(const ty_workload *workload, const ty_cluster *cluster,
+                                const ty_profile *profile, const ty_plan_options *options,
+                                ty_stack **out, ty_error *error) TY_MUST_CHECK;
 
 /** The fewest devices that hold parameters, gradients and optimizer state, each kept once, of which
  *  gradients once more for each step that they may be late: the largest devices of the cluster.

@@ -260,15 +260,14 @@ static ty_status open_stack(const ty_question *question, ty_question_inputs *q, 
     ty_fix_texts texts = {0};
     ty_plan_options options;
     const char *name = question->stack != NULL ? question->stack : TY_WORKER_STACK;
-    ty_status status = TY_OK;
+    ty_status status;
 
-    if (question->stack == NULL && question->system == NULL) {
-        status = ty_plan_options_of(question, q, &texts, &options, error);
-        if (status == TY_OK)
-            name = ty_stack_default_name(q->workload, q->cluster, q->profile, &options);
-    }
+    if (question->stack != NULL || question->system != NULL)
+        return ty_stack_open(name, &q->stack, error);
+    status = ty_plan_options_of(question, q, &texts, &options, error);
     if (status == TY_OK)
-        status = ty_stack_open(name, &q->stack, error);
+        status =
+            ty_stack_open_default(q->workload, q->cluster, q->profile, &options, &q->stack, error);
     ty_fix_texts_clear(&texts);
     return status;
 }

@@ -54,7 +54,7 @@ typedef struct ty_question {
     const char *profile_device; /* "v100-sxm2-16gb": on which the times in the workload's own file
                                    were measured, as one line of a cluster has it behind "@"; NULL:
                                    on the cluster's */
-    const char *stack; /* that runs it, as ty_stack_open has it; NULL: ty_stack_default_name */
+    const char *stack; /* that runs it, as ty_stack_open has it; NULL: ty_stack_open_default */
     const char *fix;   /* "pp=2,micro_batch=4": what is not searched */
     /* "tp=8,pp=16; tp=8,pp=8,zero=1": layouts in the words of `fix`, which stands behind none of
      * them, that are to be among the candidates with what they are slower by; NULL: none */
