@@ -68,7 +68,6 @@ static ty_status read_row(const ty_json *row, const ty_workload *workload,
 {
     const ty_json *generations = NULL;
     const char *kind, *models = NULL;
-    bool is_one_host = false;
     ty_status status;
 
     TY_CHECK(ty_json_string(row, "kind", &kind, error), status, done);
@@ -76,13 +75,10 @@ static ty_status read_row(const ty_json *row, const ty_workload *workload,
         TY_CHECK(ty_json_array(row, "generations", 1, 100, &generations, error), status, done);
     if (ty_json_has(row, "models"))
         TY_CHECK(ty_json_string(row, "models", &models, error), status, done);
-    if (ty_json_has(row, "is_one_host"))
-        TY_CHECK(ty_json_bool(row, "is_one_host", &is_one_host, error), status, done);
     TY_CHECK(ty_json_array(row, "stacks", 1, 100, stacks, error), status, done);
     status = ty_json_end(row, error);
     *is_about = strcmp(kind, kind_of(workload)) == 0 && has_generations(generations, cluster) &&
-                (models == NULL || (strcmp(models, "gated") == 0) == is_gated(workload)) &&
-                (!is_one_host || ty_cluster_host_count(cluster) == 1);
+                (models == NULL || (strcmp(models, "gated") == 0) == is_gated(workload));
 done:
     return status;
 }

@@ -106,12 +106,22 @@ static uint32_t online_cores(void)
     return cores > 0 ? (uint32_t)cores : 1;
 }
 
-/* Halves pay where the devices have units for them. */
-#define FASTER_HALVES 2.0
+/* Halves pay where the devices have units for them; a P100 has twice its rate without. */
+#define FASTER_HALVES 2.1
 
-/* Language models are trained in half precision on devices that are made for it, unless it is said
- * otherwise; everything else as its workload says. */
-static ty_status choose_precision(const char *asked, const ty_cluster *cluster, bool is_local,
+/* Tokens, or images to convolve. */
+static bool is_usual_network(const ty_workload *w)
+{
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        if (w->layers[l].kind == TY_LAYER_CONV2D)
+            return w->local_steps <= 1 && w->learning == TY_LEARNING_GRADIENT;
+    return w->tokens_per_sample > 0;
+}
+
+/* Language models and image networks are trained in half precision on devices that are made for
+ * it, unless another is asked for; everything else as its workload says.
+ * @param is_measured times of layers are of a profile, which is of one precision */
+static ty_status choose_precision(const char *asked, const ty_cluster *cluster, bool is_measured,
                                   ty_workload *workload, ty_error *error)
 {
     const ty_device_type *device = ty_cluster_device_type(cluster, 0);
@@ -121,7 +131,7 @@ static ty_status choose_precision(const char *asked, const ty_cluster *cluster, 
         device->peak_fp16_flop_per_s > FASTER_HALVES * device->peak_fp32_flop_per_s;
 
     if (asked == NULL) {
-        if (has_halves && !is_local && workload->tokens_per_sample > 0 &&
+        if (has_halves && !is_measured && is_usual_network(workload) &&
             workload->precision == TY_PRECISION_FP32)
             ty_workload_set_precision(workload, TY_PRECISION_BF16);
         return TY_OK;
@@ -365,6 +375,7 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
     ty_status status = TY_OK;
     ty_question_inputs q = {0};
     uint32_t ranks = 0;
+    bool is_measured;
 
     if ((question->workload == NULL && question->given == NULL) || question->cluster == NULL)
         return ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
@@ -394,8 +405,9 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
     TY_CHECK(
         scale_times(question, watch, ty_cluster_is_local(question->cluster, &ranks), &q, error),
         status, cleanup);
-    TY_CHECK(choose_precision(question->precision, q.cluster,
-                              ty_cluster_is_local(question->cluster, &ranks), q.workload, error),
+    is_measured = ty_cluster_is_local(question->cluster, &ranks) ||
+                  (q.profile != NULL && q.workload->tokens_per_sample == 0);
+    TY_CHECK(choose_precision(question->precision, q.cluster, is_measured, q.workload, error),
              status, cleanup);
     TY_CHECK(open_stack(question, &q, error), status, cleanup);
     if (question->profile != NULL)
