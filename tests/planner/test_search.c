@@ -101,13 +101,25 @@ static ty_plan *random_chain(random_numbers *numbers)
     return plan;
 }
 
+/* Language models on GPUs from Ampere on are asked of their default stack, all else of the
+ * worker's, which can run every plan that there is. */
 static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster,
                        const ty_plan_options *options)
 {
+    const bool is_of_worker = workload->tokens_per_sample == 0 ||
+                              !(ty_cluster_device_type(cluster, 0)->peak_tf32_flop_per_s > 0);
+    ty_plan_options own = *options;
+    ty_stack *worker = NULL;
     ty_plan *plan = NULL;
     ty_error error = {0};
-    cr_assert_eq(ty_plan_search(workload, cluster, NULL, options, &plan, &error), TY_OK, "%s: %s",
+
+    if (own.stack == NULL && is_of_worker) {
+        cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &worker, &error), TY_OK, "%s", error.message);
+        own.stack = worker;
+    }
+    cr_assert_eq(ty_plan_search(workload, cluster, NULL, &own, &plan, &error), TY_OK, "%s: %s",
                  workload->name, error.message);
+    ty_stack_free(worker);
     return plan;
 }
 

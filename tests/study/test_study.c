@@ -110,6 +110,7 @@ Test(study, what_divides_badly_is_found_by_asking, .timeout = 200)
                                       .cluster = rows[i].cluster,
                                       .fix = rows[i].fix,
                                       .global_batch = rows[i].batch,
+                                      .stack = "megatron",
                                       .seed = 1};
         ty_question_inputs inputs = {0};
         ty_plan *plan = NULL;
@@ -313,6 +314,8 @@ static void open_resnet(ty_plan_inputs *inputs, double *step_time_s)
     const ty_question question = {.workload = "resnet50",
                                   .cluster = "2x p3.16xlarge",
                                   .fix = "pp=1,compression=none,micro_batch=16,bucket=25MB",
+                                  .stack = TY_WORKER_STACK,
+                                  .precision = "fp32",
                                   .seed = 1};
     ty_plan *plan = NULL;
     ty_error error = {0};

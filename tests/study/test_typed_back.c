@@ -296,8 +296,11 @@ Test(typed_back, lists_are_read_as_they_are_written)
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        const ty_question question = {
-            .workload = "lenet", .cluster = "2x p100-server", .fix = bad[i].fix, .seed = 1};
+        const ty_question question = {.workload = "lenet",
+                                      .cluster = "2x p100-server",
+                                      .fix = bad[i].fix,
+                                      .stack = TY_WORKER_STACK,
+                                      .seed = 1};
         ty_plan *plan = NULL;
         ty_error error = {0};
         cr_expect_eq(answer(&question, &plan, &error), TY_EINVAL, "%s", bad[i].fix);
