@@ -559,7 +559,7 @@ static ty_status change(ty_stack *stack, const char *word, size_t length, ty_err
                        (int)(length < 60 ? length : 60), word);
     ty_text_append(&name, word, key);
     TY_CHECK(ty_text_check(&name, error), status, done);
-    TY_CHECK(ty_stack_find(stack, key > 0 ? name.data : "", &constant, &place, error), status,
+    TY_CHECK(ty_stack_find(stack, key > 0 ? name.data : "", NULL, &constant, &place, error), status,
              done);
     value = strtod(word + key + 1, &end);
     if (end != word + length || end == word + key + 1 ||

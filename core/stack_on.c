@@ -94,8 +94,8 @@ void ty_stack_everywhere(ty_stack *stack, uint32_t constant)
     }
 }
 
-ty_status ty_stack_find(ty_stack *stack, const char *name, const ty_stack_constant **constant,
-                        double **value, ty_error *error)
+ty_status ty_stack_find(ty_stack *stack, const char *name, const char *generation,
+                        const ty_stack_constant **constant, double **value, ty_error *error)
 {
     const char *colon = strchr(name, ':'), *key = colon != NULL ? colon + 1 : name;
     const char *names[64], *close;
@@ -131,7 +131,7 @@ ty_status ty_stack_find(ty_stack *stack, const char *name, const ty_stack_consta
         goto done;
     }
     if (isnan(on->values[i]))
-        on->values[i] = ty_stack_on_device(stack, *value, on->device, on->device);
+        on->values[i] = ty_stack_on_device(stack, *value, on->device, generation);
     *value = &on->values[i];
 done:
     ty_text_clear(&device);

@@ -331,10 +331,12 @@ const ty_stack_judged *ty_stack_judged_on(const ty_stack *stack, const char *dev
 double ty_stack_on_device(const ty_stack *stack, const double *constant, const char *device,
                           const char *generation);
 /** A constant by its key, or by "DEVICE:KEY" one of `on`, which is made where it is missing, with
- * the figure that holds there. @return TY_EINVAL: none there is, or none that may differ by device,
- * with the nearest; TY_ENOMEM */
-ty_status ty_stack_find(ty_stack *stack, const char *name, const ty_stack_constant **constant,
-                        double **value, ty_error *error) TY_MUST_CHECK;
+ * the figure that holds there. @param generation of that device; NULL: not known
+ * @return TY_EINVAL: none there is, or none that may differ by device, with the nearest; TY_ENOMEM
+ */
+ty_status ty_stack_find(ty_stack *stack, const char *name, const char *generation,
+                        const ty_stack_constant **constant, double **value,
+                        ty_error *error) TY_MUST_CHECK;
 
 /** Whether a row of a source is one that constants were fitted to. */
 bool ty_stack_is_fitted(const ty_stack *stack, const char *source, const char *model);

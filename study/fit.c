@@ -760,6 +760,16 @@ static void find_reason(const ty_fit *fit, constant *c)
     }
 }
 
+/* A constant's place in a stack; one for the rows' device starts from what holds there. */
+static ty_status find(const ty_fit *fit, ty_stack *stack, constant *c, double **place,
+                      ty_error *error)
+{
+    const ty_device_type *device = device_of_rows(fit);
+
+    return ty_stack_find(stack, c->name, device != NULL ? device->generation : NULL, &c->constant,
+                         place, error);
+}
+
 static ty_status name_constants(ty_fit *fit, const char *const *names, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -773,17 +783,17 @@ static ty_status name_constants(ty_fit *fit, const char *const *names, ty_error 
             return ty_fail(error, TY_EINVAL, "expected at most %d constants", DIMENSIONS);
         *c = (constant){.base = 0};
         full_name(fit, names[n], c->name);
-        TY_CHECK(ty_stack_find(fit->stack, c->name, &c->constant, &c->was, error), status, done);
-        TY_CHECK(ty_stack_find(fit->fitted, c->name, &c->constant, &c->is, error), status, done);
-        TY_CHECK(ty_stack_find(fit->trial, c->name, &c->constant, &c->tried, error), status, done);
+        TY_CHECK(find(fit, fit->stack, c, &c->was, error), status, done);
+        TY_CHECK(find(fit, fit->fitted, c, &c->is, error), status, done);
+        TY_CHECK(find(fit, fit->trial, c, &c->tried, error), status, done);
         fit->constant_count++;
     }
     /* Again, now that no figure for a device is still to be made, which moves the others. */
     for (uint32_t n = 0; n < fit->constant_count; n++) {
         constant *c = &fit->constants[n];
-        TY_CHECK(ty_stack_find(fit->stack, c->name, &c->constant, &c->was, error), status, done);
-        TY_CHECK(ty_stack_find(fit->fitted, c->name, &c->constant, &c->is, error), status, done);
-        TY_CHECK(ty_stack_find(fit->trial, c->name, &c->constant, &c->tried, error), status, done);
+        TY_CHECK(find(fit, fit->stack, c, &c->was, error), status, done);
+        TY_CHECK(find(fit, fit->fitted, c, &c->is, error), status, done);
+        TY_CHECK(find(fit, fit->trial, c, &c->tried, error), status, done);
         c->base = c->constant->may_be_of_device && *c->was == TY_OF_DEVICE
                       ? of_device(fit, c->constant->key)
                       : *c->was;

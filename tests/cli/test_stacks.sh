@@ -83,30 +83,45 @@ expect_error_line "stack megatron: found zero 3, but its levels of ZeRO are 0, 1
 expect 0 stack show pytorch-fsdp
 expect_output "levels of ZeRO 0, 2, 3" "stages with equal replicas"
 
-# The usual one: Megatron-LM for language models on accelerators of today, as far as it can run what
-# is asked for; else our own worker.
-ask 0 plan --no-simulate --fix zero=1,tp=2,schedule=1f1b
-expect_output "stack       megatron: "
-for words in "--fix zero=3" "--fix schedule=gpipe,pp=2" "--fix replicas=8+4+4" "--allow-lossy" "--system zero" \
-    "--fix algorithm=ring" "--fix compression=fp16"; do
+# The usual one: by the model, the devices, and what is asked for; else our own worker.
+while IFS='|' read -r stack workload cluster words; do
     # shellcheck disable=SC2086
-    ask 0 plan --no-simulate $words
-    expect_output "stack       trainyard: "
-done
-expect 0 plan --no-simulate -w gpt2 -c "2x dgx1-v100"
-expect_output "stack       trainyard: "
+    expect 0 plan --no-simulate -w "$workload" -c "$cluster" $words
+    expect_output "stack       $stack: "
+done <<'END'
+nemo|llama-3-8b|2x dgx-h100|
+nemo|llama-3-8b|2x dgx-b200|
+torchtitan|llama-3-8b|2x dgx-h100|--fix zero=3,tp=2
+pytorch-fsdp|llama-3-8b|2x dgx-h100|--fix zero=3
+nemo-2022|llama-3-8b|2x dgx-a100|
+megatron-vtrain-node|gpt2|2x dgx-a100|--fix zero=1,tp=2,schedule=1f1b
+pytorch-fsdp|gpt2|2x dgx-a100|--fix zero=3
+torchtitan|gpt2|2x dgx-a100|--fix schedule=gpipe,pp=2
+pytorch-fsdp|gpt2|2x dgx-a100|--fix compression=fp16
+trainyard|gpt2|2x dgx-a100|--fix replicas=8+4+4
+trainyard|gpt2|2x dgx-a100|--allow-lossy
+trainyard|gpt2|2x dgx-a100|--system zero
+trainyard|gpt2|2x dgx-a100|--fix algorithm=ring
+megatron-2021|gpt2|2x dgx1-v100|
+megatron-2021|gpt2|1x g4dn.12xlarge|
+megatron|gpt2|1x rtx-4090-server|
+maxtext|gpt2|torus:4x4 @tpu-v5e ici-v5e host:4|
+pytorch-ddp|resnet50|2x dgx-a100|
+tensorflow-2017|resnet50|2x p100-server|
+trainyard|mlp|2x dgx-a100|
+END
 expect 0 plan --no-simulate -w resnet50 -c "2x dgx-a100"
-expect_output "stack       trainyard: "
+expect_output "precision   bf16"
 
 # Every result names it: the usual one, and the one that was asked for.
-ask 0 plan --no-simulate -o usual.json
+ask 0 plan --no-simulate --stack megatron -o usual.json
 expect_output "stack       megatron: Megatron-Core with Transformer Engine"
 ask 0 plan --no-simulate --stack ours.json -o other.json
 expect_output "stack       ours: Our trainer"
 ask 0 plan --no-simulate --stack ours.json --json
 expect_output '"title": "Our trainer"'
 ask 0 memory
-expect_output "stack       megatron: "
+expect_output "stack       megatron-vtrain-node: "
 ask 0 memory --stack ours.json --json
 expect_output '"stack": "ours"'
 ask 0 systems --stack ours.json --json

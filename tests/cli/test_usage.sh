@@ -37,7 +37,7 @@ for typed in BF16 bfloat16; do
     expect 0 plan -w lenet -c "2x dgx-a100" --precision $typed --fix pp=1 --no-simulate -q
     expect_output "--precision bf16 " "precision   bf16,"
 done
-expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=1 --no-simulate -q -o "$scratch/fitted.json"
+expect 0 plan -w gpt2 -c "2x dgx-a100" --stack megatron --fix pp=1 --no-simulate -q -o "$scratch/fitted.json"
 expect_output "constants of stack megatron, fitted to published measurements"
 expect 0 report "$scratch/fitted.json" --no-charts -o "$scratch/fitted.html"
 grep -q "fitted to published runs" "$scratch/fitted.html" && pass || fail "the page calls constants that were fitted data sheets"
@@ -185,7 +185,7 @@ expect_output '"schema": "trainyard.score/1"'
 # Late gradients are looked at where their steps are counted, and not where they are not.
 expect 0 plan -w vgg16 -c "8x p100-server" --fix pp=1 --no-simulate -o "$scratch/fast.json"
 if grep -q staleness "$scratch/fast.json"; then fail "throughput alone makes gradients late"; else pass; fi
-expect 0 plan -w resnet50 -c "host:8 gpu:1 @v100-sxm2-16gb nvlink2 eth1" --fix pp=1,compression=none --objective time-to-target --no-simulate -o "$scratch/late.json"
+expect 0 plan -w resnet50 -c "host:8 gpu:1 @v100-sxm2-16gb nvlink2 eth1" --stack trainyard --fix pp=1,compression=none --objective time-to-target --no-simulate -o "$scratch/late.json"
 if grep -q '"staleness": 1' "$scratch/late.json"; then pass; else fail "a slow network makes no gradients late"; fi
 expect 0 plan -w resnet50 -c "host:8 gpu:1 @v100-sxm2-16gb nvlink2 eth1" --fix pp=1,compression=none,staleness=0 --objective time-to-target --no-simulate -o "$scratch/fresh.json"
 if grep -q '"staleness": 1' "$scratch/fresh.json"; then fail "gradients are late though nobody wants it"; else pass; fi

@@ -166,7 +166,7 @@ odd=77777777 # divides into half a million micro-batches at best
 if [ -z "${TY_SANITIZE:-}" ]; then
     (
         ulimit -v 600000
-        "$TRAINYARD" whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=$odd,256 --no-simulate -o "$scratch/lost.json"
+        "$TRAINYARD" whatif -w resnet50 -c "1x p3.16xlarge" --stack trainyard -q --vary batch=$odd,256 --no-simulate -o "$scratch/lost.json"
     ) >"$scratch/out" 2>"$scratch/err"
     got=$?
     if [ $got -eq 1 ]; then pass; else fail "exit code $got instead of 1 where memory runs out"; fi

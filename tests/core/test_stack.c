@@ -507,15 +507,19 @@ Test(stack, figures_of_some_devices)
     cr_expect_null(copy->on[0].sources[0]);
 
     /* By name, for who fits them. */
-    cr_assert_eq(ty_stack_find(copy, "b200:memory_share", &constant, &value, &error), TY_OK);
+    cr_assert_eq(ty_stack_find(copy, "h200:product_share", "hopper", &constant, &value, &error),
+                 TY_OK);
+    cr_expect_eq(*value, 0.55);
+    cr_assert_eq(ty_stack_find(copy, "b200:memory_share", NULL, &constant, &value, &error), TY_OK);
     cr_expect_eq(*value, copy->memory_share);
     *value = 0.25;
     cr_expect_eq(ty_stack_on_device(copy, &copy->memory_share, "b200", NULL), 0.25);
     cr_expect_neq(copy->memory_share, 0.25);
-    cr_assert_eq(ty_stack_find(copy, "b200:host_step_s", &constant, &value, &error), TY_EINVAL);
+    cr_assert_eq(ty_stack_find(copy, "b200:host_step_s", NULL, &constant, &value, &error),
+                 TY_EINVAL);
     cr_expect_not_null(strstr(error.message, "may differ by device"), "%s", error.message);
-    cr_assert_eq(ty_stack_find(copy, ":kernel_s", &constant, &value, &error), TY_EINVAL);
-    cr_assert_eq(ty_stack_find(copy, "kernel", &constant, &value, &error), TY_EINVAL);
+    cr_assert_eq(ty_stack_find(copy, ":kernel_s", NULL, &constant, &value, &error), TY_EINVAL);
+    cr_assert_eq(ty_stack_find(copy, "kernel", NULL, &constant, &value, &error), TY_EINVAL);
     ty_stack_free(again);
     ty_stack_free(copy);
     ty_stack_free(stack);
