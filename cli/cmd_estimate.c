@@ -40,6 +40,7 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
         ty_json_put_number(&w, "samples_per_s", summary.samples_per_s);
         if (summary.tokens_per_s > 0)
             ty_json_put_number(&w, "tokens_per_s", summary.tokens_per_s);
+        ty_plan_rates_to_json(inputs->plan, &summary, &w);
         ty_step_summary_to_json(&summary, &w, "summary");
         ty_deployment_to_json(&inputs->plan->deployment, inputs->plan->workload, &w, "deployment");
         if (more != NULL)

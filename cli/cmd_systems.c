@@ -3,17 +3,6 @@
 
 #include <stdio.h>
 
-static uint64_t peak_memory(const ty_plan *plan)
-{
-    uint64_t peak = 0;
-
-    for (uint32_t s = 0; plan->memory != NULL && s < plan->stage_count; s++) {
-        const uint64_t bytes = ty_memory_use_total(&plan->memory[s]);
-        peak = bytes > peak ? bytes : peak;
-    }
-    return peak;
-}
-
 /* What a system makes of the question: a plan, or why it has none. */
 typedef struct row {
     const ty_system *system;
@@ -37,7 +26,7 @@ static void row_to_json(const row *r, ty_json_writer *w)
         ty_json_put_number(w, "samples_per_s", s->samples_per_s);
         if (s->tokens_per_s > 0)
             ty_json_put_number(w, "tokens_per_s", s->tokens_per_s);
-        ty_json_put_uint(w, "peak_memory_bytes", peak_memory(plan));
+        ty_plan_rates_to_json(plan, s, w);
         ty_json_put_string(w, "limited_by", s->limited_by);
         if (r->same_as != NULL)
             ty_json_put_string(w, "same_as", r->same_as);
@@ -48,7 +37,8 @@ static void row_to_json(const row *r, ty_json_writer *w)
 static void row_to_text(const row *r, ty_text *text)
 {
     const ty_plan *plan = r->plan;
-    char step[32], rate[32], memory[32];
+    ty_memory_peak peak = {0};
+    char step[32], rate[32], memory[32] = "-";
 
     ty_text_addf(text, "%-20s ", r->system->name);
     if (plan == NULL) {
@@ -57,7 +47,8 @@ static void row_to_text(const row *r, ty_text *text)
     }
     ty_format_seconds(ty_plan_summary(plan)->step_time_s, step);
     ty_format_count(ty_plan_summary(plan)->samples_per_s, rate);
-    ty_format_memory((double)peak_memory(plan), memory);
+    if (ty_plan_memory_peak(plan, &peak))
+        ty_format_memory((double)peak.bytes, memory);
     ty_text_addf(text, "%9s  %9s  %9s  %s\n%-20s %s%s%s\n", step, rate, memory, plan->strategy, "",
                  ty_plan_summary(plan)->limited_by, r->same_as != NULL ? "; the same plan as " : "",
                  r->same_as != NULL ? r->same_as : "");

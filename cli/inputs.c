@@ -32,6 +32,7 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
                             .against = options->against,
                             .input = options->input,
                             .budget = options->budget,
+                            .memory_reserve = options->memory_reserve,
                             .precision = options->precision,
                             .system = options->system,
                             .objective = options->objective,

@@ -130,6 +130,8 @@ static const option_row table[] = {
          "of the device that what is trained is for, a name (sensor, microcontroller, phone, "
          "jetson-nano) or figures: memory=100KB (weights and activations), time=100ms (a sample), "
          "rate=1TFLOPS, bandwidth=10GB/s; variant=int8 looks at that one alone"),
+    TEXT("memory-reserve", 0, memory_reserve, "P%",
+         "share of every device's usable memory that stays free (default 4%)"),
     TEXT("phases", 0, phases, "FILE",
          "phases of one training, each with its steps, batch, learning rate, momentum, size of "
          "images and pins: each is planned, and the plans run one behind the other"),

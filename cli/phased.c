@@ -217,6 +217,7 @@ static ty_status predict(const cli_options *options, const ty_plan *plan, bool i
     ty_json_put_string(writer, "strategy", plan->strategy);
     ty_json_put_number(writer, "step_time_s", summary.step_time_s);
     ty_json_put_number(writer, "samples_per_s", summary.samples_per_s);
+    ty_plan_rates_to_json(inputs.plan, &summary, writer);
     ty_step_summary_to_json(&summary, writer, "summary");
 done:
     ty_stack_free(stack);

@@ -304,7 +304,9 @@ static bool edit_device_type(const ty_cluster_edit *edit, ty_device_type *type)
     bool is_used = false;
 
     if (strcmp(edit->field, "memory_bytes") == 0) {
+        const double usable_share = (double)type->usable_memory_bytes / (double)type->memory_bytes;
         type->memory_bytes = (uint64_t)edited(edit, (double)type->memory_bytes);
+        type->usable_memory_bytes = (uint64_t)(usable_share * (double)type->memory_bytes);
         return true;
     }
     for (uint32_t i = 0; (figure = ty_cluster_figure_at(i)) != NULL; i++) {
@@ -448,6 +450,45 @@ uint32_t ty_cluster_device_count(const ty_cluster *cluster)
 uint32_t ty_cluster_host_count(const ty_cluster *cluster)
 {
     return cluster->host_count;
+}
+
+static double said(double figure, double otherwise)
+{
+    return figure > 0 ? figure : otherwise;
+}
+
+double ty_device_peak(const ty_device_type *device, ty_precision precision)
+{
+    switch (precision) {
+    case TY_PRECISION_TF32:
+        return said(device->peak_tf32_flop_per_s, device->peak_fp32_flop_per_s);
+    case TY_PRECISION_BF16:
+    case TY_PRECISION_FP16:
+        return device->peak_fp16_flop_per_s;
+    case TY_PRECISION_FP8:
+        return device->peak_fp8_flop_per_s;
+    case TY_PRECISION_FP4:
+        return device->peak_fp4_flop_per_s;
+    case TY_PRECISION_FP32:
+    case TY_PRECISION_COUNT:
+        break;
+    }
+    return device->peak_fp32_flop_per_s;
+}
+
+const char *ty_device_noun(const ty_device_type *device)
+{
+    return device->noun[0] != '\0' ? device->noun : device->core_share > 0 ? "device" : "GPU";
+}
+
+uint64_t ty_device_usable_bytes(const ty_device_type *device)
+{
+    return device->usable_memory_bytes > 0 ? device->usable_memory_bytes : device->memory_bytes;
+}
+
+uint64_t ty_device_room_bytes(const ty_device_type *device, double reserve)
+{
+    return (uint64_t)((double)ty_device_usable_bytes(device) * (1 - reserve));
 }
 
 const ty_device_type *ty_cluster_device_type(const ty_cluster *cluster, uint32_t device)

@@ -13,6 +13,7 @@ static const char schema[] = "trainyard.cluster/1";
 
 /* ---- Device types ------------------------------------------------------------------------ */
 
+#define MEMORY_MAXIMUM ((uint64_t)1 << 50)
 #define FIGURE(name) #name, JSON_NUMBER, JSON_AT(ty_device_type, name)
 static const json_field figures[] = {
     {FIGURE(peak_fp32_flop_per_s), 1, 1e18},
@@ -37,7 +38,9 @@ static const json_record figures_record = JSON_RECORD(ty_device_type, figures);
 
 static const json_field device_figures_fields[] = {
     {NULL, JSON_MEMBERS, .of = &figures_record},
-    {"memory_bytes", JSON_UINT64, JSON_AT(ty_device_type, memory_bytes), 1, (uint64_t)1 << 50},
+    {"memory_bytes", JSON_UINT64, JSON_AT(ty_device_type, memory_bytes), 1, MEMORY_MAXIMUM},
+    {"usable_memory_bytes", JSON_UINT64, JSON_AT(ty_device_type, usable_memory_bytes), 1,
+     MEMORY_MAXIMUM, .is_optional = true},
     {"is_fp8_estimate", JSON_BOOL, JSON_AT(ty_device_type, is_fp8_estimate), .is_optional = true,
      .about = "what it reaches in 8 bits is an estimate: no kernel of it was measured"},
     {"is_fp4_estimate", JSON_BOOL, JSON_AT(ty_device_type, is_fp4_estimate), .is_optional = true},
@@ -50,6 +53,8 @@ static const json_field device_type_fields[] = {
      .about = "of its architecture, such as hopper: what stacks say of one holds on all its "
               "devices"},
     {"source", JSON_WORD, JSON_AT(ty_device_type, source)},
+    {"noun", JSON_CHARS, JSON_AT(ty_device_type, noun), 1, sizeof((ty_device_type *)NULL)->noun - 1,
+     .is_optional = true, .about = "name in rates; absent: a GPU, or cores of a host"},
     {NULL, JSON_MEMBERS, .of = &ty_device_figures_record},
 };
 static const json_record device_type_record = JSON_RECORD(ty_device_type, device_type_fields);
@@ -68,9 +73,14 @@ ty_status ty_cluster_read_device(const ty_json *row, ty_device_type *out, ty_err
             TY_CHECK(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
                                     (double *)(void *)((char *)out + figures[i].at), error),
                      status, done);
-    if (ty_json_has(row, "memory_bytes"))
-        status =
-            ty_json_uint64(row, "memory_bytes", 1, (uint64_t)1 << 50, &out->memory_bytes, error);
+    if (ty_json_has(row, "memory_bytes")) {
+        out->usable_memory_bytes = 0; /* of another size it is not known */
+        TY_CHECK(ty_json_uint64(row, "memory_bytes", 1, MEMORY_MAXIMUM, &out->memory_bytes, error),
+                 status, done);
+    }
+    if (ty_json_has(row, "usable_memory_bytes"))
+        status = ty_json_uint64(row, "usable_memory_bytes", 1, out->memory_bytes,
+                                &out->usable_memory_bytes, error);
 done:
     return status;
 }
@@ -83,6 +93,8 @@ static ty_status read_device_type(ty_cluster *cluster, const ty_json *row, ty_er
 
     if (status != TY_OK)
         return status;
+    if (type.usable_memory_bytes > type.memory_bytes)
+        return ty_json_fail(row, error, "usable_memory_bytes up to memory_bytes");
     for (uint32_t i = 0; i < cluster->device_type_count; i++)
         if (strcmp(cluster->device_types[i].name, type.name) == 0)
             return ty_json_fail(row, error, "a name that no other device type has");

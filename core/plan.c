@@ -531,6 +531,72 @@ const ty_step_summary *ty_plan_summary(const ty_plan *plan)
     return plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
 }
 
+double ty_plan_model_flop(const ty_plan *plan)
+{
+    const ty_workload *w = plan->workload;
+    const uint32_t first = ty_workload_first_backward(w);
+
+    return plan->global_batch * (ty_workload_forward_flop(w, 0, w->layer_count) +
+                                 ty_workload_backward_flop(w, first, w->layer_count - first));
+}
+
+double ty_plan_peak_flop_per_s(const ty_plan *plan, const ty_cluster *cluster)
+{
+    double sum = 0;
+
+    for (uint32_t s = 0; cluster != NULL && s < ty_plan_position_count(plan); s++)
+        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++)
+            sum += ty_device_peak(ty_cluster_device_type(cluster, plan->stages[s].devices[d]),
+                                  plan->workload->precision);
+    return sum;
+}
+
+void ty_step_summary_rate(const ty_plan *plan, ty_step_summary *s)
+{
+    const double flop_per_s = ty_plan_model_flop(plan) / s->step_time_s;
+    const double peak = ty_plan_peak_flop_per_s(plan, plan->cluster);
+    const uint32_t devices = ty_plan_process_count(plan);
+
+    s->devices = devices;
+    s->mfu = peak > 0 ? flop_per_s / peak : 0;
+    s->tflops_per_device = flop_per_s / devices * 1e-12;
+    s->tokens_per_s_per_device = s->tokens_per_s / devices;
+}
+
+bool ty_plan_memory_peak(const ty_plan *plan, ty_memory_peak *out)
+{
+    double least_free = HUGE_VAL;
+
+    if (plan->memory == NULL)
+        return false;
+    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++) {
+        const uint64_t bytes = ty_memory_use_total(&plan->memory[s]);
+        const uint32_t devices = plan->stages[s].replicas * ty_plan_width(plan);
+        const ty_device_type *smallest = NULL;
+        uint64_t usable = 0;
+        double limit = 0;
+        for (uint32_t d = 0; plan->cluster != NULL && d < devices; d++) {
+            const ty_device_type *type =
+                ty_cluster_device_type(plan->cluster, plan->stages[s].devices[d]);
+            if (smallest == NULL || ty_device_usable_bytes(type) < usable) {
+                smallest = type;
+                usable = ty_device_usable_bytes(type);
+            }
+        }
+        if (smallest != NULL)
+            limit = (double)ty_device_room_bytes(smallest, plan->memory_reserve);
+        if (!(limit - (double)bytes < least_free))
+            continue;
+        least_free = limit - (double)bytes;
+        *out = (ty_memory_peak){.stage = s,
+                                .bytes = bytes,
+                                .usable_bytes = usable,
+                                .is_tight = smallest != NULL &&
+                                            (double)bytes > (1 - TY_TIGHT_SHARE) * limit};
+    }
+    return true;
+}
+
 ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *error)
 {
     const ty_plan_stage *first = &plan->stages[0];
@@ -563,9 +629,15 @@ ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *er
 
 void ty_plan_add_question(const ty_plan *plan, ty_text *text)
 {
+    char percent[32];
+
     ty_text_addf(text, "--global-batch %u --stack ", plan->global_batch);
     ty_quote_shell(text, ty_stack_words(plan->stack));
     ty_text_addf(text, " --precision %s", ty_precision_name(plan->workload->precision));
+    if (plan->has_prediction && fabs(plan->memory_reserve - TY_USUAL_MEMORY_RESERVE) > 1e-9) {
+        ty_format_number(100 * plan->memory_reserve, percent);
+        ty_text_addf(text, " --memory-reserve %s%%", percent);
+    }
     if (ty_input_is_said(&plan->input)) {
         ty_text_add(text, " --input ");
         ty_input_words(&plan->input, text);

@@ -57,6 +57,12 @@ static const json_field summary_fields[] = {
     {SUMMARY(step_time_s), 0, DBL_MAX},
     {SUMMARY(samples_per_s), 0, DBL_MAX},
     {SUMMARY(tokens_per_s), 0, DBL_MAX, .about = "0 where samples are not sequences"},
+    {"devices", JSON_UINT32, JSON_AT(ty_step_summary, devices), 1, TY_MAX_RANKS,
+     .is_optional = true, .about = "in use, which the rates that follow are over"},
+    {SUMMARY(mfu), 0, DBL_MAX, .is_optional = true,
+     .about = "model FLOPs, without recomputation, over the peak of the plan's precision"},
+    {SUMMARY(tflops_per_device), 0, DBL_MAX, .is_optional = true, .about = "model TFLOP/s"},
+    {SUMMARY(tokens_per_s_per_device), 0, DBL_MAX, .is_optional = true},
     {SUMMARY(compute_share), 0, MOST_SHARE},
     {SUMMARY(exposed_collective_share), 0, MOST_SHARE,
      .about = "compute waits for a gradient exchange"},
@@ -362,6 +368,55 @@ static ty_status read_memory(const ty_json *object, const json_field *field, voi
     return status;
 }
 
+static bool has_usable(const void *plan)
+{
+    ty_memory_peak peak;
+    return ty_plan_memory_peak(plan, &peak) && peak.usable_bytes > 0;
+}
+
+/* Follows from the cluster. */
+static ty_status read_usable(const ty_json *object, const json_field *field, void *record,
+                             const void *context, ty_error *error)
+{
+    uint64_t bytes;
+
+    (void)record, (void)context;
+    return ty_json_uint64(object, field->key, 1, TY_JSON_MAX_INTEGER, &bytes, error);
+}
+
+static void write_usable(const json_field *field, const void *record, const void *context,
+                         ty_json_writer *writer)
+{
+    ty_memory_peak peak;
+
+    (void)context;
+    if (ty_plan_memory_peak(record, &peak))
+        ty_json_put_uint(writer, field->key, peak.usable_bytes);
+}
+
+void ty_step_rates_to_json(const ty_step_summary *summary, ty_json_writer *writer)
+{
+    if (summary->mfu > 0)
+        ty_json_put_number(writer, "mfu", summary->mfu);
+    if (summary->tflops_per_device > 0)
+        ty_json_put_number(writer, "tflops_per_device", summary->tflops_per_device);
+    if (summary->tokens_per_s_per_device > 0)
+        ty_json_put_number(writer, "tokens_per_s_per_device", summary->tokens_per_s_per_device);
+}
+
+void ty_plan_rates_to_json(const ty_plan *plan, const ty_step_summary *summary,
+                           ty_json_writer *writer)
+{
+    ty_memory_peak peak;
+
+    ty_step_rates_to_json(summary, writer);
+    if (!ty_plan_memory_peak(plan, &peak))
+        return;
+    ty_json_put_uint(writer, "peak_memory_bytes", peak.bytes);
+    if (peak.usable_bytes > 0)
+        ty_json_put_uint(writer, "usable_memory_bytes", peak.usable_bytes);
+}
+
 static const json_field candidate_fields[] = {
     {"name", JSON_TEXT, JSON_AT(ty_candidate, name)},
     {"step_time_s", JSON_NUMBER, JSON_AT(ty_candidate, step_time_s), 0, DBL_MAX},
@@ -371,6 +426,8 @@ static const json_field candidate_fields[] = {
      TY_JSON_MAX_INTEGER},
     {"reason", JSON_TEXT, JSON_AT(ty_candidate, reason)},
     {"fix", JSON_TEXT, JSON_AT(ty_candidate, fix), .is_optional = true},
+    {"is_asked", JSON_BOOL, JSON_AT(ty_candidate, is_asked), .is_optional = true,
+     .about = "named with --against"},
 };
 static const json_record candidate_record = JSON_FLAT_RECORD(ty_candidate, candidate_fields);
 
@@ -396,6 +453,12 @@ static const json_field answer_fields[] = {
     {"memory", JSON_ROWS, JSON_AT(ty_plan, memory), .applies = has_prediction, .of = &memory_record,
      .count_at = offsetof(ty_plan, stage_count), .read = read_memory,
      .about = "of a device of each stage"},
+    {"usable_memory_bytes", JSON_UINT64, .minimum = 1, .maximum = TY_JSON_MAX_INTEGER,
+     .applies = has_prediction, .is_optional = true, .is_said = has_usable, .read = read_usable,
+     .write = write_usable, .about = "of the device with the least free memory"},
+    {"memory_reserve", JSON_NUMBER, JSON_AT(ty_plan, memory_reserve), 0, 1,
+     .applies = has_prediction, .is_optional = true,
+     .about = "share of usable memory that stays free"},
     {"searched", JSON_STRUCT, JSON_AT(ty_plan, searched), .is_optional = true,
      .is_said = has_searched, .of = &searched_record},
     {"candidates", JSON_ROWS, JSON_AT(ty_plan, candidates), 0, 10000000, .of = &candidate_record,

@@ -353,6 +353,7 @@ static void fill_summary(const view *v, double step_time_s, ty_step_summary *out
         shares[share_of[i]] += v->seconds[i] / total;
     summary.samples_per_s = v->plan->global_batch / step_time_s;
     summary.tokens_per_s = summary.samples_per_s * (double)v->plan->workload->tokens_per_sample;
+    ty_step_summary_rate(v->plan, &summary);
     summary.compute_share = shares[SHARE_COMPUTE];
     summary.exposed_collective_share = shares[SHARE_COLLECTIVE];
     summary.exposed_transfer_share = shares[SHARE_TRANSFER];

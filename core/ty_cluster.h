@@ -19,6 +19,7 @@
 #define TY_CLUSTER_H
 
 #include "ty_json.h"
+#include "ty_precision.h"
 #include "ty_status.h"
 #include "ty_text.h"
 
@@ -43,12 +44,14 @@ typedef struct ty_device_type {
     char *generation; /* of its architecture, "hopper": devices of one behave alike; NULL: not known
                        */
     char *source;
+    char noun[8]; /* in rates: "TPU"; "": a GPU, or cores of a host */
     /* Of products, dense: fp16 is also bf16, fp8 and fp4 are of any format. 0: not supported. */
     double peak_fp32_flop_per_s, peak_tf32_flop_per_s, peak_fp16_flop_per_s;
     double peak_fp8_flop_per_s, peak_fp4_flop_per_s;
     double memory_bandwidth_bytes_per_s;
     uint64_t memory_bytes;
-    double launch_overhead_s; /* per kernel */
+    uint64_t usable_memory_bytes; /* of it a framework can allocate; 0: all */
+    double launch_overhead_s;     /* per kernel */
     double matmul_efficiency; /* achieved share of peak in large matrix products and convolutions */
     double fp8_efficiency, fp4_efficiency; /* likewise of those peaks; 0: matmul_efficiency */
     bool is_fp8_estimate, is_fp4_estimate; /* no kernel in that precision was measured on it */
@@ -63,6 +66,19 @@ typedef struct ty_device_type {
     double core_share; /* host cores one device keeps busy while computing: 1 for "cpu", else 0 */
     double power_w;
 } ty_device_type;
+
+/** Peak rate of products in a precision, flop/s; 0: the device does not have it. TF32 falls back to
+ * fp32. */
+double ty_device_peak(const ty_device_type *device, ty_precision precision);
+/** "GPU", "TPU", or "device" for cores of a host. */
+const char *ty_device_noun(const ty_device_type *device);
+/** Bytes that a framework can allocate on a device. */
+uint64_t ty_device_usable_bytes(const ty_device_type *device);
+/** The share of usable memory that a plan leaves free by default: a CUDA context, communicators
+ * and fragments take 1 to 3 GiB of an 80 GiB device beyond the tensors that are counted. */
+#define TY_USUAL_MEMORY_RESERVE 0.04
+/** Bytes that a plan may use of a device: usable memory less the share `reserve` of it. */
+uint64_t ty_device_room_bytes(const ty_device_type *device, double reserve);
 
 /** A kind of host, from the catalogue: what it is beyond its inside. */
 typedef struct ty_host_type {

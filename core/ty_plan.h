@@ -206,6 +206,11 @@ typedef struct ty_step_summary {
     double bubble_share;             /* compute waits for another stage's compute */
     double input_share;              /* compute waits for data */
     char limited_by[160];            /* "pipeline bubble 18 %, gradient all-reduce 9 %" */
+    /* Of the devices in use (ty_step_summary_rate); 0 where it is not known. */
+    uint32_t devices;
+    double mfu;               /* model FLOPs over the peak of the plan's precision */
+    double tflops_per_device; /* model TFLOP/s */
+    double tokens_per_s_per_device;
 } ty_step_summary;
 
 /** Of the step: a band of messages, updates or compression that is narrower is not spoken of. */
@@ -241,8 +246,9 @@ typedef struct ty_candidate {
     double step_time_s;           /* 0 when infeasible */
     double simulated_step_time_s; /* 0 when it was not simulated */
     uint64_t peak_memory_bytes;
-    char *reason; /* why it lost: "12 % slower: pipeline bubble 25 %"; "chosen" for the winner */
-    char *fix;    /* "pp=2,dp=8,...": the --fix that asks for it; NULL: none is known */
+    char *reason;  /* why it lost: "12 % slower: pipeline bubble 25 %"; "chosen" for the winner */
+    char *fix;     /* "pp=2,dp=8,...": the --fix that asks for it; NULL: none is known */
+    bool is_asked; /* named by the question, with --against */
 } ty_candidate;
 
 /** What a search looked at. */
@@ -344,6 +350,7 @@ typedef struct ty_plan {
     double least_step_time_s, most_step_time_s;
     ty_uneven uneven[TY_UNEVEN_COUNT]; /* what ty_question_uneven found */
     ty_memory_use *memory;             /* [stage_count], per device; NULL: not counted */
+    double memory_reserve; /* share of usable memory that should stay free; files without: 0 */
     uint32_t candidate_count;
     ty_plan_searched searched;
     ty_candidate *candidates; /* the chosen one first; order: ty_plan_search */
@@ -370,6 +377,33 @@ void ty_plan_free(ty_plan *plan);
 
 /** What is expected of a step: the simulation where there is one, else the estimate. */
 const ty_step_summary *ty_plan_summary(const ty_plan *plan);
+/**
+ * Model FLOPs of a step: forward and backward of all layers, attention scores counted without a
+ * mask, recomputation not counted.
+ */
+double ty_plan_model_flop(const ty_plan *plan);
+/** Peak of the devices that run stages, in the plan's precision, flop/s; 0: not known. */
+double ty_plan_peak_flop_per_s(const ty_plan *plan, const ty_cluster *cluster);
+/** Fills in MFU, TFLOP/s and tokens/s per device from the step time and tokens/s. Everything that
+ * summarizes a plan's step calls it. */
+void ty_step_summary_rate(const ty_plan *plan, ty_step_summary *summary);
+
+/** The stage that leaves its devices the least free memory. */
+typedef struct ty_memory_peak {
+    uint32_t stage;
+    uint64_t bytes;        /* predicted, per device */
+    uint64_t usable_bytes; /* of its smallest device; 0: the plan has no cluster */
+    bool is_tight;         /* less than TY_TIGHT_SHARE below the limit set by the reserve */
+} ty_memory_peak;
+#define TY_TIGHT_SHARE 0.03
+/** @return false where memory was not predicted */
+bool ty_plan_memory_peak(const ty_plan *plan, ty_memory_peak *out);
+/** Adds to an open object mfu, tflops_per_device and tokens_per_s_per_device, as far as they are
+ * known. */
+void ty_step_rates_to_json(const ty_step_summary *summary, ty_json_writer *writer);
+/** Adds the same, peak_memory_bytes and usable_memory_bytes. */
+void ty_plan_rates_to_json(const ty_plan *plan, const ty_step_summary *summary,
+                           ty_json_writer *writer);
 
 /** Adds "--global-batch 64 --stack megatron --precision bf16", with --input where something was
  * said of the samples and --budget where a device was, words for a shell: with the workload, the

@@ -153,7 +153,7 @@ ty_status ty_plan_put_beside(ty_plan *plan, const ty_plan *other, const char *fi
 {
     const candidate best = {.estimate = plan->prediction, .simulation = plan->simulation};
     const char *own_fix = other != NULL ? other->fix : fix;
-    ty_candidate *rows, made = {0};
+    ty_candidate *rows, made = {.is_asked = true};
     ty_text loss = {0};
     ty_status status = TY_OK;
 
@@ -303,7 +303,7 @@ done:
 }
 
 double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, uint32_t staleness,
-                        double *state_bytes)
+                        double memory_reserve, double *state_bytes)
 {
     const uint32_t states = 1 + staleness + ty_optimizer_state_count(&w->optimizer) +
                             (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
@@ -317,7 +317,8 @@ double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, uint32_
             *state_bytes += elements * TY_GRADIENT_ELEMENT_BYTES * states;
     }
     for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++) {
-        const uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;
+        const uint64_t bytes =
+            ty_device_room_bytes(ty_cluster_device_type(cluster, d), memory_reserve);
         largest = bytes > largest ? bytes : largest;
     }
     return ceil(*state_bytes / (double)largest);
@@ -328,7 +329,8 @@ double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, uint32_
 static void tell_state(const search_question *q, ty_text *text)
 {
     double state;
-    const double devices = ty_least_devices(q->workload, q->cluster, q->options->staleness, &state);
+    const double devices = ty_least_devices(q->workload, q->cluster, q->options->staleness,
+                                            q->options->memory_reserve, &state);
     char bytes[32];
 
     ty_format_memory(state, bytes);

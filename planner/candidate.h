@@ -57,7 +57,7 @@ typedef struct search_question {
     uint32_t device_count;         /* of the set */
     ty_plan_dimensions dimensions; /* in hand: of the candidates that are enumerated */
     uint32_t rank_count;           /* with them: devices / lanes */
-    uint64_t largest_memory_bytes; /* of any device of the set */
+    uint64_t largest_memory_bytes; /* that a plan may take of any device of the set */
     bool has_equal_memory;         /* all devices have that */
     bool is_short_of_memory;       /* the usual micro-batches do not fit: look at smaller ones */
     uint32_t most_held;            /* stages a position of layouts; 0: any */

@@ -264,6 +264,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->optimizer = q->workload->optimizer;
     plan->seed = q->options->seed;
     plan->input = q->options->input;
+    plan->memory_reserve = q->options->memory_reserve;
     plan->idle_devices = ty_cluster_device_count(q->cluster) - set_of(q, c)->count -
                          q->options->servers - q->options->actors;
     plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster));

@@ -753,7 +753,8 @@ ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, co
     }
     TY_CHECK(ty_timeline_new_unsigned(w.plan, steps, &timeline, error), status, done);
     TY_CHECK(write_timeline(&w, timeline), status, done);
-    status = ty_timeline_summarize(w.plan, program, timeline, out, error);
+    TY_CHECK(ty_timeline_summarize(w.plan, program, timeline, out, error), status, done);
+    ty_step_summary_rate(plan, out); /* of all its devices, not of one replica's */
 done:
     if (one.stages != plan->stages)
         ty_free(one.stages);

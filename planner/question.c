@@ -19,7 +19,7 @@
 
 ty_plan_options ty_plan_options_default(void)
 {
-    return (ty_plan_options){.seed = 1};
+    return (ty_plan_options){.seed = 1, .memory_reserve = TY_USUAL_MEMORY_RESERVE};
 }
 
 void ty_search_question_clear(search_question *q)
@@ -811,7 +811,8 @@ ty_status ty_search_question_use(search_question *q, const device_set *set, ty_e
     q->has_equal_memory = true;
     q->largest_memory_bytes = 0;
     for (uint32_t d = 0; d < set->count; d++) {
-        const uint64_t bytes = ty_cluster_device_type(q->cluster, set->devices[d])->memory_bytes;
+        const uint64_t bytes = ty_device_room_bytes(
+            ty_cluster_device_type(q->cluster, set->devices[d]), o->memory_reserve);
         q->has_equal_memory = q->has_equal_memory && (d == 0 || bytes == q->largest_memory_bytes);
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
     }

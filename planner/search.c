@@ -53,8 +53,9 @@ static ty_status judge_memory(const search_question *q, const ty_plan *plan, can
         const uint32_t devices =
             q->has_equal_memory ? 1 : plan->stages[s].replicas * ty_plan_width(plan);
         for (uint32_t r = 0; r < devices; r++) {
-            uint64_t room =
-                ty_cluster_device_type(q->cluster, plan->stages[s].devices[r])->memory_bytes;
+            const uint64_t room =
+                ty_device_room_bytes(ty_cluster_device_type(q->cluster, plan->stages[s].devices[r]),
+                                     plan->memory_reserve);
             if (need > room && need - room > c->missing_bytes) {
                 c->missing_bytes = need - room;
                 c->missing_stage = s;
@@ -66,8 +67,8 @@ static ty_status judge_memory(const search_question *q, const ty_plan *plan, can
             return status;
         for (uint32_t k = 0; k < plan->servers.count; k++) {
             const uint64_t need = ty_server_bytes(plan, &map, k);
-            const uint64_t room =
-                ty_cluster_device_type(q->cluster, plan->servers.devices[k])->memory_bytes;
+            const uint64_t room = ty_device_room_bytes(
+                ty_cluster_device_type(q->cluster, plan->servers.devices[k]), plan->memory_reserve);
             if (need > room && need - room > c->missing_bytes)
                 c->missing_bytes = need - room;
         }

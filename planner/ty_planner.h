@@ -248,6 +248,7 @@ typedef struct ty_plan_options {
      * for its beat is the stack's exchange_cycle_s. 0: bytes alone close a bucket */
     double cycle_s;
     uint64_t seed;
+    double memory_reserve; /* share of every device's usable memory that stays free */
     bool answer_alone;     /* the plan has no `candidates`: only the answer is wanted */
     uint32_t simulate_top; /* finalists to simulate; 0: none */
     ty_simulate_callback simulate;
@@ -309,9 +310,10 @@ ty_status ty_stack_open_default(const ty_workload *workload, const ty_cluster *c
 
 /** The fewest devices that hold parameters, gradients and optimizer state, each kept once, of which
  *  gradients once more for each step that they may be late: the largest devices of the cluster.
+ *  @param memory_reserve as in ty_plan_options
  *  @param state_bytes [out] what they hold */
 double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster, uint32_t staleness,
-                        double *state_bytes);
+                        double memory_reserve, double *state_bytes);
 
 /**
  * The best plan found: candidates are data parallelism over all devices, GPipe and 1F1B with every

@@ -30,6 +30,29 @@ static void put_memory_card(const ty_report_input *in, ty_text *html)
     ty_page_card(html, "memory of the fullest device", text);
 }
 
+/* MFU, TFLOP/s and tokens/s per device, as far as they are known. */
+static void put_rate_cards(const ty_report_input *in, const ty_step_summary *s, ty_text *html)
+{
+    const char *noun =
+        in->cluster == NULL ? "device" : ty_device_noun(ty_cluster_device_type(in->cluster, 0));
+    char label[48], value[32];
+
+    if (s->mfu > 0) {
+        snprintf(value, sizeof value, "%.3g %%", 100 * s->mfu);
+        ty_page_card(html, "MFU", value);
+    }
+    if (s->tflops_per_device > 0) {
+        snprintf(label, sizeof label, "TFLOP/s per %s", noun);
+        snprintf(value, sizeof value, "%.3g", s->tflops_per_device);
+        ty_page_card(html, label, value);
+    }
+    if (s->tokens_per_s_per_device > 0) {
+        snprintf(label, sizeof label, "tokens/s per %s", noun);
+        ty_format_count(s->tokens_per_s_per_device, value);
+        ty_page_card(html, label, value);
+    }
+}
+
 /* Of a question that has no answer, or of documents alone. */
 static ty_status put_other_verdict(page *p, ty_error *error)
 {
@@ -143,6 +166,7 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
             ty_page_card(p->html, "predicted tokens/s", text);
         }
     }
+    put_rate_cards(in, s, p->html);
     put_memory_card(in, p->html);
     put_deployment_cards(in, p->html);
     snprintf(text, sizeof text, "%u in %u stage%s", ty_plan_process_count(in->plan),

@@ -394,8 +394,8 @@ double ty_page_capacity(const ty_plan *plan, const ty_cluster *cluster)
         for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++) {
             const ty_device_type *type =
                 ty_cluster_device_type(cluster, plan->stages[s].devices[d]);
-            if (type->memory_bytes < least)
-                least = type->memory_bytes;
+            if (ty_device_usable_bytes(type) < least)
+                least = ty_device_usable_bytes(type);
         }
     return least == UINT64_MAX ? 0 : (double)least;
 }

@@ -304,6 +304,38 @@ ty_status ty_question_find(const ty_question *question, const ty_question_inputs
     return ty_plan_search(q->workload, q->cluster, q->profile, how, out, error);
 }
 
+/* A layout that somebody names may be known to run, and the usual reserve is a guess. So where it
+ * fits usable memory, but not within a reserve that nobody asked for, it is answered with a note.
+ */
+static ty_status find_within_memory(const ty_question *question, const ty_question_inputs *q,
+                                    const ty_watch *watch, ty_plan_options *how, ty_plan **out,
+                                    ty_error *error)
+{
+    const double reserve = how->memory_reserve;
+    ty_error refusal = {0};
+    ty_memory_peak peak;
+    char bytes[32], usable[32];
+    const ty_status status = ty_question_find(question, q, how, out, &refusal);
+
+    if (status == TY_OK)
+        return TY_OK;
+    if (status != TY_EINFEASIBLE || question->fix == NULL || question->memory_reserve != NULL)
+        return ty_fail(error, status, "%s", refusal.message);
+    how->memory_reserve = 0;
+    if (ty_question_find(question, q, how, out, NULL) != TY_OK)
+        return ty_fail(error, status, "%s", refusal.message);
+    (*out)->memory_reserve = reserve; /* which the question still has */
+    if (ty_plan_memory_peak(*out, &peak)) {
+        ty_format_memory((double)peak.bytes, bytes);
+        ty_format_memory((double)peak.usable_bytes, usable);
+        ty_watch_note(watch,
+                      "the pinned layout needs %s of %s: it fits, but not within the memory "
+                      "reserve of %.0f %%",
+                      bytes, usable, 100 * reserve);
+    }
+    return TY_OK;
+}
+
 /* The learning rate that a plan trains with: what was asked for, or what a calibration proposes for
  * the plan's batch. */
 static ty_status set_learning_rate(const ty_question *question, const ty_watch *watch,
@@ -403,7 +435,7 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
         how.simulate = simulate_finalist;
         how.simulate_context = inputs->cluster;
     }
-    TY_CHECK(ty_question_find(question, inputs, &how, &plan, error), status, done);
+    TY_CHECK(find_within_memory(question, inputs, watch, &how, &plan, error), status, done);
     if (question->system != NULL && question->global_batch == 0 &&
         plan->global_batch != inputs->workload->global_batch)
         ty_watch_note(watch, "a batch of %u, the next that all %u devices share: usual are %u",

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -420,6 +421,25 @@ cleanup:
     return status;
 }
 
+ty_status ty_question_memory_reserve(const ty_question *question, double *out, ty_error *error)
+{
+    const char *text = question->memory_reserve;
+    char *end;
+    double percent;
+
+    *out = TY_USUAL_MEMORY_RESERVE;
+    if (text == NULL)
+        return TY_OK;
+    percent = strtod(text, &end);
+    if (end == text || !(percent >= 0 && percent < 100) || (*end != '\0' && strcmp(end, "%") != 0))
+        return ty_fail(error, TY_EINVAL,
+                       "--memory-reserve: found '%.40s', expected a percentage of usable memory "
+                       "from 0%% to 99%%",
+                       text);
+    *out = percent / 100;
+    return TY_OK;
+}
+
 /* ---- What is asked of the planner ---------------------------------------------------------- */
 
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
@@ -431,6 +451,7 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     out->stack = inputs->stack;
     out->global_batch = question->global_batch;
     out->seed = question->seed;
+    TY_CHECK(ty_question_memory_reserve(question, &out->memory_reserve, error), status, done);
     if (question->input != NULL)
         TY_CHECK(ty_input_read(question->input, &out->input, error), status, done);
     out->allow_lossy = question->allow_lossy;

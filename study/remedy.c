@@ -203,15 +203,22 @@ static uint64_t hosts_of(const ty_question *question, const ty_cluster *cluster)
     return sscanf(word, "host:%llu", &hosts) == 1 ? hosts : 0;
 }
 
+static double least_devices(const ty_question *question, const ty_question_inputs *inputs)
+{
+    double state_bytes, reserve = TY_USUAL_MEMORY_RESERVE;
+    const ty_status status = ty_question_memory_reserve(question, &reserve, NULL);
+
+    (void)status; /* it was read before the question was asked */
+    return ty_least_devices(inputs->workload, inputs->cluster, 0, reserve, &state_bytes);
+}
+
 /* Twice as many hosts, and twice as many again, from where parameters, gradients and optimizer
  * state have room. */
 static ty_status ask_devices(search *s, bool keeps_pins)
 {
     const uint64_t hosts = hosts_of(s->question, s->inputs->cluster);
     const uint32_t devices = ty_cluster_device_count(s->inputs->cluster);
-    double state;
-    const double least =
-        ty_least_devices(s->inputs->workload, s->inputs->cluster, 0, &state) / devices;
+    const double least = least_devices(s->question, s->inputs) / devices;
     ty_status answer, status = TY_OK;
 
     for (uint32_t n = 1, factor = 2; n <= MOST_DOUBLINGS && hosts > 0 && !s->is_found;
@@ -250,10 +257,9 @@ ty_status ty_question_remedy(const ty_question *question, const ty_question_inpu
                              const ty_watch *watch, ty_remedy *out, ty_error *error)
 {
     search s = {question, inputs, watch, out, error, false};
-    double state;
     ty_deployment deployment;
-    const bool has_room = ty_least_devices(inputs->workload, inputs->cluster, 0, &state) <=
-                          ty_cluster_device_count(inputs->cluster);
+    const bool has_room =
+        least_devices(question, inputs) <= ty_cluster_device_count(inputs->cluster);
     ty_status answer, status = TY_OK;
 
     *out = (ty_remedy){0};

@@ -75,40 +75,16 @@ ty_status ty_step_value_parse(ty_step_unit unit, const char *text, double *out, 
     return TY_OK;
 }
 
-/* Of all devices of a plan, in its precision: what products would reach that reached all. */
-static double peak_flop_per_s(const ty_plan *plan, const ty_cluster *cluster)
-{
-    double sum = 0;
-
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++)
-            sum += ty_device_peak(ty_cluster_device_type(cluster, plan->stages[s].devices[d]),
-                                  plan->workload->precision);
-    /* Stages that share devices name them again. */
-    return sum / (plan->interleave > 1 ? plan->interleave : 1);
-}
-
-static uint32_t device_count(const ty_plan *plan)
-{
-    uint32_t count = 0;
-
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        count += plan->stages[s].replicas * ty_plan_width(plan);
-    return count / (plan->interleave > 1 ? plan->interleave : 1);
-}
-
 ty_status ty_step_seconds(ty_step_unit unit, double value, const ty_plan *plan,
                           const ty_cluster *cluster, double *out, ty_error *error)
 {
     const bool is_of_device = unit == TY_STEP_DEVICE_TOKENS || unit == TY_STEP_DEVICE_SAMPLES;
     const bool is_of_tokens = unit == TY_STEP_DEVICE_TOKENS || unit == TY_STEP_TOKENS;
-    const double peak = peak_flop_per_s(plan, cluster);
+    const double least_s = ty_plan_model_flop(plan) / ty_plan_peak_flop_per_s(plan, cluster);
+    const uint32_t devices = ty_plan_process_count(plan);
     const ty_workload *w = plan->workload;
-    double flop = 0, seconds = value, least_s;
+    double seconds = value;
 
-    for (uint32_t l = 0; l < w->layer_count; l++)
-        flop += plan->global_batch * (w->layers[l].forward_flop + w->layers[l].backward_flop);
-    least_s = flop / peak;
     if (is_of_tokens && w->tokens_per_sample == 0)
         return ty_fail(error, TY_EINVAL, "%s: samples of %s are not made of tokens, expected %s",
                        units[unit], w->name, units[TY_STEP_SAMPLES]);
@@ -116,15 +92,14 @@ ty_status ty_step_seconds(ty_step_unit unit, double value, const ty_plan *plan,
         seconds = least_s / value;
     else if (unit != TY_STEP_SECONDS)
         seconds = (double)plan->global_batch * (is_of_tokens ? (double)w->tokens_per_sample : 1.0) /
-                  (value * (is_of_device ? device_count(plan) : 1));
+                  (value * (is_of_device ? devices : 1));
     if (!(seconds >= least_s * (1 - 1e-9)))
         return ty_fail(
             error, TY_EINVAL,
             "%s: found %g, which is %.4g %% of the peak of the plan's %u devices: a step of "
             "%u samples takes them %.3g s at least; expected what was measured, in this "
             "unit",
-            units[unit], value, 100 * least_s / seconds, device_count(plan), plan->global_batch,
-            least_s);
+            units[unit], value, 100 * least_s / seconds, devices, plan->global_batch, least_s);
     *out = seconds;
     return TY_OK;
 }

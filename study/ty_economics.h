@@ -94,7 +94,8 @@ ty_score_question ty_score_question_default(void);
 
 /** One plan by everything a decision may turn on. */
 typedef struct ty_score {
-    double step_time_s;     /* as predicted */
+    ty_step_summary step;   /* as predicted */
+    double step_time_s;     /* its */
     double samples_per_s;   /* while training */
     bool is_bound_by_input; /* the step is as long as its samples take (ty_plan_input) */
     char input_bound_by[64];

@@ -59,9 +59,12 @@ typedef struct ty_question {
     /* "tp=8,pp=16; tp=8,pp=8,zero=1": layouts in the words of `fix`, which stands behind none of
      * them, that are to be among the candidates with what they are slower by; NULL: none */
     const char *against;
-    const char *input;     /* "data=1.3TB,decode=250": as ty_input_read has it */
-    const char *budget;    /* "phone", "memory=100KB": as ty_budget_open has it, of the device that
-                              what is trained is for; NULL: nothing is said of one */
+    const char *input;  /* "data=1.3TB,decode=250": as ty_input_read has it */
+    const char *budget; /* "phone", "memory=100KB": as ty_budget_open has it, of the device that
+                           what is trained is for; NULL: nothing is said of one */
+    /* "4%": share of every device's usable memory that stays free; NULL: TY_USUAL_MEMORY_RESERVE,
+     * or nothing if a layout is pinned with `fix` and fits only so */
+    const char *memory_reserve;
     const char *precision; /* fp32, bf16, fp16; NULL: bf16 for language models where it
                               pays, else the workload's */
     const char *system;    /* that plans in the place of the search */
@@ -98,6 +101,9 @@ typedef struct ty_question_inputs {
 ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                            ty_question_inputs *out, ty_error *error) TY_MUST_CHECK;
 void ty_question_inputs_clear(ty_question_inputs *inputs);
+/** The question's memory reserve as a share. @return TY_EINVAL for what is no percentage */
+ty_status ty_question_memory_reserve(const ty_question *question, double *out,
+                                     ty_error *error) TY_MUST_CHECK;
 
 /**
  * The best plan for a question: by the planner's search, by a system, or by an objective that takes

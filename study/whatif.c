@@ -159,14 +159,10 @@ static double price_of(const ty_cluster *cluster)
 
 static void put_answer(const ty_plan *plan, const ty_cluster *cluster, ty_json_writer *w)
 {
-    const bool is_simulated = plan->simulation.step_time_s > 0;
-    const ty_step_summary *s = is_simulated ? &plan->simulation : &plan->prediction;
-    uint64_t peak = 0, capacity = UINT64_MAX;
+    const ty_step_summary *s = ty_plan_summary(plan);
+    uint64_t capacity = UINT64_MAX;
     const double price = price_of(cluster);
 
-    for (uint32_t i = 0; i < plan->stage_count; i++)
-        if (ty_memory_use_total(&plan->memory[i]) > peak)
-            peak = ty_memory_use_total(&plan->memory[i]);
     for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++)
         if (ty_cluster_device_type(cluster, d)->memory_bytes < capacity)
             capacity = ty_cluster_device_type(cluster, d)->memory_bytes;
@@ -176,10 +172,10 @@ static void put_answer(const ty_plan *plan, const ty_cluster *cluster, ty_json_w
     ty_json_put_uint(w, "global_batch", plan->global_batch);
     ty_json_put_number(w, "step_time_s", s->step_time_s);
     ty_json_put_number(w, "estimated_step_time_s", plan->prediction.step_time_s);
-    ty_json_put_bool(w, "is_simulated", is_simulated);
+    ty_json_put_bool(w, "is_simulated", s == &plan->simulation);
     ty_json_put_number(w, "samples_per_s", s->samples_per_s);
     ty_json_put_number(w, "tokens_per_s", s->tokens_per_s);
-    ty_json_put_uint(w, "peak_memory_bytes", peak);
+    ty_plan_rates_to_json(plan, s, w);
     ty_json_put_uint(w, "memory_bytes", capacity);
     if (price > 0)
         ty_json_put_number(w, "price_usd_per_hour", price);

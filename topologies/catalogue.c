@@ -98,7 +98,7 @@ static ty_status read_device(const catalogue *c, const ty_json *object, const ty
                              ty_device_type *out, ty_error *error)
 {
     citation cited = {.sources = sources};
-    double memory_bytes;
+    double memory_bytes = 0, usable_memory_bytes = 0;
     const struct {
         const char *key;
         double *value, minimum, maximum;
@@ -111,6 +111,7 @@ static ty_status read_device(const catalogue *c, const ty_json *object, const ty
         {"peak_fp4_flop_per_s", &out->peak_fp4_flop_per_s, 1, 1e18, true},
         {"memory_bandwidth_bytes_per_s", &out->memory_bandwidth_bytes_per_s, 1, 1e18, false},
         {"memory_bytes", &memory_bytes, 1, 1e15, false},
+        {"usable_memory_bytes", &usable_memory_bytes, 1, 1e15, true},
         {"launch_overhead_s", &out->launch_overhead_s, 0, 1, false},
         {"matmul_efficiency", &out->matmul_efficiency, 1e-3, 1, false},
         {"fp8_efficiency", &out->fp8_efficiency, 1e-3, 1, true},
@@ -127,6 +128,11 @@ static ty_status read_device(const catalogue *c, const ty_json *object, const ty
     TY_CHECK(catalogue_copy_member(c, object, "name", &out->name, error), status, cleanup);
     TY_CHECK(catalogue_copy_member(c, object, "generation", &out->generation, error), status,
              cleanup);
+    if (ty_json_has(object, "noun")) {
+        const char *noun;
+        TY_CHECK(ty_json_string(object, "noun", &noun, error), status, cleanup);
+        snprintf(out->noun, sizeof out->noun, "%s", noun);
+    }
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
         if (!figures[i].is_optional || ty_json_has(object, figures[i].key))
             TY_CHECK(catalogue_read_figure(object, figures[i].key, figures[i].minimum,
@@ -137,6 +143,11 @@ static ty_status read_device(const catalogue *c, const ty_json *object, const ty
         out->peak_fp8_flop_per_s > 0 && !is_known(object, sources, "fp8_efficiency");
     out->is_fp4_estimate =
         out->peak_fp4_flop_per_s > 0 && !is_known(object, sources, "fp4_efficiency");
+    out->usable_memory_bytes = (uint64_t)usable_memory_bytes;
+    if (out->usable_memory_bytes > out->memory_bytes) {
+        status = ty_json_fail(object, error, "usable_memory_bytes up to memory_bytes");
+        goto cleanup;
+    }
     status = catalogue_take_citation(c, &cited, &out->source, error);
 cleanup:
     ty_text_clear(&cited.text);

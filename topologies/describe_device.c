@@ -64,6 +64,7 @@ static ty_status read_memory(reading *r, const char *key, const char *value, ty_
 {
     if (ty_parse_bytes(value, &r->type.memory_bytes, NULL) != TY_OK || r->type.memory_bytes == 0)
         return fail_value(r, key, value, "a size such as 48GiB", error);
+    r->type.usable_memory_bytes = 0;
     return TY_OK;
 }
 

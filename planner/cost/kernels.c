@@ -483,25 +483,6 @@ static double said(double figure, double otherwise)
     return figure > 0 ? figure : otherwise;
 }
 
-double ty_device_peak(const ty_device_type *device, ty_precision precision)
-{
-    switch (precision) {
-    case TY_PRECISION_TF32:
-        return said(device->peak_tf32_flop_per_s, device->peak_fp32_flop_per_s);
-    case TY_PRECISION_BF16:
-    case TY_PRECISION_FP16:
-        return device->peak_fp16_flop_per_s;
-    case TY_PRECISION_FP8:
-        return device->peak_fp8_flop_per_s;
-    case TY_PRECISION_FP4:
-        return device->peak_fp4_flop_per_s;
-    case TY_PRECISION_FP32:
-    case TY_PRECISION_COUNT:
-        break;
-    }
-    return device->peak_fp32_flop_per_s;
-}
-
 ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, ty_precision precision)
 {
 #define ON(constant) ty_stack_on_device(stack, &stack->constant, device->name, device->generation)

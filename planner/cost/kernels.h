@@ -72,9 +72,6 @@ typedef struct ty_rates {
     double edge;
 } ty_rates;
 ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, ty_precision precision);
-/** A device's peak of products in a precision; 0: it has none. TF32 where a device has it not is
- * fp32. */
-double ty_device_peak(const ty_device_type *device, ty_precision precision);
 double ty_kernels_seconds(const ty_kernel *kernels, uint32_t count, const ty_rates *rates,
                           bool is_backward);
 

@@ -53,6 +53,7 @@ static ty_status score_step(const ty_plan *plan, ty_score *s, ty_error *error)
 
     if (status != TY_OK)
         return status;
+    s->step = *summary;
     s->step_time_s = summary->step_time_s;
     s->provenance = plan->provenance;
     s->samples_per_s = plan->global_batch / s->step_time_s;

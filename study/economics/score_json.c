@@ -57,6 +57,7 @@ void ty_score_to_json(const ty_score *s, ty_json_writer *w, const char *key)
         ty_json_put_string(w, "schema", "trainyard.score/1");
     ty_json_put_number(w, "step_time_s", s->step_time_s);
     ty_json_put_number(w, "samples_per_s", s->samples_per_s);
+    ty_step_rates_to_json(&s->step, w);
     ty_json_put_string(w, "provenance", ty_provenance_name(s->provenance));
     if (s->is_bound_by_input)
         ty_json_put_string(w, "input_bound_by", s->input_bound_by);
