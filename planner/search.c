@@ -436,7 +436,7 @@ static ty_status simulate_finalists(search *s, ty_error *error)
     for (uint32_t i = 0; i < s->list.count && simulated < s->q->options->simulate_top; i++) {
         if (rank_of(&all[i]) > 1 || ty_search_must_stop(s->q))
             break;
-        if (is_repetition(all, i))
+        if (all[i].is_alternative || is_repetition(all, i))
             continue;
         TY_CHECK(simulate(s->q, &all[i], error), status, done);
         simulated++;
@@ -651,6 +651,61 @@ done:
     return status;
 }
 
+/* Layouts of other sizes that are listed with the answer, and how many are tried for them. */
+#define ALTERNATIVES 6
+#define MOST_TRIED 24
+
+static uint32_t at_least_one(uint32_t count)
+{
+    return count > 1 ? count : 1;
+}
+
+static bool has_sizes(const candidate *c, const layout *l, uint32_t global_batch)
+{
+    const ty_plan_dimensions *a = &c->dimensions, *b = &l->dimensions;
+    const uint32_t held = at_least_one(b->interleave);
+
+    return c->division->stage_count == l->positions * held &&
+           global_batch / c->micro_batches == l->micro_batch_size &&
+           at_least_one(a->tensor_parallel) == at_least_one(b->tensor_parallel) &&
+           at_least_one(a->context_parallel) == at_least_one(b->context_parallel) &&
+           at_least_one(a->expert_parallel) == at_least_one(b->expert_parallel) &&
+           at_least_one(a->interleave) == held;
+}
+
+/* The search for the fastest stops where no bound is lower. What comes next by its bound, of sizes
+ * that nothing so far has, is estimated for the reader; it takes no part in the choice. */
+static ty_status add_alternatives(search *s, ty_layouts *layouts, ty_error *error)
+{
+    uint32_t estimated = 0, tried = 0;
+    ty_status status = TY_OK;
+
+    ty_free(s->corrections); /* of the strategies so far */
+    s->corrections = NULL;
+    while (estimated < ALTERNATIVES && tried < MOST_TRIED && s->walked < MOST_WALKED &&
+           !is_over(s)) {
+        layout l;
+        double bound_s;
+        bool found, is_known = false;
+        candidate c;
+        TY_CHECK(ty_layouts_next(layouts, &l, &bound_s, &found, error), status, done);
+        if (!found)
+            break;
+        for (uint32_t i = 0; i < s->list.count && !is_known; i++)
+            is_known = has_sizes(&s->list.items[i], &l, s->q->global_batch);
+        if (is_known)
+            continue;
+        TY_CHECK(candidate_of(s, layouts, &l, bound_s, &c, error), status, done);
+        c.is_alternative = true;
+        tried++;
+        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
+        TY_CHECK(judge(s, &s->list.items[s->list.count - 1], error), status, done);
+        estimated += s->list.items[s->list.count - 1].missing_bytes == 0;
+    }
+done:
+    return status;
+}
+
 static ty_status look_at_layouts(search *s, bool *has_layouts, ty_error *error)
 {
     ty_layouts *layouts = NULL;
@@ -679,7 +734,9 @@ static ty_status look_at_layouts(search *s, bool *has_layouts, ty_error *error)
         TY_CHECK(candidate_of(s, layouts, &smallest, 1, &c, error), status, done);
         TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
     }
-    status = judge_list(s, error);
+    TY_CHECK(judge_list(s, error), status, done);
+    if (has_found(s) && !s->is_beside && !s->q->options->answer_alone)
+        status = add_alternatives(s, layouts, error);
 done:
     ty_layouts_close(layouts);
     return status;
@@ -916,7 +973,7 @@ static candidate *simplest_within(const candidate_list *list, int rank, double l
     for (uint32_t i = 0; i < list->count; i++) {
         candidate *c = &list->items[i];
         int order;
-        if (rank_of(c) != rank || ty_candidate_time_s(c) > limit_s)
+        if (c->is_alternative || rank_of(c) != rank || ty_candidate_time_s(c) > limit_s)
             continue;
         order = best == NULL ? -1 : compare_complexity(c, best);
         if (order < 0 || (order == 0 && by_outcome(c, best) < 0))
