@@ -157,6 +157,8 @@ exit_code report_bad_input(const ty_error *error);
 exit_code report_usage(const char *command, const char *format, ...) TY_PRINTF(2, 3);
 /** Text to standard output; full disks are noticed. Clears `text`. */
 exit_code print_text(ty_text *text);
+/** Facts for people: as print_text, on a terminal with the first line and labels in bold. */
+exit_code print_answer(ty_text *text);
 /** To a file, or to standard output where `path` is NULL; the text is cleared. */
 exit_code deliver_text(const char *path, ty_text *text);
 /** Catches SIGINT and SIGTERM from now on. */

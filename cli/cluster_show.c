@@ -82,6 +82,7 @@ static void put_kinds(const cluster_summary *summary, ty_json_writer *out)
         ty_json_put_string(out, "name", type->name);
         ty_json_put_uint(out, "devices", summary->devices[k].count);
         ty_json_put_uint(out, "memory_bytes", type->memory_bytes);
+        ty_json_put_uint(out, "usable_memory_bytes", ty_device_usable_bytes(type));
         ty_json_put_number(out, "memory_bandwidth_bytes_per_s", type->memory_bandwidth_bytes_per_s);
         ty_json_open_flat(out, "peak_flop_per_s", '{');
         for (size_t p = 0; p < PEAKS; p++)
@@ -118,6 +119,10 @@ static void tell_kinds(const cluster_summary *summary, ty_text *text)
         const ty_device_type *type = summary->devices[k].kind;
         ty_format_memory((double)type->memory_bytes, figure);
         ty_text_addf(text, "%u x %s, %s", summary->devices[k].count, type->name, figure);
+        if (type->usable_memory_bytes > 0) {
+            ty_format_memory((double)type->usable_memory_bytes, figure);
+            ty_text_addf(text, " (usable %s)", figure);
+        }
         ty_format_bandwidth(type->memory_bandwidth_bytes_per_s, figure);
         ty_text_addf(text, " at %s", figure);
         for (size_t p = 0; p < PEAKS; p++)

@@ -51,7 +51,8 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
     } else {
         ty_text_addf(text, "%s on %s, %s\n", inputs->plan->workload->name,
                      inputs->plan->cluster_name, inputs->plan->strategy);
-        ty_print_summary(&summary, text);
+        ty_print_summary(&summary, ty_device_noun(ty_cluster_device_type(inputs->cluster, 0)),
+                         text);
         ty_print_deployment(inputs->plan, text);
         ty_print_stack_name(inputs->plan->stack, text);
         if (more != NULL)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define USUAL_TOP 5
+#define SHOWN_IN_A_LINE 3
 
 /* RFC 4180: quotes around every text. */
 static void csv_text(ty_text *csv, const char *text)
@@ -62,7 +63,11 @@ static ty_status add_crossovers(const ty_question_inputs *q, const ty_plan *plan
         TY_CHECK(ty_plan_compression_crossover(plan, q->cluster, &c, &bandwidth, &ring, error),
                  status, cleanup);
         ty_format_bytes(bandwidth, rate);
-        ty_text_addf(&line, "%s%s %s%s", i > 0 ? ", " : "", ty_shown_compressions[i],
+        ty_text_addf(&line, "%s%s %s%s",
+                     i == 0                    ? ""
+                     : i % SHOWN_IN_A_LINE > 0 ? ", "
+                                               : ",\n  ",
+                     ty_shown_compressions[i],
                      bandwidth > 0 && isfinite(bandwidth) ? rate
                      : bandwidth > 0                      ? "any"
                                                           : "none",
@@ -71,8 +76,8 @@ static ty_status add_crossovers(const ty_question_inputs *q, const ty_plan *plan
     if (isfinite(ring)) {
         ty_format_bytes(ring, rate);
         ty_text_addf(text,
-                     "\ncompression shortens exchanges below these bandwidths, were nothing "
-                     "hidden (here %s/s):\n  %s\n",
+                     "\nCompression pays if bus bandwidth is below (without overlap; here %s/s):\n"
+                     "  %s\n",
                      rate, line.data);
     }
 cleanup:
@@ -202,6 +207,30 @@ static void warn_of_launch(const cli_options *options, const ty_plan *plan,
     ty_launch_free(files);
 }
 
+/* Below it gradients are no bottleneck that compression could shorten. */
+#define NOTABLE_EXCHANGE 0.05
+
+/* Words of the question that a plan does not keep. */
+static void add_question(const cli_options *o, ty_text *words)
+{
+    const struct {
+        const char *option, *value;
+    } texts[] = {{"-w", o->workload},
+                 {"-c", o->cluster},
+                 {"--profile", o->profile},
+                 {"--profile-device", o->profile_device}};
+
+    if (o->given != NULL) /* a configuration file, whose layout --fix would name again */
+        return;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (texts[i].value != NULL) {
+            ty_text_addf(words, "%s%s ", words->length > 0 ? " " : "", texts[i].option);
+            ty_quote_shell(words, texts[i].value);
+        }
+    if (o->sequence > 0)
+        ty_text_addf(words, " --seq %llu", (unsigned long long)o->sequence);
+}
+
 /* @param step_time_s [out] of the plan; untouched where there is none */
 static exit_code plan_question(const cli_options *options, double *step_time_s)
 {
@@ -209,7 +238,7 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
     ty_error error = {0};
     ty_question_inputs q = {0};
     ty_plan *plan = NULL;
-    ty_text text = {0};
+    ty_text text = {0}, words = {0};
     ty_question question;
     const ty_watch watch = watch_from(options);
 
@@ -238,18 +267,21 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
         ty_plan_to_json(plan, &writer, NULL);
         ty_text_add(&text, "\n");
     } else if (options->output == NULL || strcmp(options->output, "-") != 0) {
-        ty_print_plan(plan, q.cluster, &text);
-        if (add_crossovers(&q, plan, &text, &error) != TY_OK) {
+        add_question(options, &words);
+        ty_print_plan(plan, q.cluster, words.data, &text);
+        if (ty_plan_summary(plan)->exposed_collective_share >= NOTABLE_EXCHANGE &&
+            add_crossovers(&q, plan, &text, &error) != TY_OK) {
             code = report_failure(&error);
             goto cleanup;
         }
     }
     *step_time_s = ty_plan_summary(plan)->step_time_s;
-    code = print_text(&text);
+    code = options->json ? print_text(&text) : print_answer(&text);
     if (code == EXIT_DONE && interrupted(NULL))
         code = EXIT_INTERRUPTED;
 
 cleanup:
+    ty_text_clear(&words);
     ty_plan_free(plan);
     ty_question_inputs_clear(&q);
     return code;

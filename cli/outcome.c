@@ -120,6 +120,54 @@ exit_code print_text(ty_text *text)
     return code;
 }
 
+#define BOLD "\033[1m"
+#define WARNING "\033[33m"
+#define PLAIN "\033[0m"
+#define LABEL_COLUMNS 12
+static const char tight[] = "a tight fit";
+
+/* A label stands at the begin of a line and ends before two blanks or the line's end. */
+static size_t label_length(const char *line, size_t length)
+{
+    for (size_t i = 0; i < length && i <= LABEL_COLUMNS; i++)
+        if (line[i] == ' ' && (i + 1 == length || line[i + 1] == ' '))
+            return i;
+    return length < LABEL_COLUMNS ? length : 0;
+}
+
+exit_code print_answer(ty_text *text)
+{
+    ty_text styled = {0};
+    const char *line = text->data;
+
+    if (heard_by != NULL || !is_coloured(stdout) || text->failed || line == NULL)
+        return print_text(text);
+    while (*line != '\0') {
+        const size_t length = strcspn(line, "\n");
+        const bool has_label = *line >= 'A' && *line <= 'Z';
+        const size_t bold = line == text->data ? length
+                            : has_label        ? label_length(line, length)
+                                               : 0;
+        const char *end = line + length, *rest = line + bold, *warning = strstr(rest, tight);
+        if (bold > 0) {
+            ty_text_add(&styled, BOLD);
+            ty_text_append(&styled, line, bold);
+            ty_text_add(&styled, PLAIN);
+        }
+        if (warning != NULL && warning < end) {
+            ty_text_append(&styled, rest, (size_t)(warning - rest));
+            ty_text_addf(&styled, WARNING "%s" PLAIN, tight);
+            rest = warning + strlen(tight);
+        }
+        ty_text_append(&styled, rest, (size_t)(end - rest));
+        ty_text_add(&styled, "\n");
+        line = *end == '\n' ? end + 1 : end;
+    }
+    ty_text_clear(text);
+    *text = styled;
+    return print_text(text);
+}
+
 exit_code deliver_text(const char *path, ty_text *text)
 {
     ty_error error = {0};

@@ -1,4 +1,5 @@
 /* Plans, summaries, memory, runs and comparisons as text for a terminal. */
+#include "print.h"
 #include "certainty.h"
 #include "operation.h"
 #include "ty_reports.h"
@@ -9,11 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LABEL_COLUMNS 12 /* "throughput  " */
-
-/* "label       value", with values below each other. */
-TY_PRINTF(3, 4)
-static void add_fact(ty_text *text, const char *label, const char *format, ...)
+void ty_print_fact(ty_text *text, const char *label, const char *format, ...)
 {
     char value[1024];
     va_list arguments;
@@ -57,59 +54,77 @@ void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text 
     const bool is_of_tokens = plan->workload->tokens_per_sample > 0;
 
     if (plan->profile != NULL && plan->profile->scaled != NULL)
-        ty_text_addf(text, "times of layers measured elsewhere (%s), scaled to a %s%s",
+        ty_text_addf(text, "layer times measured on another device (%s), scaled to %s%s",
                      plan->profile->scaled, device,
-                     plan->provenance == TY_DATASHEET ? ", all others from data sheets" : "");
+                     plan->provenance == TY_DATASHEET ? "; the rest from data sheets" : "");
     else if (plan->provenance == TY_MEASURED)
-        ty_text_add(text, "times measured on this hardware");
+        ty_text_add(text, "measured on this hardware");
     else if (ty_workload_has_times(plan->workload))
-        ty_text_addf(text,
-                     "times of layers that came with the workload, all others from data sheets: %s",
+        ty_text_addf(text, "layer times of the workload's file, the rest from data sheets: %s",
                      plan->workload->source);
     else if (judged != NULL)
-        ty_text_addf(text,
-                     "constants of stack %s: %.2g %% off in the mean of %u published "
-                     "measurement%s on %s* that none was fitted to",
-                     plan->stack->name, 100 * judged->mean_error, judged->rows,
-                     judged->rows == 1 ? "" : "s", judged->device);
+        ty_text_addf(text, "calibrated; mean error %.2g %% on %u held-out %s run%s",
+                     100 * judged->mean_error, judged->rows, judged->device,
+                     judged->rows == 1 ? "" : "s");
     else if (cluster != NULL && plan->stack != NULL && plan->stack->fitted_count > 0)
-        ty_text_addf(
-            text,
-            "constants of stack %s, fitted to published measurements of which none is %s%s "
-            "to judge them by: expect tens of per cent of error",
-            plan->stack->name, is_of_tokens ? "left on " : "of such a network",
-            is_of_tokens ? device : "");
+        ty_text_addf(text, "calibrated; no held-out runs %s%s, expect an error of tens of percent",
+                     is_of_tokens ? "on " : "of such models", is_of_tokens ? device : "");
     else if (plan->provenance == TY_CALIBRATED)
-        ty_text_add(text, "times calibrated from published curves");
+        ty_text_add(text, "calibrated from published curves");
     else
-        ty_text_add(text,
-                    "times from data sheets and a roofline: expect tens of per cent of error");
+        ty_text_add(text, "data sheets and a roofline; expect an error of tens of percent");
     print_unsupported(plan, cluster, text);
 }
 
-void ty_print_summary(const ty_step_summary *s, ty_text *text)
+/* "59.9k" */
+static void compact_count(double value, char out[32])
 {
-    char time[32], rate[32], tokens[32];
+    char *space;
+
+    ty_format_count(value, out);
+    space = strchr(out, ' ');
+    if (space != NULL)
+        memmove(space, space + 1, strlen(space));
+}
+
+void ty_print_summary(const ty_step_summary *s, const char *noun, ty_text *text)
+{
+    const bool has_tokens = s->tokens_per_s > 0;
+    const double rate = has_tokens ? s->tokens_per_s : s->samples_per_s;
+    const char *unit = has_tokens ? "tokens/s" : "samples/s";
+    char time[32], all[32], each[32];
+    ty_text line = {0};
 
     ty_format_seconds(s->step_time_s, time);
-    ty_format_count(s->samples_per_s, rate);
-    ty_text_addf(text, "step time   %s\nthroughput  %s samples/s", time, rate);
-    if (s->tokens_per_s > 0) {
-        ty_format_count(s->tokens_per_s, tokens);
-        ty_text_addf(text, ", %s tokens/s", tokens);
+    ty_print_fact(text, "Step time", "%s", time);
+    compact_count(rate, all);
+    ty_text_addf(&line, "%s %s", all, unit);
+    if (noun != NULL && s->devices > 0) {
+        compact_count(rate / s->devices, each);
+        ty_text_addf(&line, ", %s %s/%s", each, unit, noun);
     }
-    ty_text_add(text, "\n");
-    add_fact(text, "made of",
-             "compute %.1f %%, gradient exchange %.1f %%, transfers %.1f %%, bubble %.1f %%, "
-             "input %.1f %%",
-             s->compute_share * 100, s->exposed_collective_share * 100,
-             s->exposed_transfer_share * 100, s->bubble_share * 100, s->input_share * 100);
-    add_fact(text, "limited by", "%s", s->limited_by);
+    ty_print_fact(text, "Throughput", "%s", line.data != NULL ? line.data : "");
+    ty_text_clear(&line);
+    if (s->tflops_per_device > 0 && noun != NULL) {
+        if (s->mfu > 0)
+            ty_text_addf(&line, "%.3g %% MFU, ", 100 * s->mfu);
+        ty_text_addf(&line, "%.3g TFLOP/s/%s", s->tflops_per_device, noun);
+        ty_print_fact(text, "Efficiency", "%s", line.data != NULL ? line.data : "");
+        ty_text_clear(&line);
+    }
+    ty_text_addf(&line, "compute %.1f %%, pipeline bubble %.1f %%, exposed communication %.1f %%",
+                 100 * s->compute_share, 100 * s->bubble_share,
+                 100 * (s->exposed_collective_share + s->exposed_transfer_share));
+    if (s->input_share >= 0.0005)
+        ty_text_addf(&line, ", input %.1f %%", 100 * s->input_share);
+    ty_print_fact(text, "Time", "%s", line.data != NULL ? line.data : "");
+    ty_text_clear(&line);
+    ty_print_fact(text, "Bottleneck", "%s", s->limited_by);
 }
 
 void ty_print_stack_name(const ty_stack *stack, ty_text *text)
 {
-    add_fact(text, "stack", "%s: %s", stack->name, stack->title);
+    ty_print_fact(text, "Framework", "%s (%s)", stack->name, stack->title);
 }
 
 #define CONSTANT_COLUMNS 26 /* "network_group_bytes_per_s " */
@@ -130,20 +145,20 @@ void ty_print_stack(const ty_stack *stack, ty_text *text)
     ty_text plans = {0};
 
     ty_print_stack_name(stack, text);
-    add_fact(text, "source", "%s", stack->source);
-    add_fact(text, "provenance", "%s", ty_provenance_name(stack->provenance));
-    add_fact(text, "attention", "%s%s", attention[stack->attention],
-             stack->has_dropout ? "; dropout" : "");
-    add_fact(text, "memory", "%s", memory[stack->memory]);
-    add_fact(text, "gradients", "%s",
-             stack->overlaps_exchange ? "leave while backward goes on"
-                                      : "leave behind the last backward");
+    ty_print_fact(text, "source", "%s", stack->source);
+    ty_print_fact(text, "provenance", "%s", ty_provenance_name(stack->provenance));
+    ty_print_fact(text, "attention", "%s%s", attention[stack->attention],
+                  stack->has_dropout ? "; dropout" : "");
+    ty_print_fact(text, "memory", "%s", memory[stack->memory]);
+    ty_print_fact(text, "gradients", "%s",
+                  stack->overlaps_exchange ? "leave during backward"
+                                           : "leave after the last backward");
     ty_stack_plans_text(&stack->plans, &plans);
-    add_fact(text, "plans", "%s", plans.data != NULL ? plans.data : "");
+    ty_print_fact(text, "plans", "%s", plans.data != NULL ? plans.data : "");
     ty_text_clear(&plans);
     for (uint32_t i = 0; i < stack->fitted_count; i++)
-        add_fact(text, i == 0 ? "fitted to" : "", "%s: %s", stack->fitted[i].source,
-                 stack->fitted[i].model != NULL ? stack->fitted[i].model : "all of it");
+        ty_print_fact(text, i == 0 ? "fitted to" : "", "%s: %s", stack->fitted[i].source,
+                      stack->fitted[i].model != NULL ? stack->fitted[i].model : "all of it");
     ty_text_addf(text, "\n%-*s %*s  %s\n", CONSTANT_COLUMNS, "constant", VALUE_COLUMNS, "value",
                  "source");
     for (uint32_t i = 0; (constant = ty_stack_constant_at(i)) != NULL; i++) {
@@ -217,19 +232,19 @@ static void print_stage_run(const ty_plan *plan, uint32_t s, uint32_t run, ty_te
     /* Bytes of whole elements. NOLINTNEXTLINE(bugprone-integer-division) */
     ty_format_count((double)(stage_bytes(plan, s) / w->element_bytes), parameters);
     ty_text_addf(text, "%5s  ", label);
-    ty_wrap_cell(text, 44, range.data != NULL ? range.data : "");
+    ty_wrap_cell(text, 36, range.data != NULL ? range.data : "");
     ty_text_addf(text, "  %8u  ", stage->replicas);
-    ty_wrap_cell(text, 14, devices.data != NULL ? devices.data : "");
+    ty_wrap_cell(text, 12, devices.data != NULL ? devices.data : "");
     ty_text_addf(text, "  %10s\n", parameters);
     ty_text_clear(&range);
     ty_text_clear(&devices);
 }
 
-static void print_stages(const ty_plan *plan, ty_text *text)
+void ty_print_stages(const ty_plan *plan, ty_text *text)
 {
     uint32_t run;
 
-    ty_text_addf(text, "stage  %-44s  replicas  %-14s  parameters\n", "layers", "devices");
+    ty_text_addf(text, "stage  %-36s  replicas  %-12s  parameters\n", "layers", "devices");
     for (uint32_t s = 0; s < plan->stage_count; s += run) {
         run = 1;
         while (plan->stage_count > MANY_STAGES && s + run < plan->stage_count &&
@@ -269,7 +284,8 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     uint64_t bytes = 0;
     uint32_t exchanged = 0;
     const bool is_evolution = plan->workload->learning == TY_LEARNING_EVOLUTION;
-    char when[80] = "a step";
+    char when[80] = "per step";
+    bool is_plain = true;
     bool algorithms[TY_ALGORITHM_COUNT] = {false}, compressions[TY_COMPRESSION_COUNT] = {false};
     char size[32];
     ty_text kinds = {0};
@@ -285,19 +301,23 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     }
     if (exchanged == 0)
         return;
+    for (int k = 0; k < TY_COMPRESSION_COUNT; k++)
+        is_plain = is_plain && (k == TY_COMPRESSION_NONE || !compressions[k]);
+    if (is_plain && !is_evolution && plan->workload->local_steps <= 1 && plan->staleness == 0 &&
+        plan->exchange_order == NULL)
+        return;
     ty_format_bytes((double)bytes, size);
     kinds_text(algorithms, TY_ALGORITHM_COUNT, algorithm_name, &kinds);
     kinds_text(compressions, TY_COMPRESSION_COUNT, compression_name, &kinds);
     if (plan->workload->local_steps > 1)
         snprintf(when, sizeof when, "every %u steps", plan->workload->local_steps);
     if (plan->staleness > 0)
-        snprintf(when, sizeof when, "a step, up to %u step%s late", plan->staleness,
+        snprintf(when, sizeof when, "per step, up to %u step%s late", plan->staleness,
                  plan->staleness > 1 ? "s" : "");
     if (plan->exchange_order != NULL)
-        snprintf(when, sizeof when, "a step, front layers first");
-    add_fact(text, is_evolution ? "scores" : "gradients",
-             "%u bucket%s, %s handed to the network %s%s", exchanged, exchanged > 1 ? "s" : "",
-             size, when, kinds.data != NULL ? kinds.data : "");
+        snprintf(when, sizeof when, "per step, first layers first");
+    ty_print_fact(text, is_evolution ? "Scores" : "Gradients", "%u bucket%s, %s %s%s", exchanged,
+                  exchanged > 1 ? "s" : "", size, when, kinds.data != NULL ? kinds.data : "");
     ty_text_clear(&kinds);
 }
 
@@ -322,11 +342,12 @@ static void print_servers(const ty_plan *plan, const ty_cluster *cluster, ty_tex
                              cluster, ty_cluster_device_host(cluster, plan->servers.devices[s])));
     }
     ty_format_memory((double)most, bytes);
-    add_fact(text, "servers",
-             "%u that train nothing, on %s%s; gradients divided by %s, up to %s of memory on each",
-             plan->servers.count, hosts.data != NULL ? hosts.data : "",
-             plan->servers.count > LISTED_SERVERS ? " ..." : "",
-             ty_server_shard_name(plan->servers.shard), bytes);
+    ty_print_fact(
+        text, "Servers",
+        "%u that train nothing, on %s%s; gradients divided by %s, up to %s of memory on each",
+        plan->servers.count, hosts.data != NULL ? hosts.data : "",
+        plan->servers.count > LISTED_SERVERS ? " ..." : "",
+        ty_server_shard_name(plan->servers.shard), bytes);
     ty_text_clear(&hosts);
     ty_server_map_clear(&map);
 }
@@ -345,8 +366,8 @@ static void print_input(const ty_plan *plan, ty_text *text)
         if (input.level_share[i] > 0)
             ty_text_addf(&shares, "%s%.3g %% from %s", shares.length > 0 ? ", " : "; samples come ",
                          100 * input.level_share[i], ty_cluster_storage(plan->cluster, i)->name);
-    add_fact(text, "input", "%s samples/s at most, by %s%s", rate, input.bound_by,
-             shares.data != NULL ? shares.data : "");
+    ty_print_fact(text, "Input", "%s samples/s at most, by %s%s", rate, input.bound_by,
+                  shares.data != NULL ? shares.data : "");
     ty_text_clear(&shares);
 }
 
@@ -403,12 +424,12 @@ void ty_print_deployment(const ty_plan *plan, ty_text *text)
 
     ty_deployment_sentence(&plan->deployment, &sentence);
     if (sentence.length > 0 && !sentence.failed)
-        add_fact(text, "deployed", "%s", sentence.data);
+        ty_print_fact(text, "Deployed", "%s", sentence.data);
     ty_text_clear(&sentence);
 }
 
 /* What the variants that came before the choice need, and those that keep the budget behind it. */
-static void print_variants(const ty_plan *plan, ty_text *text)
+void ty_print_variants(const ty_plan *plan, ty_text *text)
 {
     const ty_deployment *d = &plan->deployment;
 
@@ -451,11 +472,21 @@ static void print_rows(const ty_plan *plan, ty_text *text)
         ty_format_count((double)layer->attributes[TY_VOCABULARY], rows);
         ty_format_bytes(gather * (double)ty_bucket_wire_bytes(plan, bucket, 0), gathered);
         ty_format_bytes(sum * (double)bucket->gradient_bytes, summed);
-        add_fact(text, "rows",
-                 "of %s each replica sends at most %s of %s: %s over a link of a ring instead of "
-                 "%s uncompressed",
-                 layer->name, room, rows, gathered, summed);
+        ty_print_fact(
+            text, "Rows",
+            "of %s each replica sends at most %s of %s: %s over a link of a ring instead of "
+            "%s uncompressed",
+            layer->name, room, rows, gathered, summed);
     }
+}
+
+void ty_print_details(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
+{
+    print_servers(plan, cluster, text);
+    print_input(plan, text);
+    print_buckets(plan, text);
+    print_rows(plan, text);
+    ty_print_deployment(plan, text);
 }
 
 static void print_memory_row(const ty_memory_use *use, const char *label, ty_text *text)
@@ -464,13 +495,12 @@ static void print_memory_row(const ty_memory_use *use, const char *label, ty_tex
                              use->optimizer_bytes,     use->activation_bytes,
                              use->communication_bytes, use->compression_bytes,
                              use->workspace_bytes,     ty_memory_use_total(use)};
-    static const int widths[] = {10, 9, 9, 11, 8, 11, 9, 10};
 
     ty_text_addf(text, "%5s", label);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char bytes[32];
         ty_format_memory((double)rows[i], bytes);
-        ty_text_addf(text, "  %*s", widths[i], bytes);
+        ty_text_addf(text, " %8s", bytes);
     }
     ty_text_add(text, "\n");
 }
@@ -481,13 +511,12 @@ void ty_print_memory(const ty_plan *plan, ty_text *text)
     uint32_t run;
 
     if (plan->memory == NULL) {
-        ty_text_add(text, "memory      not predicted\n");
+        ty_text_add(text, "Memory      not predicted\n");
         return;
     }
     ty_text_add(text,
-                "stage  parameters  gradients  optimizer  activations  exchange  compression  "
-                "workspace       total\n");
-    /* Stages of one position are on the same devices, whose use is told once. */
+                "stage   params    grads    optim    activ    comms    compr     work    total\n");
+    /* Virtual stages of a pipeline rank share its devices. */
     for (uint32_t s = 0; s < positions; s += run) {
         char label[32];
         run = 1;
@@ -498,73 +527,7 @@ void ty_print_memory(const ty_plan *plan, ty_text *text)
         print_memory_row(&plan->memory[s], label, text);
     }
     if (positions < plan->stage_count)
-        ty_text_addf(text,
-                     "every %u-th stage behind these is on the same devices, and in their row\n",
-                     positions);
-}
-
-/* How many losers a person wants to read about. */
-#define SHOWN_CANDIDATES 12
-#define FIGURE_COLUMNS 22
-#define FRONT_COLUMNS 23
-
-/* Two lines each: figures and name, then the fate. */
-static void print_candidates(const ty_plan *plan, ty_text *text)
-{
-    ty_text_add(text, " estimate  simulated  candidate and its fate\n");
-    for (uint32_t c = 0; c < plan->candidate_count && c < SHOWN_CANDIDATES; c++) {
-        const ty_candidate *row = &plan->candidates[c];
-        char estimated[32] = "-", simulated[32] = "-";
-        if (row->step_time_s > 0)
-            ty_format_seconds(row->step_time_s, estimated);
-        if (row->simulated_step_time_s > 0)
-            ty_format_seconds(row->simulated_step_time_s, simulated);
-        ty_text_addf(text, "%9s  %9s  ", estimated, simulated);
-        ty_wrap_add(text, FIGURE_COLUMNS, FIGURE_COLUMNS + 4, row->name);
-        ty_wrap_cell(text, FIGURE_COLUMNS + 2, "");
-        ty_wrap_add(text, FIGURE_COLUMNS + 2, FIGURE_COLUMNS + 4, row->reason);
-    }
-    if (plan->candidate_count > SHOWN_CANDIDATES)
-        ty_text_addf(text, "... and %u more (--candidates FILE writes all)\n",
-                     plan->candidate_count - SHOWN_CANDIDATES);
-    if (plan->searched.layouts > 0)
-        ty_text_addf(text, "searched %llu layouts by their bounds, %u plans by walking them\n",
-                     (unsigned long long)plan->searched.layouts, plan->searched.estimates);
-}
-
-#define SHOWN_FRONT 6
-
-/* The next slower one on the front; NULL: none. */
-static const ty_candidate *next_on_front(const ty_plan *plan, uint32_t last)
-{
-    const double last_s = ty_candidate_step_s(&plan->candidates[last]);
-    const ty_candidate *next = NULL;
-
-    for (uint32_t c = 0; c < plan->candidate_count; c++) {
-        const ty_candidate *row = &plan->candidates[c];
-        const double seconds = ty_candidate_step_s(row);
-        if (seconds > last_s && (next == NULL || seconds < ty_candidate_step_s(next)) &&
-            ty_plan_is_on_front(plan, c))
-            next = row;
-    }
-    return next;
-}
-
-/* What is slower than the choice and needs less memory; nothing where that is none. */
-static void print_front(const ty_plan *plan, ty_text *text)
-{
-    const ty_candidate *row = next_on_front(plan, 0);
-
-    if (row != NULL)
-        ty_text_add(text, "\n     step      memory  less memory for more time: the front\n");
-    for (uint32_t shown = 0; row != NULL && shown < SHOWN_FRONT; shown++) {
-        char seconds[32], bytes[32];
-        ty_format_seconds(ty_candidate_step_s(row), seconds);
-        ty_format_memory((double)row->peak_memory_bytes, bytes);
-        ty_text_addf(text, "%9s  %10s  ", seconds, bytes);
-        ty_wrap_add(text, FRONT_COLUMNS, FRONT_COLUMNS + 4, row->name);
-        row = next_on_front(plan, (uint32_t)(row - plan->candidates));
-    }
+        ty_text_add(text, "Each row includes the virtual stages of its pipeline rank.\n");
 }
 
 void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text)
@@ -591,16 +554,6 @@ void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text)
                                           : "stages that divide them are no faster here");
 }
 
-/* What gives this plan again, to be copied: no line of it is broken in the middle of a word. */
-static void print_again(const ty_plan *plan, ty_text *text)
-{
-    if (plan->fix == NULL || plan->stack == NULL)
-        return;
-    ty_text_add(text, "again       ");
-    ty_plan_add_question(plan, text);
-    ty_text_addf(text, " \\\n            --fix %s\n", plan->fix);
-}
-
 void ty_print_micro_batches(const ty_plan *plan, ty_text *text)
 {
     uint32_t least = UINT32_MAX, most = 0;
@@ -616,53 +569,6 @@ void ty_print_micro_batches(const ty_plan *plan, ty_text *text)
         ty_text_addf(text, ", %u to %u a replica", least, most);
     else if (least < plan->micro_batches)
         ty_text_addf(text, ", %u a replica", least);
-}
-
-void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
-{
-    ty_text title = {0}, certainty = {0};
-
-    ty_text_addf(&title, "%s on %s: %s", plan->workload->name, plan->cluster_name, plan->strategy);
-    ty_wrap_add(text, 0, LABEL_COLUMNS, title.data != NULL ? title.data : "");
-    ty_text_clear(&title);
-    ty_text_addf(text, "batch       %u samples a step in ", plan->global_batch);
-    ty_print_micro_batches(plan, text);
-    ty_text_add(text, "\n");
-    if (plan->idle_devices > 0)
-        add_fact(text, "idle",
-                 "%u of %u devices stay idle; what a step costs and draws counts them too",
-                 plan->idle_devices, plan->idle_devices + ty_plan_launched_count(plan));
-    print_servers(plan, cluster, text);
-    print_input(plan, text);
-    print_buckets(plan, text);
-    print_rows(plan, text);
-    ty_print_deployment(plan, text);
-    if (plan->has_prediction) {
-        ty_print_summary(ty_plan_summary(plan), text);
-        if (plan->workload->precision != TY_PRECISION_FP32)
-            add_fact(text, "precision", "%s%s, gradients and weights that are updated in 32 bits",
-                     ty_precision_name(plan->workload->precision),
-                     ty_precision_is_narrow(plan->workload->precision)
-                         ? " in the products of blocks, 16 bits elsewhere"
-                         : "");
-        ty_print_certainty(plan, cluster, &certainty);
-        add_fact(text, "provenance", "%s%s", certainty.data,
-                 plan->simulation.step_time_s > 0 ? ", simulated" : ", estimated");
-        ty_text_clear(&certainty);
-    }
-    if (plan->stack != NULL)
-        ty_print_stack_name(plan->stack, text);
-    print_again(plan, text);
-    ty_text_add(text, "\n");
-    print_stages(plan, text);
-    ty_text_add(text, "\n");
-    ty_print_memory(plan, text);
-    print_variants(plan, text);
-    if (plan->candidate_count > 0) {
-        ty_text_add(text, "\n");
-        print_candidates(plan, text);
-        print_front(plan, text);
-    }
 }
 
 /* "predicted 1650 (1500 to 1800)" and the error of the middle. */
@@ -691,7 +597,7 @@ void ty_print_target(const ty_target_comparison *t, ty_text *text)
     if (!ty_target_is_set(&t->until))
         return;
     ty_target_text(&t->until, &name);
-    ty_text_addf(text, "target      %s%s\n", name.data != NULL ? name.data : "",
+    ty_text_addf(text, "Target      %s%s\n", name.data != NULL ? name.data : "",
                  t->is_predicted ? ""
                                  : " (no prediction: how the workload converges is not known; "
                                    "--task)");
@@ -723,8 +629,8 @@ static void print_deployed(const ty_plan *plan, const ty_comparison *c, ty_text 
     if (c->variant.bits == 0)
         return;
     ty_variant_text(&c->variant, name);
-    add_fact(text, "accuracy", "%.4f as trained, %.4f as %s: %+.4f", c->accuracy,
-             c->variant_accuracy, name, c->variant_accuracy - c->accuracy);
+    ty_print_fact(text, "Accuracy", "%.4f as trained, %.4f as %s: %+.4f", c->accuracy,
+                  c->variant_accuracy, name, c->variant_accuracy - c->accuracy);
 }
 
 void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *text)
@@ -733,17 +639,17 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
 
     ty_format_seconds(c->predicted.step_time_s, predicted);
     ty_format_seconds(c->measured.step_time_s, measured);
-    ty_text_addf(text, "step time   predicted %s, measured %s: %+.1f %%\n", predicted, measured,
+    ty_text_addf(text, "Step time   predicted %s, measured %s: %+.1f %%\n", predicted, measured,
                  c->step_time_error * 100);
     if (ty_comparison_is_busy(c)) {
-        ty_text_add(text, "machine     ");
+        ty_text_add(text, "Machine     ");
         ty_print_busy(c, "\n            ", text);
         ty_text_add(text, "\n");
     }
     if (c->predicted_peak_memory_bytes > 0 && c->measured_peak_memory_bytes > 0) {
         ty_format_memory((double)c->predicted_peak_memory_bytes, predicted);
         ty_format_memory((double)c->measured_peak_memory_bytes, measured);
-        ty_text_addf(text, "memory      predicted %s, measured %s (largest rank)\n", predicted,
+        ty_text_addf(text, "Memory      predicted %s, measured %s (largest rank)\n", predicted,
                      measured);
     }
     ty_print_target(&c->target, text);
@@ -758,7 +664,7 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
         c->predicted.exposed_transfer_share * 100, c->measured.exposed_transfer_share * 100,
         c->predicted.bubble_share * 100, c->measured.bubble_share * 100,
         c->predicted.input_share * 100, c->measured.input_share * 100);
-    ty_text_addf(text, "%5s  %-44s %8s %10s %10s %8s\n", "stage", "operation", "per step",
+    ty_text_addf(text, "%5s  %-32s %8s %10s %10s %8s\n", "stage", "operation", "per step",
                  "predicted", "measured", "error");
     for (uint32_t r = 0; r < c->row_count; r++) {
         const ty_comparison_row *row = &c->rows[r];
@@ -770,7 +676,7 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
         if (row->measured_s > 0)
             snprintf(error, sizeof error, "%+.1f%%", row->error * 100);
         ty_text_addf(text, "%5u  ", row->stage);
-        ty_wrap_cell(text, 44, name);
+        ty_wrap_cell(text, 32, name);
         ty_text_addf(text, " %8.0f %10s %10s %8s\n", row->per_step, predicted, measured, error);
     }
 }
@@ -783,8 +689,9 @@ static void print_variant_test(const ty_run *run, const ty_evaluation *evaluatio
     if (run->variant.bits == 0)
         return;
     ty_variant_text(&run->variant, name);
-    add_fact(text, "", "accuracy %.4f, loss %.4f as %s: %+.4f", evaluation->variant_accuracy,
-             evaluation->variant_loss, name, evaluation->variant_accuracy - evaluation->accuracy);
+    ty_print_fact(text, "", "accuracy %.4f, loss %.4f as %s: %+.4f", evaluation->variant_accuracy,
+                  evaluation->variant_loss, name,
+                  evaluation->variant_accuracy - evaluation->accuracy);
 }
 
 void ty_print_run(const ty_run *run, ty_text *text)
@@ -798,26 +705,26 @@ void ty_print_run(const ty_run *run, ty_text *text)
     ty_format_seconds(run->wall_s, wall);
     ty_text_addf(text, "%u rank%s (%s), %u steps in %s\n", run->rank_count,
                  run->rank_count == 1 ? "" : "s", run->backend, run->step_count, wall);
-    ty_print_summary(&run->summary, text);
+    ty_print_summary(&run->summary, NULL, text);
     if (run->losses != NULL)
-        ty_text_addf(text, "loss        %.4f -> %.4f\n", run->step_count > 0 ? run->losses[0] : 0.0,
+        ty_text_addf(text, "Loss        %.4f -> %.4f\n", run->step_count > 0 ? run->losses[0] : 0.0,
                      run->step_count > 0 ? run->losses[run->step_count - 1] : 0.0);
     else
-        ty_text_add(text, "loss        none: layers only took their time\n");
-    ty_text_addf(text, "memory      %s (largest rank)\n", memory);
+        ty_text_add(text, "Loss        none: layers only took their time\n");
+    ty_text_addf(text, "Memory      %s (largest rank)\n", memory);
     if (run->disturbance.others_share >= TY_BUSY_SHARE)
         ty_text_addf(text,
-                     "machine     busy: %u of %u steps disturbed, others took %.0f %% of the "
+                     "Machine     busy: %u of %u steps disturbed, others took %.0f %% of the "
                      "cores, load %.1f\n",
                      run->disturbance.disturbed_steps, run->disturbance.steps,
                      run->disturbance.others_share * 100, run->disturbance.load);
     if (run->noise.steps > 0 && run->noise.square > 0)
-        ty_text_addf(text, "noise scale %.3g samples (a larger batch gains little)\n",
+        ty_text_addf(text, "Noise scale %.3g samples (a larger batch gains little)\n",
                      run->noise.variance / run->noise.square);
     for (uint32_t e = 0; e < run->evaluation_count; e++) {
         const ty_evaluation *evaluation = &run->evaluations[e];
         ty_format_seconds(evaluation->seconds, wall);
-        ty_text_addf(text, "test        accuracy %.4f, loss %.4f after %u steps (%s)\n",
+        ty_text_addf(text, "Test        accuracy %.4f, loss %.4f after %u steps (%s)\n",
                      evaluation->accuracy, evaluation->loss, evaluation->step, wall);
         print_variant_test(run, evaluation, text);
     }

@@ -60,10 +60,8 @@ ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_ti
                      const ty_run *run, ty_comparison **out, ty_error *error) TY_MUST_CHECK;
 void ty_comparison_free(ty_comparison *comparison);
 
-/* Text for a terminal, at most 100 columns wide; what is longer goes on in an indented line. */
-#define TY_PRINT_COLUMNS 100
-/** Stages, buckets, memory, prediction, candidates. @param cluster of the plan; NULL: not at hand,
- * then nothing is said of how far predictions for its devices were off */
+/* Text for a terminal, at most 80 columns wide; longer texts continue in an indented line. */
+#define TY_PRINT_COLUMNS 80
 /** What divides badly in a plan, and what would divide: "a batch of 60 divides badly over 8
  * devices: by the estimate 64 does 42 % more samples a second". Nothing where all divides. */
 void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text);
@@ -72,16 +70,24 @@ void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text);
 void ty_deployment_sentence(const ty_deployment *deployment, ty_text *text);
 /** The same as a line of its own. */
 void ty_print_deployment(const ty_plan *plan, ty_text *text);
-void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, ty_text *text);
+/**
+ * Prints the layout, its prediction, and the alternatives.
+ * @param cluster  of the plan; NULL: left out
+ * @param question "-w llama-3-70b -c '8x dgx-h100'": words that reproduce the plan together with
+ * its own; NULL: none
+ */
+void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *question,
+                   ty_text *text);
 /** How sure a plan's times are: "measured on this hardware"; of a stack that was judged by rows of
  * the cluster's first device its error and their number. */
 void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text *text);
-void ty_print_summary(const ty_step_summary *summary, ty_text *text);
+/** @param noun of a device, for rates per device: "GPU"; NULL: none are printed */
+void ty_print_summary(const ty_step_summary *summary, const char *noun, ty_text *text);
 void ty_print_memory(const ty_plan *plan, ty_text *text);
 /** "16 micro-batches of 32, 1 a replica", or "4 to 6 a replica" where stages have different
  * numbers. */
 void ty_print_micro_batches(const ty_plan *plan, ty_text *text);
-/** "stack       megatron-2021: Megatron-LM of 2021 on A100" */
+/** "Framework   megatron-2021 (Megatron-LM of 2021 on A100)" */
 void ty_print_stack_name(const ty_stack *stack, ty_text *text);
 /** Everything about a stack, each constant with its source. */
 void ty_print_stack(const ty_stack *stack, ty_text *text);

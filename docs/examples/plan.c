@@ -24,7 +24,7 @@ int main(int count, char **words)
     TY_CHECK(ty_plan_search(workload, cluster, NULL, &options, &plan, &error), status, cleanup);
     printf("%s: %.6g s a step, limited by %s\n", plan->strategy, plan->prediction.step_time_s,
            plan->prediction.limited_by);
-    ty_print_plan(plan, cluster, &text);
+    ty_print_plan(plan, cluster, NULL, &text);
     TY_CHECK(ty_text_check(&text, &error), status, cleanup);
     fputs(text.data, stdout);
 

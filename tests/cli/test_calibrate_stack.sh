@@ -73,7 +73,7 @@ expect_output '"stack": "mine"'
 expect 0 simulate plan.json --stack mine.json --json
 expect_output '"stack": "mine"'
 expect 0 memory -w gpt2-medium -c "2x dgx-a100" --stack mine.json
-expect_output "stack       mine: "
+expect_output "Framework   mine ("
 expect 0 whatif -w gpt2-medium -c "1x dgx-a100" --global-batch 128 --vary stack=megatron,mine.json --fix dp=8 --no-simulate -q
 expect 0 systems -w gpt2-medium -c "1x dgx-a100" --global-batch 128 --stack mine.json
 expect 0 stack show mine.json

@@ -100,7 +100,7 @@ while read -r system cluster batch; do
     [ "$system" = megatron ] && network=megatron-22b fix="--fix tp=8,pp=1"
     # shellcheck disable=SC2086 # two words or none
     expect 0 plan -w "$network batch=$batch" -c "$cluster" --system "$system" $fix --no-simulate -q
-    expect_output "step time"
+    expect_output "Step time"
 done <"$scratch/ready"
 expect 0 systems -w lenet -c "1x p100-server" --json
 grep -o '"system": "[a-z0-9-]*"' "$scratch/out" | cut -d '"' -f 4 | sort -u >"$scratch/systems"

@@ -71,7 +71,7 @@ sum_s = sum(p["steps"] * p["step_time_s"] for p in found["phases"])
 assert abs(found["time_s"] - sum_s) < 1e-9 * sum_s
 END
 expect 0 compare plan.json run.json
-expect_output "phase 3: 8 steps in batches of 32" "step time   predicted"
+expect_output "phase 3: 8 steps in batches of 32" "Step time   predicted"
 expect 0 run plan.json --backend replay -q -o replay.json
 # A target ends the phases.
 expect 0 run plan.json --until loss=100 --evaluate-every 2 -q -o short.json

@@ -8,7 +8,7 @@ expect 0 plan -w mlp -c local:2 --fix pp=1 -q -o "$work/plan.json"
 expect 0 run "$work/plan.json" --steps 20 -q -o "$work/run.json"
 expect_output "2 ranks" "loss"
 expect 0 compare "$work/plan.json" "$work/run.json"
-expect_output "step time" "forward" "all_reduce"
+expect_output "Step time" "forward" "all_reduce"
 expect 0 compare "$work/plan.json" "$work/run.json" --json
 expect_output '"schema": "trainyard.comparison/1"' '"step_time_error"'
 expect 1 compare "$work/plan.json" "$work/run.json" --fail-over 0.000001%
@@ -105,7 +105,7 @@ expect 0 plan -w resnet50 -c "1x p100-server" --global-batch 64 --fix pp=2,dp=2 
 expect 0 run "$work/resnet50.json" --backend replay --steps 2 -q -o "$work/resnet50-run.json" --metrics "$work/resnet50.prom" --mlperf-log "$work/resnet50.log"
 expect_output "4 ranks (replay), 2 steps" "none: layers only took their time"
 expect 0 compare "$work/resnet50.json" "$work/resnet50-run.json"
-expect_output "step time" "forward" "all_reduce"
+expect_output "Step time" "forward" "all_reduce"
 expect 0 report "$work/resnet50.json" "$work/resnet50-run.json" -o "$work/resnet50.html"
 expect 0 check "$work/resnet50-run.json"
 if grep -q loss "$work/resnet50.prom" "$work/resnet50.log"; then fail "a replay has a loss"; else pass; fi
@@ -178,7 +178,7 @@ assert len(lanes) == len(alone) == 20
 assert all(abs(a - b) < 1e-3 * b for a, b in zip(lanes, alone)), (lanes, alone)
 END
 expect 0 compare "$work/lanes.json" "$work/lanes-run.json"
-expect_output "step time" "forward" "update"
+expect_output "Step time" "forward" "update"
 expect 0 report "$work/lanes.json" "$work/lanes-run.json" -o "$work/lanes.html"
 if [ -n "${TY_ALL:-}" ]; then
     expect 0 plan -w "gpt-tiny sequence=16" -c local:4 --fix tp=2,sp=1 -q -o "$work/sequence.json"
@@ -207,7 +207,7 @@ assert len(lanes) == len(alone) == 20 and alone[-1] < 0.9 * alone[0], alone
 assert all(abs(a - b) < 1e-3 * b for a, b in zip(lanes, alone)), (lanes, alone)
 END
 expect 0 compare "$work/experts.json" "$work/experts-run.json"
-expect_output "step time" "forward" "update bucket 1"
+expect_output "Step time" "forward" "update bucket 1"
 expect 0 plan -w "$work/moe.json" -c local:4 --fix ep=2,dp=2,zero=1 --no-simulate -q -o "$work/sharded-experts.json"
 expect 0 run "$work/sharded-experts.json" --steps 4 --checkpoint "$scratch/experts" --checkpoint-every 2 -q -o "$work/sharded-run.json"
 expect 0 run "$work/sharded-experts.json" --steps 6 --checkpoint "$scratch/experts" --resume -q -o "$work/sharded-run.json"
@@ -327,7 +327,7 @@ got=$?
 if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130 after an interrupt"; fi
 sleep 1
 if pgrep -f "$TMPDIR/trainyard" >/dev/null; then fail "ranks are still there after an interrupt"; else pass; fi
-expect_output "2 ranks" "step time"
+expect_output "2 ranks" "Step time"
 grep -q "interrupted; the result is of the steps until then" "$scratch/err" && pass || fail "nobody says that a result was kept"
 expect 0 compare "$work/plan.json" "$work/long.json"
 if ls -A "$TMPDIR" | grep -q '^trainyard'; then fail "left behind: $(ls -A "$TMPDIR")"; else pass; fi

@@ -5,9 +5,9 @@ plan="$scratch/plan.json"
 expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=2,dp=8 --no-simulate -o "$plan"
 
 expect 0 simulate "$plan"
-expect_output "step time" "limited by" "critical" "busiest" "like it"
+expect_output "Step time" "Bottleneck" "critical" "busiest" "like it"
 expect 0 simulate "$plan" --no-fold
-expect_output "limited by"
+expect_output "Bottleneck"
 
 # The same seed, the same bytes; another seed, others.
 expect 0 simulate "$plan" --straggler spread:5% --jitter 2% --seed 3 --seeds 4 --fail random --json

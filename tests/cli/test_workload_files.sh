@@ -87,7 +87,7 @@ if awk -v same="$(step v100-sxm2-16gb v100-sxm2-16gb)" -v a100="$(step a100-sxm4
     'BEGIN { exit !(same > 0 && a100 < 0.95 * same && a100 > 0.4 * same) }'; then pass; else fail "times are not scaled"; fi
 # shellcheck disable=SC2086
 expect 0 plan -w "$chain" -c "host:1 gpu:1 @a100-sxm4-40gb pcie3 eth10" $one --profile-device v100-sxm2-16gb -o scaled.json
-tr -s ' \n' ' ' <out | grep -q "provenance times of layers that came with the workload.*measured elsewhere (v100-sxm2-16gb), scaled by 0" && pass || fail "the provenance does not say whose times they are"
+tr -s ' \n' ' ' <out | grep -q "Provenance layer times of the workload.s file.*measured elsewhere (v100-sxm2-16gb), scaled by 0" && pass || fail "the provenance does not say whose times they are"
 grep -q "measured elsewhere (v100-sxm2-16gb), scaled by 0" err && grep -q 'measured elsewhere (v100-sxm2-16gb)' scaled.json && pass || fail "scaling is not said"
 # shellcheck disable=SC2086
 expect 2 plan -w "$chain" -c "host:1 gpu:1 @a100-sxm4-40gb pcie3 eth10" $one

@@ -142,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 
     if (!open_plan(bytes, length, &c))
         goto done;
-    ty_print_plan(c.plan, c.cluster, &text);
+    ty_print_plan(c.plan, c.cluster, NULL, &text);
     ty_print_memory(c.plan, &text);
     MUST(text.failed == TY_OK);
     job = job_text(&c);

@@ -50,7 +50,7 @@ static char *printed(void (*print)(const ty_plan *, ty_text *), const ty_plan *p
 
 static void print_plan(const ty_plan *plan, ty_text *text)
 {
-    ty_print_plan(plan, NULL, text);
+    ty_print_plan(plan, NULL, NULL, text);
 }
 
 static void rename_text(char **text, const char *name)
@@ -83,8 +83,8 @@ Test(print, plans_are_narrow)
                 text = printed(print_plan, s.plan);
                 expect_narrow(text, toy_specs[i].name);
                 cr_expect_eq(strstr(text, "12.5 ms") != NULL, is_predicted);
-                cr_expect_eq(strstr(text, "memory      not predicted") == NULL, is_predicted);
-                cr_expect_eq(strstr(text, "... and 2 more") != NULL, is_predicted);
+                cr_expect_eq(strstr(text, "Memory      not predicted") == NULL, is_predicted);
+                cr_expect_eq(strstr(text, "14 plans searched; ") != NULL, is_predicted);
                 ty_free(text);
                 text = printed(ty_print_memory, s.plan);
                 expect_narrow(text, toy_specs[i].name);
@@ -107,23 +107,28 @@ Test(print, wide_shares_fit)
     ty_text text = {0};
 
     memset(summary.limited_by, 'm', sizeof summary.limited_by - 1);
-    ty_print_summary(&summary, &text);
+    ty_print_summary(&summary, "GPU", &text);
     expect_narrow(text.data, "summary");
     ty_text_clear(&text);
 }
 
+/* Of gradients a plan says what is out of the ordinary: every kind of compression and algorithm. */
 Test(print, buckets_tell_all_kinds)
 {
     scene s = scene_of("data parallel");
     char *text = printed(print_plan, s.plan);
 
     cr_assert_gt(s.plan->bucket_count, 1, "the toy's buckets take turns in their algorithm");
-    cr_expect(strstr(text, ", ring and tree, uncompressed\n") != NULL, "%s", text);
+    cr_expect_null(strstr(text, "Gradients   "), "all-reduces of whole gradients\n%s", text);
+    ty_free(text);
+    s.plan->buckets[1].compression.kind = TY_COMPRESSION_FP16;
+    text = printed(print_plan, s.plan);
+    cr_expect(strstr(text, ", ring and tree, uncompressed and fp16\n") != NULL, "%s", text);
     ty_free(text);
     scene_clear(&s);
     s = scene_of("pipeline");
     text = printed(print_plan, s.plan);
-    cr_expect_null(strstr(text, "gradients   "), "nothing is exchanged\n%s", text);
+    cr_expect_null(strstr(text, "Gradients   "), "nothing is exchanged\n%s", text);
     ty_free(text);
     scene_clear(&s);
 }
@@ -142,13 +147,13 @@ Test(print, comparisons_and_runs)
         c->rows[0].measured_s = c->rows[0].error = 0;
         ty_print_comparison(s.plan, c, &text);
         expect_narrow(text.data, toy_specs[i].name);
-        cr_expect(strstr(text.data, "step time   predicted 1 s, measured 1 s: -0.1 %") != NULL,
+        cr_expect(strstr(text.data, "Step time   predicted 1 s, measured 1 s: -0.1 %") != NULL,
                   "%s", text.data);
         cr_expect(strstr(text.data, "        -\n") != NULL, "no error without a measurement");
         ty_text_clear(&text);
         ty_print_run(run, &text);
         expect_narrow(text.data, toy_specs[i].name);
-        cr_expect(strstr(text.data, "loss        2.5000 -> 0.2500") != NULL, "%s", text.data);
+        cr_expect(strstr(text.data, "Loss        2.5000 -> 0.2500") != NULL, "%s", text.data);
         cr_expect(strstr(text.data, "accuracy 0.5000, loss 1.2500 after 10 steps") != NULL);
         ty_text_clear(&text);
         ty_comparison_free(c);
@@ -176,28 +181,19 @@ Test(print, how_sure_a_prediction_is)
         uint64_t tokens;
         uint32_t judged;
     } rows[] = {
-        {TY_MEASURED, 0, true, "times measured on this hardware", 1024, 26},
-        {TY_DATASHEET, 0, true,
-         "constants of stack mine: 6.5 % off in the mean of 26 published measurements on h100* "
-         "that none was fitted to",
-         1024, 26},
-        {TY_DATASHEET, 0, true,
-         "constants of stack mine: 6.5 % off in the mean of 1 published measurement on h100* that "
-         "none was fitted to",
-         1024, 1},
+        {TY_MEASURED, 0, true, "measured on this hardware", 1024, 26},
+        {TY_DATASHEET, 0, true, "calibrated; mean error 6.5 % on 26 held-out h100 runs", 1024, 26},
+        {TY_DATASHEET, 0, true, "calibrated; mean error 6.5 % on 1 held-out h100 run", 1024, 1},
         {TY_DATASHEET, 0, true, /* rows are of language models */
-         "constants of stack mine, fitted to published measurements of which none is of such a "
-         "network to judge them by: expect tens of per cent of error",
+         "calibrated; no held-out runs of such models, expect an error of tens of percent", 0, 26},
+        {TY_DATASHEET, 0, false, "data sheets and a roofline; expect an error of tens of percent",
          0, 26},
-        {TY_DATASHEET, 0, false,
-         "times from data sheets and a roofline: expect tens of per cent of error", 0, 26},
         {TY_DATASHEET, 1, true,
-         "constants of stack mine, fitted to published measurements of which none is left on "
-         "a100-sxm4-80gb to judge them by: expect tens of per cent of error",
+         "calibrated; no held-out runs on a100-sxm4-80gb, expect an error of tens of percent", 1024,
+         26},
+        {TY_CALIBRATED, 1, false, "calibrated from published curves", 1024, 26},
+        {TY_DATASHEET, 1, false, "data sheets and a roofline; expect an error of tens of percent",
          1024, 26},
-        {TY_CALIBRATED, 1, false, "times calibrated from published curves", 1024, 26},
-        {TY_DATASHEET, 1, false,
-         "times from data sheets and a roofline: expect tens of per cent of error", 1024, 26},
     };
 
     cr_assert_eq(ty_cluster_open("1x dgx-h100", NULL, &clusters[0], NULL), TY_OK);
@@ -218,6 +214,34 @@ Test(print, how_sure_a_prediction_is)
     scene_clear(&s);
     ty_cluster_free(clusters[0]);
     ty_cluster_free(clusters[1]);
+}
+
+/* Memory is a part of usable memory. Near the limit set by the reserve, the fit is tight. */
+Test(print, memory_that_exists)
+{
+    const struct {
+        double gib, reserve;
+        const char *says;
+    } rows[] = {{60, 0.04, "Memory      60 of 79.1 GiB on stage 0; activations 60\n"},
+                {73, 0.04, "Memory      73 of 79.1 GiB on stage 0; activations 73\n"},
+                {74, 0.04, "Memory      74 of 79.1 GiB on stage 0, a tight fit; activations 74\n"},
+                {74, 0, "Memory      74 of 79.1 GiB on stage 0; activations 74\n"},
+                {77, 0, "Memory      77 of 79.1 GiB on stage 0, a tight fit; activations 77\n"}};
+    scene s = scene_of("pipeline");
+
+    ty_cluster_free(s.plan->cluster);
+    cr_assert_eq(ty_cluster_open("2x dgx-h100", NULL, &s.plan->cluster, NULL), TY_OK);
+    scene_predict(&s);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *text;
+        memset(s.plan->memory, 0, s.plan->stage_count * sizeof *s.plan->memory);
+        s.plan->memory[0].activation_bytes = (uint64_t)(rows[i].gib * 0x1p30);
+        s.plan->memory_reserve = rows[i].reserve;
+        text = printed(print_plan, s.plan);
+        cr_expect(strstr(text, rows[i].says) != NULL, "%s\n%s", rows[i].says, text);
+        ty_free(text);
+    }
+    scene_clear(&s);
 }
 
 Test(print, golden)
