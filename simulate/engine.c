@@ -268,25 +268,43 @@ void ty_engine_work(sg_host_t host, double share, double seconds)
     ty_engine_work_both(&(ty_work){host, share, seconds}, &nothing);
 }
 
-/*
- * The bytes of a message, route latency included. A paced one that is slower than its route is sent
- * in pieces that leave at the pace of the limit: alone it takes exactly its least time, and beside
- * others it takes its share of the links on average. Pieces are no shorter than the route's latency
- * allows, so that the latency counts once; on a full link it counts once more for each piece, which
- * together is less than the limit itself adds.
- */
-static void flow(const ty_message *message, const struct route *route)
+/* As the folded platform has it. */
+#define NO_LIMIT 1e18
+
+ty_limit ty_engine_limit(const char *name)
 {
-    const double start_s = simgrid->simgrid_get_clock(), route_latency_s = route->latency_s;
-    const double bandwidth = message->route_bandwidth_bytes_per_s > 0.0
-                                 ? message->route_bandwidth_bytes_per_s
-                                 : route->bandwidth_bytes_per_s;
-    const double slack_s = message->least_s - message->bytes / bandwidth;
-    double pieces = 1.0;
+    return (ty_limit){simgrid->sg_link_by_name(name), NO_LIMIT, 0};
+}
+
+/* @return whether the messages under way leave the route to this rate; else they lose theirs */
+static bool hold_back(ty_limit *limit, double bytes_per_s)
+{
+    const bool is_free = limit->users == 0 || limit->bytes_per_s == bytes_per_s;
+    const double rate = is_free ? bytes_per_s : NO_LIMIT;
+
+    if (limit->bytes_per_s != rate)
+        simgrid->sg_link_set_bandwidth(limit->link, rate);
+    limit->bytes_per_s = rate;
+    return is_free;
+}
+
+static void send_limited(const ty_message *message)
+{
+    message->limit->users++;
+    simgrid->sg_host_sendto(message->from, message->to, round(message->bytes));
+    message->limit->users--;
+}
+
+/*
+ * In pieces that leave at the pace of the limit: alone the message takes exactly its least time,
+ * and next to others it takes its share of the links on average. Pieces are no shorter than the
+ * route's latency allows, so that the latency counts once; on a full link it counts once more for
+ * each piece, which together is less than the limit itself adds.
+ */
+static void send_pieces(const ty_message *message, double start_s, double pieces)
+{
     double sent = 0.0;
 
-    if (message->is_paced && slack_s > 0.0)
-        pieces = fmin(MAX_PIECES, fmax(1.0, floor(slack_s / route_latency_s)));
     for (double piece = 0.0; piece < pieces; piece += 1.0) {
         const double until = round(message->bytes * (piece + 1.0) / pieces);
         sleep_until(start_s + message->least_s * piece / pieces);
@@ -294,6 +312,24 @@ static void flow(const ty_message *message, const struct route *route)
             simgrid->sg_host_sendto(message->from, message->to, until - sent);
         sent = until;
     }
+}
+
+/* The bytes of a message, route latency included. */
+static void flow(const ty_message *message, const struct route *route)
+{
+    const double start_s = simgrid->simgrid_get_clock(), route_latency_s = route->latency_s;
+    const double bandwidth = message->route_bandwidth_bytes_per_s > 0.0
+                                 ? message->route_bandwidth_bytes_per_s
+                                 : route->bandwidth_bytes_per_s;
+    const double slack_s = message->least_s - message->bytes / bandwidth;
+    const bool is_slow = message->is_paced && slack_s > 0.0;
+    const double rate = is_slow ? message->bytes / message->least_s : NO_LIMIT;
+
+    if (message->limit != NULL && round(message->bytes) > 0.0 && hold_back(message->limit, rate))
+        send_limited(message);
+    else
+        send_pieces(message, start_s,
+                    is_slow ? fmin(MAX_PIECES, fmax(1.0, floor(slack_s / route_latency_s))) : 1.0);
     sleep_until(start_s + route_latency_s + message->least_s);
 }
 

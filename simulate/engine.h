@@ -2,19 +2,22 @@
  * and barriers between them, and two activities (work on cores, a message over a route).
  *
  * All of it happens in the child process: SimGrid's engine is one per process, and what it does not
- * like ends the process. The C API of SimGrid 3.32 has no rate limit for a message and no wait for
- * activities of mixed kinds; both are made here of what it has. */
+ * like ends the process. The C API of SimGrid 3.32 has no wait for activities of mixed kinds; the
+ * engine builds one. It has no rate limit for a message either: a FATPIPE link of the route's own
+ * limits each message; a route without one gets the message in parts. */
 #ifndef TY_ENGINE_H
 #define TY_ENGINE_H
 
 #include "ty_status.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #if TY_HAS_SIMGRID
 #include <simgrid/forward.h>
 #else /* messages are described, and never sent */
 typedef struct s4u_Host *sg_host_t;
+typedef struct s4u_Link *sg_link_t;
 typedef struct s4u_Semaphore *sg_sem_t;
 typedef struct s4u_Barrier *sg_bar_t;
 #endif
@@ -58,6 +61,15 @@ typedef struct ty_work {
 } ty_work;
 void ty_engine_work_both(const ty_work *one, const ty_work *other);
 
+/** A link that limits the rate of every message over one route. */
+typedef struct ty_limit {
+    sg_link_t link;
+    double bytes_per_s;
+    uint32_t users; /* messages under way */
+} ty_limit;
+/** By the link's name, on a platform that has it as the FATPIPE of one route, without a limit. */
+ty_limit ty_engine_limit(const char *name);
+
 /** A transfer of data from one host to another. */
 typedef struct ty_message {
     sg_host_t from, to;
@@ -66,6 +78,7 @@ typedef struct ty_message {
     double least_s; /* the bytes take at least this long; 0: as long as the route needs */
     bool is_paced;  /* they leave evenly over that time, as a rate limit makes them */
     double route_bandwidth_bytes_per_s; /* of the route alone; 0: as the platform says */
+    ty_limit *limit;                    /* of the route; NULL: it has none */
     double seconds;              /* of all, uncontended: what it takes when both hosts are one */
     double from_share, to_share; /* cores kept busy at the two ends for `seconds` */
 } ty_message;

@@ -287,13 +287,55 @@ done:
 
 /* ---- Lanes that nobody meets ----------------------------------------------------------------- */
 
-static bool is_alone(const ty_fold_graph *graph, const ty_fold_group *group, const uint32_t *uses)
+/* The edges over one direction of a link. */
+typedef struct link_use {
+    uint32_t edges, lane_edges;
+    bool has_transfers;
+    bool has_later, has_earlier; /* of a route: it is not the first link, not the last one */
+} link_use;
+
+static bool is_alone(const link_use *use)
 {
-    for (uint32_t e = group->first_edge; e < group->first_edge + group->edge_count; e++)
-        for (uint32_t i = 0; i < graph->edges[e].link_count; i++)
-            if (uses[graph->links[graph->edges[e].first_link + i]] > 1)
-                return false;
+    return use->edges == 1;
+}
+
+/* All other edges start, or all end, at one member of the group, which takes part in these
+ * collectives. */
+static bool is_private(const link_use *use)
+{
+    return use->lane_edges == 1 && !use->has_transfers && !(use->has_later && use->has_earlier);
+}
+
+static bool have_all(const ty_fold_graph *graph, const ty_pattern *pattern, const link_use *uses,
+                     bool (*is_so)(const link_use *))
+{
+    for (uint32_t side = 0; side < pattern->groups; side++) {
+        const ty_fold_group *group = ty_fold_group_of(graph, pattern, side);
+        for (uint32_t e = group->first_edge; e < group->first_edge + group->edge_count; e++)
+            for (uint32_t i = 0; i < graph->edges[e].link_count; i++)
+                if (!is_so(&uses[graph->links[graph->edges[e].first_link + i]]))
+                    return false;
+    }
     return true;
+}
+
+static void count_uses(const ty_fold_graph *graph, link_use *uses)
+{
+    for (uint32_t e = 0; e < graph->edge_count; e++) {
+        const ty_fold_edge *edge = &graph->edges[e];
+        const bool is_transfer = edge->group == TY_NO_EDGE;
+        const bool is_of_lanes =
+            !is_transfer && graph->patterns.patterns[graph->groups[edge->group].pattern].among !=
+                                TY_LANE_KIND_COUNT;
+        for (uint32_t i = 0; i < edge->link_count; i++) {
+            link_use *use = &uses[graph->links[edge->first_link + i]];
+            use->edges++;
+            use->lane_edges += is_of_lanes;
+            use->has_transfers |= is_transfer;
+            use->has_later |= i > 0;
+            use->has_earlier |= i + 1 < edge->link_count;
+        }
+    }
 }
 
 /* Edges of lanes come last, so those that stay move up. */
@@ -323,18 +365,17 @@ static void drop_quiet_edges(ty_fold_graph *graph)
 
 ty_status ty_fold_graph_hush(ty_fold_graph *graph)
 {
-    uint32_t *uses = ty_alloc((size_t)ty_cluster_link_count(graph->cluster) * 2, sizeof *uses);
+    link_use *uses = ty_alloc((size_t)ty_cluster_link_count(graph->cluster) * 2, sizeof *uses);
 
     if (uses == NULL)
         return out_of_memory(graph);
-    for (uint32_t e = 0; e < graph->edge_count; e++)
-        for (uint32_t i = 0; i < graph->edges[e].link_count; i++)
-            uses[graph->links[graph->edges[e].first_link + i]]++;
+    count_uses(graph, uses);
     for (uint32_t p = 0; p < graph->patterns.count; p++) {
         ty_pattern *pattern = &graph->patterns.patterns[p];
-        pattern->is_quiet = pattern->among != TY_LANE_KIND_COUNT;
-        for (uint32_t side = 0; pattern->is_quiet && side < pattern->groups; side++)
-            pattern->is_quiet = is_alone(graph, ty_fold_group_of(graph, pattern, side), uses);
+        if (pattern->among == TY_LANE_KIND_COUNT)
+            continue;
+        pattern->is_quiet = have_all(graph, pattern, uses, is_alone);
+        pattern->is_private = have_all(graph, pattern, uses, is_private);
     }
     ty_free(uses);
     drop_quiet_edges(graph);

@@ -35,6 +35,8 @@ typedef struct ty_pattern {
     bool of_experts;
     bool is_quiet; /* of lanes, where asked for: nobody else uses their links, nor two of them one:
                       they take what they take alone */
+    bool
+        is_private; /* the same, but for exchanges of buckets that their own devices take part in */
     uint32_t member_count;
     uint32_t servers;                  /* of a dedicated shape: places behind those of members */
     uint32_t lanes, groups;            /* members of each rank; groups side by side */

@@ -10,6 +10,7 @@
 #include <simgrid/engine.h>
 #include <simgrid/exec.h>
 #include <simgrid/host.h>
+#include <simgrid/link.h>
 #include <simgrid/semaphore.h>
 
 #define TY_SIMGRID_CALLS(CALL)                                                                     \
@@ -32,6 +33,8 @@
     CALL(sg_host_get_route_latency)                                                                \
     CALL(sg_host_get_speed)                                                                        \
     CALL(sg_host_sendto)                                                                           \
+    CALL(sg_link_by_name)                                                                          \
+    CALL(sg_link_set_bandwidth)                                                                    \
     CALL(sg_sem_acquire)                                                                           \
     CALL(sg_sem_init)                                                                              \
     CALL(sg_sem_release)                                                                           \

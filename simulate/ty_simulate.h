@@ -50,9 +50,9 @@
  *
  * On an empty cluster every instruction takes its `seconds`, if they come from the same links.
  *
- * A rate limit below the route's bandwidth is played by sending in up to eight pieces at the pace
- * of the limit: exact alone, and within an eighth of the message of the even sharing that a true
- * limit gives.
+ * A rate limit below the route's bandwidth is one in SimGrid where devices are folded. Whole, it is
+ * played by sending in up to eight pieces at the pace of the limit: exact alone, and within an
+ * eighth of the message of the even sharing that a true limit gives.
  *
  * The program is first walked in no time: a receive without a sender, a collective without a member
  * or a circle of streams that wait for each other is refused with rank, instruction and partner.

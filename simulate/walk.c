@@ -351,6 +351,87 @@ static ty_status find_groups(ty_walk *walk, ty_error *error)
     return status;
 }
 
+/* ---- Passes apart from gradient buckets ---------------------------------------------------- */
+
+static bool is_exchange(const ty_instruction *in)
+{
+    return in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER;
+}
+
+/* The least that has ended before an instruction starts. */
+typedef struct past {
+    uint32_t compute;   /* one plus the index of the last such instruction of compute */
+    uint32_t exchanges; /* collectives of buckets, in the order of their stream */
+} past;
+
+static past later(past a, past b)
+{
+    return (past){a.compute > b.compute ? a.compute : b.compute,
+                  a.exchanges > b.exchanges ? a.exchanges : b.exchanges};
+}
+
+/* Fills in the past of each instruction's end.
+ * @return false where collectives of one step can overlap with another step */
+static bool find_pasts(const ty_stage_program *program, past *pasts)
+{
+    past streams[TY_STREAM_COUNT] = {{0, 0}}; /* of the stream's last so far */
+    uint32_t exchanges = 0;
+
+    for (uint32_t i = 0; i < program->instruction_count; i++) {
+        const ty_instruction *in = &program->instructions[i];
+        past own = streams[in->stream];
+        for (uint32_t w = 0; w < in->wait_count; w++)
+            own = later(own, pasts[in->waits[w]]);
+        if (in->stream == TY_STREAM_COMPUTE)
+            own.compute = i + 1;
+        if (is_exchange(in))
+            own.exchanges = ++exchanges;
+        pasts[i] = streams[in->stream] = own;
+        if (in->lead > 0)
+            return false;
+    }
+    return streams[TY_STREAM_COMPUTE].exchanges == exchanges;
+}
+
+/* A pass is apart if every collective that can start before its end had ended before its start. */
+static ty_status mark_apart(const ty_stage_program *program, bool *is_apart)
+{
+    past *pasts = ty_alloc(program->instruction_count, sizeof *pasts);
+    uint32_t next = 0, begun = 0;
+
+    if (pasts == NULL)
+        return TY_ENOMEM;
+    const uint32_t count = find_pasts(program, pasts) ? program->instruction_count : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (program->instructions[i].stream != TY_STREAM_COMPUTE)
+            continue;
+        for (; next < count; next++) {
+            if (!is_exchange(&program->instructions[next]))
+                continue;
+            if (pasts[next].compute > i)
+                break;
+            begun++;
+        }
+        is_apart[i] = pasts[i].exchanges == begun;
+    }
+    ty_free(pasts);
+    return TY_OK;
+}
+
+static ty_status find_apart(ty_walk *walk, const ty_program *program, ty_error *error)
+{
+    walk->is_apart = ty_alloc(program->stage_count, sizeof *walk->is_apart);
+    if (walk->is_apart == NULL)
+        return out_of_memory(error);
+    for (uint32_t s = 0; s < program->stage_count; s++) {
+        walk->is_apart[s] = ty_alloc(program->stages[s].instruction_count, sizeof **walk->is_apart);
+        if (walk->is_apart[s] == NULL ||
+            mark_apart(&program->stages[s], walk->is_apart[s]) != TY_OK)
+            return out_of_memory(error);
+    }
+    return TY_OK;
+}
+
 /* ---- Devices -----------------------------------------------------------------------------------
  */
 
@@ -455,6 +536,7 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
         goto cleanup;
     }
     walk->device_count = count;
+    TY_CHECK(find_apart(walk, program, error), status, cleanup);
     for (uint32_t d = 0; d < count; d++)
         TY_CHECK(device_fill(walk, program, costs, options->slowdowns, d, error), status, cleanup);
     TY_CHECK(match_all(walk, program, error), status, cleanup);
@@ -486,8 +568,12 @@ void ty_walk_free(ty_walk *walk)
         ty_free(walk->groups[g].invited);
         ty_free(walk->groups[g].ways);
     }
+    for (uint32_t s = 0; walk->is_apart != NULL && s < ty_plan_position_count(walk->plan); s++)
+        ty_free(walk->is_apart[s]);
+    ty_free(walk->is_apart);
     ty_pattern_set_clear(&walk->patterns);
     ty_free(walk->flow_ends);
+    ty_free(walk->flow_limits);
     ty_free(walk->server_hosts);
     ty_free(walk->devices);
     ty_free(walk->groups);

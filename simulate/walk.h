@@ -84,6 +84,7 @@ struct ty_walk {
     uint32_t width; /* lanes of a rank */
     ty_crew *crew;
     sg_host_t *flow_ends;    /* [class of routes][from, to], with folding */
+    ty_limit *flow_limits;   /* [class of routes], with folding */
     sg_host_t *server_hosts; /* [servers of the plan], without */
     sg_host_t store;         /* that hosts share; NULL: none, or with folding */
     uint32_t steps;
@@ -91,6 +92,8 @@ struct ty_walk {
     double jitter;
     uint64_t seed;
     bool are_lanes_alike; /* no device is slower than the other lanes of its rank, nor at times */
+    bool **is_apart; /* [position][instruction]: a pass that cannot overlap with a collective of the
+                        buckets of its device */
     uint32_t device_count;
     ty_walk_device *devices;
     uint32_t group_count;
@@ -142,7 +145,7 @@ double ty_walk_share(const ty_walk_device *device, const ty_instruction_cost *co
 void ty_walk_play(ty_walker *walker, const ty_play *plays, uint32_t count);
 /** Room for so many plays; ends the child where there is none. Free with ty_free. */
 ty_play *ty_walk_plays(uint32_t count);
-/** The two ends of a class of routes; of TY_NO_FLOW, nowhere. */
+/** The two ends of a class of routes, and its limit; of TY_NO_FLOW, nowhere. */
 void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message);
 
 /**

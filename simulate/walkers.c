@@ -68,6 +68,7 @@ void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message)
     }
     message->from = walk->flow_ends[2 * (size_t)flow];
     message->to = walk->flow_ends[2 * (size_t)flow + 1];
+    message->limit = &walk->flow_limits[flow];
     message->route_bandwidth_bytes_per_s = ty_fold_flow_of(walk->fold, flow)->bandwidth_bytes_per_s;
 }
 
@@ -162,10 +163,12 @@ static uint32_t turns_of(const ty_lane_instruction *lanes)
     return lanes->collectives < MOST_TURNS ? lanes->collectives : MOST_TURNS;
 }
 
-static bool are_quiet(const ty_walk_device *device, const ty_lane_instruction *lanes)
+/* @param is_apart of the instruction (ty_walk) */
+static bool are_quiet(const ty_walk_device *device, const ty_lane_instruction *lanes, bool is_apart)
 {
     for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
-        if (lanes->costs[k].seconds > 0.0 && !device->lanes[k]->pattern->is_quiet)
+        if (lanes->costs[k].seconds > 0.0 && !device->lanes[k]->pattern->is_quiet &&
+            !(is_apart && device->lanes[k]->pattern->is_private))
             return false;
     return true;
 }
@@ -226,14 +229,15 @@ static void play_in_step(ty_walker *walker, const ty_lane_instruction *lanes, do
 }
 
 /* Where lanes meet nobody, it makes no difference how work and exchanges alternate. */
-static void play_lanes(ty_walker *walker, const ty_lane_instruction *lanes, double work_s,
-                       double share)
+static void play_lanes(ty_walker *walker, uint32_t index, const ty_lane_instruction *lanes,
+                       double work_s, double share)
 {
+    const ty_walk *walk = walker->walk;
     const ty_walk_device *device = device_of(walker);
-    const bool is_quiet = are_quiet(device, lanes);
-    const uint32_t turns = is_quiet ? 1 : turns_of(lanes);
+    const uint32_t turns = are_quiet(device, lanes, false) ? 1 : turns_of(lanes);
 
-    if (is_quiet && walker->walk->are_lanes_alike && share <= 0.0) {
+    if (walk->are_lanes_alike && share <= 0.0 &&
+        are_quiet(device, lanes, walk->is_apart[device->stage][index])) {
         play_in_step(walker, lanes, work_s);
         return;
     }
@@ -258,7 +262,7 @@ static void play_work(ty_walker *walker, uint32_t index)
     if (lanes == NULL)
         ty_engine_work(device->host, share, work_s);
     else
-        play_lanes(walker, lanes, work_s, share);
+        play_lanes(walker, index, lanes, work_s, share);
 }
 
 /* Samples from the shared store, beside all that a load takes whoever else reads. With folding all
@@ -467,13 +471,14 @@ static ty_status place(ty_walk *walk, uint32_t index, ty_error *error)
     return status;
 }
 
-/* The hosts at the ends of the folded routes. */
+/* The hosts at the ends of the folded routes, and their limits. */
 static ty_status find_flow_ends(ty_walk *walk, ty_error *error)
 {
     const uint32_t count = walk->fold == NULL ? 0 : ty_fold_flow_count(walk->fold);
 
     walk->flow_ends = ty_alloc((size_t)count * 2, sizeof *walk->flow_ends);
-    if (walk->flow_ends == NULL)
+    walk->flow_limits = ty_alloc(count, sizeof *walk->flow_limits);
+    if (walk->flow_ends == NULL || walk->flow_limits == NULL)
         return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
     for (uint32_t f = 0; f < count * 2; f++) {
         char name[TY_SIMGRID_NAME_SIZE];
@@ -481,6 +486,13 @@ static ty_status find_flow_ends(ty_walk *walk, ty_error *error)
         walk->flow_ends[f] = ty_engine_host(name);
         if (walk->flow_ends[f] == NULL)
             return ty_fail(error, TY_EBACKEND, "the folded platform has no host '%s'", name);
+    }
+    for (uint32_t f = 0; f < count; f++) {
+        char name[TY_SIMGRID_NAME_SIZE];
+        snprintf(name, sizeof name, "way-%u", f);
+        walk->flow_limits[f] = ty_engine_limit(name);
+        if (walk->flow_limits[f].link == NULL)
+            return ty_fail(error, TY_EBACKEND, "the folded platform has no link '%s'", name);
     }
     return TY_OK;
 }

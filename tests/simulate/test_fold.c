@@ -13,9 +13,9 @@
 enum { PLANS = 60 };
 
 #define TOLERANCE 1e-3
-/* What software holds back is sent in pieces (ty_simulate.h). Which of two pieces that meet goes
- * first is a matter of rounding, also among ranks that are alike, so all of them simulated do not
- * quite agree among themselves. */
+/* Unfolded, what software holds back is sent in pieces (ty_simulate.h). Which of two pieces that
+ * meet goes first is a matter of rounding, also among ranks that are alike, so all of them
+ * simulated do not quite agree among themselves. */
 #define LIMITED_TOLERANCE 2e-2
 
 static uint32_t random_below(uint64_t *state, uint32_t bound)

@@ -100,10 +100,7 @@ Test(traffic, transfers_share_the_receivers_link)
     }
 }
 
-/*
- * Beside a transfer held to a quarter of the link by its software, one without a limit gets the
- * other three quarters: on average, because the first one leaves in pieces.
- */
+/* Software limits one transfer to a quarter of the link; the other gets three quarters. */
 Test(traffic, a_slow_transfer_leaves_the_rest_of_the_link)
 {
     scenario s;
@@ -118,7 +115,7 @@ Test(traffic, a_slow_transfer_leaves_the_rest_of_the_link)
     scenario_close(&s);
     ty_timeline *timeline = scenario_simulate(&s);
     expect_close("slow", event_of(&s, timeline, 0, 0, 0)->end_s, 4.0, 1e-3);
-    expect_close("fast", event_of(&s, timeline, 0, 2, 0)->end_s, 2.0, 2e-2);
+    expect_close("fast", event_of(&s, timeline, 0, 2, 0)->end_s, 2.0, 1e-3);
     ty_timeline_free(timeline);
     ty_path_clear(&path);
     scenario_free(&s);
