@@ -52,7 +52,7 @@ static const option_row table[] = {
     TEXT("against", 0, against, "FIX;...",
          "layouts in the words of --fix, apart by ';': what each is slower by, or misses, is told "
          "with the candidates"),
-    NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
+    NUMBER("top", top, 100, "K", "candidates to print, and simulations at most (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
     FLAG("fastest", 0, fastest,
          "the fastest plan, however little it wins by (default: the simplest of those no more than "

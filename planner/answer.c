@@ -17,8 +17,10 @@ double ty_candidate_time_s(const candidate *c)
 /* By which share a candidate is slower than the best, like compared with like. */
 static double slower_by(const candidate *c, const candidate *best)
 {
-    if (c->simulation.step_time_s > 0)
+    if (c->simulation.step_time_s > 0 && best->simulation.step_time_s > 0)
         return c->simulation.step_time_s / best->simulation.step_time_s - 1;
+    if (c->estimate.step_time_s > 0)
+        return c->estimate.step_time_s / best->estimate.step_time_s - 1;
     return ty_candidate_time_s(c) / best->estimate.step_time_s - 1;
 }
 
@@ -38,7 +40,7 @@ static void add_loss(const candidate *c, const candidate *best, ty_text *text)
     else if (!is_estimated)
         ty_text_add(text, "not estimated: others looked better");
     else if (could_be_simulated)
-        ty_text_add(text, "not simulated: within 1 % of one that was");
+        ty_text_add(text, "as fast, not simulated");
     else
         ty_text_addf(text, "as fast, less simple: %s", s->limited_by);
 }

@@ -199,8 +199,9 @@ typedef struct candidate {
     uint64_t missing_bytes; /* > 0: does not fit a device, by that much */
     uint32_t missing_stage;
     bool is_best_of_strategy;
-    bool is_alternative; /* estimated for the reader alone: it is slower than the choice */
-    bool is_preferred;   /* the simplest of those that are as fast but for the options' tolerance */
+    bool is_alternative;    /* estimated for the reader alone: it is slower than the choice */
+    bool has_no_simulation; /* tried, in vain: its estimate is what there is */
+    bool is_preferred; /* the simplest of those that are as fast but for the options' tolerance */
 } candidate;
 
 typedef struct candidate_list {

@@ -19,10 +19,6 @@
  * were at most 1.8 times the estimate, corrected ones at most 1.25 times. */
 #define HOPELESS_SCOUT 1.8
 #define HOPELESS_VARIANT 1.25
-/* Two variants that differ only in buckets and compression, and by less than this, are simulated
- * once. */
-#define LEAST_DIFFERENCE 0.01
-
 /* Up to here a transformer's layouts are looked at beside everything else, beyond instead of it. */
 #define FEW_DEVICES 16
 
@@ -203,14 +199,14 @@ static int by_quick_estimate(const void *left, const void *right)
     return order != 0 ? order : compare_shape(a, b);
 }
 
-/* 0 simulated, 1 estimated, 2 neither, 3 too large. */
+/* 0 simulated or not to be, 1 estimated, 2 neither, 3 too large. */
 static int rank_of(const candidate *c)
 {
     if (c->missing_bytes > 0)
         return 3;
     if (c->estimate.step_time_s <= 0)
         return 2;
-    return c->simulation.step_time_s > 0 ? 0 : 1;
+    return c->simulation.step_time_s > 0 || c->has_no_simulation ? 0 : 1;
 }
 
 static int by_outcome(const void *left, const void *right)
@@ -396,54 +392,6 @@ static ty_status compare_rows(search *s, ty_error *error)
     dense.peak_memory_bytes = 0;
     status = ty_candidates_add(&s->list, &dense, error);
     return status == TY_OK ? judge(s, &s->list.items[s->list.count - 1], error) : status;
-}
-
-/* ---- Finalists --------------------------------------------------------------------------- */
-
-/* Whether one of the candidates before it, which are no slower, is all but the same. */
-static bool is_repetition(const candidate *all, uint32_t index)
-{
-    const candidate *c = &all[index];
-
-    for (uint32_t i = 0; i < index; i++)
-        if (all[i].simulation.step_time_s > 0 && all[i].division == c->division &&
-            all[i].schedule == c->schedule &&
-            (c->estimate.step_time_s < all[i].estimate.step_time_s * (1 + LEAST_DIFFERENCE) ||
-             (c->has_dense_embeddings && all[i].has_rows)))
-            return true;
-    return false;
-}
-
-/* "simulated 2 of 5 plans: 5.3 s a step", as a plan of many devices takes seconds. */
-static void tell_simulated(const search_question *q, uint32_t simulated, double step_time_s)
-{
-    char seconds[32], line[120];
-
-    if (q->options->note == NULL || ty_cluster_device_count(q->cluster) < TY_MANY_DEVICES)
-        return;
-    ty_format_seconds(step_time_s, seconds);
-    snprintf(line, sizeof line, "simulated %u of %u plans: %s a step", simulated,
-             q->options->simulate_top, seconds);
-    q->options->note(q->options->note_context, line);
-}
-
-static ty_status simulate_finalists(search *s, ty_error *error)
-{
-    candidate *all = s->list.items;
-    uint32_t simulated = 0;
-    ty_status status = TY_OK;
-
-    for (uint32_t i = 0; i < s->list.count && simulated < s->q->options->simulate_top; i++) {
-        if (rank_of(&all[i]) > 1 || ty_search_must_stop(s->q))
-            break;
-        if (all[i].is_alternative || is_repetition(all, i))
-            continue;
-        TY_CHECK(simulate(s->q, &all[i], error), status, done);
-        simulated++;
-        tell_simulated(s->q, simulated, all[i].simulation.step_time_s);
-    }
-done:
-    return status == TY_EINTERRUPTED ? TY_OK : status; /* what there is serves */
 }
 
 static ty_status judge_all(search *s, ty_error *error)
@@ -964,22 +912,70 @@ static int compare_complexity(const candidate *a, const candidate *b)
     return ways[0] != ways[1] ? ways[0] - ways[1] : compare_counts(held[0], held[1]);
 }
 
-/* The simplest of those as well known as `rank` says that take no longer than `limit_s`, of equally
+/* The same work on the same devices, but for buckets, compression and rows. */
+static bool has_same_layout(const candidate *a, const candidate *b)
+{
+    const size_t bytes = a->division->stage_count * sizeof *a->division->replicas;
+
+    return a->set == b->set && a->schedule == b->schedule && is_same_layout(a, b) &&
+           memcmp(a->division->first_layers, b->division->first_layers, bytes) == 0 &&
+           memcmp(a->division->replicas, b->division->replicas, bytes) == 0;
+}
+
+/* One that has the layout of `c` and was simulated; NULL: none. */
+static const candidate *find_simulated(const candidate_list *list, const candidate *c)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->items[i].simulation.step_time_s > 0 && has_same_layout(&list->items[i], c))
+            return &list->items[i];
+    return NULL;
+}
+
+/* The step time of a candidate that was estimated: simulated, or corrected by a simulation of its
+ * layout, or as estimated. */
+static double known_s(const candidate_list *list, const candidate *c)
+{
+    const candidate *other = c->simulation.step_time_s > 0 ? c : find_simulated(list, c);
+
+    return other == NULL ? c->estimate.step_time_s
+                         : c->estimate.step_time_s *
+                               (other->simulation.step_time_s / other->estimate.step_time_s);
+}
+
+/* The simplest candidate of at most this rank that takes no longer than `limit_s`, of equally
  * simple ones the fastest; NULL: there is none. */
-static candidate *simplest_within(const candidate_list *list, int rank, double limit_s)
+static candidate *simplest_within(const candidate_list *list, int most_rank, double limit_s)
 {
     candidate *best = NULL;
+    double best_s = HUGE_VAL;
 
     for (uint32_t i = 0; i < list->count; i++) {
         candidate *c = &list->items[i];
+        double c_s;
         int order;
-        if (c->is_alternative || rank_of(c) != rank || ty_candidate_time_s(c) > limit_s)
+        if (c->is_alternative || rank_of(c) > most_rank || (c_s = known_s(list, c)) > limit_s)
             continue;
         order = best == NULL ? -1 : compare_complexity(c, best);
-        if (order < 0 || (order == 0 && by_outcome(c, best) < 0))
+        if (order == 0)
+            order = compare_numbers(c_s, best_s);
+        if (order < 0 || (order == 0 && compare_shape(c, best) < 0)) {
             best = c;
+            best_s = c_s;
+        }
     }
     return best;
+}
+
+/* The simplest of those that are as fast as the fastest but for the tolerance. */
+static candidate *find_answer(const search *s, int most_rank)
+{
+    const candidate_list *list = &s->list;
+    double least_s = HUGE_VAL;
+
+    for (uint32_t i = 0; i < list->count; i++)
+        if (!list->items[i].is_alternative && rank_of(&list->items[i]) <= most_rank)
+            least_s = fmin(least_s, known_s(list, &list->items[i]));
+    return simplest_within(list, most_rank, least_s * (1 + s->q->options->tolerance));
 }
 
 /* What is left out: all lanes and pipelines, pipelines, several stages a position, more than two of
@@ -1052,20 +1048,63 @@ static ty_status look_for_simpler(search *s, search_question *q, ty_error *error
     return ty_search_question_use(q, set, error);
 }
 
-/* Marks the simplest of those that are as fast but for the tolerance, by simulation where there is
- * one. */
+/* ---- Finalists --------------------------------------------------------------------------- */
+
+/* "simulated a plan: 5.3 s per step", since many devices take a while. */
+static void tell_simulated(const search_question *q, double step_time_s)
+{
+    char seconds[32], line[120];
+
+    if (q->options->note == NULL || ty_cluster_device_count(q->cluster) < TY_MANY_DEVICES)
+        return;
+    ty_format_seconds(step_time_s, seconds);
+    snprintf(line, sizeof line, "simulated a plan: %s per step", seconds);
+    q->options->note(q->options->note_context, line);
+}
+
+/* Its estimate is the answer where a simulation would take too long. */
+static ty_status simulate_or_note(const search_question *q, candidate *c, ty_error *error)
+{
+    ty_error why = {0};
+    char line[sizeof why.message + 48];
+    ty_status status = simulate(q, c, &why);
+
+    if (status == TY_OK)
+        tell_simulated(q, c->simulation.step_time_s);
+    if (status != TY_ELIMIT)
+        return status == TY_OK ? TY_OK : ty_fail(error, status, "%s", why.message);
+    c->has_no_simulation = true;
+    snprintf(line, sizeof line, "the step time is an estimate: %s", why.message);
+    if (q->options->note != NULL)
+        q->options->note(q->options->note_context, line);
+    return TY_OK;
+}
+
+/* The answer, until it is one that was simulated: no estimate is then so much better that its
+ * simulation could change the choice. */
+static ty_status simulate_finalists(search *s, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < s->q->options->simulate_top && !ty_search_must_stop(s->q); i++) {
+        candidate *c = find_answer(s, 1);
+        if (rank_of(c) == 0 || find_simulated(&s->list, c) != NULL)
+            break;
+        TY_CHECK(simulate_or_note(s->q, c, error), status, done);
+    }
+done:
+    return status == TY_EINTERRUPTED ? TY_OK : status;
+}
+
+/* Marks the answer, and puts it first. */
 static void prefer_simple(search *s)
 {
     candidate_list *list = &s->list;
-    const candidate *fastest;
 
     for (uint32_t i = 0; i < list->count; i++)
         list->items[i].is_preferred = false;
     qsort(list->items, list->count, sizeof *list->items, by_outcome);
-    fastest = &list->items[0];
-    simplest_within(list, rank_of(fastest),
-                    ty_candidate_time_s(fastest) * (1 + s->q->options->tolerance))
-        ->is_preferred = true;
+    find_answer(s, rank_of(&list->items[0]))->is_preferred = true;
     qsort(list->items, list->count, sizeof *list->items, by_outcome);
 }
 
@@ -1160,15 +1199,10 @@ ty_status ty_plan_search_once(const ty_workload *workload, const ty_cluster *clu
         goto done;
     }
     qsort(s.list.items, s.list.count, sizeof *s.list.items, by_outcome);
-    if (options->tolerance > 0) {
-        TY_CHECK(look_for_simpler(&s, &q, error), status, done);
-        prefer_simple(&s);
-    }
-    TY_CHECK(simulate_finalists(&s, error), status, done);
     if (options->tolerance > 0)
-        prefer_simple(&s);
-    else
-        qsort(s.list.items, s.list.count, sizeof *s.list.items, by_outcome);
+        TY_CHECK(look_for_simpler(&s, &q, error), status, done);
+    TY_CHECK(simulate_finalists(&s, error), status, done);
+    prefer_simple(&s);
     TY_CHECK(put_in_place(&s, error), status, done);
     status = ty_answer_make(&q, &s.list, out, error);
     if (status == TY_OK)

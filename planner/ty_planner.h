@@ -119,7 +119,8 @@ ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, co
 
 /* ---- Searching --------------------------------------------------------------------------- */
 
-/** How a finalist is simulated; the command line plugs in simulate/. TY_OK fills `summary`. */
+/** How a finalist is simulated; the command line plugs in simulate/. TY_OK fills `summary`;
+ *  TY_ELIMIT: it takes too long, and the estimate stands, with a note. */
 typedef ty_status (*ty_simulate_callback)(void *context, const ty_plan *plan,
                                           const ty_program *program, const ty_costs *costs,
                                           ty_step_summary *summary, ty_error *error);
@@ -249,8 +250,10 @@ typedef struct ty_plan_options {
     double cycle_s;
     uint64_t seed;
     double memory_reserve; /* share of every device's usable memory that stays free */
-    bool answer_alone;     /* the plan has no `candidates`: only the answer is wanted */
-    uint32_t simulate_top; /* finalists to simulate; 0: none */
+    bool answer_alone; /* the plan has no `candidates`: only the answer is wanted */
+    /* The most simulations; 0: none. The answer is simulated. Others are only if that makes it
+     * slower than their estimates, one of each layout. */
+    uint32_t simulate_top;
     ty_simulate_callback simulate;
     void *simulate_context;
     bool (*should_stop)(void *context); /* polled; NULL: never. The best so far is returned. */
@@ -316,11 +319,11 @@ double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster, 
                         double memory_reserve, double *state_bytes);
 
 /**
- * The best plan found: candidates are data parallelism over all devices, GPipe and 1F1B with every
- * stage count and replica vector the partition proposes, each with its micro-batch sizes, buckets
- * and compression; ranked by the estimator, the best `simulate_top` by the simulator, which skips
- * variants within 1 % of one it has seen that differ only in buckets and compression. The
- * 16-bit casts are proposed where they may save 1 % of the step, lossy compressors only with
+ * The best plan found. Candidates are data parallelism over all devices, and GPipe and 1F1B with
+ * every stage count and replica vector that the partition proposes. Each has its micro-batch sizes,
+ * buckets and compression. The estimator ranks them, then the simulator (`simulate_top`).
+ *
+ * The 16-bit casts are proposed where they may save 1 % of the step, lossy compressors only with
  * `allow_lossy`; of a candidate with compression, buckets that would lose by it travel as they are,
  * unless it was asked for. Tied weights travel uncompressed. An embedding that is not tied gets a
  * bucket of its own and travels as rows where that is predicted to be exchanged sooner, in every

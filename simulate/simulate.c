@@ -347,6 +347,19 @@ static ty_status fold_of(const ty_plan *plan, const ty_program *program, const t
     return status;
 }
 
+/* CPU seconds on a core of 2024, within a factor of two or so: of a device that is folded, of an
+ * event that is collected, and of an activity of SimGrid. */
+#define DEVICE_S 2e-5
+#define EVENT_S 5e-8
+#define ACTIVITY_S 2e-6
+
+static ty_status check_effort(double cpu_s, const ty_simulate_options *options, ty_error *error)
+{
+    if (!(options->cpu_limit_s > 0.0) || cpu_s <= options->cpu_limit_s)
+        return TY_OK;
+    return ty_fail(error, TY_ELIMIT, "a simulation would take about %.2g s of CPU time", cpu_s);
+}
+
 /* What was found to be sound. */
 static ty_status simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                           const ty_lane_exchanges *lanes, const ty_cluster *cluster,
@@ -358,13 +371,17 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
     ty_text platform = {0};
     ty_event *events = NULL;
     ty_timeline *timeline = NULL;
-    uint64_t count = 0;
+    uint64_t count = ty_program_event_count(plan, program) * options->steps;
+    const double devices_s = DEVICE_S * ty_plan_process_count(plan) + EVENT_S * (double)count;
 
+    TY_CHECK(check_effort(devices_s, options, error), status, cleanup);
     if (may_fold(options))
         TY_CHECK(fold_of(plan, program, costs, lanes, cluster, options->slowdowns, &fold, error),
                  status, cleanup);
     TY_CHECK(ty_walk_new(plan, program, costs, lanes, cluster, fold, options, &walk, error), status,
              cleanup);
+    TY_CHECK(check_effort(devices_s + ACTIVITY_S * ty_walk_activities(walk), options, error),
+             status, cleanup);
     TY_CHECK(ty_walk_check(walk, error), status, cleanup);
     if (fold != NULL)
         ty_fold_platform(fold, &platform);

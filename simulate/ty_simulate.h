@@ -91,6 +91,8 @@ typedef struct ty_simulate_options {
     ty_timeline **devices; /* [out] besides, a timeline of each device, whose ranks are processes
                               (rank * lanes + lane): one of ty_plan_by_device. NULL: none */
     double time_limit_s;   /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
+    double cpu_limit_s; /* TY_ELIMIT if it would take more CPU time, by counting what it has to do:
+                           the same on every machine; 0: no limit */
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
 

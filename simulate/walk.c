@@ -583,6 +583,46 @@ void ty_walk_free(ty_walk *walk)
     ty_free(walk);
 }
 
+/* Messages of one collective of a group, per member. */
+static double messages_of(const ty_walk *walk, const ty_group *group)
+{
+    const double messages = walk->fold != NULL ? (double)group->way_count / group->member_count
+                                               : (double)TY_MOST_STRANDS;
+    return group->pattern == NULL ? 1.0 : messages;
+}
+
+static double lane_activities(const ty_walk *walk, const ty_walk_device *device, uint32_t index)
+{
+    const ty_lane_instruction *lanes = ty_lane_instruction_of(walk->lanes, device->stage, index);
+    const bool is_apart = walk->is_apart[device->stage][index];
+    double sum = 0.0;
+
+    for (int k = 0; lanes != NULL && k < TY_LANE_KIND_COUNT; k++) {
+        const ty_group *group = device->lanes[k];
+        if (lanes->costs[k].seconds > 0.0 && !group->pattern->is_quiet &&
+            !(is_apart && group->pattern->is_private))
+            sum += ty_walk_turns(lanes) * (1.0 + messages_of(walk, group));
+    }
+    return sum;
+}
+
+double ty_walk_activities(const ty_walk *walk)
+{
+    double sum = 0.0;
+
+    for (uint32_t d = 0; d < walk->device_count; d++) {
+        const ty_walk_device *device = &walk->devices[d];
+        for (uint32_t i = 0; i < device->program->instruction_count; i++) {
+            const ty_instruction *in = &device->program->instructions[i];
+            if (in->op != TY_OP_RECEIVE)
+                sum += 1.0 + lane_activities(walk, device, i);
+            if (is_exchange(in))
+                sum += messages_of(walk, ty_walk_group(walk, device, in));
+        }
+    }
+    return sum * walk->steps;
+}
+
 ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
                         const ty_instruction *instruction)
 {

@@ -120,6 +120,9 @@ void ty_walk_free(ty_walk *walk);
  *  ..." */
 ty_status ty_walk_check(ty_walk *walk, ty_error *error) TY_MUST_CHECK;
 
+/** Activities of SimGrid in all steps, roughly. */
+double ty_walk_activities(const ty_walk *walk);
+
 /** With whom a device does a collective. */
 ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
                         const ty_instruction *instruction);
@@ -141,6 +144,8 @@ void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t index);
 /** Cores that an instruction takes from others; 0 where they do not compete. */
 double ty_walk_share(const ty_walk_device *device, const ty_instruction_cost *cost);
 
+/** In how many turns work and collectives of a pass are played: it has several in each layer. */
+uint32_t ty_walk_turns(const ty_lane_instruction *lanes);
 /** Plays all at once. */
 void ty_walk_play(ty_walker *walker, const ty_play *plays, uint32_t count);
 /** Room for so many plays; ends the child where there is none. Free with ty_free. */

@@ -155,9 +155,7 @@ static void play_collective(ty_walker *walker, uint32_t index)
 /* ---- Work, and what lanes exchange between -----------------------------------------------------
  */
 
-/* In how many turns work and exchanges are played: a pass has a collective or more in each layer.
- */
-static uint32_t turns_of(const ty_lane_instruction *lanes)
+uint32_t ty_walk_turns(const ty_lane_instruction *lanes)
 {
     enum { MOST_TURNS = 4 };
     return lanes->collectives < MOST_TURNS ? lanes->collectives : MOST_TURNS;
@@ -234,7 +232,7 @@ static void play_lanes(ty_walker *walker, uint32_t index, const ty_lane_instruct
 {
     const ty_walk *walk = walker->walk;
     const ty_walk_device *device = device_of(walker);
-    const uint32_t turns = are_quiet(device, lanes, false) ? 1 : turns_of(lanes);
+    const uint32_t turns = are_quiet(device, lanes, false) ? 1 : ty_walk_turns(lanes);
 
     if (walk->are_lanes_alike && share <= 0.0 &&
         are_quiet(device, lanes, walk->is_apart[device->stage][index])) {

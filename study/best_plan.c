@@ -207,6 +207,9 @@ done:
 
 /* ---- By the search, or a system ------------------------------------------------------------ */
 
+/* The most CPU time for each simulation of an answer. */
+#define SIMULATION_CPU_S 1.0
+
 /* The planner's finalists are judged by the simulator. */
 static ty_status simulate_finalist(void *context, const ty_plan *plan, const ty_program *program,
                                    const ty_costs *costs, ty_step_summary *summary, ty_error *error)
@@ -216,6 +219,7 @@ static ty_status simulate_finalist(void *context, const ty_plan *plan, const ty_
     ty_simulate_options options = ty_simulate_options_default();
     ty_timeline *timeline = NULL;
 
+    options.cpu_limit_s = SIMULATION_CPU_S;
     options.steps += 2 * ty_program_largest_lead(program); /* which fill and drain */
     TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status, done);
     TY_CHECK(ty_timeline_summarize(plan, program, timeline, summary, error), status, done);

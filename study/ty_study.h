@@ -75,7 +75,7 @@ typedef struct ty_question {
     uint64_t sequence;     /* tokens a sample; 0: the workload's */
     uint32_t image_height, image_width; /* pixels a sample; 0: the workload's */
     uint64_t seed;
-    uint32_t top; /* candidates that are simulated; 0: none */
+    uint32_t top; /* the most simulations (simulate_top); 0: none */
     bool allow_lossy;
     /* `cluster`, where it has been opened already: it is shared. NULL: opened by its text */
     const ty_cluster *open_cluster;
