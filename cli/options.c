@@ -55,8 +55,8 @@ static const option_row table[] = {
     NUMBER("top", top, 100, "K", "candidates to print, and simulations at most (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
     FLAG("fastest", 0, fastest,
-         "the fastest plan, however little it wins by (default: the simplest of those no more than "
-         "5 % slower)"),
+         "the fastest plan, however little it wins by (default: the simplest of those at most "
+         "0.5 % slower)"),
     FLAG("allow-lossy", 0, allow_lossy, "consider compressors that change convergence"),
     TEXT("candidates", 0, candidates, "FILE", "write every candidate and its fate as CSV"),
     NUMBER("seed", seed, UINT64_MAX, "N", "of initial weights and sample order (default 1)"),

@@ -30,11 +30,12 @@
 
 /* ---- The question ------------------------------------------------------------------------ */
 
-/** Devices that plans may use, the others staying idle: whole hosts. */
+/** Devices that plans may use; the others are idle. */
 typedef struct device_set {
     uint32_t count;
     uint32_t *devices; /* [count] of the cluster, ascending */
     bool is_spare;     /* looked at where all devices gave no plan */
+    bool is_part;      /* of one host */
     char *name;        /* as `--fix devices=` has them, "" for all; NULL until fix.c made it */
 } device_set;
 
@@ -91,9 +92,9 @@ void ty_search_question_clear(search_question *question);
 ty_status ty_search_question_use(search_question *question, const device_set *set,
                                  ty_error *error) TY_MUST_CHECK;
 /**
- * device_sets.c: which devices plans may leave idle. All of the cluster first, or where `devices`
- * is fixed that many; then, where plans may leave some idle, whole hosts of one kind, the first of
- * them, in numbers that divide well, many before few.
+ * device_sets.c: which devices plans may leave idle. All of the cluster first, or as many as
+ * `devices` fixes. If plans may leave some idle, whole hosts of one kind follow, the first of them,
+ * in numbers that divide well, many before few. Parts of one host come last.
  * @param servers [options->servers] whose devices, and hosts where there are several, do not train
  * @param sets [out] free with ty_device_sets_free
  */

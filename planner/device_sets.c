@@ -1,6 +1,6 @@
 /* Which devices a plan may leave idle. A batch that does not divide by the devices, or a network
- * between hosts that costs more than they bring, can make fewer of them faster: whole hosts are
- * left out, and those that stay are of one kind. */
+ * that costs more than they bring, can make fewer of them faster: whole hosts of one kind, or
+ * devices of one host. */
 #include "candidate.h"
 #include "cost/kernels.h"
 
@@ -70,7 +70,8 @@ static ty_status add_set(set_list *list, uint32_t *devices, uint32_t count, bool
             ty_free(devices);
             return TY_OK;
         }
-    list->sets[list->count++] = (device_set){count, devices, is_spare, NULL};
+    list->sets[list->count++] =
+        (device_set){.count = count, .devices = devices, .is_spare = is_spare};
     return TY_OK;
 }
 
@@ -263,6 +264,29 @@ static ty_status add_listed(const pool *from, const ty_plan_options *o, set_list
                    ty_cluster_name(cluster), o->servers > 0 ? " that no server has" : "");
 }
 
+/* Fewer devices than a host has. CPUs stay together: they share the cores of their host. */
+static ty_status add_parts(const pool *from, const host_kind *kinds, uint32_t kind_count,
+                           uint32_t batch, set_list *list, ty_error *error)
+{
+    uint32_t nice = 0;
+    ty_status status = TY_OK;
+
+    if (kind_count == 0 || kinds[0].type->core_share > 0)
+        return TY_OK;
+    for (uint32_t n = kinds[0].per_host - 1; status == TY_OK && n > 0 && n < kinds[0].per_host;
+         n--) {
+        const bool is_nice = nice < MOST_NICE && divides_well(n, batch);
+        if (n > FEW_HOSTS && (n & (n - 1)) != 0 && !is_nice)
+            continue;
+        nice += is_nice;
+        const uint32_t before = list->count;
+        status = add_fixed(from, kinds, 1, n, list, error);
+        if (list->count > before)
+            list->sets[before].is_part = true;
+    }
+    return status;
+}
+
 static ty_status propose(pool *from, const ty_plan_options *o, uint32_t batch, set_list *list,
                          ty_error *error)
 {
@@ -284,8 +308,10 @@ static ty_status propose(pool *from, const ty_plan_options *o, uint32_t batch, s
         return ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u", o->devices,
                        ty_cluster_name(cluster), from->left);
     TY_CHECK(add_all(from, list, error), status, done);
-    if (!o->may_idle || o->devices > 0 || ty_cluster_host_count(cluster) == 1)
+    if (!o->may_idle || o->devices > 0)
         goto done;
+    if (ty_cluster_host_count(cluster) == 1)
+        goto parts;
     for (uint32_t k = 0; k < kind_count; k++)
         TY_CHECK(add_kind(from, &kinds[k], batch, list, error), status, done);
     if ((places = ty_alloc(ty_cluster_device_count(cluster), sizeof *places)) == NULL) {
@@ -297,6 +323,9 @@ static ty_status propose(pool *from, const ty_plan_options *o, uint32_t batch, s
     kind_count = find_kinds(from, kinds);
     for (uint32_t k = 0; k < kind_count; k++)
         TY_CHECK(add_kind(from, &kinds[k], batch, list, error), status, done);
+parts:
+    if (o->servers == 0 && o->actors == 0)
+        status = add_parts(from, kinds, kind_count, batch, list, error);
 done:
     from->places = NULL;
     ty_free(places);

@@ -850,8 +850,8 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
         const double best_s = s->best_s;
         search part = {.q = q, .best_s = s->best_s, .is_beside = i > 0};
         ty_error refusal = {0};
-        if (q->set_count > MANY_SETS && vain == PATIENCE_WITH_SETS)
-            break;
+        if (q->set_count > MANY_SETS && vain >= PATIENCE_WITH_SETS && !q->sets[i].is_part)
+            continue;
         if (i > 0 &&
             ((q->sets[i].is_spare && all_found) || (s->estimates > 0 && ty_search_must_stop(q)) ||
              ty_device_set_bound_s(q, &q->sets[i]) >= s->best_s))

@@ -203,7 +203,7 @@ typedef struct ty_plan_options {
      * of one host; 0: all, or with `may_idle` as many as are fastest. */
     uint32_t devices;
     const char *device_list; /* "0-7,16-23": these, `devices` of them, ascending; NULL: any */
-    bool may_idle;           /* plans may leave hosts idle */
+    bool may_idle;           /* plans may leave hosts idle, or devices of one host */
     uint32_t pinned; /* bits of ty_pin: of `dimensions` what is as they say; the rest is searched */
     ty_plan_dimensions dimensions;
     /* Of plans no more than this share slower than the fastest the simplest is the answer
@@ -264,10 +264,8 @@ typedef struct ty_plan_options {
     void *note_context;
 } ty_plan_options;
 #define TY_MANY_DEVICES 1024
-/* What the command line takes for `tolerance`: of two layouts of a model on the same devices the
- * predicted ratio is off by 6 % in the median of 3,281 published pairs
- * (docs/results/validation.md, "pairs of layouts"). */
-#define TY_USUAL_TOLERANCE 0.05
+/* The command line's `tolerance`. */
+#define TY_USUAL_TOLERANCE 0.005
 ty_plan_options ty_plan_options_default(void);
 
 /* ---- --fix: options in the words of the command line -------------------------------------- */
