@@ -346,8 +346,16 @@ static ty_status count_devices(const cli_options *options, uint32_t *out, ty_err
     return status;
 }
 
+/* The user's pins after those of the file. */
+static void add_pins(const cli_options *options, ty_text *fix)
+{
+    if (options->fix != NULL)
+        ty_text_addf(fix, "%s%s", fix->length > 0 ? "," : "", options->fix);
+}
+
+/* @param bounds of all that the file's program can be asked for */
 static ty_status load_config(const cli_options *options, ty_training_config *config,
-                             ty_workload **again, ty_text *fix, ty_error *error)
+                             ty_workload **again, ty_text *fix, ty_text *bounds, ty_error *error)
 {
     ty_training_config second = {0};
     uint32_t devices;
@@ -360,9 +368,11 @@ static ty_status load_config(const cli_options *options, ty_training_config *con
     if (devices > 0 && options->global_batch == 0)
         TY_CHECK(ty_training_config_settle(config, devices, error), status, cleanup);
     TY_CHECK(ty_training_config_fix(config, fix, error), status, cleanup);
-    if (options->fix != NULL)
-        ty_text_addf(fix, "%s%s", fix->length > 0 ? "," : "", options->fix);
+    TY_CHECK(ty_training_config_bounds(config, bounds, error), status, cleanup);
+    add_pins(options, fix);
+    add_pins(options, bounds);
     TY_CHECK(ty_text_check(fix, error), status, cleanup);
+    TY_CHECK(ty_text_check(bounds, error), status, cleanup);
     TY_CHECK(ty_training_config_load(options->training_config, options->workload,
                                      options->vocabulary, &second, error),
              status, cleanup);
@@ -379,7 +389,7 @@ static exit_code plan_config(const cli_options *options)
     cli_options own = *options;
     ty_training_config config = {0};
     ty_workload *again = NULL;
-    ty_text fix = {0};
+    ty_text fix = {0}, bounds = {0};
     ty_error error = {0};
     double step_time_s = 0;
     uint32_t ranks;
@@ -387,7 +397,7 @@ static exit_code plan_config(const cli_options *options)
 
     if (options->sequence > 0)
         return report_usage("plan", "--config and --seq: the file says the sequence");
-    if (load_config(options, &config, &again, &fix, &error) != TY_OK) {
+    if (load_config(options, &config, &again, &fix, &bounds, &error) != TY_OK) {
         code = report_bad_input(&error);
         goto cleanup;
     }
@@ -405,12 +415,13 @@ static exit_code plan_config(const cli_options *options)
     if ((code != EXIT_DONE && code != EXIT_NO_PLAN) || options->json || own.fix == NULL)
         goto cleanup;
     own.given = &again;
-    own.fix = options->fix;
+    own.fix = bounds.length > 0 ? bounds.data : NULL;
     open_code = plan_without_layout(&own, step_time_s);
     code = code == EXIT_DONE ? open_code : code;
 
 cleanup:
     ty_workload_free(again);
+    ty_text_clear(&bounds);
     ty_text_clear(&fix);
     ty_training_config_clear(&config);
     return code;

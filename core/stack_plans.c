@@ -66,6 +66,8 @@ static const struct plan_limit {
      offsetof(ty_stack_plans, experts_along_sequences)},
     {"experts_without_fp16", "no expert lanes in fp16",
      offsetof(ty_stack_plans, experts_without_fp16)},
+    {"compression_on_request", "gradients compressed on request only",
+     offsetof(ty_stack_plans, compression_on_request)},
 };
 #define PLAN_LIMIT_COUNT (sizeof plan_limits / sizeof *plan_limits)
 

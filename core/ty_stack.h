@@ -76,6 +76,7 @@ typedef struct ty_stack_plans {
     bool whole_segments;          /* blocks made again at a time divide those of every stage */
     bool experts_along_sequences; /* with experts, tensor lanes need sequence parallelism */
     bool experts_without_fp16;    /* expert lanes are not for fp16 */
+    bool compression_on_request;  /* gradients are compressed only if the user asks for it */
 } ty_stack_plans;
 
 #define TY_OF_DEVICE (-1.0) /* of a constant: the device's own figure, "device" in JSON */

@@ -141,6 +141,8 @@ ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t
                            uint32_t *count, ty_error *error) TY_MUST_CHECK;
 /** The compressor of a kind as the options have it: fixed, or with the parameters to propose. */
 ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compression_kind kind);
+/** Whether the stack has a compressor, and uses it by itself or was asked to. */
+bool ty_may_compress(const search_question *question, ty_compression_kind kind);
 /** Whether buckets that would lose by a compressor travel as they are. */
 bool ty_chooses_compressed(const ty_plan_options *options);
 /** Whether embeddings may travel as rows; and whether all that can are asked to. */

@@ -207,7 +207,7 @@ static ty_status push_compressions(enumeration *e, candidate *c)
             continue;
         if (o->servers > 0 && !ty_server_can_sum(&c->compression))
             continue;
-        if (!ty_stack_has(e->q->stack->plans.compressions, k))
+        if (!ty_may_compress(e->q, (ty_compression_kind)k))
             continue;
         if (k != TY_COMPRESSION_NONE && (!is_any_exchanged(e->q, c->division) ||
                                          (!o->fix_compression && !is_worth_compressing(e, c))))

@@ -216,6 +216,16 @@ ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compre
     };
 }
 
+bool ty_may_compress(const search_question *q, ty_compression_kind kind)
+{
+    const ty_plan_options *o = q->options;
+    const ty_stack_plans *can = &q->stack->plans;
+
+    return ty_stack_has(can->compressions, (int)kind) &&
+           (kind == TY_COMPRESSION_NONE || o->fix_compression || o->allow_lossy ||
+            !can->compression_on_request);
+}
+
 /* Whether any layer may travel as rows; else why the last embedding may not. */
 ty_status ty_rows_possible(const search_question *q, ty_error *error)
 {

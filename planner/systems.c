@@ -623,7 +623,8 @@ static ty_stack_plans plans_of_both(const ty_stack_plans *a, const ty_stack_plan
         .whole_blocks = a->whole_blocks || b->whole_blocks,
         .whole_segments = a->whole_segments || b->whole_segments,
         .experts_along_sequences = a->experts_along_sequences || b->experts_along_sequences,
-        .experts_without_fp16 = a->experts_without_fp16 || b->experts_without_fp16};
+        .experts_without_fp16 = a->experts_without_fp16 || b->experts_without_fp16,
+        .compression_on_request = a->compression_on_request || b->compression_on_request};
 }
 
 /* ---- Planning ----------------------------------------------------------------------------- */

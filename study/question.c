@@ -442,6 +442,23 @@ ty_status ty_question_memory_reserve(const ty_question *question, double *out, t
 
 /* ---- What is asked of the planner ---------------------------------------------------------- */
 
+/* Pins that leave open whether there is a pipeline would leave its schedule unused in silence. */
+static ty_status check_schedule(const ty_question *question, const ty_plan_options *o,
+                                ty_error *error)
+{
+    const bool is_said = o->pipeline_stages > 0 || o->replicas != NULL || o->layers != NULL;
+    const bool needs_several = o->fix_schedule && o->schedule != TY_GPIPE &&
+                               o->schedule != TY_ONE_F_ONE_B && o->schedule != TY_INTERLEAVED;
+
+    if (question->system != NULL || !needs_several || is_said)
+        return TY_OK;
+    return ty_fail(
+        error, TY_EINVAL,
+        "--fix schedule=%s: needs a pipeline. Add pp=2 or more, or layers or replicas of "
+        "several stages",
+        ty_schedule_name(o->schedule));
+}
+
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
                              ty_fix_texts *texts, ty_plan_options *out, ty_error *error)
 {
@@ -461,6 +478,7 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
         TY_CHECK(
             ty_fix_read(question->fix, ty_cluster_device_count(inputs->cluster), texts, out, error),
             status, done);
+    TY_CHECK(check_schedule(question, out, error), status, done);
     /* Who says how devices are divided means all of them; systems use what they are given. */
     out->may_idle = question->system == NULL && out->pipeline_stages == 0 &&
                     out->data_parallel == 0 && out->replicas == NULL && out->layers == NULL &&

@@ -868,7 +868,8 @@ static ty_status read_accelerate(const reading *r)
     ty_status status;
 
     TY_CHECK(read_counts(r, keys, COUNT(keys)), status, cleanup);
-    r->out->tensor = r->out->pipeline = 1;
+    r->out->tensor = r->out->pipeline = r->out->context = 1;
+    r->out->has_fixed_ranks = !is_value(r, "distributed_type", "MEGATRON_LM");
     TY_CHECK(
         read_count(r, ty_training_pair_called(&r->pairs, "megatron_lm_tp_degree"), &r->out->tensor),
         status, cleanup);
@@ -941,6 +942,12 @@ static ty_status read_deepspeed(const reading *r)
     ty_status status;
 
     TY_CHECK(read_counts(r, keys, COUNT(keys)), status, cleanup);
+    r->out->tensor = r->out->pipeline = r->out->context = 1;
+    r->out->has_fixed_ranks = true;
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "tensor_parallel.autotp_size"),
+                        &r->out->tensor),
+             status, cleanup);
+    r->out->tensor = r->out->tensor > 0 ? r->out->tensor : 1; /* 0: off */
     TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "zero_optimization.stage"), &zero),
              status, cleanup);
     if (zero > 3) {
@@ -1124,6 +1131,13 @@ void ty_training_config_clear(ty_training_config *config)
     ty_workload_free(config->workload);
     ty_import_report_clear(&config->report);
     *config = (ty_training_config){0};
+}
+
+ty_status ty_training_config_bounds(const ty_training_config *config, ty_text *out, ty_error *error)
+{
+    if (config->has_fixed_ranks)
+        ty_text_addf(out, "tp=%u,pp=%u,cp=%u", config->tensor, config->pipeline, config->context);
+    return ty_text_check(out, error);
 }
 
 ty_status ty_training_config_fix(const ty_training_config *config, ty_text *out, ty_error *error)

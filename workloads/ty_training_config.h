@@ -28,6 +28,8 @@ typedef struct ty_training_config {
     double share;          /* samples of a step that one replica has; 0: not said */
     double device_share;   /* ... that one device has, whatever lanes it is in (MaxText) */
     uint32_t tensor, pipeline, context, expert, interleave; /* lanes and stages */
+    /* The training script decides on TP, PP and CP, not the file: it keeps what is above. */
+    bool has_fixed_ranks;
     uint32_t data;    /* ranks a stage, sharded or not; 0: what devices are left for */
     uint32_t devices; /* that the file starts; 0: not said */
     bool has_zero;
@@ -69,6 +71,9 @@ ty_status ty_training_config_settle(ty_training_config *config, uint32_t devices
  */
 bool ty_training_flavor(const char *zoo, const char **family, const char **flavor);
 
+/** The part of the layout that a change of the file cannot change, as `--fix` takes it. */
+ty_status ty_training_config_bounds(const ty_training_config *config, ty_text *out,
+                                    ty_error *error) TY_MUST_CHECK;
 /** The layout as `--fix` takes it, "tp=8,pp=4,zero=1"; "" where the file leaves all open. */
 ty_status ty_training_config_fix(const ty_training_config *config, ty_text *out,
                                  ty_error *error) TY_MUST_CHECK;

@@ -292,7 +292,7 @@ bool ty_layout_allows_compression(const layout_space *s, const layout *l, ty_com
     const ty_plan_options *o = s->q->options;
     const ty_compression c = ty_proposed_compression(o, kind);
 
-    if (!ty_stack_has(s->q->stack->plans.compressions, (int)kind))
+    if (!ty_may_compress(s->q, kind))
         return false;
     if (kind == TY_COMPRESSION_NONE)
         return !o->fix_compression || o->compression.kind == kind || !is_exchanged;

@@ -98,3 +98,82 @@ Test(fastest, one_simulation_of_a_second)
         forget(&a);
     }
 }
+
+/* ---- Changes that nobody asked for ----------------------------------------------------------- */
+
+/* Whether any bucket of the answer, or of its candidates, is compressed. */
+static bool has_compression(const ty_plan *plan)
+{
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE)
+            return true;
+    for (uint32_t c = 0; c < plan->candidate_count; c++)
+        if (plan->candidates[c].fix != NULL &&
+            strstr(plan->candidates[c].fix, "compression=none") == NULL)
+            return true;
+    return false;
+}
+
+/* Frameworks that compress gradients on request get compression on request only. */
+Test(unasked, frameworks_compress_on_request)
+{
+    static const struct {
+        const char *stack, *workload, *cluster;
+        uint32_t batch;
+    } cases[] = {
+        {"pytorch-fsdp", "llama-2-7b", "2x p100-server", 8},
+        {"pytorch-fsdp", "gpt2-xl", "4x dgx1-v100", 64},
+        {"pytorch-ddp", "resnet50", "4x p100-server", 256},
+        {"deepspeed", "gpt2-xl", "4x dgx1-v100", 64},
+        {"torchtitan", "llama-3.1-8b", "2x dgx-a100", 64},
+        {"horovod", "vgg16", "4x p100-server", 256},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int r = 0; r < 3; r++) {
+            asked a = {.question = {.workload = cases[i].workload,
+                                    .cluster = cases[i].cluster,
+                                    .stack = cases[i].stack,
+                                    .global_batch = cases[i].batch,
+                                    .fix = r == 1 ? "compression=fp16" : NULL,
+                                    .allow_lossy = r == 2,
+                                    .seed = 1}};
+            ty_error error = {0};
+            cr_assert_eq(ty_question_open(&a.question, NULL, &a.inputs, &error), TY_OK, "%s",
+                         error.message);
+            if (ty_question_plan(&a.question, &a.inputs, NULL, &a.plan, &error) == TY_OK)
+                cr_expect(r == 2 || has_compression(a.plan) == (r == 1), "%s: %s", cases[i].stack,
+                          a.plan->fix);
+            else
+                cr_expect_eq(i, 0, "%s: %s", cases[i].stack, error.message);
+            forget(&a);
+        }
+}
+
+/* A schedule of pipelines needs one; which of several stages is open. */
+Test(unasked, schedules_without_a_pipeline_are_refused)
+{
+    static const char *const refused[] = {"schedule=pipedream", "schedule=pipedream-2bw,tp=1",
+                                          "schedule=zb-h1", "schedule=zb-2p,micro_batch=1"};
+    static const char *const used[] = {"schedule=pipedream,pp=2", "schedule=1f1b", "schedule=gpipe",
+                                       "schedule=interleaved"};
+
+    for (size_t i = 0; i < 4; i++) {
+        for (int r = 0; r < 2; r++) {
+            asked a = {.question = {.workload = "gpt2",
+                                    .cluster = "1x dgx-a100",
+                                    .stack = "trainyard",
+                                    .fix = r == 0 ? refused[i] : used[i],
+                                    .seed = 1}};
+            ty_error error = {0};
+            ty_status status = ty_question_open(&a.question, NULL, &a.inputs, &error);
+            if (status == TY_OK)
+                status = ty_question_plan(&a.question, &a.inputs, NULL, &a.plan, &error);
+            cr_expect_eq(status, r == 0 ? TY_EINVAL : TY_OK, "%s: %s", a.question.fix,
+                         error.message);
+            if (r == 0)
+                cr_expect(strstr(error.message, "needs a pipeline") != NULL, "%s", error.message);
+            forget(&a);
+        }
+    }
+}

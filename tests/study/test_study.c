@@ -96,7 +96,7 @@ Test(study, what_divides_badly_is_found_by_asking, .timeout = 200)
         const char *better_fix;
     } rows[] = {
         {"dgx-a100", NULL, 60, {56, 64}, 0, 0, NULL},
-        {"dgx-a100", NULL, 10, {8, 16}, 0, 0, NULL},
+        {"dgx-a100", NULL, 22, {16, 24}, 0, 0, NULL},
         {"dgx-a100", NULL, 64, {0, 0}, 0, 0, NULL},
         {"dgx-a100", NULL, 4, {0, 0}, 0, 0, NULL},             /* divides the devices */
         {"dgx-a100", "micro_batch=5", 60, {0, 0}, 0, 0, NULL}, /* 64 has none of 5 */

@@ -48,9 +48,9 @@ Test(training_config, files)
          "tp=4,pp=1,cp=1,ep=1,micro_batch=16,zero=3,recompute=full,compression=none", "bf16",
          8030261248, 2048, 0, 0},
         {"accelerate.yaml", "gpt2 batch=64", 0, "an Accelerate configuration",
-         "tp=1,pp=1,zero=2,recompute=none,compression=none", "bf16", 124439808, 1024, 0, 16},
+         "tp=1,pp=1,cp=1,zero=2,recompute=none,compression=none", "bf16", 124439808, 1024, 0, 16},
         {"deepspeed.json", "gpt2", 0, "a DeepSpeed configuration",
-         "micro_batch=8,zero=2,compression=none", "bf16", 124439808, 1024, 512, 0},
+         "tp=1,pp=1,cp=1,micro_batch=8,zero=2,compression=none", "bf16", 124439808, 1024, 512, 0},
         /* a model beside the file takes the place of its own */
         {"torchtitan.toml", "llama-3.1-8b", 0, "torchtitan TOML",
          "tp=8,pp=1,cp=1,micro_batch=8,zero=3,sp=1,recompute=full,compression=none", "bf16",
@@ -269,9 +269,10 @@ Test(training_config, defaults_of_the_programs)
          "  pipeline_model_parallel_size: 2\n  virtual_pipeline_model_parallel_size: 2\n"
          "  tokenizer:\n    type: GPT2BPETokenizer\n",
          NULL, "pp=2,interleave=2,schedule=interleaved,compression=none"},
-        {"distributed_type: FSDP\n", "mlp", "tp=1,pp=1,zero=3,recompute=none,compression=none"},
+        {"distributed_type: FSDP\n", "mlp",
+         "tp=1,pp=1,cp=1,zero=3,recompute=none,compression=none"},
         {"distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n", "mlp",
-         "tp=1,pp=1,zero=2,compression=none"},
+         "tp=1,pp=1,cp=1,zero=2,compression=none"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
