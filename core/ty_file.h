@@ -84,5 +84,12 @@ void ty_names_free(char **names, uint32_t count);
  */
 ty_status ty_alias_find(const char *folder, const char *file, const char *word, char **name,
                         ty_error *error) TY_MUST_CHECK;
+/**
+ * Strips the vendor or cloud from a name: "aws p5" becomes "p5".
+ * @param rest [out] in `word`, after the first of the file's "prefixes" that it begins with; NULL:
+ *             none
+ */
+ty_status ty_alias_strip(const char *folder, const char *file, const char *word, const char **rest,
+                         ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -78,7 +78,7 @@ done:
     return status;
 }
 
-/* The host vertex, with its type where the catalogue says more of it than its inside. */
+/* The host vertex, with its type: price and power are of the whole host, so a part has none. */
 static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *vertex,
                          ty_error *error)
 {
@@ -88,6 +88,8 @@ static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *
 
     TY_CHECK(ty_cluster_add_vertex(b->cluster, TY_VERTEX_HOST, name, 0, vertex, error), status,
              done);
+    if (b->devices_per_host > 0)
+        return TY_OK;
     if (*index == NO_INDEX)
         TY_CHECK(ty_cluster_add_host_type(b->cluster, type, index, error), status, done);
     b->cluster->vertices[*vertex].host_type = *index;
@@ -100,12 +102,17 @@ done:
 static ty_status add_parts(builder *b, const catalogue_host *h, const char *name, uint32_t hub,
                            uint32_t shared, uint32_t *vertices, ty_error *error)
 {
+    const uint32_t most = b->devices_per_host > 0 ? b->devices_per_host : UINT32_MAX;
+    uint32_t devices = 0;
     char inner[NAME_ROOM];
     ty_status status = TY_OK;
 
     vertices[0] = hub;
     for (uint32_t v = 1; v < h->vertex_count && status == TY_OK; v++) {
         snprintf(inner, sizeof inner, "%.200s/%.100s", name, h->vertices[v].name);
+        vertices[v] = NO_INDEX;
+        if (h->vertices[v].kind == TY_VERTEX_DEVICE && devices++ >= most)
+            continue;
         if (shared != NO_INDEX && v == h->domain_switch)
             vertices[v] = shared;
         else if (h->vertices[v].kind == TY_VERTEX_DEVICE)
@@ -114,9 +121,12 @@ static ty_status add_parts(builder *b, const catalogue_host *h, const char *name
             status = ty_cluster_add_vertex(b->cluster, h->vertices[v].kind, inner, 0, &vertices[v],
                                            error);
     }
-    for (uint32_t e = 0; e < h->edge_count && status == TY_OK; e++)
-        status = builder_link(b, vertices[h->edges[e].from], vertices[h->edges[e].to],
-                              h->edges[e].link, false, h->edges[e].lanes, error);
+    for (uint32_t e = 0; e < h->edge_count && status == TY_OK; e++) {
+        const catalogue_edge *edge = &h->edges[e];
+        if (vertices[edge->from] != NO_INDEX && vertices[edge->to] != NO_INDEX)
+            status = builder_link(b, vertices[edge->from], vertices[edge->to], edge->link, false,
+                                  edge->lanes, error);
+    }
     return status;
 }
 

@@ -11,6 +11,7 @@ typedef struct builder {
     /* Index in the cluster of each of the catalogue's entries, or NO_INDEX while unused: */
     uint32_t *links, *trunks, *device_types, *host_types;
     const double *rates; /* [links of the catalogue] bytes/s instead of its figure; 0: its figure */
+    uint32_t devices_per_host; /* hosts have only their first devices, so many; 0: all of them */
 } builder;
 
 ty_status builder_open(builder *b, ty_cluster *cluster, const catalogue *c,

@@ -609,18 +609,19 @@ uint32_t catalogue_match_device(const catalogue *c, const char *key, const char 
 
 uint32_t catalogue_match_name(const catalogue *c, const char *name)
 {
-    static const char alias[] = "alias:";
+    static const char *const keys[] = {"alias:", "name:"};
     bool is_whole;
     const char *meant = ty_name_find(name, &c->device_types[0].name, c->device_type_count,
                                      sizeof c->device_types[0], &is_whole);
 
-    for (uint32_t i = 0; i < c->match_count && !is_whole; i++) {
-        const char *other = c->matches[i].text;
-        if (strncmp(other, alias, sizeof alias - 1) != 0)
-            continue;
-        other += sizeof alias - 1;
-        if (ty_name_find(name, &other, 1, sizeof other, &is_whole) != NULL && is_whole)
-            return c->matches[i].device;
-    }
+    for (uint32_t i = 0; i < c->match_count && !is_whole; i++)
+        for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+            const char *other = c->matches[i].text;
+            if (strncmp(other, keys[k], strlen(keys[k])) != 0)
+                continue;
+            other += strlen(keys[k]);
+            if (ty_name_find(name, &other, 1, sizeof other, &is_whole) != NULL && is_whole)
+                return c->matches[i].device;
+        }
     return meant != NULL ? catalogue_find_device(c, meant) : NO_INDEX;
 }

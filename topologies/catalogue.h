@@ -103,7 +103,8 @@ uint32_t catalogue_find_cluster(const catalogue *catalogue, const char *name);
 /** The text with a key among those by which a device is recognised; NULL: it has none. */
 const char *catalogue_alias(const catalogue *catalogue, uint32_t device, const char *key);
 uint32_t catalogue_match_device(const catalogue *catalogue, const char *key, const char *text);
-/** A device by what people type: its name, an alias, or the start of one name alone: "h100". */
+/** A device by what people type: its name, an alias, what its driver prints as its name, or the
+ * start of one name alone: "h100". */
 uint32_t catalogue_match_name(const catalogue *catalogue, const char *name);
 
 #endif

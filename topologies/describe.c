@@ -2,6 +2,7 @@
  *   line   = NAME | part | part + part ... | [site] + [site] ... WAN
  *   site   = [site:N] "[" part or part + part ... "]"
  *   part   = [COUNTx] HOST                        hosts around one non-blocking switch
+ *          | COUNTx HOST gpu:G                    hosts that have only the first G of their devices
  *          | [pod:P] [leaf:L] host:H HOST [oversub:R]
  *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [oversub:R]
  *          | torus:XxYxZ @DEVICE LINK [host:D]     closed in every direction
@@ -249,22 +250,46 @@ static ty_status read_multiple(const description *d, uint32_t i, uint64_t *count
     return TY_OK;
 }
 
+/* "gpu:4": the first devices of a host of the catalogue, fewer than it has or all. */
+static ty_status read_part(const description *d, uint32_t i, uint32_t host, uint32_t *devices,
+                           ty_error *error)
+{
+    static const char key[] = "gpu:";
+    const char *text = d->words[i].text;
+    char expected[128];
+    uint64_t count;
+
+    if (strncmp(text, key, sizeof key - 1) == 0 &&
+        ty_parse_uint(text + sizeof key - 1, 1, *devices, &count, NULL) == TY_OK) {
+        *devices = (uint32_t)count;
+        return TY_OK;
+    }
+    snprintf(expected, sizeof expected, "nothing after the host, or gpu:1 to gpu:%u of %.40s",
+             *devices, d->catalogue->hosts[host].name);
+    return fail_at(d, i, error, expected, NULL);
+}
+
 static ty_status parse_hosts(const description *d, uint32_t first, uint32_t end, site *s,
                              ty_error *error)
 {
     uint64_t count = 1;
-    uint32_t host, at = first;
+    uint32_t host, devices, all, at = first;
     ty_status status;
 
     if (is_count(d->words[at].text) || end - first > 1)
         TY_CHECK(read_multiple(d, at++, &count, error), status, done);
     TY_CHECK(read_host(d, at++, &host, error), status, done);
+    all = devices = catalogue_host_count_of(&d->catalogue->hosts[host], TY_VERTEX_DEVICE);
     if (at < end)
-        return fail_at(d, at, error, "nothing after the host", NULL);
-    s->devices += count * catalogue_host_count_of(&d->catalogue->hosts[host], TY_VERTEX_DEVICE);
+        TY_CHECK(read_part(d, at++, host, &devices, error), status, done);
+    if (at < end)
+        return fail_at(d, at, error, "nothing after the devices of a host", NULL);
+    s->devices += count * devices;
     TY_CHECK(check_size(d, s->devices, error), status, done);
     TY_CHECK(need_fabric(s, error), status, done);
+    s->b->devices_per_host = devices < all ? devices : 0;
     status = add_hosts(s, count, host, s->top, error);
+    s->b->devices_per_host = 0;
 done:
     return status;
 }

@@ -1,11 +1,14 @@
-/* "8x A100", "p4d", "H100x8", "4090": what people type for a cluster, as a line that describe.c
- * reads. */
+/* "8x A100", "p4d", "2 nodes of 8 h100", "aws p5": what people type for a cluster, as a line that
+ * describe.c reads. */
 #include "plain_names.h"
 #include "importer.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+#define ALIASES "topologies/catalogue", "aliases.json"
 
 /* Where a name's number is. */
 typedef enum place { PLACE_BEHIND, PLACE_BEFORE, PLACE_NONE, PLACE_COUNT } place;
@@ -55,80 +58,197 @@ static bool split_count(const char *text, place where, char *name, uint64_t *cou
     return name[0] != '\0';
 }
 
-static uint32_t devices_of(const catalogue_host *host)
-{
-    uint32_t count = 0;
+/* A number counts hosts before a host's name and devices before a device's, unless a word says
+ * otherwise. */
+typedef enum unit { UNIT_OF_NAME, UNIT_DEVICES, UNIT_HOSTS } unit;
 
-    for (uint32_t v = 0; v < host->vertex_count; v++)
-        count += host->vertices[v].kind == TY_VERTEX_DEVICE;
-    return count;
+typedef struct request {
+    const char *text; /* as typed */
+    char *name;       /* blank-free */
+    uint64_t count;   /* 0: not said */
+    uint64_t each;    /* devices of a host; 0: all that it has */
+    unit unit;
+} request;
+
+static const struct {
+    const char *word;
+    unit unit;
+} unit_words[] = {
+    {"nodes", UNIT_HOSTS},   {"node", UNIT_HOSTS},    {"hosts", UNIT_HOSTS},
+    {"host", UNIT_HOSTS},    {"servers", UNIT_HOSTS}, {"machines", UNIT_HOSTS},
+    {"gpus", UNIT_DEVICES},  {"gpu", UNIT_DEVICES},   {"devices", UNIT_DEVICES},
+    {"cards", UNIT_DEVICES}, {"chips", UNIT_DEVICES}, {"accelerators", UNIT_DEVICES},
+};
+#define UNIT_WORD_COUNT (sizeof unit_words / sizeof unit_words[0])
+
+static bool skip(char **at, const char *word)
+{
+    if (strncasecmp(*at, word, strlen(word)) != 0)
+        return false;
+    *at += strlen(word);
+    return true;
 }
 
-static ty_status host_by_alias(const catalogue *c, const char *name, uint32_t *host,
-                               ty_error *error)
+/* "nodes of 8 h100", "8xh100" after another count, "h100 nodes": moves `name` on to the name.
+ * @return whether there was any of it */
+static bool read_unit(request *r, char *scratch)
+{
+    static const char *const links[] = {"ofthe", "of", "with", "x"};
+    char *at = r->name;
+    size_t length;
+
+    r->unit = UNIT_OF_NAME;
+    for (size_t i = 0; i < UNIT_WORD_COUNT && r->unit == UNIT_OF_NAME; i++)
+        if (skip(&at, unit_words[i].word))
+            r->unit = unit_words[i].unit;
+    for (size_t i = 0; i < sizeof links / sizeof links[0] && at > r->name; i++)
+        if (skip(&at, links[i]))
+            break;
+    if (r->unit != UNIT_DEVICES && split_count(at, PLACE_BEFORE, scratch, &r->each)) {
+        memmove(r->name, scratch, strlen(scratch) + 1);
+        at = r->name;
+        r->unit = UNIT_HOSTS;
+    }
+    memmove(r->name, at, strlen(at) + 1);
+    length = strlen(r->name);
+    for (size_t i = 0; i < UNIT_WORD_COUNT && r->unit == UNIT_OF_NAME; i++) {
+        const size_t word = strlen(unit_words[i].word);
+        if (length > word && strcasecmp(r->name + length - word, unit_words[i].word) == 0) {
+            r->name[length - word] = '\0';
+            r->unit = unit_words[i].unit;
+        }
+    }
+    return r->unit != UNIT_OF_NAME && r->name[0] != '\0';
+}
+
+/* A name's entry in the catalogue; NO_INDEX: none of that kind. */
+typedef struct meaning {
+    uint32_t host, cluster;
+    uint32_t device; /* `host` is its usual one then, where there is one */
+} meaning;
+
+static ty_status by_alias(const catalogue *c, const char *name, meaning *m, ty_error *error)
 {
     char *target = NULL;
-    ty_status status = ty_alias_find("topologies/catalogue", "aliases.json", name, &target, error);
+    ty_status status = ty_alias_find(ALIASES, name, &target, error);
 
-    *host = target != NULL ? catalogue_find_host(c, target) : NO_INDEX;
+    if (target != NULL) {
+        m->host = catalogue_find_host(c, target);
+        m->cluster = catalogue_find_cluster(c, target);
+    }
     ty_free(target);
     return status;
 }
 
 /* The usual host of a device: the alias file's, or the only one that there is. */
-static ty_status host_of_device(const catalogue *c, uint32_t device, uint32_t *host,
-                                ty_error *error)
+static ty_status host_of_device(const catalogue *c, meaning *m, ty_error *error)
 {
     uint32_t only = NO_INDEX, hosts = 0;
-    ty_status status = host_by_alias(c, c->device_types[device].name, host, error);
+    ty_status status = by_alias(c, c->device_types[m->device].name, m, error);
 
+    m->cluster = NO_INDEX;
     for (uint32_t h = 0; h < c->host_count; h++)
-        if (c->hosts[h].device_type == device) {
+        if (c->hosts[h].device_type == m->device) {
             only = h;
             hosts++;
         }
-    if (status == TY_OK && *host == NO_INDEX && hosts == 1)
-        *host = only;
+    if (status == TY_OK && m->host == NO_INDEX && hosts == 1)
+        m->host = only;
     return status;
 }
 
-/* `count` hosts, or `count` devices in as many hosts as hold them; a count of 0 is a host. */
-static ty_status line_of(const catalogue *c, const char *text, const char *name, uint64_t count,
-                         ty_text *line, ty_error *error)
+static ty_status find_meaning(const catalogue *c, const char *name, meaning *m, ty_error *error)
 {
     bool is_whole;
-    const char *found =
+    const char *host =
         ty_name_find(name, &c->hosts[0].name, c->host_count, sizeof c->hosts[0], &is_whole);
-    const uint32_t device = catalogue_match_name(c, name);
-    uint32_t host = found != NULL ? catalogue_find_host(c, found) : NO_INDEX, meant, each;
-    ty_status status = TY_OK;
+    const char *cluster;
+    ty_status status;
 
-    if (device != NO_INDEX && !is_whole) {
-        TY_CHECK(host_of_device(c, device, &host, error), status, done);
-        if (host == NO_INDEX)
-            return ty_fail(
-                error, TY_EPARSE,
-                "cluster \"%.80s\": found %s, of which no host is the usual one: expected "
-                "\"host:H gpu:G @%s LINK NETWORK\", or a host (trainyard cluster list)",
-                text, c->device_types[device].name, c->device_types[device].name);
-        each = devices_of(&c->hosts[host]);
-        if (count == 0)
-            count = each; /* "H100": a host of them */
-        if (count % each != 0)
-            return ty_fail(error, TY_EPARSE,
-                           "cluster \"%.80s\": found %llu devices, and %s has %u each: expected "
-                           "\"%llux %s\", or \"host:H gpu:G @%s LINK NETWORK\"",
-                           text, (unsigned long long)count, c->hosts[host].name, each,
-                           (unsigned long long)(count / each + 1), c->hosts[host].name,
-                           c->device_types[device].name);
-        count /= each;
-    } else if (!is_whole) {
-        TY_CHECK(host_by_alias(c, name, &meant, error), status, done);
-        host = meant != NO_INDEX ? meant : host;
+    *m = (meaning){.host = host != NULL && is_whole ? catalogue_find_host(c, host) : NO_INDEX,
+                   .cluster = NO_INDEX,
+                   .device = NO_INDEX};
+    if (m->host != NO_INDEX)
+        return TY_OK;
+    m->device = catalogue_match_name(c, name);
+    if (m->device != NO_INDEX)
+        return host_of_device(c, m, error);
+    status = by_alias(c, name, m, error);
+    if (status != TY_OK || m->host != NO_INDEX || m->cluster != NO_INDEX)
+        return status;
+    if (host != NULL)
+        m->host = catalogue_find_host(c, host);
+    cluster = ty_name_find(name, &c->clusters[0].name, c->cluster_count, sizeof c->clusters[0],
+                           &is_whole);
+    if (host == NULL && cluster != NULL && is_whole)
+        m->cluster = catalogue_find_cluster(c, cluster);
+    return TY_OK;
+}
+
+static bool is_nothing(const meaning *m)
+{
+    return m->host == NO_INDEX && m->device == NO_INDEX && m->cluster == NO_INDEX;
+}
+
+/* Hosts that devices fill, and one with the devices that are left over. */
+static void put_devices(const catalogue_host *host, uint64_t count, ty_text *line)
+{
+    const uint64_t all = catalogue_host_count_of(host, TY_VERTEX_DEVICE);
+
+    if (count / all > 0)
+        ty_text_addf(line, "%llux %s", (unsigned long long)(count / all), host->name);
+    if (count % all > 0)
+        ty_text_addf(line, "%s1x %s gpu:%llu", count / all > 0 ? " + " : "", host->name,
+                     (unsigned long long)(count % all));
+}
+
+static ty_status put_hosts(const catalogue *c, const request *r, const catalogue_host *host,
+                           ty_text *line, ty_error *error)
+{
+    const catalogue_host *tray = host->tray != NO_INDEX ? &c->hosts[host->tray] : NULL;
+    const uint64_t all = catalogue_host_count_of(tray != NULL ? tray : host, TY_VERTEX_DEVICE);
+    const uint64_t count = r->count > 0 ? r->count : 1;
+
+    if (r->each > all)
+        return ty_fail(error, TY_EPARSE,
+                       "cluster \"%.80s\": found %llu devices a host, and %s has %llu: expected at "
+                       "most that many, or \"host:H gpu:G @DEVICE LINK NETWORK\"",
+                       r->text, (unsigned long long)r->each, host->name, (unsigned long long)all);
+    if (tray != NULL && r->unit == UNIT_HOSTS) /* the rack is one domain, whose trays are hosts */
+        put_devices(host, count * (r->each > 0 ? r->each : all), line);
+    else
+        ty_text_addf(line, "%llux %s", (unsigned long long)count, host->name);
+    if (tray == NULL && r->each > 0 && r->each < all)
+        ty_text_addf(line, " gpu:%llu", (unsigned long long)r->each);
+    return TY_OK;
+}
+
+static ty_status line_of(const catalogue *c, const request *r, ty_text *line, ty_error *error)
+{
+    const char *bare = NULL;
+    meaning m;
+    ty_status status;
+
+    TY_CHECK(find_meaning(c, r->name, &m, error), status, done);
+    if (is_nothing(&m)) {
+        TY_CHECK(ty_alias_strip(ALIASES, r->name, &bare, error), status, done);
+        if (bare != NULL)
+            TY_CHECK(find_meaning(c, bare, &m, error), status, done);
     }
-    if (host != NO_INDEX)
-        ty_text_addf(line, "%llux %s", (unsigned long long)(count > 0 ? count : 1),
-                     c->hosts[host].name);
+    if (m.device != NO_INDEX && m.host == NO_INDEX)
+        return ty_fail(error, TY_EPARSE,
+                       "cluster \"%.80s\": found %s, a device without a usual host: expected "
+                       "\"host:H gpu:G @%s LINK NETWORK\", or a host (trainyard cluster list)",
+                       r->text, c->device_types[m.device].name, c->device_types[m.device].name);
+    if (m.cluster != NO_INDEX && r->count <= 1 && r->unit == UNIT_OF_NAME)
+        ty_text_add(line, c->clusters[m.cluster].name);
+    if (m.host == NO_INDEX)
+        return TY_OK;
+    if (r->count > 0 &&
+        (r->unit == UNIT_DEVICES || (r->unit == UNIT_OF_NAME && m.device != NO_INDEX)))
+        put_devices(&c->hosts[m.host], r->count, line);
+    else
+        status = put_hosts(c, r, &c->hosts[m.host], line, error);
 done:
     return status;
 }
@@ -136,9 +256,8 @@ done:
 ty_status cluster_plain_line(const char *text, char **line, ty_error *error)
 {
     catalogue *c = NULL;
-    char *name = ty_alloc(strlen(text) + 2, 1);
+    char *name = ty_alloc(2 * (strlen(text) + 2), 1);
     ty_text made = {0};
-    uint64_t count;
     ty_status status;
 
     *line = NULL;
@@ -146,9 +265,14 @@ ty_status cluster_plain_line(const char *text, char **line, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(catalogue_load(&c, error), status, cleanup);
     if (strpbrk(text, ":=@+[]{}") == NULL)
-        for (place where = 0; where < PLACE_COUNT && made.length == 0; where++)
-            if (split_count(text, where, name, &count))
-                TY_CHECK(line_of(c, text, name, count, &made, error), status, cleanup);
+        for (place where = 0; where < PLACE_COUNT && made.length == 0; where++) {
+            request r = {.text = text, .name = name};
+            if (!split_count(text, where, name, &r.count))
+                continue;
+            TY_CHECK(line_of(c, &r, &made, error), status, cleanup);
+            if (made.length == 0 && read_unit(&r, name + strlen(text) + 2))
+                TY_CHECK(line_of(c, &r, &made, error), status, cleanup);
+        }
     if (made.length > 0)
         status = ty_text_take(&made, line, error);
 cleanup:

@@ -102,6 +102,18 @@ cleanup:
     return status;
 }
 
+/* "meta-llama/Meta-Llama-3-70B": repositories of a hub are called by an owner, one slash and a
+ * name; an owner is no folder of a path. */
+static const char *name_in_hub(const char *name)
+{
+    const char *slash = strchr(name, '/');
+
+    if (slash == NULL || slash == name || name[0] == '.' || name[0] == '~' ||
+        strchr(slash + 1, '/') != NULL || ends_in(name, ZOO_SUFFIX))
+        return name;
+    return slash + 1;
+}
+
 /* What looks like a path is one; other words are looked for in the zoo first, so that a folder
  * called "mlp" does not hide it. */
 static ty_status open_name(const char *name, const ty_zoo_overrides *overrides, ty_workload **out,
@@ -112,12 +124,12 @@ static ty_status open_name(const char *name, const ty_zoo_overrides *overrides, 
 
     if (strcmp(name, "-") == 0)
         return ty_workload_import(name, overrides, out, NULL, error);
-    if (strchr(name, '/') != NULL || ends_in(name, ZOO_SUFFIX)) {
-        if (access(name, F_OK) != 0 && errno == ENOENT)
-            return fail_no_file(name, error);
+    if ((strchr(name, '/') != NULL || ends_in(name, ZOO_SUFFIX)) &&
+        (access(name, F_OK) == 0 || errno != ENOENT))
         return ty_workload_import(name, overrides, out, NULL, error);
-    }
-    TY_CHECK(find_in_zoo(name, &path, error), status, cleanup);
+    TY_CHECK(find_in_zoo(name_in_hub(name), &path, error), status, cleanup);
+    if (path == NULL && (strchr(name, '/') != NULL || ends_in(name, ZOO_SUFFIX)))
+        return fail_no_file(name, error);
     if (path != NULL)
         status = ty_workload_import(path, overrides, out, NULL, error);
     else if (ty_file_exists(name))

@@ -1,10 +1,12 @@
 /* Zoo files: the keys that all have, and the choice of the family that reads the others. */
 #include "zoo.h"
 
+#include "import.h"
 #include "zoo_family.h"
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 ty_status ty_zoo_size(const ty_json *object, const char *key, uint64_t fallback, uint64_t *out,
                       ty_error *error)
@@ -111,26 +113,77 @@ cleanup:
     return status;
 }
 
-/* Data set, usual batch and optimizer, for a builder that is open. */
-static ty_status read_training(ty_zoo_reader *reader)
-{
-    ty_status status = TY_OK;
+typedef struct training {
     const char *source, *dataset;
     uint32_t batch;
     ty_optimizer optimizer;
+} training;
 
-    TY_CHECK(ty_json_string(reader->root, "source", &source, reader->error), status, cleanup);
-    TY_CHECK(ty_json_string(reader->root, "dataset", &dataset, reader->error), status, cleanup);
-    TY_CHECK(ty_json_uint32(reader->root, "global_batch", 1, 1u << 30, &batch, reader->error),
+/* Data set, usual batch and optimizer. */
+static ty_status read_training(const ty_zoo_reader *reader, training *out)
+{
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_json_string(reader->root, "source", &out->source, reader->error), status, cleanup);
+    TY_CHECK(ty_json_string(reader->root, "dataset", &out->dataset, reader->error), status,
+             cleanup);
+    TY_CHECK(ty_json_uint32(reader->root, "global_batch", 1, 1u << 30, &out->batch, reader->error),
              status, cleanup);
-    TY_CHECK(read_optimizer(reader->root, &optimizer, reader->error), status, cleanup);
+    TY_CHECK(read_optimizer(reader->root, &out->optimizer, reader->error), status, cleanup);
     if (reader->overrides->batch != 0)
-        batch = reader->overrides->batch;
-    ty_builder_set_source(reader->builder, source);
-    ty_builder_set_training(reader->builder, dataset, batch, &optimizer);
-    status = ty_zoo_progress(reader, reader->root);
+        out->batch = reader->overrides->batch;
 
 cleanup:
+    return status;
+}
+
+/* ---- Configurations as their authors publish them ---------------------------------------------
+ */
+
+static ty_status replace_text(char **text, const char *with, ty_error *error)
+{
+    char *copy = ty_strdup(with);
+
+    if (copy == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    ty_free(*text);
+    *text = copy;
+    return TY_OK;
+}
+
+/* "config" holds a file of another tool, whose importer reads it; the zoo says how it is trained.
+ */
+static ty_status build_config(const ty_zoo_reader *reader, ty_workload **out)
+{
+    ty_import_options options = *reader->overrides;
+    ty_workload *workload = NULL;
+    const ty_json *config;
+    char *text = NULL;
+    uint64_t sequence = 0;
+    training how;
+    ty_status status;
+
+    TY_CHECK(ty_json_object(reader->root, "config", &config, reader->error), status, cleanup);
+    TY_CHECK(ty_json_text(config, &text, reader->error), status, cleanup);
+    TY_CHECK(ty_zoo_size(reader->root, "sequence", 0, &sequence, reader->error), status, cleanup);
+    TY_CHECK(read_training(reader, &how), status, cleanup);
+    TY_CHECK(ty_json_end(reader->root, reader->error), status, cleanup);
+    if (options.sequence == 0)
+        options.sequence = sequence;
+    TY_CHECK(
+        ty_import_bytes(reader->name, text, strlen(text), &options, &workload, NULL, reader->error),
+        status, cleanup);
+    TY_CHECK(replace_text(&workload->name, reader->name, reader->error), status, cleanup);
+    TY_CHECK(replace_text(&workload->source, how.source, reader->error), status, cleanup);
+    TY_CHECK(replace_text(&workload->dataset, how.dataset, reader->error), status, cleanup);
+    workload->global_batch = how.batch;
+    workload->optimizer = how.optimizer;
+    *out = workload;
+    workload = NULL; /* given away */
+
+cleanup:
+    ty_workload_free(workload);
+    ty_free(text);
     return status;
 }
 
@@ -184,16 +237,22 @@ ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, t
                        ty_error *error)
 {
     static const char *const names[] = {
-        "sequential", "residual", "transformer", "decoder", "encoder", "encoder_decoder",
+        "sequential", "residual", "transformer", "decoder", "encoder", "encoder_decoder", "config",
     };
     static const ty_zoo_family families[] = {
-        ty_zoo_sequential, ty_zoo_residual, ty_zoo_transformer,
-        ty_zoo_decoder,    ty_zoo_encoder,  ty_zoo_encoder_decoder,
+        ty_zoo_sequential,
+        ty_zoo_residual,
+        ty_zoo_transformer,
+        ty_zoo_decoder,
+        ty_zoo_encoder,
+        ty_zoo_encoder_decoder,
+        NULL, /* build_config */
     };
-    static const bool is_language[] = {false, false, true, true, true, true};
+    static const bool is_language[] = {false, false, true, true, true, true, true};
     ty_status status = TY_OK;
     ty_zoo_reader reader = {.root = root, .overrides = overrides, .error = error};
     ty_builder *builder;
+    training how;
     int family;
 
     TY_CHECK(ty_json_schema(root, TY_ZOO_SCHEMA, error), status, cleanup);
@@ -207,8 +266,13 @@ ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, t
                          reader.name, (unsigned long long)overrides->vocabulary, names[family]);
         goto cleanup;
     }
+    if (families[family] == NULL)
+        return build_config(&reader, out);
     TY_CHECK(families[family](&reader), status, cleanup);
-    TY_CHECK(read_training(&reader), status, cleanup);
+    TY_CHECK(read_training(&reader, &how), status, cleanup);
+    ty_builder_set_source(reader.builder, how.source);
+    ty_builder_set_training(reader.builder, how.dataset, how.batch, &how.optimizer);
+    TY_CHECK(ty_zoo_progress(&reader, root), status, cleanup);
     TY_CHECK(read_scenario(&reader), status, cleanup);
     TY_CHECK(ty_json_end(root, error), status, cleanup);
     builder = reader.builder;

@@ -505,6 +505,101 @@ Test(describe, new_forms_have_the_closed_form)
     }
 }
 
+/* Names that people type, and the line that each stands for. */
+Test(catalogue, names_that_people_type)
+{
+    static const struct {
+        const char *text, *line;
+        uint32_t devices;
+    } rows[] = {
+        {"1x h100", "1x dgx-h100 gpu:1", 1},
+        {"2x rtx-3090", "1x rtx-3090-server gpu:2", 2},
+        {"12x h100", "1x dgx-h100 + 1x dgx-h100 gpu:4", 12},
+        {"4x A100-40GB", "1x dgx-a100-40gb gpu:4", 4},
+        {"8x mi300x", "1x mi300x-server", 8},
+        {"ND H100 v5", "1x ND96isr_H100_v5", 8},
+        {"Standard_ND96isr_H100_v5", "1x ND96isr_H100_v5", 8},
+        {"2x azure ND H100 v5", "2x ND96isr_H100_v5", 16},
+        {"v5p-256", "v5p-256", 128}, /* TensorCores, two a chip */
+        {"V5P-8", "v5p-8", 4},
+        {"v6e-8", "v6e-8", 8},
+        {"tpu v5litepod-16", "v5e-16", 16},
+        {"8x a3-mega", "8x a3-megagpu-8g", 64},
+        {"aws p5", "1x p5.48xlarge", 8},
+        {"H100-SXM5-80GB", "1x dgx-h100", 8},
+        {"8x NVIDIA H100 80GB HBM3", "1x dgx-h100", 8},
+        {"128 nodes h100", "128x dgx-h100", 1024},
+        {"2 nodes of 8 h100", "2x dgx-h100", 16},
+        {"2 nodes of 4x H100", "2x dgx-h100 gpu:4", 8},
+        {"4 hosts with 8 GPU", NULL, 0},
+        {"4x8 h100", "4x dgx-h100", 32},
+        {"64 H100 GPUs", "8x dgx-h100", 64},
+        {"16 h100 nodes", "16x dgx-h100", 128},
+        {"36 nodes gb200", "2x gb200-nvl72", 144}, /* trays of a rack */
+        {"8x gb200", "1x gb200-nvl72 gpu:8", 8},
+        {"g5.12xlarge", "g5.12xlarge", 4},
+        {"8x v6e-8", NULL, 0},
+        {"2x dgx-h100 gpu:9", NULL, 0},
+        {"2x dgx-h100 gpu:2 gpu:2", NULL, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = NULL;
+        ty_error error = {0};
+        const ty_status status = ty_cluster_open(rows[i].text, NULL, &c, &error);
+        if (rows[i].line == NULL) {
+            cr_expect_eq(status, TY_EPARSE, "\"%s\"", rows[i].text);
+            continue;
+        }
+        cr_assert_eq(status, TY_OK, "\"%s\": %s", rows[i].text, error.message);
+        cr_expect_str_eq(ty_cluster_name(c), rows[i].line, "\"%s\": \"%s\"", rows[i].text,
+                         ty_cluster_name(c));
+        cr_expect_eq(ty_cluster_device_count(c), rows[i].devices, "\"%s\"", rows[i].text);
+        ty_cluster_free(c);
+    }
+}
+
+/* A part of a host: its first devices, as near to each other as in the whole, and no price. */
+Test(catalogue, parts_of_hosts)
+{
+    ty_cluster *whole = sample_open("1x p4d.24xlarge"),
+               *part = sample_open("1x p4d.24xlarge gpu:4");
+    ty_path a = {0}, b = {0};
+
+    cr_assert_eq(ty_cluster_path(whole, 1, 3, &a, NULL), TY_OK);
+    cr_assert_eq(ty_cluster_path(part, 1, 3, &b, NULL), TY_OK);
+    cr_expect_float_eq(a.bandwidth_bytes_per_s, b.bandwidth_bytes_per_s, 1);
+    cr_expect_float_eq(a.latency_s, b.latency_s, 1e-12);
+    cr_expect_not_null(ty_cluster_host_type(whole, 0));
+    cr_expect_null(ty_cluster_host_type(part, 0));
+    ty_path_clear(&a);
+    ty_path_clear(&b);
+    ty_cluster_free(whole);
+    ty_cluster_free(part);
+}
+
+/* Each alias is what it says, and not what happens to begin like it. */
+Test(catalogue, aliases_mean_what_they_say)
+{
+    ty_json_document *document = NULL;
+    const ty_json *aliases;
+    char *path = NULL;
+
+    cr_assert_eq(ty_data_path("topologies/catalogue", "aliases.json", &path, NULL), TY_OK);
+    cr_assert_eq(ty_json_load(path, &document, NULL), TY_OK);
+    cr_assert_eq(ty_json_object(ty_json_root(document), "aliases", &aliases, NULL), TY_OK);
+    for (size_t i = 0; i < ty_json_size(aliases); i++) {
+        const char *typed = ty_json_key(ty_json_at(aliases, i)), *meant = NULL, *found;
+        ty_cluster *c = sample_open(typed);
+        cr_assert_eq(ty_json_as_string(ty_json_at(aliases, i), &meant, NULL), TY_OK);
+        found = strstr(ty_cluster_name(c), meant);
+        cr_expect(found != NULL && strcmp(found, meant) == 0, "%s is %s, not %s", typed,
+                  ty_cluster_name(c), meant);
+        ty_cluster_free(c);
+    }
+    ty_json_free(document);
+    ty_free(path);
+}
+
 /* Prices and power come with hosts, survive JSON, and are absent where nobody knows them. */
 Test(catalogue, prices_have_a_date_and_a_source)
 {

@@ -64,6 +64,56 @@ Test(open, says_what_is_wrong)
     }
 }
 
+/* Names that people and the hub have for a model. */
+Test(open, names_that_people_type)
+{
+    static const struct {
+        const char *text, *name;
+    } rows[] = {
+        {"meta-llama/Meta-Llama-3-70B", "llama-3-70b"},
+        {"meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"},
+        {"mistralai/Mistral-7B-v0.1", "mistral-7b"},
+        {"openai-community/gpt2", "gpt2"},
+        {"Qwen/Qwen2.5-7B-Instruct batch=8", "qwen2.5-7b"},
+        {"deepseek-ai/DeepSeek-R1", "deepseek-v3"},
+        {"moonshotai/Kimi-K2-Base", "kimi-k2"},
+        {"google/gemma-2-9b", "gemma-2-9b"},
+        {"DeepSeek R1", "deepseek-v3"},
+        {"OPT 13B", "opt-13b"}, /* not opt-1.3b, whatever a point is worth elsewhere */
+        {"OPT 1.3B", "opt-1.3b"},
+        {"Llama 31 8b", "llama-3.1-8b"},
+        {"gemma 3", "gemma-3-27b"},
+        {"Whisper", "whisper-large-v3"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = open_one(rows[i].text);
+        cr_expect_str_eq(w->name, rows[i].name, "%s: %s", rows[i].text, w->name);
+        ty_workload_free(w);
+    }
+}
+
+/* Each alias is what it says, and not what happens to begin like it ("gpt" is gpt2, not gpt-tiny).
+ */
+Test(open, aliases_mean_what_they_say)
+{
+    ty_json_document *document = NULL;
+    const ty_json *aliases;
+    char *path = NULL;
+
+    cr_assert_eq(ty_data_path("workloads", "aliases.json", &path, NULL), TY_OK);
+    cr_assert_eq(ty_json_load(path, &document, NULL), TY_OK);
+    cr_assert_eq(ty_json_object(ty_json_root(document), "aliases", &aliases, NULL), TY_OK);
+    for (size_t i = 0; i < ty_json_size(aliases); i++) {
+        const char *meant = NULL;
+        ty_workload *w = open_one(ty_json_key(ty_json_at(aliases, i)));
+        cr_assert_eq(ty_json_as_string(ty_json_at(aliases, i), &meant, NULL), TY_OK);
+        cr_expect_str_eq(w->name, meant, "%s", ty_json_key(ty_json_at(aliases, i)));
+        ty_workload_free(w);
+    }
+    ty_json_free(document);
+    ty_free(path);
+}
+
 /* A workload written to a file, opened by path, with a blank in its name too. */
 Test(open, files)
 {

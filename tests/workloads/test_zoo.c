@@ -54,6 +54,46 @@ Test(zoo, published_figures)
     }
 }
 
+/* Counts of the checkpoints: safetensors indexes on the hub that the sources name, and of
+ * llama-4-maverick (400 B) the sum of its shapes. */
+Test(zoo, published_parameters_of_configurations)
+{
+    static const struct {
+        const char *name;
+        uint64_t parameters;
+    } rows[] = {
+        {"mistral-7b", 7241732096},       {"mistral-nemo-12b", 12247782400},
+        {"gemma-2-2b", 2614341888},       {"gemma-2-9b", 9241705984},
+        {"gemma-2-27b", 27227128320},     {"gemma-3-1b", 999885952},
+        {"gemma-3-4b", 4300079472},       {"gemma-3-12b", 12187325040},
+        {"gemma-3-27b", 27432406640},     {"phi-4", 14659507200},
+        {"phi-4-mini", 3836021760},       {"opt-125m", 125239296},
+        {"opt-1.3b", 1315758080},         {"opt-6.7b", 6658473984},
+        {"opt-13b", 12853473280},         {"opt-30b", 29974540288},
+        {"bloom-560m", 559214592},        {"bloom-7b1", 7069016064},
+        {"bloom-176b", 176247271424},     {"qwen2.5-0.5b", 494032768},
+        {"qwen2.5-1.5b", 1543714304},     {"qwen2.5-3b", 3085938688},
+        {"qwen2.5-7b", 7615616512},       {"qwen2.5-14b", 14770033664},
+        {"qwen2.5-32b", 32763876352},     {"qwen2.5-72b", 72706203648},
+        {"qwen3-0.6b", 596049920},        {"qwen3-1.7b", 1720574976},
+        {"qwen3-4b", 4022468096},         {"qwen3-14b", 14768307200},
+        {"llama-3.2-1b", 1235814400},     {"llama-3.2-3b", 3212749824},
+        {"llama-4-scout", 107769861120},  {"llama-4-maverick", 400711848960},
+        {"kimi-k2", 1026408232448},       {"gpt-oss-20b", 20914757184},
+        {"gpt-oss-120b", 116829156672},   {"vit-base", 86567656},
+        {"vit-large", 304326632},         {"whisper-small", 241734912},
+        {"whisper-large-v3", 1543490560},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = open_one(rows[i].name);
+        const uint64_t bytes = ty_workload_parameter_bytes(w, 0, w->layer_count);
+        cr_expect_eq(bytes / w->element_bytes, rows[i].parameters, "%s: %llu", rows[i].name,
+                     (unsigned long long)(bytes / w->element_bytes));
+        cr_expect_gt(w->global_batch, 0);
+        ty_workload_free(w);
+    }
+}
+
 /* Adapters: of a backward the gradients of inputs alone, as much as a forward and the scores again,
  * through every block; nothing but the norms is updated. */
 Test(zoo, frozen_matrices_pass_gradients_on)
