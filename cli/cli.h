@@ -36,6 +36,7 @@ typedef struct cli_options {
     const char *workload, *cluster, *profile, *stack, *fix, *against, *output, *candidates, *trace,
         *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
+    const char *tokens, *epochs, *price;
     const char *collective, *input, *budget, *phases, *precision, *system, *objective, *task;
     const char *memory_reserve;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
@@ -194,9 +195,14 @@ ty_status machine_check(const cli_options *options, const ty_plan *plan, const c
  *  @param usual_top candidates that are simulated without --top; 0: none, also with it */
 ty_status question_from(const cli_options *options, uint32_t usual_top, ty_question *out,
                         ty_error *error) TY_MUST_CHECK;
+/** The length and the prices that --tokens, --epochs, --steps and --price ask for. */
+ty_status cost_from(const cli_options *options, ty_cost_question *out,
+                    ty_error *error) TY_MUST_CHECK;
 /** Opens its inputs, which is all that some commands want of it. */
 ty_status question_open(const cli_options *options, ty_question_inputs *out,
                         ty_error *error) TY_MUST_CHECK;
+/** Names on stderr what a workload and a cluster were taken as, where the words left a choice. */
+void note_names(const cli_options *options);
 /** Interrupts stop what goes on, notes go to stderr unless --quiet. */
 ty_watch watch_from(const cli_options *options);
 /** What --backend, --steps, --until and --data ask for. */

@@ -35,7 +35,8 @@ static ty_status predict_target(const cli_options *options, findings *f, ty_erro
                    ? TY_OK
                    : ty_fail(error, TY_EINVAL,
                              "--task: the run had no target, expected one made with --until");
-    TY_CHECK(ty_plan_score(in->plan, in->cluster, options->task, &score, error), status, cleanup);
+    TY_CHECK(ty_plan_score(in->plan, in->cluster, options->task, NULL, &score, error), status,
+             cleanup);
     t->is_predicted = score.has_target;
     interval_spread(score.samples_to_target, 1.0 / in->plan->global_batch, t->predicted_steps);
     interval_spread(score.time_to_target_s, 1, t->predicted_s);

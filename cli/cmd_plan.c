@@ -245,6 +245,7 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
     if (question_from(options, USUAL_TOP, &question, &error) != TY_OK ||
         ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
+    note_names(options);
     interrupts_catch();
     if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
         code = refuse(options, &question, &q, &watch, &error, &text);
@@ -482,6 +483,7 @@ exit_code cmd_memory(const cli_options *options)
     if (question_from(options, 0, &question, &error) != TY_OK ||
         ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
+    note_names(options);
     interrupts_catch();
     if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
         code = refuse(options, &question, &q, &watch, &error, &text);

@@ -211,7 +211,7 @@ static ty_status derive_phases(const cli_options *options, report_files *files, 
     if (path == NULL || is_given(files, schema))
         return TY_OK;
     TY_CHECK(ty_phased_plan_load(path, &plan, error), status, done);
-    TY_CHECK(ty_phased_plan_score(plan, options->task, &score, error), status, done);
+    TY_CHECK(ty_phased_plan_score(plan, options->task, NULL, &score, error), status, done);
     ty_phased_score_to_json(&score, &w);
     TY_CHECK(ty_text_check(&text, error), status, done);
     TY_CHECK(ty_json_parse(text.data, text.length, schema, &files->parsed[files->count], error),

@@ -9,6 +9,18 @@ void print_interval(const char *label, const ty_interval *i, double unit, const 
                  i->low / unit, i->high / unit);
 }
 
+static void cost_to_text(const ty_training_cost *cost, ty_text *text)
+{
+    char usd[32];
+
+    ty_training_cost_line(cost, text);
+    ty_format_usd(cost->cost_usd_per_million_tokens, usd);
+    if (cost->cost_usd_per_million_tokens > 0)
+        ty_text_addf(text, "            %s per million tokens\n", usd);
+    if (cost->energy_mwh > 0)
+        ty_text_addf(text, "            %.3g MWh\n", cost->energy_mwh);
+}
+
 static void score_to_text(const ty_score *s, ty_text *text)
 {
     if (s->has_target) {
@@ -25,6 +37,8 @@ static void score_to_text(const ty_score *s, ty_text *text)
     ty_text_addf(text, "%-11s %.2f %% of the time, a checkpoint of %.3g GB every %.3g min\n",
                  "goodput", 100 * s->failures.goodput, (double)s->checkpoint_bytes / 1e9,
                  s->failures.checkpoint_interval_s / 60);
+    if (s->cost.steps > 0)
+        cost_to_text(&s->cost, text);
     if (s->is_bound_by_input)
         ty_text_addf(text, "%-11s %s\n", "input", s->input_bound_by);
     ty_text_addf(text, "%s", s->notes != NULL ? s->notes : "");
@@ -37,12 +51,15 @@ exit_code cmd_score(const cli_options *options)
     ty_plan_inputs inputs = {0};
     ty_score score = {0};
     ty_text text = {0};
+    ty_cost_question cost;
 
     if (ty_is_phased_plan(options->files[0]))
         return phased_score(options);
+    if (cost_from(options, &cost, &error) != TY_OK)
+        return report_bad_input(&error);
     if (ty_plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
-    if (ty_plan_score(inputs.plan, inputs.cluster, options->task, &score, &error) != TY_OK) {
+    if (ty_plan_score(inputs.plan, inputs.cluster, options->task, &cost, &score, &error) != TY_OK) {
         code = report_bad_input(&error);
         goto cleanup;
     }

@@ -62,6 +62,7 @@ static ty_status whatif_open(const cli_options *options, whatif *c, ty_error *er
     for (int i = 0; i < options->vary_count; i++)
         TY_CHECK(read_axis(c, options->vary[i], error), status, done);
     TY_CHECK(ty_whatif_new(&c->question, c->axes, c->axis_count, &c->rows, error), status, done);
+    note_names(options);
     if (options->rows != NULL)
         status = ty_whatif_resume(c->rows, options->rows, error);
 done:
@@ -108,6 +109,11 @@ static const char *const csv_columns[] = {
     "usable_memory_bytes",
     "memory_bytes",
     "price_usd_per_hour",
+    "mfu",
+    "days",
+    "cost_usd",
+    "cost_usd_per_million_tokens",
+    "energy_mwh",
     "limited_by",
     "plan",
     "reason",
@@ -170,10 +176,88 @@ done:
     return status;
 }
 
+/* ---- The table ----------------------------------------------------------------------------- */
+
 /* What became of the rows. */
 typedef struct outcome {
     uint32_t plans, refused, lost;
 } outcome;
+
+/* A column of figures: a right-aligned cell of a row, "-" where the row lacks the figure. */
+typedef struct column {
+    const char *heading, *key;
+    int width;
+    void (*format)(double value, char out[32]);
+    bool is_of_cost; /* only if a length of training is asked for */
+} column;
+
+static void format_share(double share, char out[32])
+{
+    snprintf(out, 32, "%.1f %%", 100 * share);
+}
+
+static void format_days(double days, char out[32])
+{
+    snprintf(out, 32, "%.3g", days);
+}
+
+static const column columns[] = {
+    {"step", "step_time_s", 8, ty_format_seconds, false},
+    {"samples/s", "samples_per_s", 9, ty_format_count, false},
+    {"tokens/s", "tokens_per_s", 8, ty_format_count, false},
+    {"MFU", "mfu", 6, format_share, false},
+    {"memory", "peak_memory_bytes", 8, ty_format_memory, false},
+    {"of", "memory_bytes", 7, ty_format_memory, false},
+    {"days", "days", 5, format_days, true},
+    {"cost", "cost_usd", 6, ty_format_usd, true},
+};
+#define COLUMN_COUNT (sizeof columns / sizeof columns[0])
+
+static bool is_shown(const whatif *c, const column *of)
+{
+    const ty_cost_question *cost = &c->question.cost;
+
+    return !of->is_of_cost || cost->tokens > 0 || cost->epochs > 0 || cost->steps > 0;
+}
+
+static int axis_width(const ty_whatif_axis *axis)
+{
+    size_t width = strlen(axis->key);
+
+    for (uint32_t i = 0; i < axis->count; i++)
+        width = strlen(axis->values[i]) > width ? strlen(axis->values[i]) : width;
+    return (int)width;
+}
+
+static void put_headings(const whatif *c, ty_text *text)
+{
+    for (uint32_t a = 0; a < c->axis_count; a++)
+        ty_text_addf(text, "%-*s  ", axis_width(&c->axes[a]), c->axes[a].key);
+    for (size_t k = 0; k < COLUMN_COUNT; k++)
+        if (is_shown(c, &columns[k]))
+            ty_text_addf(text, "%*s  ", columns[k].width, columns[k].heading);
+    ty_text_add(text, "plan; bottleneck\n");
+}
+
+static ty_status put_figures(const whatif *c, const ty_json *row, ty_text *text, ty_error *error)
+{
+    char cell[32];
+    double value;
+    ty_status status = TY_OK;
+
+    for (size_t k = 0; k < COLUMN_COUNT && status == TY_OK; k++) {
+        if (!is_shown(c, &columns[k]))
+            continue;
+        snprintf(cell, sizeof cell, "-");
+        if (ty_json_has(row, columns[k].key)) {
+            status = ty_json_number(row, columns[k].key, 0, 1e300, &value, error);
+            if (status == TY_OK && value > 0)
+                columns[k].format(value, cell);
+        }
+        ty_text_addf(text, "%*s  ", columns[k].width, cell);
+    }
+    return status;
+}
 
 static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, outcome *count_of,
                           ty_error *error)
@@ -182,15 +266,13 @@ static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, outcome *c
     ty_json_document *document = NULL;
     const ty_json *row;
     const char *words;
-    double step_s, rate;
-    char time[32], count[32];
 
     TY_CHECK(ty_json_parse(ty_whatif_row(c->rows, r), strlen(ty_whatif_row(c->rows, r)), "row",
                            &document, error),
              status, done);
     row = ty_json_root(document);
     for (uint32_t a = 0; a < c->axis_count; a++)
-        ty_text_addf(text, "%s=%s  ", c->axes[a].key, ty_whatif_value(c->rows, r, a));
+        ty_text_addf(text, "%-*s  ", axis_width(&c->axes[a]), ty_whatif_value(c->rows, r, a));
     if (ty_json_has(row, "reason")) {
         TY_CHECK(ty_json_string(row, "reason", &words, error), status, done);
         ty_text_addf(text, "no plan: %s\n", words);
@@ -199,14 +281,11 @@ static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, outcome *c
         goto done;
     }
     count_of->plans++;
-    TY_CHECK(ty_json_number(row, "step_time_s", 0, 1e300, &step_s, error), status, done);
-    TY_CHECK(ty_json_number(row, "samples_per_s", 0, 1e300, &rate, error), status, done);
+    TY_CHECK(put_figures(c, row, text, error), status, done);
     TY_CHECK(ty_json_string(row, "plan", &words, error), status, done);
-    ty_format_seconds(step_s, time);
-    ty_format_count(rate, count);
-    ty_text_addf(text, "%s a step, %s samples/s, %s", time, count, words);
+    ty_text_add(text, words);
     TY_CHECK(ty_json_string(row, "limited_by", &words, error), status, done);
-    ty_text_addf(text, "; limited by %s\n", words);
+    ty_text_addf(text, "; %s\n", words);
 done:
     ty_json_free(document);
     return status;
@@ -240,6 +319,7 @@ static exit_code finish(whatif *c, ty_error *error)
     outcome rows = {0};
     exit_code code = EXIT_DONE;
 
+    put_headings(c, &lines);
     for (uint32_t r = 0; r < ty_whatif_row_count(c->rows) && status == TY_OK; r++)
         status = put_line(c, r, &lines, &rows, error);
     if (status == TY_OK && o->csv)

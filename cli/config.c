@@ -34,7 +34,8 @@ static const char *const of_one_call[] = {
 /* What decides what a command does is for the call, or for a setting of that command, to say. */
 static const struct {
     const char *command, *option;
-} of_the_command[] = {{"calibrate", "stack"}};
+} of_the_command[] = {
+    {"calibrate", "stack"}, {"plan", "steps"}, {"whatif", "steps"}, {"score", "steps"}};
 
 /* What a file that merely lies where one stands may not say: what is to be run, and where. */
 static const char *const of_the_trusted[] = {"script", "image"};

@@ -19,6 +19,27 @@ static ty_status parse_rate(const char *text, double *out, ty_error *error)
     return TY_OK;
 }
 
+static ty_status parse_length(const char *name, const char *text, double *out, ty_error *error)
+{
+    ty_error detail = {0};
+
+    if (text == NULL || ty_parse_count(text, out, &detail) == TY_OK)
+        return TY_OK;
+    return ty_fail(error, TY_EINVAL, "--%s: %s", name, detail.message);
+}
+
+ty_status cost_from(const cli_options *options, ty_cost_question *out, ty_error *error)
+{
+    ty_status status;
+
+    *out = (ty_cost_question){.steps = (double)options->steps, .price = options->price};
+    TY_CHECK(parse_length("tokens", options->tokens, &out->tokens, error), status, done);
+    TY_CHECK(parse_length("epochs", options->epochs, &out->epochs, error), status, done);
+    status = ty_cost_question_check(out, error);
+done:
+    return status;
+}
+
 ty_status question_from(const cli_options *options, uint32_t usual_top, ty_question *out,
                         ty_error *error)
 {
@@ -47,11 +68,55 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
 
     if (usual_top == 0 || options->no_simulate)
         question.top = 0;
+    if (usual_top > 0) /* steps of others are run, not priced */
+        TY_CHECK(cost_from(options, &question.cost, error), status, done);
     if (options->learning_rate != NULL)
         status = parse_rate(options->learning_rate, &question.learning_rate, error);
     if (status == TY_OK)
         *out = question;
+done:
     return status;
+}
+
+static void note_workload(const char *typed)
+{
+    char *meant = NULL;
+    bool is_guess;
+
+    if (ty_zoo_name(typed, &meant, &is_guess, NULL) == TY_OK && is_guess)
+        tell("trainyard: note: workload \"%s\" taken as %s", typed, meant);
+    ty_free(meant);
+}
+
+static void note_cluster(const char *typed)
+{
+    ty_cluster *cluster = NULL;
+    char *line = NULL;
+    uint32_t devices, hosts;
+
+    if (ty_cluster_is_local(typed, &hosts) || ty_file_exists(typed) ||
+        ty_cluster_line(typed, &line, NULL) != TY_OK)
+        return;
+    if (strcmp(line, typed) != 0 &&
+        (strncmp(line, "1x ", 3) != 0 || strcmp(line + 3, typed) != 0) &&
+        ty_cluster_open(line, NULL, &cluster, NULL) == TY_OK) {
+        devices = ty_cluster_device_count(cluster);
+        hosts = ty_cluster_host_count(cluster);
+        tell("trainyard: note: cluster \"%s\" taken as %s: %u device%s on %u host%s", typed, line,
+             devices, devices == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
+    }
+    ty_cluster_free(cluster);
+    ty_free(line);
+}
+
+void note_names(const cli_options *options)
+{
+    if (options->quiet)
+        return;
+    if (options->workload != NULL && options->given == NULL)
+        note_workload(options->workload);
+    if (options->cluster != NULL)
+        note_cluster(options->cluster);
 }
 
 static void print_note(void *context, const char *line)

@@ -20,7 +20,7 @@ const cli_command commands[] = {
      OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "input",
              "budget", "phases", "memory-reserve", "precision", "profile", "profile-device",
              "stack", "fix", "against", "fastest", "allow-lossy", "system", "objective", "task",
-             "learning-rate", "top", "no-simulate", "candidates", "seed", "output", "json"),
+             "learning-rate", "top", "no-simulate", "candidates", "tokens", "epochs", "steps", "price", "seed", "output", "json"),
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
      OPTIONS("stack", "program", "trace", "json"), 1, 1, cmd_estimate},
@@ -35,7 +35,7 @@ const cli_command commands[] = {
              "profile-device", "stack", "fix", "fastest", "json"),
      0, 0, cmd_memory},
     {"score", "PLAN [options]", "time to target, money and energy of a plan", NULL,
-     OPTIONS("task", "json"), 1, 1, cmd_score},
+     OPTIONS("task", "tokens", "epochs", "steps", "price", "json"), 1, 1, cmd_score},
     {"systems", "--workload W --cluster C [options]",
      "what every known system would make of it, side by side",
      "GPipe, PipeDream, Horovod, parameter servers and the others as presets: the best\n"
@@ -62,11 +62,11 @@ const cli_command commands[] = {
      "objective, task; hosts, device, pod, leaf, host, gpu, oversub; bandwidth.LINK,\n"
      "latency.LINK, memory, memory_bandwidth, compute (quantities, or factors as x2;\n"
      "LINK may be all); storage.bandwidth, .host, .latency, .requests, .request,\n"
-     ".capacity (of the last level, or .NAME behind it); input, input.KEY; or a key\n"
-     "of --fix.\n",
+     ".capacity (of the last level, or .NAME after it); input, input.KEY; price,\n"
+     "power, failure_rate; or a key of --fix.\n",
      OPTIONS("workload", "cluster", "seq", "global-batch", "input", "memory-reserve", "precision",
              "profile", "profile-device", "stack", "fix", "fastest", "allow-lossy", "system",
-             "objective", "task", "top", "no-simulate", "seed", "vary", "rows", "output", "json",
+             "objective", "task", "top", "no-simulate", "tokens", "epochs", "steps", "price", "seed", "vary", "rows", "output", "json",
              "csv"),
      0, 0, cmd_whatif},
     {"profile", "--workload W | import TRACE [options]",

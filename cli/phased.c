@@ -127,6 +127,9 @@ exit_code phased_plan(const cli_options *options)
 
     if (options->training_config != NULL)
         return report_usage("plan", "--phases and --config: expected one of them");
+    if (options->tokens != NULL || options->epochs != NULL || options->steps > 0)
+        return report_usage("plan", "--phases and --tokens, --epochs or --steps: the phases have "
+                                    "lengths of their own");
     if (options->candidates != NULL || options->against != NULL)
         return report_usage("plan",
                             "--phases and --%s: expected one of them, phases have "
@@ -149,7 +152,7 @@ exit_code phased_plan(const cli_options *options)
         for (uint32_t p = 0; p < plan->count; p++)
             steps_s[p] = ty_plan_summary(plan->plans[p])->step_time_s;
         print_phases(plan, steps_s, &text);
-        if (ty_phased_plan_score(plan, options->task, &score, &error) != TY_OK) {
+        if (ty_phased_plan_score(plan, options->task, &question.cost, &score, &error) != TY_OK) {
             code = report_bad_input(&error);
             goto cleanup;
         }
@@ -292,7 +295,8 @@ static void score_to_text(const ty_phased_score *s, ty_text *text)
 
 exit_code phased_score(const cli_options *options)
 {
-    exit_code code = refuse_options("score", options, ALLOWED("task"));
+    exit_code code = refuse_options("score", options, ALLOWED("task", "price"));
+    const ty_cost_question cost = {.price = options->price};
     ty_error error = {0};
     ty_phased_plan *plan = NULL;
     ty_phased_score score = {0};
@@ -302,7 +306,7 @@ exit_code phased_score(const cli_options *options)
     if (code != EXIT_DONE)
         return code;
     if (ty_phased_plan_load(options->files[0], &plan, &error) != TY_OK ||
-        ty_phased_plan_score(plan, options->task, &score, &error) != TY_OK) {
+        ty_phased_plan_score(plan, options->task, &cost, &score, &error) != TY_OK) {
         code = report_bad_input(&error);
         goto cleanup;
     }
@@ -451,7 +455,7 @@ static ty_status compare_target(const cli_options *options, const ty_phased_plan
         for (uint32_t p = 0; p + 1 < run->count; p++)
             out->measured_s += run->runs[p]->wall_s;
     }
-    status = ty_phased_plan_score(plan, options->task, &score, error);
+    status = ty_phased_plan_score(plan, options->task, NULL, &score, error);
     if (status == TY_OK) {
         out->is_predicted = score.has_target;
         interval_spread(score.steps_to_target, 1, out->predicted_steps);

@@ -337,6 +337,30 @@ static const json_field unevens_fields[] = {
 };
 static const json_record unevens_record = JSON_RECORD(ty_uneven[TY_UNEVEN_COUNT], unevens_fields);
 
+#define COST(name, most)                                                                           \
+    {                                                                                              \
+#name, JSON_NUMBER, JSON_AT(ty_training_cost, name), 0, most, .is_optional = true          \
+    }
+static const json_field cost_fields[] = {
+    {"steps", JSON_NUMBER, JSON_AT(ty_training_cost, steps), DBL_MIN, DBL_MAX},
+    COST(samples, DBL_MAX),
+    COST(tokens, DBL_MAX),
+    COST(days, DBL_MAX),
+    COST(goodput, 1),
+    {"price_kind", JSON_CHARS, JSON_AT(ty_training_cost, price_kind), 1,
+     sizeof((ty_training_cost *)NULL)->price_kind - 1, .is_optional = true},
+    COST(price_usd_per_device_hour, DBL_MAX),
+    COST(cost_usd, DBL_MAX),
+    COST(cost_usd_per_million_tokens, DBL_MAX),
+    COST(energy_mwh, DBL_MAX),
+};
+const json_record ty_training_cost_record = JSON_RECORD(ty_training_cost, cost_fields);
+
+static bool has_cost(const void *plan)
+{
+    return ((const ty_plan *)plan)->cost.steps > 0;
+}
+
 #define BYTES(name)                                                                                \
     {                                                                                              \
 #name, JSON_UINT64, JSON_AT(ty_memory_use, name), 0, TY_JSON_MAX_INTEGER                   \
@@ -450,6 +474,8 @@ static const json_field answer_fields[] = {
      .is_said = has_outside, .of = &outside_record},
     {"divides_badly", JSON_STRUCT, JSON_AT(ty_plan, uneven), .applies = has_prediction,
      .is_optional = true, .is_said = is_uneven, .of = &unevens_record},
+    {"cost", JSON_STRUCT, JSON_AT(ty_plan, cost), .applies = has_prediction, .is_optional = true,
+     .is_said = has_cost, .of = &ty_training_cost_record, .schema = "training-cost.json"},
     {"memory", JSON_ROWS, JSON_AT(ty_plan, memory), .applies = has_prediction, .of = &memory_record,
      .count_at = offsetof(ty_plan, stage_count), .read = read_memory,
      .about = "of a device of each stage"},

@@ -103,6 +103,39 @@ void ty_format_bandwidth(double bytes_per_s, char out[32])
     FORMAT(bytes_per_s, units, out);
 }
 
+/* Three digits and a unit without a blank. */
+static void format_short(double value, char out[32])
+{
+    static const unit units[] = {{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "B"}, {1e12, "T"}};
+    char digits[32];
+    size_t i = 0;
+
+    while (i + 1 < sizeof units / sizeof units[0] && fabs(value) >= units[i + 1].scale * 0.9995)
+        i++;
+    format_digits(value / units[i].scale, digits);
+    snprintf(out, 32, "%.20s%s", digits, units[i].name);
+}
+
+void ty_format_tokens(double tokens, char out[32])
+{
+    format_short(tokens, out);
+}
+
+void ty_format_usd(double usd, char out[32])
+{
+    char digits[32];
+
+    if (fabs(usd) < 999.5) {
+        snprintf(out, 32, "$%.*f", fabs(usd) < 99.95 ? 2 : 0, usd);
+    } else if (fabs(usd) < 9999.5) {
+        const int whole = (int)lround(usd);
+        snprintf(out, 32, "$%d,%03d", whole / 1000, abs(whole) % 1000);
+    } else {
+        format_short(usd, digits);
+        snprintf(out, 32, "$%.30s", digits);
+    }
+}
+
 /* A decimal number at the start of `text`, digits first, whatever the locale; NULL if there is none
  * or it is too large. Gives where it ends. */
 static const char *read_number(const char *text, double *value)
@@ -231,6 +264,21 @@ ty_status ty_parse_flop_rate(const char *text, double *flop_per_s, ty_error *err
                        "a second)",
                        text);
     *flop_per_s = value;
+    return TY_OK;
+}
+
+ty_status ty_parse_count(const char *text, double *count, ty_error *error)
+{
+    static const unit units[] = {{1.0, ""},        {1e3, "k"},      {1e3, "K"},  {1e6, "M"},
+                                 {1e9, "B"},       {1e9, "G"},      {1e12, "T"}, {1e12, "trillion"},
+                                 {1e9, "billion"}, {1e6, "million"}};
+    double value;
+
+    if (!read_quantity(text, units, sizeof units / sizeof units[0], false, &value) || !(value > 0))
+        return ty_fail(error, TY_EINVAL,
+                       "found \"%.60s\", expected a number above 0 such as 15.6T, 300B, 2M or 1e12",
+                       text);
+    *count = value;
     return TY_OK;
 }
 

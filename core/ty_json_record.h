@@ -111,6 +111,7 @@ void ty_record_write(const json_record *record, const void *in, const void *cont
 /* What core's files have and what they share. */
 extern const json_record ty_compression_record; /* of a ty_compression, behind its kind */
 extern const json_record ty_optimizer_record, ty_input_record, ty_step_summary_record;
+extern const json_record ty_training_cost_record;
 extern const json_record ty_until_record;          /* of a ty_target, of what has one */
 extern const json_record ty_device_figures_record; /* of a ty_device_type */
 extern const json_record ty_plan_record, ty_profile_record, ty_run_record, ty_cluster_record;

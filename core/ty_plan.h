@@ -286,6 +286,22 @@ typedef struct ty_deployment {
     ty_variant_need need;
 } ty_deployment;
 
+/** Time and money of a training of some length: ty_training_cost_of in study/ty_economics.h. */
+typedef struct ty_training_cost {
+    double steps; /* 0: nobody asked */
+    double samples;
+    double tokens;                    /* 0: samples are not sequences */
+    double days;                      /* checkpoints and failures included */
+    double goodput;                   /* share of the days that lasts as work */
+    char price_kind[24];              /* "rental"; "": no price is known, as are the next three */
+    double price_usd_per_device_hour; /* mean of the devices */
+    double cost_usd;
+    double cost_usd_per_million_tokens;
+    double energy_mwh; /* 0: no power is known */
+} ty_training_cost;
+/** Adds the line "Cost        193 days, $593k for 1T tokens at $2.00 per GPU-hour". */
+void ty_training_cost_line(const ty_training_cost *cost, ty_text *text);
+
 typedef struct ty_plan {
     ty_workload *workload;
     ty_digest workload_digest;
@@ -349,6 +365,7 @@ typedef struct ty_plan {
      * TY_OUTSIDE_SHARE of the step; else both 0 */
     double least_step_time_s, most_step_time_s;
     ty_uneven uneven[TY_UNEVEN_COUNT]; /* what ty_question_uneven found */
+    ty_training_cost cost;             /* if the question has a length of training */
     ty_memory_use *memory;             /* [stage_count], per device; NULL: not counted */
     double memory_reserve; /* share of usable memory that should stay free; files without: 0 */
     uint32_t candidate_count;

@@ -44,6 +44,9 @@ void ty_format_bytes(double bytes, char out[32]);  /* decimal: kB, MB, GB, TB */
 void ty_format_memory(double bytes, char out[32]); /* binary: KiB, MiB, GiB, TiB */
 void ty_format_seconds(double seconds, char out[32]);
 void ty_format_bandwidth(double bytes_per_s, char out[32]);
+/** As they are written after a price or before "tokens": "$2.50", "$6,020", "$593k"; "300B". */
+void ty_format_usd(double usd, char out[32]);
+void ty_format_tokens(double tokens, char out[32]);
 
 /**
  * Reads a quantity as people write it. Bandwidth: "100Gb/s", "25GB/s", "400Gbps", "1e9" (bytes/s).
@@ -55,6 +58,8 @@ ty_status ty_parse_bandwidth(const char *text, double *bytes_per_s, ty_error *er
 ty_status ty_parse_bytes(const char *text, uint64_t *bytes, ty_error *error) TY_MUST_CHECK;
 ty_status ty_parse_seconds(const char *text, double *seconds, ty_error *error) TY_MUST_CHECK;
 ty_status ty_parse_flop_rate(const char *text, double *flop_per_s, ty_error *error) TY_MUST_CHECK;
+/** A large number above 0: "15.6T", "300B", "2M", "1e12". */
+ty_status ty_parse_count(const char *text, double *count, ty_error *error) TY_MUST_CHECK;
 /** A whole decimal number in [minimum, maximum]; nothing before or after it. */
 ty_status ty_parse_uint(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *out,
                         ty_error *error) TY_MUST_CHECK;

@@ -360,13 +360,42 @@ static void put_number_of(page *p, const ty_json *row, const char *key, page_uni
     ty_page_number(p, cell);
 }
 
+/* Figures of the table; those of a cost only where a length of training was asked for. */
+static const struct {
+    const char *heading, *key;
+    page_unit unit;
+    bool is_of_cost;
+} figures[] = {
+    {"devices", "devices", PAGE_COUNT, false},
+    {"step", "step_time_s", PAGE_SECONDS, false},
+    {"samples/s", "samples_per_s", PAGE_COUNT, false},
+    {"tokens/s", "tokens_per_s", PAGE_COUNT, false},
+    {"MFU", "mfu", PAGE_SHARE, false},
+    {"memory", "peak_memory_bytes", PAGE_MEMORY, false},
+    {"days", "days", PAGE_COUNT, true},
+    {"cost", "cost_usd", PAGE_USD, true},
+};
+#define FIGURE_COUNT (sizeof figures / sizeof figures[0])
+
+static bool has_cost(const whatif *w)
+{
+    for (uint32_t i = 0; i < w->answer_count; i++)
+        if (w->answers[i].row != NULL && ty_json_has(w->answers[i].row, "days"))
+            return true;
+    return false;
+}
+
 static void put_rows(page *p, const whatif *w)
 {
+    const bool is_costed = has_cost(w);
     ty_text headings = {0};
 
     for (uint32_t a = 0; a < w->axis_count; a++)
         ty_text_addf(&headings, "<%s|", w->axes[a].key);
-    ty_text_add(&headings, "devices|step|samples/s|memory|<limited by|<plan, or why not");
+    for (size_t f = 0; f < FIGURE_COUNT; f++)
+        if (is_costed || !figures[f].is_of_cost)
+            ty_text_addf(&headings, "%s|", figures[f].heading);
+    ty_text_add(&headings, "<bottleneck|<plan, or why not");
     if (headings.failed != TY_OK)
         p->html->failed = headings.failed;
     else
@@ -379,10 +408,9 @@ static void put_rows(page *p, const whatif *w)
         ty_page_row(p);
         for (uint32_t a = 0; a < w->axis_count; a++)
             put_text_of(p, values, w->axes[a].key);
-        put_number_of(p, row, "devices", PAGE_COUNT);
-        put_number_of(p, row, "step_time_s", PAGE_SECONDS);
-        put_number_of(p, row, "samples_per_s", PAGE_COUNT);
-        put_number_of(p, row, "peak_memory_bytes", PAGE_MEMORY);
+        for (size_t f = 0; f < FIGURE_COUNT; f++)
+            if (is_costed || !figures[f].is_of_cost)
+                put_number_of(p, row, figures[f].key, figures[f].unit);
         put_text_of(p, row, "limited_by");
         put_text_of(p, row, ty_json_has(row, "reason") ? "reason" : "plan");
         ty_page_end_row(p);

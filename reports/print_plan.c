@@ -596,6 +596,8 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *q
     if (plan->has_prediction)
         ty_print_summary(ty_plan_summary(plan), noun, text);
     print_memory_peak(plan, text);
+    if (plan->cost.steps > 0)
+        ty_training_cost_line(&plan->cost, text);
     if (plan->has_prediction) {
         ty_text_add(text, "\n");
         print_provenance(plan, cluster, text);

@@ -40,11 +40,13 @@ static ty_staleness_kind staleness_of(const ty_plan *plan)
 
 /* @param learning_rate 0: the rule's */
 static ty_status score_plan(const ty_plan *plan, const ty_cluster *cluster,
-                            const ty_convergence *task, double learning_rate, ty_score *out,
-                            ty_error *error)
+                            const ty_convergence *task, const ty_cost_question *cost,
+                            double learning_rate, ty_score *out, ty_error *error)
 {
     ty_score_question question = ty_score_question_default();
 
+    if (cost != NULL)
+        question.cost = *cost;
     question.task = task;
     question.learning_rate = learning_rate;
     question.staleness = staleness_of(plan);
@@ -79,13 +81,13 @@ static ty_status open_task(const char *name, const char *workload, ty_convergenc
 }
 
 ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const char *task_name,
-                        ty_score *out, ty_error *error)
+                        const ty_cost_question *cost, ty_score *out, ty_error *error)
 {
     ty_convergence *task = NULL;
     ty_status status = open_task(task_name, plan->workload->name, &task, error);
 
     if (status == TY_OK)
-        status = score_plan(plan, cluster, task, rate_of(plan), out, error);
+        status = score_plan(plan, cluster, task, cost, rate_of(plan), out, error);
     ty_convergence_free(task);
     return status;
 }
@@ -103,6 +105,7 @@ static double figure_of(const ty_score *s, ty_objective objective)
 }
 
 typedef struct best_plan {
+    const ty_cost_question *cost;
     ty_plan *plan;
     double figure;
     ty_error refusal; /* of the last batch that cannot be planned */
@@ -122,7 +125,7 @@ static ty_status try_plan(const ty_question_inputs *q, const ty_plan_options *ho
         return TY_OK;
     if (status != TY_OK)
         return ty_fail(error, status, "%s", refusal->message);
-    TY_CHECK(score_plan(plan, q->cluster, task, 0, &score, error), status, done);
+    TY_CHECK(score_plan(plan, q->cluster, task, best->cost, 0, &score, error), status, done);
     figure = figure_of(&score, objective);
     if (figure < best->figure) {
         ty_plan_free(best->plan);
@@ -174,7 +177,7 @@ static ty_status plan_by_objective(const ty_question *question, const ty_questio
                                    ty_error *error)
 {
     const uint32_t usual = q->workload->global_batch;
-    best_plan best = {.figure = HUGE_VAL};
+    best_plan best = {.cost = &question->cost, .figure = HUGE_VAL};
     ty_convergence *task = NULL;
     ty_status status = TY_OK;
 
@@ -426,9 +429,14 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
     ty_fix_texts texts = {0};
     ty_deployment deployment = {0};
     ty_plan *plan = NULL;
+    double samples;
 
     TY_CHECK(ty_question_deploy(question, inputs, &deployment, error), status, done);
     TY_CHECK(ty_plan_options_of(question, inputs, &texts, &how, error), status, done);
+    TY_CHECK(ty_cost_question_check(&question->cost, error), status, done);
+    TY_CHECK(
+        ty_cost_question_samples(&question->cost, inputs->workload, &how.input, 1, &samples, error),
+        status, done);
     if (watch != NULL) {
         how.should_stop = watch->should_stop;
         how.stop_context = how.note_context = watch->context;
@@ -453,6 +461,9 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
+    if (samples > 0)
+        TY_CHECK(ty_training_cost_of(plan, inputs->cluster, &question->cost, &plan->cost, error),
+                 status, done);
     if (question->against != NULL)
         TY_CHECK(put_all_beside(question, inputs, watch, plan, error), status, done);
     *out = plan;

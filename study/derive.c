@@ -104,7 +104,8 @@ ty_status ty_plan_score_document(const ty_plan_inputs *inputs, const char *task,
     ty_status status = TY_OK;
 
     if (inputs->plan->prediction.step_time_s > 0) {
-        TY_CHECK(ty_plan_score(inputs->plan, inputs->cluster, task, &score, error), status, done);
+        TY_CHECK(ty_plan_score(inputs->plan, inputs->cluster, task, NULL, &score, error), status,
+                 done);
         ty_score_to_json(&score, &w, NULL);
     }
     status = document_of(&text, "trainyard.score/1", out, error);

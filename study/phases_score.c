@@ -117,15 +117,16 @@ cleanup:
     return status;
 }
 
-ty_status ty_phased_plan_score(const ty_phased_plan *plan, const char *task, ty_phased_score *out,
-                               ty_error *error)
+ty_status ty_phased_plan_score(const ty_phased_plan *plan, const char *task,
+                               const ty_cost_question *cost, ty_phased_score *out, ty_error *error)
 {
     ty_phase_score phases[TY_MOST_TRAINING_PHASES] = {0};
     ty_error detail = {0};
 
     for (uint32_t p = 0; p < plan->count; p++) {
         const ty_plan *own = plan->plans[p];
-        const ty_status status = ty_plan_score(own, own->cluster, task, &phases[p].score, &detail);
+        const ty_status status =
+            ty_plan_score(own, own->cluster, task, cost, &phases[p].score, &detail);
         if (status != TY_OK) {
             for (uint32_t q = 0; q <= p; q++)
                 ty_score_clear(&phases[q].score);

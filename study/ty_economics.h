@@ -50,24 +50,51 @@ ty_status ty_failures(const ty_failure_question *question, ty_failure_outlook *o
 
 /* ---- Money and energy -------------------------------------------------------------------- */
 
-/** What is not in the catalogue of clusters; zero or NaN: as study/catalogue/economics.json. */
+/**
+ * A training whose time and cost are asked for. Texts are borrowed, as on the command line; NULL
+ * stands for the catalogue's figures.
+ */
+typedef struct ty_cost_question {
+    double tokens, epochs, steps; /* its length, one of the three; all 0: nobody asked */
+    /* Items apart by ",": dollars per device and hour ("2.50"), those of one device ("h100=2.50"),
+     * or a kind of price of study/catalogue/prices.json ("rental", "spot", "reserved") */
+    const char *price;
+    const char *power;        /* of a device ("700W"), or a factor ("x0.9") */
+    const char *failure_rate; /* failures per device and year ("0.05"), or a factor ("x2") */
+} ty_cost_question;
+
+/** Whether the texts can be read and at most one length is given. TY_EINVAL names the option. */
+ty_status ty_cost_question_check(const ty_cost_question *question, ty_error *error) TY_MUST_CHECK;
+/** Samples of a training of that length; 0 without one.
+ *  @return TY_EINVAL: tokens of a workload without sequences, epochs of data of unknown size */
+ty_status ty_cost_question_samples(const ty_cost_question *question, const ty_workload *workload,
+                                   const ty_input *input, uint32_t batch, double *out,
+                                   ty_error *error) TY_MUST_CHECK;
+
+/** Figures that the catalogue of clusters lacks; zero or NaN: as study/catalogue/economics.json. */
 typedef struct ty_cost_rates {
-    double price_usd_per_device_hour; /* 0: hosts' prices of the catalogue */
+    const char *price, *power;        /* as in ty_cost_question */
+    double price_usd_per_device_hour; /* 0: by `price`, else of the catalogue */
     double price_usd_per_kwh;         /* 0: energy is in the price */
     double power_usage_effectiveness; /* of the building; >= 1, 0: 1 */
 } ty_cost_rates;
 
 typedef struct ty_cluster_rates {
-    bool has_price; /* every host has one, or it was given */
+    bool has_price; /* every device has one */
     double price_usd_per_s;
-    ty_interval power_w; /* at the load asked for; all 0: not known */
+    double price_usd_per_device_hour; /* mean of the devices, without energy */
+    char price_kind[24];              /* "rental", "given", "mixed" */
+    char price_note[200];             /* its date and source */
+    ty_interval power_w;              /* at the load asked for; all 0: not known */
     char assumption[256];
 } ty_cluster_rates;
 
 /**
- * What a second of a whole cluster costs. Power of a host at load u: P (i + (1-i) u), P its rated
- * power and i the share of it drawn when idle; of hosts without rating, devices at theirs, times
- * 1 + host overhead.
+ * Price and power of a whole cluster. A device's price is the one given, else its part of its
+ * host's in the cluster, else the first of study/catalogue/prices.json for its host or for the
+ * device; with a kind of price asked for, the first of that kind. Power of a host at load u: P (i +
+ * (1-i) u), P its rated power and i the share of it drawn when idle; of hosts without rating,
+ * devices at theirs, times 1 + host overhead.
  * @param load share of the time that devices compute; 0..1
  */
 ty_status ty_cluster_rates_of(const ty_cluster *cluster, double load, const ty_cost_rates *rates,
@@ -89,6 +116,7 @@ typedef struct ty_score_question {
     double restart_s;                  /* 0: the catalogue's */
     double checkpoint_interval_s;      /* 0: the best */
     ty_cost_rates rates;
+    ty_cost_question cost; /* its texts go before `rates` and the times between failures */
 } ty_score_question;
 ty_score_question ty_score_question_default(void);
 
@@ -113,6 +141,7 @@ typedef struct ty_score {
     ty_interval money_usd; /* to target */
     ty_interval power_w;
     ty_interval energy_j;     /* to target */
+    ty_training_cost cost;    /* of the length asked for */
     ty_provenance provenance; /* of the step time */
     bool is_prior;            /* convergence is of the catalogue, not measured */
     char *notes;              /* a line each: what was assumed; free with ty_score_clear */
@@ -134,6 +163,15 @@ ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster,
                         const ty_score_question *question, ty_score *out,
                         ty_error *error) TY_MUST_CHECK;
 void ty_score_clear(ty_score *score);
+
+/**
+ * Time and money of a training of the length asked for, by the same figures as ty_score_plan.
+ *   days = steps x step time / goodput
+ * @return TY_EINVAL: a length that the workload does not have, such as tokens of images
+ */
+ty_status ty_training_cost_of(const ty_plan *plan, const ty_cluster *cluster,
+                              const ty_cost_question *question, ty_training_cost *out,
+                              ty_error *error) TY_MUST_CHECK;
 /** `trainyard.score/1` where `key` is NULL; else the same as a member. */
 void ty_score_to_json(const ty_score *score, ty_json_writer *writer, const char *key);
 /** The member "notes": lines as texts. */

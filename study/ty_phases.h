@@ -116,8 +116,9 @@ typedef struct ty_phased_score {
  */
 ty_status ty_phased_score_make(ty_phase_score *phases, uint32_t count, bool is_resized,
                                ty_phased_score *out, ty_error *error) TY_MUST_CHECK;
-/** The same of a plan. @param task as ty_plan_score has it */
-ty_status ty_phased_plan_score(const ty_phased_plan *plan, const char *task, ty_phased_score *out,
+/** The same of a plan. @param task and cost as ty_plan_score has them, without a length */
+ty_status ty_phased_plan_score(const ty_phased_plan *plan, const char *task,
+                               const ty_cost_question *cost, ty_phased_score *out,
                                ty_error *error) TY_MUST_CHECK;
 /** `trainyard.phased-score/1`. */
 void ty_phased_score_to_json(const ty_phased_score *score, ty_json_writer *writer);

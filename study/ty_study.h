@@ -74,6 +74,7 @@ typedef struct ty_question {
     uint32_t global_batch; /* 0: the workload's, or what the objective finds */
     uint64_t sequence;     /* tokens a sample; 0: the workload's */
     uint32_t image_height, image_width; /* pixels a sample; 0: the workload's */
+    ty_cost_question cost;              /* a length fills the plan's `cost` */
     uint64_t seed;
     uint32_t top; /* the most simulations (simulate_top); 0: none */
     bool allow_lossy;
@@ -165,10 +166,12 @@ void ty_plan_inputs_clear(ty_plan_inputs *inputs);
 /**
  * ty_score_plan by a task, with the staleness of the plan's schedule.
  * @param task as ty_convergence_open has it; NULL: that of the plan's workload, if there is one
+ * @param cost NULL: the catalogue's prices, and no length
  * @param out  [out] clear with ty_score_clear, also after a failure
  */
 ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const char *task,
-                        ty_score *out, ty_error *error) TY_MUST_CHECK;
+                        const ty_cost_question *cost, ty_score *out, ty_error *error) TY_MUST_CHECK;
+
 
 /* ---- What if ----------------------------------------------------------------------------- */
 
@@ -182,6 +185,7 @@ ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const ch
  *   device                                the "@DEVICE" of a described fabric
  *   bandwidth.LINK, latency.LINK          of every link of that type; LINK may be "all"
  *   memory, compute, memory_bandwidth     of every device
+ *   price, power, failure_rate            as in ty_cost_question
  *   what `fix` knows                      tp, pp, dp, zero, micro_batch, schedule, ...
  * Figures of links and devices are quantities ("100Gb/s", "5us", "80GiB") or factors ("x0.5").
  */

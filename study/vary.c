@@ -296,6 +296,9 @@ static const plain_key plain_keys[] = {
     {"stack", NULL, offsetof(ty_question, stack)},
     {"objective", set_objective, 0},
     {"task", NULL, offsetof(ty_question, task)},
+    {"price", NULL, offsetof(ty_question, cost.price)},
+    {"power", NULL, offsetof(ty_question, cost.power)},
+    {"failure_rate", NULL, offsetof(ty_question, cost.failure_rate)},
 };
 #define PLAIN_KEY_COUNT (sizeof plain_keys / sizeof plain_keys[0])
 
@@ -320,17 +323,20 @@ static ty_status fail_unknown(const char *key, ty_error *error)
         error, TY_EINVAL,
         "unknown key '%s'; expected workload, cluster, batch, seq, hosts, device, pod, "
         "leaf, host, gpu, oversub, system, stack, precision, objective, task, bandwidth.LINK, "
-        "latency.LINK, storage.FIGURE, input, input.KEY, memory, memory_bandwidth, compute, or a "
-        "key of --fix",
+        "latency.LINK, storage.FIGURE, input, input.KEY, memory, memory_bandwidth, compute, price, "
+        "power, failure_rate, or a key of --fix",
         key);
 }
 
 static ty_status set_plain(ty_vary_point *point, const plain_key *key, const char *value,
                            ty_error *error)
 {
+    ty_status status;
+
     if (key->set != NULL)
         return key->set(point, value, error);
-    return copy(point, value, (const char **)((char *)&point->question + key->text), error);
+    status = copy(point, value, (const char **)((char *)&point->question + key->text), error);
+    return status == TY_OK ? ty_cost_question_check(&point->question.cost, error) : status;
 }
 
 ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value, ty_error *error)

@@ -1,6 +1,7 @@
 /* What if: the best plan for every combination of values, rows in their order whatever the number
  * of processes. */
 #include "sweep.h"
+#include "ty_json_record.h"
 #include "vary.h"
 
 #include <string.h>
@@ -143,25 +144,25 @@ static void put_values(const ty_whatif *w, uint32_t row, ty_json_writer *out)
     ty_json_close(out, '}');
 }
 
-/* Dollars an hour of all hosts, those that stay idle too; 0: not known. */
-static double price_of(const ty_cluster *cluster)
+/* Dollars an hour of all devices, those that stay idle too; 0: not known. */
+static ty_status price_of(const ty_cluster *cluster, const ty_cost_question *question, double *out,
+                          ty_error *error)
 {
-    double price = 0;
+    const ty_cost_rates asked = {.price = question->price};
+    ty_cluster_rates rates;
+    ty_status status = ty_cluster_rates_of(cluster, 1, &asked, &rates, error);
 
-    for (uint32_t h = 0; h < ty_cluster_host_count(cluster); h++) {
-        const ty_host_type *type = ty_cluster_host_type(cluster, h);
-        if (type == NULL || type->price_date == NULL)
-            return 0;
-        price += type->price_usd_per_hour;
-    }
-    return price;
+    *out = status == TY_OK && rates.has_price
+               ? rates.price_usd_per_device_hour * ty_cluster_device_count(cluster)
+               : 0;
+    return status;
 }
 
-static void put_answer(const ty_plan *plan, const ty_cluster *cluster, ty_json_writer *w)
+static void put_answer(const ty_plan *plan, const ty_cluster *cluster, double price,
+                       ty_json_writer *w)
 {
     const ty_step_summary *s = ty_plan_summary(plan);
     uint64_t capacity = UINT64_MAX;
-    const double price = price_of(cluster);
 
     for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++)
         if (ty_cluster_device_type(cluster, d)->memory_bytes < capacity)
@@ -179,6 +180,8 @@ static void put_answer(const ty_plan *plan, const ty_cluster *cluster, ty_json_w
     ty_json_put_uint(w, "memory_bytes", capacity);
     if (price > 0)
         ty_json_put_number(w, "price_usd_per_hour", price);
+    if (plan->cost.steps > 0)
+        ty_record_put(&ty_training_cost_record, &plan->cost, NULL, w);
     ty_json_put_string(w, "limited_by", s->limited_by);
     ty_json_put_string(w, "strategy", plan->strategy);
     ty_json_put_string(w, "plan",
@@ -211,17 +214,20 @@ static ty_status do_row(void *context, uint32_t row, ty_text *result, ty_error *
     ty_vary_point point = {0};
     ty_question_inputs q = {0};
     ty_plan *plan = NULL;
+    double price = 0;
 
     TY_CHECK(set_point(w, row, &point, error), status, done);
     status = ty_vary_open(&point, w->watch, &q, error);
     if (status == TY_OK)
         status = ty_question_plan(&point.question, &q, w->watch, &plan, error);
+    if (status == TY_OK)
+        status = price_of(q.cluster, &point.question.cost, &price, error);
     if (status != TY_OK && status != TY_EINFEASIBLE && status != TY_EINVAL && status != TY_ENOMEM)
         goto done;
     if (status == TY_OK) {
         ty_json_open_flat(&out, NULL, '{');
         put_values(w, row, &out);
-        put_answer(plan, q.cluster, &out);
+        put_answer(plan, q.cluster, price, &out);
         ty_json_close(&out, '}');
     } else {
         put_reason(w, row, error->message, status, &out);
@@ -264,6 +270,14 @@ static void put_question(const ty_whatif *w, ty_json_writer *out, const char *ke
         ty_json_put_string(out, "objective", o->objective);
     if (o->task != NULL)
         ty_json_put_string(out, "task", o->task);
+    if (o->cost.tokens > 0)
+        ty_json_put_number(out, "tokens", o->cost.tokens);
+    if (o->cost.epochs > 0)
+        ty_json_put_number(out, "epochs", o->cost.epochs);
+    if (o->cost.steps > 0)
+        ty_json_put_number(out, "steps", o->cost.steps);
+    if (o->cost.price != NULL)
+        ty_json_put_string(out, "price", o->cost.price);
     if (o->allow_lossy)
         ty_json_put_bool(out, "is_lossy_allowed", true);
     if (o->is_fastest)

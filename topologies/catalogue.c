@@ -594,6 +594,23 @@ cleanup:
     return status;
 }
 
+ty_status ty_device_named(const char *typed, char **name, ty_error *error)
+{
+    catalogue *known = NULL;
+    uint32_t index;
+    ty_status status;
+
+    *name = NULL;
+    TY_CHECK(catalogue_load(&known, error), status, cleanup);
+    index = catalogue_match_name(known, typed);
+    if (index != NO_INDEX && (*name = ty_strdup(known->device_types[index].name)) == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+
+cleanup:
+    catalogue_free(known);
+    return status;
+}
+
 uint32_t catalogue_match_device(const catalogue *c, const char *key, const char *text)
 {
     size_t length = strlen(key);

@@ -97,6 +97,10 @@ ty_status ty_cluster_import_text(const char *text, size_t length, const char *na
  * free each and the array with ty_free. */
 ty_status ty_catalogue_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
+/** The catalogue's device that `typed` stands for, "h100-sxm" for "h100".
+ *  @param name [out] free with ty_free; NULL: none */
+ty_status ty_device_named(const char *typed, char **name, ty_error *error) TY_MUST_CHECK;
+
 /**
  * What others call a device of the catalogue: of the texts by which it is recognised the one with
  * this key ("sky": SkyPilot's accelerators, "pci": vendor and device).

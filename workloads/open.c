@@ -71,23 +71,39 @@ cleanup:
     return status;
 }
 
+/* The zoo's model that people or a hub call `name`; NULL: it has none. */
+static ty_status name_of_zoo(const char *name, char **out, bool *is_whole, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char **names = NULL, *alias = NULL;
+    uint32_t count = 0;
+    const char *found;
+
+    *out = NULL;
+    TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
+    found = ty_name_find(name, names, count, sizeof *names, is_whole);
+    if (!*is_whole) {
+        TY_CHECK(ty_alias_find("workloads", "aliases.json", name, &alias, error), status, cleanup);
+        found = alias != NULL ? alias : found;
+    }
+    if (found != NULL && (*out = ty_strdup(found)) == NULL)
+        status = ty_fail(error, TY_ENOMEM, "%s: out of memory", name);
+
+cleanup:
+    ty_free(alias);
+    ty_names_free(names, count);
+    return status;
+}
+
 /* Whether the zoo has `name`, or what people mean by it; only then `path` is set. */
 static ty_status find_in_zoo(const char *name, char **path, ty_error *error)
 {
     ty_status status = TY_OK;
-    char **names = NULL;
-    uint32_t count = 0;
     ty_text file = {0};
-    char *text = NULL, *alias = NULL;
-    const char *found;
+    char *text = NULL, *found = NULL;
     bool is_whole;
 
-    TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
-    found = ty_name_find(name, names, count, sizeof *names, &is_whole);
-    if (!is_whole) {
-        TY_CHECK(ty_alias_find("workloads", "aliases.json", name, &alias, error), status, cleanup);
-        found = alias != NULL ? alias : found;
-    }
+    TY_CHECK(name_of_zoo(name, &found, &is_whole, error), status, cleanup);
     if (found == NULL)
         goto cleanup;
     ty_text_addf(&file, "%s" ZOO_SUFFIX, found);
@@ -96,9 +112,8 @@ static ty_status find_in_zoo(const char *name, char **path, ty_error *error)
 
 cleanup:
     ty_text_clear(&file);
-    ty_free(alias);
+    ty_free(found);
     ty_free(text);
-    ty_names_free(names, count);
     return status;
 }
 
@@ -327,6 +342,30 @@ static ty_status name_of_words(const char *text, size_t *length, ty_error *error
         *length = end;
     ty_free(path);
     ty_free(name);
+    return status;
+}
+
+ty_status ty_zoo_name(const char *typed, char **name, bool *is_guess, ty_error *error)
+{
+    char *words = NULL;
+    size_t length = 0;
+    bool is_whole = false;
+    ty_status status;
+
+    *name = NULL;
+    *is_guess = false;
+    TY_CHECK(name_of_words(typed, &length, error), status, cleanup);
+    words = ty_strndup(typed, length > 0 ? length : strcspn(typed, " \t"));
+    if (words == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "%s: out of memory", typed);
+        goto cleanup;
+    }
+    if (!is_family(words) && access(words, F_OK) != 0)
+        status = name_of_zoo(name_in_hub(words), name, &is_whole, error);
+    *is_guess = *name != NULL && !is_whole;
+
+cleanup:
+    ty_free(words);
     return status;
 }
 

@@ -205,6 +205,14 @@ ty_status ty_workload_set_image_size(ty_workload *workload, uint32_t height, uin
                                      ty_error *error) TY_MUST_CHECK;
 
 /** Names of the zoo, sorted; free each and the array with ty_free. */
+/**
+ * The zoo's model that `typed` stands for: "llama-3-70b" for "meta-llama/Meta-Llama-3-70B". Words
+ * after the name ("batch=64") do not count.
+ * @param name     [out] free with ty_free; NULL: none
+ * @param is_guess [out] the name is an alias or a part of the model's own
+ */
+ty_status ty_zoo_name(const char *typed, char **name, bool *is_guess,
+                      ty_error *error) TY_MUST_CHECK;
 ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
 /**

@@ -1,5 +1,6 @@
 /* A plan by everything a decision may turn on. */
 #include "economics_catalogue.h"
+#include "prices.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +15,10 @@ static const struct {
 
 #define OPTIMIZER_ELEMENT_BYTES 4 /* state numbers are fp32 */
 #define SECONDS_PER_HOUR 3600.0
+#define SECONDS_PER_DAY 86400.0
+#define SECONDS_PER_YEAR (365.25 * SECONDS_PER_DAY)
+#define JOULES_PER_MWH 3.6e9
+#define MILLION 1e6
 #define INPUT_TOLERANCE 0.02 /* of the step: by which input may miss it and still bind it */
 #define RATE_TOLERANCE 0.01  /* between a learning rate and the rule's, before it is told */
 
@@ -75,6 +80,9 @@ ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
 {
     ty_economics_catalogue known;
     uint32_t hosts = ty_cluster_host_count(cluster);
+    const char *asked = q->cost.failure_rate;
+    double rate;
+    bool is_factor;
     ty_status status = ty_economics_catalogue_load(&known, error);
 
     if (status != TY_OK)
@@ -90,6 +98,13 @@ ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
         .restart_s = or_else(q->restart_s, known.restart_s),
         .checkpoint_interval_s = q->checkpoint_interval_s,
     };
+    if (asked == NULL)
+        return TY_OK;
+    status = ty_read_or_factor(asked, "", "failure-rate", &rate, &is_factor, error);
+    if (status != TY_OK)
+        return status;
+    out->device_mtbf_s = is_factor ? out->device_mtbf_s / rate : SECONDS_PER_YEAR / rate;
+    out->host_mtbf_s = is_factor ? out->host_mtbf_s / rate : HUGE_VAL; /* counted with devices */
     return TY_OK;
 }
 
@@ -211,14 +226,94 @@ done:
     return status;
 }
 
+ty_status ty_cost_question_check(const ty_cost_question *question, ty_error *error)
+{
+    const int lengths = (question->tokens > 0) + (question->epochs > 0) + (question->steps > 0);
+    ty_prices prices = {0};
+    double value;
+    bool is_factor;
+    ty_status status = TY_OK;
+
+    if (lengths > 1)
+        return ty_fail(error, TY_EINVAL,
+                       "--tokens, --epochs and --steps: found %d of them, expected one", lengths);
+    if (question->price != NULL)
+        TY_CHECK(ty_prices_open(question->price, &prices, error), status, done);
+    if (question->power != NULL)
+        TY_CHECK(ty_read_or_factor(question->power, "W", "power", &value, &is_factor, error),
+                 status, done);
+    if (question->failure_rate != NULL)
+        status = ty_read_or_factor(question->failure_rate, "", "failure-rate", &value, &is_factor,
+                                   error);
+done:
+    ty_prices_clear(&prices);
+    return status;
+}
+
+ty_status ty_cost_question_samples(const ty_cost_question *question, const ty_workload *workload,
+                                   const ty_input *input, uint32_t batch, double *out,
+                                   ty_error *error)
+{
+    *out = question->steps * batch;
+    if (question->tokens > 0 && workload->tokens_per_sample == 0)
+        return ty_fail(error, TY_EINVAL,
+                       "--tokens: samples of %.80s are not sequences, expected --epochs or --steps",
+                       workload->name);
+    if (question->tokens > 0)
+        *out = question->tokens / (double)workload->tokens_per_sample;
+    if (question->epochs > 0 && !(input->data_bytes > 0))
+        return ty_fail(error, TY_EINVAL,
+                       "--epochs: the size of the data set is not known, expected --input "
+                       "data=SIZE, or --tokens or --steps");
+    if (question->epochs > 0)
+        *out = question->epochs * (double)input->data_bytes / (double)workload->sample_bytes;
+    return TY_OK;
+}
+
+/* A training of the length that was asked for; of none it stays 0. */
+static ty_status score_length(const ty_plan *plan, const ty_score_question *q,
+                              const ty_cluster_rates *rates, ty_score *s, ty_error *error)
+{
+    ty_training_cost *c = &s->cost;
+    double seconds;
+    ty_status status = ty_cost_question_samples(&q->cost, plan->workload, &plan->input,
+                                                plan->global_batch, &c->samples, error);
+
+    if (status != TY_OK || !(c->samples > 0))
+        return status;
+    if (!(s->failures.goodput > 0))
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "the cluster fails every %.3g s: no checkpoint is reached",
+                       s->failures.system_mtbf_s);
+    c->steps = c->samples / plan->global_batch;
+    c->tokens = c->samples * (double)plan->workload->tokens_per_sample;
+    c->goodput = s->failures.goodput;
+    seconds = c->steps * s->step_time_s / c->goodput;
+    c->days = seconds / SECONDS_PER_DAY;
+    c->energy_mwh = rates->power_w.expected * seconds / JOULES_PER_MWH;
+    if (!rates->has_price)
+        return TY_OK;
+    memcpy(c->price_kind, rates->price_kind, sizeof c->price_kind);
+    c->price_usd_per_device_hour = rates->price_usd_per_device_hour;
+    c->cost_usd = rates->price_usd_per_s * seconds;
+    if (c->tokens > 0)
+        c->cost_usd_per_million_tokens = c->cost_usd / (c->tokens / MILLION);
+    return TY_OK;
+}
+
 static ty_status score_cost(const ty_plan *plan, const ty_cluster *cluster,
                             const ty_score_question *q, ty_score *s, ty_text *notes,
                             ty_error *error)
 {
     const ty_step_summary *summary = ty_plan_summary(plan);
     double load = fmin(1, fmax(0, summary->compute_share * summary->step_time_s / s->step_time_s));
+    ty_cost_rates asked = q->rates;
     ty_cluster_rates rates;
-    ty_status status = ty_cluster_rates_of(cluster, load, &q->rates, &rates, error);
+    ty_status status;
+
+    asked.price = q->cost.price != NULL ? q->cost.price : asked.price;
+    asked.power = q->cost.power != NULL ? q->cost.power : asked.power;
+    status = ty_cluster_rates_of(cluster, load, &asked, &rates, error);
 
     if (status != TY_OK)
         return status;
@@ -232,8 +327,10 @@ static ty_status score_cost(const ty_plan *plan, const ty_cluster *cluster,
         s->energy_j = ty_interval_product(s->time_to_target_s, s->power_w);
     ty_text_addf(notes, "%s\n", rates.assumption);
     if (!s->has_price)
-        ty_text_add(notes, "money: not every host has a price; give one per device and hour\n");
-    return TY_OK;
+        ty_text_add(notes, "price: not known of every device; give it with --price\n");
+    else if (rates.price_note[0] != '\0')
+        ty_text_addf(notes, "price: %s, %s\n", rates.price_kind, rates.price_note);
+    return score_length(plan, q, &rates, s, error);
 }
 
 static void note_rate(const ty_plan *plan, const ty_score_question *q, ty_text *notes)
@@ -290,6 +387,24 @@ ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster, const ty
 
 cleanup:
     ty_text_clear(&notes);
+    return status;
+}
+
+ty_status ty_training_cost_of(const ty_plan *plan, const ty_cluster *cluster,
+                              const ty_cost_question *question, ty_training_cost *out,
+                              ty_error *error)
+{
+    ty_score_question q = ty_score_question_default();
+    ty_score score = {0};
+    ty_status status;
+
+    q.cost = *question;
+    status = ty_cost_question_check(question, error);
+    if (status == TY_OK)
+        status = ty_score_plan(plan, cluster, &q, &score, error);
+    if (status == TY_OK)
+        *out = score.cost;
+    ty_score_clear(&score);
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* `trainyard.score/1`. */
 #include "ty_economics.h"
+#include "ty_json_record.h"
 
 #include <math.h>
 #include <string.h>
@@ -69,6 +70,8 @@ void ty_score_to_json(const ty_score *s, ty_json_writer *w, const char *key)
         ty_interval_to_json(s->power_w, w, "power_w");
     if (s->has_target)
         put_target(s, w);
+    if (s->cost.steps > 0)
+        ty_record_write(&ty_training_cost_record, &s->cost, NULL, w, "cost");
     ty_score_notes_to_json(s->notes, w);
     ty_json_close(w, '}');
 }

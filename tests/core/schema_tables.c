@@ -220,6 +220,7 @@ static const struct {
 } records[] = {
     {"optimizer.json", &ty_optimizer_record},
     {"step-summary.json", &ty_step_summary_record},
+    {"training-cost.json", &ty_training_cost_record},
     {"plan.json", &ty_plan_record},
     {"profile.json", &ty_profile_record},
     {"run.json", &ty_run_record},

@@ -124,6 +124,7 @@ static ty_cluster *open_cluster(const char *line)
 Test(money, prices_and_power_add_up)
 {
     ty_cluster *priced = open_cluster("4x p4d.24xlarge"), *owned = open_cluster("2x dgx-a100");
+    ty_cluster *unpriced = open_cluster("1x p100-server");
     ty_cost_rates rates = {0};
     ty_cluster_rates a, b, idle;
 
@@ -131,7 +132,11 @@ Test(money, prices_and_power_add_up)
     cr_assert(a.has_price);
     check_near(a.price_usd_per_s * 3600, 4 * 21.957642, 1e-9, "list price");
     cr_assert_eq(ty_cluster_rates_of(owned, 1, &rates, &b, NULL), TY_OK);
+    cr_assert(b.has_price, "the rent of such devices");
+    cr_assert_str_eq(b.price_kind, "rental");
+    cr_assert_eq(ty_cluster_rates_of(unpriced, 1, &rates, &b, NULL), TY_OK);
     cr_assert_not(b.has_price);
+    cr_assert_eq(ty_cluster_rates_of(owned, 1, &rates, &b, NULL), TY_OK);
     check_near(b.power_w.high, 2 * 6500, 1e-9, "rated power");
     rates = (ty_cost_rates){
         .price_usd_per_device_hour = 2, .price_usd_per_kwh = 0.1, .power_usage_effectiveness = 1.5};
@@ -144,6 +149,96 @@ Test(money, prices_and_power_add_up)
     cr_assert_eq(ty_cluster_rates_of(owned, 1, &rates, &idle, NULL), TY_EINVAL);
     ty_cluster_free(priced);
     ty_cluster_free(owned);
+    ty_cluster_free(unpriced);
+}
+
+/* Of a question, of a host in the cluster, of the catalogue by host, then by device. */
+Test(money, prices_by_what_is_asked)
+{
+    static const struct {
+        const char *cluster, *price, *kind;
+        double usd; /* per device and hour */
+    } rows[] = {
+        {"2x p4d.24xlarge", NULL, "on-demand", 21.957642 / 8},
+        {"2x p4d.24xlarge", "on demand", "on-demand", 21.957642 / 8},
+        {"2x p4d.24xlarge", "spot", "spot", 2.083},
+        {"2x p4d.24xlarge", "2.50", "given", 2.5},
+        {"2x p4d.24xlarge", "h100=9,a100-40gb=$1.50", "given", 1.5},
+        {"2x p4d.24xlarge", "h100=9", "on-demand", 21.957642 / 8},
+        {"p6-b300.48xlarge", NULL, "on-demand", 142.416 / 8},
+        {"2x dgx-h100", NULL, "rental", 2.73},
+        {"3x h100", NULL, "rental", 2.73},
+        {"2x dgx-h100", "reserved", "reserved", 2.59},
+        {"v5p-64", NULL, "on-demand", 4.2},
+        {"dgx-h100", "spot", "", 0},
+        {"dgx-h100", "spot,h100=2", "given", 2},
+        {"1x dgx-h100 + 1x dgx-a100", "h100=2,a100=1", "given", 1.5},
+        {"1x dgx-h100 + 1x p5.48xlarge", NULL, "mixed", (2.73 + 55.04 / 8) / 2},
+    };
+    static const char *const wrong[] = {
+        "", "-1", "nan", "inf", "h100=", "h101=2", "cheap", "1e9", "h100=2=3"};
+    ty_cluster *c = open_cluster("dgx-h100");
+    ty_cluster_rates r;
+    ty_error error = {0};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const ty_cost_rates asked = {.price = rows[i].price};
+        ty_cluster *cluster = open_cluster(rows[i].cluster);
+        const char *price = rows[i].price != NULL ? rows[i].price : "no price";
+        cr_assert_eq(ty_cluster_rates_of(cluster, 1, &asked, &r, &error), TY_OK, "%s",
+                     error.message);
+        cr_expect_eq(r.has_price, rows[i].usd > 0, "%s, %s", rows[i].cluster, price);
+        cr_expect_str_eq(r.price_kind, rows[i].kind, "%s, %s: %s", rows[i].cluster, price,
+                         r.price_kind);
+        cr_expect_float_eq(r.price_usd_per_device_hour, rows[i].usd, 1e-9, "%s, %s: %g",
+                           rows[i].cluster, price, r.price_usd_per_device_hour);
+        ty_cluster_free(cluster);
+    }
+    for (size_t i = 1; i < sizeof wrong / sizeof wrong[0]; i++) {
+        const ty_cost_question asked = {.price = wrong[i]};
+        cr_expect_eq(ty_cost_question_check(&asked, &error), TY_EINVAL, "\"%s\"", wrong[i]);
+    }
+    ty_cluster_free(c);
+}
+
+/* Every price is of a host or a device that there is, dated, between its bounds. */
+Test(money, prices_of_the_catalogue)
+{
+    ty_json_document *document = NULL;
+    const ty_json *rows;
+    char *path = NULL;
+
+    cr_assert_eq(ty_data_path("study/catalogue", "prices.json", &path, NULL), TY_OK);
+    cr_assert_eq(ty_json_load(path, &document, NULL), TY_OK);
+    cr_assert_eq(ty_json_array(ty_json_root(document), "prices", 1, 1000, &rows, NULL), TY_OK);
+    for (size_t i = 0; i < ty_json_size(rows); i++) {
+        const ty_json *row = ty_json_at(rows, i), *sources;
+        const char *name, *text;
+        char line[160];
+        ty_cluster *host = NULL, *device = NULL;
+        double usd, low, high;
+        cr_assert_eq(ty_json_string(row, "name", &name, NULL), TY_OK);
+        cr_assert_eq(ty_json_string(row, "kind", &text, NULL), TY_OK, "%s", name);
+        cr_assert(strlen(text) < sizeof((ty_cluster_rates *)NULL)->price_kind, "%s", text);
+        cr_assert_eq(ty_json_string(row, "date", &text, NULL), TY_OK, "%s", name);
+        cr_expect(strncmp(text, "202", 3) == 0, "%s: %s", name, text);
+        cr_assert_eq(ty_json_string(row, "source", &text, NULL), TY_OK, "%s", name);
+        cr_assert_eq(ty_json_object(ty_json_root(document), "sources", &sources, NULL), TY_OK);
+        cr_expect(ty_json_has(sources, text), "%s: %s", name, text);
+        cr_assert_eq(ty_json_number(row, "usd_per_device_hour", 0.01, 100, &usd, NULL), TY_OK);
+        if (ty_json_has(row, "low")) {
+            cr_assert_eq(ty_json_number(row, "low", 0.01, usd, &low, NULL), TY_OK, "%s", name);
+            cr_assert_eq(ty_json_number(row, "high", usd, 100, &high, NULL), TY_OK, "%s", name);
+        }
+        snprintf(line, sizeof line, "host:1 gpu:1 @%.80s pcie4 eth10", name);
+        cr_expect(ty_cluster_open(name, NULL, &host, NULL) == TY_OK ||
+                      ty_cluster_open(line, NULL, &device, NULL) == TY_OK,
+                  "%s", name);
+        ty_cluster_free(host);
+        ty_cluster_free(device);
+    }
+    ty_json_free(document);
+    ty_free(path);
 }
 
 static ty_plan *plan_resnet(const ty_cluster *cluster, uint32_t batch)
@@ -202,6 +297,65 @@ Test(score, figures_hang_together)
                  1.05 * ty_convergence_steps(task, 1024) * plan->prediction.step_time_s);
     ty_score_clear(&s);
     ty_convergence_free(task);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+}
+
+/* Days, dollars and energy of a length of training follow from the step, however it is given. */
+Test(cost, of_a_length_of_training)
+{
+    ty_cluster *cluster = open_cluster("2x p3.16xlarge");
+    ty_plan *plan = plan_resnet(cluster, 1024);
+    ty_cost_question q = {.steps = 1e6}, epochs = {.epochs = 3}, tokens = {.tokens = 1e9};
+    ty_training_cost c = {0}, other = {0};
+    ty_score s;
+    ty_error error = {0};
+    ty_score_question score = ty_score_question_default();
+    ty_text text = {0};
+
+    score.cost = q;
+    cr_assert_eq(ty_training_cost_of(plan, cluster, &q, &c, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_score_plan(plan, cluster, &score, &s, &error), TY_OK, "%s", error.message);
+    cr_expect_eq(c.goodput, s.failures.goodput);
+    cr_expect_eq(c.samples, 1024e6);
+    cr_expect_eq(c.tokens, 0);
+    check_near(c.days * 86400, 1e6 * ty_plan_summary(plan)->step_time_s / c.goodput, 1e-12, "days");
+    check_near(c.cost_usd, c.days * 24 * 2 * 24.48, 1e-12, "dollars");
+    check_near(c.energy_mwh, s.power_w.expected * c.days * 24 / 1e6, 1e-12, "energy");
+    cr_expect_str_eq(c.price_kind, "on-demand");
+    cr_expect_eq(s.cost.cost_usd, c.cost_usd, "one home");
+
+    cr_assert_eq(ty_training_cost_of(plan, cluster, &tokens, &other, &error), TY_EINVAL);
+    cr_expect_not_null(strstr(error.message, "--tokens"), "%s", error.message);
+    cr_assert_eq(ty_training_cost_of(plan, cluster, &epochs, &other, &error), TY_EINVAL);
+    plan->input.data_bytes = 1024.0 * 1000 * (double)plan->workload->sample_bytes;
+    cr_assert_eq(ty_training_cost_of(plan, cluster, &epochs, &other, &error), TY_OK);
+    check_near(other.steps, 3000, 1e-12, "epochs");
+    plan->input.data_bytes = 0;
+
+    q.price = "3";
+    q.failure_rate = "x1000";
+    q.power = "x2";
+    cr_assert_eq(ty_training_cost_of(plan, cluster, &q, &other, &error), TY_OK);
+    cr_expect_lt(other.goodput, c.goodput);
+    check_near(other.days * other.goodput, c.days * c.goodput, 1e-12, "the same work");
+    check_near(other.cost_usd, other.days * 24 * 16 * 3, 1e-12, "dollars of a given price");
+    check_near(other.energy_mwh / other.days, 2 * c.energy_mwh / c.days, 1e-9, "power");
+    q.epochs = 1;
+    cr_expect_eq(ty_training_cost_of(plan, cluster, &q, &other, &error), TY_EINVAL);
+
+    c = (ty_training_cost){.steps = 1,
+                           .samples = 1,
+                           .tokens = 1e12,
+                           .days = 193.2,
+                           .price_kind = "given",
+                           .price_usd_per_device_hour = 2,
+                           .cost_usd = 592896};
+    ty_training_cost_line(&c, &text);
+    cr_expect_str_eq(text.data,
+                     "Cost        193 days, $593k for 1T tokens at $2.00 per GPU-hour\n");
+    ty_text_clear(&text);
+    ty_score_clear(&s);
     ty_plan_free(plan);
     ty_cluster_free(cluster);
 }

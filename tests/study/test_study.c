@@ -57,8 +57,9 @@ Test(study, an_objective_is_never_worse_by_its_own_measure)
     cr_assert_eq(plan_for(&question, NULL, &fastest, &error), TY_OK, "%s", error.message);
     question.objective = "cost";
     cr_assert_eq(plan_for(&question, NULL, &cheapest, &error), TY_OK, "%s", error.message);
-    cr_assert_eq(ty_plan_score(fastest, cluster, NULL, &fast, &error), TY_OK, "%s", error.message);
-    cr_assert_eq(ty_plan_score(cheapest, cluster, NULL, &cheap, &error), TY_OK);
+    cr_assert_eq(ty_plan_score(fastest, cluster, NULL, NULL, &fast, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(ty_plan_score(cheapest, cluster, NULL, NULL, &cheap, &error), TY_OK);
     cr_assert(cheap.has_price && fast.has_price);
     cr_assert_leq(cheap.money_usd.expected, fast.money_usd.expected * (1 + 1e-9));
     ty_score_clear(&fast);
