@@ -196,6 +196,42 @@ static bool has_order(const void *plan)
     return ((const ty_plan *)plan)->exchange_order != NULL;
 }
 
+/* Follows from the rest of the plan; for readers of the file. */
+static bool has_recipe(const void *record)
+{
+    const ty_plan *plan = record;
+    const ty_recipe recipe = ty_plan_recipe(plan);
+
+    return ty_recipe_changes(&recipe, &plan->workload->optimizer);
+}
+
+static ty_status read_recipe(const ty_json *object, const json_field *field, void *record,
+                             const void *context, ty_error *error)
+{
+    (void)record;
+    (void)context;
+    (void)error;
+    ty_json_ignore(object, field->key);
+    return TY_OK;
+}
+
+static void write_recipe(const json_field *field, const void *record, const void *context,
+                         ty_json_writer *writer)
+{
+    const ty_plan *plan = record;
+    const ty_recipe recipe = ty_plan_recipe(plan);
+
+    ty_record_write(field->of, &recipe, context, writer, field->key);
+}
+
+static const json_field recipe_fields[] = {
+    {"delay_updates", JSON_NUMBER, JSON_AT(ty_recipe, delay_updates), 0, DBL_MAX},
+    {"error_feedback", JSON_BOOL, JSON_AT(ty_recipe, has_feedback)},
+    {"learning_rate_factor", JSON_NUMBER, JSON_AT(ty_recipe, rate_factor), 0, DBL_MAX},
+    {"momentum", JSON_NUMBER, JSON_AT(ty_recipe, momentum), 0, 1, .is_optional = true},
+};
+static const json_record recipe_record = JSON_FLAT_RECORD(ty_recipe, recipe_fields);
+
 static const json_field decision_fields[] = {
     {"workload_digest", JSON_DIGEST, JSON_AT(ty_plan, workload_digest)},
     {"cluster_digest", JSON_DIGEST, .read = ty_record_pass_by, .write = write_cluster_digest},
@@ -462,6 +498,9 @@ static const json_field searched_fields[] = {
 static const json_record searched_record = JSON_RECORD(ty_plan_searched, searched_fields);
 
 static const json_field answer_fields[] = {
+    {"recipe", JSON_STRUCT, .is_optional = true, .is_said = has_recipe, .of = &recipe_record,
+     .read = read_recipe, .write = write_recipe,
+     .about = "what late or compressed gradients change in the optimizer of the workload"},
     {"prediction", JSON_STRUCT, JSON_AT(ty_plan, prediction), .is_optional = true,
      .is_said = has_prediction, .of = &ty_step_summary_record, .read = read_prediction,
      .schema = "step-summary.json"},

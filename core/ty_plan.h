@@ -464,6 +464,54 @@ const char *ty_plan_priority_refusal(const ty_plan *plan);
  */
 ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *error) TY_MUST_CHECK;
 
+/* ---- Training recipe --------------------------------------------------------------------- */
+
+/**
+ * Updates that the weights of a stage's passes lack, on average over a step. Weight stashing makes
+ * only those micro-batches late that the depth of the pipeline lets overtake the update: stage s of
+ * n, each of whose r replicas has M/r of the M micro-batches, starts n-1-s of them early, which is
+ * (n-1-s) r/M updates.
+ */
+double ty_plan_delay_updates(const ty_plan *plan, uint32_t stage);
+/**
+ * How the optimizer of a plan differs from its workload's, whose settings are for gradients that
+ * arrive in time and whole. Nothing else sets them: the planner stores them in `optimizer`, and
+ * every reader takes them from there.
+ *
+ * SGD with momentum m is stable on a curvature L, with gradients that are d updates late, if
+ *     rate L < (1 - m)/d (d <= 1),    rate L < (1 - m) 2 sin(pi/(4d + 2)) (d > 1, m small)
+ * so momentum falls to 1 - d, and the rate to the bound for a workload with rate L <= 1. The second
+ * bound is exact for m = 0 and 2 % too high for m = 0.1 (Yang et al., "PipeMare", MLSys 2021, lemma
+ * 1; lateness acts as momentum: Mitliagkas et al., "Asynchrony begets momentum", 2016). The moments
+ * of AdamW are averages: only its rate falls, and only beyond d = 1.
+ *
+ * Error feedback also sends gradients late. Without momentum it trains like SGD to leading order
+ * (Karimireddy et al., ICML 2019), so momentum falls to the least, and the rate rises to the
+ * geometric mean of the rates that go as far without and with the momentum of the workload. DGC has
+ * momentum of its own (Lin et al., ICLR 2018) and needs no change.
+ */
+typedef struct ty_recipe {
+    double delay_updates; /* of the stage whose gradients are the latest */
+    bool has_feedback;    /* some bucket has error feedback, and no momentum of its own */
+    double momentum;      /* sgd; otherwise 0 */
+    double rate_factor;   /* on the learning rate of the workload */
+} ty_recipe;
+ty_recipe ty_plan_recipe(const ty_plan *plan);
+/** Whether it changes anything. */
+bool ty_recipe_changes(const ty_recipe *recipe, const ty_optimizer *usual);
+/** How far a step goes with it, as a share of what it does with the workload's optimizer. */
+double ty_recipe_share(const ty_recipe *recipe, const ty_optimizer *usual);
+/**
+ * Sets the optimizer by the recipe.
+ * @param rate  learning rate for gradients that arrive in time and whole
+ */
+void ty_plan_set_learning_rate(ty_plan *plan, double rate);
+/**
+ * "learning rate 0.045 for 0.05, momentum 0.1 for 0.9: gradients arrive 1 update late". Adds
+ * nothing where the recipe changes nothing.
+ */
+void ty_plan_recipe_text(const ty_plan *plan, ty_text *text);
+
 /** Whether a compressor may keep anything from step to step. */
 bool ty_bucket_keeps_state(const ty_bucket *bucket);
 /** Whether more of a training's state than weights depends on who has which gradients: shards,

@@ -282,6 +282,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
         TY_CHECK(ty_choose_algorithms(plan, q->networks, error), status, done);
     for (uint32_t b = 0; b < plan->bucket_count && q->options->fix_algorithm; b++)
         plan->buckets[b].algorithm = q->options->algorithm;
+    ty_plan_set_learning_rate(plan, q->workload->optimizer.learning_rate);
     status = ty_choose_exchange_order(q, plan, error);
 done:
     return status;

@@ -575,6 +575,16 @@ static bool has_stages_to_show(const ty_plan *plan)
                                      !has_equal_replicas(plan));
 }
 
+static void print_recipe(const ty_plan *plan, ty_text *text)
+{
+    ty_text recipe = {0};
+
+    ty_plan_recipe_text(plan, &recipe);
+    if (recipe.length > 0)
+        ty_print_fact(text, "Training", "%s", recipe.data);
+    ty_text_clear(&recipe);
+}
+
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *question,
                    ty_text *text)
 {
@@ -592,6 +602,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *q
     if (plan->stack != NULL)
         ty_print_stack_name(plan->stack, text);
     ty_print_details(plan, cluster, text);
+    print_recipe(plan, text);
     ty_text_add(text, "\n");
     if (plan->has_prediction)
         ty_print_summary(ty_plan_summary(plan), noun, text);

@@ -363,7 +363,7 @@ static ty_status set_learning_rate(const ty_question *question, const ty_watch *
     TY_CHECK(ty_learning_rate(task, task->learning_rate, task->batch, plan->global_batch, &rate,
                               &is_beyond, error),
              status, done);
-    plan->optimizer.learning_rate = rate;
+    ty_plan_set_learning_rate(plan, rate);
     ty_watch_note(watch, "learning rate %.4g for a batch of %u, by the calibration's rule (%s)",
                   rate, plan->global_batch, ty_scaling_rule_name(task->scaling_rule));
 done:

@@ -107,7 +107,8 @@ typedef struct ty_score_question {
     double step_log_deviation;  /* of the predicted step time; 0: by the plan's provenance */
     const char *compressor;     /* catalogue name; NULL: by the plan's buckets */
     const ty_compressor_effect *compressor_effect; /* NULL: the prior */
-    double learning_rate; /* with the momentum that the workload has; 0: the rule's for the batch */
+    double learning_rate; /* with the momentum that the workload has; 0: the rule's for the batch,
+                             as the plan's recipe changes it */
     ty_staleness_kind staleness;
     uint32_t staleness_depth;          /* stages, workers or bound; 0: the plan's stages, or the
                                           staleness it says */

@@ -140,10 +140,7 @@ static ty_compression compression_of(const ty_plan *plan)
     return firsts[most];
 }
 
-/* Mean delay in updates. Of a step's micro-batches only those are late that the depth of the
- * pipeline lets overtake the update: with weight stashing stage s of n, each of whose r replicas
- * has M/r of the M micro-batches, starts n-1-s of them early, which is (n-1-s) r/M updates on
- * average. */
+/* Mean delay in updates. */
 static double delay_of(const ty_plan *plan, const ty_score_question *q)
 {
     const uint32_t stages = plan->stage_count;
@@ -156,28 +153,31 @@ static double delay_of(const ty_plan *plan, const ty_score_question *q)
     if (q->staleness != TY_STALENESS_WEIGHT_STASHING)
         return ty_staleness_delay(q->staleness, stages);
     for (uint32_t s = 0; s < stages; s++)
-        sum += (stages - 1.0 - s) * plan->stages[s].replicas / plan->micro_batches;
+        sum += ty_plan_delay_updates(plan, s);
     return sum / stages;
 }
 
-/* What a rate costs that is not the rule's for the batch; of a task whose rate is not known, 1. */
+/* What a rate costs that is not the rule's for the batch: by the plan's recipe, where the task's
+ * rate is not known or nobody says another. */
 static ty_status score_rate(const ty_plan *plan, const ty_score_question *q, ty_score *s,
                             ty_error *error)
 {
     const ty_convergence *t = q->task;
-    double rule;
+    const ty_recipe recipe = ty_plan_recipe(plan);
+    double rule, share = ty_recipe_share(&recipe, &plan->workload->optimizer);
     bool is_beyond;
     ty_status status;
 
     s->noise_multiplier = ty_temperature_multiplier(t, plan->global_batch).expected;
-    if (!(q->learning_rate > 0) || !(t->learning_rate > 0))
-        return TY_OK;
-    status = ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &rule, &is_beyond,
-                              error);
-    if (status != TY_OK)
-        return status;
-    s->rate_multiplier = ty_rate_multiplier(t, plan->global_batch, q->learning_rate / rule);
-    s->noise_multiplier *= s->rate_multiplier.expected * q->learning_rate / rule;
+    if (q->learning_rate > 0 && t->learning_rate > 0) {
+        status = ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &rule,
+                                  &is_beyond, error);
+        if (status != TY_OK)
+            return status;
+        share = q->learning_rate / rule;
+    }
+    s->rate_multiplier = ty_rate_multiplier(t, plan->global_batch, share);
+    s->noise_multiplier *= s->rate_multiplier.expected * share;
     return TY_OK;
 }
 
