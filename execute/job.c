@@ -9,12 +9,13 @@
 #include "ty_file.h"
 #include "weights.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SKIPPED_TAG = 12 };
+enum { SKIPPED_TAG = 12, DIVERGED = 10 };
 
 typedef struct training {
     const ty_job *job;
@@ -29,6 +30,7 @@ typedef struct training {
     uint32_t start;            /* steps done when this run began */
     uint32_t saved;            /* step of the newest checkpoint of ours; `start` without */
     int lock;                  /* on the folder for checkpoints; -1: another rank has it, or none */
+    bool is_warned;            /* of a loss that diverges */
     bool is_finished;          /* by an earlier run, whose result is still there */
     double origin_s;
     double stretch_started_s; /* of the steps under way */
@@ -103,6 +105,30 @@ static ty_status backend_check(const ty_job *job, const ty_device_backend *backe
     return TY_OK;
 }
 
+/* Whether the loss of the last of `done` steps is DIVERGED times the first. A loss may be negative
+ * in reinforcement learning, where nothing follows from it. */
+static bool diverges(const training *t, uint32_t done)
+{
+    const double *losses = ty_interpreter_losses(t->interpreter);
+
+    return done > 0 && t->job->instruction_s == NULL &&
+           t->job->plan->workload->learning == TY_LEARNING_GRADIENT &&
+           losses[done - 1] > DIVERGED * losses[0];
+}
+
+static void diverges_tell(training *t, uint32_t done, double loss)
+{
+    if (t->is_warned || !diverges(t, done))
+        return;
+    t->is_warned = true;
+    fprintf(stderr,
+            "warning: training diverges: the loss of step %u is %.4g, more than %d times the first "
+            "(%.4g)%s; a smaller learning rate than %g may help\n",
+            done, loss, DIVERGED, ty_interpreter_losses(t->interpreter)[0],
+            t->job->checkpoint != NULL ? ", and no checkpoint is written until it falls" : "",
+            t->job->plan->optimizer.learning_rate);
+}
+
 static void on_step(void *context, uint32_t steps_done, double loss)
 {
     training *t = context;
@@ -112,6 +138,7 @@ static void on_step(void *context, uint32_t steps_done, double loss)
 
     if (t->transport->rank != 0)
         return;
+    diverges_tell(t, steps_done, loss);
     rate = seconds > 0 ? (double)(steps_done - t->start) * t->job->plan->global_batch / seconds : 0;
     if (t->job->instruction_s != NULL)
         snprintf(note, sizeof note, "%.0f samples/s", rate);
@@ -298,6 +325,18 @@ static uint32_t stretch_end(const ty_job *job, uint32_t done)
     return end;
 }
 
+/* The loss is no number any more. */
+static ty_status diverged(const training *t, ty_error *error)
+{
+    char what[sizeof error->message];
+
+    if (t->job->checkpoint == NULL || t->saved == 0)
+        return TY_ELIMIT;
+    snprintf(what, sizeof what, "%s", error->message);
+    return ty_fail(error, TY_ELIMIT, "%.160s; the checkpoint after step %u is kept", what,
+                   t->saved);
+}
+
 static ty_status evaluate(training *t, bool *is_reached, ty_error *error)
 {
     ty_run *run = t->run;
@@ -309,6 +348,11 @@ static ty_status evaluate(training *t, bool *is_reached, ty_error *error)
     TY_CHECK(ty_interpreter_evaluate(t->interpreter, t->test_set, NULL, &made.loss, &made.accuracy,
                                      error),
              status, done);
+    if (!isfinite(made.loss)) {
+        ty_fail(error, TY_ELIMIT, "the test loss after step %u is no longer a finite number",
+                made.step);
+        return diverged(t, error);
+    }
     made.variant_loss = made.loss;
     made.variant_accuracy = made.accuracy;
     if (ty_variant_changes(variant))
@@ -344,7 +388,7 @@ static ty_status interrupted(training *t, ty_error *error)
     char stopped[sizeof error->message];
 
     snprintf(stopped, sizeof stopped, "%s", error->message);
-    if (t->job->checkpoint == NULL)
+    if (t->job->checkpoint == NULL || diverges(t, ty_interpreter_steps(t->interpreter)))
         return TY_EINTERRUPTED;
     if (checkpoint(t, &unsaved) != TY_OK)
         return ty_fail(error, TY_EINTERRUPTED, "%.100s; no checkpoint: %.100s", stopped,
@@ -352,10 +396,15 @@ static ty_status interrupted(training *t, ty_error *error)
     return ty_fail(error, TY_EINTERRUPTED, "%.100s; saved in %.100s", stopped, t->job->checkpoint);
 }
 
-static bool is_checkpoint_due(const ty_job *job, uint32_t done)
+/* One of a training that diverges would replace the last good one. */
+static bool is_checkpoint_due(const training *t, uint32_t done, bool is_reached)
 {
+    const ty_job *job = t->job;
+
     return job->checkpoint != NULL &&
-           (done == job->steps || (job->checkpoint_every > 0 && done % job->checkpoint_every == 0));
+           (is_reached || done == job->steps ||
+            (job->checkpoint_every > 0 && done % job->checkpoint_every == 0)) &&
+           !diverges(t, done);
 }
 
 static ty_status train(training *t, ty_error *error)
@@ -378,6 +427,8 @@ static ty_status train(training *t, ty_error *error)
         t->run->wall_s += ty_now_s() - t->stretch_started_s;
         if (status == TY_EINTERRUPTED)
             return interrupted(t, error);
+        if (status == TY_ELIMIT)
+            return diverged(t, error);
         TY_CHECK(status, status, done);
         if (done == 0 && job->gradients != NULL)
             TY_CHECK(ty_interpreter_save_gradients(t->interpreter, job->gradients, error), status,
@@ -386,8 +437,7 @@ static ty_status train(training *t, ty_error *error)
         if (ty_job_evaluates(job) &&
             (done == job->steps || (job->evaluate_every > 0 && done % job->evaluate_every == 0)))
             TY_CHECK(evaluate(t, &is_reached, error), status, done);
-        if ((is_checkpoint_due(job, done) || (is_reached && job->checkpoint != NULL)) &&
-            checkpoint(t, &t->unsaved) != TY_OK)
+        if (is_checkpoint_due(t, done, is_reached) && checkpoint(t, &t->unsaved) != TY_OK)
             break; /* the last one is as it was; the result is of the steps until here */
     }
 done:

@@ -12,6 +12,8 @@
  */
 #include "interpreter_state.h"
 
+#include <math.h>
+
 /* Every so many steps: two readings of all gradients then cost less than a hundredth of what the
  * steps between read and write. */
 enum { NOISE_INTERVAL = 16 };
@@ -74,6 +76,8 @@ void interpreter_noise_add(ty_interpreter *in, const step_control *control)
         return;
     sample = (ty_noise_sample){in->controls_done, control->gradient_square / (scale * scale),
                                control->gradient_variance / (scale * scale)};
+    if (!isfinite(sample.square) || !isfinite(sample.variance)) /* training diverges */
+        return;
     in->noise.square += sample.square;
     in->noise.variance += sample.variance;
     in->noise_samples[in->noise.steps++] = sample;
