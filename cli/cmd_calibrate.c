@@ -91,6 +91,8 @@ static void print_changes(const ty_calibration *c, ty_text *text)
             t->staleness.expected, t->staleness.low, t->staleness.high);
     else
         ty_text_addf(text, "staleness   not measured: %s\n", c->staleness_note);
+    if (c->notes.length > 0)
+        ty_text_add(text, c->notes.data);
 }
 
 static void to_text(const ty_calibration *c, ty_text *text)

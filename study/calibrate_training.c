@@ -6,7 +6,7 @@
  * differ by the change alone. So does the first half at half the learning rate: what the noise
  * costs at the full one.
  */
-#include "ty_study.h"
+#include "question.h"
 
 #include <limits.h>
 #include <math.h>
@@ -38,13 +38,19 @@ static ty_status plan_make(const calibration *c, const char *fix, uint32_t batch
                            ty_plan **out, ty_error *error)
 {
     ty_question question = c->asked->question;
+    ty_status status;
 
     question.fix = fix;
     question.global_batch = batch;
     question.seed = seed;
     question.task = NULL;
     question.top = 0;
-    return ty_question_plan(&question, &c->inputs, c->watch, out, error);
+    question.learning_rate = 0;
+    status = ty_question_plan(&question, &c->inputs, c->watch, out, error);
+    /* What changes is trained with the rate that its recipe makes of the plain runs'. */
+    if (status == TY_OK && c->asked->question.learning_rate > 0)
+        ty_plan_set_learning_rate(*out, c->asked->question.learning_rate);
+    return status;
 }
 
 /* Trains: to the target where `steps` is 0. Takes the plan. */
@@ -76,6 +82,26 @@ cleanup:
     ty_job_free(job);
     ty_plan_inputs_clear(&inputs);
     return status;
+}
+
+/* Whether a failure costs a measurement, and not the calibration: a training that diverges, a
+ * target that is reached too early to compare or not at all, a change that cannot be planned. */
+static bool is_passed_over(ty_status status)
+{
+    return status == TY_EINFEASIBLE || status == TY_EINVAL || status == TY_EBACKEND ||
+           status == TY_ELIMIT;
+}
+
+/* What the worker said on the way is not repeated. */
+static const char *reason(const ty_error *why)
+{
+    return why->message[0] != '\0' ? why->message : "training diverged";
+}
+
+static void note(calibration *c, const char *what, const ty_error *why)
+{
+    ty_text_addf(&c->out->notes, "%s: not measured: %s\n", what, reason(why));
+    ty_watch_note(c->watch, "%s: not measured: %s", what, reason(why));
 }
 
 /* ---- Runs to the target -------------------------------------------------------------------- */
@@ -125,29 +151,53 @@ static ty_status samples_add(calibration *c, const ty_run *run, ty_error *error)
     return TY_OK;
 }
 
-static ty_status run_to_target(calibration *c, uint32_t index, ty_error *error)
+static ty_status run_to_target(calibration *c, uint64_t seed, ty_error *error)
 {
+    const uint32_t index = c->out->run_count;
     const ty_evaluation *reached;
     ty_plan *plan = NULL;
     ty_run *run = NULL;
     ty_status status = TY_OK;
 
-    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->asked->question.seed + index, &plan, error),
-             status, done);
+    TY_CHECK(plan_make(c, PLAIN, c->out->batch, seed, &plan, error), status, done);
     TY_CHECK(train(c, plan, 0, &run, error), status, done);
     reached = ty_run_reached(run);
     if (reached == NULL) {
         status = not_reached(c, run, error);
         goto done;
     }
-    c->out->steps[index] = reached->step;
-    c->out->step_time_s += run->wall_s / run->step_count / c->out->run_count;
     TY_CHECK(samples_add(c, run, error), status, done);
+    c->out->steps[index] = reached->step;
+    c->out->step_time_s +=
+        (run->wall_s / run->step_count - c->out->step_time_s) / (index + 1); /* mean so far */
+    c->out->seeds[index] = seed;
     c->out->runs[index] = run;
+    c->out->run_count++;
     run = NULL;
 done:
     ty_run_free(run);
     return status;
+}
+
+/* Seeds that do not reach the target are left out, as long as one does. */
+static ty_status runs_to_target(calibration *c, ty_error *error)
+{
+    const uint64_t first = c->asked->question.seed;
+    const uint32_t count = c->asked->runs > 0 ? c->asked->runs : 1;
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < count; i++) {
+        ty_error why = {0};
+        char what[48];
+
+        status = run_to_target(c, first + i, &why);
+        if (status != TY_OK && (!is_passed_over(status) || c->out->run_count + count == i + 1))
+            return ty_fail(error, status, "%s", reason(&why));
+        snprintf(what, sizeof what, "seed %llu", (unsigned long long)(first + i));
+        if (status != TY_OK)
+            note(c, what, &why);
+    }
+    return TY_OK;
 }
 
 /* ---- What the runs tell of the task -------------------------------------------------------- */
@@ -173,21 +223,37 @@ done:
     return status;
 }
 
+/* Where the gradients say nothing of it, a batch as large as the noise scale is a guess. */
+static ty_status noise_measure(calibration *c, ty_convergence *t, double *log_deviation,
+                               ty_error *error)
+{
+    ty_error why = {0};
+    const ty_status status =
+        ty_noise_over_run(c->out->samples, c->out->sample_count, &t->noise_scale_samples,
+                          &t->noise_growth, log_deviation, &why);
+
+    if (status != TY_EINFEASIBLE)
+        return status == TY_OK ? status : ty_fail(error, status, "%s", why.message);
+    note(c, "noise scale, taken to be the batch", &why);
+    t->noise_scale_samples = c->out->batch;
+    t->noise_growth = 1;
+    *log_deviation = 1;
+    return TY_OK;
+}
+
 static ty_status task_make(calibration *c, ty_error *error)
 {
     ty_plan *plan = NULL;
     ty_convergence *t = ty_alloc(1, sizeof *t);
-    double mean_log;
+    double mean_log, noise_deviation;
     ty_status status = TY_OK;
 
     if (t == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->asked->question.seed, &plan, error), status,
-             done);
-    TY_CHECK(ty_noise_over_run(c->out->samples, c->out->sample_count, &t->noise_scale_samples,
-                               &t->noise_growth, error),
-             status, done);
-    t->log_deviation = ty_run_deviation(c->out->steps, c->out->run_count, &mean_log);
+    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->out->seeds[0], &plan, error), status, done);
+    TY_CHECK(noise_measure(c, t, &noise_deviation, error), status, done);
+    t->log_deviation =
+        hypot(noise_deviation, ty_run_deviation(c->out->steps, c->out->run_count, &mean_log));
     t->minimum_samples =
         exp(mean_log) * c->out->batch / (1 + c->out->batch / t->noise_scale_samples);
     t->smallest_batch = t->largest_batch = t->batch = c->out->batch;
@@ -209,18 +275,26 @@ done:
 typedef ty_status (*seed_measure)(const calibration *c, uint32_t index, void *context,
                                   ty_interval *out, ty_error *error);
 
-/* Measures it with each seed, and takes the mean. */
+/* Measures it with each seed, and takes the mean of those that tell something. */
 static ty_status seeds_measure(const calibration *c, seed_measure measure, void *context,
                                ty_interval *mean, ty_error *error)
 {
     ty_interval *estimates = ty_alloc(c->out->run_count, sizeof *estimates);
+    uint32_t count = 0;
     ty_status status = TY_OK;
 
     if (estimates == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t i = 0; i < c->out->run_count; i++)
-        TY_CHECK(measure(c, i, context, &estimates[i], error), status, done);
-    *mean = ty_interval_mean(estimates, c->out->run_count);
+    for (uint32_t i = 0; i < c->out->run_count; i++) {
+        status = measure(c, i, context, &estimates[count], error);
+        count += status == TY_OK;
+        if (status != TY_OK && !is_passed_over(status))
+            goto done;
+    }
+    if (count > 0) {
+        *mean = ty_interval_mean(estimates, count);
+        status = TY_OK;
+    }
 done:
     ty_free(estimates);
     return status;
@@ -235,8 +309,7 @@ static ty_status slow_losses(const calibration *c, uint32_t index, uint32_t step
     ty_run *run = NULL;
     ty_status status = TY_OK;
 
-    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->asked->question.seed + index, &plan, error),
-             status, done);
+    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->out->seeds[index], &plan, error), status, done);
     plan->optimizer.learning_rate /= SLOW_STEPS;
     TY_CHECK(train(c, plan, SLOW_STEPS * steps, &run, error), status, done);
     for (uint32_t i = 0; i < steps; i++) {
@@ -283,8 +356,8 @@ static ty_status temperature_measure(calibration *c, ty_error *error)
     if (status == TY_OK) {
         c->out->task->temperature_cost = ty_temperature_cost_of_stretch(factor, 1.0 / SLOW_STEPS);
         c->out->task->has_temperature_cost = true;
-    } else if (status == TY_EINFEASIBLE || status == TY_EBACKEND) {
-        snprintf(c->out->temperature_note, sizeof c->out->temperature_note, "%s", why.message);
+    } else if (is_passed_over(status)) {
+        snprintf(c->out->temperature_note, sizeof c->out->temperature_note, "%s", reason(&why));
         status = TY_OK;
     } else {
         ty_fail(error, status, "half the learning rate: %s", why.message);
@@ -296,15 +369,38 @@ static ty_status temperature_measure(calibration *c, ty_error *error)
 
 /* A plan that differs from the runs', and what it did to their losses. */
 typedef struct change {
-    const char *fix, *name;
+    const char *fix;
     ty_interval factor;       /* on steps */
     double steps, distortion; /* mean over seeds, of the steps compared; NaN: nothing was lost */
+    uint32_t runs;            /* that were compared */
 } change;
 
 static uint32_t short_steps(const ty_run *run)
 {
     const uint32_t steps = run->step_count / SHORT_SHARE;
     return steps > SHORTEST ? steps : SHORTEST;
+}
+
+/* Losses to compare a change with: the plain run's, or those of a short run with the optimizer that
+ * the change's recipe sets. What that optimizer costs, scores count by its rate. */
+static ty_status reference(const calibration *c, uint32_t index, const ty_plan *changed,
+                           uint32_t steps, ty_run **own, const double **losses, ty_error *error)
+{
+    const ty_recipe recipe = ty_plan_recipe(changed);
+    ty_plan *plan = NULL;
+    ty_status status;
+
+    *losses = c->out->runs[index]->losses;
+    if (!ty_recipe_changes(&recipe, &changed->workload->optimizer))
+        return TY_OK;
+    status = plan_make(c, PLAIN, c->out->batch, c->out->seeds[index], &plan, error);
+    if (status != TY_OK)
+        return status;
+    plan->optimizer = changed->optimizer;
+    status = train(c, plan, steps, own, error);
+    if (status == TY_OK)
+        *losses = (*own)->losses;
+    return status;
 }
 
 /* The factor on steps by the losses beside one run's. */
@@ -314,55 +410,63 @@ static ty_status change_stretch(const calibration *c, uint32_t index, void *cont
     change *changed = context;
     const ty_run *plain = c->out->runs[index];
     const uint32_t steps = short_steps(plain);
+    const double *losses;
     ty_plan *plan = NULL;
-    ty_run *run = NULL;
-    ty_error detail = {0};
+    ty_run *run = NULL, *own = NULL;
     ty_status status;
 
     if (steps > plain->step_count)
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s: the target was reached in %u steps, expected at least %d to compare "
-                       "with: evaluate later or ask for more",
-                       changed->name, plain->step_count, SHORTEST);
-    TY_CHECK(
-        plan_make(c, changed->fix, c->out->batch, c->asked->question.seed + index, &plan, error),
-        status, done);
-    status = train(c, plan, steps, &run, &detail);
+                       "the target was reached in %u steps, expected at least %d to compare with: "
+                       "evaluate later or ask for more",
+                       plain->step_count, SHORTEST);
+    TY_CHECK(plan_make(c, changed->fix, c->out->batch, c->out->seeds[index], &plan, error), status,
+             done);
+    status = reference(c, index, plan, steps, &own, &losses, error);
     if (status != TY_OK) {
-        ty_fail(error, status, "%s: %s", changed->name,
-                detail.message[0] != '\0' ? detail.message
-                                          : "the run failed; where the loss diverged, a smaller "
-                                            "--learning-rate may help");
+        ty_plan_free(plan);
         goto done;
     }
-    changed->steps += (double)steps / c->out->run_count;
+    TY_CHECK(train(c, plan, steps, &run, error), status, done);
+    TY_CHECK(ty_loss_stretch(losses, run->losses, steps, factor, error), status, done);
+    changed->runs++;
+    changed->steps += (steps - changed->steps) / changed->runs; /* means so far */
     changed->distortion +=
-        (run->distortion_steps > 0 ? run->distortion : (double)NAN) / c->out->run_count;
-    status = ty_loss_stretch(plain->losses, run->losses, steps, factor, &detail);
-    if (status != TY_OK)
-        ty_fail(error, status, "%s: %s", changed->name, detail.message);
+        ((run->distortion_steps > 0 ? run->distortion : (double)NAN) - changed->distortion) /
+        changed->runs;
 done:
     ty_run_free(run);
+    ty_run_free(own);
     return status;
 }
 
 static ty_status change_measure(const calibration *c, change *changed, ty_error *error)
 {
-    changed->steps = changed->distortion = 0;
+    changed->steps = changed->distortion = changed->runs = 0;
     return seeds_measure(c, change_stretch, changed, &changed->factor, error);
 }
 
 static ty_status compressor_measure(calibration *c, const char *name,
                                     const ty_compression *compression, ty_error *error)
 {
-    change changed = {.name = name};
+    change changed = {0};
     ty_text fix = {0};
+    ty_error why = {0};
     ty_status status = TY_OK;
 
     ty_text_addf(&fix, "pp=1,tp=1,compression=%s", name);
     TY_CHECK(ty_text_check(&fix, error), status, done);
     changed.fix = fix.data;
-    TY_CHECK(change_measure(c, &changed, error), status, done);
+    status = change_measure(c, &changed, &why);
+    if (is_passed_over(status)) {
+        note(c, name, &why);
+        status = TY_OK;
+        goto done;
+    }
+    if (status != TY_OK) {
+        ty_fail(error, status, "%s: %s", name, why.message);
+        goto done;
+    }
     c->out->task->compressors[c->out->task->compressor_count++] =
         (ty_compressor_calibration){.compression = *compression,
                                     .distortion = changed.distortion,
@@ -401,7 +505,7 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
     double delay = ty_staleness_delay(TY_STALENESS_WEIGHT_STASHING, 2);
     ty_error why = {0};
     ty_text fix = {0};
-    change changed = {.name = "late gradients"};
+    change changed = {0};
     ty_status status;
 
     ty_text_addf(&fix, "pp=2,tp=1,schedule=pipedream,compression=none,micro_batch=%u",
@@ -419,8 +523,8 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
         c->out->task->staleness =
             ty_interval_scale(ty_lag_of_stretch(changed.factor, changed.steps), 1 / delay);
         c->out->task->has_staleness = true;
-    } else if (status == TY_EINFEASIBLE || status == TY_EINVAL || status == TY_EBACKEND) {
-        snprintf(c->out->staleness_note, sizeof c->out->staleness_note, "%s", why.message);
+    } else if (is_passed_over(status)) {
+        snprintf(c->out->staleness_note, sizeof c->out->staleness_note, "%s", reason(&why));
         status = TY_OK;
     } else {
         ty_fail(error, status, "%s", why.message);
@@ -532,6 +636,8 @@ void ty_calibration_to_json(const ty_calibration *c, ty_json_writer *w)
     ty_json_close(w, ']');
     put_noise(c, w);
     put_proposal(c, w);
+    if (c->notes.length > 0)
+        ty_score_notes_to_json(c->notes.data, w);
     ty_json_close(w, '}');
 }
 
@@ -540,6 +646,7 @@ void ty_calibration_to_json(const ty_calibration *c, ty_json_writer *w)
 static ty_status open_question(calibration *c, ty_error *error)
 {
     const ty_question *q = &c->asked->question;
+    const uint32_t runs = c->asked->runs > 0 ? c->asked->runs : 1;
     ty_calibration *out = c->out;
     uint32_t ignored;
     ty_status status = TY_OK;
@@ -560,10 +667,10 @@ static ty_status open_question(calibration *c, ty_error *error)
             "the gradients of replicas",
             q->cluster);
     out->batch = q->global_batch > 0 ? q->global_batch : c->inputs.workload->global_batch;
-    out->run_count = c->asked->runs > 0 ? c->asked->runs : 1;
-    out->steps = ty_alloc(out->run_count, sizeof *out->steps);
-    out->runs = ty_alloc(out->run_count, sizeof *out->runs);
-    if (out->steps == NULL || out->runs == NULL)
+    out->steps = ty_alloc(runs, sizeof *out->steps);
+    out->seeds = ty_alloc(runs, sizeof *out->seeds);
+    out->runs = ty_alloc(runs, sizeof *out->runs);
+    if (out->steps == NULL || out->seeds == NULL || out->runs == NULL)
         status = ty_fail(error, TY_ENOMEM, "out of memory");
 done:
     return status;
@@ -577,8 +684,7 @@ ty_status ty_calibrate(const ty_calibration_question *question, const ty_watch *
 
     *out = (ty_calibration){0};
     TY_CHECK(open_question(&c, error), status, done);
-    for (uint32_t i = 0; i < out->run_count; i++)
-        TY_CHECK(run_to_target(&c, i, error), status, done);
+    TY_CHECK(runs_to_target(&c, error), status, done);
     TY_CHECK(task_make(&c, error), status, done);
     TY_CHECK(temperature_measure(&c, error), status, done);
     TY_CHECK(compressors_measure(&c, error), status, done);
@@ -597,5 +703,7 @@ void ty_calibration_clear(ty_calibration *c)
     ty_free(c->runs);
     ty_free(c->samples);
     ty_free(c->steps);
+    ty_free(c->seeds);
+    ty_text_clear(&c->notes);
     *c = (ty_calibration){0};
 }

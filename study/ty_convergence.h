@@ -290,10 +290,12 @@ ty_interval ty_temperature_cost_of_stretch(ty_interval factor, double share);
  * steps(B) sums over the run what noise adds to each of its steps, so that parts of equal length
  * count alike; the ratio of all sums would be that of the first steps, where gradients are largest.
  * Growth compares the halves, N2/N1 squared, since their middles are half a run apart. At least 1.
- * @return TY_EINFEASIBLE: under eight estimates, or sums that are not positive
+ * @param log_deviation [out] of the scale's log, by which under eight estimates widen an interval;
+ * 0 from eight on
+ * @return TY_EINFEASIBLE: no estimate, or sums that are not positive
  */
 ty_status ty_noise_over_run(const ty_noise_sample *samples, uint32_t count, double *noise_scale,
-                            double *growth, ty_error *error) TY_MUST_CHECK;
+                            double *growth, double *log_deviation, ty_error *error) TY_MUST_CHECK;
 /** Those of parts of equal length; NaN where the sums are not positive. @param scales [out, parts]
  */
 void ty_noise_parts(const ty_noise_sample *samples, uint32_t count, uint32_t parts, double *scales);

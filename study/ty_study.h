@@ -335,6 +335,7 @@ typedef struct ty_calibration {
     ty_convergence *task;
     uint32_t ranks, batch, run_count;
     ty_run **runs;            /* [run_count] to the target */
+    uint64_t *seeds;          /* [run_count] */
     double *steps;            /* [run_count] that they took */
     double step_time_s;       /* measured, their mean */
     ty_noise_sample *samples; /* [sample_count] of all runs, by their share of the run */
@@ -342,6 +343,7 @@ typedef struct ty_calibration {
     /* Why they were not measured, or "": */
     char staleness_note[sizeof((ty_error *)0)->message];
     char temperature_note[sizeof((ty_error *)0)->message];
+    ty_text notes; /* a line for each run and each other measurement that is missing */
     ty_calibration_batch batches[2 * TY_CALIBRATION_POWERS + 1]; /* that can be planned */
     uint32_t batch_count, best;               /* the batch of least time to the target */
     uint32_t schedule[TY_CALIBRATION_PHASES]; /* a batch for each quarter of the way */
@@ -353,7 +355,9 @@ typedef struct ty_calibration {
  * what those cost, and the first half at half the learning rate what noise costs at the full one.
  * docs/convergence.md has the method.
  * @param out [out] clear with ty_calibration_clear, also after a failure
- * @return TY_ELIMIT: the target was not reached; TY_EINVAL: not local, a single rank, no target
+ * A run that diverges or does not reach the target is left out, and so is a measurement that fails;
+ * the notes say so. With fewer estimates intervals are wider.
+ * @return TY_ELIMIT: no run reached the target; TY_EINVAL: not local, a single rank, no target
  */
 ty_status ty_calibrate(const ty_calibration_question *question, const ty_watch *watch,
                        ty_calibration *out, ty_error *error) TY_MUST_CHECK;

@@ -4,8 +4,9 @@
 #include <math.h>
 
 enum { LEAST_STEPS = 64, PARTS = 8 };
-/* Of the noise: single estimates scatter by as much as they are. */
-enum { LEAST_ESTIMATES = 8, PART_ESTIMATES = 16 };
+/* Of the noise: single estimates scatter by as much as they are, which enough of them average out
+ * to less than seeds differ by. */
+enum { ENOUGH_ESTIMATES = 8, PART_ESTIMATES = 16 };
 
 static double mean(const double *values, uint32_t from, uint32_t to)
 {
@@ -142,16 +143,15 @@ static double mean_scale(const double *scales, uint32_t from, uint32_t to)
 }
 
 ty_status ty_noise_over_run(const ty_noise_sample *samples, uint32_t count, double *noise_scale,
-                            double *growth, ty_error *error)
+                            double *growth, double *log_deviation, ty_error *error)
 {
     double scales[TY_NOISE_PARTS], mean_of_all, first, last;
     uint32_t parts = count / PART_ESTIMATES;
 
-    if (count < LEAST_ESTIMATES)
+    if (count == 0)
         return ty_fail(error, TY_EINFEASIBLE,
-                       "found %u estimates of the gradient noise, expected at least %d: run more "
-                       "steps, on two replicas or more",
-                       count, LEAST_ESTIMATES);
+                       "found no estimate of the gradient noise: run more steps, on two replicas "
+                       "or more");
     parts = parts < 1 ? 1 : parts > TY_NOISE_PARTS ? TY_NOISE_PARTS : parts;
     ty_noise_parts(samples, count, parts, scales);
     mean_of_all = mean_scale(scales, 0, parts);
@@ -162,6 +162,7 @@ ty_status ty_noise_over_run(const ty_noise_sample *samples, uint32_t count, doub
                        "%u estimates leave no signal or no noise: average over more steps", count);
     *noise_scale = mean_of_all;
     *growth = last > first ? pow(last / first, 2) : 1; /* NaN: none that could be told */
+    *log_deviation = count < ENOUGH_ESTIMATES ? sqrt(1.0 / count - 1.0 / ENOUGH_ESTIMATES) : 0;
     return TY_OK;
 }
 

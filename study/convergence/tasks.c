@@ -311,9 +311,9 @@ done:
 static ty_status from_calibration(const char *path, ty_convergence **out, ty_error *error)
 {
     /* Other results of a calibration run, which others read. */
-    static const char *const others[] = {"environment", "date",           "collectives",
-                                         "noise",       "proposal",       "provenance",
-                                         "machine",     "steps_to_target"};
+    static const char *const others[] = {
+        "environment", "date",    "collectives",     "noise", "proposal",
+        "provenance",  "machine", "steps_to_target", "notes"};
     ty_json_document *document = NULL;
     const ty_json *root, *object;
     ty_convergence *task = NULL;

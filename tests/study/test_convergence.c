@@ -353,24 +353,33 @@ Test(convergence, noise_over_a_run)
 {
     enum { COUNT = 64 };
     ty_noise_sample samples[COUNT];
-    double noise = 0, growth = 0;
+    double noise = 0, growth = 0, deviation = -1;
     ty_error error = {0};
 
     for (uint32_t i = 0; i < COUNT; i++)
         samples[i] = (ty_noise_sample){
             .step = 16 * i, .square = i % 2 == 0 ? 3 : -1, .variance = i < COUNT / 2 ? 100 : 300};
-    cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &error), TY_OK);
+    cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &deviation, &error), TY_OK);
     check_near(noise, 200, 1e-12, "mean of parts");
     check_near(growth, 9, 1e-12, "threefold over half a run");
     for (uint32_t i = 0; i < COUNT / 4; i++) /* large gradients at the start: N is 1 there */
         samples[i] = (ty_noise_sample){.step = i, .square = 1000, .variance = 1000};
-    cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &error), TY_OK);
+    cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &deviation, &error), TY_OK);
     check_near(noise, (1 + 100 + 300 + 300) / 4.0, 1e-12, "every part counts alike");
-    cr_assert_eq(ty_noise_over_run(samples, 7, &noise, &growth, &error), TY_EINFEASIBLE);
-    cr_assert_not_null(strstr(error.message, "7 estimates"));
+    check_near(deviation, 0, 1e-12, "enough estimates");
+    for (uint32_t count = 7; count > 0; count--) { /* few ones widen the interval */
+        const double of_more = deviation;
+        cr_assert_eq(ty_noise_over_run(samples, count, &noise, &growth, &deviation, &error), TY_OK);
+        check_near(noise, 1, 1e-12, "of few estimates");
+        cr_assert_gt(deviation, of_more);
+    }
+    cr_assert_eq(ty_noise_over_run(samples, 0, &noise, &growth, &deviation, &error),
+                 TY_EINFEASIBLE);
+    cr_assert_not_null(strstr(error.message, "no estimate"));
     for (uint32_t i = 0; i < COUNT; i++)
         samples[i].square = -1;
-    cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &error), TY_EINFEASIBLE);
+    cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &deviation, &error),
+                 TY_EINFEASIBLE);
 }
 
 /* One run says nothing of the spread; many say it all. */
