@@ -126,8 +126,8 @@ static const option_row table[] = {
          "of the stack, to be fitted whatever the rows tell of them (default: those that lower the "
          "error of rows left out)"),
     TEXT("learning-rate", 0, learning_rate, "R",
-         "to train with (default: the workload's; with a calibration as --task the one it proposes "
-         "for the batch)"),
+         "to train with (default: the workload's, or with a calibration as --task the rate it "
+         "proposes for the batch; less for late gradients)"),
     TEXT("system", 0, system, "NAME", "as this system would: see trainyard systems"),
     TEXT("input", 0, input, "K=V,...",
          "of the samples: data=1.3TB (all of them), decode=250/s (of a core), cores=32 (of a host "

@@ -486,9 +486,9 @@ double ty_plan_delay_updates(const ty_plan *plan, uint32_t stage);
  * of AdamW are averages: only its rate falls, and only beyond d = 1.
  *
  * Error feedback also sends gradients late. Without momentum it trains like SGD to leading order
- * (Karimireddy et al., ICML 2019), so momentum falls to the least, and the rate rises to the
- * geometric mean of the rates that go as far without and with the momentum of the workload. DGC has
- * momentum of its own (Lin et al., ICLR 2018) and needs no change.
+ * (Karimireddy et al., ICML 2019). So momentum falls to the least, and the rate rises to the
+ * geometric mean of two: the rates that go as far without and with the momentum of the workload.
+ * DGC has momentum of its own (Lin et al., ICLR 2018) and needs no change.
  */
 typedef struct ty_recipe {
     double delay_updates; /* of the stage whose gradients are the latest */
@@ -499,7 +499,8 @@ typedef struct ty_recipe {
 ty_recipe ty_plan_recipe(const ty_plan *plan);
 /** Whether it changes anything. */
 bool ty_recipe_changes(const ty_recipe *recipe, const ty_optimizer *usual);
-/** How far a step goes with it, as a share of what it does with the workload's optimizer. */
+/** Progress per step, as a share of that with the optimizer of the workload: rate / (1 - momentum),
+ * compared. */
 double ty_recipe_share(const ty_recipe *recipe, const ty_optimizer *usual);
 /**
  * Sets the optimizer by the recipe.

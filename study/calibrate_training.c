@@ -47,7 +47,7 @@ static ty_status plan_make(const calibration *c, const char *fix, uint32_t batch
     question.top = 0;
     question.learning_rate = 0;
     status = ty_question_plan(&question, &c->inputs, c->watch, out, error);
-    /* What changes is trained with the rate that its recipe makes of the plain runs'. */
+    /* The recipe of a changed plan applies to the rate of the plain runs. */
     if (status == TY_OK && c->asked->question.learning_rate > 0)
         ty_plan_set_learning_rate(*out, c->asked->question.learning_rate);
     return status;
@@ -92,7 +92,7 @@ static bool is_passed_over(ty_status status)
            status == TY_ELIMIT;
 }
 
-/* What the worker said on the way is not repeated. */
+/* The worker has printed its own errors, which leave no message here. */
 static const char *reason(const ty_error *why)
 {
     return why->message[0] != '\0' ? why->message : "training diverged";

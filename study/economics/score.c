@@ -157,8 +157,8 @@ static double delay_of(const ty_plan *plan, const ty_score_question *q)
     return sum / stages;
 }
 
-/* What a rate costs that is not the rule's for the batch: by the plan's recipe, where the task's
- * rate is not known or nobody says another. */
+/* The cost of another learning rate than the rule's for the batch. Without a known rate of the task
+ * or a named one it is that of the plan's recipe. */
 static ty_status score_rate(const ty_plan *plan, const ty_score_question *q, ty_score *s,
                             ty_error *error)
 {
