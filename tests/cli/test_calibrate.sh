@@ -59,6 +59,27 @@ expect 0 score "$scratch/a.json" --task "$scratch/calibration.json" --json
 expect_output '"convergence_provenance": "measured"'
 expect 0 plan -w mlp -c local:2 --objective time-to-target --task "$scratch/calibration.json" --no-simulate -q -o "$scratch/b.json"
 
+# No run is thrown away: a probe that diverges, one too short to compare and few estimates of the noise are told, and
+# the rest is a calibration. This worker ends a run with one-bit as it ends one that diverges.
+cat >"$scratch/worker" <<'END'
+#!/bin/sh
+if grep -q '"compression": "one-bit"' "$1"; then
+    touch "$TRAINYARD_SIGNS/begun" "$TRAINYARD_SIGNS/said" "$TRAINYARD_SIGNS/diverged"
+    exit 1
+fi
+exec "$REAL_WORKER" "$@"
+END
+chmod +x "$scratch/worker"
+export REAL_WORKER="$WORKER"
+TRAINYARD_WORKER=$scratch/worker
+expect 0 $calibrate --compressions one-bit,int8 -o "$scratch/some.json"
+TRAINYARD_WORKER=$WORKER
+expect_output "int8 " "one-bit: not measured: training diverged" "propose     --global-batch"
+expect 0 check "$scratch/some.json"
+expect 0 calibrate -w mlp -c local:2 --until accuracy=0.3 --global-batch 32 --steps 400 --evaluate-every 20 --compressions int8 -q -o "$scratch/few.json"
+expect_output "(2 estimates;" "int8: not measured: the target was reached in 20 steps"
+expect 0 plan -w mlp -c local:2 --objective time-to-target --task "$scratch/few.json" --no-simulate -q
+
 # What others reached: the law through it, and what another batch takes by it.
 expect 0 calibrate --reached 100:11epochs,1000:20epochs*5 --global-batch 3000
 expect_output "10 epochs with the smallest batches" "noise scale 1000 samples" "to target   40 epochs"
