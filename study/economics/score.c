@@ -157,8 +157,9 @@ static double delay_of(const ty_plan *plan, const ty_score_question *q)
     return sum / stages;
 }
 
-/* The cost of another learning rate than the rule's for the batch. Without a known rate of the task
- * or a named one it is that of the plan's recipe. */
+/* The cost of another learning rate than the rule's for the batch: one that is named, or that of
+ * the plan's recipe. It is 1 for a task whose rate is not known, since its figures and the priors
+ * of compressors and late gradients are of tuned rates. */
 static ty_status score_rate(const ty_plan *plan, const ty_score_question *q, ty_score *s,
                             ty_error *error)
 {
@@ -169,13 +170,14 @@ static ty_status score_rate(const ty_plan *plan, const ty_score_question *q, ty_
     ty_status status;
 
     s->noise_multiplier = ty_temperature_multiplier(t, plan->global_batch).expected;
-    if (q->learning_rate > 0 && t->learning_rate > 0) {
-        status = ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &rule,
-                                  &is_beyond, error);
-        if (status != TY_OK)
-            return status;
+    if (!(t->learning_rate > 0))
+        return TY_OK;
+    status = ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &rule, &is_beyond,
+                              error);
+    if (status != TY_OK)
+        return status;
+    if (q->learning_rate > 0)
         share = q->learning_rate / rule;
-    }
     s->rate_multiplier = ty_rate_multiplier(t, plan->global_batch, share);
     s->noise_multiplier *= s->rate_multiplier.expected * share;
     return TY_OK;

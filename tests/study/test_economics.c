@@ -374,6 +374,7 @@ Test(score, late_gradients_by_micro_batches)
     cr_assert_eq(ty_convergence_of_workload("resnet50", &task, &error), TY_OK);
     q.task = task;
     q.staleness = TY_STALENESS_WEIGHT_STASHING;
+    plan->schedule = TY_PIPEDREAM;
     plan->stages = halves;
     plan->stage_count = 2;
     for (uint32_t replicas = 1; replicas <= 2; replicas++)
@@ -415,6 +416,18 @@ Test(score, late_gradients_of_a_plan)
         cr_assert_eq(ty_staleness_multiplier(task, 1024, plan->staleness, &expected, NULL), TY_OK);
         check_near(s.staleness_multiplier.expected, expected.expected, 1e-12, "multiplier");
         check_near(s.staleness_multiplier.high, expected.high, 1e-12, "highest multiplier");
+        check_near(s.rate_multiplier.expected, 1, 1e-12, "prior of tuned rates");
+        ty_score_clear(&s);
+    }
+    /* Where the rate is known that in time is trained with, the recipe's smaller steps count. */
+    task->learning_rate = 0.1;
+    task->batch = 1024;
+    plan->staleness = 1;
+    for (int is_named = 0; is_named <= 1; is_named++) {
+        ty_score s;
+        q.learning_rate = is_named ? 0.1 * 0.1 : 0;
+        cr_assert_eq(ty_score_plan(plan, cluster, &q, &s, &error), TY_OK, "%s", error.message);
+        check_near(s.rate_multiplier.expected, 10, 1e-9, "a tenth of the way");
         ty_score_clear(&s);
     }
     ty_convergence_free(task);
