@@ -319,13 +319,14 @@ static bool is_scores(const lowering *low, uint32_t layer)
            next->inputs[0] == layer;
 }
 
-/* Rows of scores that begin at multiples of 16 bytes, as fast products of 16-bit numbers want them:
- * a vocabulary is as odd as it pleases. */
+/* Rows of scores of a size that fast products of 16-bit numbers want: a vocabulary is as odd as it
+ * pleases. */
 static void scores_pad(lowering *low, uint32_t at)
 {
-    const uint64_t several = 16 / low->stage->element;
     ty_shape shape = low->stage->values[at].shape;
     uint64_t *classes = &shape.dimensions[shape.dimension_count - 1];
+    const uint64_t several =
+        *classes < CUDA_MANY_SCORES ? CUDA_SCORE_ALIGNMENT : CUDA_SCORE_PADDING;
 
     if (low->stage->type == CUDA_TYPE_FLOAT)
         return;

@@ -119,12 +119,14 @@ typedef struct tensor_table {
     uint64_t *starts;        /* [count], ascending: first floats of tensors, */
     uint64_t *places;        /* and where they are in the type of the passes, */
     uint64_t *floats;        /* and as floats; see cuda_copy. One behind the other in memory */
+    uint64_t *padding;       /* [count]: zeros behind them in that type */
     bool *is_read_as_floats; /* [count] */
 } tensor_table;
 
 static void table_free(tensor_table *table)
 {
     ty_free(table->starts);
+    ty_free(table->padding);
     ty_free(table->is_read_as_floats);
 }
 
@@ -143,11 +145,18 @@ static uint32_t table_find(const tensor_table *table, uint64_t offset)
     return (uint32_t)(found - table->starts);
 }
 
+/* In floats. */
 static uint64_t table_size(const ty_stage_device *stage, const tensor_table *table, uint32_t part)
 {
     const bool is_last = part + 1 == table->count;
 
     return (is_last ? stage->placed.count : table->starts[part + 1]) - table->starts[part];
+}
+
+/* In the type of the passes. */
+static uint64_t table_room(const ty_stage_device *stage, const tensor_table *table, uint32_t part)
+{
+    return aligned(table_size(stage, table, part) + table->padding[part]);
 }
 
 static ty_status table_make(const ty_stage_device *stage, tensor_table *table, ty_error *error)
@@ -156,8 +165,9 @@ static ty_status table_make(const ty_stage_device *stage, tensor_table *table, t
     uint32_t count = 0;
 
     *table = (tensor_table){.starts = ty_alloc(3 * most, sizeof *table->starts),
+                            .padding = ty_alloc(most, sizeof *table->padding),
                             .is_read_as_floats = ty_alloc(most, sizeof *table->is_read_as_floats)};
-    if (table->starts == NULL || table->is_read_as_floats == NULL) {
+    if (table->starts == NULL || table->padding == NULL || table->is_read_as_floats == NULL) {
         table_free(table);
         return ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
     }
@@ -176,6 +186,8 @@ static ty_status table_make(const ty_stage_device *stage, tensor_table *table, t
         lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
 
         layer_tensors(stage->options.workload, node->layer_index, tensors);
+        if (cuda_linear_padding(stage, node) > 0)
+            table->padding[table_find(table, node->offsets[0])] = cuda_linear_padding(stage, node);
         for (uint32_t t = 0; t < node->tensor_count; t++)
             if ((node->kind->floats & CUDA_BIT(t)) != 0 &&
                 lane_tensor_count(&tensors[t], lane_count(&stage->options)) > 0)
@@ -199,7 +211,8 @@ static void places_fill(const ty_stage_device *stage, const ty_sharding *shardin
                 (of_floats && !table->is_read_as_floats[i]))
                 continue;
             places[i] = taken[r];
-            taken[r] += aligned(table_size(stage, table, i));
+            taken[r] +=
+                of_floats ? aligned(table_size(stage, table, i)) : table_room(stage, table, i);
         }
 }
 
@@ -276,7 +289,7 @@ static ty_status copies_find(ty_stage_device *stage, const ty_sharding *sharding
     for (uint32_t i = 0; i < table->count; i++)
         if (cuda_range_find(layout->whole, layout->whole_count, table->starts[i]) == NULL) {
             table->places[i] = kept;
-            kept += aligned(table_size(stage, table, i));
+            kept += table_room(stage, table, i);
         }
     if (layout->whole_count > 0) {
         places_fill(stage, sharding, table, false, taken, table->places);

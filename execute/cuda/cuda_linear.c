@@ -8,7 +8,7 @@ static uint64_t out_features(const ty_stage_device *stage, const cuda_node *node
     return lane_part(node->layer->attributes[TY_OUT_FEATURES], cuda_lanes_of(stage, node));
 }
 
-/* Scores may be padded. */
+/* Scores may be padded; the weight then has zeros for as many rows, and its bias is aligned so. */
 static uint64_t out_stride(const ty_stage_device *stage, const cuda_node *node)
 {
     const ty_shape *out = &stage->values[node->output].shape;
@@ -16,12 +16,22 @@ static uint64_t out_stride(const ty_stage_device *stage, const cuda_node *node)
     return out->dimensions[out->dimension_count - 1];
 }
 
+uint64_t cuda_linear_padding(const ty_stage_device *stage, const cuda_node *node)
+{
+    return node->kind == &cuda_linear ? (out_stride(stage, node) - out_features(stage, node)) *
+                                            node->layer->attributes[TY_IN_FEATURES]
+                                      : 0;
+}
+
 static ty_status linear_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
-    const uint64_t rows = cuda_rows(&stage->values[node->output]);
+    const uint64_t rows = cuda_rows(&stage->values[node->output]), out = out_features(stage, node);
+    const uint64_t sums = cuda_affine_sums(rows, out);
+    const uint64_t rest =
+        cuda_affine_rest(node->layer->attributes[TY_IN_FEATURES], out, out_stride(stage, node));
 
     (void)error;
-    node->sum_floats = cuda_affine_sums(rows, out_features(stage, node));
+    node->sum_floats = sums > rest ? sums : rest;
     if (node->is_divided)
         node->lane_elements = rows * node->layer->attributes[TY_IN_FEATURES];
     return TY_OK;
@@ -33,8 +43,7 @@ static ty_status linear_forward(ty_stage_device *stage, const cuda_node *node, u
     const uint64_t *a = node->layer->attributes;
     cuda_affine f = {.rows = cuda_rows(&stage->values[node->output]),
                      .in = a[TY_IN_FEATURES],
-                     .out = out_features(stage, node),
-                     .y_stride = out_stride(stage, node),
+                     .out = out_stride(stage, node),
                      .weight = cuda_weights(stage, node, 0),
                      .bias = a[TY_HAS_BIAS] != 0 ? cuda_weights(stage, node, 1) : NULL,
                      .y = cuda_out(stage, node, slot)};
@@ -51,6 +60,7 @@ static ty_status linear_backward(ty_stage_device *stage, const cuda_node *node, 
                               .in = a[TY_IN_FEATURES],
                               .out = out_features(stage, node),
                               .dy_stride = out_stride(stage, node),
+                              .is_padded = cuda_linear_padding(stage, node) > 0,
                               .weight = cuda_weights(stage, node, 0),
                               .dy = cuda_out_gradient(stage, node),
                               .dweight = cuda_parameter_gradient(stage, node, 0),

@@ -419,6 +419,40 @@ uint64_t cuda_affine_sums(uint64_t rows, uint64_t out)
     return cuda_column_sums_scratch(rows, out);
 }
 
+/* Rows of a padded weight's gradient that fast products make in place. */
+static uint64_t whole_rows(uint64_t out)
+{
+    return out / CUDA_SCORE_PADDING * CUDA_SCORE_PADDING;
+}
+
+uint64_t cuda_affine_rest(uint64_t in, uint64_t out, uint64_t dy_stride)
+{
+    return dy_stride > out ? (dy_stride - whole_rows(out)) * in : 0;
+}
+
+/* The gradient has no room for the padding: of the last rows it is made apart. */
+static ty_status padded_weight_gradient(ty_stage_device *stage, const shape *all, const operands *o,
+                                        ty_error *error)
+{
+    const uint64_t whole = whole_rows(all->n), rest = (all->n - whole) * all->m;
+    shape first = *all, last = *all;
+    operands of_last = *o;
+    ty_status status = TY_OK;
+
+    first.n = whole;
+    last.n = all->ldb - whole;
+    of_last.b = (const char *)o->b + whole * stage->element;
+    of_last.d = stage->sums;
+    of_last.adds = false;
+    if (whole > 0)
+        TY_CHECK(multiply(stage, &first, o, error), status, done);
+    TY_CHECK(multiply(stage, &last, &of_last, error), status, done);
+    cuda_accumulate_float(CUDA_TYPE_FLOAT, rest, stage->sums, o->adds,
+                          (float *)o->d + whole * all->m, stage->stream);
+done:
+    return status;
+}
+
 /* dW^T [in x out] = x^T dy; dx^T [in x rows] = W^T dy^T. */
 ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradient *g,
                                ty_error *error)
@@ -435,7 +469,7 @@ ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradien
                     .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
     shape input = {.m = g->in,
                    .n = g->rows,
-                   .k = g->out,
+                   .k = g->is_padded ? dy_stride : g->out,
                    .lda = g->in,
                    .ldb = dy_stride,
                    .ldd = g->in,
@@ -451,7 +485,9 @@ ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradien
         cuda_column_sums(stage->type, g->rows, g->out, dy_stride, g->dy, g->adds_bias, g->dbias,
                          stage->sums, stage->stream);
     if (g->dweight != NULL)
-        TY_CHECK(multiply(stage, &weight, &of_weight, error), status, done);
+        TY_CHECK(g->is_padded ? padded_weight_gradient(stage, &weight, &of_weight, error)
+                              : multiply(stage, &weight, &of_weight, error),
+                 status, done);
     if (g->dx != NULL)
         status = multiply(stage, &input, &of_input, error);
 done:

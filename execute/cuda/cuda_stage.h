@@ -660,6 +660,7 @@ ty_status cuda_strided_backward(ty_stage_device *stage, const cuda_strided *prod
 typedef struct cuda_affine_gradient {
     uint64_t rows, in, out;
     uint64_t dy_stride; /* likewise */
+    bool is_padded;     /* what rows of dy have behind `out` is 0, and the weight has rows for it */
     const void *x, *weight, *dy;
     float *dweight, *dbias;    /* may be NULL */
     void *dx;                  /* may be NULL */
@@ -674,9 +675,18 @@ ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradien
 ty_status cuda_input_product_backward(ty_stage_device *stage, const cuda_node *node, uint32_t input,
                                       uint32_t slot, cuda_affine_gradient *affine,
                                       ty_error *error) TY_MUST_CHECK;
-/** Floats of scratch for the sums of cuda_affine_backward. */
+/** Floats of scratch for the sums of cuda_affine_backward, */
 uint64_t cuda_affine_sums(uint64_t rows, uint64_t out);
+/** and for rows of the weight's gradient, if dy is padded. */
+uint64_t cuda_affine_rest(uint64_t in, uint64_t out, uint64_t dy_stride);
 void cuda_products_free(ty_stage_device *stage);
+
+/* ---- Linear layers (cuda_linear.c) ---- */
+
+/** Rows of scores of 16 bits are so many of these that products are fast: of few, and of many. */
+enum { CUDA_SCORE_ALIGNMENT = 8, CUDA_SCORE_PADDING = 64, CUDA_MANY_SCORES = 1024 };
+/** Zeros behind the weight in the stage's type, in elements. */
+uint64_t cuda_linear_padding(const ty_stage_device *stage, const cuda_node *node);
 
 /* ---- Updates (cuda_update.c); see device.h ---- */
 

@@ -13,6 +13,12 @@ static ty_workload *make_encoder(void)
     return network_make_encoder(24, 3, 70, 31, true);
 }
 
+/* So many that rows of scores are padded further. */
+static ty_workload *make_many_words(void)
+{
+    return network_make_encoder(24, 3, 8, 1030, true);
+}
+
 static ty_workload *make_types_alone(void)
 {
     return network_make_encoder(20, 4, 7, 23, false);
@@ -247,6 +253,7 @@ static const network networks[] = {
     {"resnet", network_make_residual, 2, true, false},
     {"gpt", network_make_small_gpt, 2, false, true},
     {"encoder", make_encoder, 2, false, true},
+    {"many words", make_many_words, 2, false, true},
     {"types alone", make_types_alone, 3, false, true},
     {"llama", make_llama, 3, false, true},
     {"rotary", make_rotary, 2, false, true},

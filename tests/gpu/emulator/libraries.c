@@ -203,10 +203,10 @@ static const char *types_check(const operation *o, const layout *a, const layout
 enum { ALGORITHMS = 4 };
 static const double delays_s[ALGORITHMS] = {1000, 0, 2000, 0};
 
-/* Whether tensor cores would read the matrix 16 bytes at a time. */
+/* Whether tensor cores would read the matrix 16 bytes at a time, to its end. */
 static bool has_fast_rows(const layout *of)
 {
-    return of->type == CUDA_R_32F || of->stride % 8 == 0;
+    return of->type == CUDA_R_32F || (of->stride % 8 == 0 && of->rows % 8 == 0);
 }
 
 /* Shapes that fit, or nothing is found. */
