@@ -476,11 +476,21 @@ static void mark_added(const context *c, bool *is_read)
         }
 }
 
+/* Scores, which only the loss reads: on accelerators they become their gradient. */
+static bool becomes_gradient(const context *c, uint32_t layer)
+{
+    const ty_layer *next = layer_at(c, layer + 1 < c->end ? layer + 1 : layer);
+
+    return !c->is_on_cores && layer_at(c, layer)->kind == TY_LAYER_LINEAR &&
+           next->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY && next->inputs[0] == layer;
+}
+
 /* Whether a layer's output has a gradient of its own: not a sum, nor what it adds to its first,
  * whose gradient is the sum's. */
 static bool has_own_gradient(const context *c, uint32_t layer)
 {
-    return layer_at(c, layer)->kind != TY_LAYER_ADD && !c->is_added[layer];
+    return layer_at(c, layer)->kind != TY_LAYER_ADD && !c->is_added[layer] &&
+           !becomes_gradient(c, layer);
 }
 
 /* Gradients of the outputs of layers [first, end). Those that go between segments are not of one.
@@ -568,9 +578,10 @@ static double gradients_between(const context *c)
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
         if (!c->takes_part[i])
             continue;
-        bytes += kept_output_bytes(c, i) + copied_gradient_bytes(c, i) +
-                 element * (inner_elements(c, i) * ty_lane_work_share(c->plan, i) +
-                            gathered_elements(c, i));
+        bytes +=
+            (becomes_gradient(c, i) ? 0 : kept_output_bytes(c, i)) + copied_gradient_bytes(c, i) +
+            element *
+                (inner_elements(c, i) * ty_lane_work_share(c->plan, i) + gathered_elements(c, i));
     }
     return bytes;
 }

@@ -422,8 +422,10 @@ static ty_status lower_layers(lowering *low, ty_error *error)
         read = &low->stage->values[input_of(low, layer, 0)];
         order = order == CUDA_ANY_ORDER ? read->order : order;
         output_make(low, made, l, order);
-        if (is_scores(low, l))
+        if (is_scores(low, l)) {
             scores_pad(low, made);
+            low->stage->values[made].becomes_gradient = true;
+        }
         if (before != NULL)
             before->has_relu = true;
         if (before != NULL || (layer->kind == TY_LAYER_FLATTEN && !cuda_is_channels_last(read))) {
@@ -618,7 +620,7 @@ static bool has_data(const ty_stage_device *stage, uint32_t v)
 static bool has_gradient(const ty_stage_device *stage, uint32_t v)
 {
     return stage->values[v].needs_gradient && stage->values[v].gradient_of == v &&
-           !is_loss(stage, v);
+           !stage->values[v].becomes_gradient && !is_loss(stage, v);
 }
 
 static bool working_set_allocate(ty_stage_device *stage)
@@ -676,7 +678,10 @@ static bool values_allocate(ty_stage_device *stage)
     }
     for (uint32_t v = 0; v < stage->value_count; v++) {
         stage->values[v].data = stage->values[stage->values[v].same_as].data;
-        stage->values[v].gradient = stage->values[stage->values[v].gradient_of].gradient;
+        if (stage->values[v].becomes_gradient && stage->values[v].needs_gradient)
+            stage->values[v].gradient = stage->values[v].data;
+        else
+            stage->values[v].gradient = stage->values[stage->values[v].gradient_of].gradient;
     }
     return true;
 }

@@ -119,7 +119,7 @@ typedef struct tensor_table {
     uint64_t *starts;        /* [count], ascending: first floats of tensors, */
     uint64_t *places;        /* and where they are in the type of the passes, */
     uint64_t *floats;        /* and as floats; see cuda_copy. One behind the other in memory */
-    uint64_t *padding;       /* [count]: zeros behind them in that type */
+    uint64_t *padding;       /* [count]: zeros after each in that type */
     bool *is_read_as_floats; /* [count] */
 } tensor_table;
 

@@ -53,6 +53,7 @@ typedef struct cuda_value {
     uint32_t same_as;     /* the value whose memory it uses; itself if its own */
     uint32_t gradient_of; /* and whose gradient's: that one's, or a sum's (cuda_gradients.c) */
     bool needs_gradient;
+    bool becomes_gradient; /* in its own memory: who makes that is the last to read it */
     /* Of its memory and its gradient's: the segment that alone has to do with it, or
      * STAGE_NO_SEGMENT. */
     uint32_t segment, gradient_segment;
@@ -660,7 +661,7 @@ ty_status cuda_strided_backward(ty_stage_device *stage, const cuda_strided *prod
 typedef struct cuda_affine_gradient {
     uint64_t rows, in, out;
     uint64_t dy_stride; /* likewise */
-    bool is_padded;     /* what rows of dy have behind `out` is 0, and the weight has rows for it */
+    bool is_padded; /* rows of dy have zeros after `out` columns, the weight has rows for them */
     const void *x, *weight, *dy;
     float *dweight, *dbias;    /* may be NULL */
     void *dx;                  /* may be NULL */
@@ -683,9 +684,9 @@ void cuda_products_free(ty_stage_device *stage);
 
 /* ---- Linear layers (cuda_linear.c) ---- */
 
-/** Rows of scores of 16 bits are so many of these that products are fast: of few, and of many. */
+/** Rows of 16-bit scores are multiples of these, for fast products: of few scores, and of many. */
 enum { CUDA_SCORE_ALIGNMENT = 8, CUDA_SCORE_PADDING = 64, CUDA_MANY_SCORES = 1024 };
-/** Zeros behind the weight in the stage's type, in elements. */
+/** Zeros after the weight in the stage's type, in elements. */
 uint64_t cuda_linear_padding(const ty_stage_device *stage, const cuda_node *node);
 
 /* ---- Updates (cuda_update.c); see device.h ---- */

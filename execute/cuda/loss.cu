@@ -1,36 +1,82 @@
 /* Softmax and cross-entropy: one block a row, then one block for the sums; among lanes, which have
  * parts of every row, in three steps. */
-#include "kernel.cuh"
+#include "vectors.cuh"
+
+/* Below all scores, so that what is subtracted from it stays a number. */
+#define LOWEST (-3.402823466e38f)
+
+static __device__ __forceinline__ float exponential(float x)
+{
+    return exp2f(x * 1.44269504f);
+}
+
+/* Softmax in one pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018):
+ * the sum is of exp(score - maximum so far). The label is beaten by what is larger, or as large and
+ * comes before it. */
+struct softmax_state {
+    float maximum, sum, of_label;
+    int label;
+    bool is_beaten;
+};
+
+template <int N>
+static __device__ __forceinline__ void softmax_take(softmax_state &s, int at, const float (&x)[N])
+{
+    float largest = x[0], sum = 0.0f;
+
+#pragma unroll
+    for (int i = 1; i < N; i++)
+        largest = fmaxf(largest, x[i]);
+    if (largest > s.maximum) {
+        s.sum *= exponential(s.maximum - largest);
+        s.maximum = largest;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        sum += exponential(x[i] - s.maximum);
+    s.sum += sum;
+    if (largest < s.of_label)
+        return;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        s.is_beaten = s.is_beaten || x[i] > s.of_label || (x[i] == s.of_label && at + i < s.label);
+}
 
 template <typename T>
-static __global__ void cross_entropy(cuda_scores s, const T *logits, const int32_t *labels,
-                                     float *log_sums, float *row_loss, int32_t *row_best)
+static __global__ void cross_entropy(cuda_scores s, const T *__restrict__ logits,
+                                     const int32_t *__restrict__ labels, float *log_sums,
+                                     float *row_loss, int32_t *row_best)
 {
-    __shared__ unsigned long long best;
-    const uint64_t classes = s.classes;
-    uint64_t row = blockIdx.x;
-    int32_t label = labels[row];
-    bool is_label = label >= 0 && (uint64_t)label < classes;
-    float maximum = -INFINITY, sum = 0.0f;
+    const int classes = (int)s.classes, size = piece<T>::SIZE;
+    const uint64_t row = blockIdx.x;
+    const T *scores = logits + row * s.stride;
+    const row_pieces pieces = pieces_of(scores, classes);
+    const int label = labels[row];
+    const bool is_label = label >= 0 && label < classes;
+    softmax_state state = {LOWEST, 0.0f, is_label ? to_float(scores[label]) : 0.0f, label, false};
+    float maximum, sum;
+    bool is_beaten;
 
-    logits += row * s.stride;
-    for (uint64_t c = threadIdx.x; c < classes; c += blockDim.x)
-        maximum = fmaxf(maximum, to_float(logits[c]));
-    maximum = block_maximum(maximum);
-    if (threadIdx.x == 0)
-        best = classes;
-    for (uint64_t c = threadIdx.x; c < classes; c += blockDim.x)
-        sum += expf(to_float(logits[c]) - maximum);
-    sum = block_sum(sum); /* its barriers also show everyone `best` */
-    for (uint64_t c = threadIdx.x; c < classes; c += blockDim.x)
-        if (to_float(logits[c]) == maximum)
-            atomicMin(&best, (unsigned long long)c); /* the lowest of equals, in any order */
-    __syncthreads();
+#pragma unroll 2
+    for (int c = pieces.first + (int)threadIdx.x * size; c < pieces.end;
+         c += (int)blockDim.x * size) {
+        float x[size];
+        piece_load(scores + c, x);
+        softmax_take(state, c, x);
+    }
+    if ((int)threadIdx.x < pieces.odd) {
+        const int c = odd_at(pieces, (int)threadIdx.x);
+        const float x[1] = {to_float(scores[c])};
+        softmax_take(state, c, x);
+    }
+    maximum = block_maximum(state.maximum);
+    sum = block_sum(state.sum * exponential(state.maximum - maximum));
+    is_beaten = block_maximum(state.is_beaten ? 1.0f : 0.0f) > 0.0f;
     if (threadIdx.x != 0)
         return;
     log_sums[row] = maximum + logf(sum);
-    row_loss[row] = is_label ? log_sums[row] - to_float(logits[label]) : 0.0f;
-    row_best[row] = !is_label ? -1 : best == (unsigned long long)label ? 1 : 0;
+    row_loss[row] = is_label ? log_sums[row] - state.of_label : 0.0f;
+    row_best[row] = !is_label ? -1 : state.of_label == maximum && !is_beaten ? 1 : 0;
 }
 
 /* Sums in double, row by row in each thread and then thread by thread. */
@@ -71,27 +117,70 @@ void cuda_cross_entropy(cuda_type type, const cuda_scores *s, const void *logits
                         cuda_loss *loss, cudaStream_t stream)
 {
     TY_MOVES(bytes_of(type, s->rows * s->own) + float_bytes(s->rows), float_bytes(3 * s->rows));
-    TY_DISPATCH(type, TY_LAUNCH(cross_entropy<T>, s->rows, threads_for(s->classes), 0, stream, *s,
-                                (const T *)logits, labels, log_sums, row_loss, row_best))
+    TY_DISPATCH(type,
+                TY_LAUNCH(cross_entropy<T>, s->rows, threads_for_row<T>(s->classes), 0, stream, *s,
+                          (const T *)logits, labels, log_sums, row_loss, row_best))
     TY_MOVES(float_bytes(2 * s->rows), sizeof *loss);
     TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, s->rows, row_loss, row_best, loss);
 }
 
-/* One block a row: a division per element would cost more than the rest. */
-template <typename T>
-static __global__ void cross_entropy_backward(cuda_scores s, const T *logits, const int32_t *labels,
-                                              const float *log_sums, const float *scale, bool adds,
-                                              T *dx)
-{
-    uint64_t row = blockIdx.x;
-    float log_sum = log_sums[row], factor = *scale;
+/* A row, for its gradient. */
+struct softmax_row {
+    int label, own; /* scores; -1: the label is not among them */
+    float log_sum, factor;
+};
 
-    logits += row * s.stride;
-    dx += row * s.stride;
-    for (uint64_t c = threadIdx.x; c < s.stride; c += blockDim.x) {
-        float p = c < s.own ? expf(to_float(logits[c]) - log_sum) : 0.0f;
-        bool is_label = c < s.own && s.first + c == (uint64_t)labels[row];
-        put(&dx[c], factor * (is_label ? p - 1.0f : p), adds);
+/* In the padding 0. */
+template <int N>
+static __device__ __forceinline__ void softmax_gradient(const softmax_row &r, int at, float (&x)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float p = exponential(x[i] - r.log_sum);
+        x[i] = r.factor * (at + i == r.label ? p - 1.0f : p);
+    }
+    if (at + N <= r.own)
+        return;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = at + i < r.own ? x[i] : 0.0f;
+}
+
+/* One block a row. dx may be the scores, whose rows begin as its own do. */
+template <typename T>
+static __global__ void cross_entropy_backward(cuda_scores s, const T *logits,
+                                              const int32_t *__restrict__ labels,
+                                              const float *__restrict__ log_sums,
+                                              const float *__restrict__ scale, bool adds, T *dx)
+{
+    const int own = (int)s.own, size = piece<T>::SIZE;
+    const uint64_t row = blockIdx.x, first = row * s.stride;
+    const int64_t label = (int64_t)labels[row] - (int64_t)s.first;
+    const softmax_row r = {label >= 0 && label < own ? (int)label : -1, own, log_sums[row], *scale};
+    const row_pieces pieces = pieces_of(logits + first, (int)s.stride);
+
+    for (int c = pieces.first + (int)threadIdx.x * size; c < pieces.end;
+         c += (int)blockDim.x * size) {
+        float x[size], before[size];
+        if (c + size <= own)
+            piece_load(logits + first + c, x);
+        else
+            for (int i = 0; i < size; i++)
+                x[i] = c + i < own ? to_float(logits[first + c + i]) : 0.0f;
+        softmax_gradient(r, c, x);
+        if (adds) {
+            piece_load(dx + first + c, before);
+#pragma unroll
+            for (int i = 0; i < size; i++)
+                x[i] += before[i];
+        }
+        piece_store(dx + first + c, x);
+    }
+    if ((int)threadIdx.x < pieces.odd) {
+        const int c = odd_at(pieces, (int)threadIdx.x);
+        float x[1] = {c < own ? to_float(logits[first + c]) : 0.0f};
+        softmax_gradient(r, c, x);
+        put(&dx[first + c], x[0], adds);
     }
 }
 
@@ -103,8 +192,8 @@ void cuda_cross_entropy_backward(cuda_type type, const cuda_scores *s, const voi
                  float_bytes(2 * s->rows + 1),
              bytes_of(type, s->rows * s->stride));
     TY_DISPATCH(type,
-                TY_LAUNCH(cross_entropy_backward<T>, s->rows, threads_for(s->stride), 0, stream, *s,
-                          (const T *)logits, labels, log_sums, scale, adds, (T *)dx))
+                TY_LAUNCH(cross_entropy_backward<T>, s->rows, threads_for_row<T>(s->stride), 0,
+                          stream, *s, (const T *)logits, labels, log_sums, scale, adds, (T *)dx))
 }
 
 /* ---- Among lanes ---- */

@@ -41,6 +41,15 @@ static const char flattened[] =
     "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 2},"
     "{\"kind\": \"softmax_cross_entropy\"}]}";
 
+/* Little but scores, which become their gradient. */
+static const char scored[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"scored\", \"family\": \"sequential\","
+    "\"source\": \"lenet.json\", \"input\": [1, 2, 2], \"sample_bytes\": 17,"
+    "\"dataset\": \"synthetic\", \"global_batch\": 64, \"optimizer\": {\"kind\": \"sgd\","
+    "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["
+    "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 32768},"
+    "{\"kind\": \"softmax_cross_entropy\"}]}";
+
 /* Little but what batch norms and sums make: four blocks, two of them with shortcuts of their own.
  */
 static const char residual[] =
@@ -563,6 +572,7 @@ static const struct {
      0.1},
     /* What is flattened is a copy, and so is its gradient. */
     {"predicted memory of images, one rank", flattened, {.replicas = {1}, LARGE_BATCH}, 0.01},
+    {"predicted memory of scores, one rank", scored, {.replicas = {1}, LARGE_BATCH}, 0.05},
     /* Sums are part of the norms before them, unless they are recomputed. */
     {"predicted memory of residual blocks, one rank",
      residual,

@@ -252,6 +252,8 @@ void kernels()
                            (cuda_loss *)(void *)x[6], d.first);
         cuda_cross_entropy_backward(CUDA_TYPE_FLOAT, &s, x[0], labels, x[1], x[7], false, x[5],
                                     d.first);
+        cuda_cross_entropy_backward(CUDA_TYPE_FLOAT, &s, x[0], labels, x[1], x[7], false, x[0],
+                                    d.first);
         cudaStreamSynchronize(d.first);
     });
     attention("attention and its backward", CUDA_TYPE_FLOAT);

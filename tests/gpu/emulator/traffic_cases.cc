@@ -306,6 +306,8 @@ void words()
         for (bool adds : {false, true})
             cuda_cross_entropy_backward(type, &s, logits, labels, log_sums, scale, adds, dx,
                                         nullptr);
+        cuda_cross_entropy_backward(type, &s, logits, labels, log_sums, scale, false, logits,
+                                    nullptr);
     });
 }
 
