@@ -161,20 +161,14 @@ static __global__ void cross_entropy_backward(cuda_scores s, const T *logits,
 
     for (int c = pieces.first + (int)threadIdx.x * size; c < pieces.end;
          c += (int)blockDim.x * size) {
-        float x[size], before[size];
+        float x[size];
         if (c + size <= own)
             piece_load(logits + first + c, x);
         else
             for (int i = 0; i < size; i++)
                 x[i] = c + i < own ? to_float(logits[first + c + i]) : 0.0f;
         softmax_gradient(r, c, x);
-        if (adds) {
-            piece_load(dx + first + c, before);
-#pragma unroll
-            for (int i = 0; i < size; i++)
-                x[i] += before[i];
-        }
-        piece_store(dx + first + c, x);
+        numbers_put(dx + first + c, x, adds);
     }
     if ((int)threadIdx.x < pieces.odd) {
         const int c = odd_at(pieces, (int)threadIdx.x);

@@ -1,7 +1,7 @@
-/* Maximum and average pooling of images with their channels last, [B,H,W,C]: a thread an output
- * forward, a thread an input backward, which gathers from the windows it lies in. Blocks go through
- * one image after the other, in which places are 32 bit. */
-#include "kernel.cuh"
+/* Maximum and average pooling of images with their channels last, [B,H,W,C]: a thread some channels
+ * of an output forward, of an input backward, which gathers from the windows that contain it.
+ * Blocks take one row of an image after the other; places in an image are 32 bit. */
+#include "vectors.cuh"
 
 typedef struct span {
     unsigned first, end;
@@ -43,15 +43,36 @@ static uint64_t out_elements(const pool_windows *w)
     return w->out_height * w->out_width * w->channels;
 }
 
-/* Blocks beside one another share an image. */
-static dim3 grid_of(uint64_t images, uint64_t elements)
+/* Neighbours along x share a row. */
+static dim3 grid_of(uint64_t rows, uint64_t pieces)
 {
-    return dim3(grid_for(elements), (unsigned)(images < MOST_BLOCKS ? images : MOST_BLOCKS));
+    return dim3(grid_for(pieces), (unsigned)(rows < MOST_BLOCKS ? rows : MOST_BLOCKS));
 }
 
-#define FOR_EACH_OF_IMAGE(i, count)                                                                \
+#define FOR_EACH_ROW(r, count) for (uint64_t r = blockIdx.y; r < (count); r += gridDim.y)
+#define FOR_EACH_OF_ROW(i, count)                                                                  \
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count);                          \
          i += gridDim.x * blockDim.x)
+
+/* Whether a thread can take 16 bytes of channels at a time, at these places. */
+template <typename T>
+static bool is_of_pieces(const cuda_pool *pool, const void *a, const void *b, const void *c,
+                         const void *d)
+{
+    const uintptr_t places = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d;
+
+    return pool->windows.channels % piece<T>::SIZE == 0 && places % 16 == 0;
+}
+
+/* Runs the statement with N as the channels of a thread. */
+#define DISPATCH_PIECES(is_of_pieces, ...)                                                         \
+    if (is_of_pieces) {                                                                            \
+        constexpr int N = piece<T>::SIZE;                                                          \
+        __VA_ARGS__;                                                                               \
+    } else {                                                                                       \
+        constexpr int N = 1;                                                                       \
+        __VA_ARGS__;                                                                               \
+    }
 
 /* The part of window `at` that lies inside the image. */
 static __device__ __forceinline__ span window(unsigned at, unsigned stride, unsigned padding,
@@ -89,29 +110,37 @@ static __device__ __forceinline__ span windows_of(unsigned at, unsigned stride, 
     return s;
 }
 
-template <typename T>
-static __global__ void pool_forward(uint64_t images, windows w, const T *x, T *y)
+template <typename T, int N>
+static __global__ void pool_forward(uint64_t images, windows w, const T *__restrict__ x,
+                                    T *__restrict__ y)
 {
-    const unsigned outs = w.out_height * w.out_width * w.channels;
+    const unsigned pieces = w.channels / N, width = w.out_width * pieces;
 
-    for (uint64_t n = blockIdx.y; n < images; n += gridDim.y) {
-        const T *image = x + n * (w.in_height * w.in_width * w.channels);
-        FOR_EACH_OF_IMAGE(i, outs)
+    FOR_EACH_ROW(line, images * w.out_height)
+    {
+        const span h = window_rows(w, (unsigned)(line % w.out_height));
+        const T *image = x + line / w.out_height * (w.in_height * w.in_width * w.channels);
+        FOR_EACH_OF_ROW(i, width)
         {
-            const unsigned channel = i % w.channels, place = i / w.channels;
-            const span h = window_rows(w, place / w.out_width);
-            const span v = window_columns(w, place % w.out_width);
-            const T *from = image + channel;
-            float sum = 0.0f;
-            float maximum = to_float(from[(h.first * w.in_width + v.first) * w.channels]);
+            const span v = window_columns(w, i / pieces);
+            const T *from = image + i % pieces * N;
+            float sum[N], maximum[N], value[N];
+            numbers_load(from + (h.first * w.in_width + v.first) * w.channels, maximum);
+            for (int k = 0; k < N; k++)
+                sum[k] = 0.0f;
             for (unsigned r = h.first; r < h.end; r++)
                 for (unsigned c = v.first; c < v.end; c++) {
-                    const float value = to_float(from[(r * w.in_width + c) * w.channels]);
-                    sum += value;
-                    maximum = fmaxf(maximum, value);
+                    numbers_load(from + (r * w.in_width + c) * w.channels, value);
+#pragma unroll
+                    for (int k = 0; k < N; k++) {
+                        sum[k] += value[k];
+                        maximum[k] = fmaxf(maximum[k], value[k]);
+                    }
                 }
-            y[n * outs + i] =
-                of_float<T>(w.is_average ? sum / (float)(w.height * w.width) : maximum);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                maximum[k] = w.is_average ? sum[k] / (float)(w.height * w.width) : maximum[k];
+            numbers_store(y + (line * width + i) * N, maximum);
         }
     }
 }
@@ -119,72 +148,117 @@ static __global__ void pool_forward(uint64_t images, windows w, const T *x, T *y
 void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, void *y,
                        cudaStream_t stream)
 {
-    const uint64_t outs = out_elements(&pool->windows);
+    const pool_windows *w = &pool->windows;
+    const uint64_t rows = pool->images * w->out_height;
 
-    TY_MOVES(bytes_of(type, pool->images * in_elements(&pool->windows)),
-             bytes_of(type, pool->images * outs));
-    TY_DISPATCH(type,
-                TY_LAUNCH_GRID(pool_forward<T>, grid_of(pool->images, outs), BLOCK, 0, stream,
-                               pool->images, windows_from(&pool->windows), (const T *)x, (T *)y))
+    TY_MOVES(bytes_of(type, pool->images * in_elements(w)),
+             bytes_of(type, pool->images * out_elements(w)));
+    TY_DISPATCH(type, DISPATCH_PIECES(is_of_pieces<T>(pool, x, y, x, y),
+                                      TY_LAUNCH_GRID((pool_forward<T, N>),
+                                                     grid_of(rows, w->out_width * w->channels / N),
+                                                     BLOCK, 0, stream, pool->images,
+                                                     windows_from(w), (const T *)x, (T *)y)))
 }
 
-/* Whether the pixel is the first of its window with the window's maximum. `image`: of one channel.
- */
-template <typename T>
-static __device__ bool is_chosen(const windows &w, const T *image, span h, span v, unsigned row,
-                                 unsigned column, float maximum)
+/* Which of a pixel's channels, by bit, have their window's maximum. */
+template <int N>
+static __device__ __forceinline__ unsigned equals(const float (&x)[N], const float (&maximum)[N])
 {
-    for (unsigned r = h.first; r <= row; r++) {
+    unsigned found = 0;
+
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        found |= x[k] == maximum[k] ? 1u << k : 0;
+    return found;
+}
+
+/* Of these channels those that have it nowhere in the window before the pixel. `image`: from the
+ * first of them on. */
+template <typename T, int N>
+static __device__ __forceinline__ unsigned firsts(const windows &w, const T *image, span h, span v,
+                                                  unsigned row, unsigned column,
+                                                  const float (&maximum)[N], unsigned channels)
+{
+    for (unsigned r = h.first; r <= row && channels != 0; r++) {
         const unsigned end = r == row ? column : v.end;
-        for (unsigned c = v.first; c < end; c++)
-            if (to_float(image[(r * w.in_width + c) * w.channels]) == maximum)
-                return false;
-    }
-    return to_float(image[(row * w.in_width + column) * w.channels]) == maximum;
-}
-
-template <typename T>
-static __global__ void pool_backward(uint64_t images, windows w, const T *x, const T *y,
-                                     const T *dy, bool adds, T *dx)
-{
-    const unsigned ins = w.in_height * w.in_width * w.channels;
-    const unsigned outs = w.out_height * w.out_width * w.channels;
-
-    for (uint64_t n = blockIdx.y; n < images; n += gridDim.y) {
-        FOR_EACH_OF_IMAGE(i, ins)
-        {
-            const unsigned channel = i % w.channels, place = i / w.channels;
-            const unsigned row = place / w.in_width, column = place % w.in_width;
-            const span rows = windows_of(row, w.stride, w.padding_height, w.height, w.out_height);
-            const span columns =
-                windows_of(column, w.stride, w.padding_width, w.width, w.out_width);
-            float sum = 0.0f;
-            for (unsigned r = rows.first; r < rows.end; r++)
-                for (unsigned c = columns.first; c < columns.end; c++) {
-                    const uint64_t out = n * outs + (r * w.out_width + c) * w.channels + channel;
-                    if (w.is_average)
-                        sum += to_float(dy[out]) / (float)(w.height * w.width);
-                    else if (is_chosen(w, x + n * ins + channel, window_rows(w, r),
-                                       window_columns(w, c), row, column, to_float(y[out])))
-                        sum += to_float(dy[out]);
-                }
-            put(&dx[n * ins + i], sum, adds);
+        for (unsigned c = v.first; c < end; c++) {
+            float other[N];
+            numbers_load(image + (r * w.in_width + c) * w.channels, other);
+            channels &= ~equals(other, maximum);
         }
     }
+    return channels;
+}
+
+template <typename T, int N, bool IS_AVERAGE>
+static __global__ void pool_backward(uint64_t images, windows w, const T *__restrict__ x,
+                                     const T *__restrict__ y, const T *__restrict__ dy, bool adds,
+                                     T *__restrict__ dx)
+{
+    const unsigned pieces = w.channels / N, width = w.in_width * pieces;
+    const float area = (float)(w.height * w.width);
+
+    FOR_EACH_ROW(line, images * w.in_height)
+    {
+        const uint64_t n = line / w.in_height;
+        const unsigned row = (unsigned)(line % w.in_height);
+        const span rows = windows_of(row, w.stride, w.padding_height, w.height, w.out_height);
+        FOR_EACH_OF_ROW(i, width)
+        {
+            const unsigned column = i / pieces, channel = i % pieces * N;
+            const span columns =
+                windows_of(column, w.stride, w.padding_width, w.width, w.out_width);
+            const uint64_t at = (line * width + i) * N;
+            const T *image = x + n * (w.in_height * w.in_width * w.channels) + channel;
+            float sum[N], own[N], of_window[N];
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                sum[k] = 0.0f;
+            if (!IS_AVERAGE)
+                numbers_load(x + at, own);
+            for (unsigned r = rows.first; r < rows.end; r++)
+                for (unsigned c = columns.first; c < columns.end; c++) {
+                    const uint64_t out =
+                        ((n * w.out_height + r) * w.out_width + c) * w.channels + channel;
+                    unsigned chosen = ~0u;
+                    if (!IS_AVERAGE) {
+                        numbers_load(y + out, of_window);
+                        chosen = firsts(w, image, window_rows(w, r), window_columns(w, c), row,
+                                        column, of_window, equals(own, of_window));
+                    }
+                    if (chosen == 0)
+                        continue;
+                    numbers_load(dy + out, of_window);
+#pragma unroll
+                    for (int k = 0; k < N; k++) {
+                        const float gained = IS_AVERAGE ? of_window[k] / area : of_window[k];
+                        sum[k] += (chosen >> k & 1) != 0 ? gained : 0.0f;
+                    }
+                }
+            numbers_put(dx + at, sum, adds);
+        }
+    }
+}
+
+template <typename T, int N> static auto pool_gradient(bool is_average)
+{
+    return is_average ? pool_backward<T, N, true> : pool_backward<T, N, false>;
 }
 
 void cuda_pool_backward(cuda_type type, const cuda_pool *pool, const void *x, const void *y,
                         const void *dy, bool adds, void *dx, cudaStream_t stream)
 {
-    const uint64_t ins = in_elements(&pool->windows);
-    [[maybe_unused]] const uint64_t count = pool->images * ins;
-    [[maybe_unused]] const uint64_t outs = pool->images * out_elements(&pool->windows);
+    const pool_windows *w = &pool->windows;
+    const uint64_t rows = pool->images * w->in_height;
+    [[maybe_unused]] const uint64_t count = pool->images * in_elements(w);
+    [[maybe_unused]] const uint64_t outs = pool->images * out_elements(w);
 
-    /* Of maxima as if each were the last of its window. */
-    TY_MOVES(
-        bytes_of(type, (pool->windows.is_average ? outs : 2 * outs + count) + (adds ? count : 0)),
-        bytes_of(type, count));
-    TY_DISPATCH(type, TY_LAUNCH_GRID(pool_backward<T>, grid_of(pool->images, ins), BLOCK, 0, stream,
-                                     pool->images, windows_from(&pool->windows), (const T *)x,
-                                     (const T *)y, (const T *)dy, adds, (T *)dx))
+    TY_MOVES(bytes_of(type, (w->is_average ? outs : 2 * outs + count) + (adds ? count : 0)),
+             bytes_of(type, count));
+    TY_DISPATCH(
+        type, DISPATCH_PIECES(is_of_pieces<T>(pool, x, y, dy, dx),
+                              TY_LAUNCH_GRID((pool_gradient<T, N>(w->is_average)),
+                                             grid_of(rows, w->in_width * w->channels / N), BLOCK, 0,
+                                             stream, pool->images, windows_from(w), (const T *)x,
+                                             (const T *)y, (const T *)dy, adds, (T *)dx)))
 }

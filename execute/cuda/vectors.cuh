@@ -1,6 +1,6 @@
 /*
  * Rows of activations, 16 bytes at a time: as wide as a thread loads and stores. A row may begin
- * and end anywhere; what lies before the first whole piece and after the last goes one by one.
+ * and end anywhere: the numbers before its first whole piece and after its last go one by one.
  */
 #ifndef TY_EXECUTE_CUDA_VECTORS_CUH
 #define TY_EXECUTE_CUDA_VECTORS_CUH
@@ -36,6 +36,39 @@ static __device__ __forceinline__ void piece_store(T *to, const float (&x)[piece
     *reinterpret_cast<typename piece<T>::bits *>(to) = bits;
 }
 
+/* A piece, or one number. */
+template <typename T, int N>
+static __device__ __forceinline__ void numbers_load(const T *from, float (&x)[N])
+{
+    if constexpr (N == 1)
+        x[0] = to_float(*from);
+    else
+        piece_load(from, x);
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void numbers_store(T *to, const float (&x)[N])
+{
+    if constexpr (N == 1)
+        *to = of_float<T>(x[0]);
+    else
+        piece_store(to, x);
+}
+
+/* As `put`. */
+template <typename T, int N>
+static __device__ __forceinline__ void numbers_put(T *to, float (&x)[N], bool adds)
+{
+    if (adds) {
+        float before[N];
+        numbers_load(to, before);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] += before[i];
+    }
+    numbers_store(to, x);
+}
+
 /* The whole pieces of a row: [first, end); of those before and after there are `odd`. */
 struct row_pieces {
     int first, end, odd;
@@ -54,7 +87,7 @@ static __device__ __forceinline__ row_pieces pieces_of(const T *row, int count)
     return p;
 }
 
-/* The i-th of what lies before and after. */
+/* The i-th of the odd ones. */
 static __device__ __forceinline__ int odd_at(const row_pieces &p, int i)
 {
     return i < p.first ? i : p.end + i - p.first;

@@ -1,7 +1,7 @@
 /*
  * Kernels of images by themselves, beside sums in doubles that are spelled out: changes of order,
- * and batch norm of numbers that are far from 0 and close to one another, of any number of channels
- * and pixels. What is done twice gives the same bits.
+ * pooling, and batch norm of numbers that are far from 0 and close to one another, of any number of
+ * channels and pixels. What is done twice gives the same bits.
  */
 #include "case_numbers.h"
 #include "cuda_kernels.h"
@@ -53,6 +53,86 @@ void orders(uint64_t matrices, uint64_t rows, uint64_t columns)
     expect(is_right, "order", rows, columns, 0, 0);
 }
 
+/* ---- Pooling: beside windows that are spelled out; numbers of few values, so that maxima are
+ * equal ---- */
+
+void pools(uint64_t channels, const pool_windows &like)
+{
+    constexpr uint64_t IMAGES = 2;
+    pool_windows w = like;
+    w.channels = channels;
+    w.out_height = (w.in_height + 2 * w.padding_height - w.height) / w.stride + 1;
+    w.out_width = (w.in_width + 2 * w.padding_width - w.width) / w.stride + 1;
+    const cuda_pool pool = {IMAGES, w};
+    const uint64_t ins = IMAGES * w.in_height * w.in_width * channels;
+    const uint64_t outs = IMAGES * w.out_height * w.out_width * channels;
+    std::vector<float> x = numbers(ins, 3), y(outs), dx(ins, 0.5f), expected_dx(ins, 0.5f);
+    const std::vector<float> dy = numbers(outs, 5);
+    bool is_right = true;
+
+    for (float &number : x)
+        number = std::floor(number * 3);
+    cuda_pool_forward(CUDA_TYPE_FLOAT, &pool, x.data(), y.data(), nullptr);
+    cuda_pool_backward(CUDA_TYPE_FLOAT, &pool, x.data(), y.data(), dy.data(), true, dx.data(),
+                       nullptr);
+    cudaStreamSynchronize(nullptr);
+    for (uint64_t o = 0; o < outs; o++) {
+        const uint64_t channel = o % channels, column = o / channels % w.out_width;
+        const uint64_t row = o / channels / w.out_width % w.out_height;
+        const uint64_t image = o / channels / w.out_width / w.out_height;
+        double sum = 0, maximum = -1e30;
+        uint64_t best = 0;
+        std::vector<uint64_t> places;
+        for (uint64_t r = row * w.stride; r < row * w.stride + w.height; r++)
+            for (uint64_t c = column * w.stride; c < column * w.stride + w.width; c++) {
+                const uint64_t i = r - w.padding_height, j = c - w.padding_width;
+                if (i >= w.in_height || j >= w.in_width)
+                    continue;
+                places.push_back(((image * w.in_height + i) * w.in_width + j) * channels + channel);
+                sum += x[places.back()];
+                if (x[places.back()] > maximum) {
+                    maximum = x[places.back()];
+                    best = places.back();
+                }
+            }
+        const double area = (double)(w.height * w.width);
+        is_right = is_right &&
+                   is_close(y[o], w.is_average ? sum / area : maximum, 1, w.is_average ? 1e-6 : 0);
+        for (uint64_t place : places)
+            expected_dx[place] += w.is_average ? dy[o] / (float)area : place == best ? dy[o] : 0;
+    }
+    for (uint64_t i = 0; i < ins; i++)
+        is_right = is_right && is_close(dx[i], expected_dx[i], 1, 1e-6);
+    expect(is_right, w.is_average ? "averages" : "maxima", w.in_height, channels, 0, 0);
+}
+
+void all_pools(void)
+{
+    for (uint64_t channels : {1, 3, 8, 12})
+        for (bool is_average : {false, true}) {
+            pools(channels, {.in_height = 9,
+                             .in_width = 7,
+                             .height = 3,
+                             .width = 3,
+                             .stride = 2,
+                             .padding_height = 1,
+                             .padding_width = 1,
+                             .is_average = is_average});
+            pools(channels, {.in_height = 8,
+                             .in_width = 11,
+                             .height = 2,
+                             .width = 3,
+                             .stride = 3,
+                             .is_average = is_average});
+            pools(channels, {.in_height = 5,
+                             .in_width = 7,
+                             .height = 5,
+                             .width = 7,
+                             .stride = 1,
+                             .is_average = is_average});
+        }
+}
+
 /* ---- Batch norm ---- */
 
 constexpr double norm_epsilon = 1e-5;
@@ -80,10 +160,10 @@ struct batch {
     batch(uint64_t some_rows, uint64_t some_channels, float offset, const behind &is)
         : rows(some_rows), channels(some_channels), has_relu(is.has_relu),
           x(numbers(rows * channels, 5)), other(is.has_other ? numbers(rows * channels, 17) : x),
-          dy(numbers(rows * channels, 7)), left(dy),
-          gain(numbers(channels, 11)), shift(numbers(channels, 13)), y(x.size()),
-          dx(x.size(), 0.25f), statistics(3 * channels), dgain(channels, 2.0f),
-          dshift(channels, 3.0f), scratch(cuda_batch_norm_scratch(rows, channels), NAN)
+          dy(numbers(rows * channels, 7)), left(dy), gain(numbers(channels, 11)),
+          shift(numbers(channels, 13)), y(x.size()), dx(x.size(), 0.25f), statistics(3 * channels),
+          dgain(channels, 2.0f), dshift(channels, 3.0f),
+          scratch(cuda_batch_norm_scratch(rows, channels), NAN)
     {
         for (uint64_t i = 0; i < x.size(); i++)
             x[i] += offset * (1 + (float)(i % channels % 3));
@@ -141,13 +221,15 @@ void batch_norm(uint64_t rows, uint64_t channels, float offset, const behind &is
         if (!is_close(b.dshift[c], 3 + of.sum, std::sqrt(n), tolerance))
             expect(false, "shift's gradient", rows, channels, b.dshift[c], 3 + of.sum);
         for (uint64_t at = c; at < b.x.size(); at += channels) {
-            const double z = (b.x[at] - of.mean) * of.scale(), made = z * b.gain[c] + b.shift[c] + b.other[at];
+            const double z = (b.x[at] - of.mean) * of.scale(),
+                         made = z * b.gain[c] + b.shift[c] + b.other[at];
             const double y = is.has_relu && made < 0 ? 0 : made;
             const double inner = b.gradient(at) - of.sum / n - z * of.product / n;
             const double dx = 0.25 + b.gain[c] * of.scale() * inner;
             if (is_y_right && !is_close(b.y[at], y, 1, tolerance))
                 is_y_right = false, y_found = b.y[at], y_expected = y;
-            is_left_right = is_left_right && b.left[at] == (is.has_other ? b.gradient(at) : b.dy[at]);
+            is_left_right =
+                is_left_right && b.left[at] == (is.has_other ? b.gradient(at) : b.dy[at]);
             if (is_dx_right && !is_close(b.dx[at], dx, 1 + of.scale(), tolerance))
                 is_dx_right = false, dx_found = b.dx[at], dx_expected = dx;
         }
@@ -155,8 +237,8 @@ void batch_norm(uint64_t rows, uint64_t channels, float offset, const behind &is
     expect(is_y_right, "output", rows, channels, y_found, y_expected);
     expect(is_dx_right, "input's gradient", rows, channels, dx_found, dx_expected);
     expect(is_left_right, "the other summand's gradient", rows, channels, 0, 0);
-    expect(b.y == again.y && b.dx == again.dx && b.dgain == again.dgain &&
-               b.left == again.left && b.statistics == again.statistics,
+    expect(b.y == again.y && b.dx == again.dx && b.dgain == again.dgain && b.left == again.left &&
+               b.statistics == again.statistics,
            "the same again", rows, channels, 0, 0);
 }
 } // namespace
@@ -170,9 +252,11 @@ int main()
 
     for (const auto &side : sides)
         orders(3, side[0], side[1]);
+    all_pools();
     for (const auto &size : sizes)
         for (float offset : {0.0f, 1000.0f})
-            for (const behind &is : {behind{false, false}, {false, true}, {true, false}, {true, true}})
+            for (const behind &is :
+                 {behind{false, false}, {false, true}, {true, false}, {true, true}})
                 batch_norm(size[0], size[1], offset, is);
     printf("%d cases, %d failed\n", cases, failures);
     return failures > 0;

@@ -250,10 +250,12 @@ void batch_norms()
 
 void images()
 {
-    for (bool is_average : {false, true})
+    for (unsigned i = 0; i < 4; i++) {
+        const bool is_average = i % 2 != 0;
+        const unsigned channels = i < 2 ? 3 : 8; /* the latter 16 bytes at a time */
         check(is_average ? "averages" : "maxima", [=] {
             const cuda_pool p = {2,
-                                 {.channels = 3,
+                                 {.channels = channels,
                                   .in_height = 8,
                                   .in_width = 10,
                                   .out_height = 4,
@@ -262,9 +264,10 @@ void images()
                                   .width = 2,
                                   .stride = 2,
                                   .is_average = is_average}};
-            void *x = activations(480), *y = activations(120), *dx = activations(480);
-            void *dy = activations(120);
-            for (int i = 0; i < 480; i++) /* rising in both directions */
+            void *x = activations(160 * channels), *y = activations(40 * channels),
+                 *dx = activations(160 * channels);
+            void *dy = activations(40 * channels);
+            for (unsigned i = 0; i < 160 * channels; i++) /* rising in both directions */
                 if (type == CUDA_TYPE_FLOAT)
                     ((float *)x)[i] = (float)i;
                 else
@@ -272,6 +275,7 @@ void images()
             cuda_pool_forward(type, &p, x, y, nullptr);
             cuda_pool_backward(type, &p, x, y, dy, true, dx, nullptr);
         });
+    }
 }
 
 void words()
