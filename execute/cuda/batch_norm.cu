@@ -1,36 +1,58 @@
 /* Batch norm of [rows][channels], a row being a pixel of images whose channels lie last. Sums over
  * rows go by bands of them, to many blocks, and then over the bands. Formulas: cpu_batch_norm.c. */
-#include "kernel.cuh"
+#include "vectors.cuh"
 
 #define NORM_EPSILON 1e-5f
 
-/* A band gives each thread CHUNK elements to load at once, or where blocks would be more than a GPU
- * takes at a time several times that. */
-enum { CHUNK = 8, BAND_ELEMENTS = CHUNK * BLOCK, MOST_BLOCKS_OF_BANDS = 1024 };
-enum { AT_ONCE = 4 }; /* where there are several arrays */
+/* A thread takes NUMBERS channels at a time, or one where channels are no multiple of that, and
+ * loads AT_ONCE rows before it needs the first. A band gives it LEAST_ROWS of them, or more where
+ * blocks would be more than an H100 takes at a time: four each on 132 multiprocessors. */
+enum {
+    NUMBERS = 4,
+    AT_ONCE = 4,
+    GRADIENTS_AT_ONCE = 2, /* of more arrays */
+    LEAST_ROWS = 8,
+    MOST_WIDTH = 16,
+    MOST_BLOCKS_OF_BANDS = 4 * 132
+};
 
-/* A block's part: `width` channels of a band of rows. */
+/* A block's part: `width` times the channels of a thread, of a band of rows. */
 typedef struct bands {
-    unsigned width, across; /* channels of a block; blocks for all of them */
+    unsigned numbers;       /* channels of a thread */
+    unsigned width, across; /* threads side by side; blocks for all channels */
     unsigned count;
     uint64_t rows; /* of each but the last, which may have less */
 } bands;
 
 static bands bands_of(uint64_t rows, uint64_t channels)
 {
-    const unsigned width = channels < WARP ? (unsigned)channels : WARP;
-    const unsigned across = (unsigned)((channels + width - 1) / width);
+    const unsigned numbers = channels % NUMBERS == 0 ? NUMBERS : 1;
+    const uint64_t pieces = channels / numbers, widest = numbers > 1 ? 1u * MOST_WIDTH : 1u * WARP;
+    const unsigned width = (unsigned)(pieces < widest ? pieces : widest);
+    const unsigned across = (unsigned)((pieces + width - 1) / width);
     const uint64_t most = across < MOST_BLOCKS_OF_BANDS ? MOST_BLOCKS_OF_BANDS / across : 1;
-    const uint64_t wanted = (rows * width + BAND_ELEMENTS - 1) / BAND_ELEMENTS;
+    const uint64_t least = (uint64_t)BLOCK / width * LEAST_ROWS;
+    const uint64_t wanted = (rows + least - 1) / least;
     const uint64_t count = wanted < most ? wanted : most;
     bands b;
 
+    b.numbers = numbers;
     b.width = width;
     b.across = across;
     b.rows = (rows + count - 1) / count;
     b.count = (unsigned)((rows + b.rows - 1) / b.rows);
     return b;
 }
+
+/* Runs the statement with N as the channels of a thread. */
+#define DISPATCH_NUMBERS(b, ...)                                                                   \
+    if ((b).numbers == NUMBERS) {                                                                  \
+        constexpr int N = NUMBERS;                                                                 \
+        __VA_ARGS__;                                                                               \
+    } else {                                                                                       \
+        constexpr int N = 1;                                                                       \
+        __VA_ARGS__;                                                                               \
+    }
 
 uint64_t cuda_batch_norm_scratch(uint64_t rows, uint64_t channels)
 {
@@ -45,29 +67,64 @@ static __device__ __forceinline__ unsigned band_rows(const bands &b, uint64_t ro
     return (unsigned)(left < b.rows ? left : b.rows);
 }
 
-/* A thread's part of its block's: every `step`-th row of one channel. */
+/* A thread's part of its block's: every `step`-th row of its channels. */
 typedef struct column {
     unsigned count; /* rows; 0: the thread has nothing to do */
     uint64_t channel;
-    uint64_t at, stride; /* elements: the first one, and from one to the next */
+    uint64_t at, stride; /* elements: the first one, and from one row to the next */
 } column;
 
 /* Of `count` rows those of the thread that begins with this one. */
 static __device__ __forceinline__ unsigned own_rows(unsigned count, unsigned row, unsigned step)
 {
-    return row < step && row < count ? (count - row - 1) / step + 1 : 0;
+    return row < step ? count / step + (row < count % step) : 0;
 }
 
+template <int N>
 static __device__ __forceinline__ column column_of(const bands &b, uint64_t rows, uint64_t channels)
 {
     const unsigned step = blockDim.x / b.width, row = threadIdx.x / b.width;
     column c;
 
-    c.channel = (uint64_t)blockIdx.x * b.width + threadIdx.x % b.width;
+    c.channel = ((uint64_t)blockIdx.x * b.width + threadIdx.x % b.width) * N;
     c.count = c.channel < channels ? own_rows(band_rows(b, rows, blockIdx.y), row, step) : 0;
     c.at = (blockIdx.y * b.rows + row) * channels + c.channel;
     c.stride = step * channels;
     return c;
+}
+
+/* Of R rows those below n, the others being `fill`. */
+template <typename T, unsigned R, int N>
+static __device__ __forceinline__ void rows_load(const T *from, uint64_t stride, unsigned n,
+                                                 float fill, float (&x)[R][N])
+{
+#pragma unroll
+    for (unsigned r = 0; r < R; r++) {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            x[r][k] = fill;
+        if (r < n)
+            numbers_load(from + r * stride, x[r]);
+    }
+}
+
+/* The channel, of a block's, that a thread joins the parts of, and the first of these, which are
+ * `width` apart; there are as many as rows. */
+typedef struct share {
+    bool is_there;
+    uint64_t channel;
+    unsigned first;
+} share;
+
+template <int N> static __device__ __forceinline__ share share_of(const bands &b, uint64_t channels)
+{
+    const unsigned piece = threadIdx.x % b.width, k = threadIdx.x / b.width;
+    share s;
+
+    s.channel = ((uint64_t)blockIdx.x * b.width + piece) * N + k;
+    s.is_there = k < N && s.channel < channels;
+    s.first = k * BLOCK + piece;
+    return s;
 }
 
 /* ---- Statistics: of every band the mean and the sum of squared differences from it ---- */
@@ -76,64 +133,69 @@ typedef struct moments {
     float mean, squares;
 } moments;
 
-/* With `count` rows before, after another `n` whose values are given (Chan, Golub and LeVeque,
- * "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979). */
-static __device__ __forceinline__ moments moments_add(moments m, unsigned count,
-                                                      const float *values, unsigned n)
+/* Of N channels' rows, by sums of differences from the first row. */
+template <typename T, int N>
+static __device__ __forceinline__ void rows_moments(const column &c, const T *x, moments (&m)[N])
 {
-    const float share = (float)n / (float)(count + n);
-    float mean = 0.0f, squares = 0.0f, apart;
+    float first[N], sums[N], squares[N];
 
 #pragma unroll
-    for (unsigned k = 0; k < CHUNK; k++)
-        mean += k < n ? values[k] : 0.0f;
-    mean /= (float)n;
+    for (int k = 0; k < N; k++)
+        first[k] = sums[k] = squares[k] = 0.0f;
+    if (c.count > 0)
+        numbers_load(x + c.at, first);
+    for (unsigned done = 0; done < c.count; done += AT_ONCE) {
+        const unsigned n = c.count - done < AT_ONCE ? c.count - done : AT_ONCE;
+        float values[AT_ONCE][N];
+        rows_load(x + c.at + done * c.stride, c.stride, n, 0.0f, values);
 #pragma unroll
-    for (unsigned k = 0; k < CHUNK; k++) {
-        const float d = k < n ? values[k] - mean : 0.0f;
-        squares += d * d;
+        for (unsigned r = 0; r < AT_ONCE; r++)
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                const float apart = r < n ? values[r][k] - first[k] : 0.0f;
+                sums[k] += apart;
+                squares[k] += apart * apart;
+            }
     }
-    apart = mean - m.mean;
-    m.mean += apart * share;
-    m.squares += squares + apart * apart * (float)count * share;
-    return m;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const float apart = c.count > 0 ? sums[k] / (float)c.count : 0.0f;
+        m[k].mean = first[k] + apart;
+        m[k].squares = fmaxf(squares[k] - sums[k] * apart, 0.0f);
+    }
 }
 
 /* bands: [2][bands][channels], means and squares */
-template <typename T>
-static __global__ void band_moments(bands b, uint64_t rows, uint64_t channels, const T *x,
-                                    float *of_bands)
+template <typename T, int N>
+static __global__ void band_moments(bands b, uint64_t rows, uint64_t channels,
+                                    const T *__restrict__ x, float *__restrict__ of_bands)
 {
-    __shared__ float means[BLOCK], squares[BLOCK];
-    const column c = column_of(b, rows, channels);
+    __shared__ float means[N * BLOCK], squares[N * BLOCK];
+    const column c = column_of<N>(b, rows, channels);
+    const share s = share_of<N>(b, channels);
     const unsigned step = blockDim.x / b.width, all = band_rows(b, rows, blockIdx.y);
-    moments m = {0.0f, 0.0f};
+    moments of_rows[N], m = {0.0f, 0.0f};
+    float sum = 0.0f;
 
-    for (unsigned done = 0; done < c.count; done += CHUNK) {
-        const T *from = x + c.at + done * c.stride;
-        const unsigned n = c.count - done < CHUNK ? c.count - done : CHUNK;
-        float values[CHUNK];
+    rows_moments(c, x, of_rows);
 #pragma unroll
-        for (unsigned k = 0; k < CHUNK; k++)
-            values[k] = k < n ? to_float(from[k * c.stride]) : 0.0f;
-        m = moments_add(m, done, values, n);
+    for (int k = 0; k < N; k++) {
+        means[k * BLOCK + threadIdx.x] = of_rows[k].mean;
+        squares[k * BLOCK + threadIdx.x] = of_rows[k].squares;
     }
-    means[threadIdx.x] = m.mean;
-    squares[threadIdx.x] = m.squares;
     __syncthreads();
-    if (threadIdx.x >= b.width || c.count == 0)
+    if (!s.is_there)
         return;
-    m = (moments){0.0f, 0.0f};
-    for (unsigned r = 0; r < step; r++)
-        m.mean += means[r * b.width + threadIdx.x] * (float)own_rows(all, r, step);
-    m.mean /= (float)all;
     for (unsigned r = 0; r < step; r++) {
-        const float apart = means[r * b.width + threadIdx.x] - m.mean;
-        m.squares +=
-            squares[r * b.width + threadIdx.x] + apart * apart * (float)own_rows(all, r, step);
+        const float apart = means[s.first + r * b.width] - means[s.first];
+        const float count = (float)own_rows(all, r, step);
+        sum += apart * count;
+        m.squares += squares[s.first + r * b.width] + apart * apart * count;
     }
-    of_bands[blockIdx.y * channels + c.channel] = m.mean;
-    of_bands[((uint64_t)b.count + blockIdx.y) * channels + c.channel] = m.squares;
+    m.mean = means[s.first] + sum / (float)all;
+    m.squares = fmaxf(m.squares - sum * (sum / (float)all), 0.0f);
+    of_bands[blockIdx.y * channels + s.channel] = m.mean;
+    of_bands[((uint64_t)b.count + blockIdx.y) * channels + s.channel] = m.squares;
 }
 
 /* The sum of what a block's warps have, where they have the same WARP channels; of all threads. */
@@ -157,26 +219,27 @@ static __device__ __forceinline__ void statistics_put(float *statistics, float m
     statistics[2] = variance;
 }
 
-/* A block has WARP channels, each of its warps every so manieth band. */
+/* A block has WARP channels, each of its warps every eighth band; as rows_moments. */
 static __global__ void moments_join(bands b, uint64_t rows, uint64_t channels,
-                                    const float *of_bands, float *statistics)
+                                    const float *__restrict__ of_bands, float *statistics)
 {
     const uint64_t channel = (uint64_t)blockIdx.x * WARP + threadIdx.x % WARP;
     const float *means = of_bands + channel;
     const float *squares = means + b.count * channels;
     const unsigned end = channel < channels ? b.count : 0;
-    float mean = 0.0f, variance = 0.0f;
+    const float first = end > 0 ? means[0] : 0.0f;
+    float sum = 0.0f, variance = 0.0f;
 
-    for (unsigned i = threadIdx.x / WARP; i < end; i += BLOCK / WARP)
-        mean += means[i * channels] * (float)band_rows(b, rows, i);
-    mean = warps_sum(mean) / (float)rows;
+#pragma unroll 8
     for (unsigned i = threadIdx.x / WARP; i < end; i += BLOCK / WARP) {
-        const float apart = means[i * channels] - mean;
-        variance += squares[i * channels] + apart * apart * (float)band_rows(b, rows, i);
+        const float apart = means[i * channels] - first, count = (float)band_rows(b, rows, i);
+        sum += apart * count;
+        variance += squares[i * channels] + apart * apart * count;
     }
-    variance = warps_sum(variance) / (float)rows;
+    sum = warps_sum(sum);
+    variance = fmaxf(warps_sum(variance) - sum * (sum / (float)rows), 0.0f) / (float)rows;
     if (threadIdx.x < WARP && channel < channels)
-        statistics_put(statistics + 3 * channel, mean, variance);
+        statistics_put(statistics + 3 * channel, first + sum / (float)rows, variance);
 }
 
 static __global__ void running_take(uint64_t channels, const float *running, float *statistics)
@@ -185,33 +248,39 @@ static __global__ void running_take(uint64_t channels, const float *running, flo
         statistics_put(statistics + 3 * c, running[c], running[channels + c]);
 }
 
-template <typename T>
-static __global__ void normalise(bands b, uint64_t rows, uint64_t channels, const T *x,
-                                 const float *statistics, const float *gain, const float *shift,
-                                 const T *other, bool has_relu, T *y)
+template <typename T, int N>
+static __global__ void __launch_bounds__(BLOCK, 4)
+    normalise(bands b, uint64_t rows, uint64_t channels, const T *__restrict__ x,
+              const float *__restrict__ statistics, const float *__restrict__ gain,
+              const float *__restrict__ shift, const T *__restrict__ other, bool has_relu,
+              T *__restrict__ y)
 {
-    const column c = column_of(b, rows, channels);
-    float mean, scale, above;
+    const column c = column_of<N>(b, rows, channels);
+    float mean[N], scale[N], above[N];
 
     if (c.count == 0)
         return;
-    mean = statistics[3 * c.channel];
-    scale = statistics[3 * c.channel + 1] * gain[c.channel];
-    above = shift[c.channel];
-    for (unsigned done = 0; done < c.count; done += CHUNK) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        mean[k] = statistics[3 * (c.channel + k)];
+        scale[k] = statistics[3 * (c.channel + k) + 1] * gain[c.channel + k];
+        above[k] = shift[c.channel + k];
+    }
+    for (unsigned done = 0; done < c.count; done += AT_ONCE) {
         const uint64_t at = c.at + done * c.stride;
-        const unsigned n = c.count - done < CHUNK ? c.count - done : CHUNK;
-        float values[CHUNK], others[CHUNK];
+        const unsigned n = c.count - done < AT_ONCE ? c.count - done : AT_ONCE;
+        float values[AT_ONCE][N], others[AT_ONCE][N];
+        rows_load(x + at, c.stride, n, 0.0f, values);
+        rows_load(other + at, c.stride, other != NULL ? n : 0, 0.0f, others);
 #pragma unroll
-        for (unsigned k = 0; k < CHUNK; k++) {
-            values[k] = k < n ? to_float(x[at + k * c.stride]) : 0.0f;
-            others[k] = k < n && other != NULL ? to_float(other[at + k * c.stride]) : 0.0f;
-        }
+        for (unsigned r = 0; r < AT_ONCE; r++) {
 #pragma unroll
-        for (unsigned k = 0; k < CHUNK; k++) {
-            const float z = (values[k] - mean) * scale + above + others[k];
-            if (k < n)
-                y[at + k * c.stride] = of_float<T>(has_relu && !(z > 0.0f) ? 0.0f : z);
+            for (int k = 0; k < N; k++) {
+                const float z = (values[r][k] - mean[k]) * scale[k] + above[k] + others[r][k];
+                values[r][k] = has_relu && !(z > 0.0f) ? 0.0f : z;
+            }
+            if (r < n)
+                numbers_store(y + at + r * c.stride, values[r]);
         }
     }
 }
@@ -229,17 +298,19 @@ void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const voi
                   statistics);
     } else {
         TY_MOVES(bytes_of(type, rows * channels), float_bytes(2 * b.count * channels));
-        TY_DISPATCH(type, TY_LAUNCH_GRID(band_moments<T>, grid, BLOCK, 0, stream, b, rows, channels,
-                                         (const T *)x, scratch))
+        TY_DISPATCH(type,
+                    DISPATCH_NUMBERS(b, TY_LAUNCH_GRID((band_moments<T, N>), grid, BLOCK, 0, stream,
+                                                       b, rows, channels, (const T *)x, scratch)))
         TY_MOVES(float_bytes(2 * b.count * channels), float_bytes(3 * channels));
         TY_LAUNCH(moments_join, (channels + WARP - 1) / WARP, BLOCK, 0, stream, b, rows, channels,
                   scratch, statistics);
     }
     TY_MOVES(bytes_of(type, (other != NULL ? 2 : 1) * rows * channels) + float_bytes(4 * channels),
              bytes_of(type, rows * channels));
-    TY_DISPATCH(type, TY_LAUNCH_GRID(normalise<T>, grid, BLOCK, 0, stream, b, rows, channels,
-                                     (const T *)x, statistics, gain, shift, (const T *)other,
-                                     has_relu, (T *)y))
+    TY_DISPATCH(type,
+                DISPATCH_NUMBERS(b, TY_LAUNCH_GRID((normalise<T, N>), grid, BLOCK, 0, stream, b,
+                                                   rows, channels, (const T *)x, statistics, gain,
+                                                   shift, (const T *)other, has_relu, (T *)y)))
 }
 
 /* ---- Gradients ---- */
@@ -250,14 +321,14 @@ typedef struct gate {
     float factor, above; /* 0 and 1 where everything passes */
 } gate;
 
-static __device__ __forceinline__ gate gate_of(const column &c, const float *statistics,
+static __device__ __forceinline__ gate gate_of(uint64_t channel, const float *statistics,
                                                const float *gain, const float *shift)
 {
     gate g = {0.0f, 1.0f};
 
     if (shift != NULL) {
-        g.factor = statistics[3 * c.channel + 1] * gain[c.channel];
-        g.above = shift[c.channel];
+        g.factor = statistics[3 * channel + 1] * gain[channel];
+        g.above = shift[channel];
     }
     return g;
 }
@@ -269,58 +340,87 @@ static __device__ __forceinline__ float gated(const gate &g, float from_mean, fl
 
 /* bands: [2][bands][channels], sums of dy z and of dy, with z = (x - mean) scale. Where the relu is
  * behind a sum, whose output is y, what it stops of dy becomes 0 in its place. */
-template <typename T>
-static __global__ void band_gradients(bands b, uint64_t rows, uint64_t channels, const T *x,
-                                      const float *gain, const float *shift, const T *y,
-                                      const float *statistics, T *dy, float *of_bands)
+template <typename T, int N>
+static __global__ void band_gradients(bands b, uint64_t rows, uint64_t channels,
+                                      const T *__restrict__ x, const float *__restrict__ gain,
+                                      const float *__restrict__ shift, const T *__restrict__ y,
+                                      const float *__restrict__ statistics, T *dy,
+                                      float *__restrict__ of_bands)
 {
-    __shared__ float products[BLOCK], sums[BLOCK];
-    const column c = column_of(b, rows, channels);
+    __shared__ float products[N * BLOCK], sums[N * BLOCK];
+    const column c = column_of<N>(b, rows, channels);
+    const share s = share_of<N>(b, channels);
     const unsigned step = blockDim.x / b.width;
-    float product = 0.0f, sum = 0.0f, mean = 0.0f, scale = 0.0f;
-    gate g = {0.0f, 1.0f};
+    float product[N], sum[N], mean[N];
+    gate g[N];
 
-    if (c.count > 0) {
-        mean = statistics[3 * c.channel];
-        scale = statistics[3 * c.channel + 1];
-        g = gate_of(c, statistics, gain, shift);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        product[k] = sum[k] = mean[k] = 0.0f;
+        if (c.count > 0) {
+            mean[k] = statistics[3 * (c.channel + k)];
+            g[k] = gate_of(c.channel + k, statistics, gain, shift);
+        }
     }
-    for (unsigned done = 0; done < c.count; done += AT_ONCE) {
+    for (unsigned done = 0; done < c.count; done += GRADIENTS_AT_ONCE) {
         const uint64_t at = c.at + done * c.stride;
-        const unsigned n = c.count - done < AT_ONCE ? c.count - done : AT_ONCE;
-        float values[AT_ONCE], slopes[AT_ONCE], made[AT_ONCE];
+        const unsigned n = c.count - done < GRADIENTS_AT_ONCE ? c.count - done : GRADIENTS_AT_ONCE;
+        float values[GRADIENTS_AT_ONCE][N], slopes[GRADIENTS_AT_ONCE][N],
+            made[GRADIENTS_AT_ONCE][N];
+        rows_load(x + at, c.stride, n, 0.0f, values);
+        rows_load(dy + at, c.stride, n, 0.0f, slopes);
+        rows_load(y + at, c.stride, y != NULL ? n : 0, 1.0f, made);
 #pragma unroll
-        for (unsigned k = 0; k < AT_ONCE; k++) {
-            values[k] = k < n ? to_float(x[at + k * c.stride]) : 0.0f;
-            slopes[k] = k < n ? to_float(dy[at + k * c.stride]) : 0.0f;
-            made[k] = k < n && y != NULL ? to_float(y[at + k * c.stride]) : 1.0f;
-        }
+        for (unsigned r = 0; r < GRADIENTS_AT_ONCE; r++) {
 #pragma unroll
-        for (unsigned k = 0; k < AT_ONCE; k++) {
-            const float from_mean = values[k] - mean;
-            const float d = made[k] > 0.0f ? gated(g, from_mean, slopes[k]) : 0.0f;
-            product += d * from_mean * scale;
-            sum += d;
-            if (y != NULL && k < n)
-                dy[at + k * c.stride] = of_float<T>(d);
+            for (int k = 0; k < N; k++) {
+                const float from_mean = values[r][k] - mean[k];
+                const float d = made[r][k] > 0.0f ? gated(g[k], from_mean, slopes[r][k]) : 0.0f;
+                product[k] += d * from_mean;
+                sum[k] += d;
+                slopes[r][k] = d;
+            }
+            if (y != NULL && r < n)
+                numbers_store(dy + at + r * c.stride, slopes[r]);
         }
     }
-    products[threadIdx.x] = product;
-    sums[threadIdx.x] = sum;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        products[k * BLOCK + threadIdx.x] = product[k];
+        sums[k * BLOCK + threadIdx.x] = sum[k];
+    }
     __syncthreads();
-    if (threadIdx.x >= b.width || c.count == 0)
+    if (!s.is_there)
         return;
-    for (unsigned r = 1; r < step; r++) {
-        product += products[r * b.width + threadIdx.x];
-        sum += sums[r * b.width + threadIdx.x];
+    product[0] = sum[0] = 0.0f;
+    for (unsigned r = 0; r < step; r++) {
+        product[0] += products[s.first + r * b.width];
+        sum[0] += sums[s.first + r * b.width];
     }
-    of_bands[blockIdx.y * channels + c.channel] = product;
-    of_bands[((uint64_t)b.count + blockIdx.y) * channels + c.channel] = sum;
+    of_bands[blockIdx.y * channels + s.channel] = product[0] * statistics[3 * s.channel + 1];
+    of_bands[((uint64_t)b.count + blockIdx.y) * channels + s.channel] = sum[0];
 }
 
-/* totals: [2][channels], of dy z and of dy; it and dgain may be NULL. */
-static __global__ void gradients_join(bands b, uint64_t channels, const float *of_bands, bool adds,
-                                      float *dgain, float *dshift, float *totals)
+/* As in torch.nn.BatchNorm2d. */
+#define RUNNING_SHARE 0.1f
+
+/* Moves a channel's running statistics towards the batch's; the variance is that of the population.
+ */
+static __device__ __forceinline__ void running_move(uint64_t channels, uint64_t channel,
+                                                    float population, const float *statistics,
+                                                    float *running)
+{
+    const float variance = population * statistics[3 * channel + 2];
+
+    running[channel] += RUNNING_SHARE * (statistics[3 * channel] - running[channel]);
+    running[channels + channel] += RUNNING_SHARE * (variance - running[channels + channel]);
+}
+
+/* totals: [2][channels], of dy z and of dy; it, dgain and running may be NULL. */
+static __global__ void gradients_join(bands b, uint64_t channels,
+                                      const float *__restrict__ of_bands, bool adds, float *dgain,
+                                      float *dshift, float *totals, float population,
+                                      const float *statistics, float *running)
 {
     const uint64_t channel = (uint64_t)blockIdx.x * WARP + threadIdx.x % WARP;
     const float *products = of_bands + channel;
@@ -328,6 +428,7 @@ static __global__ void gradients_join(bands b, uint64_t channels, const float *o
     const unsigned end = channel < channels ? b.count : 0;
     float product = 0.0f, sum = 0.0f;
 
+#pragma unroll 8
     for (unsigned i = threadIdx.x / WARP; i < end; i += BLOCK / WARP) {
         product += products[i * channels];
         sum += sums[i * channels];
@@ -344,96 +445,91 @@ static __global__ void gradients_join(bands b, uint64_t channels, const float *o
         totals[channel] = product;
         totals[channels + channel] = sum;
     }
+    if (running != NULL)
+        running_move(channels, channel, population, statistics, running);
 }
 
 /* dx = gain scale (dy - mean(dy) - z mean(dy z)); without totals the means are 0. */
-template <typename T>
-static __global__ void input_gradient(bands b, uint64_t rows, uint64_t channels, const T *x,
-                                      const float *gain, const float *shift,
-                                      const float *statistics, const float *totals, const T *dy,
-                                      bool adds, T *dx)
+template <typename T, int N>
+static __global__ void
+input_gradient(bands b, uint64_t rows, uint64_t channels, const T *__restrict__ x,
+               const float *__restrict__ gain, const float *__restrict__ shift,
+               const float *__restrict__ statistics, const float *__restrict__ totals, const T *dy,
+               bool adds, T *dx)
 {
-    const column c = column_of(b, rows, channels);
-    float mean, scale, factor, product = 0.0f, sum = 0.0f;
-    gate g;
+    const column c = column_of<N>(b, rows, channels);
+    float mean[N], factor[N], product[N], sum[N];
+    gate g[N];
 
     if (c.count == 0)
         return;
-    mean = statistics[3 * c.channel];
-    scale = statistics[3 * c.channel + 1];
-    factor = gain[c.channel] * scale;
-    g = gate_of(c, statistics, gain, shift);
-    if (totals != NULL) {
-        product = totals[c.channel] / (float)rows * scale;
-        sum = totals[channels + c.channel] / (float)rows;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const uint64_t channel = c.channel + k;
+        const float scale = statistics[3 * channel + 1];
+        mean[k] = statistics[3 * channel];
+        factor[k] = gain[channel] * scale;
+        g[k] = gate_of(channel, statistics, gain, shift);
+        product[k] = totals != NULL ? totals[channel] / (float)rows * scale : 0.0f;
+        sum[k] = totals != NULL ? totals[channels + channel] / (float)rows : 0.0f;
     }
-#pragma unroll 4
-    for (unsigned i = 0; i < c.count; i++) {
-        const uint64_t at = c.at + i * c.stride;
-        const float from_mean = to_float(x[at]) - mean;
-        const float d = gated(g, from_mean, to_float(dy[at]));
-        put(&dx[at], factor * (d - sum - from_mean * product), adds);
+    for (unsigned done = 0; done < c.count; done += GRADIENTS_AT_ONCE) {
+        const uint64_t at = c.at + done * c.stride;
+        const unsigned n = c.count - done < GRADIENTS_AT_ONCE ? c.count - done : GRADIENTS_AT_ONCE;
+        float values[GRADIENTS_AT_ONCE][N], slopes[GRADIENTS_AT_ONCE][N], old[GRADIENTS_AT_ONCE][N];
+        rows_load(x + at, c.stride, n, 0.0f, values);
+        rows_load(dy + at, c.stride, n, 0.0f, slopes);
+        rows_load(dx + at, c.stride, adds ? n : 0, 0.0f, old);
+#pragma unroll
+        for (unsigned r = 0; r < GRADIENTS_AT_ONCE; r++) {
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                const float from_mean = values[r][k] - mean[k];
+                const float d = gated(g[k], from_mean, slopes[r][k]);
+                values[r][k] = factor[k] * (d - sum[k] - from_mean * product[k]);
+                values[r][k] += old[r][k];
+            }
+            if (r < n)
+                numbers_store(dx + at + r * c.stride, values[r]);
+        }
     }
 }
 
 void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
                               const float *gain, const float *shift, const void *y,
                               const float *statistics, bool is_given, void *dy, float *dgain,
-                              float *dshift, bool adds_parameters, bool adds_x, void *dx,
-                              float *scratch, cudaStream_t stream)
+                              float *dshift, bool adds_parameters, float *running, bool adds_x,
+                              void *dx, float *scratch, cudaStream_t stream)
 {
+    const float population = rows > 1 ? (float)((double)rows / (double)(rows - 1)) : 1.0f;
     const bands b = bands_of(rows, channels);
     const dim3 grid(b.across, b.count);
     float *totals = dx != NULL && !is_given ? scratch + 2 * b.count * channels : NULL;
     [[maybe_unused]] const uint64_t count = rows * channels, gates = shift != NULL ? 2 : 0;
     [[maybe_unused]] const uint64_t parts = dgain != NULL ? 2 : 0, sums = totals != NULL ? 2 : 0;
+    [[maybe_unused]] const uint64_t moved = running != NULL ? 2 : 0;
 
     if (dgain != NULL || totals != NULL || y != NULL) {
         TY_MOVES(bytes_of(type, (y != NULL ? 3 : 2) * count) + float_bytes((2 + gates) * channels),
                  bytes_of(type, y != NULL ? count : 0) + float_bytes(2 * b.count * channels));
-        TY_DISPATCH(type, TY_LAUNCH_GRID(band_gradients<T>, grid, BLOCK, 0, stream, b, rows,
-                                         channels, (const T *)x, gain, shift, (const T *)y,
-                                         statistics, (T *)dy, scratch))
+        TY_DISPATCH(
+            type, DISPATCH_NUMBERS(b, TY_LAUNCH_GRID((band_gradients<T, N>), grid, BLOCK, 0, stream,
+                                                     b, rows, channels, (const T *)x, gain, shift,
+                                                     (const T *)y, statistics, (T *)dy, scratch)))
     }
     if (dgain != NULL || totals != NULL) {
-        TY_MOVES(float_bytes((2 * b.count + (adds_parameters ? parts : 0)) * channels),
-                 float_bytes((parts + sums) * channels));
+        TY_MOVES(float_bytes((2 * b.count + (adds_parameters ? parts : 0) + 2 * moved) * channels),
+                 float_bytes((parts + sums + moved) * channels));
         TY_LAUNCH(gradients_join, (channels + WARP - 1) / WARP, BLOCK, 0, stream, b, channels,
-                  scratch, adds_parameters, dgain, dshift, totals);
+                  scratch, adds_parameters, dgain, dshift, totals, population, statistics, running);
     }
     if (dx == NULL)
         return;
     TY_MOVES(bytes_of(type, (adds_x ? 3 : 2) * count) +
                  float_bytes((3 + gates / 2 + sums) * channels),
              bytes_of(type, count));
-    TY_DISPATCH(type, TY_LAUNCH_GRID(input_gradient<T>, grid, BLOCK, 0, stream, b, rows, channels,
-                                     (const T *)x, gain, shift, statistics, totals, (const T *)dy,
-                                     adds_x, (T *)dx))
-}
-
-/* ---- Running statistics ---- */
-
-/* As in torch.nn.BatchNorm2d. */
-#define RUNNING_SHARE 0.1f
-
-/* The running variance is that of the population. */
-static __global__ void running_move(uint64_t channels, float population, const float *statistics,
-                                    float *running)
-{
-    FOR_EACH (c, channels) {
-        float variance = population * statistics[3 * c + 2];
-
-        running[c] += RUNNING_SHARE * (statistics[3 * c] - running[c]);
-        running[channels + c] += RUNNING_SHARE * (variance - running[channels + c]);
-    }
-}
-
-void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics, float *running,
-                       cudaStream_t stream)
-{
-    const float population = rows > 1 ? (float)((double)rows / (double)(rows - 1)) : 1.0f;
-
-    TY_MOVES(float_bytes(4 * channels), float_bytes(2 * channels));
-    TY_LAUNCH(running_move, grid_for(channels), BLOCK, 0, stream, channels, population, statistics,
-              running);
+    TY_DISPATCH(type, DISPATCH_NUMBERS(b, TY_LAUNCH_GRID((input_gradient<T, N>), grid, BLOCK, 0,
+                                                         stream, b, rows, channels, (const T *)x,
+                                                         gain, shift, statistics, totals,
+                                                         (const T *)dy, adds_x, (T *)dx)))
 }

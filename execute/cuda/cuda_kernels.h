@@ -117,18 +117,16 @@ void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const voi
  *               NULL
  * @param y      the output where there are a relu and another summand; else NULL
  * @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL
+ * @param running [2][channels] moves towards the batch's statistics, as in cpu_batch_norm.c; NULL
+ *                without dgain
  * @param dy [in, out] with y what the relu stops becomes 0: the other summand's gradient is left
  */
 void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
                               const float *gain, const float *shift, const void *y,
                               const float *statistics, bool is_given, void *dy, float *dgain,
-                              float *dshift, bool adds_parameters, bool adds_x, void *dx,
-                              float *scratch, cudaStream_t stream);
+                              float *dshift, bool adds_parameters, float *running, bool adds_x,
+                              void *dx, float *scratch, cudaStream_t stream);
 uint64_t cuda_batch_norm_scratch(uint64_t rows, uint64_t channels);
-/** Moves the running statistics towards the batch's of `rows` numbers a channel; as in
- * cpu_batch_norm.c. */
-void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics, float *running,
-                       cudaStream_t stream);
 
 /* ---- Pooling (pool.cu): [B,H,W,C] ---- */
 

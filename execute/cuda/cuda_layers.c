@@ -180,13 +180,10 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *no
         node->has_relu && !has_other(node) ? cuda_parameters(stage, node, 1) : NULL,
         node->has_relu && has_other(node) ? cuda_out(stage, node, slot) : NULL, node->stash[slot],
         is_given(stage, node), dy, dgain, cuda_parameter_gradient(stage, node, 1),
-        cuda_adds(node, 0, is_first), node->adds[0], cuda_in_gradient(stage, node, 0), stage->sums,
-        stage->stream);
+        cuda_adds(node, 0, is_first), dgain != NULL ? running_of(stage, node) : NULL, node->adds[0],
+        cuda_in_gradient(stage, node, 0), stage->sums, stage->stream);
     if (has_other(node))
         summand_gradient(stage, node, OTHER, dy);
-    if (dgain != NULL)
-        cuda_running_move(channels, rows, node->stash[slot], running_of(stage, node),
-                          stage->stream);
     return TY_OK;
 }
 

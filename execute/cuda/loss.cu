@@ -61,7 +61,7 @@ static __global__ void cross_entropy(cuda_scores s, const T *__restrict__ logits
     for (int c = pieces.first + (int)threadIdx.x * size; c < pieces.end;
          c += (int)blockDim.x * size) {
         float x[size];
-        piece_load(scores + c, x);
+        numbers_load(scores + c, x);
         softmax_take(state, c, x);
     }
     if ((int)threadIdx.x < pieces.odd) {
@@ -163,7 +163,7 @@ static __global__ void cross_entropy_backward(cuda_scores s, const T *logits,
          c += (int)blockDim.x * size) {
         float x[size];
         if (c + size <= own)
-            piece_load(logits + first + c, x);
+            numbers_load(logits + first + c, x);
         else
             for (int i = 0; i < size; i++)
                 x[i] = c + i < own ? to_float(logits[first + c + i]) : 0.0f;

@@ -7,52 +7,35 @@
 
 #include "kernel.cuh"
 
-template <typename T> struct piece {
-    static constexpr int SIZE = 16 / sizeof(T);
-    struct alignas(16) bits {
-        T at[SIZE];
-    };
+/* N numbers side by side, at a multiple of their size. */
+template <typename T, int N> struct alignas(N * sizeof(T)) numbers {
+    T at[N];
 };
 
-/** @param from a multiple of 16 bytes */
-template <typename T>
-static __device__ __forceinline__ void piece_load(const T *from, float (&x)[piece<T>::SIZE])
-{
-    const typename piece<T>::bits bits = *reinterpret_cast<const typename piece<T>::bits *>(from);
+/* As many as 16 bytes are. */
+template <typename T> struct piece {
+    static constexpr int SIZE = 16 / sizeof(T);
+};
 
-#pragma unroll
-    for (int i = 0; i < piece<T>::SIZE; i++)
-        x[i] = to_float(bits.at[i]);
-}
-
-template <typename T>
-static __device__ __forceinline__ void piece_store(T *to, const float (&x)[piece<T>::SIZE])
-{
-    typename piece<T>::bits bits;
-
-#pragma unroll
-    for (int i = 0; i < piece<T>::SIZE; i++)
-        bits.at[i] = of_float<T>(x[i]);
-    *reinterpret_cast<typename piece<T>::bits *>(to) = bits;
-}
-
-/* A piece, or one number. */
 template <typename T, int N>
 static __device__ __forceinline__ void numbers_load(const T *from, float (&x)[N])
 {
-    if constexpr (N == 1)
-        x[0] = to_float(*from);
-    else
-        piece_load(from, x);
+    const numbers<T, N> bits = *reinterpret_cast<const numbers<T, N> *>(from);
+
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = to_float(bits.at[i]);
 }
 
 template <typename T, int N>
 static __device__ __forceinline__ void numbers_store(T *to, const float (&x)[N])
 {
-    if constexpr (N == 1)
-        *to = of_float<T>(x[0]);
-    else
-        piece_store(to, x);
+    numbers<T, N> bits;
+
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        bits.at[i] = of_float<T>(x[i]);
+    *reinterpret_cast<numbers<T, N> *>(to) = bits;
 }
 
 /* As `put`. */

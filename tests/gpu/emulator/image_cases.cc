@@ -155,14 +155,15 @@ struct behind {
 struct batch {
     uint64_t rows, channels;
     bool has_relu;
-    std::vector<float> x, other, dy, left, gain, shift, y, dx, statistics, dgain, dshift, scratch;
+    std::vector<float> x, other, dy, left, gain, shift, y, dx, statistics, dgain, dshift, running,
+        scratch;
 
     batch(uint64_t some_rows, uint64_t some_channels, float offset, const behind &is)
         : rows(some_rows), channels(some_channels), has_relu(is.has_relu),
           x(numbers(rows * channels, 5)), other(is.has_other ? numbers(rows * channels, 17) : x),
           dy(numbers(rows * channels, 7)), left(dy), gain(numbers(channels, 11)),
           shift(numbers(channels, 13)), y(x.size()), dx(x.size(), 0.25f), statistics(3 * channels),
-          dgain(channels, 2.0f), dshift(channels, 3.0f),
+          dgain(channels, 2.0f), dshift(channels, 3.0f), running(2 * channels, 0.5f),
           scratch(cuda_batch_norm_scratch(rows, channels), NAN)
     {
         for (uint64_t i = 0; i < x.size(); i++)
@@ -175,8 +176,8 @@ struct batch {
         cuda_batch_norm_backward(CUDA_TYPE_FLOAT, rows, channels, x.data(), gain.data(),
                                  has_relu && !is.has_other ? shift.data() : nullptr,
                                  has_relu && is.has_other ? y.data() : nullptr, statistics.data(),
-                                 false, left.data(), dgain.data(), dshift.data(), true, true,
-                                 dx.data(), scratch.data(), nullptr);
+                                 false, left.data(), dgain.data(), dshift.data(), true,
+                                 running.data(), true, dx.data(), scratch.data(), nullptr);
         cudaStreamSynchronize(nullptr);
     }
 
@@ -216,6 +217,10 @@ void batch_norm(uint64_t rows, uint64_t channels, float offset, const behind &is
 
         if (!is_close(b.statistics[3 * c + 2], of.variance, 0, tolerance))
             expect(false, "variance", rows, channels, b.statistics[3 * c + 2], of.variance);
+        const double population = rows > 1 ? of.variance * n / (n - 1) : of.variance;
+        if (!is_close(b.running[c], 0.45 + 0.1 * of.mean, 0, tolerance) ||
+            !is_close(b.running[channels + c], 0.45 + 0.1 * population, 0, tolerance))
+            expect(false, "running statistics", rows, channels, b.running[c], 0.45 + 0.1 * of.mean);
         if (!is_close(b.dgain[c], 2 + of.product, std::sqrt(n), tolerance))
             expect(false, "gain's gradient", rows, channels, b.dgain[c], 2 + of.product);
         if (!is_close(b.dshift[c], 3 + of.sum, std::sqrt(n), tolerance))

@@ -219,13 +219,14 @@ void kernels()
         expect("batch norm and its backward", false, [=] {
             device d;
             enum { PIXELS = 300, CHANNELS = 35, ALL = PIXELS * CHANNELS };
-            const auto x = floats({ALL, CHANNELS, CHANNELS, ALL, 3 * CHANNELS, ALL, CHANNELS,
-                                   CHANNELS, ALL, cuda_batch_norm_scratch(PIXELS, CHANNELS), ALL});
+            const auto x =
+                floats({ALL, CHANNELS, CHANNELS, ALL, 3 * CHANNELS, ALL, CHANNELS, CHANNELS, ALL,
+                        cuda_batch_norm_scratch(PIXELS, CHANNELS), ALL, 2 * CHANNELS});
             cuda_batch_norm(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1], x[2], nullptr,
                             is_sum ? x[10] : nullptr, true, x[3], x[4], x[9], d.first);
             cuda_batch_norm_backward(CUDA_TYPE_FLOAT, PIXELS, CHANNELS, x[0], x[1],
                                      is_sum ? nullptr : x[2], is_sum ? x[3] : nullptr, x[4], false,
-                                     x[5], x[6], x[7], false, false, x[8], x[9], d.first);
+                                     x[5], x[6], x[7], false, x[11], false, x[8], x[9], d.first);
             cudaStreamSynchronize(d.first);
         });
     expect("images in another order", false, [] {

@@ -138,6 +138,7 @@ void elements()
             cuda_activate_backward(type, CUDA_GELU, COUNT, x, y, adds, z, nullptr);
             cuda_copy_rows(type, ROWS, 8, x, N, adds, y, N, nullptr);
             cuda_column_sums(type, ROWS, N - 3, N, x, adds, f, floats(COUNT), nullptr);
+            cuda_column_sums(type, ROWS, N - 6, N - 2, x, adds, f, floats(COUNT), nullptr);
         });
     }
     check("pairs and gates", [] {
@@ -229,22 +230,21 @@ void batch_norms()
             for (bool adds : {false, true})
                 for (bool is_given : {false, true})
                     for (const void *sum : {(const void *)nullptr, (const void *)y})
-                        cuda_batch_norm_backward(type, rows, channels, x, gain,
-                                                 adds && sum == nullptr ? shift : nullptr, sum,
-                                                 statistics, is_given, dy, dgain, dshift, adds,
-                                                 adds, dx, scratch, nullptr);
+                        cuda_batch_norm_backward(
+                            type, rows, channels, x, gain, adds && sum == nullptr ? shift : nullptr,
+                            sum, statistics, is_given, dy, dgain, dshift, adds,
+                            adds ? running : nullptr, adds, dx, scratch, nullptr);
             for (bool is_given : {false, true}) {
                 cuda_batch_norm_backward(type, rows, channels, x, gain, shift, nullptr, statistics,
-                                         is_given, dy, nullptr, nullptr, false, false, dx, scratch,
-                                         nullptr);
+                                         is_given, dy, nullptr, nullptr, false, nullptr, false, dx,
+                                         scratch, nullptr);
                 cuda_batch_norm_backward(type, rows, channels, x, gain, nullptr, y, statistics,
-                                         is_given, dy, nullptr, nullptr, false, false, dx, scratch,
-                                         nullptr);
+                                         is_given, dy, nullptr, nullptr, false, nullptr, false, dx,
+                                         scratch, nullptr);
             }
             cuda_batch_norm_backward(type, rows, channels, x, gain, nullptr, nullptr, statistics,
-                                     false, dy, dgain, dshift, true, false, nullptr, scratch,
-                                     nullptr);
-            cuda_running_move(channels, rows, statistics, running, nullptr);
+                                     false, dy, dgain, dshift, true, running, false, nullptr,
+                                     scratch, nullptr);
         });
 }
 
