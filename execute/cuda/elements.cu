@@ -1,5 +1,5 @@
 /* Work that treats every element alike, and sums of columns. */
-#include "kernel.cuh"
+#include "vectors.cuh"
 
 #include "activation.h"
 
@@ -219,7 +219,7 @@ void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *f
 
 /* ---- Column sums: bands of rows first, then the bands ---- */
 
-enum { BAND_ROWS = 128 };
+enum { BAND_ROWS = 128, NUMBERS = 4, MOST_JOINED = 1024 };
 
 static uint64_t band_count(uint64_t rows)
 {
@@ -233,48 +233,79 @@ uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns)
     return band_count(rows) * columns;
 }
 
-/* Block (x, y): 32 columns of band y; its 8 warps take every 8th row. */
-template <typename T>
-static __global__ void band_sums(uint64_t rows, uint64_t columns, uint64_t stride, const T *dy,
-                                 float *bands)
+/* Block (x, y): N columns of each of 32 threads, of band y; its 8 warps take every 8th row. */
+template <typename T, int N>
+static __global__ void band_sums(uint64_t rows, uint64_t columns, uint64_t stride,
+                                 const T *__restrict__ dy, float *__restrict__ bands)
 {
-    __shared__ float parts[BLOCK];
-    uint64_t column = (uint64_t)blockIdx.x * WARP + threadIdx.x % WARP;
-    uint64_t first = rows * blockIdx.y / gridDim.y, end = rows * (blockIdx.y + 1) / gridDim.y;
-    float sum = 0.0f;
+    __shared__ float parts[N * BLOCK];
+    const uint64_t column = ((uint64_t)blockIdx.x * WARP + threadIdx.x % WARP) * N;
+    const unsigned first = (unsigned)(rows * blockIdx.y / gridDim.y);
+    const unsigned end = (unsigned)(rows * (blockIdx.y + 1) / gridDim.y);
+    float sums[N];
 
-    if (column < columns)
-        for (uint64_t r = first + threadIdx.x / WARP; r < end; r += BLOCK / WARP)
-            sum += to_float(dy[r * stride + column]);
-    parts[threadIdx.x] = sum;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        sums[k] = 0.0f;
+    if (column < columns) {
+#pragma unroll 4
+        for (unsigned r = first + threadIdx.x / WARP; r < end; r += BLOCK / WARP) {
+            float x[N];
+            numbers_load(dy + r * stride + column, x);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                sums[k] += x[k];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        parts[threadIdx.x * N + k] = sums[k];
     __syncthreads();
-    if (threadIdx.x < WARP && column < columns) {
-        for (unsigned w = 1; w < BLOCK / WARP; w++)
-            sum += parts[w * WARP + threadIdx.x];
-        bands[blockIdx.y * columns + column] = sum;
+    if (threadIdx.x < N * WARP && blockIdx.x * WARP * N + threadIdx.x < columns) {
+        float sum = 0.0f;
+        for (unsigned w = 0; w < BLOCK / WARP; w++)
+            sum += parts[w * N * WARP + threadIdx.x];
+        bands[blockIdx.y * columns + blockIdx.x * WARP * N + threadIdx.x] = sum;
     }
 }
 
-static __global__ void bands_join(uint64_t band_count, uint64_t columns, const float *bands,
-                                  bool adds, float *sums)
+/* A block has WARP columns, whose bands its warps take in turns. */
+static __global__ void bands_join(unsigned band_count, uint64_t columns,
+                                  const float *__restrict__ bands, bool adds, float *sums)
 {
-    FOR_EACH (c, columns) {
-        float sum = 0.0f;
-        for (uint64_t b = 0; b < band_count; b++)
-            sum += bands[b * columns + c];
-        put(&sums[c], sum, adds);
-    }
+    __shared__ float parts[MOST_JOINED];
+    const uint64_t column = (uint64_t)blockIdx.x * WARP + threadIdx.x % WARP;
+    const unsigned warps = blockDim.x / WARP, end = column < columns ? band_count : 0;
+    float sum = 0.0f;
+
+#pragma unroll 4
+    for (unsigned b = threadIdx.x / WARP; b < end; b += warps)
+        sum += bands[b * columns + column];
+    parts[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x >= WARP || column >= columns)
+        return;
+    for (unsigned w = 1; w < warps; w++)
+        sum += parts[w * WARP + threadIdx.x];
+    put(&sums[column], sum, adds);
 }
 
 void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, uint64_t stride,
                       const void *dy, bool adds, float *sums, float *scratch, cudaStream_t stream)
 {
-    dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)band_count(rows));
+    const unsigned bands = (unsigned)band_count(rows);
+    const uint64_t size = bytes_of(type, NUMBERS), places = (uintptr_t)dy | bytes_of(type, stride);
+    const bool is_of_several = columns % NUMBERS == 0 && places % size == 0;
+    const uint64_t width = is_of_several ? WARP * NUMBERS : WARP;
+    const dim3 grid((unsigned)((columns + width - 1) / width), bands);
 
-    TY_MOVES(bytes_of(type, rows * columns), float_bytes(band_count(rows) * columns));
-    TY_DISPATCH(type, TY_LAUNCH_GRID(band_sums<T>, grid, BLOCK, 0, stream, rows, columns, stride,
-                                     (const T *)dy, scratch))
-    TY_MOVES(float_bytes((band_count(rows) + (adds ? 1 : 0)) * columns), float_bytes(columns));
-    TY_LAUNCH(bands_join, grid_for(columns), BLOCK, 0, stream, band_count(rows), columns, scratch,
-              adds, sums);
+    TY_MOVES(bytes_of(type, rows * columns), float_bytes(bands * columns));
+    TY_DISPATCH(type,
+                if (is_of_several) TY_LAUNCH_GRID((band_sums<T, NUMBERS>), grid, BLOCK, 0, stream,
+                                                  rows, columns, stride, (const T *)dy, scratch);
+                else TY_LAUNCH_GRID((band_sums<T, 1>), grid, BLOCK, 0, stream, rows, columns,
+                                    stride, (const T *)dy, scratch))
+    TY_MOVES(float_bytes((bands + (adds ? 1 : 0)) * columns), float_bytes(columns));
+    TY_LAUNCH(bands_join, (columns + WARP - 1) / WARP, bands < WARP ? bands * WARP : MOST_JOINED, 0,
+              stream, bands, columns, scratch, adds, sums);
 }
