@@ -249,12 +249,12 @@ static __global__ void running_take(uint64_t channels, const float *running, flo
 }
 
 template <typename T, int N>
-static __global__ void __launch_bounds__(BLOCK, 4)
-    normalise(bands b, uint64_t rows, uint64_t channels, const T *__restrict__ x,
-              const float *__restrict__ statistics, const float *__restrict__ gain,
-              const float *__restrict__ shift, const T *__restrict__ other, bool has_relu,
-              T *__restrict__ y)
+static __global__ void normalise(bands b, uint64_t rows, uint64_t channels, const T *__restrict__ x,
+                                 const float *__restrict__ statistics,
+                                 const float *__restrict__ gain, const float *__restrict__ shift,
+                                 const T *__restrict__ other, bool has_relu, T *__restrict__ y)
 {
+    constexpr unsigned R = sizeof(T) < sizeof(float) ? AT_ONCE : AT_ONCE / 2;
     const column c = column_of<N>(b, rows, channels);
     float mean[N], scale[N], above[N];
 
@@ -266,14 +266,14 @@ static __global__ void __launch_bounds__(BLOCK, 4)
         scale[k] = statistics[3 * (c.channel + k) + 1] * gain[c.channel + k];
         above[k] = shift[c.channel + k];
     }
-    for (unsigned done = 0; done < c.count; done += AT_ONCE) {
+    for (unsigned done = 0; done < c.count; done += R) {
         const uint64_t at = c.at + done * c.stride;
-        const unsigned n = c.count - done < AT_ONCE ? c.count - done : AT_ONCE;
-        float values[AT_ONCE][N], others[AT_ONCE][N];
+        const unsigned n = c.count - done < R ? c.count - done : R;
+        float values[R][N], others[R][N];
         rows_load(x + at, c.stride, n, 0.0f, values);
         rows_load(other + at, c.stride, other != NULL ? n : 0, 0.0f, others);
 #pragma unroll
-        for (unsigned r = 0; r < AT_ONCE; r++) {
+        for (unsigned r = 0; r < R; r++) {
 #pragma unroll
             for (int k = 0; k < N; k++) {
                 const float z = (values[r][k] - mean[k]) * scale[k] + above[k] + others[r][k];

@@ -1,6 +1,7 @@
-/* Layer norm and RMS norm over rows: backward in one pass over them, or, of more columns than
- * shared memory has room for, in two. Formulas: cpu_norm.c. */
-#include "kernel.cuh"
+/* Layer norm and RMS norm over rows. Rows that fit a warp's or a block's registers are read once.
+ * Backward is one pass over longer rows, too, or, of more columns than shared memory has room for,
+ * two. Formulas: cpu_norm.c. */
+#include "vectors.cuh"
 
 #define NORM_EPSILON 1e-5f
 
@@ -13,7 +14,112 @@ static __device__ __forceinline__ float summed(const T *x, const T *other, uint6
     return other == NULL ? value : to_float(of_float<T>(value + to_float(other[i])));
 }
 
-/* One block a row. */
+/* ---- Rows in registers: NUMBERS columns a thread, side by side, up to HELD times ---- */
+
+enum { NUMBERS = 4, HELD = 6, ROWS_OF_WARPS = BLOCK / WARP };
+
+/* Columns of a row that is a warp's, or a block's. */
+enum { MOST_OF_WARP = WARP * NUMBERS * HELD, MOST_OF_BLOCK = BLOCK * NUMBERS * HELD };
+
+static bool is_of_numbers(cuda_type type, uint64_t n, uintptr_t places)
+{
+    return n % NUMBERS == 0 && places % bytes_of(type, NUMBERS) == 0;
+}
+
+/* Floats that may begin anywhere. */
+static __device__ __forceinline__ void floats_load(const float *from, bool is_aligned,
+                                                   float (&x)[NUMBERS])
+{
+    if (is_aligned)
+        numbers_load(from, x);
+    else
+#pragma unroll
+        for (int k = 0; k < NUMBERS; k++)
+            x[k] = from[k];
+}
+
+static bool is_aligned(const float *x, const float *y)
+{
+    return ((uintptr_t)x | (uintptr_t)y) % (NUMBERS * sizeof(float)) == 0;
+}
+
+template <bool IS_OF_WARP> static __device__ __forceinline__ float row_sum(float value)
+{
+    return IS_OF_WARP ? warp_sum(value) : block_sum(value);
+}
+
+template <typename T, bool IS_OF_WARP>
+static __global__ void __launch_bounds__(BLOCK, 3)
+    norm_held(bool is_rms, uint64_t rows, unsigned n, const T *__restrict__ x,
+              const T *__restrict__ other, T *__restrict__ sum, const float *__restrict__ gain,
+              const float *__restrict__ shift, bool is_aligned, T *__restrict__ y,
+              float *__restrict__ statistics)
+{
+    const unsigned threads = IS_OF_WARP ? WARP : blockDim.x, lane = threadIdx.x % threads;
+    const uint64_t row = IS_OF_WARP ? blockIdx.x * (uint64_t)ROWS_OF_WARPS + threadIdx.x / WARP
+                                    : (uint64_t)blockIdx.x;
+    const uint64_t at = row * n;
+    float values[HELD][NUMBERS], mean = 0.0f, squares = 0.0f, scale;
+
+    if (row >= rows)
+        return;
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+        const unsigned c = (h * threads + lane) * NUMBERS;
+        if (c < n)
+            numbers_load(x + at + c, values[h]);
+    }
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+        const unsigned c = (h * threads + lane) * NUMBERS;
+        float others[NUMBERS];
+        if (c >= n || other == NULL)
+            continue;
+        numbers_load(other + at + c, others);
+#pragma unroll
+        for (int k = 0; k < NUMBERS; k++)
+            values[h][k] = to_float(of_float<T>(values[h][k] + others[k]));
+    }
+    if (!is_rms) {
+#pragma unroll
+        for (int h = 0; h < HELD; h++)
+#pragma unroll
+            for (int k = 0; k < NUMBERS; k++)
+                mean += (h * threads + lane) * NUMBERS < n ? values[h][k] : 0.0f;
+        mean = row_sum<IS_OF_WARP>(mean) / (float)n;
+    }
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+#pragma unroll
+        for (int k = 0; k < NUMBERS; k++) {
+            const float d = (h * threads + lane) * NUMBERS < n ? values[h][k] - mean : 0.0f;
+            squares += d * d;
+        }
+    scale = 1.0f / sqrtf(row_sum<IS_OF_WARP>(squares) / (float)n + NORM_EPSILON);
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+        const unsigned c = (h * threads + lane) * NUMBERS;
+        float gains[NUMBERS], shifts[NUMBERS] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (c >= n)
+            continue;
+        if (other != NULL)
+            numbers_store(sum + at + c, values[h]);
+        floats_load(gain + c, is_aligned, gains);
+        if (shift != NULL)
+            floats_load(shift + c, is_aligned, shifts);
+#pragma unroll
+        for (int k = 0; k < NUMBERS; k++)
+            values[h][k] = (values[h][k] - mean) * scale * gains[k] + shifts[k];
+        numbers_store(y + at + c, values[h]);
+    }
+    if (lane == 0) {
+        statistics[2 * row] = mean;
+        statistics[2 * row + 1] = scale;
+    }
+}
+
+/* ---- Of any rows: one block a row ---- */
+
 template <typename T>
 static __global__ void norm(bool is_rms, uint64_t n, const T *x, const T *other, T *sum,
                             const float *gain, const float *shift, T *y, float *statistics)
@@ -46,16 +152,35 @@ static __global__ void norm(bool is_rms, uint64_t n, const T *x, const T *other,
     }
 }
 
+template <typename T>
+static void norm_launch(bool fits, bool is_rms, uint64_t rows, uint64_t n, const T *x,
+                        const T *other, T *sum, const float *gain, const float *shift, T *y,
+                        float *statistics, cudaStream_t stream)
+{
+    if (fits && n <= MOST_OF_WARP)
+        TY_LAUNCH((norm_held<T, true>), (rows + ROWS_OF_WARPS - 1) / ROWS_OF_WARPS, BLOCK, 0,
+                  stream, is_rms, rows, (unsigned)n, x, other, sum, gain, shift,
+                  is_aligned(gain, shift), y, statistics);
+    else if (fits && n <= MOST_OF_BLOCK)
+        TY_LAUNCH((norm_held<T, false>), rows, threads_for(n / NUMBERS), 0, stream, is_rms, rows,
+                  (unsigned)n, x, other, sum, gain, shift, is_aligned(gain, shift), y, statistics);
+    else
+        TY_LAUNCH(norm<T>, rows, threads_for(n), 0, stream, is_rms, n, x, other, sum, gain, shift,
+                  y, statistics);
+}
+
 void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
                const void *other, void *sum, const float *gain, const float *shift, void *y,
                float *statistics, cudaStream_t stream)
 {
     [[maybe_unused]] const uint64_t tensors = other != NULL ? 2 : 1;
+    const uintptr_t places = (uintptr_t)x | (uintptr_t)other | (uintptr_t)sum | (uintptr_t)y;
+    const bool fits = is_of_numbers(type, n, places);
 
     TY_MOVES(bytes_of(type, tensors * rows * n) + float_bytes(shift != NULL ? 2 * n : n),
              bytes_of(type, tensors * rows * n) + float_bytes(2 * rows));
-    TY_DISPATCH(type, TY_LAUNCH(norm<T>, rows, threads_for(n), 0, stream, is_rms, n, (const T *)x,
-                                (const T *)other, (T *)sum, gain, shift, (T *)y, statistics))
+    TY_DISPATCH(type, norm_launch<T>(fits, is_rms, rows, n, (const T *)x, (const T *)other,
+                                     (T *)sum, gain, shift, (T *)y, statistics, stream))
 }
 
 /* ---- Gradients ---- */
@@ -135,7 +260,7 @@ static __global__ void norm_bands_join(unsigned band_count, uint64_t n, const fl
     const unsigned warps = blockDim.x / WARP, end = column < n ? band_count : 0;
     float gain = 0.0f, shift = 0.0f;
 
-#pragma unroll 4
+#pragma unroll 8
     for (unsigned b = threadIdx.x / WARP; b < end; b += warps) {
         gain += bands[b * n + column];
         shift += dshift != NULL ? bands[(band_count + b) * n + column] : 0.0f;
@@ -344,6 +469,116 @@ static __global__ void __launch_bounds__(5 * BLOCK / 2, 2)
     }
 }
 
+/* ---- All gradients of rows in registers: a warp has a row, and columns of every band ---- */
+
+/* Two blocks each on an H100's 132 multiprocessors. */
+enum { MOST_BLOCKS_OF_ROWS = 2 * 132 };
+
+static unsigned held_bands(uint64_t rows)
+{
+    const uint64_t blocks = (rows + ROWS_OF_WARPS - 1) / ROWS_OF_WARPS;
+
+    return (unsigned)(blocks < MOST_BLOCKS_OF_ROWS ? blocks : MOST_BLOCKS_OF_ROWS);
+}
+
+/* A warp's part of the gradients of gain and shift, into the block's; in turns. */
+static __device__ __forceinline__ void held_add(unsigned n, const float (&parts)[HELD][NUMBERS],
+                                                float *all)
+{
+    const unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+
+    for (unsigned w = 0; w < ROWS_OF_WARPS; w++) {
+        if (w == warp) {
+#pragma unroll
+            for (int h = 0; h < HELD; h++) {
+                const unsigned c = (h * WARP + lane) * NUMBERS;
+#pragma unroll
+                for (int k = 0; k < NUMBERS; k++)
+                    if (c < n)
+                        all[c + k] = w == 0 ? parts[h][k] : all[c + k] + parts[h][k];
+            }
+        }
+        __syncthreads();
+    }
+}
+
+/* bands: [2][bands][n], as in norm_bands. Formulas: norm_input. */
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK, 2)
+    gradients_held(bool is_rms, unsigned rows, unsigned n, const T *__restrict__ x,
+                   const float *__restrict__ gain, const float *__restrict__ statistics,
+                   const T *dy, bool is_aligned, bool adds, T *dx, bool has_shift,
+                   float *__restrict__ bands)
+{
+    __shared__ float sums[MOST_OF_WARP];
+    const unsigned lane = threadIdx.x % WARP;
+    float dgain[HELD][NUMBERS], dshift[HELD][NUMBERS];
+
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+#pragma unroll
+        for (int k = 0; k < NUMBERS; k++)
+            dgain[h][k] = dshift[h][k] = 0.0f;
+    for (unsigned row = blockIdx.x * ROWS_OF_WARPS + threadIdx.x / WARP; row < rows;
+         row += gridDim.x * ROWS_OF_WARPS) {
+        const uint64_t at = (uint64_t)row * n;
+        const float mean = statistics[2 * row], scale = statistics[2 * row + 1];
+        numbers<T, NUMBERS> values[HELD], slopes[HELD];
+        float sum = 0.0f, product = 0.0f;
+#pragma unroll
+        for (int h = 0; h < HELD; h++) {
+            const unsigned c = (h * WARP + lane) * NUMBERS;
+            if (c >= n)
+                continue;
+            values[h] = *reinterpret_cast<const numbers<T, NUMBERS> *>(x + at + c);
+            slopes[h] = *reinterpret_cast<const numbers<T, NUMBERS> *>(dy + at + c);
+        }
+#pragma unroll
+        for (int h = 0; h < HELD; h++) {
+            const unsigned c = (h * WARP + lane) * NUMBERS;
+            float gains[NUMBERS];
+            if (c >= n)
+                continue;
+            floats_load(gain + c, is_aligned, gains);
+#pragma unroll
+            for (int k = 0; k < NUMBERS; k++) {
+                const float d = to_float(slopes[h].at[k]), e = d * gains[k];
+                const float from_mean = to_float(values[h].at[k]) - mean;
+                sum += e;
+                product += e * from_mean;
+                dgain[h][k] += d * from_mean * scale;
+                dshift[h][k] += d;
+            }
+        }
+        sum = is_rms ? 0.0f : warp_sum(sum) / (float)n;
+        product = warp_sum(product) * scale * scale / (float)n;
+#pragma unroll
+        for (int h = 0; h < HELD; h++) {
+            const unsigned c = (h * WARP + lane) * NUMBERS;
+            float gains[NUMBERS], made[NUMBERS];
+            if (c >= n)
+                continue;
+            floats_load(gain + c, is_aligned, gains);
+#pragma unroll
+            for (int k = 0; k < NUMBERS; k++) {
+                const float from_mean = to_float(values[h].at[k]) - mean;
+                made[k] =
+                    (to_float(slopes[h].at[k]) * gains[k] - sum - from_mean * product) * scale;
+            }
+            numbers_put(dx + at + c, made, adds);
+        }
+    }
+    held_add(n, dgain, sums);
+    for (unsigned c = threadIdx.x; c < n; c += BLOCK)
+        bands[(uint64_t)blockIdx.x * n + c] = sums[c];
+    if (!has_shift)
+        return;
+    __syncthreads();
+    held_add(n, dshift, sums);
+    for (unsigned c = threadIdx.x; c < n; c += BLOCK)
+        bands[((uint64_t)gridDim.x + blockIdx.x) * n + c] = sums[c];
+}
+
 template <typename T> static auto norm_gradients(unsigned tile)
 {
     return tile >= AT_ONCE ? gradients_at_once<T, AT_ONCE>
@@ -355,7 +590,11 @@ uint64_t cuda_norm_scratch(bool is_rms, uint64_t rows, uint64_t n)
 {
     const strips s = strips_of(rows, n);
     const bool fits = sums_bytes(&s, n, !is_rms) <= MOST_SUMS_BYTES;
-    const uint64_t apart = band_count(rows), bands = fits && s.count > apart ? s.count : apart;
+    const uint64_t held = n <= MOST_OF_WARP ? held_bands(rows) : 0;
+    uint64_t bands = band_count(rows);
+
+    bands = fits && s.count > bands ? s.count : bands;
+    bands = held > bands ? held : bands;
 
     return (is_rms ? 1 : 2) * bands * n;
 }
@@ -369,13 +608,21 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
     const uint64_t shared = sums_bytes(&s, n, dshift != NULL);
     /* Else what is wanted has kernels of its own. */
     const bool is_at_once = dgain != NULL && dx != NULL && shared <= MOST_SUMS_BYTES;
-    const unsigned bands = is_at_once ? s.count : band_count(rows);
+    const bool is_held = is_at_once && n <= MOST_OF_WARP &&
+                         is_of_numbers(type, n, (uintptr_t)x | (uintptr_t)dy | (uintptr_t)dx);
+    const unsigned bands = is_held ? held_bands(rows) : is_at_once ? s.count : band_count(rows);
     const dim3 grid((unsigned)((n + WARP - 1) / WARP), bands);
     [[maybe_unused]] const uint64_t parts = dshift != NULL ? 2 : 1;
 
-    if (is_at_once) {
+    if (is_at_once)
         TY_MOVES(bytes_of(type, (adds_x ? 3 : 2) * rows * n) + float_bytes(n + 2 * rows),
                  bytes_of(type, rows * n) + float_bytes(parts * bands * n));
+    if (is_held) {
+        TY_DISPATCH(type,
+                    TY_LAUNCH(gradients_held<T>, bands, BLOCK, 0, stream, is_rms, (unsigned)rows,
+                              (unsigned)n, (const T *)x, gain, statistics, (const T *)dy,
+                              is_aligned(gain, gain), adds_x, (T *)dx, dshift != NULL, scratch))
+    } else if (is_at_once) {
         TY_DISPATCH(type,
                     TY_LAUNCH(norm_gradients<T>(s.tile), bands, s.threads, shared, stream, s,
                               is_rms, (unsigned)rows, (unsigned)n, (const T *)x, gain, statistics,

@@ -17,6 +17,7 @@ import tempfile
 ARCHITECTURES = ("sm_80", "sm_90")
 MOST_SHARED = 16 * 1024  # bytes a block
 REGISTERS = collections.defaultdict(lambda: 48, {"attention": 80, "pool": 80, "batch_norm": 64})  # a thread, by the source's name
+KERNELS = {"norm_held": 80, "gradients_held": 128}  # and of kernels that keep rows in registers: three blocks, two
 
 
 def usage(nvcc, source, architecture, includes):
@@ -53,7 +54,8 @@ def main(nvcc, includes, sources):
             kernels += len(found)
             most = int(budget) if budget else REGISTERS[stem]
             for name, (registers, spilled, stack, shared) in sorted(found.items()):
-                if registers > most or spilled > 0 or shared > MOST_SHARED:
+                held = max((value for part, value in KERNELS.items() if part in name), default=0)
+                if registers > (most if budget else max(most, held)) or spilled > 0 or shared > MOST_SHARED:
                     failures += 1
                     print(f"FAIL {architecture} {name}: {registers} registers (budget {most}), {spilled} bytes "
                           f"spilled, {shared} bytes shared")
