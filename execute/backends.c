@@ -42,7 +42,7 @@ static void plugin_path(char *out, size_t size)
     }
 }
 
-static ty_status plugin_load(ty_error *error)
+static ty_status plugin_load(bool is_alone, ty_error *error)
 {
     char path[4096 + sizeof "/../lib/trainyard/worker/" TY_CUDA_PLUGIN_FILE];
     ty_cuda_plugin_getter *get;
@@ -55,7 +55,7 @@ static ty_status plugin_load(ty_error *error)
         return ty_fail(error, TY_EUNSUPPORTED, "the cuda backend cannot be loaded: %s", dlerror());
     /* POSIX lets an object pointer be a function; C does not say so. */
     *(void **)(void *)&get = dlsym(handle, TY_CUDA_PLUGIN_SYMBOL);
-    found = get != NULL ? get() : NULL;
+    found = get != NULL ? get(is_alone) : NULL;
     if (found == NULL || found->version != TY_CUDA_PLUGIN_VERSION) {
         dlclose(handle);
         return ty_fail(error, TY_EUNSUPPORTED, "%s is not of this version of trainyard", path);
@@ -64,13 +64,13 @@ static ty_status plugin_load(ty_error *error)
     return TY_OK;
 }
 
-static ty_status cuda_find(const ty_device_backend **out, ty_error *error)
+static ty_status cuda_find(bool is_alone, const ty_device_backend **out, ty_error *error)
 {
     ty_status status = TY_OK;
 
     pthread_mutex_lock(&plugin_lock);
     if (plugin == NULL)
-        status = plugin_load(error);
+        status = plugin_load(is_alone, error);
     pthread_mutex_unlock(&plugin_lock);
     if (status == TY_OK)
         status = plugin->check(error);
@@ -79,7 +79,8 @@ static ty_status cuda_find(const ty_device_backend **out, ty_error *error)
     return status;
 }
 
-ty_status ty_device_backend_find(const char *name, const ty_device_backend **out, ty_error *error)
+ty_status ty_device_backend_find(const char *name, bool is_alone, const ty_device_backend **out,
+                                 ty_error *error)
 {
     if (strcmp(name, ty_device_cpu.name) == 0) {
         *out = &ty_device_cpu;
@@ -90,7 +91,7 @@ ty_status ty_device_backend_find(const char *name, const ty_device_backend **out
         return TY_OK;
     }
     if (strcmp(name, "cuda") == 0)
-        return cuda_find(out, error);
+        return cuda_find(is_alone, out, error);
     return ty_fail(error, TY_EUNSUPPORTED,
                    "no backend is called \"%s\"; this worker has \"cpu\", \"cuda\" and \"replay\"",
                    name);

@@ -382,9 +382,10 @@ typedef struct ty_device_backend {
 
 /**
  * "cpu", "replay", or "cuda": a plugin (backends.c) that is loaded when it is first asked for.
+ * @param is_alone whether the run has one rank, whose kernels may be loaded when they are needed
  * @return TY_EUNSUPPORTED: no such backend, the plugin is not there, or there is no GPU.
  */
-ty_status ty_device_backend_find(const char *name, const ty_device_backend **out,
+ty_status ty_device_backend_find(const char *name, bool is_alone, const ty_device_backend **out,
                                  ty_error *error) TY_MUST_CHECK;
 extern const ty_device_backend ty_device_cpu, ty_device_replay;
 

@@ -247,7 +247,8 @@ static ty_status training_prepare(training *t, ty_error *error)
         TY_CHECK(ty_result_is_kept(job, &t->place, &t->is_finished, error), status, done);
     if (t->is_finished && job->save_weights == NULL)
         return TY_OK;
-    TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
+    TY_CHECK(ty_device_backend_find(job->backend, t->transport->size == 1, &backend, error), status,
+             done);
     if (!backend->is_timed) /* which computes nothing */
         TY_CHECK(ty_job_precision(job, &precision, error), status, done);
     TY_CHECK(backend_check(job, backend, error), status, done);

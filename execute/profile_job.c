@@ -182,7 +182,8 @@ static ty_status prepare(ty_profiler *p, ty_error *error)
 {
     ty_status status;
 
-    TY_CHECK(ty_device_backend_find(p->job->backend, &p->backend, error), status, done);
+    TY_CHECK(ty_device_backend_find(p->job->backend, p->transport->size == 1, &p->backend, error),
+             status, done);
     if (p->backend->is_timed)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "backend \"%s\" computes nothing that could be measured", p->job->backend);

@@ -15,7 +15,7 @@
 #define TY_CUDA_PLUGIN_SYMBOL "ty_cuda_plugin_get"
 /** Raised with every change of device.h, device_link.h, transport.h, codec_kinds.h or a core
  *  structure in them. */
-#define TY_CUDA_PLUGIN_VERSION 7
+#define TY_CUDA_PLUGIN_VERSION 8
 
 typedef struct ty_cuda_plugin {
     uint32_t version;
@@ -24,6 +24,7 @@ typedef struct ty_cuda_plugin {
     ty_status (*check)(ty_error *error);
 } ty_cuda_plugin;
 
-typedef const ty_cuda_plugin *ty_cuda_plugin_getter(void);
+/** @param is_alone whether the run has one rank; the first call decides how kernels are loaded */
+typedef const ty_cuda_plugin *ty_cuda_plugin_getter(bool is_alone);
 
 #endif

@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 
+enum { MOST_CANDIDATES = 8 };
+
 /* A product D = op(A) op(B), column-major, m x n over k. */
 typedef struct shape {
     uint64_t m, n, k, lda, ldb, ldd;
@@ -27,7 +29,8 @@ typedef struct product {
     shape key;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algorithm;
+    cublasLtMatmulAlgo_t algorithms[MOST_CANDIDATES]; /* in the order in which they are tried, */
+    int algorithm, algorithm_count;                   /* from this one on */
 } product;
 
 struct cuda_plan_cache {
@@ -197,8 +200,6 @@ done:
 
 /* ---- Algorithms ---- */
 
-enum { MOST_CANDIDATES = 8 };
-
 /* What an algorithm is chosen for: everything that cuBLASLt was told. */
 static void key_make(const ty_stage_device *stage, const shape *k, char *out)
 {
@@ -271,7 +272,11 @@ static ty_status algorithm_choose(ty_stage_device *stage, product *p, const oper
         TY_CHECK(fastest_find(stage, p, o, found, count, &choice, error), status, done);
         TY_CHECK(cuda_choice_note(stage, key, choice, error), status, done);
     }
-    p->algorithm = found[choice < (uint32_t)count ? choice : 0].algo;
+    choice = choice < (uint32_t)count ? choice : 0;
+    p->algorithms[p->algorithm_count++] = found[choice].algo;
+    for (uint32_t i = 0; i < (uint32_t)count; i++)
+        if (i != choice)
+            p->algorithms[p->algorithm_count++] = found[i].algo;
 done:
     return status;
 }
@@ -340,9 +345,31 @@ static ty_status product_find(ty_stage_device *stage, const shape *key, const op
     return TY_OK;
 }
 
-static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o, ty_error *error)
+static bool is_refusal(cublasStatus_t code)
+{
+    return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_INVALID_VALUE ||
+           code == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/* With the first algorithm that is not refused, though all were listed; it is kept. */
+static ty_status product_run(const ty_stage_device *stage, product *p, const operands *o,
+                             ty_error *error)
 {
     const float one = 1.0f, beta = o->adds ? 1.0f : 0.0f;
+    cublasStatus_t code = CUBLAS_STATUS_NOT_SUPPORTED;
+    int tried = p->algorithm;
+
+    for (; tried < p->algorithm_count && is_refusal(code); tried++) {
+        p->algorithm = tried;
+        code = stage->blas->cublasLtMatmul(
+            stage->blas_handle, p->operation, &one, o->a, p->a, o->b, p->b, &beta, o->d, p->d, o->d,
+            p->d, &p->algorithms[tried], stage->workspace, stage->workspace_bytes, stage->stream);
+    }
+    return code == CUBLAS_STATUS_SUCCESS ? TY_OK : cuda_blas_fail(error, "cublasLtMatmul", code);
+}
+
+static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o, ty_error *error)
+{
     product *p = NULL;
     ty_status status;
 
@@ -354,10 +381,7 @@ static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o,
         key->alignment[2] = key->bias_alignment; /* read as the result is written */
     TY_CHECK(product_find(stage, key, o, &p, error), status, done);
     TY_CHECK(epilogue_set(stage, p, o, error), status, done);
-    BLAS_CHECK(stage->blas->cublasLtMatmul(stage->blas_handle, p->operation, &one, o->a, p->a, o->b,
-                                           p->b, &beta, o->d, p->d, o->d, p->d, &p->algorithm,
-                                           stage->workspace, stage->workspace_bytes, stage->stream),
-               status, done);
+    status = product_run(stage, p, o, error);
 done:
     return status;
 }

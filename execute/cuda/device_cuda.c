@@ -1058,27 +1058,26 @@ static ty_status check(ty_error *error)
     return TY_OK;
 }
 
-__attribute__((visibility("default"))) const ty_cuda_plugin *ty_cuda_plugin_get(void);
+__attribute__((visibility("default"))) const ty_cuda_plugin *ty_cuda_plugin_get(bool is_alone);
 
 /* What CUDA and NCCL read when they are first called; here, since no other thread may read the
- * environment meanwhile. Kernels are loaded before they are needed, since loading one may wait for
- * all that runs, NCCL's kernels that wait for a peer among it. Streams have hardware queues of
- * their own, so that none holds up another. Who asked for something else has it; but that NCCL
- * connects when a communicator is made, and not when a message of another size first comes, the
- * link rests on. */
-static void environment_set(void)
+ * environment meanwhile. Among several ranks kernels are loaded before they are needed, since
+ * loading one may wait for all that runs, NCCL's kernels that wait for a peer among it. Streams
+ * have hardware queues of their own, so that none holds up another. Who asked for something else
+ * has it; but that NCCL connects when a communicator is made, and not when a message of another
+ * size first comes, the link rests on. */
+static void environment_set(bool is_alone)
 {
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    setenv("CUDA_MODULE_LOADING", is_alone ? "LAZY" : "EAGER", 0);
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("NCCL_RUNTIME_CONNECT", "0", 1);
 }
 
-const ty_cuda_plugin *ty_cuda_plugin_get(void)
+const ty_cuda_plugin *ty_cuda_plugin_get(bool is_alone)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     static const ty_cuda_plugin plugin = {
         .version = TY_CUDA_PLUGIN_VERSION, .backend = &backend, .check = check};
 
-    pthread_once(&once, environment_set);
+    environment_set(is_alone);
     return &plugin;
 }

@@ -168,7 +168,7 @@ static int bench_begin(const char *precision, ty_precision *out)
         fprintf(stderr, "%s\n", error.message);
         return EXIT_USAGE;
     }
-    if (ty_device_backend_find("cuda", &gpu, &error) != TY_OK) {
+    if (ty_device_backend_find("cuda", false, &gpu, &error) != TY_OK) {
         printf("skipped: %s\n", error.message);
         return EXIT_SKIP;
     }

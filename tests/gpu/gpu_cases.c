@@ -190,7 +190,7 @@ int main(int argc, char **argv)
         else
             return usage();
     }
-    if (ty_device_backend_find("cuda", &gpu, &error) != TY_OK) {
+    if (ty_device_backend_find("cuda", false, &gpu, &error) != TY_OK) {
         printf("skipped: %s\n", error.message);
         return EXIT_SKIP;
     }

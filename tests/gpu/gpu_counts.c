@@ -106,7 +106,7 @@ int counts_run(const char *workload, const char *precision, uint32_t batch)
     }
     setenv("TRAINYARD_EMULATED_COUNTS", "1", 1);
     setenv("TRAINYARD_CUDA_GRAPHS", "0", 1);
-    if (ty_device_backend_find("cuda", &gpu, &error) != TY_OK || !counts_find()) {
+    if (ty_device_backend_find("cuda", false, &gpu, &error) != TY_OK || !counts_find()) {
         fprintf(stderr, "bytes are counted on the emulator alone: TRAINYARD_CUDA_PLUGIN\n");
         return EXIT_FAILURE;
     }

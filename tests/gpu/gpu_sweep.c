@@ -208,7 +208,7 @@ int sweep_run(const char *collective, uint32_t ranks, uint64_t largest_bytes)
             SMALLEST_BYTES);
         return EXIT_USAGE;
     }
-    if (ty_device_backend_find("cuda", &gpu, &error) != TY_OK) {
+    if (ty_device_backend_find("cuda", false, &gpu, &error) != TY_OK) {
         fprintf(stderr, "%s\n", error.message);
         return EXIT_SKIP;
     }

@@ -221,7 +221,8 @@ static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc
     const preference *preferred = (const preference *)(void *)wanted;
     const char *rule = types_check(o, x, y, (layout *)(void *)c, z);
     uint64_t k = o->transposes_a ? x->rows : x->columns;
-    const int offered = emulated_algorithms() && asked >= ALGORITHMS ? ALGORITHMS : 1;
+    const bool is_asked = emulated_algorithms() || emulated_fault("refused");
+    const int offered = is_asked && asked >= ALGORITHMS ? ALGORITHMS : 1;
     promise promised = {.workspace_bytes = preferred->workspace_bytes / 2,
                         .bias_alignment = alignment_of(o->bias),
                         .aux_alignment = alignment_of(o->aux)};
@@ -398,7 +399,7 @@ static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
         return rule_broken(rule);
     if (is_out_of_memory())
         return CUBLAS_STATUS_ALLOC_FAILED;
-    if (promised.index == ALGORITHMS - 1)
+    if (promised.index == ALGORITHMS - 1 || (promised.index == 0 && emulated_fault("refused")))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (emulated_algorithms())
         emulated_delay(stream, delays_s[promised.index]);
