@@ -23,7 +23,7 @@
 #define MAX_ASKED 64
 
 struct ty_json {
-    const cJSON *item;
+    cJSON *item;
     ty_json *parent; /* NULL: the root */
     ty_json *children;
     ty_json_document *document;
@@ -129,7 +129,7 @@ static void describe(const ty_json *value, char out[64])
                  cJSON_IsObject(item)   ? "an object"
                  : cJSON_IsTrue(item)   ? "true"
                  : cJSON_IsFalse(item)  ? "false"
-                 : cJSON_IsNumber(item) ? "a number beyond 1.8e308"
+                 : cJSON_IsNumber(item) ? "NaN, Infinity or a number beyond 1.8e308"
                                         : "null");
     }
 }
@@ -156,7 +156,7 @@ static void link_children(ty_json_document *document)
 
     for (size_t i = 0; i < document->node_count; i++) {
         ty_json *node = &document->nodes[i];
-        const cJSON *child;
+        cJSON *child;
         node->document = document;
         node->children = document->nodes + next;
         cJSON_ArrayForEach(child, node->item)
@@ -191,12 +191,14 @@ static const ty_json *duplicate_member(const ty_json *object, const ty_json **so
     return NULL;
 }
 
-/* What the grammar cannot tell: duplicate keys, and numbers that overflow. */
-static ty_status check_values(const ty_json_document *document, ty_error *error)
+/* Duplicate keys, and numbers that are not finite: the grammar has them.
+ * @param unknown as in parse */
+static ty_status check_values(const ty_json_document *document, ty_text *unknown, ty_error *error)
 {
     ty_status status = TY_OK;
     const ty_json **sorted;
-    size_t most = 0;
+    char place[TY_JSON_PLACE_SIZE];
+    size_t most = 0, unknown_count = 0;
 
     for (size_t i = 0; i < document->node_count; i++) {
         if (cJSON_IsObject(document->nodes[i].item) && document->nodes[i].size > most)
@@ -208,29 +210,49 @@ static ty_status check_values(const ty_json_document *document, ty_error *error)
     for (size_t i = 0; i < document->node_count; i++) {
         const ty_json *node = &document->nodes[i], *twice;
         if (cJSON_IsNumber(node->item) && !isfinite(node->item->valuedouble)) {
-            status = ty_json_fail(node, error, "a number of at most 1.7976931348623157e308");
-            goto cleanup;
+            if (unknown == NULL) {
+                status = ty_json_fail(node, error, "a finite number");
+                goto cleanup;
+            }
+            if (unknown_count++ == 0)
+                ty_json_place(node, place);
+            node->item->type = cJSON_NULL;
         }
         if (cJSON_IsObject(node->item) && (twice = duplicate_member(node, sorted)) != NULL) {
             status = ty_json_fail(twice, error, "each key only once in an object");
             goto cleanup;
         }
     }
+    if (unknown_count > 0)
+        ty_text_addf(unknown, "%s: NaN or Infinity, treated as unknown", place);
+    if (unknown_count > 1)
+        ty_text_addf(unknown, ", as are %zu more numbers", unknown_count - 1);
 
 cleanup:
     ty_free(sorted);
     return status;
 }
 
-ty_status ty_json_parse(const char *text, size_t length, const char *name, ty_json_document **out,
-                        ty_error *error)
+/* @param unknown gets a note on numbers that are not finite, which count as null; NULL: they are
+ * refused */
+static ty_status parse(const char *text, size_t length, const char *name, ty_text *unknown,
+                       ty_json_document **out, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_json_document *document = NULL;
+    ty_text spelled = {0};
     size_t value_count = 0;
+    bool has_python_numbers = false;
 
     ty_skip_mark(&text, &length); /* RFC 8259, 8.1: may be ignored */
-    TY_CHECK(ty_json_scan(text, length, name, &value_count, error), status, cleanup);
+    TY_CHECK(ty_json_scan(text, length, name, &value_count, &has_python_numbers, error), status,
+             cleanup);
+    if (has_python_numbers) {
+        ty_json_spell_out(text, length, &spelled);
+        TY_CHECK(ty_text_check(&spelled, error), status, cleanup);
+        text = spelled.data;
+        length = spelled.length;
+    }
     document = ty_alloc(1, sizeof *document);
     if (document != NULL) {
         document->name = ty_strdup(name);
@@ -246,13 +268,26 @@ ty_status ty_json_parse(const char *text, size_t length, const char *name, ty_js
     }
     document->nodes[0].item = document->tree;
     link_children(document);
-    TY_CHECK(check_values(document, error), status, cleanup);
+    TY_CHECK(check_values(document, unknown, error), status, cleanup);
     *out = document;
     document = NULL;
 
 cleanup:
     ty_json_free(document);
+    ty_text_clear(&spelled);
     return status;
+}
+
+ty_status ty_json_parse(const char *text, size_t length, const char *name, ty_json_document **out,
+                        ty_error *error)
+{
+    return parse(text, length, name, NULL, out, error);
+}
+
+ty_status ty_json_parse_foreign(const char *text, size_t length, const char *name, ty_text *unknown,
+                                ty_json_document **out, ty_error *error)
+{
+    return parse(text, length, name, unknown, out, error);
 }
 
 ty_status ty_json_load(const char *path, ty_json_document **out, ty_error *error)
@@ -450,6 +485,10 @@ ty_status ty_json_as_number(const ty_json *value, double minimum, double maximum
     double number = value->item->valuedouble;
     char expected[96];
 
+    if (ty_json_is_number(value) && fabs(number) > TY_JSON_MAX_NUMBER) {
+        minimum = fmax(minimum, -TY_JSON_MAX_NUMBER);
+        maximum = fmin(maximum, TY_JSON_MAX_NUMBER);
+    }
     if (!ty_json_is_number(value) || !(number >= minimum && number <= maximum)) {
         describe_number(minimum, maximum, expected);
         return ty_json_fail(value, error, "%s", expected);
@@ -714,15 +753,20 @@ const char *ty_json_next_unread(const ty_json *object)
 
 /* ---- back to text ---- */
 
-static void write_value(const ty_json *value, const char *key, ty_json_writer *writer)
+/* @param left_out a member of `value` that is not written; NULL: none */
+static void write_value(const ty_json *value, const char *key, const char *left_out,
+                        ty_json_writer *writer)
 {
     const cJSON *item = value->item;
 
     if (cJSON_IsObject(item) || cJSON_IsArray(item)) {
         bool is_object = cJSON_IsObject(item) != 0;
         ty_json_open_flat(writer, key, is_object ? '{' : '[');
-        for (size_t i = 0; i < value->size; i++)
-            write_value(&value->children[i], value->children[i].item->string, writer);
+        for (size_t i = 0; i < value->size; i++) {
+            const ty_json *child = &value->children[i];
+            if (!is_object || left_out == NULL || strcmp(child->item->string, left_out) != 0)
+                write_value(child, child->item->string, NULL, writer);
+        }
         ty_json_close(writer, is_object ? '}' : ']');
     } else if (cJSON_IsString(item)) {
         ty_json_put_string(writer, key, item->valuestring);
@@ -737,9 +781,14 @@ static void write_value(const ty_json *value, const char *key, ty_json_writer *w
 
 ty_status ty_json_text(const ty_json *value, char **out, ty_error *error)
 {
+    return ty_json_text_without(value, NULL, out, error);
+}
+
+ty_status ty_json_text_without(const ty_json *value, const char *key, char **out, ty_error *error)
+{
     ty_text text = {0};
     ty_json_writer writer = ty_json_writer_on(&text);
 
-    write_value(value, NULL, &writer);
+    write_value(value, NULL, key, &writer);
     return ty_text_take(&text, out, error);
 }

@@ -10,6 +10,7 @@
 typedef struct scanner {
     const unsigned char *text, *at, *end;
     size_t value_count;
+    bool has_python_numbers;
     const char *expected; /* set by the check that failed */
 } scanner;
 
@@ -169,13 +170,20 @@ static bool scan_string(scanner *s)
     return true;
 }
 
+static bool is_word_at(const char *at, const char *end, const char *word)
+{
+    return (size_t)(end - at) >= strlen(word) && memcmp(at, word, strlen(word)) == 0;
+}
+
+/* NaN and the infinities are no JSON. They pass here, so that a message can say whose value they
+ * are. */
 static bool scan_word(scanner *s)
 {
-    static const char *const words[] = {"true", "false", "null"};
-    for (size_t i = 0; i < 3; i++) {
-        size_t length = strlen(words[i]);
-        if ((size_t)(s->end - s->at) >= length && memcmp(s->at, words[i], length) == 0) {
-            s->at += length;
+    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (is_word_at((const char *)s->at, (const char *)s->end, words[i])) {
+            s->at += strlen(words[i]);
+            s->has_python_numbers = s->has_python_numbers || i > 2;
             return true;
         }
     }
@@ -187,7 +195,8 @@ static bool scan_scalar(scanner *s)
 {
     if (peek(s) == '"')
         return scan_string(s);
-    if (peek(s) == '-' || is_digit(peek(s)))
+    if (is_digit(peek(s)) ||
+        (peek(s) == '-' && !is_word_at((const char *)s->at, (const char *)s->end, "-I")))
         return scan_number(s);
     return scan_word(s);
 }
@@ -277,8 +286,29 @@ static ty_status report(const scanner *s, const char *name, ty_error *error)
                    line, column, found, s->expected);
 }
 
+void ty_json_spell_out(const char *text, size_t length, ty_text *out)
+{
+    const char *end = text + length, *done = text;
+    bool is_text = false;
+
+    for (const char *at = text; at < end; at++) {
+        const bool is_nan = !is_text && is_word_at(at, end, "NaN");
+        if (*at == '"')
+            is_text = !is_text;
+        else if (is_text && *at == '\\')
+            at++;
+        if (!is_nan && (is_text || !is_word_at(at, end, "Infinity")))
+            continue;
+        ty_text_append(out, done, (size_t)(at - done)); /* with the sign, where there is one */
+        ty_text_add(out, "1e999");
+        done = at + strlen(is_nan ? "NaN" : "Infinity");
+        at = done - 1;
+    }
+    ty_text_append(out, done, (size_t)(end - done));
+}
+
 ty_status ty_json_scan(const char *text, size_t length, const char *name, size_t *value_count,
-                       ty_error *error)
+                       bool *has_python_numbers, ty_error *error)
 {
     const unsigned char *bytes = (const unsigned char *)text;
     scanner s = {.text = bytes, .at = bytes, .end = bytes + length};
@@ -286,5 +316,6 @@ ty_status ty_json_scan(const char *text, size_t length, const char *name, size_t
     if (!scan_value(&s))
         return report(&s, name, error);
     *value_count = s.value_count;
+    *has_python_numbers = s.has_python_numbers;
     return TY_OK;
 }

@@ -3,6 +3,7 @@
 #define TY_JSON_SCAN_H
 
 #include "ty_status.h"
+#include "ty_text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,11 +15,16 @@
  * \u0000), at most TY_JSON_MAX_DEPTH deep, numbers of at most 60 characters (cJSON reads 63).
  * cJSON lets pass what is refused here: control characters as blanks and in strings, "01", "1.",
  * anything after the value.
- * @param value_count [out] values in the text, the root included
+ * @param value_count        [out] values in the text, the root included
+ * @param has_python_numbers [out] NaN, Infinity or -Infinity are among them: cJSON reads the text
+ * of ty_json_spell_out
  * @return TY_EPARSE with line and column.
  */
 ty_status ty_json_scan(const char *text, size_t length, const char *name, size_t *value_count,
-                       ty_error *error) TY_MUST_CHECK;
+                       bool *has_python_numbers, ty_error *error) TY_MUST_CHECK;
+
+/** Adds the text with 1e999 for every NaN and Infinity: numbers that overflow. */
+void ty_json_spell_out(const char *text, size_t length, ty_text *out);
 
 /** Bytes of the UTF-8 sequence at `bytes`, 0 if it is none (RFC 3629; `left` >= 1). */
 size_t ty_utf8_length(const unsigned char *bytes, size_t left);

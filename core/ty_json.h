@@ -14,11 +14,12 @@
  *     TY_CHECK(ty_json_end(root, error), status, cleanup);   // no member was left unread
  *
  * Refused on parsing, with line and column: whatever RFC 8259 refuses, anything after the document,
- * nesting deeper than 200, invalid UTF-8, NUL characters; with a pointer: duplicate keys, numbers
- * that overflow to infinity. Integers from 2^53 on are refused where an integer is expected, since
- * they may have been rounded. A minimum of DBL_MIN is shown as "> 0", a maximum of HUGE_VAL not at
- * all. Reading marks values, so that a document must not be shared by threads. Uses cJSON
- * underneath; none of its types show.
+ * nesting deeper than 200, invalid UTF-8, NUL characters; with a pointer: duplicate keys, NaN,
+ * Infinity and numbers that overflow. Integers from 2^53 on are refused where an integer is
+ * expected, since they may have been rounded; numbers beyond TY_JSON_MAX_NUMBER are refused
+ * everywhere. A minimum of DBL_MIN is shown as "> 0", a maximum of HUGE_VAL not at all. Reading
+ * marks values, so that a document must not be shared by threads. Uses cJSON underneath; none of
+ * its types show.
  */
 #ifndef TY_JSON_H
 #define TY_JSON_H
@@ -36,6 +37,10 @@ typedef struct ty_json ty_json;                   /* one value; valid as long as
 /** @param name what messages call the text: a path or "<standard input>". */
 ty_status ty_json_parse(const char *text, size_t length, const char *name, ty_json_document **out,
                         ty_error *error) TY_MUST_CHECK;
+/** As ty_json_parse, for files of other programs: numbers that are not finite (Python writes NaN
+ * and Infinity) are null, and `unknown` gets a sentence that says where the first one is. */
+ty_status ty_json_parse_foreign(const char *text, size_t length, const char *name, ty_text *unknown,
+                                ty_json_document **out, ty_error *error) TY_MUST_CHECK;
 /** Reads and parses a file; "-" is standard input. */
 ty_status ty_json_load(const char *path, ty_json_document **out, ty_error *error) TY_MUST_CHECK;
 void ty_json_free(ty_json_document *document);
@@ -48,6 +53,9 @@ ty_status ty_json_schema(const ty_json *object, const char *schema, ty_error *er
 /** Whether an object has a member. Does not mark it as read, unless it is null, which counts as
  *  absent. */
 bool ty_json_has(const ty_json *object, const char *key);
+
+/** No quantity of a training is larger. Products of a few of them stay finite. */
+#define TY_JSON_MAX_NUMBER 1e100
 
 /* A member that must be there, of the given type and inside the given inclusive range. */
 ty_status ty_json_number(const ty_json *object, const char *key, double minimum, double maximum,
@@ -118,6 +126,9 @@ ty_status ty_json_fail(const ty_json *value, ty_error *error, const char *expect
 
 /** The value as JSON text on one line, members in their order, numbers that read back exactly. */
 ty_status ty_json_text(const ty_json *value, char **out, ty_error *error) TY_MUST_CHECK;
+/** The same of an object without one of its members. */
+ty_status ty_json_text_without(const ty_json *value, const char *key, char **out,
+                               ty_error *error) TY_MUST_CHECK;
 
 /**
  * Writing: a stream of calls onto a ty_text, indented by two spaces; commas and nesting are kept

@@ -29,36 +29,32 @@ struct ty_import_state {
     bool has_vocabulary;   /* the one that was asked for was taken */
 };
 
-/* Python writes what JSON has no word for: Infinity and -Infinity become null, NaN 0.0, padded so
- * that places stay. @param copy [out] NULL where there is none; free with ty_free */
-static ty_status replace_python_numbers(const ty_import_source *source, char **copy)
+static bool is_our_own(const ty_json *root)
 {
-    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
-    bool is_text = false;
+    const char *schema;
 
-    *copy = NULL;
-    for (size_t i = 0; i < source->length; i++) {
-        const char *at = source->bytes + i;
-        if (is_text && *at == '\\')
-            i++;
-        else if (*at == '"')
-            is_text = !is_text;
-        for (size_t w = 0; w < sizeof words / sizeof words[0] && !is_text; w++) {
-            size_t length = strlen(words[w]);
-            if (strncmp(at, words[w], length) != 0)
-                continue;
-            if (*copy == NULL && (*copy = ty_strndup(source->bytes, source->length)) == NULL)
-                return TY_ENOMEM;
-            memset(*copy + i, ' ', length);
-            if (length < 4)
-                memcpy(*copy + i, "0.0", 3);
-            else
-                memcpy(*copy + i, "null", 4);
-            i += length - 1;
-            break;
-        }
-    }
-    return TY_OK;
+    return ty_json_is_object(root) && ty_json_has(root, "schema") &&
+           ty_json_string(root, "schema", &schema, NULL) == TY_OK &&
+           strncmp(schema, "trainyard.", strlen("trainyard.")) == 0;
+}
+
+/* Other programs may write NaN and Infinity, our own do not. */
+static ty_status parse_json(ty_import_source *source)
+{
+    struct ty_import_state *state = source->state;
+    ty_text unknown = {0};
+    ty_status status = ty_json_parse_foreign(source->bytes, source->length, source->path, &unknown,
+                                             &state->document, &state->json_error);
+
+    if (status == TY_OK && unknown.length > 0 && is_our_own(ty_json_root(state->document))) {
+        ty_json_free(state->document);
+        state->document = NULL;
+        status = ty_json_parse(source->bytes, source->length, source->path, &state->document,
+                               &state->json_error);
+    } else if (unknown.length > 0)
+        ty_import_note(source, "%s", unknown.data);
+    ty_text_clear(&unknown);
+    return status;
 }
 
 const ty_json *ty_import_json(ty_import_source *source)
@@ -66,24 +62,20 @@ const ty_json *ty_import_json(ty_import_source *source)
     struct ty_import_state *state = source->state;
 
     if (!state->is_parsed) {
-        char *copy = NULL;
         state->is_parsed = true;
-        if (replace_python_numbers(source, &copy) != TY_OK)
-            state->json_error.status =
-                ty_fail(&state->json_error, TY_ENOMEM, "%s: out of memory", source->path);
-        else
-            state->json_error.status =
-                ty_json_parse(copy != NULL ? copy : source->bytes, source->length, source->path,
-                              &state->document, &state->json_error);
-        ty_free(copy);
+        state->json_error.status = parse_json(source);
     }
     return state->document != NULL ? ty_json_root(state->document) : NULL;
 }
 
 ty_status ty_import_report_add(ty_import_report *report, const char *note, ty_error *error)
 {
-    char *copy = ty_strdup(note), **grown;
+    char *copy, **grown;
 
+    for (uint32_t i = 0; i < report->note_count; i++)
+        if (strcmp(report->notes[i], note) == 0)
+            return TY_OK;
+    copy = ty_strdup(note);
     grown = ty_resize(report->notes, (size_t)report->note_count + 1, sizeof *grown);
     if (grown != NULL)
         report->notes = grown;

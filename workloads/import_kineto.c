@@ -50,7 +50,7 @@ typedef struct trace {
     size_t name_bytes;
     collective *collectives;
     uint32_t collective_count, collective_capacity;
-    uint64_t event_count, kernel_count, odd_count;
+    uint64_t event_count, kernel_count, odd_count, unknown_count;
     double kernel_s, first_us, last_us;
     char device[128];
     double memory_bytes;
@@ -232,11 +232,16 @@ static ty_status read_figure(trace *t, double *out)
 {
     ty_status status = TY_OK;
     char first;
+    double value;
 
     TY_CHECK(ty_json_stream_peek(t->stream, &first, t->error), status, cleanup);
-    if (first != '-' && (first < '0' || first > '9'))
+    if (first == '\0' || strchr("-NI0123456789", first) == NULL)
         return ty_json_stream_skip(t->stream, t->error);
-    status = ty_json_stream_number(t->stream, out, t->error);
+    TY_CHECK(ty_json_stream_number(t->stream, &value, t->error), status, cleanup);
+    if (isnan(value))
+        t->unknown_count++;
+    else
+        *out = value;
 
 cleanup:
     return status;
@@ -537,6 +542,11 @@ static ty_status note(trace *t, ty_import_report *report, bool is_cut)
     if (t->odd_count > 0) {
         snprintf(text, sizeof text, "%llu events without a name or a duration were left out",
                  (unsigned long long)t->odd_count);
+        TY_CHECK(ty_import_report_add(report, text, t->error), status, cleanup);
+    }
+    if (t->unknown_count > 0) {
+        snprintf(text, sizeof text, "%llu numbers are NaN or Infinity: treated as unknown",
+                 (unsigned long long)t->unknown_count);
         TY_CHECK(ty_import_report_add(report, text, t->error), status, cleanup);
     }
 

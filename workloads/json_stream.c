@@ -248,6 +248,12 @@ cleanup:
     return status;
 }
 
+/* Python's words for numbers that are not finite. */
+static bool is_unknown(const char *text)
+{
+    return strcmp(text, "NaN") == 0 || strcmp(text + (text[0] == '-'), "Infinity") == 0;
+}
+
 ty_status ty_json_stream_number(ty_json_stream *stream, double *out, ty_error *error)
 {
     char text[48], *end;
@@ -255,13 +261,17 @@ ty_status ty_json_stream_number(ty_json_stream *stream, double *out, ty_error *e
     int c = look_past_blanks(stream);
     double value;
 
-    while (c > 0 && strchr("0123456789+-.eE", c) != NULL && length + 1 < sizeof text) {
+    while (c > 0 && strchr("0123456789+-.eENaInfity", c) != NULL && length + 1 < sizeof text) {
         text[length++] = (char)c;
         stream->at++;
         c = look(stream);
     }
     text[length] = '\0';
-    value = strtod(text, &end);
+    value = is_unknown(text) ? (double)NAN : strtod(text, &end);
+    if (isnan(value) && c >= 0) {
+        *out = value;
+        return TY_OK;
+    }
     if (length == 0 || *end != '\0' || !isfinite(value) ||
         (c > 0 && strchr("0123456789", c) != NULL))
         return fail_at(stream, c, "a finite number", error);
@@ -274,13 +284,13 @@ ty_status ty_json_stream_number(ty_json_stream *stream, double *out, ty_error *e
 /* A word or number, none of whose characters opens or closes anything. */
 static ty_status skip_word(ty_json_stream *s, ty_error *error)
 {
-    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
+    static const char *const words[] = {"true", "false", "null"};
     char text[12];
     size_t length = 0;
     int c = look(s);
     double ignored;
 
-    if ((c >= '0' && c <= '9') || c == '-')
+    if ((c >= '0' && c <= '9') || c == '-' || c == 'N' || c == 'I')
         return ty_json_stream_number(s, &ignored, error);
     while (length + 1 < sizeof text && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) {
         text[length++] = (char)c;

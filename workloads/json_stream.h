@@ -28,7 +28,8 @@ void ty_json_stream_close(ty_json_stream *stream);
 /** Whether the text, or the compressed file, ended in the middle. */
 bool ty_json_stream_is_cut(const ty_json_stream *stream);
 
-/** The first character of the next value: one of { [ " t f n - 0-9; 0 at the end of the text. */
+/** The first character of the next value: one of { [ " t f n N I - 0-9; 0 at the end of the text.
+ */
 ty_status ty_json_stream_peek(ty_json_stream *stream, char *out, ty_error *error) TY_MUST_CHECK;
 /** Opens an object or array. */
 ty_status ty_json_stream_enter(ty_json_stream *stream, char bracket, ty_error *error) TY_MUST_CHECK;
@@ -43,6 +44,7 @@ ty_status ty_json_stream_next(ty_json_stream *stream, char closing, bool *is_fir
 /** A string, cut to TY_JSON_STREAM_TEXT - 1 bytes. */
 ty_status ty_json_stream_string(ty_json_stream *stream, char out[TY_JSON_STREAM_TEXT],
                                 ty_error *error) TY_MUST_CHECK;
+/** @param out [out] NaN for NaN, Infinity and -Infinity, as Python writes them */
 ty_status ty_json_stream_number(ty_json_stream *stream, double *out, ty_error *error) TY_MUST_CHECK;
 /** Any value, however large. */
 ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error) TY_MUST_CHECK;

@@ -1074,7 +1074,7 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
         .path = path, .model = model, .vocabulary = vocabulary, .out = &config, .error = error};
     char *bytes = NULL;
     size_t length = 0, k = 0;
-    ty_text conditional = {0}, line = {0};
+    ty_text conditional = {0}, line = {0}, unknown = {0};
     ty_status status;
 
     if (strlen(path) > 3 && strcmp(path + strlen(path) - 3, ".py") == 0) {
@@ -1089,8 +1089,10 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
     if (r.is_arguments)
         status = ty_megatron_settings(path, bytes, length, &r.pairs, &conditional, error);
     else
-        status = ty_training_pairs_read(path, bytes, length, &r.pairs, error);
+        status = ty_training_pairs_read(path, bytes, length, &r.pairs, &unknown, error);
     TY_CHECK(status, status, cleanup);
+    if (unknown.length > 0)
+        TY_CHECK(note(&r, unknown.data), status, cleanup);
     while (k < COUNT(kinds) && !kinds[k].probe(&r.pairs))
         k++;
     if (k == COUNT(kinds)) {
@@ -1122,6 +1124,7 @@ cleanup:
     ty_training_pairs_clear(&r.pairs);
     ty_text_clear(&line);
     ty_text_clear(&conditional);
+    ty_text_clear(&unknown);
     ty_free(bytes);
     return status;
 }

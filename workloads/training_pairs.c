@@ -453,7 +453,7 @@ static bool looks_like_toml(const char *bytes)
 }
 
 ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t length,
-                                 training_pairs *out, ty_error *error)
+                                 training_pairs *out, ty_text *unknown, ty_error *error)
 {
     ty_json_document *json = NULL;
     yml_document *yml = NULL;
@@ -464,7 +464,8 @@ ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t len
     if (out->arena == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
     if (bytes[strspn(bytes, " \t\r\n")] == '{') {
-        TY_CHECK(ty_json_parse(bytes, length, path, &json, error), status, cleanup);
+        TY_CHECK(ty_json_parse_foreign(bytes, length, path, unknown, &json, error), status,
+                 cleanup);
         status = add_json(out, "", ty_json_root(json), 0, error);
     } else if (looks_like_toml(bytes)) {
         status = read_toml(path, bytes, length, out, error);

@@ -21,9 +21,11 @@ typedef struct training_pairs {
 } training_pairs;
 
 /** By the first letters and the name: JSON begins with a brace, TOML has "[section]" lines.
- *  Sequences other than of scalars, and of those all, are left out. */
+ *  Sequences other than of scalars, and of those all, are left out.
+ *  @param unknown as for ty_json_parse_foreign */
 ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t length,
-                                 training_pairs *out, ty_error *error) TY_MUST_CHECK;
+                                 training_pairs *out, ty_text *unknown,
+                                 ty_error *error) TY_MUST_CHECK;
 /** One more, in place of one with the same key; `pairs` has an arena. */
 ty_status ty_training_pairs_put(training_pairs *pairs, const char *key, const char *value,
                                 unsigned line, ty_error *error) TY_MUST_CHECK;

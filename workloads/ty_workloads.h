@@ -112,7 +112,7 @@ ty_status ty_workload_import(const char *path, const ty_import_options *options,
 ty_status ty_workload_export_chakra(const ty_workload *workload, const char *path,
                                     ty_error *error) TY_MUST_CHECK;
 
-/** Appends a note to a report. */
+/** Appends a note to a report that does not have it yet. */
 ty_status ty_import_report_add(ty_import_report *report, const char *note,
                                ty_error *error) TY_MUST_CHECK;
 

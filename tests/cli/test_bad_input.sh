@@ -29,10 +29,10 @@ expect 3 estimate "$bad"
 expect_error_line "negative.json:/stages/0/replicas" "-2" "expected"
 edit nan '0,/"replicas": [0-9]*/s//"replicas": NaN/'
 expect 3 estimate "$bad"
-expect_error_line "nan.json"
+expect_error_line "nan.json:/stages/0/replicas: found NaN"
 edit huge '0,/"micro_batch_size": [0-9]*/s//"micro_batch_size": 1e400/'
 expect 3 estimate "$bad"
-expect_error_line "huge.json" "micro_batch_size: found a number beyond 1.8e308"
+expect_error_line "huge.json" "micro_batch_size: found NaN, Infinity or a number beyond 1.8e308"
 edit other-workload '0,/"out_channels": 20/s//"out_channels": 21/'
 expect 3 estimate "$bad"
 expect_error_line "other-workload.json"
