@@ -259,8 +259,8 @@ typedef struct findings {
 } findings;
 void findings_clear(findings *f);
 /** The plan and, unless NULL, its run; TY_EPARSE: the run is of another plan. */
-ty_status findings_read(const char *plan_path, const char *run_path, findings *f,
-                        ty_error *error) TY_MUST_CHECK;
+ty_status findings_read(const char *plan_path, const char *run_path, const ty_watch *watch,
+                        findings *f, ty_error *error) TY_MUST_CHECK;
 /** Estimates and simulates where that was not done, and compares. */
 ty_status findings_make(findings *f, ty_error *error) TY_MUST_CHECK;
 

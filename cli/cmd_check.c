@@ -16,10 +16,16 @@ typedef struct verdict {
 
 /* ---- Our own files ----------------------------------------------------------------------- */
 
+static void keep_note(void *context, const char *line)
+{
+    ty_text_addf(&((verdict *)context)->notes, "%s\n", line);
+}
+
 static ty_status check_plan(const char *path, verdict *v)
 {
+    const ty_watch watch = {.note = keep_note, .context = v};
     ty_plan_inputs inputs = {0};
-    ty_status status = ty_plan_inputs_load(path, NULL, &inputs, &v->error);
+    ty_status status = ty_plan_inputs_load(path, NULL, &watch, &inputs, &v->error);
 
     ty_plan_inputs_clear(&inputs);
     return status;

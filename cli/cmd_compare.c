@@ -49,6 +49,7 @@ cleanup:
 exit_code cmd_compare(const cli_options *options)
 {
     exit_code code;
+    const ty_watch watch = watch_from(options);
     ty_error error = {0};
     findings f = {0};
     ty_text text = {0};
@@ -59,7 +60,7 @@ exit_code cmd_compare(const cli_options *options)
     if (options->fail_over != NULL && !parse_percentage(options->fail_over, &limit))
         return report_usage("compare", "--fail-over: found '%s', expected a percentage as in 5%%",
                             options->fail_over);
-    if (findings_read(options->files[0], options->files[1], &f, &error) != TY_OK) {
+    if (findings_read(options->files[0], options->files[1], &watch, &f, &error) != TY_OK) {
         code = report_bad_input(&error);
     } else if (f.run->timeline == NULL) {
         ty_fail(&error, TY_EPARSE,

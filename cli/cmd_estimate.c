@@ -65,6 +65,7 @@ done:
 exit_code cmd_estimate(const cli_options *options)
 {
     exit_code code;
+    const ty_watch watch = watch_from(options);
     ty_error error = {0};
     ty_plan_inputs inputs = {0};
     ty_timeline *timeline = NULL;
@@ -72,7 +73,7 @@ exit_code cmd_estimate(const cli_options *options)
 
     if (ty_is_phased_plan(options->files[0]))
         return phased_predict("estimate", options);
-    if (ty_plan_inputs_load(options->files[0], options->stack, &inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], options->stack, &watch, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (ty_estimate(inputs.plan, inputs.program, inputs.costs,
                     3 + 2 * ty_program_largest_lead(inputs.program), &timeline, &error) != TY_OK ||

@@ -195,6 +195,7 @@ cleanup:
 exit_code cmd_export(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
+    const ty_watch watch = watch_from(options);
     ty_error error = {0};
     ty_plan_inputs inputs = {0};
     ty_launch_files *files = NULL;
@@ -208,7 +209,7 @@ exit_code cmd_export(const cli_options *options)
                 options->to, options->files[0]);
         return report_failure(&error);
     }
-    if (ty_plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], NULL, &watch, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (launch_open(options, options->files[0], &inputs, options->to, &files, &error) != TY_OK)
         code = report_failure(&error);

@@ -136,6 +136,7 @@ cleanup:
 static ty_status files_read(const cli_options *options, report_files *files, findings f[MOST_PLANS],
                             ty_error *error)
 {
+    const ty_watch watch = watch_from(options);
     ty_status status = TY_OK;
 
     for (int i = 0; i < options->file_count; i++)
@@ -143,11 +144,11 @@ static ty_status files_read(const cli_options *options, report_files *files, fin
     TY_CHECK(check_roles(files, error), status, done);
     if (files->plan == NULL)
         return TY_OK;
-    TY_CHECK(findings_read(files->plan, files->run, &f[0], error), status, done);
+    TY_CHECK(findings_read(files->plan, files->run, &watch, &f[0], error), status, done);
     TY_CHECK(read_timeline(files, files->simulation, &f[0], &f[0].simulated, error), status, done);
     TY_CHECK(read_timeline(files, files->estimate, &f[0], &f[0].estimated, error), status, done);
     if (files->other != NULL)
-        TY_CHECK(findings_read(files->other, NULL, &f[1], error), status, done);
+        TY_CHECK(findings_read(files->other, NULL, &watch, &f[1], error), status, done);
 done:
     return status;
 }

@@ -47,6 +47,7 @@ static void score_to_text(const ty_score *s, ty_text *text)
 exit_code cmd_score(const cli_options *options)
 {
     exit_code code;
+    const ty_watch watch = watch_from(options);
     ty_error error = {0};
     ty_plan_inputs inputs = {0};
     ty_score score = {0};
@@ -57,7 +58,7 @@ exit_code cmd_score(const cli_options *options)
         return phased_score(options);
     if (cost_from(options, &cost, &error) != TY_OK)
         return report_bad_input(&error);
-    if (ty_plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], NULL, &watch, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (ty_plan_score(inputs.plan, inputs.cluster, options->task, &cost, &score, &error) != TY_OK) {
         code = report_bad_input(&error);

@@ -194,7 +194,7 @@ static ty_status find_busy(simulation *s, ty_error *error)
 }
 
 /* "PLAN" or "PLAN@DEVICE". */
-static ty_status load_other(simulation *s, const char *text, ty_error *error)
+static ty_status load_other(simulation *s, const char *text, const ty_watch *watch, ty_error *error)
 {
     ty_text path = {0};
     const char *at = strrchr(text, '@');
@@ -210,7 +210,7 @@ static ty_status load_other(simulation *s, const char *text, ty_error *error)
     if (at != NULL)
         TY_CHECK(ty_parse_uint(at + 1, 0, UINT32_MAX, &device, error), status, done);
     s->other_device = (uint32_t)device;
-    status = ty_plan_inputs_load(path.data, NULL, &s->other, error);
+    status = ty_plan_inputs_load(path.data, NULL, watch, &s->other, error);
 done:
     ty_text_clear(&path);
     return status;
@@ -389,6 +389,7 @@ done:
 exit_code cmd_simulate(const cli_options *options)
 {
     exit_code code;
+    const ty_watch watch = watch_from(options);
     ty_error error = {0};
     simulation s = {0};
     ty_text text = {0};
@@ -397,9 +398,9 @@ exit_code cmd_simulate(const cli_options *options)
         return phased_predict("simulate", options);
     if (read_options(options, &s, &error) != TY_OK)
         return report_usage("simulate", "%s", error.message);
-    if (ty_plan_inputs_load(options->files[0], options->stack, &s.inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], options->stack, &watch, &s.inputs, &error) != TY_OK)
         return report_bad_input(&error);
-    if (options->beside != NULL && load_other(&s, options->beside, &error) != TY_OK) {
+    if (options->beside != NULL && load_other(&s, options->beside, &watch, &error) != TY_OK) {
         simulation_clear(&s);
         return report_bad_input(&error);
     }

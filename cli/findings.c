@@ -12,12 +12,13 @@ void findings_clear(findings *f)
     ty_plan_inputs_clear(&f->inputs);
 }
 
-ty_status findings_read(const char *plan_path, const char *run_path, findings *f, ty_error *error)
+ty_status findings_read(const char *plan_path, const char *run_path, const ty_watch *watch,
+                        findings *f, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_digest digest;
 
-    TY_CHECK(ty_plan_inputs_load(plan_path, NULL, &f->inputs, error), status, done);
+    TY_CHECK(ty_plan_inputs_load(plan_path, NULL, watch, &f->inputs, error), status, done);
     if (run_path == NULL)
         return TY_OK;
     TY_CHECK(ty_run_load(run_path, &f->run, error), status, done);

@@ -187,6 +187,7 @@ static ty_status walk(const ty_plan_inputs *in, bool is_simulated, ty_timeline *
 static ty_status predict(const cli_options *options, const ty_plan *plan, bool is_simulated,
                          double *step_s, ty_json_writer *writer, ty_error *error)
 {
+    const ty_watch watch = watch_from(options);
     ty_plan_inputs inputs = {0};
     ty_plan *own = NULL;
     ty_stack *stack = NULL;
@@ -205,6 +206,8 @@ static ty_status predict(const cli_options *options, const ty_plan *plan, bool i
         goto done;
     }
     TY_CHECK(ty_plan_inputs_from(own, &inputs, error), status, done);
+    if (stack == NULL)
+        TY_CHECK(ty_plan_inputs_compare(&inputs, options->files[0], &watch, error), status, done);
     TY_CHECK(walk(&inputs, is_simulated, &timeline, error), status, done);
     TY_CHECK(ty_timeline_summarize(inputs.plan, inputs.program, timeline, &summary, error), status,
              done);

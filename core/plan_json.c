@@ -14,6 +14,7 @@
 #define MOST_SHARE (1 + 1e-6)
 #define MOST_INDEX (UINT32_MAX - 1)
 #define SCHEMA "trainyard.plan/1"
+#define DIGEST "digest"
 
 static const char *schedule_name(int i)
 {
@@ -684,11 +685,38 @@ static const json_record answer_record = JSON_RECORD(ty_plan, answer_fields);
 static const json_record document_record = JSON_RECORD(ty_plan, document_fields);
 
 /* In the order of files. */
-static const json_field plan_fields[] = {
+static const json_field content_fields[] = {
     {NULL, JSON_MEMBERS, .of = &head_record},
     {NULL, JSON_MEMBERS, .of = &decision_record},
     {NULL, JSON_MEMBERS, .of = &answer_record},
     {NULL, JSON_MEMBERS, .of = &document_record},
+};
+static const json_record content_record = JSON_RECORD(ty_plan, content_fields);
+
+static void write_digest(const json_field *field, const void *record, const void *context,
+                         ty_json_writer *writer)
+{
+    ty_text text = {0};
+    ty_json_writer compact = ty_json_writer_compact_on(&text);
+    ty_digest digest = {{0}};
+
+    (void)context;
+    ty_json_open(&compact, NULL, '{');
+    ty_json_put_string(&compact, "schema", SCHEMA);
+    ty_record_put(&content_record, record, record, &compact);
+    ty_json_close(&compact, '}');
+    if (text.failed != TY_OK)
+        writer->text->failed = text.failed;
+    else
+        digest = ty_digest_of(text.data, text.length);
+    ty_json_put_string(writer, field->key, digest.hex);
+    ty_text_clear(&text);
+}
+
+static const json_field plan_fields[] = {
+    {NULL, JSON_MEMBERS, .of = &content_record},
+    {DIGEST, JSON_DIGEST, .is_optional = true, .read = ty_record_pass_by, .write = write_digest,
+     .about = "of the document without this member"},
 };
 const json_record ty_plan_record = JSON_RECORD(ty_plan, plan_fields);
 
@@ -736,6 +764,29 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
     return TY_OK;
 }
 
+/* Of all else in the document, however it is laid out. Older plans have none. */
+static ty_status check_digest(const ty_json *object, ty_error *error)
+{
+    char *text = NULL, place[TY_JSON_PLACE_SIZE];
+    ty_digest expected, found;
+    ty_status status = TY_OK;
+
+    if (!ty_json_has(object, DIGEST))
+        return TY_OK;
+    TY_CHECK(ty_json_digest(object, DIGEST, &expected, error), status, done);
+    TY_CHECK(ty_json_text_without(object, DIGEST, &text, error), status, done);
+    found = ty_digest_of(text, strlen(text));
+    ty_json_place(object, place);
+    if (strcmp(found.hex, expected.hex) != 0)
+        status = ty_fail(error, TY_EPARSE,
+                         "%s/" DIGEST ": the plan changed after it was written: found the digest "
+                         "%.12s..., expected %.12s...; remove \"" DIGEST "\" to use it as it is",
+                         place, found.hex, expected.hex);
+done:
+    ty_free(text);
+    return status;
+}
+
 ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -750,11 +801,13 @@ ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *erro
         TY_CHECK(
             ty_deployment_from_json(object, "deployment", plan->workload, &plan->deployment, error),
             status, cleanup);
+    ty_json_ignore(object, DIGEST); /* last: what is wrong by itself says more */
     TY_CHECK(ty_json_end(object, error), status, cleanup);
     if (plan->stack == NULL) /* written before there were stacks */
         TY_CHECK(ty_stack_open(TY_WORKER_STACK, &plan->stack, error), status, cleanup);
     ty_json_place(object, place);
     TY_CHECK(ty_plan_check_at(plan, place, error), status, cleanup);
+    TY_CHECK(check_digest(object, error), status, cleanup);
     *out = plan;
     plan = NULL;
 

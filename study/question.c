@@ -34,22 +34,56 @@ cleanup:
     return status;
 }
 
-ty_status ty_plan_inputs_load(const char *path, const char *stack, ty_plan_inputs *out,
-                              ty_error *error)
+/* Sums in another order. */
+#define SAME_STEP 1e-9
+
+ty_status ty_plan_inputs_compare(const ty_plan_inputs *inputs, const char *name,
+                                 const ty_watch *watch, ty_error *error)
+{
+    const double stored_s = inputs->plan->prediction.step_time_s;
+    char stored[32], found[32];
+    ty_step_summary now;
+    ty_status status;
+
+    if (!inputs->plan->has_prediction || !ty_watch_listens(watch))
+        return TY_OK;
+    status = ty_estimate_summary(inputs->plan, inputs->program, inputs->costs,
+                                 3 + 2 * ty_program_largest_lead(inputs->program), &now, error);
+    if (status != TY_OK || fabs(now.step_time_s - stored_s) <= SAME_STEP * stored_s)
+        return status;
+    ty_format_seconds(stored_s, stored);
+    ty_format_seconds(now.step_time_s, found);
+    ty_watch_note(watch,
+                  "warning: %s: the plan predicts %s per step, but its estimate is now %s; plan "
+                  "again, or expect other figures than those in the file",
+                  name, stored, found);
+    return TY_OK;
+}
+
+ty_status ty_plan_inputs_load(const char *path, const char *stack, const ty_watch *watch,
+                              ty_plan_inputs *out, ty_error *error)
 {
     ty_plan *plan = NULL;
     ty_stack *other = NULL;
+    ty_plan_inputs inputs = {0};
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_plan_load(path, &plan, error), status, failed);
+    TY_CHECK(ty_plan_load(path, &plan, error), status, cleanup);
     if (stack != NULL) {
-        TY_CHECK(ty_stack_open(stack, &other, error), status, failed);
-        TY_CHECK(ty_plan_use_stack(plan, other, error), status, failed);
-        ty_stack_free(other);
+        TY_CHECK(ty_stack_open(stack, &other, error), status, cleanup);
+        TY_CHECK(ty_plan_use_stack(plan, other, error), status, cleanup);
     }
-    return ty_plan_inputs_from(plan, out, error);
+    status = ty_plan_inputs_from(plan, &inputs, error);
+    plan = NULL; /* given away */
+    if (status == TY_OK && stack == NULL)
+        status = ty_plan_inputs_compare(&inputs, path, watch, error);
+    if (status == TY_OK) {
+        *out = inputs;
+        inputs = (ty_plan_inputs){0}; /* given away */
+    }
 
-failed:
+cleanup:
+    ty_plan_inputs_clear(&inputs);
     ty_stack_free(other);
     ty_plan_free(plan);
     return status;

@@ -156,9 +156,16 @@ typedef struct ty_plan_inputs {
     ty_cluster *cluster;
     ty_costs *costs;
 } ty_plan_inputs;
-/** @param stack to cost it with instead of its own: a name or a file; NULL: its own */
-ty_status ty_plan_inputs_load(const char *path, const char *stack, ty_plan_inputs *out,
-                              ty_error *error) TY_MUST_CHECK;
+/**
+ * Reads a plan. If its estimated step is not the prediction that the file stores (another version
+ * wrote it, or somebody edited it), the watch gets a note with both.
+ * @param stack to cost it with instead of its own: a name or a file; NULL: its own
+ */
+ty_status ty_plan_inputs_load(const char *path, const char *stack, const ty_watch *watch,
+                              ty_plan_inputs *out, ty_error *error) TY_MUST_CHECK;
+/** The note of ty_plan_inputs_load. @param name of the file */
+ty_status ty_plan_inputs_compare(const ty_plan_inputs *inputs, const char *name,
+                                 const ty_watch *watch, ty_error *error) TY_MUST_CHECK;
 /** Takes ownership of the plan, also on failure. */
 ty_status ty_plan_inputs_from(ty_plan *plan, ty_plan_inputs *out, ty_error *error) TY_MUST_CHECK;
 void ty_plan_inputs_clear(ty_plan_inputs *inputs);

@@ -323,7 +323,10 @@ def plan(workload=None, cluster=None, progress=None, **options):
         words = ["plan"] + _words(files, dict(options, workload=workload, cluster=cluster, output=path))
         text = files.ask(words, progress)
         with open(path, encoding="utf-8") as file:
-            result = Plan(_json.loads(files.named(file.read())))
+            written = file.read()
+        result = Plan(_json.loads(files.named(written)))
+        if files.named(written) != written:
+            del result["digest"]  # of the plan with the names of files that are gone
     result.__dict__["text"] = text
     return result
 

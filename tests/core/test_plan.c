@@ -852,6 +852,8 @@ Test(plan, bad_files_are_refused_with_pointer)
         {"\"reason\": \"chosen\"", "\"reason\": \"\"", ":/candidates/0/reason"},
         {"\"learning_rate\": 0.1", "\"learning_rate\": \"0.1\"", ":/optimizer/learning_rate"},
         {"\"seed\": 1", "\"seed\": 1.5", ":/seed: found 1.5"},
+        {"\"seed\": 1", "\"seed\": 2", ":/digest: the plan changed after it was written: found"},
+        {"\"bubble_share\": 0.2", "\"bubble_share\": 0.3", ":/digest: the plan changed"},
     };
     ty_plan *plan = full_plan();
     char *good = toy_plan_json(plan);

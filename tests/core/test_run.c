@@ -124,7 +124,7 @@ Test(run, bad_jobs_are_refused_with_pointer)
          ":/init: found weights to start from with resume"},
         {"\"op\": \"backward\"", "\"op\": \"forward\"", ":/program/stages/0/instructions/"},
         {"\"global_batch\": 24", "\"global_batch\": 25", ":/plan/global_batch: found 25"},
-        {"\"seed\": 1", "\"seed\": 2", ":/program/plan_digest: found "},
+        {"\"seed\": 1", "\"seed\": 2", ":/plan/digest: the plan changed after it was written"},
         {"\"name\": \"embed\"", "\"name\": \"embedding\"",
          ":/plan/workload_digest: this plan was "},
         {"\"kind\": \"relu\"", "\"kind\": \"rely\"", ":/plan/workload/layers/2/kind: found"},

@@ -61,6 +61,13 @@ class Questions(unittest.TestCase):
         self.assertEqual(plan["cluster_name"], cluster["name"])
         self.assertEqual(plan.step_time_s, trainyard.plan("lenet", "2x p100-server", top=1).step_time_s)
         self.assertNotIn("trainyard-python", plan.text + json.dumps(plan))
+        self.assertEqual(plan.estimate()["step_time_s"], plan["prediction"]["step_time_s"])
+
+    def test_a_plan_that_was_changed_is_refused(self):
+        plan = trainyard.plan("lenet", "2x p100-server", no_simulate=True)
+        plan["cluster"]["link_types"][0]["bandwidth_bytes_per_s"] *= 2
+        with self.assertRaises(trainyard.InputError):
+            plan.estimate()
 
     def test_memory_whatif(self):
         memory = trainyard.memory("gpt2", "2x dgx-a100", fix={"pp": 4, "interleave": 1})
