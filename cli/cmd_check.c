@@ -347,7 +347,16 @@ static void check_foreign(const char *path, const cli_options *options, verdict 
 {
     ty_error workload = {0}, cluster = {0}, other = {0};
 
-    if (as_workload(path, v, &workload) == TY_OK || as_training_config(path, v, &other) == TY_OK ||
+    /* Megatron-LM's arguments are both: a model for --workload, and more of them for --config. */
+    if (as_workload(path, v, &workload) == TY_OK) {
+        if (strcmp(v->format, "Megatron-LM arguments") == 0) {
+            ty_text_clear(&v->notes);
+            if (as_training_config(path, v, &other) != TY_OK)
+                ty_text_addf(&v->notes, "%s\n", other.message);
+        }
+        return;
+    }
+    if (as_training_config(path, v, &other) == TY_OK ||
         as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &other) == TY_OK ||
         as_records(path, v, &other) == TY_OK || as_collective_log(path, v, &other) == TY_OK)
         return;

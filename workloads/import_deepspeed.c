@@ -272,7 +272,8 @@ static ty_status read(ty_import_source *source, ty_workload **out)
     TY_CHECK(open_model(source, &workload), status, cleanup);
     TY_CHECK(read_batch(source, &workload->global_batch), status, cleanup);
     TY_CHECK(read_optimizer(source, &workload->optimizer), status, cleanup);
-    note_plan(source);
+    if (source->options->settings == NULL)
+        note_plan(source);
     TY_CHECK(note_origin(source, workload), status, cleanup);
     TY_CHECK(ty_workload_check(workload, source->path, source->error), status, cleanup);
     *out = workload;

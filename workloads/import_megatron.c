@@ -625,6 +625,7 @@ static ty_status read_options(const scanner *s, arguments *out)
 {
     ty_status status = TY_OK;
     ty_text ignored = {0}, conditional = {0};
+    const training_pairs *settings = s->source->options->settings;
     uint32_t depth = 0;
 
     for (size_t at = 0; at < s->count;) {
@@ -640,7 +641,7 @@ static ty_status read_options(const scanner *s, arguments *out)
                          (int)g.name_length, g.name);
         if (g.option != NULL)
             TY_CHECK(set_option(s->source, &g, out), status, cleanup);
-        else
+        else if (settings == NULL || !ty_training_pair_is_read(settings, g.name, g.name_length))
             ty_text_addf(&ignored, "%s%.*s", ignored.length > 0 ? ", " : "", (int)g.name_length,
                          g.name);
     }

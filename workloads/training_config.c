@@ -18,6 +18,7 @@
 #include <strings.h>
 
 #define MOST_COUNT (1u << 30) /* of samples, devices and lanes, and of their products */
+#define MOST_NAMED 12         /* keys in a note */
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 typedef struct reading {
@@ -108,6 +109,27 @@ static void set_zero(const reading *r, uint32_t zero)
 static ty_status note(const reading *r, const char *text)
 {
     return ty_import_report_add(&r->out->report, text, r->error);
+}
+
+/* The notes of an importer, which go. */
+static ty_status take_notes(const reading *r, ty_import_report *report, ty_status status)
+{
+    for (uint32_t i = 0; i < report->note_count && status == TY_OK; i++)
+        status = note(r, report->notes[i]);
+    ty_import_report_clear(report);
+    return status;
+}
+
+/* The file itself: its importer reads what is left. */
+static ty_status import_file(const reading *r)
+{
+    const ty_import_options options = {
+        .model = r->model, .vocabulary = r->vocabulary, .settings = &r->pairs};
+    ty_import_report report = {0};
+    const ty_status status =
+        ty_workload_import(r->path, &options, &r->out->workload, &report, r->error);
+
+    return take_notes(r, &report, status);
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */
@@ -487,10 +509,7 @@ static ty_status import_arguments(const reading *r, const ty_text *text)
     if (status == TY_OK)
         status = ty_import_bytes(r->path, text->data, text->length, &options, &r->out->workload,
                                  &report, r->error);
-    for (uint32_t i = 0; i < report.note_count && status == TY_OK; i++)
-        status = note(r, report.notes[i]);
-    ty_import_report_clear(&report);
-    return status;
+    return take_notes(r, &report, status);
 }
 
 /* Blocks made again at a time, and stages a position: three ways to say these. */
@@ -622,15 +641,16 @@ static ty_status read_megatron(const reading *r)
         goto cleanup;
     }
     if (r->is_arguments) {
-        const ty_import_options options = {.vocabulary = r->vocabulary};
-        status = ty_workload_import(r->path, &options, &r->out->workload, NULL, r->error);
+        status = import_file(r);
         goto cleanup;
     }
     for (uint32_t i = 0; i < r->pairs.count; i++) {
         const char *dot = strrchr(r->pairs.pairs[i].key, '.');
         const char *key = dot != NULL ? dot + 1 : r->pairs.pairs[i].key;
-        if (is_argument(key) && r->pairs.pairs[i].value[0] != '\0')
-            put_argument(&text, key, r->pairs.pairs[i].value);
+        if (!is_argument(key) || r->pairs.pairs[i].value[0] == '\0')
+            continue;
+        r->pairs.pairs[i].is_read = true;
+        put_argument(&text, key, r->pairs.pairs[i].value);
     }
     for (size_t i = 0; i < COUNT(tokenizers); i++) /* NeMo's */
         if (ty_training_pair_of(&r->pairs, tokenizers[i]) != NULL)
@@ -936,7 +956,6 @@ static ty_status read_deepspeed(const reading *r)
         {FIELD(micro_batch), {"train_micro_batch_size_per_gpu"}},
         {FIELD(accumulation), {"gradient_accumulation_steps"}},
     };
-    const ty_import_options options = {.model = r->model, .vocabulary = r->vocabulary};
     const training_pair *type = ty_training_pair_of(&r->pairs, "optimizer.type");
     uint32_t zero = 0;
     ty_status status;
@@ -967,15 +986,18 @@ static ty_status read_deepspeed(const reading *r)
     if (r->out->micro_batch > 0 && r->out->accumulation > 0 &&
         r->out->global_batch % ((uint64_t)r->out->micro_batch * r->out->accumulation) == 0)
         r->out->data = r->out->global_batch / r->out->micro_batch / r->out->accumulation;
-    r->out->precision = is_value(r, "bf16.enabled", "true")   ? "bf16"
-                        : is_value(r, "fp16.enabled", "true") ? "fp16"
-                                                              : NULL;
+    if (is_value(r, "fp16.enabled", "true"))
+        r->out->precision = "fp16";
+    if (is_value(r, "bf16.enabled", "true"))
+        r->out->precision = "bf16";
+    for (uint32_t i = 0; i < r->pairs.count; i++) /* noted where they are not read */
+        if (strncmp(r->pairs.pairs[i].key, "optimizer.", strlen("optimizer.")) == 0)
+            r->pairs.pairs[i].is_read = true;
     if (r->model == NULL) {
         status = need_model(r, 0);
         goto cleanup;
     }
-    TY_CHECK(ty_workload_import(r->path, &options, &r->out->workload, &r->out->report, r->error),
-             status, cleanup);
+    TY_CHECK(import_file(r), status, cleanup);
     TY_CHECK(note_open_recomputing(r), status, cleanup);
     status = note_offloading(r);
 
@@ -1066,6 +1088,33 @@ cleanup:
     return status;
 }
 
+/* Keys that nobody asked for. Of Megatron-LM's arguments their importer names them. */
+static ty_status note_unread(const reading *r)
+{
+    ty_text text = {0};
+    uint32_t count = 0;
+    ty_status status = TY_OK;
+
+    if (r->is_arguments && r->model == NULL)
+        return TY_OK;
+    for (uint32_t i = 0; i < r->pairs.count; i++) {
+        const training_pair *p = &r->pairs.pairs[i];
+        if (p->is_read || p->value[0] == '\0')
+            continue;
+        if (count++ < MOST_NAMED)
+            ty_text_addf(&text, "%s%.60s", count > 1 ? ", " : "keys not read: ", p->key);
+    }
+    if (count > MOST_NAMED)
+        ty_text_addf(&text, " and %u more", count - MOST_NAMED);
+    TY_CHECK(ty_text_check(&text, r->error), status, cleanup);
+    if (count > 0)
+        status = note(r, text.data);
+
+cleanup:
+    ty_text_clear(&text);
+    return status;
+}
+
 ty_status ty_training_config_load(const char *path, const char *model, uint64_t vocabulary,
                                   ty_training_config *out, ty_error *error)
 {
@@ -1104,10 +1153,12 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
                          path);
         goto cleanup;
     }
+    ty_training_pairs_unread(&r.pairs);
     config.format = r.is_arguments ? "Megatron-LM arguments" : kinds[k].format;
     config.stack = kinds[k].stack;
     config.compression = "none"; /* unless the file says so */
     TY_CHECK(kinds[k].read(&r), status, cleanup);
+    TY_CHECK(note_unread(&r), status, cleanup);
     if (conditional.length > 0) {
         ty_text_addf(&line, TY_MEGATRON_CONDITIONAL, conditional.data);
         TY_CHECK(ty_text_check(&line, error), status, cleanup);

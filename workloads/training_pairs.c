@@ -38,7 +38,7 @@ static ty_status add_pair(training_pairs *p, const char *key, const char *value,
         return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
     memcpy(own, value, length);
     own[length] = '\0';
-    p->pairs[p->count++] = (training_pair){key, own, line};
+    p->pairs[p->count++] = (training_pair){.key = key, .value = own, .line = line};
     return TY_OK;
 }
 
@@ -54,8 +54,28 @@ ty_status ty_training_pairs_put(training_pairs *pairs, const char *key, const ch
     return add_pair(pairs, key, value, strlen(value), line, error);
 }
 
-static const training_pair *filled(const training_pair *p)
+void ty_training_pairs_unread(training_pairs *pairs)
 {
+    for (uint32_t i = 0; i < pairs->count; i++)
+        pairs->pairs[i].is_read = false;
+}
+
+bool ty_training_pair_is_read(const training_pairs *pairs, const char *key, size_t length)
+{
+    for (uint32_t i = 0; i < pairs->count; i++) {
+        const char *own = pairs->pairs[i].key;
+        size_t c = 0;
+        while (c < length && own[c] == (key[c] == '-' ? '_' : key[c]))
+            c++;
+        if (c == length && own[c] == '\0')
+            return pairs->pairs[i].is_read;
+    }
+    return false;
+}
+
+static const training_pair *filled(training_pair *p)
+{
+    p->is_read = true;
     return p->value[0] != '\0' ? p : NULL;
 }
 

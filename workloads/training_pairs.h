@@ -11,6 +11,7 @@
 typedef struct training_pair {
     const char *key, *value; /* value: without quotes; "" for null */
     unsigned line;           /* 0: not known */
+    bool is_read;            /* somebody asked for it */
 } training_pair;
 
 /** Zero-initialise; free with ty_training_pairs_clear. */
@@ -31,6 +32,12 @@ ty_status ty_training_pairs_put(training_pairs *pairs, const char *key, const ch
                                 unsigned line, ty_error *error) TY_MUST_CHECK;
 void ty_training_pairs_clear(training_pairs *pairs);
 
+/** Forgets who asked for what. */
+void ty_training_pairs_unread(training_pairs *pairs);
+/** Whether a key was asked for; '-' counts as '_'. */
+bool ty_training_pair_is_read(const training_pairs *pairs, const char *key, size_t length);
+
+/* Both mark what they return as read. */
 /** The pair whose key is `key`; NULL: none, or an empty value. */
 const training_pair *ty_training_pair_of(const training_pairs *pairs, const char *key);
 /** The first pair whose key ends in ".name" or is `name`; NULL: none, or empty. */

@@ -82,6 +82,8 @@ typedef struct ty_import_options {
                             size */
     const char *model;   /* as for ty_workload_open: of a file that trains one but has none in it
                             (DeepSpeed's); ignored by all others; NULL: none */
+    const struct training_pairs *settings; /* internal: what else the caller reads of the file, so
+                                              that no note calls it unread; NULL: nothing */
 } ty_import_options;
 
 /** What an importer found out. Zero-initialise it. */

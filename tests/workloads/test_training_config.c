@@ -240,7 +240,9 @@ Test(training_config, scripts)
                      "compression=none",
                      "%s", fix.data);
     cr_expect_str_eq(c.precision, "fp8");
-    cr_assert_eq(c.report.note_count, 1);
+    cr_assert_eq(c.report.note_count, 3);
+    cr_expect_str_eq(c.report.notes[2], "AdamW with a learning rate of 0.0003 assumed");
+    cr_expect_str_eq(c.report.notes[1], "fused attention assumed: scores are not kept");
     cr_expect_str_eq(c.report.notes[0], "behind an if or a case, taken as given: --fp8-format",
                      "%s", c.report.notes[0]);
     ty_text_clear(&fix);
