@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define USUAL_TOP 5
 #define SHOWN_IN_A_LINE 3
 
 /* RFC 4180: quotes around every text. */
@@ -242,7 +241,7 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
     ty_question question;
     const ty_watch watch = watch_from(options);
 
-    if (question_from(options, USUAL_TOP, &question, &error) != TY_OK ||
+    if (question_from(options, TY_USUAL_TOP, &question, &error) != TY_OK ||
         ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
     note_names(options);
@@ -311,7 +310,7 @@ static exit_code plan_without_layout(const cli_options *options, double step_tim
     const ty_watch watch = watch_from(options);
     exit_code code = EXIT_DONE;
 
-    if (question_from(options, USUAL_TOP, &question, &error) != TY_OK ||
+    if (question_from(options, TY_USUAL_TOP, &question, &error) != TY_OK ||
         ty_question_open(&question, &watch, &q, &error) != TY_OK ||
         ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
         code = report_failure(&error);

@@ -426,7 +426,7 @@ exit_code options_parse(const cli_command *command, int count, char **words, cli
     const option_row *last = NULL, *before = NULL; /* whose value stands before a word too many */
     const char *value = NULL;
 
-    *out = (cli_options){.seed = 1};
+    *out = (cli_options){.seed = TY_USUAL_SEED};
     out->files = ty_alloc((size_t)count + 1, sizeof *out->files);
     if (out->files == NULL)
         return report_failure(&(ty_error){TY_ENOMEM, "out of memory"});

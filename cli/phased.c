@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define USUAL_TOP 5
-
 /* ---- What they share ---------------------------------------------------------------------------
  */
 
@@ -135,7 +133,7 @@ exit_code phased_plan(const cli_options *options)
                             "--phases and --%s: expected one of them, phases have "
                             "candidates of their own",
                             options->against != NULL ? "against" : "candidates");
-    if (question_from(options, USUAL_TOP, &question, &error) != TY_OK ||
+    if (question_from(options, TY_USUAL_TOP, &question, &error) != TY_OK ||
         ty_phases_load(options->phases, &phases, &error) != TY_OK)
         return report_bad_input(&error);
     interrupts_catch();

@@ -8,7 +8,9 @@
  *     TY_CHECK(ty_plan_search(workload, cluster, profile, &options, &plan, error), status,
  * cleanup);
  *
- * Everything here is a pure function of its inputs: the same question gives the same plan.
+ * Everything here is a pure function of its inputs: the same question gives the same plan. A
+ * workload is computed in the precision that it has, fp32 as the zoo opens it. For the answers of
+ * the command line, which chooses precision and stack, call ty_question_answer() (ty_study.h).
  */
 #ifndef TY_PLANNER_H
 #define TY_PLANNER_H

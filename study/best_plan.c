@@ -442,7 +442,7 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
         how.stop_context = how.note_context = watch->context;
         how.note = watch->note;
     }
-    if (question->top > 0 && ty_simulate_is_built()) {
+    if (question->top > 0 && !question->no_simulate && ty_simulate_is_built()) {
         how.simulate_top = question->top;
         how.simulate = simulate_finalist;
         how.simulate_context = inputs->cluster;
@@ -471,5 +471,29 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
 done:
     ty_plan_free(plan);
     ty_fix_texts_clear(&texts);
+    return status;
+}
+
+ty_status ty_question_answer(const ty_question *question, const ty_watch *watch, ty_plan **out,
+                             ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_question own = *question;
+    ty_question_inputs inputs = {0};
+    ty_plan *plan = NULL;
+
+    if (own.top == 0)
+        own.top = TY_USUAL_TOP;
+    if (own.seed == 0)
+        own.seed = TY_USUAL_SEED;
+    TY_CHECK(ty_question_open(&own, watch, &inputs, error), status, cleanup);
+    TY_CHECK(ty_question_plan(&own, &inputs, watch, &plan, error), status, cleanup);
+    TY_CHECK(ty_question_uneven(&own, &inputs, watch, plan, error), status, cleanup);
+    *out = plan;
+    plan = NULL; /* given away */
+
+cleanup:
+    ty_plan_free(plan);
+    ty_question_inputs_clear(&inputs);
     return status;
 }

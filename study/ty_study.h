@@ -76,7 +76,8 @@ typedef struct ty_question {
     uint32_t image_height, image_width; /* pixels a sample; 0: the workload's */
     ty_cost_question cost;              /* a length fills the plan's `cost` */
     uint64_t seed;
-    uint32_t top; /* the most simulations (simulate_top); 0: none */
+    uint32_t top; /* the most simulations (simulate_top); 0: none, of ty_question_answer TY_USUAL_TOP */
+    bool no_simulate; /* none, whatever `top` says */
     bool allow_lossy;
     /* `cluster`, where it has been opened already: it is shared. NULL: opened by its text */
     const ty_cluster *open_cluster;
@@ -128,6 +129,23 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
 ty_status ty_question_uneven(const ty_question *question, const ty_question_inputs *inputs,
                              const ty_watch *watch, ty_plan *plan, ty_error *error) TY_MUST_CHECK;
 #define TY_MOST_DEVICES_FOR_UNEVEN 16384
+
+/** Defaults of the command line. */
+#define TY_USUAL_TOP 5
+#define TY_USUAL_SEED 1
+
+/**
+ * The plan that `trainyard plan` prints for the options of the same names:
+ *
+ *     ty_question question = {.workload = "gpt2", .cluster = "2x dgx-a100"};
+ *     TY_CHECK(ty_question_answer(&question, NULL, &plan, error), status, cleanup);
+ *
+ * Every member may be left at 0: the precision, the stack, the batch and the seed are then those
+ * of the command line. It opens the question, plans it, and looks at what divides badly.
+ * @return as ty_question_open and ty_question_plan
+ */
+ty_status ty_question_answer(const ty_question *question, const ty_watch *watch, ty_plan **out,
+                             ty_error *error) TY_MUST_CHECK;
 
 /** A change with which a question that has no plan has one. */
 typedef struct ty_remedy {
