@@ -31,8 +31,11 @@ install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT do
 file(GLOB ty_pages CONFIGURE_DEPENDS docs/*.md)
 install(FILES ${ty_pages} DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
 install(DIRECTORY docs/tutorials docs/images DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
+# The package goes where python3 looks for modules below the prefix, which is known when it is installed:
+# Debian's /usr has another folder than its /usr/local and than ~/.local. Elsewhere PYTHONPATH names it.
 if(TARGET trainyard_shared)
-    install(DIRECTORY python/trainyard DESTINATION lib/python3/dist-packages COMPONENT python
+    install(SCRIPT cmake/python_folder.cmake COMPONENT python)
+    install(DIRECTORY python/trainyard DESTINATION "\${ty_python_folder}" COMPONENT python
         FILES_MATCHING PATTERN "*.py")
 endif()
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)

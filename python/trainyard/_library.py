@@ -60,7 +60,8 @@ def _places():
         return
     here = os.path.dirname(os.path.abspath(__file__))
     yield os.path.join(here, _FILE), os.path.join(here, "data")
-    # An installation: PREFIX/lib/python3/dist-packages/trainyard, and PREFIX/lib/trainyard/python.
+    # An installation: PREFIX/lib/python3.X/site-packages/trainyard (dist-packages on Debian), and
+    # PREFIX/lib/trainyard/python.
     prefix = os.path.normpath(os.path.join(here, *[os.pardir] * 4))
     yield os.path.join(prefix, "lib", "trainyard", "python", _FILE), os.path.join(prefix, "share", "trainyard")
     source = os.path.dirname(os.path.dirname(here))

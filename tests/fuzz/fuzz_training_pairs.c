@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int as_arguments = 0; as_arguments < 2; as_arguments++) {
         const ty_status status =
             as_arguments ? ty_megatron_settings("arguments", text, size, &pairs, &behind, &error)
-                         : ty_training_pairs_read("config", text, size, &pairs, &error);
+                         : ty_training_pairs_read("config", text, size, &pairs, &behind, &error);
         for (uint32_t i = 0; status == TY_OK && i < pairs.count; i++)
             if (pairs.pairs[i].key == NULL || pairs.pairs[i].value == NULL)
                 abort();

@@ -31,6 +31,39 @@ import trainyard
 assert trainyard.__file__.endswith("site/trainyard/__init__.py")
 print(trainyard.plan("only-here", "2x p100-server", top=1))') >"$scratch/out" 2>"$scratch/err" && pass || fail "the wheel does not plan"
 expect_output "only-here on 2x p100-server"
+# By pip, in a fresh virtual environment; nothing is downloaded.
+"$PYTHON" -m venv --without-pip "$scratch/venv" && pass || fail "no virtual environment"
+if "$PYTHON" -m pip --version >/dev/null 2>&1; then
+    "$PYTHON" -m pip --python "$scratch/venv/bin/python" install --no-index --quiet --disable-pip-version-check "$wheel" \
+        >"$scratch/out" 2>"$scratch/err" && pass || fail "pip install: $(cat "$scratch/out" "$scratch/err")"
+    (cd "$scratch" && env -u TRAINYARD_DATA venv/bin/python -c '
+import trainyard
+assert "/venv/" in trainyard.__file__
+print(trainyard.plan("lenet", "2x p100-server", no_simulate=True).show())') >"$scratch/out" 2>"$scratch/err" && pass || fail "what pip installed does not plan"
+    expect_output "lenet on 2x p100-server"
+else
+    echo "skipped: $PYTHON has no pip"
+fi
+# What cmake --install puts below a prefix is where a python3 that searches there finds it.
+for python in "$PYTHON" /usr/bin/python3; do
+    [ -x "$python" ] || continue
+    for prefix in /usr /usr/local "$scratch/home/.local"; do
+        folder=$(HOME=$scratch/home "$python" -c '
+import site, sys
+print(next((f for f in site.getsitepackages() + [site.getusersitepackages()] if f.startswith(sys.argv[1] + "/lib")), ""))' "$prefix")
+        [ -n "$folder" ] || continue # it has none there
+        rm -rf "$scratch/root"
+        HOME=$scratch/home PATH=$(dirname "$python"):$PATH DESTDIR=$scratch/root cmake --install "$(dirname "$TRAINYARD")" \
+            --prefix "$prefix" --component python >"$scratch/out" 2>&1 || fail "cmake --install --prefix $prefix"
+        [ -s "$scratch/root$folder/trainyard/__init__.py" ] && pass || fail "the package is not in $folder"
+    done
+done
+HOME=$scratch/home cmake --install "$(dirname "$TRAINYARD")" --prefix "$scratch/home/.local" --component python >"$scratch/out" 2>&1 || fail "cmake --install"
+(cd "$scratch" && PATH=/usr/bin:/bin HOME=$scratch/home TRAINYARD_DATA=$SOURCE python3 -c '
+import trainyard
+assert "/home/.local/lib/" in trainyard.__file__
+print(trainyard.plan("lenet", "2x p100-server", no_simulate=True).show())') >"$scratch/out" 2>"$scratch/err" && pass || fail "what was installed is not imported"
+expect_output "lenet on 2x p100-server"
 # Where nothing can be loaded, the sentence says what is needed.
 cp -r "$scratch/site" "$scratch/empty"
 rm "$scratch/empty/trainyard/libtrainyard.so"
