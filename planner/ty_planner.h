@@ -252,7 +252,7 @@ typedef struct ty_plan_options {
     double cycle_s;
     uint64_t seed;
     double memory_reserve; /* share of every device's usable memory that stays free */
-    bool answer_alone; /* the plan has no `candidates`: only the answer is wanted */
+    bool answer_alone;     /* the plan has no `candidates`: only the answer is wanted */
     /* The most simulations; 0: none. The answer is simulated. Others are only if that makes it
      * slower than their estimates, one of each layout. */
     uint32_t simulate_top;

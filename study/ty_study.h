@@ -76,7 +76,8 @@ typedef struct ty_question {
     uint32_t image_height, image_width; /* pixels a sample; 0: the workload's */
     ty_cost_question cost;              /* a length fills the plan's `cost` */
     uint64_t seed;
-    uint32_t top; /* the most simulations (simulate_top); 0: none, of ty_question_answer TY_USUAL_TOP */
+    uint32_t
+        top; /* the most simulations (simulate_top); 0: none, of ty_question_answer TY_USUAL_TOP */
     bool no_simulate; /* none, whatever `top` says */
     bool allow_lossy;
     /* `cluster`, where it has been opened already: it is shared. NULL: opened by its text */
@@ -196,7 +197,6 @@ void ty_plan_inputs_clear(ty_plan_inputs *inputs);
  */
 ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const char *task,
                         const ty_cost_question *cost, ty_score *out, ty_error *error) TY_MUST_CHECK;
-
 
 /* ---- What if ----------------------------------------------------------------------------- */
 
