@@ -389,7 +389,7 @@ ty_status ty_phased_plan_load(const char *path, ty_phased_plan **out, ty_error *
     const ty_json *root, *list, *value;
     ty_phased_plan *plan = NULL;
     ty_error detail = {0};
-    double time_s;
+    double time_s, step_s;
     ty_status status;
 
     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
@@ -406,6 +406,12 @@ ty_status ty_phased_plan_load(const char *path, ty_phased_plan **out, ty_error *
         TY_CHECK(ty_json_object(object, "plan", &value, error), status, cleanup);
         TY_CHECK(ty_plan_from_json(value, &plan->plans[p], error), status, cleanup);
         TY_CHECK(ty_json_end(object, error), status, cleanup);
+        step_s = ty_plan_summary(plan->plans[p])->step_time_s;
+        if (fabs(time_s - plan->steps[p] * step_s) > 1e-9 * time_s) {
+            status = ty_json_fail(object, error, "a time_s of its %u steps of %.6g s",
+                                  plan->steps[p], step_s);
+            goto cleanup;
+        }
         if (check_carried(plan->plans[0], plan->plans[p], &detail) != TY_OK) {
             status = ty_json_fail(ty_json_at(list, p), error, "%s", detail.message);
             goto cleanup;

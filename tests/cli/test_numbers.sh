@@ -36,7 +36,7 @@ for file in made/*.json "$corpus/run/run.json" "$corpus/run/job_profile.json" \
     expect 0 check "$file"
     set -- "$@" "$file"
 done
-if python3 "$SOURCE/tests/cli/numbers.py" "$TRAINYARD" tried "$@" >said; then pass; else fail "$(cat said)"; fi
+if python3 "$SOURCE/tests/cli/odd_numbers.py" "$TRAINYARD" tried "$@" >said; then pass; else fail "$(cat said)"; fi
 
 # Other programs write NaN: unknown, which is said. Required is required.
 cat >made/config.json <<END
@@ -78,6 +78,11 @@ for number in forward_s step_time_s seed latency_s value; do
     expect 3 estimate made/changed.json
     expect_error_line "made/changed.json:/" "digest" "found"
 done
+sed 's/, "image_size": 32//' made/phases.json >made/mlp-phases.json
+expect 0 plan -w mlp -c "1x p100-server" --fix pp=1,dp=4,compression=none --phases made/mlp-phases.json --no-simulate -q -o made/phased.json
+sed '0,/"steps": 8/s//"steps": 9/' made/phased.json >made/changed.json
+expect 3 estimate made/changed.json
+expect_error_line "made/changed.json:/phases/0: " "expected a time_s of its 9 steps"
 # Taken as it is, what it predicts now is said beside what it says.
 python3 - <<END
 import json

@@ -1,4 +1,4 @@
-"""What `trainyard check` says of documents with one number replaced: numbers.py TRAINYARD FOLDER FILE...
+"""What `trainyard check` says of documents with one number replaced: odd_numbers.py TRAINYARD FOLDER FILE...
 
 In each file every numeric key in turn, of a list that of its first row, becomes NaN, Infinity, -Infinity, 1e308 and
 2^53. What is no number of this world is refused where it is; 2^53 may be a number, but never an integer.
@@ -32,13 +32,14 @@ def numbers(value, pointer, key, seen):
         yield pointer
 
 
-def replaced(document, pointer, text):
+def marked(document, pointer):
+    """The document's text with a mark where the number is."""
     value, parts = document, [p.replace("~1", "/").replace("~0", "~") for p in pointer.split("/")[1:]]
     for part in parts[:-1]:
         value = value[int(part) if isinstance(value, list) else part]
     last = int(parts[-1]) if isinstance(value, list) else parts[-1]
     kept, value[last] = value[last], MARK
-    made = json.dumps(document).replace('"%s"' % MARK, text)
+    made = json.dumps(document)
     value[last] = kept
     return made
 
@@ -51,10 +52,11 @@ for path in sys.argv[3:]:
     document.pop("digest", None)  # which would notice, too
     tries = []
     for pointer in numbers(document, "", "", seen):
+        made = marked(document, pointer)
         for text in (*REFUSED, "9007199254740992"):
             name = os.path.join(folder, "%d.json" % len(tries))
             with open(name, "w", encoding="utf-8") as file:
-                file.write(replaced(document, pointer, text))
+                file.write(made.replace('"%s"' % MARK, text))
             tries.append((name, pointer, text))
     if not tries:
         continue
