@@ -74,8 +74,9 @@ double ty_device_peak(const ty_device_type *device, ty_precision precision);
 const char *ty_device_noun(const ty_device_type *device);
 /** Bytes that a framework can allocate on a device. */
 uint64_t ty_device_usable_bytes(const ty_device_type *device);
-/** The share of usable memory that a plan leaves free by default: a CUDA context, communicators
- * and fragments take 1 to 3 GiB of an 80 GiB device beyond the tensors that are counted. */
+/** The share of usable memory that a plan leaves free by default: for the error of the memory model
+ * and for buffers that it does not count, such as CUDA graphs and larger communicators. Context and
+ * fragmentation are counted as workspace (ty_stack). */
 #define TY_USUAL_MEMORY_RESERVE 0.04
 /** Bytes that a plan may use of a device: usable memory less the share `reserve` of it. */
 uint64_t ty_device_room_bytes(const ty_device_type *device, double reserve);

@@ -1,4 +1,4 @@
-/* Internal to reports/: parts of what is printed for a terminal. */
+/* Internal to reports/: parts of texts for a terminal. */
 #ifndef TY_REPORTS_PRINT_H
 #define TY_REPORTS_PRINT_H
 

@@ -254,7 +254,7 @@ static void print_memory_peak(const ty_plan *plan, ty_text *text)
     enum { PARTS = sizeof parts / sizeof parts[0], SHOWN_PARTS = 2 };
     size_t last = PARTS;
 
-    in_unit_of(peak.bytes, peak.usable_bytes > 0 ? peak.usable_bytes : 0, bytes);
+    in_unit_of(peak.bytes, peak.usable_bytes, bytes);
     ty_text_add(&line, bytes);
     if (peak.usable_bytes > 0) {
         ty_format_memory((double)peak.usable_bytes, usable);
@@ -319,7 +319,7 @@ static const struct {
              {"cp", "CP", 4}, {"ep", "EP", 4}, {"micro_batch", "MBS", 5}};
 enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
 
-/* What alternatives are not told apart by. */
+/* Keys that do not distinguish alternatives. */
 static bool is_detail(const fix_word *word)
 {
     static const char *const keys[] = {"bucket",     "cycle",    "algorithm", "compress",
@@ -373,7 +373,7 @@ static bool is_told_by_vpp(const ty_plan *plan, const fix_word *word)
              strncmp(word->value, "1f1b", word->value_length) == 0));
 }
 
-/* What has no column and differs from the plan: "zero=0,recompute=full". */
+/* Words without a column that differ from the plan: "zero=0,recompute=full". */
 static void add_differences(const ty_plan *plan, const ty_candidate *row, ty_text *text)
 {
     const char *rest = row->fix;
@@ -392,7 +392,7 @@ static void add_differences(const ty_plan *plan, const ty_candidate *row, ty_tex
 
 static void add_sizes(const ty_candidate *row, ty_text *text)
 {
-    /* What the words of a whole layout do not name is 1. */
+    /* Sizes that the words of a whole layout do not name are 1. */
     const bool is_whole = row->fix != NULL && strstr(row->fix, "micro_batch=") != NULL;
 
     for (size_t i = 0; i < SIZE_COUNT; i++) {
@@ -455,7 +455,7 @@ static int by_speed(const void *left, const void *right)
     return order != 0 ? order : (a->row > b->row) - (a->row < b->row);
 }
 
-/* What is printed so far, by layout. */
+/* Layouts printed so far. */
 typedef struct shown_layouts {
     ty_text *layouts; /* [count] */
     uint32_t count;
@@ -507,7 +507,7 @@ static void print_alternatives(const ty_plan *plan, ty_text *text)
             (fits ? fitting < FASTEST_SHOWN ||
                         (fitting < MOST_SHOWN && row->peak_memory_bytes < least_bytes)
                   : misfits < MISFITS_SHOWN);
-        if (rows[i].row == 0 || !is_wanted || !is_new(&shown, row))
+        if (rows[i].row == 0 || !is_wanted || (!is_new(&shown, row) && !row->is_asked))
             continue;
         print_alternative(plan, row, text);
         fitting += fits;
@@ -618,7 +618,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *q
         ty_print_stages(plan, text);
     }
     ty_print_variants(plan, text);
-    if (plan->candidate_count > 1) {
+    if (plan->candidate_count > 1 && plan->prediction.step_time_s > 0) {
         ty_text_add(text, "\n");
         print_alternatives(plan, text);
     }

@@ -59,12 +59,9 @@ typedef struct ty_question {
     /* "tp=8,pp=16; tp=8,pp=8,zero=1": layouts in the words of `fix`, which stands behind none of
      * them, that are to be among the candidates with what they are slower by; NULL: none */
     const char *against;
-    const char *input;  /* "data=1.3TB,decode=250": as ty_input_read has it */
-    const char *budget; /* "phone", "memory=100KB": as ty_budget_open has it, of the device that
-                           what is trained is for; NULL: nothing is said of one */
-    /* "4%": share of every device's usable memory that stays free; NULL: TY_USUAL_MEMORY_RESERVE,
-     * or nothing if a layout is pinned with `fix` and fits only so */
-    const char *memory_reserve;
+    const char *input;     /* "data=1.3TB,decode=250": as ty_input_read has it */
+    const char *budget;    /* "phone", "memory=100KB": as ty_budget_open has it, of the device that
+                              what is trained is for; NULL: nothing is said of one */
     const char *precision; /* fp32, bf16, fp16; NULL: bf16 for language models where it
                               pays, else the workload's */
     const char *system;    /* that plans in the place of the search */
@@ -84,6 +81,9 @@ typedef struct ty_question {
     const ty_cluster *open_cluster;
     bool is_fastest; /* the fastest plan however little it wins by, not the simplest of those within
                         TY_USUAL_TOLERANCE; systems always answer with that */
+    /* "4%": share of every device's usable memory that stays free; NULL: TY_USUAL_MEMORY_RESERVE,
+     * or nothing if a layout is pinned with `fix` and fits only so */
+    const char *memory_reserve;
 } ty_question;
 
 /** What a question opens. */

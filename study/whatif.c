@@ -258,6 +258,8 @@ static void put_question(const ty_whatif *w, ty_json_writer *out, const char *ke
         ty_json_put_string(out, "fix", o->fix);
     if (o->input != NULL)
         ty_json_put_string(out, "input", o->input);
+    if (o->memory_reserve != NULL)
+        ty_json_put_string(out, "memory_reserve", o->memory_reserve);
     if (o->stack != NULL)
         ty_json_put_string(out, "stack", o->stack);
     if (o->sequence > 0)

@@ -15,9 +15,9 @@ for core in $(seq "$cores"); do
     loads="$loads $!"
 done
 expect 0 run "$scratch/plan.json" --steps 150 -q -o "$scratch/run.json"
-expect_output "machine     busy: " " of 150 steps disturbed, others took "
+expect_output "Machine     busy: " " of 150 steps disturbed, others took "
 expect 0 compare "$scratch/plan.json" "$scratch/run.json"
-expect_output "machine     was busy: "
+expect_output "Machine     was busy: "
 
 # A profile is marked, and used for as long as the machine is no quieter.
 export XDG_CACHE_HOME="$scratch/cache"

@@ -222,7 +222,7 @@ expect 0 score way-plan.json
 expect_output "no task: time to target"
 expect 0 run way-plan.json --until accuracy=0.3 --evaluate-every 10 -q -o way-run.json
 expect 0 compare way-plan.json way-run.json --task law.json
-expect_output "target      accuracy=0.3" "steps     predicted " "measured"
+expect_output "Target      accuracy=0.3" "steps     predicted " "measured"
 expect 0 compare plan.json run.json
 expect 2 compare plan.json run.json --task law.json
 expect_error_line "--task: the run had no target, expected one made with --until"

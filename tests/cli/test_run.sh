@@ -122,7 +122,7 @@ printf '%s' '{"schema": "trainyard.calibration/1", "convergence": {"name": "made
  "noise_scale_samples": 1000, "minimum_samples": 1000, "log_deviation": 0.1, "smallest_batch": 128, "largest_batch": 128,
  "noise_growth": 1, "scaling_rule": "linear", "learning_rate": 0.05, "batch": 128}}' >"$work/made.json"
 expect 0 compare "$work/plan.json" "$work/reached.json" --task "$work/made.json"
-expect_output "target      loss=50" "predicted 8.812" "measured 20: -55.9 %, outside the interval"
+expect_output "Target      loss=50" "predicted 8.812" "measured 20: -55.9 %, outside the interval"
 expect 0 compare "$work/plan.json" "$work/reached.json"
 expect_output "measured 20" "no prediction"
 expect 2 compare "$work/plan.json" "$work/run.json" --task "$work/made.json"

@@ -922,3 +922,45 @@ Test(plan, survives_each_failing_allocation)
     remove(path);
     ty_plan_free(plan);
 }
+
+/* Rates are over the devices in use, which virtual stages share, whatever the layout. */
+Test(plan, rates_of_a_step)
+{
+    for (size_t i = 0; i < toy_spec_count; i++) {
+        ty_plan *plan = toy_plan(&toy_specs[i]);
+        ty_step_summary s = {.step_time_s = 2, .tokens_per_s = 48};
+        double flop_per_s = 0;
+        for (uint32_t l = ty_workload_first_backward(plan->workload);
+             l < plan->workload->layer_count; l++)
+            flop_per_s += plan->workload->layers[l].backward_flop * plan->global_batch / 2;
+        for (uint32_t l = 0; l < plan->workload->layer_count; l++)
+            flop_per_s += plan->workload->layers[l].forward_flop * plan->global_batch / 2;
+        ty_step_summary_rate(plan, &s);
+        cr_expect_eq(s.devices, ty_plan_process_count(plan), "%s", toy_specs[i].name);
+        cr_expect_float_eq(s.tokens_per_s_per_device * s.devices, 48, 1e-9);
+        cr_expect_float_eq(s.tflops_per_device * s.devices * 1e12, flop_per_s, 1e-6 * flop_per_s);
+        cr_expect_float_eq(s.mfu * s.devices * 1e9, flop_per_s, 1e-6 * flop_per_s,
+                           "1 Gflop/s each");
+        ty_plan_free(plan);
+    }
+}
+
+/* The fullest stage is the one whose devices have the least room left. */
+Test(plan, memory_of_the_fullest_stage)
+{
+    ty_plan *plan = toy_plan_named("pipeline");
+    ty_memory_peak peak;
+
+    cr_expect_not(ty_plan_memory_peak(plan, &peak), "nothing was predicted");
+    plan->memory = ty_alloc(plan->stage_count, sizeof *plan->memory);
+    plan->memory[1].activation_bytes = 990000000;
+    plan->memory_reserve = 0.04; /* of 1 GiB: 1.031e9 bytes are left */
+    cr_assert(ty_plan_memory_peak(plan, &peak));
+    cr_expect(peak.stage == 1 && peak.bytes == 990000000 && peak.usable_bytes == 1u << 30);
+    cr_expect_not(peak.is_tight);
+    plan->memory[1].activation_bytes = 1010000000;
+    cr_assert(ty_plan_memory_peak(plan, &peak) && peak.is_tight);
+    plan->memory_reserve = 0;
+    cr_assert(ty_plan_memory_peak(plan, &peak) && !peak.is_tight);
+    ty_plan_free(plan);
+}

@@ -144,19 +144,19 @@ Test(timeline, summary_of_one_rank)
     } rows[] = {
         {"waits for its data",
          {{0, 1}, {1, 3}, {3, 6}, {6, 7}, {7, 8}, {8, 10}},
-         {10, 0.2, 0.6, 0.9, 0, 0, 0, 0.1, "input 10 %"}},
+         {10, 0.2, 0.6, 0.9, 0, 0, 0, 0.1, "input 10 %", 0, 0, 0, 0}},
         {"computes",
          {{0, 0.2}, {0.2, 3}, {3, 6}, {6, 7}, {7, 8}, {8, 10}},
-         {10, 0.2, 0.6, 0.98, 0, 0, 0, 0.02, "compute"}},
+         {10, 0.2, 0.6, 0.98, 0, 0, 0, 0.02, "compute", 0, 0, 0, 0}},
         {"waits for data, then for nothing",
          {{0, 3}, {3, 4}, {4, 5}, {6, 7}, {7, 8}, {8, 10}},
-         {10, 0.2, 0.6, 0.6, 0, 0, 0.1, 0.3, "input 30 %, idle 10 %"}},
+         {10, 0.2, 0.6, 0.6, 0, 0, 0.1, 0.3, "input 30 %, idle 10 %", 0, 0, 0, 0}},
         {"clocks that overlap count once",
          {{0, 1}, {1, 4}, {3, 6}, {5, 7}, {7, 8}, {8, 10}},
-         {10, 0.2, 0.6, 0.9, 0, 0, 0, 0.1, "input 10 %"}},
+         {10, 0.2, 0.6, 0.9, 0, 0, 0, 0.1, "input 10 %", 0, 0, 0, 0}},
         {"data was there, but nothing was done",
          {{0, 0}, {1, 4}, {4, 6}, {6, 7}, {7, 8}, {8, 10}},
-         {10, 0.2, 0.6, 0.9, 0, 0, 0.1, 0, "idle 10 %"}},
+         {10, 0.2, 0.6, 0.9, 0, 0, 0.1, 0, "idle 10 %", 0, 0, 0, 0}},
     };
     ty_plan *plan = toy_plan_named("alone");
     ty_program *program = toy_program(plan);
@@ -263,26 +263,28 @@ Test(timeline, summary_of_many_steps)
          3,
          9,
          0,
-         {6.5, 4 / 6.5, 12 / 6.5, 4.5 / 6.5, 2 / 6.5, 0, 0, 0, "gradient all-reduce 31 %"}},
+         {6.5, 4 / 6.5, 12 / 6.5, 4.5 / 6.5, 2 / 6.5, 0, 0, 0, "gradient all-reduce 31 %", 0, 0, 0,
+          0}},
         /* up to 8 steps the mean, disturbed or not: 7 steps of 6.5 s and 7 s more */
         {"eight steps, one disturbed",
          8,
          5,
          7,
          {7.5, 4 / 7.5, 12 / 7.5, 4.5 * 7 / 52.5, 2.0 * 7 / 52.5, 0, 0, 7 / 52.5,
-          "gradient all-reduce 27 %, input 13 %"}},
+          "gradient all-reduce 27 %, input 13 %", 0, 0, 0, 0}},
         /* with more the median; shares are of all the time */
         {"nine steps, one disturbed",
          9,
          5,
          13,
          {6.5, 4 / 6.5, 12 / 6.5, 36 / 65.0, 16 / 65.0, 0, 0, 13 / 65.0,
-          "gradient all-reduce 25 %, input 20 %"}},
+          "gradient all-reduce 25 %, input 20 %", 0, 0, 0, 0}},
         {"ten steps, the first does not count",
          10,
          0,
          1000,
-         {6.5, 4 / 6.5, 12 / 6.5, 4.5 / 6.5, 2 / 6.5, 0, 0, 0, "gradient all-reduce 31 %"}},
+         {6.5, 4 / 6.5, 12 / 6.5, 4.5 / 6.5, 2 / 6.5, 0, 0, 0, "gradient all-reduce 31 %", 0, 0, 0,
+          0}},
     };
     ty_plan *plan = toy_plan(&spec);
     ty_program *program = toy_program(plan);

@@ -654,6 +654,7 @@ Test(search, too_little_memory_is_told)
      * survives the first look, all of the first do not. */
     const uint64_t sizes[] = {1u << 20, (64u << 20) + (1u << 16)};
 
+    options.memory_reserve = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         ty_cluster *cluster = small_cluster(sizes[i], 1e10, 1e9);
         ty_error error = {0};

@@ -189,10 +189,10 @@ Test(catalogue, devices_of_later_years)
         {"a10g", 70e12, 24},
         {"h20", 148e12, 96},
         {"h800", 989.4e12, 80},
-        {"gh200", 989.4e12, 141},
+        {"gh200", 989.4e12, 143},
         {"b200", 2250e12, 180},
         {"b300", 2250e12, 268},
-        {"gb300", 2500e12, 268},
+        {"gb300", 2500e12, 277},
         {"mi325x", 1307.4e12, 256},
         {"mi355x", 2500e12, 288},
         {"tpu-v6e", 918e12, 32},
@@ -274,4 +274,60 @@ Test(catalogue, narrow_rates)
                          rows[i].name);
         ty_cluster_free(c);
     }
+}
+
+static uint64_t room_of(const char *line, double reserve)
+{
+    ty_cluster *c = NULL;
+    ty_error error = {0};
+    uint64_t bytes;
+
+    cr_assert_eq(ty_cluster_open(line, NULL, &c, &error), TY_OK, "%s", error.message);
+    bytes = ty_device_room_bytes(ty_cluster_device_type(c, 0), reserve);
+    ty_cluster_free(c);
+    return bytes;
+}
+
+/* Usable memory is less than that of the data sheet, and follows it. */
+Test(catalogue, usable_memory)
+{
+    const ty_cluster_edit half = {
+        .part = TY_PART_DEVICES, .field = "memory_bytes", .value = 0.5, .is_factor = true};
+    ty_cluster *c = NULL, *edited = NULL;
+    const ty_device_type *h100;
+
+    cr_assert_eq(ty_cluster_open("1x dgx-h100", NULL, &c, NULL), TY_OK);
+    h100 = ty_cluster_device_type(c, 0);
+    cr_expect_eq(h100->memory_bytes, 80ull << 30);
+    cr_expect_float_eq((double)ty_device_usable_bytes(h100) / 0x1p30, 79.1, 1e-6);
+    cr_expect_float_eq((double)ty_device_room_bytes(h100, 0.04) / 0x1p30, 0.96 * 79.1, 1e-6);
+    cr_assert_eq(ty_cluster_edited(c, &half, 1, &edited, NULL), TY_OK);
+    cr_expect_float_eq((double)ty_device_usable_bytes(ty_cluster_device_type(edited, 0)) / 0x1p30,
+                       79.1 / 2, 1e-6);
+    ty_cluster_free(edited);
+    ty_cluster_free(c);
+    cr_expect_eq(room_of("host:1 gpu:2 @mine{like=h100,memory=90GiB} pcie4 hdr200", 0), 90ull << 30,
+                 "of another size it is not known");
+    cr_expect_eq(room_of("host:1 gpu:2 @mine{like=h100,fp8=1e15} pcie4 hdr200", 0),
+                 room_of("1x dgx-h100", 0));
+    cr_expect_eq(room_of("1x p100-server", 0), 16ull << 30, "nobody says less");
+}
+
+/* No device has more than its data sheet says. */
+Test(catalogue, no_more_is_usable_than_there_is)
+{
+    static const char json[] =
+        "{\"schema\": \"trainyard.cluster/1\", \"name\": \"toy\", \"device_types\": "
+        "[{\"name\": \"d\", \"source\": \"made by hand\", \"peak_fp32_flop_per_s\": 1e9, "
+        "\"peak_tf32_flop_per_s\": 0, \"peak_fp16_flop_per_s\": 0, "
+        "\"memory_bandwidth_bytes_per_s\": 1e9, \"launch_overhead_s\": 0, "
+        "\"matmul_efficiency\": 1, \"memory_efficiency\": 1, \"core_share\": 0, \"power_w\": 1, "
+        "\"memory_bytes\": 1000, \"usable_memory_bytes\": 1001}], \"link_types\": [], "
+        "\"vertices\": [], \"links\": []}";
+    ty_cluster *c = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_parse(json, "toy", &c, &error), TY_EPARSE);
+    cr_assert_not_null(strstr(error.message, "usable_memory_bytes up to memory_bytes"), "%s",
+                       error.message);
 }
