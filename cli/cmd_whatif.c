@@ -285,7 +285,14 @@ static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, outcome *c
     TY_CHECK(ty_json_string(row, "plan", &words, error), status, done);
     ty_text_add(text, words);
     TY_CHECK(ty_json_string(row, "limited_by", &words, error), status, done);
-    ty_text_addf(text, "; %s\n", words);
+    ty_text_addf(text, "; %s", words);
+    if (ty_json_has(row, "stack_reason")) {
+        TY_CHECK(ty_json_string(row, "stack", &words, error), status, done);
+        ty_text_addf(text, "; stack %s", words);
+        TY_CHECK(ty_json_string(row, "stack_reason", &words, error), status, done);
+        ty_text_addf(text, " (because %s)", words);
+    }
+    ty_text_add(text, "\n");
 done:
     ty_json_free(document);
     return status;

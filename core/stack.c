@@ -134,6 +134,7 @@ void ty_stack_free(ty_stack *stack)
         return;
     ty_free(stack->name);
     ty_free(stack->asked);
+    ty_free(stack->why);
     ty_free(stack->title);
     ty_free(stack->source);
     for (uint32_t i = 0; i < stack->fitted_count; i++) {
@@ -180,6 +181,7 @@ ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error)
                ty_stack_on_copy(stack, copy);
     is_whole &= copy_text(stack->name, &copy->name);
     is_whole &= copy_text(stack->asked, &copy->asked);
+    is_whole &= copy_text(stack->why, &copy->why);
     is_whole &= copy_text(stack->title, &copy->title);
     is_whole &= copy_text(stack->source, &copy->source);
     for (size_t i = 0; i < CONSTANT_COUNT && is_whole; i++)

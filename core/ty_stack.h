@@ -95,6 +95,8 @@ typedef struct ty_stack_on {
 typedef struct ty_stack {
     char *name;   /* "megatron-2021": letters, digits, '-', '_' and '.' */
     char *asked;  /* what ty_stack_open was given; NULL: it was read from a document */
+    char *why;    /* it answers in place of the usual one; NULL: it is that or was asked for. Not
+                     written to documents */
     char *title;  /* "Megatron-LM of 2021 on A100" */
     char *source; /* of what is not said by the figures themselves */
     ty_provenance provenance;

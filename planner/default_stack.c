@@ -3,6 +3,7 @@
 
 #include "ty_collective_model.h"
 #include "ty_file.h"
+#include "ty_memory.h"
 
 #include <string.h>
 
@@ -83,21 +84,25 @@ done:
     return status;
 }
 
-/* The first stack of a row that can run what is asked for; NULL: none. */
+/* The first stack of a row that can run what is asked for; NULL: none.
+ * @param why [out] of the first that cannot, where none could before */
 static ty_status first_of(const ty_json *stacks, const ty_stack_use *use, ty_stack **out,
-                          ty_error *error)
+                          ty_error *why, ty_error *error)
 {
     ty_status status = TY_OK;
 
     for (size_t i = 0; i < ty_json_size(stacks); i++) {
         const char *name;
         ty_stack *stack = NULL;
+        ty_error refusal = {0};
         TY_CHECK(ty_json_as_string(ty_json_at(stacks, i), &name, error), status, done);
         TY_CHECK(ty_stack_open(name, &stack, error), status, done);
-        if (use == NULL || ty_stack_check(stack, use, NULL) == TY_OK) {
+        if (use == NULL || ty_stack_check(stack, use, &refusal) == TY_OK) {
             *out = stack;
             break;
         }
+        if (why->status == TY_OK)
+            *why = refusal;
         ty_stack_free(stack);
     }
 done:
@@ -105,7 +110,7 @@ done:
 }
 
 static ty_status look_up(const ty_workload *workload, const ty_cluster *cluster,
-                         const ty_stack_use *use, ty_stack **out, ty_error *error)
+                         const ty_stack_use *use, ty_stack **out, ty_error *why, ty_error *error)
 {
     ty_json_document *document = NULL;
     const ty_json *rows, *stacks, *root;
@@ -124,7 +129,7 @@ static ty_status look_up(const ty_workload *workload, const ty_cluster *cluster,
         TY_CHECK(read_row(ty_json_at(rows, r), workload, cluster, &is_about, &stacks, error),
                  status, done);
         if (is_about)
-            TY_CHECK(first_of(stacks, use, out, error), status, done);
+            TY_CHECK(first_of(stacks, use, out, why, error), status, done);
     }
     status = ty_json_end(root, error);
 done:
@@ -195,23 +200,44 @@ ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options 
     return use;
 }
 
+/* What the worker alone can do, or what was measured with it; NULL: nothing of that. */
+static const char *reason_for_worker(const ty_profile *profile, const ty_plan_options *o)
+{
+    if (profile != NULL)
+        return "the profile measured it";
+    if (o == NULL)
+        return NULL;
+    return o->allow_lossy     ? "lossy compressors are allowed"
+           : o->fix_algorithm ? "an algorithm is asked for"
+           : o->servers > 0   ? "servers of gradients are asked for"
+                              : NULL;
+}
+
 ty_status ty_stack_open_default(const ty_workload *workload, const ty_cluster *cluster,
                                 const ty_profile *profile, const ty_plan_options *options,
                                 ty_stack **out, ty_error *error)
 {
+    const char *reason = reason_for_worker(profile, options);
     ty_stack *stack = NULL;
     ty_stack_use use;
+    ty_error why = {0};
     ty_status status = TY_OK;
 
     if (options != NULL)
         use = ty_stack_use_of(workload, options);
-    if (profile == NULL && kind_of(workload) != NULL &&
-        (options == NULL ||
-         !(options->allow_lossy || options->fix_algorithm || options->servers > 0)))
-        status = look_up(workload, cluster, options != NULL ? &use : NULL, &stack, error);
+    if (kind_of(workload) == NULL)
+        reason = NULL;
+    else if (reason == NULL)
+        status = look_up(workload, cluster, options != NULL ? &use : NULL, &stack, &why, error);
     if (status == TY_OK && stack == NULL)
         status = ty_stack_open(TY_WORKER_STACK, &stack, error);
+    if (status == TY_OK && why.status != TY_OK)
+        reason = why.message;
+    if (status == TY_OK && reason != NULL && (stack->why = ty_strdup(reason)) == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
     if (status == TY_OK)
         *out = stack;
+    else
+        ty_stack_free(stack);
     return status;
 }

@@ -124,7 +124,8 @@ void ty_print_summary(const ty_step_summary *s, const char *noun, ty_text *text)
 
 void ty_print_stack_name(const ty_stack *stack, ty_text *text)
 {
-    ty_print_fact(text, "Framework", "%s (%s)", stack->name, stack->title);
+    ty_print_fact(text, "Framework", "%s (%s)%s%s", stack->name, stack->title,
+                  stack->why != NULL ? ", because " : "", stack->why != NULL ? stack->why : "");
 }
 
 #define CONSTANT_COLUMNS 26 /* "network_group_bytes_per_s " */

@@ -187,6 +187,8 @@ static void put_answer(const ty_plan *plan, const ty_cluster *cluster, double pr
     ty_json_put_string(w, "plan",
                        plan->candidate_count > 0 ? plan->candidates[0].name : plan->strategy);
     ty_json_put_string(w, "stack", plan->stack->name);
+    if (plan->stack->why != NULL)
+        ty_json_put_string(w, "stack_reason", plan->stack->why);
     ty_json_put_string(w, "provenance", ty_provenance_name(plan->provenance));
 }
 
