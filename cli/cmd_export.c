@@ -211,7 +211,9 @@ exit_code cmd_export(const cli_options *options)
     }
     if (ty_plan_inputs_load(options->files[0], NULL, &watch, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
-    if (launch_open(options, options->files[0], &inputs, options->to, &files, &error) != TY_OK)
+    if (ty_launch_needs_job(options->to) && ty_plan_inputs_of_worker(&inputs, &error) != TY_OK)
+        code = report_failure(&error);
+    else if (launch_open(options, options->files[0], &inputs, options->to, &files, &error) != TY_OK)
         code = report_failure(&error);
     else if (options->output == NULL || strcmp(options->output, "-") == 0)
         code = show_all(files);

@@ -103,7 +103,8 @@ exit_code cmd_run(const cli_options *options)
 
     if (ty_is_phased_plan(options->files[0]))
         return phased_run(options);
-    if (ty_plan_inputs_load(options->files[0], NULL, &watch, &inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], NULL, &watch, &inputs, &error) != TY_OK ||
+        ty_plan_inputs_of_worker(&inputs, &error) != TY_OK)
         return report_bad_input(&error);
     interrupts_catch();
     if (output == NULL &&

@@ -22,6 +22,7 @@ ty_status findings_read(const char *plan_path, const char *run_path, const ty_wa
     if (run_path == NULL)
         return TY_OK;
     TY_CHECK(ty_run_load(run_path, &f->run, error), status, done);
+    TY_CHECK(ty_plan_inputs_of_worker(&f->inputs, error), status, done);
     TY_CHECK(ty_plan_digest(f->inputs.plan, &digest, error), status, done);
     if (strcmp(digest.hex, f->run->plan_digest.hex) != 0)
         return ty_fail(error, TY_EPARSE,

@@ -89,6 +89,32 @@ cleanup:
     return status;
 }
 
+ty_status ty_plan_inputs_of_worker(ty_plan_inputs *inputs, ty_error *error)
+{
+    ty_plan *plan = inputs->plan;
+    const bool was_predicted = plan->has_prediction;
+    ty_stack *worker = NULL;
+    ty_costs *costs = NULL;
+    ty_status status = TY_OK;
+
+    if (plan->stack != NULL && plan->stack->memory == TY_MEMORY_WORKER)
+        return TY_OK;
+    TY_CHECK(ty_stack_open(TY_WORKER_STACK, &worker, error), status, done);
+    TY_CHECK(ty_plan_use_stack(plan, worker, error), status, done);
+    TY_CHECK(ty_costs_of_program(plan, inputs->program, inputs->cluster, &costs, error), status,
+             done);
+    ty_costs_free(inputs->costs);
+    inputs->costs = costs;
+    if (was_predicted)
+        status = ty_estimate_summary(plan, inputs->program, costs,
+                                     3 + 2 * ty_program_largest_lead(inputs->program),
+                                     &plan->prediction, error);
+    plan->has_prediction = was_predicted && status == TY_OK;
+done:
+    ty_stack_free(worker);
+    return status;
+}
+
 void ty_question_inputs_clear(ty_question_inputs *inputs)
 {
     ty_workload_free(inputs->workload);

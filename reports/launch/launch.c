@@ -198,6 +198,25 @@ static bool sends_rows_densely(const launch *l, const struct target *t)
     return false;
 }
 
+/* Whether the plan's figures are of software that the target does not start: of the worker, or of
+ * a stack that is called as another target. */
+static bool is_of_other_software(const ty_plan *plan, const struct target *t)
+{
+    const ty_stack *stack = plan->stack;
+
+    if (stack == NULL || t->make == ty_launch_nccl || t->make == ty_launch_chakra)
+        return false;
+    if (t->needs_job || stack->memory == TY_MEMORY_WORKER)
+        return t->needs_job != (stack->memory == TY_MEMORY_WORKER);
+    for (size_t i = 0; i < TARGET_COUNT; i++) {
+        const size_t length = strlen(targets[i].name);
+        if (&targets[i] != t && strncmp(stack->name, targets[i].name, length) == 0 &&
+            (stack->name[length] == '\0' || stack->name[length] == '-'))
+            return true;
+    }
+    return false;
+}
+
 static ty_status write_comments(launch *l, const struct target *t, ty_error *error)
 {
     const ty_plan *plan = l->plan;
@@ -217,10 +236,14 @@ static ty_status write_comments(launch *l, const struct target *t, ty_error *err
     add_line(&l->comments, "uses     %u processes on %u host%s; a step is %u micro-batches of %u",
              l->process_count, l->host_count, l->host_count > 1 ? "s" : "", plan->micro_batches,
              plan->micro_batch_size);
-    if (plan->stack != NULL)
+    if (is_of_other_software(plan, t))
+        add_line(&l->comments,
+                 "stack    the plan was made for %.100s; nothing is predicted of this software",
+                 plan->stack->name);
+    else if (plan->stack != NULL)
         add_line(&l->comments, "stack    %.100s: what is expected is of this software",
                  plan->stack->name);
-    if (plan->has_prediction) {
+    if (plan->has_prediction && !is_of_other_software(plan, t)) {
         ty_format_seconds(s->step_time_s, step);
         ty_format_count(s->samples_per_s, rate);
         add_line(&l->comments, "expects  %s a step, %s samples/s, limited by %.160s (%s, %s)", step,
