@@ -503,14 +503,15 @@ ty_status ty_question_memory_reserve(const ty_question *question, double *out, t
 /* ---- What is asked of the planner ---------------------------------------------------------- */
 
 /* Pins that leave open whether there is a pipeline would leave its schedule unused in silence. */
-static ty_status check_schedule(const ty_question *question, const ty_plan_options *o,
-                                ty_error *error)
+static ty_status check_schedule(const ty_question *question, const ty_workload *workload,
+                                const ty_plan_options *o, ty_error *error)
 {
     const bool is_said = o->pipeline_stages > 0 || o->replicas != NULL || o->layers != NULL;
     const bool needs_several = o->fix_schedule && o->schedule != TY_GPIPE &&
                                o->schedule != TY_ONE_F_ONE_B && o->schedule != TY_INTERLEAVED;
 
-    if (question->system != NULL || !needs_several || is_said)
+    if (question->system != NULL || !needs_several || is_said ||
+        workload->learning == TY_LEARNING_REINFORCEMENT) /* refused with all other schedules */
         return TY_OK;
     return ty_fail(
         error, TY_EINVAL,
@@ -538,7 +539,7 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
         TY_CHECK(
             ty_fix_read(question->fix, ty_cluster_device_count(inputs->cluster), texts, out, error),
             status, done);
-    TY_CHECK(check_schedule(question, out, error), status, done);
+    TY_CHECK(check_schedule(question, inputs->workload, out, error), status, done);
     /* Who says how devices are divided means all of them; systems use what they are given. */
     out->may_idle = question->system == NULL && out->pipeline_stages == 0 &&
                     out->data_parallel == 0 && out->replicas == NULL && out->layers == NULL &&
