@@ -323,18 +323,19 @@ double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster, 
  * every stage count and replica vector that the partition proposes. Each has its micro-batch sizes,
  * buckets and compression. The estimator ranks them, then the simulator (`simulate_top`).
  *
- * The 16-bit casts are proposed where they may save 1 % of the step, lossy compressors only with
- * `allow_lossy`; of a candidate with compression, buckets that would lose by it travel as they are,
- * unless it was asked for. Tied weights travel uncompressed. An embedding that is not tied gets a
- * bucket of its own and travels as rows where that is predicted to be exchanged sooner, in every
- * candidate (fix_compression asks for another way, or for rows wherever they can be); the best one
- * is estimated once more with dense embeddings. Where nothing fits, ZeRO, recomputing
- * and tensor parallelism inside hosts are tried, the cheapest first; `dimensions` asks for them.
- * With `tolerance`, what is simpler is looked for once more, as far as nothing pins it, up to that
- * share above the fastest: data parallelism alone, no pipeline, one stage a position, up to two,
- * four, eight of them. Simpler is what combines fewer of: tensor, context and expert lanes, a
- * pipeline, stages interleaved or a schedule other than 1F1B and GPipe, replicas of unequal stages;
- * then what has fewer stages a position.
+ * 16-bit casts are proposed if they may save 1 % of the step, lossy compressors only with
+ * `allow_lossy`, and neither if the stack compresses on request only (`compression_on_request`).
+ * Buckets that a proposed compressor makes slower stay uncompressed, as tied weights do. An
+ * embedding that is not tied has a bucket of its own. It travels as rows if the planner predicts
+ * that to be faster, and the best candidate is estimated with dense embeddings as well.
+ * `fix_compression` overrides both. If nothing fits, the planner tries ZeRO, recomputation and TP
+ * inside hosts, the cheapest first; `dimensions` asks for them.
+ *
+ * With `tolerance`, the planner searches again for simpler plans that are at most that share
+ * slower: data parallelism alone, no pipeline, VPP 1, then at most 2, 4 and 8. A plan is simpler if
+ * it combines fewer of TP, CP, EP, pipeline stages, interleaving (or a schedule other than 1F1B and
+ * GPipe) and unequal stages; then if it has fewer virtual stages.
+ *
  * The quick look that orders candidates takes all devices for the first one and
  * stages on consecutive devices; estimator and simulator use every device's own figures.
  *
