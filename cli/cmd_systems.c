@@ -115,6 +115,7 @@ exit_code cmd_systems(const cli_options *options)
         asked.stack = TY_WORKER_STACK; /* it can run what any of them does */
     if (question_open(&asked, &q, &error) != TY_OK)
         return report_bad_input(&error);
+    note_names(options);
     how.stack = q.stack;
     how.global_batch = options->global_batch > 0 ? (uint32_t)options->global_batch
                                                  : ty_system_batch(q.workload, q.cluster);

@@ -196,11 +196,6 @@ static void format_share(double share, char out[32])
     snprintf(out, 32, "%.1f %%", 100 * share);
 }
 
-static void format_days(double days, char out[32])
-{
-    snprintf(out, 32, "%.3g", days);
-}
-
 static const column columns[] = {
     {"step", "step_time_s", 8, ty_format_seconds, false},
     {"samples/s", "samples_per_s", 9, ty_format_count, false},
@@ -208,7 +203,7 @@ static const column columns[] = {
     {"MFU", "mfu", 6, format_share, false},
     {"memory", "peak_memory_bytes", 8, ty_format_memory, false},
     {"of", "memory_bytes", 7, ty_format_memory, false},
-    {"days", "days", 5, format_days, true},
+    {"days", "days", 5, ty_format_days, true},
     {"cost", "cost_usd", 6, ty_format_usd, true},
 };
 #define COLUMN_COUNT (sizeof columns / sizeof columns[0])

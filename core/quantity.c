@@ -136,6 +136,18 @@ void ty_format_usd(double usd, char out[32])
     }
 }
 
+void ty_format_days(double days, char out[32])
+{
+    char usd[32];
+
+    if (fabs(days) < 999.5) {
+        format_digits(days, out);
+    } else {
+        ty_format_usd(days, usd);
+        snprintf(out, 32, "%.30s", usd + 1);
+    }
+}
+
 /* A decimal number at the start of `text`, digits first, whatever the locale; NULL if there is none
  * or it is too large. Gives where it ends. */
 static const char *read_number(const char *text, double *value)

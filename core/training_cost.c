@@ -7,11 +7,11 @@
 void ty_training_cost_line(const ty_training_cost *cost, ty_text *text)
 {
     const bool is_days = cost->days >= FEWEST_DAYS;
-    char count[32], usd[32];
+    char time[32], count[32], usd[32];
 
     ty_format_tokens(cost->tokens > 0 ? cost->tokens : cost->samples, count);
-    ty_text_addf(text, "Cost        %.3g %s", is_days ? cost->days : cost->days * HOURS_PER_DAY,
-                 is_days ? "days" : "hours");
+    ty_format_days(is_days ? cost->days : cost->days * HOURS_PER_DAY, time);
+    ty_text_addf(text, "Cost        %s %s", time, is_days ? "days" : "hours");
     if (cost->price_kind[0] != '\0') {
         ty_format_usd(cost->cost_usd, usd);
         ty_text_addf(text, ", %s", usd);

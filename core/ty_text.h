@@ -47,6 +47,8 @@ void ty_format_bandwidth(double bytes_per_s, char out[32]);
 /** As they are written after a price or before "tokens": "$2.50", "$6,020", "$593k"; "300B". */
 void ty_format_usd(double usd, char out[32]);
 void ty_format_tokens(double tokens, char out[32]);
+/** "0.42", "193", "1,457": days, to be followed by the word or in a column of them. */
+void ty_format_days(double days, char out[32]);
 
 /**
  * Reads a quantity as people write it. Bandwidth: "100Gb/s", "25GB/s", "400Gbps", "1e9" (bytes/s).

@@ -16,7 +16,7 @@ void ty_prices_clear(ty_prices *prices)
     *prices = (ty_prices){0};
 }
 
-/* ---- What was asked for ------------------------------------------------------------------ */
+/* ---- The question ------------------------------------------------------------------------- */
 
 ty_status ty_read_or_factor(const char *text, const char *unit, const char *option, double *value,
                             bool *is_factor, ty_error *error)
