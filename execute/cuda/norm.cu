@@ -530,8 +530,8 @@ static __global__ void __launch_bounds__(BLOCK, 2)
             const unsigned c = (h * WARP + lane) * NUMBERS;
             if (c >= n)
                 continue;
-            values[h] = *reinterpret_cast<const numbers<T, NUMBERS> *>(x + at + c);
-            slopes[h] = *reinterpret_cast<const numbers<T, NUMBERS> *>(dy + at + c);
+            values[h] = numbers_at<T, NUMBERS>(x + at + c);
+            slopes[h] = numbers_at<T, NUMBERS>(dy + at + c);
         }
 #pragma unroll
         for (int h = 0; h < HELD; h++) {

@@ -7,6 +7,21 @@
 
 #include "kernel.cuh"
 
+/* What a thread loads or stores at once, of so many bytes. */
+template <int BYTES> struct word;
+template <> struct word<2> {
+    typedef unsigned short bits;
+};
+template <> struct word<4> {
+    typedef unsigned bits;
+};
+template <> struct word<8> {
+    typedef unsigned long long bits;
+};
+template <> struct word<16> {
+    typedef uint4 bits;
+};
+
 /* N numbers side by side, at a multiple of their size. */
 template <typename T, int N> struct alignas(N * sizeof(T)) numbers {
     T at[N];
@@ -18,24 +33,64 @@ template <typename T> struct piece {
 };
 
 template <typename T, int N>
+static __device__ __forceinline__ numbers<T, N> numbers_at(const T *from)
+{
+    typedef typename word<N * sizeof(T)>::bits word_bits;
+    const word_bits bits = *reinterpret_cast<const word_bits *>(from);
+    numbers<T, N> found;
+
+    memcpy(&found, &bits, sizeof found);
+    return found;
+}
+
+template <typename T, int N>
 static __device__ __forceinline__ void numbers_load(const T *from, float (&x)[N])
 {
-    const numbers<T, N> bits = *reinterpret_cast<const numbers<T, N> *>(from);
+    const numbers<T, N> found = numbers_at<T, N>(from);
 
 #pragma unroll
     for (int i = 0; i < N; i++)
-        x[i] = to_float(bits.at[i]);
+        x[i] = to_float(found.at[i]);
+}
+
+/* Two numbers of 16 bits. */
+static __device__ __forceinline__ unsigned pair_of(float x, float y, const bf16 *)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+    unsigned bits;
+
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+static __device__ __forceinline__ unsigned pair_of(float x, float y, const half *)
+{
+    const __half2 pair = __floats2half2_rn(x, y);
+    unsigned bits;
+
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
 }
 
 template <typename T, int N>
 static __device__ __forceinline__ void numbers_store(T *to, const float (&x)[N])
 {
-    numbers<T, N> bits;
+    typedef typename word<N * sizeof(T)>::bits word_bits;
 
+    if constexpr (N == 1) {
+        *to = of_float<T>(x[0]);
+    } else if constexpr (sizeof(T) == sizeof(float)) {
+        word_bits bits;
+        memcpy(&bits, x, sizeof bits);
+        *reinterpret_cast<word_bits *>(to) = bits;
+    } else {
+        unsigned pairs[N / 2];
+        word_bits bits;
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        bits.at[i] = of_float<T>(x[i]);
-    *reinterpret_cast<numbers<T, N> *>(to) = bits;
+        for (int i = 0; i < N / 2; i++)
+            pairs[i] = pair_of(x[2 * i], x[2 * i + 1], to);
+        memcpy(&bits, pairs, sizeof bits);
+        *reinterpret_cast<word_bits *>(to) = bits;
+    }
 }
 
 /* As `put`. */
