@@ -187,8 +187,8 @@ ty_status ty_plan_inputs_compare(const ty_plan_inputs *inputs, const char *name,
                                  const ty_watch *watch, ty_error *error) TY_MUST_CHECK;
 /** Takes ownership of the plan, also on failure. */
 ty_status ty_plan_inputs_from(ty_plan *plan, ty_plan_inputs *out, ty_error *error) TY_MUST_CHECK;
-/** The same as Trainyard's worker runs it: where the plan was made for other software, costs, memory
- * and prediction are the worker's from here on. */
+/** The same as Trainyard's worker runs it: where the plan was made for other software, costs,
+ * memory and prediction are the worker's from here on. */
 ty_status ty_plan_inputs_of_worker(ty_plan_inputs *inputs, ty_error *error) TY_MUST_CHECK;
 void ty_plan_inputs_clear(ty_plan_inputs *inputs);
 
