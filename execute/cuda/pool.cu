@@ -160,34 +160,83 @@ void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, voi
                                                      windows_from(w), (const T *)x, (T *)y)))
 }
 
-/* Which of a pixel's channels, by bit, have their window's maximum. */
-template <int N>
-static __device__ __forceinline__ unsigned equals(const float (&x)[N], const float (&maximum)[N])
-{
-    unsigned found = 0;
+/* Which of numbers side by side are the same: all bits of those set, 0 in others. A number of 16
+ * bits alone has the low half of its word. */
+template <typename T, int N> struct words {
+    static constexpr int COUNT = (int)((N * sizeof(T) + sizeof(unsigned) - 1) / sizeof(unsigned));
+    unsigned at[COUNT];
+};
 
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        found |= x[k] == maximum[k] ? 1u << k : 0;
-    return found;
+template <typename T, int N> static __device__ __forceinline__ words<T, N> words_load(const T *from)
+{
+    const numbers<T, N> found = numbers_at<T, N>(from);
+    words<T, N> loaded;
+
+    loaded.at[0] = 0;
+    memcpy(loaded.at, &found, sizeof found);
+    return loaded;
 }
 
-/* Of these channels those that have it nowhere in the window before the pixel. `image`: from the
- * first of them on. */
-template <typename T, int N>
-static __device__ __forceinline__ unsigned firsts(const windows &w, const T *image, span h, span v,
-                                                  unsigned row, unsigned column,
-                                                  const float (&maximum)[N], unsigned channels)
+static __device__ __forceinline__ unsigned same(unsigned x, unsigned y, const float *)
 {
-    for (unsigned r = h.first; r <= row && channels != 0; r++) {
+    float a, b;
+
+    memcpy(&a, &x, sizeof a);
+    memcpy(&b, &y, sizeof b);
+    return a == b ? ~0u : 0u;
+}
+static __device__ __forceinline__ unsigned same(unsigned x, unsigned y, const bf16 *)
+{
+    __nv_bfloat162 a, b;
+
+    memcpy(&a, &x, sizeof a);
+    memcpy(&b, &y, sizeof b);
+    return __heq2_mask(a, b);
+}
+static __device__ __forceinline__ unsigned same(unsigned x, unsigned y, const half *)
+{
+    __half2 a, b;
+
+    memcpy(&a, &x, sizeof a);
+    memcpy(&b, &y, sizeof b);
+    return __heq2_mask(a, b);
+}
+
+/* Of a pixel's channels those whose window's maximum it is the first to have. `image`: from the
+ * first of the channels on. */
+template <typename T, int N>
+static __device__ __forceinline__ words<T, N>
+firsts(const windows &w, const T *image, unsigned row, unsigned column, span h, span v,
+       const words<T, N> &own, const words<T, N> &maximum)
+{
+    words<T, N> is_first;
+    unsigned any = 0;
+
+#pragma unroll
+    for (int k = 0; k < words<T, N>::COUNT; k++)
+        any |= is_first.at[k] = same(own.at[k], maximum.at[k], image);
+    for (unsigned r = h.first; r <= row && any != 0; r++) {
         const unsigned end = r == row ? column : v.end;
         for (unsigned c = v.first; c < end; c++) {
-            float other[N];
-            numbers_load(image + (r * w.in_width + c) * w.channels, other);
-            channels &= ~equals(other, maximum);
+            const words<T, N> other = words_load<T, N>(image + (r * w.in_width + c) * w.channels);
+#pragma unroll
+            for (int k = 0; k < words<T, N>::COUNT; k++)
+                is_first.at[k] &= ~same(other.at[k], maximum.at[k], image);
         }
     }
-    return channels;
+    return is_first;
+}
+
+/* Adds to sums what a pixel gains of its window. */
+template <typename T, int N>
+static __device__ __forceinline__ void gain_add(const words<T, N> &gained, float (&sums)[N])
+{
+    numbers<T, N> parts;
+
+    memcpy(&parts, gained.at, sizeof parts);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        sums[k] += to_float(parts.at[k]);
 }
 
 template <typename T, int N, bool IS_AVERAGE>
@@ -210,29 +259,32 @@ static __global__ void pool_backward(uint64_t images, windows w, const T *__rest
                 windows_of(column, w.stride, w.padding_width, w.width, w.out_width);
             const uint64_t at = (line * width + i) * N;
             const T *image = x + n * (w.in_height * w.in_width * w.channels) + channel;
-            float sum[N], own[N], of_window[N];
+            words<T, N> own = {};
+            float sum[N];
 #pragma unroll
             for (int k = 0; k < N; k++)
                 sum[k] = 0.0f;
             if (!IS_AVERAGE)
-                numbers_load(x + at, own);
+                own = words_load<T, N>(x + at);
             for (unsigned r = rows.first; r < rows.end; r++)
                 for (unsigned c = columns.first; c < columns.end; c++) {
                     const uint64_t out =
                         ((n * w.out_height + r) * w.out_width + c) * w.channels + channel;
-                    unsigned chosen = ~0u;
-                    if (!IS_AVERAGE) {
-                        numbers_load(y + out, of_window);
-                        chosen = firsts(w, image, window_rows(w, r), window_columns(w, c), row,
-                                        column, of_window, equals(own, of_window));
-                    }
-                    if (chosen == 0)
-                        continue;
-                    numbers_load(dy + out, of_window);
+                    if (IS_AVERAGE) {
+                        float gained[N];
+                        numbers_load(dy + out, gained);
 #pragma unroll
-                    for (int k = 0; k < N; k++) {
-                        const float gained = IS_AVERAGE ? of_window[k] / area : of_window[k];
-                        sum[k] += (chosen >> k & 1) != 0 ? gained : 0.0f;
+                        for (int k = 0; k < N; k++)
+                            sum[k] += gained[k] / area;
+                    } else {
+                        const words<T, N> is_first =
+                            firsts(w, image, row, column, window_rows(w, r), window_columns(w, c),
+                                   own, words_load<T, N>(y + out));
+                        words<T, N> gained = words_load<T, N>(dy + out);
+#pragma unroll
+                        for (int k = 0; k < words<T, N>::COUNT; k++)
+                            gained.at[k] &= is_first.at[k];
+                        gain_add(gained, sum);
                     }
                 }
             numbers_put(dx + at, sum, adds);

@@ -6,6 +6,9 @@
 #include "case_numbers.h"
 #include "cuda_kernels.h"
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -56,7 +59,12 @@ void orders(uint64_t matrices, uint64_t rows, uint64_t columns)
 /* ---- Pooling: beside windows that are spelled out; numbers of few values, so that maxima are
  * equal ---- */
 
-void pools(uint64_t channels, const pool_windows &like)
+template <typename T> std::vector<T> typed(const std::vector<float> &from)
+{
+    return std::vector<T>(from.begin(), from.end());
+}
+
+template <typename T> void pools(cuda_type type, uint64_t channels, const pool_windows &like)
 {
     constexpr uint64_t IMAGES = 2;
     pool_windows w = like;
@@ -66,15 +74,17 @@ void pools(uint64_t channels, const pool_windows &like)
     const cuda_pool pool = {IMAGES, w};
     const uint64_t ins = IMAGES * w.in_height * w.in_width * channels;
     const uint64_t outs = IMAGES * w.out_height * w.out_width * channels;
-    std::vector<float> x = numbers(ins, 3), y(outs), dx(ins, 0.5f), expected_dx(ins, 0.5f);
-    const std::vector<float> dy = numbers(outs, 5);
+    std::vector<float> x = numbers(ins, 3), dy = numbers(outs, 5), expected_dx(ins, 0.5f);
+    const double tolerance = type == CUDA_TYPE_FLOAT ? 1e-6 : w.is_average ? 1e-2 : 0;
     bool is_right = true;
 
     for (float &number : x)
         number = std::floor(number * 3);
-    cuda_pool_forward(CUDA_TYPE_FLOAT, &pool, x.data(), y.data(), nullptr);
-    cuda_pool_backward(CUDA_TYPE_FLOAT, &pool, x.data(), y.data(), dy.data(), true, dx.data(),
-                       nullptr);
+    for (float &number : dy) /* so that 16 bits have them and their sums */
+        number = std::floor(number * 8) / 8;
+    std::vector<T> of_x = typed<T>(x), y(outs), of_dy = typed<T>(dy), dx = typed<T>(expected_dx);
+    cuda_pool_forward(type, &pool, of_x.data(), y.data(), nullptr);
+    cuda_pool_backward(type, &pool, of_x.data(), y.data(), of_dy.data(), true, dx.data(), nullptr);
     cudaStreamSynchronize(nullptr);
     for (uint64_t o = 0; o < outs; o++) {
         const uint64_t channel = o % channels, column = o / channels % w.out_width;
@@ -96,40 +106,43 @@ void pools(uint64_t channels, const pool_windows &like)
                 }
             }
         const double area = (double)(w.height * w.width);
-        is_right = is_right &&
-                   is_close(y[o], w.is_average ? sum / area : maximum, 1, w.is_average ? 1e-6 : 0);
+        is_right = is_right && is_close((float)y[o], w.is_average ? sum / area : maximum, 1,
+                                        w.is_average ? tolerance : 0);
         for (uint64_t place : places)
             expected_dx[place] += w.is_average ? dy[o] / (float)area : place == best ? dy[o] : 0;
     }
     for (uint64_t i = 0; i < ins; i++)
-        is_right = is_right && is_close(dx[i], expected_dx[i], 1, 1e-6);
+        is_right = is_right && is_close((float)dx[i], expected_dx[i], 1, tolerance);
     expect(is_right, w.is_average ? "averages" : "maxima", w.in_height, channels, 0, 0);
 }
 
-void all_pools(void)
+template <typename T> void all_pools(cuda_type type)
 {
     for (uint64_t channels : {1, 3, 8, 12})
         for (bool is_average : {false, true}) {
-            pools(channels, {.in_height = 9,
-                             .in_width = 7,
-                             .height = 3,
-                             .width = 3,
-                             .stride = 2,
-                             .padding_height = 1,
-                             .padding_width = 1,
-                             .is_average = is_average});
-            pools(channels, {.in_height = 8,
-                             .in_width = 11,
-                             .height = 2,
-                             .width = 3,
-                             .stride = 3,
-                             .is_average = is_average});
-            pools(channels, {.in_height = 5,
-                             .in_width = 7,
-                             .height = 5,
-                             .width = 7,
-                             .stride = 1,
-                             .is_average = is_average});
+            pools<T>(type, channels,
+                     {.in_height = 9,
+                      .in_width = 7,
+                      .height = 3,
+                      .width = 3,
+                      .stride = 2,
+                      .padding_height = 1,
+                      .padding_width = 1,
+                      .is_average = is_average});
+            pools<T>(type, channels,
+                     {.in_height = 8,
+                      .in_width = 11,
+                      .height = 2,
+                      .width = 3,
+                      .stride = 3,
+                      .is_average = is_average});
+            pools<T>(type, channels,
+                     {.in_height = 5,
+                      .in_width = 7,
+                      .height = 5,
+                      .width = 7,
+                      .stride = 1,
+                      .is_average = is_average});
         }
 }
 
@@ -257,7 +270,9 @@ int main()
 
     for (const auto &side : sides)
         orders(3, side[0], side[1]);
-    all_pools();
+    all_pools<float>(CUDA_TYPE_FLOAT);
+    all_pools<__nv_bfloat16>(CUDA_TYPE_BF16);
+    all_pools<__half>(CUDA_TYPE_HALF);
     for (const auto &size : sizes)
         for (float offset : {0.0f, 1000.0f})
             for (const behind &is :
