@@ -11,6 +11,7 @@ enum {
     NUMBERS = 4,
     AT_ONCE = 4,
     GRADIENTS_AT_ONCE = 2, /* of more arrays */
+    MOMENTS_AT_ONCE = 8,   /* and of one */
     LEAST_ROWS = 8,
     MOST_WIDTH = 16,
     MOST_BLOCKS_OF_BANDS = 4 * 132
@@ -144,12 +145,12 @@ static __device__ __forceinline__ void rows_moments(const column &c, const T *x,
         first[k] = sums[k] = squares[k] = 0.0f;
     if (c.count > 0)
         numbers_load(x + c.at, first);
-    for (unsigned done = 0; done < c.count; done += AT_ONCE) {
-        const unsigned n = c.count - done < AT_ONCE ? c.count - done : AT_ONCE;
-        float values[AT_ONCE][N];
+    for (unsigned done = 0; done < c.count; done += MOMENTS_AT_ONCE) {
+        const unsigned n = c.count - done < MOMENTS_AT_ONCE ? c.count - done : MOMENTS_AT_ONCE;
+        float values[MOMENTS_AT_ONCE][N];
         rows_load(x + c.at + done * c.stride, c.stride, n, 0.0f, values);
 #pragma unroll
-        for (unsigned r = 0; r < AT_ONCE; r++)
+        for (unsigned r = 0; r < MOMENTS_AT_ONCE; r++)
 #pragma unroll
             for (int k = 0; k < N; k++) {
                 const float apart = r < n ? values[r][k] - first[k] : 0.0f;
@@ -198,18 +199,26 @@ static __global__ void band_moments(bands b, uint64_t rows, uint64_t channels,
     of_bands[((uint64_t)b.count + blockIdx.y) * channels + s.channel] = m.squares;
 }
 
-/* The sum of what a block's warps have, where they have the same WARP channels; of all threads. */
+enum { JOINING = 1024 }; /* threads of a block that joins bands */
+
+/* The sum over warps, which all have the same WARP channels; of all threads. */
 static __device__ __forceinline__ float warps_sum(float value)
 {
-    __shared__ float parts[BLOCK];
+    __shared__ float parts[JOINING];
     float sum = 0.0f;
 
     __syncthreads(); /* the last call's parts have been read */
     parts[threadIdx.x] = value;
     __syncthreads();
-    for (unsigned w = 0; w < BLOCK / WARP; w++)
+    for (unsigned w = 0; w < blockDim.x / WARP; w++)
         sum += parts[w * WARP + threadIdx.x % WARP];
     return sum;
+}
+
+/* Threads that have bands to join. */
+static unsigned joining_threads(const bands &b)
+{
+    return (b.count < JOINING / WARP ? b.count : JOINING / WARP) * WARP;
 }
 
 static __device__ __forceinline__ void statistics_put(float *statistics, float mean, float variance)
@@ -219,7 +228,7 @@ static __device__ __forceinline__ void statistics_put(float *statistics, float m
     statistics[2] = variance;
 }
 
-/* A block has WARP channels, each of its warps every eighth band; as rows_moments. */
+/* A block has WARP channels, and its warps take bands in turns; as rows_moments. */
 static __global__ void moments_join(bands b, uint64_t rows, uint64_t channels,
                                     const float *__restrict__ of_bands, float *statistics)
 {
@@ -231,7 +240,7 @@ static __global__ void moments_join(bands b, uint64_t rows, uint64_t channels,
     float sum = 0.0f, variance = 0.0f;
 
 #pragma unroll 8
-    for (unsigned i = threadIdx.x / WARP; i < end; i += BLOCK / WARP) {
+    for (unsigned i = threadIdx.x / WARP; i < end; i += blockDim.x / WARP) {
         const float apart = means[i * channels] - first, count = (float)band_rows(b, rows, i);
         sum += apart * count;
         variance += squares[i * channels] + apart * apart * count;
@@ -302,8 +311,8 @@ void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const voi
                     DISPATCH_NUMBERS(b, TY_LAUNCH_GRID((band_moments<T, N>), grid, BLOCK, 0, stream,
                                                        b, rows, channels, (const T *)x, scratch)))
         TY_MOVES(float_bytes(2 * b.count * channels), float_bytes(3 * channels));
-        TY_LAUNCH(moments_join, (channels + WARP - 1) / WARP, BLOCK, 0, stream, b, rows, channels,
-                  scratch, statistics);
+        TY_LAUNCH(moments_join, (channels + WARP - 1) / WARP, joining_threads(b), 0, stream, b,
+                  rows, channels, scratch, statistics);
     }
     TY_MOVES(bytes_of(type, (other != NULL ? 2 : 1) * rows * channels) + float_bytes(4 * channels),
              bytes_of(type, rows * channels));
@@ -429,7 +438,7 @@ static __global__ void gradients_join(bands b, uint64_t channels,
     float product = 0.0f, sum = 0.0f;
 
 #pragma unroll 8
-    for (unsigned i = threadIdx.x / WARP; i < end; i += BLOCK / WARP) {
+    for (unsigned i = threadIdx.x / WARP; i < end; i += blockDim.x / WARP) {
         product += products[i * channels];
         sum += sums[i * channels];
     }
@@ -520,8 +529,9 @@ void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, 
     if (dgain != NULL || totals != NULL) {
         TY_MOVES(float_bytes((2 * b.count + (adds_parameters ? parts : 0) + 2 * moved) * channels),
                  float_bytes((parts + sums + moved) * channels));
-        TY_LAUNCH(gradients_join, (channels + WARP - 1) / WARP, BLOCK, 0, stream, b, channels,
-                  scratch, adds_parameters, dgain, dshift, totals, population, statistics, running);
+        TY_LAUNCH(gradients_join, (channels + WARP - 1) / WARP, joining_threads(b), 0, stream, b,
+                  channels, scratch, adds_parameters, dgain, dshift, totals, population, statistics,
+                  running);
     }
     if (dx == NULL)
         return;
