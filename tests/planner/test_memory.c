@@ -116,19 +116,20 @@ Test(memory, pipeline)
                            .optimizer_bytes = 60,
                            .activation_bytes = 5 * (2 * (2 * 16 + 12) + 12),
                            .communication_bytes = 5 * (2 + 2) * 12});
-    /* Once input 12 and stash 8 + 8; gradients 8 + 4 and 4 for what the loss keeps. */
+    /* Once input 12 and stash 8 + 8; the scores become their gradient, that of the loss is 4, and 4
+     * for what it keeps. */
     check(s, 1, "second stage",
           &(ty_memory_use){.parameter_bytes = 32,
                            .gradient_bytes = 32,
                            .optimizer_bytes = 32,
-                           .activation_bytes = 5 * ((12 + 16) + 16),
+                           .activation_bytes = 5 * ((12 + 16) + 8),
                            .communication_bytes = 5 * (1 + 2) * 12});
     s->plan.staleness = 2; /* a set that is made and two that are under way */
     check(s, 1, "late gradients",
           &(ty_memory_use){.parameter_bytes = 32,
                            .gradient_bytes = 3 * 32,
                            .optimizer_bytes = 32,
-                           .activation_bytes = 5 * ((12 + 16) + 16),
+                           .activation_bytes = 5 * ((12 + 16) + 8),
                            .communication_bytes = 5 * (1 + 2) * 12});
     s->plan.staleness = 0;
     s->stages[0].recompute = TY_RECOMPUTE_FULL;
@@ -154,7 +155,7 @@ Test(memory, pipeline)
           &(ty_memory_use){.parameter_bytes = 32,
                            .gradient_bytes = 32,
                            .optimizer_bytes = 32,
-                           .activation_bytes = 5 * ((12 + 16) + 16),
+                           .activation_bytes = 5 * ((12 + 16) + 8),
                            .communication_bytes = 5 * 2 * 12});
     free_setting(s);
 }
@@ -170,7 +171,7 @@ Test(memory, frozen_prefix)
           &(ty_memory_use){.parameter_bytes = 92,
                            .gradient_bytes = 32,
                            .optimizer_bytes = 32,
-                           .activation_bytes = 5 * (2 * (2 * 16 + 12 + 16) + 16)});
+                           .activation_bytes = 5 * (2 * (2 * 16 + 12 + 16) + 8)});
     /* All frozen: no backward, so nothing is kept for one. */
     s->plan.workload->layers[2].is_frozen = true;
     check(s, 0, "all",
@@ -353,7 +354,7 @@ Test(memory, buckets_and_compression)
               &(ty_memory_use){.parameter_bytes = 92,
                                .gradient_bytes = 92,
                                .optimizer_bytes = 92,
-                               .activation_bytes = 5 * (2 * 16 + 28 + 28),
+                               .activation_bytes = 5 * (2 * 16 + 28 + 20),
                                .communication_bytes = rows[i].communication,
                                .compression_bytes = rows[i].compressed});
         free_setting(s);
@@ -385,7 +386,7 @@ Test(memory, tied_copy)
           &(ty_memory_use){.parameter_bytes = 80,
                            .gradient_bytes = 80,
                            .optimizer_bytes = 160,
-                           .activation_bytes = 5 * (48 + 60 + 16 + 60 + 4 + 12),
+                           .activation_bytes = 5 * (48 + 60 + 16 + 4 + 12),
                            .communication_bytes = 5 * 3 * 48 + 80});
     free_setting(s);
 }
