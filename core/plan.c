@@ -551,6 +551,13 @@ double ty_plan_peak_flop_per_s(const ty_plan *plan, const ty_cluster *cluster)
     return sum;
 }
 
+/* The rate of a local machine's cores is measured, so it is no peak. */
+static bool has_measured_peak(const ty_plan *plan)
+{
+    return plan->profile != NULL && plan->cluster != NULL &&
+           ty_cluster_device_type(plan->cluster, plan->stages[0].devices[0])->core_share > 0;
+}
+
 void ty_step_summary_rate(const ty_plan *plan, ty_step_summary *s)
 {
     const double flop_per_s = ty_plan_model_flop(plan) / s->step_time_s;
@@ -558,7 +565,7 @@ void ty_step_summary_rate(const ty_plan *plan, ty_step_summary *s)
     const uint32_t devices = ty_plan_process_count(plan);
 
     s->devices = devices;
-    s->mfu = peak > 0 ? flop_per_s / peak : 0;
+    s->mfu = peak > 0 && !has_measured_peak(plan) ? flop_per_s / peak : 0;
     s->tflops_per_device = flop_per_s / devices * 1e-12;
     s->tokens_per_s_per_device = s->tokens_per_s / devices;
 }

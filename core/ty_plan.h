@@ -208,7 +208,8 @@ typedef struct ty_step_summary {
     char limited_by[160];            /* "pipeline bubble 18 %, gradient all-reduce 9 %" */
     /* Of the devices in use (ty_step_summary_rate); 0 where it is not known. */
     uint32_t devices;
-    double mfu;               /* model FLOPs over the peak of the plan's precision */
+    double mfu;               /* model FLOPs over the peak of the plan's precision; 0 also on this
+                                 machine's cores, whose rate is measured */
     double tflops_per_device; /* model TFLOP/s */
     double tokens_per_s_per_device;
 } ty_step_summary;

@@ -38,7 +38,7 @@ static void put_rate_cards(const ty_report_input *in, const ty_step_summary *s, 
     char label[48], value[32];
 
     if (s->mfu > 0) {
-        snprintf(value, sizeof value, "%.3g %%", 100 * s->mfu);
+        snprintf(value, sizeof value, "%.1f %%", 100 * s->mfu);
         ty_page_card(html, "MFU", value);
     }
     if (s->tflops_per_device > 0) {

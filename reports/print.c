@@ -107,7 +107,7 @@ void ty_print_summary(const ty_step_summary *s, const char *noun, ty_text *text)
     ty_text_clear(&line);
     if (s->tflops_per_device > 0 && noun != NULL) {
         if (s->mfu > 0)
-            ty_text_addf(&line, "%.3g %% MFU, ", 100 * s->mfu);
+            ty_text_addf(&line, "%.1f %% MFU, ", 100 * s->mfu);
         ty_text_addf(&line, "%.3g TFLOP/s/%s", s->tflops_per_device, noun);
         ty_print_fact(text, "Efficiency", "%s", line.data != NULL ? line.data : "");
         ty_text_clear(&line);

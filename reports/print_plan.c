@@ -39,12 +39,15 @@ static const char *scale_up_kind(const ty_cluster *cluster)
     return best == NULL ? NULL : best->kind;
 }
 
+/* From a host or its NIC to a switch of the network. */
 static bool is_uplink(const ty_cluster *cluster, const ty_link_edge *link)
 {
-    const ty_vertex_kind from = ty_cluster_vertex_kind(cluster, link->from),
-                         to = ty_cluster_vertex_kind(cluster, link->to);
+    const ty_vertex_kind ends[] = {ty_cluster_vertex_kind(cluster, link->from),
+                                   ty_cluster_vertex_kind(cluster, link->to)};
+    const ty_vertex_kind other = ends[0] == TY_VERTEX_SWITCH ? ends[1] : ends[0];
 
-    return (from == TY_VERTEX_SWITCH) != (to == TY_VERTEX_SWITCH);
+    return (ends[0] == TY_VERTEX_SWITCH || ends[1] == TY_VERTEX_SWITCH) &&
+           (other == TY_VERTEX_NIC || other == TY_VERTEX_HOST);
 }
 
 /* ", 8 rails of 400 Gbit/s": what connects a host to the network, where hosts are alike. */
@@ -339,16 +342,17 @@ static bool has_column(const fix_word *word)
     return false;
 }
 
-/* A candidate without details, as two are compared. */
+/* A candidate as two are compared: without details; of one that does not fit, its sizes. */
 static void add_layout(const ty_candidate *row, ty_text *text)
 {
+    const bool fits = ty_candidate_step_s(row) > 0;
     const char *rest = row->fix;
     fix_word word;
 
     if (row->fix == NULL)
         ty_text_add(text, row->name);
     while (next_word(&rest, &word))
-        if (!is_detail(&word) && !is_key(&word, "compression"))
+        if (has_column(&word) || (fits && !is_detail(&word) && !is_key(&word, "compression")))
             ty_text_append(text, word.key, (size_t)(word.value + word.value_length - word.key) + 1);
 }
 

@@ -6,7 +6,7 @@ work=$scratch/made
 
 expect 0 plan -w mlp -c local:2 --fix pp=1 -q -o "$work/plan.json"
 expect 0 run "$work/plan.json" --steps 20 -q -o "$work/run.json"
-expect_output "2 ranks" "loss"
+expect_output "2 ranks" "Loss"
 expect 0 compare "$work/plan.json" "$work/run.json"
 expect_output "Step time" "forward" "all_reduce"
 expect 0 compare "$work/plan.json" "$work/run.json" --json
@@ -21,12 +21,12 @@ if grep -q "measured:" "$work/report.html"; then pass; else fail "the report has
 
 # Gradients a step late: planned where asked for, shown, simulated, run, compared, and scored.
 expect 0 plan -w mlp -c local:2 --fix pp=1,staleness=1 -q -o "$work/late.json"
-expect_output "data parallel 2, staleness 1" "a step, up to 1 step late"
+expect_output "DP 2  CP 1  EP 1, staleness 1" "per step, up to 1 step late"
 expect 0 estimate "$work/late.json" --program
 expect_output "all_reduce" "1 step ahead"
 expect 0 simulate "$work/late.json" --jitter 20%
 expect 0 run "$work/late.json" --steps 20 -q -o "$work/late-run.json"
-expect_output "2 ranks" "loss"
+expect_output "2 ranks" "Loss"
 expect 0 compare "$work/late.json" "$work/late-run.json"
 expect 0 score "$work/late.json" --task resnet50-imagenet --json
 if grep -A3 staleness_multiplier "$scratch/out" | grep -q '"high": 1\.'; then pass; else fail "lateness costs nothing"; fi
@@ -39,17 +39,17 @@ expect_error_line "staleness" "64"
 
 # A server that trains nothing: planned, shown, simulated, run by ranks of which one serves, and no framework's.
 expect 0 plan -w mlp -c local:3 --fix servers=1,compression=none -q -o "$work/served.json"
-expect_output "data parallel 2, 1 server" "1 that train" "parameter-server"
+expect_output "DP 2  CP 1" "1 that train" "parameter-server"
 if grep -q '"shard": "size"' "$work/served.json"; then pass; else fail "the plan has no servers"; fi
 expect 0 simulate "$work/served.json"
 expect 0 run "$work/served.json" --steps 20 -q -o "$work/served-run.json"
-expect_output "2 ranks" "loss"
+expect_output "2 ranks" "Loss"
 expect 0 run "$work/served.json" --steps 20 --until loss=3 --evaluate-every 5 -q
 expect 0 compare "$work/served.json" "$work/served-run.json"
 expect 0 run "$work/served.json" --steps 10 --checkpoint "$work/served" --checkpoint-every 4 -q
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o "$work/unserved.json"
 expect 0 run "$work/unserved.json" --steps 20 --checkpoint "$work/served" --resume -q
-expect_output "20 steps" "loss"
+expect_output "20 steps" "Loss"
 expect 0 report "$work/served.json" "$work/served-run.json" -o "$work/served.html"
 expect 0 export "$work/served.json" --to mpirun -o "$work/served-launch"
 if grep -q "mpirun -n 3 " "$work/served-launch"/*; then pass; else fail "the server is not launched"; fi
@@ -169,7 +169,7 @@ expect 2 data shuffle "$SOURCE/README.md"
 # Lanes: two processes are one rank, with the loss of one process; measured lies over predicted.
 expect 0 plan -w "gpt-tiny sequence=16" -c local:2 --fix tp=2 -q -o "$work/lanes.json"
 expect 0 run "$work/lanes.json" --steps 20 -q -o "$work/lanes-run.json"
-expect_output "1 rank (cpu)" "loss"
+expect_output "1 rank (cpu)" "Loss"
 expect 0 run "$work/gpt.json" --steps 20 -q -o "$work/gpt-run.json"
 if /usr/bin/python3 - "$work/lanes-run.json" "$work/gpt-run.json" <<'END'; then pass; else fail "lanes learn something else"; fi
 import json, sys
@@ -197,7 +197,7 @@ cat >"$work/moe.json" <<'END'
 END
 expect 0 plan -w "$work/moe.json" -c local:2 --fix ep=2 -q -o "$work/experts.json"
 expect 0 run "$work/experts.json" --steps 20 -q -o "$work/experts-run.json"
-expect_output "1 rank (cpu)" "loss"
+expect_output "1 rank (cpu)" "Loss"
 expect 0 plan -w "$work/moe.json" -c local:1 --no-simulate -q -o "$work/mixture.json"
 expect 0 run "$work/mixture.json" --steps 20 -q -o "$work/mixture-run.json"
 if /usr/bin/python3 - "$work/experts-run.json" "$work/mixture-run.json" <<'END'; then pass; else fail "expert lanes learn something else"; fi
