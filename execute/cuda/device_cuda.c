@@ -1060,12 +1060,12 @@ static ty_status check(ty_error *error)
 
 __attribute__((visibility("default"))) const ty_cuda_plugin *ty_cuda_plugin_get(bool is_alone);
 
-/* What CUDA and NCCL read when they are first called; here, since no other thread may read the
- * environment meanwhile. Among several ranks kernels are loaded before they are needed, since
- * loading one may wait for all that runs, NCCL's kernels that wait for a peer among it. Streams
- * have hardware queues of their own, so that none holds up another. Who asked for something else
- * has it; but that NCCL connects when a communicator is made, and not when a message of another
- * size first comes, the link rests on. */
+/* CUDA and NCCL read these when they are first called; they are set here, since no other thread may
+ * read the environment meanwhile. Among several ranks kernels are loaded before they are needed,
+ * since loading one may wait for all that runs, NCCL's kernels that wait for a peer among it. A
+ * stream has a hardware queue of its own, so that none holds up another. A user's own setting
+ * counts; but the link needs NCCL to connect when a communicator is made, and not when a message of
+ * another size first comes. */
 static void environment_set(bool is_alone)
 {
     setenv("CUDA_MODULE_LOADING", is_alone ? "LAZY" : "EAGER", 0);

@@ -7,7 +7,7 @@
 
 #include "kernel.cuh"
 
-/* What a thread loads or stores at once, of so many bytes. */
+/* A word of that size, for a thread to load or store at once. */
 template <int BYTES> struct word;
 template <> struct word<2> {
     typedef unsigned short bits;
