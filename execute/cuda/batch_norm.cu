@@ -258,10 +258,11 @@ static __global__ void running_take(uint64_t channels, const float *running, flo
 }
 
 template <typename T, int N>
-static __global__ void normalise(bands b, uint64_t rows, uint64_t channels, const T *__restrict__ x,
-                                 const float *__restrict__ statistics,
-                                 const float *__restrict__ gain, const float *__restrict__ shift,
-                                 const T *__restrict__ other, bool has_relu, T *__restrict__ y)
+static __global__ void __launch_bounds__(BLOCK, 4)
+    normalise(bands b, uint64_t rows, uint64_t channels, const T *__restrict__ x,
+              const float *__restrict__ statistics, const float *__restrict__ gain,
+              const float *__restrict__ shift, const T *__restrict__ other, bool has_relu,
+              T *__restrict__ y)
 {
     constexpr unsigned R = sizeof(T) < sizeof(float) ? AT_ONCE : AT_ONCE / 2;
     const column c = column_of<N>(b, rows, channels);
