@@ -207,6 +207,26 @@ Test(refusals, time_is_limited)
     scenario_free(&s);
 }
 
+/* By counts, so the same on every machine. */
+Test(refusals, cpu_time_is_limited)
+{
+    for (int is_short = 0; is_short < 2; is_short++) {
+        scenario s;
+        ty_timeline *timeline = NULL;
+        ty_error error = {0};
+        open_pair(&s);
+        s.options.steps = is_short ? 3 : 200000;
+        s.options.cpu_limit_s = 0.05;
+        const ty_status status =
+            ty_simulate(&s.plan, &s.program, s.costs, s.cluster, &s.options, &timeline, &error);
+        cr_expect_eq(status, is_short ? TY_OK : TY_ELIMIT, "status '%s': %s",
+                     ty_status_name(status), error.message);
+        cr_expect(is_short || strstr(error.message, "s of CPU time") != NULL, "%s", error.message);
+        ty_timeline_free(timeline);
+        scenario_free(&s);
+    }
+}
+
 static void expect_deadlock(scenario *s, const char *const *words)
 {
     for (int no_fold = 0; no_fold < 2; no_fold++) {
