@@ -191,7 +191,8 @@ static ty_status runs_to_target(calibration *c, ty_error *error)
         char what[48];
 
         status = run_to_target(c, first + i, &why);
-        if (status != TY_OK && (!is_passed_over(status) || c->out->run_count + count == i + 1))
+        if (status != TY_OK &&
+            (!is_passed_over(status) || (i + 1 == count && c->out->run_count == 0)))
             return ty_fail(error, status, "%s", reason(&why));
         snprintf(what, sizeof what, "seed %llu", (unsigned long long)(first + i));
         if (status != TY_OK)
