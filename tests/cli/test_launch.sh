@@ -30,7 +30,7 @@ rest() {
 
 expect 0 plan -w resnet50 -c "4x p100-server" --fix "$(rest pp=1)" --no-simulate -o ddp.json
 expect 0 plan -w resnet50 -c "2x p100-server" --fix "$(rest pp=2)" --no-simulate -o pipe.json
-expect 0 plan -w "gpt2 sequence=128" -c "2x p100-server" --fix replicas=4+2+2,compression=none --no-simulate -o uneven.json
+expect 0 plan -w "gpt2 sequence=128" -c "2x p100-server" --fix replicas=4+2+2,schedule=1f1b,compression=none --no-simulate -o uneven.json
 expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=2,dp=8,compression=none)" --no-simulate -o gpt.json
 expect 0 plan -w resnet50 -c "2x p100-server" --fix "$(rest pp=1,compression=top-k:0.01)" --no-simulate -o topk.json
 
