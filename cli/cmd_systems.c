@@ -28,6 +28,9 @@ static void row_to_json(const row *r, ty_json_writer *w)
             ty_json_put_number(w, "tokens_per_s", s->tokens_per_s);
         ty_plan_rates_to_json(plan, s, w);
         ty_json_put_string(w, "limited_by", s->limited_by);
+        ty_json_put_string(w, "stack", plan->stack->name);
+        if (plan->stack->why != NULL)
+            ty_json_put_string(w, "stack_reason", plan->stack->why);
         if (r->same_as != NULL)
             ty_json_put_string(w, "same_as", r->same_as);
     }
@@ -52,6 +55,8 @@ static void row_to_text(const row *r, ty_text *text)
     ty_text_addf(text, "%9s  %9s  %9s  %s\n%-20s %s%s%s\n", step, rate, memory, plan->strategy, "",
                  ty_plan_summary(plan)->limited_by, r->same_as != NULL ? "; the same plan as " : "",
                  r->same_as != NULL ? r->same_as : "");
+    if (plan->stack->why != NULL)
+        ty_text_addf(text, "%-20s stack %s: %s\n", "", plan->stack->name, plan->stack->why);
 }
 
 /* The first of the rows before whose plan is the same. */
@@ -107,16 +112,13 @@ exit_code cmd_systems(const cli_options *options)
     ty_error error = {0};
     ty_question_inputs q = {0};
     ty_plan_options how = ty_plan_options_default();
-    cli_options asked = *options;
     ty_text text = {0};
     ty_json_writer w = ty_json_writer_on(&text);
 
-    if (asked.stack == NULL)
-        asked.stack = TY_WORKER_STACK; /* it can run what any of them does */
-    if (question_open(&asked, &q, &error) != TY_OK)
+    if (question_open(options, &q, &error) != TY_OK)
         return report_bad_input(&error);
     note_names(options);
-    how.stack = q.stack;
+    how.stack = options->stack != NULL ? q.stack : NULL; /* else that of each system */
     how.global_batch = options->global_batch > 0 ? (uint32_t)options->global_batch
                                                  : ty_system_batch(q.workload, q.cluster);
     how.seed = options->seed;

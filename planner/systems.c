@@ -627,6 +627,48 @@ static ty_stack_plans plans_of_both(const ty_stack_plans *a, const ty_stack_plan
         .compression_on_request = a->compression_on_request || b->compression_on_request};
 }
 
+/* Whether a stack has all that makes the system what it is. */
+static bool has_all_of(const ty_stack *stack, const preset *p)
+{
+    const ty_stack_plans both = plans_of_both(&stack->plans, &p->plans);
+
+    return p->algorithms[0] < 0 && !p->has_servers && both.zero_levels == p->plans.zero_levels &&
+           both.schedules == p->plans.schedules && both.lanes == p->plans.lanes &&
+           both.uneven_stages == p->plans.uneven_stages &&
+           ty_stack_has(both.recomputes, (int)p->recompute) &&
+           (p->compression < 0 ? both.compressions == p->plans.compressions
+                               : ty_stack_has(both.compressions, p->compression));
+}
+
+ty_status ty_system_open_stack(const ty_system *system, const ty_workload *workload,
+                               const ty_cluster *cluster, const ty_profile *profile,
+                               const ty_plan_options *options, ty_stack **out, ty_error *error)
+{
+    const preset *p = (const preset *)system; /* its first member */
+    ty_stack *usual = NULL, *worker = NULL;
+    ty_text why = {0};
+    ty_status status = ty_stack_open_default(workload, cluster, profile, options, &usual, error);
+
+    if (status != TY_OK)
+        return status;
+    if (has_all_of(usual, p)) {
+        *out = usual;
+        return TY_OK;
+    }
+    TY_CHECK(ty_stack_open(TY_WORKER_STACK, &worker, error), status, done);
+    if (strcmp(usual->name, worker->name) != 0) {
+        ty_text_addf(&why, "%s has plans that stack %s does not", p->system.name, usual->name);
+        TY_CHECK(ty_text_take(&why, &worker->why, error), status, done);
+    }
+    *out = worker;
+    worker = NULL;
+done:
+    ty_text_clear(&why);
+    ty_stack_free(worker);
+    ty_stack_free(usual);
+    return status;
+}
+
 /* ---- Planning ----------------------------------------------------------------------------- */
 
 /* What the choices were worth: the best of each behind the chosen one, then what that one's search
@@ -702,7 +744,8 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
     if (options->stack != NULL)
         TY_CHECK(ty_stack_copy(options->stack, &stack, error), status, done);
     else
-        TY_CHECK(ty_stack_open(TY_WORKER_STACK, &stack, error), status, done);
+        TY_CHECK(ty_system_open_stack(system, workload, cluster, profile, options, &stack, error),
+                 status, done);
     TY_CHECK(ty_stack_copy(stack, &narrowed, error), status, done);
     o.fix_actors = true; /* they have none */
     narrowed->plans = plans_of_both(&stack->plans, &p->plans);

@@ -37,11 +37,21 @@ const ty_system *ty_system_find(const char *name);
 uint32_t ty_system_batch(const ty_workload *workload, const ty_cluster *cluster);
 
 /**
+ * Opens the stack of a system where none is named: the usual one of the question
+ * (ty_stack_open_default) where that has all of the system's plans, else Trainyard's own worker's,
+ * which says why.
+ */
+ty_status ty_system_open_stack(const ty_system *system, const ty_workload *workload,
+                               const ty_cluster *cluster, const ty_profile *profile,
+                               const struct ty_plan_options *options, ty_stack **out,
+                               ty_error *error) TY_MUST_CHECK;
+
+/**
  * The best plan among what the system can do. What `options` ask for (stages, replicas, lanes,
  * schedule, buckets, compression, algorithm, sharding, recomputing, late gradients) is in the plan,
  * or the system does not have it and says so; what they leave open is as the system does it. Batch,
  * seed, simulation and the rest are theirs, the batch that they leave open ty_system_batch.
- * @param options a NULL stack is Trainyard's own worker, which can run what any of them does
+ * @param options a NULL stack is that of ty_system_open_stack
  * @return what ty_plan_search returns; TY_EINFEASIBLE with the system's name, what was found and
  *         what it has instead, where something is asked for that it has not; TY_EINFEASIBLE or
  *         TY_EINVAL of the choice that came closest when none is possible
