@@ -114,6 +114,15 @@ END
 expect 0 plan --no-simulate -w resnet50 -c "2x dgx-a100"
 expect_output "Precision   bf16"
 
+# A rate that no measurement supports is called an estimate.
+for host in gb300-tray mi300x-server; do
+    expect 0 plan --no-simulate -w gpt2 -c "1x $host" --precision fp8
+    tr -s ' \n' ' ' <"$scratch/out" >"$scratch/line"
+    grep -q "no measurement supports the rate in fp8 on [a-z0-9]*, which is an estimate" "$scratch/line" && pass || fail "$host: fp8 is not called an estimate"
+done
+expect 0 plan --no-simulate -w gpt2 -c "1x dgx-h100" --precision fp8
+if grep -q "no measurement supports" "$scratch/out"; then fail "fp8 on an H100 is called an estimate"; else pass; fi
+
 # Every result names it: the usual one, and the one that was asked for.
 ask 0 plan --no-simulate --stack megatron -o usual.json
 expect_output "Framework   megatron (Megatron-Core with Transformer Engine"
@@ -128,7 +137,13 @@ expect_output '"stack": "ours"'
 ask 0 systems --stack ours.json --json
 expect_output '"stack": "ours"'
 ask 0 systems
-expect_output "Framework   trainyard ("
+expect_output "Framework   megatron-vtrain-node (" "stack trainyard: gpipe has plans that stack megatron-vtrain-node does not"
+ask 0 systems --json
+expect_output '"stack_reason": "gpipe has plans that stack megatron-vtrain-node does not"'
+ask 0 whatif --vary zero=1,3 --fix tp=1 -q --no-simulate
+expect_output "stack pytorch-fsdp (because stack megatron-vtrain-node: found zero 3"
+ask 0 plan --no-simulate --fix zero=3
+tr -s ' \n' ' ' <"$scratch/out" | grep -q "because stack megatron-vtrain-node: found zero 3" && pass || fail "no reason for another stack"
 ask 0 whatif --vary stack=trainyard,./ours.json --no-simulate --quiet --json
 expect_output '"values": {"stack": "./ours.json"}' '"stack": "ours"' '"stack": "trainyard"'
 ask 0 whatif --vary batch=512 --stack ./ours.json --no-simulate --quiet --json
@@ -160,8 +175,19 @@ expect 0 simulate other.json --json
 expect_output '"stack": "ours"'
 expect 0 report other.json -o report.html
 grep -q 'ours, Our trainer' report.html && pass || fail "the report does not name the stack"
-expect 0 export other.json --to mpirun
-expect_output "# stack    ours"
+
+# A launch file quotes figures of the software that it starts, and of no other.
+for target in mpirun slurm; do
+    expect 0 export other.json --to $target
+    expect_output "# stack    trainyard: what is expected is of this software" "# expects "
+done
+expect 0 plan --no-simulate -w resnet50 -c "2x dgx-a100" --stack trainyard --fix pp=1,zero=0,compression=none -o images.json
+expect 0 export images.json --to torchrun
+expect_output "nothing is predicted of this software"
+if grep -q "# expects " "$scratch/out"; then fail "a figure of the worker's stands in a launch file of PyTorch"; else pass; fi
+expect 0 plan --no-simulate -w resnet50 -c "2x dgx-a100" --fix pp=1,zero=0,compression=none -o images.json
+expect 0 export images.json --to torchrun
+expect_output "# stack    pytorch-ddp: what is expected is of this software" "# expects "
 
 # A plan from before there were stacks is one of the worker's.
 if [ -x /usr/bin/python3 ]; then

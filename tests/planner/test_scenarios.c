@@ -29,15 +29,19 @@ static ty_workload *open_workload(const char *name)
 static scene plan_of(const ty_workload *workload, const char *cluster, uint32_t stages)
 {
     ty_plan_options options = ty_plan_options_default();
+    ty_stack *worker = NULL;
     ty_error error = {0};
     scene s = {0};
 
+    cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &worker, &error), TY_OK, "%s", error.message);
+    options.stack = worker;
     options.fix_compression = true;
     options.pinned = TY_PIN_ALL; /* as their papers have it: no lanes, nothing sharded */
     options.pipeline_stages = stages;
     cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,
                  "%s: %s", workload->name, error.message);
+    ty_stack_free(worker);
     cr_assert_eq(ty_plan_lower(s.plan, &s.program, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_program_check(s.plan, s.program, "program", &error), TY_OK, "%s: %s",
                  workload->name, error.message);
