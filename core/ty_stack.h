@@ -87,7 +87,7 @@ typedef struct ty_stack_plans {
 
 /** What holds on some devices in place of a stack's own figures. */
 typedef struct ty_stack_on {
-    char *device; /* what their names begin with, "h100", or their generation, "hopper" */
+    char *device; /* start of their names, "h100", or their generation, "hopper" */
     double values[TY_STACK_DEVICE_CONSTANTS]; /* NAN: the stack's own figure */
     char *sources[TY_STACK_DEVICE_CONSTANTS]; /* NULL: as the stack's `source` says */
 } ty_stack_on;

@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* ---- What is asked about -----------------------------------------------------------------------
- */
+/* ---- The question -------------------------------------------------------------------------- */
 
 static bool has_layer(const ty_workload *w, ty_layer_kind kind)
 {
@@ -37,8 +36,7 @@ static const char *kind_of(const ty_workload *w)
     return has_layer(w, TY_LAYER_CONV2D) ? "images" : NULL;
 }
 
-/* ---- default_stacks.json -----------------------------------------------------------------------
- */
+/* ---- default_stacks.json ------------------------------------------------------------------- */
 
 static bool has_word(const ty_json *list, const char *word)
 {
@@ -138,8 +136,7 @@ done:
     return status;
 }
 
-/* ---- What is asked for -------------------------------------------------------------------------
- */
+/* ---- Options as a use ---------------------------------------------------------------------- */
 
 bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, uint32_t device)
 {
@@ -200,7 +197,7 @@ ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options 
     return use;
 }
 
-/* What the worker alone can do, or what was measured with it; NULL: nothing of that. */
+/* Why only the worker can answer; NULL: others can. */
 static const char *reason_for_worker(const ty_profile *profile, const ty_plan_options *o)
 {
     if (profile != NULL)

@@ -300,7 +300,7 @@ const char *ty_fix_values_at(uint32_t index);
 bool ty_fix_key_is_known(const char *key);
 
 /**
- * Opens the stack of a question that names none: for a language model or an image network on
+ * Opens the stack of a question that names none: for a language or image model on
  * devices of a known generation the first in planner/default_stacks.json that can run what is asked
  * for. All else is Trainyard's own worker, also where there is a profile, lossy compressors are
  * allowed, or an algorithm or servers are asked for.

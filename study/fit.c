@@ -760,7 +760,7 @@ static void find_reason(const ty_fit *fit, constant *c)
     }
 }
 
-/* A constant's place in a stack; one for the rows' device starts from what holds there. */
+/* A constant's place in a stack; one for the rows' device starts at that device's figure. */
 static ty_status find(const ty_fit *fit, ty_stack *stack, constant *c, double **place,
                       ty_error *error)
 {

@@ -179,7 +179,7 @@ static bool is_usual_network(const ty_workload *w)
     return w->tokens_per_sample > 0;
 }
 
-/* Language models and image networks are trained in half precision on devices that are made for
+/* Language and image models are trained in half precision on devices that are made for
  * it, unless another is asked for; everything else as its workload says.
  * @param is_measured times of layers are of a profile, which is of one precision */
 static ty_status choose_precision(const char *asked, const ty_cluster *cluster, bool is_measured,

@@ -60,7 +60,7 @@ static void measure_path(const ty_cluster *cluster, uint32_t to, double *bandwid
     ty_path_clear(&path);
 }
 
-/* What its devices send to the next host all at once. */
+/* Rate to the next host with all devices sending at once. */
 static double network_of(const ty_cluster *cluster, uint32_t devices, const char **kind)
 {
     uint32_t links[64], count = 0;
@@ -154,7 +154,7 @@ static bool is_better_inside(const place *a, const place *b)
 }
 
 /* Also to other hosts over the same kind of network, as large, and with the same library of
- * collectives or none: what these cost beside their links is not the device's. */
+ * collectives or none: their overheads are not the device's. */
 static bool is_better(const place *a, const place *b)
 {
     return is_better_inside(a, b) && a->devices == b->devices &&
@@ -282,7 +282,7 @@ static uint64_t compare_network(ty_workload *w, const ty_stack *stack, uint32_t 
     static const ty_precision precisions[] = {TY_PRECISION_FP32, TY_PRECISION_TF32,
                                               TY_PRECISION_BF16, TY_PRECISION_FP8,
                                               TY_PRECISION_FP4};
-    static const uint32_t sizes[][2] = {{1, 8}, {8, 1}, {1, 1}}; /* micro-batch, tensor lanes */
+    static const uint32_t sizes[][2] = {{1, 8}, {8, 1}, {1, 1}}; /* micro-batch, TP size */
     const uint32_t size_count = quick_or_all(2, 3);
     char **seen = ty_alloc(w->layer_count, sizeof *seen);
     uint32_t seen_count = 0;

@@ -101,8 +101,8 @@ static ty_plan *random_chain(random_numbers *numbers)
     return plan;
 }
 
-/* Language models on GPUs from Ampere on are asked of their default stack, all else of the
- * worker's, which can run every plan that there is. */
+/* Language models on GPUs from Ampere on use their default stack, all else the worker's, which can
+ * run every plan that there is. */
 static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster,
                        const ty_plan_options *options)
 {
