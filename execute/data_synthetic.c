@@ -1,12 +1,14 @@
 /*
  * Data made from nothing, of any shape, and learnable. Numbers: noise plus a pattern of signs that
- * belongs to the label. Tokens: each follows from the one before by a fixed permutation-like rule;
- * where there are fewer labels than tokens, they belong to the last of these. Clicks, where the
- * workload has bags of embeddings: indices of which few are frequent, as categories of clicks are,
- * and numbers; whether there was a click is the sign of a sum to which each index, or number, adds
- * its own part.
+ * belongs to the label, in a pool of samples that are made once and repeat. Tokens: each follows
+ * from the one before by a fixed permutation-like rule; where there are fewer labels than tokens,
+ * they belong to the last of these. Clicks, where the workload has bags of embeddings: indices of
+ * which few are frequent, as categories of clicks are, and numbers; whether there was a click is
+ * the sign of a sum to which each index, or number, adds its own part.
  */
 #include "dataset.h"
+
+#include <pthread.h>
 
 enum { TRAIN_SAMPLES = 65536, TEST_SAMPLES = 8192 };
 
@@ -21,22 +23,86 @@ static float noise(uint64_t bits)
     return (float)(int32_t)(bits >> 32) * 0x1p-31f;
 }
 
+/* ---- Numbers ------------------------------------------------------------------------------- */
+
+/* As many samples as fit, up to 1,024 of them. Making one takes a hundred times as long as reading
+ * it. */
+enum { POOL_SAMPLES = 1024 };
+#define POOL_BYTES ((uint64_t)256 << 20)
+
+typedef struct sample_pool {
+    pthread_mutex_t lock;
+    uint64_t count;
+    bool is_made[POOL_SAMPLES];
+    int8_t *values; /* owned: [count][input_count], in 64ths */
+} sample_pool;
+
+static void pool_free(void *state)
+{
+    sample_pool *pool = state;
+
+    pthread_mutex_destroy(&pool->lock);
+    ty_free(pool->values);
+    ty_free(pool);
+}
+
+static void pool_fill(int8_t *values, uint64_t count, uint64_t key, uint64_t label)
+{
+    uint64_t signs = 0, noises = 0;
+
+    for (uint64_t i = 0; i < count; i++, signs >>= 1, noises >>= 8) {
+        if (i % 64 == 0)
+            signs = dataset_hash(PATTERN_KEY + label, i / 64);
+        if (i % 8 == 0)
+            noises = dataset_hash(key, i / 8);
+        values[i] = (int8_t)((int)(noises & 127) - 64 + ((signs & 1) != 0 ? 32 : -32));
+    }
+}
+
 static void numbers_sample(const ty_dataset *dataset, uint64_t sample, float *input,
                            int32_t *tokens, int32_t *labels)
 {
-    uint64_t key = dataset_hash(SAMPLE_KEY, dataset->first + sample);
-    uint64_t label = key % dataset->class_count;
+    sample_pool *pool = dataset->state;
+    const uint64_t at = sample % pool->count, count = dataset->input_count;
+    const uint64_t key = dataset_hash(SAMPLE_KEY, dataset->first + at);
+    const uint64_t label = key % dataset->class_count;
+    int8_t *values = pool->values + at * count;
 
     (void)tokens;
-    if (input != NULL)
-        for (uint64_t i = 0; i < dataset->input_count; i++) {
-            uint64_t sign = dataset_hash(PATTERN_KEY + label, i) >> 63;
-            input[i] = noise(dataset_hash(key, i)) + (sign != 0 ? 0.5f : -0.5f);
-        }
+    if (input != NULL) {
+        pthread_mutex_lock(&pool->lock);
+        if (!pool->is_made[at])
+            pool_fill(values, count, key, label);
+        pool->is_made[at] = true;
+        pthread_mutex_unlock(&pool->lock);
+        for (uint64_t i = 0; i < count; i++)
+            input[i] = (float)values[i] * 0x1p-6f;
+    }
     if (labels != NULL)
         for (uint64_t i = 0; i < dataset->label_count; i++)
             labels[i] = (int32_t)label;
 }
+
+static ty_status numbers_open(ty_dataset *dataset, ty_error *error)
+{
+    const uint64_t most = POOL_BYTES / dataset->input_count;
+    sample_pool *pool = ty_alloc(1, sizeof *pool);
+
+    if (pool == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for synthetic samples");
+    pthread_mutex_init(&pool->lock, NULL);
+    dataset->state = pool;
+    dataset->state_free = pool_free;
+    dataset->sample = numbers_sample;
+    pool->count = most > POOL_SAMPLES ? POOL_SAMPLES : most > 1 ? most : 1;
+    pool->values = ty_alloc(pool->count, dataset->input_count);
+    if (pool->values == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %llu synthetic samples",
+                       (unsigned long long)pool->count);
+    return TY_OK;
+}
+
+/* ---- Tokens -------------------------------------------------------------------------------- */
 
 static void tokens_sample(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
                           int32_t *labels)
@@ -53,6 +119,8 @@ static void tokens_sample(const ty_dataset *dataset, uint64_t sample, float *inp
             labels[i - unlabelled] = (int32_t)(token % dataset->class_count);
     }
 }
+
+/* ---- Clicks -------------------------------------------------------------------------------- */
 
 uint64_t dataset_skewed(uint64_t count, uint64_t bits)
 {
@@ -96,27 +164,31 @@ static void clicks_sample(const ty_dataset *dataset, uint64_t sample, float *inp
             labels[i] = sum > 0;
 }
 
+static bool has_clicks(const ty_workload *workload)
+{
+    for (uint32_t l = 0; l < workload->layer_count; l++)
+        if (workload->layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+            return true;
+    return false;
+}
+
 /* Of bags that share a number the one with the fewest rows counts. */
 static ty_status clicks_open(ty_dataset *dataset, ty_error *error)
 {
     const ty_workload *w = dataset->workload;
-    click_place *places = NULL;
+    click_place *places = ty_alloc(dataset->input_count, sizeof *places);
 
+    if (places == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %llu numbers a sample",
+                       (unsigned long long)dataset->input_count);
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const uint64_t *a = w->layers[l].attributes;
         if (w->layers[l].kind != TY_LAYER_EMBEDDING_BAG)
             continue;
-        if (places == NULL)
-            places = ty_alloc(dataset->input_count, sizeof *places);
-        if (places == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for %llu numbers a sample",
-                           (unsigned long long)dataset->input_count);
         for (uint64_t i = a[TY_FIRST_ROW]; i < a[TY_FIRST_ROW] + a[TY_ROWS]; i++)
             if (places[i].rows == 0 || a[TY_VOCABULARY] < places[i].rows)
                 places[i] = (click_place){a[TY_VOCABULARY], a[TY_FIRST_ROW]};
     }
-    if (places == NULL)
-        return TY_OK;
     dataset->state = places;
     dataset->state_free = ty_free;
     dataset->sample = clicks_sample;
@@ -132,6 +204,9 @@ ty_status dataset_open_synthetic(ty_dataset *dataset, const char *unused, bool i
                        "synthetic data has at most one label per token, the workload expects more");
     dataset->first = is_test ? TRAIN_SAMPLES : 0;
     dataset->sample_count = is_test ? TEST_SAMPLES : TRAIN_SAMPLES;
-    dataset->sample = dataset->token_count != 0 ? tokens_sample : numbers_sample;
-    return clicks_open(dataset, error);
+    if (dataset->token_count == 0)
+        return has_clicks(dataset->workload) ? clicks_open(dataset, error)
+                                             : numbers_open(dataset, error);
+    dataset->sample = tokens_sample;
+    return TY_OK;
 }
