@@ -297,6 +297,10 @@ typedef struct ty_device_backend {
      * crosses cuts is of the workload's `element_bytes` a number: floats, or, where these are two,
      * numbers of the passes' type. */
     float *(*input)(ty_stage_device *stage, uint32_t slot);
+    /** Only of a first stage with `input`: from here on that of the slot is `fresh`, as large, host
+     * memory that is aligned to 64 bytes and outlives the slot's use of it.
+     * @return what it was */
+    float *(*swap_input)(ty_stage_device *stage, uint32_t slot, float *fresh);
     int32_t *(*tokens)(ty_stage_device *stage, uint32_t slot); /* token input; NULL if none */
     int32_t *(*labels)(ty_stage_device *stage,
                        uint32_t slot); /* last stage: [B] or [B, T]; in reinforcement, behind

@@ -115,6 +115,18 @@ static float *cpu_input(ty_stage_device *stage, uint32_t slot)
     return stage->tokens != NULL ? NULL : stage->values[0].data[slot];
 }
 
+/* Values that are views of the input share its array of slots; slots may share memory. */
+static float *cpu_swap_input(ty_stage_device *stage, uint32_t slot, float *fresh)
+{
+    float **slots = stage->values[0].data;
+    float *used = slots[slot];
+
+    for (uint32_t s = 0; s < stage->options.slots; s++)
+        if (slots[s] == used)
+            slots[s] = fresh;
+    return used;
+}
+
 static int32_t *cpu_tokens(ty_stage_device *stage, uint32_t slot)
 {
     return stage->tokens == NULL ? NULL : stage->tokens[slot];
@@ -326,6 +338,7 @@ const ty_device_backend ty_device_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .input = cpu_input,
+    .swap_input = cpu_swap_input,
     .tokens = cpu_tokens,
     .labels = cpu_labels,
     .output = cpu_output,

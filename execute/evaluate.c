@@ -92,13 +92,13 @@ static ty_status load(ty_interpreter *in, const held_stage *held, const ty_datas
 {
     const uint64_t first =
         batch * in->options.plan->micro_batch_size + interpreter_first_sample(in);
-
+    const whole_sample rows = interpreter_slot_rows(in, held, 0);
     ty_status status = TY_OK;
 
     for (uint64_t j = 0; j < interpreter_lane_samples(in); j++)
         ty_dataset_expect(dataset, first + j);
     for (uint64_t j = 0; j < interpreter_lane_samples(in) && status == TY_OK; j++)
-        status = interpreter_sample_load(in, held, 0, dataset, first + j, j, error);
+        status = interpreter_sample_load(in, &rows, dataset, first + j, j, error);
     return status;
 }
 

@@ -282,6 +282,7 @@ static ty_status locks_make(ty_interpreter *in, ty_error *error)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&in->for_compute, &monotonic);
     pthread_cond_init(&in->for_communication, &monotonic);
+    pthread_cond_init(&in->ahead.for_input, NULL);
     pthread_condattr_destroy(&monotonic);
     return TY_OK;
 }
@@ -327,6 +328,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(interpreter_population_open(in, error), status, cleanup);
     TY_CHECK(interpreter_acting_open(in, error), status, cleanup);
     TY_CHECK(held_open(in, error), status, cleanup);
+    TY_CHECK(interpreter_input_open(in, error), status, cleanup);
     TY_CHECK(interpreter_population_start(in, error), status, cleanup);
     TY_CHECK(interpreter_held_check(in, error), status, cleanup);
     TY_CHECK(ty_server_map_make(plan, &in->servers, error), status, cleanup);
@@ -441,6 +443,7 @@ void ty_interpreter_close(ty_interpreter *in)
     interpreter_payload_close(in);
     for (i = 0; i < in->staging_free; i++)
         interpreter_memory_free(in, in->staging[i]);
+    interpreter_input_close(in);
     for (i = 0; i < in->held_count; i++)
         held_close(in, &in->held[i]);
     ty_free(in->held);
@@ -464,6 +467,7 @@ void ty_interpreter_close(ty_interpreter *in)
     ty_free(in->busy.is_disturbed);
     pthread_cond_destroy(&in->for_compute);
     pthread_cond_destroy(&in->for_communication);
+    pthread_cond_destroy(&in->ahead.for_input);
     pthread_mutex_destroy(&in->lock);
     ty_free(in);
 }

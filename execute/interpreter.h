@@ -23,6 +23,7 @@ typedef struct ty_interpreter_options {
     const ty_program *program;
     const ty_device_backend *backend;
     const ty_dataset *dataset; /* of the first and last stage; else NULL */
+    bool has_spare_core;       /* that an input thread may use */
     /* [position][instruction], of a timed backend: what each takes that is no message */
     double *const *instruction_s;
     ty_precision precision;

@@ -1,5 +1,5 @@
-/* The compute thread: runs the compute stream in order, and loads batches when the next compute
- * instruction has to wait anyway. */
+/* The compute thread: runs the compute stream in order, and puts batches into slots when the next
+ * compute instruction has to wait anyway. */
 #include "interpreter_state.h"
 
 #include <string.h>
@@ -9,82 +9,6 @@ static ty_status run_begin(ty_interpreter *in, const ty_instruction *begin, uint
 {
     (void)in, (void)begin, (void)step, (void)slot, (void)error;
     return TY_OK;
-}
-
-/* Of the whole run's samples, the first of a micro-batch that this lane loads. */
-static uint64_t load_position(const ty_interpreter *in, const ty_instruction *load,
-                              uint32_t micro_batch, uint32_t step)
-{
-    const ty_plan *plan = in->options.plan;
-
-    return in->origin_samples + (uint64_t)(step - in->origin_step) * plan->global_batch +
-           (uint64_t)ty_program_global_micro_batch(plan, load->stage, in->replica, micro_batch) *
-               plan->micro_batch_size +
-           interpreter_first_sample(in);
-}
-
-/* Those of this micro-batch, and of the one behind it, which are made while this one is computed.
- */
-static void samples_expect(const ty_interpreter *in, const ty_instruction *load, uint32_t step)
-{
-    const ty_dataset *dataset = in->options.dataset;
-    const bool is_last = load->micro_batch + 1 == in->local_micro_batches;
-    const uint64_t starts[] = {
-        load_position(in, load, load->micro_batch, step),
-        load_position(in, load, is_last ? 0 : load->micro_batch + 1, is_last ? step + 1 : step)};
-
-    for (size_t i = 0; i < 2; i++)
-        for (uint64_t j = 0; j < interpreter_lane_samples(in); j++) {
-            bool has_label;
-            ty_dataset_expect(dataset, ty_dataset_visited(dataset, in->options.plan->seed,
-                                                          starts[i] + j, &has_label));
-        }
-}
-
-/* A source makes samples one after the other, in its own time, while passes go on; two
- * micro-batches may be ahead of the one that is computed, then it waits. */
-static void source_await(ty_interpreter *in)
-{
-    source_watch *source = &in->source;
-    const double each_s = in->options.plan->workload->input_s_per_sample;
-    const uint32_t oldest = source->taken % SOURCE_AHEAD;
-    double begun_s = ty_now_s();
-
-    if (!(each_s > 0))
-        return;
-    if (source->taken > 0) /* since the last was made, or since there is room again */
-        begun_s = source->made_s;
-    if (source->taken >= SOURCE_AHEAD && begun_s < source->taken_s[oldest])
-        begun_s = source->taken_s[oldest];
-    source->made_s = begun_s + each_s * interpreter_lane_samples(in);
-    interpreter_sleep_until(source->made_s);
-    source->taken_s[oldest] = ty_now_s();
-    source->taken++;
-}
-
-static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32_t step,
-                          uint32_t slot, ty_error *error)
-{
-    const ty_dataset *dataset = in->options.dataset;
-    const uint64_t seed = in->options.plan->seed;
-    const uint64_t position = load_position(in, load, load->micro_batch, step);
-    const held_stage *held = interpreter_held(in, load);
-    ty_status status = TY_OK;
-
-    if (in->population != NULL) /* an episode begins when it is played */
-        return TY_OK;
-    samples_expect(in, load, step);
-    if (load->stage == 0)
-        source_await(in);
-    for (uint64_t j = 0; j < interpreter_lane_samples(in) && status == TY_OK; j++) {
-        bool has_label;
-        const uint64_t sample = ty_dataset_visited(dataset, seed, position + j, &has_label);
-
-        status = interpreter_sample_load(in, held, slot, dataset, sample, j, error);
-        if (status == TY_OK && ty_workload_has_teacher(in->options.plan->workload))
-            interpreter_sample_veil(in, held, slot, position + j, has_label, j);
-    }
-    return status;
 }
 
 /* The set of weights that a forward of a step uses: in 2BW the one before the newest that the step
@@ -353,7 +277,7 @@ typedef ty_status (*run_function)(ty_interpreter *in, const ty_instruction *inst
 
 static const run_function run_functions[TY_OP_COUNT] = {
     [TY_OP_BEGIN] = run_begin,
-    [TY_OP_LOAD] = run_load,
+    [TY_OP_LOAD] = interpreter_load,
     [TY_OP_FORWARD] = run_forward,
     [TY_OP_RECOMPUTE] = run_recompute,
     [TY_OP_BACKWARD] = run_backward,
@@ -380,6 +304,8 @@ static bool is_ready(ty_interpreter *in, uint32_t index, uint32_t step)
     const slot_state *slot;
 
     if (!interpreter_waits_done(in, index, step))
+        return false;
+    if (next->op == TY_OP_LOAD && !interpreter_batch_is_ready(in))
         return false;
     if (next->micro_batch == TY_NO_MICRO_BATCH)
         return true;
@@ -446,6 +372,7 @@ void *interpreter_compute(void *argument)
 
     if (interpreter_is_timed(in) || ty_plan_width(in->options.plan) > 1)
         interpreter_sleep_finely();
+    status = interpreter_input_start(in, &error);
     pthread_mutex_lock(&in->lock);
     while (status == TY_OK && in->failure == TY_OK &&
            !(interpreter_is_finished(in, TY_STREAM_COMPUTE, &in->compute) &&
@@ -462,6 +389,7 @@ void *interpreter_compute(void *argument)
             wait_for_messages(in);
     }
     pthread_mutex_unlock(&in->lock);
+    interpreter_input_stop(in);
     if (status != TY_OK)
         interpreter_fail(in, status, &error);
     return NULL;

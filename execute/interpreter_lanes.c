@@ -137,35 +137,45 @@ static void tokens_take(const ty_interpreter *in, uint64_t tokens, uint64_t size
     }
 }
 
-/* Where a row of a slot's batch is; NULL for what the stage has not. */
-static whole_sample place_of(ty_interpreter *in, const held_stage *held, uint32_t slot,
-                             uint64_t row)
+uint64_t interpreter_row_inputs(const ty_interpreter *in)
+{
+    return ty_shape_elements(&in->options.plan->workload->input) /
+           in->lanes[TY_CONTEXT_LANES].count;
+}
+
+uint64_t interpreter_row_labels(const ty_interpreter *in)
+{
+    return in->labels_per_sample / in->lanes[TY_CONTEXT_LANES].count;
+}
+
+whole_sample interpreter_slot_rows(const ty_interpreter *in, const held_stage *held, uint32_t slot)
 {
     const ty_plan *plan = in->options.plan;
     const ty_device_backend *backend = in->options.backend;
-    const uint32_t lanes = in->lanes[TY_CONTEXT_LANES].count;
-    const uint64_t inputs = ty_shape_elements(&plan->workload->input) / lanes;
     const bool is_first = held->stage == 0, is_last = held->stage + 1 == plan->stage_count;
     const bool is_token = plan->workload->input_kind == TY_INPUT_TOKEN;
-    whole_sample place = {
+
+    return (whole_sample){
         .input = is_first && !is_token ? backend->input(held->device, slot) : NULL,
         .tokens = is_first && is_token ? backend->tokens(held->device, slot) : NULL,
         .labels = is_last ? backend->labels(held->device, slot) : NULL};
-
-    if (place.input != NULL)
-        place.input += row * inputs;
-    if (place.tokens != NULL)
-        place.tokens += row * inputs;
-    if (place.labels != NULL)
-        place.labels += row * (in->labels_per_sample / lanes);
-    return place;
 }
 
-ty_status interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,
+static whole_sample row_at(const ty_interpreter *in, const whole_sample *batch, uint64_t row)
+{
+    const uint64_t inputs = row * interpreter_row_inputs(in);
+    const uint64_t labels = row * interpreter_row_labels(in);
+
+    return (whole_sample){.input = batch->input != NULL ? batch->input + inputs : NULL,
+                          .tokens = batch->tokens != NULL ? batch->tokens + inputs : NULL,
+                          .labels = batch->labels != NULL ? batch->labels + labels : NULL};
+}
+
+ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
                                   const ty_dataset *dataset, uint64_t sample, uint64_t row,
                                   ty_error *error)
 {
-    const whole_sample to = place_of(in, held, slot, row), *all = &in->sample;
+    const whole_sample to = row_at(in, batch, row), *all = &in->sample;
     const ty_shape *input = &in->options.plan->workload->input;
     const uint64_t length = input->dimensions[0];
     ty_status status;
@@ -187,10 +197,10 @@ ty_status interpreter_sample_load(ty_interpreter *in, const held_stage *held, ui
     return TY_OK;
 }
 
-void interpreter_sample_veil(ty_interpreter *in, const held_stage *held, uint32_t slot,
-                             uint64_t position, bool has_label, uint64_t row)
+void interpreter_sample_veil(const ty_interpreter *in, const whole_sample *batch, uint64_t position,
+                             bool has_label, uint64_t row)
 {
-    const whole_sample to = place_of(in, held, slot, row);
+    const whole_sample to = row_at(in, batch, row);
 
     if (to.input != NULL)
         ty_dataset_displace(in->options.dataset, in->options.plan->seed, position, to.input);

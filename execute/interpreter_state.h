@@ -137,12 +137,26 @@ typedef struct busy_watch {         /* busy_steps.c */
 typedef struct population population; /* interpreter_population.c */
 typedef struct acting acting;         /* interpreter_actors.c */
 
-/* When the source of this rank's samples made the last, where it has a pace of its own. */
-enum { SOURCE_AHEAD = 2 };
-typedef struct source_watch {
-    double made_s, taken_s[SOURCE_AHEAD]; /* of the last micro-batches: a ring */
-    uint64_t taken;
-} source_watch;
+/* Batches of the input stream, made before slots are free for them (interpreter_input.c). */
+enum { BATCHES_AHEAD = 2 };
+typedef struct ahead_batch {
+    whole_sample rows; /* what the loads of this rank take */
+    void *room;        /* owned: the first memory of its input */
+    ty_status status;
+    ty_error error;
+} ahead_batch;
+typedef struct input_ahead {
+    ahead_batch batches[BATCHES_AHEAD];
+    bool is_allowed, is_worthwhile, is_running; /* compute thread */
+    uint32_t slow_batches;                      /* likewise: made by it, in a row */
+    pthread_t thread;
+    stream_cursor at; /* the thread's */
+    double begun_s;   /* when a source with a pace of its own began its next batch; 0: now */
+    /* Under the interpreter's lock. */
+    pthread_cond_t for_input;
+    bool is_ending;
+    uint64_t made, taken; /* batches since the thread began */
+} input_ahead;
 
 struct ty_interpreter {
     ty_interpreter_options options;
@@ -195,7 +209,7 @@ struct ty_interpreter {
 
     /* Compute thread. */
     stream_cursor compute, input;
-    source_watch source;
+    input_ahead ahead;
 
     /* Communication thread. */
     stream_cursor send, receive, collective;
@@ -295,6 +309,9 @@ micro_batch_state *interpreter_micro_batch(ty_interpreter *interpreter,
 /* The next instruction of a stream and its step, or NO_INDEX when the step may not start yet or
  * there is none left. Passes over instructions of steps that are not of this stretch. */
 uint32_t interpreter_head(const ty_interpreter *interpreter, ty_stream stream, stream_cursor *at,
+                          uint32_t *step);
+/* The same of any step of this stretch, whether it may start or not. */
+uint32_t interpreter_next(const ty_interpreter *interpreter, ty_stream stream, stream_cursor *at,
                           uint32_t *step);
 void interpreter_advance(const ty_interpreter *interpreter, ty_stream stream, stream_cursor *at);
 bool interpreter_is_finished(const ty_interpreter *interpreter, ty_stream stream,
@@ -498,15 +515,20 @@ ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bu
 /* Samples of a micro-batch that this lane has, and the first of them: expert lanes divide it. */
 uint32_t interpreter_lane_samples(const ty_interpreter *in);
 uint32_t interpreter_first_sample(const ty_interpreter *in);
-/* One sample into row `row` of a slot's batch: of its inputs and labels what the stage has room
- * for, of its tokens those of this lane. */
-ty_status interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,
+/* Numbers, or tokens, and labels of a row of this lane's batches. */
+uint64_t interpreter_row_inputs(const ty_interpreter *in);
+uint64_t interpreter_row_labels(const ty_interpreter *in);
+/* The rows of a slot's batch; NULL for what the stage has not. */
+whole_sample interpreter_slot_rows(const ty_interpreter *in, const held_stage *held, uint32_t slot);
+/* One sample into row `row` of a batch: what the batch has rows for, of a sequence the tokens of
+ * this lane. */
+ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
                                   const ty_dataset *dataset, uint64_t sample, uint64_t row,
                                   ty_error *error) TY_MUST_CHECK;
 /* A row of a training batch as its position of the run has it: views displaced, a label that may
  * not be seen hidden. */
-void interpreter_sample_veil(ty_interpreter *in, const held_stage *held, uint32_t slot,
-                             uint64_t position, bool has_label, uint64_t row);
+void interpreter_sample_veil(const ty_interpreter *in, const whole_sample *batch, uint64_t position,
+                             bool has_label, uint64_t row);
 /* What a stage device is told of its lanes. */
 ty_lane_group interpreter_lane_group(ty_interpreter *in);
 /* A collective of this lane's row of a kind, start to end; on the thread of the passes. */
@@ -529,6 +551,20 @@ ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t bucket, uint32_t st
  * them of its part of the sequence only. */
 double interpreter_lane_square(const ty_interpreter *in, uint32_t bucket, const float *gradients,
                                uint64_t offset, uint64_t count);
+
+/* ---- Batches (interpreter_input.c) --------------------------------------------------------- */
+
+/* Once devices are open; before they are closed. */
+ty_status interpreter_input_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+void interpreter_input_close(ty_interpreter *interpreter);
+/* Around the instructions of a stretch, by the compute thread. */
+ty_status interpreter_input_start(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+void interpreter_input_stop(ty_interpreter *interpreter);
+/* Whether a load has nothing to wait for. With the lock. */
+bool interpreter_batch_is_ready(const ty_interpreter *interpreter);
+/* The instruction, on the compute thread. */
+ty_status interpreter_load(ty_interpreter *interpreter, const ty_instruction *load, uint32_t step,
+                           uint32_t slot, ty_error *error);
 
 /* ---- Gradient noise (noise.c) ------------------------------------------------------------ */
 

@@ -58,7 +58,7 @@ bool interpreter_is_finished(const ty_interpreter *in, ty_stream stream, const s
     return in->streams[stream].count == 0 || at->round >= (int64_t)in->target;
 }
 
-uint32_t interpreter_head(const ty_interpreter *in, ty_stream stream, stream_cursor *at,
+uint32_t interpreter_next(const ty_interpreter *in, ty_stream stream, stream_cursor *at,
                           uint32_t *step)
 {
     const stream_order *order = &in->streams[stream];
@@ -70,9 +70,17 @@ uint32_t interpreter_head(const ty_interpreter *in, ty_stream stream, stream_cur
         if (meant < (int64_t)in->first_step || meant >= (int64_t)in->target)
             continue;
         *step = (uint32_t)meant;
-        return meant < (int64_t)interpreter_step_limit(in) ? index : NO_INDEX;
+        return index;
     }
     return NO_INDEX;
+}
+
+uint32_t interpreter_head(const ty_interpreter *in, ty_stream stream, stream_cursor *at,
+                          uint32_t *step)
+{
+    const uint32_t index = interpreter_next(in, stream, at, step);
+
+    return index != NO_INDEX && *step < interpreter_step_limit(in) ? index : NO_INDEX;
 }
 
 void interpreter_advance(const ty_interpreter *in, ty_stream stream, stream_cursor *at)

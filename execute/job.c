@@ -207,13 +207,17 @@ done:
     return status;
 }
 
-/* Threads that make samples while this rank computes: of the cores that no rank has, as far as
- * this one can tell, and two at least, for the time that passes wait for others: one decodes while
- * the other waits for storage. */
+/* Cores per rank that no rank has, as far as this one can tell. */
+static long spare_cores(const training *t)
+{
+    return sysconf(_SC_NPROCESSORS_ONLN) / (long)t->transport->size - 1;
+}
+
+/* Threads that make samples while this rank computes: of the spare cores, and two at least, for the
+ * time that passes wait for others: one decodes while the other waits for storage. */
 static ty_reading reading_of(const training *t)
 {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const long ranks = (long)t->transport->size, least = 2, most = 8, spare = cores / ranks - 1;
+    const long least = 2, most = 8, spare = spare_cores(t);
     const uint32_t ahead = 4; /* micro-batches: this one, the next, and what lies between */
 
     return (ty_reading){.bad_samples = t->job->bad_samples,
@@ -273,6 +277,7 @@ static ty_status training_prepare(training *t, ty_error *error)
                      .program = job->program,
                      .backend = backend,
                      .dataset = t->dataset,
+                     .has_spare_core = spare_cores(t) > 0,
                      .instruction_s = job->instruction_s,
                      .transport = t->transport,
                      .precision = precision,
