@@ -41,6 +41,7 @@ void ty_profile_free(ty_profile *profile)
     ty_free(profile->date);
     ty_free(profile->versions);
     ty_free(profile->scaled);
+    ty_free(profile->input_source);
     ty_free(profile);
 }
 
@@ -80,7 +81,15 @@ static ty_curve curve_at(const ty_profile *profile, double size)
     return (ty_curve){.size = size, .outside = profile->outside};
 }
 
-/* ---- layers, transfers, updates ---- */
+/* ---- input, layers, transfers, updates ---- */
+
+double ty_profile_input(const ty_profile *profile, const ty_workload *workload, uint32_t samples,
+                        uint64_t bytes)
+{
+    if (profile->input_source != NULL && strcmp(profile->input_source, workload->name) == 0)
+        return samples * profile->input_s_per_sample;
+    return (double)bytes * profile->load_s_per_byte;
+}
 
 bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t samples,
                       double *forward_s, double *backward_s)

@@ -240,6 +240,11 @@ static ty_status refuse_duplicates(const ty_json *object, const ty_profile *prof
 
 /* ---- the whole ---- */
 
+static bool has_input(const void *profile)
+{
+    return ((const ty_profile *)profile)->input_source != NULL;
+}
+
 static const json_field profile_fields[] = {
     {"machine", JSON_TEXT, JSON_AT(ty_profile, machine)},
     {"backend", JSON_TEXT, JSON_AT(ty_profile, backend)},
@@ -258,6 +263,10 @@ static const json_field profile_fields[] = {
      DBL_MIN, HUGE_VAL},
     {SECONDS(ty_profile, instruction_overhead_s)},
     {SECONDS(ty_profile, load_s_per_byte)},
+    {"input_source", JSON_TEXT, JSON_AT(ty_profile, input_source), .is_optional = true,
+     .about = "workload whose samples were made"},
+    {SECONDS(ty_profile, input_s_per_sample), .is_optional = true, .is_said = has_input,
+     .about = "that a rank takes to make a sample"},
     {NULL, JSON_MEMBERS, .of = &lists_record},
 };
 const json_record ty_profile_record = JSON_RECORD(ty_profile, profile_fields);

@@ -185,6 +185,19 @@ uint64_t ty_program_event_count(const ty_plan *plan, const ty_program *program)
     return count;
 }
 
+uint32_t ty_program_last_pass(const ty_stage_program *program, uint32_t load)
+{
+    const ty_instruction *of = &program->instructions[load];
+
+    for (uint32_t i = program->instruction_count; i-- > load;) {
+        const ty_instruction *pass = &program->instructions[i];
+        if (pass->stream == TY_STREAM_COMPUTE && pass->stage == of->stage &&
+            pass->micro_batch == of->micro_batch)
+            return i;
+    }
+    return load;
+}
+
 uint32_t ty_program_lead(const ty_program *program, uint32_t position)
 {
     const ty_stage_program *s = &program->stages[position];

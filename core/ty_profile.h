@@ -103,6 +103,8 @@ typedef struct ty_profile {
     double memory_bandwidth_bytes_per_s; /* one rank's large copy, read plus written */
     double instruction_overhead_s;       /* of an instruction beyond the work it does */
     double load_s_per_byte;              /* batch assembly */
+    char *input_source;                  /* workload whose samples were made; NULL: none were */
+    double input_s_per_sample;           /* that a rank takes to make one of them */
     uint32_t layer_time_count;
     ty_layer_time *layer_times;
     uint32_t collective_time_count;
@@ -142,6 +144,10 @@ ty_status ty_profile_scale(ty_profile *profile, const char *measured_on, double 
  * with, and no bound: what no longer fits a cache takes longer than all of them suggest.
  */
 
+/** Seconds in which a rank makes a batch of `samples`, stored in `bytes`. By the time per sample
+ * if that is of this workload, else by the time per byte. */
+double ty_profile_input(const ty_profile *profile, const ty_workload *workload, uint32_t samples,
+                        uint64_t bytes);
 /** One layer's forward and backward seconds for a micro-batch of `samples`. */
 bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t samples,
                       double *forward_s, double *backward_s);

@@ -211,6 +211,8 @@ int ty_program_stash_change(const ty_stage_program *program, uint32_t instructio
  * @param weights [stages of the position]: of one micro-batch of its n-th stage
  */
 double ty_program_peak_stash(const ty_program *program, uint32_t position, const double *weights);
+/** The last instruction that computes with what a load brings: then its slot is free. */
+uint32_t ty_program_last_pass(const ty_stage_program *program, uint32_t load);
 /** Rounds a position runs ahead: the largest lead of its instructions. */
 uint32_t ty_program_lead(const ty_program *program, uint32_t position);
 /** Of all positions: so many steps at either end of a run are not like those between. */

@@ -348,8 +348,14 @@ static ty_status load_time(ty_profiler *p, ty_error *error)
                  cleanup);
     }
     TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
+    if (dataset == NULL)
+        goto cleanup;
     if (w->sample_bytes > 0)
         p->profile->load_s_per_byte = seconds / LOAD_SAMPLES / (double)w->sample_bytes;
+    p->profile->input_s_per_sample = seconds / LOAD_SAMPLES;
+    p->profile->input_source = ty_strdup(w->name);
+    if (p->profile->input_source == NULL)
+        status = no_memory(error);
 cleanup:
     if (dataset != NULL)
         ty_dataset_close(dataset);

@@ -57,6 +57,21 @@ static uint32_t lanes_on_host(const ty_costing *costing, const ty_plan_stage *pl
     return count;
 }
 
+/* As the worker decides whether a thread of its own makes batches. */
+static bool has_spare_core(const ty_costing *costing, const ty_plan_stage *planned)
+{
+    const ty_plan *plan = costing->plan;
+    const uint32_t host = ty_cluster_device_host(costing->cluster, planned->devices[0]);
+    const uint32_t cores = ty_cluster_host_cores(costing->cluster, host);
+    uint32_t processes = 0;
+
+    for (uint32_t p = 0; p < ty_plan_position_count(plan); p++)
+        for (uint32_t d = 0; d < plan->stages[p].replicas * ty_plan_width(plan); d++)
+            processes +=
+                ty_cluster_device_host(costing->cluster, plan->stages[p].devices[d]) == host;
+    return cores == 0 || cores >= 2 * processes;
+}
+
 static ty_status find_types(ty_costing *costing)
 {
     const ty_plan_stage *planned = &costing->plan->stages[costing->stage.stage];
@@ -74,6 +89,7 @@ static ty_status find_types(ty_costing *costing)
         stage->lane_core_share = fmax(stage->lane_core_share, type->core_share);
     }
     stage->core_share = stage->lane_core_share * lanes_on_host(costing, planned);
+    stage->has_spare_core = !(stage->lane_core_share > 0) || has_spare_core(costing, planned);
     return TY_OK;
 }
 
@@ -554,14 +570,26 @@ ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
     return TY_OK;
 }
 
+/* What a rank takes to make a batch itself, as measured. The last stage makes labels alone. */
+static double batch_s(const ty_costing *costing, const ty_instruction *load)
+{
+    const ty_plan *plan = costing->plan;
+    const uint32_t samples = plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES);
+
+    if (costing->profile == NULL)
+        return 0;
+    return costing->stage.stage == 0
+               ? ty_profile_input(costing->profile, plan->workload, samples, load->bytes)
+               : (double)load->bytes * costing->profile->load_s_per_byte;
+}
+
 /* Batches are put together as measured; storage is the cluster's, and keeps up where it says
  * nothing of it. A source with its own pace is the workload's. All work side by side, and only the
  * first takes a core that training may want. */
 ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                        ty_instruction_cost *cost)
 {
-    double s_per_byte = costing->profile == NULL ? 0 : costing->profile->load_s_per_byte;
-    double read_s = (double)instruction->bytes * s_per_byte;
+    const double read_s = batch_s(costing, instruction);
     double source_s = costing->stage.stage > 0 ? 0
                                                : costing->plan->workload->input_s_per_sample *
                                                      costing->plan->micro_batch_size;
@@ -581,7 +609,9 @@ ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                                   .latency_s = own_s,
                                   .edge_bytes = samples * input.store_bytes,
                                   .rate_limit_bytes_per_s = input.store_limit_bytes_per_s,
-                                  .core_share = seconds > read_s ? 0 : costing->stage.core_share};
+                                  .core_share = seconds > read_s ? 0 : costing->stage.core_share,
+                                  .is_between_steps =
+                                      !(seconds > read_s) && !costing->stage.has_spare_core};
     if (source_s > 0)
         ty_cost_relies_on(costing, TY_CALIBRATED);
     if (input.bound_by != NULL)

@@ -33,6 +33,7 @@ typedef struct ty_stage_costing {
     double *hidden_s[COST_PASSES]; /* likewise: among expert lanes, beside products */
     double lane_core_share;        /* of the greediest kind */
     double core_share;             /* of all lanes of a rank that are on the host of the first */
+    bool has_spare_core;           /* for each process on that host, besides its own */
     /* The cache's; NULL until asked for. Of an exchange of all but experts, and of experts; of the
      * lanes of a rank. */
     const ty_group_network *networks[2];

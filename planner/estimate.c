@@ -406,6 +406,17 @@ static void start_instruction(walk *w, uint32_t slot_index, const ty_instruction
     }
 }
 
+/* When the slot that a load fills was left in the step before; < 0: not yet. Where steps overlap it
+ * is another's. */
+static double left_s(const walk *w, uint32_t rank, uint32_t step, uint32_t load)
+{
+    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+
+    if (!stage->costs[load].is_between_steps || stage->lead > 0 || step == 0)
+        return 0;
+    return w->ends[event_of(w, step - 1, rank, ty_program_last_pass(stage->program, load))];
+}
+
 /* Lets a slot go on if it can; true if something ended by that. */
 static bool try_slot(walk *w, uint32_t slot_index)
 {
@@ -423,6 +434,8 @@ static bool try_slot(walk *w, uint32_t slot_index)
         for (uint32_t i = 0; i < instruction->wait_count; i++)
             if (w->ends[first + instruction->waits[i]] < 0)
                 return false;
+        if (left_s(w, rank, step_of(w, slot_index), index) < 0)
+            return false;
         w->starts[first + index] = w->sharing.now_s;
     }
     if (instruction->op == TY_OP_RECEIVE) {
@@ -548,6 +561,9 @@ static bool pass(walk *w, uint32_t rank, uint32_t slot_index)
             return false;
         ready_s = end_s > ready_s ? end_s : ready_s;
     }
+    if (left_s(w, rank, step, index) < 0)
+        return false;
+    ready_s = fmax(ready_s, left_s(w, rank, step, index));
     w->starts[first + index] = ready_s;
     if (is_exchange(instruction)) {
         bucket_walk *bucket = &w->buckets[instruction->bucket];

@@ -381,6 +381,9 @@ static void take(ty_walker *walker, uint32_t index)
 
     for (uint32_t w = 0; w < instruction->wait_count; w++)
         ty_walk_await(walker, &device->done[instruction->waits[w]], (uint64_t)walker->step + 1);
+    if (device->costs[index].is_between_steps && walker->lead == 0)
+        ty_walk_await(walker, &device->done[ty_program_last_pass(device->program, index)],
+                      walker->step);
     event->start_s = ty_engine_clock();
     play(walker, index);
     event->end_s = ty_engine_clock();
