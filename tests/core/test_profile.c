@@ -260,6 +260,8 @@ Test(profile, parts_of_backward)
                                 .versions = relu,
                                 .device = linear,
                                 .precision = "bf16",
+                                .input_source = relu,
+                                .input_s_per_sample = 0.125,
                                 .cores = 1,
                                 .concurrent_ranks = 1,
                                 .memory_bytes = 1,
@@ -277,6 +279,8 @@ Test(profile, parts_of_backward)
     cr_expect(strstr(text, "\"input_s\": 3, \"weight_s\": 1") != NULL, "%s", text);
     cr_expect(strstr(text, "\"device\": \"linear input=9\"") != NULL, "%s", text);
     cr_expect(strstr(text, "\"precision\": \"bf16\"") != NULL, "%s", text);
+    cr_expect(strstr(text, "\"input_source\": \"relu input=9\"") != NULL, "%s", text);
+    cr_expect(strstr(text, "\"input_s_per_sample\": 0.125") != NULL, "%s", text);
     ty_free(text);
     ty_free(relu);
     ty_free(linear);

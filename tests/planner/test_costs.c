@@ -543,6 +543,40 @@ Test(costs, profile_on_paper)
     close_case(&c);
 }
 
+/* By the sample if the profile has the workload's own, and where ranks leave no core for an input
+ * thread, between steps. */
+Test(costs, input_as_measured)
+{
+    static const struct {
+        bool is_own;
+        uint32_t cores;
+        double seconds; /* of two samples of 404 bytes */
+        bool is_between_steps;
+    } cases[] = {{true, 2, 2 * 1e-3, true},
+                 {true, 5, 2 * 1e-3, true},
+                 {true, 6, 2 * 1e-3, false},
+                 {false, 2, 808e-9, true}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cost_case c = open_case(&two_plus_one);
+        const ty_instruction_cost *load;
+
+        make_local(&c, 3);
+        ty_cluster_free(c.cluster);
+        c.plan->profile->cores = cases[i].cores;
+        c.plan->profile->input_source =
+            ty_strdup(cases[i].is_own ? c.plan->workload->name : "another");
+        c.plan->profile->input_s_per_sample = 1e-3;
+        cr_assert_eq(ty_cluster_local(3, c.plan->profile, &c.cluster, NULL), TY_OK);
+        find_costs(&c);
+        load = cost_of(&c, 0, TY_OP_LOAD);
+        cr_expect(is_close(load->seconds, cases[i].seconds), "%zu: found %g", i, load->seconds);
+        cr_expect_eq(load->is_between_steps, cases[i].is_between_steps, "%zu", i);
+        cr_expect_eq(load->core_share, 1);
+        close_case(&c);
+    }
+}
+
 /* Two members that shared one core while they were measured take half as long by themselves. */
 Test(costs, measured_crowds_are_taken_apart)
 {

@@ -416,6 +416,34 @@ static estimate_case open_overlap(ty_compression_kind compression)
     return c;
 }
 
+/* Batches are made ahead, in the step before, unless no core is left for that: then when the slot
+ * is free, which every step waits for. */
+Test(estimate, input_ahead_and_between_steps)
+{
+    double end_s[2], start_s[2];
+
+    for (int is_between = 0; is_between < 2; is_between++) {
+        estimate_case c = open_overlap(TY_COMPRESSION_NONE);
+        const ty_stage_program *stage = &c.program->stages[0];
+        uint32_t load = 0, last;
+
+        for (uint32_t i = 0; i < stage->instruction_count; i++)
+            if (stage->instructions[i].op == TY_OP_LOAD) {
+                c.costs->instructions[0][i].is_between_steps = is_between != 0;
+                load = i;
+            }
+        last = ty_program_last_pass(stage, load);
+        cr_assert_eq(stage->instructions[last].op, TY_OP_BACKWARD);
+        end_s[is_between] = run_case(&c, 4);
+        start_s[is_between] = ty_timeline_find(c.timeline, c.program, c.plan, 1, 0, load)->start_s -
+                              ty_timeline_find(c.timeline, c.program, c.plan, 0, 0, last)->end_s;
+        close_case(&c);
+    }
+    cr_expect_lt(start_s[0], 0);
+    cr_expect(is_close(start_s[1], 0), "found %g", start_s[1]);
+    cr_expect(end_s[1] >= end_s[0], "found %g and %g", end_s[1], end_s[0]);
+}
+
 /* load 0-1, forward 1-4, backward 4-6 and 6-10; the first bucket leaves at 6 and holds up the
  * second. */
 Test(estimate, data_parallel_overlap)
