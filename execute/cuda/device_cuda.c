@@ -323,6 +323,14 @@ static float *device_input(ty_stage_device *stage, uint32_t slot)
     return stage->before.data == NULL ? NULL : (float *)stage->before.data[slot];
 }
 
+static float *device_swap_input(ty_stage_device *stage, uint32_t slot, float *fresh)
+{
+    float *used = stage->host_input[slot];
+
+    stage->host_input[slot] = fresh;
+    return used;
+}
+
 static int32_t *device_tokens(ty_stage_device *stage, uint32_t slot)
 {
     return stage->host_tokens == NULL ? NULL : stage->host_tokens[slot];
@@ -411,17 +419,29 @@ done:
     return status;
 }
 
+/* Queued before the pass and not in its graph, because the address changes from batch to batch. A
+ * timed pass includes it. */
+static ty_status numbers_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (stage->host_input != NULL)
+        CUDA_CHECK(cudaMemcpyAsync(stage->before.data[slot], stage->host_input[slot],
+                                   stage->before.numbers * sizeof(float), cudaMemcpyHostToDevice,
+                                   stage->stream),
+                   status, done);
+done:
+    return status;
+}
+
 static ty_status input_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     ty_status status = TY_OK;
 
     if (stage->host_tokens != NULL)
         return tokens_enter(stage, slot, error);
-    if (stage->host_input != NULL)
-        CUDA_CHECK(cudaMemcpyAsync(stage->before.data[slot], stage->host_input[slot],
-                                   stage->before.numbers * sizeof(float), cudaMemcpyHostToDevice,
-                                   stage->stream),
-                   status, done);
+    if (stage->is_timed)
+        TY_CHECK(numbers_enter(stage, slot, error), status, done);
     cuda_input_take(stage, slot);
 done:
     return status;
@@ -520,6 +540,8 @@ static ty_status forward_run(ty_stage_device *stage, const cuda_pass *pass, ty_e
     TY_CHECK(cuda_use(stage, error), status, done);
     if (is_from_start(stage, pass->first, pass->count) && stage->host_tokens != NULL)
         TY_CHECK(tokens_prepare(stage, pass->slot, error), status, done);
+    if (is_from_start(stage, pass->first, pass->count) && !stage->is_timed)
+        TY_CHECK(numbers_enter(stage, pass->slot, error), status, done);
     TY_CHECK(cuda_pass_run(stage, pass, forward_queue, error), status, done);
     TY_CHECK(stream_wait(stage->stream, error), status, done);
     if (stage_range_has_last(&stage->options, pass->first, pass->count) && cuda_has_loss(stage))
@@ -1017,6 +1039,7 @@ static const ty_device_backend backend = {
     .open = device_open,
     .close = device_close,
     .input = device_input,
+    .swap_input = device_swap_input,
     .tokens = device_tokens,
     .labels = device_labels,
     .output = device_output,
