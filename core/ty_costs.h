@@ -30,14 +30,15 @@ typedef struct ty_instruction_cost {
                           0 for what moves nothing */
     double rate_limit_bytes_per_s; /* what the software drives over one edge; 0: no limit but the
                                       link */
-    double inner_s;        /* of a pass or an update: the part of `seconds` in which the lanes of a
-                              rank exchange what tensor parallelism divides */
-    double across_share;   /* of seconds - latency_s, what passes between hosts, where that and what
-                              passes inside them follow one another (TY_HIERARCHICAL); else 0 */
-    double core_share;     /* cores of its host one member keeps busy while it runs: 1 for CPU
-                              compute and CPU-driven copies, 0 for what a device or NIC does alone */
-    bool is_between_steps; /* of a load: no core is left for an input thread, so that a batch is not
-                              made before its slot is free (ty_program_last_pass) */
+    double inner_s;      /* of a pass or an update: the part of `seconds` in which the lanes of a
+                            rank exchange what tensor parallelism divides */
+    double across_share; /* of seconds - latency_s, what passes between hosts, where that and what
+                            passes inside them follow one another (TY_HIERARCHICAL); else 0 */
+    double core_share;   /* cores of its host one member keeps busy while it runs: 1 for CPU
+                            compute and CPU-driven copies, 0 for what a device or NIC does alone */
+    /* Of a load: no core is left for an input thread, so that a batch is not made before its slot
+     * is free (ty_program_last_pass). */
+    bool is_between_steps;
 } ty_instruction_cost;
 
 /**

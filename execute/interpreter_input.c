@@ -1,9 +1,9 @@
 /*
  * Batches. An input thread makes them, two ahead of the one that is computed. It starts after some
  * batches in a row took longer to make than to hand over; until then the compute thread makes them
- * while it waits for something else. Where ranks compute on all cores of the host, an input thread
- * would only take one from them, so that the compute thread goes on making batches. Samples, their
- * order and their content are the same either way.
+ * while it waits for something else. If ranks compute on all cores of the host, an input thread
+ * would only take one from them, and none starts. Samples, their order and their content are the
+ * same either way.
  */
 #include "interpreter_state.h"
 
@@ -17,7 +17,7 @@ enum { ALIGNMENT = 64 };
 
 /* ---- Making a batch ------------------------------------------------------------------------ */
 
-/* Of the whole run's samples, the first of a micro-batch that this lane loads. */
+/* Of the whole run's samples, the first of a micro-batch that this process loads. */
 static uint64_t load_position(const ty_interpreter *in, const ty_instruction *load,
                               uint32_t micro_batch, uint32_t step)
 {

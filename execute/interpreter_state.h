@@ -140,7 +140,7 @@ typedef struct acting acting;         /* interpreter_actors.c */
 /* Batches of the input stream, made before slots are free for them (interpreter_input.c). */
 enum { BATCHES_AHEAD = 2 };
 typedef struct ahead_batch {
-    whole_sample rows; /* what the loads of this rank take */
+    whole_sample rows; /* NULL: no load of this rank reads it */
     void *room;        /* owned: the first memory of its input */
     ty_status status;
     ty_error error;
@@ -515,13 +515,12 @@ ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bu
 /* Samples of a micro-batch that this lane has, and the first of them: expert lanes divide it. */
 uint32_t interpreter_lane_samples(const ty_interpreter *in);
 uint32_t interpreter_first_sample(const ty_interpreter *in);
-/* Numbers, or tokens, and labels of a row of this lane's batches. */
+/* Numbers, or tokens, and labels of a row of this process's batches. */
 uint64_t interpreter_row_inputs(const ty_interpreter *in);
 uint64_t interpreter_row_labels(const ty_interpreter *in);
 /* The rows of a slot's batch; NULL for what the stage has not. */
 whole_sample interpreter_slot_rows(const ty_interpreter *in, const held_stage *held, uint32_t slot);
-/* One sample into row `row` of a batch: what the batch has rows for, of a sequence the tokens of
- * this lane. */
+/* Writes one sample into a row of the batch; of a sequence the tokens of this process. */
 ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
                                   const ty_dataset *dataset, uint64_t sample, uint64_t row,
                                   ty_error *error) TY_MUST_CHECK;

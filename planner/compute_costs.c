@@ -570,7 +570,7 @@ ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
     return TY_OK;
 }
 
-/* What a rank takes to make a batch itself, as measured. The last stage makes labels alone. */
+/* Seconds that a rank takes to make a batch, as measured. The last stage makes labels alone. */
 static double batch_s(const ty_costing *costing, const ty_instruction *load)
 {
     const ty_plan *plan = costing->plan;

@@ -453,6 +453,18 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
         right += nearest == label;
     }
     cr_assert_geq(right, 199);
+    for (uint64_t s = 0; s < 1024; s += 341) { /* numbers are of a pool of 1,024 samples */
+        float input[784], again[784];
+        int32_t label, same;
+        take(train, s, input, NULL, &label);
+        take(train, s + 1024, again, NULL, &same);
+        cr_expect_arr_eq(input, again, sizeof input);
+        cr_expect_eq(label, same);
+        take(train, s + 1, again, NULL, NULL);
+        cr_expect_arr_neq(input, again, sizeof input);
+        take(test, s, again, NULL, NULL);
+        cr_expect_arr_neq(input, again, sizeof input);
+    }
     for (int i = 0; i < 50; i++)
         follows[i] = -1;
     for (uint64_t s = 0; s < 500; s++) { /* each token has one successor */

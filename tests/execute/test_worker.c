@@ -505,6 +505,8 @@ Test(worker, profiles_this_machine)
     cr_assert_eq(profile->update_time_count, 4);
     cr_assert_eq(profile->codec_time_count, 24 * 3);
     cr_assert(profile->load_s_per_byte > 0 && profile->instruction_overhead_s > 0);
+    cr_assert_str_eq(profile->input_source, f.job->plan->workload->name);
+    cr_assert(profile->input_s_per_sample > 0);
     for (uint32_t i = 0; i + 1 < 8; i++)
         cr_assert(profile->transfer_times[i].seconds > 0);
     /* Sixteen times the work takes longer, whatever else the machine does. */

@@ -17,15 +17,22 @@ static ty_status transport_cases(ty_transport *transport, ty_error *error)
     return status == TY_OK ? collective_cases_run(transport, error) : status;
 }
 
-static ty_status job_run(const char *workload, const plan_shape *shape, double losses[STEPS],
-                         ty_error *error)
+/* An input thread makes the batches of a source that has its own pace, whatever cores there are. */
+static const double pace_s = 1e-6;
+
+static ty_status job_run(const char *workload, const plan_shape *shape, bool has_input_thread,
+                         double losses[STEPS], ty_error *error)
 {
     char *directory = directory_make();
-    ty_job *job = make_job(make_plan(workload, shape), STEPS, directory);
+    ty_plan *plan = make_plan(workload, shape);
+    ty_job *job = NULL;
     ty_run *run = NULL;
     uint32_t i;
     ty_status status;
 
+    plan->workload->input_s_per_sample = has_input_thread ? pace_s : 0;
+    TY_CHECK(ty_workload_digest(plan->workload, &plan->workload_digest, error), status, cleanup);
+    job = make_job(plan, STEPS, directory);
     if (job->plan->workload->tokens_per_sample == 0) { /* a test set of sequences takes long */
         job->until.accuracy = 1;
         job->evaluate_every = 3;
@@ -72,6 +79,14 @@ static const plan_shape of_lanes[] = {
     {"2 contexts of 2 lanes", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .contexts = 2},
 };
 
+static const plan_shape of_inputs[] = {
+    {"data parallel 2", .replicas = {2}, .buckets = 2, BATCH},
+    {"1f1b 2 stages, recompute", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {3},
+     .buckets = 1, BATCH, .recompute = TY_RECOMPUTE_FULL},
+    {"interleaved 2 x 2", .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5},
+     .buckets = 1, BATCH, .interleave = 2},
+};
+
 /* All as late: they train alike. */
 static const plan_shape of_late[] = {
     {"data parallel 2, a step late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 1},
@@ -87,16 +102,38 @@ static ty_status jobs_run(const char *workload, const plan_shape *shapes, size_t
                           ty_error *error)
 {
     double expected[STEPS], found[STEPS];
-    ty_status status = job_run(workload, &shapes[0], expected, error);
+    ty_status status = job_run(workload, &shapes[0], false, expected, error);
 
     for (size_t i = 1; i < count && status == TY_OK; i++) {
-        status = job_run(workload, &shapes[i], found, error);
+        status = job_run(workload, &shapes[i], false, found, error);
         for (uint32_t s = 0; s < STEPS && status == TY_OK; s++) {
             if (fabs(found[s] - expected[s]) > 1e-3 * expected[s])
                 status = ty_fail(error, TY_EBACKEND, "%s: loss of step %u is %g, expected %g",
                                  shapes[i].name, s, found[s], expected[s]);
         }
     }
+    return status;
+}
+
+/* Whoever makes the batches, the losses are the same to the bit, also where stages are recomputed,
+ * and where test sets are read between steps. */
+static ty_status inputs_run(const char *workload, const plan_shape *shapes, size_t count,
+                            ty_error *error)
+{
+    double expected[STEPS], found[STEPS];
+    ty_status status = TY_OK;
+
+    for (size_t i = 0; i < count && status == TY_OK; i++) {
+        TY_CHECK(job_run(workload, &shapes[i], false, expected, error), status, done);
+        TY_CHECK(job_run(workload, &shapes[i], true, found, error), status, done);
+        for (uint32_t s = 0; s < STEPS && status == TY_OK; s++)
+            if (found[s] != expected[s])
+                status = ty_fail(error, TY_EBACKEND,
+                                 "%s of %s: loss of step %u is %.17g with an input thread, "
+                                 "expected %.17g",
+                                 shapes[i].name, workload, s, found[s], expected[s]);
+    }
+done:
     return status;
 }
 
@@ -112,8 +149,12 @@ int main(void)
     TY_CHECK(jobs_run("lenet", of_ranks, sizeof of_ranks / sizeof of_ranks[0], &error), status,
              done);
     TY_CHECK(jobs_run("lenet", of_late, sizeof of_late / sizeof of_late[0], &error), status, done);
-    status =
-        jobs_run("gpt-tiny sequence=16", of_lanes, sizeof of_lanes / sizeof of_lanes[0], &error);
+    TY_CHECK(
+        jobs_run("gpt-tiny sequence=16", of_lanes, sizeof of_lanes / sizeof of_lanes[0], &error),
+        status, done);
+    TY_CHECK(inputs_run("lenet", of_inputs, sizeof of_inputs / sizeof of_inputs[0], &error), status,
+             done);
+    status = inputs_run("gpt-tiny sequence=16", &of_lanes[3], 1, &error);
 done:
     if (status != TY_OK)
         fprintf(stderr, "%s\n", error.message);
