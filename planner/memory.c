@@ -357,8 +357,8 @@ static double relayed(const context *c)
     return (double)bytes / c->samples;
 }
 
-/* What attention keeps of its scores and selective recomputing makes anew: all but a number for
- * each row of queries and head. */
+/* Scores that the workload says attention keeps, and that are not: fused attention and selective
+ * recomputation keep a number for each row of queries and head. */
 static double score_bytes(const context *c, uint32_t layer)
 {
     const ty_layer *l = layer_at(c, layer);
@@ -366,7 +366,8 @@ static double score_bytes(const context *c, uint32_t layer)
     double queries, keys, heads;
 
     if ((c->stage->recompute != TY_RECOMPUTE_SELECTIVE &&
-         c->stage->recompute != TY_RECOMPUTE_OPERATOR) ||
+         c->stage->recompute != TY_RECOMPUTE_OPERATOR &&
+         !ty_attention_is_fused(ty_stack_of(c->plan), w->precision, l)) ||
         l->kind != TY_LAYER_ATTENTION || l->attributes[TY_IS_FUSED] > 0)
         return 0;
     heads = (double)l->attributes[TY_HEADS];

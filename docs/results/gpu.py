@@ -87,19 +87,28 @@ def summary(days):
                          ms(at(day, "pytorch", f"torch-{name}-compile", "step_time_s")),
                          ms(at(day, "pytorch", f"torch-{name}-eager", "step_time_s")),
                          percent(at(run, "by-profile", "step_time_error")), percent(at(run, "a-priori", "step_time_error"))))
-        lines += [f"## {title}", "", "Milliseconds per step. *Step*: one batch again and again, by the host's clock; *device*: by the "
-                  "device's clock; *run*: `trainyard run` with its input. PyTorch compiles model and loss together.", ""]
+        lines += [f"## {title}", "", "Milliseconds per step:", "",
+                  "- *step* and *device* repeat one batch, by the clock of the host and of the device;",
+                  "- *run* is `trainyard run` with its input;",
+                  "- torch.compile sees model and loss together;",
+                  "- the errors are those of the predicted step time.", ""]
         lines += table(("date", "commit", "GPU", "step", "device", "run", "torch.compile", "PyTorch eager",
                         "predicted by profile", "a priori"), rows)
     return lines
 
 
-def benchmarks(day):
+def last_with(days, key):
+    """The latest day that has something under a key."""
+    return next((day for day in reversed(days) if day.get(key)), {})
+
+
+def benchmarks(day, compared):
     rows = [(name, ms(b["step_time_s"]), ms(b["forward_s"]), ms(b["backward_s"]), ms(b["update_s"]),
              f"{b['samples_per_s']:,.0f}", f"{b['peak_bytes'] / 2**30:.2f}", b["graphs"]) for name, b in day.get("benchmarks", {}).items()]
     rows += [(name, ms(t["step_time_s"]), "-", "-", "-", f"{t['samples_per_s']:,.0f}", f"{t['peak_bytes'] / 2**30:.2f}", "-")
-             for name, t in day.get("pytorch", {}).items()]
-    return ["## Every benchmark of the last day", "", "Times in milliseconds, memory in GiB.", ""] + table(
+             for name, t in compared.get("pytorch", {}).items()]
+    return ["## Benchmarks", "", f"Commit `{day['commit']}`; PyTorch's rows were measured with commit `{compared.get('commit')}`.",
+            "Times in milliseconds, memory in GiB.", ""] + table(
         ("benchmark", "step", "forward", "backward", "update", "samples/s", "memory", "graphs"), rows)
 
 
@@ -123,22 +132,26 @@ def page(days):
     last = days[-1]
     rates = at(last, "rates", "lazy") or {}
     lines = ["# Results on a GPU", "",
-             "Written by `python3 docs/results/gpu.py RESULTS` from what `tests/gpu/check day` measured. "
+             "`python3 docs/results/gpu.py RESULTS` writes this page from the results of `tests/gpu/check day`.",
              "[GPUs](../gpu.md) explains the backend.", ""]
     lines += summary(days)
-    lines += ["## The last day", "", f"- Commit `{last['commit']}`, {last['date'][:10]}, {last['seconds']:.0f} s; "
+    lines += ["## Last measurement", "", "These are the facts of the newest row.", "", f"- Commit `{last['commit']}`, {last['date'][:10]}, {last['seconds']:.0f} s; "
               f"{(at(last, 'machine', 'gpus') or ['-'])[0]}, driver {at(last, 'machine', 'driver')}."]
     if rates:
         lines.append(f"- Copy in device memory {rates['copy_bytes_per_s'] / 1e12:.2f} TB/s (read and written); "
                      f"product of {rates['side']} x {rates['side']} matrices in {rates['precision']} "
                      f"{rates['product_flop_per_s'] / 1e12:.0f} TFLOP/s.")
-    cases = last.get("cases", {})
-    lines.append(f"- Cases against the CPU backend: {cases.get('passed', 0)} passed, {cases.get('failed', 0)} failed.")
+    for day in days:
+        cases = day.get("cases", {})
+        lines.append(f"- Cases against the CPU backend with commit `{day['commit']}`: {cases.get('passed', 0)} passed, "
+                     f"{cases.get('failed', 0)} failed.")
     lines += [f"- Same seed, same bits: {name} {'yes' if same else 'NO'}." for name, same in last.get("repeats", {}).items()]
-    lines += [f"- {kind.capitalize()}: {item['item']}: {' '.join(item['reason'].split())}" for kind in ("failed", "skipped")
-              for item in last[kind]]
     lines.append("")
-    lines += benchmarks(last) + kernels(last)
+    measured = last_with(days, "benchmarks")
+    lines += benchmarks(measured, last_with(days, "pytorch")) + kernels(last_with(days, "kernels"))
+    lines += ["## Failed and skipped", "", "Items that did not pass, by commit.", ""]
+    lines += table(("commit", "item", "reason"), [(f"`{day['commit']}`", item["item"], " ".join(item["reason"].split())[-120:].replace("|", "/"))
+                                                  for day in days for kind in ("failed", "skipped") for item in day[kind]])
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -152,8 +165,10 @@ def main(folders):
         day = day_of(folder)
         days = [d for d in days if (d["date"], d["commit"]) != (day["date"], day["commit"])] + [day]
     days.sort(key=lambda d: d["date"])
-    for day in days[:-1]:  # the last day's kernels are shown, earlier ones' are in the history
-        day.pop("kernels", None)
+    shown = last_with(days, "kernels")
+    for day in days:  # earlier tables of kernels are in the history
+        if day is not shown:
+            day.pop("kernels", None)
     with open(kept, "w") as file:
         json.dump(days, file, indent=1)
         file.write("\n")

@@ -115,10 +115,11 @@ static double rows_of(const ty_shape *shape)
            (double)shape->dimensions[shape->dimension_count > 0 ? shape->dimension_count - 1 : 0];
 }
 
-bool ty_attention_is_fused(const ty_stack *stack, const ty_layer *layer)
+bool ty_attention_is_fused(const ty_stack *stack, ty_precision precision, const ty_layer *layer)
 {
     if (stack->attention == TY_ATTENTION_OF_WORKLOAD)
-        return layer->attributes[TY_IS_FUSED] > 0;
+        return layer->attributes[TY_IS_FUSED] > 0 ||
+               (stack->memory == TY_MEMORY_WORKER && ty_precision_bytes(precision) == 2);
     return stack->attention == TY_ATTENTION_FUSED;
 }
 
@@ -136,7 +137,7 @@ static void add_scores(site *s, double queries, double sources, double head, dou
     const double heads = at(s, TY_HEADS) * s->divided * s->samples;
     const uint32_t first = s->count;
 
-    if (ty_attention_is_fused(ty_stack_of(s->plan), s->layer)) {
+    if (ty_attention_is_fused(ty_stack_of(s->plan), s->plan->workload->precision, s->layer)) {
         const double shown = at(s, TY_IS_CAUSAL) > 0 && keys >= sources ? CAUSAL_SHARE : 1;
         add(s, (ty_kernel){.kind = TY_KERNEL_ATTENTION,
                            .times = heads,
@@ -554,7 +555,8 @@ static double host_s(const ty_plan *plan, uint32_t layer, const ty_kernel *kerne
         seconds += kernels[i].launches * stack->host_kernel_s;
     if (l->kind == TY_LAYER_MOE)
         seconds += stack->host_expert_s;
-    if (l->kind == TY_LAYER_ATTENTION && !ty_attention_is_fused(stack, l) &&
+    if (l->kind == TY_LAYER_ATTENTION &&
+        !ty_attention_is_fused(stack, plan->workload->precision, l) &&
         (plan->micro_batch_size * l->attributes[TY_HEADS] / ty_plan_lanes(plan, TY_TENSOR_LANES)) %
                 SOFTMAX_BATCH !=
             0)
@@ -678,7 +680,8 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
             price.backward.device_s *= back;
             price.provenance = TY_CALIBRATED;
         }
-        if (l->kind == TY_LAYER_ATTENTION && !ty_attention_is_fused(ty_stack_of(plan), l) &&
+        if (l->kind == TY_LAYER_ATTENTION &&
+            !ty_attention_is_fused(ty_stack_of(plan), plan->workload->precision, l) &&
             l->forward_flop > 0) /* by its part of the work */
             price.scores_s = price.forward.device_s *
                              fmax(0, 1 - ty_layer_weight_flop(plan->workload, l) / l->forward_flop);

@@ -58,8 +58,9 @@ uint32_t ty_layer_kernels(const ty_plan *plan, uint32_t layer, bool is_backward,
  * all experts that see it. */
 double ty_layer_hidden_features(const ty_layer *layer);
 
-/** Whether a stack keeps no scores of an attention layer. */
-bool ty_attention_is_fused(const ty_stack *stack, const ty_layer *layer);
+/** Whether a stack keeps no scores of an attention layer. Our worker computes in 16 bits on
+ * accelerators only, whose attention is fused. */
+bool ty_attention_is_fused(const ty_stack *stack, ty_precision precision, const ty_layer *layer);
 
 /** What a device does in a second by a stack; 0 where it cannot compute in that precision. */
 typedef struct ty_rates {

@@ -71,7 +71,8 @@ static double score_bytes(const context *c, uint32_t layer)
     const ty_layer *l = layer_at(c, layer);
     const double keys = (double)ty_layer_input_shape(c->plan->workload, layer, 0)->dimensions[0];
 
-    if (l->kind != TY_LAYER_ATTENTION || ty_attention_is_fused(c->stack, l))
+    if (l->kind != TY_LAYER_ATTENTION ||
+        ty_attention_is_fused(c->stack, c->plan->workload->precision, l))
         return 0;
     return tokens(c, &l->output) * keys * (double)l->attributes[TY_HEADS] * divided(c, layer) *
            (c->element + (c->has_dropout ? c->element + 1 : 0));
@@ -95,8 +96,10 @@ static double inner_bytes(const context *c, uint32_t layer)
         return c->element * share *
                    (rows * (double)a[TY_HEADS] * head +
                     tokens(c, input) * (double)a[TY_KV_HEADS] * (head + value)) +
-               (ty_attention_is_fused(c->stack, l) ? c->element + c->narrow : inside(c)) * share *
-                   rows * (double)a[TY_HEADS] * value +
+               (ty_attention_is_fused(c->stack, c->plan->workload->precision, l)
+                    ? c->element + c->narrow
+                    : inside(c)) *
+                   share * rows * (double)a[TY_HEADS] * value +
                c->element * (rows * (double)a[TY_QUERY_RANK] +
                              tokens(c, input) * (double)(a[TY_KV_RANK] + a[TY_ROTARY_SIZE])) +
                score_bytes(c, layer);

@@ -93,7 +93,7 @@ ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool
     for (uint32_t l = 0; l < layers; l++) {
         const ty_layer *layer = &w->layers[l];
         s.has_scores = s.has_scores || (layer->kind == TY_LAYER_ATTENTION &&
-                                        !ty_attention_is_fused(q->stack, layer));
+                                        !ty_attention_is_fused(q->stack, w->precision, layer));
         s.has_experts = s.has_experts || layer->kind == TY_LAYER_MOE;
     }
     *out = s;

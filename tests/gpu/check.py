@@ -485,8 +485,8 @@ class Day:
         if self.asked.quick:
             self.note("skipped", "pytorch", "nothing to compare on the emulator")
             return
-        for network, how, words in ((GPT2, "compile", []), (GPT2, "compile", ["--vocabulary", "50304"]), (RESNET50, "compile", []),
-                                    (GPT2, "eager", []), (RESNET50, "eager", [])):
+        for network, how, words in ((RESNET50, "compile", []), (GPT2, "eager", []), (RESNET50, "eager", []), (GPT2, "compile", []),
+                                    (GPT2, "compile", ["--vocabulary", "50304"])):
             name = f"torch-{network.name}-{how}" + ("-" + words[1] if words else "")
             code, out = self.run(name, self.torch_command(network, how, *words), 60, self.machine_environment, **self.torch_cache())
             if code == 0:
