@@ -287,7 +287,7 @@ static void print_memory_peak(const ty_plan *plan, ty_text *text)
 
 enum { FASTEST_SHOWN = 5, MOST_SHOWN = 8, MISFITS_SHOWN = 2 };
 #define REASON_COLUMN 32
-#define WORDS_COLUMN 57
+#define WORDS_COLUMN 58
 
 typedef struct fix_word {
     const char *key, *value;
@@ -435,7 +435,7 @@ static void print_alternative(const ty_plan *plan, const ty_candidate *row, ty_t
     ty_format_seconds(ty_candidate_step_s(row), seconds);
     if (row->peak_memory_bytes > 0)
         ty_format_memory((double)row->peak_memory_bytes, bytes);
-    ty_text_addf(text, "%8s %9s %4.0f %%", seconds, bytes, 100 * slower_by(plan, row));
+    ty_text_addf(text, "%9s %9s %4.0f %%", seconds, bytes, 100 * slower_by(plan, row));
     add_differences(plan, row, &words);
     if (words.length > 0) {
         ty_text_add(text, "  ");
@@ -502,16 +502,18 @@ static void print_alternatives(const ty_plan *plan, ty_text *text)
     ty_text_add(text, "Alternatives\n");
     for (size_t i = 0; i < SIZE_COUNT; i++)
         ty_text_addf(text, "%*s", sizes[i].columns, sizes[i].title);
-    ty_text_addf(text, "%8s %9s %6s\n", "step", "memory", "slower");
+    ty_text_addf(text, "%9s %9s %6s\n", "step", "memory", "slower");
     for (uint32_t i = 0; i < count; i++) {
         const ty_candidate *row = &plan->candidates[rows[i].row];
         const bool fits = isfinite(rows[i].slower);
+        const bool is_guess = fits && row->peak_memory_bytes == 0; /* by bounds: not estimated */
         const bool is_wanted =
             row->is_asked ||
             (fits ? fitting < FASTEST_SHOWN ||
                         (fitting < MOST_SHOWN && row->peak_memory_bytes < least_bytes)
                   : misfits < MISFITS_SHOWN);
-        if (rows[i].row == 0 || !is_wanted || (!is_new(&shown, row) && !row->is_asked))
+        if (rows[i].row == 0 || !is_wanted || (is_guess && !row->is_asked) ||
+            (!is_new(&shown, row) && !row->is_asked))
             continue;
         print_alternative(plan, row, text);
         fitting += fits;
