@@ -56,7 +56,7 @@ if len(shown) != len(printed):
 END
 }
 shown "$SOURCE/README.md"
-trainyard plan --workload gpt2 --cluster "2x dgx-a100" -q >"$scratch/out" 2>"$scratch/err"
+trainyard plan -w llama-3-70b -c "8x dgx-h100" --tokens 1T --price h100=2.00 -q >"$scratch/out" 2>"$scratch/err"
 same_content README "$scratch/out"
 shown "$SOURCE/docs/tutorials/capacity-planner.md"
 expect 4 memory -w llama-2-70b -c "1x dgx-h100" --global-batch 64 -q
