@@ -193,6 +193,7 @@ static void print_precision(const ty_plan *plan, ty_text *text)
 {
     const ty_precision precision = plan->workload->precision;
     const ty_plan_stage *first = &plan->stages[0];
+    const bool is_16_bits = plan->stack != NULL && plan->stack->gradient_bytes < sizeof(float);
     ty_text recompute = {0};
 
     if (first->recompute == TY_RECOMPUTE_NONE)
@@ -201,8 +202,9 @@ static void print_precision(const ty_plan *plan, ty_text *text)
         ty_recompute_text(first->recompute, first->recompute_blocks, &recompute);
     ty_print_fact(text, "Precision", "%s%s%s; %s recomputation", ty_precision_name(precision),
                   ty_precision_is_narrow(precision) ? " in matrix products, bf16 elsewhere" : "",
-                  precision != TY_PRECISION_FP32 ? "; fp32 main gradients and optimizer states"
-                                                 : "",
+                  precision == TY_PRECISION_FP32 ? ""
+                  : is_16_bits                   ? "; 16-bit gradients, fp32 optimizer states"
+                                                 : "; fp32 main gradients and optimizer states",
                   recompute.data != NULL ? recompute.data : "");
     ty_text_clear(&recompute);
 }
