@@ -114,6 +114,8 @@ double ty_device_set_bound_s(const search_question *question, const device_set *
 ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options *options);
 /** Lanes of a rank by dimensions. */
 uint32_t ty_dimensions_width(const ty_plan_dimensions *dimensions);
+/** Whether a stage exchanges gradients: among its replicas, or ranks that have the same weights. */
+bool ty_dimensions_exchange(const ty_plan_dimensions *dimensions, uint32_t replicas);
 uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *dimensions);
 /** What counts as 1 is 0, so that equal ones are equal. */
 void ty_dimensions_normalize(ty_plan_dimensions *dimensions);

@@ -105,17 +105,10 @@ static ty_status push(enumeration *e, const candidate *c)
 static const uint64_t usual_bucket_bytes[] = {UINT64_MAX, 25u << 20, 4u << 20, 1u << 20,
                                               256u << 10};
 
-/* Whether a stage exchanges gradients: among its replicas, or lanes that have the same weights. */
-static bool exchanges(const search_question *q, uint32_t replicas)
-{
-    const uint32_t tensor = q->dimensions.tensor_parallel > 1 ? q->dimensions.tensor_parallel : 1;
-    return replicas > 1 || ty_dimensions_width(&q->dimensions) > tensor;
-}
-
 static bool is_any_exchanged(const search_question *q, const division *d)
 {
     for (uint32_t s = 0; s < d->stage_count; s++)
-        if (exchanges(q, d->replicas[s]))
+        if (ty_dimensions_exchange(&q->dimensions, d->replicas[s]))
             return true;
     return false;
 }
@@ -139,7 +132,7 @@ static uint64_t largest_exchange(const enumeration *e, const division *d)
     for (uint32_t s = 0; s < d->stage_count; s++) {
         uint64_t bytes = e->costs.gradient_sums[ty_division_end(e->q, d, s)] -
                          e->costs.gradient_sums[d->first_layers[s]];
-        if (exchanges(e->q, d->replicas[s]) && bytes > largest)
+        if (ty_dimensions_exchange(&e->q->dimensions, d->replicas[s]) && bytes > largest)
             largest = bytes;
     }
     return largest;

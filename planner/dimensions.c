@@ -9,6 +9,13 @@ uint32_t ty_dimensions_width(const ty_plan_dimensions *d)
     return ty_plan_width(&plan);
 }
 
+bool ty_dimensions_exchange(const ty_plan_dimensions *d, uint32_t replicas)
+{
+    const uint32_t tensor = d->tensor_parallel > 1 ? d->tensor_parallel : 1;
+
+    return replicas > 1 || ty_dimensions_width(d) > tensor;
+}
+
 uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *d)
 {
     const ty_plan plan = {.tensor_parallel = d->tensor_parallel,

@@ -497,7 +497,8 @@ static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout
                        .micro_batches = s->q->global_batch / l->micro_batch_size,
                        .schedule = l->schedule,
                        .bucket_bytes = l->bucket_bytes,
-                       .has_fitted_buckets = s->q->options->fit_buckets,
+                       .has_fitted_buckets = s->q->options->fit_buckets &&
+                                             ty_dimensions_exchange(&l->dimensions, l->replicas),
                        .has_dense_embeddings = s->q->options->embeddings == TY_EMBEDDINGS_DENSE,
                        .quick_s = bound_s,
                        .expected_s = bound_s};

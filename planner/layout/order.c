@@ -436,6 +436,7 @@ static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_z
     const uint32_t local = local_micro_batches(s, &f->first);
     member m = {.layout = f->first, .family = index};
     layout *l = &m.layout;
+    const bool has_buckets = ty_dimensions_exchange(&l->dimensions, l->replicas);
     ty_status status = TY_OK;
 
     for (int k = 0; k < TY_SCHEDULE_COUNT; k++) {
@@ -456,8 +457,8 @@ static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_z
                         !ty_layout_allows_compression(&s->space, l, l->compression,
                                                       grid->is_exchanged))
                         continue;
-                    for (uint32_t b = 0; b < (grid->is_exchanged ? bucket_count : 1); b++) {
-                        l->bucket_bytes = buckets[b];
+                    for (uint32_t b = 0; b < (has_buckets ? bucket_count : 1); b++) {
+                        l->bucket_bytes = has_buckets ? buckets[b] : UINT64_MAX;
                         TY_CHECK(give(s, &m, context, error), status, done);
                     }
                 }

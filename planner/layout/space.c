@@ -253,9 +253,7 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
 bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero)
 {
     const ty_plan_options *o = s->q->options;
-    const bool is_exchanged = l->replicas * at_least_one(l->dimensions.context_parallel) *
-                                  at_least_one(l->dimensions.expert_parallel) >
-                              1;
+    const bool is_exchanged = ty_dimensions_exchange(&l->dimensions, l->replicas);
 
     if ((zero > 0 && o->fit_buckets) || !ty_stack_has(s->q->stack->plans.zero_levels, (int)zero))
         return false;
