@@ -803,7 +803,8 @@ ty_status ty_systems_agree(const ty_plan *a, const ty_plan *b, bool *out, ty_err
     ty_status status = TY_OK;
 
     *out = false;
-    if (a->global_batch != b->global_batch || a->micro_batches != b->micro_batches ||
+    if (strcmp(a->stack->name, b->stack->name) != 0 || /* other times, and other memory */
+        a->global_batch != b->global_batch || a->micro_batches != b->micro_batches ||
         a->stage_count != b->stage_count || a->bucket_count != b->bucket_count ||
         (a->stage_count > 1 && a->schedule != b->schedule) || /* other weights in backward */
         a->zero != b->zero || a->staleness != b->staleness ||
