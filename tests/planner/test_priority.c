@@ -274,19 +274,24 @@ static double best_of_all(ty_plan *plan, uint32_t fixed)
     return best_s;
 }
 
+/* By the stack that has all orders: the default of a question that asks for one is another. */
 static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster, const char *fix)
 {
     ty_plan_options how = ty_plan_options_default();
     ty_fix_texts texts = {0};
+    ty_stack *stack = NULL;
     ty_plan *plan = NULL;
     ty_error error = {0};
 
+    cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &stack, &error), TY_OK, "%s", error.message);
+    how.stack = stack;
     cr_assert_eq(ty_fix_read(fix, ty_cluster_device_count(cluster), &texts, &how, &error), TY_OK,
                  "%s", error.message);
     cr_assert_eq(ty_plan_search(workload, cluster, NULL, &how, &plan, &error), TY_OK, "%s: %s", fix,
                  error.message);
     cr_assert_eq(ty_plan_check(plan, "found", &error), TY_OK, "%s", error.message);
     ty_fix_texts_clear(&texts);
+    ty_stack_free(stack);
     return plan;
 }
 
