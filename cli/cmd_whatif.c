@@ -109,7 +109,6 @@ static const char *const csv_columns[] = {
     "usable_memory_bytes",
     "memory_bytes",
     "price_usd_per_hour",
-    "mfu",
     "days",
     "cost_usd",
     "cost_usd_per_million_tokens",

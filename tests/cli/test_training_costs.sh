@@ -42,8 +42,11 @@ same "$(number cost_usd out)" "$cost" "whatif"
 plan whatif --vary price=2,4 --tokens 300B
 expect_output "step" "tokens/s" "MFU" "memory" "days" "cost"
 plan whatif --vary price=2,4 --tokens 300B --csv
-grep -q ',mfu,days,cost_usd,cost_usd_per_million_tokens,energy_mwh,' out && pass || fail "columns: $(head -n 1 out)"
-ratio=$(cut -d, -f13 out | tr -d '\r' | tail -n 2 | tr '\n' ' ')
+grep -q ',days,cost_usd,cost_usd_per_million_tokens,energy_mwh,' out && pass || fail "columns: $(head -n 1 out)"
+twice=$(head -n 1 out | tr -d '\r' | tr ',' '\n' | sort | uniq -d)
+[ -z "$twice" ] && pass || fail "columns that come twice: $twice"
+at=$(head -n 1 out | tr ',' '\n' | grep -n '^cost_usd$' | cut -d: -f1)
+ratio=$(cut -d, -f"$at" out | tr -d '\r' | tail -n 2 | tr '\n' ' ')
 if echo "$ratio" | awk '{ exit !($1 > 0 && $2 / $1 > 1.999999 && $2 / $1 < 2.000001) }'; then pass; else fail "twice the price costs $ratio"; fi
 plan whatif --vary hosts=1,2
 grep -q 'days' out && fail "days that nobody asked for" || pass
