@@ -209,11 +209,12 @@ static bool has_recipe(const void *record)
 static ty_status read_recipe(const ty_json *object, const json_field *field, void *record,
                              const void *context, ty_error *error)
 {
+    ty_recipe recipe;
+    const ty_json *value;
+    ty_status status = ty_json_object(object, field->key, &value, error);
+
     (void)record;
-    (void)context;
-    (void)error;
-    ty_json_ignore(object, field->key);
-    return TY_OK;
+    return status == TY_OK ? ty_record_read_all(value, field->of, &recipe, context, error) : status;
 }
 
 static void write_recipe(const json_field *field, const void *record, const void *context,
@@ -226,9 +227,9 @@ static void write_recipe(const json_field *field, const void *record, const void
 }
 
 static const json_field recipe_fields[] = {
-    {"delay_updates", JSON_NUMBER, JSON_AT(ty_recipe, delay_updates), 0, DBL_MAX},
+    {"delay_updates", JSON_NUMBER, JSON_AT(ty_recipe, delay_updates), 0, UINT32_MAX},
     {"error_feedback", JSON_BOOL, JSON_AT(ty_recipe, has_feedback)},
-    {"learning_rate_factor", JSON_NUMBER, JSON_AT(ty_recipe, rate_factor), 0, DBL_MAX},
+    {"learning_rate_factor", JSON_NUMBER, JSON_AT(ty_recipe, rate_factor), 0, UINT32_MAX},
     {"momentum", JSON_NUMBER, JSON_AT(ty_recipe, momentum), 0, 1, .is_optional = true},
 };
 static const json_record recipe_record = JSON_FLAT_RECORD(ty_recipe, recipe_fields);
