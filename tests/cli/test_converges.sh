@@ -45,7 +45,7 @@ done
 # The plan says what it changes, in text and in JSON; one in time changes nothing.
 late=pp=1,dp=2,compression=none,staleness=1
 expect 0 plan -w lenet -c local:2 --fix $late --no-simulate -q
-expect_output "learning rate 0.045 for 0.05, momentum 0.1 for 0.9: gradients arrive 1 update late"
+expect_output "Training    learning rate 0.045 for 0.05, momentum 0.1 for 0.9: gradients" "            arrive 1 update late"
 expect 0 plan -w lenet -c local:2 --fix $late --no-simulate -q --json
 expect_output '"recipe": {"delay_updates": 1, "error_feedback": false, "learning_rate_factor": 0.9'
 expect 0 plan -w lenet -c local:2 --fix pp=1,dp=2,compression=fp16 --no-simulate -q --json

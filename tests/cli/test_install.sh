@@ -44,7 +44,7 @@ if cmake -S "$scratch/example" -B "$scratch/example/build" -DCMAKE_PREFIX_PATH="
     tail -n 20 "$scratch/out"
 fi
 "$scratch/example/build/plan" only-here "1x p100-server" >"$scratch/out" 2>"$scratch/err" && pass || fail "the example does not plan"
-expect_output "DP 4" "s per step, limited by" "Throughput"
+expect_output "DP 2" "s per step, limited by" "Throughput"
 "$scratch/example/build/plan" lenett "1x p100-server" >"$scratch/out" 2>"$scratch/err" && fail "an unknown workload is planned" || pass
 expect_error_line "did you mean 'lenet'"
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig:$prefix/lib/$(gcc -print-multiarch)/pkgconfig"

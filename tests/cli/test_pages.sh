@@ -22,8 +22,10 @@ def cards(path):
 priced, unpriced = cards(sys.argv[2]), cards(sys.argv[3])
 print(priced, unpriced, file=open("said", "w"))
 hour, million = (float(priced[k].lstrip("$")) for k in ("cost an hour", "cost of a million samples"))
-power, energy = (float(re.fullmatch(unit, priced[k])[1]) for k, unit in
-                 (("power", r"([0-9.]+) kW"), ("energy of a million samples", r"([0-9.]+) kWh")))
+SCALES = {"": 1, "k": 1e3}
+power, energy = (float(number) * SCALES[scale] for number, scale in
+                 (re.fullmatch(unit, priced[k]).groups() for k, unit in
+                  (("power", r"([0-9.]+) (k?)W"), ("energy of a million samples", r"([0-9.]+) (k?)Wh"))))
 hours = 1e6 / simulated["samples_per_s"] / 3600
 assert abs(hour - 2 * 24.48) < 0.01, hour  # what the catalogue says of p3.16xlarge
 assert abs(million / (hour * hours) - 1) < 0.01, million

@@ -304,7 +304,7 @@ expect 3 run stopped-plan.json --checkpoint stopped-copy --resume -q
 expect_error_line "stopped-copy/phase-1.json:/plan_digest: found that of another plan"
 
 # Casts keep nothing between steps, so other buckets may follow.
-expect 0 plan -w lenet -c "2x p100-server" --no-simulate --phases others.json -q -o cast-plan.json
+expect 0 plan -w lenet -c "2x p100-server" --fix compression=fp16 --no-simulate --phases others.json -q -o cast-plan.json
 expect_output "gradients fp16"
 expect 0 report cast-plan.json -o cast.html
 

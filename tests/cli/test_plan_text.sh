@@ -50,18 +50,18 @@ same terminal "$TRAINYARD" llama.json
 
 # ---- Memory that exists ----------------------------------------------------------------------------------
 fixed="tp=4,pp=8,dp=2,sp=1,zero=1,micro_batch=1,recompute=none,schedule=1f1b"
-expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --fix "$fixed" --no-simulate -q
+expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --no-simulate -q
 expect_output " of 79.1 GiB on stage 0, a tight fit; activations "
-expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --fix "$fixed" --memory-reserve 0% --no-simulate -q
+expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --memory-reserve 0% --no-simulate -q
 expect_output " of 79.1 GiB on stage 0; activations " "--memory-reserve 0%"
-expect 4 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --fix "$fixed" --memory-reserve 8 --no-simulate -q
+expect 4 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --memory-reserve 8 --no-simulate -q
 expect_error_line "does not fit"
 for reserve in -1% 100% nan half; do
     expect 2 plan -w lenet -c "1x p100-server" --memory-reserve=$reserve
     expect_error_line "--memory-reserve: found '$reserve'"
 done
-expect 0 memory -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --fix "$fixed" --memory-reserve 0%
-expect 4 memory -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --fix "$fixed" --memory-reserve 8%
+expect 0 memory -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --memory-reserve 0%
+expect 4 memory -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --memory-reserve 8%
 # Published runs: what somebody pins is answered where it fits without the reserve, with a note.
 model="transformer blocks=24 features=2048 heads=16 hidden_features=8192 sequence=2048"
 ran() {
