@@ -44,7 +44,8 @@ def is_right(trainyard, ask):
     if "verdict" in ask:
         return code == {"fits": 0, "does not fit": 4, "refused": 2}[ask["verdict"]], f"exit status {code} {said.strip()[:100]}"
     found = find(document, ask["key"])
-    found = len(found) if isinstance(found, list) else found
+    if isinstance(found, list):
+        found = sum(item.get("kind") == ask["kind"] for item in found)
     if code != 0 or not isinstance(found, (int, float)):
         return False, f"exit status {code} {said.strip()[:100]}"
     found *= ask.get("times", 1)
