@@ -108,7 +108,7 @@ class Page(unittest.TestCase):
                 self.assertGreater(os.path.getsize("gpt2.html"), 10000)
             finally:
                 os.chdir(before)
-        for text in ("data parallel", "throughput", "does not fit"):
+        for text in ("data parallel", "Throughput", "does not fit"):
             self.assertIn(text, said.getvalue())
 
     def test_the_cells_of_the_notebook_run_one_after_the_other(self):
@@ -128,7 +128,7 @@ class Page(unittest.TestCase):
                 os.chdir(before)
         code = [text.getvalue() for cell, text in zip(cells, said) if not cell.startswith("# ")]
         self.assertEqual(len(code), 6)
-        for text, shown in zip(code, ("throughput", " - chosen", "ms where device 3", "samples/s", "does not fit")):
+        for text, shown in zip(code, ("Throughput", " - chosen", "ms where device 3", "samples/s", "does not fit")):
             self.assertIn(shown, text)
         self.assertGreater(names["straggler"].step_time_s, names["plan"].step_time_s)
         speeds = [row["samples_per_s"] for row in names["table"].rows]
