@@ -209,7 +209,7 @@ static bool has_recipe(const void *record)
 static ty_status read_recipe(const ty_json *object, const json_field *field, void *record,
                              const void *context, ty_error *error)
 {
-    ty_recipe recipe;
+    ty_recipe recipe = {0};
     const ty_json *value;
     ty_status status = ty_json_object(object, field->key, &value, error);
 
