@@ -53,15 +53,17 @@ static const subject lenet = {
     1e-3,
     false,
     false};
+/* Its last stage has 2 x 2 numbers a sample: with one, batch norm over three samples turns rounding
+ * into differences of per cents within four steps. */
 static const subject resnet18 = {
     "resnet18",
-    ZOO "\"name\": \"resnet18-small\", \"family\": \"residual\", \"input\": [3, 32, 32],"
-        "\"sample_bytes\": 3074, \"block\": \"basic\", \"blocks\": [2, 2, 2, 2], \"width\": 4,"
+    ZOO "\"name\": \"resnet18-small\", \"family\": \"residual\", \"input\": [3, 33, 33],"
+        "\"sample_bytes\": 3269, \"block\": \"basic\", \"blocks\": [2, 2, 2, 2], \"width\": 4,"
         "\"classes\": 10, \"dataset\": \"synthetic\", \"global_batch\": 12,"
         "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.01, \"momentum\": 0.9,"
         "\"weight_decay\": 0.0001}}",
     12,
-    2e-3,
+    1e-4,
     true,
     false};
 static const subject gpt = {
