@@ -12,7 +12,7 @@ same() {
 expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --no-simulate -q
 expect_output "llama-3.1-70b on 8x dgx-h100 (64 h100-sxm, nvlink4, 8 rails of 400 Gbit/s)" \
     "Batch       512 sequences x 8,192 tokens, micro-batch " ", accumulation " \
-    "bf16; fp32 main gradients and optimizer states; " "Provenance  calibrated; mean error "
+    "bf16; 16-bit gradients, fp32 optimizer states; " "Provenance  calibrated; mean error "
 same text out
 cp out llama.txt
 expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --no-simulate -q -o llama.json
@@ -51,7 +51,7 @@ same terminal "$TRAINYARD" llama.json
 # ---- Memory that exists ----------------------------------------------------------------------------------
 fixed="tp=4,pp=8,dp=2,sp=1,zero=1,micro_batch=1,recompute=none,schedule=1f1b"
 expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --no-simulate -q
-expect_output " of 79.1 GiB on stage 0, a tight fit; activations "
+expect_output " of 79.1 GiB on stage 0, a tight fit; activations " "bf16; fp32 main gradients and optimizer states; "
 expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --memory-reserve 0% --no-simulate -q
 expect_output " of 79.1 GiB on stage 0; activations " "--memory-reserve 0%"
 expect 4 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --memory-reserve 8 --no-simulate -q
