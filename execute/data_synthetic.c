@@ -9,6 +9,7 @@
 #include "dataset.h"
 
 #include <pthread.h>
+#include <string.h>
 
 enum { TRAIN_SAMPLES = 65536, TEST_SAMPLES = 8192 };
 
@@ -25,8 +26,7 @@ static float noise(uint64_t bits)
 
 /* ---- Numbers ------------------------------------------------------------------------------- */
 
-/* As many samples as fit, up to 1,024 of them. Making one takes a hundred times as long as reading
- * it. */
+/* As many samples as fit, up to 1,024 of them, each made when it is first asked for. */
 enum { POOL_SAMPLES = 1024 };
 #define POOL_BYTES ((uint64_t)256 << 20)
 
@@ -46,41 +46,77 @@ static void pool_free(void *state)
     ty_free(pool);
 }
 
+/* The lowest 8 bits, each as the second highest of a byte of its own. */
+static uint64_t spread(uint64_t bits)
+{
+    const uint64_t apart = (bits & 0xff) * 0x0101010101010101u & 0x8040201008040201u;
+
+    return ((apart + 0x7f7f7f7f7f7f7f7fu) & 0x8080808080808080u) >> 1;
+}
+
+/* Eight numbers at a time: 7 bits of noise each, from -64 on, and 32 more or less by the sign. */
 static void pool_fill(int8_t *values, uint64_t count, uint64_t key, uint64_t label)
 {
-    uint64_t signs = 0, noises = 0;
+    uint64_t signs = 0;
 
-    for (uint64_t i = 0; i < count; i++, signs >>= 1, noises >>= 8) {
+    for (uint64_t i = 0; i < count; i += 8, signs >>= 8) {
+        uint64_t sums;
+        int8_t made[8];
         if (i % 64 == 0)
             signs = dataset_hash(PATTERN_KEY + label, i / 64);
-        if (i % 8 == 0)
-            noises = dataset_hash(key, i / 8);
-        values[i] = (int8_t)((int)(noises & 127) - 64 + ((signs & 1) != 0 ? 32 : -32));
+        sums = (dataset_hash(key, i / 8) & 0x7f7f7f7f7f7f7f7fu) + spread(signs);
+        for (int k = 0; k < 8; k++)
+            made[k] = (int8_t)((int)(sums >> 8 * k & 255) - 96);
+        memcpy(values + i, made, count - i < 8 ? count - i : 8);
     }
+}
+
+static uint64_t pool_key(const ty_dataset *dataset, uint64_t at)
+{
+    return dataset_hash(SAMPLE_KEY, dataset->first + at);
+}
+
+static const int8_t *pool_sample(const ty_dataset *dataset, uint64_t at)
+{
+    sample_pool *pool = dataset->state;
+    const uint64_t count = dataset->input_count, key = pool_key(dataset, at);
+    int8_t *values = pool->values + at * count;
+
+    pthread_mutex_lock(&pool->lock);
+    if (!pool->is_made[at])
+        pool_fill(values, count, key, key % dataset->class_count);
+    pool->is_made[at] = true;
+    pthread_mutex_unlock(&pool->lock);
+    return values;
+}
+
+static void numbers_fill(const ty_dataset *dataset)
+{
+    const sample_pool *pool = dataset->state;
+
+    for (uint64_t at = 0; at < pool->count; at++)
+        pool_sample(dataset, at);
+}
+
+static void numbers_convert(const int8_t *restrict values, uint64_t count, float *restrict input)
+{
+    for (uint64_t i = 0; i < count; i++)
+        input[i] = (float)values[i] * 0x1p-6f;
 }
 
 static void numbers_sample(const ty_dataset *dataset, uint64_t sample, float *input,
                            int32_t *tokens, int32_t *labels)
 {
-    sample_pool *pool = dataset->state;
-    const uint64_t at = sample % pool->count, count = dataset->input_count;
-    const uint64_t key = dataset_hash(SAMPLE_KEY, dataset->first + at);
-    const uint64_t label = key % dataset->class_count;
-    int8_t *values = pool->values + at * count;
+    const sample_pool *pool = dataset->state;
+    const uint64_t at = sample % pool->count;
+    const int32_t label = (int32_t)(pool_key(dataset, at) % dataset->class_count);
 
     (void)tokens;
-    if (input != NULL) {
-        pthread_mutex_lock(&pool->lock);
-        if (!pool->is_made[at])
-            pool_fill(values, count, key, label);
-        pool->is_made[at] = true;
-        pthread_mutex_unlock(&pool->lock);
-        for (uint64_t i = 0; i < count; i++)
-            input[i] = (float)values[i] * 0x1p-6f;
-    }
+    if (input != NULL)
+        numbers_convert(pool_sample(dataset, at), dataset->input_count, input);
     if (labels != NULL)
         for (uint64_t i = 0; i < dataset->label_count; i++)
-            labels[i] = (int32_t)label;
+            labels[i] = label;
 }
 
 static ty_status numbers_open(ty_dataset *dataset, ty_error *error)
@@ -94,6 +130,7 @@ static ty_status numbers_open(ty_dataset *dataset, ty_error *error)
     dataset->state = pool;
     dataset->state_free = pool_free;
     dataset->sample = numbers_sample;
+    dataset->fill = numbers_fill;
     pool->count = most > POOL_SAMPLES ? POOL_SAMPLES : most > 1 ? most : 1;
     pool->values = ty_alloc(pool->count, dataset->input_count);
     if (pool->values == NULL)

@@ -184,6 +184,12 @@ void ty_dataset_expect(const ty_dataset *dataset, uint64_t sample)
         dataset_ahead_expect(dataset->ahead, sample);
 }
 
+void ty_dataset_fill(const ty_dataset *dataset)
+{
+    if (dataset->fill != NULL)
+        dataset->fill(dataset);
+}
+
 uint32_t ty_dataset_skipped(const ty_dataset *dataset, const char **first)
 {
     return dataset->ahead != NULL ? dataset_ahead_skipped(dataset->ahead, first) : 0;

@@ -29,6 +29,7 @@ struct ty_dataset {
     /* One of the two. A sample that lies in memory: */
     void (*sample)(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
                    int32_t *labels);
+    void (*fill)(const ty_dataset *dataset); /* NULL: nothing is made once and then kept */
     /* One that has to be made, by any thread: [input_count] bytes. TY_EPARSE: it cannot be read. */
     ty_status (*make)(const ty_dataset *dataset, uint64_t sample, unsigned char *input,
                       int32_t *label, ty_error *error);

@@ -470,6 +470,8 @@ ty_status ty_dataset_sample(const ty_dataset *dataset, uint64_t sample, float *i
 /** That a sample will be asked for before long: one that takes work is made by another thread
  * meanwhile, if there is room. */
 void ty_dataset_expect(const ty_dataset *dataset, uint64_t sample);
+/** Makes now what is made once and then kept, so that taking a sample is as fast as it gets. */
+void ty_dataset_fill(const ty_dataset *dataset);
 /** Samples skipped so far. @param first [out] what was said of the first of them; may be NULL */
 uint32_t ty_dataset_skipped(const ty_dataset *dataset, const char **first);
 

@@ -344,6 +344,7 @@ static ty_status load_time(ty_profiler *p, ty_error *error)
     }
     if (ty_dataset_open(w, p->job->data, false, &dataset, NULL) == TY_OK) {
         work.dataset = dataset;
+        ty_dataset_fill(dataset); /* as it is after a training's first steps */
         TY_CHECK(ty_measure(p, NULL, load_run, &work, part_budget_s, &seconds, error), status,
                  cleanup);
     }

@@ -420,13 +420,16 @@ Test(data, unfit_text_is_refused, .init = directory_make, .fini = directory_remo
 Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
 {
     ty_workload *w = network_make_mlp(), *gpt = network_make_gpt(1, 8, 2, 16, 50);
-    ty_dataset *train = NULL, *test = NULL, *tokens = NULL;
+    ty_dataset *train = NULL, *test = NULL, *filled = NULL, *tokens = NULL;
     float mean[10][784] = {{0}}, count[10] = {0};
     int32_t follows[50];
     uint64_t right = 0;
     cr_assert_eq(ty_dataset_open(w, NULL, false, &train, NULL), TY_OK);
     cr_assert_eq(ty_dataset_open(w, NULL, true, &test, NULL), TY_OK);
+    cr_assert_eq(ty_dataset_open(w, NULL, false, &filled, NULL), TY_OK);
     cr_assert_eq(ty_dataset_open(gpt, NULL, false, &tokens, NULL), TY_OK);
+    ty_dataset_fill(filled);
+    ty_dataset_fill(tokens);              /* which keeps nothing */
     for (uint64_t s = 0; s < 1000; s++) { /* the nearest class mean recognises unseen samples */
         float input[784], again[784];
         int32_t label;
@@ -460,6 +463,9 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
         take(train, s + 1024, again, NULL, &same);
         cr_expect_arr_eq(input, again, sizeof input);
         cr_expect_eq(label, same);
+        take(filled, s, again, NULL, &same);
+        cr_expect_arr_eq(input, again, sizeof input);
+        cr_expect_eq(label, same);
         take(train, s + 1, again, NULL, NULL);
         cr_expect_arr_neq(input, again, sizeof input);
         take(test, s, again, NULL, NULL);
@@ -478,6 +484,7 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
         }
     }
     ty_dataset_close(train);
+    ty_dataset_close(filled);
     ty_dataset_close(test);
     ty_dataset_close(tokens);
     network_free(w);
