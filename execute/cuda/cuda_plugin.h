@@ -15,7 +15,7 @@
 #define TY_CUDA_PLUGIN_SYMBOL "ty_cuda_plugin_get"
 /** Raised with every change of device.h, device_link.h, transport.h, codec_kinds.h or a core
  *  structure in them. */
-#define TY_CUDA_PLUGIN_VERSION 8
+#define TY_CUDA_PLUGIN_VERSION 9
 
 typedef struct ty_cuda_plugin {
     uint32_t version;
