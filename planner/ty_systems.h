@@ -63,8 +63,8 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
 
 /**
  * Whether two plans for one workload and cluster are the same under two names: one program of
- * one stack on the same devices, its buckets exchanged alike. Systems agree where what tells them
- * apart does not come up: a network smaller than a bucket, no pipeline that is faster than
+ * one stack on the same devices, its buckets exchanged alike. Systems agree where nothing that
+ * distinguishes them comes up: a network smaller than a bucket, no pipeline that is faster than
  * replicas.
  */
 ty_status ty_systems_agree(const ty_plan *a, const ty_plan *b, bool *out,
