@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "%": 1.0, "": 1.0}
@@ -146,6 +147,8 @@ def page(days):
         lines.append(f"- Cases against the CPU backend with commit `{day['commit']}`: {cases.get('passed', 0)} passed, "
                      f"{cases.get('failed', 0)} failed.")
     lines += [f"- Same seed, same bits: {name} {'yes' if same else 'NO'}." for name, same in last.get("repeats", {}).items()]
+    for note in last.get("notes", []):
+        lines += textwrap.wrap("- " + note, 116, subsequent_indent="  ")
     lines.append("")
     measured = last_with(days, "benchmarks")
     lines += benchmarks(measured, last_with(days, "pytorch")) + kernels(last_with(days, "kernels"))
