@@ -201,7 +201,7 @@ static const column columns[] = {
     {"tokens/s", "tokens_per_s", 8, ty_format_count, false},
     {"MFU", "mfu", 6, format_share, false},
     {"memory", "peak_memory_bytes", 8, ty_format_memory, false},
-    {"of", "memory_bytes", 7, ty_format_memory, false},
+    {"of", "usable_memory_bytes", 9, ty_format_memory, false},
     {"days", "days", 5, ty_format_days, true},
     {"cost", "cost_usd", 6, ty_format_usd, true},
 };
