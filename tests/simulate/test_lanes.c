@@ -119,19 +119,24 @@ static ty_timeline *simulate(const subject *s, bool no_fold)
     return simulate_with(s, no_fold, NULL);
 }
 
-/* Unfolded, what software holds back is sent in pieces, which share links less exactly than a rate
- * does (folded). */
+/* Unfolded, software that reaches a part of a link's rate sends pieces, which share links less
+ * exactly than a rate limit does (folded). Early ends differ by some microseconds of a step. */
 Test(lanes, folded_as_unfolded)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
         subject s = open_subject(&rows[i]);
         ty_timeline *folded = simulate(&s, false), *unfolded = simulate(&s, true);
+        double step_s = 0;
         cr_assert_eq(folded->event_count, unfolded->event_count);
+        for (uint64_t e = 0; e < folded->event_count; e++)
+            step_s = fmax(step_s, unfolded->events[e].end_s / 2); /* of two steps */
         for (uint64_t e = 0; e < folded->event_count; e++) {
+            const double difference_s = folded->events[e].end_s - unfolded->events[e].end_s;
             char what[96];
             snprintf(what, sizeof what, "row %d, rank %u, instruction %u", i,
                      folded->events[e].rank, folded->events[e].instruction);
-            expect_close(what, folded->events[e].end_s, unfolded->events[e].end_s, 3e-2);
+            cr_expect_lt(fabs(difference_s), 2e-2 * step_s, "%s: found %g, expected %g of %g", what,
+                         folded->events[e].end_s, unfolded->events[e].end_s, step_s);
         }
         ty_timeline_free(folded);
         ty_timeline_free(unfolded);
@@ -452,7 +457,7 @@ Test(lanes, a_slow_device_slows_its_rank)
         ty_simulate_options how = ty_simulate_options_default();
         ty_timeline *timelines[2] = {NULL};
         for (uint32_t d = 0; d < devices; d++)
-            slowdowns[d] = d / width == 1 && (slow == 2 || (slow == 1 && d % width == 2)) ? 1.5 : 1;
+            slowdowns[d] = d / width == 1 && (slow == 2 || (slow == 1 && d % width == 2)) ? 2 : 1;
         how.slowdowns = slowdowns;
         for (int no_fold = 0; no_fold < 2; no_fold++) {
             how.no_fold = no_fold == 1;
@@ -466,7 +471,7 @@ Test(lanes, a_slow_device_slows_its_rank)
         ty_timeline_free(timelines[1]);
     }
     cr_expect_gt(step_s[1], 1.05 * step_s[0]);
-    cr_expect_lt(step_s[1], 1.5 * step_s[0]);
+    cr_expect_lt(step_s[1], 2 * step_s[0]);
     expect_close("one lane or all", step_s[1], step_s[2], 1e-3);
     ty_free(slowdowns);
     close_subject(&s);
