@@ -1,5 +1,5 @@
 #!/bin/sh
-# Predicted against measured step time on this machine, as the Markdown table of docs/accuracy.md.
+# Predicted against measured step time on this machine, as the Markdown table of docs/results/own-runs.md.
 #   bench/accuracy.sh [build/release/trainyard] [runs]
 # Measures the machine anew for each workload and cluster, plans four strategies, runs each `runs` times
 # (default 3) for 60 steps and takes the median.

@@ -1,10 +1,10 @@
 /* Predicted against measured collectives: every row of the logs and records of a data folder.
  *     bench_collectives DATA [--fit]
- * prints the tables of docs/collectives.md: errors of NCCL's own model and of the calibrated one,
- * of rows of 1 MiB and more and of those below, training and held-out machines apart. --fit fits
- * the calibration to the training machines and prints it for planner/nccl/nccl.json, then the
- * tables with it. DATA holds nccl-logs/, measurements/ and kernels/. What a table and an answer of
- * it cost goes to stderr. */
+ * prints the tables of docs/design/collectives.md: errors of NCCL's own model and of the calibrated
+ * model. Rows of 1 MiB and more are apart from smaller ones, and training machines from held-out
+ * ones. --fit fits the calibration to the training machines and prints it for
+ * planner/nccl/nccl.json, then the tables with it. DATA holds nccl-logs/, measurements/ and
+ * kernels/. The cost of a table and of one answer goes to stderr. */
 #include "timing.h"
 #include "ty_file.h"
 #include "ty_planner.h"

@@ -1,7 +1,7 @@
 /* Fits what the catalogue's devices reach to measured kernels, and scores both.
  *
  *     fit_rates FOLDER          constants and errors as JSON
- *     fit_rates FOLDER --table  errors as the table of docs/rates.md
+ *     fit_rates FOLDER --table  errors as the table of docs/reference/devices.md
  *
  * FOLDER has gemm-DEVICE.csv, attention-forward-DEVICE.csv, experts-forward.csv and
  * training-kernels-DEVICE.csv. Seconds of a kernel are those of a plan (planner/cost/kernels.h):

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Draws what bench_simulate printed: CPU time against classes and against devices.
 
-    build/release/bench_simulate >results.json && bench/plot_simulate.py results.json docs/simulation_cost.svg
+    build/release/bench_simulate >results.json && bench/plot_simulate.py results.json docs/images/simulation_cost.svg
 """
 import json
 import math

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Predicted against measured step times of runs that read images from a slow store: the table of docs/accuracy.md.
+"""Predicted against measured step times of runs that read images from a slow store: the table of docs/results/own-runs.md.
 
     bench/slow_store.py TRAINYARD [--ranks 1,2] [--rates 250,500,1000,2000] [--steps 24] [-o result.json]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Predicted against measured step times on real slow networks: the tables of docs/accuracy.md.
+"""Predicted against measured step times on real slow networks: the tables of docs/results/own-runs.md.
 
     bench/testbed.py TRAINYARD [--hosts 2] [--rates 100mbit,400mbit,1gbit] [--workloads lenet,vgg-like,gpt-tiny]
                      [--steps 12] [--repeats 1] [--backend cpu] [-o result.json]

@@ -53,9 +53,9 @@ const cli_command commands[] = {
      OPTIONS("task", "fail-over", "json"), 2, 2, cmd_compare},
     {"report", "FILE... -o report.html [options]",
      "one self-contained HTML page of plans, runs, what-ifs and scores",
-     "Files are told apart by their schema: one plan, its run, what simulate, whatif,\n"
-     "validate and plan print with --json; docs/reports.md has them all. A second\n"
-     "plan is laid beside the first.\n",
+     "The schema of a file says what it is: one plan, its run, and what simulate, whatif,\n"
+     "validate and plan print with --json; docs/guides/read-a-report.md lists them all.\n"
+     "A second plan is compared with the first.\n",
      OPTIONS("title", "no-charts", "task", "output"), 1, 64, cmd_report},
     {"whatif", "--workload W --cluster C --vary KEY=V,... [options]",
      "the best plan for every combination of values, as a table",
@@ -97,7 +97,7 @@ const cli_command commands[] = {
      "With --stack S: constants of S, from a table of step times with their layouts\n"
      "(CSV or JSON), one figure for the layout of -w, -c, --fix and the rest, or logs.\n"
      "Rows are left out in turn to see what they tell. The stack that -o writes goes\n"
-     "to every command with --stack (docs/calibration.md).\n",
+     "to every command with --stack (docs/guides/calibrate.md).\n",
      OPTIONS("stack", "mfu", "tokens-per-s", "step-time", "constants", "fix", "precision", "seq",
              "cluster", "profile", "collective", "workload", "until", "global-batch",
              "evaluate-every", "steps", "seeds", "seed", "compressions", "trials", "reached",
@@ -132,7 +132,7 @@ const cli_command commands[] = {
      "software that runs plans, as far as it changes their costs",
      "What --stack takes. list shows names and titles, with --quiet names alone; show\n"
      "every constant with its source; with --json a file to start one's own from: a\n"
-     "stack that is \"like\" another says only what differs (docs/files.md).\n",
+     "stack that is \"like\" another says only what differs (docs/reference/file-formats.md).\n",
      OPTIONS("output", "json"), 1, 2, cmd_stack},
     {"data", "tokenize TEXT... -o FILE | text FILE [options]",
      "text as a file of tokens for run --data, and back",

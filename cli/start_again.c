@@ -7,9 +7,9 @@
  * thread for each core as it is loaded. Where memory is limited these try without end to get
  * theirs, and hold up the fork of a simulation, which waits for them.
  *
- * Memory in large pages where the kernel gives them on request, kept and used again: a cluster of
- * 262,144 devices is arrays of some hundred megabytes, made and given up several times, whose pages
- * of 4 KiB cost more than what is done with them (docs/performance.md).
+ * Memory in large pages if the kernel gives them on request, kept and used again. A cluster of
+ * 262,144 devices is arrays of some hundred megabytes, allocated and freed several times; with
+ * pages of 4 KiB their page faults cost more than the work (docs/results/performance.md).
  *
  * Those constructors end the program without a reason where they get no memory, or look for it
  * without end. What they take is tried here first. */

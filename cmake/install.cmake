@@ -27,10 +27,9 @@ install(FILES ${PROJECT_BINARY_DIR}/trainyard.pc DESTINATION ${CMAKE_INSTALL_LIB
 install(FILES workloads/aliases.json DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
 install(DIRECTORY workloads/zoo DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
 install(DIRECTORY docs/schemas DESTINATION ${TRAINYARD_DATA_DIR})
-install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
-file(GLOB ty_pages CONFIGURE_DEPENDS docs/*.md)
-install(FILES ${ty_pages} DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
-install(DIRECTORY docs/tutorials docs/images DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
+install(DIRECTORY docs/examples docs/images DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT doc)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc
+    FILES_MATCHING PATTERN "*.md" PATTERN schemas EXCLUDE PATTERN examples EXCLUDE PATTERN images EXCLUDE)
 # The package goes where python3 looks for modules below the prefix, which is known when it is installed:
 # Debian's /usr has another folder than its /usr/local and than ~/.local. Elsewhere PYTHONPATH names it.
 if(TARGET trainyard_shared)

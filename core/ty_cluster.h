@@ -13,7 +13,7 @@
  *     ...
  *     ty_cluster_free(cluster); // the plan still has it
  *
- * Files are `trainyard.cluster/1` (docs/files.md).
+ * Files are `trainyard.cluster/1` (docs/reference/file-formats.md).
  */
 #ifndef TY_CLUSTER_H
 #define TY_CLUSTER_H

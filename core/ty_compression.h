@@ -2,8 +2,8 @@
  * @file ty_compression.h
  * Gradient compression as a planning decision: which compressor, with which parameter, and what
  * follows from it for every reader of a plan: bytes on the wire, the collectives it permits, memory
- * for error feedback. Pure functions; docs/compression.md has the formulas and their sources. What
- * compressors compute is execute/'s business.
+ * for error feedback. Pure functions; docs/guides/compress-gradients.md has the formulas and their
+ * sources. What compressors compute is execute/'s business.
  *
  * A compressed bucket is exchanged in one or two phases, each an encode and a collective, and a
  * decode at the end:

@@ -24,8 +24,9 @@ typedef struct ty_convolution {
  * What cuDNN works in, in the pass that takes most.
  * @param precision of what lies between layers; products that are narrower count as 16 bits
  * @return bytes
- * Source: what plans of cuDNN 9.19 for an H100 and an A100 take, by how it changes with shapes
- * (tests/gpu/dnn_plans.c; docs/gpu.md has how near it is):
+ * Source: workspace of cuDNN 9.19's plans for an H100 and an A100, by how it changes with shapes
+ * (tests/gpu/dnn_plans.c). docs/guides/train-on-gpus.md has the error.
+ *
  *  - fp32, without tensor cores: both images as planes, of eight groups at a time, and filters as
  *    such where windows have more than a pixel; of 3 x 3 in steps of one they may be there twice,
  *    and once as tiles of 4 x 4 (Lavin and Gray, "Fast Algorithms for Convolutional Neural

@@ -78,8 +78,8 @@ ty_status ty_data_names(const char *folder, const char *suffix, char ***names, u
 void ty_names_free(char **names, uint32_t count);
 
 /**
- * What people call things of such a catalogue: a `trainyard.aliases/1` (docs/files.md) has an entry
- * for `word`, read as ty_name_find reads.
+ * The entry for `word` in a catalogue's `trainyard.aliases/1` (docs/reference/file-formats.md),
+ * read as ty_name_find reads.
  * @param name [out] free with ty_free; NULL: no entry
  */
 ty_status ty_alias_find(const char *folder, const char *file, const char *word, char **name,

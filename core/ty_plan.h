@@ -383,8 +383,9 @@ double ty_candidate_step_s(const ty_candidate *candidate);
 bool ty_plan_is_on_front(const ty_plan *plan, uint32_t candidate);
 
 /**
- * Reads `trainyard.plan/1` (docs/files.md), with ty_plan_check at the end: a plan that was loaded
- * is a plan that holds. TY_EPARSE names file, pointer, what was found and what was expected.
+ * Reads `trainyard.plan/1` (docs/reference/file-formats.md), with ty_plan_check at the end: a plan
+ * that was loaded is a plan that holds. TY_EPARSE names file, pointer, what was found and what was
+ * expected.
  */
 ty_status ty_plan_load(const char *path, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *error) TY_MUST_CHECK;

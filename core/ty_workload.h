@@ -257,7 +257,7 @@ typedef struct ty_workload {
     char *dataset;              /* "fashion-mnist", "text", or "synthetic" */
     uint32_t global_batch;      /* the usual batch, used when the user names none */
     ty_optimizer optimizer;     /* the usual optimizer */
-    /* What scenarios have beyond a layer graph; all 0 in ordinary training (docs/workloads.md). */
+    /* Members of scenarios; all 0 in ordinary training (docs/guides/scenarios.md). */
     ty_learning learning;
     uint32_t local_steps; /* steps a replica does alone before weights are averaged (federated);
                              0: gradients are averaged in every step */
@@ -277,7 +277,8 @@ typedef struct ty_workload {
 } ty_workload;
 
 ty_status ty_workload_load(const char *path, ty_workload **out, ty_error *error) TY_MUST_CHECK;
-/** From an object inside another document; `trainyard.workload/1` as in docs/files.md. */
+/** From an object inside another document; `trainyard.workload/1` as in
+ * docs/reference/file-formats.md. */
 ty_status ty_workload_from_json(const ty_json *object, ty_workload **out,
                                 ty_error *error) TY_MUST_CHECK;
 /** Appends the workload as a JSON object (key NULL: the root). */

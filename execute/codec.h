@@ -1,9 +1,9 @@
 /**
  * @file codec.h
  * Compressors of gradients: what a plan's ty_compression computes. One file per kind, codec_*.c on
- * the CPU; a device with memory of its own (device.h) opens, encodes and decodes by itself, and all
- * other functions are for its compressors, too: what they point to is the device's memory then.
- * docs/compression.md has the formulas. Internal to execute/.
+ * the CPU. A device with memory of its own (device.h) opens, encodes and decodes by itself. All
+ * other functions serve its compressors too, with pointers to the device's memory.
+ * docs/guides/compress-gradients.md has the formulas. Internal to execute/.
  *
  * An exchange of a bucket is, for each phase, ty_codec_encode and the collective that
  * ty_codec_exchange asks for, and then ty_codec_decode, which writes the sum over the members.

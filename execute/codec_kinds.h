@@ -23,7 +23,7 @@ typedef struct codec_backend {
     void (*release)(void *device, void *memory);     /* NULL is ignored */
 } codec_backend;
 
-/* Arrays, by kind; docs/compression.md says what they are. */
+/* Arrays, by kind; docs/guides/compress-gradients.md says what they are. */
 enum {
     CODEC_RESIDUAL = 0,     /* top-k, random-k */
     CODEC_VELOCITY = 0,     /* dgc, */

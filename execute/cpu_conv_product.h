@@ -1,10 +1,10 @@
 /**
  * @file cpu_conv_product.h
- * The gradient of a convolution's input as a product of matrices: every pixel of the gradient of
- * the output times the weights is a column of input pixels, and columns are added where they lie in
+ * The gradient of a convolution's input as a product of matrices. Every pixel of the gradient of
+ * the output times the weights is a column of input pixels. Columns are added at their place in
  * the image (Chellapilla et al., "High performance convolutional neural networks for document
- * processing", 2006). oneDNN's direct kernels compute whole vectors of input channels; where those
- * would be mostly empty this is faster, by the table in docs/performance.md.
+ * processing", 2006). oneDNN's direct kernels compute whole vectors of input channels. If those
+ * would be mostly empty, the product is faster (table in docs/results/performance.md).
  */
 #ifndef TY_EXECUTE_CPU_CONV_PRODUCT_H
 #define TY_EXECUTE_CPU_CONV_PRODUCT_H

@@ -5,9 +5,10 @@
 #include <string.h>
 #include <time.h>
 
-/* Lanes reach an exchange at almost the same time, and sleeping costs more than what most exchange
- * takes: a lane looks as long as a sleep would take before it gives its core away; then its sleeps
- * are short, since who sleeps until it is woken loses its core to others (docs/performance.md). */
+/* Tensor-parallel ranks reach a collective at almost the same time, and most collectives are
+ * shorter than a sleep. So a rank polls for as long as a sleep would take, then yields its core.
+ * Later sleeps are short, since a thread that sleeps until it is woken loses its core to others
+ * (docs/guides/train-with-the-worker.md). */
 static const double spin_s = 20e-6;
 
 uint32_t interpreter_process(const ty_interpreter *in, uint32_t rank)

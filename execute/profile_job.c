@@ -63,7 +63,7 @@ static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, pa
     }
     parts[count++] = (part){parts_run, 0, "optimizer and machine"};
     parts[count++] = (part){codecs_run, 0, "compression"};
-    if (has_device) /* whose memory travels in other ways: see docs/gpu.md */
+    if (has_device) /* whose memory travels in other ways: see docs/guides/train-on-gpus.md */
         return count;
     parts[count++] = (part){transfers_run, 0, "transfers"};
     for (i = 2; i <= size; i = next_rank_count(i, size))

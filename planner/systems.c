@@ -42,7 +42,7 @@ typedef struct preset {
 /* Of frameworks whose users say which activations are made again. */
 #define ANY_RECOMPUTE ((1u << TY_RECOMPUTE_COUNT) - 1)
 
-/* Sources of defaults: docs/systems.md. */
+/* Sources of defaults: docs/guides/compare-systems.md. */
 static const preset presets[] = {
     {{"baidu-ring", "rings, one all-reduce a layer",
       "baidu-allreduce, 2017: tensors are not fused"},

@@ -16,7 +16,7 @@
  * Source of the model and of its constants: NVIDIA/nccl 2.28.9 and 2.30.7, src/graph/tuning.cc,
  * search.cc and topo.cc; planner/nccl/nccl.json has every constant with its source. Not modelled:
  * congestion, tuner plugins, symmetric-memory kernels, RCCL. How far it is from measurements:
- * docs/collectives.md.
+ * docs/design/collectives.md.
  *
  * Bytes are what each member puts in: of an all-gather its own piece (nccl-tests' size divided by
  * the ranks), of everything else the whole buffer (nccl-tests' size).

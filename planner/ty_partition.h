@@ -15,7 +15,8 @@
  *                                  .level_count = 2, .activation_ratio = 1};
  *     TY_CHECK(ty_divide_flat(states, &options, &division, error), status, cleanup);
  *
- * Answers are functions of their inputs alone. docs/partition.md has the formulas and figures.
+ * Answers are functions of their inputs alone. docs/design/partition.md has the formulas and
+ * figures.
  */
 #ifndef TY_PARTITION_H
 #define TY_PARTITION_H

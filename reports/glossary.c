@@ -1,4 +1,5 @@
-/* The words of a page that are no everyday words: the rows of docs/glossary.md that it uses. */
+/* The words of a page that are no everyday words: the rows of docs/reference/glossary.md that it
+ * uses. */
 #include "html.h"
 #include "page.h"
 

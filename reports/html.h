@@ -6,7 +6,7 @@
 
 extern const char ty_page_css[];
 extern const char ty_page_js[];
-extern const char ty_page_glossary_text[]; /* docs/glossary.md */
+extern const char ty_page_glossary_text[]; /* docs/reference/glossary.md */
 extern const char ty_charts_js[];          /* "" in a build without charts */
 extern const char ty_charts_notices[];
 

@@ -122,8 +122,8 @@ void ty_page_card(ty_text *html, const char *label, const char *value);
 /** What a page of phases begins with, and a row for each. @param root `trainyard.phased-plan/1` */
 ty_status ty_page_phases_verdict(page *p, const ty_json *root, ty_error *error) TY_MUST_CHECK;
 ty_status ty_page_phases(page *p, const ty_json *root, ty_error *error) TY_MUST_CHECK;
-/** A section of the words that the page so far and `verdict` use and that docs/glossary.md
- * explains; none where none is. */
+/** A section of the words that the page so far and `verdict` use and that
+ * docs/reference/glossary.md explains; none where none is. */
 ty_status ty_page_glossary(page *p, const ty_text *verdict, ty_error *error) TY_MUST_CHECK;
 /** The plan beside another one; nothing where there is none. */
 void ty_page_versus(page *p);

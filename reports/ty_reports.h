@@ -159,7 +159,8 @@ typedef struct ty_report_document {
     bool is_derived;     /* made of the plan for this report: no file, no digest */
 } ty_report_document;
 
-/** Schemas of documents that a report can show, NULL at the end; docs/reports.md says what of. */
+/** Schemas of documents that a report can show, NULL at the end; docs/guides/read-a-report.md says
+ * what of. */
 extern const char *const ty_report_schemas[];
 
 /** A plan that a report lays beside the one it is about. */
@@ -193,11 +194,11 @@ typedef struct ty_report_input {
 } ty_report_input;
 
 /**
- * One self-contained HTML page, the answer first: docs/reports.md lists its sections and where
- * their figures come from. Sections without data are left out and named at the end with what would
- * fill them. No network, no external file, scripts and styles allowed by their hashes alone; works
- * without script as tables and inline SVG, and so does a page of a build without charts. Large
- * plans are shown by one rank of each kind, large clusters by groups of hosts.
+ * One self-contained HTML page, the answer first: docs/guides/read-a-report.md lists its sections
+ * and where their figures come from. Sections without data are left out and named at the end with
+ * what would fill them. No network, no external file, scripts and styles allowed by their hashes
+ * alone; works without script as tables and inline SVG, and so does a page of a build without
+ * charts. Large plans are shown by one rank of each kind, large clusters by groups of hosts.
  * @return TY_EPARSE for timelines of another program, or a document that is not what its schema
  * says
  */

@@ -41,7 +41,7 @@
  * and cores. A cost's cores are those of the lanes that are on the host of the rank's first; each
  * lane takes its part of them.
  *
- * Devices, routes and links that are alike are simulated once (docs/simulation.md), in `flow`,
+ * Devices, routes and links that are alike are simulated once (docs/guides/simulate.md), in `flow`,
  * where ranks do not share cores, and those that read from a shared store are all alike. Whole, an
  * actor for each stream of each device is walked: 0.94 GB for the 4,096 devices of a pipeline;
  * memory that runs out is TY_ENOMEM.

@@ -93,7 +93,7 @@ typedef struct ty_convergence {
 
 /**
  * A task of the catalogue by its name, or a `trainyard.calibration/1` file: its "convergence"
- * member and what it has of "staleness" and "compression" (docs/convergence.md).
+ * member and what it has of "staleness" and "compression" (docs/design/convergence-model.md).
  * @return TY_EIO naming the closest task for an unknown name; TY_EPARSE for bad content.
  */
 ty_status ty_convergence_open(const char *name_or_path, ty_convergence **out,

@@ -125,8 +125,8 @@ typedef struct ty_step_rows {
 /**
  * Rows of a file: comma-separated values, whose first line names the columns, or JSON, an array of
  * objects or `trainyard.steps/1`. Columns: workload, cluster, global_batch, seq, precision, fix,
- * the keys of --fix, name, and of the units above at least one, of which each row has one
- * (docs/files.md).
+ * the keys of --fix, name, and at least one of the units above. Each row has one of these units
+ * (docs/reference/file-formats.md).
  * @return TY_EPARSE with file and line or pointer
  */
 ty_status ty_step_rows_load(const char *path, ty_step_rows *out, ty_error *error) TY_MUST_CHECK;

@@ -35,8 +35,8 @@ typedef struct ty_phases {
 
 /** What there is in such a file. */
 extern const json_record ty_phases_record;
-/** Reads `trainyard.phases/1` (docs/files.md). TY_EPARSE names file, pointer, what was found and
- * what was expected. */
+/** Reads `trainyard.phases/1` (docs/reference/file-formats.md). TY_EPARSE names file, pointer, what
+ * was found and what was expected. */
 ty_status ty_phases_load(const char *path, ty_phases **out, ty_error *error) TY_MUST_CHECK;
 void ty_phases_free(ty_phases *phases);
 

@@ -378,10 +378,11 @@ typedef struct ty_calibration {
 } ty_calibration;
 
 /**
- * Data-parallel runs to the target, one for each seed, give the steps it takes and the gradient
- * noise; the first steps of each, done again with each compressor and with late gradients, tell
- * what those cost, and the first half at half the learning rate what noise costs at the full one.
- * docs/convergence.md has the method.
+ * Data-parallel runs to the target, one for each seed, give the number of steps and the gradient
+ * noise. The first steps of each run, repeated with each compressor and with stale gradients, give
+ * the cost of those. The first half at half the learning rate gives the cost of noise at the full
+ * rate.
+ * docs/design/convergence-model.md has the method.
  * @param out [out] clear with ty_calibration_clear, also after a failure
  * A run that diverges or does not reach the target is left out, and so is a measurement that fails;
  * the notes say so. With fewer estimates intervals are wider.

@@ -10,11 +10,11 @@
  *     {"schema": 1, "family": "horovod", "count": 4, "records": [...]}
  * and a record an object with `id`, `kind`, `source`, `confidence` (read, recalled), `measured`
  * (`metric`, `value`, `unit`) and, as far as the source says, `quality`, `model`, `batch`,
- * `cluster`, `parallel`, `collective`, `also_measured` and context. docs/validation.md lists what
- * is read of them; members that are not known are left alone, since these files are others'.
+ * `cluster`, `parallel`, `collective`, `also_measured` and context. docs/results/README.md lists
+ * the members that are read. Unknown members are ignored, since these files are others'.
  *
  * Every record goes to the first predictor that takes its kind; what it cannot predict it skips
- * with a reason, and no record is dropped. Three numbers score a source (docs/validation.md):
+ * with a reason, and no record is dropped. Three numbers score a source (docs/results/README.md):
  * error, pair order, regret; rows that a constant was fitted to are kept apart.
  */
 #ifndef TY_VALIDATE_H

@@ -1,4 +1,4 @@
-/* One line of text -> cluster; docs/clusters.md is its manual.
+/* One line of text -> cluster; docs/guides/describe-a-cluster.md is its manual.
  *   line   = NAME | part | part + part ... | [site] + [site] ... WAN
  *   site   = [site:N] "[" part or part + part ... "]"
  *   part   = [COUNTx] HOST                        hosts around one non-blocking switch

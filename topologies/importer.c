@@ -290,7 +290,7 @@ static ty_status find_format(const importer *im, const import_format **out, ty_e
     return ty_fail(error, TY_EPARSE,
                    "%.160s: found none of the formats known, expected e.g. NCCL topology XML, "
                    "nvidia-smi topo -m, Slurm topology.conf, hwloc XML, ibnetdiscover (see "
-                   "docs/clusters.md)",
+                   "docs/guides/describe-a-cluster.md)",
                    im->name);
 }
 

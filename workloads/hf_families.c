@@ -1,7 +1,7 @@
 /* Families of language models by their Hugging Face configurations: what each takes for granted and
- * what its keys mean. The same size has other names in other families, and newer families write
- * older ones' keys anew. Sources: configuration and modelling classes of huggingface/transformers;
- * counts of parameters are held to the published ones in docs/models.md. */
+ * what its keys mean. The same size has other names in other families, and newer families rename
+ * older ones' keys. Sources: configuration and modelling classes of huggingface/transformers;
+ * counts of parameters are held to the published ones in docs/reference/models.md. */
 #include "hf_config.h"
 
 #include <ctype.h>

@@ -4,7 +4,7 @@
  * workloads/.
  *
  * To add a kind of file: write import_NAME.c with `const ty_import_format ty_import_NAME`, declare
- * it below and put it into the table; docs/workloads.md gets a row.
+ * it below and put it into the table; docs/guides/bring-a-model.md gets a row.
  */
 #ifndef TY_WORKLOADS_IMPORT_H
 #define TY_WORKLOADS_IMPORT_H

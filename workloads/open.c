@@ -234,7 +234,7 @@ static ty_status read_override(const char *word, override_words *out, ty_error *
 /* ---- "transformer blocks=24 features=2048 ..." ------------------------------------------------
  */
 
-/* Families that one line can describe; docs/workloads.md. */
+/* Families that one line can describe; docs/guides/bring-a-model.md. */
 static const char *const families[] = {"transformer", "decoder", "encoder", "encoder_decoder"};
 
 static bool is_family(const char *word)

@@ -10,8 +10,9 @@
  *     ty_training_config_clear(&config);
  *
  * torchtitan's TOML, NeMo's, Megatron-Bridge's and Megatron-LM's YAML, Megatron-LM's arguments,
- * MaxText's YAML, Accelerate's YAML or JSON, and DeepSpeed's JSON. docs/workloads.md says what of
- * each is read. What a file does not say is 0: whoever asks the planner leaves it open.
+ * MaxText's YAML, Accelerate's YAML or JSON, and DeepSpeed's JSON. docs/guides/bring-a-model.md
+ * says what of each is read. What a file does not say is 0: whoever asks the planner leaves it
+ * open.
  */
 #ifndef TY_TRAINING_CONFIG_H
 #define TY_TRAINING_CONFIG_H

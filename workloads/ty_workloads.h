@@ -53,11 +53,10 @@
  *                how many in each stage), "width" (of the first), "classes"
  *   transformer, decoder, encoder, encoder_decoder
  *                "blocks", "features", "heads", "vocabulary", "sequence", "token_bytes" (of one
- *                token in storage), and what docs/workloads.md lists: the families differ in what
- *                they take for granted
- * In all families: "frozen_through" (the name of a layer: it and all before it are not trained),
- * "learning" ("gradient"), "local_steps", "rotary_base", "input_s_per_sample", "deviation" and
- * "teacher" as in `trainyard.workload/1`.
+ *                token in storage), and what docs/guides/bring-a-model.md lists: the families
+ * differ in what they take for granted In all families: "frozen_through" (the name of a layer: it
+ * and all before it are not trained), "learning" ("gradient"), "local_steps", "rotary_base",
+ * "input_s_per_sample", "deviation" and "teacher" as in `trainyard.workload/1`.
  */
 #ifndef TY_WORKLOADS_H
 #define TY_WORKLOADS_H
@@ -96,7 +95,7 @@ void ty_import_report_clear(ty_import_report *report);
 
 /**
  * A workload from a file that another program wrote or reads; the kind is guessed from the content.
- * docs/workloads.md lists the kinds, and what of each is read, ignored and assumed.
+ * docs/guides/bring-a-model.md lists the kinds, and what of each is read, ignored and assumed.
  * @param path    "-" is standard input
  * @param options may be NULL
  * @param report  [out] may be NULL; clear it with ty_import_report_clear

@@ -17,7 +17,7 @@ import sys
 CLAIMS = pathlib.Path(__file__).with_name("claims.json")
 PAGE = """# Claims: results
 
-Headline figures beside what one plain command predicts. Nothing is fitted to a row of the first three tables; what is off, and why: [claims](../claims.md). Made by
+Headline figures beside what one plain command predicts. Nothing is fitted to a row of the first three tables; what is off, and why: [claims](about-claims.md). Made by
 
 ```
 python3 docs/results/claims.py write build/release/trainyard ../shared/data/measurements >docs/results/claims.md

@@ -134,7 +134,7 @@ def page(days):
     rates = at(last, "rates", "lazy") or {}
     lines = ["# Results on a GPU", "",
              "`python3 docs/results/gpu.py RESULTS` writes this page from the results of `tests/gpu/check day`.",
-             "[GPUs](../gpu.md) explains the backend.", ""]
+             "[GPUs](../guides/train-on-gpus.md) explains the backend.", ""]
     lines += summary(days)
     lines += ["## Last measurement", "", "These are the facts of the newest row.", "", f"- Commit `{last['commit']}`, {last['date'][:10]}, {last['seconds']:.0f} s; "
               f"{(at(last, 'machine', 'gpus') or ['-'])[0]}, driver {at(last, 'machine', 'driver')}."]

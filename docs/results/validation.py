@@ -29,7 +29,7 @@ PAGE = """# Validation: results
 
 Predictions against published measurements, by the way they are predicted and by source: rows that no constant was fitted to, then (`fitted`)
 those that one was, then by stack and device (`stack NAME`). `pairs of layouts`: of two rows that differ in their layout alone, how far the predicted ratio of their steps is from
-the measured one, whether or not a constant was fitted to them. What the figures mean, how rows are read and what was fitted: [validation](../validation.md). All rows are asked, none is
+the measured one, whether or not a constant was fitted to them. What the figures mean, how rows are read and what was fitted: [validation](README.md). All rows are asked, none is
 sampled. Made by
 
 ```
@@ -72,16 +72,16 @@ HELP = [
     ("network between nodes", "`cluster.inter_node` of the record"),
     ("no whole number of layers", "the layers a stage, as they were run (`model.layers`)"),
     ("one batch size", "the same benchmark at a second batch size"),
-    ("a schedule that is not modelled", "a schedule that is (docs/files.md has them)"),
+    ("a schedule that is not modelled", "a schedule that is (docs/reference/file-formats.md has them)"),
     ("the stated degrees", "the degrees or the number of devices, one of which is misprinted"),
     ("data parallelism was chosen", "nothing: the row says that nothing is won"),
     ("speed-up over itself", "nothing: it is 1 by definition"),
     ("expert groups across context", "experts and contexts on lanes of their own"),
-    ("adapters (LoRA)", "the base model's row of the same run; a workload of frozen layers (docs/workloads.md)"),
+    ("adapters (LoRA)", "the base model's row of the same run; a workload of frozen layers (docs/guides/bring-a-model.md)"),
     ("number of devices not stated", "`cluster.gpus` of the record"),
     ("seq is stated in words", "`model.seq` of the record as a number"),
     ("sequence not stated", "`model.seq` of the record"),
-    ("no predictor for memory", "`memory` with the row's layout answers it by hand; steps beside which memory was published are compared in docs/validation.md"),
+    ("no predictor for memory", "`memory` with the row's layout answers it by hand; steps beside which memory was published are compared in docs/results/README.md"),
     ("no predictor for layer-profile", "`workload import` reads the profile itself: it is an input"),
     ("no predictor for accuracy", "a training run: `run --until`; no law predicts it"),
     ("no predictor for convergence", "`calibrate --data` measures the law's constants in a run of one's own"),

@@ -22,7 +22,7 @@
  *     all its micro-batches, and the last backward goes back to the first one, which exchanges and
  *     updates before it begins the next step.
  *
- * The longest of these is the bound. docs/layouts.md tells how close it comes.
+ * The longest of these is the bound. docs/design/search.md tells how close it comes.
  *
  *   space.c   which layouts there are
  *   bounds.c  seconds from below, and whether a layout fits

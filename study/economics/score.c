@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* How far a predicted step time is off, as a deviation of its log. Data sheets: mean error of the
-   one-device figures in docs/validation.md; profiles: docs/accuracy.md. */
+   one-device figures in docs/results/README.md; profiles: docs/results/own-runs.md. */
 static const struct {
     ty_provenance provenance;
     double log_deviation;

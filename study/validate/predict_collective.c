@@ -1,5 +1,5 @@
 /* nccl-tests: what the collective library is modelled to choose, over all NICs
- * (docs/collectives.md).
+ * (docs/design/collectives.md).
  */
 #include "asked.h"
 #include "predictors.h"

@@ -6,7 +6,7 @@ import sys
 
 root = pathlib.Path(sys.argv[1]).resolve()
 docs = root / "docs"
-pages = [root / "README.md", *sorted(docs.glob("*.md")), *sorted(docs.glob("tutorials/*.md")), *sorted(docs.glob("results/*.md"))]
+pages = [root / "README.md", *sorted(docs.rglob("*.md"))]
 
 
 def anchors(page):

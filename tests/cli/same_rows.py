@@ -16,7 +16,7 @@ TABLES += [("lenet", "horovod-p100", []), ("vgg16", "pipedream-c", []), ("gpt2",
 TABLES += [(workload, "pipedream-c", ["--stack", "trainyard"]) for workload in ("vgg16", "gpt2")]
 FIGURES = ("step_time_s", "peak_memory_bytes", "strategy", "stack")
 
-with open(f"{SOURCE}/docs/systems.md", encoding="utf-8") as page:
+with open(f"{SOURCE}/docs/guides/compare-systems.md", encoding="utf-8") as page:
     section = page.read().split("## Rows that agree")[1].split("\n## ")[0]
 known = set(re.findall(r"^\| `([a-z0-9-]+)`, `([a-z0-9-]+)` \|", section, re.MULTILINE))
 met, failed = set(), 0

@@ -143,8 +143,8 @@ if (cd on-slurm && TORCHRUN="$run_torch --log_dir $scratch/log" OMP_NUM_THREADS=
 if grep -q '^12' /etc/debian_version 2>/dev/null; then
     for had in "openmpi-bin|Open MPI" "slurmctld|Slurm" "python3-torch|PyTorch" "libsimgrid-dev|SimGrid"; do
         version=$(dpkg-query -W -f '${Version}' "${had%|*}" | sed 's/[+-].*//')
-        if grep -qF "| ${had#*|} | $version (Debian 12) |" "$SOURCE/docs/launch.md"; then pass; else
-            fail "docs/launch.md names another version of ${had#*|} than $version"; fi
+        if grep -qF "| ${had#*|} | $version (Debian 12) |" "$SOURCE/docs/guides/export.md"; then pass; else
+            fail "docs/guides/export.md names another version of ${had#*|} than $version"; fi
     done
 fi
 finish

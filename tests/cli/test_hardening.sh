@@ -213,11 +213,11 @@ then pass; else fail "the estimate lies outside of its band"; fi
 sed 's/"most_step_time_s": .*/"most_step_time_s": 1e-9/' "$scratch/large.json" >"$scratch/turned.json"
 expect 3 estimate "$scratch/turned.json"
 expect_error_line "turned.json:/outside_measurements/most_step_time_s: found 1e-9, expected"
-# The tests that docs/hardening.md names against each finding are there.
+# The tests that docs/design/robustness.md names against each finding are there.
 if /usr/bin/python3 - "$SOURCE" <<'PYTHON'
 import pathlib, re, sys
 source = pathlib.Path(sys.argv[1])
-table = (source / "docs/hardening.md").read_text(encoding="utf-8").split("## What was seen")[1].split("\n\n## ")[0]
+table = (source / "docs/design/robustness.md").read_text(encoding="utf-8").split("## What was seen")[1].split("\n\n## ")[0]
 cells = [row.strip("| ").split(" | ")[-1] for row in table.splitlines() if row.startswith("| ")][2:]
 tests = "".join(p.read_text(encoding="utf-8") for p in (source / "tests").rglob("test_*.c"))
 entries = "".join(p.read_text(encoding="utf-8") for p in (source / "tests").rglob("CMakeLists.txt"))
@@ -231,7 +231,7 @@ for name in re.findall("`([^`]+)`", " ".join(cells)):
 print(missing)
 sys.exit(bool(missing) or len(cells) < 25)
 PYTHON
-then pass; else fail "tests that docs/hardening.md names are missing"; fi
+then pass; else fail "tests that docs/design/robustness.md names are missing"; fi
 # What divides badly is said with what divides, in the plan too, which is read again; what divides is passed over.
 divided() { "$TRAINYARD" plan -w bert-base -c dgx-a100 --global-batch "$1" --no-simulate --json -o "$scratch/divided.json" \
     >"$scratch/out" 2>"$scratch/err"; }

@@ -485,7 +485,7 @@ expect_error_line "the plan has processors"
 expect 0 export hosts.json --to accelerate --on slurm -o made/accelerate-slurm --quiet
 grep -q 'machine_rank "${NODE_RANK:-0}"' made/accelerate-slurm/launch.sh && [ -x made/accelerate-slurm/job.sbatch ] && pass || fail "Accelerate under Slurm"
 
-# The plans of docs/launch.md: what was planned is what the files say, item by item, as the page has it.
+# The plans of docs/guides/export.md: what was planned is what the files say, item by item, as the page has it.
 llama='-w llama-3.1-70b\ batch=512 -c 64x\ dgx-h100 --no-simulate -q'
 eval "expect 0 plan $llama --stack megatron --fix $(rest pp=4,tp=4,sp=1,interleave=10,schedule=interleaved,zero=1,compression=none) -o llama.json"
 eval "expect 0 plan $llama --stack pytorch-fsdp --fix $(rest pp=1,tp=1,zero=3,recompute=full,compression=none) -o llama-sharded.json"
@@ -497,7 +497,7 @@ if $python "$checks/items.py" llama.json made/llama-slurm made/llama-jobset llam
 fi
 [ "$(wc -l <items.txt)" -gt 25 ] && pass || fail "the table of items is short"
 while read -r line; do
-    [ -z "$line" ] || grep -qxF -- "$line" "$SOURCE/docs/launch.md" || fail "docs/launch.md lacks: $line"
+    [ -z "$line" ] || grep -qxF -- "$line" "$SOURCE/docs/guides/export.md" || fail "docs/guides/export.md lacks: $line"
 done <items.txt
 pass
 if sed 's/--bf16/--fp16/' -i made/llama-slurm/megatron.args &&

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The most likely mistakes, each with its exit code and its exact sentence: mistakes.txt. And every
-# message that docs/troubleshooting.md quotes is one that is printed here or in the sources.
+# message that docs/reference/errors.md quotes is one that is printed here or in the sources.
 . "$(dirname "$0")/lib.sh"
 
 : > "$scratch/empty.json"
@@ -32,10 +32,10 @@ if grep -q '^trainyard: try: on 16 devices ("2x dgx-h100") it fits: ' err; then 
 # `code` in the first column of the page's tables; what changes from case to case is a dash (...). Each is printed: by a row
 # of the table, or by a string literal of the sources (those side by side are one), by the parts around what changes. And of
 # each mistake there is a row on the page: some quoted message has all its parts in it.
-/usr/bin/python3 - "$SOURCE" "$table" >quoted <<'END' && pass || fail "troubleshooting.md: $(cat quoted)"
+/usr/bin/python3 - "$SOURCE" "$table" >quoted <<'END' && pass || fail "errors.md: $(cat quoted)"
 import pathlib, re, sys
 source, table = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).read_text(encoding="utf-8")
-page = (source / "docs/troubleshooting.md").read_text(encoding="utf-8")
+page = (source / "docs/reference/errors.md").read_text(encoding="utf-8")
 quoted = [[part for part in message.split("...") if part] for message in re.findall(r"^\| `([^`]*)` \|", page, re.M)]
 folders = ("core", "workloads", "topologies", "planner", "study", "simulate", "execute", "reports", "cli")
 text = " ".join(p.read_text(encoding="utf-8").replace("\n", " ") for f in folders for p in sorted((source / f).rglob("*.c")))

@@ -1,12 +1,12 @@
 #!/bin/sh
-# docs/rates.md against the kernels that were measured: every row of its table is what fit_rates
+# docs/reference/devices.md against the kernels that were measured: every row of its table is what fit_rates
 # finds with the catalogue as it is. 77: nothing to compare with is here.
 . "$(dirname "$0")/lib.sh"
 kernels=$SOURCE/../shared/data/kernels
 
 [ -d "$kernels" ] || exit 77
 if ./fit_rates "$kernels" --table >"$scratch/found" 2>"$scratch/err"; then pass; else fail "fit_rates"; fi
-grep '^| .* inference | \|^| .* training | ' "$SOURCE/docs/rates.md" >"$scratch/said"
+grep '^| .* inference | \|^| .* training | ' "$SOURCE/docs/reference/devices.md" >"$scratch/said"
 grep '^| .* inference | \|^| .* training | ' "$scratch/found" >"$scratch/rows"
 # Device, kernels, operation, size and number of shapes are the same, errors to the last digit.
 awk -F' *[|] *' '

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Links between pages lead somewhere. Every command of the sh blocks of README, docs and tutorials runs and ends with 0.
+# Links between pages lead somewhere. Every command of the sh blocks of README and docs runs and ends with 0.
 # `./bootstrap demo` stands for a short demo of
 # the programs under test; `./bootstrap test` is what runs this.
 . "$(dirname "$0")/lib.sh"
@@ -17,7 +17,7 @@ cp "$SOURCE"/docs/examples/encoder.* .
 
 if python3 "$SOURCE/tests/cli/links.py" "$SOURCE" >"$scratch/out"; then pass; else fail "$(cat "$scratch/out")"; fi
 
-for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md "$SOURCE"/docs/tutorials/*.md; do
+for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md "$SOURCE"/docs/*/*.md; do
     awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$scratch/commands"
     while IFS= read -r line; do
         case $line in
@@ -58,11 +58,11 @@ END
 shown "$SOURCE/README.md"
 trainyard plan -w llama-3-70b -c "8x dgx-h100" --tokens 1T --price h100=2.00 -q >"$scratch/out" 2>"$scratch/err"
 same_content README "$scratch/out"
-shown "$SOURCE/docs/tutorials/capacity-planner.md"
+shown "$SOURCE/docs/get-started/plan-a-budget.md"
 expect 4 memory -w llama-2-70b -c "1x dgx-h100" --global-batch 64 -q
 grep -v '^trainyard: try:' "$scratch/err" >"$scratch/out"
 same_content "for a capacity planner" "$scratch/out"
-shown "$SOURCE/docs/tutorials/launching-engineer.md"
+shown "$SOURCE/docs/get-started/check-your-config.md"
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=2 --no-simulate -q -o piped.json
 expect 1 export piped.json --to horovod
 same_content "for the engineer who launches" "$scratch/err"

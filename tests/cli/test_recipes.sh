@@ -1,9 +1,9 @@
 #!/bin/sh
-# docs/recipes.md: what it names is there; every recipe can be followed in a copy of the sources (recipes/follow.py), what it
+# docs/design/recipes.md: what it names is there; every recipe can be followed in a copy of the sources (recipes/follow.py), what it
 # adds to C compiles, and what it adds to the catalogues is planned with. Under `slow` the copy is built, without optimisation,
 # charts and CUDA, and gives what the recipes promise.
 . "$(dirname "$0")/lib.sh"
-recipes=$SOURCE/docs/recipes.md
+recipes=$SOURCE/docs/design/recipes.md
 cd "$SOURCE" || exit 1
 
 # Files and symbols.

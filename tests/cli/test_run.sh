@@ -151,11 +151,11 @@ expect 3 compare "$work/other.json" "$work/run.json"
 expect_error_line "another plan"
 
 # Text as tokens, and back; a network with a large enough vocabulary trains on them.
-expect 0 data tokenize "$SOURCE/README.md" "$SOURCE/docs/files.md" -o "$work/bytes.tokens"
+expect 0 data tokenize "$SOURCE/README.md" "$SOURCE/docs/reference/file-formats.md" -o "$work/bytes.tokens"
 expect_output "vocabulary 256"
-expect 0 data tokenize "$SOURCE/README.md" "$SOURCE/docs/files.md" --vocabulary 512 -o "$work/pairs.tokens"
+expect 0 data tokenize "$SOURCE/README.md" "$SOURCE/docs/reference/file-formats.md" --vocabulary 512 -o "$work/pairs.tokens"
 expect 0 data text "$work/pairs.tokens" -o "$work/text"
-if cat "$SOURCE/README.md" "$SOURCE/docs/files.md" | cmp -s - "$work/text"; then pass; else fail "the text that comes back is another"; fi
+if cat "$SOURCE/README.md" "$SOURCE/docs/reference/file-formats.md" | cmp -s - "$work/text"; then pass; else fail "the text that comes back is another"; fi
 expect 0 plan -w "gpt-tiny sequence=16" -c local:1 --no-simulate -q -o "$work/gpt.json"
 expect 0 run "$work/gpt.json" --steps 3 --data "$work/bytes.tokens" -q -o "$work/gpt-run.json"
 expect 3 run "$work/gpt.json" --steps 3 --data "$work/pairs.tokens" -q -o "$work/none.json"

@@ -143,7 +143,7 @@ for file in "$SOURCE"/planner/stacks/*.json; do cp "$file" documents/stack-"$(ba
 for name in gpt2 transfer-resnet50 es-humanoid; do expect 0 workload export $name -o documents/w-$name.json; done
 expect 0 workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt" -o documents/w-opaque.json
 expect 0 cluster export "2x p4d.24xlarge" -o documents/c-priced.json
-sed -n '/^```json$/,/^```$/p' "$SOURCE/docs/clusters.md" | sed '/^```/d' >documents/device.json
+sed -n '/^```json$/,/^```$/p' "$SOURCE/docs/guides/describe-a-cluster.md" | sed '/^```/d' >documents/device.json
 expect 0 plan -w gpt2 -c "host:2 gpu:8 @documents/device.json nvlink4 ndr400" --fix pp=1 --no-simulate -q -o documents/own-device.json
 expect 0 cluster export "torus:4x4 @tpu-v4 ici-v4 host:4" -o documents/c-torus.json
 expect 0 export made/plan.json --to mpirun --init in.safetensors --save-weights out.safetensors -o made/launch --quiet
@@ -156,8 +156,8 @@ expect 0 profile -w mlp --ranks 2 --micro-batches 16,32 -q -o documents/profile.
 
 if $python "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" documents/*.json; then pass; else fail "documents and schemas differ"; fi
 
-# The keys that agents.md names are in a document of their command.
-if $python - "$SOURCE/docs/agents.md" documents >out 2>&1 <<'END'; then pass; else fail "agents.md: $(cat out)"; fi
+# The keys that scripting.md names are in a document of their command.
+if $python - "$SOURCE/docs/reference/scripting.md" documents >out 2>&1 <<'END'; then pass; else fail "scripting.md: $(cat out)"; fi
 import glob, json, re, sys
 page, folder = sys.argv[1:]
 

@@ -14,7 +14,7 @@ enum { MOST_MEMBERS = 3, MATRICES = 3, STEPS = 4 };
 
 static const struct {
     const char *name, *spec;
-    double tolerance; /* of a vector's norm; 0: bits. See docs/gpu.md. */
+    double tolerance; /* of a vector's norm; 0: bits. See docs/guides/train-on-gpus.md. */
 } kinds[] = {
     {"codec rows", "rows", 0},
     {"codec fp16", "fp16", 0},

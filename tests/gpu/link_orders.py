@@ -6,7 +6,7 @@ usage: link_orders.py BUILD [--orders 1000] [--jobs 2] [TEXT ...]
 A plan is tried whose name has one of the texts, or any if there is none. Of each: how many runs there were, how long
 they took, by the clock and of processors, in how many different orders operations began on the devices, in how many
 different ones kernels of the link began and ended, and whether all went well: no deadlock, no broken rule, gradients and losses those of the CPU backend.
-The devices' memory and NCCL's rules are watched as in the tests (docs/gpu.md). Exit status: 0 all went well, else 1.
+The devices' memory and NCCL's rules are watched as in the tests (docs/guides/train-on-gpus.md). Exit status: 0 all went well, else 1.
 """
 import argparse
 import concurrent.futures

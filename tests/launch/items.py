@@ -1,4 +1,4 @@
-"""What was planned and what the files say, item by item, as the table of docs/launch.md:
+"""What was planned and what the files say, item by item, as the table of docs/guides/export.md:
 items.py PLAN MEGATRON_ON_SLURM MEGATRON_ON_KUBERNETES SHARDED_PLAN TORCHRUN_ON_SLURM. An item that differs ends it."""
 
 import json

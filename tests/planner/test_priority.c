@@ -295,8 +295,8 @@ static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster, c
     return plan;
 }
 
-/* How much longer than with the best of all orders a step may be with the planner's, and with that
- * of the front layers first: docs/model.md. */
+/* Step time over that of the best of all orders, at most: with the planner's order, and with the
+ * first layers first (docs/design/cost-model.md). */
 #define FARTHEST 1.01
 #define FARTHEST_FRONT 1.25
 

@@ -96,7 +96,7 @@ class Questions(unittest.TestCase):
 
 class Page(unittest.TestCase):
     def test_the_blocks_of_the_page_run_one_after_the_other(self):
-        with open(os.path.join(os.environ["SOURCE"], "docs", "python.md"), encoding="utf-8") as file:
+        with open(os.path.join(os.environ["SOURCE"], "docs", "reference", "python.md"), encoding="utf-8") as file:
             blocks = re.findall(r"^```python\n(.*?)^```", file.read(), re.M | re.S)
         self.assertGreater(len(blocks), 3)
         names, said, before = {}, io.StringIO(), os.getcwd()
@@ -104,7 +104,7 @@ class Page(unittest.TestCase):
             os.chdir(folder)
             try:
                 for block in blocks:
-                    exec(compile(block, "docs/python.md", "exec"), names)
+                    exec(compile(block, "docs/reference/python.md", "exec"), names)
                 self.assertGreater(os.path.getsize("gpt2.html"), 10000)
             finally:
                 os.chdir(before)

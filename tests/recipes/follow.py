@@ -1,4 +1,4 @@
-"""Follows docs/recipes.md in a copy of the sources: follow.py COPY.
+"""Follows docs/design/recipes.md in a copy of the sources: follow.py COPY.
 
 Adds a schedule, a compressor, a collective algorithm, a preset, a device with its host, a network and a cluster, each as its
 recipe says. What is added behaves as something that is there already does, so that test_recipes.sh can compare the two.

@@ -263,8 +263,8 @@ Test(language_models, what_is_no_question_has_a_reason)
     }
 }
 
-/* What docs/validation.md says of these sources, with a margin for a figure's last digit; fitted
- * rows are apart. Nothing that was published as running is refused. */
+/* Errors of these sources as in docs/results/README.md, with a margin for a figure's last digit;
+ * fitted rows are apart. Nothing that was published as running is refused. */
 Test(language_models, published_rows, .timeout = 500)
 {
     static const struct {

@@ -1,5 +1,5 @@
 /* The configurations of data/models.jsonl: parameters as counted before, as published, and as the
- * table of docs/models.md says. */
+ * table of docs/reference/models.md says. */
 #include "import.h"
 
 #include <criterion/criterion.h>
@@ -79,10 +79,10 @@ static void check_row(const row *r, const char *page)
     with_commas(counted, number);
     snprintf(line, sizeof line, "\n| %s |", r->name);
     at = strstr(page, line);
-    cr_assert_not_null(at, "docs/models.md has no row %s", r->name);
+    cr_assert_not_null(at, "docs/reference/models.md has no row %s", r->name);
     snprintf(line, sizeof line, "| %s | %s | %s |\n", number, r->published, r->source);
     cr_expect(strstr(at + 1, line) != NULL && strstr(at + 1, line) < strchr(at + 1, '\n'),
-              "docs/models.md: row %s lacks %s", r->name, line);
+              "docs/reference/models.md: row %s lacks %s", r->name, line);
     ty_workload_free(w);
 }
 
@@ -97,8 +97,8 @@ Test(models, parameters_of_published_configurations)
 
     cr_assert_eq(ty_file_read(TY_TEST_SOURCE "/data/models.jsonl", 0, &text, &length, &error),
                  TY_OK, "%s", error.message);
-    cr_assert_eq(ty_file_read(TY_DOCS "/models.md", 0, &page, &length, &error), TY_OK, "%s",
-                 error.message);
+    cr_assert_eq(ty_file_read(TY_DOCS "/reference/models.md", 0, &page, &length, &error), TY_OK,
+                 "%s", error.message);
     for (line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         ty_json_document *document = NULL;
         row r;
@@ -123,11 +123,12 @@ Test(models, parameters_of_published_configurations)
         if (before == families && families < sizeof known / sizeof known[0])
             known[families++] = family;
     }
-    cr_expect_eq(in_page, count, "docs/models.md has %u rows", in_page);
+    cr_expect_eq(in_page, count, "docs/reference/models.md has %u rows", in_page);
     cr_expect_geq(count, 90);
     cr_expect_geq(families, 40);
     snprintf(first, sizeof first, "\n%u configurations of %u kinds", count, families);
-    cr_expect(strstr(page, first) != NULL, "docs/models.md does not say \"%s\"", first + 1);
+    cr_expect(strstr(page, first) != NULL, "docs/reference/models.md does not say \"%s\"",
+              first + 1);
     ty_free(text);
     ty_free(page);
 }
