@@ -217,7 +217,7 @@ expect_error_line "turned.json:/outside_measurements/most_step_time_s: found 1e-
 if /usr/bin/python3 - "$SOURCE" <<'PYTHON'
 import pathlib, re, sys
 source = pathlib.Path(sys.argv[1])
-table = (source / "docs/design/robustness.md").read_text(encoding="utf-8").split("## What was seen")[1].split("\n\n## ")[0]
+table = (source / "docs/design/robustness.md").read_text(encoding="utf-8").split("## Guarantees of runs and commands")[1].split("\n\n## ")[0]
 cells = [row.strip("| ").split(" | ")[-1] for row in table.splitlines() if row.startswith("| ")][2:]
 tests = "".join(p.read_text(encoding="utf-8") for p in (source / "tests").rglob("test_*.c"))
 entries = "".join(p.read_text(encoding="utf-8") for p in (source / "tests").rglob("CMakeLists.txt"))
