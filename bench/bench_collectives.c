@@ -1,10 +1,10 @@
 /* Predicted against measured collectives: every row of the logs and records of a data folder.
  *     bench_collectives DATA [--fit]
- * prints the tables of docs/design/collectives.md: errors of NCCL's own model and of the calibrated
- * model. Rows of 1 MiB and more are apart from smaller ones, and training machines from held-out
- * ones. --fit fits the calibration to the training machines and prints it for
- * planner/nccl/nccl.json, then the tables with it. DATA holds nccl-logs/, measurements/ and
- * kernels/. The cost of a table and of one answer goes to stderr. */
+ * prints the errors of NCCL's own model and of the calibrated model by log and record.
+ * docs/design/collectives.md has the totals. Rows of 1 MiB and more are apart from smaller ones,
+ * and training machines from held-out ones. --fit fits the calibration to the training machines and
+ * prints it for planner/nccl/nccl.json, then the tables with it. DATA holds nccl-logs/,
+ * measurements/ and kernels/. The cost of a table and of one answer goes to stderr. */
 #include "timing.h"
 #include "ty_file.h"
 #include "ty_planner.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Predicted against measured time to a target accuracy: the tables of docs/design/convergence-model.md.
+"""Predicted against measured time to a target accuracy: the tables of docs/results/own-runs.md.
 
     bench/time_to_target.py TRAINYARD -o result.json [--workload lenet] [--until accuracy=0.88] [--steps-only | --times-only]
 

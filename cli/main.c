@@ -132,7 +132,7 @@ const cli_command commands[] = {
      "software that runs plans, as far as it changes their costs",
      "What --stack takes. list shows names and titles, with --quiet names alone; show\n"
      "every constant with its source; with --json a file to start one's own from: a\n"
-     "stack that is \"like\" another says only what differs (docs/reference/file-formats.md).\n",
+     "stack that is \"like\" another says only what differs (docs/reference/framework-files.md).\n",
      OPTIONS("output", "json"), 1, 2, cmd_stack},
     {"data", "tokenize TEXT... -o FILE | text FILE [options]",
      "text as a file of tokens for run --data, and back",

@@ -9,7 +9,7 @@
  *     seconds = flop / (peak * stack->product_share);
  *
  * Stacks are data: `planner/stacks/NAME.json`, one file each, or a file of one's own
- * (`trainyard.stack/1`, docs/reference/file-formats.md). A stack may be `like` another and then
+ * (`trainyard.stack/1`, docs/reference/framework-files.md). A stack may be `like` another and then
  * says only what differs. Every figure has a source; those that were fitted say to which rows
  * (docs/results/README.md). A plan carries its stack whole, so that a saved plan is always answered
  * alike. A stack is immutable once opened.

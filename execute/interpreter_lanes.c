@@ -8,7 +8,7 @@
 /* Tensor-parallel ranks reach a collective at almost the same time, and most collectives are
  * shorter than a sleep. So a rank polls for as long as a sleep would take, then yields its core.
  * Later sleeps are short, since a thread that sleeps until it is woken loses its core to others
- * (docs/guides/train-with-the-worker.md). */
+ * (docs/design/executor.md). */
 static const double spin_s = 20e-6;
 
 uint32_t interpreter_process(const ty_interpreter *in, uint32_t rank)

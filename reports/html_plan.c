@@ -674,7 +674,7 @@ static void put_plan_facts(page *p, const ty_plan *plan)
     put_fact(p, "predicted step",
              p->prediction != &plan->prediction ? "simulated, with contention on links and cores"
                                                 : "estimated");
-    put_fact(p, "memory", "counted by the planner's memory model (docs/design/cost-model.md)");
+    put_fact(p, "memory", "counted by the planner's memory model (docs/design/memory-model.md)");
     if (plan->stack != NULL) {
         put_fact(p, "stack", plan->stack->title);
         put_fact(p, "constants of the stack", plan->stack->source);

@@ -17,13 +17,16 @@ import sys
 CLAIMS = pathlib.Path(__file__).with_name("claims.json")
 PAGE = """# Claims: results
 
-Headline figures beside what one plain command predicts. Nothing is fitted to a row of the first three tables; what is off, and why: [claims](about-claims.md). Made by
+Headline figures of well-known systems and runs, compared with the prediction of one plain command. Nothing is fitted
+to a row of the first three tables. [Why claims differ](about-claims.md) explains the differences. This command makes
+the page:
 
 ```
 python3 docs/results/claims.py write build/release/trainyard ../shared/data/measurements >docs/results/claims.md
 ```
 
-and held by a test, which asks every command again. `plan` stands for `trainyard plan --no-simulate`; seconds are those of a step unless a row says otherwise.
+A test runs every command again. `plan` stands for `trainyard plan --no-simulate`. Seconds are per step unless a row
+says otherwise.
 """
 
 

@@ -27,16 +27,17 @@ COLUMNS = ["mean_error", "median_error", "p90_error", "pair_order", "mean_regret
 HEAD = ["predictor", "source", "rows", "mean", "median", "p90", "order", "regret"]
 PAGE = """# Validation: results
 
-Predictions against published measurements, by the way they are predicted and by source: rows that no constant was fitted to, then (`fitted`)
-those that one was, then by stack and device (`stack NAME`). `pairs of layouts`: of two rows that differ in their layout alone, how far the predicted ratio of their steps is from
-the measured one, whether or not a constant was fitted to them. What the figures mean, how rows are read and what was fitted: [validation](README.md). All rows are asked, none is
-sampled. Made by
+Errors of predictions against published measurements, by predictor and source: held-out rows, then rows that a
+constant was fitted to (`fitted`), then by stack and device (`stack NAME`). `pairs of layouts` is the error of the
+predicted ratio of two step times that differ only in their layout. [How accurate is it?](README.md) explains
+predictors, scores and fitted rows. No row is sampled or dropped. This command makes the page:
 
 ```
 trainyard validate ../shared/data/measurements --json | python3 docs/results/validation.py write >docs/results/validation.md
 ```
 
-(and, for what stacks' files say of themselves, `... | python3 docs/results/validation.py stacks planner/stacks`), and held by a test, which fails where rows become fewer, or an error, an order or a regret worse, than written here by more than a thousandth.
+The same with `stacks planner/stacks` writes the errors into the framework files (`judged`). A test fails if rows
+become fewer, or if an error, an order or a regret becomes worse than here by more than a thousandth.
 
 {predicted} of {rows} rows are predicted, {fitted} of them with a constant that was fitted to them.
 
@@ -81,7 +82,7 @@ HELP = [
     ("number of devices not stated", "`cluster.gpus` of the record"),
     ("seq is stated in words", "`model.seq` of the record as a number"),
     ("sequence not stated", "`model.seq` of the record"),
-    ("no predictor for memory", "`memory` with the row's layout answers it by hand; steps beside which memory was published are compared in docs/results/README.md"),
+    ("no predictor for memory", "`memory` with the row's layout answers it by hand; docs/results/README.md has the error of published memory"),
     ("no predictor for layer-profile", "`workload import` reads the profile itself: it is an input"),
     ("no predictor for accuracy", "a training run: `run --until`; no law predicts it"),
     ("no predictor for convergence", "`calibrate --data` measures the law's constants in a run of one's own"),

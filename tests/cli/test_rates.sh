@@ -1,13 +1,13 @@
 #!/bin/sh
-# docs/reference/devices.md against the kernels that were measured: every row of its table is what fit_rates
-# finds with the catalogue as it is. 77: nothing to compare with is here.
+# docs/reference/devices.md against the kernels that were measured: every row of its table, of large kernels, is what
+# fit_rates finds with the catalogue as it is. 77: nothing to compare with is here.
 . "$(dirname "$0")/lib.sh"
 kernels=$SOURCE/../shared/data/kernels
 
 [ -d "$kernels" ] || exit 77
 if ./fit_rates "$kernels" --table >"$scratch/found" 2>"$scratch/err"; then pass; else fail "fit_rates"; fi
 grep '^| .* inference | \|^| .* training | ' "$SOURCE/docs/reference/devices.md" >"$scratch/said"
-grep '^| .* inference | \|^| .* training | ' "$scratch/found" >"$scratch/rows"
+grep '^| .* inference | .* | large | \|^| .* training | .* | large | ' "$scratch/found" >"$scratch/rows"
 # Device, kernels, operation, size and number of shapes are the same, errors to the last digit.
 awk -F' *[|] *' '
     NR == FNR { for (i = 7; i <= 9; i++) said[$2 "," $3 "," $4 "," $5 "," $6, i] = $i; next }
@@ -20,7 +20,7 @@ awk -F' *[|] *' '
         }
     }' "$scratch/said" "$scratch/rows" >"$scratch/off"
 if [ -s "$scratch/off" ]; then fail "$(cat "$scratch/off")"; else pass; fi
-[ "$(wc -l <"$scratch/said")" -gt 50 ] && pass || fail "few rows on the page"
+[ "$(wc -l <"$scratch/said")" -gt 30 ] && pass || fail "few rows on the page"
 [ "$(wc -l <"$scratch/said")" -eq "$(wc -l <"$scratch/rows")" ] && pass || fail "rows that nothing makes"
 
 ./fit_rates "$kernels" >"$scratch/out" 2>"$scratch/err" && pass || fail "fit_rates"

@@ -48,7 +48,7 @@ assert job["completions"] == job["parallelism"] == devices // 8 and limits["nvid
 print("| item | planned | Slurm and Megatron-LM | Kubernetes, where it says it itself |\n| --- | --- | --- | --- |")
 row("hosts", devices // 8, says(batch, f"--nodes={devices // 8}") + ", " + says(script, f"--nnodes={devices // 8}"), f"`completions: {job['completions']}`")
 row("devices a host", 8, says(batch, "--gpus-per-node=8") + ", " + says(script, "--nproc_per_node=8"), "`nvidia.com/gpu: 8`")
-row("tensor lanes", lanes, says(arguments, f"--tensor-model-parallel-size {lanes}"), "")
+row("TP size", lanes, says(arguments, f"--tensor-model-parallel-size {lanes}"), "")
 row("sequence parallel", "yes", says(arguments, "--sequence-parallel"), "")
 row("positions, stages of blocks", f"{positions}, {len(stages)} of {each}", says(arguments, f"--pipeline-model-parallel-size {positions}", f"--num-layers-per-virtual-pipeline-stage {each}"), "")
 row("replicas", stages[0]["replicas"], f"{devices} processes / {lanes} / {positions}", "")

@@ -296,7 +296,7 @@ static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster, c
 }
 
 /* Step time over that of the best of all orders, at most: with the planner's order, and with the
- * first layers first (docs/design/cost-model.md). */
+ * first layers first (docs/design/parallelism.md). */
 #define FARTHEST 1.01
 #define FARTHEST_FRONT 1.25
 
