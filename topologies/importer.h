@@ -1,5 +1,5 @@
 /* What the importers share. Each is a file import_NAME.c with a probe and a reader, and a row in
- * importer.c. A reader adds to `cluster`; importer.c makes it, finishes it and words what is wrong.
+ * import.c. A reader adds to `cluster`; importer.c makes it, finishes it and words what is wrong.
  */
 #ifndef TY_IMPORTER_H
 #define TY_IMPORTER_H
