@@ -12,34 +12,10 @@
 
 enum { SCORE_BYTES = 8 }; /* of a member of a population: its score and its seed, 4 each */
 
-const char *ty_schedule_name(ty_schedule schedule)
-{
-    static const char *const names[TY_SCHEDULE_COUNT] = {
-        [TY_GPIPE] = "gpipe",
-        [TY_ONE_F_ONE_B] = "1f1b",
-        [TY_INTERLEAVED] = "interleaved",
-        [TY_ZERO_BUBBLE] = "zb-h1",
-        [TY_ZERO_BUBBLE_2P] = "zb-2p",
-        [TY_PIPEDREAM] = "pipedream",
-        [TY_PIPEDREAM_2BW] = "pipedream-2bw",
-    };
-    return (unsigned)schedule < TY_SCHEDULE_COUNT ? names[schedule] : "unknown";
-}
-
 const char *ty_uneven_name(ty_uneven_kind kind)
 {
     static const char *const names[TY_UNEVEN_COUNT] = {"global_batch", "blocks"};
     return (unsigned)kind < TY_UNEVEN_COUNT ? names[kind] : "unknown";
-}
-
-bool ty_schedule_is_asynchronous(ty_schedule schedule)
-{
-    return schedule == TY_PIPEDREAM || schedule == TY_PIPEDREAM_2BW;
-}
-
-bool ty_schedule_splits_backward(ty_schedule schedule)
-{
-    return schedule == TY_ZERO_BUBBLE || schedule == TY_ZERO_BUBBLE_2P;
 }
 
 uint64_t ty_memory_use_total(const ty_memory_use *use)

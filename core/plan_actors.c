@@ -50,7 +50,7 @@ const char *ty_plan_acting_refusal(const ty_plan *plan)
         return "with ZeRO weights are gathered for passes, and not for playing";
     if (plan->staleness > 0)
         return "gradients are late, and with actors samples are";
-    if (plan->schedule != TY_GPIPE && plan->schedule != TY_ONE_F_ONE_B)
+    if (!ty_schedule_is_plain(plan->schedule))
         return "the schedule is for stages, and learners have the whole network";
     if (plan->workload->precision != TY_PRECISION_FP32)
         return "policies play in fp32";

@@ -90,26 +90,42 @@ static ty_status check_schedule(const checker *c)
     for (uint32_t s = 0; s < p->stage_count; s++) {
         const uint32_t replicas = p->stages[s].replicas;
         const uint32_t local = replicas > 0 ? p->micro_batches / replicas : 0;
-        if (p->schedule == TY_INTERLEAVED &&
-            (replicas != p->stages[0].replicas || local % positions != 0))
+        const ty_schedule_use use = {.positions = positions,
+                                     .interleave = ty_plan_interleave(p),
+                                     .micro_batches = local,
+                                     .zero = p->zero,
+                                     .has_segments =
+                                         ty_recompute_has_segments(p->stages[s].recompute)};
+        const ty_schedule_problem problem = ty_schedule_check(p->schedule, &use);
+
+        if (problem == TY_SCHEDULE_INTERLEAVE)
+            return ty_plan_complain(
+                c,
+                "/interleave: found %u with schedule \"%s\", expected more than 1 with "
+                "\"interleaved\" and with no other",
+                use.interleave, ty_schedule_name(p->schedule));
+        if (problem == TY_SCHEDULE_MULTIPLE ||
+            (use.interleave > 1 && replicas != p->stages[0].replicas))
             return ty_plan_complain(
                 c,
                 "/stages/%u/replicas: found %u with %u micro-batches each, expected as "
                 "many as in stage 0, and a multiple of the %u positions",
                 s, replicas, local, positions);
-        if (p->schedule == TY_PIPEDREAM_2BW && local < positions)
+        if (problem == TY_SCHEDULE_TOO_FEW)
             return ty_plan_complain(
                 c,
                 "/stages/%u/replicas: found %u with %u micro-batches each, expected at "
                 "least %u, one for each stage",
                 s, replicas, local, positions);
-        if (ty_schedule_splits_backward(p->schedule) &&
-            ty_recompute_has_segments(p->stages[s].recompute))
+        if (problem == TY_SCHEDULE_SEGMENTS)
             return ty_plan_complain(
                 c,
                 "/stages/%u/recompute: found \"%s\" with schedule \"%s\", whose "
                 "backward comes in two parts, expected \"none\" or \"selective\"",
                 s, ty_recompute_name(p->stages[s].recompute), ty_schedule_name(p->schedule));
+        if (problem == TY_SCHEDULE_ZERO)
+            return ty_plan_complain(c, "/zero: found %u with schedule \"%s\", expected 0", p->zero,
+                                    ty_schedule_name(p->schedule));
     }
     return TY_OK;
 }
@@ -205,7 +221,7 @@ static ty_status check_staleness(const checker *c)
     if (p->staleness > TY_MAX_STALENESS)
         return ty_plan_complain(c, "/staleness: found %u, expected at most %d", p->staleness,
                                 TY_MAX_STALENESS);
-    if (ty_schedule_is_asynchronous(p->schedule))
+    if (ty_schedule_at(p->schedule)->is_asynchronous)
         why = "the schedule's own gradients are late already";
     else if (p->workload->learning == TY_LEARNING_EVOLUTION)
         why = "a population has no gradients";
@@ -272,22 +288,12 @@ static ty_status check_dimensions(const checker *c)
             "/interleave: found %u with %u stages, expected a divisor that leaves at "
             "least two positions",
             interleave, p->stage_count);
-    if ((p->schedule == TY_INTERLEAVED) != (interleave > 1))
-        return ty_plan_complain(
-            c,
-            "/interleave: found %u with schedule \"%s\", expected more than 1 with "
-            "\"interleaved\" and with no other",
-            interleave, ty_schedule_name(p->schedule));
     if ((status = check_lanes(c)) != TY_OK)
-        return status;
-    if ((status = check_schedule(c)) != TY_OK)
         return status;
     if (p->zero > 3)
         return ty_plan_complain(c, "/zero: found %u, expected 0 to 3", p->zero);
-    if (p->zero > 0 && p->schedule != TY_GPIPE && p->schedule != TY_ONE_F_ONE_B &&
-        p->schedule != TY_INTERLEAVED)
-        return ty_plan_complain(c, "/zero: found %u with schedule \"%s\", expected 0", p->zero,
-                                ty_schedule_name(p->schedule));
+    if ((status = check_schedule(c)) != TY_OK)
+        return status;
     if ((status = check_actors(c)) != TY_OK)
         return status;
     return check_staleness(c);

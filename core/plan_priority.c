@@ -24,7 +24,7 @@ const char *ty_priority_refusal(const ty_priority_use *use)
         return "the next step begins with playing, behind all updates";
     if (use->has_teacher)
         return "the next step's forward begins with a teacher that follows all updates";
-    if (use->schedule >= 0 && use->schedule != TY_GPIPE && use->schedule != TY_ONE_F_ONE_B)
+    if (use->schedule >= 0 && !ty_schedule_is_plain((ty_schedule)use->schedule))
         return "that schedule has an order of its own, expected gpipe or 1f1b";
     if (use->is_recomputed)
         return "segments are made again with weights that may not be there";

@@ -12,10 +12,8 @@ double ty_plan_delay_updates(const ty_plan *plan, uint32_t stage)
 {
     if (plan->staleness > 0)
         return plan->staleness;
-    if (plan->schedule == TY_PIPEDREAM_2BW)
-        return 1;
-    if (plan->schedule != TY_PIPEDREAM)
-        return 0;
+    if (ty_schedule_at(plan->schedule)->versions != TY_WEIGHTS_IN_FLIGHT)
+        return ty_schedule_stashed_versions(plan->schedule, 0);
     return (plan->stage_count - 1.0 - stage) * plan->stages[stage].replicas / plan->micro_batches;
 }
 

@@ -330,7 +330,7 @@ ty_status ty_plan_check_servers(const plan_checker *c)
         why = "expected two replicas and more, whose gradients they sum";
     else if (p->zero > 0)
         why = "expected none with ZeRO, whose replicas have shares of the sum";
-    else if (ty_schedule_is_asynchronous(p->schedule))
+    else if (ty_schedule_at(p->schedule)->is_asynchronous)
         why = "expected a schedule with a flush";
     else if (p->workload->learning == TY_LEARNING_EVOLUTION)
         why = "a population has no gradients";

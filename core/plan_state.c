@@ -16,7 +16,7 @@ bool ty_plan_state_is_of_ranks(const ty_plan *plan)
 
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         is_compressed = is_compressed || ty_bucket_keeps_state(&plan->buckets[b]);
-    return is_compressed || plan->zero > 0 || ty_schedule_is_asynchronous(plan->schedule);
+    return is_compressed || plan->zero > 0 || ty_schedule_at(plan->schedule)->is_asynchronous;
 }
 
 static void add_bound(const ty_plan *plan, ty_text *text)

@@ -209,6 +209,14 @@ uint32_t ty_program_lead(const ty_program *program, uint32_t position)
     return lead;
 }
 
+uint32_t ty_program_stashed_versions(const ty_program *program, ty_schedule schedule,
+                                     uint32_t position)
+{
+    const bool counts = ty_schedule_at(schedule)->versions == TY_WEIGHTS_IN_FLIGHT;
+
+    return ty_schedule_stashed_versions(schedule, counts ? ty_program_lead(program, position) : 0);
+}
+
 uint32_t ty_program_largest_lead(const ty_program *program)
 {
     uint32_t largest = 0;

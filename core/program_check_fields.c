@@ -254,11 +254,12 @@ static ty_status check_lead(const checker *c, uint32_t at, uint32_t index)
     if (c->plan->exchange_order != NULL)
         return check_lead_of_order(c, at, index);
 
-    if (!ty_schedule_is_asynchronous(c->plan->schedule) && in->lead != expected)
+    if (!ty_schedule_at(c->plan->schedule)->is_asynchronous && in->lead != expected)
         return ty_program_complain(
             c, at, index, "is %u steps ahead, expected %u in schedule \"%s\"%s", in->lead, expected,
             ty_schedule_name(c->plan->schedule), c->plan->staleness > 0 ? " with staleness" : "");
-    if (ty_schedule_is_asynchronous(c->plan->schedule) && in->lead >= ty_plan_rank_count(c->plan))
+    if (ty_schedule_at(c->plan->schedule)->is_asynchronous &&
+        in->lead >= ty_plan_rank_count(c->plan))
         return ty_program_complain(c, at, index,
                                    "is %u steps ahead, expected less than the plan's ranks, %u",
                                    in->lead, ty_plan_rank_count(c->plan));

@@ -40,6 +40,7 @@
 #include "ty_input.h"
 #include "ty_json.h"
 #include "ty_profile.h"
+#include "ty_schedule.h"
 #include "ty_stack.h"
 #include "ty_status.h"
 #include "ty_text.h"
@@ -47,27 +48,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-typedef enum ty_schedule {
-    TY_GPIPE,          /* all forwards, then all backwards */
-    TY_ONE_F_ONE_B,    /* one forward, one backward, flush at the end of the step ("1f1b") */
-    TY_INTERLEAVED,    /* 1F1B over several stages a position ("interleaved") */
-    TY_ZERO_BUBBLE,    /* 1F1B, the weights' part of backward put off into the bubble ("zb-h1") */
-    TY_ZERO_BUBBLE_2P, /* the same with twice as many micro-batches in flight, so that steps follow
-                          each other without a bubble ("zb-2p") */
-    TY_PIPEDREAM,      /* 1F1B without a flush: backward uses the weights its forward used
-                          ("pipedream") */
-    TY_PIPEDREAM_2BW,  /* without a flush; a whole step uses one version, the one before the newest:
-                          two are kept ("pipedream-2bw") */
-    TY_SCHEDULE_COUNT
-} ty_schedule;
-const char *ty_schedule_name(ty_schedule schedule);
-/** Whether steps overlap: weights are updated while micro-batches are on their way, so gradients
- * are stale. */
-bool ty_schedule_is_asynchronous(ty_schedule schedule);
-/** Whether a micro-batch's backward comes in two parts: the gradients of activations, and later
- * those of weights. */
-bool ty_schedule_splits_backward(ty_schedule schedule);
 
 /**
  * What forward does not keep for backward, which makes it again. Operator and full divide a stage

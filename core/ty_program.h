@@ -213,6 +213,10 @@ int ty_program_stash_change(const ty_stage_program *program, uint32_t instructio
 double ty_program_peak_stash(const ty_program *program, uint32_t position, const double *weights);
 /** The last instruction that computes with what a load brings: then its slot is free. */
 uint32_t ty_program_last_pass(const ty_stage_program *program, uint32_t load);
+/** Versions of the weights that a position of a schedule keeps beside the newest. */
+uint32_t ty_program_stashed_versions(const ty_program *program, ty_schedule schedule,
+                                     uint32_t position);
+
 /** Rounds a position runs ahead: the largest lead of its instructions. */
 uint32_t ty_program_lead(const ty_program *program, uint32_t position);
 /** Of all positions: so many steps at either end of a run are not like those between. */

@@ -185,9 +185,7 @@ static uint32_t version_count(const ty_interpreter *in)
 {
     if (interpreter_is_timed(in))
         return 1;
-    if (in->options.plan->schedule == TY_PIPEDREAM_2BW)
-        return 2;
-    return in->options.plan->schedule == TY_PIPEDREAM ? in->lead + 1 : 1;
+    return ty_schedule_stashed_versions(in->options.plan->schedule, in->lead) + 1;
 }
 
 /* A replica that steps alone means its own part of the batch. */
@@ -217,7 +215,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
         .tied_layer = tied_layer(plan, held->stage),
         .precision = in->options.precision,
         .local_rank = in->options.transport->local_rank,
-        .splits_backward = ty_schedule_splits_backward(plan->schedule),
+        .splits_backward = ty_schedule_at(plan->schedule)->splits_backward,
         .versions = held->version_count,
         .gradient_sets = in->gradient_sets,
         .is_sharded = in->shares_weights || in->shares_gradients,

@@ -99,7 +99,7 @@ static ty_status check_local_steps(const ty_plan *plan, ty_error *error)
             what = "compressed weights";
     if (plan->zero > 0)
         what = "ZeRO";
-    if (ty_schedule_is_asynchronous(plan->schedule))
+    if (ty_schedule_at(plan->schedule)->is_asynchronous)
         what = "an asynchronous schedule";
     if (plan->sequence_parallel)
         what = "sequence parallelism";
@@ -135,11 +135,11 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
 {
     const char *what = NULL;
 
-    if (backend->select == NULL && ty_schedule_is_asynchronous(plan->schedule))
+    if (backend->select == NULL && ty_schedule_at(plan->schedule)->is_asynchronous)
         what = "several sets of weights";
     if (backend->select_gradients == NULL && plan->staleness > 0)
         what = "late gradients (staleness)";
-    if (backend->backward_weight == NULL && ty_schedule_splits_backward(plan->schedule))
+    if (backend->backward_weight == NULL && ty_schedule_at(plan->schedule)->splits_backward)
         what = "backward in two parts";
     if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
         what = "tensor or context parallelism";

@@ -16,7 +16,7 @@ static ty_status run_begin(ty_interpreter *in, const ty_instruction *begin, uint
  * position has not ended yet. */
 static uint32_t version_of(const ty_interpreter *in, const ty_instruction *forward, uint32_t step)
 {
-    if (in->options.plan->schedule == TY_PIPEDREAM_2BW)
+    if (ty_schedule_at(in->options.plan->schedule)->versions == TY_WEIGHTS_DOUBLE)
         return step > 0 ? step - 1 : 0;
     return step - in->first_step > forward->lead ? step - forward->lead : in->first_step;
 }

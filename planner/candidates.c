@@ -226,24 +226,19 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
 {
     const uint32_t stages = c->division->stage_count;
     const uint32_t interleave = q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+    ty_schedule_use use = {.positions = stages / interleave,
+                           .interleave = interleave,
+                           .zero = q->dimensions.zero,
+                           .has_segments = ty_recompute_has_segments(q->dimensions.recompute)};
 
-    if ((schedule == TY_INTERLEAVED) != (interleave > 1))
-        return false;
     for (uint32_t s = 0; s < stages; s++) {
-        const uint32_t local = c->micro_batches / c->division->replicas[s];
-        if (schedule == TY_INTERLEAVED && local % (stages / interleave) != 0)
-            return false;
-        if (schedule == TY_PIPEDREAM_2BW && local < stages)
+        use.micro_batches = c->micro_batches / c->division->replicas[s];
+        if (ty_schedule_check(schedule, &use) != TY_SCHEDULE_SUITS)
             return false;
     }
     if (stages > 1 && !ty_stack_has(q->stack->plans.schedules, (int)schedule))
         return false;
-    if (ty_schedule_splits_backward(schedule) && ty_recompute_has_segments(q->dimensions.recompute))
-        return false;
-    if (q->options->staleness > 0 && (q->dimensions.zero > 0 || !has_replicas(c->division)))
-        return false;
-    return q->dimensions.zero == 0 || schedule == TY_GPIPE || schedule == TY_ONE_F_ONE_B ||
-           schedule == TY_INTERLEAVED;
+    return q->options->staleness == 0 || (q->dimensions.zero == 0 && has_replicas(c->division));
 }
 
 static ty_status push_schedules(enumeration *e, candidate *c)
@@ -254,9 +249,10 @@ static ty_status push_schedules(enumeration *e, candidate *c)
     for (int k = 0; status == TY_OK && k < TY_SCHEDULE_COUNT; k++) {
         /* With one stage, 1F1B is gradient accumulation with the smallest stash. Schedules that
          * change what is learnt, or need stages of their own, are for those who ask for them. */
+        const ty_schedule_row *row = ty_schedule_at((ty_schedule)k);
         const bool is_usual =
-            k == TY_ONE_F_ONE_B || (k == TY_GPIPE && c->division->stage_count > 1);
-        if (c->dimensions.interleave > 1 ? k != TY_INTERLEAVED
+            row->is_usual && (c->division->stage_count > 1 || !row->has_full_in_flight);
+        if (c->dimensions.interleave > 1 ? !row->is_interleaved
             : o->fix_schedule            ? k != (int)o->schedule
                                          : !is_usual)
             continue;

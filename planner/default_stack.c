@@ -156,7 +156,7 @@ ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options 
     ty_stack_use use = {
         .lanes = {d->tensor_parallel, d->context_parallel, d->expert_parallel},
         .stages = is_interleaved && o->pipeline_stages < 2 ? 2 : o->pipeline_stages,
-        .schedule = is_interleaved    ? TY_INTERLEAVED
+        .schedule = is_interleaved    ? (int)ty_schedule_default(true)
                     : o->fix_schedule ? (int)o->schedule
                                       : -1,
         .compression = o->fix_compression ? (int)o->compression.kind : -1,

@@ -428,7 +428,7 @@ static ty_status read_schedule(target *t, const char *value, ty_error *error)
 static ty_status put_schedule(const source *s, ty_text *out, ty_error *error)
 {
     (void)error;
-    if (s->c->division->stage_count > 1 || s->c->schedule != TY_ONE_F_ONE_B)
+    if (s->c->division->stage_count > 1 || s->c->schedule != ty_schedule_default(false))
         ty_text_add(out, ty_schedule_name(s->c->schedule));
     return TY_OK;
 }

@@ -7,15 +7,9 @@
 
 #define LABEL_BYTES 4 /* class or token index, int32 */
 
-static const ty_schedule_function schedules[TY_SCHEDULE_COUNT] = {
-    [TY_GPIPE] = ty_schedule_gpipe,
-    [TY_ONE_F_ONE_B] = ty_schedule_one_f_one_b,
-    [TY_INTERLEAVED] = ty_schedule_interleaved,
-    [TY_ZERO_BUBBLE] = ty_schedule_zero_bubble,
-    [TY_ZERO_BUBBLE_2P] = ty_schedule_zero_bubble,
-    [TY_PIPEDREAM] = ty_schedule_pipedream,
-    [TY_PIPEDREAM_2BW] = ty_schedule_pipedream,
-};
+#define ROW(schedule, function) [schedule] = function,
+static ty_schedule_function *const schedules[TY_SCHEDULE_COUNT] = {TY_SCHEDULE_ORDERS(ROW)};
+#undef ROW
 
 static const ty_plan_stage *stage_of(const ty_lowering *l, ty_lower_pass pass)
 {

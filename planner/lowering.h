@@ -57,16 +57,23 @@ ty_status ty_plan_lower_unsigned(const ty_plan *plan, ty_program **out,
  * A schedule: for each stage of the position calls ty_lower_forward once for each micro-batch, and
  * ty_lower_backward, or ty_lower_backward_input and ty_lower_backward_weight.
  */
-typedef ty_status (*ty_schedule_function)(ty_lowering *lowering);
-ty_status ty_schedule_gpipe(ty_lowering *lowering) TY_MUST_CHECK;
-ty_status ty_schedule_one_f_one_b(ty_lowering *lowering) TY_MUST_CHECK;
-ty_status ty_schedule_interleaved(ty_lowering *lowering) TY_MUST_CHECK;
-/** Both with backward in two parts: they differ in how many micro-batches are in flight. */
-ty_status ty_schedule_zero_bubble(ty_lowering *lowering) TY_MUST_CHECK;
-/** Weights' parts that a position puts off behind its passes, micro-batches each. */
+typedef ty_status ty_schedule_function(ty_lowering *lowering);
+
+/** Each schedule and the function that writes its order. The zero-bubble pair differs in how many
+ *  micro-batches are in flight, the PipeDream pair in which weights a pass uses. */
+#define TY_SCHEDULE_ORDERS(ORDER)                                                                  \
+    ORDER(TY_GPIPE, ty_schedule_gpipe)                                                             \
+    ORDER(TY_ONE_F_ONE_B, ty_schedule_one_f_one_b)                                                 \
+    ORDER(TY_INTERLEAVED, ty_schedule_interleaved)                                                 \
+    ORDER(TY_ZERO_BUBBLE, ty_schedule_zero_bubble)                                                 \
+    ORDER(TY_ZERO_BUBBLE_2P, ty_schedule_zero_bubble)                                              \
+    ORDER(TY_PIPEDREAM, ty_schedule_pipedream)                                                     \
+    ORDER(TY_PIPEDREAM_2BW, ty_schedule_pipedream)
+#define TY_SCHEDULE_DECLARE(schedule, function) ty_schedule_function function;
+TY_SCHEDULE_ORDERS(TY_SCHEDULE_DECLARE)
+
+/** Weight gradients that a position puts off until after its passes, in micro-batches. */
 uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t position);
-/** Both asynchronous ones: they differ in which weights a pass uses, not in its place. */
-ty_status ty_schedule_pipedream(ty_lowering *lowering) TY_MUST_CHECK;
 
 /** Forwards that a position with all its replicas makes before its first backward, so that those
  * behind it have work (PipeDream, section 3.2). */

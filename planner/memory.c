@@ -165,7 +165,7 @@ static uint32_t pooled_convolution(const context *c, uint32_t pool)
     uint32_t at = pool;
     bool is_rectified = false;
 
-    if (l->kind != TY_LAYER_POOL || ty_schedule_splits_backward(c->plan->schedule))
+    if (l->kind != TY_LAYER_POOL || ty_schedule_at(c->plan->schedule)->splits_backward)
         return TY_NO_LAYER;
     do {
         if (layer_at(c, at)->input_count != 1 || layer_at(c, at)->inputs[0] + 1 != at ||
@@ -522,7 +522,7 @@ static double inner_gradient(const context *c)
 
 static bool splits_backward(const context *c)
 {
-    return ty_schedule_splits_backward(c->plan->schedule);
+    return ty_schedule_at(c->plan->schedule)->splits_backward;
 }
 
 /* What the first of a layer's products makes, in elements: the second part reads its gradient,
@@ -719,9 +719,7 @@ static double beside_slots(const context *c)
  * can be behind (section 3.3), 2BW one (section 3.1). */
 static double stashed_versions(const ty_plan *plan, const ty_program *program, uint32_t position)
 {
-    if (plan->schedule == TY_PIPEDREAM_2BW)
-        return 1;
-    return plan->schedule == TY_PIPEDREAM ? ty_program_lead(program, position) : 0;
+    return ty_program_stashed_versions(program, plan->schedule, position);
 }
 
 /* ---- Buffers --------------------------------------------------------------------------------- */

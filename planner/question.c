@@ -326,7 +326,8 @@ static ty_status check_whole_network(const search_question *q, ty_error *error)
                        q->fixed_stages, q->workload->name, why);
     if (o->dimensions.zero > 0 && ty_workload_has_teacher(q->workload))
         return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0: %s", o->dimensions.zero, why);
-    if (o->fix_schedule && o->schedule == TY_PIPEDREAM_2BW && ty_workload_has_teacher(q->workload))
+    if (o->fix_schedule && ty_schedule_at(o->schedule)->versions == TY_WEIGHTS_DOUBLE &&
+        ty_workload_has_teacher(q->workload))
         return ty_fail(error, TY_EINVAL,
                        "schedule: found %s, which keeps two sets of weights, expected another: %s",
                        ty_schedule_name(o->schedule), why);
@@ -364,7 +365,7 @@ static ty_status check_staleness(const search_question *q, ty_error *error)
     if (o->staleness > TY_MAX_STALENESS)
         return ty_fail(error, TY_EINVAL, "staleness: found %u, expected at most %d", o->staleness,
                        TY_MAX_STALENESS);
-    if (o->fix_schedule && ty_schedule_is_asynchronous(o->schedule))
+    if (o->fix_schedule && ty_schedule_at(o->schedule)->is_asynchronous)
         why = "gradients of that schedule are late already";
     else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
         why = "the workload exchanges no gradients";
@@ -393,7 +394,7 @@ static ty_status check_servers(const search_question *q, ty_error *error)
         why = "lanes are asked for, and they serve replicas of one device each";
     else if (o->dimensions.zero > 0)
         why = "with ZeRO replicas have shares of the sum";
-    else if (o->fix_schedule && ty_schedule_is_asynchronous(o->schedule))
+    else if (o->fix_schedule && ty_schedule_at(o->schedule)->is_asynchronous)
         why = "that schedule has no flush";
     else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
         why = "the workload exchanges no gradients";
@@ -423,7 +424,7 @@ static ty_status check_actors(const search_question *q, ty_error *error)
     sketch.expert_parallel = o->dimensions.expert_parallel;
     sketch.zero = o->dimensions.zero;
     sketch.staleness = o->staleness;
-    sketch.schedule = o->fix_schedule ? o->schedule : TY_ONE_F_ONE_B;
+    sketch.schedule = o->fix_schedule ? o->schedule : ty_schedule_default(false);
     why = ty_plan_acting_refusal(&sketch);
     if (why != NULL)
         return ty_fail(error, TY_EINVAL, "%s learns by reinforcement, and that is not combined: %s",

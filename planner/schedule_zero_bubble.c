@@ -14,21 +14,15 @@
  */
 #include "lowering.h"
 
-/* Of 1F1B's forwards ahead, and of H1's weights' parts that are put off. */
-static uint32_t times_of(ty_schedule schedule)
-{
-    return schedule == TY_ZERO_BUBBLE_2P ? 2 : 1;
-}
-
 uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t position)
 {
-    return position * times_of(schedule);
+    return position * ty_schedule_at(schedule)->warmup_times;
 }
 
 ty_status ty_schedule_zero_bubble(ty_lowering *l)
 {
     const uint32_t count = l->micro_batches;
-    const uint32_t ahead = ty_lower_warmup(l) * times_of(l->plan->schedule);
+    const uint32_t ahead = ty_lower_warmup(l) * ty_schedule_at(l->plan->schedule)->warmup_times;
     const uint32_t warmup = ahead < count ? ahead : count;
     const uint32_t put_off = ty_schedule_put_off(l->plan->schedule, l->position);
     ty_lower_pass pass = {.stage = l->position};

@@ -905,10 +905,9 @@ static int compare_complexity(const candidate *a, const candidate *b)
         for (uint32_t s = 1; s < d->stage_count; s++)
             is_uneven = is_uneven || d->replicas[s] != d->replicas[0];
         held[i] = lanes->interleave > 1 ? lanes->interleave : 1;
-        ways[i] =
-            (lanes->tensor_parallel > 1) + (lanes->context_parallel > 1) +
-            (lanes->expert_parallel > 1) + (d->stage_count > 1) + is_uneven +
-            (held[i] > 1 || (both[i]->schedule != TY_ONE_F_ONE_B && both[i]->schedule != TY_GPIPE));
+        ways[i] = (lanes->tensor_parallel > 1) + (lanes->context_parallel > 1) +
+                  (lanes->expert_parallel > 1) + (d->stage_count > 1) + is_uneven +
+                  (held[i] > 1 || !ty_schedule_is_plain(both[i]->schedule));
     }
     return ways[0] != ways[1] ? ways[0] - ways[1] : compare_counts(held[0], held[1]);
 }

@@ -18,7 +18,7 @@ ty_status ty_plan_of_workload(const ty_workload *workload, ty_plan **out, ty_err
     const division whole = {.stage_count = 1, .replicas = {1}};
     candidate c = {.division = &whole,
                    .micro_batches = 1,
-                   .schedule = TY_ONE_F_ONE_B,
+                   .schedule = ty_schedule_default(false),
                    .bucket_bytes = UINT64_MAX};
     ty_plan_options options = ty_plan_options_default();
     draft d = {0};

@@ -153,7 +153,7 @@ static void print_layout(const ty_plan *plan, ty_text *text)
         ty_text_add(&layout, ", sequence parallel");
     if (plan->zero > 0)
         ty_text_addf(&layout, ", ZeRO %u", plan->zero);
-    if (pp > 1 && plan->schedule != (vpp > 1 ? TY_INTERLEAVED : TY_ONE_F_ONE_B))
+    if (pp > 1 && plan->schedule != ty_schedule_default(vpp > 1))
         ty_text_addf(&layout, ", schedule %s", ty_schedule_name(plan->schedule));
     if (plan->table_shard != TY_TABLES_WHOLE)
         ty_text_addf(&layout, ", embedding tables sharded by %s",

@@ -31,11 +31,15 @@ ty_status ty_objective_find(const char *name, ty_objective *out, ty_error *error
 /* How late the gradients of a plan are. */
 static ty_staleness_kind staleness_of(const ty_plan *plan)
 {
+    static const ty_staleness_kind of_versions[] = {
+        [TY_WEIGHTS_ONE] = TY_STALENESS_NONE,
+        [TY_WEIGHTS_DOUBLE] = TY_STALENESS_DOUBLE_BUFFERED,
+        [TY_WEIGHTS_IN_FLIGHT] = TY_STALENESS_WEIGHT_STASHING,
+    };
+
     if (plan->staleness > 0)
         return TY_STALENESS_DELAYED;
-    if (plan->schedule == TY_PIPEDREAM)
-        return TY_STALENESS_WEIGHT_STASHING;
-    return plan->schedule == TY_PIPEDREAM_2BW ? TY_STALENESS_DOUBLE_BUFFERED : TY_STALENESS_NONE;
+    return of_versions[ty_schedule_at(plan->schedule)->versions];
 }
 
 /* @param learning_rate 0: the rule's */

@@ -509,8 +509,7 @@ static ty_status check_schedule(const ty_question *question, const ty_workload *
                                 const ty_plan_options *o, ty_error *error)
 {
     const bool is_said = o->pipeline_stages > 0 || o->replicas != NULL || o->layers != NULL;
-    const bool needs_several = o->fix_schedule && o->schedule != TY_GPIPE &&
-                               o->schedule != TY_ONE_F_ONE_B && o->schedule != TY_INTERLEAVED;
+    const bool needs_several = o->fix_schedule && ty_schedule_at(o->schedule)->needs_pipeline;
 
     if (question->system != NULL || !needs_several || is_said ||
         workload->learning == TY_LEARNING_REINFORCEMENT) /* refused with all other schedules */

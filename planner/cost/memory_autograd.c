@@ -402,9 +402,7 @@ static double state_bytes(const ty_plan *plan)
 /* Weights of earlier steps: PipeDream's, one for each step that a micro-batch can be behind. */
 static double versions(const ty_plan *plan, const ty_program *program, uint32_t position)
 {
-    if (plan->schedule == TY_PIPEDREAM_2BW)
-        return 1;
-    return plan->schedule == TY_PIPEDREAM ? ty_program_lead(program, position) : 0;
+    return ty_program_stashed_versions(program, plan->schedule, position);
 }
 
 ty_status ty_autograd_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,

@@ -445,10 +445,10 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
     /* With an order of exchanges the next step's forward may hide them. */
     const bool is_late = s->q->options->staleness > 0 ||
                          s->q->options->priority != TY_PRIORITY_NONE ||
-                         ty_schedule_is_asynchronous(l->schedule);
+                         ty_schedule_at(l->schedule)->is_asynchronous;
     /* Experts are a bucket of their own: one is updated while the other is exchanged. */
     const bool has_parts = is_overlapped(s, l) || l->dimensions.expert_parallel > 1;
-    const bool is_split = ty_schedule_splits_backward(l->schedule);
+    const bool is_split = ty_schedule_at(l->schedule)->splits_backward;
     double fill_s = 0, drain_s = 0, longest_s = 0, first_end_s = 0;
 
     for (uint32_t i = 0; i < positions; i++) {
@@ -479,7 +479,7 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
         longest_s = fmax(longest_s, fmax(all_s + end_s, exchange_s));
         if (zero == 3) /* weights are gathered for every pass */
             longest_s = fmax(longest_s, 2 * count * g->gather_s[place]);
-        if (!ty_schedule_is_asynchronous(l->schedule)) {
+        if (!ty_schedule_at(l->schedule)->is_asynchronous) {
             if (is_split) /* what it has put off may come behind, and the last one's */
                 all_s -= fmin(count, ty_schedule_put_off(l->schedule, i) + 1.0) *
                          (lowest.weight_s + c->pass_s);
@@ -505,8 +505,9 @@ ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *byt
     plan.schedule = l->schedule;
     /* No more are in flight with more of them: but for GPipe, which keeps all. */
     plan.micro_batches =
-        l->replicas *
-        (l->schedule != TY_GPIPE && local > l->positions * 2 ? l->positions * 2 : local);
+        l->replicas * (!ty_schedule_at(l->schedule)->has_full_in_flight && local > l->positions * 2
+                           ? l->positions * 2
+                           : local);
     plan.buckets = ty_alloc(2 * (size_t)l->positions * held, sizeof *plan.buckets);
     if (plan.buckets == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");

@@ -126,7 +126,7 @@ static double family_bound_s(const ty_layouts *s, const family *f)
                                  &s->space, &least, &s->cells[f->cell],
                                  &(layout_grid_costs){.latency_s = s->grids[f->grid].latency_s,
                                                       .s_per_byte = s->grids[f->grid].s_per_byte}));
-            if (k != TY_INTERLEAVED)
+            if (!ty_schedule_at((ty_schedule)k)->is_interleaved)
                 break;
         }
     }
@@ -364,10 +364,10 @@ static layout smallest_of(const ty_layouts *s, const family *f)
     layout least = f->first;
 
     least.bucket_bytes = 1; /* the smallest buffers */
-    least.schedule = o->fix_schedule ? o->schedule : TY_ONE_F_ONE_B;
+    least.schedule = o->fix_schedule ? o->schedule : ty_schedule_default(false);
     if ((o->pinned & TY_PIN_INTERLEAVE) != 0 && o->dimensions.interleave > 1)
-        least.schedule = TY_INTERLEAVED;
-    if (least.schedule == TY_INTERLEAVED)
+        least.schedule = ty_schedule_default(true);
+    if (ty_schedule_at(least.schedule)->is_interleaved)
         least.dimensions.interleave =
             (o->pinned & TY_PIN_INTERLEAVE) != 0 ? o->dimensions.interleave : 2;
     for (uint32_t zero = 0; zero <= 3; zero++)
@@ -440,9 +440,10 @@ static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_z
     ty_status status = TY_OK;
 
     for (int k = 0; k < TY_SCHEDULE_COUNT; k++) {
-        const uint32_t most = k == TY_INTERLEAVED ? s->space.block_count / l->positions : 1;
+        const bool is_interleaved = ty_schedule_at((ty_schedule)k)->is_interleaved;
+        const uint32_t most = is_interleaved ? s->space.block_count / l->positions : 1;
         l->schedule = (ty_schedule)k;
-        for (uint32_t held = k == TY_INTERLEAVED ? 2 : 1; held <= most; held++) {
+        for (uint32_t held = is_interleaved ? 2 : 1; held <= most; held++) {
             l->dimensions.interleave = held > 1 ? held : 0;
             if (!ty_layout_allows_schedule(&s->space, l, local))
                 continue;

@@ -221,33 +221,31 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
 {
     const ty_plan_options *o = s->q->options;
     const uint32_t interleave = at_least_one(l->dimensions.interleave);
+    const ty_schedule_row *row = ty_schedule_at(l->schedule);
+    const ty_schedule_use use = {.positions = l->positions,
+                                 .interleave = interleave,
+                                 .micro_batches = micro_batches,
+                                 .has_segments =
+                                     ty_recompute_has_segments(l->dimensions.recompute)};
 
     if (!suits(s->q, TY_PIN_INTERLEAVE, o->dimensions.interleave, interleave) ||
         (l->positions > 1 && !ty_stack_has(s->q->stack->plans.schedules, (int)l->schedule)))
         return false;
     if ((s->q->most_held > 0 && interleave > s->q->most_held) || !suits_segments(s, l))
         return false;
+    if (ty_schedule_check(l->schedule, &use) != TY_SCHEDULE_SUITS)
+        return false;
     if (interleave > 1) {
-        if (o->fit_buckets || (o->fix_schedule && o->schedule != TY_INTERLEAVED) ||
-            l->schedule != TY_INTERLEAVED)
+        if (o->fit_buckets || (o->fix_schedule && o->schedule != l->schedule))
             return false;
-        return l->positions > 1 && micro_batches % l->positions == 0 &&
-               (uint64_t)l->positions * interleave <= s->block_count &&
+        return l->positions > 1 && (uint64_t)l->positions * interleave <= s->block_count &&
                (uint64_t)l->positions * interleave <= TY_MAX_STAGES &&
                ((o->pinned & TY_PIN_INTERLEAVE) != 0 ||
                 divides_blocks(s, l->positions * interleave));
     }
     /* As in candidates.c: what changes what is learnt, or is not everybody's, is for who asks. */
-    if (o->fix_schedule
-            ? l->schedule != o->schedule
-            : l->schedule != TY_ONE_F_ONE_B && (l->schedule != TY_GPIPE || l->positions == 1))
-        return false;
-    if (l->schedule == TY_INTERLEAVED)
-        return false; /* with one stage a position that is 1F1B */
-    if (l->schedule == TY_PIPEDREAM_2BW && micro_batches < l->positions)
-        return false;
-    return !ty_schedule_splits_backward(l->schedule) ||
-           !ty_recompute_has_segments(l->dimensions.recompute);
+    return o->fix_schedule ? l->schedule == o->schedule
+                           : row->is_usual && (l->positions > 1 || !row->has_full_in_flight);
 }
 
 bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero)
@@ -259,9 +257,7 @@ bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero
         return false;
     if ((o->pinned & TY_PIN_ZERO) != 0 ? zero != o->dimensions.zero : zero > 0 && !is_exchanged)
         return false;
-    return zero == 0 ||
-           (o->staleness == 0 && (l->schedule == TY_GPIPE || l->schedule == TY_ONE_F_ONE_B ||
-                                  l->schedule == TY_INTERLEAVED));
+    return zero == 0 || (o->staleness == 0 && zero <= ty_schedule_at(l->schedule)->most_zero);
 }
 
 uint32_t ty_layout_buckets(const layout_space *s, uint64_t stage_bytes, uint32_t zero,

@@ -500,7 +500,7 @@ ty_status ty_launch_chakra(launch *l, ty_error *error)
 
     if (l->input->program == NULL || l->input->costs == NULL)
         return ty_fail(error, TY_EINVAL, "--to chakra needs a program with its costs");
-    if (ty_schedule_is_asynchronous(l->plan->schedule))
+    if (ty_schedule_at(l->plan->schedule)->is_asynchronous)
         return ty_launch_refuse(error, "chakra",
                                 "a trace is of one step, and steps overlap in schedule %s",
                                 ty_schedule_name(l->plan->schedule));

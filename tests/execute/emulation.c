@@ -30,7 +30,7 @@ uint32_t emulated_version(const ty_plan *plan, uint32_t stage, uint32_t start, u
     const uint32_t n = (t - start) * count + m / replicas;
     uint32_t later = 0, ahead;
 
-    if (!ty_schedule_is_asynchronous(plan->schedule))
+    if (!ty_schedule_at(plan->schedule)->is_asynchronous)
         return t - start > plan->staleness ? t - plan->staleness : start;
     if (plan->schedule == TY_PIPEDREAM_2BW)
         return t > 0 ? t - 1 : 0;

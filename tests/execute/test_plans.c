@@ -216,7 +216,7 @@ static void check_plan(trial *t, const char *what, const ty_plan *plan, double l
     ty_job *job = job_of(t, plan);
     const double tolerance = t->subject->tolerance + loss_of_exchange;
 
-    if (ty_schedule_is_asynchronous(plan->schedule) || plan->staleness > 0) {
+    if (ty_schedule_at(plan->schedule)->is_asynchronous || plan->staleness > 0) {
         ty_free(job->gradients); /* saving them would drain the pipe */
         job->gradients = NULL;
     }

@@ -54,7 +54,7 @@ static double lane_bytes(const ty_plan *plan, const ty_program *program, uint32_
         .recompute_blocks = own->recompute_blocks,
         .loss_scale = 1,
         .tied_layer = tied_layer(plan, stage),
-        .splits_backward = ty_schedule_splits_backward(plan->schedule)};
+        .splits_backward = ty_schedule_at(plan->schedule)->splits_backward};
     ty_stage_device *device = NULL;
     ty_error error = {0};
     double bytes;

@@ -74,7 +74,7 @@ static void run(const char *what, const subject *s, ty_plan *plan, const char *d
 
     ty_free(job->gradients); /* saving them would drain the pipe */
     job->gradients = NULL;
-    if (ty_schedule_is_asynchronous(plan->schedule))
+    if (ty_schedule_at(plan->schedule)->is_asynchronous)
         compare_emulated(what, job, tolerance);
     else
         check_alone(what, job, directory, tolerance);

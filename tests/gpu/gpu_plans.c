@@ -629,7 +629,7 @@ static bool stage_predicted(const ty_plan *plan, const ty_program *program, uint
                                       .loss_scale = 1,
                                       .tied_layer = TY_NO_LAYER,
                                       .splits_backward =
-                                          ty_schedule_splits_backward(plan->schedule)};
+                                          ty_schedule_at(plan->schedule)->splits_backward};
     const uint64_t workspace_bytes = UINT64_C(32) << 20; /* cuBLASLt's */
     ty_memory_use use;
     ty_stage_device *stage = NULL;

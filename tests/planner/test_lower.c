@@ -212,7 +212,7 @@ static uint32_t expected_in_flight(ty_schedule schedule, uint32_t p, uint32_t i,
         return p < m ? p : m;
     if (schedule == TY_ZERO_BUBBLE_2P)
         return 2 * p - 1 < m ? 2 * p - 1 : m;
-    return ty_schedule_is_asynchronous(schedule) ? p - i : few;
+    return ty_schedule_at(schedule)->is_asynchronous ? p - i : few;
 }
 
 Test(lower, micro_batches_in_flight)
