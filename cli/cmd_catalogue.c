@@ -292,13 +292,6 @@ static ty_status export_workload(const char *name, ty_text *text, ty_error *erro
     return TY_OK;
 }
 
-void print_import_report(const char *path, const ty_import_report *report)
-{
-    tell("trainyard: %s: %s", path, report->format);
-    for (uint32_t i = 0; i < report->note_count; i++)
-        tell("trainyard: note: %s", report->notes[i]);
-}
-
 /* The workload itself if it goes to a file, else what it is made of. */
 static ty_status import_workload(const char *path, const cli_options *options, ty_text *text,
                                  ty_error *error)

@@ -202,3 +202,10 @@ ty_status collective_from(const cli_options *options, ty_collective_kind *kind, 
                    "broadcast, reduce, all_to_all or send_receive",
                    name);
 }
+
+void print_import_report(const char *path, const ty_import_report *report)
+{
+    tell("trainyard: %s: %s", path, report->format);
+    for (uint32_t i = 0; i < report->note_count; i++)
+        tell("trainyard: note: %s", report->notes[i]);
+}

@@ -14,34 +14,6 @@ typedef struct scanner {
     const char *expected; /* set by the check that failed */
 } scanner;
 
-size_t ty_utf8_length(const unsigned char *bytes, size_t left)
-{
-    /* First byte, length, and the range of the second byte; the others are 80..BF. */
-    static const struct form {
-        unsigned char first, last, length, second_first, second_last;
-    } forms[] = {
-        {0x00, 0x7F, 1, 0, 0},       {0xC2, 0xDF, 2, 0x80, 0xBF}, {0xE0, 0xE0, 3, 0xA0, 0xBF},
-        {0xE1, 0xEC, 3, 0x80, 0xBF}, {0xED, 0xED, 3, 0x80, 0x9F}, {0xEE, 0xEF, 3, 0x80, 0xBF},
-        {0xF0, 0xF0, 4, 0x90, 0xBF}, {0xF1, 0xF3, 4, 0x80, 0xBF}, {0xF4, 0xF4, 4, 0x80, 0x8F},
-    };
-
-    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
-        const struct form *form = &forms[f];
-        if (bytes[0] < form->first || bytes[0] > form->last)
-            continue;
-        if (form->length > left)
-            return 0;
-        if (form->length > 1 && (bytes[1] < form->second_first || bytes[1] > form->second_last))
-            return 0;
-        for (size_t i = 2; i < form->length; i++) {
-            if (bytes[i] < 0x80 || bytes[i] > 0xBF)
-                return 0;
-        }
-        return form->length;
-    }
-    return 0;
-}
-
 /* The next byte, or -1 at the end. */
 static int peek(const scanner *s)
 {

@@ -4,6 +4,7 @@
 
 #include "ty_status.h"
 #include "ty_text.h"
+#include "utf8.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,8 +26,5 @@ ty_status ty_json_scan(const char *text, size_t length, const char *name, size_t
 
 /** Adds the text with 1e999 for every NaN and Infinity: numbers that overflow. */
 void ty_json_spell_out(const char *text, size_t length, ty_text *out);
-
-/** Bytes of the UTF-8 sequence at `bytes`, 0 if it is none (RFC 3629; `left` >= 1). */
-size_t ty_utf8_length(const unsigned char *bytes, size_t left);
 
 #endif

@@ -6,16 +6,6 @@
 
 /* ---- Numbers ------------------------------------------------------------------------------- */
 
-const char *ty_lane_kind_name(ty_lane_kind kind)
-{
-    static const char *const names[TY_LANE_KIND_COUNT] = {
-        [TY_TENSOR_LANES] = "tensor",
-        [TY_CONTEXT_LANES] = "context",
-        [TY_EXPERT_LANES] = "expert",
-    };
-    return (unsigned)kind < TY_LANE_KIND_COUNT ? names[kind] : "unknown";
-}
-
 uint32_t ty_plan_lanes(const ty_plan *plan, ty_lane_kind kind)
 {
     const uint32_t lanes[TY_LANE_KIND_COUNT] = {

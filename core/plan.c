@@ -12,12 +12,6 @@
 
 enum { SCORE_BYTES = 8 }; /* of a member of a population: its score and its seed, 4 each */
 
-const char *ty_uneven_name(ty_uneven_kind kind)
-{
-    static const char *const names[TY_UNEVEN_COUNT] = {"global_batch", "blocks"};
-    return (unsigned)kind < TY_UNEVEN_COUNT ? names[kind] : "unknown";
-}
-
 uint64_t ty_memory_use_total(const ty_memory_use *use)
 {
     return use->parameter_bytes + use->gradient_bytes + use->optimizer_bytes +

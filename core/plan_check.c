@@ -5,23 +5,11 @@
 #include "ty_memory.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef plan_checker checker;
-
-ty_status ty_plan_complain(const plan_checker *c, const char *format, ...)
-{
-    char what[384];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
-    va_end(arguments);
-    return ty_fail(c->error, TY_EPARSE, "%s%s", c->place, what);
-}
 
 /* ---- Batch and optimizer ------------------------------------------------------------------- */
 

@@ -65,39 +65,7 @@ static void set_clock(const checker *c, uint32_t at, uint32_t index, uint32_t la
     last[in->stream] = index;
 }
 
-static bool is_before(const checker *c, uint32_t at, uint32_t first, uint32_t second)
-{
-    const stage_facts *f = &c->stages[at];
-    const uint32_t *clock = &f->clocks[(size_t)second * TY_STREAM_COUNT];
-    return clock[ty_program_instruction(c, at, first)->stream] > f->turns[first];
-}
-
-ty_status ty_program_require(const checker *c, uint32_t at, uint32_t index, uint32_t needed,
-                             const char *what)
-{
-    if (needed == TY_NO_INSTRUCTION)
-        return ty_program_complain(c, at, index, "expected %s before it", what);
-    if (!is_before(c, at, needed, index))
-        return ty_program_complain(c, at, index, "does not wait for %s, instruction %u", what,
-                                   needed);
-    return TY_OK;
-}
-
-ty_status ty_program_note_once(const checker *c, uint32_t at, uint32_t index, uint32_t *place)
-{
-    if (*place != TY_NO_INSTRUCTION)
-        return ty_program_complain(c, at, index, "is already instruction %u", *place);
-    *place = index;
-    return TY_OK;
-}
-
 /* ---- One micro-batch ----------------------------------------------------------------------- */
-
-pass_places *ty_program_pass(const program_checker *c, uint32_t stage, uint32_t micro_batch)
-{
-    const stage_facts *f = &c->stages[stage % c->positions];
-    return &f->passes[(size_t)(stage / c->positions) * f->micro_batches + micro_batch];
-}
 
 static bool is_played(const checker *c)
 {
@@ -115,13 +83,6 @@ static bool stage_loads(const checker *c, uint32_t stage)
     if (is_played(c))
         return false;
     return stage == 0 || stage + 1 == c->plan->stage_count;
-}
-
-bool ty_program_overlaps(const ty_bucket *bucket, const ty_instruction *in)
-{
-    return ty_bucket_has_layer(bucket, in->first_layer) ||
-           (bucket->first_layer >= in->first_layer &&
-            bucket->first_layer - in->first_layer < in->layer_count);
 }
 
 /* Sharded weights are gathered before a pass uses them: for the step, or for the very pass. */

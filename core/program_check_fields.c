@@ -39,8 +39,8 @@ void ty_instruction_describe(const ty_instruction *instruction, char *text, size
         snprintf(text, size, "%s of micro-batch %u", op, instruction->micro_batch);
 }
 
-ty_status ty_program_complain(const checker *c, uint32_t stage, uint32_t index, const char *format,
-                              ...)
+ty_status ty_program_complain(const program_checker *c, uint32_t stage, uint32_t index,
+                              const char *format, ...)
 {
     char what[256], which[160];
     va_list arguments;
@@ -53,7 +53,8 @@ ty_status ty_program_complain(const checker *c, uint32_t stage, uint32_t index, 
                    index, which, what);
 }
 
-ty_status ty_program_complain_missing(const checker *c, uint32_t stage, const char *format, ...)
+ty_status ty_program_complain_missing(const program_checker *c, uint32_t stage, const char *format,
+                                      ...)
 {
     char what[256];
     va_list arguments;
@@ -67,7 +68,7 @@ ty_status ty_program_complain_missing(const checker *c, uint32_t stage, const ch
 
 /* ---- Where backward ends -------------------------------------------------------------------- */
 
-uint32_t ty_program_lowest_backward(const checker *c, uint32_t stage)
+uint32_t ty_program_lowest_backward(const program_checker *c, uint32_t stage)
 {
     const ty_plan_stage *own = &c->plan->stages[stage];
     const uint32_t end = own->first_layer + own->layer_count;
@@ -77,20 +78,20 @@ uint32_t ty_program_lowest_backward(const checker *c, uint32_t stage)
     return c->first_backward < end ? c->first_backward : end;
 }
 
-bool ty_program_has_backward(const checker *c, uint32_t stage)
+bool ty_program_has_backward(const program_checker *c, uint32_t stage)
 {
     const ty_plan_stage *own = &c->plan->stages[stage];
     return ty_program_lowest_backward(c, stage) < own->first_layer + own->layer_count;
 }
 
-bool ty_program_has_gradient_before(const checker *c, uint32_t stage)
+bool ty_program_has_gradient_before(const program_checker *c, uint32_t stage)
 {
     return stage > 0 && c->plan->stages[stage].first_layer > c->first_backward;
 }
 
 /* ---- Fields of one instruction ------------------------------------------------------------- */
 
-static ty_status check_transfer_fields(const checker *c, uint32_t at, uint32_t index)
+static ty_status check_transfer_fields(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const bool goes_up = (in->direction == TY_ACTIVATION) == (in->op == TY_OP_SEND);
@@ -112,7 +113,7 @@ static ty_status check_transfer_fields(const checker *c, uint32_t at, uint32_t i
     return TY_OK;
 }
 
-static ty_status check_layer_fields(const checker *c, uint32_t at, uint32_t index)
+static ty_status check_layer_fields(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const ty_plan_stage *own;
@@ -172,7 +173,7 @@ static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
     return 0;
 }
 
-static ty_status check_bytes(const checker *c, uint32_t at, uint32_t index)
+static ty_status check_bytes(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const uint64_t expected = expected_bytes(c->plan, in);
@@ -186,7 +187,7 @@ static ty_status check_bytes(const checker *c, uint32_t at, uint32_t index)
 }
 
 /* Phases there are in the exchange of the bucket; only encodes and collectives have one. */
-static ty_status check_phase(const checker *c, uint32_t at, uint32_t index)
+static ty_status check_phase(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const bool has_phase = in->op == TY_OP_ENCODE || in->op == TY_OP_COLLECTIVE;
@@ -201,7 +202,7 @@ static ty_status check_phase(const checker *c, uint32_t at, uint32_t index)
 
 /* Bucket and micro-batch: the one or the other, none for begin and renew, and both for a gather of
  * ZeRO 3. */
-static ty_status check_subject(const checker *c, uint32_t at, uint32_t index)
+static ty_status check_subject(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const uint32_t micro_batches = c->stages[at].micro_batches;
@@ -228,7 +229,7 @@ static ty_status check_subject(const checker *c, uint32_t at, uint32_t index)
 
 /* With an order of exchanges only the last backward and what follows it are of the step itself, all
    else is of the next. */
-static ty_status check_lead_of_order(const checker *c, uint32_t at, uint32_t index)
+static ty_status check_lead_of_order(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const uint32_t expected = !ty_op_uses[in->op].is_bucket;
@@ -242,7 +243,7 @@ static ty_status check_lead_of_order(const checker *c, uint32_t at, uint32_t ind
 
 /* Without a flush what the schedule finds right, within reason; else only gradients are late, all
    by the plan's staleness, and actors early, by its lag and one. */
-static ty_status check_lead(const checker *c, uint32_t at, uint32_t index)
+static ty_status check_lead(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const bool is_ahead = ty_plan_is_of_actors(c->plan, at) &&
@@ -266,7 +267,7 @@ static ty_status check_lead(const checker *c, uint32_t at, uint32_t index)
     return TY_OK;
 }
 
-ty_status ty_instruction_check(const checker *c, uint32_t at, uint32_t index)
+ty_status ty_instruction_check(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     ty_status status;
@@ -298,5 +299,32 @@ ty_status ty_instruction_check(const checker *c, uint32_t at, uint32_t index)
         if (in->waits[w] >= index || ty_program_instruction(c, at, in->waits[w])->lead < in->lead)
             return ty_program_complain(
                 c, at, index, "waits for instruction %u, expected an earlier one", in->waits[w]);
+    return TY_OK;
+}
+
+static bool is_before(const program_checker *c, uint32_t at, uint32_t first, uint32_t second)
+{
+    const stage_facts *f = &c->stages[at];
+    const uint32_t *clock = &f->clocks[(size_t)second * TY_STREAM_COUNT];
+    return clock[ty_program_instruction(c, at, first)->stream] > f->turns[first];
+}
+
+ty_status ty_program_note_once(const program_checker *c, uint32_t at, uint32_t index,
+                               uint32_t *place)
+{
+    if (*place != TY_NO_INSTRUCTION)
+        return ty_program_complain(c, at, index, "is already instruction %u", *place);
+    *place = index;
+    return TY_OK;
+}
+
+ty_status ty_program_require(const program_checker *c, uint32_t at, uint32_t index, uint32_t needed,
+                             const char *what)
+{
+    if (needed == TY_NO_INSTRUCTION)
+        return ty_program_complain(c, at, index, "expected %s before it", what);
+    if (!is_before(c, at, needed, index))
+        return ty_program_complain(c, at, index, "does not wait for %s, instruction %u", what,
+                                   needed);
     return TY_OK;
 }

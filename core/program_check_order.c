@@ -48,3 +48,10 @@ ty_status ty_program_check_order(const program_checker *c, uint32_t at)
     }
     return status;
 }
+
+bool ty_program_overlaps(const ty_bucket *bucket, const ty_instruction *in)
+{
+    return ty_bucket_has_layer(bucket, in->first_layer) ||
+           (bucket->first_layer >= in->first_layer &&
+            bucket->first_layer - in->first_layer < in->layer_count);
+}

@@ -338,3 +338,9 @@ cleanup:
     walker_close(&w);
     return status;
 }
+
+pass_places *ty_program_pass(const program_checker *c, uint32_t stage, uint32_t micro_batch)
+{
+    const stage_facts *f = &c->stages[stage % c->positions];
+    return &f->passes[(size_t)(stage / c->positions) * f->micro_batches + micro_batch];
+}

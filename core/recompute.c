@@ -9,18 +9,6 @@
 
 /* ---- Names --------------------------------------------------------------------------------- */
 
-const char *ty_recompute_name(ty_recompute recompute)
-{
-    static const char *const names[TY_RECOMPUTE_COUNT] = {
-        [TY_RECOMPUTE_NONE] = "none",
-        [TY_RECOMPUTE_SELECTIVE] = "selective",
-        [TY_RECOMPUTE_ELEMENTWISE] = "elementwise",
-        [TY_RECOMPUTE_OPERATOR] = "operator",
-        [TY_RECOMPUTE_FULL] = "full",
-    };
-    return (unsigned)recompute < TY_RECOMPUTE_COUNT ? names[recompute] : "unknown";
-}
-
 void ty_recompute_text(ty_recompute recompute, uint32_t blocks, ty_text *text)
 {
     if (recompute == TY_RECOMPUTE_FULL && blocks == 0)

@@ -6,17 +6,6 @@
 
 #define INDEX_BYTES 4
 
-const char *ty_table_shard_name(ty_table_shard shard)
-{
-    static const char *const names[TY_TABLE_SHARD_COUNT] = {
-        [TY_TABLES_WHOLE] = "whole",
-        [TY_TABLES_ROW] = "row",
-        [TY_TABLES_COLUMN] = "column",
-        [TY_TABLES_TABLE] = "table",
-    };
-    return (unsigned)shard < TY_TABLE_SHARD_COUNT ? names[shard] : "unknown";
-}
-
 static bool is_bag(const ty_workload *workload, uint32_t layer)
 {
     return workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG;

@@ -492,3 +492,11 @@ bool ty_workload_is_cut(const ty_workload *workload, uint32_t layer)
     }
     return workload->index.last_readers[layer - 1] >= layer;
 }
+
+void ty_workload_index_clear(ty_workload *workload)
+{
+    ty_free(workload->index.last_readers);
+    ty_free(workload->index.blocks);
+    ty_free(workload->index.cut_bytes);
+    workload->index = (ty_workload_index){0};
+}

@@ -230,11 +230,3 @@ ty_status ty_workload_index_make(ty_workload *workload, ty_error *error)
     find_blocks(workload);
     return TY_OK;
 }
-
-void ty_workload_index_clear(ty_workload *workload)
-{
-    ty_free(workload->index.last_readers);
-    ty_free(workload->index.blocks);
-    ty_free(workload->index.cut_bytes);
-    workload->index = (ty_workload_index){0};
-}

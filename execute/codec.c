@@ -205,13 +205,6 @@ const void *codec_payload_of(const ty_codec *codec, uint32_t phase, uint32_t mem
     return (const char *)codec->payloads[phase] + member * codec->payload_bytes[phase];
 }
 
-uint32_t codec_shared_key(const ty_codec *codec)
-{
-    uint64_t seed = codec->options.seed;
-    return codec_hash(codec_hash((uint32_t)seed ^ codec_hash((uint32_t)(seed >> 32))) ^
-                      codec->step);
-}
-
 uint32_t codec_own_key(const ty_codec *codec)
 {
     return codec_hash(codec_shared_key(codec) + codec->options.position + 1);

@@ -71,3 +71,10 @@ bool codec_next_dense(const ty_codec *codec, uint32_t *index, codec_factored *be
     out->count = behind->offset - first;
     return true;
 }
+
+uint32_t codec_shared_key(const ty_codec *codec)
+{
+    uint64_t seed = codec->options.seed;
+    return codec_hash(codec_hash((uint32_t)seed ^ codec_hash((uint32_t)(seed >> 32))) ^
+                      codec->step);
+}

@@ -67,20 +67,6 @@ const element_type *collective_element(ty_element element)
     return &element_types[element];
 }
 
-ty_status collective_test_request(ty_collective *c, ty_request **request, bool *is_done,
-                                  ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    *is_done = *request == NULL;
-    if (!*is_done) {
-        status = c->transport->test(c->transport, *request, is_done, error);
-        if (status != TY_OK || *is_done)
-            *request = NULL;
-    }
-    return status;
-}
-
 /* ---- Tree -------------------------------------------------------------------------------- */
 
 /* Binomial: in round i members whose lowest set bit is i hand their sum to the member without that

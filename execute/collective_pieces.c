@@ -338,3 +338,17 @@ uint64_t collective_servers_prepare(ty_collective *c)
 
     return pieces_prepare(c, &servers);
 }
+
+ty_status collective_test_request(ty_collective *c, ty_request **request, bool *is_done,
+                                  ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    *is_done = *request == NULL;
+    if (!*is_done) {
+        status = c->transport->test(c->transport, *request, is_done, error);
+        if (status != TY_OK || *is_done)
+            *request = NULL;
+    }
+    return status;
+}

@@ -13,15 +13,6 @@ static const struct {
     {"corridor", dataset_open_corridor},
 };
 
-uint64_t dataset_hash(uint64_t key, uint64_t counter)
-{
-    uint64_t x = key + (counter + 1) * 0x9e3779b97f4a7c15u;
-
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 /* Of the loss, along the last dimension: beside a teacher both networks'. */
 static uint64_t score_count(const ty_workload *workload)
 {

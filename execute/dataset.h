@@ -68,7 +68,14 @@ ty_status dataset_open_corridor(ty_dataset *dataset, const char *unused, bool is
  * likely, so that item i comes about as often as 1 / (i + 1) says (Zipf). */
 uint64_t dataset_skewed(uint64_t count, uint64_t bits);
 /** 64 well-mixed bits of (key, counter): the finaliser of SplitMix64. */
-uint64_t dataset_hash(uint64_t key, uint64_t counter);
+static inline uint64_t dataset_hash(uint64_t key, uint64_t counter)
+{
+    uint64_t x = key + (counter + 1) * 0x9e3779b97f4a7c15u;
+
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
 
 /**
  * Checks the bytes of an IDX file (LeCun et al., http://yann.lecun.com/exdb/mnist/): two zero

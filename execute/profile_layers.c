@@ -61,34 +61,6 @@ void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint3
         p->backend->labels(device, slot)[i] = (int32_t)((i * 7 + 3) % classes);
 }
 
-ty_status ty_profiler_open(const ty_profiler *p, uint32_t micro_batch, uint32_t slots,
-                           bool splits_backward, ty_stage_device **out, ty_error *error)
-{
-    const ty_workload *network = p->policy != NULL ? p->policy : p->workload;
-    const ty_stage_options options = {.workload = network,
-                                      .layer_count = p->workload->layer_count,
-                                      .micro_batch_size = p->policy != NULL ? 1 : micro_batch,
-                                      .slots = slots,
-                                      .loss_scale = 1.0 / micro_batch,
-                                      .seed = 1,
-                                      .tied_layer = TY_NO_LAYER,
-                                      .precision = p->precision,
-                                      .local_rank = p->transport->local_rank,
-                                      .splits_backward = splits_backward,
-                                      .measures_algorithms = true};
-    ty_status status;
-
-    TY_CHECK(p->backend->open(&options, out, error), status, done);
-    if (ty_profiler_has_clock(p))
-        TY_CHECK(p->backend->memory->time(*out, true, error), status, failed);
-    return TY_OK;
-failed:
-    p->backend->close(*out);
-    *out = NULL;
-done:
-    return status;
-}
-
 static ty_status update_layer(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
                               uint32_t layer, ty_error *error)
 {

@@ -375,3 +375,31 @@ ty_status ty_profile_parts(ty_profiler *p, ty_error *error)
 done:
     return status;
 }
+
+ty_status ty_profiler_open(const ty_profiler *p, uint32_t micro_batch, uint32_t slots,
+                           bool splits_backward, ty_stage_device **out, ty_error *error)
+{
+    const ty_workload *network = p->policy != NULL ? p->policy : p->workload;
+    const ty_stage_options options = {.workload = network,
+                                      .layer_count = p->workload->layer_count,
+                                      .micro_batch_size = p->policy != NULL ? 1 : micro_batch,
+                                      .slots = slots,
+                                      .loss_scale = 1.0 / micro_batch,
+                                      .seed = 1,
+                                      .tied_layer = TY_NO_LAYER,
+                                      .precision = p->precision,
+                                      .local_rank = p->transport->local_rank,
+                                      .splits_backward = splits_backward,
+                                      .measures_algorithms = true};
+    ty_status status;
+
+    TY_CHECK(p->backend->open(&options, out, error), status, done);
+    if (ty_profiler_has_clock(p))
+        TY_CHECK(p->backend->memory->time(*out, true, error), status, failed);
+    return TY_OK;
+failed:
+    p->backend->close(*out);
+    *out = NULL;
+done:
+    return status;
+}

@@ -161,6 +161,10 @@ ty_status ty_choose_algorithms(ty_plan *plan, ty_network_cache *networks,
                                ty_error *error) TY_MUST_CHECK;
 
 /** A figure of this trustworthiness was used. */
-void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance);
+static inline void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance)
+{
+    if (provenance > costing->provenance)
+        costing->provenance = provenance;
+}
 
 #endif

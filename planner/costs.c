@@ -14,12 +14,6 @@ static const ty_cost_function functions[TY_OP_COUNT] = {
     [TY_OP_ACT] = ty_cost_act,           [TY_OP_RENEW] = ty_cost_renew,
 };
 
-void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance)
-{
-    if (provenance > costing->provenance)
-        costing->provenance = provenance;
-}
-
 ty_costing ty_costing_of(const ty_plan *plan, ty_network_cache *networks, ty_error *error)
 {
     uint32_t ignored;

@@ -3,21 +3,6 @@
 
 #include <math.h>
 
-double ty_layer_weight_flop(const ty_workload *workload, const ty_layer *layer)
-{
-    const double elements = (double)layer->parameter_bytes / workload->element_bytes;
-    const double rows =
-        layer->output.dimension_count == 2 ? (double)layer->output.dimensions[0] : 1;
-
-    if (layer->kind == TY_LAYER_CONV2D)
-        return layer->forward_flop;
-    if (layer->kind == TY_LAYER_LINEAR) /* a tied one has no parameters of its own */
-        return layer->forward_flop;
-    if (ty_layer_has_table(layer))
-        return 0;
-    return fmin(2 * elements * rows, layer->forward_flop);
-}
-
 double ty_layer_weight_share(const ty_workload *workload, const ty_layer *layer)
 {
     if (ty_layer_has_table(layer)) /* nothing comes before it */

@@ -535,3 +535,20 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
     ty_engine_run();
     return check_end(walk, error);
 }
+
+ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
+                        const ty_instruction *instruction)
+{
+    const uint32_t phase = instruction->op == TY_OP_GATHER ? TY_GATHER_PHASE : instruction->phase;
+    const uint32_t side =
+        ty_bucket_group_of(walk->plan, &walk->plan->buckets[instruction->bucket], device->lane);
+    const uint32_t first =
+        walk->bucket_slots[(size_t)instruction->bucket * TY_GROUPS_OF_A_BUCKET + phase];
+    return &walk->groups[walk->slots[first + side]];
+}
+
+uint32_t ty_walk_peer(const ty_walk *walk, const ty_walk_device *device,
+                      const ty_instruction *instruction)
+{
+    return ty_program_peer_rank(walk->plan, device->rank, instruction) * walk->width + device->lane;
+}

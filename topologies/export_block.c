@@ -105,3 +105,13 @@ cleanup:
     ty_free(domains);
     return status;
 }
+
+/* Letters, digits, and what cannot be mistaken for a list. */
+void write_slurm_name(ty_text *text, const char *name)
+{
+    for (; *name != '\0'; name++) {
+        bool is_plain = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
+                        (*name >= '0' && *name <= '9') || strchr("-_.", *name) != NULL;
+        ty_text_append(text, is_plain ? name : "_", 1);
+    }
+}

@@ -702,3 +702,18 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
 done:
     return status;
 }
+
+double ty_layer_weight_flop(const ty_workload *workload, const ty_layer *layer)
+{
+    const double elements = (double)layer->parameter_bytes / workload->element_bytes;
+    const double rows =
+        layer->output.dimension_count == 2 ? (double)layer->output.dimensions[0] : 1;
+
+    if (layer->kind == TY_LAYER_CONV2D)
+        return layer->forward_flop;
+    if (layer->kind == TY_LAYER_LINEAR) /* a tied one has no parameters of its own */
+        return layer->forward_flop;
+    if (ty_layer_has_table(layer))
+        return 0;
+    return fmin(2 * elements * rows, layer->forward_flop);
+}

@@ -51,19 +51,6 @@ double ty_staleness_delay(ty_staleness_kind kind, uint32_t depth)
     return (size_t)kind < TY_STALENESS_KIND_COUNT && depth > 0 ? delays[kind](depth) : 0;
 }
 
-ty_status ty_interval_read(const ty_json *object, double minimum, ty_interval *out, ty_error *error)
-{
-    ty_interval v;
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_json_number(object, "low", minimum, 1e6, &v.low, error), status, done);
-    TY_CHECK(ty_json_number(object, "expected", v.low, 1e6, &v.expected, error), status, done);
-    TY_CHECK(ty_json_number(object, "high", v.expected, 1e6, &v.high, error), status, done);
-    *out = v;
-done:
-    return status;
-}
-
 static ty_status delay_coefficient(ty_interval *out, ty_error *error)
 {
     ty_convergence_catalogue c = {0};

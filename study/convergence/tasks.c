@@ -375,3 +375,16 @@ cleanup:
     ty_convergence_catalogue_close(&c);
     return status;
 }
+
+ty_status ty_interval_read(const ty_json *object, double minimum, ty_interval *out, ty_error *error)
+{
+    ty_interval v;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_json_number(object, "low", minimum, 1e6, &v.low, error), status, done);
+    TY_CHECK(ty_json_number(object, "expected", v.low, 1e6, &v.expected, error), status, done);
+    TY_CHECK(ty_json_number(object, "high", v.expected, 1e6, &v.high, error), status, done);
+    *out = v;
+done:
+    return status;
+}

@@ -1,0 +1,41 @@
+/* The names of what a plan chooses among, in files and options. */
+#include "ty_plan.h"
+
+const char *ty_recompute_name(ty_recompute recompute)
+{
+    static const char *const names[TY_RECOMPUTE_COUNT] = {
+        [TY_RECOMPUTE_NONE] = "none",
+        [TY_RECOMPUTE_SELECTIVE] = "selective",
+        [TY_RECOMPUTE_ELEMENTWISE] = "elementwise",
+        [TY_RECOMPUTE_OPERATOR] = "operator",
+        [TY_RECOMPUTE_FULL] = "full",
+    };
+    return (unsigned)recompute < TY_RECOMPUTE_COUNT ? names[recompute] : "unknown";
+}
+
+const char *ty_lane_kind_name(ty_lane_kind kind)
+{
+    static const char *const names[TY_LANE_KIND_COUNT] = {
+        [TY_TENSOR_LANES] = "tensor",
+        [TY_CONTEXT_LANES] = "context",
+        [TY_EXPERT_LANES] = "expert",
+    };
+    return (unsigned)kind < TY_LANE_KIND_COUNT ? names[kind] : "unknown";
+}
+
+const char *ty_table_shard_name(ty_table_shard shard)
+{
+    static const char *const names[TY_TABLE_SHARD_COUNT] = {
+        [TY_TABLES_WHOLE] = "whole",
+        [TY_TABLES_ROW] = "row",
+        [TY_TABLES_COLUMN] = "column",
+        [TY_TABLES_TABLE] = "table",
+    };
+    return (unsigned)shard < TY_TABLE_SHARD_COUNT ? names[shard] : "unknown";
+}
+
+const char *ty_uneven_name(ty_uneven_kind kind)
+{
+    static const char *const names[TY_UNEVEN_COUNT] = {"global_batch", "blocks"};
+    return (unsigned)kind < TY_UNEVEN_COUNT ? names[kind] : "unknown";
+}
