@@ -12,13 +12,35 @@ import sys
 copy = pathlib.Path(sys.argv[1])
 
 
+touched = set()
+limit = None
+
+
+def recipe(title, most):
+    """Begins a recipe that changes at most so many files of the product."""
+    finish_recipe()
+    global limit
+    limit = (title, most)
+
+
+def finish_recipe():
+    if limit is not None and len(touched) > limit[1]:
+        sys.exit(f"{limit[0]}: {len(touched)} files, expected at most {limit[1]}: {' '.join(sorted(touched))}")
+    touched.clear()
+
+
+def write(path, text):
+    touched.add(path)
+    (copy / path).write_text(text)
+
+
 def edit(path, anchor, text, before=False):
     """Puts text behind (or before) the first line that has the anchor."""
     lines = (copy / path).read_text().splitlines(keepends=True)
     for number, line in enumerate(lines):
         if anchor in line:
             lines.insert(number if before else number + 1, text + "\n")
-            (copy / path).write_text("".join(lines))
+            write(path, "".join(lines))
             return
     sys.exit(f"{path}: nothing has '{anchor}'")
 
@@ -27,13 +49,13 @@ def replace(path, old, new):
     text = (copy / path).read_text()
     if old not in text:
         sys.exit(f"{path}: nothing has '{old}'")
-    (copy / path).write_text(text.replace(old, new, 1))
+    write(path, text.replace(old, new, 1))
 
 
 def add_entry(path, member, entry):
     document = json.loads((copy / path).read_text())
     document[member].append(entry)
-    (copy / path).write_text(json.dumps(document, indent=1))
+    write(path, json.dumps(document, indent=1))
 
 
 def entry_of(path, member, name):
@@ -41,9 +63,11 @@ def entry_of(path, member, name):
 
 
 # A schedule: every micro-batch there and back before the next begins.
-edit("core/ty_plan.h", "TY_SCHEDULE_COUNT", "    TY_TURNS, /* each micro-batch there and back before the next */", before=True)
-edit("core/plan.c", '[TY_GPIPE] = "gpipe"', '        [TY_TURNS] = "turns",')
-(copy / "planner/schedule_turns.c").write_text('''\
+recipe("a schedule", 4)
+edit("core/ty_schedule.h", "TY_SCHEDULE_COUNT", "    TY_TURNS,", before=True)
+edit("core/schedules.c", "rows[TY_SCHEDULE_COUNT] = {",
+     '    [TY_TURNS] = {.name = "turns", .is_usual = true, .most_zero = MOST_ZERO, .warmup_times = 1},')
+write("planner/schedule_turns.c", '''\
 /* Turns: no two micro-batches are in the pipe at once. */
 #include "lowering.h"
 
@@ -60,9 +84,10 @@ done:
     return status;
 }
 ''')
-edit("planner/lowering.h", "ty_schedule_gpipe", "ty_status ty_schedule_turns(ty_lowering *lowering) TY_MUST_CHECK;")
-edit("planner/lower.c", "[TY_GPIPE] = ty_schedule_gpipe", "    [TY_TURNS] = ty_schedule_turns,")
-edit("planner/CMakeLists.txt", "schedule_gpipe.c", "        schedule_turns.c")
+edit("planner/lowering.h", "ORDER(TY_GPIPE", "    ORDER(TY_TURNS, ty_schedule_turns) \\")
+
+finish_recipe()
+limit = None  # the others change as many as they need
 
 # A compressor: half precision under another name.
 edit("core/ty_compression.h", "TY_COMPRESSION_COUNT", "    TY_COMPRESSION_AGAIN,", before=True)
@@ -71,7 +96,7 @@ replace("core/compression.c", '"powersgd"};', '"powersgd", "fp16-again"};')
 for _ in range(2):  # bytes on the wire, then what is kept: the case that is not doubled yet
     replace("core/compression.c", "    case TY_COMPRESSION_FP16:\n    case TY_COMPRESSION_BF16:",
             "    case TY_COMPRESSION_FP16:\n    case TY_COMPRESSION_AGAIN:\n    case TY_COMPRESSION_BF16:")
-(copy / "execute/codec_again.c").write_text((copy / "execute/codec_fp16.c").read_text().replace("codec_fp16", "codec_again"))
+write("execute/codec_again.c", (copy / "execute/codec_fp16.c").read_text().replace("codec_fp16", "codec_again"))
 edit("execute/codec_kinds.h", "extern const codec_kind codec_fp16", "extern const codec_kind codec_again;", before=True)
 edit("execute/codec.c", "[TY_COMPRESSION_FP16]", "    [TY_COMPRESSION_AGAIN] = {.element = TY_ELEMENT_HALF},")
 edit("execute/codec_cpu.c", "[TY_COMPRESSION_FP16]", "                  [TY_COMPRESSION_AGAIN] = &codec_again,")
@@ -111,6 +136,6 @@ add_entry(catalogue + "hosts.json", "hosts", {**host, "name": "tenfold-server", 
 
 # A network, and a cluster.
 network = json.loads((copy / "workloads/zoo/lenet.json").read_text())
-(copy / "workloads/zoo/lenet-again.json").write_text(json.dumps({**network, "name": "lenet-again"}))
+write("workloads/zoo/lenet-again.json", json.dumps({**network, "name": "lenet-again"}))
 cluster = json.loads((copy / (catalogue + "clusters.json")).read_text())["clusters"][0]
 add_entry(catalogue + "clusters.json", "clusters", {**cluster, "name": "two-tenfold", "line": "2x tenfold-server"})
