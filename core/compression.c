@@ -31,48 +31,262 @@ static const uint64_t least_powersgd_gain = 2;
    section 3.3). */
 static const double first_warmup_ratio = 0.25;
 
-typedef struct kind_facts {
-    uint32_t phases;
-    ty_collective_kind collectives[TY_MOST_PHASES];
-    bool has_ratio, has_rank, is_lossy, has_feedback;
-} kind_facts;
+/* ---- Sizes --------------------------------------------------------------------------------- */
 
-static const kind_facts facts[TY_COMPRESSION_COUNT] = {
-    [TY_COMPRESSION_NONE] = {.phases = 1},
-    [TY_COMPRESSION_ROWS] = {1, {TY_ALL_GATHER}},
-    [TY_COMPRESSION_FP16] = {.phases = 1},
-    [TY_COMPRESSION_BF16] = {.phases = 1},
-    [TY_COMPRESSION_FP8_E4M3] = {1, {TY_ALL_GATHER}, .is_lossy = true},
-    [TY_COMPRESSION_FP8_E5M2] = {1, {TY_ALL_GATHER}, .is_lossy = true},
-    [TY_COMPRESSION_INT8] = {1, {TY_ALL_GATHER}, .is_lossy = true},
-    /* But for clipping at 2.5 deviations. */
-    [TY_COMPRESSION_TERNARY] = {1, {TY_ALL_GATHER}, .is_lossy = true},
-    [TY_COMPRESSION_ONE_BIT] = {2,
-                                {TY_ALL_TO_ALL, TY_ALL_GATHER},
+static uint64_t kept(double ratio, uint64_t elements)
+{
+    uint64_t count = (uint64_t)(ratio * (double)elements);
+
+    if (count > elements)
+        count = elements;
+    return count > 0 ? count : 1;
+}
+
+static uint64_t groups_of(uint64_t elements, uint64_t group)
+{
+    return elements / group + (elements % group != 0);
+}
+
+uint64_t ty_one_bit_part(uint64_t elements, uint32_t members)
+{
+    return groups_of(groups_of(elements, members), WORD_BITS) * WORD_BITS;
+}
+
+static uint64_t one_bit_part_bytes(uint64_t elements, uint32_t members)
+{
+    uint64_t part = ty_one_bit_part(elements, members);
+    return groups_of(part, TY_COMPRESSION_SIGN_GROUP) * SCALE_BYTES + part / 8;
+}
+
+uint64_t ty_compression_row_bytes(const ty_gradient_extent *extent)
+{
+    return extent->row_room * (INDEX_BYTES + extent->row_elements * ELEMENT_BYTES);
+}
+
+#define WIRE(function)                                                                             \
+    static uint64_t function(const ty_compression *c, const ty_gradient_extent *e,                 \
+                             uint32_t members, uint32_t phase)
+#define UNUSED_WIRE ((void)c, (void)members, (void)phase)
+
+WIRE(floats_wire)
+{
+    UNUSED_WIRE;
+    return e->elements * ELEMENT_BYTES;
+}
+
+WIRE(halves_wire)
+{
+    UNUSED_WIRE;
+    return e->elements * HALF_BYTES;
+}
+
+WIRE(rows_wire)
+{
+    UNUSED_WIRE;
+    return ty_compression_row_bytes(e) + e->dense_elements * ELEMENT_BYTES;
+}
+
+static uint64_t scales(const ty_gradient_extent *e)
+{
+    return groups_of(e->elements, TY_COMPRESSION_GROUP) * SCALE_BYTES;
+}
+
+WIRE(bytes_wire)
+{
+    UNUSED_WIRE;
+    return scales(e) + e->elements;
+}
+
+WIRE(ternary_wire)
+{
+    UNUSED_WIRE;
+    return scales(e) + groups_of(e->elements, TERNARY_PER_BYTE);
+}
+
+WIRE(one_bit_wire)
+{
+    (void)c;
+    return one_bit_part_bytes(e->elements, members) * (phase == 0 ? members : 1);
+}
+
+WIRE(pairs_wire)
+{
+    UNUSED_WIRE;
+    return kept(c->ratio, e->elements) * PAIR_BYTES;
+}
+
+WIRE(drawn_wire)
+{
+    UNUSED_WIRE;
+    return kept(c->ratio, e->elements) * ELEMENT_BYTES;
+}
+
+/* What is not factored travels with the first factors; the second are not empty then. */
+WIRE(factors_wire)
+{
+    UNUSED_WIRE;
+    return (phase == 0 ? e->p_elements + e->dense_elements : e->q_elements) * ELEMENT_BYTES;
+}
+
+/* Of all parts with their padding, and of the sum of the own part. */
+static uint64_t one_bit_array(const ty_gradient_extent *e, uint32_t members, uint32_t index)
+{
+    return ty_one_bit_part(e->elements, members) * (index == 0 ? members : 1);
+}
+
+/* The dense elements have no residual. */
+static uint64_t factors_array(const ty_gradient_extent *e, uint32_t members, uint32_t index)
+{
+    (void)members, (void)index;
+    return e->elements - e->dense_elements;
+}
+
+/* ---- The table ----------------------------------------------------------------------------- */
+
+/*
+ * Passes: what a fused kernel reads and writes, counted from the loops of execute/codec_*.c.
+ * Selecting the k largest exactly is more than that: a sampled threshold took 7.3 times as long as
+ * the cast to fp16 and sorting far more (PyTorch 1.13 on one Zen 5 core, 4 Mi elements); PowerSGD
+ * took a sixth of a pass more for each further rank (likewise). What is gathered is decoded for
+ * each member.
+ */
+#define NAME(kind, symbol, name) [TY_COMPRESSION_##kind] = name,
+static const char *const names[TY_COMPRESSION_COUNT] = {"none", TY_COMPRESSIONS(NAME)};
+#undef NAME
+
+static const ty_compression_row kinds[TY_COMPRESSION_COUNT] = {
+    [TY_COMPRESSION_NONE] = {.phases = 1, .is_elementwise = true, .wire_bytes = floats_wire},
+    [TY_COMPRESSION_ROWS] = {.phases = 1,
+                             .collectives = {TY_ALL_GATHER},
+                             .sends_rows = true,
+                             .wire_bytes = rows_wire,
+                             .encode_passes = {1},
+                             .decode_passes = 1,
+                             .measured = {0.01, 0.1, 0.5}},
+    [TY_COMPRESSION_FP16] = {.phases = 1,
+                             .summed = TY_PRECISION_FP16,
+                             .is_elementwise = true,
+                             .wire_bytes = halves_wire,
+                             .encode_passes = {1.5},
+                             .decode_passes = 1.5},
+    [TY_COMPRESSION_BF16] = {.phases = 1,
+                             .summed = TY_PRECISION_BF16,
+                             .is_elementwise = true,
+                             .wire_bytes = halves_wire,
+                             .encode_passes = {1.5},
+                             .decode_passes = 1.5},
+    [TY_COMPRESSION_FP8_E4M3] = {.phases = 1,
+                                 .collectives = {TY_ALL_GATHER},
+                                 .is_lossy = true,
+                                 .wire_bytes = bytes_wire,
+                                 .encode_passes = {1.25},
+                                 .decode_passes = 1,
+                                 .member_passes = 0.25},
+    [TY_COMPRESSION_FP8_E5M2] = {.phases = 1,
+                                 .collectives = {TY_ALL_GATHER},
+                                 .is_lossy = true,
+                                 .wire_bytes = bytes_wire,
+                                 .encode_passes = {1.25},
+                                 .decode_passes = 1,
+                                 .member_passes = 0.25},
+    /* QSGD with 127 levels, stochastic rounding. */
+    [TY_COMPRESSION_INT8] = {.phases = 1,
+                             .collectives = {TY_ALL_GATHER},
+                             .is_lossy = true,
+                             .wire_bytes = bytes_wire,
+                             .encode_passes = {1.25},
+                             .decode_passes = 1,
+                             .member_passes = 0.25},
+    /* TernGrad. */
+    [TY_COMPRESSION_TERNARY] = {.phases = 1,
+                                .collectives = {TY_ALL_GATHER},
                                 .is_lossy = true,
-                                .has_feedback = true},
-    [TY_COMPRESSION_TOP_K] =
-        {1, {TY_ALL_GATHER}, .has_ratio = true, .is_lossy = true, .has_feedback = true},
-    [TY_COMPRESSION_TOP_K_SAMPLED] =
-        {1, {TY_ALL_GATHER}, .has_ratio = true, .is_lossy = true, .has_feedback = true},
-    [TY_COMPRESSION_RANDOM_K] =
-        {1, {TY_ALL_REDUCE}, .has_ratio = true, .is_lossy = true, .has_feedback = true},
-    [TY_COMPRESSION_DGC] =
-        {1, {TY_ALL_GATHER}, .has_ratio = true, .is_lossy = true, .has_feedback = true},
-    [TY_COMPRESSION_POWERSGD] = {2,
-                                 {TY_ALL_REDUCE, TY_ALL_REDUCE},
+                                .wire_bytes = ternary_wire,
+                                .encode_passes = {1.0625},
+                                .decode_passes = 1,
+                                .member_passes = 0.0625},
+    /* Signs and mean magnitudes, error feedback on both ways. */
+    [TY_COMPRESSION_ONE_BIT] = {.phases = 2,
+                                .collectives = {TY_ALL_TO_ALL, TY_ALL_GATHER},
+                                .is_lossy = true,
+                                .has_feedback = true,
+                                .wire_bytes = one_bit_wire,
+                                .array_elements = one_bit_array,
+                                .arrays = 2,
+                                .encode_passes = {3.03, 0.06},
+                                .decode_passes = 1.03},
+    [TY_COMPRESSION_TOP_K] = {.phases = 1,
+                              .collectives = {TY_ALL_GATHER},
+                              .has_ratio = true,
+                              .is_lossy = true,
+                              .has_feedback = true,
+                              .wire_bytes = pairs_wire,
+                              .arrays = 1,
+                              .selects = true,
+                              .encode_passes = {11},
+                              .decode_passes = 1,
+                              .measured = {0.001, 0.01, 0.1}},
+    /* Those above a threshold that a sample suggests. */
+    [TY_COMPRESSION_TOP_K_SAMPLED] = {.phases = 1,
+                                      .collectives = {TY_ALL_GATHER},
+                                      .has_ratio = true,
+                                      .is_lossy = true,
+                                      .has_feedback = true,
+                                      .wire_bytes = pairs_wire,
+                                      .arrays = 1,
+                                      .selects = true,
+                                      .encode_passes = {5},
+                                      .decode_passes = 1,
+                                      .measured = {0.001, 0.01, 0.1}},
+    /* Places that all members draw alike. */
+    [TY_COMPRESSION_RANDOM_K] = {.phases = 1,
+                                 .has_ratio = true,
+                                 .is_lossy = true,
+                                 .has_feedback = true,
+                                 .needs_whole_strata = true,
+                                 .wire_bytes = drawn_wire,
+                                 .arrays = 1,
+                                 .encode_passes = {3},
+                                 .decode_passes = 1,
+                                 .measured = {0.01, 0.1}},
+    /* Deep gradient compression: sampled top-k of the velocity. */
+    [TY_COMPRESSION_DGC] = {.phases = 1,
+                            .collectives = {TY_ALL_GATHER},
+                            .has_ratio = true,
+                            .has_warmup = true,
+                            .is_lossy = true,
+                            .has_feedback = true,
+                            .has_momentum = true,
+                            .wire_bytes = pairs_wire,
+                            .arrays = 2,
+                            .selects = true,
+                            .encode_passes = {7},
+                            .decode_passes = 1,
+                            .measured = {0.001, 0.01}},
+    /* Factors of rank r. */
+    [TY_COMPRESSION_POWERSGD] = {.phases = 2,
+                                 .collectives = {TY_ALL_REDUCE, TY_ALL_REDUCE},
                                  .has_rank = true,
                                  .is_lossy = true,
-                                 .has_feedback = true},
+                                 .has_feedback = true,
+                                 .wire_bytes = factors_wire,
+                                 .array_elements = factors_array,
+                                 .arrays = 1,
+                                 .keeps_payload = true,
+                                 .encode_passes = {4, 1},
+                                 .decode_passes = 3,
+                                 .rank_passes = 0.06,
+                                 .measured = {1, 2, 4, 16}},
 };
+
+const ty_compression_row *ty_compression_at(ty_compression_kind kind)
+{
+    return &kinds[kind];
+}
 
 const char *const ty_collective_names[TY_COLLECTIVE_COUNT] = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast",
     "reduce",     "all_to_all", "send_receive"};
-static const char *const compression_names[TY_COMPRESSION_COUNT] = {
-    "none",    "rows",    "fp16",  "bf16",          "fp8-e4m3", "fp8-e5m2", "int8",
-    "ternary", "one-bit", "top-k", "top-k-sampled", "random-k", "dgc",      "powersgd"};
-
 const char *ty_collective_name(ty_collective_kind kind)
 {
     return (unsigned)kind < TY_COLLECTIVE_COUNT ? ty_collective_names[kind] : "unknown";
@@ -80,17 +294,17 @@ const char *ty_collective_name(ty_collective_kind kind)
 
 const char *ty_compression_name(ty_compression_kind kind)
 {
-    return (unsigned)kind < TY_COMPRESSION_COUNT ? compression_names[kind] : "unknown";
+    return (unsigned)kind < TY_COMPRESSION_COUNT ? names[kind] : "unknown";
 }
 
 bool ty_compression_has_ratio(ty_compression_kind kind)
 {
-    return (unsigned)kind < TY_COMPRESSION_COUNT && facts[kind].has_ratio;
+    return (unsigned)kind < TY_COMPRESSION_COUNT && kinds[kind].has_ratio;
 }
 
 bool ty_compression_has_rank(ty_compression_kind kind)
 {
-    return (unsigned)kind < TY_COMPRESSION_COUNT && facts[kind].has_rank;
+    return (unsigned)kind < TY_COMPRESSION_COUNT && kinds[kind].has_rank;
 }
 
 /* ---- Parameters ---------------------------------------------------------------------------- */
@@ -103,18 +317,18 @@ bool ty_compression_equals(const ty_compression *a, const ty_compression *b)
 
 ty_status ty_compression_check(const ty_compression *c, ty_error *error)
 {
-    const bool is_dgc = c->kind == TY_COMPRESSION_DGC;
+    const bool is_dgc = kinds[c->kind].has_warmup;
 
     if ((unsigned)c->kind >= TY_COMPRESSION_COUNT)
         return ty_fail(error, TY_EINVAL, "found compression %d, expected one of the %d kinds",
                        (int)c->kind, TY_COMPRESSION_COUNT);
-    if (facts[c->kind].has_ratio ? !(c->ratio > 0 && c->ratio <= 1) : c->ratio != 0)
+    if (kinds[c->kind].has_ratio ? !(c->ratio > 0 && c->ratio <= 1) : c->ratio != 0)
         return ty_fail(error, TY_EINVAL, "found ratio %g for %s, expected %s", c->ratio,
                        ty_compression_name(c->kind),
-                       facts[c->kind].has_ratio ? "more than 0 and at most 1" : "none");
-    if (facts[c->kind].has_rank ? c->rank == 0 || c->rank > TY_LARGEST_RANK : c->rank != 0)
+                       kinds[c->kind].has_ratio ? "more than 0 and at most 1" : "none");
+    if (kinds[c->kind].has_rank ? c->rank == 0 || c->rank > TY_LARGEST_RANK : c->rank != 0)
         return ty_fail(error, TY_EINVAL, "found rank %u for %s, expected %s", c->rank,
-                       ty_compression_name(c->kind), facts[c->kind].has_rank ? "1 to 64" : "none");
+                       ty_compression_name(c->kind), kinds[c->kind].has_rank ? "1 to 64" : "none");
     if (is_dgc ? c->warmup_steps > MAX_WARMUP_STEPS : c->warmup_steps != 0)
         return ty_fail(error, TY_EINVAL, "found %u warm-up steps for %s, expected %s",
                        c->warmup_steps, ty_compression_name(c->kind),
@@ -131,8 +345,8 @@ static bool find_kind(const char *text, ty_compression_kind *kind, const char **
     size_t longest = 0;
 
     for (int k = 0; k < TY_COMPRESSION_COUNT; k++) {
-        size_t length = strlen(compression_names[k]);
-        if (strncmp(text, compression_names[k], length) != 0 || length <= longest)
+        size_t length = strlen(names[k]);
+        if (strncmp(text, names[k], length) != 0 || length <= longest)
             continue;
         longest = length;
         *kind = (ty_compression_kind)k;
@@ -169,11 +383,11 @@ static bool take_whole(const char **text, char separator, uint32_t maximum, uint
 /* What follows a kind's name. */
 static bool parse_parameters(const char *rest, ty_compression *c)
 {
-    if (facts[c->kind].has_ratio && !take_number(&rest, ':', &c->ratio))
+    if (kinds[c->kind].has_ratio && !take_number(&rest, ':', &c->ratio))
         return false;
-    if (facts[c->kind].has_rank && !take_whole(&rest, '-', UINT32_MAX, &c->rank))
+    if (kinds[c->kind].has_rank && !take_whole(&rest, '-', UINT32_MAX, &c->rank))
         return false;
-    if (c->kind == TY_COMPRESSION_DGC && take_whole(&rest, ':', MAX_WARMUP_STEPS, &c->warmup_steps))
+    if (kinds[c->kind].has_warmup && take_whole(&rest, ':', MAX_WARMUP_STEPS, &c->warmup_steps))
         take_number(&rest, ':', &c->clip_norm);
     return *rest == '\0';
 }
@@ -194,8 +408,8 @@ ty_status ty_compression_parse(const char *text, ty_compression *out, ty_error *
     if (!parse_parameters(rest, &c))
         return ty_fail(error, TY_EINVAL, "found '%s', expected %s%s", text,
                        ty_compression_name(c.kind),
-                       facts[c.kind].has_ratio  ? ":SHARE, as in top-k:0.01"
-                       : facts[c.kind].has_rank ? "-RANK, as in powersgd-2"
+                       kinds[c.kind].has_ratio  ? ":SHARE, as in top-k:0.01"
+                       : kinds[c.kind].has_rank ? "-RANK, as in powersgd-2"
                                                 : " alone");
     if ((status = ty_compression_check(&c, error)) != TY_OK)
         return status;
@@ -228,7 +442,7 @@ static bool has_rank(const void *compression)
 
 static bool is_dgc(const void *compression)
 {
-    return ((const ty_compression *)compression)->kind == TY_COMPRESSION_DGC;
+    return kinds[((const ty_compression *)compression)->kind].has_warmup;
 }
 
 static const json_field compression_fields[] = {
@@ -271,43 +485,18 @@ done:
 
 uint32_t ty_compression_phases(const ty_compression *c)
 {
-    return facts[c->kind].phases;
+    return kinds[c->kind].phases;
 }
 
 ty_collective_kind ty_compression_collective(const ty_compression *c, uint32_t phase)
 {
-    assert(phase < facts[c->kind].phases);
-    return facts[c->kind].collectives[phase];
-}
-
-static uint64_t kept(double ratio, uint64_t elements)
-{
-    uint64_t count = (uint64_t)(ratio * (double)elements);
-
-    if (count > elements)
-        count = elements;
-    return count > 0 ? count : 1;
+    assert(phase < kinds[c->kind].phases);
+    return kinds[c->kind].collectives[phase];
 }
 
 uint64_t ty_compression_kept(const ty_compression *c, uint64_t elements)
 {
     return kept(c->ratio, elements);
-}
-
-static uint64_t groups_of(uint64_t elements, uint64_t group)
-{
-    return elements / group + (elements % group != 0);
-}
-
-uint64_t ty_one_bit_part(uint64_t elements, uint32_t members)
-{
-    return groups_of(groups_of(elements, members), WORD_BITS) * WORD_BITS;
-}
-
-static uint64_t one_bit_part_bytes(uint64_t elements, uint32_t members)
-{
-    uint64_t part = ty_one_bit_part(elements, members);
-    return groups_of(part, TY_COMPRESSION_SIGN_GROUP) * SCALE_BYTES + part / 8;
 }
 
 bool ty_compression_shards(const ty_compression *compression)
@@ -325,17 +514,12 @@ ty_gradient_extent ty_rows_extent(uint64_t elements, uint64_t rows, uint64_t col
                                 .row_elements = columns};
 }
 
-uint64_t ty_compression_row_bytes(const ty_gradient_extent *extent)
-{
-    return extent->row_room * (INDEX_BYTES + extent->row_elements * ELEMENT_BYTES);
-}
-
 ty_compression ty_compression_measured(const ty_compression *c, const ty_gradient_extent *extent)
 {
     const uint64_t matrix = extent->elements - extent->dense_elements;
     ty_compression measured = *c;
 
-    if (c->kind == TY_COMPRESSION_ROWS && matrix > 0)
+    if (kinds[c->kind].sends_rows && matrix > 0)
         measured.ratio = (double)(extent->row_room * extent->row_elements) / (double)matrix;
     return measured;
 }
@@ -343,37 +527,7 @@ ty_compression ty_compression_measured(const ty_compression *c, const ty_gradien
 uint64_t ty_compression_wire_bytes(const ty_compression *c, const ty_gradient_extent *extent,
                                    uint32_t members, uint32_t phase)
 {
-    const uint64_t n = extent->elements, scales = groups_of(n, TY_COMPRESSION_GROUP) * SCALE_BYTES;
-
-    switch (c->kind) {
-    case TY_COMPRESSION_ROWS:
-        return ty_compression_row_bytes(extent) + extent->dense_elements * ELEMENT_BYTES;
-    case TY_COMPRESSION_FP16:
-    case TY_COMPRESSION_BF16:
-        return n * HALF_BYTES;
-    case TY_COMPRESSION_FP8_E4M3:
-    case TY_COMPRESSION_FP8_E5M2:
-    case TY_COMPRESSION_INT8:
-        return scales + n;
-    case TY_COMPRESSION_TERNARY:
-        return scales + groups_of(n, TERNARY_PER_BYTE);
-    case TY_COMPRESSION_ONE_BIT:
-        return one_bit_part_bytes(n, members) * (phase == 0 ? members : 1);
-    case TY_COMPRESSION_TOP_K:
-    case TY_COMPRESSION_TOP_K_SAMPLED:
-    case TY_COMPRESSION_DGC:
-        return kept(c->ratio, n) * PAIR_BYTES;
-    case TY_COMPRESSION_RANDOM_K:
-        return kept(c->ratio, n) * ELEMENT_BYTES;
-    case TY_COMPRESSION_POWERSGD:
-        /* What is not factored travels with the first factors; the second are not empty then. */
-        return (phase == 0 ? extent->p_elements + extent->dense_elements : extent->q_elements) *
-               ELEMENT_BYTES;
-    case TY_COMPRESSION_NONE:
-    case TY_COMPRESSION_COUNT:
-        break;
-    }
-    return n * ELEMENT_BYTES;
+    return kinds[c->kind].wire_bytes(c, extent, members, phase);
 }
 
 static double warmup_ratio(const ty_compression *c, uint32_t step)
@@ -387,40 +541,28 @@ static double warmup_ratio(const ty_compression *c, uint32_t step)
 uint64_t ty_compression_warmup_bytes(const ty_compression *c, const ty_gradient_extent *extent,
                                      uint32_t members, uint32_t step)
 {
-    if (c->kind != TY_COMPRESSION_DGC)
+    if (!kinds[c->kind].has_warmup)
         return ty_compression_wire_bytes(c, extent, members, 0);
     return kept(warmup_ratio(c, step), extent->elements) * PAIR_BYTES;
+}
+
+uint64_t ty_compression_array(const ty_compression *c, const ty_gradient_extent *extent,
+                              uint32_t members, uint32_t index)
+{
+    const ty_compression_row *row = &kinds[c->kind];
+
+    return row->array_elements == NULL ? extent->elements
+                                       : row->array_elements(extent, members, index);
 }
 
 uint64_t ty_compression_state_bytes(const ty_compression *c, const ty_gradient_extent *extent,
                                     uint32_t members)
 {
-    const uint64_t gradient = extent->elements * ELEMENT_BYTES;
+    uint64_t elements = kinds[c->kind].selects ? extent->elements : 0;
 
-    switch (c->kind) {
-    case TY_COMPRESSION_TOP_K: /* residual, and magnitudes under selection */
-    case TY_COMPRESSION_TOP_K_SAMPLED:
-        return 2 * gradient;
-    case TY_COMPRESSION_DGC: /* velocity and sum as well */
-        return 3 * gradient;
-    case TY_COMPRESSION_RANDOM_K:
-        return gradient;
-    case TY_COMPRESSION_ONE_BIT: /* of all parts with their padding, and of the own part's sum */
-        return ty_one_bit_part(extent->elements, members) * (members + 1) * ELEMENT_BYTES;
-    case TY_COMPRESSION_POWERSGD: /* the dense elements have no residual */
-        return gradient - extent->dense_elements * ELEMENT_BYTES;
-    case TY_COMPRESSION_NONE:
-    case TY_COMPRESSION_ROWS:
-    case TY_COMPRESSION_FP16:
-    case TY_COMPRESSION_BF16:
-    case TY_COMPRESSION_FP8_E4M3:
-    case TY_COMPRESSION_FP8_E5M2:
-    case TY_COMPRESSION_INT8:
-    case TY_COMPRESSION_TERNARY:
-    case TY_COMPRESSION_COUNT:
-        break;
-    }
-    return 0;
+    for (uint32_t i = 0; i < kinds[c->kind].arrays; i++)
+        elements += ty_compression_array(c, extent, members, i);
+    return elements * ELEMENT_BYTES;
 }
 
 uint64_t ty_compression_payload_bytes(const ty_compression *c, const ty_gradient_extent *extent,
@@ -430,28 +572,28 @@ uint64_t ty_compression_payload_bytes(const ty_compression *c, const ty_gradient
 
     if (c->kind == TY_COMPRESSION_NONE)
         return 0;
-    for (uint32_t phase = 0; phase < facts[c->kind].phases; phase++) {
+    for (uint32_t phase = 0; phase < kinds[c->kind].phases; phase++) {
         uint64_t own = ty_compression_wire_bytes(c, extent, members, phase);
         if (c->warmup_steps > 0)
             own = ty_compression_warmup_bytes(c, extent, members, 0);
-        bytes += own * (facts[c->kind].collectives[phase] == TY_ALL_GATHER ? members : 1);
+        bytes += own * (kinds[c->kind].collectives[phase] == TY_ALL_GATHER ? members : 1);
     }
     return bytes;
 }
 
 bool ty_compression_is_lossy(const ty_compression *c)
 {
-    return facts[c->kind].is_lossy;
+    return kinds[c->kind].is_lossy;
 }
 
 bool ty_compression_has_feedback(const ty_compression *c)
 {
-    return facts[c->kind].has_feedback;
+    return kinds[c->kind].has_feedback;
 }
 
 bool ty_compression_has_momentum(const ty_compression *c)
 {
-    return c->kind == TY_COMPRESSION_DGC;
+    return kinds[c->kind].has_momentum;
 }
 
 bool ty_powersgd_factors(const ty_compression *c, uint64_t rows, uint64_t columns)

@@ -413,9 +413,9 @@ ty_gradient_extent ty_bucket_extent(const ty_plan *plan, const ty_bucket *bucket
     const ty_compression *c = &bucket->compression;
     ty_gradient_extent extent = {.elements = bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES};
 
-    if (c->kind == TY_COMPRESSION_ROWS)
+    if (ty_compression_at(c->kind)->sends_rows)
         return extent_of_rows(plan, bucket);
-    if (c->kind != TY_COMPRESSION_POWERSGD)
+    if (!ty_compression_has_rank(c->kind))
         return extent;
     extent.dense_elements = extent.elements;
     for (uint32_t i = 0; i < bucket->layer_count; i++) {

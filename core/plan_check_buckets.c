@@ -44,7 +44,7 @@ static ty_status check_codec(const checker *c, uint32_t index)
             "/buckets/%u/compression: found %s with zero %u, expected none, fp16, bf16 "
             "or random-k, which leave each replica its share of the sum",
             index, ty_compression_name(b->compression.kind), c->plan->zero);
-    return b->compression.kind == TY_COMPRESSION_ROWS ? check_rows(c, index) : TY_OK;
+    return ty_compression_at(b->compression.kind)->sends_rows ? check_rows(c, index) : TY_OK;
 }
 
 /* A bucket's own figures; its stage and range are valid already. */
@@ -309,7 +309,8 @@ static ty_status check_whole_network(const checker *c)
         return ty_plan_complain(c, "/stages: found %u, expected 1 where %s", p->stage_count, why);
     if (p->zero > 0 && ty_workload_has_teacher(p->workload))
         return ty_plan_complain(c, "/zero: found %u, expected 0 where %s", p->zero, why);
-    if (p->schedule == TY_PIPEDREAM_2BW && ty_workload_has_teacher(p->workload))
+    if (ty_schedule_at(p->schedule)->versions == TY_WEIGHTS_DOUBLE &&
+        ty_workload_has_teacher(p->workload))
         return ty_plan_complain(c, "/schedule: found %s, which keeps two sets of weights, where %s",
                                 ty_schedule_name(p->schedule), why);
     if (p->workload->learning != TY_LEARNING_EVOLUTION)

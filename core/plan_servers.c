@@ -19,8 +19,7 @@ const char *ty_server_shard_name(ty_server_shard shard)
 
 bool ty_server_can_sum(const ty_compression *compression)
 {
-    return compression->kind == TY_COMPRESSION_NONE || compression->kind == TY_COMPRESSION_FP16 ||
-           compression->kind == TY_COMPRESSION_BF16;
+    return ty_compression_at(compression->kind)->is_elementwise;
 }
 
 /* ---- Who has what -------------------------------------------------------------------------- */

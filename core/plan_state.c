@@ -4,10 +4,9 @@
 
 bool ty_bucket_keeps_state(const ty_bucket *bucket)
 {
-    const ty_compression_kind kind = bucket->compression.kind;
+    const ty_compression_row *row = ty_compression_at(bucket->compression.kind);
 
-    return kind != TY_COMPRESSION_NONE && kind != TY_COMPRESSION_ROWS &&
-           kind != TY_COMPRESSION_FP16 && kind != TY_COMPRESSION_BF16;
+    return !row->is_elementwise && !row->sends_rows;
 }
 
 bool ty_plan_state_is_of_ranks(const ty_plan *plan)

@@ -89,7 +89,7 @@ static const json_record transfer_time_record =
 /* Of compressed rows the share of those that are sent, which a plan does not say. */
 static bool is_of_rows(const void *row)
 {
-    return ((const ty_codec_time *)row)->compression.kind == TY_COMPRESSION_ROWS;
+    return ty_compression_at(((const ty_codec_time *)row)->compression.kind)->sends_rows;
 }
 
 static bool has_two_phases(const void *row)

@@ -369,18 +369,12 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
     return 0;
 }
 
-/* Whether every lane makes the same of equal gradients, whatever else is in their bucket. */
-static bool is_elementwise(ty_compression_kind kind)
-{
-    return kind == TY_COMPRESSION_NONE || kind == TY_COMPRESSION_FP16 ||
-           kind == TY_COMPRESSION_BF16;
-}
-
 uint64_t ty_bucket_lane_bytes(const ty_plan *plan, const ty_bucket *bucket)
 {
     const ty_workload *workload = plan->workload;
     const uint32_t members = ty_bucket_device_count(plan, bucket);
-    const bool is_alike = members == 1 || is_elementwise(bucket->compression.kind);
+    const bool is_alike =
+        members == 1 || ty_compression_at(bucket->compression.kind)->is_elementwise;
     uint64_t elements = 0;
 
     if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1 || bucket->tied_stage != TY_NO_STAGE ||

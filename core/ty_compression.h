@@ -22,6 +22,7 @@
 #define TY_COMPRESSION_H
 
 #include "ty_json.h"
+#include "ty_precision.h"
 #include "ty_status.h"
 #include "ty_text.h"
 
@@ -40,24 +41,32 @@ typedef enum ty_collective_kind {
 } ty_collective_kind;
 const char *ty_collective_name(ty_collective_kind kind); /* "all_reduce" */
 
+/**
+ * The kinds of compressors: enumerator, symbol of the codec, name in plans and --fix. What else
+ * there is to know of a kind is its row (ty_compression_at) and the file of its codec,
+ * execute/codec_*.c.
+ */
+#define TY_COMPRESSIONS(KIND)                                                                      \
+    KIND(ROWS, rows, "rows")                                                                       \
+    KIND(FP16, fp16, "fp16")                                                                       \
+    KIND(BF16, bf16, "bf16")                                                                       \
+    KIND(FP8_E4M3, fp8_e4m3, "fp8-e4m3")                                                           \
+    KIND(FP8_E5M2, fp8_e5m2, "fp8-e5m2")                                                           \
+    KIND(INT8, int8, "int8")                                                                       \
+    KIND(TERNARY, ternary, "ternary")                                                              \
+    KIND(ONE_BIT, one_bit, "one-bit")                                                              \
+    KIND(TOP_K, top_k, "top-k")                                                                    \
+    KIND(TOP_K_SAMPLED, top_k_sampled, "top-k-sampled")                                            \
+    KIND(RANDOM_K, random_k, "random-k")                                                           \
+    KIND(DGC, dgc, "dgc")                                                                          \
+    KIND(POWERSGD, powersgd, "powersgd")
+
+#define TY_COMPRESSION_ENUMERATOR(kind, symbol, name) TY_COMPRESSION_##kind,
 typedef enum ty_compression_kind {
     TY_COMPRESSION_NONE,
-    TY_COMPRESSION_ROWS, /* of an embedding, those that the step's tokens touched; nothing is lost
-                          */
-    TY_COMPRESSION_FP16,
-    TY_COMPRESSION_BF16,
-    TY_COMPRESSION_FP8_E4M3, /* a scale for each group of elements */
-    TY_COMPRESSION_FP8_E5M2,
-    TY_COMPRESSION_INT8,          /* QSGD with 127 levels, stochastic rounding */
-    TY_COMPRESSION_TERNARY,       /* TernGrad */
-    TY_COMPRESSION_ONE_BIT,       /* signs and mean magnitudes, error feedback on both ways */
-    TY_COMPRESSION_TOP_K,         /* the k largest magnitudes, with error feedback */
-    TY_COMPRESSION_TOP_K_SAMPLED, /* those above a threshold that a sample suggests */
-    TY_COMPRESSION_RANDOM_K,      /* k places that all members draw alike, with error feedback */
-    TY_COMPRESSION_DGC,           /* deep gradient compression: sampled top-k of the velocity */
-    TY_COMPRESSION_POWERSGD,      /* factors of rank r, with error feedback */
-    TY_COMPRESSION_COUNT
+    TY_COMPRESSIONS(TY_COMPRESSION_ENUMERATOR) TY_COMPRESSION_COUNT
 } ty_compression_kind;
+#undef TY_COMPRESSION_ENUMERATOR
 const char *ty_compression_name(ty_compression_kind kind); /* "none", "rows", "top-k" */
 
 #define TY_MOST_PHASES 2
@@ -72,6 +81,46 @@ typedef struct ty_compression {
     double clip_norm; /* dgc: of a bucket's averaged gradient; each member clips its own to this
                          / sqrt(members) before momentum; 0: not */
 } ty_compression;
+
+/** What of a bucket a compressor sees. */
+typedef struct ty_gradient_extent {
+    uint64_t elements;
+    /* powersgd: over all matrices that are factored, elements of P and of Q; and what is in none:
+     * vectors, and matrices too small to gain. Rows: what follows the matrix, positions. */
+    uint64_t p_elements, q_elements, dense_elements;
+    uint64_t row_room, row_elements; /* rows: that a payload has room for, numbers in each */
+} ty_gradient_extent;
+
+/** What a compressor is to everybody but its codec. */
+typedef struct ty_compression_row {
+    uint32_t phases;
+    ty_collective_kind collectives[TY_MOST_PHASES];
+    ty_precision summed; /* in which an all-reduce adds what was encoded */
+    bool has_ratio, has_rank, has_warmup;
+    bool sends_rows;   /* of an embedding, those that the step's tokens touched: nothing is lost */
+    bool is_lossy;     /* more is lost than rounding to 16 bits */
+    bool has_feedback; /* what a step loses is sent later */
+    bool has_momentum; /* taken by the compressor, so that the optimizer must not */
+    bool is_elementwise; /* of equal gradients it makes the same, whatever else is in the bucket */
+    bool needs_whole_strata; /* ZeRO may share it where members have equally many kept elements */
+    /** Bytes that a member hands to the phase's collective. */
+    uint64_t (*wire_bytes)(const ty_compression *compression, const ty_gradient_extent *extent,
+                           uint32_t members, uint32_t phase);
+    /* The codec: arrays of floats kept from step to step; room to select in; whether the last
+     * phase's payload is where the next step begins. */
+    uint32_t arrays;
+    uint64_t (*array_elements)(const ty_gradient_extent *extent, uint32_t members,
+                               uint32_t index); /* NULL: the bucket's */
+    bool selects, keeps_payload;
+    /* Passes over the gradient's bytes at memory bandwidth, where nothing was measured: of each
+     * phase's encode, of decode, of decode for each member, and for each rank in all three. */
+    double encode_passes[TY_MOST_PHASES], decode_passes, member_passes, rank_passes;
+    /* The ratios or ranks that a profile measures, ended by 0; none: once, as it is. */
+    double measured[5]; /* at most four */
+} ty_compression_row;
+
+/** @param kind below TY_COMPRESSION_COUNT; "none" has a row too */
+const ty_compression_row *ty_compression_at(ty_compression_kind kind);
 
 /** Which parameters a kind has. */
 bool ty_compression_has_ratio(ty_compression_kind kind);
@@ -98,15 +147,6 @@ ty_status ty_compression_read(const ty_json *object, const char *key, ty_compres
 
 /* ---- What follows from it ---------------------------------------------------------------- */
 
-/** What of a bucket a compressor sees. */
-typedef struct ty_gradient_extent {
-    uint64_t elements;
-    /* powersgd: over all matrices that are factored, elements of P and of Q; and what is in none:
-     * vectors, and matrices too small to gain. Rows: what follows the matrix, positions. */
-    uint64_t p_elements, q_elements, dense_elements;
-    uint64_t row_room, row_elements; /* rows: that a payload has room for, numbers in each */
-} ty_gradient_extent;
-
 /** Of a matrix [rows][columns] with `room` of its rows in a payload, and what follows it. */
 ty_gradient_extent ty_rows_extent(uint64_t elements, uint64_t rows, uint64_t columns,
                                   uint64_t room);
@@ -127,7 +167,11 @@ uint64_t ty_compression_wire_bytes(const ty_compression *compression,
 uint64_t ty_compression_warmup_bytes(const ty_compression *compression,
                                      const ty_gradient_extent *extent, uint32_t members,
                                      uint32_t step);
-/** Bytes a member keeps from step to step: what was not sent yet, velocities, factors. */
+/** Elements of the index-th of a member's arrays. */
+uint64_t ty_compression_array(const ty_compression *compression, const ty_gradient_extent *extent,
+                              uint32_t members, uint32_t index);
+/** Bytes a member keeps from step to step: what was not sent yet, velocities, factors, and room to
+ *  select in. */
 uint64_t ty_compression_state_bytes(const ty_compression *compression,
                                     const ty_gradient_extent *extent, uint32_t members);
 /** Bytes of encoded payloads, own and received, of all phases. */

@@ -4,22 +4,13 @@
 
 #include <assert.h>
 
-/* What kinds have beside their payloads. */
-static const struct {
-    uint32_t arrays;
-    bool selects;       /* has scratch */
-    bool keeps_payload; /* the last phase's is where the next step begins */
-    ty_element element; /* of what is summed */
-} facts[TY_COMPRESSION_COUNT] = {
-    [TY_COMPRESSION_FP16] = {.element = TY_ELEMENT_HALF},
-    [TY_COMPRESSION_BF16] = {.element = TY_ELEMENT_BFLOAT},
-    [TY_COMPRESSION_ONE_BIT] = {.arrays = 2},
-    [TY_COMPRESSION_TOP_K] = {.arrays = 1, .selects = true},
-    [TY_COMPRESSION_TOP_K_SAMPLED] = {.arrays = 1, .selects = true},
-    [TY_COMPRESSION_RANDOM_K] = {.arrays = 1, .element = TY_ELEMENT_FLOAT},
-    [TY_COMPRESSION_DGC] = {.arrays = 2, .selects = true},
-    [TY_COMPRESSION_POWERSGD] = {.arrays = 1, .keeps_payload = true, .element = TY_ELEMENT_FLOAT},
-};
+ty_element ty_codec_element(const ty_compression *compression)
+{
+    static const ty_element elements[TY_PRECISION_COUNT] = {
+        [TY_PRECISION_FP16] = TY_ELEMENT_HALF, [TY_PRECISION_BF16] = TY_ELEMENT_BFLOAT};
+
+    return elements[ty_compression_at(compression->kind)->summed];
+}
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
@@ -45,7 +36,8 @@ static ty_status options_check(const codec_backend *backend, const ty_codec_opti
 
     if (status != TY_OK)
         return status;
-    if (backend->kinds[o->compression.kind] == NULL)
+    if (backend->kinds[o->compression.kind] == NULL ||
+        backend->kinds[o->compression.kind]->decode == NULL)
         return ty_fail(error, TY_EINVAL, "found compression %s, expected a compressor",
                        ty_compression_name(o->compression.kind));
     if (o->count == 0)
@@ -55,7 +47,7 @@ static ty_status options_check(const codec_backend *backend, const ty_codec_opti
                        (unsigned long long)o->count, ty_compression_name(o->compression.kind));
     if (o->position >= o->member_count)
         return ty_fail(error, TY_EINVAL, "found member %u of %u", o->position, o->member_count);
-    return o->compression.kind == TY_COMPRESSION_ROWS ? rows_check(o, error) : TY_OK;
+    return ty_compression_at(o->compression.kind)->sends_rows ? rows_check(o, error) : TY_OK;
 }
 
 static ty_status matrices_copy(ty_codec *codec, ty_error *error)
@@ -74,7 +66,7 @@ static ty_status matrices_copy(ty_codec *codec, ty_error *error)
         ty_powersgd_count(&o->compression, matrices[i].rows, matrices[i].columns, &codec->extent);
     }
     o->matrices = matrices;
-    if (o->compression.kind == TY_COMPRESSION_ROWS)
+    if (ty_compression_at(o->compression.kind)->sends_rows)
         codec->extent =
             ty_rows_extent(o->count, matrices[0].rows, matrices[0].columns, o->row_room);
     return TY_OK;
@@ -124,28 +116,18 @@ static ty_status payloads_open(ty_codec *codec, ty_error *error)
     return TY_OK;
 }
 
-static uint64_t array_count(const ty_codec *codec, uint32_t index)
-{
-    const ty_codec_options *o = &codec->options;
-
-    if (o->compression.kind == TY_COMPRESSION_ONE_BIT)
-        return codec_part_size(codec) * (index == CODEC_MEMBER_ERROR ? o->member_count : 1);
-    if (o->compression.kind == TY_COMPRESSION_POWERSGD)
-        return o->count - codec->extent.dense_elements;
-    return o->count;
-}
-
 static ty_status arrays_open(ty_codec *codec, ty_error *error)
 {
     const ty_compression_kind kind = codec->options.compression.kind;
 
-    for (uint32_t i = 0; i < facts[kind].arrays; i++) {
-        codec->array_counts[i] = array_count(codec, i);
+    for (uint32_t i = 0; i < ty_compression_at(kind)->arrays; i++) {
+        codec->array_counts[i] = ty_compression_array(&codec->options.compression, &codec->extent,
+                                                      codec->options.member_count, i);
         codec->arrays[i] = room_new(codec, codec->array_counts[i], sizeof(float));
         if (codec->arrays[i] == NULL)
             return no_room(codec, error);
     }
-    if (facts[kind].selects) {
+    if (ty_compression_at(kind)->selects) {
         codec->scratch = room_new(codec, codec->options.count, sizeof *codec->scratch);
         if (codec->scratch == NULL)
             return no_room(codec, error);
@@ -214,7 +196,7 @@ uint64_t codec_kept(const ty_codec *codec)
 {
     const ty_codec_options *o = &codec->options;
 
-    return o->compression.kind == TY_COMPRESSION_DGC
+    return ty_compression_at(o->compression.kind)->has_warmup
                ? codec->payload_bytes[0] / sizeof(codec_pair)
                : ty_compression_kept(&o->compression, o->count);
 }
@@ -240,7 +222,7 @@ ty_collective_options ty_codec_exchange(const ty_codec *codec, uint32_t phase)
                                       .element = TY_ELEMENT_BYTE};
 
     if (exchange.kind == TY_ALL_REDUCE)
-        exchange.element = facts[o->compression.kind].element;
+        exchange.element = ty_codec_element(&o->compression);
     exchange.count = codec->payload_bytes[phase] / ty_element_bytes(exchange.element);
     if (exchange.kind == TY_ALL_TO_ALL)
         exchange.count /= o->member_count;
@@ -256,7 +238,7 @@ bool ty_codec_state(ty_codec *codec, uint32_t index, void **data, uint64_t *byte
 {
     const ty_compression_kind kind = codec->options.compression.kind;
     const uint32_t last = ty_compression_phases(&codec->options.compression) - 1;
-    const uint32_t arrays = facts[kind].arrays;
+    const uint32_t arrays = ty_compression_at(kind)->arrays;
 
     if (index == 0) {
         *data = &codec->steps_begun;
@@ -264,7 +246,7 @@ bool ty_codec_state(ty_codec *codec, uint32_t index, void **data, uint64_t *byte
     } else if (index <= arrays) {
         *data = codec->arrays[index - 1];
         *bytes = codec->array_counts[index - 1] * sizeof(float);
-    } else if (index == arrays + 1 && facts[kind].keeps_payload) {
+    } else if (index == arrays + 1 && ty_compression_at(kind)->keeps_payload) {
         *data = codec->payloads[last];
         *bytes = codec->payload_bytes[last];
     } else {

@@ -45,6 +45,8 @@ typedef struct ty_codec_options {
 ty_status ty_codec_open(const ty_codec_options *options, ty_codec **out,
                         ty_error *error) TY_MUST_CHECK;
 void ty_codec_close(ty_codec *codec); /* NULL is ignored */
+/** The type of the numbers that an all-reduce of what it encodes adds. */
+ty_element ty_codec_element(const ty_compression *compression);
 
 /**
  * Encodes a phase into the compressor's own buffer. Phase 0 begins a step and reads `gradients`,

@@ -98,9 +98,9 @@ bool codec_next_dense(const ty_codec *codec, uint32_t *index, codec_factored *be
 
 /* ---- The CPU's (codec_cpu.c) --------------------------------------------------------------- */
 
-extern const codec_kind codec_fp16, codec_bf16, codec_fp8_e4m3, codec_fp8_e5m2, codec_int8,
-    codec_ternary, codec_one_bit, codec_top_k, codec_top_k_sampled, codec_random_k, codec_dgc,
-    codec_powersgd, codec_rows;
+#define CODEC_DECLARE(kind, symbol, name) extern const codec_kind codec_##symbol;
+TY_COMPRESSIONS(CODEC_DECLARE)
+#undef CODEC_DECLARE
 
 /* Rounding to nearest, ties to even; overflow gives infinity, NaN stays NaN. */
 void half_from_float(uint64_t count, const float *from, uint16_t *to);

@@ -117,7 +117,8 @@ static ty_status check_random_share(const ty_plan *plan, uint32_t index, ty_erro
     const uint32_t members = ty_bucket_device_count(plan, bucket);
     uint64_t kept;
 
-    if (!ty_bucket_is_sharded(plan, bucket) || bucket->compression.kind != TY_COMPRESSION_RANDOM_K)
+    if (!ty_bucket_is_sharded(plan, bucket) ||
+        !ty_compression_at(bucket->compression.kind)->needs_whole_strata)
         return TY_OK;
     kept = ty_compression_kept(&bucket->compression, bucket->gradient_bytes / sizeof(float));
     if (kept % members == 0)

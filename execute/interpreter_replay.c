@@ -214,8 +214,7 @@ ty_status interpreter_replay_exchange(ty_interpreter *in, const ty_instruction *
     const ty_plan *plan = in->options.plan;
     const ty_bucket *planned = &plan->buckets[exchange->bucket];
     const bucket_state *bucket = &in->buckets[exchange->bucket];
-    const bool is_half = planned->compression.kind == TY_COMPRESSION_FP16 ||
-                         planned->compression.kind == TY_COMPRESSION_BF16;
+    const bool is_half = ty_compression_at(planned->compression.kind)->summed != TY_PRECISION_FP32;
     ty_collective_options options = {.kind = kind_of(plan, exchange),
                                      .algorithm = planned->algorithm,
                                      .members = bucket->members,

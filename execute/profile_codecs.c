@@ -6,40 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { RANK_COUNTS = 2 };
+enum { RANK_COUNTS = 2, MOST_CASES = 4 /* of a kind */ };
 static const double codec_budget_s = 0.01;
 
 /* Squares, so that powersgd has a matrix to factor. */
 static const uint64_t sides[] = {64, 256, 1024};
 enum { SIDES = sizeof sides / sizeof sides[0] };
-
-static const ty_compression kinds[] = {
-    {.kind = TY_COMPRESSION_ROWS, .ratio = 0.01}, /* as profiles have them: of so many rows */
-    {.kind = TY_COMPRESSION_ROWS, .ratio = 0.1},
-    {.kind = TY_COMPRESSION_ROWS, .ratio = 0.5},
-    {.kind = TY_COMPRESSION_FP16},
-    {.kind = TY_COMPRESSION_BF16},
-    {.kind = TY_COMPRESSION_FP8_E4M3},
-    {.kind = TY_COMPRESSION_FP8_E5M2},
-    {.kind = TY_COMPRESSION_INT8},
-    {.kind = TY_COMPRESSION_TERNARY},
-    {.kind = TY_COMPRESSION_ONE_BIT},
-    {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.001},
-    {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.01},
-    {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.1},
-    {.kind = TY_COMPRESSION_TOP_K_SAMPLED, .ratio = 0.001},
-    {.kind = TY_COMPRESSION_TOP_K_SAMPLED, .ratio = 0.01},
-    {.kind = TY_COMPRESSION_TOP_K_SAMPLED, .ratio = 0.1},
-    {.kind = TY_COMPRESSION_RANDOM_K, .ratio = 0.01},
-    {.kind = TY_COMPRESSION_RANDOM_K, .ratio = 0.1},
-    {.kind = TY_COMPRESSION_DGC, .ratio = 0.001},
-    {.kind = TY_COMPRESSION_DGC, .ratio = 0.01},
-    {.kind = TY_COMPRESSION_POWERSGD, .rank = 1},
-    {.kind = TY_COMPRESSION_POWERSGD, .rank = 2},
-    {.kind = TY_COMPRESSION_POWERSGD, .rank = 4},
-    {.kind = TY_COMPRESSION_POWERSGD, .rank = 16},
-};
-enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 /* On the host, or on a device: then arrays are the device's. */
 typedef struct codec_work {
@@ -139,7 +111,7 @@ done:
 static ty_status codec_time(ty_profiler *p, ty_codec_time *row, const codec_work *buffers,
                             ty_error *error)
 {
-    const bool are_rows = row->compression.kind == TY_COMPRESSION_ROWS;
+    const bool are_rows = ty_compression_at(row->compression.kind)->sends_rows;
     codec_work work = *buffers;
     ty_codec_options options = {.compression = row->compression,
                                 .count = row->elements,
@@ -258,6 +230,24 @@ static ty_status sizes_time(ty_profiler *p, const ty_compression *kind, uint32_t
 }
 
 /* Two ranks always, since a gathered payload is what grows; all that were started if more. */
+/* A compressor with each of the ratios or ranks that its row names. */
+static ty_status kind_time(ty_profiler *p, ty_compression_kind kind, uint32_t ranks,
+                           codec_work *work, ty_error *error)
+{
+    const ty_compression_row *row = ty_compression_at(kind);
+    ty_status status = TY_OK;
+
+    for (uint32_t m = 0; status == TY_OK && (m == 0 || row->measured[m] > 0); m++) {
+        ty_compression c = {.kind = kind};
+        if (row->has_rank)
+            c.rank = (uint32_t)row->measured[m];
+        else
+            c.ratio = row->measured[m];
+        status = sizes_time(p, &c, ranks, work, error);
+    }
+    return status;
+}
+
 ty_status ty_profile_codecs(ty_profiler *p, ty_error *error)
 {
     const uint32_t rank_counts[RANK_COUNTS] = {2, p->transport->size};
@@ -265,14 +255,15 @@ ty_status ty_profile_codecs(ty_profiler *p, ty_error *error)
     ty_profile *profile = p->profile;
     ty_status status = TY_OK;
 
-    profile->codec_times =
-        ty_alloc((size_t)RANK_COUNTS * KINDS * SIDES, sizeof *profile->codec_times);
+    profile->codec_times = ty_alloc((size_t)RANK_COUNTS * TY_COMPRESSION_COUNT * MOST_CASES * SIDES,
+                                    sizeof *profile->codec_times);
     if (profile->codec_times == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
     TY_CHECK(work_open(p, sides[SIDES - 1] * sides[SIDES - 1], &work, error), status, done);
     for (uint32_t r = 0; r < (p->transport->size > 2 ? RANK_COUNTS : 1); r++)
-        for (uint32_t k = 0; k < KINDS; k++)
-            TY_CHECK(sizes_time(p, &kinds[k], rank_counts[r], &work, error), status, cleanup);
+        for (int k = TY_COMPRESSION_NONE + 1; k < TY_COMPRESSION_COUNT; k++)
+            TY_CHECK(kind_time(p, (ty_compression_kind)k, rank_counts[r], &work, error), status,
+                     cleanup);
 cleanup:
     work_close(p, &work);
 done:

@@ -154,14 +154,6 @@ static void requests_cancel(serving *s)
             }
 }
 
-/* Of what every exchange sums: gradients as they are, or as halves. */
-static ty_element element_of(const ty_bucket *bucket)
-{
-    if (bucket->compression.kind == TY_COMPRESSION_FP16)
-        return TY_ELEMENT_HALF;
-    return bucket->compression.kind == TY_COMPRESSION_BF16 ? TY_ELEMENT_BFLOAT : TY_ELEMENT_FLOAT;
-}
-
 static void bucket_open(serving *s, uint32_t bucket, uint32_t step)
 {
     const ty_server_part *parts = s->map.parts + s->map.first_parts[bucket];
@@ -169,7 +161,7 @@ static void bucket_open(serving *s, uint32_t bucket, uint32_t step)
     server_walk at = {0};
     uint64_t first, elements = 0;
 
-    s->type = collective_element(element_of(&s->plan->buckets[bucket]));
+    s->type = collective_element(ty_codec_element(&s->plan->buckets[bucket].compression));
     s->tag = interpreter_bucket_tag(s->plan, s->window, bucket, step);
     s->piece_count = 0;
     for (piece p = {0};

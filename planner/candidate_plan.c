@@ -8,7 +8,8 @@
 /* Of all buckets that are not chosen one by one: rows are of embeddings only. */
 static ty_compression common_compression(const candidate *c)
 {
-    return c->compression.kind == TY_COMPRESSION_ROWS ? (ty_compression){0} : c->compression;
+    return ty_compression_at(c->compression.kind)->sends_rows ? (ty_compression){0}
+                                                              : c->compression;
 }
 
 static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t stage,

@@ -194,7 +194,8 @@ static ty_status push_compressions(enumeration *e, candidate *c)
         if (k != TY_COMPRESSION_NONE && e->q->workload->learning == TY_LEARNING_EVOLUTION)
             break;
         c->compression = ty_proposed_compression(o, (ty_compression_kind)k);
-        if (o->fix_compression ? k != (int)o->compression.kind : k == TY_COMPRESSION_ROWS)
+        if (o->fix_compression ? k != (int)o->compression.kind
+                               : ty_compression_at((ty_compression_kind)k)->sends_rows)
             continue; /* rows are part of every candidate, where they pay (row_choice.c) */
         if (e->q->dimensions.zero > 0 && !ty_compression_shards(&c->compression))
             continue;
@@ -205,7 +206,8 @@ static ty_status push_compressions(enumeration *e, candidate *c)
         if (k != TY_COMPRESSION_NONE && (!is_any_exchanged(e->q, c->division) ||
                                          (!o->fix_compression && !is_worth_compressing(e, c))))
             continue;
-        if (k == TY_COMPRESSION_ROWS && !is_embedding_exchanged(e, c->division))
+        if (ty_compression_at((ty_compression_kind)k)->sends_rows &&
+            !is_embedding_exchanged(e, c->division))
             continue;
         status = push_buckets(e, c);
         c->bucket_bytes = UINT64_MAX;

@@ -41,7 +41,7 @@ ty_status ty_cost_stage_turn(ty_costing *costing, const ty_bucket *bucket, uint3
 static bool is_chosen_here(const ty_bucket *bucket)
 {
     return bucket->compression.kind != TY_COMPRESSION_NONE &&
-           bucket->compression.kind != TY_COMPRESSION_ROWS;
+           !ty_compression_at(bucket->compression.kind)->sends_rows;
 }
 
 /* Seconds that a bucket gains by its compression. */

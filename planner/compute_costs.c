@@ -4,31 +4,6 @@
 
 #include <math.h>
 
-/* Passes over the gradient's bytes when nothing was measured and memory bandwidth is what limits:
-   what a fused kernel reads and writes, counted from the loops of execute/codec_*.c. Selecting the
-   k largest exactly is more than that: a sampled threshold took 7.3 times as long as the cast to
-   fp16 and sorting far more (PyTorch 1.13 on one Zen 5 core, 4 Mi elements); PowerSGD took a sixth
-   of a pass more for each further rank (likewise). What is gathered is decoded for each member. */
-typedef struct codec_passes {
-    double encode[TY_MOST_PHASES], decode;
-    double decode_member; /* and for each member */
-    double rank;          /* and for each rank, in both encodes and the decode */
-} codec_passes;
-static const codec_passes codec_passes_of[TY_COMPRESSION_COUNT] = {
-    [TY_COMPRESSION_ROWS] = {.encode = {1}, .decode = 1},
-    [TY_COMPRESSION_FP16] = {.encode = {1.5}, .decode = 1.5},
-    [TY_COMPRESSION_BF16] = {.encode = {1.5}, .decode = 1.5},
-    [TY_COMPRESSION_FP8_E4M3] = {.encode = {1.25}, .decode = 1, .decode_member = 0.25},
-    [TY_COMPRESSION_FP8_E5M2] = {.encode = {1.25}, .decode = 1, .decode_member = 0.25},
-    [TY_COMPRESSION_INT8] = {.encode = {1.25}, .decode = 1, .decode_member = 0.25},
-    [TY_COMPRESSION_TERNARY] = {.encode = {1.0625}, .decode = 1, .decode_member = 0.0625},
-    [TY_COMPRESSION_ONE_BIT] = {.encode = {3.03, 0.06}, .decode = 1.03},
-    [TY_COMPRESSION_TOP_K] = {.encode = {11}, .decode = 1},
-    [TY_COMPRESSION_TOP_K_SAMPLED] = {.encode = {5}, .decode = 1},
-    [TY_COMPRESSION_RANDOM_K] = {.encode = {3}, .decode = 1},
-    [TY_COMPRESSION_DGC] = {.encode = {7}, .decode = 1},
-    [TY_COMPRESSION_POWERSGD] = {.encode = {4, 1}, .decode = 3, .rank = 0.06},
-};
 /* Decoding pairs adds each member's: 8 bytes read, 8 changed per kept element. */
 #define PAIR_PASSES 4.0
 /* Rows: all are looked at and some copied, which is once more and a write; decoding adds those of
@@ -513,19 +488,20 @@ static double sent_share(const ty_plan *plan, const ty_bucket *bucket)
 static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_bucket *bucket)
 {
     const ty_compression *c = &bucket->compression;
-    const codec_passes *p = &codec_passes_of[c->kind];
+    const ty_compression_row *row = ty_compression_at(c->kind);
     uint32_t members = ty_bucket_device_count(costing->plan, bucket);
     double pass_s = ty_cost_memory_s(costing, (double)bucket->gradient_bytes);
-    ty_codec_cost cost = {.decode_s = p->decode + p->rank * c->rank};
+    ty_codec_cost cost = {.decode_s = row->decode_passes + row->rank_passes * c->rank};
     bool are_pairs =
         ty_compression_has_ratio(c->kind) && ty_compression_collective(c, 0) == TY_ALL_GATHER;
-    const double rows = c->kind == TY_COMPRESSION_ROWS ? sent_share(costing->plan, bucket) : 0;
+    const double rows =
+        ty_compression_at(c->kind)->sends_rows ? sent_share(costing->plan, bucket) : 0;
 
     for (int phase = 0; phase < TY_MOST_PHASES; phase++)
-        cost.encode_s[phase] = (p->encode[phase] + p->rank * c->rank) * pass_s;
+        cost.encode_s[phase] = (row->encode_passes[phase] + row->rank_passes * c->rank) * pass_s;
     cost.encode_s[0] += ROW_COPY_PASSES * rows * pass_s;
     cost.decode_s +=
-        members * (are_pairs ? PAIR_PASSES * c->ratio : p->decode_member + ROW_ADD_PASSES * rows);
+        members * (are_pairs ? PAIR_PASSES * c->ratio : row->member_passes + ROW_ADD_PASSES * rows);
     cost.decode_s *= pass_s;
     return cost;
 }

@@ -514,7 +514,8 @@ static ty_status put_compress(const source *s, ty_text *out, ty_error *error)
 {
     (void)error;
     if (s->c->compression.kind != TY_COMPRESSION_NONE &&
-        s->c->compression.kind != TY_COMPRESSION_ROWS && ty_chooses_compressed(s->q->options))
+        !ty_compression_at(s->c->compression.kind)->sends_rows &&
+        ty_chooses_compressed(s->q->options))
         ty_text_add(out, "shorter");
     return TY_OK;
 }
@@ -537,8 +538,8 @@ static ty_status put_embeddings(const source *s, ty_text *out, ty_error *error)
     (void)error;
     if (s->c->has_dense_embeddings)
         ty_text_add(out, "dense");
-    else if (s->c->compression.kind != TY_COMPRESSION_ROWS && ty_may_have_rows(s->q->options) &&
-             (s->c->has_rows || !s->c->is_judged) &&
+    else if (!ty_compression_at(s->c->compression.kind)->sends_rows &&
+             ty_may_have_rows(s->q->options) && (s->c->has_rows || !s->c->is_judged) &&
              ty_stack_has(s->q->stack->plans.compressions, TY_COMPRESSION_ROWS) &&
              ty_rows_possible(s->q, NULL) == TY_OK)
         ty_text_add(out, "shorter");

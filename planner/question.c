@@ -41,7 +41,7 @@ bool ty_chooses_compressed(const ty_plan_options *o)
 
 bool ty_asks_for_rows(const ty_plan_options *o)
 {
-    return o->fix_compression && o->compression.kind == TY_COMPRESSION_ROWS;
+    return o->fix_compression && ty_compression_at(o->compression.kind)->sends_rows;
 }
 
 bool ty_may_have_rows(const ty_plan_options *o)

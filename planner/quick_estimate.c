@@ -343,7 +343,7 @@ static ty_gradient_extent part_extent(const quick_costs *costs, uint32_t first, 
     ty_gradient_extent extent = {.elements = (uint64_t)(bytes / parts) / TY_GRADIENT_ELEMENT_BYTES};
     const ty_gradient_extent *sums = costs->factor_sums;
 
-    if (c->kind == TY_COMPRESSION_POWERSGD) {
+    if (ty_compression_has_rank(c->kind)) {
         extent.p_elements =
             (uint64_t)((double)(sums[end].p_elements - sums[first].p_elements) / parts);
         extent.q_elements =
@@ -490,7 +490,7 @@ double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uin
     const uint64_t bytes = costs->gradient_sums[end] - costs->gradient_sums[first];
     const uint64_t experts = costs->expert_sums[end] - costs->expert_sums[first];
     const ty_compression compression =
-        c->compression.kind == TY_COMPRESSION_ROWS ? (ty_compression){0} : c->compression;
+        ty_compression_at(c->compression.kind)->sends_rows ? (ty_compression){0} : c->compression;
     double *known;
     ty_gradient_extent extent;
     double seconds;

@@ -16,7 +16,7 @@ typedef struct split {
 bool ty_has_rows(const ty_plan *plan)
 {
     for (uint32_t b = 0; b < plan->bucket_count; b++)
-        if (plan->buckets[b].compression.kind == TY_COMPRESSION_ROWS)
+        if (ty_compression_at(plan->buckets[b].compression.kind)->sends_rows)
             return true;
     return false;
 }

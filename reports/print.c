@@ -467,7 +467,7 @@ static void print_rows(const ty_plan *plan, ty_text *text)
         const double gather = ty_collective_terms_of(TY_ALL_GATHER, TY_RING, members).edge_share;
         const double sum = ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, members).edge_share;
         char gathered[32], summed[32], room[32], rows[32];
-        if (bucket->compression.kind != TY_COMPRESSION_ROWS)
+        if (!ty_compression_at(bucket->compression.kind)->sends_rows)
             continue;
         ty_format_count((double)ty_bucket_extent(plan, bucket).row_room, room);
         ty_format_count((double)layer->attributes[TY_VOCABULARY], rows);

@@ -1,33 +1,21 @@
 /* Compressors on the GPU: the table of kinds, memory, and waiting for kernels. */
 #include "cuda_codec.h"
 
+#define KIND(kind, symbol, name) [TY_COMPRESSION_##kind] = &cuda_codec_##symbol,
 static const codec_backend backend = {
-    .kinds = {[TY_COMPRESSION_ROWS] = &cuda_codec_rows,
-              [TY_COMPRESSION_FP16] = &cuda_codec_fp16,
-              [TY_COMPRESSION_BF16] = &cuda_codec_bf16,
-              [TY_COMPRESSION_FP8_E4M3] = &cuda_codec_fp8_e4m3,
-              [TY_COMPRESSION_FP8_E5M2] = &cuda_codec_fp8_e5m2,
-              [TY_COMPRESSION_INT8] = &cuda_codec_int8,
-              [TY_COMPRESSION_TERNARY] = &cuda_codec_ternary,
-              [TY_COMPRESSION_ONE_BIT] = &cuda_codec_one_bit,
-              [TY_COMPRESSION_TOP_K] = &cuda_codec_top_k,
-              [TY_COMPRESSION_TOP_K_SAMPLED] = &cuda_codec_top_k_sampled,
-              [TY_COMPRESSION_RANDOM_K] = &cuda_codec_random_k,
-              [TY_COMPRESSION_DGC] = &cuda_codec_dgc,
-              [TY_COMPRESSION_POWERSGD] = &cuda_codec_powersgd},
+    .kinds = {TY_COMPRESSIONS(KIND)},
     .allocate = cuda_memory_allocate,
     .release = cuda_memory_release,
 };
+#undef KIND
 
 /* ---- Workspace ---- */
 
 static uint64_t workspace_bytes(const ty_codec_options *o)
 {
-    if (o->compression.kind == TY_COMPRESSION_ROWS)
+    if (ty_compression_at(o->compression.kind)->sends_rows)
         return cuda_rows_workspace(o->matrices[0].rows);
-    if (o->compression.kind == TY_COMPRESSION_RANDOM_K)
-        return 0;
-    return ty_compression_has_ratio(o->compression.kind) ? cuda_select_workspace() : 0;
+    return ty_compression_at(o->compression.kind)->selects ? cuda_select_workspace() : 0;
 }
 
 /* Enough for one more compressor; no kernel is under way. */

@@ -11,9 +11,9 @@
 #include "cuda_codec_kernels.h"
 #include "cuda_stage.h"
 
-extern const codec_kind cuda_codec_rows, cuda_codec_fp16, cuda_codec_bf16, cuda_codec_fp8_e4m3,
-    cuda_codec_fp8_e5m2, cuda_codec_int8, cuda_codec_ternary, cuda_codec_one_bit, cuda_codec_top_k,
-    cuda_codec_top_k_sampled, cuda_codec_random_k, cuda_codec_dgc, cuda_codec_powersgd;
+#define CUDA_CODEC_DECLARE(kind, symbol, name) extern const codec_kind cuda_codec_##symbol;
+TY_COMPRESSIONS(CUDA_CODEC_DECLARE)
+#undef CUDA_CODEC_DECLARE
 
 static inline cudaStream_t cuda_codec_stream(const ty_codec *codec)
 {

@@ -226,7 +226,7 @@ static ty_status ask_exchange(const layout_space *s, ty_costing *costing, ty_op 
             op == TY_OP_GATHER ? 1 : ty_compression_phases(&bucket->compression);
         if (bucket->stage != costing->stage.stage || ty_bucket_device_count(plan, bucket) < 2)
             continue;
-        if (bucket->compression.kind == TY_COMPRESSION_ROWS)
+        if (ty_compression_at(bucket->compression.kind)->sends_rows)
             continue; /* dense or rows, as it pays: nothing is less than nothing */
         in.stage = bucket->stage;
         in.bucket = b;

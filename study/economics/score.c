@@ -128,7 +128,7 @@ static ty_compression compression_of(const ty_plan *plan)
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_compression *c = &plan->buckets[b].compression;
-        if (c->kind == TY_COMPRESSION_ROWS)
+        if (ty_compression_at(c->kind)->sends_rows)
             continue;
         if (bytes[c->kind] == 0)
             firsts[c->kind] = *c;

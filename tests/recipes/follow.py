@@ -86,26 +86,17 @@ done:
 ''')
 edit("planner/lowering.h", "ORDER(TY_GPIPE", "    ORDER(TY_TURNS, ty_schedule_turns) \\")
 
-finish_recipe()
-limit = None  # the others change as many as they need
-
 # A compressor: half precision under another name.
-edit("core/ty_compression.h", "TY_COMPRESSION_COUNT", "    TY_COMPRESSION_AGAIN,", before=True)
-edit("core/compression.c", "[TY_COMPRESSION_FP16] = {", "    [TY_COMPRESSION_AGAIN] = {.phases = 1},")
-replace("core/compression.c", '"powersgd"};', '"powersgd", "fp16-again"};')
-for _ in range(2):  # bytes on the wire, then what is kept: the case that is not doubled yet
-    replace("core/compression.c", "    case TY_COMPRESSION_FP16:\n    case TY_COMPRESSION_BF16:",
-            "    case TY_COMPRESSION_FP16:\n    case TY_COMPRESSION_AGAIN:\n    case TY_COMPRESSION_BF16:")
+recipe("a compressor", 4)
+edit("core/ty_compression.h", 'KIND(FP16, fp16, "fp16")', '    KIND(AGAIN, again, "fp16-again") \\')
+edit("core/compression.c", "kinds[TY_COMPRESSION_COUNT] = {",
+     "    [TY_COMPRESSION_AGAIN] = {.phases = 1, .summed = TY_PRECISION_FP16, .is_elementwise = true,\n"
+     "                              .wire_bytes = halves_wire, .encode_passes = {1.5}, .decode_passes = 1.5},")
 write("execute/codec_again.c", (copy / "execute/codec_fp16.c").read_text().replace("codec_fp16", "codec_again"))
-edit("execute/codec_kinds.h", "extern const codec_kind codec_fp16", "extern const codec_kind codec_again;", before=True)
-edit("execute/codec.c", "[TY_COMPRESSION_FP16]", "    [TY_COMPRESSION_AGAIN] = {.element = TY_ELEMENT_HALF},")
-edit("execute/codec_cpu.c", "[TY_COMPRESSION_FP16]", "                  [TY_COMPRESSION_AGAIN] = &codec_again,")
-edit("execute/profile_codecs.c", "TY_COMPRESSION_FP16", "    {.kind = TY_COMPRESSION_AGAIN},")
-replace("execute/CMakeLists.txt", "        codec_fp16.c\n", "        codec_fp16.c\n        codec_again.c\n")
-replace("execute/CMakeLists.txt", "codec_cpu.c codec_fp16.c", "codec_cpu.c codec_again.c codec_fp16.c")
-edit("planner/compute_costs.c", "[TY_COMPRESSION_FP16]", "    [TY_COMPRESSION_AGAIN] = {.encode = {1.5}, .decode = 1.5},")
 edit("study/catalogue/convergence.json", '"name": "fp16"',
      '    {"name": "fp16-again", "low": 1, "expected": 1, "high": 1.02, "source": "half"},')
+finish_recipe()
+limit = None  # the others change as many as they need
 
 # A collective algorithm: the ring under another name.
 edit("core/ty_profile.h", "TY_ALGORITHM_COUNT", "    TY_AROUND, /* a ring */", before=True)
