@@ -253,13 +253,6 @@ ty_status ty_cluster_export(const ty_cluster *cluster, const char *format, const
 /* ---- Analyses ---------------------------------------------------------------------------- */
 
 /**
- * The path of most bandwidth between two devices, of least latency among those. As ever, devices do
- * not forward; hosts do. O((links + vertices) log vertices).
- */
-ty_status ty_cluster_widest_path(const ty_cluster *cluster, uint32_t from_device,
-                                 uint32_t to_device, ty_path *out, ty_error *error) TY_MUST_CHECK;
-
-/**
  * Most that one group of devices can send to another at once, over all paths: maximum flow, with
  * what the devices themselves can send as a limit. Other devices do not forward. The groups share
  * no device (TY_EINVAL).
@@ -286,16 +279,6 @@ void ty_ring_set_clear(ty_ring_set *set);
  */
 ty_status ty_cluster_find_rings(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                                 ty_ring_set *out, ty_error *error) TY_MUST_CHECK;
-
-/**
- * A tree over devices whose slowest edge is as fast as can be (and each edge as fast as can be in
- * turn), edges being routes. Prim's algorithm; O(count^2) routes.
- * @param parents [out, count] index into `devices`; devices[0] is the root, its own parent
- * @param bandwidth_bytes_per_s [out] of the slowest edge alone; HUGE_VAL for one device
- */
-ty_status ty_cluster_find_tree(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
-                               uint32_t *parents, double *bandwidth_bytes_per_s,
-                               ty_error *error) TY_MUST_CHECK;
 
 /** A switch, a NIC, another host or a link without which devices are cut off. */
 typedef struct ty_weak_point {

@@ -17,59 +17,6 @@ static bool is_close(double a, double b)
     return (isinf(a) && isinf(b)) || fabs(a - b) <= 1e-9 * fabs(b);
 }
 
-/* ---- Widest paths: all simple paths ------------------------------------------------------ */
-
-typedef struct paths {
-    const ty_cluster *c;
-    uint32_t to;
-    double bandwidth, latency;
-} paths;
-
-static void walk_all(paths *p, uint32_t at, uint32_t used, double bandwidth, double latency)
-{
-    if (at == p->to) {
-        if (bandwidth > p->bandwidth || (bandwidth >= p->bandwidth && latency < p->latency)) {
-            p->bandwidth = bandwidth;
-            p->latency = latency;
-        }
-        return;
-    }
-    for (uint32_t l = 0; l < ty_cluster_link_count(p->c); l++) {
-        const ty_link_edge *link = ty_cluster_link(p->c, l);
-        uint32_t next = link->from == at ? link->to : link->to == at ? link->from : at;
-        if ((used >> next & 1) != 0 || (next != p->to && is_device(p->c, next)))
-            continue;
-        walk_all(p, next, used | 1u << next, fmin(bandwidth, link->bandwidth_bytes_per_s),
-                 latency + link->latency_s);
-    }
-}
-
-Test(analyses, widest_path_is_the_best_of_all)
-{
-    uint32_t seen = 0;
-
-    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
-        ty_cluster *c = sample_random(seed, 3);
-        for (uint32_t a = 0; c != NULL && a < 3; a++)
-            for (uint32_t b = 0; b < 3; b++) {
-                ty_path path = {0};
-                paths all = {c, ty_cluster_device_vertex(c, b), -1, HUGE_VAL};
-                uint32_t from = ty_cluster_device_vertex(c, a);
-                walk_all(&all, from, 1u << from, HUGE_VAL, 0);
-                cr_assert_eq(ty_cluster_widest_path(c, a, b, &path, NULL), TY_OK);
-                cr_assert(is_close(path.bandwidth_bytes_per_s, all.bandwidth) &&
-                              fabs(path.latency_s - all.latency) < 1e-15,
-                          "seed %llu, %u to %u: %g in %g, expected %g in %g",
-                          (unsigned long long)seed, a, b, path.bandwidth_bytes_per_s,
-                          path.latency_s, all.bandwidth, all.latency);
-                seen++;
-                ty_path_clear(&path);
-            }
-        ty_cluster_free(c);
-    }
-    cr_assert_gt(seen, 500);
-}
-
 /* ---- Flows: all cuts --------------------------------------------------------------------- */
 
 /* Vertices 0 and 1 are of the first group, 2 and 3 of the second, device 4 of none. */
@@ -273,75 +220,6 @@ Test(analyses, without_a_mesh_the_ring_is_over_the_routes)
     cr_assert_eq(ty_cluster_find_rings(c, devices, 1, &set, NULL), TY_EINVAL);
     cr_assert_eq(ty_cluster_find_rings(c, devices, 65, &set, NULL), TY_EINVAL);
     ty_cluster_free(c);
-}
-
-/* ---- Trees: all of them ------------------------------------------------------------------ */
-
-/* Best bottleneck of all labelled trees, by their Pruefer sequences. */
-static double best_bottleneck(double width[5][5], uint32_t n)
-{
-    uint32_t sequences = n == 5 ? 125 : n == 4 ? 16 : 3;
-    double best = 0;
-
-    for (uint32_t s = 0; s < sequences; s++) {
-        uint32_t digits[3] = {s % n, s / n % n, s / n / n}, degree[5];
-        double slowest = HUGE_VAL;
-        bool is_used[5] = {false};
-        for (uint32_t i = 0; i < n; i++)
-            degree[i] = 1;
-        for (uint32_t i = 0; i + 2 < n; i++)
-            degree[digits[i]]++;
-        for (uint32_t i = 0; i + 2 < n; i++)
-            for (uint32_t leaf = 0; leaf < n; leaf++)
-                if (degree[leaf] == 1 && !is_used[leaf]) {
-                    slowest = fmin(slowest, width[leaf][digits[i]]);
-                    is_used[leaf] = true;
-                    degree[digits[i]]--;
-                    break;
-                }
-        for (uint32_t a = 0; a < n; a++)
-            for (uint32_t b = a + 1; b < n; b++)
-                if (!is_used[a] && !is_used[b])
-                    slowest = fmin(slowest, width[a][b]);
-        best = fmax(best, slowest);
-    }
-    return best;
-}
-
-Test(analyses, tree_has_the_best_bottleneck_of_all)
-{
-    uint32_t seen = 0;
-
-    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
-        uint32_t n = 3 + (uint32_t)(seed % 3), devices[5] = {0, 1, 2, 3, 4}, parents[5];
-        ty_cluster *c = sample_random(seed, n);
-        double width[5][5], bandwidth, slowest = HUGE_VAL;
-        for (uint32_t a = 0; c != NULL && a < n; a++)
-            for (uint32_t b = 0; b < n; b++) {
-                ty_path path = {0};
-                cr_assert_eq(ty_cluster_path(c, a, b, &path, NULL), TY_OK);
-                width[a][b] = path.bandwidth_bytes_per_s;
-                ty_path_clear(&path);
-            }
-        if (c == NULL)
-            continue;
-        cr_assert_eq(ty_cluster_find_tree(c, devices, n, parents, &bandwidth, NULL), TY_OK);
-        cr_assert(is_close(bandwidth, best_bottleneck(width, n)), "seed %llu",
-                  (unsigned long long)seed);
-        cr_assert_eq(parents[0], 0);
-        for (uint32_t i = 1; i < n; i++) {
-            uint32_t at = i;
-            slowest = fmin(slowest, width[i][parents[i]]);
-            for (uint32_t steps = 0; steps < n && at != 0; steps++)
-                at = parents[at];
-            cr_assert_eq(at, 0, "seed %llu: %u does not reach the root", (unsigned long long)seed,
-                         i);
-        }
-        cr_assert(is_close(slowest, bandwidth));
-        seen++;
-        ty_cluster_free(c);
-    }
-    cr_assert_gt(seen, 50);
 }
 
 /* ---- Weak points: take each away ---------------------------------------------------------- */
