@@ -163,9 +163,8 @@ static ty_status check_document(const char *path, verdict *v)
     TY_CHECK(ty_json_load(path, &parsed, &v->error), status, done);
     document.root = ty_json_root(parsed);
     TY_CHECK(ty_json_string(document.root, "schema", &document.schema, &v->error), status, done);
-    status = ty_report_html(
-        &(ty_report_input){.documents = &document, .document_count = 1, .without_charts = true},
-        &html, &v->error);
+    status = ty_report_html(&(ty_report_input){.documents = &document, .document_count = 1}, &html,
+                            &v->error);
 done:
     ty_text_clear(&html);
     ty_json_free(parsed);

@@ -254,8 +254,7 @@ static void command_line(const cli_options *options, ty_text *text)
     ty_text_add(text, "trainyard report");
     for (int i = 0; i < options->file_count; i++)
         ty_text_addf(text, " %s", options->files[i]);
-    ty_text_addf(text, "%s -o %s (version %s)", options->no_charts ? " --no-charts" : "",
-                 options->output, TY_VERSION);
+    ty_text_addf(text, " -o %s (version %s)", options->output, TY_VERSION);
 }
 
 /* As people write it: "2026-11-22 22:51 UTC". */
@@ -293,7 +292,6 @@ static ty_status write_page(const cli_options *options, const report_files *file
                              .costs = f[0].inputs.costs,
                              .documents = files->documents,
                              .document_count = files->count,
-                             .without_charts = options->no_charts,
                              .other = files->other != NULL ? &other : NULL,
                              .date = date,
                              .version = TY_VERSION};

@@ -56,7 +56,7 @@ const cli_command commands[] = {
      "The schema of a file says what it is: one plan, its run, and what simulate, whatif,\n"
      "validate and plan print with --json; docs/guides/read-a-report.md lists them all.\n"
      "A second plan is compared with the first.\n",
-     OPTIONS("title", "no-charts", "task", "output"), 1, 64, cmd_report},
+     OPTIONS("title", "task", "output"), 1, 64, cmd_report},
     {"whatif", "--workload W --cluster C --vary KEY=V,... [options]",
      "the best plan for every combination of values, as a table",
      "KEY is workload, cluster, batch, seq, workload.KEY, system, stack, precision,\n"

@@ -198,7 +198,6 @@ static const option_row table[] = {
      "values to try: of hosts, batch, bandwidth.LINK, tp, ...; several multiply"},
     TEXT("rows", 0, rows, "FILE", "a document whose rows are not done again"),
     FLAG("csv", 0, csv, "print a table of comma-separated values"),
-    FLAG("no-charts", 0, no_charts, "tables and plain pictures only: a small file"),
     TEXT("output", 'o', output, "FILE", "file to write; - is standard output"),
     FLAG("json", 'j', json, "print one JSON document instead of text"),
     FLAG("quiet", 'q', quiet, "no progress on stderr"),

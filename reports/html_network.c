@@ -1,21 +1,17 @@
-/* The cluster as a picture with the load of its links, and who sends to whom. Large clusters are
- * drawn by groups: what is inside hosts goes into them, then hosts into their first switch. */
-#include "page.h"
+/* The cluster with the load of its links, and the traffic matrix. Large clusters are drawn by
+ * groups: devices and NICs join their host, then hosts join their first switch. */
+#include "html.h"
 #include "ty_analysis.h"
 #include "ty_simulate.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define MOST_DRAWN 80       /* vertices that are drawn one by one */
 #define MOST_DRAWN_HOSTS 40 /* hosts */
 #define MOST_OPEN_GROUPS 8  /* groups of hosts whose insides are drawn */
 #define MOST_BUSY_LINKS 20
-#define MOST_MATRIX                                                                                \
-    32 /* devices that are shown one by one; beyond, hosts, or blocks of devices                   \
-        */
+#define MOST_MATRIX 32     /* devices in the matrix; beyond, hosts, or blocks of devices */
 #define MOST_DEVICES 16384 /* beyond, counting every route takes too long for a page */
 
 typedef struct network {
@@ -231,44 +227,23 @@ static ty_status group(network *n, ty_error *error)
     return TY_OK;
 }
 
-/* ---- The picture --------------------------------------------------------------------------- */
+/* ---- The drawing --------------------------------------------------------------------------- */
 
-static const char *plural_of(ty_vertex_kind kind)
-{
-    static const char *const plurals[TY_VERTEX_KIND_COUNT] = {
-        [TY_VERTEX_DEVICE] = "devices",  [TY_VERTEX_DEVICE_SWITCH] = "device switches",
-        [TY_VERTEX_HOST] = "hosts",      [TY_VERTEX_NIC] = "NICs",
-        [TY_VERTEX_SWITCH] = "switches",
-    };
-    return plurals[kind];
-}
-
-/* [name, kind, level, members] */
-static void put_nodes(page *p, network *n)
+/* [name of the first member, kind, level, members] */
+static void put_nodes(network *n, ty_json_writer *w)
 {
     uint32_t count = 0;
 
-    ty_json_open(&p->json, "nodes", '[');
+    ty_json_open(w, "nodes", '[');
     for (uint32_t v = 0; v < n->vertex_count; v++) {
-        char name[160];
         if (n->group[v] != v)
             continue;
         n->node[v] = count++;
-        if (n->members[v] > 1)
-            snprintf(name, sizeof name, "%u %s from %.100s", n->members[v],
-                     plural_of(ty_cluster_vertex_kind(n->cluster, v)),
-                     ty_cluster_vertex_name(n->cluster, v));
-        else
-            snprintf(name, sizeof name, "%.140s", ty_cluster_vertex_name(n->cluster, v));
-        ty_json_open(&p->json, NULL, '[');
-        ty_json_put_string(&p->json, NULL, name);
-        ty_json_put_string(&p->json, NULL,
-                           ty_vertex_kind_name(ty_cluster_vertex_kind(n->cluster, v)));
-        ty_json_put_uint(&p->json, NULL, n->level[v]);
-        ty_json_put_uint(&p->json, NULL, n->members[v]);
-        ty_json_close(&p->json, ']');
+        ty_report_put_row(w, "ssuu", ty_cluster_vertex_name(n->cluster, v),
+                          ty_vertex_kind_name(ty_cluster_vertex_kind(n->cluster, v)), n->level[v],
+                          n->members[v]);
     }
-    ty_json_close(&p->json, ']');
+    ty_json_close(w, ']');
 }
 
 typedef struct drawn_link {
@@ -308,8 +283,8 @@ static uint32_t merge_links(drawn_link *links, uint32_t count)
     return kept;
 }
 
-/* [from, to, load, bytes, links, kind] */
-static ty_status put_links(page *p, const network *n, ty_error *error)
+/* [from, to, load, bytes, number of links, kind, bandwidth]; kind and bandwidth of the busiest */
+static ty_status put_links(const network *n, ty_json_writer *w, ty_error *error)
 {
     const uint32_t all = ty_cluster_link_count(n->cluster);
     drawn_link *links = ty_alloc(all, sizeof *links);
@@ -331,20 +306,13 @@ static ty_status put_links(page *p, const network *n, ty_error *error)
     }
     qsort(links, count, sizeof *links, by_ends);
     count = merge_links(links, count);
-    ty_json_open(&p->json, "links", '[');
+    ty_json_open(w, "links", '[');
     for (uint32_t i = 0; i < count; i++) {
         const ty_link_edge *link = ty_cluster_link(n->cluster, links[i].link);
-        ty_json_open(&p->json, NULL, '[');
-        ty_json_put_uint(&p->json, NULL, n->node[links[i].from]);
-        ty_json_put_uint(&p->json, NULL, n->node[links[i].to]);
-        ty_json_put_number(&p->json, NULL, links[i].load);
-        ty_json_put_number(&p->json, NULL, links[i].bytes);
-        ty_json_put_uint(&p->json, NULL, links[i].count);
-        ty_json_put_string(&p->json, NULL, link->kind);
-        ty_json_put_number(&p->json, NULL, link->bandwidth_bytes_per_s);
-        ty_json_close(&p->json, ']');
+        ty_report_put_row(w, "uuffusf", n->node[links[i].from], n->node[links[i].to], links[i].load,
+                          links[i].bytes, links[i].count, link->kind, link->bandwidth_bytes_per_s);
     }
-    ty_json_close(&p->json, ']');
+    ty_json_close(w, ']');
     ty_free(links);
     return TY_OK;
 }
@@ -362,7 +330,8 @@ static int busiest_first(const void *left, const void *right)
     return (a->link > b->link) - (a->link < b->link);
 }
 
-static ty_status put_busy_links(page *p, const network *n, ty_error *error)
+/* [from, to, kind, bandwidth, bytes there, bytes back, load], the busiest first */
+static ty_status put_busy_links(const network *n, ty_json_writer *w, ty_error *error)
 {
     const uint32_t count = ty_cluster_link_count(n->cluster);
     busy_link *busy = ty_alloc(count, sizeof *busy);
@@ -372,26 +341,15 @@ static ty_status put_busy_links(page *p, const network *n, ty_error *error)
     for (uint32_t l = 0; l < count; l++)
         busy[l] = (busy_link){l, load_of(n, l)};
     qsort(busy, count, sizeof *busy, busiest_first);
-    ty_page_table(p, "<from|<to|<kind|bandwidth|bytes a step, there|and back|load");
+    ty_json_open(w, "busiest", '[');
     for (uint32_t i = 0; i < count && i < MOST_BUSY_LINKS && busy[i].load > 0; i++) {
         const ty_link_edge *link = ty_cluster_link(n->cluster, busy[i].link);
         const double *bytes = &n->link_bytes[2 * (size_t)busy[i].link];
-        char cell[40];
-        ty_page_row(p);
-        ty_page_text(p, ty_cluster_vertex_name(n->cluster, link->from));
-        ty_page_text(p, ty_cluster_vertex_name(n->cluster, link->to));
-        ty_page_text(p, link->kind);
-        ty_page_format(PAGE_RATE, link->bandwidth_bytes_per_s, cell);
-        ty_page_number(p, cell);
-        for (int way = 0; way < 2; way++) {
-            ty_page_format(PAGE_BYTES, bytes[way], cell);
-            ty_page_number(p, cell);
-        }
-        ty_page_format(PAGE_SHARE, busy[i].load, cell);
-        ty_page_number(p, cell);
-        ty_page_end_row(p);
+        ty_report_put_row(w, "sssffff", ty_cluster_vertex_name(n->cluster, link->from),
+                          ty_cluster_vertex_name(n->cluster, link->to), link->kind,
+                          link->bandwidth_bytes_per_s, bytes[0], bytes[1], busy[i].load);
     }
-    ty_page_end_table(p);
+    ty_json_close(w, ']');
     ty_free(busy);
     return TY_OK;
 }
@@ -425,33 +383,10 @@ static const char *matrix_noun(const network *n, uint32_t size)
                                                        : "block of devices";
 }
 
-#define MOST_PAIRS 200
-
-static void put_pairs(page *p, const double *bytes, uint32_t size, const char *noun)
-{
-    char headings[96], cell[40];
-    uint32_t rows = 0;
-
-    snprintf(headings, sizeof headings, "from %s|to %s|bytes a step", noun, noun);
-    ty_page_table(p, headings);
-    for (uint32_t i = 0; i < size * size && rows < MOST_PAIRS; i++) {
-        if (!(bytes[i] > 0))
-            continue;
-        ty_text_addf(p->html, "<tr><td>%u</td><td>%u</td>", i / size, i % size);
-        ty_page_format(PAGE_BYTES, bytes[i], cell);
-        ty_page_number(p, cell);
-        ty_page_end_row(p);
-        rows++;
-    }
-    ty_page_end_table(p);
-    if (rows == MOST_PAIRS)
-        ty_text_addf(p->html, "<p class=\"faint\">The first %d pairs.</p>\n", MOST_PAIRS);
-}
-
-static ty_status put_matrix(page *p, const network *n, ty_error *error)
+/* [receiver, sender, bytes] of the pairs that exchange something */
+static ty_status put_matrix(const network *n, ty_json_writer *w, ty_error *error)
 {
     const uint32_t size = matrix_size(n);
-    const char *noun = matrix_noun(n, size);
     double *bytes = ty_alloc((size_t)size * size, sizeof *bytes);
 
     if (bytes == NULL)
@@ -461,57 +396,34 @@ static ty_status put_matrix(page *p, const network *n, ty_error *error)
         bytes[(size_t)matrix_group(n, one->from, size) * size + matrix_group(n, one->to, size)] +=
             one->bytes;
     }
-    ty_page_section(p, "traffic", "Who sends to whom");
-    ty_page_note(p, "Bytes of one step by sender and receiver, in the order of the cluster's "
-                    "devices: what is far from the diagonal goes far.");
-    ty_page_chart(p, "traffic", "heat", "Bytes of a step by sender and receiver",
-                  "Heat map of bytes between senders and receivers; the table has the pairs");
-    ty_json_put_uint(&p->json, "size", size);
-    ty_json_put_string(&p->json, "noun", noun);
-    ty_json_open(&p->json, "cells", '[');
+    ty_json_put_uint(w, "matrix_size", size);
+    ty_json_put_string(w, "matrix_noun", matrix_noun(n, size));
+    ty_json_open(w, "matrix", '[');
     for (uint32_t i = 0; i < size * size; i++)
-        if (bytes[i] > 0) {
-            char row[96];
-            snprintf(row, sizeof row, "[%u,%u,%.6g]", i % size, i / size, bytes[i]);
-            ty_json_put_raw(&p->json, NULL, row);
-        }
-    ty_json_close(&p->json, ']');
-    ty_page_chart_table(p, "Pairs");
-    put_pairs(p, bytes, size, noun);
-    ty_page_end_chart(p);
+        if (bytes[i] > 0)
+            ty_report_put_row(w, "uuf", i % size, i / size, bytes[i]);
+    ty_json_close(w, ']');
     ty_free(bytes);
     return TY_OK;
 }
 
-ty_status ty_page_network(page *p, ty_error *error)
+ty_status ty_report_put_network(const ty_report_input *in, double step_time_s, ty_json_writer *w,
+                                ty_error *error)
 {
-    const ty_report_input *in = p->in;
-    const ty_step_summary *s = p->prediction;
     ty_status status = TY_OK;
     network n = {0};
 
-    if (in->cluster == NULL || in->costs == NULL || s == NULL || !(s->step_time_s > 0) ||
-        ty_cluster_device_count(in->cluster) > MOST_DEVICES) {
-        ty_page_missing(p, "Network and traffic",
-                        "a plan with a prediction, of up to 16384 devices");
+    if (in->cluster == NULL || in->costs == NULL || !(step_time_s > 0) ||
+        ty_cluster_device_count(in->cluster) > MOST_DEVICES)
         return TY_OK;
-    }
-    TY_CHECK(network_new(in, s->step_time_s, &n, error), status, done);
+    TY_CHECK(network_new(in, step_time_s, &n, error), status, done);
     TY_CHECK(group(&n, error), status, done);
-    ty_page_section(p, "network", "The network and its load");
-    ty_page_note(p,
-                 "Load: bytes that a step sends over a link in its busier direction, over what "
-                 "the link could carry in the predicted step. Exchanges inside passes, and those "
-                 "that come in every few steps only, are not counted.");
-    ty_page_chart(p, "network", "graph", "The cluster, links coloured by load",
-                  "Picture of devices, hosts and switches, links coloured by load; the table has "
-                  "the busiest links");
-    put_nodes(p, &n);
-    TY_CHECK(put_links(p, &n, error), status, done);
-    ty_page_chart_table(p, "The busiest links");
-    TY_CHECK(put_busy_links(p, &n, error), status, done);
-    ty_page_end_chart(p);
-    TY_CHECK(put_matrix(p, &n, error), status, done);
+    ty_json_open(w, "network", '{');
+    put_nodes(&n, w);
+    TY_CHECK(put_links(&n, w, error), status, done);
+    TY_CHECK(put_busy_links(&n, w, error), status, done);
+    TY_CHECK(put_matrix(&n, w, error), status, done);
+    ty_json_close(w, '}');
 done:
     network_clear(&n);
     return status;

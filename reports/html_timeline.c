@@ -1,34 +1,56 @@
-/* The timeline: one lane per rank and stream, predicted above measured, as inline SVG in per cent
- * of the width so that zooming is a matter of width alone. The same as a chart: html_gantt.c. */
-#include "html_timeline.h"
+/* One step of the timelines: instructions, time per stage, the critical path. */
+#include "critical_path.h"
+#include "html.h"
 #include "operation.h"
+#include "partners.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#define LANE_HEIGHT 28
-#define BAR_HEIGHT 11
-#define AXIS_HEIGHT 22
-#define MOST_TABLE_ROWS 600
-#define MOST_SVG_BARS 1500 /* a page with charts has the picture twice */
+#define FEW_RANKS 8 /* up to this number all are shown */
+#define MOST_RANKS 16
+#define MOST_ITEMS 8000 /* instructions in the chart; beyond, the shortest are left out */
 
-/* Okabe and Ito's palette, which colour-blind readers can tell apart. */
-const char *const ty_op_colours[TY_OP_COUNT] = {
-    [TY_OP_LOAD] = "#8c8c8c",      [TY_OP_FORWARD] = "#0072b2",
-    [TY_OP_RECOMPUTE] = "#56b4e9", [TY_OP_BACKWARD] = "#d55e00",
-    [TY_OP_SEND] = "#cc79a7",      [TY_OP_RECEIVE] = "#cc79a7",
-    [TY_OP_ENCODE] = "#b5a800",    [TY_OP_COLLECTIVE] = "#009e73",
-    [TY_OP_DECODE] = "#b5a800",    [TY_OP_UPDATE] = "#e69f00",
-    [TY_OP_BEGIN] = "#8c8c8c",     [TY_OP_BACKWARD_INPUT] = "#d55e00",
-    [TY_OP_GATHER] = "#44aa99",    [TY_OP_BACKWARD_WEIGHT] = "#aa4499",
-    [TY_OP_ACT] = "#332288",       [TY_OP_RENEW] = "#ddcc77",
-};
+/* One step of a timeline and when it began. */
+typedef struct one_step {
+    const ty_timeline *timeline;
+    uint32_t step;
+    double start_s, end_s;
+} one_step;
+
+typedef struct view {
+    const ty_report_input *in;
+    ty_json_writer *w;
+    partners *partners;
+    uint32_t ranks[MOST_RANKS];
+    uint32_t rank_count;
+    uint32_t row[MOST_RANKS][TY_STREAM_COUNT]; /* of the chart */
+    bool has_op[TY_OP_COUNT];
+    one_step steps[2]; /* predicted, measured */
+    int step_count;    /* 1: nothing was measured */
+    double length_s;   /* of the longer one */
+} view;
+
+static const ty_stage_program *program_of(const view *v, uint32_t rank)
+{
+    return &v->in->program->stages[ty_plan_stage_of_rank(v->in->plan, rank)];
+}
+
+static const ty_event *event_of(const view *v, const one_step *s, uint32_t rank,
+                                uint32_t instruction)
+{
+    return ty_timeline_find(s->timeline, v->in->program, v->in->plan, s->step, rank, instruction);
+}
+
+/* ---- Shown ranks and steps ------------------------------------------------------------------ */
 
 /* Devices of one class are alike in all that a timeline shows, unless stragglers are measured. */
-static bool is_like_one_before(const timeline_view *v, uint32_t rank)
+static bool is_like_one_before(const view *v, uint32_t rank)
 {
-    const ty_plan *plan = v->input->plan;
-    const ty_cluster *cluster = v->input->cluster;
+    const ty_plan *plan = v->in->plan;
+    const ty_cluster *cluster = v->in->cluster;
 
     for (uint32_t i = 0; i < v->rank_count; i++) {
         if (ty_plan_stage_of_rank(plan, v->ranks[i]) != ty_plan_stage_of_rank(plan, rank))
@@ -41,296 +63,398 @@ static bool is_like_one_before(const timeline_view *v, uint32_t rank)
     return false;
 }
 
-/* All ranks while they are few, else one of each position and type of device. */
-static void choose_ranks(timeline_view *v)
+/* All ranks if they are few, else one per pipeline rank and device type. */
+static void choose_ranks(view *v)
 {
-    const ty_plan *plan = v->input->plan;
-    uint32_t count = ty_plan_rank_count(plan);
+    const uint32_t count = ty_plan_rank_count(v->in->plan);
 
-    for (uint32_t r = 0; r < count && v->rank_count < TIMELINE_MOST_RANKS; r++) {
-        if (count <= TIMELINE_FEW_RANKS || !is_like_one_before(v, r))
+    for (uint32_t r = 0; r < count && v->rank_count < MOST_RANKS; r++)
+        if (count <= FEW_RANKS || !is_like_one_before(v, r))
             v->ranks[v->rank_count++] = r;
-    }
     for (uint32_t i = 0; i < v->rank_count; i++) {
-        const ty_stage_program *program =
-            &v->input->program->stages[ty_plan_stage_of_rank(plan, v->ranks[i])];
+        const ty_stage_program *program = program_of(v, v->ranks[i]);
         for (uint32_t k = 0; k < program->instruction_count; k++) {
-            v->has_stream[i][program->instructions[k].stream] = true;
+            v->row[i][program->instructions[k].stream] = 1;
             v->has_op[program->instructions[k].op] = true;
         }
     }
 }
 
-static void step_span(const ty_timeline *timeline, const ty_plan *plan, const ty_program *program,
-                      uint32_t step, double *start_s, double *end_s)
+static void step_span(const ty_report_input *in, one_step *s)
 {
-    *start_s = HUGE_VAL;
-    *end_s = -HUGE_VAL;
-    for (uint32_t r = 0; r < timeline->rank_count; r++) {
-        const ty_stage_program *stage = &program->stages[ty_plan_stage_of_rank(plan, r)];
+    s->start_s = HUGE_VAL;
+    s->end_s = -HUGE_VAL;
+    for (uint32_t r = 0; r < s->timeline->rank_count; r++) {
+        const ty_stage_program *stage = &in->program->stages[ty_plan_stage_of_rank(in->plan, r)];
         for (uint32_t i = 0; i < stage->instruction_count; i++) {
-            const ty_event *e = ty_timeline_find(timeline, program, plan, step, r, i);
+            const ty_event *e = ty_timeline_find(s->timeline, in->program, in->plan, s->step, r, i);
             if (stage->instructions[i].stream == TY_STREAM_COMPUTE)
-                *start_s = fmin(*start_s, e->start_s);
-            *end_s = fmax(*end_s, e->end_s);
+                s->start_s = fmin(s->start_s, e->start_s);
+            s->end_s = fmax(s->end_s, e->end_s);
         }
     }
 }
 
-/* The recorded step whose length is nearest to the step time: neither the luckiest nor the worst.
- */
-static timeline_step choose_step(const ty_report_input *in, const ty_timeline *timeline,
-                                 double step_time_s)
+/* The recorded step whose length is nearest to the step time. */
+static one_step choose_step(const ty_report_input *in, const ty_timeline *timeline,
+                            double step_time_s)
 {
-    timeline_step best = {.timeline = timeline};
+    one_step best = {.timeline = timeline};
     double distance = HUGE_VAL;
 
-    for (uint32_t s = timeline->step_count > 1 ? 1 : 0; s < timeline->step_count; s++) {
-        double start_s, end_s;
-        step_span(timeline, in->plan, in->program, s, &start_s, &end_s);
-        if (fabs(end_s - start_s - step_time_s) < distance) {
-            distance = fabs(end_s - start_s - step_time_s);
-            best.step = s;
-            best.start_s = start_s;
-            best.end_s = end_s;
+    for (uint32_t i = timeline->step_count > 1 ? 1 : 0; i < timeline->step_count; i++) {
+        one_step s = {.timeline = timeline, .step = i};
+        step_span(in, &s);
+        if (fabs(s.end_s - s.start_s - step_time_s) < distance) {
+            distance = fabs(s.end_s - s.start_s - step_time_s);
+            best = s;
         }
     }
     return best;
 }
 
-static void put_bar(timeline_view *v, const char *what, const ty_instruction *in, double from_s,
-                    double to_s, double y, double opacity)
+static ty_status view_open(view *v, const ty_timeline *predicted, ty_error *error)
 {
-    char name[128], time[32], at[32];
-
-    if (to_s - from_s <= v->length_s * 1e-5 || to_s - from_s < v->least_s)
-        return;
-    ty_operation_name(v->input->plan, in->op, in->first_layer, in->layer_count, in->bucket,
-                      in->phase, name, sizeof name);
-    ty_format_seconds(to_s - from_s, time);
-    ty_format_seconds(from_s > 0 ? from_s : 0, at);
-    ty_text_addf(v->html,
-                 "<rect x=\"%.4f%%\" width=\"%.4f%%\" y=\"%.1f\" height=\"%d\" fill=\"%s\" "
-                 "fill-opacity=\"%.2f\"><title>",
-                 from_s / v->length_s * 100, (to_s - from_s) / v->length_s * 100, y, BAR_HEIGHT,
-                 ty_op_colours[in->op], opacity);
-    ty_html_escape(v->html, what);
-    ty_text_add(v->html, " ");
-    ty_html_escape(v->html, name);
-    if (in->micro_batch != TY_NO_MICRO_BATCH)
-        ty_text_addf(v->html, ", micro-batch %u", in->micro_batch);
-    ty_text_addf(v->html, ": %s from %s</title></rect>", time, at);
-}
-
-/* A waiting instruction is drawn pale until its last partner was ready. */
-static void put_lane(timeline_view *v, const timeline_step *s, const char *what, uint32_t rank,
-                     ty_stream stream, double y)
-{
-    const ty_plan *plan = v->input->plan;
-    const ty_stage_program *stage = &v->input->program->stages[ty_plan_stage_of_rank(plan, rank)];
-
-    for (uint32_t i = 0; i < stage->instruction_count; i++) {
-        const ty_instruction *in = &stage->instructions[i];
-        const ty_event *e;
-        double ready_s;
-        if (in->stream != stream)
-            continue;
-        e = ty_timeline_find(s->timeline, v->input->program, plan, s->step, rank, i);
-        ready_s = ty_partners_ready_s(v->partners, s->timeline, e);
-        put_bar(v, "waiting:", in, fmax(e->start_s, s->start_s) - s->start_s, ready_s - s->start_s,
-                y, 0.2);
-        put_bar(v, what, in, fmax(ready_s, s->start_s) - s->start_s, e->end_s - s->start_s, y, 1);
-    }
-}
-
-static void put_axis(timeline_view *v, int height)
-{
-    for (int tick = 0; tick <= 10; tick++) {
-        char label[32];
-        ty_format_seconds(v->length_s * tick / 10, label);
-        ty_text_addf(v->html, "<line class=\"axis\" x1=\"%d%%\" x2=\"%d%%\" y1=\"16\" y2=\"%d\"/>",
-                     tick * 10, tick * 10, height);
-        if (tick % 2 == 0 && tick < 10)
-            ty_text_addf(v->html, "<text x=\"%d%%\" dx=\"3\" y=\"13\">%s</text>", tick * 10, label);
-    }
-}
-
-static void put_legend(timeline_view *v)
-{
-    ty_text_add(v->html, "<ul class=\"legend\">");
-    for (int op = 0; op < TY_OP_COUNT; op++)
-        if (v->has_op[op])
-            ty_text_addf(
-                v->html,
-                "<li><svg width=\"12\" height=\"12\" aria-hidden=\"true\"><rect width=\"12\" "
-                "height=\"12\" fill=\"%s\"/></svg>%s</li>",
-                ty_op_colours[op], ty_op_name((ty_op)op));
-    ty_text_add(v->html, "<li class=\"faint\">pale: waiting</li></ul>\n");
-}
-
-static void put_lanes(timeline_view *v, const timeline_step *predicted,
-                      const timeline_step *measured)
-{
-    int lanes = 0;
-    int lane = 0;
-
-    ty_text_add(v->html, "<div class=\"timeline\"><div class=\"names\">");
-    for (uint32_t i = 0; i < v->rank_count; i++)
-        for (int s = 0; s < TY_STREAM_COUNT; s++)
-            if (v->has_stream[i][s]) {
-                ty_text_addf(v->html, "<div>rank %u %s</div>", v->ranks[i],
-                             ty_stream_name((ty_stream)s));
-                lanes++;
-            }
-    ty_text_addf(v->html,
-                 "</div><div class=\"lanes\" tabindex=\"0\"><svg width=\"100%%\" height=\"%d\" "
-                 "role=\"img\" aria-label=\"Timeline of one step: %s\">",
-                 lanes * LANE_HEIGHT + AXIS_HEIGHT,
-                 measured != NULL ? "predicted above measured" : "predicted");
-    put_axis(v, lanes * LANE_HEIGHT + AXIS_HEIGHT);
-    for (uint32_t i = 0; i < v->rank_count; i++)
-        for (int s = 0; s < TY_STREAM_COUNT; s++)
-            if (v->has_stream[i][s]) {
-                double y = AXIS_HEIGHT + LANE_HEIGHT * lane++;
-                put_lane(v, predicted, "predicted:", v->ranks[i], (ty_stream)s, y + 2);
-                if (measured != NULL)
-                    put_lane(v, measured, "measured:", v->ranks[i], (ty_stream)s,
-                             y + 3 + BAR_HEIGHT);
-            }
-    ty_text_add(v->html, "</svg></div></div>\n");
-}
-
-/* The same facts as a table. */
-static void put_table(timeline_view *v, const timeline_step *predicted,
-                      const timeline_step *measured)
-{
-    const ty_plan *plan = v->input->plan;
-    uint32_t rows = 0;
-
-    ty_text_add(v->html,
-                "<details><summary>Every instruction</summary><div class=\"scroll\" "
-                "tabindex=\"0\"><table><thead><tr><th>rank</th><th class=\"text\">stream</th><th "
-                "class=\"text\">instruction</th><th>predicted start</th><th>predicted end</th>");
-    if (measured != NULL)
-        ty_text_add(v->html, "<th>measured start</th><th>measured end</th>");
-    ty_text_add(v->html, "</tr></thead><tbody>\n");
-    for (uint32_t r = 0; r < v->rank_count; r++) {
-        uint32_t rank = v->ranks[r];
-        const ty_stage_program *stage =
-            &v->input->program->stages[ty_plan_stage_of_rank(plan, rank)];
-        for (uint32_t i = 0; i < stage->instruction_count && rows < MOST_TABLE_ROWS; i++, rows++) {
-            const ty_instruction *in = &stage->instructions[i];
-            const timeline_step *views[2] = {predicted, measured};
-            char name[128];
-            ty_operation_name(plan, in->op, in->first_layer, in->layer_count, in->bucket, in->phase,
-                              name, sizeof name);
-            ty_text_addf(v->html, "<tr><td>%u</td><td class=\"text\">%s</td><td class=\"text\">",
-                         rank, ty_stream_name(in->stream));
-            ty_html_escape(v->html, name);
-            ty_text_add(v->html, "</td>");
-            for (int k = 0; k < 2 && views[k] != NULL; k++) {
-                const ty_event *e = ty_timeline_find(views[k]->timeline, v->input->program, plan,
-                                                     views[k]->step, rank, i);
-                char start[32], end[32];
-                ty_format_seconds(fmax(e->start_s - views[k]->start_s, 0), start);
-                ty_format_seconds(e->end_s - views[k]->start_s, end);
-                ty_text_addf(v->html, "<td>%s</td><td>%s</td>", start, end);
-            }
-            ty_text_add(v->html, "</tr>\n");
-        }
-    }
-    ty_text_add(v->html, "</tbody></table></div>");
-    if (rows == MOST_TABLE_ROWS)
-        ty_text_addf(v->html, "<p class=\"faint\">The first %d instructions.</p>", MOST_TABLE_ROWS);
-    ty_text_add(v->html, "</details>\n");
-}
-
-/* Bars shorter than this are left out of the plain picture, so that not too many remain. */
-static double least_bar(const timeline_view *v)
-{
-    uint64_t bars = 0;
-
-    for (uint32_t r = 0; r < v->rank_count; r++)
-        bars += v->input->program->stages[ty_plan_stage_of_rank(v->input->plan, v->ranks[r])]
-                    .instruction_count;
-    return bars <= MOST_SVG_BARS ? 0 : v->length_s / MOST_SVG_BARS;
-}
-
-static void put_plain(timeline_view *v, const timeline_step *measured)
-{
-    v->least_s = least_bar(v);
-    ty_text_add(v->html, "<div class=\"fallback\">");
-    put_legend(v);
-    ty_text_add(v->html,
-                "<div class=\"tools\" hidden><button type=\"button\" data-zoom=\"2\">Zoom "
-                "in</button><button type=\"button\" data-zoom=\"0.5\">Zoom out</button><button "
-                "type=\"button\" data-zoom=\"0\">Whole step</button><span id=\"pointed\" "
-                "class=\"faint\"></span></div>\n");
-    put_lanes(v, &v->predicted, measured);
-    ty_text_add(v->html, "</div>\n");
-}
-
-static void put_introduction(page *p, const timeline_view *v, const timeline_step *measured)
-{
-    ty_text_addf(
-        p->html, "<p class=\"faint\">%s. Times count from the step's first computation.%s</p>\n",
-        measured != NULL ? "In each lane the upper bar is the prediction, the lower one the "
-                           "measurement"
-                         : "Predicted; nothing was measured yet",
-        v->rank_count < ty_plan_rank_count(p->in->plan)
-            ? " One rank of each stage and type of device is shown."
-            : "");
-}
-
-static ty_status view_open(timeline_view *v, const ty_timeline *timeline,
-                           const ty_timeline *recorded, ty_error *error)
-{
-    const ty_report_input *in = v->input;
+    const ty_report_input *in = v->in;
+    const ty_timeline *recorded = in->run != NULL ? in->run->timeline : NULL;
     ty_step_summary summary;
-    ty_status status = TY_OK;
+    ty_status status;
 
     TY_CHECK(ty_partners_new(in->plan, in->program, &v->partners, error), status, done);
-    TY_CHECK(ty_timeline_summarize(in->plan, in->program, timeline, &summary, error), status, done);
+    TY_CHECK(ty_timeline_summarize(in->plan, in->program, predicted, &summary, error), status,
+             done);
     choose_ranks(v);
-    v->predicted = choose_step(in, timeline, summary.step_time_s);
-    v->length_s = v->predicted.end_s - v->predicted.start_s;
-    if (recorded != NULL) {
+    v->steps[0] = choose_step(in, predicted, summary.step_time_s);
+    v->step_count = 1;
+    if (recorded != NULL && recorded->step_count > 0) {
         TY_CHECK(ty_timeline_check(in->plan, in->program, recorded, "run:/timeline", error), status,
                  done);
-        v->measured = choose_step(in, recorded, in->run->summary.step_time_s);
-        v->length_s = fmax(v->length_s, v->measured.end_s - v->measured.start_s);
+        v->steps[v->step_count++] = choose_step(in, recorded, in->run->summary.step_time_s);
     }
+    for (int k = 0; k < v->step_count; k++)
+        v->length_s = fmax(v->length_s, v->steps[k].end_s - v->steps[k].start_s);
 done:
     return status;
 }
 
-ty_status ty_page_timeline(page *p, ty_error *error)
+/* ---- Instructions --------------------------------------------------------------------------- */
+
+static int longest_first(const void *left, const void *right)
 {
-    const ty_report_input *in = p->in;
-    const ty_timeline *timeline = in->simulated != NULL ? in->simulated : in->estimated;
-    const ty_timeline *recorded = in->run != NULL ? in->run->timeline : NULL;
-    timeline_view v = {.input = in, .html = p->html};
-    const timeline_step *measured;
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a < b) - (a > b);
+}
+
+/* The length below which instructions are left out. */
+static ty_status least_item(const view *v, double *least_s, ty_error *error)
+{
+    uint64_t count = 0, at = 0;
+    double *lengths;
+
+    for (uint32_t r = 0; r < v->rank_count; r++)
+        count += program_of(v, v->ranks[r])->instruction_count;
+    *least_s = 0;
+    count *= (uint64_t)v->step_count;
+    if (count <= MOST_ITEMS)
+        return TY_OK;
+    lengths = ty_alloc(count, sizeof *lengths);
+    if (lengths == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (int k = 0; k < v->step_count; k++)
+        for (uint32_t r = 0; r < v->rank_count; r++)
+            for (uint32_t i = 0; i < program_of(v, v->ranks[r])->instruction_count; i++) {
+                const ty_event *e = event_of(v, &v->steps[k], v->ranks[r], i);
+                lengths[at++] = e->end_s - e->start_s;
+            }
+    qsort(lengths, at, sizeof *lengths, longest_first);
+    *least_s = lengths[MOST_ITEMS];
+    ty_free(lengths);
+    return TY_OK;
+}
+
+/* [row, measured, operation, name, micro-batch, start, ready, end, critical]; microseconds of the
+ * step; a wait lasts from start to ready; name is an index into "names". */
+static void put_item(const view *v, int measured, uint32_t shown, uint32_t index, uint32_t name,
+                     bool is_critical)
+{
+    const one_step *s = &v->steps[measured];
+    const ty_instruction *in = &program_of(v, v->ranks[shown])->instructions[index];
+    const ty_event *e = event_of(v, s, v->ranks[shown], index);
+    const double ready_s = ty_partners_ready_s(v->partners, s->timeline, e);
+    const double start_us = fmax(e->start_s - s->start_s, 0) * 1e6;
+
+    if (e->end_s > s->start_s)
+        ty_report_put_row(v->w, "uuuuffffu", v->row[shown][in->stream], (uint32_t)measured,
+                          (uint32_t)in->op, name,
+                          in->micro_batch == TY_NO_MICRO_BATCH ? -1.0 : (double)in->micro_batch,
+                          start_us, fmax((ready_s - s->start_s) * 1e6, start_us),
+                          (e->end_s - s->start_s) * 1e6, (uint32_t)is_critical);
+}
+
+static bool is_same_operation(const ty_instruction *a, const ty_instruction *b)
+{
+    return a->op == b->op && a->first_layer == b->first_layer && a->layer_count == b->layer_count &&
+           a->bucket == b->bucket && a->phase == b->phase && a->peer_stage == b->peer_stage &&
+           a->direction == b->direction;
+}
+
+static void put_name(const view *v, const ty_instruction *in)
+{
+    char name[160];
+    size_t length;
+
+    ty_operation_name(v->in->plan, in->op, in->first_layer, in->layer_count, in->bucket, in->phase,
+                      name, sizeof name);
+    length = strlen(name);
+    if (in->peer_stage != TY_NO_STAGE && length + 40 < sizeof name)
+        snprintf(name + length, sizeof name - length, " (%s, stage %u)",
+                 ty_direction_name(in->direction), in->peer_stage);
+    ty_json_put_string(v->w, NULL, name);
+}
+
+#define NAME_WINDOW 64 /* operations of one rank that are compared with the next one */
+
+/* Names repeat for every micro-batch: each is written once per rank.
+ * @param index [out] of the name, for the instructions of all shown ranks; free with ty_free */
+static ty_status put_names(const view *v, uint32_t **index, ty_error *error)
+{
+    uint64_t count = 0, at = 0;
+    uint32_t names = 0;
+
+    for (uint32_t r = 0; r < v->rank_count; r++)
+        count += program_of(v, v->ranks[r])->instruction_count;
+    *index = ty_alloc(count, sizeof **index);
+    if (*index == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    ty_json_open(v->w, "names", '[');
+    for (uint32_t r = 0; r < v->rank_count; r++) {
+        const ty_stage_program *stage = program_of(v, v->ranks[r]);
+        const ty_instruction *recent[NAME_WINDOW];
+        uint32_t number[NAME_WINDOW], known = 0;
+        for (uint32_t i = 0; i < stage->instruction_count; i++, at++) {
+            const ty_instruction *in = &stage->instructions[i];
+            const uint32_t window = known < NAME_WINDOW ? known : NAME_WINDOW;
+            uint32_t k = 0;
+            while (k < window && !is_same_operation(recent[k], in))
+                k++;
+            if (k == window) {
+                k = known++ % NAME_WINDOW;
+                recent[k] = in;
+                number[k] = names++;
+                put_name(v, in);
+            }
+            (*index)[at] = number[k];
+        }
+    }
+    ty_json_close(v->w, ']');
+    return TY_OK;
+}
+
+/* Names the rows, one per rank and stream that has instructions, and numbers them. */
+static void put_rows(view *v)
+{
+    uint32_t count = 0;
+
+    ty_json_open(v->w, "rows", '[');
+    for (uint32_t i = 0; i < v->rank_count; i++)
+        for (int s = 0; s < TY_STREAM_COUNT; s++)
+            if (v->row[i][s] > 0) {
+                char name[64];
+                snprintf(name, sizeof name, "%u %s", v->ranks[i], ty_stream_name((ty_stream)s));
+                ty_json_put_string(v->w, NULL, name);
+                v->row[i][s] = count++;
+            }
+    ty_json_close(v->w, ']');
+    ty_json_open(v->w, "operations", '[');
+    for (int op = 0; op < TY_OP_COUNT; op++)
+        ty_json_put_string(v->w, NULL, v->has_op[op] ? ty_op_name((ty_op)op) : "");
+    ty_json_close(v->w, ']');
+}
+
+static ty_status put_items(view *v, const critical_path *path, ty_error *error)
+{
+    uint32_t *names = NULL;
+    double least_s;
+    ty_status status;
+
+    TY_CHECK(least_item(v, &least_s, error), status, done);
+    ty_json_put_number(v->w, "least_s", least_s);
+    put_rows(v);
+    TY_CHECK(put_names(v, &names, error), status, done);
+    ty_json_open(v->w, "items", '[');
+    for (int k = 0; k < v->step_count; k++) {
+        uint64_t at = 0;
+        for (uint32_t r = 0; r < v->rank_count; r++)
+            for (uint32_t i = 0; i < program_of(v, v->ranks[r])->instruction_count; i++, at++) {
+                const ty_event *e = event_of(v, &v->steps[k], v->ranks[r], i);
+                if (e->end_s - e->start_s > 0 && e->end_s - e->start_s >= least_s)
+                    put_item(v, k, r, i, names[at],
+                             k == 0 && ty_critical_path_has(path, v->ranks[r], i));
+            }
+    }
+    ty_json_close(v->w, ']');
+done:
+    ty_free(names);
+    return status;
+}
+
+/* ---- Time per stage ------------------------------------------------------------------------- */
+
+/* In the order in which the script shows them. */
+enum { FORWARD, BACKWARD, RECOMPUTE, UPDATE, EXCHANGE, TRANSFER, INPUT, IDLE, PART_COUNT };
+
+static int part_of_op(ty_op op)
+{
+    if (op == TY_OP_FORWARD || op == TY_OP_ACT)
+        return FORWARD;
+    if (op == TY_OP_RECOMPUTE)
+        return RECOMPUTE;
+    return op == TY_OP_UPDATE || op == TY_OP_BEGIN || op == TY_OP_RENEW ? UPDATE : BACKWARD;
+}
+
+/* Cause of the wait of a compute instruction: its last dependency, if that ended after `since_s`.
+ */
+static int part_of_gap(const view *v, const one_step *s, uint32_t rank, const ty_instruction *next,
+                       double since_s)
+{
+    const ty_stage_program *stage = program_of(v, rank);
+    int part = IDLE;
+
+    for (uint32_t k = 0; k < next->wait_count; k++) {
+        const double end_s = event_of(v, s, rank, next->waits[k])->end_s;
+        const ty_stream stream = stage->instructions[next->waits[k]].stream;
+        if (end_s <= since_s)
+            continue;
+        since_s = end_s;
+        part = stream == TY_STREAM_COLLECTIVE ? EXCHANGE
+               : stream == TY_STREAM_INPUT    ? INPUT
+               : stream == TY_STREAM_COMPUTE  ? IDLE
+                                              : TRANSFER;
+    }
+    return part;
+}
+
+static int by_start(const void *left, const void *right)
+{
+    const ty_event *a = *(const ty_event *const *)left, *b = *(const ty_event *const *)right;
+
+    if (a->start_s < b->start_s || a->start_s > b->start_s)
+        return a->start_s < b->start_s ? -1 : 1;
+    return (a->instruction > b->instruction) - (a->instruction < b->instruction);
+}
+
+/* Splits the step of one rank's compute stream, in the order in which it ran, which is not the
+ * program's if instructions lead.
+ * @param order room for its instructions */
+static void split_rank(const view *v, const one_step *s, uint32_t rank, const ty_event **order,
+                       double parts[PART_COUNT])
+{
+    const ty_stage_program *stage = program_of(v, rank);
+    double cursor = s->start_s;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < stage->instruction_count; i++)
+        if (stage->instructions[i].stream == TY_STREAM_COMPUTE)
+            order[count++] = event_of(v, s, rank, i);
+    qsort(order, count, sizeof *order, by_start);
+    for (uint32_t i = 0; i < count; i++) {
+        const ty_event *e = order[i];
+        const ty_instruction *in = &stage->instructions[e->instruction];
+        if (e->start_s > cursor)
+            parts[part_of_gap(v, s, rank, in, cursor)] += e->start_s - cursor;
+        if (e->end_s > fmax(cursor, e->start_s))
+            parts[part_of_op(in->op)] += e->end_s - fmax(cursor, e->start_s);
+        cursor = fmax(cursor, e->end_s);
+    }
+    parts[IDLE] += fmax(s->end_s - cursor, 0);
+}
+
+/* {name, seconds of each part} of every shown rank, predicted before measured */
+static ty_status put_stage_parts(const view *v, ty_error *error)
+{
+    const bool is_by_stage = v->rank_count == v->in->program->stage_count;
+    const char *kind = !is_by_stage                          ? "rank"
+                       : ty_plan_interleave(v->in->plan) > 1 ? "pipeline rank"
+                                                             : "stage";
+    const ty_event **order;
+    uint32_t longest = 0;
+
+    for (uint32_t s = 0; s < v->in->program->stage_count; s++)
+        longest = v->in->program->stages[s].instruction_count > longest
+                      ? v->in->program->stages[s].instruction_count
+                      : longest;
+    order = ty_alloc(longest, sizeof *order);
+    if (order == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    ty_json_open(v->w, "stage_parts", '[');
+    for (uint32_t r = 0; r < v->rank_count; r++)
+        for (int k = 0; k < v->step_count; k++) {
+            const uint32_t rank = v->ranks[r];
+            double parts[PART_COUNT] = {0};
+            char name[64];
+            split_rank(v, &v->steps[k], rank, order, parts);
+            snprintf(name, sizeof name, "%s %u%s", kind,
+                     is_by_stage ? ty_plan_stage_of_rank(v->in->plan, rank) : rank,
+                     v->step_count == 1 ? ""
+                     : k == 1           ? " measured"
+                                        : " predicted");
+            ty_json_open(v->w, NULL, '{');
+            ty_json_put_string(v->w, "name", name);
+            ty_json_open(v->w, "seconds", '[');
+            for (int i = 0; i < PART_COUNT; i++)
+                ty_report_put_figure(v->w, NULL, parts[i]);
+            ty_json_close(v->w, ']');
+            ty_json_close(v->w, '}');
+        }
+    ty_json_close(v->w, ']');
+    ty_free(order);
+    return TY_OK;
+}
+
+/* ---- The critical path ---------------------------------------------------------------------- */
+
+/* [operation, instructions, seconds] */
+static void put_critical_path(const view *v, const critical_path *path)
+{
+    double seconds[TY_OP_COUNT] = {0};
+    uint32_t counts[TY_OP_COUNT] = {0};
+
+    for (uint32_t i = 0; i < path->count; i++) {
+        const path_link *link = &path->links[i];
+        const ty_op op = program_of(v, link->rank)->instructions[link->instruction].op;
+        seconds[op] += link->to_s - link->from_s;
+        counts[op]++;
+    }
+    ty_json_open(v->w, "critical_path", '[');
+    for (int op = 0; op < TY_OP_COUNT; op++)
+        if (counts[op] > 0)
+            ty_report_put_row(v->w, "suf", ty_op_name((ty_op)op), counts[op], seconds[op]);
+    ty_json_close(v->w, ']');
+}
+
+ty_status ty_report_put_timeline(const ty_report_input *in, ty_json_writer *w, ty_error *error)
+{
+    const ty_timeline *predicted = in->simulated != NULL ? in->simulated : in->estimated;
+    view v = {.in = in, .w = w};
+    critical_path path = {0};
     ty_status status = TY_OK;
 
-    if (timeline == NULL) {
-        ty_page_missing(p, "Timeline and stages", "a plan, which is simulated for it");
+    if (predicted == NULL)
         return TY_OK;
-    }
-    if (recorded != NULL && recorded->step_count == 0)
-        recorded = NULL;
-    TY_CHECK(view_open(&v, timeline, recorded, error), status, done);
-    measured = recorded != NULL ? &v.measured : NULL;
-    ty_page_section(p, "stages", "What each stage does");
-    TY_CHECK(ty_page_stage_parts(p, &v, measured, error), status, done);
-    ty_page_section(p, "timeline", "Timeline of one step");
-    put_introduction(p, &v, measured);
-    TY_CHECK(ty_page_gantt(p, &v, measured, error), status, done);
-    put_plain(&v, measured);
-    put_table(&v, &v.predicted, measured);
-    ty_text_add(p->html, "</figure>\n");
-    TY_CHECK(ty_page_critical_path(p, &v, error), status, done);
+    TY_CHECK(view_open(&v, predicted, error), status, done);
+    TY_CHECK(ty_critical_path_find(in->plan, in->program, predicted, v.partners, v.steps[0].step,
+                                   v.steps[0].start_s, &path, error),
+             status, done);
+    ty_json_open(w, "timeline", '{');
+    ty_report_put_figure(w, "length_us", v.length_s * 1e6);
+    ty_json_put_bool(w, "is_measured", v.step_count == 2);
+    ty_json_put_bool(w, "has_all_ranks", v.rank_count == ty_plan_rank_count(in->plan));
+    TY_CHECK(put_items(&v, &path, error), status, done);
+    TY_CHECK(put_stage_parts(&v, error), status, done);
+    put_critical_path(&v, &path);
+    ty_json_close(w, '}');
 done:
+    ty_critical_path_clear(&path);
     ty_partners_free(v.partners);
     return status;
 }

@@ -1,6 +1,5 @@
 /* Plans, summaries, memory, runs and comparisons as text for a terminal. */
 #include "print.h"
-#include "certainty.h"
 #include "operation.h"
 #include "ty_reports.h"
 #include "wrap.h"

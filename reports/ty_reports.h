@@ -159,8 +159,7 @@ typedef struct ty_report_document {
     bool is_derived;     /* made of the plan for this report: no file, no digest */
 } ty_report_document;
 
-/** Schemas of documents that a report can show, NULL at the end; docs/guides/read-a-report.md says
- * what of. */
+/** Schemas of documents that a report can show, NULL at the end; docs/guides/read-a-report.md says what of. */
 extern const char *const ty_report_schemas[];
 
 /** A plan that a report lays beside the one it is about. */
@@ -187,25 +186,21 @@ typedef struct ty_report_input {
     const ty_report_other *other; /* the plan to compare with; NULL: none */
     const ty_report_document *documents;
     uint32_t document_count;
-    bool without_charts;
     const char *date;    /* when the report is made, for its head */
     const char *version; /* of trainyard, for the same */
     const char *command; /* that made it, for the provenance */
 } ty_report_input;
 
 /**
- * One self-contained HTML page, the answer first: docs/guides/read-a-report.md lists its sections
- * and where their figures come from. Sections without data are left out and named at the end with
- * what would fill them. No network, no external file, scripts and styles allowed by their hashes
- * alone; works without script as tables and inline SVG, and so does a page of a build without
- * charts. Large plans are shown by one rank of each kind, large clusters by groups of hosts.
+ * One self-contained HTML page: a template whose script draws one JSON document, the changes to
+ * make first. docs/guides/read-a-report.md lists the sections and where their figures come from. Sections
+ * without data are left out and named at the end with what would fill them. No network, no external
+ * file, script and style allowed by their hashes alone. Large plans are shown by one rank of each
+ * kind, large clusters by groups of hosts.
  * @return TY_EPARSE for timelines of another program, or a document that is not what its schema
  * says
  */
 ty_status ty_report_html(const ty_report_input *input, ty_text *html,
                          ty_error *error) TY_MUST_CHECK;
-
-/** Whether this build has the charts. */
-bool ty_report_has_charts(void);
 
 #endif

@@ -47,4 +47,4 @@ except trainyard.NoPlanError as error:
 # The report, for those who were not here.
 
 # %%
-plan.report("gpt2.html", no_charts=True)
+plan.report("gpt2.html")

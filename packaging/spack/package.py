@@ -41,6 +41,5 @@ class Trainyard(CMakePackage):
             self.define_from_variant("TY_WITH_EXECUTE", "execute"),
             self.define_from_variant("TY_WITH_SIMULATE", "simulate"),
             self.define("TY_WITH_CUDA", "ON" if self.spec.satisfies("+cuda") else "OFF"),
-            self.define("TY_CHARTS", False),
             self.define("BUILD_TESTING", False),
         ]

@@ -259,10 +259,10 @@ class Plan(Document):
         command("report", self, *others, output=_os.fspath(path), quiet=True, **options)
 
     def html(self):
-        """The report as a text of HTML, without scripts for charts: small."""
+        """The report as a text of HTML."""
         with _Files() as files:
             path = files.path("report.html")
-            self.report(path, no_charts=True)
+            self.report(path)
             with open(path, encoding="utf-8") as file:
                 return file.read()
 

@@ -47,6 +47,32 @@ expect_output() {
     done
 }
 
+# report_holds PAGE CONDITION: of Python, on the JSON document d of a report; docs are its documents by their nouns.
+report_holds() {
+    /usr/bin/python3 - "$1" "$2" <<'PYTHON' && pass || fail "the report $1 does not hold: $2"
+import json, re, sys
+page = open(sys.argv[1], encoding="utf-8").read()
+d = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+docs = {x["schema"][len("trainyard."):-len("/1")]: x["root"] for x in d["documents"]}
+sys.exit(not eval(sys.argv[2]))
+PYTHON
+}
+
+# page_says PAGE TEXT...: texts that a reader of the report sees, drawn by Chromium; nothing without Chromium.
+page_says() {
+    command -v chromium >/dev/null || return 0
+    drawn=$1
+    shift
+    timeout 60 chromium --headless --no-sandbox --disable-gpu --no-first-run --user-data-dir="$scratch/chromium" --virtual-time-budget=3000 \
+        --dump-dom "file://$(realpath "$drawn")" 2>/dev/null | /usr/bin/python3 -c '
+import html, re, sys
+body = re.sub(r"<(script|style|title)\b.*?</\1>", "", sys.stdin.read(), flags=re.S)
+print(html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"</(td|th|li|span)>", "|", body))))' >"$scratch/seen"
+    for text in "$@"; do
+        if grep -qF -- "$text" "$scratch/seen"; then pass; else fail "$drawn, drawn, lacks '$text'"; fi
+    done
+}
+
 # Nothing but the named files may lie in $scratch/made.
 expect_only() {
     there=$(cd "$scratch/made" && ls -A | sort | tr '\n' ' ')

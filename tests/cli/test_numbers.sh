@@ -98,7 +98,7 @@ for file in made/one-line.json made/undigested.json; do
     expect 0 estimate "$file"
     cmp -s out expected && [ ! -s err ] && pass || fail "$file is another plan"
 done
-for command in estimate simulate score "export --to mpirun" "report -o made/report.html --no-charts"; do
+for command in estimate simulate score "export --to mpirun" "report -o made/report.html"; do
     # shellcheck disable=SC2086
     expect 0 $command made/changed.json
     grep -q "^warning: made/changed.json: the plan predicts .* per step, but its estimate is now " err && pass || fail "$command says nothing"

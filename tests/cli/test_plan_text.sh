@@ -25,8 +25,9 @@ cp out score.json
 expect 0 systems -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --json -q
 cp out systems.json
 same rates llama.txt llama.json estimate.json whatif.json score.json systems.json
-expect 0 report llama.json --no-charts -o llama.html
-same page llama.html llama.json
+expect 0 report llama.json -o llama.html
+report_holds llama.html 'abs(d["prediction"]["mfu"] / json.load(open("llama.json"))["prediction"]["mfu"] - 1) < 0.01 and d["plan"]["device_noun"] == "GPU" and d["plan"]["usable_memory_bytes"] == 84932978278'
+page_says llama.html "MFU|" "TFLOP/s per GPU|" "tokens/s per GPU|" " of 79.1 GiB"
 expect 0 plan -w resnet50 -c "2x dgx-1-v100" --no-simulate -q
 expect_output "Layout      TP 1  PP 1  VPP 1  DP 16  CP 1  EP 1" " samples/s/GPU" " TFLOP/s/GPU" "of 15.8 GiB"
 same text out

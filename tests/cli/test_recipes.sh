@@ -1,7 +1,7 @@
 #!/bin/sh
 # docs/design/recipes.md: what it names is there; every recipe can be followed in a copy of the sources (recipes/follow.py), what it
 # adds to C compiles, and what it adds to the catalogues is planned with. Under `slow` the copy is built, without optimisation,
-# charts and CUDA, and gives what the recipes promise.
+# CUDA, and gives what the recipes promise.
 . "$(dirname "$0")/lib.sh"
 recipes=$SOURCE/docs/design/recipes.md
 cd "$SOURCE" || exit 1
@@ -63,7 +63,7 @@ if [ -z "${TY_ALL:-}" ]; then
     exit
 fi
 
-if CCACHE_BASEDIR=$copy cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=None -DTY_CHARTS=OFF -DTY_WITH_CUDA=OFF >"$scratch/log" 2>&1 &&
+if CCACHE_BASEDIR=$copy cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=None -DTY_WITH_CUDA=OFF >"$scratch/log" 2>&1 &&
     cmake --build "$copy/build" --target trainyard trainyard-worker >>"$scratch/log" 2>&1; then pass; else
     tail -n 30 "$scratch/log"
     fail "the copy does not build"

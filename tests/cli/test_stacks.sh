@@ -174,7 +174,7 @@ expect_output "Framework   trainyard ("
 expect 0 simulate other.json --json
 expect_output '"stack": "ours"'
 expect 0 report other.json -o report.html
-grep -q 'ours, Our trainer' report.html && pass || fail "the report does not name the stack"
+report_holds report.html 'd["plan"]["framework"] == "ours" and d["plan"]["framework_title"] == "Our trainer"'
 
 # A launch file quotes figures of the software that it starts, and of no other.
 for target in mpirun slurm; do

@@ -124,8 +124,7 @@ static void use_timeline(consumed *c)
                                              .estimated = c->timeline,
                                              .costs = c->costs,
                                              .cluster = c->cluster,
-                                             .comparison = comparison,
-                                             .without_charts = true},
+                                             .comparison = comparison},
                           &text, &error),
            &error);
     MUST(text.data == NULL || strstr(text.data, "<script>alert") == NULL);

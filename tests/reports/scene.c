@@ -181,3 +181,91 @@ void scene_predict(scene *s)
                                         "about 300 % slower, not estimated");
     plan->candidate_count = 14;
 }
+
+/* ---- Reports ------------------------------------------------------------------------------- */
+
+uint32_t scene_count(const char *text, const char *part)
+{
+    uint32_t count = 0;
+
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part))
+        count++;
+    return count;
+}
+
+scene_page scene_page_of(const ty_report_input *input)
+{
+    static const char begin[] = "<script type=\"application/json\" id=\"data\">";
+    scene_page page = {0};
+    ty_text text = {0};
+    ty_error error = {0};
+    const char *data, *end;
+
+    cr_assert_eq(ty_report_html(input, &text, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_text_take(&text, &page.html, &error), TY_OK);
+    cr_expect_eq(strncmp(page.html, "<!doctype html>\n", 16), 0);
+    data = strstr(page.html, begin);
+    cr_assert_not_null(data);
+    data += strlen(begin);
+    end = strstr(data, "</script>");
+    cr_expect_null(memchr(data, '<', (size_t)(end - data)));
+    cr_assert_eq(ty_json_parse(data, (size_t)(end - data), "report", &page.parsed, &error), TY_OK,
+                 "%s", error.message);
+    cr_expect_eq(ty_json_schema(ty_json_root(page.parsed), "trainyard.report/1", &error), TY_OK);
+    /* One document and one script, each closed once; one style; one policy. */
+    cr_expect_eq(scene_count(page.html, "<script"), 2);
+    cr_expect_eq(scene_count(page.html, "</script>"), 2);
+    cr_expect_eq(scene_count(page.html, "</style>"), 1);
+    cr_expect_eq(scene_count(page.html, "</title>"), 1);
+    cr_expect_eq(scene_count(page.html, "'sha256-"), 2);
+    return page;
+}
+
+void scene_page_clear(scene_page *page)
+{
+    ty_free(page->html);
+    ty_json_free(page->parsed);
+}
+
+const ty_json *scene_at(const scene_page *page, const char *path)
+{
+    const ty_json *value = ty_json_root(page->parsed);
+
+    for (size_t length; value != NULL && *path != '\0'; path += length + (path[length] == '/')) {
+        const ty_json *found = NULL;
+        length = strcspn(path, "/");
+        for (size_t i = 0; i < ty_json_size(value) && found == NULL; i++) {
+            char index[24];
+            const ty_json *member = ty_json_at(value, i);
+            const char *key = ty_json_key(member);
+            snprintf(index, sizeof index, "%zu", i);
+            key = ty_json_is_array(value) ? index : key;
+            if (strlen(key) == length && strncmp(key, path, length) == 0)
+                found = member;
+        }
+        value = found;
+    }
+    return value;
+}
+
+double scene_number(const scene_page *page, const char *path)
+{
+    const ty_json *value = scene_at(page, path);
+    double number = NAN;
+
+    return value != NULL && ty_json_is_number(value) &&
+                   ty_json_as_number(value, -1e300, 1e300, &number, NULL) == TY_OK
+               ? number
+               : (double)NAN;
+}
+
+const char *scene_text(const scene_page *page, const char *path)
+{
+    const ty_json *value = scene_at(page, path);
+    const char *text = "";
+
+    return value != NULL && ty_json_is_string(value) &&
+                   ty_json_as_string(value, &text, NULL) == TY_OK
+               ? text
+               : "";
+}

@@ -39,4 +39,18 @@ ty_run *scene_run(const scene *s, ty_timeline *timeline);
 /* A prediction, memory and candidates, with which the plan still passes ty_plan_check. */
 void scene_predict(scene *s);
 
+/* A report and its JSON document. The HTML passed the checks that hold for every report. */
+typedef struct scene_page {
+    char *html;
+    ty_json_document *parsed;
+} scene_page;
+scene_page scene_page_of(const ty_report_input *input);
+void scene_page_clear(scene_page *page);
+/* The value at "plan/stages/0/like" in the document; NULL: there is none. */
+const ty_json *scene_at(const scene_page *page, const char *path);
+/* The number there, NaN if it is none; the text there, "" if it is none. */
+double scene_number(const scene_page *page, const char *path);
+const char *scene_text(const scene_page *page, const char *path);
+uint32_t scene_count(const char *text, const char *part);
+
 #endif

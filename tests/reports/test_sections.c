@@ -1,9 +1,7 @@
-/* What stands behind the report's pictures: the critical path, documents, the policy of
- * scripts. */
+/* Data of a report's charts: the critical path, the network, documents. */
 #include "scene.h"
 
 #include "critical_path.h"
-#include "html.h"
 
 #include <criterion/criterion.h>
 
@@ -105,108 +103,64 @@ static given give(const char *text)
     return g;
 }
 
-static ty_status report_of(const given *g, bool without_charts, ty_text *html, ty_error *error)
+static ty_report_input report_of(const given *g)
 {
-    return ty_report_html(&(ty_report_input){.documents = &g->document,
-                                             .document_count = 1,
-                                             .without_charts = without_charts},
-                          html, error);
+    return (ty_report_input){.documents = &g->document, .document_count = 1};
 }
 
+/* A document, and a text or a number that the report has of it. */
 static const struct document_case {
-    const char *text, *shown[4];
+    const char *text, *path, *shown;
+    double number;
 } document_cases[] = {
     {"{\"schema\":\"trainyard.infeasible/1\",\"workload\":\"w<1>\",\"cluster\":\"c\",\"reason\":"
      "\"misses 2 GiB\"}",
-     {"No plan fits.", "w&lt;1&gt; on c: misses 2 GiB"}},
+     "workload", "w<1>", 0},
     {"{\"schema\":\"trainyard.whatif/1\",\"question\":{\"workload\":\"w\",\"cluster\":\"c\"},"
      "\"vary\":[{\"key\":\"hosts\",\"values\":[\"1\",\"2\"]}],\"rows\":["
      "{\"values\":{\"hosts\":\"2\"},\"reason\":\"too large\"},"
      "{\"values\":{\"hosts\":\"1\"},\"devices\":8,\"step_time_s\":0.5,\"samples_per_s\":64,"
      "\"estimated_step_time_s\":0.4,\"limited_by\":\"compute\",\"plan\":\"dp\"}]}",
-     {"Of 2 combinations 1 has a plan, 1 has none. Fastest: <strong>64 samples/s</strong> with "
-      "<strong>hosts=1</strong>.</p>",
-      "<td class=\"why\">hosts=2</td><td class=\"text\">too large</td>", "<td>500 ms</td>",
-      "<td>64 to 80</td>"}},
-    {"{\"schema\":\"trainyard.whatif/"
-     "1\",\"vary\":[{\"key\":\"pp\",\"values\":[\"1\",\"2\",\"4\"]}],"
-     "\"rows\":[{\"values\":{\"pp\":\"1\"},\"step_time_s\":1,\"samples_per_s\":2},"
-     "{\"values\":{\"pp\":\"2\"},\"step_time_s\":1,\"samples_per_s\":8}]}",
-     {"Of 3 combinations 2 have a plan, 1 is not done. Fastest: <strong>8 samples/s</strong> with "
-      "<strong>pp=2</strong>, 4 times as fast as the slowest, pp=1."}},
+     "rows/1/samples_per_s", NULL, 64},
     {"{\"schema\":\"trainyard.validation/1\",\"sources\":[{\"source\":\"s\",\"rows\":3,"
      "\"median_error\":0.125,\"p90_error\":null}]}",
-     {"<section id=\"validation\">", "<td>12.5 %</td>"}},
+     "sources/0/median_error", NULL, 0.125},
     {"{\"schema\":\"trainyard.score/1\",\"time_to_target_s\":{\"low\":60,\"expected\":90,"
      "\"high\":100},\"convergence_provenance\":\"prior\"}",
-     {"<section id=\"loss\">", "<td>90 s</td>", "Convergence is prior."}},
-    {"{\"schema\":\"trainyard.simulation/1\",\"memory_over_time\":[{\"rank\":3,\"time_s\":[0,2],"
-     "\"bytes\":[1024,3072]}]}",
-     {"Memory of a device over the simulated time", "<th>rank 3</th>", "<td>1 KiB</td>",
-      "<td>3 KiB</td>"}},
+     "time_to_target_s/expected", NULL, 90},
+    {"{\"schema\":\"trainyard.simulation/1\",\"timeline\":{},\"memory_over_time\":[{\"rank\":3,"
+     "\"time_s\":[0,2],\"bytes\":[1024,3072]}]}",
+     "memory_over_time/0/bytes/1", NULL, 3072},
     {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"slurm\",\"next\":\"sbatch "
      "job.sh\",\"files\":[{\"name\":\"job.sh\",\"bytes\":90000,\"text\":\"#!/bin/sh\\nsrun "
      "<x>\"}]},{\"target\":\"horovod\",\"reason\":\"it has no <pipelines>\"}]}",
-     {"<section id=\"launch\">", "<code>sbatch job.sh</code>", "srun &lt;x&gt;",
-      "90 kB; trainyard export writes it whole."}},
-    {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"horovod\",\"reason\":\"it has "
-     "no <pipelines>\"}]}",
-     {"<td class=\"why\">it has no &lt;pipelines&gt;</td>"}},
+     "targets/1/reason", "it has no <pipelines>", 0},
     {"{\"schema\":\"trainyard.compression/1\",\"bandwidths_bytes_per_s\":[1e9,1e10],"
      "\"ring_bandwidth_bytes_per_s\":3e9,\"curves\":["
      "{\"compression\":\"fp16\",\"seconds\":[0.25,0.125]}]}",
-     {"<section id=\"compression\">", "<td>250 ms</td>", "10 GB/s", "narrowest ring: 3 GB/s"}},
+     "curves/0/seconds/0", NULL, 0.25},
 };
 
-Test(documents, are_shown)
+Test(documents, are_in_the_report)
 {
     for (size_t i = 0; i < sizeof document_cases / sizeof document_cases[0]; i++) {
         const struct document_case *c = &document_cases[i];
         given g = give(c->text);
-        ty_text html = {0};
-        ty_error error = {0};
+        ty_report_input in = report_of(&g);
+        scene_page page = scene_page_of(&in);
+        char path[96];
 
-        cr_assert_eq(report_of(&g, true, &html, &error), TY_OK, "%s", error.message);
-        for (int k = 0; k < 4 && c->shown[k] != NULL; k++)
-            cr_expect(strstr(html.data, c->shown[k]) != NULL, "case %zu lacks %s", i, c->shown[k]);
-        cr_expect(strstr(html.data, g.document.digest.hex) != NULL);
-        cr_expect(strstr(html.data, "<section id=\"left-out\">") != NULL);
-        cr_expect_null(strstr(html.data, "<section id=\"timeline\">"));
-        ty_text_clear(&html);
+        snprintf(path, sizeof path, "documents/0/root/%s", c->path);
+        if (c->shown != NULL)
+            cr_expect_str_eq(scene_text(&page, path), c->shown, "case %zu", i);
+        else
+            cr_expect_eq(scene_number(&page, path), c->number, "case %zu", i);
+        cr_expect_str_eq(scene_text(&page, "files/0/sha256"), g.document.digest.hex);
+        cr_expect_null(scene_at(&page, "plan"));
+        cr_expect_null(scene_at(&page, "documents/0/root/timeline"), "what no section shows");
+        scene_page_clear(&page);
         ty_json_free(g.parsed);
     }
-}
-
-/* A page explains the words of the glossary that it uses, in the plural and by any of a row's
- * names, and no others; code is code. */
-Test(documents, have_their_words_explained)
-{
-    static const char shown[] =
-        "{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"horovod\",\"reason\":"
-        "\"Bubbles of 16 micro-batches, ZeRO 3 and a reduce-scatter; spineless, astep\"}]}";
-    static const char *const rows[] = {"bubble", "micro-batch", "ZeRO (1, 2, 3)",
-                                       "all-reduce, reduce-scatter, all-gather"};
-    static const char *const others[] = {"leaf, spine", "server", "Pareto front"};
-    given g = give(shown);
-    ty_text html = {0};
-    const char *section;
-
-    cr_assert_eq(report_of(&g, true, &html, NULL), TY_OK);
-    section = strstr(html.data, "<section id=\"words\">");
-    cr_assert_not_null(section);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char cell[80];
-        snprintf(cell, sizeof cell, "<dfn>%s</dfn></td><td class=\"why\">", rows[i]);
-        cr_expect_not_null(strstr(section, cell), "%s", rows[i]);
-    }
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        char cell[80];
-        snprintf(cell, sizeof cell, "<dfn>%s</dfn>", others[i]);
-        cr_expect_null(strstr(section, cell), "%s", others[i]);
-    }
-    cr_expect_not_null(strstr(section, "<code>16 x 32</code>"));
-    ty_text_clear(&html);
-    ty_json_free(g.parsed);
 }
 
 static const struct bad_document {
@@ -236,10 +190,11 @@ Test(documents, bad_ones_are_refused)
 {
     for (size_t i = 0; i < sizeof bad_documents / sizeof bad_documents[0]; i++) {
         given g = give(bad_documents[i].text);
+        ty_report_input in = report_of(&g);
         ty_text html = {0};
         ty_error error = {0};
 
-        cr_expect_eq(report_of(&g, true, &html, &error), TY_EPARSE, "case %zu", i);
+        cr_expect_eq(ty_report_html(&in, &html, &error), TY_EPARSE, "case %zu", i);
         cr_expect(strstr(error.message, bad_documents[i].message) != NULL, "%s", error.message);
         cr_expect_eq(html.length, 0, "half a page");
         ty_text_clear(&html);
@@ -252,6 +207,7 @@ Test(documents, survive_failing_allocations)
 {
     for (size_t i = 0; i < sizeof document_cases / sizeof document_cases[0]; i++) {
         given g = give(document_cases[i].text);
+        ty_report_input in = report_of(&g);
         ty_status status = TY_ENOMEM;
         long n;
 
@@ -259,7 +215,7 @@ Test(documents, survive_failing_allocations)
             ty_text html = {0};
             ty_error error = {0};
             ty_memory_fail_after(n);
-            status = report_of(&g, true, &html, &error);
+            status = ty_report_html(&in, &html, &error);
             ty_memory_fail_after(0);
             cr_assert(status == TY_OK || status == TY_ENOMEM, "allocation %ld: %s", n,
                       error.message);
@@ -295,17 +251,14 @@ Test(network, survives_failing_allocations)
                                                    .cluster = cluster,
                                                    .costs = costs,
                                                    .documents = &g.document,
-                                                   .document_count = 1,
-                                                   .without_charts = true},
+                                                   .document_count = 1},
                                 &html, &error);
         ty_memory_fail_after(0);
         cr_assert(status == TY_OK || status == TY_ENOMEM, "allocation %ld: %s", n, error.message);
         if (status == TY_OK) {
-            cr_expect(strstr(html.data, "The cluster costs $7.20 an hour.") != NULL);
-            cr_expect(strstr(html.data, "<li>money: by the &lt;hour&gt;</li>") != NULL);
-            cr_expect(strstr(html.data, "<section id=\"network\">") != NULL);
-            cr_expect(strstr(html.data, "<section id=\"traffic\">") != NULL);
-            cr_expect(strstr(html.data, "<section id=\"cost\">") != NULL);
+            cr_expect(strstr(html.data, "\"busiest\"") != NULL);
+            cr_expect(strstr(html.data, "\"matrix\"") != NULL);
+            cr_expect(strstr(html.data, "money: by the \\u003chour>") != NULL);
         }
         ty_text_clear(&html);
     }
@@ -320,99 +273,35 @@ Test(network, survives_failing_allocations)
 /* Many hosts are drawn as levels: one vertex for each kind of what is in them, and the links. */
 Test(network, hosts_are_folded_into_levels)
 {
-    static const char *const levels[] = {
-        "\"128 devices from ",
-        "\"64 hosts from ",
-        "\"device\", 0, 128]",
-        "\"host\", 2, 64]",
-    };
     scene s = scene_of("hybrid");
     ty_cluster *cluster = NULL;
     ty_costs *costs = costs_for(&s);
-    ty_text html = {0};
+    scene_page page;
+    const ty_json *nodes;
+    double devices = 0, hosts = 0;
     ty_error error = {0};
 
     scene_predict(&s);
     cr_assert_eq(ty_cluster_open("host:64 gpu:2 @h100-sxm nvlink4 ndr400", NULL, &cluster, &error),
                  TY_OK, "%s", error.message);
-    cr_assert_eq(ty_report_html(
-                     &(ty_report_input){
-                         .plan = s.plan, .program = s.program, .cluster = cluster, .costs = costs},
-                     &html, &error),
-                 TY_OK, "%s", error.message);
-    for (size_t i = 0; ty_report_has_charts() && i < sizeof levels / sizeof levels[0]; i++)
-        cr_expect(strstr(html.data, levels[i]) != NULL, "no %s", levels[i]);
-    ty_text_clear(&html);
+    page = scene_page_of(&(ty_report_input){
+        .plan = s.plan, .program = s.program, .cluster = cluster, .costs = costs});
+    nodes = scene_at(&page, "network/nodes");
+    for (size_t i = 0; i < ty_json_size(nodes); i++) {
+        const ty_json *node = ty_json_at(nodes, i);
+        const char *kind;
+        double members;
+        cr_assert_eq(ty_json_as_string(ty_json_at(node, 1), &kind, NULL), TY_OK);
+        cr_assert_eq(ty_json_as_number(ty_json_at(node, 3), 1, 1e9, &members, NULL), TY_OK);
+        devices += strcmp(kind, "device") == 0 ? members : 0;
+        hosts += strcmp(kind, "host") == 0 ? members : 0;
+    }
+    cr_expect_lt(ty_json_size(nodes), 20);
+    cr_expect_eq(devices, 128);
+    cr_expect_eq(hosts, 64);
+    cr_expect_gt(ty_json_size(scene_at(&page, "network/links")), 1);
+    scene_page_clear(&page);
     ty_costs_free(costs);
     ty_cluster_free(cluster);
     scene_clear(&s);
-}
-
-/* ---- Scripts ------------------------------------------------------------------------------- */
-
-static uint32_t count_of(const char *html, const char *what)
-{
-    uint32_t count = 0;
-    for (const char *c = html; (c = strstr(c, what)) != NULL; c += strlen(what))
-        count++;
-    return count;
-}
-
-/* What has no order is not joined by lines; a quantity is what lines go along, if there is one. */
-Test(documents, names_are_not_joined_by_lines)
-{
-    static const struct {
-        const char *vary, *values, *kind;
-    } cases[] = {
-        {"{\"key\":\"cluster\",\"values\":[\"2x dgx-a100\",\"4x dgx-h100\"]}",
-         "{\"cluster\":\"2x dgx-a100\"}", "\"kind\": \"bars\""},
-        {"{\"key\":\"schedule\",\"values\":[\"1f1b\",\"gpipe\"]}", "{\"schedule\":\"gpipe\"}",
-         "\"kind\": \"bars\""},
-        {"{\"key\":\"bandwidth.all\",\"values\":[\"x0.5\",\"100Gb/s\"]}",
-         "{\"bandwidth.all\":\"x0.5\"}", "\"kind\": \"lines\""},
-        {"{\"key\":\"cluster\",\"values\":[\"a\",\"b\",\"c\"]},"
-         "{\"key\":\"hosts\",\"values\":[\"1\",\"2\"]}",
-         "{\"cluster\":\"b\",\"hosts\":\"2\"}", "\"kind\": \"lines\""},
-    };
-
-    for (size_t i = 0; ty_report_has_charts() && i < sizeof cases / sizeof cases[0]; i++) {
-        char text[1024];
-        ty_text html = {0};
-        ty_error error = {0};
-        given g;
-
-        snprintf(text, sizeof text,
-                 "{\"schema\":\"trainyard.whatif/1\",\"vary\":[%s],\"rows\":[{\"values\":%s,"
-                 "\"devices\":8,\"step_time_s\":1,\"samples_per_s\":2}]}",
-                 cases[i].vary, cases[i].values);
-        g = give(text);
-        cr_assert_eq(report_of(&g, false, &html, &error), TY_OK, "%s", error.message);
-        cr_expect(strstr(html.data, cases[i].kind) != NULL, "case %zu", i);
-        ty_text_clear(&html);
-        ty_json_free(g.parsed);
-    }
-}
-
-/* One hash for each script that runs and each style, no other way in; data cannot end its script.
- */
-Test(scripts, policy_and_data)
-{
-    given g = give(document_cases[1].text);
-    ty_text html = {0};
-    ty_error error = {0};
-    const char *policy, *end;
-
-    cr_assert_eq(report_of(&g, false, &html, &error), TY_OK, "%s", error.message);
-    policy = strstr(html.data, "Content-Security-Policy");
-    end = strchr(policy, '>');
-    cr_expect_eq(count_of(html.data, "'sha256-"), ty_report_has_charts() ? 3 : 2);
-    cr_expect_null(strstr(html.data, "unsafe-inline"));
-    cr_expect(strstr(policy, "default-src 'none'") < end);
-    cr_expect_eq(count_of(html.data, "style=\""), count_of(ty_charts_js, "style=\""),
-                 "a style that the policy forbids");
-    cr_expect_eq(count_of(html.data, "</script>"), ty_report_has_charts() ? 3 : 1);
-    if (ty_report_has_charts())
-        cr_expect(strstr(html.data, "Apache License") != NULL, "no licence of the charts");
-    ty_text_clear(&html);
-    ty_json_free(g.parsed);
 }

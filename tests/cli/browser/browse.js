@@ -1,7 +1,7 @@
 "use strict";
 // node browse.js CHROMIUM [--quick] [--screenshots DIR] PAGE...
 // Opens each page from disk in Chromium, at the width of a phone and of a desktop, in light and dark, in print, and
-// without script; draws every chart, clicks every chart, tab, button and disclosure and uses the keyboard on every chart.
+// without script; clicks every chart, tab, button and disclosure, moves every slider, and uses the keyboard on every chart.
 // Prints one line for each thing that is wrong: a message on the console, a request, something wider than the
 // window, a picture or button without a text, a chart that is not drawn when the page is loaded or has no table, and
 // what axe-core calls serious or critical. Then one line "PAGE: N charts, N clicks, interactive after N ms": from the
@@ -35,7 +35,7 @@ function complainer(where) { return (what) => faults.push(where + ": " + what); 
 
 // What has no text for those who do not see it.
 function untitled() {
-  const pictures = Array.from(document.querySelectorAll("img,svg,canvas,[role=img]")).filter((e) =>
+  const pictures = Array.from(document.querySelectorAll("img,svg,[role=img]")).filter((e) =>
     !(e.getAttribute("aria-label") || e.getAttribute("alt") || e.closest("[aria-label],[aria-hidden=true]")));
   const buttons = Array.from(document.querySelectorAll("button,a,summary,[role=tab]")).filter((e) => !(e.textContent.trim() || e.getAttribute("aria-label")));
   return pictures.concat(buttons).map((e) => e.outerHTML.slice(0, 80));
@@ -45,13 +45,13 @@ function untitled() {
 function tooWide() {
   if (document.documentElement.scrollWidth <= innerWidth) return [];
   return Array.from(document.querySelectorAll("body *"))
-    .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll,pre,.lanes"))
+    .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll,pre"))
     .slice(0, 3).map((e) => e.outerHTML.slice(0, 80)).concat(document.documentElement.scrollWidth + " px");
 }
 
 // What is cut off at the right, though its box can be scrolled: on a phone nothing is.
 function cutOff() {
-  return Array.from(document.querySelectorAll(".scroll,pre,.lanes,figcaption,.cards li"))
+  return Array.from(document.querySelectorAll(".scroll,pre,figcaption,.cards li"))
     .filter((e) => e.scrollWidth > e.clientWidth + 1)
     .slice(0, 3).map((e) => e.scrollWidth + " px in " + e.clientWidth + ": " + e.textContent.slice(0, 60));
 }
@@ -60,15 +60,13 @@ function withoutTable() {
   return Array.from(document.querySelectorAll("figure.chart")).filter((f) => !f.querySelector("table")).map((f) => f.id);
 }
 
+// Charts without anything of a size in the drawing, or with a place that is no number.
 function undrawn() {
   return Array.from(document.querySelectorAll(".plot")).filter((plot) => {
-    const canvas = plot.querySelector("canvas");
-    if (!canvas || canvas.width * canvas.height === 0) return true;
-    const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-    let ink = 0;
-    for (let k = 3; k < pixels.length; k += 4) ink += pixels[k] > 0;
-    return ink < 200;
-  }).map((plot) => plot.getAttribute("data-chart"));
+    const shapes = Array.from(plot.querySelectorAll("svg rect,svg path,svg circle,svg polygon,svg line")).filter((e) => !e.closest("defs"));
+    const isSeen = (e) => { const box = e.getBoundingClientRect(); return box.width + box.height > 1; };
+    return !shapes.some(isSeen) || /NaN|undefined|Infinity/.test(plot.innerHTML);
+  }).map((plot) => plot.getAttribute("data-chart")).concat(Array.from(document.querySelectorAll(".undrawn")).map((e) => e.textContent));
 }
 
 // What axe-core finds that it calls serious or critical; the script is read from disk and put into the page.
@@ -100,13 +98,25 @@ async function open(browser, page, where, options) {
 // A person's clicks at several points of a chart, and the keys it knows.
 async function useChart(seen, plot) {
   await plot.scrollIntoViewIfNeeded();
-  await plot.locator("canvas").first().waitFor({ state: "attached" });
   const box = await plot.boundingBox();
   for (const [fx, fy] of [[0.3, 0.3], [0.5, 0.5], [0.7, 0.6], [0.4, 0.75], [0.5, 0.05]]) {
     await seen.tab.mouse.click(box.x + box.width * fx, box.y + box.height * fy);
   }
   await plot.focus();
   for (const key of ["ArrowRight", "ArrowLeft", "+", "-", "0"]) await seen.tab.keyboard.press(key);
+}
+
+// Every slider of a what-if, to its end and back: the figures next to it change with it.
+async function useSliders(seen) {
+  const state = () => seen.tab.locator(".sliders").evaluateAll((all) => all.map((e) => e.textContent).join());
+  for (const slider of await seen.tab.locator("input[type=range]").all()) {
+    const before = await state();
+    await slider.focus();
+    await seen.tab.keyboard.press("End");
+    if (await state() === before) seen.complain("slider " + await slider.getAttribute("data-key") + " changes nothing");
+    await seen.tab.keyboard.press("Home");
+    if (await state() !== before) seen.complain("slider " + await slider.getAttribute("data-key") + " does not lead back");
+  }
 }
 
 async function picture(seen, page, width, more) {
@@ -130,10 +140,6 @@ async function useTabs(seen) {
 // In the dark and on paper only what is drawn differs: no clicks.
 async function checkDarkAndPrint(browser, page) {
   const seen = await open(browser, page, path.basename(page) + " dark", { colorScheme: "dark" });
-  for (const plot of await seen.tab.locator(".plot").all()) {
-    await plot.scrollIntoViewIfNeeded();
-    await plot.locator("canvas").first().waitFor({ state: "attached" });
-  }
   await checkAccess(seen);
   const paper = await seen.tab.evaluate(() => getComputedStyle(document.body).backgroundColor);
   if (!/^rgb\((\d\d?), (\d\d?), (\d\d?)\)$/.test(paper)) seen.complain("the dark page is " + paper);
@@ -152,12 +158,14 @@ async function check(browser, page, width) {
   const where = path.basename(page) + " at " + width;
   const seen = await open(browser, page, where, { viewport: { width, height: 900 } });
   for (const e of await seen.tab.evaluate(untitled)) seen.complain("no text for " + e);
+  for (const e of await seen.tab.evaluate(withoutTable)) seen.complain(e + " has no table");
   for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide: " + e);
   await checkAccess(seen);
   const plots = await seen.tab.locator(".plot").all();
   for (const plot of plots) await useChart(seen, plot);
   await picture(seen, page, width, "");
   await useTabs(seen);
+  await useSliders(seen);
   let clicks = 0;
   for (const one of await seen.tab.locator("button,summary").all()) {
     if (!await one.isVisible()) continue;
@@ -173,8 +181,7 @@ async function check(browser, page, width) {
 
 async function checkPlain(browser, page) {
   const seen = await open(browser, page, path.basename(page) + " without script", { javaScriptEnabled: false });
-  for (const id of await seen.tab.evaluate(withoutTable)) seen.complain(id + " has no table");
-  for (const e of await seen.tab.evaluate(untitled)) seen.complain("no text for " + e);
+  if (!(await seen.tab.locator("noscript,body").first().innerText()).includes("JavaScript")) seen.complain("it does not say that it needs JavaScript");
   for (const width of [DESKTOP, PHONE]) {
     await seen.tab.setViewportSize({ width, height: 900 });
     for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide at " + width + ": " + e);
