@@ -49,6 +49,7 @@ static const ty_stack_constant constants[] = {
     CONSTANT(collective_s, 0, 1),
     CONSTANT(collective_member_s, 0, 1),
     OR_USUAL(tensor_hidden, 0, 1, 0),
+    OR_USUAL(gather_hidden, 0, 1, 1),
     OR_USUAL(expert_hidden, 0, 1, 0),
     OR_USUAL(expert_once, 0, 1, 0),
     OR_USUAL(expert_hosts, 0, 1e6, 0),
@@ -128,6 +129,18 @@ void ty_stack_judged_clear(ty_stack *stack)
     stack->judged_count = 0;
 }
 
+void ty_stack_switches_clear(ty_stack *stack)
+{
+    for (uint32_t i = 0; i < stack->switch_count; i++) {
+        ty_free(stack->switches[i].name);
+        ty_free(stack->switches[i].words);
+        ty_free(stack->switches[i].source);
+    }
+    ty_free(stack->switches);
+    stack->switches = NULL;
+    stack->switch_count = 0;
+}
+
 void ty_stack_free(ty_stack *stack)
 {
     if (stack == NULL)
@@ -143,6 +156,7 @@ void ty_stack_free(ty_stack *stack)
     }
     ty_free(stack->fitted);
     ty_stack_judged_clear(stack);
+    ty_stack_switches_clear(stack);
     ty_stack_on_free(stack);
     for (size_t i = 0; stack->sources != NULL && i < CONSTANT_COUNT; i++)
         ty_free(stack->sources[i]);
@@ -170,6 +184,8 @@ ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error)
     if (copy == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     *copy = *stack;
+    copy->switch_count = 0;
+    copy->switches = NULL;
     copy->fitted_count = 0;
     copy->judged_count = 0;
     copy->judged = ty_alloc(stack->judged_count, sizeof *copy->judged);

@@ -14,6 +14,7 @@
 #define SUFFIX ".json"
 #define MOST_FITTED 100000
 #define MOST_JUDGED 1000
+#define MOST_SWITCHES 100
 #define MOST_LIKE 16 /* stacks one like the other, beyond which none is found to be like itself */
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -227,6 +228,30 @@ done:
     return status;
 }
 
+static ty_status read_switches(const ty_json *object, ty_stack *stack, ty_error *error)
+{
+    const ty_json *rows;
+    ty_status status = ty_json_array(object, "switches", 0, MOST_SWITCHES, &rows, error);
+
+    if (status != TY_OK)
+        return status;
+    stack->switches = ty_alloc(ty_json_size(rows), sizeof *stack->switches);
+    if (stack->switches == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (size_t i = 0; i < ty_json_size(rows); i++) {
+        const ty_json *row = ty_json_at(rows, i);
+        ty_stack_switch *s = &stack->switches[i];
+        stack->switch_count = (uint32_t)i + 1;
+        TY_CHECK(ty_json_string_copy(row, "switch", &s->name, error), status, done);
+        TY_CHECK(ty_json_string_copy(row, "constants", &s->words, error), status, done);
+        TY_CHECK(ty_json_string_copy(row, "source", &s->source, error), status, done);
+        TY_CHECK(ty_json_end(row, error), status, done);
+    }
+
+done:
+    return status;
+}
+
 static const char *provenance_name(int i)
 {
     return ty_provenance_name((ty_provenance)i);
@@ -316,6 +341,9 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
     ty_stack_judged_clear(stack);
     if (ty_json_has(object, "judged"))
         TY_CHECK(read_judged(object, stack, error), status, done);
+    ty_stack_switches_clear(stack);
+    if (ty_json_has(object, "switches"))
+        TY_CHECK(read_switches(object, stack, error), status, done);
     status = ty_json_end(object, error);
 
 done:
@@ -541,14 +569,16 @@ cleanup:
 
 /* ---- Words ----------------------------------------------------------------------------------- */
 
-/* "compute_scale=1.12" or "h100:product_share=0.7" of `length` letters. */
-static ty_status change(ty_stack *stack, const char *word, size_t length, ty_error *error)
+/* "compute_scale=1.12" or "h100:product_share=0.7" of `length` letters.
+ * @param source of the figure */
+static ty_status change(ty_stack *stack, const char *word, size_t length, const char *source,
+                        ty_error *error)
 {
     const size_t key = strcspn(word, "=");
     const ty_stack_constant *constant;
     ty_text name = {0};
     double value, *place;
-    char *end, **source, *asked = NULL;
+    char *end, **place_source, *asked = NULL;
     uint32_t i = 0;
     ty_status status;
 
@@ -569,21 +599,21 @@ static ty_status change(ty_stack *stack, const char *word, size_t length, ty_err
                     (int)(length < 60 ? length : 60), word, constant->minimum, constant->maximum);
         goto done;
     }
-    if ((asked = ty_strdup("as asked")) == NULL) {
+    if ((asked = ty_strdup(source)) == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
     while (ty_stack_constant_at(i) != constant)
         i++;
-    source = &stack->sources[i];
+    place_source = &stack->sources[i];
     if (place == ty_stack_value(stack, constant))
         ty_stack_everywhere(stack, i);
     for (uint32_t o = 0; o < stack->on_count && i < TY_STACK_DEVICE_CONSTANTS; o++)
         if (place == &stack->on[o].values[i])
-            source = &stack->on[o].sources[i];
+            place_source = &stack->on[o].sources[i];
     *place = value;
-    ty_free(*source);
-    *source = asked;
+    ty_free(*place_source);
+    *place_source = asked;
 done:
     ty_text_clear(&name);
     return status;
@@ -605,22 +635,52 @@ static ty_status extend(char **text, const char *between, const char *more, ty_e
     return TY_OK;
 }
 
-/* What stands behind the name or the path, after the first blank. */
+/* Constants, separated by blanks. */
+static ty_status change_words(ty_stack *stack, const char *words, const char *source,
+                              ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (words += strspn(words, " "); words[0] != '\0' && status == TY_OK;
+         words += strspn(words, " ")) {
+        const size_t length = strcspn(words, " ");
+        status = change(stack, words, length, source, error);
+        words += length;
+    }
+    return status;
+}
+
+static const ty_stack_switch *switch_of(const ty_stack *stack, const char *word, size_t length)
+{
+    for (uint32_t i = 0; i < stack->switch_count; i++)
+        if (strlen(stack->switches[i].name) == length &&
+            memcmp(stack->switches[i].name, word, length) == 0)
+            return &stack->switches[i];
+    return NULL;
+}
+
+/* Constants and switches, which follow the name or the path and a blank. */
 static ty_status change_all(ty_stack *stack, const char *words, ty_error *error)
 {
+    bool has_constants = false;
     ty_status status = TY_OK;
 
     words += strspn(words, " ");
     if (words[0] == '\0')
         return TY_OK;
     ty_stack_judged_clear(stack);
-    TY_CHECK(extend(&stack->name, "-", "changed", error), status, done);
     TY_CHECK(extend(&stack->title, ", ", words, error), status, done);
     for (; words[0] != '\0'; words += strspn(words, " ")) {
         const size_t length = strcspn(words, " ");
-        TY_CHECK(change(stack, words, length, error), status, done);
+        const ty_stack_switch *s = switch_of(stack, words, length);
+        has_constants = has_constants || s == NULL;
+        status = s != NULL ? change_words(stack, s->words, s->source, error)
+                           : change(stack, words, length, "as asked", error);
+        TY_CHECK(status, status, done);
         words += length;
     }
+    if (has_constants)
+        status = extend(&stack->name, "-", "changed", error);
 done:
     return status;
 }

@@ -11,6 +11,7 @@ bool ty_stack_on_copy(const ty_stack *stack, ty_stack *copy);
 void ty_stack_everywhere(ty_stack *stack, uint32_t constant);
 /** What was said of a stack that is now another. */
 void ty_stack_judged_clear(ty_stack *stack);
+void ty_stack_switches_clear(ty_stack *stack);
 /** Writes "on"; nothing, where no device differs. */
 void ty_stack_on_to_json(const ty_stack *stack, ty_json_writer *writer);
 /** Reads "on" over what there is already. */

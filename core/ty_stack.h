@@ -58,6 +58,14 @@ typedef struct ty_stack_judged {
     double mean_error; /* of |predicted / measured - 1| */
 } ty_stack_judged;
 
+/** A switch of the software's launch files, and the constants that it sets: written after the
+ * stack's name, "megatron tp_comm_overlap=on". */
+typedef struct ty_stack_switch {
+    char *name;  /* with its value: "tp_comm_overlap=on" */
+    char *words; /* "tensor_hidden=0.9" */
+    char *source;
+} ty_stack_switch;
+
 /** What plans a stack can run, as sets: bit 1 << n for the n-th of an enumeration. What is in none
  * of them is never proposed for that stack, and refused where it is asked for. */
 typedef struct ty_stack_plans {
@@ -152,6 +160,8 @@ typedef struct ty_stack {
                                    for one another; of an all-reduce twice */
     double tensor_hidden; /* of what tensor lanes of one host exchange inside layers, the share that
                              runs beside products and is not waited for */
+    double gather_hidden; /* of weights that ZeRO 1 or 2 shards: > 0, each bucket's gather overlaps
+                             the first forward pass; 0, the first forward pass waits for all */
     /* What expert lanes exchange. */
     double expert_hidden; /* the share that runs beside the products of another micro-batch, as far
                              as these last, and costs them `overlap_loss` of it */
@@ -208,6 +218,8 @@ typedef struct ty_stack {
     ty_stack_fitted *fitted;
     uint32_t judged_count;
     ty_stack_judged *judged; /* of this very stack: one that is like it, or changed, has none */
+    uint32_t switch_count;
+    ty_stack_switch *switches; /* of this very stack; a copy and a plan's stack have none */
     /* [constants, in the order of ty_stack_constant_at] where the figure comes from; NULL: as
      * `source` says. Of a stack that is `like` another also for what it took from there. */
     char **sources;
@@ -217,11 +229,12 @@ typedef struct ty_stack {
 #define TY_WORKER_STACK "trainyard"
 
 /**
- * A stack of the catalogue by its name, or of a file, and behind it constants that are to be
- * others: "tensorflow-2017 compute_scale=1.12 step_jitter=0". Such a stack has "-changed" behind
- * its name and says in its title what was changed. What has a '/' or ends in ".json" is a file,
- * "-" standard input, any other word a file only where the catalogue has no such name. `like` is
- * read alike, a file's path from the folder of the file that says so.
+ * A stack of the catalogue by its name, or of a file, then constants that replace its own:
+ * "tensorflow-2017 compute_scale=1.12 step_jitter=0". Such a stack has "-changed" after its name,
+ * and its title lists the changes. A switch of the stack may be one of these words; it leaves the
+ * name as it is. A text with '/' or with ".json" at its end is a file, "-" is standard input, and
+ * any other word is a file only if the catalogue has no such name. `like` is read alike, a file's
+ * path from the folder of the file that says so.
  * @return TY_EPARSE with file and pointer: a constant that is not known or out of range, a stack
  *         that is like itself; TY_EINVAL for a name or a constant there is not, with the nearest,
  *         and for a figure out of range.

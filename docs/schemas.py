@@ -70,7 +70,7 @@ for table, places in NAMES.items():
 stack = schemas["stack.json"]["properties"]
 made = {row["key"]: constant(row) for row in tables["stack_constants"]}
 renew(stack, made, ["on", "attention", "memory", "has_dropout", "overlaps_exchange", "has_equal_stages",
-                    "plans", "fitted", "judged"])
+                    "plans", "fitted", "judged", "switches"])
 some = tables["stack_constants_of_devices"]  # the first of them
 renew(stack["on"]["items"]["properties"], dict(list(made.items())[:some]), [])
 

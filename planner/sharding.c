@@ -6,6 +6,8 @@
  */
 #include "lowering.h"
 
+#include "cost/kernels.h"
+
 static bool is_sharded(const ty_lowering *l, uint32_t bucket)
 {
     return ty_bucket_is_sharded(l->plan, &l->plan->buckets[bucket]);
@@ -153,6 +155,8 @@ ty_status ty_lower_gathered_range(ty_lowering *l, ty_op op, ty_lower_pass pass, 
                                   uint32_t end, const uint32_t waits[2], uint32_t *index)
 {
     const bool is_upward = op == TY_OP_FORWARD || op == TY_OP_RECOMPUTE;
+    /* gathers run in order: who waits for the last waits for all */
+    const bool gathers_first = l->plan->zero < 3 && ty_stack_of(l->plan)->gather_hidden <= 0;
     uint32_t count = 0, behind[3] = {waits[0], waits[1], TY_NO_INSTRUCTION};
     uint32_t *buckets = ascending_buckets(l, pass.stage, &count);
     ty_status status = TY_OK;
@@ -169,7 +173,7 @@ ty_status ty_lower_gathered_range(ty_lowering *l, ty_op op, ty_lower_pass pass, 
             continue;
         if (l->plan->zero == 3)
             TY_CHECK(bring_together(l, pass, buckets[n], &together), status, done);
-        behind[2] = l->gathers[buckets[n]];
+        behind[2] = l->gathers[buckets[gathers_first ? count - 1 : n]];
         piece = ty_lower_compute(op, pass, piece_first, piece_end - piece_first);
         TY_CHECK(ty_lower_append(l, &piece, behind, 3, index), status, done);
         if (together != NULL)

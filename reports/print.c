@@ -159,6 +159,9 @@ void ty_print_stack(const ty_stack *stack, ty_text *text)
     for (uint32_t i = 0; i < stack->fitted_count; i++)
         ty_print_fact(text, i == 0 ? "fitted to" : "", "%s: %s", stack->fitted[i].source,
                       stack->fitted[i].model != NULL ? stack->fitted[i].model : "all of it");
+    for (uint32_t i = 0; i < stack->switch_count; i++)
+        ty_print_fact(text, i == 0 ? "switches" : "", "%s sets %s", stack->switches[i].name,
+                      stack->switches[i].words);
     ty_text_addf(text, "\n%-*s %*s  %s\n", CONSTANT_COLUMNS, "constant", VALUE_COLUMNS, "value",
                  "source");
     for (uint32_t i = 0; (constant = ty_stack_constant_at(i)) != NULL; i++) {

@@ -461,6 +461,48 @@ Test(stack, constants_behind_a_name)
     ty_stack_free(changed);
 }
 
+/* Every switch of the catalogue sets constants that are there, and leaves the name as it is. */
+Test(stack, switches)
+{
+    ty_stack *megatron = open_stack("megatron"), *stack, *copy = NULL;
+    ty_text words = {0};
+    ty_error error = {0};
+
+    cr_assert_geq(megatron->switch_count, 3);
+    for (uint32_t i = 0; i < megatron->switch_count; i++) {
+        uint32_t changed = 0;
+        ty_text_clear(&words);
+        ty_text_addf(&words, "megatron %s", megatron->switches[i].name);
+        stack = open_stack(words.data);
+        cr_expect_str_eq(stack->name, "megatron");
+        cr_expect_str_eq(ty_stack_words(stack), words.data);
+        cr_expect_eq(stack->judged_count, 0, "judged without it");
+        for (uint32_t k = 0; ty_stack_constant_at(k) != NULL; k++) {
+            const ty_stack_constant *constant = ty_stack_constant_at(k);
+            const bool is_set =
+                strncmp(megatron->switches[i].words, constant->key, strlen(constant->key)) == 0;
+            const double before = *ty_stack_value(megatron, constant);
+            const double after = *ty_stack_value(stack, constant);
+            changed += before < after || before > after;
+            if (is_set)
+                cr_expect_str_eq(ty_stack_source(stack, k), megatron->switches[i].source);
+        }
+        cr_expect_eq(changed, 1, "%s", words.data);
+        ty_stack_free(stack);
+    }
+    stack = open_stack("megatron tp_comm_overlap=on compute_scale=2");
+    cr_expect_str_eq(stack->name, "megatron-changed");
+    cr_assert_eq(ty_stack_copy(megatron, &copy, &error), TY_OK);
+    cr_expect_eq(copy->switch_count, 0);
+    ty_stack_free(copy);
+    ty_stack_free(stack);
+    stack = NULL;
+    cr_expect_eq(ty_stack_open("pytorch-ddp tp_comm_overlap=on", &stack, &error), TY_EINVAL);
+    cr_expect_eq(ty_stack_open("megatron tp_comm_overlap=yes", &stack, &error), TY_EINVAL);
+    ty_stack_free(megatron);
+    ty_text_clear(&words);
+}
+
 Test(stack, figures_of_some_devices)
 {
     char folder[] = "/tmp/trainyard-stack-XXXXXX", path[256], other[320];
