@@ -367,6 +367,8 @@ static ty_status load_config(const cli_options *options, ty_training_config *con
     TY_CHECK(count_devices(options, &devices, error), status, cleanup);
     if (devices > 0 && options->global_batch == 0)
         TY_CHECK(ty_training_config_settle(config, devices, error), status, cleanup);
+    if (devices > 0)
+        TY_CHECK(ty_training_config_buckets(config, devices, error), status, cleanup);
     TY_CHECK(ty_training_config_fix(config, fix, error), status, cleanup);
     TY_CHECK(ty_training_config_bounds(config, bounds, error), status, cleanup);
     add_pins(options, fix);
@@ -384,12 +386,21 @@ cleanup:
     return status;
 }
 
+/* The stack of a file, and its switches after the name. */
+static const char *with_switches(const ty_training_config *config, ty_text *stack)
+{
+    if (config->switches.length == 0)
+        return config->stack;
+    ty_text_addf(stack, "%s %s", config->stack, config->switches.data);
+    return stack->data;
+}
+
 static exit_code plan_config(const cli_options *options)
 {
     cli_options own = *options;
     ty_training_config config = {0};
     ty_workload *again = NULL;
-    ty_text fix = {0}, bounds = {0};
+    ty_text fix = {0}, bounds = {0}, stack = {0};
     ty_error error = {0};
     double step_time_s = 0;
     uint32_t ranks;
@@ -410,7 +421,9 @@ static exit_code plan_config(const cli_options *options)
         own.global_batch = config.global_batch;
     if (own.stack == NULL && own.system == NULL &&
         !ty_cluster_is_local(own.cluster != NULL ? own.cluster : "", &ranks))
-        own.stack = config.stack;
+        own.stack = with_switches(&config, &stack);
+    else if (config.switches.length > 0 && !options->quiet)
+        tell("trainyard: note: %s not used: the software is not the file's", config.switches.data);
     code = plan_question(&own, &step_time_s);
     if ((code != EXIT_DONE && code != EXIT_NO_PLAN) || options->json || own.fix == NULL)
         goto cleanup;
@@ -423,6 +436,7 @@ cleanup:
     ty_workload_free(again);
     ty_text_clear(&bounds);
     ty_text_clear(&fix);
+    ty_text_clear(&stack);
     ty_training_config_clear(&config);
     return code;
 }

@@ -530,7 +530,9 @@ static bool is_switch(const given *g)
                                            "use-distributed-optimizer",
                                            "recompute-activations",
                                            "overlap-grad-reduce",
-                                           "overlap-param-gather"};
+                                           "overlap-param-gather",
+                                           "tp-comm-overlap",
+                                           "grad-reduce-in-bf16"};
 
     for (size_t i = 0; i < COUNT(switches); i++)
         if (strlen(switches[i]) == g->name_length &&

@@ -4,6 +4,7 @@
  * torchtitan/config/job_config.py, NVIDIA/NeMo megatron_gpt_config.yaml, Megatron-LM
  * megatron/training/yaml_arguments.py, AI-Hypercomputer/maxtext configs/base.yml, Accelerate's and
  * DeepSpeed's documentation of their configurations. */
+#include "ty_plan.h"
 #include "ty_training_config.h"
 
 #include "import.h"
@@ -552,6 +553,52 @@ done:
     return status;
 }
 
+/* The first of two names of a key. */
+static const training_pair *find_either(const reading *r, const char *key, const char *other)
+{
+    const training_pair *p = find(r, key);
+    return p != NULL ? p : find(r, other);
+}
+
+static bool is_true(const training_pair *p)
+{
+    return p != NULL && strcasecmp(p->value, "true") == 0;
+}
+
+static void add_switch(const reading *r, const char *word)
+{
+    ty_text_addf(&r->out->switches, "%s%s", r->out->switches.length > 0 ? " " : "", word);
+}
+
+/* Communication that overlaps computation. A key that changes nothing in this layout is not read,
+ * so that the notes list it: Megatron-LM's arguments.py has which flag needs which. */
+static ty_status read_overlap(const reading *r)
+{
+    ty_training_config *c = r->out;
+    const training_pair *reduce = find_either(r, "overlap_grad_reduce", "overlap_grad_sync");
+    const bool can_overlap_tensor = c->tensor > 1 && (c->is_along_sequence || !c->has_sequence);
+    uint32_t elements = 0;
+    ty_status status = TY_OK;
+
+    c->has_overlap = r->is_arguments || reduce != NULL;
+    c->is_overlapped = is_true(reduce);
+    if (c->is_overlapped)
+        TY_CHECK(read_count(r, find(r, "ddp_bucket_size"), &elements), status, done);
+    c->bucket_elements = elements;
+    if (c->is_overlapped && c->zero == 1) {
+        const training_pair *gather = find_either(r, "overlap_param_gather", "overlap_param_sync");
+        if (!is_true(gather) && (r->is_arguments || gather != NULL))
+            add_switch(r, "overlap_param_gather=off");
+    }
+    if (can_overlap_tensor && is_true(find_either(r, "tp_comm_overlap", "ub_tp_comm_overlap")))
+        add_switch(r, "tp_comm_overlap=on");
+    if (is_value(r, "grad_reduce_in_bf16", "true") || is_value(r, "grad_reduce_in_fp32", "false"))
+        add_switch(r, "grad_reduce_in_bf16=on");
+    status = ty_text_check(&c->switches, r->error);
+done:
+    return status;
+}
+
 /* A command line says all there is. */
 static void settle_arguments(const reading *r)
 {
@@ -628,6 +675,7 @@ static ty_status read_megatron(const reading *r)
     }
     if (r->is_arguments)
         settle_arguments(r);
+    TY_CHECK(read_overlap(r), status, cleanup);
     if (r->out->pipeline > 1) /* stages are interleaved where that is said */
         r->out->schedule = r->out->interleave > 1 ? "interleaved" : "1f1b";
     if (!r->is_arguments && ty_training_pair_called(&r->pairs, "num_layers") == NULL) {
@@ -1088,6 +1136,30 @@ cleanup:
     return status;
 }
 
+/* megatron/core/distributed/distributed_data_parallel.py: parameters of a bucket. */
+#define LEAST_BUCKET_ELEMENTS 40000000
+#define BUCKET_ELEMENTS_OF_RANK 1000000
+
+ty_status ty_training_config_buckets(ty_training_config *config, uint32_t devices, ty_error *error)
+{
+    const double ranks = (double)replicas_among(config, devices) * fmax(config->context, 1) *
+                         fmax(config->expert, 1);
+
+    if (config->has_overlap && ranks == 1) {
+        config->has_overlap = false;
+        return config->is_overlapped
+                   ? ty_import_report_add(&config->report,
+                                          "overlap of gradients not used: there is one "
+                                          "data-parallel rank",
+                                          error)
+                   : TY_OK;
+    }
+    if (config->bucket_elements == 0)
+        config->bucket_elements =
+            (uint64_t)fmax(LEAST_BUCKET_ELEMENTS, BUCKET_ELEMENTS_OF_RANK * ranks);
+    return TY_OK;
+}
+
 /* Keys that nobody asked for. Of Megatron-LM's arguments their importer names them. */
 static ty_status note_unread(const reading *r)
 {
@@ -1184,6 +1256,7 @@ void ty_training_config_clear(ty_training_config *config)
 {
     ty_workload_free(config->workload);
     ty_import_report_clear(&config->report);
+    ty_text_clear(&config->switches);
     *config = (ty_training_config){0};
 }
 
@@ -1224,5 +1297,10 @@ ty_status ty_training_config_fix(const ty_training_config *config, ty_text *out,
         ty_text_addf(out, "%sschedule=%s", out->length > 0 ? "," : "", config->schedule);
     if (config->compression != NULL)
         ty_text_addf(out, "%scompression=%s", out->length > 0 ? "," : "", config->compression);
+    if (config->has_overlap && !config->is_overlapped)
+        ty_text_add(out, ",bucket=one");
+    else if (config->has_overlap && config->bucket_elements > 0)
+        ty_text_addf(out, ",bucket=%lluB",
+                     (unsigned long long)(config->bucket_elements * TY_GRADIENT_ELEMENT_BYTES));
     return ty_text_check(out, error);
 }

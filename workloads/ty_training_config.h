@@ -41,7 +41,10 @@ typedef struct ty_training_config {
     const char *schedule;                 /* "gpipe", "1f1b", "interleaved"; NULL: not said */
     bool has_sequence, is_along_sequence; /* sequence parallelism, said and what */
     const char *compression;              /* of gradients: "none", "fp16", "bf16", "one-bit" */
-    const char *stack;                    /* the software that reads the file, as a stack */
+    bool has_overlap, is_overlapped; /* gradient all-reduce during backward: given, and whether */
+    uint64_t bucket_elements;        /* gradients of a bucket that overlaps; 0: the default */
+    const char *stack;               /* the software that reads the file, as a stack */
+    ty_text switches; /* of that stack, in words that follow its name: "tp_comm_overlap=on" */
     ty_import_report report;              /* what was left out or assumed */
 } ty_training_config;
 
@@ -65,6 +68,14 @@ void ty_training_config_clear(ty_training_config *config);
  */
 ty_status ty_training_config_settle(ty_training_config *config, uint32_t devices,
                                     ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Settles what depends on the number of data-parallel ranks: the size of gradient buckets, which
+ * grows with it, and the note that overlap changes nothing on a single one.
+ * @param devices of the cluster; >= 1
+ */
+ty_status ty_training_config_buckets(ty_training_config *config, uint32_t devices,
+                                     ty_error *error) TY_MUST_CHECK;
 
 /**
  * What torchtitan calls a model of the zoo.

@@ -60,6 +60,23 @@ expect 2 stack show "megatron compute_scal=2"
 expect_error_line "did you mean 'compute_scale'?"
 rm waiting.json
 
+# Flags of a Megatron-LM file: each that is left out makes another step.
+flags="--tp-comm-overlap --overlap-grad-reduce --overlap-param-gather --grad-reduce-in-bf16"
+megatron() { # megatron FLAGS: the step of a file that has them
+    printf '%s\n' "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048" \
+        "--vocab-size 32000 --micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer" \
+        "--tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2" "$1" >flags.txt
+    step plan --config flags.txt -c "4x dgx-h100" --no-simulate
+}
+whole=$(megatron "$flags")
+for flag in $flags; do
+    without=$(megatron "$(echo "$flags" | sed "s/$flag//")")
+    awk "BEGIN { exit !($without > 1.001 * $whole) }" && pass || fail "$flag: $whole s with it, $without s without"
+done
+expect 0 plan --config flags.txt -c "4x dgx-h100" --no-simulate --stack nemo
+grep -q "note: tp_comm_overlap=on not used" "$scratch/err" && pass || fail "a switch of another stack is not noted"
+rm flags.txt
+
 # A file of one's own, and what is wrong in one.
 printf '%s' '{"schema": "trainyard.stack/1", "name": "ours", "title": "Our trainer", "source": "our runs", "provenance": "measured", "like": "pytorch-ddp", "memory_waste": 0.01}' >ours.json
 ask 0 memory --stack ours.json

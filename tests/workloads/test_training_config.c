@@ -237,7 +237,7 @@ Test(training_config, scripts)
     cr_assert_eq(ty_training_config_fix(&c, &fix, &error), TY_OK);
     cr_expect_str_eq(fix.data,
                      "tp=2,pp=1,cp=1,ep=1,micro_batch=1,zero=1,sp=1,recompute=selective,"
-                     "compression=none",
+                     "compression=none,bucket=one",
                      "%s", fix.data);
     cr_expect_str_eq(c.precision, "fp8");
     cr_assert_eq(c.report.note_count, 3);
@@ -311,7 +311,7 @@ Test(training_config, lanes_of_experts)
          "--micro-batch-size 1 --global-batch-size 64 --recompute-granularity full\n"
          "--recompute-method uniform --recompute-num-layers 2 --bf16\n",
          "tp=2,pp=2,cp=1,ep=4,interleave=2,micro_batch=4,zero=0,sp=1,recompute=full:2,"
-         "schedule=interleaved,compression=none",
+         "schedule=interleaved,compression=none,bucket=one",
          "megatron"},
     };
 
@@ -327,6 +327,85 @@ Test(training_config, lanes_of_experts)
         ty_text_clear(&fix);
         ty_training_config_clear(&c);
     }
+}
+
+/* Each overlap flag that changes something is in the question; the others are listed. */
+Test(training_config, overlap)
+{
+#define ARGUMENTS                                                                                  \
+    "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --vocab-size 512 "    \
+    "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 64 --bf16 "
+#define BRIDGE                                                                                     \
+    "model:\n  num_layers: 2\n  hidden_size: 64\n  num_attention_heads: 4\n  seq_length: 64\n"     \
+    "  vocab_size: 512\n  max_position_embeddings: 64\n  tensor_model_parallel_size: 2\n"
+    static const struct {
+        const char *text;
+        uint32_t devices;
+        const char *bucket, *switches, *note; /* note: part of one; NULL: none is of overlap */
+    } rows[] = {
+        /* nothing said: off in arguments */
+        {ARGUMENTS, 8, "bucket=one", "", NULL},
+        {ARGUMENTS "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather\n", 8,
+         "bucket=160000000B", "", NULL},
+        {ARGUMENTS "--use-distributed-optimizer --overlap-grad-reduce\n", 8, "bucket=160000000B",
+         "overlap_param_gather=off", NULL},
+        /* the default grows with the data-parallel ranks: 1,000,000 parameters each */
+        {ARGUMENTS "--overlap-grad-reduce\n", 64, "bucket=256000000B", "", NULL},
+        {ARGUMENTS "--overlap-grad-reduce --ddp-bucket-size 1000000\n", 64, "bucket=4000000B", "",
+         NULL},
+        {ARGUMENTS "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap\n", 8,
+         "bucket=one", "tp_comm_overlap=on", NULL},
+        {ARGUMENTS "--grad-reduce-in-bf16\n", 8, "bucket=one", "grad_reduce_in_bf16=on", NULL},
+        /* flags that change nothing */
+        {ARGUMENTS "--tp-comm-overlap\n", 8, "bucket=one", "", "not read: tp-comm-overlap"},
+        {ARGUMENTS "--tensor-model-parallel-size 2 --tp-comm-overlap\n", 8, "bucket=one", "",
+         "not read: tp-comm-overlap"},
+        {ARGUMENTS "--overlap-grad-reduce --overlap-param-gather\n", 8, "bucket=160000000B", "",
+         "not read: overlap-param-gather"},
+        {ARGUMENTS "--ddp-bucket-size 1000000\n", 8, "bucket=one", "", "not read: ddp-bucket-size"},
+        {ARGUMENTS "--overlap-grad-reduce\n", 1, NULL, "",
+         "not used: there is one data-parallel rank"},
+        /* nothing said: left open in YAML */
+        {BRIDGE, 8, NULL, "", NULL},
+        {BRIDGE "comm_overlap:\n  tp_comm_overlap: true\nddp:\n  overlap_grad_reduce: true\n"
+                "  use_distributed_optimizer: true\n  overlap_param_gather: false\n"
+                "  grad_reduce_in_fp32: false\n",
+         8, "bucket=160000000B",
+         "overlap_param_gather=off tp_comm_overlap=on grad_reduce_in_bf16=on", NULL},
+        {BRIDGE "ddp:\n  overlap_grad_reduce: false\n", 8, "bucket=one", "", NULL},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_training_config c = {0};
+        ty_text fix = {0};
+        ty_error error = {0};
+        const char *bucket;
+        bool is_noted = false;
+        cr_assert_eq(load_text(rows[i].text, NULL, &c, &error), TY_OK, "row %zu: %s", i,
+                     error.message);
+        cr_assert_eq(ty_training_config_buckets(&c, rows[i].devices, &error), TY_OK);
+        cr_assert_eq(ty_training_config_fix(&c, &fix, &error), TY_OK);
+        bucket = strstr(fix.data, "bucket=");
+        if (rows[i].bucket == NULL)
+            cr_expect_null(bucket, "row %zu: %s", i, fix.data);
+        else
+            cr_expect_str_eq(bucket != NULL ? bucket : "", rows[i].bucket, "row %zu", i);
+        cr_expect_str_eq(c.switches.length > 0 ? c.switches.data : "", rows[i].switches, "row %zu",
+                         i);
+        for (uint32_t n = 0; n < c.report.note_count; n++) {
+            const char *text = c.report.notes[n];
+            is_noted = is_noted || (rows[i].note != NULL && strstr(text, rows[i].note) != NULL);
+            if (rows[i].note == NULL)
+                cr_expect(strstr(text, "overlap") == NULL && strstr(text, "bucket") == NULL &&
+                              strstr(text, "reduce") == NULL,
+                          "row %zu: %s", i, text);
+        }
+        cr_expect_eq(is_noted, rows[i].note != NULL, "row %zu", i);
+        ty_text_clear(&fix);
+        ty_training_config_clear(&c);
+    }
+#undef ARGUMENTS
+#undef BRIDGE
 }
 
 /* Products in 8 and 4 bits, as each program says them. */
