@@ -4,15 +4,17 @@
  *   part   = [COUNTx] HOST                        hosts around one non-blocking switch
  *          | COUNTx HOST gpu:G                    hosts that have only the first G of their devices
  *          | [pod:P] [leaf:L] host:H HOST [oversub:R]
- *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [oversub:R]
+ *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [NICS] [oversub:R]
  *          | torus:XxYxZ @DEVICE LINK [host:D]     closed in every direction
  *          | mesh:XxYxZ @DEVICE LINK [host:D]      open
  *   LINK, INSIDE, NETWORK = KIND | KIND=RATE     "nvlink3=300GB/s": the kind at a rate of one's own
+ *   NICS = nics=N | nics=NxRATE           of a host: "nics=1", "nics=4x200Gb/s"
  *   DEVICE = name | NAME{KEY=VALUE,...} | FILE    of one's own: describe_device.c
  *
- * With gpu:G, every device has a NIC of its own. Leaves meet in one spine (of their pod), spines in
- * one core. A real fabric has many spines, which share the traffic; one that is as wide as all of
- * them together keeps what matters: the uplinks' sum, and that they may be oversubscribed. */
+ * With gpu:G, every device has a NIC of its own unless NICS says how many a host has. Leaves meet
+ * in one spine (of their pod), spines in one core. A real fabric has many spines, which share the
+ * traffic; one that is as wide as all of them together keeps what matters: the uplinks' sum, and
+ * that they may be oversubscribed. */
 #include "build.h"
 #include "describe_device.h"
 
@@ -370,9 +372,28 @@ static ty_status read_oversubscription(const description *d, uint32_t i, double 
     return fail_at(d, i, error, "oversub:R with R from 1 to 1000, or nothing", NULL);
 }
 
+/* "nics=1" or "nics=4x200Gb/s": the NICs of a host, and the rate of each. */
+static ty_status read_nics(const description *d, uint32_t i, fabric *f, ty_error *error)
+{
+    static const char key[] = "nics=";
+    const uint64_t devices = f->levels[GPU];
+    const char *text = d->words[i].text + sizeof key - 1, *times = strchr(text, 'x');
+    char digits[16];
+    uint64_t count = 0;
+
+    snprintf(digits, sizeof digits, "%.*s", (int)(times != NULL ? times - text : 15), text);
+    if (ty_parse_uint(digits, 1, 1024, &count, NULL) != TY_OK ||
+        (devices % count != 0 && count % devices != 0))
+        return fail_at(d, i, error,
+                       "nics=N or nics=NxRATE, N a divisor or a multiple of a host's devices",
+                       NULL);
+    f->nics = (uint32_t)count;
+    return times == NULL ? TY_OK : read_rate(d, i, times + 1, &d->rates[f->network], error);
+}
+
 /* What a host is: one of the catalogue, or so many devices linked thus. */
-static ty_status read_content(const description *d, uint32_t *next, bool has_devices, fabric *f,
-                              ty_error *error)
+static ty_status read_content(const description *d, uint32_t *next, uint32_t end, bool has_devices,
+                              fabric *f, ty_error *error)
 {
     const catalogue_host *host;
     ty_status status;
@@ -382,6 +403,8 @@ static ty_status read_content(const description *d, uint32_t *next, bool has_dev
         TY_CHECK(read_link(d, (*next)++, false, &f->inside, error), status, done);
         TY_CHECK(read_link(d, (*next)++, true, &f->network, error), status, done);
         f->nics = (uint32_t)f->levels[GPU];
+        if (*next < end && strncmp(d->words[*next].text, "nics=", 5) == 0)
+            TY_CHECK(read_nics(d, (*next)++, f, error), status, done);
         return TY_OK;
     }
     TY_CHECK(read_host(d, (*next)++, &f->host, error), status, done);
@@ -403,7 +426,7 @@ static ty_status parse_fabric(const description *d, uint32_t first, uint32_t end
     *f = (fabric){.levels = {1, 1, 1, 1}, .oversubscription = 1, .host = NO_INDEX};
     TY_CHECK(read_levels(d, &next, end, f, error), status, done);
     has_devices = strncmp(d->words[next - 1].text, "gpu:", 4) == 0;
-    TY_CHECK(read_content(d, &next, has_devices, f, error), status, done);
+    TY_CHECK(read_content(d, &next, end, has_devices, f, error), status, done);
     if (next < end)
         TY_CHECK(read_oversubscription(d, next++, &f->oversubscription, error), status, done);
     if (next < end)
@@ -412,36 +435,69 @@ done:
     return status;
 }
 
-/* A host: hub, perhaps a device switch, and devices, each with its NIC. */
+/* A NIC, and where its devices reach it: the NIC itself where it is one device's, else a PCIe
+ * switch between them. */
+static ty_status add_nic(site *s, const fabric *f, const char *host, uint32_t number, uint32_t hub,
+                         uint32_t *nic, uint32_t *near, ty_error *error)
+{
+    const catalogue *c = s->b->catalogue;
+    uint32_t bridge;
+    char name[128];
+    ty_status status;
+
+    snprintf(name, sizeof name, "%s/nic-%u", host, number);
+    TY_CHECK(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_NIC, name, 0, nic, error), status,
+             done);
+    *near = *nic;
+    if (f->nics >= f->levels[GPU])
+        return TY_OK;
+    snprintf(name, sizeof name, "%s/pcie-%u", host, number);
+    TY_CHECK(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, near, error),
+             status, done);
+    snprintf(name, sizeof name, "%.60s-bridge", c->links[c->links[f->network].port].type.name);
+    bridge = catalogue_find_link(c, name);
+    TY_CHECK(builder_link(s->b, *near, hub, bridge, false, 1, error), status, done);
+    status = builder_link(s->b, *nic, *near, bridge, false, 1, error);
+done:
+    return status;
+}
+
+/* A host: hub, perhaps a device switch, NICs and devices. */
 static ty_status add_fabric_host(site *s, const fabric *f, uint32_t leaf, ty_error *error)
 {
     const catalogue *c = s->b->catalogue;
     ty_cluster *cluster = s->b->cluster;
-    uint32_t number = s->hosts++;
-    bool has_switch = c->links[f->inside].use == LINK_TO_SWITCH;
-    uint32_t port = c->links[f->network].port;
-    uint32_t hub, inner, device, nic;
-    char name[96];
+    const bool has_switch = c->links[f->inside].use == LINK_TO_SWITCH;
+    const bool is_shared = f->nics < f->levels[GPU];
+    const uint32_t port = c->links[f->network].port;
+    const uint32_t each = is_shared ? (uint32_t)f->levels[GPU] / f->nics : 1;
+    const double lanes = is_shared ? 1 : f->nics / (double)f->levels[GPU];
+    uint32_t hub, inner, device, nic = NO_INDEX, near = NO_INDEX;
+    char host[80], name[128];
     ty_status status;
 
-    snprintf(name, sizeof name, "%shost-%u", s->prefix, number);
-    TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_HOST, name, 0, &hub, error), status, done);
+    snprintf(host, sizeof host, "%shost-%u", s->prefix, s->hosts++);
+    TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_HOST, host, 0, &hub, error), status, done);
     inner = hub;
     if (has_switch) {
-        snprintf(name, sizeof name, "%shost-%u/device-switch", s->prefix, number);
+        snprintf(name, sizeof name, "%s/device-switch", host);
         TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &inner, error),
                  status, done);
     }
     for (uint32_t g = 0; g < f->levels[GPU]; g++) {
-        snprintf(name, sizeof name, "%shost-%u/gpu-%u", s->prefix, number, g);
+        snprintf(name, sizeof name, "%s/gpu-%u", host, g);
         TY_CHECK(builder_device(s->b, name, f->device, hub, &device, error), status, done);
-        snprintf(name, sizeof name, "%shost-%u/nic-%u", s->prefix, number, g);
-        TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_NIC, name, 0, &nic, error), status, done);
-        TY_CHECK(builder_link(s->b, device, inner, f->inside, false, 1, error), status, done);
-        if (has_switch)
+        if (g % each == 0)
+            TY_CHECK(add_nic(s, f, host, g / each, hub, &nic, &near, error), status, done);
+        TY_CHECK(builder_link(s->b, device, is_shared && !has_switch ? near : inner, f->inside,
+                              false, 1, error),
+                 status, done);
+        if (has_switch && !is_shared)
             TY_CHECK(builder_link(s->b, device, hub, port, false, 1, error), status, done);
-        TY_CHECK(builder_link(s->b, device, nic, port, false, 1, error), status, done);
-        TY_CHECK(builder_link(s->b, nic, leaf, f->network, false, 1, error), status, done);
+        if (has_switch || !is_shared)
+            TY_CHECK(builder_link(s->b, device, near, port, false, 1, error), status, done);
+        if (g % each == 0)
+            TY_CHECK(builder_link(s->b, nic, leaf, f->network, false, lanes, error), status, done);
     }
 done:
     return status;

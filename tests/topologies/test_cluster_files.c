@@ -68,6 +68,7 @@ Test(cluster_json, round_trips_with_the_same_digest)
         "2x dgx-h100",
         "leaf:3 host:2 gpu:2 @h100-sxm nvlink4 ndr400 oversub:7",
         "pod:2 leaf:2 host:1 gpu:3 @a100-sxm4-40gb pcie4 hdr200 oversub:1.1",
+        "host:2 gpu:4 @a100-sxm4-40gb nvlink3 eth100 nics=2",
         "local:3",
         good};
     ty_digest previous = {""};

@@ -39,6 +39,10 @@ Test(paths, have_their_closed_forms)
          14.3 US, 48e9},
         {"across a narrow spine", "leaf:2 host:2 gpu:2 @h100-sxm nvlink4 ndr400 oversub:8", 0, 4, 6,
          14.3 US, 25e9},
+        {"one NIC of eight devices", "host:2 gpu:8 @h100 nvlink4 eth10 nics=1", 3, 12, 6,
+         (5.7 + 0.3 + 20) US, 1.177e9},
+        {"a NIC's own rate", "host:2 gpu:8 @h100 nvlink4 eth10 nics=4x80Gb/s", 3, 12, 6,
+         (5.7 + 0.3 + 20) US, 10e9},
         {"across the core", "pod:2 leaf:2 host:1 gpu:1 @h100-sxm nvlink4 ndr400 oversub:2", 0, 3, 8,
          14.9 US, 25e9},
         {"this machine", "local:4", 1, 3, 2, 2 US, 4e9},
@@ -70,6 +74,8 @@ Test(paths, leave_by_the_nearest_nic)
         {"2x dgx1-v100", 7, "host-0/nic-2"}, /* gpu-4 */
         {"2x dgx-a100", 5, "host-0/nic-5"},
         {"leaf:2 host:1 gpu:4 @h100-sxm nvlink4 ndr400", 2, "host-0/nic-2"},
+        {"leaf:2 host:1 gpu:8 @h100-sxm nvlink4 hdr200 nics=4", 5, "host-0/nic-2"},
+        {"leaf:2 host:1 gpu:8 @a100-pcie-80gb pcie4 hdr200 nics=2", 3, "host-0/nic-0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_cluster *c = sample_open(rows[i].text);
