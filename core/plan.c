@@ -501,13 +501,45 @@ const ty_step_summary *ty_plan_summary(const ty_plan *plan)
     return plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
 }
 
-double ty_plan_model_flop(const ty_plan *plan)
+double ty_winograd_saving(const ty_layer *layer)
+{
+    const uint64_t *a = layer->attributes;
+    const double window = (double)a[TY_KERNEL_HEIGHT], tile = TY_WINOGRAD_TILE + window - 1;
+    const bool is_square = a[TY_KERNEL_HEIGHT] == a[TY_KERNEL_WIDTH];
+
+    if (!is_square || (a[TY_KERNEL_HEIGHT] != 3 && a[TY_KERNEL_HEIGHT] != 5) || a[TY_STRIDE] > 1 ||
+        a[TY_GROUPS] > 1)
+        return 1;
+    return TY_WINOGRAD_TILE * TY_WINOGRAD_TILE * window * window / (tile * tile);
+}
+
+bool ty_convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
+                              const ty_device_type *device)
+{
+    return layer->kind == TY_LAYER_CONV2D && workload->precision == TY_PRECISION_FP32 &&
+           device->convolution_efficiency > 0;
+}
+
+double ty_plan_model_flop(const ty_plan *plan, const ty_cluster *cluster)
 {
     const ty_workload *w = plan->workload;
-    const uint32_t first = ty_workload_first_backward(w);
+    const uint32_t first = ty_workload_first_backward(w), positions = ty_plan_position_count(plan);
+    double forward = 0, backward = 0;
 
-    return plan->global_batch * (ty_workload_forward_flop(w, 0, w->layer_count) +
-                                 ty_workload_backward_flop(w, first, w->layer_count - first));
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const ty_plan_stage *stage = &plan->stages[s];
+        const uint32_t device = plan->stages[s % positions].devices[0];
+        for (uint32_t l = stage->first_layer; l < stage->first_layer + stage->layer_count; l++) {
+            const ty_layer *layer = &w->layers[l];
+            const bool is_chosen =
+                cluster != NULL &&
+                ty_convolution_is_chosen(w, layer, ty_cluster_device_type(cluster, device));
+            const double saving = is_chosen ? ty_winograd_saving(layer) : 1;
+            forward += layer->forward_flop / saving;
+            backward += l >= first ? layer->backward_flop / saving : 0;
+        }
+    }
+    return plan->global_batch * (forward + backward);
 }
 
 double ty_plan_peak_flop_per_s(const ty_plan *plan, const ty_cluster *cluster)
@@ -530,7 +562,7 @@ static bool has_measured_peak(const ty_plan *plan)
 
 void ty_step_summary_rate(const ty_plan *plan, ty_step_summary *s)
 {
-    const double flop_per_s = ty_plan_model_flop(plan) / s->step_time_s;
+    const double flop_per_s = ty_plan_model_flop(plan, plan->cluster) / s->step_time_s;
     const double peak = ty_plan_peak_flop_per_s(plan, plan->cluster);
     const uint32_t devices = ty_plan_process_count(plan);
 

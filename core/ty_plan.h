@@ -376,11 +376,25 @@ void ty_plan_free(ty_plan *plan);
 
 /** What is expected of a step: the simulation where there is one, else the estimate. */
 const ty_step_summary *ty_plan_summary(const ty_plan *plan);
+/** Output tiles of Winograd's method are 4 x 4. */
+#define TY_WINOGRAD_TILE 4.0
+/**
+ * The direct method's products over those of Winograd's method; 1 where the method does not apply.
+ * m x m outputs of an r x r window take a x a products, a = m + r - 1, in place of m m r r.
+ * Source: Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, section 4;
+ * CUDNN_CONVOLUTION_*_ALGO_WINOGRAD_NONFUSED, for windows of 3 x 3 and 5 x 5.
+ */
+double ty_winograd_saving(const ty_layer *layer);
+/** Whether the device's library chooses a convolution's method: it has a rate for it, in fp32. */
+bool ty_convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
+                              const ty_device_type *device);
 /**
  * Model FLOPs of a step: forward and backward of all layers, attention scores counted without a
- * mask, recomputation not counted.
+ * mask, recomputation not counted. Convolutions count the products of Winograd's method on devices
+ * whose library chooses it, since the direct method's can exceed the peak.
+ * @param cluster NULL: no library chooses
  */
-double ty_plan_model_flop(const ty_plan *plan);
+double ty_plan_model_flop(const ty_plan *plan, const ty_cluster *cluster);
 /** Peak of the devices that run stages, in the plan's precision, flop/s; 0: not known. */
 double ty_plan_peak_flop_per_s(const ty_plan *plan, const ty_cluster *cluster);
 /** Fills in MFU, TFLOP/s and tokens/s per device from the step time and tokens/s. Everything that

@@ -13,16 +13,13 @@
  * and 256): 25 % are left, and 26 % on VGG-16, ResNet-50, ResNet-101 and Inception-v3 there. */
 #define STRIDED_SHARE 0.85
 #define HALF_RATE_WEIGHTS 32e3
-/* Winograd's method on tiles of 4 x 4 outputs, in three kernels: transform, products, transform
- * back (Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, section 4;
- * CUDNN_CONVOLUTION_*_ALGO_WINOGRAD_NONFUSED, for windows of 3 x 3 and 5 x 5). */
-#define WINOGRAD_TILE 4.0
 
 typedef struct shape {
     double in_channels, out_channels; /* of a group */
     double height, width;             /* of the output */
     double window;                    /* height of the window */
-    bool is_square, is_strided, has_groups;
+    double saving;                    /* of Winograd's method; 1: it does not apply */
+    bool is_strided, has_groups;
 } shape;
 
 typedef struct rates {
@@ -38,7 +35,7 @@ static shape shape_of(const ty_layer *l)
                    .height = (double)l->output.dimensions[1],
                    .width = (double)l->output.dimensions[2],
                    .window = (double)l->attributes[TY_KERNEL_HEIGHT],
-                   .is_square = l->attributes[TY_KERNEL_HEIGHT] == l->attributes[TY_KERNEL_WIDTH],
+                   .saving = ty_winograd_saving(l),
                    .is_strided = l->attributes[TY_STRIDE] > 1,
                    .has_groups = groups > 1};
 }
@@ -56,21 +53,15 @@ static double channels_filled(double channels, const shape *s)
     return is_depthwise ? 1 : filled(channels, TILE_CHANNELS);
 }
 
-static bool has_winograd(const shape *s)
-{
-    return s->is_square && (s->window == 3 || s->window == 5) && !s->is_strided && !s->has_groups;
-}
-
-/* m x m outputs of a window of r x r take a x a products, a = m + r - 1, for m m r r. Transformed
- * tensors are a a / (m m) times as large, written by the transform and read by the products. */
+/* Transformed tensors are a a / (m m) times as large (ty_winograd_saving), written by the transform
+ * and read by the products: three kernels, with the transform back. */
 static double winograd_s(const shape *s, double flop, double traffic, double share, const rates *at)
 {
-    const double a = WINOGRAD_TILE + s->window - 1;
-    const double growth = a * a / (WINOGRAD_TILE * WINOGRAD_TILE);
-    const double saving = s->window * s->window / growth;
-    const double covered = filled(s->height, WINOGRAD_TILE) * filled(s->width, WINOGRAD_TILE);
+    const double growth = s->window * s->window / s->saving;
+    const double covered = filled(s->height, TY_WINOGRAD_TILE) * filled(s->width, TY_WINOGRAD_TILE);
 
-    return (flop / saving / share / at->flop_per_s + traffic * (1 + 2 * growth) / at->bytes_per_s) /
+    return (flop / s->saving / share / at->flop_per_s +
+            traffic * (1 + 2 * growth) / at->bytes_per_s) /
            covered;
 }
 
@@ -82,16 +73,9 @@ static double pass_s(const shape *s, double flop, double traffic, double weights
     const double memory_s = (traffic + weights) / at->bytes_per_s;
     const double direct_s = fmax(flop / share / rate, memory_s);
 
-    if (!has_winograd(s))
+    if (s->saving <= 1)
         return direct_s;
     return fmin(direct_s, winograd_s(s, flop, traffic, share, at));
-}
-
-bool ty_convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
-                              const ty_device_type *device)
-{
-    return layer->kind == TY_LAYER_CONV2D && workload->precision == TY_PRECISION_FP32 &&
-           device->convolution_efficiency > 0;
 }
 
 convolution_times ty_convolution_cost(const ty_layer *layer, double samples,

@@ -10,10 +10,6 @@ typedef struct convolution_times {
     double forward_s, backward_s; /* launches not included */
 } convolution_times;
 
-/** Whether the device's library chooses: a rate for it is known, and numbers have 4 bytes. */
-bool ty_convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
-                              const ty_device_type *device);
-
 /**
  * Three passes: forward, the gradient of the input (none where no gradient goes on: backward has no
  * more flop than forward), the gradient of the weights. Each moves its two operands and its result

@@ -410,6 +410,8 @@ Test(layer_cost, convolutions_by_hand)
                                    &provenance, NULL),
                      TY_OK);
         check_close(rows[i].name, forward_s, rows[i].forward_s);
+        cr_expect_eq(ty_winograd_saving(&w->layers[1]) > 1,
+                     strncmp(rows[i].name, "Winograd", 8) == 0, "%s", rows[i].name);
         if (rows[i].backward_s > 0)
             check_close(rows[i].name, backward_s, rows[i].backward_s);
         cr_assert(backward_s > forward_s, "%s: backward has two products", rows[i].name);

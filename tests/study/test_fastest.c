@@ -80,6 +80,51 @@ Test(fastest, small_batches)
     }
 }
 
+/* No answer has more than the peak: image and language models on every kind of device. */
+Test(fastest, at_most_the_peak)
+{
+    static const char *const models[] = {"vgg16", "resnet50", "bert-base"};
+    ty_text seen = {0};
+    char **names = NULL;
+    uint32_t count = 0, asked_count = 0;
+
+    cr_assert_eq(ty_catalogue_list(&names, &count, NULL), TY_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        ty_cluster *cluster = NULL;
+        char device[96];
+        bool is_new;
+        cr_assert_eq(ty_cluster_open(names[i], NULL, &cluster, NULL), TY_OK, "%s", names[i]);
+        snprintf(device, sizeof device, ",%.90s,", ty_cluster_device_type(cluster, 0)->name);
+        is_new = ty_cluster_device_count(cluster) <= 16 &&
+                 (seen.length == 0 || strstr(seen.data, device) == NULL);
+        ty_cluster_free(cluster);
+        if (!is_new)
+            continue;
+        ty_text_add(&seen, device);
+        for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+            for (int p = 0; p < 2; p++) {
+                asked a = {.question = {.workload = models[m],
+                                        .cluster = names[i],
+                                        .precision = p == 0 ? "fp32" : NULL,
+                                        .seed = 1}};
+                ty_error error = {0};
+                cr_assert_eq(ty_question_open(&a.question, NULL, &a.inputs, &error), TY_OK, "%s",
+                             error.message);
+                if (ty_question_plan(&a.question, &a.inputs, NULL, &a.plan, &error) == TY_OK) {
+                    asked_count++;
+                    cr_expect(a.plan->prediction.mfu >= 0 && a.plan->prediction.mfu <= 1,
+                              "%s on %s: MFU %g", models[m], names[i], a.plan->prediction.mfu);
+                } else {
+                    a.plan = NULL;
+                }
+                forget(&a);
+            }
+    }
+    cr_expect_gt(asked_count, 150);
+    ty_text_clear(&seen);
+    ty_names_free(names, count);
+}
+
 /* Simulations that would take more than a second of CPU time are left out. */
 Test(fastest, one_simulation_of_a_second)
 {
