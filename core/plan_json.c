@@ -639,6 +639,33 @@ static bool has_stack(const void *plan)
     return ((const ty_plan *)plan)->stack != NULL;
 }
 
+/* After the stack, which has it. */
+static ty_status read_stack_reason(const ty_json *object, const json_field *field, void *record,
+                                   const void *context, ty_error *error)
+{
+    ty_stack *stack = ((ty_plan *)record)->stack;
+    const ty_json *value;
+    ty_status status;
+
+    (void)context;
+    if (stack != NULL)
+        return ty_json_string_copy(object, field->key, &stack->why, error);
+    status = ty_json_member(object, field->key, &value, error);
+    return status == TY_OK ? ty_json_fail(value, error, "a stack before its reason") : status;
+}
+
+static void write_stack_reason(const json_field *field, const void *record, const void *context,
+                               ty_json_writer *writer)
+{
+    (void)context;
+    ty_json_put_string(writer, field->key, ((const ty_plan *)record)->stack->why);
+}
+
+static bool has_stack_reason(const void *plan)
+{
+    return has_stack(plan) && ((const ty_plan *)plan)->stack->why != NULL;
+}
+
 static bool has_input(const void *plan)
 {
     return ty_input_is_said(&((const ty_plan *)plan)->input);
@@ -679,6 +706,9 @@ static const json_field document_fields[] = {
      .write = write_profile, .schema = "profile.json"},
     {"stack", JSON_OTHER, .is_optional = true, .is_said = has_stack, .read = read_stack,
      .write = write_stack, .schema = "stack.json"},
+    {"stack_reason", JSON_OTHER, .is_optional = true, .is_said = has_stack_reason,
+     .read = read_stack_reason, .write = write_stack_reason,
+     .about = "why the default stack is this one and not the first that its list names"},
 };
 
 static const json_record head_record = JSON_RECORD(ty_plan, head_fields);

@@ -705,10 +705,12 @@ Test(plan, carries_its_stack)
     ty_stack_free(plan->stack);
     cr_assert_eq(ty_stack_open("megatron-2021", &plan->stack, &error), TY_OK, "%s", error.message);
     plan->stack->memory_waste = 0.125; /* as no catalogue has it */
+    plan->stack->why = ty_strdup("stack nemo: found zero 3");
     cr_assert_eq(ty_plan_save(plan, path, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_load(path, &loaded, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_copy(loaded, &copy, &error), TY_OK, "%s", error.message);
     cr_expect_str_eq(copy->stack->name, "megatron-2021");
+    cr_expect_str_eq(copy->stack->why, "stack nemo: found zero 3");
     cr_expect(copy->stack->memory_waste == 0.125 && copy->stack->attention == TY_ATTENTION_SCORES);
     cr_expect_neq(copy->stack, loaded->stack, "a deep copy");
     cr_expect(ty_stack_is_fitted(copy->stack, "megatron_lm", "GPT 3.6B"));
