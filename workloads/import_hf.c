@@ -1,238 +1,327 @@
-/* Hugging Face config.json, and diffusers': shapes of a network, by family ("model_type"). Defaults
- * are those of the families' configuration classes in huggingface/transformers. Keys that have
- * nothing to do with sizes are passed over, others that are not known are noted. */
-#include "hf_config.h"
+/* Hugging Face config.json, and diffusers': which family of families/ a configuration is of, and
+ * what it reads. Keys that have nothing to do with sizes are passed over, others that are not known
+ * are noted. */
+#include "family.h"
 
+#include <ctype.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
+#define FOLDER "workloads/families"
+#define FAMILY_SCHEMA "trainyard.family/1"
+enum { LONGEST_TYPE = 64 };
 
-/* ---- Keys ------------------------------------------------------------------------------------ */
+typedef struct config {
+    ty_import_source *source;
+    ty_error *error;
+    ty_json_document *common, *family; /* families/common.json, and the family's file */
+    const ty_json *outer;              /* the whole file */
+    const ty_json *root;               /* the language model's part of it */
+    const char *name;                  /* the family's */
+    const ty_json *steps;
+    bool reads_whole_file;
+} config;
 
-bool ty_hf_has_any(const ty_json *object, const char *const *names)
+/* ---- Files of families ----------------------------------------------------------------------- */
+
+static ty_status load(const config *c, const char *name, ty_json_document **out)
 {
-    for (size_t i = 0; i < HF_MOST_NAMES && names[i] != NULL; i++)
-        if (ty_json_has(object, names[i]))
-            return true;
-    return false;
+    char *path = NULL, file[LONGEST_TYPE + 8];
+    ty_status status;
+
+    snprintf(file, sizeof file, "%.*s.json", LONGEST_TYPE, name);
+    TY_CHECK(ty_data_path(FOLDER, file, &path, c->error), status, done);
+    status = ty_json_load(path, out, c->error);
+done:
+    ty_free(path);
+    return status;
 }
 
-/* The first of the names that is there; the first of all if none is. The others count as read. */
-static const char *find_key(const ty_json *object, const char *const *names)
-{
-    const char *found = NULL;
+typedef bool (*is_type)(const char *asked, const char *type);
 
-    for (size_t i = 0; i < HF_MOST_NAMES && names[i] != NULL; i++) {
-        if (found != NULL)
-            ty_json_ignore(object, names[i]);
-        else if (ty_json_has(object, names[i]))
-            found = names[i];
+static bool is_same(const char *asked, const char *type)
+{
+    return strcmp(asked, type) == 0;
+}
+
+/* "Qwen3MoeForCausalLM" and "qwen3_moe": the same letters and digits up to what the class is for.
+ */
+static bool is_class_of(const char *class_name, const char *type)
+{
+    static const char *const endings[] = {"For", "Model", "LMHead", "PreTrained"};
+    size_t length = strlen(class_name), at = 0;
+
+    for (size_t i = 0; i < COUNT(endings); i++) {
+        const char *ending = strstr(class_name, endings[i]);
+        if (ending != NULL && (size_t)(ending - class_name) < length)
+            length = (size_t)(ending - class_name);
     }
-    return found != NULL ? found : names[0];
+    for (; *type != '\0'; type++) {
+        if (!isalnum((unsigned char)*type))
+            continue;
+        if (at == length || tolower((unsigned char)class_name[at]) != tolower((unsigned char)*type))
+            return false;
+        at++;
+    }
+    return at == length && at > 0;
 }
 
-ty_status ty_hf_size_of(const hf_config *c, const ty_json *object, const char *const *names,
-                        bool is_needed, uint64_t minimum, uint64_t *out)
+/* The i-th type of a family: its name, then those whose shapes are its own; NULL: no more. */
+static ty_status type_of(const config *c, const ty_json *family, size_t i, const char **out)
 {
-    const char *key = find_key(object, names);
+    const ty_json *list;
+    ty_status status;
 
-    if (!is_needed && !ty_json_has(object, key))
-        return TY_OK;
-    return ty_json_uint64(object, key, minimum, INT32_MAX, out, c->error);
-}
-
-ty_status ty_hf_size(const hf_config *c, const char *key, uint64_t minimum, uint64_t *out)
-{
-    return ty_hf_size_of(c, c->root, (hf_names){key}, false, minimum, out);
-}
-
-ty_status ty_hf_need_size(const hf_config *c, const char *key, uint64_t *out)
-{
-    return ty_hf_size_of(c, c->root, (hf_names){key}, true, 1, out);
-}
-
-ty_status ty_hf_flag(const hf_config *c, const char *key, bool *out)
-{
-    return ty_json_has(c->root, key) ? ty_json_bool(c->root, key, out, c->error) : TY_OK;
-}
-
-ty_status ty_hf_text(const hf_config *c, const char *key, const char **out)
-{
     *out = NULL;
-    return ty_json_has(c->root, key) ? ty_json_string(c->root, key, out, c->error) : TY_OK;
+    if (i == 0)
+        return ty_json_string(family, "name", out, c->error);
+    if (!ty_json_has(family, "types"))
+        return TY_OK;
+    TY_CHECK(ty_json_array(family, "types", 1, 100, &list, c->error), status, done);
+    if (i <= ty_json_size(list))
+        status = ty_json_as_string(ty_json_at(list, i - 1), out, c->error);
+done:
+    return status;
+}
+
+/* The family with a type like the one asked for, NULL if there is none; all types to `types`. */
+static ty_status search(config *c, const char *asked, is_type is_it, ty_json_document **out,
+                        ty_text *types)
+{
+    char **names = NULL;
+    uint32_t count = 0;
+    ty_json_document *document = NULL;
+    const char *type = "";
+    ty_status status;
+
+    TY_CHECK(ty_data_names(FOLDER, ".json", &names, &count, c->error), status, done);
+    for (uint32_t f = 0; f < count && *out == NULL; f++) {
+        if (strcmp(names[f], "common") == 0)
+            continue;
+        TY_CHECK(load(c, names[f], &document), status, done);
+        for (size_t i = 0; *out == NULL; i++) {
+            TY_CHECK(type_of(c, ty_json_root(document), i, &type), status, done);
+            if (type == NULL)
+                break;
+            if (types != NULL)
+                ty_text_append(types, type, strlen(type) + 1);
+            else if (is_it(asked, type)) {
+                *out = document;
+                document = NULL; /* given away */
+            }
+        }
+        ty_json_free(document);
+        document = NULL;
+    }
+done:
+    ty_json_free(document);
+    ty_names_free(names, count);
+    return status;
+}
+
+/* The family's file, which is called as the family; else the one that has the type among its own.
+ * A part may be called as the whole and "_text". */
+static ty_status find_type(config *c, const char *type, ty_json_document **out)
+{
+    const size_t length = strlen(type);
+    char plain[LONGEST_TYPE], *path = NULL, file[LONGEST_TYPE + 8];
+    ty_status status = TY_OK;
+
+    if (length == 0 || length >= LONGEST_TYPE || strcmp(type, "common") == 0 ||
+        strspn(type, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != length)
+        return TY_OK;
+    snprintf(file, sizeof file, "%s.json", type);
+    if (ty_data_path(FOLDER, file, &path, NULL) == TY_ENOMEM)
+        status = ty_fail(c->error, TY_ENOMEM, "%s: out of memory", c->source->path);
+    else
+        status = path != NULL ? load(c, type, out) : search(c, type, is_same, out, NULL);
+    if (status != TY_OK || *out != NULL || length <= 5 || strcmp(type + length - 5, "_text") != 0)
+        goto done;
+    memcpy(plain, type, length - 5);
+    plain[length - 5] = '\0';
+    status = find_type(c, plain, out);
+done:
+    ty_free(path);
+    return status;
+}
+
+static ty_status take(config *c, ty_json_document *document)
+{
+    const ty_json *family = ty_json_root(document);
+    ty_status status;
+
+    ty_json_free(c->family);
+    c->family = document;
+    TY_CHECK(ty_json_schema(family, FAMILY_SCHEMA, c->error), status, done);
+    TY_CHECK(ty_json_string(family, "name", &c->name, c->error), status, done);
+    TY_CHECK(ty_json_array(family, "steps", 1, 1000, &c->steps, c->error), status, done);
+    c->reads_whole_file = false;
+    if (ty_json_has(family, "reads_whole_file"))
+        TY_CHECK(ty_json_bool(family, "reads_whole_file", &c->reads_whole_file, c->error), status,
+                 done);
+    ty_json_ignore(family, "types");
+    ty_json_ignore(family, "source");
+    status = ty_json_end(family, c->error);
+done:
+    return status;
+}
+
+/* ---- Which family ---------------------------------------------------------------------------- */
+
+static ty_status fail_type(config *c, const ty_json *object, const char *key)
+{
+    ty_json_document *none = NULL;
+    ty_text types = {0};
+    const char **names = NULL;
+    size_t count = 0, i = 0;
+    int index;
+    ty_status status;
+
+    TY_CHECK(search(c, "", is_same, &none, &types), status, done);
+    TY_CHECK(ty_text_check(&types, c->error), status, done);
+    for (size_t at = 0; at < types.length; at++)
+        count += types.data[at] == '\0';
+    names = ty_alloc(count, sizeof *names);
+    if (names == NULL) {
+        status = ty_fail(c->error, TY_ENOMEM, "%s: out of memory", c->source->path);
+        goto done;
+    }
+    for (size_t at = 0; i < count; at += strlen(types.data + at) + 1)
+        names[i++] = types.data + at;
+    status = ty_json_enum(object, key, names, count, &index, c->error);
+done:
+    ty_text_clear(&types);
+    ty_free(names);
+    return status;
+}
+
+static ty_status take_type(config *c, const ty_json *object, const char *key)
+{
+    ty_json_document *found = NULL;
+    const char *type;
+    ty_status status;
+
+    TY_CHECK(ty_json_string(object, key, &type, c->error), status, done);
+    TY_CHECK(find_type(c, type, &found), status, done);
+    status = found != NULL ? take(c, found) : fail_type(c, object, key);
+done:
+    return status;
+}
+
+/* By the first class of `architectures`; a class that is not known is no reason to guess. */
+static ty_status take_architecture(config *c)
+{
+    ty_json_document *found = NULL;
+    const ty_json *list;
+    const char *name;
+    ty_status status;
+
+    TY_CHECK(ty_json_array(c->root, "architectures", 1, 100, &list, c->error), status, done);
+    TY_CHECK(ty_json_as_string(ty_json_at(list, 0), &name, c->error), status, done);
+    TY_CHECK(search(c, name, is_class_of, &found, NULL), status, done);
+    if (found == NULL)
+        return ty_json_fail(ty_json_at(list, 0), c->error,
+                            "a \"model_type\", or a class of a family that is known");
+    TY_CHECK(take(c, found), status, done);
+    ty_import_note(c->source, "model_type is missing; taken for %s because of %s", c->name, name);
+done:
+    return status;
+}
+
+/* By a key that few families have, in the order of common.json. */
+static ty_status take_by_key(config *c)
+{
+    const ty_json *table;
+    ty_json_document *found = NULL;
+    const char *name;
+    ty_status status;
+
+    TY_CHECK(ty_json_object(ty_json_root(c->common), "known_by", &table, c->error), status, done);
+    for (size_t i = 0; i < ty_json_size(table); i++) {
+        const char *key = ty_json_key(ty_json_at(table, i));
+        if (!ty_json_has(c->root, key))
+            continue;
+        TY_CHECK(ty_json_string(table, key, &name, c->error), status, done);
+        TY_CHECK(load(c, name, &found), status, done);
+        TY_CHECK(take(c, found), status, done);
+        ty_import_note(c->source, "model_type is missing; taken for %s because of %s", name, key);
+        return TY_OK;
+    }
+    status = fail_type(c, c->root, "model_type");
+done:
+    return status;
+}
+
+/* The language model's part of a file of several; families that read the whole file have none. */
+static ty_status find_root(config *c)
+{
+    const ty_json *parts;
+    ty_json_document *found = NULL;
+    const char *type = "", *key;
+    bool is_whole = false;
+    ty_status status;
+
+    if (ty_json_has(c->outer, "model_type"))
+        TY_CHECK(ty_json_string(c->outer, "model_type", &type, c->error), status, done);
+    TY_CHECK(ty_json_array(ty_json_root(c->common), "text_parts", 1, 100, &parts, c->error), status,
+             done);
+    for (size_t i = 0; i < ty_json_size(parts); i++) {
+        TY_CHECK(ty_json_as_string(ty_json_at(parts, i), &key, c->error), status, done);
+        if (!ty_json_has(c->outer, key))
+            continue;
+        TY_CHECK(find_type(c, type, &found), status, done);
+        is_whole = found != NULL && ty_json_has(ty_json_root(found), "reads_whole_file");
+        ty_json_free(found);
+        return is_whole ? TY_OK : ty_json_object(c->outer, key, &c->root, c->error);
+    }
+done:
+    return status;
+}
+
+static ty_status find_family(config *c)
+{
+    static const char *const keys[] = {"model_type", "_class_name"};
+    ty_status status;
+
+    c->root = c->outer;
+    TY_CHECK(find_root(c), status, done);
+    if (c->root != c->outer && !ty_json_has(c->root, "model_type") &&
+        ty_json_has(c->outer, "model_type")) /* the whole says what its part is */
+        return take_type(c, c->outer, "model_type");
+    for (size_t i = 0; i < COUNT(keys); i++)
+        if (ty_json_has(c->root, keys[i]))
+            return take_type(c, c->root, keys[i]);
+    status = ty_json_has(c->root, "architectures") ? take_architecture(c) : take_by_key(c);
+done:
+    return status;
 }
 
 /* ---- What is not read ------------------------------------------------------------------------ */
 
-/* Nothing that sizes depend on: passed over in silence. */
-static const char *const harmless[] = {
-    "architectures",
-    "auto_map",
-    "_name_or_path",
-    "name_or_path",
-    "transformers_version",
-    "torch_dtype",
-    "dtype",
-    "tokenizer_class",
-    "task_specific_params",
-    "id2label",
-    "label2id",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "unk_token_id",
-    "sep_token_id",
-    "cls_token_id",
-    "mask_token_id",
-    "decoder_start_token_id",
-    "image_token_id",
-    "video_token_id",
-    "vision_start_token_id",
-    "vision_end_token_id",
-    "use_cache",
-    "output_past",
-    "output_attentions",
-    "output_hidden_states",
-    "return_dict",
-    "is_encoder_decoder",
-    "is_decoder",
-    "add_cross_attention",
-    "cross_attention_hidden_size",
-    "gradient_checkpointing",
-    "pretraining_tp",
-    "ep_size",
-    "initializer_range",
-    "initializer_factor",
-    "rms_norm_eps",
-    "norm_eps",
-    "layer_norm_eps",
-    "layer_norm_epsilon",
-    "layernorm_epsilon",
-    "rope_theta",
-    "rope_scaling",
-    "rope_interleave",
-    "rope_parameters",
-    "rope_ratio",
-    "partial_rotary_factor",
-    "rotary_dim",
-    "rotary_pct",
-    "rotary_emb_base",
-    "rotary_emb_fraction",
-    "alibi",
-    "position_embedding_type",
-    "relative_attention_max_distance",
-    "attention_dropout",
-    "attention_probs_dropout_prob",
-    "hidden_dropout_prob",
-    "hidden_dropout",
-    "attn_pdrop",
-    "embd_pdrop",
-    "resid_pdrop",
-    "embedding_dropout",
-    "attn_dropout",
-    "resid_dropout",
-    "activation_dropout",
-    "dropout",
-    "dropout_rate",
-    "layerdrop",
-    "classifier_dropout",
-    "summary_type",
-    "summary_use_proj",
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "aux_loss_alpha",
-    "router_aux_loss_coef",
-    "router_jitter_noise",
-    "router_z_loss_coef",
-    "output_router_logits",
-    "seq_aux",
-    "scoring_func",
-    "topk_method",
-    "norm_topk_prob",
-    "routed_scaling_factor",
-    "n_group",
-    "topk_group",
-    "max_window_layers",
-    "layer_types",
-    "model_type",
-    "_class_name",
-    "_diffusers_version",
-    "hidden_act",
-    "hidden_activation",
-    "activation_function",
-    "activation",
-    "dense_act_fn",
-    "is_gated_act",
-    "feed_forward_proj",
-    "mlp_hidden_act",
-    "mamba_hidden_act",
-    "swiglu_limit",
-    "sliding_window",
-    "use_sliding_window",
-    "attention_bias",
-    "mlp_bias",
-    "use_qk_norm",
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
-    "query_pre_attn_scalar",
-    "embedding_multiplier",
-    "residual_multiplier",
-    "attention_multiplier",
-    "logits_scaling",
-    "logit_scale",
-    "qkv_bias",
-    "num_labels",
-    "time_step_min",
-    "time_step_max",
-    "time_step_floor",
-    "time_step_limit",
-    "time_step_init_scheme",
-    "time_step_scale",
-    "rescale_prenorm_residual",
-    "residual_in_fp32",
-    "mamba_ssm_cache_dtype",
-    "mamba_ssm_dtype",
-    "use_mamba_kernels",
-    "num_logits_to_keep",
-    "chunk_size",
-    "chunk_size_feed_forward",
-    "image_processor",
-    "bad_words_ids",
-    "max_length",
-    "min_length",
-    "num_beams",
-    "num_return_sequences",
-    "temperature",
-    "top_k",
-    "top_p",
-    "do_sample",
-    "torchscript",
-    "use_bfloat16",
-    "pruned_heads",
-    "problem_type",
-    "prefix",
-};
-
-static ty_status list_unread(const hf_config *c, const ty_json *object, ty_text *unknown)
+static ty_status list_unread(const config *c, const ty_json *object, ty_text *unknown)
 {
+    const ty_json *ignored;
     const char *key;
+    ty_status status;
 
-    for (size_t i = 0; i < COUNT(harmless); i++)
-        ty_json_ignore(object, harmless[i]);
-    ty_json_ignore(object, "vision_config"); /* read where there is a tower, else noted */
-    ty_json_ignore(object, "text_config");
+    TY_CHECK(ty_json_array(ty_json_root(c->common), "ignored", 1, 1000, &ignored, c->error), status,
+             done);
+    for (size_t i = 0; i < ty_json_size(ignored); i++) {
+        TY_CHECK(ty_json_as_string(ty_json_at(ignored, i), &key, c->error), status, done);
+        ty_json_ignore(object, key);
+    }
     if (ty_json_has(object, "quantization_config"))
         ty_import_note(c->source, "quantization_config: sizes are those before quantization");
     ty_json_ignore(object, "quantization_config");
     while ((key = ty_json_next_unread(object)) != NULL)
         ty_text_addf(unknown, "%s%.60s", unknown->length > 0 ? ", " : "", key);
-    return ty_text_check(unknown, c->error);
+    status = ty_text_check(unknown, c->error);
+done:
+    return status;
 }
 
-static ty_status note_unread(const hf_config *c)
+static ty_status note_unread(const config *c)
 {
     ty_text unknown = {0};
     ty_status status = list_unread(c, c->root, &unknown);
@@ -247,28 +336,29 @@ static ty_status note_unread(const hf_config *c)
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-static bool probe(ty_import_source *source)
+static bool has_any(const ty_json *object, const char *const *names, size_t count)
 {
-    static hf_names blocks = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
-    static hf_names features = {"hidden_size", "n_embd", "d_model", "n_embed"};
-    const ty_json *root = ty_import_json(source);
-
-    if (root == NULL || !ty_json_is_object(root) || ty_json_has(root, "schema"))
-        return false;
-    return ty_json_has(root, "model_type") || ty_json_has(root, "architectures") ||
-           ty_json_has(root, "_class_name") ||
-           (ty_hf_has_any(root, blocks) && ty_hf_has_any(root, features));
+    for (size_t i = 0; i < count; i++)
+        if (ty_json_has(object, names[i]))
+            return true;
+    return false;
 }
 
-static ty_status finish_builder(hf_config *c, ty_builder *builder, ty_workload **out)
+static bool probe(ty_import_source *source)
 {
-    ty_import_training training = {0};
-    return ty_import_finish_model(c->source, builder, &training, out);
+    static const char *const types[] = {"model_type", "architectures", "_class_name"};
+    static const char *const blocks[] = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
+    static const char *const features[] = {"hidden_size", "n_embd", "d_model", "n_embed"};
+    const ty_json *root = ty_import_json(source);
+
+    return root != NULL && ty_json_is_object(root) && !ty_json_has(root, "schema") &&
+           (has_any(root, types, COUNT(types)) ||
+            (has_any(root, blocks, COUNT(blocks)) && has_any(root, features, COUNT(features))));
 }
 
 /* As "rope_theta" or GPT-NeoX's "rotary_emb_base", since Transformers 5 among "rope_parameters"; 0
  * where it is not there or no whole number. */
-static uint64_t rotary_base_of(const hf_config *c)
+static uint64_t rotary_base_of(const config *c)
 {
     static const char *const names[] = {"rope_theta", "rotary_emb_base"};
     const ty_json *inside = NULL;
@@ -288,48 +378,67 @@ static uint64_t rotary_base_of(const hf_config *c)
     return 0;
 }
 
+/* Steps of a language model, then what the user asked for and what is common to all. */
+static ty_status read_language_model(config *c, family_reader *r, ty_transformer *t)
+{
+    const uint64_t asked = ty_import_vocabulary(c->source);
+    ty_status status;
+
+    TY_CHECK(family_run_part(r, "language_checks"), status, done);
+    if (asked > 0)
+        TY_CHECK(family_set(r, "vocabulary", (double)asked), status, done);
+    TY_CHECK(family_transformer(r, t), status, done);
+    if (t->is_fused)
+        ty_import_note(c->source, "fused attention assumed: scores are not kept");
+    if (ty_json_has(c->outer, "vision_config"))
+        status = family_run_part(r, "image_before_text");
+done:
+    return status;
+}
+
+static ty_status run(config *c, family_reader *r, ty_workload **out)
+{
+    ty_import_training training = {0};
+    ty_transformer t = {0};
+    char whole[TY_JSON_PLACE_SIZE];
+    uint64_t base;
+    ty_status status;
+
+    TY_CHECK(family_start(r, c->root), status, done);
+    TY_CHECK(ty_json_object(ty_json_root(c->common), "parts", &r->parts, c->error), status, done);
+    TY_CHECK(family_set(r, "is_part", c->root != c->outer), status, done);
+    TY_CHECK(family_set(r, "asked_sequence", (double)c->source->options->sequence), status, done);
+    TY_CHECK(family_run(r, c->steps), status, done);
+    if (!c->reads_whole_file)
+        TY_CHECK(read_language_model(c, r, &t), status, done);
+    base = rotary_base_of(c);
+    TY_CHECK(note_unread(c), status, done);
+    if (r->builder != NULL) {
+        ty_builder *builder = r->builder;
+        r->builder = NULL; /* finishing frees it */
+        return ty_import_finish_model(c->source, builder, &training, out);
+    }
+    ty_json_place(c->root, whole);
+    TY_CHECK(ty_import_transformer(c->source, &t, &training, whole, out), status, done);
+    (*out)->rotary_base = t.positions > 0 ? 0 : base;
+done:
+    return status;
+}
+
 static ty_status read(ty_import_source *source, ty_workload **out)
 {
-    ty_status status = TY_OK;
-    uint64_t base;
-    hf_config c = {.source = source, .outer = ty_import_json(source), .error = source->error};
-    ty_import_training training = {0};
-    ty_builder *builder = NULL;
-    char whole[TY_JSON_PLACE_SIZE];
-    const hf_family *family;
+    config c = {.source = source, .outer = ty_import_json(source), .error = source->error};
+    family_reader r = {.source = source, .error = source->error, .whole = c.outer};
+    ty_status status;
 
-    c.root = c.outer;
-    TY_CHECK(ty_hf_find_family(&c, &family), status, cleanup);
-    c.t = family->preset;
-    TY_CHECK(ty_hf_read_sizes_of(&c, family), status, cleanup);
-    if (family->build == NULL && ty_import_vocabulary(source) > 0)
-        c.t.vocabulary = source->options->vocabulary;
-    ty_json_place(c.root, whole);
-    if (family->build != NULL) {
-        TY_CHECK(family->build(&c, &builder), status, cleanup);
-        TY_CHECK(note_unread(&c), status, cleanup);
-        status = finish_builder(&c, builder, out);
-        builder = NULL; /* freed by it */
-        goto cleanup;
-    }
-    if (c.t.is_fused)
-        ty_import_note(source, "fused attention assumed: scores are not kept");
-    if (ty_json_has(c.outer, "vision_config")) {
-        TY_CHECK(ty_import_settle(source, &c.t, whole), status, cleanup);
-        TY_CHECK(ty_hf_build_with_vision(&c, &builder), status, cleanup);
-        TY_CHECK(note_unread(&c), status, cleanup);
-        status = finish_builder(&c, builder, out);
-        builder = NULL; /* freed by it */
-        goto cleanup;
-    }
-    base = rotary_base_of(&c);
-    TY_CHECK(note_unread(&c), status, cleanup);
-    TY_CHECK(ty_import_transformer(source, &c.t, &training, whole, out), status, cleanup);
-    (*out)->rotary_base = c.t.positions > 0 ? 0 : base;
-
-cleanup:
-    ty_builder_free(builder);
-    ty_free(c.blocks);
+    TY_CHECK(load(&c, "common", &c.common), status, done);
+    TY_CHECK(find_family(&c), status, done);
+    status = run(&c, &r, out);
+done:
+    ty_builder_free(r.builder);
+    ty_arena_free(r.arena);
+    ty_json_free(c.family);
+    ty_json_free(c.common);
     return status;
 }
 

@@ -49,6 +49,15 @@ fi
 expect 0 workload show lenet-again
 expect_output "lenet-again"
 
+# The model family: by its name, by a type and by a class; Llama's parameters, and a window in every other block.
+for key in '"model_type": "llama"' '"model_type": "every_other"' '"model_type": "every_second"' '"architectures": ["EveryOtherForCausalLM"]'; do
+    echo "{$key, \"num_hidden_layers\": 8, \"hidden_size\": 64, \"intermediate_size\": 128, \"num_attention_heads\": 4, \"vocab_size\": 1000}" >config.json
+    expect 0 workload import config.json -o family.json
+    windows=$(grep -o '"window": *128' family.json | wc -l) bytes=$(grep -o '"parameter_bytes": *[0-9]*' family.json | cksum)
+    if [ "$windows" = "${expected:-0}" ] && [ "$bytes" = "${of_llama:=$bytes}" ]; then pass; else fail "$key: $windows windows"; fi
+    expected=4
+done
+
 # Every file of C that a recipe changes or adds.
 changed=$(cd "$copy" && find core planner simulate execute -name '*.c' | while IFS= read -r file; do
     cmp -s "$file" "$SOURCE/$file" || echo "$file"

@@ -1,7 +1,7 @@
 """Follows docs/design/recipes.md in a copy of the sources: follow.py COPY.
 
-Adds a schedule, a compressor, a collective algorithm, a preset, a device with its host, a network and a cluster, each as its
-recipe says. What is added behaves as something that is there already does, so that test_recipes.sh can compare the two.
+Adds a schedule, a compressor, a collective algorithm, a preset, a device with its host, a model family, a network and a cluster,
+each as its recipe says. What is added behaves as something that is there already does, so that test_recipes.sh can compare the two.
 Ends with 1 where a recipe names a place that is not there any more.
 """
 
@@ -124,6 +124,12 @@ for key in device:
 add_entry(catalogue + "devices.json", "devices", device)
 host = entry_of(catalogue + "hosts.json", "hosts", "p100-server")
 add_entry(catalogue + "hosts.json", "hosts", {**host, "name": "tenfold-server", "device": "tenfold"})
+
+# A model family: Llama with windows in every other block, under another name. One file.
+family = json.loads((copy / "workloads/families/llama.json").read_text())
+windows = [{"set": {"window": 128, "window_interval": 2}}]
+(copy / "workloads/families/every_other.json").write_text(json.dumps(
+    {**family, "name": "every_other", "types": ["every_second"], "steps": windows + family["steps"]}))
 
 # A network, and a cluster.
 network = json.loads((copy / "workloads/zoo/lenet.json").read_text())

@@ -622,7 +622,7 @@ Test(import, bad_files_are_refused)
          "expected heads that divide features; 8 is not a multiple of 3"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_head\": 2, \"n_layer\": 20000, "
          "\"vocab_size\": 32, \"n_positions\": 4}",
-         "expected at most 10000 blocks; 20000 and 0"},
+         "f: found an object, expected at most 10000 blocks"},
         {CALCULON("8", ""), "f:/attn_size: found nothing"},
         {CALCULON("8.5", ""), "f:/hidden: found 8.5"},
         {CALCULON("8", ", \"attn_size\": 0, \"num_blocks\": 1"), "f:/attn_size: found 0"},
