@@ -9,7 +9,8 @@
 
 /* What came of one file. */
 typedef struct verdict {
-    const char *format; /* static; NULL: not known */
+    const char *format; /* static, or `own`; NULL: not known */
+    char own[64];
     ty_text notes;      /* a line each */
     ty_error error;     /* status TY_OK: it can be read */
 } verdict;
@@ -279,8 +280,10 @@ static ty_status as_training_config(const char *path, verdict *v, ty_error *erro
         if (status == TY_OK)
             ty_text_addf(&v->notes, "%s\n", question.message);
     }
-    if (status == TY_OK)
-        v->format = config.format;
+    if (status == TY_OK) { /* which goes with the configuration */
+        snprintf(v->own, sizeof v->own, "%s", config.format);
+        v->format = v->own;
+    }
     for (uint32_t i = 0; i < config.report.note_count; i++)
         ty_text_addf(&v->notes, "%s\n", config.report.notes[i]);
     ty_training_config_clear(&config);

@@ -8,7 +8,7 @@ foreach(module ${ty_library_modules})
     install(TARGETS trainyard_${module} EXPORT Trainyard ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trainyard COMPONENT dev
         FILES_MATCHING PATTERN "ty_*.h" PATTERN "launch" EXCLUDE PATTERN "catalogue" EXCLUDE PATTERN "zoo" EXCLUDE
-        PATTERN "families" EXCLUDE)
+        PATTERN "families" EXCLUDE PATTERN "training" EXCLUDE)
 endforeach()
 set_target_properties(trainyard_yml PROPERTIES EXPORT_NAME yml)
 install(TARGETS trainyard_yml EXPORT Trainyard ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
@@ -26,7 +26,7 @@ configure_file(cmake/trainyard.pc.in trainyard.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/trainyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
 install(FILES workloads/aliases.json DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
-install(DIRECTORY workloads/families workloads/zoo DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
+install(DIRECTORY workloads/families workloads/training workloads/zoo DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
 install(DIRECTORY docs/schemas DESTINATION ${TRAINYARD_DATA_DIR})
 install(DIRECTORY docs/examples docs/images DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT doc)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc

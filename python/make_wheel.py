@@ -16,7 +16,7 @@ import zipfile
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What the library looks up by name while it runs: the folders that an installation has as data.
-DATA = ["workloads/aliases.json", "workloads/families", "workloads/zoo", "topologies/catalogue", "study/catalogue", "planner/default_stacks.json", "planner/stacks"]
+DATA = ["workloads/aliases.json", "workloads/families", "workloads/training", "workloads/zoo", "topologies/catalogue", "study/catalogue", "planner/default_stacks.json", "planner/stacks"]
 
 
 def files(library):

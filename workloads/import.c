@@ -260,6 +260,23 @@ cleanup:
     return status;
 }
 
+ty_status ty_import_settings(const char *path, const char *kind, struct training_pairs *pairs,
+                             const ty_import_options *options, ty_workload **out,
+                             ty_import_report *report, ty_error *error)
+{
+    struct ty_import_state state = {0};
+    ty_import_source source = {.path = path, .options = options, .error = error, .state = &state};
+    ty_status status = ty_settings_model(&source, kind, pairs, false, out);
+
+    if (status == TY_OK && state.note_status != TY_OK) {
+        ty_workload_free(*out);
+        *out = NULL;
+        status = ty_fail(error, state.note_status, "%s: out of memory", path);
+    }
+    *report = state.report;
+    return status;
+}
+
 ty_status ty_workload_import(const char *path, const ty_import_options *options, ty_workload **out,
                              ty_import_report *report, ty_error *error)
 {

@@ -58,11 +58,22 @@ bool ty_is_megatron_arguments(const char *bytes);
 struct training_pairs;
 /** They as settings: "--bf16" is "bf16" and "true", a word is what is known of its variables; of
  * one that is given twice the last counts. @param out [out] free with ty_training_pairs_clear
- * @param conditional [out] options behind an "if" or a "case" of the script, "--a, --b" */
+ * @param conditional [out] options inside an "if" or a "case" of the script, "--a, --b"
+ * @param report notes of sizes that are given twice */
 #define TY_MEGATRON_CONDITIONAL "behind an if or a case, taken as given: %s"
 ty_status ty_megatron_settings(const char *path, const char *bytes, size_t length,
                                struct training_pairs *out, ty_text *conditional,
-                               ty_error *error) TY_MUST_CHECK;
+                               ty_import_report *report, ty_error *error) TY_MUST_CHECK;
+/** The model of settings of a training program, by training/KIND.json; marks what it reads.
+ *  @param is_arguments "--num-layers": what is not there is off */
+ty_status ty_settings_model(ty_import_source *source, const char *kind,
+                            struct training_pairs *pairs, bool is_arguments,
+                            ty_workload **out) TY_MUST_CHECK;
+/** Likewise, of a file that no importer reads. */
+ty_status ty_import_settings(const char *path, const char *kind, struct training_pairs *pairs,
+                             const ty_import_options *options, ty_workload **out,
+                             ty_import_report *report, ty_error *error) TY_MUST_CHECK;
+#define TY_TRAINING_FOLDER "workloads/training"
 
 /* In the order of the table: the first whose probe agrees reads the file. */
 extern const ty_import_format ty_import_workload; /* trainyard.workload/1 */

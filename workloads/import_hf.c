@@ -1,7 +1,7 @@
 /* Hugging Face config.json, and diffusers': which family of families/ a configuration is of, and
  * what it reads. Keys that have nothing to do with sizes are passed over, others that are not known
  * are noted. */
-#include "family.h"
+#include "steps.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -24,19 +24,6 @@ typedef struct config {
 } config;
 
 /* ---- Files of families ----------------------------------------------------------------------- */
-
-static ty_status load(const config *c, const char *name, ty_json_document **out)
-{
-    char *path = NULL, file[LONGEST_TYPE + 8];
-    ty_status status;
-
-    snprintf(file, sizeof file, "%.*s.json", LONGEST_TYPE, name);
-    TY_CHECK(ty_data_path(FOLDER, file, &path, c->error), status, done);
-    status = ty_json_load(path, out, c->error);
-done:
-    ty_free(path);
-    return status;
-}
 
 typedef bool (*is_type)(const char *asked, const char *type);
 
@@ -99,7 +86,7 @@ static ty_status search(config *c, const char *asked, is_type is_it, ty_json_doc
     for (uint32_t f = 0; f < count && *out == NULL; f++) {
         if (strcmp(names[f], "common") == 0)
             continue;
-        TY_CHECK(load(c, names[f], &document), status, done);
+        TY_CHECK(steps_load(FOLDER, names[f], &document, c->error), status, done);
         for (size_t i = 0; *out == NULL; i++) {
             TY_CHECK(type_of(c, ty_json_root(document), i, &type), status, done);
             if (type == NULL)
@@ -135,7 +122,8 @@ static ty_status find_type(config *c, const char *type, ty_json_document **out)
     if (ty_data_path(FOLDER, file, &path, NULL) == TY_ENOMEM)
         status = ty_fail(c->error, TY_ENOMEM, "%s: out of memory", c->source->path);
     else
-        status = path != NULL ? load(c, type, out) : search(c, type, is_same, out, NULL);
+        status = path != NULL ? steps_load(FOLDER, type, out, c->error)
+                              : search(c, type, is_same, out, NULL);
     if (status != TY_OK || *out != NULL || length <= 5 || strcmp(type + length - 5, "_text") != 0)
         goto done;
     memcpy(plain, type, length - 5);
@@ -243,7 +231,7 @@ static ty_status take_by_key(config *c)
         if (!ty_json_has(c->root, key))
             continue;
         TY_CHECK(ty_json_string(table, key, &name, c->error), status, done);
-        TY_CHECK(load(c, name, &found), status, done);
+        TY_CHECK(steps_load(FOLDER, name, &found, c->error), status, done);
         TY_CHECK(take(c, found), status, done);
         ty_import_note(c->source, "model_type is missing; taken for %s because of %s", name, key);
         return TY_OK;
@@ -379,24 +367,24 @@ static uint64_t rotary_base_of(const config *c)
 }
 
 /* Steps of a language model, then what the user asked for and what is common to all. */
-static ty_status read_language_model(config *c, family_reader *r, ty_transformer *t)
+static ty_status read_language_model(config *c, steps_reader *r, ty_transformer *t)
 {
     const uint64_t asked = ty_import_vocabulary(c->source);
     ty_status status;
 
-    TY_CHECK(family_run_part(r, "language_checks"), status, done);
+    TY_CHECK(steps_run_part(r, "language_checks"), status, done);
     if (asked > 0)
-        TY_CHECK(family_set(r, "vocabulary", (double)asked), status, done);
-    TY_CHECK(family_transformer(r, t), status, done);
+        TY_CHECK(steps_set(r, "vocabulary", (double)asked), status, done);
+    TY_CHECK(steps_transformer(r, t), status, done);
     if (t->is_fused)
         ty_import_note(c->source, "fused attention assumed: scores are not kept");
     if (ty_json_has(c->outer, "vision_config"))
-        status = family_run_part(r, "image_before_text");
+        status = steps_run_part(r, "image_before_text");
 done:
     return status;
 }
 
-static ty_status run(config *c, family_reader *r, ty_workload **out)
+static ty_status run(config *c, steps_reader *r, ty_workload **out)
 {
     ty_import_training training = {0};
     ty_transformer t = {0};
@@ -404,11 +392,11 @@ static ty_status run(config *c, family_reader *r, ty_workload **out)
     uint64_t base;
     ty_status status;
 
-    TY_CHECK(family_start(r, c->root), status, done);
+    TY_CHECK(steps_start(r, c->root), status, done);
     TY_CHECK(ty_json_object(ty_json_root(c->common), "parts", &r->parts, c->error), status, done);
-    TY_CHECK(family_set(r, "is_part", c->root != c->outer), status, done);
-    TY_CHECK(family_set(r, "asked_sequence", (double)c->source->options->sequence), status, done);
-    TY_CHECK(family_run(r, c->steps), status, done);
+    TY_CHECK(steps_set(r, "is_part", c->root != c->outer), status, done);
+    TY_CHECK(steps_set(r, "asked_sequence", (double)c->source->options->sequence), status, done);
+    TY_CHECK(steps_run(r, c->steps), status, done);
     if (!c->reads_whole_file)
         TY_CHECK(read_language_model(c, r, &t), status, done);
     base = rotary_base_of(c);
@@ -428,15 +416,14 @@ done:
 static ty_status read(ty_import_source *source, ty_workload **out)
 {
     config c = {.source = source, .outer = ty_import_json(source), .error = source->error};
-    family_reader r = {.source = source, .error = source->error, .whole = c.outer};
+    steps_reader r = {.source = source, .error = source->error, .whole = c.outer};
     ty_status status;
 
-    TY_CHECK(load(&c, "common", &c.common), status, done);
+    TY_CHECK(steps_load(FOLDER, "common", &c.common, source->error), status, done);
     TY_CHECK(find_family(&c), status, done);
     status = run(&c, &r, out);
 done:
-    ty_builder_free(r.builder);
-    ty_arena_free(r.arena);
+    steps_end(&r);
     ty_json_free(c.family);
     ty_json_free(c.common);
     return status;

@@ -4,11 +4,10 @@
  * value it is given in the file, or for the default behind it, $((...)) for what it comes to; what
  * a command makes of it is not followed, nor is one that is given different values. Meaning and
  * defaults of options: NVIDIA/Megatron-LM, megatron/training/arguments.py. */
-#include "import_language.h"
-#include "training_pairs.h"
+#include "expression.h"
+#include "steps.h"
 
 #include <ctype.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,121 +245,55 @@ static bool read_variable(const char *at, const char **name, size_t *length, con
     return true;
 }
 
-/* ---- $((...)): whole numbers, variables, + - * / % and parentheses */
+/* ---- $((...)) -- */
 
-typedef struct arithmetic {
+typedef struct shell_names {
     const scanner *s;
-    const char *at;
-    int depth;
-    bool is_known;
-} arithmetic;
+    int depth; /* of variables in one another */
+} shell_names;
 
-#define LARGEST_TERM ((int64_t)1 << 53)
-
-static int64_t sum_of(arithmetic *a);
-
-static void skip_spaces(arithmetic *a)
+/* "$NAME", "${NAME:-7}" or "NAME" in an arithmetic expression. */
+static const char *read_shell_name(void *context, const char *at, double *value)
 {
-    while (*a->at == ' ' || *a->at == '\t')
-        a->at++;
-}
-
-static int64_t term_of(arithmetic *a)
-{
-    const char *name, *otherwise, *end, *value;
+    const shell_names *names = context;
+    const char *name = at, *otherwise = NULL, *end, *text;
+    size_t length = 0, otherwise_length = 0;
+    uint64_t number;
     char own[24];
-    size_t length, otherwise_length;
-    uint64_t number = 0;
 
-    skip_spaces(a);
-    if (*a->at == '(' && a->depth < MOST_EXPANSIONS) {
-        int64_t inner;
-        a->at++;
-        a->depth++;
-        inner = sum_of(a);
-        a->depth--;
-        a->is_known = a->is_known && *a->at++ == ')';
-        return inner;
-    }
-    if (isdigit((unsigned char)*a->at)) {
-        for (; isdigit((unsigned char)*a->at) && number < (uint64_t)LARGEST_TERM; a->at++)
-            number = number * 10 + (uint64_t)(*a->at - '0');
-        a->is_known = a->is_known && number < (uint64_t)LARGEST_TERM;
-        return a->is_known ? (int64_t)number : 0;
-    }
-    if (*a->at == '$') {
-        a->is_known = a->is_known &&
-                      read_variable(a->at, &name, &length, &otherwise, &otherwise_length, &end);
+    if (*at == '$') {
+        if (!read_variable(at, &name, &length, &otherwise, &otherwise_length, &end))
+            return NULL;
     } else {
-        name = a->at;
-        for (length = 0; is_name_part(name[length]);)
+        while (is_name_part(name[length]))
             length++;
         end = name + length;
-        otherwise = NULL;
-        a->is_known = a->is_known && length > 0;
     }
-    if (!a->is_known)
-        return 0;
-    a->at = end;
-    value = value_of(a->s, name, length, a->depth + 1);
-    if (value == NULL && otherwise != NULL && otherwise_length < sizeof own) {
+    text = length > 0 ? value_of(names->s, name, length, names->depth + 1) : NULL;
+    if (text == NULL && otherwise != NULL && otherwise_length < sizeof own) {
         snprintf(own, sizeof own, "%.*s", (int)otherwise_length, otherwise);
-        value = own;
+        text = own;
     }
-    a->is_known =
-        value != NULL && ty_parse_uint(value, 0, (uint64_t)LARGEST_TERM, &number, NULL) == TY_OK;
-    return a->is_known ? (int64_t)number : 0;
-}
-
-static int64_t product_of(arithmetic *a)
-{
-    int64_t left = term_of(a);
-
-    for (;;) {
-        char operation;
-        int64_t right;
-        skip_spaces(a);
-        operation = *a->at;
-        if (operation == '\0' || strchr("*/%", operation) == NULL)
-            return left;
-        a->at++;
-        right = term_of(a);
-        if (operation == '*') {
-            a->is_known = a->is_known && (right == 0 || llabs(left) <= LARGEST_TERM / llabs(right));
-            left = a->is_known ? left * right : 0;
-        } else {
-            a->is_known = a->is_known && right != 0;
-            left = !a->is_known ? 0 : operation == '/' ? left / right : left % right;
-        }
-    }
-}
-
-static int64_t sum_of(arithmetic *a)
-{
-    int64_t left = product_of(a);
-
-    for (;;) {
-        char operation;
-        skip_spaces(a);
-        operation = *a->at;
-        if (operation != '+' && operation != '-')
-            return left;
-        a->at++;
-        left += operation == '+' ? product_of(a) : -product_of(a);
-        a->is_known = a->is_known && llabs(left) <= LARGEST_TERM;
-        left = a->is_known ? left : 0;
-    }
+    if (text == NULL || ty_parse_uint(text, 0, (uint64_t)1 << 53, &number, NULL) != TY_OK)
+        return NULL;
+    *value = (double)number;
+    return end;
 }
 
 /* What stands between the parentheses, as a number; false where it is not known. */
-static bool evaluate(const scanner *s, const char *text, int depth, int64_t *out)
+static bool evaluate(const scanner *s, const char *text, int depth, double *out)
 {
-    arithmetic a = {.s = s, .at = text, .depth = depth, .is_known = depth <= MOST_EXPANSIONS};
+    shell_names names = {s, depth};
+    ty_expression e = {.at = text,
+                       .name = read_shell_name,
+                       .context = &names,
+                       .is_whole = true,
+                       .deepest = MOST_EXPANSIONS};
 
-    if (!a.is_known)
+    if (depth > MOST_EXPANSIONS)
         return false;
-    *out = sum_of(&a);
-    return a.is_known && strncmp(a.at, "))", 2) == 0;
+    *out = ty_expression_read(&e);
+    return !e.is_wrong && strncmp(e.at, "))", 2) == 0;
 }
 
 /* A text with its variables replaced; NULL where one is not known. Lives as long as the words. */
@@ -369,7 +302,7 @@ static const char *expand(const scanner *s, const char *text, int depth)
     ty_text out = {0};
     const char *result = NULL, *name, *otherwise, *end;
     size_t length, otherwise_length;
-    int64_t number;
+    double number;
 
     if (depth > MOST_EXPANSIONS)
         return NULL;
@@ -384,7 +317,7 @@ static const char *expand(const scanner *s, const char *text, int depth)
         if (end != NULL) {
             if (!evaluate(s, text + 3, depth, &number))
                 goto cleanup;
-            ty_text_addf(&out, "%lld", (long long)number);
+            ty_text_addf(&out, "%.0f", number);
             text = end;
             continue;
         }
@@ -409,92 +342,13 @@ cleanup:
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-typedef struct arguments {
-    uint64_t layers, hidden, ffn, heads, kv_channels, groups, sequence, positions, vocabulary;
-    uint64_t padded_vocabulary, divisor, tensor_parallel, experts, top_k, expert_ffn, shared_ffn;
-    uint64_t batch, query_rank, kv_rank, qk_size, rotary_size, value_size, rotary_base;
-    double learning_rate, weight_decay, beta1, beta2, epsilon, momentum;
-    const char *position_type, *normalization, *optimizer, *layer_frequency, *tokenizer;
-    bool has_groups, is_gated, is_unbiased, has_qkv_bias, has_qk_norm, is_untied, is_rotary;
-    bool has_no_positions, has_router_bias, has_latents;
-} arguments;
-
-typedef enum option_kind { SIZE, NUMBER, TEXT, FLAG } option_kind;
-
-#define OPTION(name, kind, field)                                                                  \
-    {                                                                                              \
-        name, kind, offsetof(arguments, field)                                                     \
-    }
-static const struct option {
-    const char *name;
-    option_kind kind;
-    size_t offset;
-} options[] = {
-    OPTION("num-layers", SIZE, layers),
-    OPTION("hidden-size", SIZE, hidden),
-    OPTION("ffn-hidden-size", SIZE, ffn),
-    OPTION("num-attention-heads", SIZE, heads),
-    OPTION("kv-channels", SIZE, kv_channels),
-    OPTION("group-query-attention", FLAG, has_groups),
-    OPTION("num-query-groups", SIZE, groups),
-    OPTION("seq-length", SIZE, sequence),
-    OPTION("max-position-embeddings", SIZE, positions),
-    OPTION("position-embedding-type", TEXT, position_type),
-    OPTION("use-rotary-position-embeddings", FLAG, is_rotary),
-    OPTION("no-position-embedding", FLAG, has_no_positions),
-    OPTION("rotary-base", SIZE, rotary_base),
-    OPTION("vocab-size", SIZE, vocabulary),
-    OPTION("padded-vocab-size", SIZE, padded_vocabulary),
-    OPTION("make-vocab-size-divisible-by", SIZE, divisor),
-    OPTION("tensor-model-parallel-size", SIZE, tensor_parallel),
-    OPTION("tokenizer-type", TEXT, tokenizer),
-    OPTION("swiglu", FLAG, is_gated),
-    OPTION("normalization", TEXT, normalization),
-    OPTION("disable-bias-linear", FLAG, is_unbiased),
-    OPTION("add-qkv-bias", FLAG, has_qkv_bias),
-    OPTION("qk-layernorm", FLAG, has_qk_norm),
-    OPTION("untie-embeddings-and-output-weights", FLAG, is_untied),
-    OPTION("num-experts", SIZE, experts),
-    OPTION("moe-router-topk", SIZE, top_k),
-    OPTION("moe-ffn-hidden-size", SIZE, expert_ffn),
-    OPTION("moe-shared-expert-intermediate-size", SIZE, shared_ffn),
-    OPTION("moe-layer-freq", TEXT, layer_frequency),
-    OPTION("moe-router-enable-expert-bias", FLAG, has_router_bias),
-    OPTION("multi-latent-attention", FLAG, has_latents),
-    OPTION("q-lora-rank", SIZE, query_rank),
-    OPTION("kv-lora-rank", SIZE, kv_rank),
-    OPTION("qk-head-dim", SIZE, qk_size),
-    OPTION("qk-pos-emb-head-dim", SIZE, rotary_size),
-    OPTION("v-head-dim", SIZE, value_size),
-    OPTION("global-batch-size", SIZE, batch),
-    OPTION("optimizer", TEXT, optimizer),
-    OPTION("lr", NUMBER, learning_rate),
-    OPTION("weight-decay", NUMBER, weight_decay),
-    OPTION("adam-beta1", NUMBER, beta1),
-    OPTION("adam-beta2", NUMBER, beta2),
-    OPTION("adam-eps", NUMBER, epsilon),
-    OPTION("sgd-momentum", NUMBER, momentum),
-};
-
 /* One option as it stands in the file. */
 typedef struct given {
-    const struct option *option; /* NULL: not one of ours */
-    const char *name;            /* without dashes */
+    const char *name; /* without dashes */
     size_t name_length;
     const char *value; /* NULL: none */
     uint32_t line;
 } given;
-
-static ty_status fail_option(const ty_import_source *source, const given *g, const char *expected)
-{
-    bool is_variable = g->value != NULL && strchr(g->value, '$') != NULL;
-
-    return ty_fail(source->error, TY_EPARSE, "%.200s:%u: --%.*s: found %s%.60s%s, expected %s%s",
-                   source->path, g->line, (int)g->name_length, g->name, g->value != NULL ? "'" : "",
-                   g->value != NULL ? g->value : "no value", g->value != NULL ? "'" : "", expected,
-                   is_variable ? "; the variable has no one literal value here: write the value"
-                               : "");
-}
 
 static bool is_option(const word *w)
 {
@@ -520,19 +374,20 @@ static void count_condition(const word *w, uint32_t *depth)
         --*depth;
 }
 
-/* Switches of the layout and the training, which sizes do not depend on: a word behind one, as the
- * first of the next command, is no value of it. */
+/* Options without a value: a word after one, as the first of the next command, is no value of it.
+ */
 static bool is_switch(const given *g)
 {
-    static const char *const switches[] = {"bf16",
-                                           "fp16",
-                                           "sequence-parallel",
-                                           "use-distributed-optimizer",
-                                           "recompute-activations",
-                                           "overlap-grad-reduce",
-                                           "overlap-param-gather",
-                                           "tp-comm-overlap",
-                                           "grad-reduce-in-bf16"};
+    /* clang-format off */
+    static const char *const switches[] = {
+        "group-query-attention", "use-rotary-position-embeddings", "no-position-embedding",
+        "swiglu", "disable-bias-linear", "add-qkv-bias", "qk-layernorm",
+        "untie-embeddings-and-output-weights", "moe-router-enable-expert-bias",
+        "multi-latent-attention", "bf16", "fp16", "sequence-parallel", "use-distributed-optimizer",
+        "recompute-activations", "overlap-grad-reduce", "overlap-param-gather",
+        "tp-comm-overlap", "grad-reduce-in-bf16",
+    };
+    /* clang-format on */
 
     for (size_t i = 0; i < COUNT(switches); i++)
         if (strlen(switches[i]) == g->name_length &&
@@ -546,289 +401,96 @@ static given next_option(const scanner *s, size_t *at)
 {
     const word *w = &s->words[(*at)++];
     given g = {.name = w->text + 2, .line = w->line};
-    bool is_flag;
 
     g.name_length = strcspn(g.name, "=");
     if (g.name[g.name_length] == '=')
         g.value = g.name + g.name_length + 1;
     else if (g.name_length > 0 && g.name[g.name_length - 1] == ':')
         g.name_length--; /* YAML */
-    for (size_t i = 0; i < COUNT(options); i++)
-        if (strlen(options[i].name) == g.name_length &&
-            memcmp(options[i].name, g.name, g.name_length) == 0)
-            g.option = &options[i];
-    is_flag = g.option != NULL ? g.option->kind == FLAG : is_switch(&g);
     if (g.value != NULL || *at >= s->count || is_option(&s->words[*at]) ||
         strcmp(s->words[*at].text, "fi") == 0 || strcmp(s->words[*at].text, "esac") == 0)
         return g;
-    if (!is_flag || strcmp(s->words[*at].text, "true") == 0 ||
+    if (!is_switch(&g) || strcmp(s->words[*at].text, "true") == 0 ||
         strcmp(s->words[*at].text, "false") == 0)
         g.value = s->words[(*at)++].text;
     return g;
 }
 
-/* A decimal number, whatever the locale. */
-static ty_status parse_number(const char *text, double *out)
-{
-    ty_status status = TY_OK;
-    ty_json_document *document = NULL;
-
-    TY_CHECK(ty_json_parse(text, strlen(text), "number", &document, NULL), status, cleanup);
-    status = ty_json_as_number(ty_json_root(document), 0, 1e6, out, NULL);
-
-cleanup:
-    ty_json_free(document);
-    return status;
-}
-
-static ty_status set_option(ty_import_source *source, const given *g, arguments *out)
-{
-    char *field = (char *)out + g->option->offset;
-    uint64_t size, before;
-    double number;
-    ty_status status;
-
-    if (g->option->kind == FLAG) {
-        const bool is_set = g->value == NULL || strcmp(g->value, "false") != 0;
-        memcpy(field, &is_set, sizeof is_set);
-        return TY_OK;
-    }
-    if (g->value == NULL || (g->option->kind == TEXT && strchr(g->value, '$') != NULL))
-        return fail_option(source, g, "a value");
-    switch (g->option->kind) {
-    case SIZE:
-        if (ty_parse_uint(g->value, 1, INT32_MAX, &size, NULL) != TY_OK)
-            return fail_option(source, g, "a whole number from 1 to 2147483647");
-        memcpy(&before, field, sizeof before);
-        if (before > 0 && before != size)
-            ty_import_note(source, "--%.*s is %llu and, on line %u, %llu: the last counts",
-                           (int)g->name_length, g->name, (unsigned long long)before, g->line,
-                           (unsigned long long)size);
-        memcpy(field, &size, sizeof size);
-        break;
-    case NUMBER:
-        status = parse_number(g->value, &number);
-        if (status == TY_ENOMEM)
-            return out_of_memory(source);
-        if (status != TY_OK)
-            return fail_option(source, g, "a number from 0 to 1000000");
-        memcpy(field, &number, sizeof number);
-        break;
-    case TEXT:
-        memcpy(field, &g->value, sizeof g->value);
-        break;
-    case FLAG:
-        break;
-    }
-    return TY_OK;
-}
-
-static ty_status read_options(const scanner *s, arguments *out)
-{
-    ty_status status = TY_OK;
-    ty_text ignored = {0}, conditional = {0};
-    const training_pairs *settings = s->source->options->settings;
-    uint32_t depth = 0;
-
-    for (size_t at = 0; at < s->count;) {
-        given g;
-        if (!is_option(&s->words[at])) {
-            count_condition(&s->words[at++], &depth);
-            continue;
-        }
-        g = next_option(s, &at);
-        expand_value(s, &g);
-        if (depth > 0)
-            ty_text_addf(&conditional, "%s--%.*s", conditional.length > 0 ? ", " : "",
-                         (int)g.name_length, g.name);
-        if (g.option != NULL)
-            TY_CHECK(set_option(s->source, &g, out), status, cleanup);
-        else if (settings == NULL || !ty_training_pair_is_read(settings, g.name, g.name_length))
-            ty_text_addf(&ignored, "%s%.*s", ignored.length > 0 ? ", " : "", (int)g.name_length,
-                         g.name);
-    }
-    if (ignored.length > 0)
-        ty_import_note(s->source, "options not read: %s", ignored.data);
-    if (conditional.length > 0)
-        ty_import_note(s->source, TY_MEGATRON_CONDITIONAL, conditional.data);
-
-cleanup:
-    ty_text_clear(&conditional);
-    ty_text_clear(&ignored);
-    return status;
-}
-
 /* ---- From options to sizes ------------------------------------------------------------------- */
 
-static ty_status check_needed(const ty_import_source *source, const arguments *a)
-{
-    const struct {
-        const char *name;
-        uint64_t value;
-    } needed[] = {
-        {"num-layers", a->layers}, {"hidden-size", a->hidden}, {"num-attention-heads", a->heads}};
-
-    for (size_t i = 0; i < COUNT(needed); i++)
-        if (needed[i].value == 0)
-            return ty_fail(source->error, TY_EPARSE,
-                           "%.200s: found no --%s, expected it with a number", source->path,
-                           needed[i].name);
-    return TY_OK;
-}
-
-/* As Megatron pads it, so that it divides evenly over tensor-parallel ranks. */
-static ty_status set_vocabulary(ty_import_source *source, const arguments *a, ty_transformer *t)
-{
-    const uint64_t asked = ty_import_vocabulary(source);
-    uint64_t size = asked > 0 ? asked : a->vocabulary, multiple;
-
-    if (asked == 0 && a->padded_vocabulary > 0) {
-        t->vocabulary = a->padded_vocabulary;
-        return TY_OK;
-    }
-    if (size == 0 && a->tokenizer != NULL && strcmp(a->tokenizer, "GPT2BPETokenizer") == 0) {
-        size = 50257;
-        ty_import_note(source,
-                       "a vocabulary of 50257 taken from --tokenizer-type GPT2BPETokenizer");
-    }
-    if (size == 0)
-        return ty_fail(source->error, TY_EPARSE,
-                       "%.200s: found no --vocab-size, expected it with a number, or vocabulary=N "
-                       "behind the file (--vocabulary N): vocabulary files are not read",
-                       source->path);
-    multiple =
-        (a->divisor > 0 ? a->divisor : 128) * (a->tensor_parallel > 0 ? a->tensor_parallel : 1);
-    if (multiple > INT32_MAX)
-        return ty_fail(source->error, TY_EPARSE,
-                       "%.200s: found --make-vocab-size-divisible-by times "
-                       "--tensor-model-parallel-size of %llu, expected at most 2147483647",
-                       source->path, (unsigned long long)multiple);
-    t->vocabulary = (size + multiple - 1) / multiple * multiple;
-    if (t->vocabulary != size)
-        ty_import_note(source, "the vocabulary of %llu is padded to %llu, a multiple of %llu",
-                       (unsigned long long)size, (unsigned long long)t->vocabulary,
-                       (unsigned long long)multiple);
-    return TY_OK;
-}
-
-static ty_status set_positions(ty_import_source *source, const arguments *a, ty_transformer *t)
-{
-    bool is_learned = a->position_type == NULL || strcmp(a->position_type, "learned_absolute") == 0;
-
-    t->longest_sequence = a->positions;
-    if (!is_learned || a->is_rotary || a->has_no_positions)
-        return TY_OK;
-    if (a->positions == 0)
-        return ty_fail(source->error, TY_EPARSE,
-                       "%.200s: found no --max-position-embeddings, expected it with a number: "
-                       "positions are learned unless --position-embedding-type says otherwise",
-                       source->path);
-    t->positions = a->positions;
-    return TY_OK;
-}
-
 /* "2": every second block has experts; "([0]*3+[1]*58)": all but the first three. */
-static ty_status set_expert_blocks(ty_import_source *source, const arguments *a, ty_transformer *t)
+static ty_status set_expert_blocks(steps_reader *r, ty_transformer *t)
 {
-    const char *text = a->layer_frequency, *pattern;
+    const training_pair *p = ty_training_pair_called(r->pairs, "moe_layer_freq");
+    const char *pattern;
     unsigned dense, expert;
     int end = 0;
 
-    if (text == NULL || ty_parse_uint(text, 1, INT32_MAX, &t->expert_interval, NULL) == TY_OK)
+    if (p == NULL || t->experts == 0 ||
+        ty_parse_uint(p->value, 1, INT32_MAX, &t->expert_interval, NULL) == TY_OK)
         return TY_OK;
-    pattern = text + strspn(text, "(");
+    pattern = p->value + strspn(p->value, "(");
     if (sscanf(pattern, "[0]*%6u+[1]*%6u%n", &dense, &expert, &end) == 2 &&
-        pattern[end + (int)strspn(pattern + end, ")")] == '\0' && dense + expert == a->layers) {
+        pattern[end + (int)strspn(pattern + end, ")")] == '\0' && dense + expert == t->blocks) {
         t->dense_blocks = dense;
         return TY_OK;
     }
-    return ty_fail(
-        source->error, TY_EPARSE,
-        "%.200s: --moe-layer-freq: found '%.60s', expected a number, or [0]*M+[1]*N with "
-        "M+N layers",
-        source->path, text);
+    return steps_fail_pair(r, p, "a number, or [0]*M+[1]*N with M+N layers");
 }
 
-/* Megatron's defaults: 4 hidden sizes, two thirds of it with a gate, rounded to 64. */
-static uint64_t usual_ffn(const arguments *a)
+static void set_training(const steps_reader *r, ty_import_training *training)
 {
-    return a->is_gated ? a->hidden * 8 / 3 / 64 * 64 : 4 * a->hidden;
-}
+    const bool is_sgd = steps_number_of(r, "is_sgd") != 0;
+    ty_optimizer *o = &training->optimizer;
 
-static ty_status set_experts(ty_import_source *source, const arguments *a, ty_transformer *t)
-{
-    if (a->experts == 0)
-        return TY_OK;
-    t->experts = a->experts;
-    t->experts_per_token = a->top_k > 0 ? a->top_k : 2;
-    t->expert_features = a->expert_ffn > 0 ? a->expert_ffn : t->hidden_features;
-    t->shared_features = a->shared_ffn;
-    t->has_router_bias = a->has_router_bias;
-    return set_expert_blocks(source, a, t);
-}
-
-static void set_attention(const arguments *a, ty_transformer *t)
-{
-    t->heads = a->heads;
-    t->head_size = a->kv_channels;
-    t->kv_heads = a->has_groups ? (a->groups > 0 ? a->groups : 1) : 0;
-    t->has_attention_bias = !a->is_unbiased;
-    t->has_qkv_bias = a->has_qkv_bias;
-    t->has_qk_norm = a->has_qk_norm && !a->has_latents; /* latents have norms anyway */
-    t->is_fused = true;
-    if (!a->has_latents)
+    training->batch = (uint32_t)steps_number_of(r, "batch");
+    if (steps_number_of(r, "learning_rate") <= 0)
         return;
-    t->kv_heads = 0;
-    t->query_rank = a->query_rank;
-    t->kv_rank = a->kv_rank > 0 ? a->kv_rank : 32;
-    t->rotary_size = a->rotary_size > 0 ? a->rotary_size : 64;
-    t->head_size = (a->qk_size > 0 ? a->qk_size : 128) + t->rotary_size;
-    t->value_head_size = a->value_size > 0 ? a->value_size : 128;
+    *o = (ty_optimizer){.kind = is_sgd ? TY_OPTIMIZER_SGD : TY_OPTIMIZER_ADAMW,
+                        .learning_rate = steps_number_of(r, "learning_rate"),
+                        .weight_decay = steps_number_of(r, "weight_decay")};
+    if (is_sgd) {
+        o->momentum = steps_number_of(r, "momentum");
+        return;
+    }
+    o->beta1 = steps_number_of(r, "beta1");
+    o->beta2 = steps_number_of(r, "beta2");
+    o->epsilon = steps_number_of(r, "epsilon");
 }
 
-static ty_status set_training(ty_import_source *source, const arguments *a,
-                              ty_import_training *training)
+/* By the "model_steps" of the kind's file. */
+ty_status ty_settings_model(ty_import_source *source, const char *kind, training_pairs *pairs,
+                            bool is_arguments, ty_workload **out)
 {
-    training->batch = (uint32_t)a->batch;
-    if (a->learning_rate <= 0)
-        return TY_OK;
-    training->optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_ADAMW,
-                                         .learning_rate = a->learning_rate,
-                                         .weight_decay = a->weight_decay,
-                                         .beta1 = a->beta1,
-                                         .beta2 = a->beta2,
-                                         .epsilon = a->epsilon};
-    if (a->optimizer != NULL && strcmp(a->optimizer, "sgd") == 0)
-        training->optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_SGD,
-                                             .learning_rate = a->learning_rate,
-                                             .weight_decay = a->weight_decay,
-                                             .momentum = a->momentum};
-    else if (a->optimizer != NULL && strcmp(a->optimizer, "adam") != 0)
-        ty_import_note(source, "--optimizer %.60s is not known, adam in its place", a->optimizer);
-    return TY_OK;
-}
+    steps_reader r = {
+        .source = source, .error = source->error, .pairs = pairs, .is_arguments = is_arguments};
+    ty_import_training training = {0};
+    ty_json_document *document = NULL;
+    ty_transformer t = {0};
+    const ty_json *steps;
+    char whole[256];
+    ty_status status;
 
-static ty_status to_sizes(ty_import_source *source, const arguments *a, ty_transformer *t)
-{
-    ty_status status = TY_OK;
-
-    TY_CHECK(check_needed(source, a), status, cleanup);
-    t->form = TY_DECODER;
-    t->blocks = a->layers;
-    t->features = a->hidden;
-    t->sequence = a->sequence;
-    t->hidden_features = a->ffn > 0 ? a->ffn : usual_ffn(a);
-    t->has_mlp_bias = !a->is_unbiased;
-    t->is_gated = a->is_gated;
-    t->is_tied = !a->is_untied;
-    t->is_rms_norm = a->normalization != NULL && strcmp(a->normalization, "RMSNorm") == 0;
-    set_attention(a, t);
-    TY_CHECK(set_vocabulary(source, a, t), status, cleanup);
-    TY_CHECK(set_positions(source, a, t), status, cleanup);
-    TY_CHECK(set_experts(source, a, t), status, cleanup);
-    ty_import_note(source, "fused attention assumed: scores are not kept");
-
-cleanup:
+    TY_CHECK(steps_load(TY_TRAINING_FOLDER, kind, &document, source->error), status, done);
+    TY_CHECK(ty_json_array(ty_json_root(document), "model_steps", 1, 1000, &steps, source->error),
+             status, done);
+    if (ty_json_has(ty_json_root(document), "parts"))
+        TY_CHECK(ty_json_object(ty_json_root(document), "parts", &r.parts, source->error), status,
+                 done);
+    TY_CHECK(steps_start(&r, NULL), status, done);
+    TY_CHECK(steps_set(&r, "is_arguments", is_arguments), status, done);
+    TY_CHECK(steps_set_size(&r, "asked_vocabulary", ty_import_vocabulary(source)), status, done);
+    TY_CHECK(steps_run(&r, steps), status, done);
+    TY_CHECK(steps_transformer(&r, &t), status, done);
+    if (is_arguments)
+        TY_CHECK(set_expert_blocks(&r, &t), status, done);
+    set_training(&r, &training);
+    snprintf(whole, sizeof whole, "%.240s:", source->path);
+    TY_CHECK(ty_import_transformer(source, &t, &training, whole, out), status, done);
+    (*out)->rotary_base = t.positions > 0 ? 0 : (uint64_t)steps_number_of(&r, "rotary_base");
+done:
+    steps_end(&r);
+    ty_json_free(document);
     return status;
 }
 
@@ -845,8 +507,35 @@ static bool probe(ty_import_source *source)
     return ty_is_megatron_arguments(source->bytes);
 }
 
+/* A whole number that is given twice. */
+static ty_status note_other_size(const training_pairs *pairs, const char *key, const char *value,
+                                 uint32_t line, ty_import_report *report, ty_error *error)
+{
+    const training_pair *p = NULL;
+    uint64_t before, after;
+    ty_text text = {0};
+    ty_status status;
+
+    for (uint32_t i = 0; i < pairs->count; i++)
+        if (strcmp(pairs->pairs[i].key, key) == 0)
+            p = &pairs->pairs[i];
+    if (p == NULL || ty_parse_uint(p->value, 1, INT32_MAX, &before, NULL) != TY_OK ||
+        ty_parse_uint(value, 1, INT32_MAX, &after, NULL) != TY_OK || before == after)
+        return TY_OK;
+    ty_text_addf(&text, "--%s is %llu and, on line %u, %llu: the last counts", key,
+                 (unsigned long long)before, line, (unsigned long long)after);
+    for (size_t i = 0; i < text.length && text.data[i] != ' '; i++)
+        text.data[i] = (char)(text.data[i] == '_' ? '-' : text.data[i]);
+    TY_CHECK(ty_text_check(&text, error), status, done);
+    status = ty_import_report_add(report, text.data, error);
+done:
+    ty_text_clear(&text);
+    return status;
+}
+
 /* A setting of the option at words[*at], and moves on. */
-static ty_status put_setting(const scanner *s, size_t *at, training_pairs *out)
+static ty_status put_setting(const scanner *s, size_t *at, training_pairs *out,
+                             ty_import_report *report)
 {
     ty_error *error = s->source->error;
     given g = next_option(s, at);
@@ -863,7 +552,9 @@ static ty_status put_setting(const scanner *s, size_t *at, training_pairs *out)
         ty_text_addf(&value, " %s", s->words[(*at)++].text);
     TY_CHECK(ty_text_check(&key, error), status, done);
     TY_CHECK(ty_text_check(&value, error), status, done);
-    status = ty_training_pairs_put(out, key.data, value.data, g.line, error);
+    TY_CHECK(note_other_size(out, key.data, value.data, g.line, report, error), status, done);
+    TY_CHECK(ty_training_pairs_put(out, key.data, value.data, g.line, error), status, done);
+    out->pairs[out->count - 1].lacks_value = g.value == NULL;
 done:
     ty_text_clear(&key);
     ty_text_clear(&value);
@@ -871,7 +562,8 @@ done:
 }
 
 ty_status ty_megatron_settings(const char *path, const char *bytes, size_t length,
-                               training_pairs *out, ty_text *conditional, ty_error *error)
+                               training_pairs *out, ty_text *conditional, ty_import_report *report,
+                               ty_error *error)
 {
     uint32_t depth = 0;
     ty_import_source source = {.path = path, .bytes = bytes, .length = length, .error = error};
@@ -890,9 +582,9 @@ ty_status ty_megatron_settings(const char *path, const char *bytes, size_t lengt
             continue;
         }
         if (depth > 0)
-            ty_text_addf(conditional, "%s%.60s", conditional->length > 0 ? ", " : "",
-                         s.words[at].text);
-        TY_CHECK(put_setting(&s, &at, out), status, done);
+            ty_text_addf(conditional, "%s%.*s", conditional->length > 0 ? ", " : "",
+                         (int)strcspn(s.words[at].text, "="), s.words[at].text);
+        TY_CHECK(put_setting(&s, &at, out, report), status, done);
     }
     status = ty_text_check(conditional, error);
 done:
@@ -901,32 +593,49 @@ done:
     return status;
 }
 
+/* Options that neither the model nor the layout, where that was asked for, depends on. */
+static ty_status note_unread(ty_import_source *source, const training_pairs *pairs)
+{
+    const training_pairs *settings = source->options->settings;
+    ty_text text = {0};
+    ty_status status;
+
+    for (uint32_t i = 0; i < pairs->count; i++) {
+        const training_pair *p = &pairs->pairs[i];
+        if (p->is_read ||
+            (settings != NULL && ty_training_pair_is_read(settings, p->key, strlen(p->key))))
+            continue;
+        ty_text_add(&text, text.length > 0 ? ", " : "");
+        for (const char *c = p->key; *c != '\0'; c++)
+            ty_text_append(&text, *c == '_' ? "-" : c, 1);
+    }
+    status = ty_text_check(&text, source->error);
+    if (status == TY_OK && text.length > 0)
+        ty_import_note(source, "options not read: %s", text.data);
+    ty_text_clear(&text);
+    return status;
+}
+
 static ty_status read(ty_import_source *source, ty_workload **out)
 {
-    ty_status status = TY_OK;
-    scanner s = {.source = source, .at = source->bytes, .line = 1, .arena = ty_arena_new()};
-    /* Defaults of the optimizer as Megatron has them. */
-    arguments a = {
-        .weight_decay = 0.01, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .momentum = 0.9};
-    ty_transformer sizes = {0};
-    ty_import_training training = {0};
-    char whole[256];
+    training_pairs pairs = {0};
+    ty_text conditional = {0};
+    ty_import_report report = {0};
+    ty_status status;
 
-    if (s.arena == NULL) {
-        status = out_of_memory(source);
-        goto cleanup;
-    }
-    TY_CHECK(read_words(&s), status, cleanup);
-    TY_CHECK(read_options(&s, &a), status, cleanup);
-    TY_CHECK(to_sizes(source, &a, &sizes), status, cleanup);
-    TY_CHECK(set_training(source, &a, &training), status, cleanup);
-    snprintf(whole, sizeof whole, "%.240s:", source->path);
-    TY_CHECK(ty_import_transformer(source, &sizes, &training, whole, out), status, cleanup);
-    (*out)->rotary_base = sizes.positions > 0 ? 0 : a.rotary_base;
-
-cleanup:
-    ty_free(s.words);
-    ty_arena_free(s.arena);
+    TY_CHECK(ty_megatron_settings(source->path, source->bytes, source->length, &pairs, &conditional,
+                                  &report, source->error),
+             status, done);
+    for (uint32_t i = 0; i < report.note_count; i++)
+        ty_import_note(source, "%s", report.notes[i]);
+    if (conditional.length > 0)
+        ty_import_note(source, TY_MEGATRON_CONDITIONAL, conditional.data);
+    TY_CHECK(ty_settings_model(source, "megatron", &pairs, true, out), status, done);
+    status = note_unread(source, &pairs);
+done:
+    ty_import_report_clear(&report);
+    ty_text_clear(&conditional);
+    ty_training_pairs_clear(&pairs);
     return status;
 }
 

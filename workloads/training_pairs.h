@@ -12,6 +12,7 @@ typedef struct training_pair {
     const char *key, *value; /* value: without quotes; "" for null */
     unsigned line;           /* 0: not known */
     bool is_read;            /* somebody asked for it */
+    bool lacks_value;        /* an option without one: `value` is "true" */
 } training_pair;
 
 /** Zero-initialise; free with ty_training_pairs_clear. */

@@ -45,7 +45,8 @@ typedef struct ty_training_config {
     uint64_t bucket_elements;        /* gradients of a bucket that overlaps; 0: the default */
     const char *stack;               /* the software that reads the file, as a stack */
     ty_text switches; /* of that stack, in words that follow its name: "tp_comm_overlap=on" */
-    ty_import_report report;              /* what was left out or assumed */
+    ty_import_report report;        /* what was left out or assumed */
+    struct ty_json_document *words; /* owns the texts above */
 } ty_training_config;
 
 /**
@@ -79,9 +80,11 @@ ty_status ty_training_config_buckets(ty_training_config *config, uint32_t device
 
 /**
  * What torchtitan calls a model of the zoo.
- * @return false where it has none that is known, or another program's alone
+ * @param family, flavor [out] "llama3" and "8B"; "" where it has none that is known
  */
-bool ty_training_flavor(const char *zoo, const char **family, const char **flavor);
+#define TY_FLAVOR_SIZE 32
+ty_status ty_training_flavor(const char *zoo, char family[TY_FLAVOR_SIZE],
+                             char flavor[TY_FLAVOR_SIZE], ty_error *error) TY_MUST_CHECK;
 
 /** The part of the layout that a change of the file cannot change, as `--fix` takes it. */
 ty_status ty_training_config_bounds(const ty_training_config *config, ty_text *out,

@@ -16,12 +16,15 @@
 
 static const char titan[] = "torchtitan";
 
-static ty_status check_titan(const launch *l, const char **family, const char **flavor,
-                             ty_error *error)
+static ty_status check_titan(const launch *l, char family[TY_FLAVOR_SIZE],
+                             char flavor[TY_FLAVOR_SIZE], ty_error *error)
 {
     const ty_plan *plan = l->plan;
+    const ty_status status = ty_training_flavor(plan->workload->name, family, flavor, error);
 
-    if (!ty_training_flavor(plan->workload->name, family, flavor))
+    if (status != TY_OK)
+        return status;
+    if (flavor[0] == '\0')
         return ty_launch_refuse(error, titan, "it has no model for %.80s that is known here",
                                 plan->workload->name);
     if (plan->stage_count > 1 && plan->schedule != TY_ONE_F_ONE_B &&
@@ -182,9 +185,9 @@ ty_status ty_launch_torchtitan(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text config = {0}, script = {0};
-    const char *family, *flavor;
+    char family[TY_FLAVOR_SIZE], flavor[TY_FLAVOR_SIZE];
 
-    TY_CHECK(check_titan(l, &family, &flavor, error), status, cleanup);
+    TY_CHECK(check_titan(l, family, flavor, error), status, cleanup);
     if (strcmp(l->precision, "fp16") == 0) {
         status = ty_launch_refuse(error, titan,
                                   "it trains in bf16 or fp32, and the devices have "

@@ -647,7 +647,7 @@ Test(import, bad_files_are_refused)
          "f: expected sequence <= positions; 9 is above 8"},
         {MEGATRON("--vocab-size 100 --max-position-embeddings 8 --num-experts 2 --moe-layer-freq "
                   "[0]*2+[1]*2"),
-         "f: --moe-layer-freq: found '[0]*2+[1]*2'"},
+         "f:2: --moe-layer-freq: found '[0]*2+[1]*2'"},
         {MEGATRON("--vocab-size 100 --make-vocab-size-divisible-by 2147483647 "
                   "--tensor-model-parallel-size 2"),
          "expected at most 2147483647"},

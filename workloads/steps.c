@@ -1,12 +1,13 @@
-/* Steps of a model family: names and their numbers, keys of a configuration, checks and notes. */
+/* Steps that read a configuration: names and their numbers, keys, checks and notes. */
+#include "steps.h"
 #include "expression.h"
-#include "family.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 #define MOST_BLOCKS 10000
@@ -88,7 +89,7 @@ static void put_field(void *record, const field *f, double value)
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
-static ty_status out_of_memory(const family_reader *r)
+static ty_status out_of_memory(const steps_reader *r)
 {
     return ty_fail(r->error, TY_ENOMEM, "%s: out of memory", r->source->path);
 }
@@ -98,7 +99,7 @@ static bool is_called(const char *name, const char *text, size_t length)
     return strncmp(name, text, length) == 0 && name[length] == '\0';
 }
 
-static family_variable *find_variable(const family_scope *s, const char *name, size_t length)
+static steps_variable *find_variable(const steps_scope *s, const char *name, size_t length)
 {
     for (size_t i = 0; i < s->count; i++)
         if (is_called(s->variables[i].name, name, length))
@@ -107,15 +108,15 @@ static family_variable *find_variable(const family_scope *s, const char *name, s
 }
 
 /* `name` lives as long as the reader. */
-static ty_status make_variable(family_reader *r, family_scope *s, const char *name,
-                               family_variable **out)
+static ty_status make_variable(steps_reader *r, steps_scope *s, const char *name,
+                               steps_variable **out)
 {
     *out = find_variable(s, name, strlen(name));
     if (*out != NULL)
         return TY_OK;
     if (s->count == s->room) {
         const size_t room = s->room == 0 ? 64 : 2 * s->room;
-        family_variable *grown = ty_arena_alloc(r->arena, room, sizeof *grown);
+        steps_variable *grown = ty_arena_alloc(r->arena, room, sizeof *grown);
         if (grown == NULL)
             return out_of_memory(r);
         if (s->count > 0)
@@ -124,13 +125,13 @@ static ty_status make_variable(family_reader *r, family_scope *s, const char *na
         s->room = room;
     }
     *out = &s->variables[s->count++];
-    **out = (family_variable){.name = name};
+    **out = (steps_variable){.name = name};
     return TY_OK;
 }
 
-ty_status family_set(family_reader *reader, const char *name, double value)
+ty_status steps_set(steps_reader *reader, const char *name, double value)
 {
-    family_variable *v;
+    steps_variable *v;
     ty_status status = make_variable(reader, reader->scope, name, &v);
 
     if (status == TY_OK)
@@ -138,26 +139,26 @@ ty_status family_set(family_reader *reader, const char *name, double value)
     return status;
 }
 
-ty_status family_set_size(family_reader *reader, const char *name, uint64_t value)
+ty_status steps_set_size(steps_reader *reader, const char *name, uint64_t value)
 {
-    return family_set(reader, name, (double)value);
+    return steps_set(reader, name, (double)value);
 }
 
-static family_scope *find_scope(const family_scope *s, const char *name, size_t length)
+static steps_scope *find_scope(const steps_scope *s, const char *name, size_t length)
 {
     if (is_called("outer", name, length))
         return s->outer;
-    for (family_scope *inner = s->inner; inner != NULL; inner = inner->next)
+    for (steps_scope *inner = s->inner; inner != NULL; inner = inner->next)
         if (is_called(inner->name, name, length))
             return inner;
     return NULL;
 }
 
-/* What a step for each block has set counts before what is said of all. */
-static bool find_number(const family_reader *r, const family_scope *s, const char *name,
+/* A number of the current block takes precedence over one of the whole model. */
+static bool find_number(const steps_reader *r, const steps_scope *s, const char *name,
                         size_t length, double *out)
 {
-    const family_variable *v = NULL;
+    const steps_variable *v = NULL;
     char own[80];
 
     if (r->block != UINT64_MAX && length < sizeof own - 7) {
@@ -196,10 +197,10 @@ static size_t name_length(const char *at)
 /* "features", "vision.features", "outer.features", "has(window)" */
 static const char *read_name(void *context, const char *at, double *value)
 {
-    const family_reader *r = context;
-    const family_scope *s = r->scope;
+    const steps_reader *r = context;
+    const steps_scope *s = r->scope;
     size_t length = name_length(at);
-    const family_variable *v;
+    const steps_variable *v;
 
     if (is_called("has", at, length) && at[length] == '(') {
         at += length + 1;
@@ -215,7 +216,7 @@ static const char *read_name(void *context, const char *at, double *value)
     return s != NULL && length > 0 && find_number(r, s, at, length, value) ? at + length : NULL;
 }
 
-static bool evaluate(family_reader *r, const char *text, size_t length, double *out)
+static bool evaluate(steps_reader *r, const char *text, size_t length, double *out)
 {
     ty_expression e = {.at = text, .name = read_name, .context = r, .deepest = DEEPEST_EXPRESSION};
 
@@ -223,7 +224,7 @@ static bool evaluate(family_reader *r, const char *text, size_t length, double *
     return !e.is_wrong && e.at == text + length;
 }
 
-ty_status family_number(family_reader *reader, const ty_json *value, double *out)
+ty_status steps_number(steps_reader *reader, const ty_json *value, double *out)
 {
     const char *text;
     ty_status status;
@@ -236,8 +237,8 @@ ty_status family_number(family_reader *reader, const ty_json *value, double *out
     return status;
 }
 
-ty_status family_value(family_reader *reader, const ty_json *step, const char *key, double fallback,
-                       double *out)
+ty_status steps_value(steps_reader *reader, const ty_json *step, const char *key, double fallback,
+                      double *out)
 {
     const ty_json *value;
     bool is_true;
@@ -251,13 +252,14 @@ ty_status family_value(family_reader *reader, const ty_json *step, const char *k
         return TY_OK;
     }
     TY_CHECK(ty_json_member(step, key, &value, reader->error), status, done);
-    status = family_number(reader, value, out);
+    status = steps_number(reader, value, out);
 done:
     return status;
 }
 
-ty_status family_text(family_reader *reader, const ty_json *step, const char *key, ty_text *out)
+ty_status steps_text(steps_reader *reader, const ty_json *step, const char *key, ty_text *out)
 {
+    const steps_variable *v;
     const char *text;
     double number;
     ty_status status;
@@ -269,11 +271,15 @@ ty_status family_text(family_reader *reader, const ty_json *step, const char *ke
         text += plain;
         if (*text == '\0')
             break;
-        if (!evaluate(reader, text + 1, inside > 0 ? inside - 1 : 0, &number)) {
+        v = find_variable(reader->scope, text + 1, inside > 0 ? inside - 1 : 0);
+        if (v != NULL && v->text != NULL) {
+            ty_text_addf(out, "%.60s", v->text);
+        } else if (evaluate(reader, text + 1, inside > 0 ? inside - 1 : 0, &number)) {
+            ty_text_addf(out, "%.0f", number);
+        } else {
             status = ty_json_fail(step, reader->error, "a text with numbers that are known");
             goto done;
         }
-        ty_text_addf(out, "%.0f", number);
         text += inside + (text[inside] == '}');
     }
     status = ty_text_check(out, reader->error);
@@ -286,16 +292,24 @@ done:
 typedef struct place {
     const ty_json *object; /* NULL: what holds the key is not there */
     const char *key;
-    const ty_json *element; /* of a list, in place of object and key */
+    const ty_json *element;    /* of a list, in place of object and key */
+    const training_pair *pair; /* likewise */
 } place;
 
 /* "attn_config.kv_n_heads"; "/name" is of the whole file, "architectures.0" an element. */
-static ty_status find_place(const family_reader *r, const ty_json *object, const char *path,
+static ty_status find_place(const steps_reader *r, const ty_json *object, const char *path,
                             bool is_needed, place *out)
 {
     ty_status status = TY_OK;
     const ty_json *list;
 
+    if (r->pairs != NULL) { /* a path, or the last part of one; '/' begins a whole path */
+        *out = (place){.key = path + (*path == '/')};
+        out->pair = *path == '/' || strchr(path, '.') != NULL
+                        ? ty_training_pair_of(r->pairs, out->key)
+                        : ty_training_pair_called(r->pairs, path);
+        return TY_OK;
+    }
     if (*path == '/') {
         object = r->whole;
         path++;
@@ -324,11 +338,12 @@ done:
 
 static bool is_there(const place *p)
 {
-    return p->element != NULL || (p->object != NULL && ty_json_has(p->object, p->key));
+    return p->element != NULL || p->pair != NULL ||
+           (p->object != NULL && ty_json_has(p->object, p->key));
 }
 
 /* The first of the keys that is there, else the first of all; the others count as read. */
-static ty_status find_keys(const family_reader *r, const ty_json *object, const ty_json *keys,
+static ty_status find_keys(const steps_reader *r, const ty_json *object, const ty_json *keys,
                            bool is_needed, place *out)
 {
     const size_t count = ty_json_is_array(keys) ? ty_json_size(keys) : 1;
@@ -354,27 +369,41 @@ done:
 }
 
 /* "relu", "gated-*", "*attention*" */
-static bool is_like(const char *pattern, const char *text)
+static bool is_like(const steps_reader *r, const char *pattern, const char *text)
 {
+    int (*const compare)(const char *, const char *, size_t) =
+        r->pairs != NULL ? strncasecmp : strncmp;
     const bool is_open = pattern[0] == '*' && pattern[1] != '\0'; /* alone it is a letter */
     const size_t length = strlen(pattern), all = strlen(text);
     const bool is_end_open = length > 1 && pattern[length - 1] == '*';
     const size_t middle = length - is_open - is_end_open;
 
     for (size_t at = 0; at + middle <= all && (at == 0 || is_open); at++)
-        if (strncmp(text + at, pattern + is_open, middle) == 0 &&
+        if (compare(text + at, pattern + is_open, middle) == 0 &&
             (is_end_open || at + middle == all))
             return true;
     return false;
 }
 
-static ty_status text_of(const family_reader *r, const place *p, const char **out)
+/* A shell variable that is set outside the script has no literal value. */
+static ty_status check_literal(const steps_reader *r, const ty_json *step, const place *p)
 {
+    return p->pair != NULL && ty_json_has(step, "literal") && strchr(p->pair->value, '$') != NULL
+               ? steps_fail_pair(r, p->pair, "a value")
+               : TY_OK;
+}
+
+static ty_status text_of(const steps_reader *r, const place *p, const char **out)
+{
+    if (p->pair != NULL) {
+        *out = p->pair->value;
+        return TY_OK;
+    }
     return p->element != NULL ? ty_json_as_string(p->element, out, r->error)
                               : ty_json_string(p->object, p->key, out, r->error);
 }
 
-static ty_status node_of(const family_reader *r, const place *p, const ty_json **out)
+static ty_status node_of(const steps_reader *r, const place *p, const ty_json **out)
 {
     *out = p->element;
     return p->element != NULL ? TY_OK : ty_json_member(p->object, p->key, out, r->error);
@@ -382,10 +411,10 @@ static ty_status node_of(const family_reader *r, const place *p, const ty_json *
 
 /* The number that "words" has for a text; null refuses it. "otherwise" is the number of other
  * texts, which a step without it refuses. */
-static ty_status find_word(family_reader *r, const ty_json *step, const ty_json *node,
-                           const char *text, double *out)
+static ty_status find_word(steps_reader *r, const ty_json *step, const place *p, const char *text,
+                           double *out)
 {
-    const ty_json *words;
+    const ty_json *words, *node;
     ty_text expected = {0};
     bool is_refused = false;
     ty_status status;
@@ -394,17 +423,19 @@ static ty_status find_word(family_reader *r, const ty_json *step, const ty_json 
     for (size_t i = 0; i < ty_json_size(words); i++) {
         const char *word = ty_json_key(ty_json_at(words, i));
         const bool is_accepted = ty_json_has(words, word); /* others are null */
-        if (is_accepted && !is_refused && is_like(word, text)) {
-            status = family_value(r, words, word, 0, out);
+        if (is_accepted && !is_refused && is_like(r, word, text)) {
+            status = steps_value(r, words, word, 0, out);
             goto done;
         }
-        is_refused = is_refused || is_like(word, text);
+        is_refused = is_refused || is_like(r, word, text);
         if (is_accepted)
             ty_text_addf(&expected, "%s%s", expected.length > 0 ? ", " : "", word);
     }
     if (ty_json_has(step, "otherwise") && !is_refused)
-        status = family_value(r, step, "otherwise", 0, out);
-    else
+        status = steps_value(r, step, "otherwise", 0, out);
+    else if (p->pair != NULL)
+        status = steps_fail_pair(r, p->pair, expected.data != NULL ? expected.data : "no word");
+    else if ((status = node_of(r, p, &node)) == TY_OK)
         status = ty_json_fail(node, r->error, "one of %s",
                               expected.data != NULL ? expected.data : "no words");
 done:
@@ -412,10 +443,10 @@ done:
     return status;
 }
 
-typedef enum value_kind { A_SIZE, A_NUMBER, A_FLAG, A_WORD, A_SIDE, A_COUNT } value_kind;
+typedef enum value_kind { A_SIZE, A_NUMBER, A_FLAG, A_WORD, A_SIDE, A_COUNT, A_DEGREE } value_kind;
 
 /* Two sides that are equal. */
-static ty_status read_sides(const family_reader *r, const ty_json *list, double *out)
+static ty_status read_sides(const steps_reader *r, const ty_json *list, double *out)
 {
     uint64_t sides[2];
     ty_status status = TY_OK;
@@ -432,14 +463,14 @@ done:
     return status;
 }
 
-static ty_status read_size(family_reader *r, const ty_json *step, const place *p, double *out)
+static ty_status read_size(steps_reader *r, const ty_json *step, const place *p, double *out)
 {
     double minimum, maximum;
     uint64_t size;
     ty_status status;
 
-    TY_CHECK(family_value(r, step, "minimum", 1, &minimum), status, done);
-    TY_CHECK(family_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
+    TY_CHECK(steps_value(r, step, "minimum", 1, &minimum), status, done);
+    TY_CHECK(steps_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
     status = p->element != NULL ? ty_json_as_uint64(p->element, (uint64_t)minimum,
                                                     (uint64_t)maximum, &size, r->error)
                                 : ty_json_uint64(p->object, p->key, (uint64_t)minimum,
@@ -450,20 +481,126 @@ done:
     return status;
 }
 
-static ty_status read_number(family_reader *r, const ty_json *step, const place *p, double *out)
+static ty_status read_number(steps_reader *r, const ty_json *step, const place *p, double *out)
 {
     double minimum, maximum;
     ty_status status;
 
-    TY_CHECK(family_value(r, step, "minimum", 0, &minimum), status, done);
-    TY_CHECK(family_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
+    TY_CHECK(steps_value(r, step, "minimum", 0, &minimum), status, done);
+    TY_CHECK(steps_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
     status = ty_json_number(p->object, p->key, minimum, maximum, out, r->error);
 done:
     return status;
 }
 
-/* What is there, or is needed. */
-static ty_status read_place(family_reader *r, const ty_json *step, value_kind kind, const place *p,
+/* ---- Settings of training programs: texts ---------------------------------------------------- */
+
+ty_status steps_fail_pair(const steps_reader *reader, const training_pair *pair,
+                          const char *expected)
+{
+    const bool is_variable = strchr(pair->value, '$') != NULL;
+    const char *quote = pair->lacks_value ? "" : reader->is_arguments ? "'" : "\"";
+    char name[96], line[16] = "";
+
+    snprintf(name, sizeof name, "%.80s", pair->key);
+    for (char *at = name; reader->is_arguments && *at != '\0'; at++)
+        *at = (char)(*at == '_' ? '-' : *at);
+    if (pair->line > 0)
+        snprintf(line, sizeof line, ":%u", pair->line);
+    return ty_fail(reader->error, TY_EPARSE, "%.160s%s: %s%s: found %s%.60s%s, expected %s%s",
+                   reader->source->path, line, reader->is_arguments ? "--" : "", name, quote,
+                   pair->lacks_value ? "no value" : pair->value, quote, expected,
+                   reader->is_arguments && is_variable
+                       ? "; the variable has no one literal value here: write the value"
+                       : "");
+}
+
+/* A decimal number, whatever the locale. */
+static ty_status parse_number(const char *text, double minimum, double maximum, double *out)
+{
+    ty_json_document *document = NULL;
+    ty_status status = ty_json_parse(text, strlen(text), "number", &document, NULL);
+
+    if (status == TY_OK)
+        status = ty_json_as_number(ty_json_root(document), minimum, maximum, out, NULL);
+    ty_json_free(document);
+    return status;
+}
+
+/* The lists in a list, or how often "of" is in the text. */
+static ty_status count_in(const steps_reader *r, const ty_json *step, const char *text, double *out)
+{
+    const char *mark = "[";
+    int depth = 0;
+    ty_status status = TY_OK;
+
+    if (ty_json_has(step, "of"))
+        TY_CHECK(ty_json_string(step, "of", &mark, r->error), status, done);
+    for (*out = 0; *text != '\0'; text++) {
+        depth += *text == '[';
+        *out += *text == mark[0] && (*text != '[' || depth == 2);
+        depth -= *text == ']' && depth > 0;
+    }
+done:
+    return status;
+}
+
+/* -1 and "auto" leave a degree open. */
+static ty_status read_pair(steps_reader *r, const ty_json *step, value_kind kind,
+                           const training_pair *p, double *out)
+{
+    const bool is_degree = kind == A_DEGREE, is_number = kind == A_NUMBER;
+    char expected[80];
+    double minimum, maximum, number;
+    uint64_t size = 0;
+    ty_status status;
+
+    if (kind == A_FLAG) {
+        *out = strcasecmp(p->value, "true") == 0;
+        return TY_OK;
+    }
+    if (kind == A_WORD) {
+        TY_CHECK(check_literal(r, step, &(place){.pair = p}), status, done);
+        return find_word(r, step, &(place){.pair = p}, p->value, out);
+    }
+    if (kind == A_COUNT)
+        return count_in(r, step, p->value, out);
+    if (is_degree && (strcmp(p->value, "-1") == 0 || strcmp(p->value, "auto") == 0))
+        return TY_OK;
+    TY_CHECK(steps_value(r, step, "minimum", is_degree || is_number ? 0 : 1, &minimum), status,
+             done);
+    TY_CHECK(steps_value(r, step, "maximum",
+                         is_degree   ? 1 << 30
+                         : is_number ? 1e6
+                                     : INT32_MAX,
+                         &maximum),
+             status, done);
+    status = is_number ? parse_number(p->value, minimum, maximum, &number)
+                       : ty_parse_uint(p->value, (uint64_t)minimum, (uint64_t)maximum, &size, NULL);
+    if (status == TY_ENOMEM)
+        return out_of_memory(r);
+    snprintf(expected, sizeof expected, "a %snumber from %.10g to %.10g", is_number ? "" : "whole ",
+             minimum, maximum);
+    if (status != TY_OK)
+        return steps_fail_pair(r, p, is_degree ? "a whole number" : expected);
+    *out = is_number ? number : (double)size;
+done:
+    return status;
+}
+
+static ty_status fail_missing(const steps_reader *r, const char *key)
+{
+    char name[96];
+
+    snprintf(name, sizeof name, "%.80s", key);
+    for (char *at = name; r->is_arguments && *at != '\0'; at++)
+        *at = (char)(*at == '_' ? '-' : *at);
+    return ty_fail(r->error, TY_EPARSE, "%.200s: found no %s%s, expected it with a number",
+                   r->source->path, r->is_arguments ? "--" : "", name);
+}
+
+/* Reads a key that is there or needed. */
+static ty_status read_place(steps_reader *r, const ty_json *step, value_kind kind, const place *p,
                             double *out)
 {
     const bool has_words = ty_json_has(step, "words");
@@ -472,13 +609,17 @@ static ty_status read_place(family_reader *r, const ty_json *step, value_kind ki
     bool is_on;
     ty_status status = TY_OK;
 
+    if (p->pair != NULL)
+        return read_pair(r, step, kind, p->pair, out);
+    if (r->pairs != NULL)
+        return fail_missing(r, p->key);
     if (kind == A_WORD && !is_there(p))
         return text_of(r, p, &text);
     if (is_there(p))
         TY_CHECK(node_of(r, p, &node), status, done);
     if (kind == A_WORD || (has_words && node != NULL && ty_json_is_string(node))) {
         TY_CHECK(text_of(r, p, &text), status, done);
-        status = find_word(r, step, node, text, out);
+        status = find_word(r, step, p, text, out);
     } else if (kind == A_FLAG) {
         TY_CHECK(ty_json_bool(p->object, p->key, &is_on, r->error), status, done);
         *out = is_on;
@@ -500,7 +641,7 @@ done:
 
 /* @param member the keys: of a step's "sizes" and the like; @param out untouched where the
  * configuration does not have it */
-static ty_status read_key(family_reader *r, const ty_json *step, value_kind kind,
+static ty_status read_key(steps_reader *r, const ty_json *step, value_kind kind,
                           const ty_json *object, const ty_json *keys, bool is_needed,
                           bool *is_given, double *out)
 {
@@ -523,15 +664,15 @@ done:
 /* ---- Steps: keys ----------------------------------------------------------------------------- */
 
 /* Of sizes the first key that is there counts, of flags and words the last. */
-static ty_status read_member(family_reader *r, const ty_json *step, const ty_json *keys,
-                             value_kind kind, family_variable *v)
+static ty_status read_member(steps_reader *r, const ty_json *step, const ty_json *keys,
+                             value_kind kind, steps_variable *v)
 {
     const bool has_each = (kind == A_FLAG || kind == A_WORD) && ty_json_is_array(keys);
     double needed, value = v->value;
     bool is_given = v->is_given;
     ty_status status;
 
-    TY_CHECK(family_value(r, step, "needed", 0, &needed), status, done);
+    TY_CHECK(steps_value(r, step, "needed", 0, &needed), status, done);
     for (size_t i = 0; i < (has_each ? ty_json_size(keys) : 1); i++)
         TY_CHECK(read_key(r, step, kind, r->scope->object, has_each ? ty_json_at(keys, i) : keys,
                           needed != 0 && v->value == 0, &is_given, &value),
@@ -542,11 +683,11 @@ done:
     return status;
 }
 
-static ty_status read_members(family_reader *r, const ty_json *step, const char *member,
+static ty_status read_members(steps_reader *r, const ty_json *step, const char *member,
                               value_kind kind)
 {
     const ty_json *table;
-    family_variable *v;
+    steps_variable *v;
     ty_status status;
 
     TY_CHECK(ty_json_object(step, member, &table, r->error), status, done);
@@ -558,38 +699,43 @@ done:
     return status;
 }
 
-static ty_status run_sizes(family_reader *r, const ty_json *step)
+static ty_status run_sizes(steps_reader *r, const ty_json *step)
 {
     return read_members(r, step, "sizes", A_SIZE);
 }
 
-static ty_status run_numbers(family_reader *r, const ty_json *step)
+static ty_status run_numbers(steps_reader *r, const ty_json *step)
 {
     return read_members(r, step, "numbers", A_NUMBER);
 }
 
-static ty_status run_flags(family_reader *r, const ty_json *step)
+static ty_status run_flags(steps_reader *r, const ty_json *step)
 {
     return read_members(r, step, "flags", A_FLAG);
 }
 
-static ty_status run_word(family_reader *r, const ty_json *step)
+static ty_status run_word(steps_reader *r, const ty_json *step)
 {
     return read_members(r, step, "word", A_WORD);
 }
 
-static ty_status run_sides(family_reader *r, const ty_json *step)
+static ty_status run_degrees(steps_reader *r, const ty_json *step)
+{
+    return read_members(r, step, "degrees", A_DEGREE);
+}
+
+static ty_status run_sides(steps_reader *r, const ty_json *step)
 {
     return read_members(r, step, "sides", A_SIDE);
 }
 
-static ty_status run_counts(family_reader *r, const ty_json *step)
+static ty_status run_counts(steps_reader *r, const ty_json *step)
 {
     return read_members(r, step, "counts", A_COUNT);
 }
 
 /* Whether a text is like each of the patterns. */
-static ty_status run_matches(family_reader *r, const ty_json *step)
+static ty_status run_matches(steps_reader *r, const ty_json *step)
 {
     const ty_json *patterns, *keys;
     const char *text = "", *pattern;
@@ -598,13 +744,70 @@ static ty_status run_matches(family_reader *r, const ty_json *step)
 
     TY_CHECK(ty_json_member(step, "keys", &keys, r->error), status, done);
     TY_CHECK(find_keys(r, r->scope->object, keys, false, &p), status, done);
+    TY_CHECK(check_literal(r, step, &p), status, done);
     if (is_there(&p) && (status = text_of(r, &p, &text)) != TY_OK && p.element == NULL)
         goto done;
     TY_CHECK(ty_json_object(step, "matches", &patterns, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(patterns); i++) {
         TY_CHECK(ty_json_as_string(ty_json_at(patterns, i), &pattern, r->error), status, done);
-        TY_CHECK(family_set(r, ty_json_key(ty_json_at(patterns, i)), is_like(pattern, text)),
+        TY_CHECK(steps_set(r, ty_json_key(ty_json_at(patterns, i)), is_like(r, pattern, text)),
                  status, done);
+    }
+done:
+    return status;
+}
+
+/* The text for a pattern that `text` is like; null: `text` itself. */
+static ty_status choose_text(const steps_reader *r, const ty_json *patterns, const char *text,
+                             const char **out)
+{
+    for (size_t i = 0; i < ty_json_size(patterns); i++) {
+        const char *pattern = ty_json_key(ty_json_at(patterns, i));
+        if (!is_like(r, pattern, text))
+            continue;
+        *out = NULL;
+        return ty_json_has(patterns, pattern) ? ty_json_string(patterns, pattern, out, r->error)
+                                              : TY_OK;
+    }
+    return TY_OK;
+}
+
+/* {"text": {"precision": "bf16"}}, or by the text of "keys": {"precision": {"no": "fp32"}}; true:
+ * that text itself. null and {"...": null}: none. */
+static ty_status run_text(steps_reader *r, const ty_json *step)
+{
+    const ty_json *table, *keys;
+    const char *found = NULL;
+    steps_variable *v;
+    place p = {0};
+    bool is_itself;
+    ty_status status;
+
+    TY_CHECK(ty_json_object(step, "text", &table, r->error), status, done);
+    for (size_t i = 0; i < ty_json_size(table); i++)
+        TY_CHECK(make_variable(r, r->scope, ty_json_key(ty_json_at(table, i)), &v), status, done);
+    if (ty_json_has(step, "keys")) {
+        TY_CHECK(ty_json_member(step, "keys", &keys, r->error), status, done);
+        TY_CHECK(find_keys(r, r->scope->object, keys, false, &p), status, done);
+        if (!is_there(&p))
+            return TY_OK;
+        TY_CHECK(check_literal(r, step, &p), status, done);
+        TY_CHECK(text_of(r, &p, &found), status, done);
+    }
+    for (size_t i = 0; i < ty_json_size(table); i++) {
+        const ty_json *value = ty_json_at(table, i);
+        const char *name = ty_json_key(value);
+        TY_CHECK(make_variable(r, r->scope, name, &v), status, done);
+        if (!ty_json_has(table, name))
+            v->text = NULL;
+        else if (ty_json_is_object(value) && found != NULL)
+            TY_CHECK(choose_text(r, value, found, &v->text), status, done);
+        else if (ty_json_bool(table, name, &is_itself, NULL) == TY_OK)
+            v->text = found;
+        else
+            TY_CHECK(ty_json_as_string(value, &v->text, r->error), status, done);
+        v->value = v->text != NULL;
+        v->is_given = v->is_given || found != NULL;
     }
 done:
     return status;
@@ -612,9 +815,9 @@ done:
 
 /* ---- Steps: a number for each block ---------------------------------------------------------- */
 
-static ty_status count_blocks(const family_reader *r, uint64_t *out)
+static ty_status count_blocks(const steps_reader *r, uint64_t *out)
 {
-    const family_variable *v = find_variable(r->scope, "blocks", strlen("blocks"));
+    const steps_variable *v = find_variable(r->scope, "blocks", strlen("blocks"));
 
     *out = v != NULL && v->value >= 1 ? (uint64_t)fmin(v->value, 1e18) : 0;
     return *out > MOST_BLOCKS
@@ -622,8 +825,7 @@ static ty_status count_blocks(const family_reader *r, uint64_t *out)
                : TY_OK;
 }
 
-static ty_status make_list(family_reader *r, const char *name, uint64_t blocks,
-                           family_variable **out)
+static ty_status make_list(steps_reader *r, const char *name, uint64_t blocks, steps_variable **out)
 {
     ty_status status = make_variable(r, r->scope, name, out);
 
@@ -636,8 +838,8 @@ static ty_status make_list(family_reader *r, const char *name, uint64_t blocks,
     return TY_OK;
 }
 
-static ty_status read_list(family_reader *r, const ty_json *step, const char *member,
-                           family_variable **v, const ty_json **out, uint64_t *blocks)
+static ty_status read_list(steps_reader *r, const ty_json *step, const char *member,
+                           steps_variable **v, const ty_json **out, uint64_t *blocks)
 {
     const ty_json *keys;
     const char *name;
@@ -663,11 +865,11 @@ done:
 
 /* One element a block: a size, or "flag", "number" or "word" by "of". "at" is a key in it, which is
  * needed "where" that holds, and read in no other block. */
-static ty_status run_list(family_reader *r, const ty_json *step)
+static ty_status run_list(steps_reader *r, const ty_json *step)
 {
     static const char *const kinds[] = {"size", "number", "flag", "word"};
     const ty_json *list, *at;
-    family_variable *v = NULL;
+    steps_variable *v = NULL;
     uint64_t blocks = 0;
     int kind = 0;
     double applies;
@@ -680,8 +882,7 @@ static ty_status run_list(family_reader *r, const ty_json *step)
     if (list == NULL)
         goto done;
     if (!ty_json_is_array(list) || ty_json_size(list) != blocks) {
-        status =
-            ty_json_fail(list, r->error, "an array of %llu", (unsigned long long)blocks);
+        status = ty_json_fail(list, r->error, "an array of %llu", (unsigned long long)blocks);
         goto done;
     }
     for (r->block = 0; r->block < blocks && status == TY_OK; r->block++) {
@@ -693,7 +894,7 @@ static ty_status run_list(family_reader *r, const ty_json *step)
             continue;
         }
         TY_CHECK(ty_json_member(step, "at", &at, r->error), status, done);
-        TY_CHECK(family_value(r, step, "where", 1, &applies), status, done);
+        TY_CHECK(steps_value(r, step, "where", 1, &applies), status, done);
         if (!ty_json_is_object(element))
             status = ty_json_fail(element, r->error, "an object");
         else if (applies != 0)
@@ -706,10 +907,10 @@ done:
 }
 
 /* Blocks by their numbers: 1 for those, 0 for others. */
-static ty_status run_indices(family_reader *r, const ty_json *step)
+static ty_status run_indices(steps_reader *r, const ty_json *step)
 {
     const ty_json *list;
-    family_variable *v = NULL;
+    steps_variable *v = NULL;
     uint64_t blocks = 0, block;
     ty_status status;
 
@@ -727,11 +928,11 @@ done:
 }
 
 /* A text of one letter a block. */
-static ty_status run_letters(family_reader *r, const ty_json *step)
+static ty_status run_letters(steps_reader *r, const ty_json *step)
 {
     const ty_json *node;
     const char *text = "";
-    family_variable *v = NULL;
+    steps_variable *v = NULL;
     uint64_t blocks = 0;
     ty_status status;
 
@@ -741,14 +942,15 @@ static ty_status run_letters(family_reader *r, const ty_json *step)
     if (node != NULL && strlen(text) != blocks)
         status = ty_json_fail(node, r->error, "%llu letters", (unsigned long long)blocks);
     for (uint64_t i = 0; node != NULL && status == TY_OK && i < blocks; i++)
-        status = find_word(r, step, node, (char[]){text[i], '\0'}, &v->of_blocks[i]);
+        status = find_word(r, step, &(place){.element = node}, (char[]){text[i], '\0'},
+                           &v->of_blocks[i]);
 done:
     ty_json_ignore(step, "words");
     return status;
 }
 
 /* Numbers of each block; one that was set before counts as the block's. */
-static ty_status run_block(family_reader *r, const ty_json *step)
+static ty_status run_block(steps_reader *r, const ty_json *step)
 {
     const ty_json *table;
     uint64_t blocks;
@@ -760,13 +962,13 @@ static ty_status run_block(family_reader *r, const ty_json *step)
         const ty_json *value = ty_json_at(table, i);
         double *own = ty_arena_alloc(r->arena, blocks + 1, sizeof *own);
         char *name = ty_arena_alloc(r->arena, strlen(ty_json_key(value)) + 7, 1);
-        family_variable *v;
+        steps_variable *v;
         if (own == NULL || name == NULL)
             return out_of_memory(r);
         memcpy(name, "block.", 6);
         memcpy(name + 6, ty_json_key(value), strlen(ty_json_key(value)) + 1);
         for (r->block = 0; r->block < blocks; r->block++)
-            TY_CHECK(family_value(r, table, ty_json_key(value), 0, &own[r->block]), status, done);
+            TY_CHECK(steps_value(r, table, ty_json_key(value), 0, &own[r->block]), status, done);
         r->block = UINT64_MAX;
         TY_CHECK(make_variable(r, r->scope, name, &v), status, done);
         v->of_blocks = own;
@@ -779,7 +981,7 @@ done:
 
 /* ---- Steps: numbers, checks and notes -------------------------------------------------------- */
 
-static ty_status run_set(family_reader *r, const ty_json *step)
+static ty_status run_set(steps_reader *r, const ty_json *step)
 {
     const ty_json *table;
     double value;
@@ -788,15 +990,15 @@ static ty_status run_set(family_reader *r, const ty_json *step)
     TY_CHECK(ty_json_object(step, "set", &table, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(table); i++) {
         const char *name = ty_json_key(ty_json_at(table, i));
-        TY_CHECK(family_value(r, table, name, 0, &value), status, done);
-        TY_CHECK(family_set(r, name, value), status, done);
+        TY_CHECK(steps_value(r, table, name, 0, &value), status, done);
+        TY_CHECK(steps_set(r, name, value), status, done);
     }
 done:
     return status;
 }
 
 /* Numbers that are not there yet. */
-static ty_status run_default(family_reader *r, const ty_json *step)
+static ty_status run_default(steps_reader *r, const ty_json *step)
 {
     const ty_json *table;
     double value;
@@ -807,48 +1009,79 @@ static ty_status run_default(family_reader *r, const ty_json *step)
         const char *name = ty_json_key(ty_json_at(table, i));
         if (find_variable(r->scope, name, strlen(name)) != NULL)
             continue;
-        TY_CHECK(family_value(r, table, name, 0, &value), status, done);
-        TY_CHECK(family_set(r, name, value), status, done);
+        TY_CHECK(steps_value(r, table, name, 0, &value), status, done);
+        TY_CHECK(steps_set(r, name, value), status, done);
     }
 done:
     return status;
 }
 
 /* "expected" is of the key "at", or of the whole. */
-static ty_status run_require(family_reader *r, const ty_json *step)
+static ty_status run_require(steps_reader *r, const ty_json *step)
 {
-    ty_text expected = {0};
+    ty_text expected = {0}, found = {0};
     const ty_json *node = r->scope->object;
     const char *key;
     double value;
     ty_status status;
 
-    TY_CHECK(family_value(r, step, "require", 0, &value), status, done);
-    TY_CHECK(family_text(r, step, "expected", &expected), status, done);
+    TY_CHECK(steps_value(r, step, "require", 0, &value), status, done);
+    TY_CHECK(steps_text(r, step, "expected", &expected), status, done);
+    if (ty_json_has(step, "found"))
+        TY_CHECK(steps_text(r, step, "found", &found), status, done);
+    ty_json_ignore(step, "at");
+    if (value != 0)
+        goto done;
+    if (r->pairs != NULL) {
+        place p = {0};
+        if (ty_json_has(step, "at")) {
+            TY_CHECK(ty_json_string(step, "at", &key, r->error), status, done);
+            TY_CHECK(find_place(r, NULL, key, false, &p), status, done);
+        }
+        status =
+            p.pair != NULL
+                ? steps_fail_pair(r, p.pair, expected.data)
+                : ty_fail(r->error, TY_EPARSE, "%.160s: found %s, expected %s", r->source->path,
+                          found.data != NULL ? found.data : "settings", expected.data);
+        goto done;
+    }
     if (ty_json_has(step, "at")) {
         TY_CHECK(ty_json_string(step, "at", &key, r->error), status, done);
         if (ty_json_has(r->scope->object, key))
             TY_CHECK(ty_json_member(r->scope->object, key, &node, r->error), status, done);
     }
-    if (value == 0)
-        status = ty_json_fail(node, r->error, "%s", expected.data);
+    status = ty_json_fail(node, r->error, "%s", expected.data);
 done:
     ty_text_clear(&expected);
+    ty_text_clear(&found);
     return status;
 }
 
-static ty_status run_note(family_reader *r, const ty_json *step)
+static ty_status run_note(steps_reader *r, const ty_json *step)
 {
     ty_text note = {0};
-    ty_status status = family_text(r, step, "note", &note);
+    ty_status status = steps_text(r, step, "note", &note);
 
-    if (status == TY_OK)
+    if (status == TY_OK && r->report != NULL)
+        status = ty_import_report_add(r->report, note.data, r->error);
+    else if (status == TY_OK)
         ty_import_note(r->source, "%s", note.data);
     ty_text_clear(&note);
     return status;
 }
 
-static ty_status run_ignore(family_reader *r, const ty_json *step)
+static ty_status run_switch(steps_reader *r, const ty_json *step)
+{
+    const char *word;
+    ty_status status = ty_json_string(step, "switch", &word, r->error);
+
+    if (status != TY_OK || r->switches == NULL)
+        return status;
+    ty_text_addf(r->switches, "%s%s", r->switches->length > 0 ? " " : "", word);
+    return ty_text_check(r->switches, r->error);
+}
+
+static ty_status run_ignore(steps_reader *r, const ty_json *step)
 {
     const ty_json *list;
     const char *key;
@@ -857,7 +1090,11 @@ static ty_status run_ignore(family_reader *r, const ty_json *step)
     TY_CHECK(ty_json_array(step, "ignore", 1, 1000, &list, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(list); i++) {
         TY_CHECK(ty_json_as_string(ty_json_at(list, i), &key, r->error), status, done);
-        ty_json_ignore(r->scope->object, key);
+        if (r->pairs == NULL)
+            ty_json_ignore(r->scope->object, key);
+        for (uint32_t p = 0; r->pairs != NULL && p < r->pairs->count; p++)
+            if (is_like(r, key, r->pairs->pairs[p].key))
+                r->pairs->pairs[p].is_read = true;
     }
 done:
     return status;
@@ -865,18 +1102,18 @@ done:
 
 /* ---- Steps: steps in steps ------------------------------------------------------------------- */
 
-ty_status family_run_part(family_reader *reader, const char *name)
+ty_status steps_run_part(steps_reader *reader, const char *name)
 {
     const ty_json *steps;
     ty_status status;
 
     TY_CHECK(ty_json_array(reader->parts, name, 1, 1000, &steps, reader->error), status, done);
-    status = family_run(reader, steps);
+    status = steps_run(reader, steps);
 done:
     return status;
 }
 
-static ty_status run_use(family_reader *r, const ty_json *step)
+static ty_status run_use(steps_reader *r, const ty_json *step)
 {
     const ty_json *parts;
     const char *name;
@@ -885,25 +1122,25 @@ static ty_status run_use(family_reader *r, const ty_json *step)
     TY_CHECK(ty_json_array(step, "use", 1, 100, &parts, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(parts); i++) {
         TY_CHECK(ty_json_as_string(ty_json_at(parts, i), &name, r->error), status, done);
-        TY_CHECK(family_run_part(r, name), status, done);
+        TY_CHECK(steps_run_part(r, name), status, done);
     }
 done:
     return status;
 }
 
-static ty_status enter_scope(family_reader *r, const char *name, family_scope **out)
+static ty_status enter_scope(steps_reader *r, const char *name, steps_scope **out)
 {
-    family_scope *s = find_scope(r->scope, name, strlen(name));
+    steps_scope *s = find_scope(r->scope, name, strlen(name));
 
     if (s == NULL) {
         s = ty_arena_alloc(r->arena, 1, sizeof *s);
         if (s == NULL)
             return out_of_memory(r);
-        *s = (family_scope){.name = name,
-                            .prefix = "",
-                            .outer = r->scope,
-                            .next = r->scope->inner,
-                            .object = r->scope->object};
+        *s = (steps_scope){.name = name,
+                           .prefix = "",
+                           .outer = r->scope,
+                           .next = r->scope->inner,
+                           .object = r->scope->object};
         r->scope->inner = s;
     }
     *out = s;
@@ -911,9 +1148,9 @@ static ty_status enter_scope(family_reader *r, const char *name, family_scope **
 }
 
 /* Steps with numbers of their own: {"scope": "vision", "object": "vision_config", ...}. */
-static ty_status run_scope(family_reader *r, const ty_json *step)
+static ty_status run_scope(steps_reader *r, const ty_json *step)
 {
-    family_scope *before = r->scope, *s = NULL;
+    steps_scope *before = r->scope, *s = NULL;
     const char *name, *key;
     const ty_json *steps;
     ty_status status;
@@ -928,25 +1165,25 @@ static ty_status run_scope(family_reader *r, const ty_json *step)
         TY_CHECK(ty_json_string(step, "prefix", &s->prefix, r->error), status, done);
     TY_CHECK(ty_json_array(step, "steps", 1, 1000, &steps, r->error), status, done);
     r->scope = s;
-    status = family_run(r, steps);
+    status = steps_run(r, steps);
 done:
     r->scope = before;
     return status;
 }
 
 /* Steps for `block` from "from" on, "repeat" times. */
-static ty_status run_repeat(family_reader *r, const ty_json *step)
+static ty_status run_repeat(steps_reader *r, const ty_json *step)
 {
     const ty_json *steps;
     double times, first;
     ty_status status;
 
-    TY_CHECK(family_value(r, step, "repeat", 0, &times), status, done);
-    TY_CHECK(family_value(r, step, "from", 0, &first), status, done);
+    TY_CHECK(steps_value(r, step, "repeat", 0, &times), status, done);
+    TY_CHECK(steps_value(r, step, "from", 0, &first), status, done);
     TY_CHECK(ty_json_array(step, "steps", 1, 1000, &steps, r->error), status, done);
     for (double i = 0; i < times && i < MOST_BLOCKS; i++) {
         r->block = (uint64_t)(first + i);
-        TY_CHECK(family_run(r, steps), status, done);
+        TY_CHECK(steps_run(r, steps), status, done);
     }
 done:
     r->block = UINT64_MAX;
@@ -955,22 +1192,25 @@ done:
 
 static const struct {
     const char *key;
-    ty_status (*run)(family_reader *r, const ty_json *step);
+    ty_status (*run)(steps_reader *r, const ty_json *step);
 } kinds[] = {
-    {"set", run_set},          {"default", run_default}, {"sizes", run_sizes},
-    {"flags", run_flags},      {"numbers", run_numbers}, {"word", run_word},
-    {"matches", run_matches},  {"sides", run_sides},     {"counts", run_counts},
-    {"list", run_list},        {"indices", run_indices}, {"letters", run_letters},
-    {"block", run_block},      {"require", run_require}, {"note", run_note},
-    {"ignore", run_ignore},    {"use", run_use},         {"scope", run_scope},
-    {"repeat", run_repeat},    {"open", family_open},    {"layer", family_layer},
-    {"settle", family_settle}, {"fits", family_fits},
+    {"set", run_set},         {"default", run_default}, {"sizes", run_sizes},
+    {"flags", run_flags},     {"numbers", run_numbers}, {"word", run_word},
+    {"matches", run_matches}, {"sides", run_sides},     {"counts", run_counts},
+    {"switch", run_switch},   {"degrees", run_degrees}, {"text", run_text},
+    {"list", run_list},       {"indices", run_indices}, {"letters", run_letters},
+    {"block", run_block},     {"require", run_require}, {"note", run_note},
+    {"ignore", run_ignore},   {"use", run_use},         {"scope", run_scope},
+    {"repeat", run_repeat},   {"open", steps_open},     {"layer", steps_layer},
+    {"settle", steps_settle}, {"fits", steps_fits},
 };
 
-static ty_status run_one(family_reader *r, const ty_json *step)
+static ty_status run_one(steps_reader *r, const ty_json *step)
 {
-    static const char *const optional[] = {"needed", "minimum",   "maximum", "or_list", "or_number",
-                                           "words",  "otherwise", "of",      "at",      "where"};
+    static const char *const optional[] = {
+        "needed", "minimum", "maximum", "or_list", "or_number", "words",   "otherwise",
+        "of",     "at",      "where",   "text",    "found",     "literal",
+    };
     size_t kind = 0;
     double applies;
     ty_status status;
@@ -979,7 +1219,7 @@ static ty_status run_one(family_reader *r, const ty_json *step)
         kind++;
     if (kind == COUNT(kinds))
         return ty_json_fail(step, r->error, "a step: {\"set\": ...}, or another kind");
-    TY_CHECK(family_value(r, step, "if", 1, &applies), status, done);
+    TY_CHECK(steps_value(r, step, "if", 1, &applies), status, done);
     if (applies == 0)
         goto done;
     TY_CHECK(kinds[kind].run(r, step), status, done);
@@ -990,7 +1230,7 @@ done:
     return status;
 }
 
-ty_status family_run(family_reader *reader, const ty_json *steps)
+ty_status steps_run(steps_reader *reader, const ty_json *steps)
 {
     ty_status status = TY_OK;
 
@@ -1003,7 +1243,20 @@ ty_status family_run(family_reader *reader, const ty_json *steps)
     return status;
 }
 
-ty_status family_start(family_reader *reader, const ty_json *object)
+ty_status steps_load(const char *folder, const char *name, ty_json_document **out, ty_error *error)
+{
+    char *path = NULL, file[80];
+    ty_status status;
+
+    snprintf(file, sizeof file, "%.64s.json", name);
+    TY_CHECK(ty_data_path(folder, file, &path, error), status, done);
+    status = ty_json_load(path, out, error);
+done:
+    ty_free(path);
+    return status;
+}
+
+ty_status steps_start(steps_reader *reader, const ty_json *object)
 {
     reader->block = UINT64_MAX;
     reader->arena = ty_arena_new();
@@ -1012,8 +1265,28 @@ ty_status family_start(family_reader *reader, const ty_json *object)
     if (reader->top == NULL)
         return out_of_memory(reader);
     reader->scope = reader->top;
-    *reader->top = (family_scope){.name = "", .prefix = "", .object = object};
+    *reader->top = (steps_scope){.name = "", .prefix = "", .object = object};
     return TY_OK;
+}
+
+double steps_number_of(const steps_reader *reader, const char *name)
+{
+    const steps_variable *v = find_variable(reader->scope, name, strlen(name));
+    return v != NULL ? v->value : 0;
+}
+
+const char *steps_text_of(const steps_reader *reader, const char *name)
+{
+    const steps_variable *v = find_variable(reader->scope, name, strlen(name));
+    return v != NULL ? v->text : NULL;
+}
+
+void steps_end(steps_reader *reader)
+{
+    ty_builder_free(reader->builder);
+    ty_arena_free(reader->arena);
+    reader->builder = NULL;
+    reader->arena = NULL;
 }
 
 /* ---- The sizes ------------------------------------------------------------------------------- */
@@ -1027,10 +1300,10 @@ static ty_transformer_block usual_block(const ty_transformer *t, uint64_t block)
                                   .feed = has_experts ? TY_FEED_EXPERTS : TY_FEED_MLP};
 }
 
-ty_status family_transformer(family_reader *reader, ty_transformer *out)
+ty_status steps_transformer(steps_reader *reader, ty_transformer *out)
 {
-    const family_variable *of_blocks[COUNT(block_fields)];
-    const family_scope *s = reader->scope;
+    const steps_variable *of_blocks[COUNT(block_fields)];
+    const steps_scope *s = reader->scope;
     ty_transformer_block *blocks;
     bool has_list = false;
     uint64_t count;
@@ -1038,7 +1311,7 @@ ty_status family_transformer(family_reader *reader, ty_transformer *out)
 
     *out = (ty_transformer){0};
     for (size_t i = 0; i < COUNT(fields); i++) {
-        const family_variable *v = find_variable(s, fields[i].name, strlen(fields[i].name));
+        const steps_variable *v = find_variable(s, fields[i].name, strlen(fields[i].name));
         if (v != NULL)
             put_field(out, &fields[i], v->value);
     }
