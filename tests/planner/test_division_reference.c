@@ -59,7 +59,7 @@ static ty_states *states_of(size_t model)
                      error.message);
         ty_free(owners);
     }
-    cr_assert_eq(ty_states_find(merged != NULL ? merged : graph, 0, &states, &error), TY_OK, "%s",
+    cr_assert_eq(ty_states_find(merged != NULL ? merged : graph, &states, &error), TY_OK, "%s",
                  error.message);
     ty_layer_graph_free(merged);
     ty_layer_graph_free(graph);
@@ -154,17 +154,17 @@ static void check_row(const ty_json *root, const ty_json *row, const ty_states *
              text(row, "option"));
     o.levels = levels;
     o.level_count = read_levels(root, text(row, "cluster"), levels);
-    cr_assert_eq(states->ideals->count - 1, (uint32_t)number(row, "states"), "%s", name);
-    cr_assert_eq(ty_divide_hierarchical(states, &o, &found, &error), TY_OK, "%s: %s", name,
-                 error.message);
+    cr_assert_eq(states->count - 1, (uint32_t)number(row, "states"), "%s", name);
+    cr_assert_eq(ty_divide(states, &o, &found, &error), TY_OK, "%s: %s", name, error.message);
     check_near(found->time_s, number(row, "time_per_minibatch_s"), name);
     check_near(found->single_device_s, single_s, name);
     /* Printed with six decimals. */
     cr_assert_leq(fabs(single_s / found->data_parallel_s - number(row, "dp_speedup_vs_1gpu")),
                   1e-6 + 1e-9 * single_s / found->data_parallel_s, "%s", name);
-    cr_assert_eq(ty_divide_hierarchical(states, &o, &again, &error), TY_OK);
+    cr_assert_eq(ty_divide(states, &o, &again, &error), TY_OK);
     cr_assert(is_equal(found, again), "%s: another plan for the same question", name);
-    cr_assert_eq(ty_divide_flat(states, &o, &flat, &error), TY_OK, "%s: %s", name, error.message);
+    o.is_flat = true;
+    cr_assert_eq(ty_divide(states, &o, &flat, &error), TY_OK, "%s: %s", name, error.message);
     cr_assert_leq(flat->time_s, found->time_s, "%s", name);
     ty_division_free(found);
     ty_division_free(again);
@@ -204,11 +204,11 @@ Test(division_reference, replicas_on_devices_beat_servers)
 
     states = states_of(0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const ty_divide_options o = {
-            .levels = rows[i].levels, .level_count = 2, .activation_ratio = 1};
+        ty_divide_options o = {.levels = rows[i].levels, .level_count = 2, .activation_ratio = 1};
         ty_division *servers = NULL, *devices = NULL;
-        cr_assert_eq(ty_divide_hierarchical(states, &o, &servers, NULL), TY_OK);
-        cr_assert_eq(ty_divide_flat(states, &o, &devices, NULL), TY_OK);
+        cr_assert_eq(ty_divide(states, &o, &servers, NULL), TY_OK);
+        o.is_flat = true;
+        cr_assert_eq(ty_divide(states, &o, &devices, NULL), TY_OK);
         check_near(servers->time_s, rows[i].servers_s, "servers");
         cr_assert_leq(devices->time_s, rows[i].published_s);
         ty_division_free(servers);

@@ -21,21 +21,21 @@ Test(ideals, are_downsets_and_ascend)
         uint64_t state = start(seed, i);
         small_graph g = random_graph(&state, MOST_SMALL);
         ty_layer_graph *graph = graph_of(&g);
-        ty_ideals *ideals = NULL;
+        ty_states *states = NULL;
         uint32_t masks[1 << MOST_SMALL], count = pipedream_states(&g, masks);
-        cr_assert_eq(ty_ideals_find(graph, 1u << MOST_SMALL, &ideals, NULL), TY_OK);
-        cr_assert_eq(ideals->count, count, "graph %u: %u ideals, not %u", i, ideals->count, count);
+        cr_assert_eq(ty_states_find(graph, &states, NULL), TY_OK);
+        cr_assert_eq(states->count, count, "graph %u: %u ideals, not %u", i, states->count, count);
         for (uint32_t k = 0; k < count; k++) {
-            cr_assert(is_ideal(&g, (uint32_t)ideals->sets[k]));
+            cr_assert(is_ideal(&g, (uint32_t)states->sets[k]));
             for (uint32_t before = 0; before < k; before++) {
-                cr_assert_neq(ideals->sets[before], ideals->sets[k]);
-                cr_assert_eq(ty_ideal_is_inside(ideals, before, k),
-                             (ideals->sets[before] & ~ideals->sets[k]) == 0);
-                cr_assert_not(ty_ideal_is_inside(ideals, k, before));
+                cr_assert_neq(states->sets[before], states->sets[k]);
+                cr_assert_eq(ty_state_is_inside(states, before, k),
+                             (states->sets[before] & ~states->sets[k]) == 0);
+                cr_assert_not(ty_state_is_inside(states, k, before));
             }
         }
-        cr_assert_eq(ideals->sets[0], 0);
-        ty_ideals_free(ideals);
+        cr_assert_eq(states->sets[0], 0);
+        ty_states_free(states);
         ty_layer_graph_free(graph);
     }
 }
@@ -49,10 +49,10 @@ Test(ideals, states_are_pipedreams)
         ty_layer_graph *graph = graph_of(&g);
         ty_states *s = NULL;
         uint32_t masks[1 << MOST_SMALL], count = pipedream_states(&g, masks), found = 0;
-        cr_assert_eq(ty_states_find(graph, 0, &s, NULL), TY_OK);
-        cr_assert_eq(s->ideals->count, count, "graph %u", i);
+        cr_assert_eq(ty_states_find(graph, &s, NULL), TY_OK);
+        cr_assert_eq(s->count, count, "graph %u", i);
         for (uint32_t k = 0; k < count; k++) {
-            uint32_t mask = (uint32_t)s->ideals->sets[k];
+            uint32_t mask = (uint32_t)s->sets[k];
             for (uint32_t m = 0; m < count; m++)
                 found += masks[m] == mask;
             cr_assert_eq(s->compute_s[k], sum_of(&g, mask, offsetof(ty_graph_layer, compute_s)));
@@ -79,7 +79,7 @@ Test(ideals, merging_keeps_a_part_of_them)
         uint64_t random = start(seed, i);
         small_graph g = random_graph(&random, MOST_SMALL);
         ty_layer_graph *graph = graph_of(&g), *merged = NULL;
-        ty_ideals *ideals = NULL;
+        ty_states *states = NULL;
         uint32_t owners[MOST_SMALL];
         double compute_s = 0, parameter_bytes = 0;
         ty_error error = {0};
@@ -87,11 +87,11 @@ Test(ideals, merging_keeps_a_part_of_them)
         cr_assert_eq(ty_layer_graph_merge(graph, &merged, owners, &error), TY_OK, "%s",
                      error.message);
         merged_count += merged->layer_count < g.n;
-        cr_assert_eq(ty_ideals_find(merged, 1u << MOST_SMALL, &ideals, NULL), TY_OK);
-        for (uint32_t k = 0; k < ideals->count; k++) {
+        cr_assert_eq(ty_states_find(merged, &states, NULL), TY_OK);
+        for (uint32_t k = 0; k < states->count; k++) {
             uint32_t mask = 0;
             for (uint32_t v = 0; v < g.n; v++)
-                mask |= (uint32_t)ty_ideal_has(ideals, k, owners[v]) << v;
+                mask |= (uint32_t)ty_state_has(states, k, owners[v]) << v;
             cr_assert(is_ideal(&g, mask));
         }
         for (uint32_t v = 0; v < merged->layer_count; v++) {
@@ -101,7 +101,7 @@ Test(ideals, merging_keeps_a_part_of_them)
         cr_assert_eq(compute_s, sum_of(&g, (1u << g.n) - 1, offsetof(ty_graph_layer, compute_s)));
         cr_assert_eq(parameter_bytes,
                      sum_of(&g, (1u << g.n) - 1, offsetof(ty_graph_layer, parameter_bytes)));
-        ty_ideals_free(ideals);
+        ty_states_free(states);
         ty_layer_graph_free(merged);
         ty_layer_graph_free(graph);
     }
@@ -121,7 +121,7 @@ Test(ideals, too_many_are_told)
     for (uint32_t i = 0; i < WIDTH; i++)
         edges[i] = (ty_graph_edge){0, i + 1};
     cr_assert_eq(ty_layer_graph_make(layers, WIDTH + 1, edges, WIDTH, &graph, &error), TY_OK);
-    cr_assert_eq(ty_states_find(graph, 0, &states, &error), TY_ELIMIT);
+    cr_assert_eq(ty_states_find(graph, &states, &error), TY_ELIMIT);
     cr_assert(strstr(error.message, "4096") != NULL, "%s", error.message);
     ty_layer_graph_free(graph);
 }
