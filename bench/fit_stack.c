@@ -27,6 +27,7 @@ enum { WORST = 4 };
 
 typedef struct selection {
     ty_fit *fit;
+    const ty_json *names;
     const ty_stack *stack;
     const char *name; /* of the stack, as it was asked for */
     uint32_t rows;    /* 0: those of the models that the stack's file names */
@@ -34,19 +35,16 @@ typedef struct selection {
     bool leaves_devices;
 } selection;
 
-static ty_status ask(const selection *s, const ty_record *record, ty_asked *out, bool *is_taken,
-                     ty_error *error)
+/* @return whether the record is a question to the stack */
+static bool ask(const selection *s, const ty_record *record, ty_asked *out)
 {
     char reason[TY_SKIP_REASON_SIZE] = "";
-    ty_status status = TY_OK;
 
-    *is_taken = false;
     if (strcmp(record->kind, "training-speed") != 0 ||
         strncmp(record->gpu, s->gpu, strlen(s->gpu)) != 0)
-        return TY_OK;
-    status = ty_ask_language_model(record, out, reason, error);
-    *is_taken = status == TY_OK && reason[0] == '\0' && strcmp(out->stack, s->stack->name) == 0;
-    return status;
+        return false;
+    ty_ask_language_model(s->names, record, out, reason);
+    return reason[0] == '\0' && strcmp(out->stack, s->stack->name) == 0;
 }
 
 /* @param is_added [out] false: it cannot be predicted, which is told */
@@ -55,10 +53,11 @@ static ty_status add_row(const selection *s, ty_fit *fit, const ty_record *recor
 {
     ty_asked asked;
     ty_question question;
-    ty_status status = ask(s, record, &asked, is_added, error);
+    ty_status status;
 
-    if (status != TY_OK || !*is_added)
-        return status;
+    *is_added = ask(s, record, &asked);
+    if (!*is_added)
+        return TY_OK;
     question = (ty_question){.workload = asked.workload,
                              .cluster = asked.cluster,
                              .stack = s->name,
@@ -222,6 +221,7 @@ int main(int count, char **arguments)
     ty_error error = {0};
     ty_status status = TY_OK;
     ty_stack *stack = NULL;
+    ty_json_document *names_of_records = NULL;
     selection s = {0};
     const ty_fit_constant *constants;
     uint32_t constant_count;
@@ -247,7 +247,9 @@ int main(int count, char **arguments)
     }
     is_chosen = strcmp(arguments[2], "choose") == 0;
     TY_CHECK(ty_stack_open(arguments[1], &stack, &error), status, cleanup);
-    s = (selection){.stack = stack,
+    TY_CHECK(ty_names_open(&names_of_records, &error), status, cleanup);
+    s = (selection){.names = ty_json_root(names_of_records),
+                    .stack = stack,
                     .name = arguments[1],
                     .rows = (uint32_t)rows,
                     .gpu = gpu,
@@ -283,5 +285,6 @@ cleanup:
         fprintf(stderr, "fit_stack: %s\n", error.message);
     ty_fit_free(s.fit);
     ty_stack_free(stack);
+    ty_json_free(names_of_records);
     return status == TY_OK ? 0 : 1;
 }

@@ -9,13 +9,13 @@
  * A file of measurements is one JSON object
  *     {"schema": 1, "family": "horovod", "count": 4, "records": [...]}
  * and a record an object with `id`, `kind`, `source`, `confidence` (read, recalled), `measured`
- * (`metric`, `value`, `unit`) and, as far as the source says, `quality`, `model`, `batch`,
- * `cluster`, `parallel`, `collective`, `also_measured` and context. docs/results/README.md lists
- * the members that are read. Unknown members are ignored, since these files are others'.
+ * (`metric`, `value`, `unit`) and, as far as the source says, `model`, `batch`, `cluster`,
+ * `parallel`, `collective`, `also_measured` and context. docs/results/README.md lists which members are
+ * read; others are left alone.
  *
- * Every record goes to the first predictor that takes its kind; what it cannot predict it skips
- * with a reason, and no record is dropped. Three numbers score a source (docs/results/README.md):
- * error, pair order, regret; rows that a constant was fitted to are kept apart.
+ * The first predictor that takes a record predicts it, or skips it with a reason. Three numbers
+ * score a source (docs/results/README.md): error, pair order, regret. Rows that a constant was fitted
+ * to are scored apart.
  */
 #ifndef TY_VALIDATE_H
 #define TY_VALIDATE_H
@@ -27,7 +27,7 @@
 /** One published measurement. Texts are borrowed from the file, "" where not stated; numbers are 0
  * where not stated. */
 typedef struct ty_record {
-    const char *id, *kind, *quality;
+    const char *id, *kind;
     bool is_recalled;
     const char *source_table;
     const char *model, *model_family, *dtype;
@@ -35,9 +35,8 @@ typedef struct ty_record {
     const char *update, *schedule, *configuration, *recompute;
     const char *framework, *software, *input_data;
     const char *operation, *algorithm; /* of a collective */
-    double dataset_samples;
     double global_batch, batch_per_gpu, micro_batches;
-    double gpus, gpus_per_node, inter_node_bytes_per_s;
+    double gpus, gpus_per_node, node_gigabytes_per_s; /* the last of the network */
     double dp, tp, pp, cp, ep;
     double runs;
     double collective_bytes;
@@ -47,7 +46,6 @@ typedef struct ty_record {
 } ty_record;
 
 typedef struct ty_records {
-    char *path;   /* of the file; NULL where they came from memory */
     char *family; /* of the file: the name of the source */
     uint32_t count;
     ty_record *items;
@@ -66,54 +64,29 @@ ty_status ty_records_parse(const char *text, size_t length, const char *name, ty
                            ty_error *error) TY_MUST_CHECK;
 void ty_records_free(ty_records *records);
 
-/** A number of a record's member, e.g. ("model", "layers"); 0 where it is not stated. */
-double ty_record_number(const ty_record *record, const char *member, const char *key);
-/** Of an object inside a member, e.g. ("cluster", "inter_node", "GBps_per_node"). */
-double ty_record_nested(const ty_record *record, const char *member, const char *inner,
-                        const char *key);
-bool ty_record_has(const ty_record *record, const char *member, const char *key);
-bool ty_record_flag(const ty_record *record, const char *member, const char *key, bool otherwise);
-/** A text likewise; "" where it is not stated. */
-const char *ty_record_text(const ty_record *record, const char *member, const char *key);
 /** A further metric of the same run; 0 where there is none of that name. */
 double ty_record_also_measured(const ty_record *record, const char *metric);
 /** Whether more of the metric is better; false for times, sizes and samples to target. */
 bool ty_record_more_is_better(const ty_record *record);
 
-/* ---- Predictors -------------------------------------------------------------------------- */
+/* ---- Predictions ------------------------------------------------------------------------- */
 
 #define TY_SKIP_REASON_SIZE 160
 
-/** What a predictor makes of a record. */
 typedef struct ty_verdict {
-    bool is_predicted; /* else skipped for `reason` */
-    bool is_fitted;    /* a constant of the prediction was fitted to this row */
-    double value;      /* in the record's unit */
+    const char *predictor; /* static */
+    bool is_predicted;     /* else skipped for `reason` */
+    bool is_fitted;        /* a constant of the prediction was fitted to this row */
+    double value;          /* in the record's unit */
     char reason[TY_SKIP_REASON_SIZE];
     /* Of a prediction that is a question's answer: the command that has the same one, as a JSON
-     * array of words behind the program's name, and what it answers, where in its JSON. NULL, 0 and
-     * NULL else. */
+     * array of words after the program's name, its answer, and where that is in its JSON. NULL, 0
+     * and NULL else. */
     char *command;
     double answer;
     const char *answer_at; /* JSON pointer, static */
-    char assumed[256];     /* what the source leaves out and was taken; "" nothing */
+    char assumed[256];     /* where the source is silent; "" nothing */
 } ty_verdict;
-
-/**
- * One way to predict some kinds of records. `predict` is asked only for what `takes` accepts; it
- * may look at the other records of the file, for a baseline of the same series. TY_OK with a reason
- * is a skip, and so are failures, by their message; TY_ENOMEM and TY_EIO end the validation.
- */
-typedef struct ty_predictor {
-    const char *name; /* "data-parallel-scaling" */
-    const char *what; /* a sentence */
-    bool (*takes)(const ty_records *records, uint32_t index);
-    ty_status (*predict)(const ty_records *records, uint32_t index, ty_verdict *out,
-                         ty_error *error);
-} ty_predictor;
-
-/** The table, in the order predictors are asked; the last one takes everything and skips it. */
-const ty_predictor *ty_predictor_at(uint32_t index); /* NULL behind the last */
 
 /* ---- Scores ------------------------------------------------------------------------------ */
 
@@ -156,11 +129,10 @@ typedef struct ty_validated_source {
     ty_validation_score score;  /* of rows neither fitted nor skipped */
     ty_validation_score fitted; /* of the fitted ones */
     uint32_t predictor_count;
-    ty_predictor_score *predictors; /* unfitted rows by predictor, in the table's order */
+    ty_predictor_score *predictors; /* unfitted rows by predictor, in the order they are asked */
     uint32_t skip_count;
-    ty_skip_count *skips;        /* most frequent first */
-    const char **row_predictors; /* [rows] names, static */
-    ty_verdict *verdicts;        /* [rows] in the file's order */
+    ty_skip_count *skips; /* most frequent first */
+    ty_verdict *verdicts; /* [rows] in the file's order */
     ty_records *records;
 } ty_validated_source;
 

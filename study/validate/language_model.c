@@ -1,6 +1,7 @@
 /* Records of language models as questions. */
 #include "asked.h"
-#include "published.h"
+
+#include "ty_topologies.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -11,7 +12,6 @@
 #define LARGEST 1048576.0 /* of a size that is believed */
 #define USUAL_VOCABULARY 51200
 #define BERT_VOCABULARY 30522
-#define BERT_TYPES 2
 /* How far a number of equal layers may be from a stated number of parameters. */
 #define SIZE_TOLERANCE 0.025
 #define LARGEST_PASS 512.0 /* sequences; a larger "batch per device" is that of a step */
@@ -21,12 +21,12 @@
 #define WITH_RECOMPUTE (4.0 / 3.0)
 
 typedef struct reading {
+    const ty_json *names, *software; /* the row of language_stacks; NULL: none */
     const ty_record *record;
-    const ty_published_software *software;
     ty_asked *out;
     char *reason;
     /* The model. */
-    char words[TY_ASKED_SIZE]; /* of the workload where its name tells it; "": by its sizes */
+    const char *words; /* of the workload where its name tells it; "": by its sizes */
     double layers, hidden, heads, kv_heads, head_size, ffn, vocabulary, sequence;
     double experts, chosen, expert_ffn, shared_ffn, dense_layers;
     bool is_gated;
@@ -43,42 +43,43 @@ static void give_up(const reading *r, const char *why)
         snprintf(r->reason, TY_SKIP_REASON_SIZE, "%s", why);
 }
 
-static void add(char out[TY_ASKED_SIZE], const char *format, ...) TY_PRINTF(2, 3);
-static void add(char out[TY_ASKED_SIZE], const char *format, ...)
+static void assume(const reading *r, const char *format, ...) TY_PRINTF(2, 3);
+static void assume(const reading *r, const char *format, ...)
 {
-    const size_t length = strlen(out);
+    char what[TY_ASKED_SIZE];
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(out + length, TY_ASKED_SIZE - length, format, arguments);
+    vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
+    ty_asked_add(r->out->assumed, "%s%s", r->out->assumed[0] != '\0' ? ", " : "", what);
 }
 
-static void assume(const reading *r, const char *what)
+static bool has(const reading *r, const char *path)
 {
-    add(r->out->assumed, "%s%s", r->out->assumed[0] != '\0' ? ", " : "", what);
+    return ty_find_has(r->record->json, path);
 }
 
 /* A figure of the record, or another where it is not stated; a text in its place is no figure. */
-static double number(const reading *r, const char *member, const char *key, double otherwise)
+static double number(const reading *r, const char *path, double otherwise)
 {
-    const double value = ty_record_number(r->record, member, key);
+    const double value = ty_find_number(r->record->json, path, 0);
 
-    if (ty_record_text(r->record, member, key)[0] != '\0') {
+    if (ty_find_text(r->record->json, path)[0] != '\0') {
         char why[96];
-        snprintf(why, sizeof why, "%.60s is stated in words", key);
+        snprintf(why, sizeof why, "%.60s is stated in words", strchr(path, '.') + 1);
         give_up(r, why);
     }
     return value > 0 ? value : otherwise;
 }
 
-static void assume_number(const reading *r, const char *what, double value)
+/* The usual choice of the record's software; 0 where there is none. */
+static double usual(const reading *r, const char *key)
 {
-    add(r->out->assumed, "%s%s of %.10g", r->out->assumed[0] != '\0' ? ", " : "", what, value);
+    return ty_find_number(r->software, key, 0);
 }
 
-/* ---- The model ---------------------------------------------------------------------------------
- */
+/* ---- The model ------------------------------------------------------------------------------- */
 
 static bool is_family(const reading *r, const char *family)
 {
@@ -89,13 +90,12 @@ static bool is_family(const reading *r, const char *family)
 static void guess_heads(reading *r)
 {
     static const double sizes[] = {128, 64, 96, 120};
-    const double tp = fmax(1, ty_record_number(r->record, "parallel", "tp"));
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         r->heads = floor(r->hidden / sizes[i]);
-        if (fmod(r->hidden, sizes[i]) > 0 || fmod(r->heads, tp) > 0)
+        if (fmod(r->hidden, sizes[i]) > 0 || fmod(r->heads, fmax(1, r->record->tp)) > 0)
             continue;
-        assume_number(r, "heads", sizes[i]);
+        assume(r, "heads of %.10g", sizes[i]);
         return;
     }
     give_up(r, "heads not stated, and none of the usual sizes divide the width");
@@ -104,8 +104,8 @@ static void guess_heads(reading *r)
 /* Layers of a model of which a table says "52B": so many a stage that the size comes out. */
 static void guess_layers(reading *r)
 {
-    const double size = 1e9 * strtod(ty_record_text(r->record, "model", "size_label"), NULL);
-    const double stages = fmax(1, ty_record_number(r->record, "parallel", "pp"));
+    const double size = 1e9 * strtod(ty_find_text(r->record->json, "model.size_label"), NULL);
+    const double stages = fmax(1, r->record->pp);
     const double layer = 12 * r->hidden * r->hidden, rest = r->vocabulary * r->hidden;
 
     r->layers = stages * fmax(1, round((size - rest) / layer / stages));
@@ -113,35 +113,34 @@ static void guess_layers(reading *r)
         give_up(r, "no whole number of layers a stage has the stated size");
         return;
     }
-    add(r->out->assumed, "%s%.0f layers by the stated size", r->out->assumed[0] != '\0' ? ", " : "",
-        r->layers);
+    assume(r, "%.0f layers by the stated size", r->layers);
 }
 
 static void read_sizes(reading *r)
 {
-    const char *attention = ty_record_text(r->record, "model", "attention");
+    const char *attention = ty_find_text(r->record->json, "model.attention");
 
-    r->layers = number(r, "model", "layers", 0);
-    r->hidden = number(r, "model", "hidden", r->software->hidden);
-    r->vocabulary = number(r, "model", "vocab", 0);
+    r->layers = number(r, "model.layers", 0);
+    r->hidden = number(r, "model.hidden", usual(r, "hidden"));
+    r->vocabulary = number(r, "model.vocab", 0);
     if (!(r->vocabulary > 0)) {
         r->vocabulary = is_family(r, "bert") ? BERT_VOCABULARY : USUAL_VOCABULARY;
-        assume(r, is_family(r, "bert") ? "a vocabulary of 30,522" : "a vocabulary of 51,200");
+        assume(r, "a vocabulary of %d,%03d", (int)r->vocabulary / 1000, (int)r->vocabulary % 1000);
     }
-    if (!(r->layers > 0) && r->hidden > 0 && ty_record_has(r->record, "model", "size_label"))
+    if (!(r->layers > 0) && r->hidden > 0 && has(r, "model.size_label"))
         guess_layers(r);
-    r->heads = number(r, "model", "heads", 0);
+    r->heads = number(r, "model.heads", 0);
     if (!(r->heads > 0) && r->hidden > 0)
         guess_heads(r);
-    r->kv_heads = number(r, "model", "kv_heads", 0);
-    r->head_size = number(r, "model", "head_size", 0);
-    r->experts = number(r, "model", "experts", 0);
-    r->chosen = number(r, "model", "experts_per_token", 0);
-    r->ffn = number(r, "model", "ffn", 0);
-    r->expert_ffn = number(r, "model", "moe_ffn", r->ffn);
-    r->shared_ffn = number(r, "model", "shared_experts", 0) * r->expert_ffn;
-    r->dense_layers = number(r, "model", "dense_layers", 0);
-    r->is_gated = ty_record_flag(r->record, "model", "gated", r->experts > 0);
+    r->kv_heads = number(r, "model.kv_heads", 0);
+    r->head_size = number(r, "model.head_size", 0);
+    r->experts = number(r, "model.experts", 0);
+    r->chosen = number(r, "model.experts_per_token", 0);
+    r->ffn = number(r, "model.ffn", 0);
+    r->expert_ffn = number(r, "model.moe_ffn", r->ffn);
+    r->shared_ffn = number(r, "model.shared_experts", 0) * r->expert_ffn;
+    r->dense_layers = number(r, "model.dense_layers", 0);
+    r->is_gated = ty_find_flag(r->record->json, "model.gated", r->experts > 0);
     if (!(r->ffn > 0))
         r->ffn = r->experts > 0 ? r->expert_ffn : 4 * r->hidden;
     if (is_family(r, "t5"))
@@ -156,38 +155,30 @@ static void read_sizes(reading *r)
         give_up(r, "experts of a token not stated");
 }
 
-/* Whether adapters were trained, and the words are those of the whole model. */
-static bool is_adapter_training(const reading *r)
-{
-    return strstr(r->words, "has_frozen_matrices") == NULL &&
-           (strstr(r->record->model, "LoRA") != NULL || strstr(r->record->id, "lora") != NULL);
-}
-
-static ty_status read_model(reading *r, ty_error *error)
+static void read_model(reading *r)
 {
     const ty_record *record = r->record;
-    const char *variant = ty_record_text(record, "model", "variant");
-    ty_published_model known;
-    ty_status status = ty_published_language_model(record, &known, error);
+    const ty_json *known = ty_names_row(r->names, "language_models", record);
+    const double tokens = known != NULL ? ty_find_number(known, "tokens", 0) : 0;
+    double sequence = known != NULL ? ty_find_number(known, "sequence", 0) : 0;
 
-    if (status != TY_OK)
-        return status;
-    if (known.is_whole || !ty_record_has(record, "model", "hidden") ||
-        !ty_record_has(record, "model", "vocab"))
-        snprintf(r->words, sizeof r->words, "%s", known.words);
-    r->sequence = number(r, "model", "seq", 0);
+    r->words = "";
+    if (known != NULL &&
+        (ty_find_flag(known, "whole", false) || !has(r, "model.hidden") || !has(r, "model.vocab")))
+        r->words = ty_find_text(known, "workload");
+    r->sequence = number(r, "model.seq", 0);
     if (is_family(r, "bert") && !(r->sequence > 0)) /* Devlin et al. 2019, appendix A; SQuAD's */
-        known.sequence = strncmp(variant, "Pre", 3) == 0 ? 128 : 384;
-    if (!(r->sequence > 0) && known.sequence > 0) {
-        r->sequence = known.sequence;
-        assume_number(r, "sequences", r->sequence);
+        sequence = strncmp(ty_find_text(record->json, "model.variant"), "Pre", 3) == 0 ? 128 : 384;
+    if (!(r->sequence > 0) && sequence > 0) {
+        r->sequence = sequence;
+        assume(r, "sequences of %.10g", r->sequence);
     }
-    if (known.tokens > 0) {
-        r->sequence = known.tokens;
-        add(r->out->assumed, "%s%.0f tokens of a sample are not padding",
-            r->out->assumed[0] != '\0' ? ", " : "", known.tokens);
+    if (tokens > 0) {
+        r->sequence = tokens;
+        assume(r, "%.0f tokens of a sample are not padding", tokens);
     }
-    if (is_adapter_training(r))
+    if (strstr(r->words, "has_frozen_matrices") == NULL &&
+        (strstr(record->model, "LoRA") != NULL || strstr(record->id, "lora") != NULL))
         give_up(r, "adapters (LoRA) were trained, not the model: its weights have no gradients");
     if (r->words[0] == '\0')
         read_sizes(r);
@@ -195,7 +186,6 @@ static ty_status read_model(reading *r, ty_error *error)
         give_up(r, "sequence not stated");
     else
         assume(r, "sizes by the model's name");
-    return TY_OK;
 }
 
 static void write_model(const reading *r)
@@ -203,64 +193,45 @@ static void write_model(const reading *r)
     char *w = r->out->workload;
 
     if (r->words[0] != '\0') {
-        add(w, "%s sequence=%.0f", r->words, r->sequence);
+        ty_asked_add(w, "%s sequence=%.0f", r->words, r->sequence);
         return;
     }
+    ty_asked_add(w, "%s blocks=%.0f features=%.0f heads=%.0f",
+                 is_family(r, "bert") ? "encoder"
+                 : r->is_gated        ? "decoder"
+                                      : "transformer",
+                 r->layers, r->hidden, r->heads);
+    if (r->kv_heads > 0 && !is_family(r, "bert"))
+        ty_asked_add(w, " kv_heads=%.0f", r->kv_heads);
+    if (r->head_size > 0 && !is_family(r, "bert"))
+        ty_asked_add(w, " head_size=%.0f", r->head_size);
+    ty_asked_add(w, " hidden_features=%.0f vocabulary=%.0f sequence=%.0f", r->ffn, r->vocabulary,
+                 r->sequence);
     if (is_family(r, "bert")) {
-        add(w,
-            "encoder blocks=%.0f features=%.0f heads=%.0f hidden_features=%.0f vocabulary=%.0f "
-            "sequence=%.0f positions=%.0f token_types=%d head=masked",
-            r->layers, r->hidden, r->heads, r->ffn, r->vocabulary, r->sequence,
-            fmax(512, r->sequence), BERT_TYPES);
+        ty_asked_add(w, " positions=%.0f token_types=2 head=masked", fmax(512, r->sequence));
         return;
     }
-    add(w, "%s blocks=%.0f features=%.0f heads=%.0f", r->is_gated ? "decoder" : "transformer",
-        r->layers, r->hidden, r->heads);
-    if (r->kv_heads > 0)
-        add(w, " kv_heads=%.0f", r->kv_heads);
-    if (r->head_size > 0)
-        add(w, " head_size=%.0f", r->head_size);
-    add(w, " hidden_features=%.0f vocabulary=%.0f sequence=%.0f", r->ffn, r->vocabulary,
-        r->sequence);
     if (!r->is_gated)
-        add(w, " positions=%.0f", r->sequence);
+        ty_asked_add(w, " positions=%.0f", r->sequence);
     if (r->experts > 0)
-        add(w, " experts=%.0f experts_per_token=%.0f expert_features=%.0f", r->experts, r->chosen,
-            r->expert_ffn);
+        ty_asked_add(w, " experts=%.0f experts_per_token=%.0f expert_features=%.0f", r->experts,
+                     r->chosen, r->expert_ffn);
     if (r->shared_ffn > 0)
-        add(w, " shared_features=%.0f", r->shared_ffn);
+        ty_asked_add(w, " shared_features=%.0f", r->shared_ffn);
     if (r->experts > 0 && r->dense_layers > 0)
-        add(w, " dense_blocks=%.0f", r->dense_layers);
+        ty_asked_add(w, " dense_blocks=%.0f", r->dense_layers);
 }
 
-/* ---- The cluster -------------------------------------------------------------------------------
- */
-
-static double rate_of(const reading *r, const char *link, const char *key)
-{
-    return 1e9 * ty_record_nested(r->record, "cluster", link, key);
-}
-
-/* Equal hosts, none larger than stated: of 256 devices in racks of 72, four of 64. */
-static void read_hosts(reading *r)
-{
-    double stated = r->record->gpus_per_node >= 1 ? r->record->gpus_per_node : r->devices;
-
-    if (r->software->pod > 0)
-        stated = r->software->pod;
-    r->per_host = fmax(1, floor(fmin(stated, r->devices)));
-    while (fmod(r->devices, r->per_host) > 0)
-        r->per_host--;
-    if (!(r->software->pod > 0) && r->per_host < fmin(stated, r->devices))
-        assume_number(r, "devices a host", r->per_host);
-}
+/* ---- The cluster ----------------------------------------------------------------------------- */
 
 /* A slice of chips, as near to a cube as its number divides: factors, the largest first, to the
  * axis that has least. */
 static void write_torus(reading *r)
 {
-    const uint32_t axes = (uint32_t)r->software->torus;
+    const uint32_t axes = (uint32_t)usual(r, "torus");
     uint32_t sizes[TY_TORUS_AXES] = {1, 1, 1, 1}, rest = (uint32_t)r->devices, least = UINT32_MAX;
+    char shape[64] = "";
+    size_t length = 0;
 
     for (uint32_t factor = rest; factor > 1; factor--) {
         bool is_prime = true;
@@ -274,95 +245,77 @@ static void write_torus(reading *r)
             rest /= factor;
         }
     }
-    for (uint32_t i = 0; i < axes; i++)
+    for (uint32_t i = 0; i < axes; i++) {
         least = sizes[i] < least ? sizes[i] : least;
-    add(r->out->cluster, "%s", least >= r->software->closed_from ? "torus" : "mesh");
-    for (uint32_t i = 0; i < axes; i++)
-        add(r->out->cluster, "%s%u", i == 0 ? ":" : "x", sizes[i]);
-    add(r->out->cluster, " @%s %s", r->software->device, r->software->network);
-    add(r->out->assumed, "%sa slice of ", r->out->assumed[0] != '\0' ? ", " : "");
-    for (uint32_t i = 0; i < axes; i++)
-        add(r->out->assumed, "%s%u", i == 0 ? "" : "x", sizes[i]);
+        length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%u", i == 0 ? "" : "x",
+                                   sizes[i]);
+    }
+    ty_asked_add(r->out->cluster, "%s:%s @%s %s",
+                 least >= usual(r, "closed_from") ? "torus" : "mesh", shape,
+                 ty_find_text(r->software, "device"), ty_find_text(r->software, "network"));
+    assume(r, "a slice of %s", shape);
 }
 
 static void write_cluster(reading *r)
 {
-    const double inside = rate_of(r, "intra_node", "GBps_per_gpu_per_direction");
-    const double outside = rate_of(r, "inter_node", "GBps_per_node");
-    double hosts;
+    const ty_json *json = r->record->json;
+    const char *inside = ty_find_text(r->software, "inside");
+    const char *network = ty_find_text(r->software, "network");
+    const double pod = usual(r, "pod");
+    const double inside_rate =
+        ty_find_number(json, "cluster.intra_node.GBps_per_gpu_per_direction", 0);
+    const double outside_rate = r->record->node_gigabytes_per_s;
+    double hosts, stated;
 
     r->devices = r->record->gpus;
-    if (!(r->devices >= 1)) {
+    if (!(r->devices >= 1 && r->devices <= LARGEST)) {
         give_up(r, "number of devices not stated");
         return;
     }
-    if (r->software->torus > 0 && r->devices > 1) {
+    if (usual(r, "torus") > 0 && r->devices > 1) {
         write_torus(r);
         return;
     }
-    read_hosts(r);
+    /* Equal hosts, none larger than stated: of 256 devices in racks of 72, four of 64. */
+    stated = r->record->gpus_per_node >= 1 ? r->record->gpus_per_node : r->devices;
+    stated = fmin(pod > 0 ? pod : stated, r->devices);
+    r->per_host = fmax(1, floor(stated));
+    while (fmod(r->devices, r->per_host) > 0)
+        r->per_host--;
+    if (!(pod > 0) && r->per_host < stated)
+        assume(r, "devices a host of %.10g", r->per_host);
     hosts = r->devices / r->per_host;
-    add(r->out->cluster, "host:%.0f gpu:%.0f @%s %s", hosts, r->per_host, r->software->device,
-        r->software->inside);
-    if (inside > 0)
-        add(r->out->cluster, "=%.10gGB/s", inside / 1e9);
+    ty_asked_add(r->out->cluster, "host:%.0f gpu:%.0f @%s %s", hosts, r->per_host,
+                 ty_find_text(r->software, "device"), inside);
+    if (inside_rate > 0)
+        ty_asked_add(r->out->cluster, "=%.10gGB/s", inside_rate);
     else if (r->per_host > 1)
-        add(r->out->assumed, "%s%s inside", r->out->assumed[0] != '\0' ? ", " : "",
-            r->software->inside);
-    add(r->out->cluster, " %s", r->software->network);
-    if (outside > 0)
-        add(r->out->cluster, "=%.10gGB/s", outside / 1e9 / r->per_host);
+        assume(r, "%s inside", inside);
+    ty_asked_add(r->out->cluster, " %s", network);
+    if (outside_rate > 0)
+        ty_asked_add(r->out->cluster, "=%.10gGB/s", outside_rate / r->per_host);
     else if (hosts > 1)
-        add(r->out->assumed, "%s%s a device between hosts", r->out->assumed[0] != '\0' ? ", " : "",
-            r->software->network);
+        assume(r, "%s a device between hosts", network);
 }
 
-/* ---- The layout --------------------------------------------------------------------------------
- */
+/* ---- The layout ------------------------------------------------------------------------------ */
 
-typedef struct word {
-    const char *published, *ours;
-} word;
-
-static const word schedules[] = {
-    {"1f1b", "1f1b"},   {"interleaved-1f1b", "1f1b"}, {"interleaved", "1f1b"}, {"gpipe", "gpipe"},
-    {"zb-1p", "zb-h1"}, {"zb-h1", "zb-h1"},           {"zb-2p", "zb-2p"}};
-static const word recomputes[] = {{"none", "none"},
-                                  {"selective", "selective"},
-                                  {"selective-attention", "selective"},
-                                  {"selective-op", "operator"},
-                                  {"full", "full"}};
-static const word precisions[] = {{"", "bf16"},
-                                  {"fp16", "fp16"},
-                                  {"bf16", "bf16"},
-                                  {"fp32", "fp32"},
-                                  {"tf32", "tf32"},
-                                  {"te bf16", "bf16"},
-                                  {"amp-fp16", "fp16"},
-                                  {"fp8", "fp8"},
-                                  {"mxfp8", "fp8"},
-                                  {"fp8-mx", "fp8"},
-                                  {"fp8-cs", "fp8"},
-                                  {"fp8_full", "fp8"},
-                                  {"fp8 (other scaling granularity)", "fp8"},
-                                  {"te fp8", "fp8"},
-                                  {"te-fp8", "fp8"},
-                                  {"bf16+float8-linear", "fp8"},
-                                  {"nvfp4", "fp4"}};
-
-static const char *word_of(const char *published, const word *words, size_t count)
+/* Our word for a published one; NULL where there is none. */
+static const char *word_of(const reading *r, const char *list, const char *published)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(words[i].published, published) == 0)
-            return words[i].ours;
-    return NULL;
+    const ty_json *words;
+    const char *word;
+
+    return ty_json_object(r->names, list, &words, NULL) == TY_OK && ty_json_has(words, published) &&
+                   ty_json_string(words, published, &word, NULL) == TY_OK
+               ? word
+               : NULL;
 }
-#define WORD_OF(published, words) word_of(published, words, sizeof(words) / sizeof *(words))
 
 /* One degree for both: tensor ranks inside a host, as many as it takes, stages for the rest. */
 static void split_model_parallel(reading *r)
 {
-    const double together = ty_record_number(r->record, "parallel", "model_parallel");
+    const double together = ty_find_number(r->record->json, "parallel.model_parallel", 0);
 
     if (!(together > 1))
         return;
@@ -370,8 +323,7 @@ static void split_model_parallel(reading *r)
     while (fmod(together, r->tp) > 0)
         r->tp--;
     r->pp = together / r->tp;
-    add(r->out->assumed, "%stp %.0f, pp %.0f", r->out->assumed[0] != '\0' ? ", " : "", r->tp,
-        r->pp);
+    assume(r, "tp %.0f, pp %.0f", r->tp, r->pp);
 }
 
 /* Decoders on several devices have no usual layout, unless a recipe's software shards everything;
@@ -380,46 +332,49 @@ static bool is_layout_open(const reading *r)
 {
     const bool is_recipe = strcmp(r->record->kind, "training-speed") == 0;
 
-    return r->devices > 1 && !(is_recipe && r->software->zero >= 3) && !is_family(r, "bert") &&
-           !is_family(r, "t5") && !ty_record_has(r->record, "parallel", "dp") &&
-           !ty_record_has(r->record, "parallel", "tp") &&
-           !ty_record_has(r->record, "parallel", "pp");
+    return r->devices > 1 && !(is_recipe && usual(r, "zero") >= 3) && !is_family(r, "bert") &&
+           !is_family(r, "t5") && !has(r, "parallel.dp") && !has(r, "parallel.tp") &&
+           !has(r, "parallel.pp");
 }
 
 static void read_layout(reading *r)
 {
     const ty_record *record = r->record;
-    const char *precision = WORD_OF(record->dtype, precisions);
-    const char *usual = r->software->recompute[0] != '\0' ? r->software->recompute : "none";
+    const char *precision = record->dtype[0] != '\0' ? word_of(r, "precisions", record->dtype)
+                                                     : ty_find_text(r->software, "precision");
+    const char *recompute = ty_find_text(r->software, "recompute");
     double rest;
 
-    r->tp = number(r, "parallel", "tp", 1);
-    r->cp = number(r, "parallel", "cp", 1);
-    r->ep = number(r, "parallel", "ep", 1);
-    r->pp = number(r, "parallel", "pp", 1);
-    if (!ty_record_has(record, "parallel", "tp"))
+    if (recompute[0] == '\0')
+        recompute = "none";
+    r->tp = number(r, "parallel.tp", 1);
+    r->cp = number(r, "parallel.cp", 1);
+    r->ep = number(r, "parallel.ep", 1);
+    r->pp = number(r, "parallel.pp", 1);
+    if (!has(r, "parallel.tp"))
         split_model_parallel(r);
-    r->interleave = number(r, "parallel", "interleave", 1);
-    if (!ty_record_has(record, "parallel", "interleave") && record->schedule[0] == '\0' &&
-        r->pp > 1 && r->software->interleave > 1) {
-        r->interleave = r->software->interleave;
-        add(r->out->assumed, "%s%.0f chunks a stage", r->out->assumed[0] != '\0' ? ", " : "",
-            r->interleave);
+    r->interleave = number(r, "parallel.interleave", 1);
+    if (!has(r, "parallel.interleave") && record->schedule[0] == '\0' && r->pp > 1 &&
+        usual(r, "interleave") > 1) {
+        r->interleave = usual(r, "interleave");
+        assume(r, "%.0f chunks a stage", r->interleave);
     }
     rest = r->tp * r->cp * r->pp;
-    r->dp = number(r, "parallel", "dp", floor(r->devices / rest)) *
-            fmax(1, number(r, "parallel", "fsdp", 1));
-    r->zero = ty_record_has(record, "parallel", "zero")
-                  ? ty_record_number(record, "parallel", "zero")
-                  : r->software->zero;
-    if (r->zero > 0 && !ty_record_has(record, "parallel", "zero"))
-        add(r->out->assumed, "%sZeRO %.0f", r->out->assumed[0] != '\0' ? ", " : "", r->zero);
-    r->sequence_parallel = r->tp > 1 && ty_record_flag(record, "parallel", "sequence_parallel",
-                                                       r->software->sequence_parallel);
-    r->schedule = WORD_OF(record->schedule[0] != '\0' ? record->schedule : "1f1b", schedules);
-    r->recompute = WORD_OF(record->recompute[0] != '\0' ? record->recompute : usual, recomputes);
+    r->dp =
+        number(r, "parallel.dp", floor(r->devices / rest)) * fmax(1, number(r, "parallel.fsdp", 1));
+    r->zero = has(r, "parallel.zero") ? ty_find_number(record->json, "parallel.zero", 0)
+                                      : usual(r, "zero");
+    if (r->zero > 0 && !has(r, "parallel.zero"))
+        assume(r, "ZeRO %.0f", r->zero);
+    r->sequence_parallel =
+        r->tp > 1 && ty_find_flag(record->json, "parallel.sequence_parallel",
+                                  ty_find_flag(r->software, "sequence_parallel", false));
+    r->schedule = word_of(r, "schedules", record->schedule[0] != '\0' ? record->schedule : "1f1b");
+    r->recompute =
+        word_of(r, "recomputes", record->recompute[0] != '\0' ? record->recompute : recompute);
     if (record->recompute[0] == '\0')
-        assume(r, strcmp(usual, "none") == 0 ? TY_ASSUMED_NO_RECOMPUTE : "blocks recomputed");
+        assume(r, "%s",
+               strcmp(recompute, "none") == 0 ? TY_ASSUMED_NO_RECOMPUTE : "blocks recomputed");
     if (r->schedule == NULL)
         give_up(r, "a schedule that is not modelled");
     else if (r->recompute == NULL)
@@ -432,31 +387,30 @@ static void read_layout(reading *r)
         give_up(r, "the stated degrees are not the number of devices");
     else if (fmod(r->dp, r->ep) > 0)
         give_up(r, "expert groups across context ranks");
-    if (record->dtype[0] == '\0' && r->software->precision[0] != '\0') {
-        precision = r->software->precision;
-        assume(r, precision);
-    }
+    if (record->dtype[0] == '\0' && precision[0] != '\0')
+        assume(r, "%s", precision);
     if (precision != NULL)
-        snprintf(r->out->precision, sizeof r->out->precision, "%s", precision);
+        snprintf(r->out->precision, sizeof r->out->precision, "%s",
+                 precision[0] != '\0' ? precision : "bf16");
 }
 
 static void read_batch(reading *r)
 {
-    const double accumulated = number(r, "batch", "grad_accum", 0);
-    const double tokens = number(r, "batch", "tokens", 0);
-    double pass = number(r, "batch", "per_gpu_micro", 0);
-    double per_device = number(r, "batch", "per_gpu", 0);
+    const double accumulated = number(r, "batch.grad_accum", 0);
+    const double tokens = number(r, "batch.tokens", 0);
+    double pass = number(r, "batch.per_gpu_micro", 0);
+    double per_device = number(r, "batch.per_gpu", 0);
 
     if (pass > LARGEST_PASS && accumulated > 0)
         pass = floor(pass / accumulated);
     if (!(per_device > 0))
         per_device = pass * fmax(1, accumulated);
-    r->micro = number(r, "batch", "micro", pass > 0 || r->pp > 1 ? pass : per_device);
-    if (r->pp > 1 && r->software->is_local_batch) {
+    r->micro = number(r, "batch.micro", pass > 0 || r->pp > 1 ? pass : per_device);
+    if (r->pp > 1 && ty_find_flag(r->software, "local_batch", false)) {
         r->micro = 1;
         assume(r, "micro-batches of one sequence");
     }
-    r->batch = number(r, "batch", "global", floor(per_device * r->devices));
+    r->batch = number(r, "batch.global", floor(per_device * r->devices));
     if (!(r->batch >= 1) && r->sequence > 0)
         r->batch = floor(tokens / r->sequence);
     if (!(r->batch >= 1) && r->micro >= 1) {
@@ -467,11 +421,11 @@ static void read_batch(reading *r)
         r->micro = floor(r->batch / (accumulated * r->dp));
     if (!(r->batch >= 1 && r->batch <= LARGEST))
         give_up(r, "global batch not stated");
-    else if (r->dp > r->batch && !ty_record_has(r->record, "parallel", "dp")) {
+    else if (r->dp > r->batch && !has(r, "parallel.dp")) {
         /* Fewer sequences than devices: the tokens of one are divided. */
         r->cp *= ceil(r->dp / r->batch);
         r->dp = r->devices / (r->tp * r->cp * r->pp);
-        add(r->out->assumed, "%scp %.0f", r->out->assumed[0] != '\0' ? ", " : "", r->cp);
+        assume(r, "cp %.0f", r->cp);
     }
     if (r->reason[0] == '\0' && r->micro >= 1 && fmod(r->batch, r->dp * r->micro) > 0)
         give_up(r, "data x micro-batch does not divide the global batch");
@@ -482,23 +436,27 @@ static void read_batch(reading *r)
 static void write_layout(const reading *r)
 {
     char *fix = r->out->fix;
+    const char *sharded = ty_find_text(r->software, "sharded_stack");
 
-    add(fix, "tp=%.0f,cp=%.0f,ep=%.0f,pp=%.0f,dp=%.0f,sp=%d,zero=%.0f,recompute=%s", r->tp, r->cp,
-        r->ep, r->pp, r->dp / r->ep, r->sequence_parallel, r->dp * r->cp > 1 ? r->zero : 0,
-        r->recompute);
+    ty_asked_add(fix, "tp=%.0f,cp=%.0f,ep=%.0f,pp=%.0f,dp=%.0f,sp=%d,zero=%.0f,recompute=%s", r->tp,
+                 r->cp, r->ep, r->pp, r->dp / r->ep, r->sequence_parallel,
+                 r->dp * r->cp > 1 ? r->zero : 0, r->recompute);
     if (r->pp > 1)
-        add(fix, ",schedule=%s", r->interleave > 1 ? "interleaved" : r->schedule);
+        ty_asked_add(fix, ",schedule=%s", r->interleave > 1 ? "interleaved" : r->schedule);
     if (r->interleave > 1)
-        add(fix, ",interleave=%.0f", r->interleave);
+        ty_asked_add(fix, ",interleave=%.0f", r->interleave);
     if (r->micro >= 1)
-        add(fix, ",micro_batch=%.0f", r->micro * r->ep);
+        ty_asked_add(fix, ",micro_batch=%.0f", r->micro * r->ep);
     if (r->dp * r->cp > 1)
-        add(fix, ",compression=none");
+        ty_asked_add(fix, ",compression=none");
     r->out->global_batch = (uint32_t)r->batch;
+    snprintf(r->out->stack, sizeof r->out->stack, "%s",
+             r->zero >= 3 && sharded[0] != '\0' ? sharded : ty_find_text(r->software, "stack"));
+    if (!has(r, "parallel.zero") && !(r->pp > 1) && !(usual(r, "zero") > 0))
+        snprintf(r->out->sharded_stack, sizeof r->out->sharded_stack, "%s", sharded);
 }
 
-/* ---- What was measured -------------------------------------------------------------------------
- */
+/* ---- The measured time ---------------------------------------------------------------------- */
 
 /* Flop of a step, forward and backward: 2 and 4 for each parameter of a product and token, and the
  * two products of attention, not masked. Source: Narayanan et al. 2021, appendix. */
@@ -519,71 +477,67 @@ static double model_flop(const reading *r)
             r->vocabulary * r->hidden);
 }
 
+/* Seconds of a step; 0 where the metric does not tell them. */
 static double measured_step_s(const reading *r)
 {
-    const char *metric = r->record->metric;
-    const double value = r->record->value, samples = r->batch;
+    const double value = r->record->value;
+    const double tokens = r->batch * r->sequence;
+    /* Flop are counted from sizes. */
+    const double flop = r->words[0] == '\0' ? model_flop(r) : 0;
+    const double made_again = strcmp(r->recompute, "full") == 0 ? WITH_RECOMPUTE : 1;
+    const struct {
+        const char *metric;
+        double work, unit, devices; /* the metric: work / unit / devices, a second */
+    } rates[] = {{"tokens_per_s", tokens, 1, 1},
+                 {"tokens_per_s_per_gpu", tokens, 1, r->devices},
+                 {"sequences_per_s", r->batch, 1, 1},
+                 {"samples_per_s", r->batch, 1, 1},
+                 {"samples_per_s_per_gpu", r->batch, 1, r->devices},
+                 {"achieved_tflops_per_gpu", flop * made_again, 1e12, r->devices},
+                 {"model_tflops_per_gpu", flop, 1e12, r->devices}};
 
-    if (strcmp(metric, "iteration_time") == 0)
+    if (strcmp(r->record->metric, "iteration_time") == 0)
         return value;
-    if (strcmp(metric, "time_to_train") == 0 && strcmp(r->record->unit, "min") == 0) {
+    if (strcmp(r->record->metric, "time_to_train") == 0 && strcmp(r->record->unit, "min") == 0) {
         const double steps = ty_record_also_measured(r->record, "steps_to_target_derived");
         return steps > 0 ? value * SECONDS_PER_MINUTE / steps : 0;
     }
-    if (strcmp(metric, "tokens_per_s_per_gpu") == 0)
-        return samples * r->sequence / (value * r->devices);
-    if (strcmp(metric, "tokens_per_s") == 0)
-        return samples * r->sequence / value;
-    if (strcmp(metric, "sequences_per_s") == 0 || strcmp(metric, "samples_per_s") == 0)
-        return samples / value;
-    if (strcmp(metric, "samples_per_s_per_gpu") == 0)
-        return samples / (value * r->devices);
-    if (r->words[0] != '\0')
-        return 0; /* flop are counted from sizes, below */
-    if (strcmp(metric, "achieved_tflops_per_gpu") == 0)
-        return model_flop(r) * (strcmp(r->recompute, "full") == 0 ? WITH_RECOMPUTE : 1) /
-               (value * 1e12 * r->devices);
-    if (strcmp(metric, "model_tflops_per_gpu") == 0)
-        return model_flop(r) / (value * 1e12 * r->devices);
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
+        if (strcmp(rates[i].metric, r->record->metric) == 0)
+            return rates[i].work / (value * rates[i].unit * rates[i].devices);
     return 0;
 }
 
-ty_status ty_ask_language_model(const ty_record *record, ty_asked *out,
-                                char reason[TY_SKIP_REASON_SIZE], ty_error *error)
+void ty_ask_language_model(const ty_json *names, const ty_record *record, ty_asked *out,
+                           char reason[TY_SKIP_REASON_SIZE])
 {
-    ty_published_software software;
-    reading r = {.record = record, .software = &software, .out = out, .reason = reason};
-    ty_status status = ty_published_software_of(record, &software, error);
+    const bool is_time = strcmp(record->metric, "time_to_train") == 0;
+    reading r = {.names = names,
+                 .software = ty_names_row(names, "language_stacks", record),
+                 .record = record,
+                 .out = out,
+                 .reason = reason};
 
     *out = (ty_asked){.workload = ""};
     reason[0] = '\0';
-    if (status != TY_OK)
-        return status;
-    if (software.stack[0] == '\0')
+    if (r.software == NULL) {
         give_up(&r, "no stack for this device and software");
-    status = read_model(&r, error);
-    if (status != TY_OK)
-        return status;
+        return;
+    }
+    read_model(&r);
     write_cluster(&r);
     if (reason[0] == '\0')
         read_layout(&r);
     if (reason[0] == '\0')
         read_batch(&r);
     if (reason[0] != '\0')
-        return TY_OK;
+        return;
     write_model(&r);
     write_layout(&r);
-    snprintf(out->stack, sizeof out->stack, "%s",
-             r.zero >= 3 && software.sharded_stack[0] != '\0' ? software.sharded_stack
-                                                              : software.stack);
-    if (!ty_record_has(record, "parallel", "zero") && !(r.pp > 1) && !(software.zero > 0))
-        snprintf(out->sharded_stack, sizeof out->sharded_stack, "%s", software.sharded_stack);
     out->measured_step_s = measured_step_s(&r);
-    if (strcmp(record->metric, "time_to_train") == 0)
+    if (is_time)
         assume(&r, "the measured number of steps, evaluation not counted");
     if (!(out->measured_step_s > 0))
-        give_up(&r, strcmp(record->metric, "time_to_train") == 0
-                        ? "number of steps to the target not stated"
-                        : "a measure that is not the time of a step");
-    return TY_OK;
+        give_up(&r, is_time ? "number of steps to the target not stated"
+                            : "a measure that is not the time of a step");
 }

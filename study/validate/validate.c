@@ -1,4 +1,4 @@
-/* Every record of a file, or of every file of a directory, to its predictor; then the scores. */
+/* Every record of a file, or of every file of a directory, predicted, scored and written. */
 #include "asked.h"
 
 #include <dirent.h>
@@ -9,77 +9,130 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- Verdicts ---------------------------------------------------------------------------- */
+/* ---- Errors ---------------------------------------------------------------------------------- */
 
-ty_status ty_verdict_command(const char *const *words, char **out, ty_error *error)
+static int by_value(const void *a, const void *b)
 {
-    ty_text text = {0};
-    ty_json_writer w = ty_json_writer_on(&text);
-
-    ty_json_open(&w, NULL, '[');
-    for (; *words != NULL; words++)
-        ty_json_put_string(&w, NULL, *words);
-    ty_json_close(&w, ']');
-    return ty_text_take(&text, out, error);
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
-static ty_status judge_row(const ty_records *records, uint32_t index, const char **predictor,
-                           ty_verdict *out, ty_error *error)
+/* Of sorted values: the smallest that at least `share` of them do not exceed. */
+static double percentile(const double *sorted, uint32_t count, double share)
 {
-    const ty_record *r = &records->items[index];
-    ty_error detail = {0};
-    ty_status status;
-    uint32_t p = 0;
+    const double rank = ceil(share * count);
+    return sorted[rank < 1 ? 0 : (uint32_t)rank - 1];
+}
 
-    *out = (ty_verdict){0};
-    while (!ty_predictor_at(p)->takes(records, index))
-        p++;
-    *predictor = ty_predictor_at(p)->name;
-    status = ty_predictor_at(p)->predict(records, index, out, &detail);
-    if (status == TY_ENOMEM || status == TY_EIO)
-        return ty_fail(error, status, "%s: %s", r->id, detail.message);
-    if (status != TY_OK) { /* a row that makes no sense is no reason to lose the others */
-        ty_free(out->command);
-        *out = (ty_verdict){0};
-        snprintf(out->reason, sizeof out->reason, "%.*s", TY_SKIP_REASON_SIZE - 1, detail.message);
+static ty_status score_errors(const ty_scored_row *rows, uint32_t count, ty_validation_score *out,
+                              ty_error *error)
+{
+    double *errors = ty_alloc(count, sizeof *errors), sum = 0;
+
+    if (errors == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < count; i++) {
+        errors[i] = fabs(rows[i].predicted / rows[i].measured - 1);
+        sum += errors[i];
     }
-    if (out->is_predicted && !(r->value > 0)) {
-        out->is_predicted = false;
-        snprintf(out->reason, sizeof out->reason, "measured figure is not above 0");
-    }
+    qsort(errors, count, sizeof *errors, by_value);
+    out->mean_error = sum / count;
+    out->median_error = percentile(errors, count, 0.5);
+    out->p90_error = percentile(errors, count, 0.9);
+    ty_free(errors);
     return TY_OK;
 }
 
-static bool is_unfitted(const ty_verdict *v)
+/* ---- Order and regret ------------------------------------------------------------------------ */
+
+static double points_of_pair(const ty_scored_row *a, const ty_scored_row *b)
 {
-    return v->is_predicted && !v->is_fitted;
+    const double measured = a->measured - b->measured, predicted = a->predicted - b->predicted;
+
+    if (!(predicted < 0) && !(predicted > 0))
+        return 0.5;
+    return (measured > 0) == (predicted > 0) ? 1 : 0;
 }
 
-static bool is_fitted(const ty_verdict *v)
+/* A group of rows, from its first one on: sums of pair order and regret. */
+static void score_group(const ty_scored_row *rows, uint32_t count, uint32_t first,
+                        ty_validation_score *sum)
 {
-    return v->is_predicted && v->is_fitted;
+    const bool more = rows[first].more_is_better;
+    const ty_scored_row *chosen = &rows[first], *best = chosen;
+    uint32_t size = 0;
+
+    for (uint32_t i = first; i < count; i++) {
+        const ty_scored_row *row = &rows[i];
+        if (row->group != rows[first].group)
+            continue;
+        size++;
+        if (more ? row->predicted > chosen->predicted : row->predicted < chosen->predicted)
+            chosen = row;
+        if (more ? row->measured > best->measured : row->measured < best->measured)
+            best = row;
+        for (uint32_t k = i + 1; k < count; k++)
+            if (rows[k].group == row->group &&
+                (row->measured < rows[k].measured || row->measured > rows[k].measured)) {
+                sum->pair_order += points_of_pair(row, &rows[k]);
+                sum->pairs++;
+            }
+    }
+    if (size > 1) {
+        sum->mean_regret +=
+            (more ? best->measured / chosen->measured : chosen->measured / best->measured) - 1;
+        sum->choices++;
+    }
 }
 
-/* ---- Groups ------------------------------------------------------------------------------ */
+ty_status ty_validation_score_rows(const ty_scored_row *rows, uint32_t count,
+                                   ty_validation_score *out, ty_error *error)
+{
+    ty_validation_score s = {
+        .rows = count, .mean_error = NAN, .median_error = NAN, .p90_error = NAN};
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t first = 0;
+        if (!(rows[i].measured > 0 && rows[i].predicted > 0) || isinf(rows[i].predicted))
+            return ty_fail(error, TY_EINVAL,
+                           "row %u: found measured %g and predicted %g, expected both > 0", i,
+                           rows[i].measured, rows[i].predicted);
+        while (rows[first].group != rows[i].group)
+            first++;
+        if (first == i)
+            score_group(rows, count, i, &s);
+    }
+    s.pair_order = s.pairs > 0 ? s.pair_order / s.pairs : (double)NAN;
+    s.mean_regret = s.choices > 0 ? s.mean_regret / s.choices : (double)NAN;
+    if (count > 0)
+        status = score_errors(rows, count, &s, error);
+    if (status == TY_OK)
+        *out = s;
+    return status;
+}
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
 
 /* What makes rows comparable: one model, one cluster, one metric; times of one batch, collectives
  * of one size. */
-static ty_status group_key(const ty_record *r, ty_text *key, ty_error *error)
+static ty_status group_key(const ty_record *r, char **out, ty_error *error)
 {
     const ty_json *model;
+    ty_text key = {0};
     char *text = NULL;
     ty_status status = TY_OK;
 
     if (ty_json_has(r->json, "model")) {
         TY_CHECK(ty_json_object(r->json, "model", &model, error), status, done);
         TY_CHECK(ty_json_text(model, &text, error), status, done);
-        ty_text_add(key, text);
+        ty_text_add(&key, text);
     }
-    ty_text_addf(key, "|%s|%s|%.17g|%s|%s|%.17g", r->gpu, r->node, r->gpus, r->metric, r->operation,
-                 r->collective_bytes);
+    ty_text_addf(&key, "|%s|%s|%.17g|%s|%s|%.17g", r->gpu, r->node, r->gpus, r->metric,
+                 r->operation, r->collective_bytes);
     if (!ty_record_more_is_better(r) && strcmp(r->kind, "training-speed") == 0)
-        ty_text_addf(key, "|%.17g", r->global_batch);
-    status = ty_text_check(key, error);
+        ty_text_addf(&key, "|%.17g", r->global_batch);
+    status = ty_text_take(&key, out, error);
 done:
     ty_free(text);
     return status;
@@ -94,13 +147,7 @@ static ty_status group_rows(const ty_records *records, uint32_t *groups, ty_erro
     if (keys == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < records->count; i++) {
-        ty_text key = {0};
-        status = group_key(&records->items[i], &key, error);
-        if (status == TY_OK)
-            status = ty_text_take(&key, &keys[i], error);
-        ty_text_clear(&key);
-        if (status != TY_OK)
-            goto cleanup;
+        TY_CHECK(group_key(&records->items[i], &keys[i], error), status, cleanup);
         for (groups[i] = 0; strcmp(keys[groups[i]], keys[i]) != 0; groups[i]++)
             ;
     }
@@ -112,12 +159,11 @@ cleanup:
     return status;
 }
 
-/* ---- Scores ------------------------------------------------------------------------------ */
+/* ---- Sources --------------------------------------------------------------------------------- */
 
-/* Scores the rows that `takes` accepts and, unless NULL, that one predictor predicted. */
-static ty_status score_some(const ty_validated_source *s, const uint32_t *groups,
-                            bool (*takes)(const ty_verdict *), const char *predictor,
-                            ty_validation_score *out, ty_error *error)
+/* Scores the predicted rows that are fitted, or are not, and that one predictor took. */
+static ty_status score_some(const ty_validated_source *s, const uint32_t *groups, bool is_fitted,
+                            const char *predictor, ty_validation_score *out, ty_error *error)
 {
     ty_scored_row *rows = ty_alloc(s->rows, sizeof *rows);
     uint32_t count = 0;
@@ -127,10 +173,11 @@ static ty_status score_some(const ty_validated_source *s, const uint32_t *groups
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < s->rows; i++) {
         const ty_record *r = &s->records->items[i];
-        if (!takes(&s->verdicts[i]) || (predictor != NULL && predictor != s->row_predictors[i]))
-            continue;
-        rows[count++] =
-            (ty_scored_row){r->value, s->verdicts[i].value, ty_record_more_is_better(r), groups[i]};
+        const ty_verdict *v = &s->verdicts[i];
+        if (v->is_predicted && v->is_fitted == is_fitted &&
+            (predictor == NULL || predictor == v->predictor))
+            rows[count++] =
+                (ty_scored_row){r->value, v->value, ty_record_more_is_better(r), groups[i]};
     }
     status = ty_validation_score_rows(rows, count, out, error);
     ty_free(rows);
@@ -142,19 +189,17 @@ static ty_status score_predictors(ty_validated_source *s, const uint32_t *groups
     uint32_t count = 0;
     ty_status status = TY_OK;
 
-    while (ty_predictor_at(count) != NULL)
+    while (ty_predictor_name(count) != NULL)
         count++;
     s->predictors = ty_alloc(count, sizeof *s->predictors);
     if (s->predictors == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t p = 0; p < count; p++) {
-        ty_predictor_score score = {.predictor = ty_predictor_at(p)->name};
-        TY_CHECK(score_some(s, groups, is_unfitted, score.predictor, &score.score, error), status,
-                 done);
-        if (score.score.rows > 0)
+    for (uint32_t p = 0; p < count && status == TY_OK; p++) {
+        ty_predictor_score score = {.predictor = ty_predictor_name(p)};
+        status = score_some(s, groups, false, score.predictor, &score.score, error);
+        if (status == TY_OK && score.score.rows > 0)
             s->predictors[s->predictor_count++] = score;
     }
-done:
     return status;
 }
 
@@ -169,14 +214,14 @@ static int by_rows(const void *a, const void *b)
 
 static ty_status count_rows(ty_validated_source *s, ty_error *error)
 {
-    s->skips = ty_alloc(s->rows, sizeof *s->skips);
+    s->skips = ty_alloc((size_t)s->rows + 1, sizeof *s->skips);
     if (s->skips == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < s->rows; i++) {
         const ty_verdict *v = &s->verdicts[i];
         uint32_t k = 0;
         s->recalled_rows += s->records->items[i].is_recalled;
-        s->fitted_rows += is_fitted(v);
+        s->fitted_rows += v->is_predicted && v->is_fitted;
         if (v->is_predicted)
             continue;
         s->skipped_rows++;
@@ -186,12 +231,12 @@ static ty_status count_rows(ty_validated_source *s, ty_error *error)
             memcpy(s->skips[s->skip_count++].reason, v->reason, sizeof v->reason);
         s->skips[k].rows++;
     }
-    if (s->skip_count > 1)
-        qsort(s->skips, s->skip_count, sizeof *s->skips, by_rows);
+    qsort(s->skips, s->skip_count, sizeof *s->skips, by_rows);
     return TY_OK;
 }
 
-static ty_status validate_file(const char *path, ty_validated_source *s, ty_error *error)
+static ty_status validate_file(const ty_json *names, const char *path, ty_validated_source *s,
+                               ty_error *error)
 {
     uint32_t *groups = NULL;
     ty_status status = TY_OK;
@@ -200,19 +245,18 @@ static ty_status validate_file(const char *path, ty_validated_source *s, ty_erro
     s->rows = s->records->count;
     s->source = ty_strdup(s->records->family);
     s->verdicts = ty_alloc(s->rows, sizeof *s->verdicts);
-    s->row_predictors = ty_alloc(s->rows, sizeof *s->row_predictors);
     groups = ty_alloc(s->rows, sizeof *groups);
-    if (s->source == NULL || s->verdicts == NULL || s->row_predictors == NULL || groups == NULL) {
+    if (s->source == NULL || s->verdicts == NULL || groups == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
     for (uint32_t i = 0; i < s->rows; i++)
-        TY_CHECK(judge_row(s->records, i, &s->row_predictors[i], &s->verdicts[i], error), status,
-                 cleanup);
+        TY_CHECK(ty_predict(names, s->records, &s->records->items[i], &s->verdicts[i], error),
+                 status, cleanup);
     TY_CHECK(group_rows(s->records, groups, error), status, cleanup);
     TY_CHECK(count_rows(s, error), status, cleanup);
-    TY_CHECK(score_some(s, groups, is_unfitted, NULL, &s->score, error), status, cleanup);
-    TY_CHECK(score_some(s, groups, is_fitted, NULL, &s->fitted, error), status, cleanup);
+    TY_CHECK(score_some(s, groups, false, NULL, &s->score, error), status, cleanup);
+    TY_CHECK(score_some(s, groups, true, NULL, &s->fitted, error), status, cleanup);
     status = score_predictors(s, groups, error);
 
 cleanup:
@@ -220,86 +264,73 @@ cleanup:
     return status;
 }
 
-/* ---- Files ------------------------------------------------------------------------------- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
-static int by_text(const void *a, const void *b)
+static int is_json_name(const struct dirent *entry)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    const size_t length = strlen(entry->d_name);
+    return length > 5 && entry->d_name[0] != '.' &&
+           strcmp(entry->d_name + length - 5, ".json") == 0;
 }
 
-static bool is_json_name(const char *name)
+static int by_name(const struct dirent **a, const struct dirent **b)
 {
-    size_t length = strlen(name);
-    return length > 5 && name[0] != '.' && strcmp(name + length - 5, ".json") == 0;
+    return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static ty_status add_path(char ***paths, uint32_t *count, const char *folder, const char *name,
-                          ty_error *error)
+static ty_status validate_folder(const ty_json *names, const char *path, ty_validation *v,
+                                 ty_error *error)
 {
-    char **grown = ty_resize(*paths, (size_t)*count + 1, sizeof *grown);
-    ty_text path = {0};
-    ty_status status;
-
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    *paths = grown;
-    if (folder != NULL)
-        ty_text_addf(&path, "%s/", folder);
-    ty_text_add(&path, name);
-    status = ty_text_take(&path, &grown[*count], error);
-    *count += status == TY_OK;
-    return status;
-}
-
-static ty_status list_files(const char *path, char ***paths, uint32_t *count, ty_error *error)
-{
-    struct stat info;
-    const struct dirent *entry;
-    DIR *folder;
+    struct dirent **entries = NULL;
+    const int count = scandir(path, &entries, is_json_name, by_name);
+    ty_text file = {0};
     ty_status status = TY_OK;
 
-    if (strcmp(path, "-") == 0 || stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return add_path(paths, count, NULL, path, error); /* reading says what is wrong with it */
-    if ((folder = opendir(path)) == NULL)
+    if (count < 0)
         return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
-    while (status == TY_OK && (entry = readdir(folder)) != NULL)
-        if (is_json_name(entry->d_name))
-            status = add_path(paths, count, path, entry->d_name, error);
-    closedir(folder);
-    if (status == TY_OK && *count == 0)
-        return ty_fail(error, TY_EIO, "%s: found no file whose name ends in .json", path);
-    if (*count > 1)
-        qsort(*paths, *count, sizeof **paths, by_text);
+    if (count == 0)
+        status = ty_fail(error, TY_EIO, "%s: found no file whose name ends in .json", path);
+    else if ((v->sources = ty_alloc((size_t)count, sizeof *v->sources)) == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+    for (int i = 0; i < count && status == TY_OK; i++) {
+        char *full = NULL;
+        ty_text_addf(&file, "%s/%s", path, entries[i]->d_name);
+        status = ty_text_take(&file, &full, error);
+        if (status == TY_OK)
+            status = validate_file(names, full, &v->sources[v->source_count++], error);
+        ty_free(full);
+    }
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
     return status;
 }
 
 ty_status ty_validation_run(const char *path, ty_validation **out, ty_error *error)
 {
     ty_validation *v = ty_alloc(1, sizeof *v);
-    char **paths = NULL;
-    uint32_t count = 0;
+    ty_json_document *names = NULL;
+    struct stat info;
     ty_status status = TY_OK;
 
     if (v == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(list_files(path, &paths, &count, error), status, cleanup);
-    v->sources = ty_alloc(count, sizeof *v->sources);
-    if (v->sources == NULL) {
+    TY_CHECK(ty_names_open(&names, error), status, cleanup);
+    if (strcmp(path, "-") != 0 && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        status = validate_folder(ty_json_root(names), path, v, error);
+    } else if ((v->sources = ty_alloc(1, sizeof *v->sources)) == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
+    } else { /* reading tells what is wrong with a path */
+        v->source_count = 1;
+        status = validate_file(ty_json_root(names), path, v->sources, error);
     }
-    while (v->source_count < count) {
-        v->source_count++;
-        TY_CHECK(validate_file(paths[v->source_count - 1], &v->sources[v->source_count - 1], error),
-                 status, cleanup);
+    if (status == TY_OK) {
+        *out = v;
+        v = NULL;
     }
-    *out = v;
-    v = NULL;
 
 cleanup:
-    for (uint32_t i = 0; i < count; i++)
-        ty_free(paths[i]);
-    ty_free(paths);
+    ty_json_free(names);
     ty_validation_free(v);
     return status;
 }
@@ -313,7 +344,6 @@ void ty_validation_free(ty_validation *validation)
         ty_free(s->source);
         ty_free(s->predictors);
         ty_free(s->skips);
-        ty_free((void *)s->row_predictors);
         for (uint32_t r = 0; s->verdicts != NULL && r < s->rows; r++)
             ty_free(s->verdicts[r].command);
         ty_free(s->verdicts);
@@ -321,4 +351,139 @@ void ty_validation_free(ty_validation *validation)
     }
     ty_free(validation->sources);
     ty_free(validation);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+static void put_score(const ty_validation_score *s, ty_json_writer *w)
+{
+    const struct {
+        const char *key;
+        double value;
+    } shares[] = {{"mean_error", s->mean_error},
+                  {"median_error", s->median_error},
+                  {"p90_error", s->p90_error},
+                  {"pair_order", s->pair_order},
+                  {"mean_regret", s->mean_regret}};
+
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+        if (isnan(shares[i].value))
+            ty_json_put_null(w, shares[i].key);
+        else
+            ty_json_put_number(w, shares[i].key, shares[i].value);
+    ty_json_put_uint(w, "pairs", s->pairs);
+    ty_json_put_uint(w, "choices", s->choices);
+}
+
+static void put_row(const ty_record *r, const ty_verdict *v, ty_json_writer *w)
+{
+    ty_json_open_flat(w, NULL, '{');
+    ty_json_put_string(w, "id", r->id);
+    ty_json_put_string(w, "predictor", v->predictor);
+    if (v->is_predicted) {
+        ty_json_put_string(w, "metric", r->metric);
+        ty_json_put_string(w, "unit", r->unit);
+        ty_json_put_number(w, "measured", r->value);
+        ty_json_put_number(w, "predicted", v->value);
+        ty_json_put_bool(w, "is_fitted", v->is_fitted);
+        if (v->command != NULL) {
+            if (strcmp(v->answer_at, TY_STEP_TIME_AT) == 0)
+                ty_json_put_number(w, "predicted_step_time_s", v->answer);
+            ty_json_put_raw(w, "command", v->command);
+            ty_json_put_string(w, "answer_at", v->answer_at);
+            ty_json_put_number(w, "answer", v->answer);
+        }
+        if (v->assumed[0] != '\0')
+            ty_json_put_string(w, "assumed", v->assumed);
+    } else {
+        ty_json_put_string(w, "skipped", v->reason);
+    }
+    ty_json_close(w, '}');
+}
+
+static void put_source(const ty_validated_source *s, ty_json_writer *w)
+{
+    ty_json_open(w, NULL, '{');
+    ty_json_put_string(w, "source", s->source);
+    ty_json_put_uint(w, "rows", s->rows);
+    ty_json_put_uint(w, "fitted_rows", s->fitted_rows);
+    ty_json_put_uint(w, "skipped_rows", s->skipped_rows);
+    ty_json_put_uint(w, "predicted_rows", s->score.rows);
+    ty_json_put_uint(w, "recalled_rows", s->recalled_rows);
+    put_score(&s->score, w);
+    ty_json_open(w, "fitted", '{');
+    put_score(&s->fitted, w);
+    ty_json_close(w, '}');
+    ty_json_open(w, "predictors", '[');
+    for (uint32_t p = 0; p < s->predictor_count; p++) {
+        ty_json_open(w, NULL, '{');
+        ty_json_put_string(w, "predictor", s->predictors[p].predictor);
+        ty_json_put_uint(w, "rows", s->predictors[p].score.rows);
+        put_score(&s->predictors[p].score, w);
+        ty_json_close(w, '}');
+    }
+    ty_json_close(w, ']');
+    ty_json_open(w, "skipped", '[');
+    for (uint32_t k = 0; k < s->skip_count; k++) {
+        ty_json_open_flat(w, NULL, '{');
+        ty_json_put_string(w, "reason", s->skips[k].reason);
+        ty_json_put_uint(w, "rows", s->skips[k].rows);
+        ty_json_close(w, '}');
+    }
+    ty_json_close(w, ']');
+    ty_json_open(w, "predictions", '[');
+    for (uint32_t i = 0; i < s->rows; i++)
+        put_row(&s->records->items[i], &s->verdicts[i], w);
+    ty_json_close(w, ']');
+    ty_json_close(w, '}');
+}
+
+void ty_validation_to_json(const ty_validation *validation, ty_json_writer *w)
+{
+    ty_json_open(w, NULL, '{');
+    ty_json_put_string(w, "schema", "trainyard.validation/1");
+    ty_json_open(w, "sources", '[');
+    for (uint32_t i = 0; i < validation->source_count; i++)
+        put_source(&validation->sources[i], w);
+    ty_json_close(w, ']');
+    ty_json_close(w, '}');
+}
+
+static void add_score(ty_text *text, const ty_validation_score *s)
+{
+    const double shares[] = {s->mean_error, s->median_error, s->p90_error, s->pair_order,
+                             s->mean_regret};
+
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+        if (isnan(shares[i]))
+            ty_text_add(text, "       -");
+        else
+            ty_text_addf(text, " %5.1f %%", shares[i] * 100);
+    ty_text_add(text, "\n");
+}
+
+void ty_validation_print(const ty_validation *validation, ty_text *text)
+{
+    ty_text_add(text, "source                     rows  scored  fitted  skipped"
+                      "    mean  median     p90   order  regret\n");
+    for (uint32_t i = 0; i < validation->source_count; i++) {
+        const ty_validated_source *s = &validation->sources[i];
+        ty_text_addf(text, "%-26s %4u %7u %7u %8u", s->source, s->rows, s->score.rows,
+                     s->fitted_rows, s->skipped_rows);
+        add_score(text, &s->score);
+        for (uint32_t p = 0; p < s->predictor_count; p++) {
+            ty_text_addf(text, "  %-29s %7u %16s", s->predictors[p].predictor,
+                         s->predictors[p].score.rows, "");
+            add_score(text, &s->predictors[p].score);
+        }
+        if (s->fitted_rows > 0) {
+            ty_text_addf(text, "  %-29s %15u %8s", "fitted", s->fitted_rows, "");
+            add_score(text, &s->fitted);
+        }
+        for (uint32_t k = 0; k < s->skip_count; k++)
+            ty_text_addf(text, "  skipped %u: %s\n", s->skips[k].rows, s->skips[k].reason);
+    }
+    ty_text_add(text, "error: |predicted/measured - 1| of rows that nothing was fitted to; order: "
+                      "pairs of one model on one\ncluster in the right order; regret: how much "
+                      "worse the row chosen is than the best\n");
 }

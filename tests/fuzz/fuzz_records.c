@@ -1,23 +1,24 @@
 /* Files of measurements: what is read keeps what it promises, and is scored without harm. */
 #include "fuzz.h"
-#include "ty_validate.h"
+#include "validate/asked.h"
 
 #include <math.h>
 #include <string.h>
 
-static void use_record(const ty_records *records, uint32_t index)
+static void use_record(const ty_record *r)
 {
-    const ty_record *r = &records->items[index];
+    static ty_json_document *names;
+    char line[TY_ASKED_SIZE], reason[TY_SKIP_REASON_SIZE] = "";
+    ty_asked asked;
 
     MUST(r->id[0] != '\0' && r->metric[0] != '\0' && isfinite(r->value));
     MUST(r->gpus >= 0 && r->global_batch >= 0 && r->micro_batches >= 0 && r->runs >= 0);
     MUST(isfinite(ty_record_also_measured(r, "epochs")));
-    MUST(strlen(ty_record_text(r, "model", "name")) == strlen(r->model));
-    for (uint32_t p = 0;; p++) {
-        MUST(ty_predictor_at(p) != NULL); /* the last one takes all */
-        if (ty_predictor_at(p)->takes(records, index))
-            break;
-    }
+    MUST(strlen(ty_find_text(r->json, "model.name")) == strlen(r->model));
+    MUST(names != NULL || ty_names_open(&names, NULL) == TY_OK);
+    MUST(ty_names_cluster(ty_json_root(names), r, line, reason) == (reason[0] == '\0'));
+    ty_ask_language_model(ty_json_root(names), r, &asked, reason);
+    MUST((reason[0] == '\0') == (asked.measured_step_s > 0));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
@@ -28,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 
     if (status == TY_OK)
         for (uint32_t i = 0; i < records->count; i++)
-            use_record(records, i);
+            use_record(&records->items[i]);
     else
         MUST(status == TY_EPARSE && strlen(error.message) > 10);
     ty_records_free(records);

@@ -31,12 +31,14 @@
 static void ask(const char *text, ty_asked *asked, char reason[TY_SKIP_REASON_SIZE])
 {
     ty_records *records = NULL;
+    ty_json_document *names = NULL;
     ty_error error = {0};
 
     cr_assert_eq(ty_records_parse(text, strlen(text), "made.json", &records, &error), TY_OK, "%s",
                  error.message);
-    cr_assert_eq(ty_ask_language_model(&records->items[0], asked, reason, &error), TY_OK, "%s",
-                 error.message);
+    cr_assert_eq(ty_names_open(&names, &error), TY_OK, "%s", error.message);
+    ty_ask_language_model(ty_json_root(names), &records->items[0], asked, reason);
+    ty_json_free(names);
     ty_records_free(records);
 }
 
