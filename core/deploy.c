@@ -300,11 +300,6 @@ static const option_key keys[] = {{"memory", read_memory},
                                   {"variant", read_variant}};
 #define KEY_COUNT (sizeof keys / sizeof keys[0])
 
-const char *ty_budget_key_at(uint32_t index)
-{
-    return index < KEY_COUNT ? keys[index].name : NULL;
-}
-
 ty_status ty_budget_read(const char *text, ty_budget *budget, ty_error *error)
 {
     ty_budget result = *budget;

@@ -100,11 +100,6 @@ static const option_key keys[] = {
 };
 #define KEY_COUNT (sizeof keys / sizeof keys[0])
 
-const char *ty_input_key_at(uint32_t index)
-{
-    return index < KEY_COUNT ? keys[index].name : NULL;
-}
-
 ty_status ty_input_read(const char *text, ty_input *input, ty_error *error)
 {
     ty_input result = *input;

@@ -54,8 +54,6 @@ ty_status ty_budget_read(const char *text, ty_budget *budget, ty_error *error) T
 ty_status ty_budget_check(const ty_budget *budget, ty_error *error) TY_MUST_CHECK;
 /** Appends the name, or the figures in these words. */
 void ty_budget_words(const ty_budget *budget, ty_text *text);
-/** Keys of it, one after the other; NULL behind the last. */
-const char *ty_budget_key_at(uint32_t index);
 
 /**
  * What a variant needs of a device:

@@ -50,8 +50,6 @@ bool ty_input_is_said(const ty_input *input);
 ty_status ty_input_read(const char *text, ty_input *input, ty_error *error) TY_MUST_CHECK;
 /** Appends all that is said in these words; nothing where nothing is. */
 void ty_input_words(const ty_input *input, ty_text *text);
-/** Keys of it, one after the other; NULL behind the last. */
-const char *ty_input_key_at(uint32_t index);
 
 /** As a member of a document: all of it, and only where something is said. */
 void ty_input_to_json(const ty_input *input, ty_json_writer *writer, const char *key);

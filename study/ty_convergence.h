@@ -183,18 +183,6 @@ ty_status ty_reached_fit(const ty_reached *reached, ty_convergence *out,
 void ty_reached_to_json(const ty_reached *reached, const ty_convergence *law, double batch,
                         ty_json_writer *writer);
 
-/**
- * Noise scale from squared gradient norms at two batch sizes, each averaged over steps: in data
- * parallel training the ranks' own (b) and that of the average (B), for free.
- *   |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b),  tr S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B),  N = tr
- * S / |G|^2. Source: McCandlish et al., appendix A.1.
- * @return TY_EINVAL unless 0 < b < B and norms > 0; TY_EINFEASIBLE where the difference of the
- *         norms leaves no signal or no noise: average over more steps.
- */
-ty_status ty_noise_scale(double small_batch, double small_norm_squared, double large_batch,
-                         double large_norm_squared, double *noise_scale_samples,
-                         ty_error *error) TY_MUST_CHECK;
-
 /* ---- Late and compressed gradients ------------------------------------------------------- */
 
 typedef enum ty_staleness_kind {
@@ -247,10 +235,6 @@ ty_status ty_compression_multiplier(const ty_convergence *task, double batch,
 ty_status ty_compression_cost(const ty_convergence *task, double batch,
                               const ty_compression *compression, ty_interval *out,
                               ty_error *error) TY_MUST_CHECK;
-/** The catalogue's compressors and what their prior rests on; NULL from `index` == their number on.
- * Free both. */
-ty_status ty_compressor_list(uint32_t index, char **name, char **source, ty_interval *prior,
-                             ty_error *error) TY_MUST_CHECK;
 
 /* ---- From short runs --------------------------------------------------------------------- */
 

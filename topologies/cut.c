@@ -1,4 +1,4 @@
-/* Bandwidth between groups of devices: flows, and the least cut between two halves of the hosts. */
+/* Bandwidth between the two halves of the hosts: the least cut. */
 #include "cluster.h"
 #include "flow_reduce.h"
 #include "graph.h"
@@ -85,80 +85,5 @@ ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_byte
 cleanup:
     ty_free(graph.ends);
     ty_free(graph.capacities);
-    return status;
-}
-
-/* ---- Between two groups ------------------------------------------------------------------ */
-
-enum { OTHER, FROM, TO };
-
-static ty_status mark(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
-                      uint8_t side, uint8_t *sides, ty_error *error)
-{
-    if (count == 0)
-        return ty_fail(error, TY_EINVAL, "flow: found a group without devices, expected some");
-    for (uint32_t i = 0; i < count; i++) {
-        if (devices[i] >= cluster->device_count)
-            return ty_fail(error, TY_EINVAL, "flow: found device %u, expected one below %u",
-                           devices[i], cluster->device_count);
-        if (sides[devices[i]] != OTHER)
-            return ty_fail(error, TY_EINVAL, "flow: found device %u twice, expected it once",
-                           devices[i]);
-        sides[devices[i]] = side;
-    }
-    return TY_OK;
-}
-
-static bool is_open(const ty_cluster *cluster, const uint8_t *sides, uint32_t vertex)
-{
-    uint32_t device = cluster->vertices[vertex].device;
-    return device == NO_INDEX || sides[device] != OTHER;
-}
-
-static uint32_t end_of(const ty_cluster *cluster, const uint8_t *sides, uint32_t vertex)
-{
-    const uint32_t device = cluster->vertices[vertex].device;
-    return device == NO_INDEX ? vertex : cluster->vertex_count + (sides[device] == TO);
-}
-
-/* The links without those of other devices; a member is the end of its group. */
-static void fill_flow(const ty_cluster *cluster, const uint8_t *sides, flow_graph *graph)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < cluster->link_count; i++) {
-        const ty_link_edge *link = &cluster->links[i];
-        if (!is_open(cluster, sides, link->from) || !is_open(cluster, sides, link->to))
-            continue;
-        graph->ends[2 * (size_t)count] = end_of(cluster, sides, link->from);
-        graph->ends[2 * (size_t)count + 1] = end_of(cluster, sides, link->to);
-        graph->capacities[count++] = link->bandwidth_bytes_per_s;
-    }
-    graph->edge_count = count;
-}
-
-ty_status ty_cluster_flow(const ty_cluster *cluster, const uint32_t *from, uint32_t from_count,
-                          const uint32_t *to, uint32_t to_count, double *bandwidth_bytes_per_s,
-                          ty_error *error)
-{
-    flow_graph graph = {
-        .ends = ty_alloc(2 * (size_t)cluster->link_count, sizeof *graph.ends),
-        .capacities = ty_alloc(cluster->link_count, sizeof *graph.capacities),
-    };
-    uint8_t *sides = ty_alloc(cluster->device_count, 1);
-    ty_status status;
-
-    if (graph.ends == NULL || graph.capacities == NULL || sides == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a flow");
-        goto cleanup;
-    }
-    TY_CHECK(mark(cluster, from, from_count, FROM, sides, error), status, cleanup);
-    TY_CHECK(mark(cluster, to, to_count, TO, sides, error), status, cleanup);
-    fill_flow(cluster, sides, &graph);
-    status = flow_between_ends(cluster, &graph, bandwidth_bytes_per_s, error);
-cleanup:
-    ty_free(graph.ends);
-    ty_free(graph.capacities);
-    ty_free(sides);
     return status;
 }

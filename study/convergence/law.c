@@ -150,29 +150,3 @@ ty_status ty_convergence_fit(const ty_convergence_point *points, uint32_t count,
     *rms_log_error = sqrt(mean_square);
     return TY_OK;
 }
-
-ty_status ty_noise_scale(double small_batch, double small_norm_squared, double large_batch,
-                         double large_norm_squared, double *noise_scale_samples, ty_error *error)
-{
-    double signal, noise;
-
-    if (!(small_batch > 0 && large_batch > small_batch && small_norm_squared > 0 &&
-          large_norm_squared > 0) ||
-        isinf(large_batch) || isinf(small_norm_squared) || isinf(large_norm_squared))
-        return ty_fail(error, TY_EINVAL,
-                       "found batches %g and %g with squared norms %g and %g, expected 0 < small < "
-                       "large and norms > 0",
-                       small_batch, large_batch, small_norm_squared, large_norm_squared);
-    signal = (large_batch * large_norm_squared - small_batch * small_norm_squared) /
-             (large_batch - small_batch);
-    noise = (small_norm_squared - large_norm_squared) / (1 / small_batch - 1 / large_batch);
-    if (!(signal > 0) || !(noise > 0))
-        return ty_fail(
-            error, TY_EINFEASIBLE,
-            "squared norms %g and %g at batches %g and %g leave no %s: average over more "
-            "steps",
-            small_norm_squared, large_norm_squared, small_batch, large_batch,
-            signal > 0 ? "noise" : "signal");
-    *noise_scale_samples = noise / signal;
-    return TY_OK;
-}

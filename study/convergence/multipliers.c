@@ -190,34 +190,3 @@ ty_status ty_compression_cost(const ty_convergence *task, double batch,
     return ty_compression_multiplier(task, batch, ty_compression_name(compression->kind), NULL, out,
                                      error);
 }
-
-ty_status ty_compressor_list(uint32_t index, char **name, char **source, ty_interval *prior,
-                             ty_error *error)
-{
-    ty_convergence_catalogue c = {0};
-    const ty_json *row;
-    const char *text, *key;
-    char *cited = NULL, *copy = NULL;
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_convergence_catalogue_open(&c, error), status, cleanup);
-    *name = *source = NULL;
-    if (index >= ty_json_size(c.compressors))
-        goto cleanup;
-    row = ty_json_at(c.compressors, index);
-    TY_CHECK(ty_json_string(row, "name", &text, error), status, cleanup);
-    TY_CHECK(ty_json_string(row, "source", &key, error), status, cleanup);
-    TY_CHECK(ty_interval_read(row, 1, prior, error), status, cleanup);
-    TY_CHECK(ty_convergence_cite(&c, key, &cited, error), status, cleanup);
-    if ((copy = ty_strdup(text)) == NULL) {
-        ty_free(cited);
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
-    *name = copy;
-    *source = cited;
-
-cleanup:
-    ty_convergence_catalogue_close(&c);
-    return status;
-}

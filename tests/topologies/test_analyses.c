@@ -17,27 +17,43 @@ static bool is_close(double a, double b)
     return (isinf(a) && isinf(b)) || fabs(a - b) <= 1e-9 * fabs(b);
 }
 
-/* ---- Flows: all cuts --------------------------------------------------------------------- */
+/* ---- Bisection: all cuts ----------------------------------------------------------------- */
 
-/* Vertices 0 and 1 are of the first group, 2 and 3 of the second, device 4 of none. */
+/* Whether a device's host is in the first half of those that have devices, which gets the odd one;
+ * nothing limits what is between devices of a half. */
+static bool is_in_first_half(const ty_cluster *c, uint32_t device)
+{
+    uint32_t hosts = 0, before = 0;
+
+    for (uint32_t d = 0, seen = 0; d < ty_cluster_device_count(c); d++) {
+        const uint32_t host = ty_cluster_device_host(c, d);
+        if ((seen >> host & 1) == 0) {
+            hosts++;
+            before += host < ty_cluster_device_host(c, device);
+        }
+        seen |= 1u << host;
+    }
+    return before < (hosts + 1) / 2;
+}
+
 static double least_cut(const ty_cluster *c)
 {
-    uint32_t count = ty_cluster_vertex_count(c), free_count = 0, free_vertices[32];
+    uint32_t count = ty_cluster_vertex_count(c), free_count = 0, free_vertices[32], fixed = 0;
     double least = HUGE_VAL;
 
     for (uint32_t v = 0; v < count; v++)
         if (!is_device(c, v))
             free_vertices[free_count++] = v;
+    for (uint32_t d = 0; d < ty_cluster_device_count(c); d++)
+        fixed |= (uint32_t)is_in_first_half(c, d) << ty_cluster_device_vertex(c, d);
     for (uint32_t set = 0; set < 1u << free_count; set++) {
-        uint32_t side = 1u << ty_cluster_device_vertex(c, 0) | 1u << ty_cluster_device_vertex(c, 1);
+        uint32_t side = fixed;
         double sum = 0;
         for (uint32_t i = 0; i < free_count; i++)
             side |= (set >> i & 1) << free_vertices[i];
         for (uint32_t l = 0; l < ty_cluster_link_count(c); l++) {
             const ty_link_edge *link = ty_cluster_link(c, l);
-            uint32_t other = ty_cluster_device_vertex(c, 4);
-            if (link->from != other && link->to != other &&
-                (side >> link->from & 1) != (side >> link->to & 1))
+            if ((side >> link->from & 1) != (side >> link->to & 1))
                 sum += link->bandwidth_bytes_per_s;
         }
         least = fmin(least, sum);
@@ -45,72 +61,23 @@ static double least_cut(const ty_cluster *c)
     return least;
 }
 
-Test(analyses, flow_is_the_least_cut)
+Test(analyses, bisection_is_the_least_cut)
 {
-    static const uint32_t from[] = {0, 1}, to[] = {2, 3};
     uint32_t seen = 0;
 
     for (uint64_t seed = 1; seen < 100 && seed <= 20 * GRAPHS; seed++) {
-        ty_cluster *c = sample_random(seed, 5);
-        double flow, cut;
+        ty_cluster *c = sample_random(seed, 4);
+        double found, cut;
         if (c == NULL)
             continue;
         cut = least_cut(c);
-        cr_assert_eq(ty_cluster_flow(c, from, 2, to, 2, &flow, NULL), TY_OK);
-        cr_assert(is_close(flow, cut), "seed %llu: %g, expected %g", (unsigned long long)seed, flow,
-                  cut);
+        cr_assert_eq(ty_cluster_bisection(c, &found, NULL), TY_OK);
+        cr_assert(is_close(found, cut), "seed %llu: %g, expected %g", (unsigned long long)seed,
+                  found, cut);
         seen++;
         ty_cluster_free(c);
     }
     cr_assert_eq(seen, 100);
-}
-
-Test(analyses, flow_has_the_closed_form_of_a_fat_tree)
-{
-    static const struct {
-        const char *text;
-        uint32_t from, from_count, to, to_count;
-        double expected;
-    } rows[] = {
-        /* four NICs of 50 GB/s up from a leaf, halved */
-        {"leaf:2 host:2 gpu:2 @h100 nvlink4 ndr400 oversub:2", 0, 4, 4, 4, 4 * 50e9 / 2},
-        /* one device: NVLink does not reach out of the host, its port takes 48 GB/s */
-        {"leaf:2 host:2 gpu:2 @h100 nvlink4 ndr400", 0, 1, 4, 4, 48e9},
-        /* to its neighbour over NVLink, and by the hub and the NICs besides */
-        {"leaf:2 host:1 gpu:2 @h100 nvlink4 ndr400", 0, 1, 1, 1, 370.8e9 + 2 * 48e9},
-        {"16x dgx-h100", 0, 64, 64, 64, 64 * 48e9},
-        {"[4x dgx-a100] + [4x dgx-a100] wan10", 0, 32, 32, 32, 1.25e9},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ty_cluster *c = sample_open(rows[i].text);
-        uint32_t from[64], to[64];
-        double flow;
-        for (uint32_t d = 0; d < 64; d++) {
-            from[d] = rows[i].from + d;
-            to[d] = rows[i].to + d;
-        }
-        cr_assert_eq(
-            ty_cluster_flow(c, from, rows[i].from_count, to, rows[i].to_count, &flow, NULL), TY_OK);
-        cr_assert(is_close(flow, rows[i].expected), "%s: %g, expected %g", rows[i].text, flow,
-                  rows[i].expected);
-        ty_cluster_free(c);
-    }
-}
-
-Test(analyses, flow_refuses_bad_groups)
-{
-    static const uint32_t none[1] = {9}, one[] = {0}, twice[] = {1, 1};
-    ty_cluster *c = sample_open("dgx-a100");
-    ty_error error = {0};
-    double flow = -1;
-
-    cr_assert_eq(ty_cluster_flow(c, one, 1, one, 1, &flow, &error), TY_EINVAL);
-    cr_assert_not_null(strstr(error.message, "twice"));
-    cr_assert_eq(ty_cluster_flow(c, one, 1, twice, 2, &flow, NULL), TY_EINVAL);
-    cr_assert_eq(ty_cluster_flow(c, none, 1, one, 1, &flow, NULL), TY_EINVAL);
-    cr_assert_eq(ty_cluster_flow(c, one, 0, twice, 1, &flow, NULL), TY_EINVAL);
-    cr_assert(flow < 0);
-    ty_cluster_free(c);
 }
 
 /* ---- Rings ------------------------------------------------------------------------------- */

@@ -693,13 +693,12 @@ Test(import, simgrid_routes_become_a_graph)
 Test(import, simgrid_fat_tree)
 {
     ty_cluster *c = sample_import(DATA "fat-tree.xml", NULL, NULL);
-    uint32_t from[4] = {0, 1, 2, 3}, to[4] = {4, 5, 6, 7};
     double flow;
 
     cr_assert_eq(ty_cluster_device_count(c), 8);
     cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), 4 + 2);
     cr_assert_eq(ty_cluster_link_count(c), 8 + 8 + 4 * 2); /* devices, hosts, leaves */
-    cr_assert_eq(ty_cluster_flow(c, from, 4, to, 4, &flow, NULL), TY_OK);
+    cr_assert_eq(ty_cluster_bisection(c, &flow, NULL), TY_OK);
     cr_assert(fabs(flow - 4e9) < 1, "%g", flow);
     ty_cluster_free(c);
 }
