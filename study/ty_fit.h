@@ -1,7 +1,7 @@
 /**
  * @file ty_fit.h
  * Constants of a stack fitted to measurements: what `trainyard calibrate --stack` and
- * bench/fit_stack do.
+ * tools/fit_stack do.
  *
  *     TY_CHECK(ty_fit_new(stack, &fit, error), status, cleanup);
  *     for (each row)

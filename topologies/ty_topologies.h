@@ -15,10 +15,12 @@
  * - "8x dgx-a100 + 4x dgx1-v100": several kinds of host; "torus:4x4x4 @tpu-v4 ici-v4 host:4",
  *   "mesh:4x8 @tpu-v6e ici-v6e host:4"; and sites joined by a WAN: "site:2 [4x dgx-a100] wan10",
  *   "[4x p4d.24xlarge] + [8x g5.48xlarge] wan10".
- * - A cluster of the catalogue by its name, or a file of another tool. docs/clusters.md has it all.
+ * - A cluster of the catalogue by its name, or a file of another tool
+ *   (docs/guides/describe-a-cluster.md).
  * - "local:4": four ranks on this machine, as measured by a profile.
- * - In a line, "@./mine.json" for a device of one's own (docs/reference/file-formats.md: trainyard.device/1).
- * - Any of these and "storage=nas" or "storage=nas{bandwidth=65GB/s}" behind it: where samples lie.
+ * - In a line, "@./mine.json" for a device of one's own (docs/reference/file-formats.md:
+ *   trainyard.device/1).
+ * - Any of these followed by "storage=nas" or "storage=nas{bandwidth=65GB/s}": storage of samples.
  *
  * Devices are numbered host by host, in a host as the catalogue lists them: such that neighbours in
  * the numbering, and the last and the first, have the best links. igraph answers questions about
@@ -77,8 +79,8 @@ void ty_import_notes_clear(ty_import_notes *notes);
 
 /**
  * Reads a cluster from a file of another tool: NCCL/RCCL topology XML, `nvidia-smi topo -m`, Slurm
- * topology.conf, and so on (docs/clusters.md). One machine becomes options->hosts equal ones around
- * one switch. "-" is standard input.
+ * topology.conf, and so on (docs/guides/describe-a-cluster.md). One machine becomes options->hosts
+ * equal ones around one switch. "-" is standard input.
  * @param options may be NULL
  * @param notes   [out] may be NULL
  * @return TY_EPARSE: what the file says is wrong, or it is none of these formats; TY_EINVAL: an
