@@ -874,7 +874,7 @@
     const facts = [];
     if (plan)
       facts.push(["layer and communication times", plan.certainty], ["predicted step", report.is_simulated ? "simulated, with contention on links and cores" : "estimated"],
-        ["memory", "counted by the planner's memory model (docs/model.md)"], ["framework", plan.framework_title], ["constants of the framework", plan.framework_source],
+        ["memory", "counted by the planner's memory model (docs/design/cost-model.md)"], ["framework", plan.framework_title], ["constants of the framework", plan.framework_source],
         ["options that reproduce this plan", plan.reproduce], ["workload", plan.workload_source], ["workload digest", plan.workload_digest], ["cluster digest", plan.cluster_digest],
         ["deployment", plan.deployment && plan.deployment.sentence],
         ["devices that stay idle", plan.idle_devices > 0 && plan.idle_devices + " of " + (plan.idle_devices + plan.launched) + ", counted in the cost and power of a step"],
