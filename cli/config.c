@@ -409,5 +409,7 @@ exit_code cmd_config(const cli_options *options)
         ty_json_close(&w, '}');
         ty_text_add(&text, "\n");
     }
+    if (text.length == 0 && !options->quiet)
+        tell("trainyard: no settings: no file of defaults has any (see trainyard help config)");
     return print_text(&text);
 }
