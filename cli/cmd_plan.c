@@ -209,7 +209,8 @@ static void warn_of_launch(const cli_options *options, const ty_plan *plan,
 /* Below it gradients are no bottleneck that compression could shorten. */
 #define NOTABLE_EXCHANGE 0.05
 
-/* Words of the question that a plan does not keep. */
+/* Words of the question that a plan does not keep. None for a configuration file: its command is
+ * the one that was typed. */
 static void add_question(const cli_options *o, ty_text *words)
 {
     const struct {
@@ -219,7 +220,7 @@ static void add_question(const cli_options *o, ty_text *words)
                  {"--profile", o->profile},
                  {"--profile-device", o->profile_device}};
 
-    if (o->given != NULL) /* a configuration file, whose layout --fix would name again */
+    if (o->given != NULL)
         return;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (texts[i].value != NULL) {
@@ -316,8 +317,10 @@ static exit_code plan_without_layout(const cli_options *options, double step_tim
         code = report_failure(&error);
         goto cleanup;
     }
+    ty_text_add(&text, "\nWith the layout left open\n");
+    ty_print_layout(plan, &text);
     ty_format_seconds(ty_plan_summary(plan)->step_time_s, seconds);
-    ty_text_addf(&text, "\nwith the layout left open: %s, %s a step", plan->strategy, seconds);
+    ty_text_addf(&text, "Step time   %s", seconds);
     if (step_time_s > 0)
         ty_text_addf(&text, ", %.2f of the file's",
                      ty_plan_summary(plan)->step_time_s / step_time_s);

@@ -136,7 +136,7 @@ static bool has_equal_replicas(const ty_plan *plan)
     return true;
 }
 
-static void print_layout(const ty_plan *plan, ty_text *text)
+static void print_sizes(const ty_plan *plan, ty_text *text)
 {
     const uint32_t positions = ty_plan_position_count(plan), vpp = ty_plan_interleave(plan);
     const uint32_t first = first_trained(plan), pp = positions - first;
@@ -207,6 +207,16 @@ static void print_precision(const ty_plan *plan, ty_text *text)
                                                  : "; fp32 main gradients and optimizer states",
                   recompute.data != NULL ? recompute.data : "");
     ty_text_clear(&recompute);
+}
+
+void ty_print_layout(const ty_plan *plan, ty_text *text)
+{
+    print_sizes(plan, text);
+    if (plan->idle_devices > 0)
+        ty_print_fact(text, "Idle", "%u of %u devices stay idle; cost and energy include them",
+                      plan->idle_devices, plan->idle_devices + ty_plan_launched_count(plan));
+    print_batch(plan, text);
+    print_precision(plan, text);
 }
 
 /* ---- The prediction -------------------------------------------------------------------------- */
@@ -490,6 +500,7 @@ static void print_alternatives(const ty_plan *plan, ty_text *text)
     shown_layouts shown = {.layouts = ty_alloc(count + 1, sizeof *shown.layouts)};
     uint32_t fitting = 0, misfits = 0;
     uint64_t least_bytes = UINT64_MAX;
+    ty_text table = {0};
     char number[32];
 
     if (rows == NULL || shown.layouts == NULL)
@@ -501,10 +512,6 @@ static void print_alternatives(const ty_plan *plan, ty_text *text)
     (void)is_new(&shown, &plan->candidates[0]);
     least_bytes = plan->candidates[0].peak_memory_bytes;
     qsort(rows, count, sizeof *rows, by_speed);
-    ty_text_add(text, "Alternatives\n");
-    for (size_t i = 0; i < SIZE_COUNT; i++)
-        ty_text_addf(text, "%*s", sizes[i].columns, sizes[i].title);
-    ty_text_addf(text, "%9s %9s %6s\n", "step", "memory", "slower");
     for (uint32_t i = 0; i < count; i++) {
         const ty_candidate *row = &plan->candidates[rows[i].row];
         const bool fits = isfinite(rows[i].slower);
@@ -517,11 +524,18 @@ static void print_alternatives(const ty_plan *plan, ty_text *text)
         if (rows[i].row == 0 || !is_wanted || (is_guess && !row->is_asked) ||
             (!is_new(&shown, row) && !row->is_asked))
             continue;
-        print_alternative(plan, row, text);
+        print_alternative(plan, row, &table);
         fitting += fits;
         misfits += !fits;
         if (fits && row->peak_memory_bytes < least_bytes)
             least_bytes = row->peak_memory_bytes;
+    }
+    if (table.length > 0) {
+        ty_text_add(text, "Alternatives\n");
+        for (size_t i = 0; i < SIZE_COUNT; i++)
+            ty_text_addf(text, "%*s", sizes[i].columns, sizes[i].title);
+        ty_text_addf(text, "%9s %9s %6s\n", "step", "memory", "slower");
+        ty_text_append(text, table.data, table.length);
     }
     format_grouped(plan->searched.layouts > 0 ? plan->searched.layouts : count, number);
     ty_text_addf(text, "%s %s searched; --candidates FILE lists all, --json has everything\n",
@@ -529,6 +543,7 @@ static void print_alternatives(const ty_plan *plan, ty_text *text)
 done:
     for (uint32_t i = 0; shown.layouts != NULL && i <= count; i++)
         ty_text_clear(&shown.layouts[i]);
+    ty_text_clear(&table);
     ty_free(shown.layouts);
     ty_free(rows);
 }
@@ -565,9 +580,9 @@ static void print_reproduction(const ty_plan *plan, const char *question, ty_tex
 {
     ty_text command = {0};
 
-    if (plan->fix == NULL || plan->stack == NULL)
+    if (question == NULL || plan->fix == NULL || plan->stack == NULL)
         return;
-    ty_text_addf(&command, "trainyard plan %s%s", question, question[0] != '\0' ? " " : "");
+    ty_text_addf(&command, "trainyard plan %s ", question);
     ty_plan_add_question(plan, &command);
     ty_text_addf(&command, " --fix %s", plan->fix);
     ty_text_add(text, "\n");
@@ -601,12 +616,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *q
 
     print_title(plan, cluster, text);
     ty_text_add(text, "\n");
-    print_layout(plan, text);
-    if (plan->idle_devices > 0)
-        ty_print_fact(text, "Idle", "%u of %u devices stay idle; cost and energy include them",
-                      plan->idle_devices, plan->idle_devices + ty_plan_launched_count(plan));
-    print_batch(plan, text);
-    print_precision(plan, text);
+    ty_print_layout(plan, text);
     if (plan->stack != NULL)
         ty_print_stack_name(plan->stack, text);
     ty_print_details(plan, cluster, text);
@@ -630,5 +640,5 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *q
         ty_text_add(text, "\n");
         print_alternatives(plan, text);
     }
-    print_reproduction(plan, question != NULL ? question : "", text);
+    print_reproduction(plan, question, text);
 }

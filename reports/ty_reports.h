@@ -74,10 +74,12 @@ void ty_print_deployment(const ty_plan *plan, ty_text *text);
  * Prints the layout, its prediction, and the alternatives.
  * @param cluster  of the plan; NULL: left out
  * @param question "-w llama-3-70b -c '8x dgx-h100'": words that reproduce the plan together with
- * its own; NULL: none
+ * its own; NULL: no line Reproduce
  */
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *question,
                    ty_text *text);
+/** Of these the lines Layout, Idle, Batch and Precision. */
+void ty_print_layout(const ty_plan *plan, ty_text *text);
 /** How sure a plan's times are: "measured on this hardware"; of a stack that was judged by rows of
  * the cluster's first device its error and their number. */
 void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text *text);
