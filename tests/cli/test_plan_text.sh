@@ -37,6 +37,19 @@ expect 0 plan -w lenet -c "2x p100-server" --global-batch 96 --fix replicas=6+2,
 expect_output "PP 2  VPP 1  DP 6+2" "stage  layers"
 same text out
 
+# ---- A simulated answer takes at most a second of CPU time -----------------------------------------------
+if [ -z "${TY_SANITIZE:-}" ]; then
+    if /usr/bin/python3 - "$TRAINYARD" >said 2>&1 <<'END'; then pass; else fail "$(tail -n 1 said)"; fi
+import resource, subprocess, sys
+question = ["plan", "-w", "llama-3.1-70b", "-c", "8x dgx-h100", "--global-batch", "512", "-q"]
+out = subprocess.run([sys.argv[1], *question], capture_output=True, text=True, check=True).stdout
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+seconds = used.ru_utime + used.ru_stime
+assert seconds <= 1, f"{seconds:.2f} s of CPU time"
+assert "simulated" in out, out
+END
+fi
+
 # ---- The printed command gives the same plan -----------------------------------------------------------
 sed -n '/^Reproduce/,$p' llama.txt | sed 's/^Reproduce *//' >again.sh
 sed -i "s|^trainyard|'$TRAINYARD'|; s|\$| |" again.sh
