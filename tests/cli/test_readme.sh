@@ -1,5 +1,6 @@
 #!/bin/sh
-# Links between pages lead somewhere. Every command of the sh blocks of README and docs runs and ends with 0.
+# Links between pages lead somewhere. Every command of the sh blocks of README and docs runs and ends with 0, and so does
+# every indented one of README and the first pages.
 # `./bootstrap demo` stands for a short demo of
 # the programs under test; `./bootstrap test` is what runs this.
 . "$(dirname "$0")/lib.sh"
@@ -14,11 +15,14 @@ export XDG_CONFIG_HOME="$scratch/xdg"
 PATH="$scratch/bin:$PATH"
 cd "$scratch/made" || exit 1
 cp "$SOURCE"/docs/examples/encoder.* .
+cp "$SOURCE/tests/workloads/data/torchtitan.toml" pretrain.toml # the configuration that the README asks about
 
 if python3 "$SOURCE/tests/cli/links.py" "$SOURCE" >"$scratch/out"; then pass; else fail "$(cat "$scratch/out")"; fi
 
 for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md "$SOURCE"/docs/*/*.md; do
-    awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$scratch/commands"
+    # In the README and in the first pages, indented commands too.
+    awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside
+        FILENAME ~ /README|get-started/ && /^    trainyard / { print }' "$page" >"$scratch/commands"
     while IFS= read -r line; do
         case $line in
         '' | '#'* | './bootstrap test' | './bootstrap build --planner-only') continue ;; # what others test
@@ -58,6 +62,15 @@ END
 shown "$SOURCE/README.md"
 trainyard plan -w llama-3-70b -c "8x dgx-h100" --tokens 1T --price h100=2.00 -q >"$scratch/out" 2>"$scratch/err"
 same_content README "$scratch/out"
+# How accurate it is, as the page of results has it.
+/usr/bin/python3 - "$SOURCE" >"$scratch/out" 2>&1 <<'END' && pass || fail "README: $(tail -n 1 "$scratch/out")"
+import pathlib, re, sys
+root = pathlib.Path(sys.argv[1])
+row = re.search(r"\| \*\*all\*\* \|(.*)", (root / "docs/results/defaults.md").read_text()).group(1)
+rows, refused, mean, median = [float(cell.strip(" %")) for cell in row.split("|")[:4]]
+claim = f"median error {median:.1f} %, mean {mean:.0f} %, {refused:.1f} % of {rows:,.0f} rows refused"
+assert claim in " ".join((root / "README.md").read_text().split()), claim
+END
 shown "$SOURCE/docs/get-started/plan-a-budget.md"
 expect 4 memory -w llama-2-70b -c "1x dgx-h100" --global-batch 64 -q
 grep -v '^trainyard: try:' "$scratch/err" >"$scratch/out"
