@@ -118,6 +118,28 @@ static void put_infeasible(const cli_options *options, const ty_stack *stack, co
     ty_text_add(text, "\n");
 }
 
+/* Words of the question that a plan does not keep. None for a configuration file: its command is
+ * the one that was typed. */
+static void add_question(const cli_options *o, ty_text *words)
+{
+    const struct {
+        const char *option, *value;
+    } texts[] = {{"-w", o->workload},
+                 {"-c", o->cluster},
+                 {"--profile", o->profile},
+                 {"--profile-device", o->profile_device}};
+
+    if (o->given != NULL)
+        return;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (texts[i].value != NULL) {
+            ty_text_addf(words, "%s%s ", words->length > 0 ? " " : "", texts[i].option);
+            ty_quote_shell(words, texts[i].value);
+        }
+    if (o->sequence > 0)
+        ty_text_addf(words, " --seq %llu", (unsigned long long)o->sequence);
+}
+
 /* A question without a plan: what is missing, and the change that was asked and has one. */
 static exit_code refuse(const cli_options *options, const ty_question *question,
                         const ty_question_inputs *q, const ty_watch *watch, const ty_error *error,
@@ -127,6 +149,7 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
     ty_text again = {0};
     ty_error detail = {0};
     exit_code code = report_failure(error);
+    cli_options changed = *options;
 
     if (code != EXIT_NO_PLAN)
         return code;
@@ -136,10 +159,16 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
         char seconds[32];
         ty_format_seconds(remedy.plan->prediction.step_time_s, seconds);
         tell("trainyard: try: %s: %s a step", remedy.words, seconds);
+        changed.cluster = remedy.cluster;
+        if (options->given == NULL) /* else the words for a configuration file */
+            ty_text_add(&again, "trainyard plan");
+        changed.given = NULL;
+        changed.workload = options->given == NULL ? options->workload : NULL;
+        add_question(&changed, &again);
+        ty_text_add(&again, " ");
         ty_plan_add_question(remedy.plan, &again);
         if (!again.failed)
-            tell("trainyard: try:   -c \"%s\" %s --fix %s", remedy.cluster, again.data,
-                 remedy.plan->fix);
+            tell("trainyard: try:   %s --fix %s", again.data, remedy.plan->fix);
         ty_text_clear(&again);
     }
     if (options->json) {
@@ -209,26 +238,13 @@ static void warn_of_launch(const cli_options *options, const ty_plan *plan,
 /* Below it gradients are no bottleneck that compression could shorten. */
 #define NOTABLE_EXCHANGE 0.05
 
-/* Words of the question that a plan does not keep. None for a configuration file: its command is
- * the one that was typed. */
-static void add_question(const cli_options *o, ty_text *words)
+/* Pins that a configuration file makes are not the user's: the file is named before them. */
+static void name_config(const cli_options *options, ty_error *error)
 {
-    const struct {
-        const char *option, *value;
-    } texts[] = {{"-w", o->workload},
-                 {"-c", o->cluster},
-                 {"--profile", o->profile},
-                 {"--profile-device", o->profile_device}};
+    const ty_error plain = *error;
 
-    if (o->given != NULL)
-        return;
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        if (texts[i].value != NULL) {
-            ty_text_addf(words, "%s%s ", words->length > 0 ? " " : "", texts[i].option);
-            ty_quote_shell(words, texts[i].value);
-        }
-    if (o->sequence > 0)
-        ty_text_addf(words, " --seq %llu", (unsigned long long)o->sequence);
+    if (options->given != NULL && strncmp(plain.message, "--fix", strlen("--fix")) == 0)
+        (void)ty_fail(error, plain.status, "%s, as %s", options->training_config, plain.message);
 }
 
 /* @param step_time_s [out] of the plan; untouched where there is none */
@@ -243,11 +259,14 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
     const ty_watch watch = watch_from(options);
 
     if (question_from(options, TY_USUAL_TOP, &question, &error) != TY_OK ||
-        ty_question_open(&question, &watch, &q, &error) != TY_OK)
+        ty_question_open(&question, &watch, &q, &error) != TY_OK) {
+        name_config(options, &error);
         return report_bad_input(&error);
+    }
     note_names(options);
     interrupts_catch();
     if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
+        name_config(options, &error);
         code = refuse(options, &question, &q, &watch, &error, &text);
         goto cleanup;
     }

@@ -432,6 +432,18 @@ done:
 
 /* ---- All of it ------------------------------------------------------------------------------ */
 
+ty_status ty_question_check_inputs(const ty_question *question, ty_error *error)
+{
+    const bool has_workload = question->workload != NULL || question->given != NULL;
+
+    if (has_workload && question->cluster != NULL)
+        return TY_OK;
+    return ty_fail(error, TY_EINVAL, "%s needed",
+                   has_workload                ? "--cluster is"
+                   : question->cluster != NULL ? "--workload is"
+                                               : "--workload and --cluster are");
+}
+
 ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
                            ty_question_inputs *out, ty_error *error)
 {
@@ -440,8 +452,7 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
     uint32_t ranks = 0;
     bool is_measured;
 
-    if ((question->workload == NULL && question->given == NULL) || question->cluster == NULL)
-        return ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
+    TY_CHECK(ty_question_check_inputs(question, error), status, cleanup);
     TY_CHECK(open_workload(question, &q.workload, error), status, cleanup);
     if (question->profile != NULL) {
         TY_CHECK(ty_profile_load(question->profile, &q.profile, error), status, cleanup);

@@ -28,6 +28,9 @@ typedef enum ty_objective {
 /** "throughput" and the like; NULL is throughput. TY_EINVAL has the nearest. */
 ty_status ty_objective_find(const char *name, ty_objective *out, ty_error *error) TY_MUST_CHECK;
 
+/** TY_EINVAL: no workload, or no cluster. */
+ty_status ty_question_check_inputs(const ty_question *question, ty_error *error) TY_MUST_CHECK;
+
 /** Whether a question has a sense, as far as that is known without searching: its words, and what
  * is fixed against workload, devices and stack. Only how many devices there are on which hosts
  * counts, not what they can do: a machine can be asked about before it is measured.

@@ -1,5 +1,6 @@
 /* What if: the best plan for every combination of values, rows in their order whatever the number
  * of processes. */
+#include "question.h"
 #include "sweep.h"
 #include "ty_json_record.h"
 #include "vary.h"
@@ -95,10 +96,7 @@ ty_status ty_whatif_new(const ty_question *question, const ty_whatif_axis *axes,
     if (w == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     *w = (ty_whatif){.question = question, .axes = axes, .axis_count = axis_count};
-    if (question->workload == NULL || question->cluster == NULL) {
-        status = ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
-        goto done;
-    }
+    TY_CHECK(ty_question_check_inputs(question, error), status, done);
     TY_CHECK(check_axes(w, &w->row_count, error), status, done);
     w->rows = ty_alloc(w->row_count, sizeof *w->rows);
     if (w->rows == NULL) {

@@ -112,7 +112,7 @@ static ty_status read_host(const description *d, uint32_t i, uint32_t *host, ty_
                : NULL;
     return fail_at(d, i, error,
                    near != NULL ? "a host of the catalogue"
-                                : "a host of the catalogue (trainyard cluster list)",
+                                : "a host of the catalogue (trainyard cluster list), or local:N",
                    near);
 }
 
@@ -322,7 +322,8 @@ static ty_status read_level(const description *d, uint32_t i, int *level, uint64
         if (colon != NULL && strcmp(key, level_names[*level]) == 0)
             return read_count(d, i, colon + 1, count, error);
     return fail_at(d, i, error,
-                   "pod:N, leaf:N, host:N or gpu:N, or a count and a host (\"16x HOST\")",
+                   "a count and a host of the catalogue (\"16x HOST\"; trainyard cluster list), "
+                   "local:N, or pod:N, leaf:N, host:N or gpu:N",
                    ty_suggest(key, level_names, LEVEL_COUNT, sizeof level_names[0]));
 }
 

@@ -28,6 +28,14 @@ expect_output '"words": "without zero=0 it fits"' '"fix": "pp=1,dp=8,' '"step_ti
 # More hosts, too, however the cluster was typed.
 expect 4 memory -w llama-2-70b -c "8x h100" -q
 if grep -q '^trainyard: try: on 16 devices ("2x dgx-h100") it fits: ' err; then pass; else fail "no more hosts are told where devices were counted"; fi
+# What is printed after it runs, as it is printed.
+sed -n 's/^trainyard: try:   trainyard plan /plan --no-simulate -q /p' err >printed
+[ -s printed ] && eval "set -- $(cat printed)" && expect 0 "$@" || fail "no command is printed"
+# Of a configuration file the pins are the file's: --cluster is missing, and not --workload.
+expect 2 plan --config "$SOURCE/tests/workloads/data/torchtitan.toml" -q
+expect_error_line "--cluster is needed"
+expect 2 plan --config "$SOURCE/tests/workloads/data/torchtitan.toml" -c "4x h100" -q
+expect_error_line "torchtitan.toml, as --fix tp: found \"8\", expected a whole number from 1 to 4"
 
 # `code` in the first column of the page's tables; what changes from case to case is a dash (...). Each is printed: by a row
 # of the table, or by a string literal of the sources (those side by side are one), by the parts around what changes. And of
