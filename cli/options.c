@@ -30,10 +30,10 @@ static const option_row table[] = {
     TEXT("profile-device", 0, profile_device, "D",
          "that the times in the workload's own file (PipeDream, Chakra), or in --profile, were "
          "measured on: they are scaled to the cluster's"),
-    TEXT(
-        "stack", 0, stack, "S",
-        "the software that is to run it, as it changes costs: a name of 'trainyard stack list', or "
-        "a file"),
+    TEXT("stack", 0, stack, "S",
+         "the framework that is to run it, as it changes costs: a name of 'trainyard stack list', "
+         "or "
+         "a file; --framework is the same"),
     TEXT(
         "fix", 0, fix, "KEY=V,...",
         "devices=8 (how many, or which: 0-3+8-11), pp=2, dp=4, replicas=2+1, layers=26+24 (of each "
@@ -249,6 +249,10 @@ bool option_is_set(const option_row *row, const cli_options *options)
 static const option_row *find(const cli_command *command, const char *name, size_t length,
                               char letter)
 {
+    static const char synonym[] = "framework";
+
+    if (name != NULL && length == strlen(synonym) && memcmp(name, synonym, length) == 0)
+        return find(command, "stack", strlen("stack"), 0);
     for (size_t i = 0; i < TABLE_COUNT; i++) {
         bool is_match = letter != 0 ? table[i].letter == letter
                                     : strlen(table[i].name) == length &&

@@ -815,6 +815,35 @@ static char *trim(char *word)
     return word;
 }
 
+/* How launch files begin what a key is. */
+static const struct {
+    const char *start, *key;
+} said_elsewhere[] = {
+    {"tensor", "tp"},
+    {"pipeline", "pp"},
+    {"data", "dp"},
+    {"context", "cp"},
+    {"expert", "ep"},
+    {"sequence", "sp"},
+    {"virtual", "interleave"},
+    {"vpp", "interleave"},
+    {"micro", "micro_batch"},
+    {"mbs", "micro_batch"},
+    {"activation", "recompute"},
+    {"checkpoint", "recompute"},
+    {"fsdp", "zero"},
+    {"distributed", "zero"},
+};
+
+/* The key that was meant by an unknown word; NULL: none. */
+static const char *key_near(const char *item)
+{
+    for (size_t i = 0; i < sizeof said_elsewhere / sizeof said_elsewhere[0]; i++)
+        if (strncasecmp(item, said_elsewhere[i].start, strlen(said_elsewhere[i].start)) == 0)
+            return said_elsewhere[i].key;
+    return ty_suggest(item, keys, KEY_COUNT, sizeof keys[0]);
+}
+
 static ty_status read_one(target *t, char *item, const char *said[KEY_COUNT], ty_error *error)
 {
     char *equals = strchr(item, '='), *value;
@@ -842,7 +871,7 @@ static ty_status read_one(target *t, char *item, const char *said[KEY_COUNT], ty
             return ty_fail(error, detail.status, "--fix %s: %s", key, detail.message);
         return TY_OK;
     }
-    close = ty_suggest(item, keys, KEY_COUNT, sizeof keys[0]);
+    close = key_near(item);
     if (close != NULL)
         return ty_fail(error, TY_EINVAL, "--fix: unknown key '%s'; did you mean %s", item, close);
     for (size_t k = 0; k < KEY_COUNT; k++)

@@ -120,6 +120,7 @@ static ty_status check_stages(search_question *q, ty_error *error)
     ty_status status = TY_OK;
 
     const uint32_t held = q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+    const uint32_t lanes = q->device_count / q->rank_count;
 
     if (o->replicas != NULL)
         TY_CHECK(parse_replicas(q, error), status, done);
@@ -136,8 +137,10 @@ static ty_status check_stages(search_question *q, ty_error *error)
                        "%u pipeline stages were asked for, and replicas for %u: '%s'",
                        o->pipeline_stages, q->fixed_stages, o->replicas);
     if (q->fixed_stages > q->rank_count)
-        return ty_fail(error, TY_EINVAL, "%u pipeline stages need %u devices, the cluster has %u",
-                       q->fixed_stages, q->fixed_stages, q->device_count);
+        return ty_fail(error, TY_EINVAL,
+                       "%u pipeline stages%s need %llu devices, the cluster has %u",
+                       q->fixed_stages, lanes > 1 ? " with these tp, cp and ep" : "",
+                       (unsigned long long)q->fixed_stages * lanes, q->device_count);
     if ((uint64_t)q->fixed_stages * held > q->all_cut_count + 1)
         return ty_fail(
             error, TY_EINVAL, "%s can be divided into at most %u stages, %llu were asked for",
@@ -551,12 +554,17 @@ static ty_status replicate(search_question *q, ty_error *error)
     const uint32_t stages =
         q->options->pipeline_stages > 0 ? q->options->pipeline_stages : q->rank_count / replicas;
 
-    if ((uint64_t)stages * replicas != q->rank_count)
+    if ((uint64_t)stages * replicas != q->rank_count) {
+        const uint32_t lanes = q->device_count / q->rank_count, pp = stages > 0 ? stages : 1;
+        const uint64_t needed = (uint64_t)lanes * pp * replicas;
+        char remedy[48] = "";
+        if (needed < q->device_count)
+            snprintf(remedy, sizeof remedy, ": add devices=%llu", (unsigned long long)needed);
         return ty_fail(error, TY_EINVAL,
-                       "dp=%u times pp=%u times %u lanes (tp, cp and ep) is not the %u devices of "
-                       "%s",
-                       replicas, stages, q->device_count / q->rank_count, q->device_count,
-                       ty_cluster_name(q->cluster));
+                       "--fix dp=%u needs %llu devices (tp x cp x ep %u, pp %u), and %s has %u%s",
+                       replicas, (unsigned long long)needed, lanes, pp, ty_cluster_name(q->cluster),
+                       q->device_count, remedy);
+    }
     if (stages > TY_MAX_STAGES)
         return ty_fail(error, TY_EINVAL, "%u pipeline stages were asked for, expected at most %d",
                        stages, TY_MAX_STAGES);

@@ -19,6 +19,8 @@ expect 2 plan -w lenet -c "2x p100-server" --fix pq=2
 expect_error_line "unknown key 'pq'"
 expect 0 plan -w gpt2 -c "2x dgx-a100" --stack Megatron --fix PP=2,DP=8,Interleave=1 --no-simulate -q
 expect_output "TP 1  PP 2  VPP 1  DP 8  CP 1  EP 1" "Framework   megatron ("
+expect 0 plan -w gpt2 -c "2x dgx-a100" --framework nemo --no-simulate -q
+expect_output "Framework   nemo ("
 expect 2 plan -w lenet -c "2x p100-server" --fix schedule=zigzag
 expect_error_line "zigzag" "gpipe, 1f1b"
 expect 2 plan -w lenet -c "2x p100-server" --fix compression=top-k
