@@ -49,7 +49,7 @@ ty_status findings_make(findings *f, ty_error *error)
                              3 + 2 * ty_program_largest_lead(in->program), &f->estimated, error),
                  status, done);
     how.steps += 2 * ty_program_largest_lead(in->program);
-    if (f->simulated == NULL && ty_simulate_is_built())
+    if (f->simulated == NULL && ty_simulate_load(NULL) != TY_EUNSUPPORTED)
         TY_CHECK(
             ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &f->simulated, error),
             status, done);

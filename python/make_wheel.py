@@ -3,7 +3,7 @@
     python3 python/make_wheel.py LIBRARY FOLDER
 
 The libraries that LIBRARY needs (igraph and the like) are not in it: the machine that it is installed on
-has to have them. Prints the wheel's path. Made twice of the same files it is the same.
+has to have them. Without SimGrid of the same release plans are estimated, and not simulated. Prints the wheel's path. Made twice of the same files it is the same.
 """
 
 import base64

@@ -16,6 +16,11 @@ static ty_status left_out(ty_error *error)
                    "estimate does without");
 }
 
+ty_status ty_simulate_load(ty_error *error)
+{
+    return left_out(error);
+}
+
 ty_status ty_engine_load(ty_error *error)
 {
     return left_out(error);

@@ -50,7 +50,9 @@ static void load(void)
     if (library == NULL) /* not where the system looks */
         library = dlopen(TY_SIMGRID_PATH, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        loaded = ty_fail(&reason, TY_EBACKEND, "SimGrid does not load: %s", dlerror());
+        loaded =
+            ty_fail(&reason, TY_EUNSUPPORTED,
+                    "SimGrid does not load: %s; estimate and --no-simulate do without", dlerror());
         return;
     }
 #define FIND(name)                                                                                 \

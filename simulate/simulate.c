@@ -20,6 +20,11 @@ bool ty_simulate_is_built(void)
     return true;
 }
 
+ty_status ty_simulate_load(ty_error *error)
+{
+    return ty_engine_load(error);
+}
+
 /* ---- Checks: SimGrid ends the process over what it does not like --------------------------- */
 
 static ty_status check_options(const ty_simulate_options *options, ty_error *error)

@@ -99,6 +99,8 @@ ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s *
 /** Whether this build has the simulator: without it (TY_WITH_SIMULATE=OFF) everything that plays a
  *  program returns TY_EUNSUPPORTED. */
 bool ty_simulate_is_built(void);
+/** Loads SimGrid. @return TY_EUNSUPPORTED: it is not on this machine, or not in this build */
+ty_status ty_simulate_load(ty_error *error) TY_MUST_CHECK;
 
 /**
  * How much longer a step takes for the slowest of `members` equal machines, on the average of

@@ -119,8 +119,9 @@ def _load():
         library.ty_command_version.restype = ctypes.c_char_p
         return library
     raise LibraryError(
-        "libtrainyard is not found; it needs igraph, cJSON, libxml2, libyaml, libmd and SimGrid of this "
-        "machine, and TRAINYARD_LIBRARY can name it. Tried:\n  " + "\n  ".join(tried)
+        "libtrainyard is not found; it needs igraph, cJSON, libxml2, libyaml and libmd of this machine (Debian: "
+        "apt-get install libigraph-dev libcjson-dev libxml2-dev libyaml-dev libmd-dev). TRAINYARD_LIBRARY "
+        "can name it. Tried:\n  " + "\n  ".join(tried)
     )
 
 

@@ -62,4 +62,16 @@ expect_output "beside" "alone this job takes"
 expect 2 simulate "$scratch/job.json" --beside "$scratch/job.json"
 expect_error_line "job 1" "has 8"
 expect 3 simulate "$scratch/job.json" --beside "$scratch/nothing.json"
+# Without SimGrid on this machine plans and reports are estimated, and only simulate fails.
+if [ -n "${PRELOAD:-}" ]; then
+    export LD_PRELOAD="$PRELOAD"
+    expect 0 plan -w gpt2 -c "2x dgx-a100" -o "$scratch/estimated.json"
+    grep -q " estimated$" "$scratch/out" && pass || fail "the plan is not called estimated"
+    grep -q "^estimated only: SimGrid does not load: .*; estimate and --no-simulate do without$" "$scratch/err" && pass ||
+        fail "not told that SimGrid is missing"
+    expect 0 report "$scratch/estimated.json" --no-charts -o "$scratch/estimated.html"
+    expect 1 simulate "$scratch/estimated.json"
+    expect_error_line "SimGrid does not load"
+    unset LD_PRELOAD
+fi
 finish
