@@ -2,8 +2,8 @@
  * @file ty_quote.h
  * Text that came from elsewhere, put where something reads it again: shells, comments, terminals.
  * Names of clusters, hosts and layers, paths and options may be anything; whoever writes them into
- * a file or to a terminal does it through the function of its format. YAML has libyaml's emitter
- * (reports/launch/launch_yaml.h), JSON ty_json_put_string.
+ * a file or to a terminal does it through the function of its format. Launch files have the filters
+ * of their templates (reports/launch/launch.h), JSON has ty_json_put_string.
  */
 #ifndef TY_QUOTE_H
 #define TY_QUOTE_H

@@ -1,7 +1,8 @@
 /**
  * @file ty_launch.h
  * From a plan to the files that start it on a real cluster: scripts, host lists, resources,
- * arguments of other frameworks. A target is a row of a table and a file in launch/. Each file says
+ * arguments of other frameworks. A target is a row of the table in launch/launch.c and a template
+ * for each of its files in launch/templates/. Each file says
  * in comments where it came from: plan and cluster with their digests, the prediction, the command.
  *
  *     ty_launch_files *files = NULL;

@@ -1,4 +1,5 @@
-/* The table of targets, and what comes before each: placement, provenance. */
+/* The table of targets and of places, and the way from a plan to a target's files: values,
+ * refusals, templates. */
 #include "launch.h"
 #include "ty_quote.h"
 
@@ -7,39 +8,138 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct target {
+/* ---- The tables -------------------------------------------------------------------------- */
+
+/* Names of rules in templates/refusals.in, in the order in which they are checked. */
+#define DATA_PARALLEL "learning pipelines divided-layers late priority local-steps "
+#define BLOCKS "compression fp8-blocks segments placed "
+
+/* Files are templates; one that comes out empty is left out, one that begins with "#!" is a
+ * program. */
+typedef struct launch_target {
     const char *name, *title;
-    launch_target make;
+    const char *files;     /* in order */
+    const char *next;      /* a template: what to type */
+    const char *refuses;   /* rules of templates/refusals.in */
+    const char *framework; /* whose settings trainyard_plan.py has; NULL: PyTorch's */
+    ty_status (*make)(launch *l, ty_error *error); /* content that no template can
+ express; it starts nothing */
     bool needs_job;
     bool is_per_host; /* its launch.sh is run once on every host */
-    uint8_t bits;     /* of the narrowest products that its files can ask for */
-} targets[] = {
-    {"mpirun", "Open MPI: script, host list, job file", ty_launch_mpirun, true, false, 16},
-    {"slurm", "Slurm: batch script and job file", ty_launch_slurm, true, false, 16},
-    {"k8s-mpijob", "Kubernetes: MPIJob of Kubeflow's MPI operator", ty_launch_mpijob, true, false,
-     16},
-    {"k8s-pytorchjob", "Kubernetes: PyTorchJob of Kubeflow's training operator",
-     ty_launch_pytorchjob, false, false, 8},
-    {"torchrun", "PyTorch: script and settings for your training script", ty_launch_torchrun, false,
-     true, 8},
-    {"megatron", "Megatron-LM: arguments of pretrain_gpt.py", ty_launch_megatron, false, true, 4},
-    {"deepspeed", "DeepSpeed: ds_config.json, host list, script", ty_launch_deepspeed, false, true,
-     16},
-    {"horovod", "Horovod: script and settings for your training script", ty_launch_horovod, false,
-     false, 16},
-    {"torchtitan", "torchtitan: its TOML and a script", ty_launch_torchtitan, false, true, 8},
-    {"accelerate", "Accelerate: its YAML, settings and a script", ty_launch_accelerate, false, true,
-     16},
-    {"nccl-tuner", "NCCL: what it is to choose for every size", ty_launch_nccl, false, false, 16},
-    {"chakra", "Chakra execution traces for simulators", ty_launch_chakra, false, false, 16},
+    bool is_pod;      /* it needs an image */
+    uint8_t bits;     /* of the narrowest products that its files can ask for; 0: 16 */
+} launch_target;
+
+#define NUMBERED                                                                                   \
+    "{{#if many_hosts}}NODE_RANK=0 ./launch.sh   # on each host its number{{/if}}"                 \
+    "{{#if !many_hosts}}./launch.sh{{/if}}"
+
+static const launch_target targets[] = {
+    {.name = "mpirun",
+     .title = "Open MPI: script, host list, job file",
+     .files = "hosts ranks.txt rank.sh job.json launch.sh",
+     .next = "./launch.sh",
+     .needs_job = true},
+    {.name = "slurm",
+     .title = "Slurm: batch script and job file",
+     .files = "ranks.txt rank.sh job.json job.sbatch",
+     .next = "sbatch job.sbatch",
+     .needs_job = true},
+    {.name = "k8s-mpijob",
+     .title = "Kubernetes: MPIJob of Kubeflow's MPI operator",
+     .files = "mpijob.yaml job.json",
+     .next = "kubectl apply -f mpijob.yaml",
+     .refuses = "placed nvidia",
+     .needs_job = true,
+     .is_pod = true},
+    {.name = "k8s-pytorchjob",
+     .title = "Kubernetes: PyTorchJob of Kubeflow's training operator",
+     .files = "pytorchjob.yaml",
+     .next = "kubectl apply -f pytorchjob.yaml",
+     .refuses = DATA_PARALLEL BLOCKS "nvidia",
+     .is_pod = true,
+     .bits = 8},
+    {.name = "torchrun",
+     .title = "PyTorch: script and settings for your training script",
+     .files = "trainyard_plan.py launch.sh",
+     .next = NUMBERED,
+     .refuses = DATA_PARALLEL BLOCKS,
+     .is_per_host = true,
+     .bits = 8},
+    {.name = "megatron",
+     .title = "Megatron-LM: arguments of pretrain_gpt.py",
+     .files = "megatron.args launch.sh",
+     .next = "MEGATRON=/path/to/Megatron-LM ./launch.sh --data-path ...",
+     .refuses = "megatron-model megatron-schedule megatron-stages megatron-groups "
+                "megatron-operator every-step late-at-all priority megatron-zero uncompressed "
+                "megatron-divisible megatron-elementwise megatron-blocks placed megatron-fp16 "
+                "megatron-pattern megatron-segments",
+     .is_per_host = true,
+     .bits = 4},
+    {.name = "deepspeed",
+     .title = "DeepSpeed: ds_config.json, host list, script",
+     .files = "ds_config.json trainyard_plan.py hostfile launch.sh",
+     .next = "./launch.sh",
+     .refuses = DATA_PARALLEL BLOCKS,
+     .framework = "deepspeed",
+     .is_per_host = true},
+    {.name = "horovod",
+     .title = "Horovod: script and settings for your training script",
+     .files = "trainyard_plan.py launch.sh",
+     .next = "./launch.sh",
+     .refuses = DATA_PARALLEL "zero " BLOCKS "half-gradients",
+     .framework = "horovod"},
+    {.name = "torchtitan",
+     .title = "torchtitan: its TOML and a script",
+     .files = "torchtitan.toml launch.sh",
+     .next = "TORCHTITAN=/path/to/torchtitan ./launch.sh",
+     .refuses = "titan-model titan-schedule titan-stages every-step titan-late priority "
+                "titan-zero titan-sp titan-ep adamw titan-recompute uncompressed placed "
+                "titan-fp16 titan-split",
+     .is_per_host = true,
+     .bits = 8},
+    {.name = "accelerate",
+     .title = "Accelerate: its YAML, settings and a script",
+     .files = "accelerate.yaml trainyard_plan.py launch.sh",
+     .next = NUMBERED,
+     .refuses = DATA_PARALLEL BLOCKS "accelerate-zero accelerate-recompute whole-gradients",
+     .framework = "accelerate",
+     .is_per_host = true},
+    {.name = "nccl-tuner",
+     .title = "NCCL: what it is to choose for every size",
+     .files = "nccl_tuner.conf nccl.sh",
+     .next = ". ./nccl.sh",
+     .refuses = "gpus",
+     .make = ty_launch_nccl},
+    {.name = "chakra",
+     .title = "Chakra execution traces for simulators",
+     .refuses = "one-step",
+     .make = ty_launch_chakra},
 };
 #define TARGET_COUNT (sizeof targets / sizeof targets[0])
 
-static const struct target *find(const char *name)
+/* Launchers of a launch.sh on every host: they give each its number, and all where they meet. */
+static const launch_target places[] = {
+    {.name = "slurm", .files = "job.sbatch", .next = "sbatch job.sbatch"},
+    {.name = "k8s-jobset",
+     .files = "jobset.yaml",
+     .next = "kubectl apply -f jobset.yaml",
+     .refuses = "nvidia size",
+     .is_pod = true},
+    {.name = "k8s-trainjob", /* of Kubeflow's Trainer */
+     .files = "trainjob.yaml",
+     .next = "kubectl apply -f trainjob.yaml",
+     .refuses = "nvidia size",
+     .is_pod = true},
+    {.name = "skypilot", .files = "task.yaml", .next = "sky launch task.yaml", .refuses = "sky"},
+};
+#define PLACE_COUNT (sizeof places / sizeof places[0])
+
+static const launch_target *find(const char *name, const launch_target *table, size_t count)
 {
-    for (size_t i = 0; i < TARGET_COUNT; i++)
-        if (strcmp(targets[i].name, name) == 0)
-            return &targets[i];
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return &table[i];
     return NULL;
 }
 
@@ -52,159 +152,54 @@ const char *ty_launch_target(uint32_t index, const char **title)
     return targets[index].name;
 }
 
-bool ty_launch_is_traces(const char *target)
+bool ty_launch_is_traces(const char *name)
 {
-    const struct target *t = find(target);
+    const launch_target *t = find(name, targets, TARGET_COUNT);
     return t != NULL && t->make == ty_launch_chakra;
 }
 
-bool ty_launch_needs_job(const char *target)
+bool ty_launch_needs_job(const char *name)
 {
-    const struct target *t = find(target);
+    const launch_target *t = find(name, targets, TARGET_COUNT);
     return t != NULL && t->needs_job;
 }
 
-static ty_status no_memory(ty_error *error)
+static ty_status unknown(const char *option, const char *name, const launch_target *table,
+                         size_t count, ty_error *error)
 {
-    return ty_fail(error, TY_ENOMEM, "out of memory");
-}
+    const char *close = ty_suggest(name, table, count, sizeof table[0]);
+    ty_text known = {0};
+    ty_status status;
 
-/* ---- Placement --------------------------------------------------------------------------- */
-
-/* What scripts and host lists can carry without quotes. */
-static bool is_plain_name(const char *name)
-{
-    if (name[0] == '\0' || name[0] == '-')
-        return false;
-    for (const char *c = name; *c != '\0'; c++)
-        if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
-            return false;
-    return true;
-}
-
-/* Numbers of the cluster's hosts among those in use, or UINT32_MAX. */
-static void place_processes(launch *l, uint32_t *used)
-{
-    const ty_cluster *cluster = l->input->cluster;
-    const uint32_t width = ty_plan_width(l->plan);
-
-    for (uint32_t p = 0; p < l->process_count; p++) {
-        launch_process *process = &l->processes[p];
-        uint32_t device, host, first;
-        process->rank = p / width;
-        process->lane = p % width;
-        device = ty_plan_device_of_process(l->plan, p);
-        host = ty_cluster_device_host(cluster, device);
-        for (first = device; first > 0 && ty_cluster_device_host(cluster, first - 1) == host;)
-            first--;
-        process->slot = device - first;
-        if (used[host] == UINT32_MAX) {
-            used[host] = l->host_count;
-            l->hosts[l->host_count++].name = l->input->host_names != NULL
-                                                 ? l->input->host_names[host]
-                                                 : ty_cluster_host_name(cluster, host);
-        }
-        process->host = used[host];
-        l->hosts[process->host].process_count++;
-        l->has_accelerators |= !(ty_cluster_device_type(cluster, device)->core_share > 0);
-    }
-}
-
-static void describe_placement(launch *l)
-{
-    l->is_blocked = true;
-    l->per_host = l->hosts[0].process_count;
-    l->first_slot = l->processes[0].slot;
-    for (uint32_t p = 1; p < l->process_count; p++) {
-        const launch_process *one = &l->processes[p - 1], *next = &l->processes[p];
-        if (next->host == one->host) {
-            l->is_blocked &= next->slot == one->slot + 1;
-        } else {
-            l->is_blocked &= next->host == one->host + 1;
-            l->first_slot = next->slot == l->first_slot ? l->first_slot : UINT32_MAX;
-        }
-    }
-    for (uint32_t h = 1; h < l->host_count; h++)
-        l->per_host = l->hosts[h].process_count == l->per_host ? l->per_host : 0;
-}
-
-static ty_status check_devices(const launch *l, ty_error *error)
-{
-    const uint32_t devices = ty_cluster_device_count(l->input->cluster);
-
-    for (uint32_t p = 0; p < l->process_count; p++)
-        if (ty_plan_device_of_process(l->plan, p) >= devices)
-            return ty_fail(
-                error, TY_EINVAL, "the plan uses device %u, and cluster \"%.80s\" has %u",
-                ty_plan_device_of_process(l->plan, p), ty_cluster_name(l->input->cluster), devices);
-    return TY_OK;
-}
-
-static ty_status place(launch *l, ty_error *error)
-{
-    ty_status status = TY_OK;
-    uint32_t hosts = ty_cluster_host_count(l->input->cluster);
-    uint32_t *used = ty_alloc(hosts, sizeof *used);
-
-    l->process_count = ty_plan_launched_count(l->plan);
-    l->processes = ty_alloc(l->process_count, sizeof *l->processes);
-    l->hosts = ty_alloc(hosts, sizeof *l->hosts);
-    if (used == NULL || l->processes == NULL || l->hosts == NULL) {
-        status = no_memory(error);
-        goto cleanup;
-    }
-    TY_CHECK(check_devices(l, error), status, cleanup);
-    memset(used, 0xff, hosts * sizeof *used);
-    place_processes(l, used);
-    describe_placement(l);
-    for (uint32_t h = 0; h < l->host_count; h++)
-        if (!is_plain_name(l->hosts[h].name)) {
-            status = ty_fail(error, TY_EINVAL,
-                             "host name \"%.80s\": expected letters, digits, dots and hyphens; "
-                             "give real names with --nodes",
-                             l->hosts[h].name);
-            goto cleanup;
-        }
-
-cleanup:
-    ty_free(used);
+    for (size_t i = 0; i < count; i++)
+        ty_text_addf(&known, "%s%s", i > 0 ? ", " : "", table[i].name);
+    status = ty_fail(error, TY_EINVAL, "%s: found '%.40s', expected %s%s%s%s", option, name,
+                     known.data != NULL ? known.data : "", close != NULL ? "; did you mean " : "",
+                     close != NULL ? close : "", close != NULL ? "?" : "");
+    ty_text_clear(&known);
     return status;
 }
 
 /* ---- Provenance -------------------------------------------------------------------------- */
 
-/* A comment must stay on its line, whatever names are called. */
-static void add_line(ty_text *text, const char *format, ...) TY_PRINTF(2, 3);
-static void add_line(ty_text *text, const char *format, ...)
-{
-    char line[700];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    ty_quote_visible(text, line, "");
-    ty_text_add(text, "\n");
-}
-
 /* Whoever trains there exchanges gradients as it always does. */
-static bool sends_rows_densely(const launch *l, const struct target *t)
+static bool sends_rows_densely(const launch *l, const launch_target *t)
 {
     if (t->needs_job || t->make == ty_launch_chakra)
         return false;
     for (uint32_t b = 0; b < l->plan->bucket_count; b++)
-        if (l->plan->buckets[b].compression.kind == TY_COMPRESSION_ROWS)
+        if (ty_compression_at(l->plan->buckets[b].compression.kind)->sends_rows)
             return true;
     return false;
 }
 
 /* Whether the plan's figures are of software that the target does not start: of the worker, or of
  * a stack that is called as another target. */
-static bool is_of_other_software(const ty_plan *plan, const struct target *t)
+static bool is_of_other_software(const ty_plan *plan, const launch_target *t)
 {
     const ty_stack *stack = plan->stack;
 
-    if (stack == NULL || t->make == ty_launch_nccl || t->make == ty_launch_chakra)
+    if (stack == NULL || t->make != NULL)
         return false;
     if (t->needs_job || stack->memory == TY_MEMORY_WORKER)
         return t->needs_job != (stack->memory == TY_MEMORY_WORKER);
@@ -217,94 +212,81 @@ static bool is_of_other_software(const ty_plan *plan, const struct target *t)
     return false;
 }
 
-static ty_status write_comments(launch *l, const struct target *t, ty_error *error)
+/* Values of the comments that files begin with, and of the target itself. */
+static ty_status put_target(launch *l, const launch_target *t, ty_error *error)
 {
     const ty_plan *plan = l->plan;
     const ty_step_summary *s = ty_plan_summary(plan);
-    ty_digest digest, cluster;
+    const bool is_other = is_of_other_software(plan, t);
+    launch_values *v = &l->values;
+    ty_digest digest = {0}, cluster = {0};
     char step[32], rate[32];
     ty_status status = ty_plan_digest(plan, &digest, error);
 
     if (status == TY_OK)
         status = ty_cluster_digest(plan->cluster, &cluster, error);
-    if (status != TY_OK)
-        return status;
-    add_line(&l->comments, "%s: %.100s on %.200s, %.200s", t->title, plan->workload->name,
-             plan->cluster_name, plan->strategy);
-    add_line(&l->comments, "plan     %s", digest.hex);
-    add_line(&l->comments, "cluster  %s", cluster.hex);
-    add_line(&l->comments, "uses     %u processes on %u host%s; a step is %u micro-batches of %u",
-             l->process_count, l->host_count, l->host_count > 1 ? "s" : "", plan->micro_batches,
-             plan->micro_batch_size);
-    if (is_of_other_software(plan, t))
-        add_line(&l->comments,
-                 "stack    the plan was made for %.100s; nothing is predicted of this software",
-                 plan->stack->name);
-    else if (plan->stack != NULL)
-        add_line(&l->comments, "stack    %.100s: what is expected is of this software",
-                 plan->stack->name);
-    if (plan->has_prediction && !is_of_other_software(plan, t)) {
+    ty_launch_put_text(v, "framework", t->framework != NULL ? t->framework : "pytorch");
+    ty_launch_put_flag(v, "worker", t->needs_job);
+    ty_launch_put_text(v, "on", l->input->on);
+    ty_launch_put_text(v, "title", t->title);
+    ty_launch_put_name(v, "model", plan->workload->name, 100);
+    ty_launch_put_name(v, "cluster", plan->cluster_name, 200);
+    ty_launch_put_name(v, "strategy", plan->strategy, 200);
+    ty_launch_put_text(v, "plan_digest", digest.hex);
+    ty_launch_put_text(v, "cluster_digest", cluster.hex);
+    if (plan->stack != NULL)
+        ty_launch_put_name(v, is_other ? "other_stack" : "stack", plan->stack->name, 100);
+    if (plan->has_prediction && !is_other) {
         ty_format_seconds(s->step_time_s, step);
         ty_format_count(s->samples_per_s, rate);
-        add_line(&l->comments, "expects  %s a step, %s samples/s, limited by %.160s (%s, %s)", step,
-                 rate, s->limited_by, s == &plan->simulation ? "simulated" : "estimated",
-                 ty_provenance_name(plan->provenance));
+        ty_launch_put_text(v, "step_time", step);
+        ty_launch_put_text(v, "samples_rate", rate);
+        ty_launch_put_name(v, "limited_by", s->limited_by, 160);
+        ty_launch_put_text(v, "engine", s == &plan->simulation ? "simulated" : "estimated");
+        ty_launch_put_text(v, "provenance", ty_provenance_name(plan->provenance));
     }
-    if (sends_rows_densely(l, t))
-        add_line(
-            &l->comments,
-            "differs  embeddings that the plan sends as rows travel densely here, as with --fix "
-            "compression=none");
+    ty_launch_put_flag(v, "dense_rows", sends_rows_densely(l, t));
     if (l->input->command != NULL)
-        add_line(&l->comments, "made by  %.500s", l->input->command);
+        ty_launch_put_name(v, "command", l->input->command, 500);
     if (l->input->version != NULL)
-        add_line(&l->comments, "version  Trainyard %.40s", l->input->version);
-    return ty_text_check(&l->comments, error);
-}
-
-void ty_launch_comments(const launch *l, const char *sign, ty_text *text)
-{
-    for (const char *line = l->comments.data; line != NULL && *line != '\0';) {
-        size_t length = strcspn(line, "\n");
-        ty_text_add(text, sign);
-        ty_text_append(text, line, length);
-        ty_text_add(text, "\n");
-        line += length + 1;
-    }
+        ty_launch_put_name(v, "version", l->input->version, 40);
+    return status;
 }
 
 /* Letters, digits and hyphens, a letter first. */
-static void name_job(launch *l)
+static void put_job_name(launch *l)
 {
+    char name[64]; /* a DNS label of RFC 1123 */
     size_t at = 0;
 
     if (!isalpha((unsigned char)l->plan->workload->name[0]))
-        at = (size_t)snprintf(l->name, sizeof l->name, "train-");
+        at = (size_t)snprintf(name, sizeof name, "train-");
     for (const char *c = l->plan->workload->name; *c != '\0' && at < 50; c++)
-        l->name[at++] = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : (char)'-';
-    while (at > 0 && l->name[at - 1] == '-')
+        name[at++] = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : (char)'-';
+    while (at > 0 && name[at - 1] == '-')
         at--;
-    l->name[at] = '\0';
+    name[at] = '\0';
+    ty_launch_put_text(&l->values, "name", name);
 }
 
 /* ---- Files ------------------------------------------------------------------------------- */
 
-ty_status ty_launch_add(launch *l, const char *name, ty_text *text, bool is_program,
-                        ty_error *error)
+ty_status ty_launch_add(launch *l, const char *name, ty_text *text, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_launch_files *files = l->files;
-    ty_launch_file file = {.is_program = is_program};
+    ty_launch_file file = {0};
     ty_launch_file *grown;
 
     file.length = text->length;
+    file.is_program = file.length > 2 && memcmp(text->data, "#!", 2) == 0;
     TY_CHECK(ty_text_take(text, &file.bytes, error), status, cleanup);
     file.name = ty_strdup(name);
     grown = ty_resize(files->files, files->count + 1, sizeof *grown);
     if (grown != NULL)
         files->files = grown;
     if (file.name == NULL || grown == NULL) {
-        status = no_memory(error);
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
     grown[files->count++] = file;
@@ -315,19 +297,6 @@ cleanup:
     ty_free(file.bytes);
     ty_free(file.name);
     return status;
-}
-
-ty_status ty_launch_next(launch *l, ty_error *error, const char *format, ...)
-{
-    char line[400];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    ty_free(l->files->next);
-    l->files->next = ty_strdup(line);
-    return l->files->next != NULL ? TY_OK : no_memory(error);
 }
 
 void ty_launch_free(ty_launch_files *files)
@@ -354,35 +323,81 @@ ty_status ty_launch_refuse(ty_error *error, const char *target, const char *form
     return ty_fail(error, TY_EUNSUPPORTED, "--to %s: %s", target, reason);
 }
 
-/* ---- The whole --------------------------------------------------------------------------- */
+/* ---- Refusals ---------------------------------------------------------------------------- */
 
-static ty_status unknown_target(const char *name, ty_error *error)
+/* The first rule of a target that has a reason: "name: reason", where "name:" is no refusal. */
+static ty_status check_rules(const launch *l, const launch_target *t, ty_error *error)
 {
-    const char *close = ty_suggest(name, targets, TARGET_COUNT, sizeof targets[0]);
-    ty_text known = {0};
-    ty_status status;
+    ty_text rules = {0};
+    char rule[64];
+    int length = 0;
+    ty_status status = ty_launch_render(t->name, "refusals", &l->values, &rules, error);
 
-    for (size_t i = 0; i < TARGET_COUNT; i++)
-        ty_text_addf(&known, "%s%s", i > 0 ? ", " : "", targets[i].name);
-    status = ty_fail(error, TY_EINVAL, "--to: found '%.40s', expected %s%s%s%s", name,
-                     known.data != NULL ? known.data : "", close != NULL ? "; did you mean " : "",
-                     close != NULL ? close : "", close != NULL ? "?" : "");
-    ty_text_clear(&known);
+    for (const char *at = t->refuses;
+         status == TY_OK && at != NULL && sscanf(at, "%60s%n", rule, &length) == 1; at += length) {
+        const size_t size = strlen(rule);
+        bool is_known = false;
+        for (const char *line = rules.data; *line != '\0' && status == TY_OK;) {
+            const size_t line_length = strcspn(line, "\n");
+            const bool is_it = strncmp(line, rule, size) == 0 && line[size] == ':';
+            if (is_it && line_length > size + 1)
+                status = ty_launch_refuse(error, t->name, "%.*s", (int)(line_length - size - 2),
+                                          line + size + 2);
+            is_known |= is_it;
+            line += line_length + (line[line_length] == '\n');
+        }
+        if (!is_known)
+            status = ty_fail(error, TY_EINVAL, "--to %s: refusals.in has no %s", t->name, rule);
+    }
+    ty_text_clear(&rules);
     return status;
 }
 
+/* Names of resources: a domain, a slash, a name (Kubernetes, "Extended resources"). */
+static bool is_resource(const char *name)
+{
+    const char *slash = strchr(name, '/');
+
+    return slash != NULL && slash > name && slash[1] != '\0' && strchr(slash + 1, '/') == NULL &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") ==
+               strlen(name);
+}
+
+static ty_status check_pod(const launch *l, const launch_target *t, ty_error *error)
+{
+    const char *image = l->input->image, *rdma = l->input->rdma;
+
+    if (rdma != NULL && strcmp(rdma, "none") != 0 && !is_resource(rdma))
+        return ty_fail(error, TY_EINVAL,
+                       "--rdma: found '%.80s', expected a resource of Kubernetes, such as "
+                       "rdma/rdma_shared_device_a, or none",
+                       rdma);
+    if (image == NULL && l->input->version == NULL)
+        return ty_fail(error, TY_EINVAL, "--to %s needs an image", t->name);
+    if (image != NULL && (image[0] == '\0' || !ty_is_printable(image) ||
+                          strpbrk(image, " \t\r\n#'\"{}[],&*") != NULL))
+        return ty_fail(error, TY_EINVAL, "--image: found '%.80s', expected the name of an image",
+                       image);
+    return TY_OK;
+}
+
+static uint8_t bits_of(const launch_target *t)
+{
+    return t->bits > 0 ? t->bits : 16;
+}
+
 /* Products in 8 and 4 bits are asked for by a framework's own options, which not all have. */
-static ty_status narrow_check(const ty_plan *plan, const struct target *t, ty_error *error)
+static ty_status narrow_check(const ty_plan *plan, const launch_target *t, ty_error *error)
 {
     const ty_precision precision = plan->workload->precision;
     const uint8_t bits = precision == TY_PRECISION_FP4 ? 4 : 8;
     ty_text others = {0};
     ty_status status;
 
-    if (!ty_precision_is_narrow(precision) || t->bits <= bits)
+    if (!ty_precision_is_narrow(precision) || bits_of(t) <= bits)
         return TY_OK;
     for (size_t i = 0; i < TARGET_COUNT; i++)
-        if (targets[i].bits <= bits)
+        if (bits_of(&targets[i]) <= bits)
             ty_text_addf(&others, "%s%s", others.length > 0 ? ", " : "", targets[i].name);
     status = ty_launch_refuse(error, t->name,
                               "found a plan in %s, which only --to %s can say; plan with "
@@ -393,49 +408,101 @@ static ty_status narrow_check(const ty_plan *plan, const struct target *t, ty_er
     return status;
 }
 
-ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_files **out,
+/* ---- The whole --------------------------------------------------------------------------- */
+
+/* Checks a plan against a target or a place, and adds its files. */
+static ty_status add_files(launch *l, const launch_target *t, const char *owner, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text text = {0};
+    char name[64];
+    int length = 0;
+
+    TY_CHECK(check_rules(l, t, error), status, cleanup);
+    if (t->is_pod)
+        TY_CHECK(check_pod(l, t, error), status, cleanup);
+    if (t->make != NULL)
+        TY_CHECK(t->make(l, error), status, cleanup);
+    for (const char *at = t->files; at != NULL && sscanf(at, "%60s%n", name, &length) == 1;
+         at += length) {
+        TY_CHECK(ty_launch_render(owner, name, &l->values, &text, error), status, cleanup);
+        if (text.length > 0)
+            TY_CHECK(ty_launch_add(l, name, &text, error), status, cleanup);
+    }
+    TY_CHECK(ty_launch_render_text(t->next != NULL ? t->next : "", &l->values, &text, error),
+             status, cleanup);
+    ty_free(l->files->next);
+    status = ty_text_take(&text, &l->files->next, error);
+
+cleanup:
+    ty_text_clear(&text);
+    return status;
+}
+
+/* Puts launch.sh into what input->on names. */
+static ty_status put_on(launch *l, ty_error *error)
+{
+    const launch_target *place = find(l->input->on, places, PLACE_COUNT);
+    size_t bytes = 0;
+    char owner[80];
+
+    if (place == NULL)
+        return unknown("--on", l->input->on, places, PLACE_COUNT, error);
+    for (uint32_t f = 0; f < l->files->count; f++) {
+        launch_values *row = ty_launch_put_row(&l->values, "files");
+        ty_launch_put_text(row, "file", l->files->files[f].name);
+        ty_launch_put_text(row, "bytes", l->files->files[f].bytes);
+        bytes += l->files->files[f].length;
+    }
+    ty_launch_put_flag(&l->values, "large_files", bytes > LAUNCH_LARGEST_CONFIG_BYTES);
+    ty_launch_put_uint(&l->values, "files_bytes", bytes);
+    snprintf(owner, sizeof owner, "on-%s", place->name);
+    return add_files(l, place, owner, error);
+}
+
+ty_status ty_launch(const char *name, const ty_launch_input *input, ty_launch_files **out,
                     ty_error *error)
 {
     ty_status status = TY_OK;
-    const struct target *t = find(target);
+    const launch_target *t = find(name, targets, TARGET_COUNT);
     launch l = {.input = input, .plan = input->plan};
 
     if (t == NULL)
-        return unknown_target(target, error);
+        return unknown("--to", name, targets, TARGET_COUNT, error);
     if (t->needs_job && input->job == NULL)
-        return ty_fail(error, TY_EINVAL, "--to %s needs a job", target);
+        return ty_fail(error, TY_EINVAL, "--to %s needs a job", name);
     if (input->on != NULL && !t->is_per_host)
         return ty_fail(
             error, TY_EINVAL,
             "--on %.40s: found --to %s, expected a target whose launch.sh is run once on "
             "every host, such as torchrun or megatron",
-            input->on, target);
+            input->on, name);
     if (l.plan->servers.count > 0 && !t->needs_job)
-        return ty_launch_refuse(error, target,
+        return ty_launch_refuse(error, name,
                                 "it has no servers of gradients, and the plan has %u; plan with "
                                 "--fix servers=0, or export to mpirun, slurm or k8s-mpijob",
                                 l.plan->servers.count);
     l.files = ty_alloc(1, sizeof *l.files);
     if (l.files == NULL)
-        return no_memory(error);
-    TY_CHECK(ty_launch_next(&l, error, "%s", ""), status, cleanup);
-    TY_CHECK(place(&l, error), status, cleanup);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_launch_place(&l, error), status, cleanup);
     l.precision = ty_launch_precision(l.plan, input->cluster);
-    l.has_tf32 = strcmp(l.precision, "tf32") == 0;
-    if (l.has_tf32)
+    if (strcmp(l.precision, "tf32") == 0)
         l.precision = "fp32";
     TY_CHECK(narrow_check(l.plan, t, error), status, cleanup);
-    name_job(&l);
-    TY_CHECK(write_comments(&l, t, error), status, cleanup);
-    TY_CHECK(t->make(&l, error), status, cleanup);
+    TY_CHECK(put_target(&l, t, error), status, cleanup);
+    put_job_name(&l);
+    ty_launch_put_megatron(&l);
+    TY_CHECK(ty_launch_put_plan(&l, error), status, cleanup);
+    TY_CHECK(add_files(&l, t, t->name, error), status, cleanup);
     if (input->on != NULL)
-        TY_CHECK(ty_launch_put_on(&l, error), status, cleanup);
+        TY_CHECK(put_on(&l, error), status, cleanup);
     *out = l.files;
     l.files = NULL;
 
 cleanup:
     ty_launch_free(l.files);
-    ty_text_clear(&l.comments);
+    ty_launch_values_clear(&l.values);
     ty_free(l.processes);
     ty_free(l.hosts);
     return status;

@@ -221,7 +221,7 @@ static ty_status add_groups(launch *l, ty_error *error)
     ty_free(ranks);
     ty_free(is_there);
     ty_free(places);
-    return ty_launch_add(l, "comm_group.json", &text, false, error);
+    return ty_launch_add(l, "comm_group.json", &text, error);
 }
 
 /* ---- Nodes ------------------------------------------------------------------------------- */
@@ -453,7 +453,7 @@ static void put_instruction(writer *w, uint32_t index)
     w->last[in->stream] = w->next;
 }
 
-static ty_status add_process(launch *l, uint32_t process, ty_error *error)
+static ty_status add_process(launch *l, uint32_t process, const char *comments, ty_error *error)
 {
     ty_text file = {0}, metadata = {0};
     char name[32];
@@ -476,13 +476,12 @@ static ty_status add_process(launch *l, uint32_t process, ty_error *error)
     TY_CHECK(ty_plan_mark_again(l->plan, w.again, error), status, cleanup);
     TY_CHECK(divide_exchanges(&w, error), status, cleanup);
     ty_wire_put_bytes(&metadata, TY_CHAKRA_VERSION, "0.0.4", 5);
-    ty_chakra_put_string(&metadata, TY_CHAKRA_METADATA_ATTRIBUTE, "trainyard.comments",
-                         l->comments.data);
+    ty_chakra_put_string(&metadata, TY_CHAKRA_METADATA_ATTRIBUTE, "trainyard.comments", comments);
     ty_chakra_put_message(&file, &metadata);
     for (uint32_t i = 0; i < program->instruction_count; i++)
         put_instruction(&w, i);
     snprintf(name, sizeof name, "trace.%u.et", process);
-    status = ty_launch_add(l, name, &file, false, error);
+    status = ty_launch_add(l, name, &file, error);
     if (status == TY_OK)
         l->files->files[l->files->count - 1].is_binary = true;
 
@@ -496,33 +495,21 @@ cleanup:
 ty_status ty_launch_chakra(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
+    ty_text comments = {0};
     uint64_t nodes;
 
     if (l->input->program == NULL || l->input->costs == NULL)
         return ty_fail(error, TY_EINVAL, "--to chakra needs a program with its costs");
-    if (ty_schedule_at(l->plan->schedule)->is_asynchronous)
-        return ty_launch_refuse(error, "chakra",
-                                "a trace is of one step, and steps overlap in schedule %s",
-                                ty_schedule_name(l->plan->schedule));
-    if (l->plan->staleness > 0)
-        return ty_launch_refuse(
-            error, "chakra", "a trace is of one step, and updates of this plan come %u steps later",
-            l->plan->staleness);
-    if (l->plan->exchange_order != NULL)
-        return ty_launch_refuse(error, "chakra",
-                                "a trace is of one step, and with an order of exchanges the next "
-                                "one begins before a step ends; plan with --fix priority=0");
-    if (l->plan->workload->learning == TY_LEARNING_REINFORCEMENT)
-        return ty_launch_refuse(error, "chakra",
-                                "a trace has passes of layers, and playing episodes is none");
     nodes = ty_program_event_count(l->plan, l->input->program) * ty_plan_width(l->plan);
     if (nodes > MOST_NODES)
         return ty_launch_refuse(error, "chakra",
                                 "the traces would have %llu nodes, expected up to %u",
                                 (unsigned long long)nodes, MOST_NODES);
+    TY_CHECK(ty_launch_render("chakra", "comments", &l->values, &comments, error), status, done);
     TY_CHECK(add_groups(l, error), status, done);
     for (uint32_t p = 0; p < l->process_count; p++)
-        TY_CHECK(add_process(l, p, error), status, done);
+        TY_CHECK(add_process(l, p, comments.data, error), status, done);
 done:
+    ty_text_clear(&comments);
     return status;
 }

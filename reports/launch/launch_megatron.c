@@ -1,68 +1,267 @@
-/* Megatron-LM: arguments of pretrain_gpt.py, one a line, and the torchrun that starts it. Names:
- * NVIDIA/Megatron-LM, megatron/training/arguments.py (core 0.12 and later for
- * --pipeline-model-parallel-layout). */
+/* Which workloads and plans pretrain_gpt.py of Megatron-LM trains, as values of its arguments.
+ * Their meaning and defaults: NVIDIA/Megatron-LM, megatron/training/arguments.py (core 0.12 and
+ * later for --pipeline-model-parallel-layout). workloads/import_megatron.c reads them. */
 #include "launch.h"
-#include "megatron_model.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static const char target[] = "megatron";
+/* ---- The model --------------------------------------------------------------------------- */
 
-/* ---- What Megatron can do ---------------------------------------------------------------- */
+/* A decoder of equal blocks, as pretrain_gpt.py builds it. */
+typedef struct megatron_model {
+    uint32_t blocks;
+    uint32_t first_block_layer; /* layer of the first block; block b begins at it + b * layers */
+    uint32_t block_layers;
+    const ty_layer *embedding, *norm, *attention;
+    const ty_layer *mlp; /* of a block without experts; NULL: every block has some */
+    const ty_layer *moe; /* of a block with experts; NULL: none has */
+    bool *has_experts;   /* [blocks]; free with ty_free */
+    bool is_tied;
+} megatron_model;
 
-static ty_status check_schedule(const ty_plan *plan, ty_error *error)
+enum { NORM, ATTENTION, ATTENTION_ADD, MLP_NORM, MLP, MLP_ADD, BLOCK_LAYERS };
+#define FIRST_BLOCK_LAYER 1    /* after the embedding */
+#define LAYERS_AROUND 4        /* embedding, final norm, output, loss */
+#define VOCABULARY_DIVISOR 128 /* --make-vocab-size-divisible-by, its default */
+
+static ty_status refuse(const ty_workload *w, uint32_t layer, const char *expected, ty_error *error)
 {
-    const uint32_t positions = ty_plan_position_count(plan),
-                   each = plan->micro_batches / plan->stages[0].replicas;
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "pretrain_gpt.py trains decoders of equal blocks; layer %u of "
+                   "%.60s is %.60s (%s), expected %s",
+                   layer, w->name, w->layers[layer].name, ty_layer_kind_name(w->layers[layer].kind),
+                   expected);
+}
 
-    if (plan->stage_count > 1 && plan->schedule != TY_ONE_F_ONE_B &&
-        plan->schedule != TY_INTERLEAVED)
-        return ty_launch_refuse(error, target,
-                                "its pipelines run 1f1b or interleaved, and the plan %s; plan with "
-                                "--fix schedule=1f1b",
-                                ty_schedule_name(plan->schedule));
-    for (uint32_t s = 1; s < plan->stage_count; s++) {
-        if (plan->stages[s].replicas != plan->stages[0].replicas)
-            return ty_launch_refuse(
-                error, target,
-                "every stage has equally many replicas there; found %u in stage "
-                "0 and %u in stage %u; plan with --fix dp=N,pp=%u",
-                plan->stages[0].replicas, plan->stages[s].replicas, s, plan->stage_count);
-        if (plan->stages[s].recompute != plan->stages[0].recompute ||
-            plan->stages[s].recompute_blocks != plan->stages[0].recompute_blocks)
-            return ty_launch_refuse(error, target, "all stages recompute alike there");
+static bool is_norm(const ty_layer *layer)
+{
+    return layer->kind == TY_LAYER_LAYER_NORM || layer->kind == TY_LAYER_RMS_NORM;
+}
+
+static bool is_alike(const ty_layer *a, const ty_layer *b)
+{
+    return a->kind == b->kind && memcmp(a->attributes, b->attributes, sizeof a->attributes) == 0;
+}
+
+static bool reads(const ty_layer *layer, uint32_t a, uint32_t b)
+{
+    return layer->input_count == 2 && layer->inputs[0] == a && layer->inputs[1] == b;
+}
+
+static ty_status check_block(const ty_workload *w, megatron_model *m, uint32_t block,
+                             ty_error *error)
+{
+    const uint32_t at = FIRST_BLOCK_LAYER + block * BLOCK_LAYERS;
+    const ty_layer *l = &w->layers[at];
+    const ty_layer **mlp;
+
+    if (!is_norm(&l[NORM]) || !is_alike(&l[NORM], m->norm))
+        return refuse(w, at + NORM, "the norm of a block", error);
+    if (l[ATTENTION].kind != TY_LAYER_ATTENTION || l[ATTENTION].input_count != 1 ||
+        !is_alike(&l[ATTENTION], m->attention))
+        return refuse(w, at + ATTENTION, "attention as in the first block", error);
+    if (l[ATTENTION_ADD].kind != TY_LAYER_ADD || !reads(&l[ATTENTION_ADD], at - 1, at + ATTENTION))
+        return refuse(w, at + ATTENTION_ADD, "the sum after attention", error);
+    if (!is_alike(&l[MLP_NORM], m->norm))
+        return refuse(w, at + MLP_NORM, "the norm before the mlp", error);
+    m->has_experts[block] = l[MLP].kind == TY_LAYER_MOE;
+    mlp = m->has_experts[block] ? &m->moe : &m->mlp;
+    if (*mlp == NULL)
+        *mlp = &l[MLP];
+    if ((l[MLP].kind != TY_LAYER_MLP && l[MLP].kind != TY_LAYER_MOE) || !is_alike(&l[MLP], *mlp))
+        return refuse(w, at + MLP, "an mlp or experts as in other blocks", error);
+    if (l[MLP_ADD].kind != TY_LAYER_ADD || !reads(&l[MLP_ADD], at + ATTENTION_ADD, at + MLP))
+        return refuse(w, at + MLP_ADD, "the sum after the mlp", error);
+    return TY_OK;
+}
+
+static ty_status check_ends(const ty_workload *w, megatron_model *m, ty_error *error)
+{
+    const uint32_t last = w->layer_count - 1;
+    const ty_layer *output = &w->layers[last - 1];
+
+    if (w->layers[0].kind != TY_LAYER_EMBEDDING || w->layers[0].attributes[TY_TOKEN_TYPES] > 0)
+        return refuse(w, 0, "an embedding of tokens", error);
+    if (!is_alike(&w->layers[last - 2], m->norm))
+        return refuse(w, last - 2, "the final norm", error);
+    m->is_tied = output->tied_to == 0;
+    if (output->kind != TY_LAYER_LINEAR || output->attributes[TY_HAS_BIAS] > 0 ||
+        output->attributes[TY_OUT_FEATURES] != m->embedding->attributes[TY_VOCABULARY])
+        return refuse(w, last - 1, "the logits, without bias", error);
+    if (w->layers[last].kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY)
+        return refuse(w, last, "the loss", error);
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        if (w->layers[l].is_frozen)
+            return refuse(w, l, "no frozen layer", error);
+    return TY_OK;
+}
+
+/* Attributes of layers that the arguments below, or the checks, cover. */
+static const ty_attribute said[] = {
+    TY_FEATURES,        TY_HIDDEN_FEATURES, TY_HAS_BIAS,         TY_IS_GATED,
+    TY_HEADS,           TY_KV_HEADS,        TY_HEAD_SIZE,        TY_IS_CAUSAL,
+    TY_EXPERTS,         TY_VALUE_HEAD_SIZE, TY_HAS_QKV_BIAS,     TY_HAS_QK_NORM,
+    TY_QUERY_RANK,      TY_KV_RANK,         TY_ROTARY_SIZE,      TY_IS_FUSED,
+    TY_SHARED_FEATURES, TY_HAS_ROUTER_BIAS, TY_EXPERTS_PER_TOKEN};
+
+/* A window, sinks, a gate: what no argument here says would train something else. */
+static ty_status check_said(const ty_workload *w, uint32_t layer, ty_error *error)
+{
+    for (int a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
+        bool is_said = w->layers[layer].attributes[a] == 0;
+        for (size_t i = 0; i < sizeof said / sizeof said[0] && !is_said; i++)
+            is_said = (int)said[i] == a;
+        if (!is_said)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "layer %u of %.60s (%.60s) has %s %llu, which these "
+                           "arguments of pretrain_gpt.py cannot say",
+                           layer, w->name, w->layers[layer].name,
+                           ty_attribute_name((ty_attribute)a),
+                           (unsigned long long)w->layers[layer].attributes[a]);
     }
-    if (ty_plan_interleave(plan) > 1 && each % positions != 0)
-        return ty_launch_refuse(error, target,
-                                "interleaved stages take the micro-batches of a replica in groups "
-                                "of as many as there are positions; found %u and %u; plan with "
-                                "--fix schedule=1f1b",
-                                each, positions);
-    if (plan->stages[0].recompute == TY_RECOMPUTE_OPERATOR)
-        return ty_launch_refuse(
-            error, target,
-            "it recomputes whole layers or the core of attention, not every other "
-            "product (operator); plan with --fix recompute=full or selective");
     return TY_OK;
 }
 
-/* Of norms and activation functions "layernorm" makes those of blocks again, "moe_act" those of
- * routed experts; there is no word for others
- * (megatron/core/transformer/transformer_config.py, recompute_modules). */
-static ty_status check_elementwise(const ty_plan *plan, const megatron_model *m, ty_error *error)
+/* Megatron-LM has no argument for these. */
+static ty_status check_attributes(const ty_workload *w, const megatron_model *m, ty_error *error)
 {
-    if (plan->stages[0].recompute == TY_RECOMPUTE_ELEMENTWISE &&
-        (m->mlp != NULL || m->moe->attributes[TY_SHARED_FEATURES] > 0))
-        return ty_launch_refuse(error, target,
-                                "it recomputes activation functions of routed experts, and the "
-                                "plan those of %.80s too (elementwise); plan with --fix "
-                                "recompute=full or none",
-                                (m->mlp != NULL ? m->mlp : m->moe)->name);
+    const uint64_t *a = m->attention->attributes;
+    const ty_layer *mlp = m->mlp != NULL ? m->mlp : m->moe;
+    bool has_latents = a[TY_KV_RANK] > 0;
+
+    for (uint32_t l = FIRST_BLOCK_LAYER; l < w->layer_count - 2; l++) {
+        const ty_status status = check_said(w, l, error);
+        if (status != TY_OK)
+            return status;
+    }
+    if (m->moe != NULL && m->mlp != NULL &&
+        m->moe->attributes[TY_IS_GATED] != m->mlp->attributes[TY_IS_GATED])
+        return refuse(w, FIRST_BLOCK_LAYER + MLP, "experts gated as the mlps are", error);
+
+    if (a[TY_RELATIVE_BUCKETS] > 0 || !a[TY_IS_CAUSAL] ||
+        (a[TY_VALUE_HEAD_SIZE] > 0 && !has_latents))
+        return refuse(w, FIRST_BLOCK_LAYER + ATTENTION, "causal attention without relative biases",
+                      error);
+    if ((a[TY_HAS_BIAS] > 0) != (mlp->attributes[TY_HAS_BIAS] > 0))
+        return refuse(w, FIRST_BLOCK_LAYER + ATTENTION, "biases as the mlp has (or has not)",
+                      error);
     return TY_OK;
 }
 
-/* What is divided among lanes must divide evenly. */
-static ty_status check_lanes(const ty_plan *plan, const megatron_model *m, ty_error *error)
+static ty_status model_of(const ty_workload *w, megatron_model *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    megatron_model m = {.first_block_layer = FIRST_BLOCK_LAYER, .block_layers = BLOCK_LAYERS};
+
+    if (w->layer_count < LAYERS_AROUND + BLOCK_LAYERS ||
+        (w->layer_count - LAYERS_AROUND) % BLOCK_LAYERS != 0)
+        return refuse(w, 0, "a decoder: embedding, blocks of six layers, norm, logits, loss",
+                      error);
+    m.blocks = (w->layer_count - LAYERS_AROUND) / BLOCK_LAYERS;
+    m.embedding = &w->layers[0];
+    m.norm = &w->layers[FIRST_BLOCK_LAYER];
+    m.attention = &w->layers[FIRST_BLOCK_LAYER + ATTENTION];
+    m.has_experts = ty_alloc(m.blocks, sizeof *m.has_experts);
+    if (m.has_experts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t b = 0; b < m.blocks; b++)
+        TY_CHECK(check_block(w, &m, b, error), status, cleanup);
+    TY_CHECK(check_ends(w, &m, error), status, cleanup);
+    TY_CHECK(check_attributes(w, &m, error), status, cleanup);
+    *out = m;
+    m.has_experts = NULL;
+
+cleanup:
+    ty_free(m.has_experts);
+    return status;
+}
+
+static void put_attention(launch_values *v, const megatron_model *m)
+{
+    static const struct {
+        const char *key;
+        ty_attribute attribute;
+    } copied[] = {{"heads", TY_HEADS},           {"kv_heads", TY_KV_HEADS},
+                  {"head_size", TY_HEAD_SIZE},   {"rotary_size", TY_ROTARY_SIZE},
+                  {"query_rank", TY_QUERY_RANK}, {"kv_rank", TY_KV_RANK},
+                  {"qkv_bias", TY_HAS_QKV_BIAS}, {"qk_norm", TY_HAS_QK_NORM}};
+    const uint64_t *a = m->attention->attributes;
+
+    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++)
+        ty_launch_put_uint(v, copied[i].key, a[copied[i].attribute]);
+    ty_launch_put_flag(v, "grouped_heads", a[TY_KV_HEADS] != a[TY_HEADS]);
+    ty_launch_put_uint(v, "plain_head_size", a[TY_HEAD_SIZE] - a[TY_ROTARY_SIZE]);
+    ty_launch_put_uint(v, "value_head_size",
+                       a[TY_VALUE_HEAD_SIZE] > 0 ? a[TY_VALUE_HEAD_SIZE] : a[TY_HEAD_SIZE]);
+}
+
+/* Which blocks have experts: those from the n-th on, or every n-th counted from 0. */
+static void put_expert_blocks(launch_values *v, const megatron_model *m)
+{
+    uint32_t dense = 0, interval = 1, broken = 0;
+
+    while (dense < m->blocks && !m->has_experts[dense])
+        dense++;
+    if (dense == 0)
+        while (interval < m->blocks && !m->has_experts[interval])
+            interval++;
+    while (broken < m->blocks &&
+           m->has_experts[broken] == (dense > 0 ? broken >= dense : broken % interval == 0))
+        broken++;
+    ty_launch_put_flag(v, "broken_pattern", broken < m->blocks);
+    ty_launch_put_uint(v, "broken_block", broken);
+    if (dense > 0)
+        ty_launch_put(v, "expert_blocks", "([0]*%u+[1]*%u)", dense, m->blocks - dense);
+    else
+        ty_launch_put_uint(v, "expert_blocks", interval);
+}
+
+static void put_mlp(launch_values *v, const megatron_model *m)
+{
+    const ty_layer *any = m->mlp != NULL ? m->mlp : m->moe;
+
+    ty_launch_put_uint(v, "ffn_hidden", any->attributes[TY_HIDDEN_FEATURES]);
+    ty_launch_put_flag(v, "gated", any->attributes[TY_IS_GATED] > 0);
+    ty_launch_put_flag(v, "mlp_bias", any->attributes[TY_HAS_BIAS] > 0);
+    /* Of activation functions it recomputes those of routed experts alone
+     * (megatron/core/transformer/transformer_config.py, recompute_modules). */
+    if (m->mlp != NULL || m->moe->attributes[TY_SHARED_FEATURES] > 0)
+        ty_launch_put_name(v, "dense_layer", any->name, 80);
+    if (m->moe == NULL)
+        return;
+    ty_launch_put_uint(v, "experts", m->moe->attributes[TY_EXPERTS]);
+    ty_launch_put_uint(v, "experts_per_token", m->moe->attributes[TY_EXPERTS_PER_TOKEN]);
+    ty_launch_put_uint(v, "expert_hidden", m->moe->attributes[TY_HIDDEN_FEATURES]);
+    ty_launch_put_uint(v, "shared_hidden", m->moe->attributes[TY_SHARED_FEATURES]);
+    ty_launch_put_flag(v, "router_bias", m->moe->attributes[TY_HAS_ROUTER_BIAS] > 0);
+    put_expert_blocks(v, m);
+}
+
+/* A vocabulary is padded to a multiple of 128 and of the ranks of tensor parallelism. */
+static void put_model(launch_values *v, const ty_workload *w, const megatron_model *m,
+                      uint32_t tensor)
+{
+    const uint64_t vocabulary = m->embedding->attributes[TY_VOCABULARY],
+                   multiple = (uint64_t)VOCABULARY_DIVISOR * tensor,
+                   padded = (vocabulary + multiple - 1) / multiple * multiple;
+
+    ty_launch_put_uint(v, "layers", m->blocks);
+    ty_launch_put_uint(v, "hidden", m->embedding->output.dimensions[1]);
+    ty_launch_put_uint(v, "positions", m->embedding->attributes[TY_POSITIONS]);
+    ty_launch_put_flag(v, "rms_norm", m->norm->kind == TY_LAYER_RMS_NORM);
+    ty_launch_put_uint(v, "rotary_base", w->rotary_base);
+    ty_launch_put_uint(v, "vocabulary", vocabulary);
+    ty_launch_put_uint(v, "padded_vocabulary", padded != vocabulary ? padded : 0);
+    ty_launch_put_flag(v, "tied", m->is_tied);
+    put_attention(v, m);
+    put_mlp(v, m);
+}
+
+/* ---- The plan ---------------------------------------------------------------------------- */
+
+/* Tensor parallelism must divide all of these evenly. */
+static void put_undivided(launch_values *v, const ty_plan *plan, const megatron_model *m)
 {
     const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
     const struct {
@@ -78,47 +277,16 @@ static ty_status check_lanes(const ty_plan *plan, const megatron_model *m, ty_er
     };
 
     for (size_t i = 0; i < sizeof divided / sizeof divided[0]; i++)
-        if (divided[i].number % tensor != 0)
-            return ty_launch_refuse(error, target,
-                                    "tensor parallelism divides %s evenly there; found %llu among "
-                                    "%u; plan with --fix tp=N",
-                                    divided[i].what, (unsigned long long)divided[i].number, tensor);
-    if (m->moe != NULL && tensor > 1 && !plan->sequence_parallel)
-        return ty_launch_refuse(error, target,
-                                "experts and tensor parallelism need sequence parallelism there; "
-                                "plan with --fix sp=1 or tp=1");
-    return TY_OK;
+        if (divided[i].number % tensor != 0) {
+            ty_launch_put_text(v, "undivided", divided[i].what);
+            ty_launch_put_uint(v, "undivided_number", divided[i].number);
+            return;
+        }
 }
 
-static ty_status check_training(const ty_plan *plan, ty_error *error)
-{
-    if (plan->workload->local_steps > 1 || plan->workload->learning != TY_LEARNING_GRADIENT)
-        return ty_launch_refuse(error, target, "it averages gradients in every step");
-    if (plan->staleness > 0)
-        return ty_launch_refuse(
-            error, target,
-            "it waits for the gradients of every step, and the plan's may be %u "
-            "late; plan with --fix staleness=0",
-            plan->staleness);
-    if (plan->exchange_order != NULL)
-        return ty_launch_refuse(error, target, TY_LAUNCH_NO_PRIORITY);
-    if (plan->zero > 1)
-        return ty_launch_refuse(
-            error, target,
-            "its distributed optimizer shards optimizer state (ZeRO 1), and the "
-            "plan has ZeRO %u; deepspeed has it",
-            plan->zero);
-    for (uint32_t b = 0; b < plan->bucket_count; b++)
-        if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE &&
-            plan->buckets[b].compression.kind != TY_COMPRESSION_ROWS)
-            return ty_launch_refuse(error, target,
-                                    "it compresses no gradients; plan with --fix compression=none");
-    return TY_OK;
-}
-
-/* Blocks of a stage, whose ends must be those of blocks. */
-static ty_status blocks_of_stage(const ty_plan *plan, const megatron_model *m, uint32_t stage,
-                                 uint32_t *blocks, ty_error *error)
+/* Blocks of a stage; false where it begins or ends inside one. */
+static bool blocks_of_stage(const ty_plan *plan, const megatron_model *m, uint32_t stage,
+                            uint32_t *blocks)
 {
     const ty_plan_stage *s = &plan->stages[stage];
     const uint32_t last = m->first_block_layer + m->blocks * m->block_layers;
@@ -128,84 +296,41 @@ static ty_status blocks_of_stage(const ty_plan *plan, const megatron_model *m, u
         begin = m->first_block_layer;
     if (stage + 1 == plan->stage_count)
         end = last;
-    if (end > last || begin > end || (begin - m->first_block_layer) % m->block_layers != 0 ||
-        (end - begin) % m->block_layers != 0)
-        return ty_launch_refuse(error, target,
-                                "stages are of whole blocks there, and stage %u is from %s to %s",
-                                stage, plan->workload->layers[s->first_layer].name,
-                                plan->workload->layers[s->first_layer + s->layer_count - 1].name);
     *blocks = (end - begin) / m->block_layers;
-    return TY_OK;
+    return end <= last && begin <= end && (begin - m->first_block_layer) % m->block_layers == 0 &&
+           (end - begin) % m->block_layers == 0;
 }
 
-/* ---- Arguments --------------------------------------------------------------------------- */
-
-/* "Et*6|t*7|t*6L": embedding, blocks, loss. */
-static ty_status put_layout(const ty_plan *plan, const megatron_model *m, ty_text *text,
-                            ty_error *error)
+/* "Et*6|t*7|t*6L" (embedding, blocks, loss) where stages have unequal numbers of blocks.
+ * @return false where a stage cuts a block */
+static bool put_stages(launch_values *v, const ty_plan *plan, const megatron_model *m)
 {
     ty_text layout = {0};
-    ty_status status = TY_OK;
-    uint32_t first = 0, blocks = 0;
+    uint32_t first = 0, blocks = 0, s = 0;
     bool is_even = true;
 
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
-        TY_CHECK(blocks_of_stage(plan, m, s, &blocks, error), status, cleanup);
+    for (; s < plan->stage_count && blocks_of_stage(plan, m, s, &blocks); s++) {
         first = s == 0 ? blocks : first;
         is_even &= blocks == first;
         ty_text_addf(&layout, "%s%s", s > 0 ? "|" : "", s == 0 ? "E" : "");
         if (blocks > 0)
             ty_text_addf(&layout, "t*%u", blocks);
-        ty_text_add(&layout, s + 1 == plan->stage_count ? "L" : "");
     }
-    if (!is_even)
-        ty_text_addf(text, "--pipeline-model-parallel-layout %s\n",
-                     layout.data != NULL ? layout.data : "");
-    else if (ty_plan_interleave(plan) > 1)
-        ty_text_addf(text, "--num-layers-per-virtual-pipeline-stage %u\n", first);
-
-cleanup:
+    ty_text_add(&layout, "L");
+    if (s < plan->stage_count) {
+        const ty_plan_stage *cut = &plan->stages[s];
+        const ty_layer *layers = &plan->workload->layers[cut->first_layer];
+        ty_launch_put_flag(v, "cut_block", true);
+        ty_launch_put_uint(v, "cut_stage", s);
+        ty_launch_put_name(v, "cut_first", layers[0].name, 200);
+        ty_launch_put_name(v, "cut_last", layers[cut->layer_count - 1].name, 200);
+    } else if (!is_even) {
+        ty_launch_put_taken(v, "layout", &layout);
+    } else if (ty_plan_interleave(plan) > 1) {
+        ty_launch_put_uint(v, "virtual_layers", first);
+    }
     ty_text_clear(&layout);
-    return status;
-}
-
-static bool overlaps_exchange(const ty_plan *plan)
-{
-    return plan->stack == NULL || plan->stack->overlaps_exchange;
-}
-
-static void put_parallelism(const launch *l, ty_text *text)
-{
-    const ty_plan *plan = l->plan;
-    const bool is_exchanged =
-        plan->stages[0].replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES);
-
-    ty_text_addf(text, "--tensor-model-parallel-size %u\n--pipeline-model-parallel-size %u\n",
-                 ty_plan_lanes(plan, TY_TENSOR_LANES), ty_plan_position_count(plan));
-    /* The plan's context lanes gather keys and values. */
-    if (plan->context_parallel > 1)
-        ty_text_addf(text, "--context-parallel-size %u\n--cp-comm-type all_gather\n",
-                     plan->context_parallel);
-    /* What a device has and sends is the same: with whom it shares experts is not. */
-    if (plan->expert_parallel > 1 && plan->context_parallel > 1)
-        ty_text_add(text, "# differs: it divides experts among the parts of a sequence first, the "
-                          "plan among samples\n");
-    if (plan->expert_parallel > 1)
-        ty_text_addf(text, "--expert-model-parallel-size %u\n", plan->expert_parallel);
-    if (plan->sequence_parallel)
-        ty_text_add(text, "--sequence-parallel\n");
-    /* There a micro-batch is what one lane has. */
-    ty_text_addf(text, "--micro-batch-size %u\n--global-batch-size %u\n",
-                 plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES), plan->global_batch);
-    if (plan->zero == 1)
-        ty_text_add(text, "--use-distributed-optimizer\n");
-    if (is_exchanged && overlaps_exchange(plan)) {
-        ty_text_addf(
-            text, "--overlap-grad-reduce\n--ddp-bucket-size %llu\n",
-            (unsigned long long)(ty_launch_bucket_limit(l).bytes / TY_GRADIENT_ELEMENT_BYTES));
-        if (plan->zero == 1)
-            ty_text_add(text, "--overlap-param-gather\n");
-    }
+    return s == plan->stage_count;
 }
 
 /* Its layers in each block of the plan: several where what repeats are several layers, as one with
@@ -229,190 +354,61 @@ static uint32_t layers_of_block(const ty_workload *w, const megatron_model *m)
 }
 
 /* There a segment is a number of layers that divides those of every stage. */
-static ty_status put_recompute(const ty_plan *plan, const megatron_model *m, ty_text *text,
-                               ty_error *error)
+static void put_recompute(launch_values *v, const ty_plan *plan, const megatron_model *m)
 {
-    uint32_t segment = plan->stages[0].recompute_blocks * layers_of_block(plan->workload, m);
+    const uint32_t each = plan->stages[0].recompute_blocks;
+    uint32_t segment = each * layers_of_block(plan->workload, m), blocks = 0;
 
-    if (plan->stages[0].recompute == TY_RECOMPUTE_SELECTIVE)
-        ty_text_add(text, "--recompute-granularity selective\n");
-    if (plan->stages[0].recompute == TY_RECOMPUTE_ELEMENTWISE)
-        ty_text_add(text, "--recompute-granularity selective\n"
-                          "--recompute-modules layernorm moe_act\n");
-    if (plan->stages[0].recompute != TY_RECOMPUTE_FULL)
-        return TY_OK;
-    if (segment == 0 && plan->stages[0].recompute_blocks > 0)
-        return ty_launch_refuse(error, target,
-                                "it recomputes as many layers at a time everywhere, and the plan "
-                                "one block of more layers than another; plan with --fix "
-                                "recompute=none or stage");
+    ty_launch_put_flag(v, "uneven_blocks", segment == 0 && each > 0);
     for (uint32_t s = 0; s < plan->stage_count; s++) {
-        uint32_t blocks = 0;
-        const ty_status status = blocks_of_stage(plan, m, s, &blocks, error);
-        if (status != TY_OK)
-            return status;
+        (void)blocks_of_stage(plan, m, s, &blocks);
         if (segment == 0)
             segment = blocks;
-        if (segment == 0 || blocks % segment != 0)
-            return ty_launch_refuse(
-                error, target,
-                "it recomputes so many layers at a time as divide those of every "
-                "stage; found %u of the %u blocks of stage %u; plan with --fix "
-                "recompute=full",
-                segment, blocks, s);
+        if (segment == 0 || blocks % segment != 0) {
+            ty_launch_put_flag(v, "uneven_segments", true);
+            ty_launch_put_uint(v, "segment_blocks", blocks);
+            ty_launch_put_uint(v, "segment_stage", s);
+            break;
+        }
     }
-    ty_text_addf(text,
-                 "--recompute-granularity full\n--recompute-method uniform\n"
-                 "--recompute-num-layers %u\n",
-                 segment);
-    return TY_OK;
+    ty_launch_put_uint(v, "recompute_layers", segment);
 }
 
-static void put_number(ty_text *text, const char *name, double value)
+/* Megatron's own defaults are dropout of a tenth and fused attention where it can be had; gradients
+ * are summed in 32 bits unless the software keeps 16. */
+static void put_software(launch_values *v, const ty_plan *plan)
 {
-    char number[32];
+    const ty_stack *stack = plan->stack;
+    const bool is_exchanged =
+        plan->stages[0].replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES);
 
-    ty_format_number(value, number);
-    ty_text_addf(text, "--%s %s\n", name, number);
+    ty_launch_put_text(v, "dropout", stack != NULL && stack->has_dropout ? "0.1" : "0.0");
+    ty_launch_put_flag(v, "unfused_attention",
+                       stack != NULL && stack->attention == TY_ATTENTION_SCORES);
+    ty_launch_put_flag(v, "half_gradients",
+                       stack != NULL && stack->gradient_bytes < TY_GRADIENT_ELEMENT_BYTES);
+    ty_launch_put_flag(v, "overlapped_exchange",
+                       is_exchanged && (stack == NULL || stack->overlaps_exchange));
 }
 
-/* Gradients are summed and exchanged in 32 bits unless the plan's software keeps 16 of them. */
-static void put_precision(const launch *l, ty_text *text)
+void ty_launch_put_megatron(launch *l)
 {
-    const bool is_half_gradient =
-        l->plan->stack != NULL && l->plan->stack->gradient_bytes < TY_GRADIENT_ELEMENT_BYTES;
-    const bool is_bf16 = strcmp(l->precision, "bf16") == 0;
-
-    if (strcmp(l->precision, "fp32") == 0)
-        return;
-    ty_text_addf(text, "--%s\n", l->precision);
-    if (l->plan->workload->precision == TY_PRECISION_FP8)
-        ty_text_add(text, "--fp8-format hybrid\n");
-    if (l->plan->workload->precision == TY_PRECISION_FP4)
-        ty_text_add(text, "--fp4-format e2m1\n");
-    if (!is_half_gradient)
-        ty_text_add(text, "--accumulate-allreduce-grads-in-fp32\n");
-    else if (is_bf16)
-        ty_text_add(text, "--grad-reduce-in-bf16\n");
-}
-
-static void put_training(const launch *l, ty_text *text)
-{
-    const ty_optimizer *o = &l->plan->optimizer;
-
-    ty_text_addf(text, "--optimizer %s\n", o->kind == TY_OPTIMIZER_SGD ? "sgd" : "adam");
-    put_number(text, "lr", o->learning_rate);
-    ty_text_add(text, "--lr-decay-style constant\n");
-    put_number(text, "weight-decay", o->weight_decay);
-    if (o->kind == TY_OPTIMIZER_SGD) {
-        put_number(text, "sgd-momentum", o->momentum);
-    } else {
-        put_number(text, "adam-beta1", o->beta1);
-        put_number(text, "adam-beta2", o->beta2);
-        put_number(text, "adam-eps", o->epsilon);
-    }
-    ty_text_addf(text, "--seed %llu\n", (unsigned long long)l->plan->seed);
-    put_precision(l, text);
-    if (l->input->steps > 0)
-        ty_text_addf(text, "--train-iters %u\n", l->input->steps);
-}
-
-/* What the plan's software does beside the network: Megatron's own defaults are dropout of a tenth
- * and fused attention where it can be had. */
-static void put_stack(const ty_plan *plan, ty_text *text)
-{
-    const char *dropout = plan->stack != NULL && plan->stack->has_dropout ? "0.1" : "0.0";
-
-    ty_text_addf(text, "--attention-dropout %s\n--hidden-dropout %s\n", dropout, dropout);
-    if (plan->stack != NULL && plan->stack->attention == TY_ATTENTION_SCORES)
-        ty_text_add(text, "--attention-backend unfused\n");
-}
-
-/* Tokens travel to their experts by an all-to-all, which are one grouped product where the devices
- * have bf16. */
-static void put_experts(const launch *l, ty_text *text)
-{
-    ty_text_add(text, "--moe-token-dispatcher-type alltoall\n");
-    if (strcmp(l->precision, "bf16") == 0)
-        ty_text_add(text, "--moe-grouped-gemm\n");
-}
-
-static ty_status write_arguments(const launch *l, const megatron_model *m, ty_text *text,
-                                 ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    ty_launch_comments(l, "# ", text);
-    TY_CHECK(ty_megatron_model_arguments(l->plan->workload, m,
-                                         ty_plan_lanes(l->plan, TY_TENSOR_LANES), text, error),
-             status, done);
-    put_stack(l->plan, text);
-    if (m->moe != NULL)
-        put_experts(l, text);
-    put_parallelism(l, text);
-    TY_CHECK(put_recompute(l->plan, m, text, error), status, done);
-    TY_CHECK(put_layout(l->plan, m, text, error), status, done);
-    put_training(l, text);
-done:
-    return status;
-}
-
-static void write_script(const launch *l, ty_text *text)
-{
-    ty_text_add(text, "#!/bin/sh\n");
-    ty_launch_comments(l, "# ", text);
-    ty_text_add(text, "# MEGATRON: the folder of Megatron-LM. Data, tokenizer and checkpoints are "
-                      "arguments\n# of this script.\n"
-                      "# shellcheck disable=SC2046 # megatron.args is to become words, and none of "
-                      "them a pattern\n"
-                      "set -f\n");
-    /* It wants that for devices before Blackwell, so that transfers are queued in order. */
-    if (ty_plan_lanes(l->plan, TY_TENSOR_LANES) > 1 || l->plan->context_parallel > 1)
-        ty_text_add(text, "export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
-    ty_launch_write_torchrun(l, text);
-    ty_text_add(text, "    \"${MEGATRON:?}/pretrain_gpt.py\" $(sed 's/#.*//' megatron.args) "
-                      "\"$@\"\n");
-}
-
-/* Whether it can run a plan, wherever its devices are. Fills the model: free has_experts. */
-static ty_status check_plan(const ty_plan *plan, megatron_model *model, ty_error *error)
-{
-    ty_status status;
-    uint32_t blocks;
-
-    TY_CHECK(ty_megatron_model_of(plan->workload, model, error), status, done);
-    TY_CHECK(check_schedule(plan, error), status, done);
-    TY_CHECK(check_training(plan, error), status, done);
-    TY_CHECK(check_lanes(plan, model, error), status, done);
-    TY_CHECK(check_elementwise(plan, model, error), status, done);
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        TY_CHECK(blocks_of_stage(plan, model, s, &blocks, error), status, done);
-done:
-    return status;
-}
-
-ty_status ty_launch_megatron(launch *l, ty_error *error)
-{
-    ty_status status = TY_OK;
+    const ty_plan *plan = l->plan;
+    launch_values *v = &l->values;
     megatron_model model = {0};
-    ty_text arguments = {0}, script = {0};
+    ty_error refusal = {0};
+    const ty_status status = model_of(plan->workload, &model, &refusal);
 
-    TY_CHECK(check_plan(l->plan, &model, error), status, cleanup);
-    TY_CHECK(ty_launch_check_blocks(l, target, error), status, cleanup);
-    if (strcmp(l->precision, "fp16") == 0 && l->plan->expert_parallel > 1) {
-        status = ty_launch_refuse(error, target,
-                                  "experts are not divided in fp16 there; plan with --fix ep=1");
-        goto cleanup;
+    if (status == TY_ENOMEM)
+        v->failed = status;
+    if (status != TY_OK) {
+        ty_launch_put_name(v, "megatron_refusal", refusal.message, (int)sizeof refusal.message);
+        return;
     }
-    TY_CHECK(write_arguments(l, &model, &arguments, error), status, cleanup);
-    write_script(l, &script);
-    TY_CHECK(ty_launch_add(l, "megatron.args", &arguments, false, error), status, cleanup);
-    TY_CHECK(ty_launch_add(l, "launch.sh", &script, true, error), status, cleanup);
-    status = ty_launch_next(l, error, "MEGATRON=/path/to/Megatron-LM ./launch.sh --data-path ...");
-
-cleanup:
+    put_model(v, plan->workload, &model, ty_plan_lanes(plan, TY_TENSOR_LANES));
+    put_undivided(v, plan, &model);
+    put_software(v, plan);
+    if (put_stages(v, plan, &model))
+        put_recompute(v, plan, &model);
     ty_free(model.has_experts);
-    ty_text_clear(&arguments);
-    ty_text_clear(&script);
-    return status;
 }

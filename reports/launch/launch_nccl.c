@@ -278,55 +278,25 @@ static uint32_t write_rows(const shapes *s, ty_text *text)
     return written;
 }
 
-/* NCCL_ALGO would forbid what the table chooses. */
-static void write_variables(const launch *l, ty_text *text)
-{
-    launch_variable variables[LAUNCH_MOST_VARIABLES];
-    const uint32_t count = ty_launch_environment(l, variables);
-
-    ty_launch_comments(l, "# ", text);
-    for (uint32_t v = 0; v < count; v++)
-        if (strncmp(variables[v].name, "NCCL_", 5) == 0 &&
-            strcmp(variables[v].name, "NCCL_ALGO") != 0)
-            ty_text_addf(text, "# %s\nexport %s=%s\n", variables[v].why, variables[v].name,
-                         variables[v].value);
-    ty_text_add(text, "# libnccl-tuner-example.so, made in NCCL's plugins/tuner/example, in "
-                      "LD_LIBRARY_PATH\n"
-                      "export NCCL_TUNER_PLUGIN=example\n"
-                      "# the folder of these files, on every host\n"
-                      "export NCCL_TUNER_CONFIG_FILE=\"${NCCL_PLAN:-$PWD}/nccl_tuner.conf\"\n");
-}
-
 ty_status ty_launch_nccl(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     shapes s = {0};
-    ty_text table = {0}, variables = {0};
+    ty_text table = {0};
     uint32_t *devices = ty_alloc(l->process_count, sizeof *devices);
 
     if (devices == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
-    if (!l->has_accelerators) {
-        status = ty_launch_refuse(error, TARGET,
-                                  "NCCL runs on NVIDIA's GPUs, and the plan has processors");
-        goto cleanup;
-    }
     TY_CHECK(add_buckets(l, &s, devices, error), status, cleanup);
     TY_CHECK(add_lanes(l, &s, devices, error), status, cleanup);
-    ty_launch_comments(l, "# ", &table);
-    ty_text_add(&table, "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,"
-                        "operations,registered\n");
     if (write_rows(&s, &table) == 0) {
         status =
             ty_launch_refuse(error, TARGET, "the plan has no collective that NCCL chooses for");
         goto cleanup;
     }
-    write_variables(l, &variables);
-    TY_CHECK(ty_launch_add(l, "nccl_tuner.conf", &table, false, error), status, cleanup);
-    TY_CHECK(ty_launch_add(l, "nccl.sh", &variables, false, error), status, cleanup);
-    status = ty_launch_next(l, error, ". ./nccl.sh");
+    ty_launch_put_taken(&l->values, "nccl_rows", &table);
 
 cleanup:
     for (uint32_t i = 0; i < s.count; i++)
@@ -334,6 +304,5 @@ cleanup:
     ty_free(s.shapes);
     ty_free(devices);
     ty_text_clear(&table);
-    ty_text_clear(&variables);
     return status;
 }

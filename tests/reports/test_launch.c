@@ -1,4 +1,5 @@
 /* Launch files of every shape of plan, for every target: files or a reason, whatever happens. */
+#include "../../reports/launch/launch.h"
 #include "scene.h"
 
 #include <criterion/criterion.h>
@@ -491,4 +492,58 @@ Test(launch, survives_failing_allocations)
         }
         close_scene(&s);
     }
+}
+
+/* ---- Templates --------------------------------------------------------------------------- */
+
+static const struct rendering {
+    const char *template, *expected; /* NULL: refused */
+} renderings[] = {
+    {"a {{word}} b", "a it's b"},
+    {"{{word|shell}} {{lines|yaml}}", "'it'\\''s' \"one\\ntwo\\n\""},
+    {"k: {{lines|block}}\nnext\n", "k: |\n  one\n  two\nnext\n"},
+    {"  k: {{word|block}}\n", "  k: |-\n    it's\n"},
+    {"k: {{odd|block}}", "k: \"caf\\xE9 \\U0001F682 \\\"\\\\\""},
+    {"  {{lines|indent}}\n", "  one\n  two\n"},
+    {"{{whole|float}} {{exact|float}}", "2.0 1e-8"},
+    {"{{#if whole}}y{{/if}}{{#if !whole}}n{{/if}}{{#if none}}n{{/if}}{{#if absent}}n{{/if}}", "y"},
+    {"{{#if whole=2}}y{{/if}}{{#if whole=3}}n{{/if}}{{#if !whole=3}}y{{/if}}", "yy"},
+    {"{{#each rows}}\n[{{item}} {{whole}}]\n{{/each}}\nend", "[a 2]\n[b 2]\nend"},
+    {"  {{#if rows}}\nx\n  {{/if}}\ny", "x\ny"},
+    {"{{#if absent}}{{#each rows}}{{nothing}}{{/each}}{{/if}}z", "z"},
+    {"{{absent}}", NULL},
+    {"{{word|shout}}", NULL},
+    {"{{>no_such_template}}", NULL},
+    {"{{rows}}", NULL},
+    {"{{broken|yaml}}", NULL},
+    {"{{#if whole}}open", NULL},
+    {"{{#each rows}}open", NULL},
+    {"stray{{/if}} end", NULL},
+};
+
+Test(launch, templates_are_filled)
+{
+    launch_values values = {0};
+
+    ty_launch_put_text(&values, "word", "it's");
+    ty_launch_put_text(&values, "lines", "one\ntwo\n");
+    ty_launch_put_text(&values, "odd", "caf\xc3\xa9 \xf0\x9f\x9a\x82 \"\\");
+    ty_launch_put_text(&values, "broken", "\xe2\x80");
+    ty_launch_put_uint(&values, "whole", 2);
+    ty_launch_put_uint(&values, "none", 0);
+    ty_launch_put_number(&values, "exact", 1e-8);
+    for (const char *item = "ab"; *item != '\0'; item++)
+        ty_launch_put(ty_launch_put_row(&values, "rows"), "item", "%c", *item);
+    for (size_t i = 0; i < sizeof renderings / sizeof renderings[0]; i++) {
+        const struct rendering *r = &renderings[i];
+        ty_text text = {0};
+        ty_error error = {0};
+        const ty_status status = ty_launch_render_text(r->template, &values, &text, &error);
+        cr_expect_eq(status, r->expected != NULL ? TY_OK : TY_EINVAL, "%s: %s", r->template,
+                     error.message);
+        if (r->expected != NULL && status == TY_OK)
+            cr_expect_str_eq(text.data, r->expected, "%s", r->template);
+        ty_text_clear(&text);
+    }
+    ty_launch_values_clear(&values);
 }
