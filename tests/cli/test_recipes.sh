@@ -57,15 +57,20 @@ for key in '"model_type": "llama"' '"model_type": "every_other"' '"model_type": 
     if [ "$windows" = "${expected:-0}" ] && [ "$bytes" = "${of_llama:=$bytes}" ]; then pass; else fail "$key: $windows windows"; fi
     expected=4
 done
+# A launch target is a row and a template, and nothing else of the product.
+touched=$(diff -rq "$SOURCE/reports" "$copy/reports")
+if [ "$(echo "$touched" | wc -l)" -eq 2 ] && echo "$touched" | grep -q 'launch/launch.c' && echo "$touched" | grep -q 'templates: start.sh.in'; then pass; else
+    fail "a launch target touches: $touched"
+fi
 
 # Every file of C that a recipe changes or adds.
-changed=$(cd "$copy" && find core planner simulate execute -name '*.c' | while IFS= read -r file; do
+changed=$(cd "$copy" && find core planner simulate execute reports -name '*.c' | while IFS= read -r file; do
     cmp -s "$file" "$SOURCE/$file" || echo "$file"
 done)
-[ "$(echo "$changed" | wc -l)" -ge 6 ] || fail "recipes change only $changed"
+[ "$(echo "$changed" | wc -l)" -ge 7 ] || fail "recipes change only $changed"
 for file in $changed; do
     if (cd "$copy" && cc -std=c11 -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE -Wall -Wswitch-enum -Werror -fsyntax-only -Icore -Iworkloads -Itopologies \
-        -Iplanner -Isimulate -Iexecute "$file") 2>"$scratch/err"; then pass; else fail "$file of the copy does not compile"; fi
+        -Iplanner -Isimulate -Iexecute -Ireports "$file") 2>"$scratch/err"; then pass; else fail "$file of the copy does not compile"; fi
 done
 if [ -z "${TY_ALL:-}" ]; then
     finish
@@ -137,4 +142,17 @@ for system in mine ddp; do
     cp "$scratch/out" $system.json
 done
 same mine step_time_s mine.json ddp.json
+
+# The launch target: its own script with the hosts of the plan, and torchrun's settings.
+expect 0 plan -w vgg16 -c "2x p100-server" --fix pp=1,compression=none --no-simulate -q -o launched.json
+for to in parallel-ssh torchrun; do
+    expect 0 export launched.json --to $to -o $to -q
+done
+if grep -q 'parallel-ssh -i -H host-0 -H host-1 torchrun --nnodes=2 --nproc_per_node=4' parallel-ssh/start.sh && [ -x parallel-ssh/start.sh ]; then pass; else
+    fail "start.sh of the launch target"
+fi
+if [ "$(grep -v '^#' parallel-ssh/trainyard_plan.py)" = "$(grep -v '^#' torchrun/trainyard_plan.py)" ]; then pass; else fail "other settings than torchrun's"; fi
+expect 0 plan -w vgg16 -c "2x p100-server" --fix pp=2,compression=none --no-simulate -q -o piped.json
+expect 1 export piped.json --to parallel-ssh
+expect_error_line "--to parallel-ssh: it has no pipelines"
 finish

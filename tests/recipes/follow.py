@@ -1,7 +1,8 @@
 """Follows docs/design/recipes.md in a copy of the sources: follow.py COPY.
 
-Adds a schedule, a compressor, a collective algorithm, a preset, a device with its host, a model family, a network and a cluster,
-each as its recipe says. What is added behaves as something that is there already does, so that test_recipes.sh can compare the two.
+Adds a schedule, a compressor, a collective algorithm, a preset, a launch target, a device with its host, a model family, a
+network and a cluster, each as its recipe says. What is added behaves as something that is there already does, so that
+test_recipes.sh can compare the two.
 Ends with 1 where a recipe names a place that is not there any more.
 """
 
@@ -112,6 +113,22 @@ edit("planner/systems.c", "static const preset presets[] = {", '''\
      .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
                .recomputes = ONE(TY_RECOMPUTE_NONE),
                .zero_levels = ONE(0)}},''')
+
+# A launch target: torchrun's settings, started by parallel-ssh. One row, one template.
+edit("reports/launch/launch.c", "static const launch_target targets[] = {", '''\
+    {.name = "parallel-ssh",
+     .title = "parallel-ssh: script and settings for your training script",
+     .files = "trainyard_plan.py start.sh",
+     .next = "./start.sh",
+     .refuses = DATA_PARALLEL BLOCKS,
+     .bits = 8},''')
+(copy / "reports/launch/templates/start.sh.in").write_text('''\
+#!/bin/sh
+{{>comments|comment}}
+{{>environment}}
+script={{script|shell}}
+exec parallel-ssh -i{{#each hosts}} -H {{name}}{{/each}} torchrun --nnodes={{host_count}} --nproc_per_node={{per_host}} "$script"
+''')
 
 # A device and a host that has it: a P100 of ten times the rates.
 catalogue = "topologies/catalogue/"
