@@ -97,7 +97,7 @@ write("execute/codec_again.c", (copy / "execute/codec_fp16.c").read_text().repla
 edit("study/catalogue/convergence.json", '"name": "fp16"',
      '    {"name": "fp16-again", "low": 1, "expected": 1, "high": 1.02, "source": "half"},')
 finish_recipe()
-limit = None  # the others change as many as they need
+limit = None  # collectives and presets change as many as they need
 
 # A collective algorithm: the ring under another name.
 edit("core/ty_profile.h", "TY_ALGORITHM_COUNT", "    TY_AROUND, /* a ring */", before=True)
@@ -114,7 +114,10 @@ edit("planner/systems.c", "static const preset presets[] = {", '''\
                .recomputes = ONE(TY_RECOMPUTE_NONE),
                .zero_levels = ONE(0)}},''')
 
+touched.clear()
+
 # A launch target: torchrun's settings, started by parallel-ssh. One row, one template.
+recipe("a launch target", 2)
 edit("reports/launch/launch.c", "static const launch_target targets[] = {", '''\
     {.name = "parallel-ssh",
      .title = "parallel-ssh: script and settings for your training script",
@@ -122,13 +125,16 @@ edit("reports/launch/launch.c", "static const launch_target targets[] = {", '''\
      .next = "./start.sh",
      .refuses = DATA_PARALLEL BLOCKS,
      .bits = 8},''')
-(copy / "reports/launch/templates/start.sh.in").write_text('''\
+write("reports/launch/templates/start.sh.in", '''\
 #!/bin/sh
 {{>comments|comment}}
 {{>environment}}
 script={{script|shell}}
 exec parallel-ssh -i{{#each hosts}} -H {{name}}{{/each}} torchrun --nnodes={{host_count}} --nproc_per_node={{per_host}} "$script"
 ''')
+
+finish_recipe()
+limit = None
 
 # A device and a host that has it: a P100 of ten times the rates.
 catalogue = "topologies/catalogue/"
@@ -143,10 +149,15 @@ host = entry_of(catalogue + "hosts.json", "hosts", "p100-server")
 add_entry(catalogue + "hosts.json", "hosts", {**host, "name": "tenfold-server", "device": "tenfold"})
 
 # A model family: Llama with windows in every other block, under another name. One file.
+touched.clear()
+recipe("a model family", 1)
 family = json.loads((copy / "workloads/families/llama.json").read_text())
 windows = [{"set": {"window": 128, "window_interval": 2}}]
-(copy / "workloads/families/every_other.json").write_text(json.dumps(
+write("workloads/families/every_other.json", json.dumps(
     {**family, "name": "every_other", "types": ["every_second"], "steps": windows + family["steps"]}))
+
+finish_recipe()
+limit = None
 
 # A network, and a cluster.
 network = json.loads((copy / "workloads/zoo/lenet.json").read_text())
