@@ -11,8 +11,8 @@
 typedef struct verdict {
     const char *format; /* static, or `own`; NULL: not known */
     char own[64];
-    ty_text notes;      /* a line each */
-    ty_error error;     /* status TY_OK: it can be read */
+    ty_text notes;  /* a line each */
+    ty_error error; /* status TY_OK: it can be read */
 } verdict;
 
 /* ---- Our own files ----------------------------------------------------------------------- */

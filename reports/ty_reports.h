@@ -161,7 +161,8 @@ typedef struct ty_report_document {
     bool is_derived;     /* made of the plan for this report: no file, no digest */
 } ty_report_document;
 
-/** Schemas of documents that a report can show, NULL at the end; docs/guides/read-a-report.md says what of. */
+/** Schemas of documents that a report can show, NULL at the end; docs/guides/read-a-report.md says
+ * what of. */
 extern const char *const ty_report_schemas[];
 
 /** A plan that a report lays beside the one it is about. */
@@ -195,10 +196,10 @@ typedef struct ty_report_input {
 
 /**
  * One self-contained HTML page: a template whose script draws one JSON document, the changes to
- * make first. docs/guides/read-a-report.md lists the sections and where their figures come from. Sections
- * without data are left out and named at the end with what would fill them. No network, no external
- * file, script and style allowed by their hashes alone. Large plans are shown by one rank of each
- * kind, large clusters by groups of hosts.
+ * make first. docs/guides/read-a-report.md lists the sections and where their figures come from.
+ * Sections without data are left out and named at the end with what would fill them. No network, no
+ * external file, script and style allowed by their hashes alone. Large plans are shown by one rank
+ * of each kind, large clusters by groups of hosts.
  * @return TY_EPARSE for timelines of another program, or a document that is not what its schema
  * says
  */

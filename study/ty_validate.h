@@ -10,12 +10,12 @@
  *     {"schema": 1, "family": "horovod", "count": 4, "records": [...]}
  * and a record an object with `id`, `kind`, `source`, `confidence` (read, recalled), `measured`
  * (`metric`, `value`, `unit`) and, as far as the source says, `model`, `batch`, `cluster`,
- * `parallel`, `collective`, `also_measured` and context. docs/results/README.md lists which members are
- * read; others are left alone.
+ * `parallel`, `collective`, `also_measured` and context. docs/results/README.md lists which members
+ * are read; others are left alone.
  *
  * The first predictor that takes a record predicts it, or skips it with a reason. Three numbers
- * score a source (docs/results/README.md): error, pair order, regret. Rows that a constant was fitted
- * to are scored apart.
+ * score a source (docs/results/README.md): error, pair order, regret. Rows that a constant was
+ * fitted to are scored apart.
  */
 #ifndef TY_VALIDATE_H
 #define TY_VALIDATE_H
