@@ -92,21 +92,7 @@ static const plan_shape jobs[] = {
      .buckets = 1,
      BATCH},
     {.name = "lanes", .replicas = {1}, .buckets = 3, BATCH, .lanes = 2, .divides_sequence = true},
-    {.name = "2bw", GPT_2BW},
-    {.name = "interleaved", GPT_INTERLEAVED},
     {.name = "zero-3", .replicas = {2}, .buckets = 3, BATCH, .zero = 3},
-    {.name = "late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 2},
-    {.name = "contexts", .replicas = {1}, .buckets = 3, BATCH, .contexts = 2},
-    {.name = "one-bit",
-     .replicas = {2},
-     .buckets = 3,
-     BATCH,
-     .compression.kind = TY_COMPRESSION_ONE_BIT},
-    {.name = "powersgd",
-     .replicas = {2},
-     .buckets = 3,
-     BATCH,
-     .compression = {.kind = TY_COMPRESSION_POWERSGD, .rank = 4}},
 };
 
 static int job_write(const char *workload, const char *name, const char *folder)

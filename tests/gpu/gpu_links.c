@@ -5,9 +5,8 @@
  * gradients and losses are the CPU backend's. What the emulator finds wrong it prints as a line
  * with FAIL.
  *
- * TRAINYARD_LINK_ORDERS says how many orders of each plan are tried (3), or which (501-1000),
- * TRAINYARD_LOST_STRIDE at every how many-th kernel the device is lost. TRAINYARD_LINK_TABLE=1: how
- * long the orders of each plan took, and how many of them were different (link_orders.py).
+ * TRAINYARD_LINK_ORDERS says how many orders each case "orders:" tries (8), or which (501-1000),
+ * TRAINYARD_LOST_STRIDE at every how many-th kernel the device is lost.
  */
 #include "../execute/rank_threads.h"
 #include "device_link.h"
@@ -18,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 const char gpt_small[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-small\", \"family\": \"transformer\","
@@ -362,7 +360,7 @@ static const plan_case plans[] = {
      EXACT,
      true},
 };
-enum { PLANS = sizeof plans / sizeof *plans, STEPS = 3, ORDERS = 3, LOST_STRIDE = 23 };
+enum { PLANS = sizeof plans / sizeof *plans, STEPS = 3, ORDERS = 8, LOST_STRIDE = 23 };
 
 static bool number_set(const char *name, const char *format, uint32_t a, uint32_t b)
 {
@@ -416,12 +414,6 @@ static uint32_t asked_count(const char *name, uint32_t otherwise)
     return value != NULL ? (uint32_t)atoi(value) : otherwise;
 }
 
-/* What each run's order was, as the emulator tells it. */
-typedef struct orders {
-    uint64_t *operations, *of_link;
-    uint32_t count;
-} orders;
-
 static void *emulator_function(const char *name)
 {
     void *const plugin = dlopen(getenv("TRAINYARD_CUDA_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
@@ -429,78 +421,131 @@ static void *emulator_function(const char *name)
     return plugin != NULL ? dlsym(plugin, name) : NULL;
 }
 
-static void order_take(orders *taken)
+/* A number of the order in which operations began on all devices since the last call. */
+static uint64_t order_take(void)
 {
-    void (*take)(uint64_t * operations, uint64_t * of_link) = NULL;
+    uint64_t (*take)(void) = NULL;
 
     *(void **)&take = emulator_function("emulated_order_take");
-    if (take == NULL || taken->operations == NULL || taken->of_link == NULL)
-        return;
-    take(&taken->operations[taken->count], &taken->of_link[taken->count]);
-    taken->count++;
+    return take != NULL ? take() : 0;
 }
 
-static int number_compare(const void *a, const void *b)
+static uint32_t different_count(const uint64_t *numbers, uint32_t count)
 {
-    const uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    uint32_t different = 0;
 
-    return (left > right) - (left < right);
-}
-
-static uint32_t different_count(uint64_t *numbers, uint32_t count)
-{
-    uint32_t different = count > 0;
-
-    qsort(numbers, count, sizeof *numbers, number_compare);
-    for (uint32_t i = 1; i < count; i++)
-        different += numbers[i] != numbers[i - 1];
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t earlier = 0;
+        while (numbers[earlier] != numbers[i])
+            earlier++;
+        different += earlier == i;
+    }
     return different;
 }
 
-static double clock_s(clockid_t of)
+/* One run in each order from `first` to `last`. */
+static bool case_orders(const plan_case *c, uint32_t first, uint32_t last)
 {
-    struct timespec now;
+    const uint32_t count = last - first + 1;
+    uint64_t *taken = calloc((size_t)count, sizeof *taken);
+    plan_shape shape = c->shape;
+    outcome expected = {0};
+    bool is_right;
 
-    clock_gettime(of, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    shape.name = c->name;
+    is_right =
+        plan_run_evaluated(c->workload, &shape, "cpu", NULL, STEPS, c->evaluate_every, &expected);
+    (void)order_take(); /* the last case's */
+    for (uint32_t order = first; order <= last && is_right; order++) {
+        is_right = order_run(c, &shape, order, &expected);
+        taken[order - first] = order_take();
+    }
+    if (is_right && different_count(taken, count) <= count / 2)
+        is_right = wrong("%u different orders in %u runs", different_count(taken, count), count);
+    outcome_free(&expected);
+    free(taken);
+    return is_right;
 }
 
-static bool case_orders(const plan_case *c)
+/* ---- Plans with the same order of instructions ---- */
+
+/* By FNV-1a. */
+static void number_add(uint64_t *hash, uint64_t number)
+{
+    *hash = (*hash ^ (number + 1)) * 0x100000001b3u;
+}
+
+/* Instructions of all ranks, their order, dependencies and collectives, without layers and sizes.
+ * TP, CP and EP ranks communicate inside passes as well: then also the kinds of the layers, and
+ * whatever else changes passes. */
+static uint64_t instructions_hash(const plan_case *c)
+{
+    plan_shape shape = c->shape;
+    ty_plan *plan;
+    ty_program *program = NULL;
+    ty_error error = {0};
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    shape.name = c->name;
+    plan = make_plan(c->workload, &shape);
+    if (ty_plan_lower(plan, &program, &error) != TY_OK) {
+        ty_plan_free(plan);
+        return 0; /* the plan's own case fails */
+    }
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        number_add(&hash, plan->stages[s].replicas);
+    for (uint32_t s = 0; s < program->stage_count; s++)
+        for (uint32_t i = 0; i < program->stages[s].instruction_count; i++) {
+            const ty_instruction *in = &program->stages[s].instructions[i];
+            const uint64_t parts[] = {in->op,          in->stage,     in->lead,
+                                      in->micro_batch, in->bucket,    in->phase,
+                                      in->peer_stage,  in->direction, in->wait_count};
+            for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+                number_add(&hash, parts[p]);
+            for (uint32_t w = 0; w < in->wait_count; w++)
+                number_add(&hash, in->waits[w]);
+            if (in->op == TY_OP_COLLECTIVE)
+                number_add(&hash, ty_compression_collective(&c->shape.compression, in->phase));
+        }
+    number_add(&hash, plan->zero);
+    number_add(&hash, plan->workload->local_steps);
+    number_add(&hash, c->evaluate_every);
+    if (ty_plan_width(plan) > 1) {
+        const uint64_t passes[] = {
+            c->shape.lanes,     c->shape.divides_sequence,
+            c->shape.contexts,  c->shape.experts,
+            c->shape.recompute, c->precision != NULL && strcmp(c->precision, "fp16") == 0};
+        for (size_t p = 0; p < sizeof passes / sizeof *passes; p++)
+            number_add(&hash, passes[p]);
+        for (uint32_t l = 0; l < plan->workload->layer_count; l++)
+            number_add(&hash, plan->workload->layers[l].kind);
+    }
+    ty_program_free(program);
+    ty_plan_free(plan);
+    return hash;
+}
+
+/* Of plans with the same order of instructions the first is tried in several orders of completion.
+ */
+static void orders_run(void)
 {
     const char *asked = getenv("TRAINYARD_LINK_ORDERS");
     const char *dash = asked != NULL ? strchr(asked, '-') : NULL;
     const uint32_t first = dash != NULL ? asked_count("TRAINYARD_LINK_ORDERS", 1) : 1;
     const uint32_t last =
         dash != NULL ? (uint32_t)atoi(dash + 1) : asked_count("TRAINYARD_LINK_ORDERS", ORDERS);
-    orders taken = {calloc((size_t)last + 1, sizeof(uint64_t)),
-                    calloc((size_t)last + 1, sizeof(uint64_t)), 0};
-    plan_shape shape = c->shape;
-    outcome expected = {0};
-    double started_s, begun_s; /* by the wall, and of processors */
-    bool is_right;
+    uint64_t hashes[PLANS];
+    char name[160];
 
-    shape.name = c->name;
-    is_right =
-        plan_run_evaluated(c->workload, &shape, "cpu", NULL, STEPS, c->evaluate_every, &expected);
-    order_take(&taken); /* the last case's */
-    taken.count = 0;
-    started_s = clock_s(CLOCK_MONOTONIC);
-    begun_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-    for (uint32_t order = first; order <= last && is_right; order++) {
-        is_right = order_run(c, &shape, order, &expected);
-        order_take(&taken);
+    for (int i = 0; i < PLANS; i++) {
+        int earlier = 0;
+        hashes[i] = instructions_hash(&plans[i]);
+        while (hashes[earlier] != hashes[i])
+            earlier++;
+        snprintf(name, sizeof name, "orders: %s", plans[i].name + strlen("link "));
+        if (earlier == i && is_asked(name))
+            report(name, case_orders(&plans[i], first, last));
     }
-    if (asked_count("TRAINYARD_LINK_TABLE", 0) == 1)
-        printf("orders of %s: %u in %.1f s, %.1f s of processors, %u of operations, %u of the "
-               "link's\n",
-               c->name, taken.count, clock_s(CLOCK_MONOTONIC) - started_s,
-               clock_s(CLOCK_PROCESS_CPUTIME_ID) - begun_s,
-               different_count(taken.operations, taken.count),
-               different_count(taken.of_link, taken.count));
-    outcome_free(&expected);
-    free(taken.operations);
-    free(taken.of_link);
-    return is_right;
 }
 
 /* ---- A device is lost ---- */
@@ -709,10 +754,11 @@ void links_run(void)
         report("link rings and serves", case_rings());
     for (int i = 0; i < PLANS; i++) {
         if (is_asked(plans[i].name))
-            report(plans[i].name, case_orders(&plans[i]));
+            report(plans[i].name, case_orders(&plans[i], 1, 1));
         lost_run(&plans[i]);
         snprintf(name, sizeof name, "memory of %s", plans[i].name + strlen("link "));
         if (plans[i].shape.lanes < 2 && plans[i].shape.contexts < 2 && is_asked(name))
             report(name, case_memory(&plans[i]));
     }
+    orders_run();
 }

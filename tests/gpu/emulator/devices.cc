@@ -69,8 +69,8 @@ struct machine {
     double patience_s = 20;
     int lost_device = -1, killed_device = -1;
     unsigned long lost_after = 0, killed_after = 0;
-    bool is_of_processes = false;       /* peers are looked for, not heard of */
-    uint64_t order = 0, link_order = 0; /* see emulated_order_take */
+    bool is_of_processes = false; /* peers are looked for, not heard of */
+    uint64_t order = 0;           /* see emulated_order_take */
 };
 
 thread_local int current;
@@ -147,9 +147,9 @@ void moved(machine *all)
 }
 
 /* The next of a sequence, by FNV-1a. */
-void order_add(uint64_t *order, size_t ordinal, const emulated_queue *queue, bool begins)
+void order_add(uint64_t *order, size_t ordinal, const emulated_queue *queue)
 {
-    for (size_t part : {ordinal, queue->serial, (size_t)begins})
+    for (size_t part : {ordinal, queue->serial})
         *order = (*order ^ (part + 1)) * 0x100000001b3u;
 }
 
@@ -216,9 +216,8 @@ void operation_begin(machine *all, int ordinal, size_t from, std::unique_lock<st
     d.hardware[from].pop_front();
     next.queue->is_running = true;
     all->moves++;
-    order_add(&all->order, (size_t)ordinal, next.queue, true);
+    order_add(&all->order, (size_t)ordinal, next.queue);
     if (next.kernel != nullptr) {
-        order_add(&all->link_order, (size_t)ordinal, next.queue, true);
         d.resident.push_back(next);
         next.kernel->arrive();
         moved(all);
@@ -267,7 +266,6 @@ void device_main(machine *all, int ordinal)
             const operation over = d.resident[chosen - d.hardware.size()];
             d.resident.erase(d.resident.begin() + (long)(chosen - d.hardware.size()));
             over.kernel->leave();
-            order_add(&all->link_order, (size_t)ordinal, over.queue, false);
             operation_over(all, d, over);
         }
     }
@@ -531,16 +529,16 @@ void emulated_options_read(int ordinal)
 
 extern "C" {
 
-void emulated_order_take(uint64_t *operations, uint64_t *of_link)
+uint64_t emulated_order_take(void)
 {
     machine *all = the_machine();
     std::lock_guard<std::mutex> guard(all->lock);
 
-    *operations = all->order;
-    *of_link = all->link_order;
-    all->order = all->link_order = 0;
+    const uint64_t order = all->order;
+    all->order = 0;
     for (device &d : all->devices)
         d.streams = 0;
+    return order;
 }
 
 cudaError_t cudaSetDevice(int ordinal)

@@ -94,10 +94,9 @@ void emulated_wait(std::unique_lock<std::mutex> &lock, const char *what,
 struct emulated_waiter;
 emulated_waiter *emulated_wait_begin(const std::string &what);
 void emulated_wait_end(emulated_waiter *waiter);
-/** For tests, between runs: in which order operations began on all devices, and kernels of the link
- * began and ended, since it was last asked for, as numbers that differ where the orders do. */
-extern "C" __attribute__((visibility("default"))) void emulated_order_take(uint64_t *operations,
-                                                                           uint64_t *of_link);
+/** For tests, between runs: a number of the order in which operations began on all devices since
+ * the last call. */
+extern "C" __attribute__((visibility("default"))) uint64_t emulated_order_take(void);
 /** A rule is broken: a line that fails the test, and on. */
 void emulated_broken(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
