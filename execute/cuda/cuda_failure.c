@@ -4,6 +4,10 @@
 ty_status cuda_fail(ty_error *error, const char *call, cudaError_t code)
 {
     (void)cudaGetLastError(); /* a failure that has been told is not told again */
+    if (code == cudaErrorNoKernelImageForDevice)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "this plugin has no code for the GPU: build it with "
+                       "-DTY_CUDA_ARCHITECTURES=native");
     return ty_fail(error, code == cudaErrorMemoryAllocation ? TY_ENOMEM : TY_EBACKEND, "%s: %s",
                    call, cudaGetErrorString(code));
 }
