@@ -53,7 +53,8 @@ typedef struct cli_options {
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
         evaluate_every, vocabulary, bad_samples;
     bool json, quiet, no_simulate, no_fold, per_device, elastic, allow_lossy, fastest, program,
-        straight, queued, fewer, help, force, trust_config, show_origin, resume, anyway, csv;
+        straight, queued, fewer, help, force, trust_config, show_origin, resume, anyway, csv,
+        deterministic;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
     int vary_count;
     cli_config *config; /* where defaults lie; owned */

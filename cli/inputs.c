@@ -155,6 +155,7 @@ ty_status training_from(const cli_options *options, ty_training *out, ty_error *
                             .checkpoint_every = (uint32_t)options->checkpoint_every,
                             .resume = options->resume,
                             .init = options->init,
+                            .deterministic = options->deterministic,
                             .save_weights = options->save_weights,
                             .bad_samples = (uint32_t)options->bad_samples};
     ty_error detail = {0};

@@ -46,8 +46,8 @@ const cli_command commands[] = {
      0, 0, cmd_systems},
     {"run", "PLAN [options]", "train for real on local ranks and measure", NULL,
      OPTIONS("backend", "precision", "steps", "until", "evaluate-every", "data", "bad-samples",
-             "checkpoint", "checkpoint-every", "resume", "init", "save-weights", "anyway",
-             "metrics", "mlperf-log", "output", "json"),
+             "checkpoint", "checkpoint-every", "resume", "deterministic", "init", "save-weights",
+             "anyway", "metrics", "mlperf-log", "output", "json"),
      1, 1, cmd_run},
     {"compare", "PLAN RUN [options]", "predicted against measured, operation by operation", NULL,
      OPTIONS("task", "fail-over", "json"), 2, 2, cmd_compare},
@@ -149,8 +149,8 @@ const cli_command commands[] = {
      "--on puts what is started on every host into Slurm, Kubernetes or SkyPilot.\n"
      "chakra writes execution traces. -o is a folder; without it the files are shown.\n"
      "What a target cannot express is refused with the reason.\n",
-     OPTIONS("to", "output", "nodes", "steps", "until", "backend", "precision", "data", "init",
-             "save-weights", "script", "image", "on", "rdma", "force"),
+     OPTIONS("to", "output", "nodes", "steps", "until", "backend", "precision", "data",
+             "deterministic", "init", "save-weights", "script", "image", "on", "rdma", "force"),
      1, 1, cmd_export},
     {"check", "FILE... [options]", "whether files can be read, and what in them is not used",
      "Reads whatever Trainyard reads: its own files, and those of other programs that\n"

@@ -100,6 +100,8 @@ static const option_row table[] = {
     NUMBER("checkpoint-every", checkpoint_every, 1000000000, "N",
            "steps between two checkpoints (default: one at the end)"),
     FLAG("resume", 0, resume, "go on from the newest checkpoint"),
+    FLAG("deterministic", 0, deterministic,
+         "repeat a run bit for bit on GPUs, where sums of attention otherwise have any order"),
     FLAG("anyway", 0, anyway, "run a plan for other machines on the cores of this one"),
     TEXT("init", 0, init, "FILE",
          "weights to start from: safetensors, its index or their folder, with the names of Hugging "

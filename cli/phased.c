@@ -354,10 +354,11 @@ static ty_status show_run(const cli_options *options, const char *path, ty_text 
 
 exit_code phased_run(const cli_options *options)
 {
-    exit_code code = refuse_options("run", options,
-                                    ALLOWED("backend", "precision", "until", "evaluate-every",
-                                            "data", "bad-samples", "checkpoint", "checkpoint-every",
-                                            "resume", "init", "save-weights", "anyway", "output"));
+    exit_code code =
+        refuse_options("run", options,
+                       ALLOWED("backend", "precision", "until", "evaluate-every", "data",
+                               "bad-samples", "checkpoint", "checkpoint-every", "resume",
+                               "deterministic", "init", "save-weights", "anyway", "output"));
     ty_error error = {0};
     ty_phased_plan *plan = NULL;
     ty_training training;

@@ -232,6 +232,8 @@ static const json_field fields[] = {
      .applies = trains},
     {TEXT(init), .is_optional = true, .applies = trains},
     {TEXT(save_weights), .is_optional = true, .applies = trains},
+    {"deterministic", JSON_BOOL, JSON_AT(ty_job, deterministic), .is_optional = true,
+     .applies = trains},
     {"measure_distortion", JSON_BOOL, JSON_AT(ty_job, measure_distortion), .is_optional = true,
      .applies = trains},
     {"program", JSON_OTHER, .read = ty_record_pass_by, .write = write_program, .applies = trains,

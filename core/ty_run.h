@@ -84,6 +84,7 @@ typedef struct ty_job {
     char *init;                /* weights to start from, safetensors; NULL: the seed's */
     char *save_weights;        /* file for the weights at the end; NULL: none */
     uint32_t bad_samples;      /* that a rank may skip because they cannot be read */
+    bool deterministic;        /* the same job gives the same bits on GPUs too, more slowly */
     bool measure_distortion;   /* what lossy compressors lose of the gradients, now and then */
     char *gradients;           /* file for all gradients after the first step (tests); NULL: none */
     uint32_t micro_batch_count; /* profile: sizes to time */

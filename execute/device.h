@@ -116,8 +116,9 @@ typedef struct ty_stage_options {
     uint32_t tied_layer; /* layer of this stage (owner or user) whose matrix is tied to another
                             stage's, or TY_NO_LAYER */
     ty_precision precision;
-    uint32_t local_rank;  /* of the ranks on this host: which of its devices to use */
-    bool splits_backward; /* backward comes in two parts: what the second needs is kept per slot */
+    uint32_t local_rank;   /* of the ranks on this host: which of its devices to use */
+    bool is_deterministic; /* every sum has one order; a backend may have no other sums */
+    bool splits_backward;  /* backward comes in two parts: what the second needs is kept per slot */
     bool measures_algorithms; /* of several ways to do the same the fastest is found by trying, and
                                  noted for all that come later; a backend may have none */
     uint32_t versions;        /* sets of weights side by side, all alike at first; 0 counts as 1 */

@@ -214,6 +214,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
         .weights = in->options.weights,
         .tied_layer = tied_layer(plan, held->stage),
         .precision = in->options.precision,
+        .is_deterministic = in->options.is_deterministic,
         .local_rank = in->options.transport->local_rank,
         .splits_backward = ty_schedule_at(plan->schedule)->splits_backward,
         .versions = held->version_count,

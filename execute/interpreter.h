@@ -31,6 +31,7 @@ typedef struct ty_interpreter_options {
     ty_transport *transport;
     uint32_t steps;                          /* in all: what `losses` has room for */
     uint32_t first_recorded, recorded_steps; /* steps whose events are kept */
+    bool is_deterministic;                   /* see ty_stage_options */
     bool measure_distortion;                 /* of lossy compressors, on the host */
     const volatile sig_atomic_t *stop;       /* not 0: the user asked to stop; may be NULL */
     void (*on_step)(void *context, uint32_t steps_done, double loss); /* may be NULL */

@@ -285,6 +285,7 @@ static ty_status training_prepare(training *t, ty_error *error)
                      .steps = job->steps,
                      .first_recorded = t->start,
                      .recorded_steps = recorded_steps(t),
+                     .is_deterministic = job->deterministic,
                      .measure_distortion = job->measure_distortion,
                      .stop = t->options->stop,
                      .on_step = on_step,

@@ -47,6 +47,7 @@ ty_status ty_training_job(const ty_training *training, ty_plan_inputs *inputs, c
     job->checkpoint_every = training->checkpoint_every;
     job->resume = training->resume;
     job->init = ty_strdup(training->init);
+    job->deterministic = training->deterministic;
     job->save_weights = ty_strdup(training->save_weights);
     job->bad_samples = training->bad_samples;
     job->steps = training->steps > 0 ? training->steps

@@ -302,6 +302,7 @@ typedef struct ty_training {
     uint32_t checkpoint_every;
     bool resume;
     const char *init;         /* weights to start from, safetensors; NULL: the seed's */
+    bool deterministic;       /* as in ty_job */
     const char *save_weights; /* where they go at the end; NULL: nowhere */
     uint32_t bad_samples;     /* that a rank may skip */
 } ty_training;

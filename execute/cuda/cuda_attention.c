@@ -88,7 +88,8 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
                  .value_at = (gathers_keys ? 0 : key_at) + kv_heads * size,
                  .context_stride = queries,
                  .scale = 1.0f / sqrtf((float)size),
-                 .is_causal = a[TY_IS_CAUSAL] != 0},
+                 .is_causal = a[TY_IS_CAUSAL] != 0,
+                 .is_ordered = stage->options.is_deterministic},
         .dnn = state != NULL ? state->dnn : NULL};
 
     if (at.buckets > 0 && state != NULL) {

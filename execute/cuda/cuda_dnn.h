@@ -119,7 +119,7 @@ typedef struct cuda_dnn_attention cuda_dnn_attention;
  *                   sequence's, and nothing is added to the scores.
  * @return TY_EUNSUPPORTED, with the reason, for what cuDNN has no kernel for, or none within
  *         TY_ATTENTION_SCRATCH_LIMIT; TY_EBACKEND where cuDNN fails otherwise; TY_ENOMEM.
- * Sums have a fixed order by the form of the graph; see cuda_dnn_attention.c.
+ * Sums have a fixed order if the attention asks for it; see cuda_dnn_attention.c.
  */
 ty_status cuda_dnn_attention_new(const cuda_dnn_target *target, cuda_type type,
                                  const cuda_attention *attention, cuda_dnn_attention **out,

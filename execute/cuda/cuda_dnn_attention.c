@@ -3,10 +3,10 @@
  * made again from the log-sums. Which operations, in which order and of which types cuDNN takes for
  * its fused kernels is in the guide to its graph API under "Fused Attention".
  *
- * The gradients of the scores are read by two products: so cuDNN has them in memory, in 16 bits,
- * and another kernel sums those of queries in a fixed order. With an accumulator in floats for the
- * latter it would need less memory, and add atomically; the engine is the same, and has no note of
- * it. */
+ * Backward has two forms. The ordered one keeps the gradients of the scores in memory, in 16 bits:
+ * two products read them, and the second, a kernel of its own, sums the gradients of queries in a
+ * fixed order. The other one adds these atomically, in floats, to memory that the caller brings and
+ * cuDNN clears. The engine is the same, without a note of either order. */
 #include "cuda_dnn.h"
 #include "ty_attention_scratch.h"
 
@@ -29,6 +29,7 @@ enum {
     DQUERY,
     DKEY,
     DVALUE,
+    DQUERY_SUMS,
     CALLERS
 };
 
@@ -304,7 +305,12 @@ static void backward_make(builder *b, const cuda_attention *a)
     x = combine(b, CUDNN_POINTWISE_MUL, x, scale, virtual_make(b, CUDNN_DATA_FLOAT, scores(b)));
     heads_sum(b, reshape(b, x, b->type, transposed(scores(b))), query,
               tensor_make(b, DKEY, b->type, keys));
-    multiply(b, x, reshape(b, key, b->type, keys), tensor_make(b, DQUERY, b->type, queries));
+    x = multiply(b, x, reshape(b, key, b->type, keys),
+                 a->is_ordered ? tensor_make(b, DQUERY, b->type, queries)
+                               : tensor_make(b, DQUERY_SUMS, CUDNN_DATA_FLOAT,
+                                             packed(b, b->length, b->size)));
+    if (!a->is_ordered)
+        combine(b, CUDNN_POINTWISE_IDENTITY, x, NULL, tensor_make(b, DQUERY, b->type, queries));
 }
 
 /* ---- Plans ---- */
@@ -332,8 +338,8 @@ static ty_status direction_make(const cuda_dnn_target *target, cuda_type type,
     return cuda_dnn_plan_make(&b.graph, &terms, out, error);
 }
 
-/* What cuDNN would not say: sizes at which its versions are known to be wrong, and devices of which
- * it names no engine that repeats. Source: cudnn-frontend, sdpa_support_surface.h. */
+/* Limits that cuDNN does not report: sizes at which its versions are known to be wrong, and devices
+ * whose engines are not known to repeat. Source: cudnn-frontend, sdpa_support_surface.h. */
 static ty_status attention_check(const cuda_dnn_target *target, cuda_type type,
                                  const cuda_attention *a, ty_error *error)
 {
@@ -400,7 +406,7 @@ bool cuda_dnn_attention_is_alike(const cuda_attention *a, const cuda_attention *
            a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_size == b->head_size &&
            a->stride == b->stride && a->key_stride == b->key_stride && a->key_at == b->key_at &&
            a->value_at == b->value_at && a->context_stride == b->context_stride &&
-           a->scale == b->scale && a->is_causal == b->is_causal;
+           a->scale == b->scale && a->is_causal == b->is_causal && a->is_ordered == b->is_ordered;
 }
 
 cuda_dnn_attention *cuda_dnn_attention_share(cuda_dnn_attention *attention)
@@ -415,9 +421,17 @@ uint64_t cuda_dnn_forward_workspace(const cuda_dnn_attention *attention)
     return attention->forward.workspace_bytes;
 }
 
+/* Sums of the gradients of queries, before what cuDNN works in. */
+static uint64_t sums_bytes(const cuda_attention *a)
+{
+    const uint64_t bytes = a->batch * a->heads * a->length * a->head_size * sizeof(float);
+
+    return a->is_ordered ? 0 : (bytes + 255) / 256 * 256;
+}
+
 uint64_t cuda_dnn_backward_workspace(const cuda_dnn_attention *attention)
 {
-    return attention->backward.workspace_bytes;
+    return sums_bytes(&attention->asked) + attention->backward.workspace_bytes;
 }
 
 /* ---- Calls ---- */
@@ -470,6 +484,8 @@ ty_status cuda_dnn_attention_backward(const cuda_dnn_attention *attention, const
     cuda_dnn_pack_add(&p, DQUERY, dqueries);
     cuda_dnn_pack_add(&p, DKEY, behind(dkeys, attention->asked.key_at));
     cuda_dnn_pack_add(&p, DVALUE, behind(dkeys, attention->asked.value_at));
-    return cuda_dnn_plan_run(attention->dnn, attention->handle, &attention->backward, &p, workspace,
-                             error);
+    if (!attention->asked.is_ordered)
+        cuda_dnn_pack_add(&p, DQUERY_SUMS, workspace);
+    return cuda_dnn_plan_run(attention->dnn, attention->handle, &attention->backward, &p,
+                             (char *)workspace + sums_bytes(&attention->asked), error);
 }

@@ -254,6 +254,7 @@ typedef struct cuda_attention {
     uint64_t context_stride;   /* and of the context: heads * head_size */
     float scale;
     bool is_causal;
+    bool is_ordered; /* gradients are summed in a fixed order; own kernels always do */
     /* Added to the scores by the distance from query to key, or NULL: [buckets][heads], and which
      * bucket distance i = keys - 1 + key - query is in, [2 keys - 1]. */
     const float *biases;

@@ -240,7 +240,8 @@ static void attention_describe(ty_stage_device *stage)
 
     if (of_dnn > 0 && of_dnn == all) {
         const size_t version = stage->dnn->cudnnGetVersion();
-        snprintf(end, room, ", attention by cuDNN %zu.%zu", version / 10000, version % 10000 / 100);
+        snprintf(end, room, ", attention by cuDNN %zu.%zu%s", version / 10000,
+                 version % 10000 / 100, stage->options.is_deterministic ? ", deterministic" : "");
     } else if (of_dnn > 0) {
         snprintf(end, room, ", attention of %u of %u layers by cuDNN (others: %s)", of_dnn, all,
                  stage->attention_reason);

@@ -40,7 +40,7 @@ static uint64_t attention_scratch(const ty_plan *plan, uint32_t layer)
     bytes = ty_attention_scratch(plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES),
                                  a[TY_HEADS] / lanes, kv_heads, a[TY_HEAD_SIZE],
                                  l->output.dimensions[0],
-                                 ty_layer_input_shape(w, layer, 0)->dimensions[0]);
+                                 ty_layer_input_shape(w, layer, 0)->dimensions[0], false);
     return bytes <= TY_ATTENTION_SCRATCH_LIMIT ? bytes : 0;
 }
 

@@ -120,27 +120,30 @@ static cuda_attention apart(uint64_t batch, uint64_t queries, uint64_t keys, uin
     return a;
 }
 
-/* What planners count, with queries and keys rounded up at the most. Beside it a few numbers a row.
- */
+/* The bytes that planners count, with queries and keys rounded up at the most; in any order on
+ * Hopper half of the sums. A few numbers per row are added. */
 static bool is_expected(const cuda_attention *a, uint64_t bytes)
 {
     const uint64_t queries = (a->length + 63) / 64 * 64, keys = (a->keys + 127) / 128 * 128;
-    const uint64_t least =
-        ty_attention_scratch(a->batch, a->heads, a->kv_heads, a->head_size, a->length, a->keys);
-    const uint64_t most =
-        ty_attention_scratch(a->batch, a->heads, a->kv_heads, a->head_size, queries, keys);
+    const uint64_t counted = ty_attention_scratch(a->batch, a->heads, a->kv_heads, a->head_size,
+                                                  a->length, a->keys, a->is_ordered);
+    const uint64_t most = ty_attention_scratch(a->batch, a->heads, a->kv_heads, a->head_size,
+                                               queries, keys, a->is_ordered);
+    const uint64_t half = a->batch * a->heads * a->length * a->head_size * sizeof(float);
+    const uint64_t least = counted - (a->is_ordered ? 0 : half);
 
     return bytes >= least && bytes <= most + a->batch * a->heads * queries * 16 + 4096;
 }
 
-static void attention_plan(const cuda_dnn_target *target, const char *device, const char *name,
-                           cuda_type type, const cuda_attention *a)
+static void attention_plan_of(const cuda_dnn_target *target, const char *device, const char *name,
+                              cuda_type type, const cuda_attention *a)
 {
     cuda_dnn_attention *made = NULL;
     ty_error error = {0};
     char what[128];
 
-    snprintf(what, sizeof what, "%s attention %s %s", device, name, name_of(type));
+    snprintf(what, sizeof what, "%s attention %s %s%s", device, name, name_of(type),
+             a->is_ordered ? " ordered" : "");
     if (cuda_dnn_attention_new(target, type, a, &made, &error) != TY_OK) {
         fail(what, error.message);
         return;
@@ -156,6 +159,16 @@ static void attention_plan(const cuda_dnn_target *target, const char *device, co
         fail(what, "backward's memory is not that of its scores");
     planned += 2;
     cuda_dnn_attention_free(made);
+}
+
+/* In any order, and in a fixed one. */
+static void attention_plan(const cuda_dnn_target *target, const char *device, const char *name,
+                           cuda_type type, cuda_attention a)
+{
+    for (int is_ordered = 0; is_ordered < 2; is_ordered++) {
+        a.is_ordered = is_ordered != 0;
+        attention_plan_of(target, device, name, type, &a);
+    }
 }
 
 static void attention_refuse(const cuda_dnn_target *target, const char *name, cuda_type type,
@@ -176,11 +189,12 @@ static void attention_refuse(const cuda_dnn_target *target, const char *name, cu
 static void mistakes_refuse(const cuda_dnn_target *target)
 {
     const cuda_dnn meddled = dnn_meddled(target->dnn);
-    const cuda_attention a = packed(2, 128, 4, 2, 64, true);
+    cuda_attention a = packed(2, 128, 4, 2, 64, true);
     cuda_dnn_target other = *target;
 
     other.dnn = &meddled;
-    attention_plan(&other, "H100", "without a mistake", CUDA_TYPE_BF16, &a);
+    attention_plan(&other, "H100", "without a mistake", CUDA_TYPE_BF16, a);
+    a.is_ordered = true; /* the other form's last operation may be left out */
     for (int m = 0; m < DNN_PLAN_MISTAKES; m++) {
         const dnn_mistake *mistake = &dnn_plan_mistakes[m];
         cuda_dnn_attention *made = NULL;
@@ -216,8 +230,8 @@ static void attention_of_zoo(const cuda_dnn_target *target, const char *device, 
             continue;
         asked = packed(batch, w->layers[l].output.dimensions[0], a[TY_HEADS] / lanes,
                        a[TY_KV_HEADS] / lanes, a[TY_HEAD_SIZE], a[TY_IS_CAUSAL] != 0);
-        attention_plan(target, device, name, CUDA_TYPE_BF16, &asked);
-        attention_plan(target, device, name, CUDA_TYPE_HALF, &asked);
+        attention_plan(target, device, name, CUDA_TYPE_BF16, asked);
+        attention_plan(target, device, name, CUDA_TYPE_HALF, asked);
         break;
     }
     ty_workload_free(w);
@@ -569,16 +583,19 @@ static void attention_plans(const cuda_dnn_target *targets)
         attention_of_zoo(&targets[d], devices[d].label, "bert-large", 8, 1);
         attention_of_zoo(&targets[d], devices[d].label, "llama-3-8b", 1, 4);
         a = packed(3, 19, 6, 2, 16, true);
-        attention_plan(&targets[d], devices[d].label, "small", CUDA_TYPE_BF16, &a);
+        attention_plan(&targets[d], devices[d].label, "small", CUDA_TYPE_BF16, a);
         a = apart(8, 128, 512, 12, 12, 64);
-        attention_plan(&targets[d], devices[d].label, "to another sequence", CUDA_TYPE_BF16, &a);
+        attention_plan(&targets[d], devices[d].label, "to another sequence", CUDA_TYPE_BF16, a);
     }
     a = packed(1, 256, 4, 4, 264, true);
     attention_refuse(&targets[H100], "heads of 264 on an H100", CUDA_TYPE_BF16, &a);
     a = packed(1, 256, 4, 4, 256, true);
-    attention_plan(&targets[H100], devices[H100].label, "of 256", CUDA_TYPE_BF16, &a);
+    attention_plan(&targets[H100], devices[H100].label, "of 256", CUDA_TYPE_BF16, a);
     attention_refuse(&targets[A100], "heads of 256 on an A100", CUDA_TYPE_BF16, &a);
     a = packed(1, 8192, 32, 8, 128, true);
+    attention_plan_of(&targets[H100], devices[H100].label, "Llama 3 8B undivided", CUDA_TYPE_BF16,
+                      &a);
+    a.is_ordered = true;
     attention_refuse(&targets[H100], "Llama 3 8B undivided", CUDA_TYPE_BF16, &a);
     mistakes_refuse(&targets[H100]);
 }

@@ -111,19 +111,24 @@ static bool case_gradients(const attention_case *c)
     const ty_stage_options o = options_of(w, 3, TY_PRECISION_FP32);
     ty_stage_options other = o;
     ty_stage_device *one = NULL;
-    float *by_dnn = NULL, *own = NULL, *again = NULL;
+    float *by_dnn = NULL, *own = NULL, *again = NULL, *unordered = NULL;
     bool is_right;
 
     other.precision = c->precision;
+    other.is_deterministic = true;
     is_right = stage_open(cpu, &o, &one);
     if (is_right)
         weights_change(one);
     is_right = is_right && two_passes(cpu, one, &o) &&
-               gradients_run(&other, "auto", BY_DNN, one, &by_dnn) &&
+               gradients_run(&other, "auto", ", deterministic", one, &by_dnn) &&
                gradients_run(&other, "auto", BY_DNN, one, &again) &&
                gradients_run(&other, "own", ", own attention (" SWITCH "=own)", one, &own) &&
                is_close(w, one, by_dnn, cpu->gradients(one), c->tolerance) &&
                is_close(w, one, by_dnn, own, c->tolerance / 2);
+    other.is_deterministic = false;
+    is_right = is_right && gradients_run(&other, "auto", BY_DNN, one, &unordered) &&
+               is_close(w, one, unordered, cpu->gradients(one), c->tolerance) &&
+               is_close(w, one, unordered, by_dnn, c->tolerance / 2);
     if (is_right && memcmp(by_dnn, again, cpu->parameter_count(one) * sizeof *again) != 0)
         is_right = wrong("gradients of the same pass differ");
     if (is_right && memcmp(by_dnn, own, cpu->parameter_count(one) * sizeof *own) == 0)
@@ -131,6 +136,7 @@ static bool case_gradients(const attention_case *c)
     free(by_dnn);
     free(own);
     free(again);
+    free(unordered);
     cpu->close(one);
     network_free(w);
     return is_right;

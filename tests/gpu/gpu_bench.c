@@ -197,6 +197,7 @@ int bench_run(const char *workload, const char *precision, uint32_t batch, uint3
     o = options_of(w, batch, in);
     o.slots = 1;
     o.loss_scale = 1.0 / batch;
+    o.is_deterministic = is_deterministic;
     ty_json_open(&out, NULL, '{');
     ty_json_put_string(&out, "workload", workload);
     ty_json_put_string(&out, "precision", precision);

@@ -17,7 +17,7 @@ enum { EXIT_SKIP = 77 };
 
 const ty_device_backend *gpu;
 char message[512];
-bool is_quick;
+bool is_quick, is_deterministic;
 static FILE *results;
 static int failures, passes;
 static char **asked;
@@ -132,13 +132,14 @@ static const struct {
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: gpu_cases [--quick] [-o FILE] [--family F] [--from N] [--stop] "
-                    "[NAME...]\n       gpu_cases --bench WORKLOAD PRECISION BATCH STEPS\n"
-                    "       gpu_cases --bench-profiled WORKLOAD PRECISION BATCH\n"
-                    "       gpu_cases --rates PRECISION SIDE\n"
-                    "       gpu_cases --job WORKLOAD JOB FOLDER\n"
-                    "       gpu_cases --sweep COLLECTIVE RANKS LARGEST_BYTES\n"
-                    "       gpu_cases --count WORKLOAD PRECISION BATCH\n");
+    fprintf(stderr,
+            "usage: gpu_cases [--quick] [-o FILE] [--family F] [--from N] [--stop] "
+            "[NAME...]\n       gpu_cases --bench WORKLOAD PRECISION BATCH STEPS [--deterministic]\n"
+            "       gpu_cases --bench-profiled WORKLOAD PRECISION BATCH\n"
+            "       gpu_cases --rates PRECISION SIDE\n"
+            "       gpu_cases --job WORKLOAD JOB FOLDER\n"
+            "       gpu_cases --sweep COLLECTIVE RANKS LARGEST_BYTES\n"
+            "       gpu_cases --count WORKLOAD PRECISION BATCH\n");
     return 2;
 }
 
@@ -148,7 +149,8 @@ int main(int argc, char **argv)
     const char *family = NULL;
     int first = 1;
 
-    if (argc == 6 && strcmp(argv[1], "--bench") == 0)
+    is_deterministic = argc == 7 && strcmp(argv[6], "--deterministic") == 0;
+    if ((argc == 6 || is_deterministic) && strcmp(argv[1], "--bench") == 0)
         return bench_run(argv[2], argv[3], (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]), false);
     if (argc == 5 && strcmp(argv[1], "--bench-profiled") == 0)
         return bench_run(argv[2], argv[3], (uint32_t)atoi(argv[4]), 1, true);

@@ -13,7 +13,8 @@
 
 extern const ty_device_backend *const cpu;
 extern const ty_device_backend *gpu;
-extern bool is_quick; /* smaller workloads and fewer precisions, for the emulator */
+extern bool is_quick;         /* smaller workloads and fewer precisions, for the emulator */
+extern bool is_deterministic; /* of jobs, in cases that compare bits */
 extern char message[512];
 
 /** Leaves a message. @return false */

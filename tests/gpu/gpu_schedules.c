@@ -622,6 +622,7 @@ static bool part_run(const leg *l, const char *directory, uint32_t every, uint32
     job->checkpoint = ty_strdup(state);
     job->checkpoint_every = every;
     job->resume = resume;
+    job->deterministic = true;
     job->evaluate_every = c->evaluate_every;
     job->until.accuracy = c->evaluate_every > 0 ? 1 : 0; /* never reached */
     is_right = ty_execute_job_locally(job, ty_plan_process_count(job->plan),

@@ -86,7 +86,7 @@ PATH=$tools:$PATH
 check 0
 is_so 'not r["failed"] and r["machine"]["gpus"] == ["NVIDIA H200"] and r["machine"]["planned_as"] == "h200-sxm"'
 is_so 'set(r["rates"]) == {"lazy", "eager"} and r["rates"]["lazy"]["copy_bytes_per_s"] > 0'
-is_so 'set(r["benchmarks"]) == {"mlp", "mlp-again", "mlp-own-attention", "mlp-no-graphs"} and r["repeats"] == {"mlp": True}'
+is_so 'set(r["benchmarks"]) == {"mlp", "mlp-deterministic", "mlp-again", "mlp-own-attention", "mlp-no-graphs"} and r["repeats"] == {"mlp": True}'
 is_so 'r["benchmarks"]["mlp"]["graphs"] > 0 and r["benchmarks"]["mlp-no-graphs"]["graphs"] == 0 and len(r["benchmarks"]["mlp"]["losses"]) == 3'
 is_so 'all(r["predictions"]["mlp"][how]["predicted_step_time_s"] > 0 for how in ("by-profile", "a-priori")) and r["predictions"]["mlp"]["measured_device_bytes"] > 0'
 is_so 'r["cases"]["passed"] >= 4 and r["cases"]["failed"] == 0 and len(r["ranks"]["ranks-replicas-host"]) == 10'

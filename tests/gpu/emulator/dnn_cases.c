@@ -144,7 +144,7 @@ static bool shares(cuda_dnn_attention *made, const cuda_attention *asked)
     return cuda_dnn_attention_is_alike(asked, asked) && !cuda_dnn_attention_is_alike(asked, &other);
 }
 
-static answer answer_of(cuda_type type, uint64_t head_size, bool is_causal)
+static answer answer_of(cuda_type type, uint64_t head_size, bool is_causal, bool is_ordered)
 {
     const cuda_attention a = {.batch = B,
                               .length = L,
@@ -158,7 +158,8 @@ static answer answer_of(cuda_type type, uint64_t head_size, bool is_causal)
                               .value_at = (H + G) * head_size,
                               .context_stride = H * head_size,
                               .scale = 1.0f / sqrtf((float)head_size),
-                              .is_causal = is_causal};
+                              .is_causal = is_causal,
+                              .is_ordered = is_ordered};
     cuda_dnn_target target = {.dnn = &meddled, .capability = 90};
     cuda_dnn_attention *made = NULL;
     numbers *n = aligned_alloc(256, (sizeof *n + 255) / 256 * 256);
@@ -401,7 +402,7 @@ static void choices_check(void)
 
 static answer attention_answer(void)
 {
-    return answer_of(CUDA_TYPE_BF16, D, true);
+    return answer_of(CUDA_TYPE_BF16, D, true, true);
 }
 
 static answer conv_answer(void)
@@ -456,11 +457,13 @@ int main(void)
     if (cuda_dnn_load(&found, &error) != TY_OK)
         return 1;
     meddled = dnn_meddled(found);
-    expect("in order", TAKEN, answer_of(CUDA_TYPE_BF16, D, true));
-    expect("all keys", TAKEN, answer_of(CUDA_TYPE_BF16, D, false));
-    expect("fp32", REFUSED, answer_of(CUDA_TYPE_FLOAT, D, true));
-    expect("heads of 12", REFUSED, answer_of(CUDA_TYPE_BF16, 12, true));
-    expect("heads of 264", REFUSED, answer_of(CUDA_TYPE_BF16, 264, true));
+    expect("in order", TAKEN, answer_of(CUDA_TYPE_BF16, D, true, true));
+    expect("all keys", TAKEN, answer_of(CUDA_TYPE_BF16, D, false, true));
+    expect("in any order", TAKEN, answer_of(CUDA_TYPE_BF16, D, true, false));
+    expect("in any order, all keys", TAKEN, answer_of(CUDA_TYPE_BF16, D, false, false));
+    expect("fp32", REFUSED, answer_of(CUDA_TYPE_FLOAT, D, true, true));
+    expect("heads of 12", REFUSED, answer_of(CUDA_TYPE_BF16, 12, true, true));
+    expect("heads of 264", REFUSED, answer_of(CUDA_TYPE_BF16, 264, true, true));
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         plant(WRONG, &places[i], attention_answer);
     for (size_t i = 0; i < DNN_PLAN_MISTAKES; i++)

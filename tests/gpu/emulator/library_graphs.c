@@ -17,6 +17,7 @@
 #include "ty_core.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,7 @@ typedef struct member {
     bool is_read, is_written;
     uint32_t products; /* that read it, itself or in another order */
     bool is_summed;    /* over heads */
+    bool is_added;     /* floats in memory, to which a product adds in any order */
 } member;
 
 /* What a graph may be computed by. */
@@ -498,7 +500,7 @@ static cudnnStatus_t pointwise_check(const descriptor *of)
     const operands o = operands_of(of);
     const int mode = number_of(kind, CUDNN_ATTR_POINTWISE_MODE);
     const bool is_one = mode == CUDNN_POINTWISE_EXP || mode == CUDNN_POINTWISE_LOG ||
-                        mode == CUDNN_POINTWISE_GEN_INDEX;
+                        mode == CUDNN_POINTWISE_IDENTITY || mode == CUDNN_POINTWISE_GEN_INDEX;
     const bool is_choice = mode == CUDNN_POINTWISE_BINARY_SELECT;
 
     if (is_one != (o.reads[1] == NULL) || is_choice != (o.reads[2] != NULL))
@@ -692,6 +694,8 @@ static cudnnStatus_t graph_check(descriptor *graph)
             return broken(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES,
                           "a tensor that is made twice, or has another's number");
         made->is_written = true;
+        made->is_added = one->kind == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR &&
+                         !is_virtual(o.makes) && !has_16_bits(o.makes);
         made->is_read = made->is_read || (is_convolution(one) && convolved_of(one).beta != 0);
     }
     for (uint32_t i = 0; i < graph->member_count; i++)
@@ -750,8 +754,16 @@ static bool is_supported(const descriptor *graph)
     return true;
 }
 
-/* What goes from kernel to kernel: what two products read, and the summands of heads, in 16 bits.
- */
+static bool has_sums(const descriptor *graph)
+{
+    for (uint32_t i = 0; i < graph->member_count; i++)
+        if (graph->members[i].is_added)
+            return true;
+    return false;
+}
+
+/* Memory between kernels: the summands of heads, in 16 bits, and the tensors that two products
+ * read, or, with sums in memory, these again, as on Ampere. */
 static uint64_t workspace_of(const descriptor *plan)
 {
     const descriptor *graph = plan->graph;
@@ -759,8 +771,10 @@ static uint64_t workspace_of(const descriptor *plan)
 
     for (uint32_t i = 0; i < graph->member_count; i++) {
         const member *m = &graph->members[i];
-        if (is_virtual(m->tensor) && (m->products > 1 || m->is_summed))
+        if (is_virtual(m->tensor) && (m->is_summed || (m->products > 1 && !has_sums(graph))))
             bytes += elements(m->tensor) * sizeof(uint16_t);
+        if (m->is_added)
+            bytes += elements(m->tensor) * sizeof(float);
     }
     return bytes;
 }
@@ -973,6 +987,8 @@ static float combined(int mode, float x, float other, float choice)
         return expf(x);
     case CUDNN_POINTWISE_LOG:
         return logf(x);
+    case CUDNN_POINTWISE_IDENTITY:
+        return x;
     case CUDNN_POINTWISE_CMP_GE:
         return x >= other ? 1.0f : 0.0f;
     default: /* CUDNN_POINTWISE_BINARY_SELECT */
@@ -1027,19 +1043,25 @@ static void reduction_play(const descriptor *of, const place *x, const place *y)
     } while (next(y->tensor, index));
 }
 
+/* A sum in any order begins at another element in every call. */
 static void matmul_play(const place *a, const place *b, const place *c)
 {
+    static atomic_uint calls;
+    const bool is_ordered = is_virtual(c->tensor) || type_of(c->tensor) != CUDNN_DATA_FLOAT;
     const int64_t share = sizes_of(a->tensor)[1] / sizes_of(b->tensor)[1];
     const int64_t depth = sizes_of(a->tensor)[3];
     const int64_t a_step = strides_of(a->tensor)[3], b_step = strides_of(b->tensor)[2];
+    const int64_t begin = is_ordered ? 0 : (int64_t)(atomic_fetch_add(&calls, 1) % (unsigned)depth);
     int64_t index[AXES] = {0};
 
     do {
         const uint64_t from = offset_of(a, (int64_t[]){index[0], index[1], index[2], 0});
         const uint64_t other = offset_of(b, (int64_t[]){index[0], index[1] / share, 0, index[3]});
         float sum = 0;
-        for (int64_t k = 0; k < depth; k++)
+        for (int64_t i = 0; i < depth; i++) {
+            const int64_t k = (begin + i) % depth;
             sum += get(a, from + (uint64_t)(k * a_step)) * get(b, other + (uint64_t)(k * b_step));
+        }
         put(c, offset_of(c, index), sum);
     } while (next(c->tensor, index));
 }
