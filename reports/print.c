@@ -46,11 +46,29 @@ static void print_unsupported(const ty_plan *plan, const ty_cluster *cluster, ty
                      ty_precision_name(precision), device->name);
 }
 
+/* Where the share of the device's peak comes from that the stack was measured to reach; NULL: it
+ * was not. */
+static const char *rates_source(const ty_plan *plan, const ty_cluster *cluster)
+{
+    const ty_stack *stack = plan->stack;
+    const ty_device_type *device = cluster != NULL ? ty_cluster_device_type(cluster, 0) : NULL;
+    double share;
+
+    if (stack == NULL || device == NULL || stack->provenance != TY_MEASURED)
+        return NULL;
+    share = ty_stack_on_device(stack, &stack->product_share, device->name, device->generation);
+    for (uint32_t o = 0; o < stack->on_count; o++)
+        if (stack->on[o].sources[0] != NULL && stack->on[o].values[0] == share)
+            return stack->on[o].sources[0];
+    return NULL;
+}
+
 void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
 {
     const char *device = cluster == NULL ? "" : ty_cluster_device_type(cluster, 0)->name;
     const ty_stack_judged *judged = ty_plan_judged(plan, cluster);
     const bool is_of_tokens = plan->workload->tokens_per_sample > 0;
+    const char *source = rates_source(plan, cluster);
 
     if (plan->profile != NULL && plan->profile->scaled != NULL)
         ty_text_addf(text, "layer times measured on another device (%s), scaled to %s%s",
@@ -70,6 +88,9 @@ void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text 
                      is_of_tokens ? "on " : "of such models", is_of_tokens ? device : "");
     else if (plan->provenance == TY_CALIBRATED)
         ty_text_add(text, "calibrated from published curves");
+    else if (source != NULL)
+        ty_text_addf(text, "rates %.*s; the rest from data sheets", (int)strcspn(source, ":"),
+                     source);
     else
         ty_text_add(text, "data sheets and a roofline; expect an error of tens of percent");
     print_unsupported(plan, cluster, text);

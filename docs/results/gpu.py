@@ -1,4 +1,5 @@
 """Folds the results of `tests/gpu/check day` into docs/results/gpu.json and writes docs/results/gpu.md.
+Writes the measured rates into the catalogue, as constants of the framework `trainyard` (planner/stacks/trainyard.json).
 
 python3 docs/results/gpu.py [RESULTS...]
 RESULTS: folders with a day.json. A day replaces an earlier one of the same commit and date.
@@ -12,6 +13,7 @@ import sys
 import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.dirname(os.path.dirname(HERE))
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "%": 1.0, "": 1.0}
 TIME, READ, WRITTEN = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
 FAMILIES = [("matrix products", r"nvjet|gemm|cublas|cutlass::Kernel"), ("attention", r"sdpa|attention|matmul_dq|dot_do_o"),
@@ -38,6 +40,19 @@ def kernels_of(path):
     return sorted(found.values(), key=lambda k: -k["seconds"])
 
 
+def product_rate(folder):
+    """FLOP/s of the largest product of a training step, from the profile of GPT-2: the head's forward pass."""
+    path = os.path.join(folder, "profile-gpt2.json")
+    if not os.path.exists(path):
+        return None
+    with open(path) as file:
+        heads = [t for t in json.load(file)["layer_times"] if t["signature"].startswith("linear ")]
+    head = max(heads, key=lambda t: t["micro_batch"])
+    features, classes = (int(re.search(rf"{key}=(\d+)", head["signature"])[1]) for key in ("in_features", "out_features"))
+    tokens = int(re.search(r"input=(\d+)x", head["signature"])[1])
+    return 2.0 * head["micro_batch"] * tokens * features * classes / head["forward_s"]
+
+
 def day_of(folder):
     with open(os.path.join(folder, "day.json")) as file:
         day = json.load(file)
@@ -46,6 +61,7 @@ def day_of(folder):
     day.get("machine", {}).pop("attributes", None)
     for found in day.get("predictions", {}).values():
         found.pop("losses", None)
+    day["trained_product_flop_per_s"] = product_rate(folder)
     day["kernels"] = {}
     for name in sorted(os.listdir(folder)):
         if name.startswith("kernels-") and os.path.getsize(os.path.join(folder, name)) > 100:
@@ -129,6 +145,36 @@ def kernels(day):
     return lines
 
 
+def figure(value):
+    return float(f"{value:.3g}")
+
+
+def catalogue(day):
+    """The shares of the device's rates that the worker reaches, for its generation. Devices that the catalogue says are slower for
+    their data sheet, by their power limit, keep the catalogue's shares."""
+    with open(os.path.join(SOURCE, "topologies", "catalogue", "devices.json")) as file:
+        devices = json.load(file)["devices"]
+    device = next(d for d in devices if d["name"] == day["machine"]["planned_as"])
+    said = f"measured on {day['machine']['gpus'][0]}, {day['date'][:10]}, commit {day['commit']}: "
+    product = figure(day["trained_product_flop_per_s"] / device["peak_fp16_flop_per_s"]["value"])
+    memory = figure(day["rates"]["lazy"]["copy_bytes_per_s"] / device["memory_bandwidth_bytes_per_s"]["value"])
+    rows = [{"device": device["generation"],
+             "product_share": {"value": product, "source": said + "forward pass of the head of GPT-2, bf16"},
+             "memory_share": {"value": memory, "source": said + "copy in device memory"}}]
+    rows += [{"device": d["name"], "product_share": "device", "memory_share": "device"} for d in devices
+             if d["generation"] == device["generation"] and d["matmul_efficiency"]["value"] < device["matmul_efficiency"]["value"]]
+    path = os.path.join(SOURCE, "planner", "stacks", "trainyard.json")
+    with open(path) as file:
+        stack = json.load(file)
+    fitted = stack.pop("fitted")
+    stack["on"] = rows
+    stack["fitted"] = fitted
+    text = json.dumps({key: value for key, value in stack.items() if key != "on"}, indent=2)
+    lines = ",\n".join("    " + json.dumps(row) for row in rows)
+    with open(path, "w") as file:
+        file.write(text.replace('  "fitted"', f'  "on": [\n{lines}\n  ],\n  "fitted"') + "\n")
+
+
 def page(days):
     last = days[-1]
     rates = at(last, "rates", "lazy") or {}
@@ -142,11 +188,14 @@ def page(days):
         lines.append(f"- Copy in device memory {rates['copy_bytes_per_s'] / 1e12:.2f} TB/s (read and written); "
                      f"product of {rates['side']} x {rates['side']} matrices in {rates['precision']} "
                      f"{rates['product_flop_per_s'] / 1e12:.0f} TFLOP/s.")
+    if last.get("trained_product_flop_per_s"):
+        lines += [f"- Largest product of a training step, the head of GPT-2 forward: {last['trained_product_flop_per_s'] / 1e12:.0f} TFLOP/s.",
+                  "- The framework `trainyard` uses the rates of this product and of the copy to predict steps on such GPUs."]
     for day in days:
         cases = day.get("cases", {})
         lines.append(f"- Cases against the CPU backend with commit `{day['commit']}`: {cases.get('passed', 0)} passed, "
                      f"{cases.get('failed', 0)} failed.")
-    lines += [f"- Same seed, same bits: {name} {'yes' if same else 'NO'}." for name, same in last.get("repeats", {}).items()]
+    lines += [f"- Same seed, same bits, attention in a fixed order: {name} {'yes' if same else 'NO'}." for name, same in last.get("repeats", {}).items()]
     for note in last.get("notes", []):
         lines += textwrap.wrap("- " + note, 116, subsequent_indent="  ")
     lines.append("")
@@ -166,6 +215,7 @@ def main(folders):
             days = json.load(file)
     for folder in folders:
         day = day_of(folder)
+        day.update({"notes": d["notes"] for d in days if (d["date"], d["commit"]) == (day["date"], day["commit"]) and "notes" in d})
         days = [d for d in days if (d["date"], d["commit"]) != (day["date"], day["commit"])] + [day]
     days.sort(key=lambda d: d["date"])
     shown = last_with(days, "kernels")
@@ -177,6 +227,9 @@ def main(folders):
         file.write("\n")
     with open(os.path.join(HERE, "gpu.md"), "w") as file:
         file.write(page(days))
+    measured = last_with(days, "trained_product_flop_per_s")
+    if measured:
+        catalogue(measured)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,24 @@ expect_error_line "the cpu backend computes in fp32; found 'bf16'"
 expect 2 profile -w net.json --backend cuda --precision int4
 expect_error_line "found 'int4', expected fp32, tf32, bf16 or fp16"
 
+# With the rates of the catalogue, steps that a GPU took: device, precision, workload, batch and seconds of the last day's runs.
+"$python" - "$SOURCE/docs/results/gpu.json" >measured <<'PY'
+import json, sys
+day = [d for d in json.load(open(sys.argv[1])) if d.get("predictions")][-1]
+for name, run in day["predictions"].items():
+    used = day["benchmarks"][name]
+    print(day["machine"]["planned_as"], used["precision"], name, used["batch"], run["summary"]["step_time_s"])
+PY
+while read -r device precision name batch seconds; do
+    expect 0 plan -w "$name" -c "1x $device" --stack trainyard --precision "$precision" --global-batch "$batch" -q -o made/plan.json
+    expect_output "Provenance  rates measured on NVIDIA"
+    "$python" -c 'import json, sys
+step = json.load(open("made/plan.json"))["prediction"]["step_time_s"]
+sys.exit(abs(step / float(sys.argv[1]) - 1) > 0.05)' "$seconds" && pass || fail "$name: not within 5 % of $seconds s"
+    rm -f made/plan.json
+done <measured
+[ -s measured ] && pass || fail "no measured run"
+
 export TRAINYARD_CUDA_PLUGIN="$EMULATOR"
 expect 0 profile -w net.json --backend cuda --precision bf16 --micro-batches 2,3 -q -o made/p.json
 "$python" - made/p.json <<'CHECK' && pass || fail "the profile lacks something"

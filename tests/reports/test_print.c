@@ -171,6 +171,9 @@ Test(print, how_sure_a_prediction_is)
     ty_stack_judged judged = {.device = (char *)"h100", .rows = 26, .mean_error = 0.0647};
     ty_stack_fitted fitted = {.source = (char *)"rows"};
     ty_stack stack = {.name = (char *)"mine", .judged_count = 1, .judged = &judged};
+    ty_stack_on hopper = {.device = (char *)"hopper",
+                          .values = {0.8},
+                          .sources = {(char *)"measured on a GPU: a product"}};
     ty_stack *own = s.plan->stack;
     ty_cluster *clusters[2] = {NULL, NULL};
     const struct {
@@ -208,6 +211,20 @@ Test(print, how_sure_a_prediction_is)
         stack.fitted = &fitted;
         ty_print_certainty(s.plan, clusters[rows[i].cluster], &text);
         cr_expect_str_eq(text.data, rows[i].says);
+        ty_text_clear(&text);
+    }
+    /* Rates that the framework was measured to reach on one generation. */
+    stack.provenance = TY_MEASURED;
+    stack.fitted_count = stack.judged_count = 0;
+    stack.on = &hopper;
+    stack.on_count = 1;
+    for (int i = 0; i < 2; i++) {
+        ty_text text = {0};
+        s.plan->provenance = TY_DATASHEET;
+        ty_print_certainty(s.plan, clusters[i], &text);
+        cr_expect_str_eq(text.data,
+                         i == 0 ? "rates measured on a GPU; the rest from data sheets"
+                                : "data sheets and a roofline; expect an error of tens of percent");
         ty_text_clear(&text);
     }
     s.plan->stack = own;
