@@ -75,6 +75,23 @@ ty_status steps_fail_pair(const steps_reader *reader, const training_pair *pair,
 
 /* For steps. */
 
+ty_status steps_out_of_memory(const steps_reader *reader) TY_MUST_CHECK;
+/** A number or text of the scope; NULL: no step has made one of the name. */
+steps_variable *steps_find(const steps_scope *scope, const char *name, size_t length);
+/** The scope of that name in a scope, "outer": the one around it; NULL: none. */
+steps_scope *steps_find_scope(const steps_scope *scope, const char *name, size_t length);
+/** As steps_find, made where there is none. `name` lives as long as the reader. */
+ty_status steps_make(steps_reader *reader, steps_scope *scope, const char *name,
+                     steps_variable **out) TY_MUST_CHECK;
+/** The number "blocks"; TY_EPARSE for more than 10,000. */
+ty_status steps_count_blocks(const steps_reader *reader, uint64_t *out) TY_MUST_CHECK;
+/** Whether a text is like "relu", "gated-*" or "*attention*"; of settings whatever the case. */
+bool steps_is_like(const steps_reader *reader, const char *pattern, const char *text);
+/** The setting of a key: its last part, or "/key" and "a.b" in whole. NULL: none */
+const training_pair *steps_find_setting(const steps_reader *reader, const char *key);
+/** Runs a step that reads keys. @param is_done [out] false where it is another kind */
+ty_status steps_run_keys(steps_reader *reader, const ty_json *step, bool *is_done) TY_MUST_CHECK;
+
 /** A number or an expression. */
 ty_status steps_number(steps_reader *reader, const ty_json *value, double *out) TY_MUST_CHECK;
 /** Likewise a member, or true or false; `fallback` where the step has no such member. */

@@ -132,7 +132,7 @@ static ty_status open_named(const reading *r, const ty_json *names, uint32_t seq
     TY_CHECK(ty_json_array(names, "keys", 1, 8, &keys, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(keys); i++) {
         TY_CHECK(ty_json_as_string(ty_json_at(keys, i), &key, r->error), status, done);
-        p = ty_training_pair_of(&r->pairs, key + (key[0] == '/'));
+        p = steps_find_setting(&r->steps, key);
         ty_text_addf(&name, "%s%s", i > 0 ? "-" : "", p != NULL ? p->value : "");
     }
     TY_CHECK(ty_text_check(&name, r->error), status, done);
@@ -233,9 +233,8 @@ static ty_status is_known_by(const reading *r, const ty_json *kind, bool *out)
         *out = true;
         for (size_t k = 0; k < ty_json_size(keys); k++) {
             TY_CHECK(ty_json_as_string(ty_json_at(keys, k), &key, r->error), status, done);
-            if ((key[0] == '/' || strchr(key, '.') != NULL
-                     ? ty_training_pair_of(&r->pairs, key + (key[0] == '/'))
-                     : ty_training_pair_called(&r->pairs, key)) == NULL)
+            if (steps_find_setting(&(steps_reader){.pairs = (training_pairs *)&r->pairs}, key) ==
+                NULL)
                 *out = false;
         }
     }

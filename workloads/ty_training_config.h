@@ -45,7 +45,7 @@ typedef struct ty_training_config {
     uint64_t bucket_elements;        /* gradients of a bucket that overlaps; 0: the default */
     const char *stack;               /* the software that reads the file, as a stack */
     ty_text switches; /* of that stack, in words that follow its name: "tp_comm_overlap=on" */
-    ty_import_report report;        /* what was left out or assumed */
+    ty_import_report report;        /* assumptions and ignored keys */
     struct ty_json_document *words; /* owns the texts above */
 } ty_training_config;
 

@@ -54,9 +54,11 @@
  *   transformer, decoder, encoder, encoder_decoder
  *                "blocks", "features", "heads", "vocabulary", "sequence", "token_bytes" (of one
  *                token in storage), and what docs/guides/bring-a-model.md lists: the families
- * differ in what they take for granted In all families: "frozen_through" (the name of a layer: it
- * and all before it are not trained), "learning" ("gradient"), "local_steps", "rotary_base",
- * "input_s_per_sample", "deviation" and "teacher" as in `trainyard.workload/1`.
+ * differ in what they take for granted.
+ *
+ * In all families: "frozen_through" (the name of a layer: it and all before it are not trained),
+ * "learning" ("gradient"), "local_steps", "rotary_base", "input_s_per_sample", "deviation" and
+ * "teacher" as in `trainyard.workload/1`.
  */
 #ifndef TY_WORKLOADS_H
 #define TY_WORKLOADS_H

@@ -63,6 +63,20 @@ if [ "$(echo "$touched" | wc -l)" -eq 2 ] && echo "$touched" | grep -q 'launch/l
     fail "a launch target touches: $touched"
 fi
 
+# What is wrong in a family is refused with its place.
+while IFS='|' read -r step place; do
+    sed "s/\"name\": \"every_other\"/\"name\": \"wrong\"/; s/\"steps\": \\[/\"steps\": [$step, /" "$copy/workloads/families/every_other.json" >"$copy/workloads/families/wrong.json"
+    echo '{"model_type": "wrong", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "vocab_size": 1000}' >config.json
+    expect 3 workload import config.json -o family.json
+    expect_error_line "wrong.json:/steps/0$place"
+done <<'END'
+{"set": {"window": "no_such_name + 1"}}|/set/window: found "no_such_name + 1", expected an expression
+{"set": {"window": "(1"}}|/set/window: found "(1", expected an expression
+{"sizes": {"window": "w"}, "minimun": 0}|/minimun: found an unknown key, expected "minimum"?
+{"sets": {"window": 1}}|: found an object, expected a step
+END
+rm "$copy/workloads/families/wrong.json"
+
 # Every file of C that a recipe changes or adds.
 changed=$(cd "$copy" && find core planner simulate execute reports -name '*.c' | while IFS= read -r file; do
     cmp -s "$file" "$SOURCE/$file" || echo "$file"
