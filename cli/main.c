@@ -53,8 +53,8 @@ const cli_command commands[] = {
      OPTIONS("task", "fail-over", "json"), 2, 2, cmd_compare},
     {"report", "FILE... -o report.html [options]",
      "one self-contained HTML page of plans, runs, what-ifs and scores",
-     "The schema of a file says what it is: one plan, its run, and what simulate, whatif,\n"
-     "validate and plan print with --json; docs/guides/read-a-report.md lists them all.\n"
+     "The schema of a file says what it is: one plan, its run, and what simulate,\n"
+     "whatif, validate and plan print with --json (docs/guides/read-a-report.md).\n"
      "A second plan is compared with the first.\n",
      OPTIONS("title", "task", "output"), 1, 64, cmd_report},
     {"whatif", "--workload W --cluster C --vary KEY=V,... [options]",
@@ -132,7 +132,8 @@ const cli_command commands[] = {
      "software that runs plans, as far as it changes their costs",
      "What --stack takes. list shows names and titles, with --quiet names alone; show\n"
      "every constant with its source; with --json a file to start one's own from: a\n"
-     "stack that is \"like\" another says only what differs (docs/reference/framework-files.md).\n",
+     "stack that is \"like\" another says only what differs\n"
+     "(docs/reference/framework-files.md).\n",
      OPTIONS("output", "json"), 1, 2, cmd_stack},
     {"data", "tokenize TEXT... -o FILE | text FILE [options]",
      "text as a file of tokens for run --data, and back",

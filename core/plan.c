@@ -529,7 +529,8 @@ double ty_plan_model_flop(const ty_plan *plan, const ty_cluster *cluster)
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         const ty_plan_stage *stage = &plan->stages[s];
         const uint32_t device = plan->stages[s % positions].devices[0];
-        for (uint32_t l = stage->first_layer; l < stage->first_layer + stage->layer_count; l++) {
+        const uint32_t end = stage->first_layer + stage->layer_count;
+        for (uint32_t l = stage->first_layer; l < end && l < w->layer_count; l++) {
             const ty_layer *layer = &w->layers[l];
             const bool is_chosen =
                 cluster != NULL &&

@@ -46,7 +46,7 @@ source, table = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).read_text(e
 page = (source / "docs/reference/errors.md").read_text(encoding="utf-8")
 quoted = [[part for part in message.split("...") if part] for message in re.findall(r"^\| `([^`]*)` \|", page, re.M)]
 folders = ("core", "workloads", "topologies", "planner", "study", "simulate", "execute", "reports", "cli")
-text = " ".join(p.read_text(encoding="utf-8").replace("\n", " ") for f in folders for p in sorted((source / f).rglob("*.c")))
+text = " ".join(p.read_text(encoding="utf-8").replace("\n", " ") for f in folders for p in sorted([*(source / f).rglob("*.c"), *(source / f).rglob("*.in")]))
 printed = table + re.sub(r'" *"', "", text)
 missing = [f"quotes '{'...'.join(message)}', and nothing prints it" for message in quoted if not all(p in printed for p in message)]
 sentences = [line.split("\t")[2] for line in table.splitlines() if not line.startswith("#")]

@@ -69,7 +69,7 @@ if [ -n "${PRELOAD:-}" ]; then
     grep -q " estimated$" "$scratch/out" && pass || fail "the plan is not called estimated"
     grep -q "^estimated only: SimGrid does not load: .*; estimate and --no-simulate do without$" "$scratch/err" && pass ||
         fail "not told that SimGrid is missing"
-    expect 0 report "$scratch/estimated.json" --no-charts -o "$scratch/estimated.html"
+    expect 0 report "$scratch/estimated.json" -o "$scratch/estimated.html"
     expect 1 simulate "$scratch/estimated.json"
     expect_error_line "SimGrid does not load"
     unset LD_PRELOAD
