@@ -1,21 +1,14 @@
-/* A robot in a winding corridor; see corridor.h. */
+/* A robot in a winding corridor, and the data set of drives through corridors; see corridor.h. */
 #include "corridor.h"
 
 #include "dataset.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 static const double half_width = 1.0;
 static const double farthest = 4.0;  /* that it sees */
 static const double look_step = 0.1; /* along a ray */
 static const double first_x = -5.0, point_distance = 0.04;
-
-/* From 0 to 1, the n-th of a seed. */
-static double draw(uint64_t seed, uint64_t n)
-{
-    return (double)(dataset_hash(seed, n) >> 11) * 0x1p-53;
-}
 
 /* Bends of 12 to 20 and of 6 to 10, the longer ones wider; it starts along x. */
 void corridor_begin(corridor *c, uint64_t seed)
@@ -26,9 +19,9 @@ void corridor_begin(corridor *c, uint64_t seed)
     for (uint64_t k = 0; k < 2; k++) {
         const double shortest = k == 0 ? 12 : 6, widest = k == 0 ? 2.0 : 0.8;
 
-        amplitudes[k] = widest * (0.5 + 0.5 * draw(seed, 3 * k));
-        rates[k] = 2 * pi / (shortest * (1 + 2.0 / 3 * draw(seed, 3 * k + 1)));
-        phases[k] = 2 * pi * draw(seed, 3 * k + 2);
+        amplitudes[k] = widest * (0.5 + 0.5 * dataset_uniform(seed, 3 * k));
+        rates[k] = 2 * pi / (shortest * (1 + 2.0 / 3 * dataset_uniform(seed, 3 * k + 1)));
+        phases[k] = 2 * pi * dataset_uniform(seed, 3 * k + 2);
     }
     for (uint32_t i = 0; i < CORRIDOR_POINTS; i++) {
         const double x = first_x + i * point_distance;
@@ -87,4 +80,77 @@ void corridor_step(corridor *c, uint32_t action)
 double corridor_score(const corridor *c)
 {
     return c->x / (CORRIDOR_STRIDE * c->steps) - CORRIDOR_PENALTY * c->touches;
+}
+
+/* ---- The data set -------------------------------------------------------------------------- */
+
+/* Each sample is what a robot sees; its label is the action of a driver. The driver turns to the
+ * side with more room, except that a tenth of its actions are random: it also has to see how to
+ * turn back. */
+enum { DRIVE_STEPS = 300, DRIVES = 200, TEST_DRIVES = 20, WANDER_STEPS = 3, WANDER_EVERY = 30 };
+static const float enough_room = 0.3f; /* more on one side than on the other, of all its rays */
+
+static uint32_t steered(const float *rays)
+{
+    float more_left = 0;
+
+    for (uint32_t r = 0; r < CORRIDOR_RAYS / 2; r++)
+        more_left += rays[CORRIDOR_RAYS - 1 - r] - rays[r];
+    return more_left > enough_room ? 2 : more_left < -enough_room ? 0 : 1;
+}
+
+/* Distances are kept as bytes, as a cheap sensor gives them. */
+static void drive(uint64_t seed, unsigned char *inputs, unsigned char *labels)
+{
+    corridor c;
+    float rays[CORRIDOR_RAYS];
+
+    corridor_begin(&c, seed);
+    for (uint32_t step = 0; step < DRIVE_STEPS; step++) {
+        const bool wanders = step % WANDER_EVERY < WANDER_STEPS;
+        const uint64_t wish = dataset_hash(seed, step / WANDER_EVERY) % CORRIDOR_ACTIONS;
+
+        corridor_look(&c, rays);
+        for (uint32_t r = 0; r < CORRIDOR_RAYS; r++)
+            inputs[step * CORRIDOR_RAYS + r] = (unsigned char)(rays[r] * 255.0f + 0.5f);
+        labels[step] = (unsigned char)steered(rays);
+        corridor_step(&c, wanders ? (uint32_t)wish : labels[step]);
+    }
+}
+
+static void corridor_sample(const ty_dataset *dataset, uint64_t sample, float *input,
+                            int32_t *tokens, int32_t *labels)
+{
+    const unsigned char *from = dataset->inputs + sample * CORRIDOR_RAYS;
+
+    (void)tokens;
+    for (uint32_t r = 0; r < CORRIDOR_RAYS && input != NULL; r++)
+        input[r] = (float)from[r] / 255.0f;
+    if (labels != NULL)
+        labels[0] = dataset->labels[sample];
+}
+
+ty_status dataset_open_corridor(ty_dataset *dataset, const char *unused, bool is_test,
+                                ty_error *error)
+{
+    const uint32_t drives = is_test ? TEST_DRIVES : DRIVES;
+
+    (void)unused;
+    if (dataset->token_count != 0 || dataset->label_count != 1 ||
+        dataset->input_count != CORRIDOR_RAYS || dataset->class_count != CORRIDOR_ACTIONS)
+        return ty_fail(error, TY_EINVAL,
+                       "a corridor has %d distances and one of %d actions for each sample, the "
+                       "workload expects something else",
+                       CORRIDOR_RAYS, CORRIDOR_ACTIONS);
+    dataset->sample_count = (uint64_t)drives * DRIVE_STEPS;
+    dataset->inputs = ty_alloc(dataset->sample_count, CORRIDOR_RAYS);
+    dataset->labels = ty_alloc(dataset->sample_count, 1);
+    if (dataset->inputs == NULL || dataset->labels == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for corridors");
+    for (uint32_t d = 0; d < drives; d++) /* the first ones are the test's */
+        drive(dataset_hash(0, is_test ? d : TEST_DRIVES + d),
+              dataset->inputs + (uint64_t)d * DRIVE_STEPS * CORRIDOR_RAYS,
+              dataset->labels + (uint64_t)d * DRIVE_STEPS);
+    dataset->sample = corridor_sample;
+    return TY_OK;
 }

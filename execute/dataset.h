@@ -76,6 +76,11 @@ static inline uint64_t dataset_hash(uint64_t key, uint64_t counter)
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
+/** Uniform in [0, 1), the n-th of a seed. */
+static inline double dataset_uniform(uint64_t seed, uint64_t n)
+{
+    return (double)(dataset_hash(seed, n) >> 11) * 0x1p-53;
+}
 
 /**
  * Checks the bytes of an IDX file (LeCun et al., http://yann.lecun.com/exdb/mnist/): two zero

@@ -1,6 +1,7 @@
 /* The interpreter's life: what a rank holds, opening, running a stretch, closing. */
 #include "interpreter_state.h"
 #include "machine.h"
+#include "scenario.h"
 
 #include <string.h>
 #include <time.h>
@@ -199,31 +200,30 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
     const ty_plan *plan = in->options.plan;
     const ty_plan_stage *stage = &plan->stages[held->stage];
     const ty_device_backend *backend = in->options.backend;
-    const ty_workload *policy = interpreter_policy(in);
-    ty_stage_options options = {
-        .workload = policy != NULL ? policy : plan->workload,
-        .first_layer = stage->first_layer,
-        .layer_count = stage->layer_count,
-        .micro_batch_size = policy != NULL ? 1 : interpreter_lane_samples(in),
-        .slots = policy != NULL ? 1 : held->slot_count,
-        .recompute = stage->recompute,
-        .recompute_blocks = stage->recompute_blocks,
-        .loss_scale =
-            local_share(plan) / ((double)plan->global_batch * (double)in->labels_per_sample),
-        .seed = plan->seed,
-        .weights = in->options.weights,
-        .tied_layer = tied_layer(plan, held->stage),
-        .precision = in->options.precision,
-        .is_deterministic = in->options.is_deterministic,
-        .local_rank = in->options.transport->local_rank,
-        .splits_backward = ty_schedule_at(plan->schedule)->splits_backward,
-        .versions = held->version_count,
-        .gradient_sets = in->gradient_sets,
-        .is_sharded = in->shares_weights || in->shares_gradients,
-        .lanes = interpreter_lane_group(in)};
+    ty_stage_options options = {.workload = plan->workload,
+                                .first_layer = stage->first_layer,
+                                .layer_count = stage->layer_count,
+                                .micro_batch_size = interpreter_lane_samples(in),
+                                .slots = held->slot_count,
+                                .recompute = stage->recompute,
+                                .recompute_blocks = stage->recompute_blocks,
+                                .loss_scale = local_share(plan) / ((double)plan->global_batch *
+                                                                   (double)in->labels_per_sample),
+                                .seed = plan->seed,
+                                .weights = in->options.weights,
+                                .tied_layer = tied_layer(plan, held->stage),
+                                .precision = in->options.precision,
+                                .is_deterministic = in->options.is_deterministic,
+                                .local_rank = in->options.transport->local_rank,
+                                .splits_backward = ty_schedule_at(plan->schedule)->splits_backward,
+                                .versions = held->version_count,
+                                .gradient_sets = in->gradient_sets,
+                                .is_sharded = in->shares_weights || in->shares_gradients,
+                                .lanes = interpreter_lane_group(in)};
     ty_status status;
 
-    TY_CHECK(interpreter_acting_start(in, &options, held, error), status, done);
+    if (in->scenario != NULL)
+        TY_CHECK(scenario_start(in, &options, held, error), status, done);
     if (held->device == NULL) {
         TY_CHECK(backend->supports(options.workload, stage->first_layer, stage->layer_count, error),
                  status, done);
@@ -260,7 +260,7 @@ static ty_status held_open(ty_interpreter *in, ty_error *error)
         held->version_count = version_count(in);
         held->sends_gradient =
             plan->stages[held->stage].first_layer > ty_workload_first_backward(plan->workload);
-        held->slot_count = interpreter_is_actor(in)
+        held->slot_count = ty_plan_is_of_actors(plan, in->position)
                                ? ACTOR_SLOTS
                                : ty_program_peak_in_flight(in->options.program, held->stage);
         TY_CHECK(micro_batches_make(in, held, error), status, done);
@@ -300,6 +300,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
         return interpreter_no_memory(error);
     in->options = *options;
     in->memory = options->backend->memory;
+    in->scenario = scenario_of(plan->workload, options->backend->is_timed);
     in->rank = options->transport->rank / ty_plan_width(plan);
     in->lane = options->transport->rank % ty_plan_width(plan);
     in->position = ty_plan_stage_of_rank(plan, in->rank);
@@ -324,11 +325,8 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(state_make(in, error), status, cleanup);
     TY_CHECK(interpreter_noise_open(in, error), status, cleanup);
     TY_CHECK(interpreter_busy_open(in, error), status, cleanup);
-    TY_CHECK(interpreter_population_open(in, error), status, cleanup);
-    TY_CHECK(interpreter_acting_open(in, error), status, cleanup);
     TY_CHECK(held_open(in, error), status, cleanup);
     TY_CHECK(interpreter_input_open(in, error), status, cleanup);
-    TY_CHECK(interpreter_population_start(in, error), status, cleanup);
     TY_CHECK(interpreter_held_check(in, error), status, cleanup);
     TY_CHECK(ty_server_map_make(plan, &in->servers, error), status, cleanup);
     TY_CHECK(interpreter_buckets_open(in, error), status, cleanup);
@@ -443,11 +441,10 @@ void ty_interpreter_close(ty_interpreter *in)
     for (i = 0; i < in->staging_free; i++)
         interpreter_memory_free(in, in->staging[i]);
     interpreter_input_close(in);
+    scenario_close(in);
     for (i = 0; i < in->held_count; i++)
         held_close(in, &in->held[i]);
     ty_free(in->held);
-    interpreter_population_close(in); /* whose policy devices are opened for */
-    interpreter_acting_close(in);
     interpreter_lanes_close(in);
     ty_free(in->pairs);
     ty_free(in->staging);

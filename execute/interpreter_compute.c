@@ -1,6 +1,7 @@
 /* The compute thread: runs the compute stream in order, and puts batches into slots when the next
  * compute instruction has to wait anyway. */
 #include "interpreter_state.h"
+#include "scenario.h"
 
 #include <string.h>
 
@@ -39,6 +40,14 @@ static void version_select(ty_interpreter *in, const ty_instruction *pass, uint3
     in->options.backend->select(held->device, version);
 }
 
+void interpreter_loss_add(ty_interpreter *in, uint32_t step, double sum, double count)
+{
+    pthread_mutex_lock(&in->lock);
+    in->sums[step % in->window].loss_sum += sum;
+    in->sums[step % in->window].label_count += count;
+    pthread_mutex_unlock(&in->lock);
+}
+
 static ty_status run_forward(ty_interpreter *in, const ty_instruction *forward, uint32_t step,
                              uint32_t slot, ty_error *error)
 {
@@ -48,21 +57,16 @@ static ty_status run_forward(ty_interpreter *in, const ty_instruction *forward, 
     uint64_t correct = 0, labels = 0;
     ty_status status;
 
-    if (in->population != NULL)
-        return interpreter_population_play(in, forward, step, error);
     version_select(in, forward, step);
-    if (in->acting != NULL)
-        interpreter_episodes_take(in, forward, step, slot);
+    if (in->scenario != NULL)
+        return in->scenario->forward(in, forward, step, slot, error);
     status = in->options.backend->forward(device, slot, forward->first_layer, forward->layer_count,
                                           error);
-    if (status != TY_OK || in->acting != NULL ||
+    if (status != TY_OK ||
         forward->first_layer + forward->layer_count != plan->workload->layer_count)
         return status;
     in->options.backend->loss(device, slot, &loss_sum, &correct, &labels);
-    pthread_mutex_lock(&in->lock);
-    in->sums[step % in->window].loss_sum += loss_sum;
-    in->sums[step % in->window].label_count += (double)labels;
-    pthread_mutex_unlock(&in->lock);
+    interpreter_loss_add(in, step, loss_sum, (double)labels);
     return TY_OK;
 }
 
@@ -262,14 +266,20 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
     (void)slot;
     if (interpreter_exchange_kind(in, update->bucket, step) == EXCHANGE_WEIGHTS)
         return TY_OK;
-    if (in->population != NULL)
-        interpreter_population_gradient(in, update->bucket, step);
+    if (in->scenario != NULL && in->scenario->gradient != NULL)
+        in->scenario->gradient(in, update->bucket, step);
     TY_CHECK(interpreter_lanes_sum(in, update->bucket, step, error), status, done);
     TY_CHECK(interpreter_update(in, update->bucket, step, error), status, done);
     if (ty_workload_has_teacher(in->options.plan->workload))
         teacher_follow(in, update->bucket);
 done:
     return status;
+}
+
+static ty_status run_act(ty_interpreter *in, const ty_instruction *act, uint32_t step,
+                         uint32_t slot, ty_error *error)
+{
+    return in->scenario->act(in, act, step, slot, error);
 }
 
 typedef ty_status (*run_function)(ty_interpreter *in, const ty_instruction *instruction,
@@ -284,8 +294,8 @@ static const run_function run_functions[TY_OP_COUNT] = {
     [TY_OP_BACKWARD_INPUT] = run_backward_input,
     [TY_OP_BACKWARD_WEIGHT] = run_backward_weight,
     [TY_OP_UPDATE] = run_update,
-    [TY_OP_ACT] = interpreter_act,
-    [TY_OP_RENEW] = interpreter_renew,
+    [TY_OP_ACT] = run_act,
+    [TY_OP_RENEW] = run_act,
 };
 
 /* Whether a pass makes what the stage sends on. */

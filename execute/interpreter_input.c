@@ -201,7 +201,7 @@ ty_status interpreter_load(ty_interpreter *in, const ty_instruction *load, uint3
     whole_sample rows;
     ty_status status;
 
-    if (in->population != NULL) /* an episode begins when it is played */
+    if (in->scenario != NULL) /* an episode begins when it is played */
         return TY_OK;
     if (in->ahead.is_running)
         return batch_take(in, held, slot, error);
@@ -251,7 +251,7 @@ ty_status interpreter_input_open(ty_interpreter *in, ty_error *error)
 {
     bool has_input = false, has_labels = false;
 
-    if (in->options.dataset == NULL || in->population != NULL)
+    if (in->options.dataset == NULL)
         return TY_OK;
     for (uint32_t h = 0; h < in->held_count; h++) {
         has_input = has_input || in->held[h].stage == 0;

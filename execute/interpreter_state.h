@@ -4,7 +4,6 @@
 
 #include "codec.h"
 #include "device_link.h"
-#include "evolution.h"
 #include "interpreter.h"
 
 #include <pthread.h>
@@ -134,8 +133,8 @@ typedef struct busy_watch {         /* busy_steps.c */
     bool *is_disturbed; /* [options.steps] */
 } busy_watch;
 
-typedef struct population population; /* interpreter_population.c */
-typedef struct acting acting;         /* interpreter_actors.c */
+typedef struct scenario scenario; /* scenario.h */
+typedef struct scenario_state scenario_state;
 
 /* Batches of the input stream, made before slots are free for them (interpreter_input.c). */
 enum { BATCHES_AHEAD = 2 };
@@ -160,8 +159,8 @@ typedef struct input_ahead {
 
 struct ty_interpreter {
     ty_interpreter_options options;
-    population *population;                 /* that is evolved; NULL: none */
-    acting *acting;                         /* who plays episodes; NULL: there are none */
+    const scenario *scenario;               /* NULL: learning from a data set */
+    scenario_state *scenario_state;         /* the scenario's */
     uint32_t rank, lane, position, replica; /* rank of the plan, position of the pipeline */
     lane_row lanes[TY_LANE_KIND_COUNT];     /* this lane's row of each kind */
     whole_sample sample;
@@ -244,52 +243,6 @@ struct ty_interpreter {
 /* By the clock of ty_now_s, so that ranks on the same core are not kept from it. */
 void interpreter_sleep_until(double end_s);
 
-/* ---- Populations (interpreter_population.c) ------------------------------------------------- */
-
-/* Nothing where the workload learns by gradients; before devices are open, and behind that. */
-ty_status interpreter_population_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
-ty_status interpreter_population_start(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
-void interpreter_population_close(ty_interpreter *interpreter);
-/* One step of an episode, which is what devices are opened for; NULL without a population. */
-const ty_workload *interpreter_policy(const ty_interpreter *interpreter);
-/* A micro-batch's members, each with parameters of its own, on the thread of the passes. */
-ty_status interpreter_population_play(ty_interpreter *interpreter, const ty_instruction *forward,
-                                      uint32_t step, ty_error *error) TY_MUST_CHECK;
-/* What replicas exchange of a bucket: all members' scores. */
-void interpreter_population_exchange(const ty_interpreter *interpreter,
-                                     ty_collective_options *options);
-/* The bucket's gradients from all scores. */
-void interpreter_population_gradient(ty_interpreter *interpreter, uint32_t bucket, uint32_t step);
-/* This replica's part of a test, added to sums. */
-ty_status interpreter_population_test(ty_interpreter *interpreter, double *loss_sum,
-                                      double *correct, double *count,
-                                      ty_error *error) TY_MUST_CHECK;
-
-/* ---- Actors and learners (interpreter_actors.c) --------------------------------------------- */
-
-/* Nothing where no episodes are played; before devices are open, and with what a stage's is opened
- * with: of actors it is the one that plays. */
-ty_status interpreter_acting_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
-ty_status interpreter_acting_start(ty_interpreter *interpreter, const ty_stage_options *options,
-                                   held_stage *held, ty_error *error) TY_MUST_CHECK;
-void interpreter_acting_close(ty_interpreter *interpreter);
-/* Whether this rank is one, which trains nothing. */
-bool interpreter_is_actor(const ty_interpreter *interpreter);
-/* What a message between actors and learners is of. */
-void *interpreter_acting_buffer(const ty_interpreter *interpreter, const ty_instruction *transfer,
-                                uint32_t slot, uint32_t step);
-/* The instructions, on the thread of the passes. */
-ty_status interpreter_act(ty_interpreter *interpreter, const ty_instruction *act, uint32_t step,
-                          uint32_t slot, ty_error *error);
-ty_status interpreter_renew(ty_interpreter *interpreter, const ty_instruction *renew, uint32_t step,
-                            uint32_t slot, ty_error *error);
-/* Puts a slot's episodes where its forward reads them, and counts their scores. */
-void interpreter_episodes_take(ty_interpreter *interpreter, const ty_instruction *forward,
-                               uint32_t step, uint32_t slot);
-/* This replica's part of a test, added to sums. */
-ty_status interpreter_acting_test(ty_interpreter *interpreter, double *loss_sum, double *correct,
-                                  double *count, ty_error *error) TY_MUST_CHECK;
-
 /* ---- Others on this machine (busy_steps.c) -------------------------------------------------- */
 
 ty_status interpreter_busy_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
@@ -339,6 +292,8 @@ void interpreter_wake(ty_interpreter *interpreter);
 /* The communication thread alone, which sleeps at the transport's bell where there is one. */
 void interpreter_wake_communication(ty_interpreter *interpreter);
 ty_status interpreter_no_memory(ty_error *error); /* TY_ENOMEM */
+/* Adds losses of `count` labels or episodes to those of a step. Takes the lock. */
+void interpreter_loss_add(ty_interpreter *interpreter, uint32_t step, double sum, double count);
 /* Of the device or the host, as the backend has it. */
 void interpreter_memory_free(ty_interpreter *interpreter, void *memory);
 /* A copy on the host of `count` floats of the device, or the floats themselves where they are the

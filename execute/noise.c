@@ -11,6 +11,7 @@
  * each of them has the gradient of other tokens, and no replica ever has its own.
  */
 #include "interpreter_state.h"
+#include "scenario.h"
 
 #include <math.h>
 
@@ -27,7 +28,8 @@ static bool is_measured(const ty_interpreter *in, uint32_t bucket, uint32_t step
     return step % NOISE_INTERVAL == 0 && planned->tied_stage == TY_NO_STAGE &&
            in->lanes[TY_CONTEXT_LANES].count == 1 &&
            !ty_compression_is_lossy(&planned->compression) && in->options.backend->square != NULL &&
-           in->options.plan->workload->local_steps <= 1 && in->population == NULL;
+           in->options.plan->workload->local_steps <= 1 &&
+           (in->scenario == NULL || in->scenario->exchange == NULL);
 }
 
 void interpreter_noise_before(ty_interpreter *in, uint32_t index, uint32_t step)

@@ -3,9 +3,9 @@
 #include "profile_job.h"
 
 #include "device_link.h"
-#include "evolution.h"
 
 #include "machine.h"
+#include "scenario.h"
 
 typedef ty_status (*part_function)(ty_profiler *p, uint32_t argument, ty_error *error);
 
@@ -46,20 +46,19 @@ static uint32_t next_rank_count(uint32_t ranks, uint32_t size)
 /* @param parts room for 2 micro_batch_count + 40 */
 static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, part *parts)
 {
-    const bool is_population = job->plan->workload->learning == TY_LEARNING_EVOLUTION;
-    const bool is_played = job->plan->workload->learning == TY_LEARNING_REINFORCEMENT;
+    const ty_learning learning = job->plan->workload->learning;
     uint32_t count = 0, i;
 
     for (i = 0; i < job->micro_batch_count; i++) {
         uint32_t earlier = 0;
         while (job->micro_batches[earlier] != job->micro_batches[i])
             earlier++;
-        if (earlier == i) /* a size listed twice is measured once */
-            parts[count++] = is_population
-                                 ? (part){ty_profile_population, job->micro_batches[i], "episodes"}
-                                 : (part){ty_profile_layers, job->micro_batches[i], "layers"};
-        if (earlier == i && is_played)
-            parts[count++] = (part){ty_profile_play, job->micro_batches[i], "episodes"};
+        if (earlier < i) /* a size listed twice is measured once */
+            continue;
+        if (learning != TY_LEARNING_EVOLUTION)
+            parts[count++] = (part){ty_profile_layers, job->micro_batches[i], "layers"};
+        if (learning != TY_LEARNING_GRADIENT)
+            parts[count++] = (part){ty_profile_episodes, job->micro_batches[i], "episodes"};
     }
     parts[count++] = (part){parts_run, 0, "optimizer and machine"};
     parts[count++] = (part){codecs_run, 0, "compression"};
@@ -163,8 +162,8 @@ static ty_status memory_check(const ty_profiler *p, ty_error *error)
     double bytes = 0;
     ty_status status;
 
-    if (p->backend->memory != NULL)
-        return TY_OK;
+    if (p->backend->memory != NULL || p->workload->learning == TY_LEARNING_EVOLUTION)
+        return TY_OK; /* the members of a population play one after the other */
     for (uint32_t i = 0; i < p->job->micro_batch_count; i++)
         if (p->job->micro_batches[i] > largest)
             largest = p->job->micro_batches[i];
@@ -190,8 +189,7 @@ static ty_status prepare(ty_profiler *p, ty_error *error)
     TY_CHECK(ty_job_precision(p->job, &p->precision, error), status, done);
     TY_CHECK(ty_workload_check(p->workload, "plan:/workload", error), status, done);
     TY_CHECK(p->backend->supports(p->workload, 0, p->workload->layer_count, error), status, done);
-    if (p->workload->learning == TY_LEARNING_EVOLUTION)
-        TY_CHECK(evolution_policy_make(p->workload, &p->policy, error), status, done);
+    TY_CHECK(player_check(p->workload, error), status, done);
     p->profile = ty_alloc(1, sizeof *p->profile);
     if (p->profile == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
@@ -265,7 +263,6 @@ ty_status ty_profile_job(const ty_job *job, ty_transport *transport,
         status = ty_profile_save(p.profile, job->output, error);
     status = ty_transport_agree(transport, status, error);
 cleanup:
-    ty_workload_free(p.policy);
     ty_profile_free(p.profile);
     return status;
 }

@@ -14,7 +14,6 @@ ty_status ty_profile_job(const ty_job *job, ty_transport *transport,
 typedef struct ty_profiler {
     const ty_job *job;
     const ty_workload *workload;
-    ty_workload *policy; /* one step of an episode, where a population is played; else NULL */
     const ty_device_backend *backend;
     ty_precision precision;
     ty_transport *transport;
@@ -72,13 +71,13 @@ void ty_noise_fill(float *values, uint64_t count);
 /* The parts, each on all active ranks at once, so that shared memory is as busy as it will be. */
 ty_status ty_profile_layers(ty_profiler *profiler, uint32_t micro_batch,
                             ty_error *error) TY_MUST_CHECK; /* and optimizer steps */
-/** The same where a population is played: episodes (profile_population.c). */
-ty_status ty_profile_population(ty_profiler *profiler, uint32_t micro_batch,
-                                ty_error *error) TY_MUST_CHECK;
-/** Episodes that are learnt from, beside the layers. TY_EUNSUPPORTED: the worker cannot play them
- */
-ty_status ty_profile_play(ty_profiler *profiler, uint32_t micro_batch,
-                          ty_error *error) TY_MUST_CHECK;
+/** Unless the profile has a row of this signature and micro-batch size. Takes the signature. */
+ty_status ty_profile_row_add(ty_profile *profile, const ty_layer_time *row,
+                             ty_error *error) TY_MUST_CHECK;
+/** Episodes: of a population instead of the layers, of reinforcement learning in addition to them
+ * (scenario.c). TY_EUNSUPPORTED: the worker cannot play them. */
+ty_status ty_profile_episodes(ty_profiler *profiler, uint32_t micro_batch,
+                              ty_error *error) TY_MUST_CHECK;
 /** Optimizer, matrix product, copy, batch assembly. */
 ty_status ty_profile_parts(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;
 ty_status ty_profile_overhead(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;

@@ -164,13 +164,21 @@ done:
     return status;
 }
 
-static ty_status row_add(ty_profile *profile, const ty_layer_time *row, ty_error *error)
+ty_status ty_profile_row_add(ty_profile *profile, const ty_layer_time *row, ty_error *error)
 {
-    ty_layer_time *rows =
-        ty_resize(profile->layer_times, profile->layer_time_count + 1, sizeof *rows);
+    ty_layer_time *rows;
 
-    if (rows == NULL)
+    for (uint32_t i = 0; i < profile->layer_time_count; i++)
+        if (profile->layer_times[i].micro_batch == row->micro_batch &&
+            strcmp(profile->layer_times[i].signature, row->signature) == 0) {
+            ty_free(row->signature);
+            return TY_OK;
+        }
+    rows = ty_resize(profile->layer_times, profile->layer_time_count + 1, sizeof *rows);
+    if (rows == NULL) {
+        ty_free(row->signature);
         return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    }
     profile->layer_times = rows;
     rows[profile->layer_time_count++] = *row;
     return TY_OK;
@@ -208,11 +216,9 @@ static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *me
         row.signature = ty_strdup(names[layer]);
         if (row.signature == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        status = row_add(p->profile, &row, error);
-        if (status != TY_OK) {
-            ty_free(row.signature);
+        status = ty_profile_row_add(p->profile, &row, error);
+        if (status != TY_OK)
             break;
-        }
     }
     return status;
 }

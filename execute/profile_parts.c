@@ -379,10 +379,9 @@ done:
 ty_status ty_profiler_open(const ty_profiler *p, uint32_t micro_batch, uint32_t slots,
                            bool splits_backward, ty_stage_device **out, ty_error *error)
 {
-    const ty_workload *network = p->policy != NULL ? p->policy : p->workload;
-    const ty_stage_options options = {.workload = network,
+    const ty_stage_options options = {.workload = p->workload,
                                       .layer_count = p->workload->layer_count,
-                                      .micro_batch_size = p->policy != NULL ? 1 : micro_batch,
+                                      .micro_batch_size = micro_batch,
                                       .slots = slots,
                                       .loss_scale = 1.0 / micro_batch,
                                       .seed = 1,

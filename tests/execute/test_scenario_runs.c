@@ -3,12 +3,10 @@
  * actors that play there for learners, each against plain arithmetic, and divided among replicas
  * against one rank.
  */
-#include "corridor.h"
-#include "episodes.h"
-#include "evolution.h"
 #include "outcome.h"
 #include "plans.h"
 #include "reference.h"
+#include "scenario.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -458,7 +456,7 @@ Test(scenario_runs, a_population_by_definition)
     job->until.accuracy = 1;
     job->evaluate_every = STEPS;
     found = outcome_of(job);
-    cr_assert_eq(evolution_policy_make(plan->workload, &policy, &error), TY_OK, "%s",
+    cr_assert_eq(ty_workload_step_make(plan->workload, &policy, &error), TY_OK, "%s",
                  error.message);
     cr_assert_eq(ty_workload_parameter_bytes(policy, 0, policy->layer_count),
                  PARAMETERS * sizeof(float));
@@ -494,11 +492,11 @@ Test(scenario_runs, a_population_by_definition)
             r->parameters[i] -= plan->optimizer.learning_rate * speed[i];
         }
     }
-    for (uint32_t n = 0; n < EVOLUTION_TESTS; n++)
-        tests += 1 - plain_episode(r->parameters, evolution_test_corridor(n), 40);
+    for (uint32_t n = 0; n < SCENARIO_TESTS; n++)
+        tests += 1 - plain_episode(r->parameters, scenario_test_corridor(n), 40);
     cr_assert_eq(found.run->evaluation_count, 1);
-    cr_expect(fabs(found.run->evaluations[0].loss - tests / EVOLUTION_TESTS) < 1e-6,
-              "a test loss of %.9g is %.9g", tests / EVOLUTION_TESTS,
+    cr_expect(fabs(found.run->evaluations[0].loss - tests / SCENARIO_TESTS) < 1e-6,
+              "a test loss of %.9g is %.9g", tests / SCENARIO_TESTS,
               found.run->evaluations[0].loss);
     reference_free(r);
     ty_workload_free(policy);
@@ -903,11 +901,11 @@ static void expect_by_definition(const plan_shape *shape)
             weights[k + 1][i] = weights[k][i] - plan->optimizer.learning_rate * speed[i];
         }
     }
-    for (uint32_t n = 0; n < EVOLUTION_TESTS; n++)
-        tests += 1 - plain_episode(weights[STEPS], evolution_test_corridor(n), 40);
+    for (uint32_t n = 0; n < SCENARIO_TESTS; n++)
+        tests += 1 - plain_episode(weights[STEPS], scenario_test_corridor(n), 40);
     cr_assert_eq(found.run->evaluation_count, 2);
-    cr_expect(fabs(found.run->evaluations[1].loss - tests / EVOLUTION_TESTS) < 1e-5,
-              "%s: a test loss of %.9g is %.9g", shape->name, tests / EVOLUTION_TESTS,
+    cr_expect(fabs(found.run->evaluations[1].loss - tests / SCENARIO_TESTS) < 1e-5,
+              "%s: a test loss of %.9g is %.9g", shape->name, tests / SCENARIO_TESTS,
               found.run->evaluations[1].loss);
     outcome_free(&found);
     ty_job_free(job);

@@ -1,0 +1,243 @@
+/* Reinforcement learning: who plays episodes, how episodes reach the learners, and how weights
+ * reach the actors (ty_plan.h, "Actors").
+ *
+ * Actions are drawn from the softmax of the policy's scores. The reward of an action is the
+ * distance of the robot along x less the penalty for a touch, in units of corridor_score. The
+ * return of a step is the mean of its own and all later rewards, each weighted EPISODE_DISCOUNT
+ * times as the one before. The advantage is the return less the mean over all steps of the
+ * micro-batch, in standard deviations. By Williams (1992, section 3), a baseline that does not
+ * depend on a single action leaves the direction of the gradient unchanged. The mean of a
+ * micro-batch hardly depends on one. */
+#include "dataset.h"
+#include "scenario.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Keys that separate seeds of corridors and of actions, from each other and from evolution.c. */
+enum { EPISODE_KEY = 4, DRAW_KEY = 5 };
+
+uint64_t episode_corridor(uint64_t seed, uint32_t step, uint64_t episode)
+{
+    return dataset_hash(dataset_hash(dataset_hash(seed, EPISODE_KEY), step), episode);
+}
+
+double episode_draw(uint64_t seed, uint32_t step, uint64_t episode, uint32_t t)
+{
+    return dataset_uniform(dataset_hash(episode_corridor(seed, step, episode), DRAW_KEY), t);
+}
+
+/* ---- Episodes ------------------------------------------------------------------------------ */
+
+/* A micro-batch's, in one piece of count * ty_workload_episode_bytes. */
+typedef struct episodes {
+    uint32_t count, steps;
+    float *seen;       /* [count][steps][CORRIDOR_RAYS] */
+    int32_t *actions;  /* [count][steps] */
+    float *advantages; /* [count][steps] */
+    float *scores;     /* [count]: corridor_score at the end */
+} episodes;
+
+static episodes episodes_in(void *memory, uint32_t count, uint32_t steps)
+{
+    const uint64_t all = (uint64_t)count * steps;
+    float *seen = memory;
+    void *actions = seen + all * CORRIDOR_RAYS;
+    float *advantages = seen + all * (CORRIDOR_RAYS + 1);
+
+    return (episodes){count, steps, seen, actions, advantages, advantages + all};
+}
+
+/* @param at in [0, 1): the first action at which the sum of probabilities is above it */
+static uint32_t drawn(const float *scores, double at)
+{
+    const float most = scores[player_likeliest(scores)];
+    double weights[CORRIDOR_ACTIONS], sum = 0;
+    uint32_t a = 0;
+
+    for (uint32_t i = 0; i < CORRIDOR_ACTIONS; i++)
+        sum += weights[i] = exp((double)scores[i] - (double)most);
+    for (at *= sum; a + 1 < CORRIDOR_ACTIONS && at >= weights[a]; a++)
+        at -= weights[a];
+    return a;
+}
+
+/* From rewards, in place. */
+static void find_advantages(const episodes *e)
+{
+    const uint64_t all = (uint64_t)e->count * e->steps;
+    double mean = 0, square = 0;
+
+    for (uint32_t i = 0; i < e->count; i++) {
+        float *reward = e->advantages + (size_t)i * e->steps;
+        double sum = 0, weight = 0;
+
+        for (uint32_t t = e->steps; t-- > 0;) {
+            sum = (double)reward[t] + EPISODE_DISCOUNT * sum;
+            weight = 1 + EPISODE_DISCOUNT * weight;
+            reward[t] = (float)(sum / weight);
+        }
+    }
+    for (uint64_t i = 0; i < all; i++)
+        mean += (double)e->advantages[i] / (double)all;
+    for (uint64_t i = 0; i < all; i++)
+        square += ((double)e->advantages[i] - mean) * ((double)e->advantages[i] - mean);
+    for (uint64_t i = 0; i < all; i++) /* without a difference there is nothing to learn */
+        e->advantages[i] =
+            square > 0 ? (float)(((double)e->advantages[i] - mean) / sqrt(square / (double)all))
+                       : 0.0f;
+}
+
+/* Plays episodes [first, first + p->count) of a step's batch. All follows from the seed, the step,
+ * the number of an episode and the player's weights. */
+static ty_status episodes_play(const player *p, uint64_t seed, uint32_t step, uint64_t first,
+                               const episodes *out, ty_error *error)
+{
+    const float *scores = NULL;
+
+    for (uint32_t e = 0; e < p->count; e++)
+        corridor_begin(&p->robots[e], episode_corridor(seed, step, first + e));
+    for (uint32_t t = 0; t < out->steps; t++) {
+        const ty_status status = player_look(p, &scores, error);
+
+        if (status != TY_OK)
+            return status;
+        for (uint32_t e = 0; e < p->count; e++) {
+            const float *seen = p->backend->input(p->device, 0) + (size_t)e * CORRIDOR_RAYS;
+            const size_t row = (size_t)e * out->steps + t;
+            corridor *robot = &p->robots[e];
+            const uint32_t touches = robot->touches;
+            const double x = robot->x;
+
+            memcpy(out->seen + row * CORRIDOR_RAYS, seen, CORRIDOR_RAYS * sizeof *seen);
+            out->actions[row] = (int32_t)drawn(scores + (size_t)e * CORRIDOR_ACTIONS,
+                                               episode_draw(seed, step, first + e, t));
+            corridor_step(robot, (uint32_t)out->actions[row]);
+            out->advantages[row] =
+                (float)((robot->x - x) / CORRIDOR_STRIDE -
+                        CORRIDOR_PENALTY * out->steps * (robot->touches - touches));
+        }
+    }
+    for (uint32_t e = 0; e < p->count; e++)
+        out->scores[e] = (float)corridor_score(&p->robots[e]);
+    find_advantages(out);
+    return TY_OK;
+}
+
+static ty_status play(const player *p, uint32_t n, void *memory, ty_error *error)
+{
+    const episodes batch = episodes_in(memory, p->count, p->steps);
+
+    return episodes_play(p, 1, n, 0, &batch, error);
+}
+
+/* ---- In the interpreter -------------------------------------------------------------------- */
+
+static bool is_actor(const ty_interpreter *in)
+{
+    return ty_plan_is_of_actors(in->options.plan, in->position);
+}
+
+static uint64_t batch_bytes(const ty_plan *plan)
+{
+    return plan->micro_batch_size * ty_workload_episode_bytes(plan->workload);
+}
+
+static episodes batch_of(const ty_interpreter *in, uint32_t slot)
+{
+    const ty_plan *plan = in->options.plan;
+
+    return episodes_in((char *)in->scenario_state->played + slot * batch_bytes(plan),
+                       plan->micro_batch_size, (uint32_t)plan->workload->input.dimensions[0]);
+}
+
+/* The weights in transit of a step. */
+static float *set_of(const ty_interpreter *in, uint32_t step)
+{
+    const ty_plan *plan = in->options.plan;
+
+    return in->scenario_state->weights + step % in->window *
+                                             (ty_plan_policy_bytes(plan) / sizeof(float)) *
+                                             ty_plan_policy_messages(plan, 0);
+}
+
+static ty_status start(ty_interpreter *in, held_stage *held, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    const uint64_t set_bytes = ty_plan_policy_bytes(plan) * ty_plan_policy_messages(plan, 0);
+    scenario_state *s = in->scenario_state;
+
+    s->played = ty_alloc(held->slot_count, batch_bytes(plan));
+    if (set_bytes > 0)
+        s->weights = ty_alloc(in->window, set_bytes);
+    if (s->played == NULL || (set_bytes > 0 && s->weights == NULL))
+        return interpreter_no_memory(error);
+    if (is_actor(in))
+        held->device = s->player.device;
+    return TY_OK;
+}
+
+/* Of several messages with weights each is a part: the learner's part among those of the actor. */
+static void *buffer(const ty_interpreter *in, const ty_instruction *transfer, uint32_t slot,
+                    uint32_t step)
+{
+    const ty_plan *plan = in->options.plan;
+    uint64_t part;
+
+    if (transfer->direction == TY_ACTIVATION)
+        return batch_of(in, slot).seen;
+    part =
+        ty_program_global_micro_batch(plan, transfer->stage, in->replica, transfer->micro_batch) /
+        ty_plan_actors(plan) % ty_plan_policy_messages(plan, 0);
+    return set_of(in, step) + part * (transfer->bytes / sizeof(float));
+}
+
+/* From or to the weights in transit. */
+static void renew(ty_interpreter *in, uint32_t step)
+{
+    float *set = set_of(in, step), *own = in->options.backend->parameters(in->held[0].device);
+
+    memcpy(is_actor(in) ? own : set, is_actor(in) ? set : own,
+           in->scenario_state->parameter_count * sizeof *own);
+}
+
+static ty_status act(ty_interpreter *in, const ty_instruction *act, uint32_t step, uint32_t slot,
+                     ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    episodes batch;
+    uint64_t m;
+
+    if (act->op == TY_OP_RENEW) {
+        renew(in, step);
+        return TY_OK;
+    }
+    batch = batch_of(in, slot);
+    m = ty_program_global_micro_batch(plan, act->stage, in->replica, act->micro_batch);
+    scenario_weights_take(in);
+    return episodes_play(&in->scenario_state->player, plan->seed, step, m * plan->micro_batch_size,
+                         &batch, error);
+}
+
+/* Copies a slot's episodes to the input of its pass. Losses are 1 - score. */
+static ty_status forward(ty_interpreter *in, const ty_instruction *pass, uint32_t step,
+                         uint32_t slot, ty_error *error)
+{
+    const ty_device_backend *backend = in->options.backend;
+    ty_stage_device *device = interpreter_held(in, pass)->device;
+    const episodes batch = batch_of(in, slot);
+    const uint64_t rows = (uint64_t)batch.count * batch.steps;
+    int32_t *labels = backend->labels(device, slot);
+    double lost = 0;
+
+    memcpy(backend->input(device, slot), batch.seen, rows * CORRIDOR_RAYS * sizeof *batch.seen);
+    memcpy(labels, batch.actions, rows * sizeof *labels);
+    memcpy(labels + rows, batch.advantages, rows * sizeof *batch.advantages);
+    for (uint32_t e = 0; e < batch.count; e++)
+        lost += 1 - (double)batch.scores[e];
+    interpreter_loss_add(in, step, lost, batch.count);
+    return backend->forward(device, slot, pass->first_layer, pass->layer_count, error);
+}
+
+const scenario reinforcement = {
+    .start = start, .act = act, .forward = forward, .buffer = buffer, .play = play};
