@@ -51,8 +51,7 @@ static ty_status streams_make(ty_interpreter *in, ty_error *error)
 
 static bool is_of(const held_stage *held, const ty_instruction *instruction)
 {
-    return instruction->stage == held->stage && instruction->micro_batch != TY_NO_MICRO_BATCH &&
-           instruction->bucket == TY_NO_BUCKET && instruction->direction != TY_POLICY;
+    return instruction->stage == held->stage && interpreter_has_slot(instruction);
 }
 
 /* In which order compute meets a stage's micro-batches of one step: those furthest ahead first. */

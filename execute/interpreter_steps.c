@@ -140,10 +140,9 @@ static void mark_sends(const ty_interpreter *in, const ty_instruction *did, held
     const ty_plan_stage *stage = &in->options.plan->stages[held->stage];
     slot_state *own = &held->slots[batch->slot];
 
-    if (did->op == TY_OP_FORWARD && held->stage + 1 < in->options.plan->stage_count &&
+    if ((did->op == TY_OP_FORWARD || did->op == TY_OP_ACT) &&
+        held->stage + 1 < in->options.plan->stage_count &&
         did->first_layer + did->layer_count == stage->first_layer + stage->layer_count)
-        own->is_output_busy = true;
-    if (did->op == TY_OP_ACT && ty_plan_is_of_actors(in->options.plan, held->stage))
         own->is_output_busy = true;
     if ((did->op == TY_OP_BACKWARD || did->op == TY_OP_BACKWARD_INPUT) && held->sends_gradient &&
         did->first_layer == stage->first_layer)
@@ -152,6 +151,12 @@ static void mark_sends(const ty_interpreter *in, const ty_instruction *did, held
         own->is_output_busy = false;
     if (did->op == TY_OP_SEND && did->direction == TY_GRADIENT)
         own->is_gradient_busy = false;
+}
+
+bool interpreter_has_slot(const ty_instruction *instruction)
+{
+    return instruction->micro_batch != TY_NO_MICRO_BATCH && instruction->bucket == TY_NO_BUCKET &&
+           instruction->direction != TY_POLICY;
 }
 
 /* Whether its slot went to another micro-batch. */
@@ -194,8 +199,7 @@ void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, d
                                                    .start_s = start_s,
                                                    .end_s = end_s};
     }
-    if (did->micro_batch != TY_NO_MICRO_BATCH && did->bucket == TY_NO_BUCKET &&
-        did->direction != TY_POLICY && micro_batch_done(in, did, step))
+    if (interpreter_has_slot(did) && micro_batch_done(in, did, step))
         must_wake = must_wake || in->streams[TY_STREAM_RECEIVE].count > 0;
     if (in->options.plan->zero == 3 && did->stream == TY_STREAM_COMPUTE &&
         did->micro_batch != TY_NO_MICRO_BATCH) {
