@@ -180,6 +180,20 @@ typedef struct division {
     uint32_t first_layers[TY_MAX_STAGES], replicas[TY_MAX_STAGES];
 } division;
 
+static inline bool has_equal_replicas(const division *d)
+{
+    for (uint32_t s = 1; s < d->stage_count; s++)
+        if (d->replicas[s] != d->replicas[0])
+            return false;
+    return true;
+}
+
+/** A dimension, of which 0 counts as 1. */
+static inline uint32_t at_least_one(uint32_t value)
+{
+    return value > 1 ? value : 1;
+}
+
 typedef struct candidate {
     const device_set *set; /* the question's; NULL: the first of them */
     const division *division;

@@ -373,14 +373,6 @@ void ty_draft_clear(draft *d)
     *d = (draft){0};
 }
 
-static bool has_equal_replicas(const division *d)
-{
-    for (uint32_t s = 1; s < d->stage_count; s++)
-        if (d->replicas[s] != d->replicas[0])
-            return false;
-    return true;
-}
-
 #define LISTED_REPLICAS 8 /* stages whose replicas are told one by one */
 
 /* "2+1", or where there are many stages "94x8+2x4". */

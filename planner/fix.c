@@ -3,6 +3,7 @@
 #include "candidate.h"
 
 #include <ctype.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -23,7 +24,28 @@ typedef struct target {
 typedef struct source {
     const search_question *q;
     const candidate *c;
+    ty_error *error;
+    ty_status status; /* of the words so far */
 } source;
+
+/* `put` adds nothing where the word need not be said. */
+typedef struct fix_key fix_key;
+struct fix_key {
+    const char *name;
+    ty_status (*read)(const fix_key *key, target *t, const char *value, ty_error *error);
+    void (*put)(source *s, ty_text *out);
+    const char *values; /* as ty_fix_values_at has them */
+    /* Of a number or a word: */
+    size_t at;            /* the member that it sets, of 32 bits */
+    ty_pin pin;           /* that it was asked for */
+    size_t flag;          /* the bool that says so; 0: none */
+    uint32_t least, most; /* most 0: the devices, but for `spared`; of a word one more than it */
+    uint32_t spared;
+    const char *(*word)(uint32_t number);
+    const char *expected; /* of a word; NULL: all words */
+};
+_Static_assert(sizeof(ty_schedule) == sizeof(uint32_t), "enumerations are numbers of 32 bits");
+#define AT(member) offsetof(ty_plan_options, member)
 
 void ty_fix_texts_clear(ty_fix_texts *texts)
 {
@@ -34,38 +56,62 @@ void ty_fix_texts_clear(ty_fix_texts *texts)
 
 /* ---- Numbers ----------------------------------------------------------------------------- */
 
-static ty_status read_count(const char *value, uint64_t most, uint32_t *out, ty_error *error)
+static void set(const fix_key *key, ty_plan_options *options, uint32_t value)
+{
+    memcpy((char *)options + key->at, &value, sizeof value);
+    options->pinned |= key->pin;
+    if (key->flag > 0)
+        *(bool *)((char *)options + key->flag) = true;
+}
+
+static ty_status read_number(const fix_key *key, target *t, const char *value, ty_error *error)
 {
     uint64_t number;
-    ty_status status = ty_parse_uint(value, 1, most, &number, error);
+    const ty_status status = ty_parse_uint(
+        value, key->least, key->most > 0 ? key->most : t->devices - key->spared, &number, error);
 
     if (status == TY_OK)
-        *out = (uint32_t)number;
+        set(key, t->options, (uint32_t)number);
     return status;
 }
 
-/* A number among the dimensions. */
-static ty_status read_dimension(target *t, ty_pin pin, const char *value, uint64_t least,
-                                uint64_t most, uint32_t *out, ty_error *error)
+static ty_status read_word(const fix_key *key, target *t, const char *value, ty_error *error)
 {
-    uint64_t number;
-    ty_status status = ty_parse_uint(value, least, most, &number, error);
+    ty_text known = {0};
+    ty_status status;
 
-    if (status == TY_OK) {
-        *out = (uint32_t)number;
-        t->options->pinned |= pin;
+    for (uint32_t i = key->least; i < key->most; i++) {
+        const char *before = i == key->least ? "" : i + 1 < key->most ? ", " : " or ";
+        if (strcmp(value, key->word(i)) == 0) {
+            set(key, t->options, i);
+            ty_text_clear(&known);
+            return TY_OK;
+        }
+        ty_text_addf(&known, "%s%s", before, key->word(i));
     }
+    status = ty_fail(error, TY_EINVAL, "found '%s', expected %s", value,
+                     key->expected != NULL ? key->expected
+                     : known.data != NULL  ? known.data
+                                           : "another");
+    ty_text_clear(&known);
     return status;
 }
 
-static uint32_t at_least_one(uint32_t number)
+static const char *compress_word(ty_compress_rule rule)
 {
-    return number > 1 ? number : 1;
+    return rule == TY_COMPRESS_ALL ? "all" : "shorter";
+}
+
+static const char *embeddings_word(ty_embedding_rule rule)
+{
+    return rule == TY_EMBEDDINGS_DENSE ? "dense" : "shorter";
 }
 
 /* "2+1" and "4x8+2" become "2,1" and "8,8,8,8,2", which the planner checks. */
-static ty_status read_list(const char *value, ty_text *out, ty_error *error)
+static ty_status read_list(const fix_key *key, target *t, const char *value, ty_error *error)
 {
+    const bool are_replicas = key->at == AT(replicas);
+    ty_text *out = are_replicas ? &t->texts->replicas : &t->texts->layers;
     const char *at = value;
     uint32_t listed = 0;
 
@@ -90,9 +136,11 @@ static ty_status read_list(const char *value, ty_text *out, ty_error *error)
         for (listed += (uint32_t)times; times > 0; times--)
             ty_text_addf(out, "%s%lu", out->length > 0 ? "," : "", number);
         if (*end == '\0')
-            return ty_text_check(out, error);
+            break;
         at = end + 1;
     }
+    *(are_replicas ? &t->options->replicas : &t->options->layers) = out->data;
+    return ty_text_check(out, error);
 }
 
 /* The reverse. */
@@ -117,14 +165,6 @@ static uint32_t positions_of(const candidate *c)
     return c->division->stage_count / at_least_one(c->dimensions.interleave);
 }
 
-static bool has_equal_replicas(const candidate *c)
-{
-    for (uint32_t s = 1; s < c->division->stage_count; s++)
-        if (c->division->replicas[s] != c->division->replicas[0])
-            return false;
-    return true;
-}
-
 void ty_division_layers(const search_question *q, const division *d, ty_text *out)
 {
     uint32_t layers[TY_MAX_STAGES];
@@ -134,80 +174,32 @@ void ty_division_layers(const search_question *q, const division *d, ty_text *ou
     put_list(layers, d->stage_count, out);
 }
 
-static ty_status read_stages(target *t, const char *value, ty_error *error)
+static void put_stages(source *s, ty_text *out)
 {
-    return read_count(value, t->devices, &t->options->pipeline_stages, error);
-}
-
-static ty_status put_stages(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     ty_text_addf(out, "%u", positions_of(s->c));
-    return TY_OK;
 }
 
-static ty_status read_data_parallel(target *t, const char *value, ty_error *error)
+static void put_data_parallel(source *s, ty_text *out)
 {
-    return read_count(value, t->devices, &t->options->data_parallel, error);
-}
-
-static ty_status put_data_parallel(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
-    if (has_equal_replicas(s->c))
+    if (has_equal_replicas(s->c->division))
         ty_text_addf(out, "%u", s->c->division->replicas[0]);
-    return TY_OK;
 }
 
-static ty_status read_replicas(target *t, const char *value, ty_error *error)
+static void put_replicas(source *s, ty_text *out)
 {
-    const ty_status status = read_list(value, &t->texts->replicas, error);
-
-    t->options->replicas = t->texts->replicas.data;
-    return status;
-}
-
-static ty_status put_replicas(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
-    if (!has_equal_replicas(s->c))
+    if (!has_equal_replicas(s->c->division))
         put_list(s->c->division->replicas, s->c->division->stage_count, out);
-    return TY_OK;
 }
 
-static ty_status read_layers(target *t, const char *value, ty_error *error)
+static void put_layers(source *s, ty_text *out)
 {
-    const ty_status status = read_list(value, &t->texts->layers, error);
-
-    t->options->layers = t->texts->layers.data;
-    return status;
-}
-
-static ty_status put_layers(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     ty_division_layers(s->q, s->c->division, out);
-    return TY_OK;
 }
 
-static ty_status read_interleave(target *t, const char *value, ty_error *error)
+static void put_interleave(source *s, ty_text *out)
 {
-    return read_dimension(t, TY_PIN_INTERLEAVE, value, 1, TY_MAX_STAGES_OF_A_PLAN,
-                          &t->options->dimensions.interleave, error);
-}
-
-static ty_status put_interleave(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     if (positions_of(s->c) > 1)
         ty_text_addf(out, "%u", at_least_one(s->c->dimensions.interleave));
-    return TY_OK;
-}
-
-static ty_status read_tensor(target *t, const char *value, ty_error *error)
-{
-    return read_dimension(t, TY_PIN_TENSOR, value, 1, t->devices,
-                          &t->options->dimensions.tensor_parallel, error);
 }
 
 /* Lanes are left out where the workload has no others than one. */
@@ -216,32 +208,16 @@ static bool may_divide_tensors(const search_question *q)
     return ty_tensor_check(q->workload, 2, 1, NULL) == TY_OK;
 }
 
-static ty_status put_tensor(const source *s, ty_text *out, ty_error *error)
+static void put_tensor(source *s, ty_text *out)
 {
-    (void)error;
     if (may_divide_tensors(s->q) || s->c->dimensions.tensor_parallel > 1)
         ty_text_addf(out, "%u", at_least_one(s->c->dimensions.tensor_parallel));
-    return TY_OK;
 }
 
-static ty_status read_context(target *t, const char *value, ty_error *error)
+static void put_context(source *s, ty_text *out)
 {
-    return read_dimension(t, TY_PIN_CONTEXT, value, 1, t->devices,
-                          &t->options->dimensions.context_parallel, error);
-}
-
-static ty_status put_context(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     if (ty_context_check(s->q->workload, 2, NULL) == TY_OK || s->c->dimensions.context_parallel > 1)
         ty_text_addf(out, "%u", at_least_one(s->c->dimensions.context_parallel));
-    return TY_OK;
-}
-
-static ty_status read_expert(target *t, const char *value, ty_error *error)
-{
-    return read_dimension(t, TY_PIN_EXPERT, value, 1, t->devices,
-                          &t->options->dimensions.expert_parallel, error);
 }
 
 static bool may_divide_tables(const source *s)
@@ -249,71 +225,49 @@ static bool may_divide_tables(const source *s)
     return ty_expert_check(s->q->workload, 2, TY_TABLES_ROW, NULL) == TY_OK;
 }
 
-static ty_status put_expert(const source *s, ty_text *out, ty_error *error)
+static void put_expert(source *s, ty_text *out)
 {
-    (void)error;
     if (ty_expert_check(s->q->workload, 2, TY_TABLES_WHOLE, NULL) == TY_OK ||
         may_divide_tables(s) || s->c->dimensions.expert_parallel > 1)
         ty_text_addf(out, "%u", at_least_one(s->c->dimensions.expert_parallel));
-    return TY_OK;
 }
 
-static ty_status read_tables(target *t, const char *value, ty_error *error)
+static void put_tables(source *s, ty_text *out)
 {
-    for (int s = 0; s < TY_TABLE_SHARD_COUNT; s++)
-        if (strcmp(value, ty_table_shard_name((ty_table_shard)s)) == 0) {
-            t->options->dimensions.table_shard = (ty_table_shard)s;
-            t->options->pinned |= TY_PIN_TABLES;
-            return TY_OK;
-        }
-    return ty_fail(error, TY_EINVAL, "found '%s', expected whole, row, column or table", value);
-}
-
-static ty_status put_tables(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     if (may_divide_tables(s) && s->c->dimensions.expert_parallel > 1)
         ty_text_add(out, ty_table_shard_name(s->c->dimensions.table_shard));
-    return TY_OK;
 }
 
-static ty_status read_sequence(target *t, const char *value, ty_error *error)
+static ty_status read_sequence(const fix_key *key, target *t, const char *value, ty_error *error)
 {
-    uint32_t number = 0;
-    ty_status status = read_dimension(t, TY_PIN_SEQUENCE, value, 0, 1, &number, error);
+    uint64_t number = 0;
+    const ty_status status = ty_parse_uint(value, 0, 1, &number, error);
 
     t->options->dimensions.sequence_parallel = number == 1;
+    if (status == TY_OK)
+        t->options->pinned |= key->pin;
     return status;
 }
 
-static ty_status put_sequence(const source *s, ty_text *out, ty_error *error)
+static void put_sequence(source *s, ty_text *out)
 {
-    (void)error;
     if (may_divide_tensors(s->q) || s->c->dimensions.sequence_parallel)
         ty_text_add(out, s->c->dimensions.sequence_parallel ? "1" : "0");
-    return TY_OK;
 }
 
-static ty_status read_zero(target *t, const char *value, ty_error *error)
+static void put_zero(source *s, ty_text *out)
 {
-    return read_dimension(t, TY_PIN_ZERO, value, 0, 3, &t->options->dimensions.zero, error);
-}
-
-static ty_status put_zero(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     ty_text_addf(out, "%u", s->c->dimensions.zero);
-    return TY_OK;
 }
 
 /* A number of devices, or which: "0-7+16-23". */
-static ty_status read_devices(target *t, const char *value, ty_error *error)
+static ty_status read_devices(const fix_key *key, target *t, const char *value, ty_error *error)
 {
     ty_text *list = &t->texts->devices;
     uint64_t count = 0, behind = 0;
 
     if (strchr(value, '-') == NULL && strchr(value, '+') == NULL)
-        return read_count(value, t->devices, &t->options->devices, error);
+        return read_number(key, t, value, error);
     for (const char *at = value;; at++) {
         char *end;
         const unsigned long first = strtoul(at, &end, 10);
@@ -389,153 +343,85 @@ static ty_status name_devices(const search_question *q, const device_set *set, t
 
 /* A set is named once: thousands of candidates share it, and each question of which devices a
  * number asks for looks at all of the cluster. */
-static ty_status put_devices(const source *s, ty_text *out, ty_error *error)
+static void put_devices(source *s, ty_text *out)
 {
     device_set *set = &s->q->sets[s->c->set != NULL ? s->c->set - s->q->sets : 0];
 
     if (set->name == NULL) {
         ty_text name = {0};
-        ty_status status = name_devices(s->q, set, &name, error);
-        if (status == TY_OK)
-            status = ty_text_take(&name, &set->name, error);
-        if (status != TY_OK) {
+        s->status = name_devices(s->q, set, &name, s->error);
+        if (s->status == TY_OK)
+            s->status = ty_text_take(&name, &set->name, s->error);
+        if (s->status != TY_OK) {
             ty_text_clear(&name);
-            return status;
+            return;
         }
     }
     ty_text_add(out, set->name);
-    return TY_OK;
 }
 
 /* ---- The order of the work, and what is kept ----------------------------------------------- */
 
-static ty_status read_schedule(target *t, const char *value, ty_error *error)
-{
-    for (int s = 0; s < TY_SCHEDULE_COUNT; s++) {
-        if (strcmp(value, ty_schedule_name((ty_schedule)s)) == 0) {
-            t->options->fix_schedule = true;
-            t->options->schedule = (ty_schedule)s;
-            return TY_OK;
-        }
-    }
-    return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, zb-2p, pipedream or "
-                   "pipedream-2bw",
-                   value);
-}
-
 /* One stage is 1F1B unless something else was asked for. */
-static ty_status put_schedule(const source *s, ty_text *out, ty_error *error)
+static void put_schedule(source *s, ty_text *out)
 {
-    (void)error;
     if (s->c->division->stage_count > 1 || s->c->schedule != ty_schedule_default(false))
         ty_text_add(out, ty_schedule_name(s->c->schedule));
-    return TY_OK;
 }
 
-static ty_status read_micro_batch(target *t, const char *value, ty_error *error)
+static void put_micro_batch(source *s, ty_text *out)
 {
-    return read_count(value, MOST_MICRO_BATCH, &t->options->micro_batch_size, error);
-}
-
-static ty_status put_micro_batch(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     ty_text_addf(out, "%u", s->q->global_batch / s->c->micro_batches);
-    return TY_OK;
 }
 
-static ty_status read_recompute(target *t, const char *value, ty_error *error)
+static ty_status read_recompute(const fix_key *key, target *t, const char *value, ty_error *error)
 {
     ty_plan_dimensions *d = &t->options->dimensions;
     const ty_status status = ty_recompute_parse(value, &d->recompute, &d->recompute_blocks, error);
 
     if (status == TY_OK)
-        t->options->pinned |= TY_PIN_RECOMPUTE;
+        t->options->pinned |= key->pin;
     return status;
 }
 
-static ty_status put_recompute(const source *s, ty_text *out, ty_error *error)
+static void put_recompute(source *s, ty_text *out)
 {
-    (void)error;
     ty_recompute_text(s->c->dimensions.recompute, s->c->dimensions.recompute_blocks, out);
-    return TY_OK;
 }
 
-static ty_status read_staleness(target *t, const char *value, ty_error *error)
+static void put_staleness(source *s, ty_text *out)
 {
-    uint64_t steps;
-    ty_status status = ty_parse_uint(value, 0, TY_MAX_STALENESS, &steps, error);
-
-    if (status == TY_OK) {
-        t->options->staleness = (uint32_t)steps;
-        t->options->fix_staleness = true;
-    }
-    return status;
-}
-
-static ty_status put_staleness(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     if (s->q->options->staleness > 0)
         ty_text_addf(out, "%u", s->q->options->staleness);
-    return TY_OK;
 }
 
 /* ---- Gradients ----------------------------------------------------------------------------- */
 
-static ty_status read_compression(target *t, const char *value, ty_error *error)
+static ty_status read_compression(const fix_key *key, target *t, const char *value, ty_error *error)
 {
     ty_status status = ty_compression_parse(value, &t->options->compression, error);
 
+    (void)key;
     t->options->fix_compression = status == TY_OK;
     return status;
 }
 
-static ty_status put_compression(const source *s, ty_text *out, ty_error *error)
+static void put_compression(source *s, ty_text *out)
 {
-    (void)error;
     ty_compression_text(&s->c->compression, out);
-    return TY_OK;
 }
 
-static ty_status read_compress(target *t, const char *value, ty_error *error)
+static void put_compress(source *s, ty_text *out)
 {
-    if (strcmp(value, "all") != 0 && strcmp(value, "shorter") != 0)
-        return ty_fail(error, TY_EINVAL,
-                       "found '%s', expected all, or shorter for the buckets whose exchange is "
-                       "predicted to be",
-                       value);
-    t->options->compress = strcmp(value, "all") == 0 ? TY_COMPRESS_ALL : TY_COMPRESS_SHORTER;
-    return TY_OK;
-}
-
-static ty_status put_compress(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     if (s->c->compression.kind != TY_COMPRESSION_NONE &&
         !ty_compression_at(s->c->compression.kind)->sends_rows &&
         ty_chooses_compressed(s->q->options))
         ty_text_add(out, "shorter");
-    return TY_OK;
-}
-
-static ty_status read_embeddings(target *t, const char *value, ty_error *error)
-{
-    if (strcmp(value, "dense") != 0 && strcmp(value, "shorter") != 0)
-        return ty_fail(error, TY_EINVAL,
-                       "found '%s', expected dense, or shorter for rows where their exchange is "
-                       "predicted to be",
-                       value);
-    t->options->embeddings =
-        strcmp(value, "dense") == 0 ? TY_EMBEDDINGS_DENSE : TY_EMBEDDINGS_SHORTER;
-    return TY_OK;
 }
 
 /* Without the word, a compression that is asked for leaves embeddings dense. */
-static ty_status put_embeddings(const source *s, ty_text *out, ty_error *error)
+static void put_embeddings(source *s, ty_text *out)
 {
-    (void)error;
     if (s->c->has_dense_embeddings)
         ty_text_add(out, "dense");
     else if (!ty_compression_at(s->c->compression.kind)->sends_rows &&
@@ -543,15 +429,15 @@ static ty_status put_embeddings(const source *s, ty_text *out, ty_error *error)
              ty_stack_has(s->q->stack->plans.compressions, TY_COMPRESSION_ROWS) &&
              ty_rows_possible(s->q, NULL) == TY_OK)
         ty_text_add(out, "shorter");
-    return TY_OK;
 }
 
 /* A number alone could be meant in any unit: nobody's buckets are of 25 bytes. */
-static ty_status read_bucket(target *t, const char *value, ty_error *error)
+static ty_status read_bucket(const fix_key *key, target *t, const char *value, ty_error *error)
 {
     const size_t length = strlen(value);
     uint64_t bytes;
 
+    (void)key;
     t->options->fit_buckets = strcmp(value, FITTED_BUCKETS) == 0;
     if (t->options->fit_buckets)
         return TY_OK;
@@ -569,7 +455,7 @@ static ty_status read_bucket(target *t, const char *value, ty_error *error)
     return TY_OK;
 }
 
-static ty_status put_bucket(const source *s, ty_text *out, ty_error *error)
+static void put_bucket(source *s, ty_text *out)
 {
     static const struct {
         uint64_t bytes;
@@ -580,10 +466,9 @@ static ty_status put_bucket(const source *s, ty_text *out, ty_error *error)
                  {1, "B"}};
     const uint64_t bytes = s->c->bucket_bytes;
 
-    (void)error;
     if (s->c->has_fitted_buckets || bytes == UINT64_MAX) {
         ty_text_add(out, s->c->has_fitted_buckets ? FITTED_BUCKETS : ONE_BUCKET);
-        return TY_OK;
+        return;
     }
     for (size_t u = 0; u < sizeof units / sizeof *units; u++)
         if (bytes % units[u].bytes == 0) {
@@ -591,14 +476,14 @@ static ty_status put_bucket(const source *s, ty_text *out, ty_error *error)
                          units[u].name);
             break;
         }
-    return TY_OK;
 }
 
-static ty_status read_cycle(target *t, const char *value, ty_error *error)
+static ty_status read_cycle(const fix_key *key, target *t, const char *value, ty_error *error)
 {
     double seconds;
     ty_status status = ty_parse_seconds(value, &seconds, error);
 
+    (void)key;
     if (status == TY_OK && !(seconds > 0 && seconds <= LONGEST_CYCLE_S))
         status = ty_fail(error, TY_EINVAL, "found '%s', expected a time above 0 and up to %g s",
                          value, LONGEST_CYCLE_S);
@@ -607,181 +492,110 @@ static ty_status read_cycle(target *t, const char *value, ty_error *error)
     return status;
 }
 
-static ty_status put_cycle(const source *s, ty_text *out, ty_error *error)
+static void put_cycle(source *s, ty_text *out)
 {
     char seconds[32];
 
-    (void)error;
     if (s->q->options->cycle_s > 0) {
         ty_format_number(s->q->options->cycle_s, seconds);
         ty_text_addf(out, "%ss", seconds);
     }
-    return TY_OK;
-}
-
-static ty_status read_priority(target *t, const char *value, ty_error *error)
-{
-    for (int r = 0; r < TY_PRIORITY_RULE_COUNT; r++)
-        if (strcmp(value, ty_priority_rule_name((ty_priority_rule)r)) == 0) {
-            t->options->priority = (ty_priority_rule)r;
-            return TY_OK;
-        }
-    return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected 0, 1 for buckets of the front layers first, or shorter "
-                   "for that where the step is predicted to be",
-                   value);
 }
 
 /* One replica exchanges nothing, and is asked for without an order of it. */
-static ty_status put_priority(const source *s, ty_text *out, ty_error *error)
+static void put_priority(source *s, ty_text *out)
 {
     const bool is_alone = s->c->division->stage_count == 1 && s->c->division->replicas[0] == 1;
 
-    (void)error;
     if (s->q->options->priority != TY_PRIORITY_NONE && !is_alone)
         ty_text_add(out, ty_priority_rule_name(s->q->options->priority));
-    return TY_OK;
-}
-
-static ty_status read_algorithm(target *t, const char *value, ty_error *error)
-{
-    for (int a = 0; a < TY_ALGORITHM_COUNT; a++)
-        if (strcmp(value, ty_algorithm_name((ty_algorithm)a)) == 0) {
-            t->options->fix_algorithm = true;
-            t->options->algorithm = (ty_algorithm)a;
-            return TY_OK;
-        }
-    return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected ring, tree, automatic, hierarchical, parameter-server or "
-                   "block-manager",
-                   value);
 }
 
 /* Where nobody asked, each bucket's follows from its own costs. */
-static ty_status put_algorithm(const source *s, ty_text *out, ty_error *error)
+static void put_algorithm(source *s, ty_text *out)
 {
-    (void)error;
     if (s->q->options->fix_algorithm)
         ty_text_add(out, ty_algorithm_name(s->q->options->algorithm));
-    return TY_OK;
 }
 
-/* Of their own; 0 are those beside the workers. */
-static ty_status read_servers(target *t, const char *value, ty_error *error)
+static void put_servers(source *s, ty_text *out)
 {
-    uint64_t servers;
-    ty_status status = ty_parse_uint(value, 0, t->devices, &servers, error);
-
-    if (status == TY_OK) {
-        t->options->servers = (uint32_t)servers;
-        t->options->fix_servers = true;
-    }
-    return status;
-}
-
-static ty_status put_servers(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     if (s->q->options->servers > 0)
         ty_text_addf(out, "%u", s->q->options->servers);
-    return TY_OK;
 }
 
-static ty_status read_actors(target *t, const char *value, ty_error *error)
+static void put_actors(source *s, ty_text *out)
 {
-    uint64_t actors;
-    ty_status status = ty_parse_uint(value, 0, t->devices - 1, &actors, error);
-
-    if (status == TY_OK)
-        t->options->actors = (uint32_t)actors;
-    t->options->fix_actors = true;
-    return status;
-}
-
-static ty_status put_actors(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     if (s->q->workload->learning == TY_LEARNING_REINFORCEMENT)
         ty_text_addf(out, "%u", s->q->options->actors);
-    return TY_OK;
 }
 
-static ty_status read_lag(target *t, const char *value, ty_error *error)
+static void put_lag(source *s, ty_text *out)
 {
-    uint64_t lag;
-    ty_status status = ty_parse_uint(value, 0, TY_MAX_LAG, &lag, error);
-
-    if (status == TY_OK)
-        t->options->lag = (uint32_t)lag;
-    return status;
-}
-
-static ty_status put_lag(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     if (s->q->options->actors > 0)
         ty_text_addf(out, "%u", s->q->options->lag);
-    return TY_OK;
 }
 
-static ty_status read_shard(target *t, const char *value, ty_error *error)
+static void put_shard(source *s, ty_text *out)
 {
-    for (int s = 0; s < TY_SERVER_SHARD_COUNT; s++)
-        if (strcmp(value, ty_server_shard_name((ty_server_shard)s)) == 0) {
-            t->options->fix_shard = true;
-            t->options->shard = (ty_server_shard)s;
-            return TY_OK;
-        }
-    return ty_fail(error, TY_EINVAL, "found '%s', expected size or tensor", value);
-}
-
-static ty_status put_shard(const source *s, ty_text *out, ty_error *error)
-{
-    (void)error;
     if (s->q->options->servers > 0 && s->q->options->fix_shard)
         ty_text_add(out, ty_server_shard_name(s->q->options->shard));
-    return TY_OK;
 }
 
 /* ---- All keys ------------------------------------------------------------------------------ */
 
-/* `put` adds nothing where the word need not be said. */
-static const struct fix_key {
-    const char *name;
-    ty_status (*read)(target *t, const char *value, ty_error *error);
-    ty_status (*put)(const source *s, ty_text *out, ty_error *error);
-    const char *values; /* as ty_fix_values_at has them */
-} keys[] = {
-    {"pp", read_stages, put_stages, "1 2 4 8"},
-    {"dp", read_data_parallel, put_data_parallel, "1 2 4 8"},
-    {"replicas", read_replicas, put_replicas, "2+1"},
-    {"layers", read_layers, put_layers, "8x4"},
-    {"schedule", read_schedule, put_schedule,
-     "gpipe 1f1b interleaved zb-h1 zb-2p pipedream pipedream-2bw"},
-    {"interleave", read_interleave, put_interleave, "1 2 4"},
-    {"micro_batch", read_micro_batch, put_micro_batch, "1 2 4 8 16 32"},
-    {"tp", read_tensor, put_tensor, "1 2 4 8"},
-    {"cp", read_context, put_context, "1 2 4"},
-    {"ep", read_expert, put_expert, "1 2 4 8"},
-    {"tables", read_tables, put_tables, "whole row column table"},
-    {"sp", read_sequence, put_sequence, "0 1"},
-    {"zero", read_zero, put_zero, "0 1 2 3"},
-    {"recompute", read_recompute, put_recompute, "none selective elementwise operator full stage"},
+static const fix_key keys[] = {
+    {"pp", read_number, put_stages, "1 2 4 8", .at = AT(pipeline_stages), .least = 1},
+    {"dp", read_number, put_data_parallel, "1 2 4 8", .at = AT(data_parallel), .least = 1},
+    {"replicas", read_list, put_replicas, "2+1", .at = AT(replicas)},
+    {"layers", read_list, put_layers, "8x4", .at = AT(layers)},
+    {"schedule", read_word, put_schedule,
+     "gpipe 1f1b interleaved zb-h1 zb-2p pipedream pipedream-2bw", .at = AT(schedule),
+     .flag = AT(fix_schedule), .word = ty_schedule_name, .most = TY_SCHEDULE_COUNT},
+    {"interleave", read_number, put_interleave, "1 2 4", .at = AT(dimensions.interleave),
+     .pin = TY_PIN_INTERLEAVE, .least = 1, .most = TY_MAX_STAGES_OF_A_PLAN},
+    {"micro_batch", read_number, put_micro_batch, "1 2 4 8 16 32", .at = AT(micro_batch_size),
+     .least = 1, .most = MOST_MICRO_BATCH},
+    {"tp", read_number, put_tensor, "1 2 4 8", .at = AT(dimensions.tensor_parallel),
+     .pin = TY_PIN_TENSOR, .least = 1},
+    {"cp", read_number, put_context, "1 2 4", .at = AT(dimensions.context_parallel),
+     .pin = TY_PIN_CONTEXT, .least = 1},
+    {"ep", read_number, put_expert, "1 2 4 8", .at = AT(dimensions.expert_parallel),
+     .pin = TY_PIN_EXPERT, .least = 1},
+    {"tables", read_word, put_tables, "whole row column table", .at = AT(dimensions.table_shard),
+     .pin = TY_PIN_TABLES, .word = ty_table_shard_name, .most = TY_TABLE_SHARD_COUNT},
+    {"sp", read_sequence, put_sequence, "0 1", .pin = TY_PIN_SEQUENCE},
+    {"zero", read_number, put_zero, "0 1 2 3", .at = AT(dimensions.zero), .pin = TY_PIN_ZERO,
+     .most = 3},
+    {"recompute", read_recompute, put_recompute, "none selective elementwise operator full stage",
+     .pin = TY_PIN_RECOMPUTE},
     {"compression", read_compression, put_compression,
-     "none rows fp16 bf16 fp8-e4m3 fp8-e5m2 int8 ternary one-bit powersgd-2"},
-    {"compress", read_compress, put_compress, "all shorter"},
-    {"embeddings", read_embeddings, put_embeddings, "dense shorter"},
-    {"bucket", read_bucket, put_bucket, "25MiB 250MiB one fitted"},
-    {"cycle", read_cycle, put_cycle, "5ms"},
-    {"priority", read_priority, put_priority, "0 1 shorter"},
-    {"algorithm", read_algorithm, put_algorithm,
-     "ring tree automatic hierarchical parameter-server block-manager"},
-    {"servers", read_servers, put_servers, "0 1 2"},
-    {"shard", read_shard, put_shard, "size tensor"},
-    {"staleness", read_staleness, put_staleness, "0 1"},
-    {"actors", read_actors, put_actors, "0 1 2"},
-    {"lag", read_lag, put_lag, "0 1"},
-    {"devices", read_devices, put_devices, "2 8 0-3+8-11"},
+     "none rows fp16 bf16 fp8-e4m3 fp8-e5m2 int8 ternary one-bit powersgd-2",
+     .at = AT(compression)},
+    {"compress", read_word, put_compress, "all shorter", .at = AT(compress),
+     .least = TY_COMPRESS_ALL, .most = TY_COMPRESS_SHORTER + 1, .word = compress_word,
+     .expected = "all, or shorter for the buckets whose exchange is predicted to be"},
+    {"embeddings", read_word, put_embeddings, "dense shorter", .at = AT(embeddings),
+     .least = TY_EMBEDDINGS_DENSE, .most = TY_EMBEDDINGS_SHORTER + 1, .word = embeddings_word,
+     .expected = "dense, or shorter for rows where their exchange is predicted to be"},
+    {"bucket", read_bucket, put_bucket, "25MiB 250MiB one fitted", .at = AT(bucket_bytes)},
+    {"cycle", read_cycle, put_cycle, "5ms", .at = AT(cycle_s)},
+    {"priority", read_word, put_priority, "0 1 shorter", .at = AT(priority),
+     .word = ty_priority_rule_name, .most = TY_PRIORITY_RULE_COUNT,
+     .expected = "0, 1 for buckets of the front layers first, or shorter for that where the step "
+                 "is predicted to be"},
+    {"algorithm", read_word, put_algorithm,
+     "ring tree automatic hierarchical parameter-server block-manager", .at = AT(algorithm),
+     .flag = AT(fix_algorithm), .word = ty_algorithm_name, .most = TY_ALGORITHM_COUNT},
+    {"servers", read_number, put_servers, "0 1 2", .at = AT(servers), .flag = AT(fix_servers)},
+    {"shard", read_word, put_shard, "size tensor", .at = AT(shard), .flag = AT(fix_shard),
+     .word = ty_server_shard_name, .most = TY_SERVER_SHARD_COUNT},
+    {"staleness", read_number, put_staleness, "0 1", .at = AT(staleness), .flag = AT(fix_staleness),
+     .most = TY_MAX_STALENESS},
+    {"actors", read_number, put_actors, "0 1 2", .at = AT(actors), .flag = AT(fix_actors),
+     .spared = 1},
+    {"lag", read_number, put_lag, "0 1", .at = AT(lag), .most = TY_MAX_LAG},
+    {"devices", read_devices, put_devices, "2 8 0-3+8-11", .at = AT(devices), .least = 1},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
@@ -867,7 +681,7 @@ static ty_status read_one(target *t, char *item, const char *said[KEY_COUNT], ty
         if (said[k] != NULL)
             return TY_OK;
         said[k] = value;
-        if (keys[k].read(t, value, &detail) != TY_OK)
+        if (keys[k].read(&keys[k], t, value, &detail) != TY_OK)
             return ty_fail(error, detail.status, "--fix %s: %s", key, detail.message);
         return TY_OK;
     }
@@ -903,21 +717,20 @@ ty_status ty_fix_read(const char *text, uint32_t devices, ty_fix_texts *texts,
 ty_status ty_candidate_fix(const search_question *q, const candidate *c, char **out,
                            ty_error *error)
 {
-    const source s = {q, c};
+    source s = {q, c, error, TY_OK};
     ty_text text = {0};
-    ty_status status = TY_OK;
 
-    for (size_t k = 0; k < KEY_COUNT && status == TY_OK; k++) {
+    for (size_t k = 0; k < KEY_COUNT && s.status == TY_OK; k++) {
         ty_text value = {0};
-        status = keys[k].put(&s, &value, error);
+        keys[k].put(&s, &value);
         if (value.length > 0)
             ty_text_addf(&text, "%s%s=%s", text.length > 0 ? "," : "", keys[k].name, value.data);
-        if (status == TY_OK)
-            status = ty_text_check(&value, error);
+        if (s.status == TY_OK)
+            s.status = ty_text_check(&value, error);
         ty_text_clear(&value);
     }
-    if (status == TY_OK)
+    if (s.status == TY_OK)
         return ty_text_take(&text, out, error);
     ty_text_clear(&text);
-    return status;
+    return s.status;
 }

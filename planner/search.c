@@ -604,11 +604,6 @@ done:
 #define ALTERNATIVES 6
 #define MOST_TRIED 24
 
-static uint32_t at_least_one(uint32_t count)
-{
-    return count > 1 ? count : 1;
-}
-
 static bool has_sizes(const candidate *c, const layout *l, uint32_t global_batch)
 {
     const ty_plan_dimensions *a = &c->dimensions, *b = &l->dimensions;

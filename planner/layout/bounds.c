@@ -8,11 +8,6 @@
 /* Bounds are summed in another order than estimates. */
 #define ROUNDING (1 - 1e-9)
 
-static uint32_t at_least_one(uint32_t value)
-{
-    return value > 1 ? value : 1;
-}
-
 /* ---- Plans to ask costs of ---------------------------------------------------------------- */
 
 /* A plan with these dimensions and no stages yet; it owns nothing but what is put into it. */

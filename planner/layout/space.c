@@ -116,11 +116,6 @@ layout_cuts ty_layout_cuts_of(const layout_space *s, uint32_t stages)
 
 /* ---- Dimensions -------------------------------------------------------------------------- */
 
-static uint32_t at_least_one(uint32_t value)
-{
-    return value > 1 ? value : 1;
-}
-
 /* Whether a value is the one that is asked for, or none is. */
 static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_t value)
 {
