@@ -27,11 +27,6 @@ static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t sta
     return bucket;
 }
 
-static bool is_frozen_with_weights(const ty_layer *layer)
-{
-    return layer->is_frozen && layer->parameter_bytes > 0;
-}
-
 /* From the first bag to the last, where lanes divide what is trained of a stage's tables; of no
  * layers else. */
 static ty_bucket tables_of(const ty_plan *plan, const candidate *c, uint32_t stage)
@@ -86,7 +81,7 @@ static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
             plan->buckets[plan->bucket_count++] = experts_of(plan, c, &one);
             open = NULL;
         }
-        if (is_frozen_with_weights(&plan->workload->layers[l]))
+        if (plan->workload->layers[l].is_frozen && plan->workload->layers[l].parameter_bytes > 0)
             open = NULL;
         if (one.gradient_bytes == 0)
             continue;
@@ -233,12 +228,6 @@ static ty_status plan_servers(const search_question *q, ty_plan *plan, ty_error 
     return TY_OK;
 }
 
-/* Nothing is lost by rows, so that nobody has to ask for them. */
-static bool may_have_rows(const search_question *q, const candidate *c)
-{
-    return !c->has_dense_embeddings && ty_may_have_rows(q->options);
-}
-
 static ty_status make_plan(const search_question *q, const candidate *c, ty_plan *plan,
                            ty_error *error)
 {
@@ -275,7 +264,8 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     TY_CHECK(plan_stages(q, c, plan, error), status, done);
     TY_CHECK(plan_servers(q, plan, error), status, done);
     TY_CHECK(plan_buckets(q, c, plan, error), status, done);
-    if (may_have_rows(q, c))
+    /* Nothing is lost by rows, so that nobody has to ask for them. */
+    if (!c->has_dense_embeddings && ty_may_have_rows(q->options))
         TY_CHECK(ty_choose_rows(plan, q->networks, q->options, error), status, done);
     if (ty_chooses_compressed(q->options))
         TY_CHECK(ty_choose_compressions(plan, q->networks, error), status, done);

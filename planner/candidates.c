@@ -46,22 +46,20 @@ static ty_status out_of_memory(enumeration *e)
     return ty_fail(e->error, TY_ENOMEM, "out of memory");
 }
 
-static bool is_same_strategy(const strategy *a, const strategy *b)
-{
-    return a->set == b->set && ty_dimensions_equal(&a->dimensions, &b->dimensions) &&
-           a->schedule == b->schedule && a->division->stage_count == b->division->stage_count &&
-           memcmp(a->division->replicas, b->division->replicas,
-                  a->division->stage_count * sizeof *a->division->replicas) == 0;
-}
-
 ty_status ty_candidates_strategy(candidate_list *list, const candidate *c, uint32_t *index,
                                  ty_error *error)
 {
     const strategy wanted = {c->set, c->schedule, c->dimensions, c->division};
 
-    for (*index = 0; *index < list->strategy_count; ++*index)
-        if (is_same_strategy(&list->strategies[*index], &wanted))
+    for (*index = 0; *index < list->strategy_count; ++*index) {
+        const strategy *s = &list->strategies[*index];
+        if (s->set == wanted.set && ty_dimensions_equal(&s->dimensions, &wanted.dimensions) &&
+            s->schedule == wanted.schedule &&
+            s->division->stage_count == wanted.division->stage_count &&
+            memcmp(s->division->replicas, wanted.division->replicas,
+                   s->division->stage_count * sizeof *s->division->replicas) == 0)
             return TY_OK;
+    }
     if (list->strategy_count == list->strategy_room) {
         uint32_t room = list->strategy_room > 0 ? list->strategy_room * 2 : 32;
         strategy *more = ty_resize(list->strategies, room, sizeof *more);
@@ -227,7 +225,7 @@ static bool has_replicas(const division *d)
 static bool suits_schedule(const search_question *q, const candidate *c, ty_schedule schedule)
 {
     const uint32_t stages = c->division->stage_count;
-    const uint32_t interleave = q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+    const uint32_t interleave = at_least_one(q->dimensions.interleave);
     ty_schedule_use use = {.positions = stages / interleave,
                            .interleave = interleave,
                            .zero = q->dimensions.zero,
@@ -281,7 +279,7 @@ static uint32_t stage_of(const enumeration *e, const division *d, uint32_t layer
  * it with itself. */
 static bool ties_to_itself(const enumeration *e, const division *d)
 {
-    const uint32_t held = e->q->dimensions.interleave > 1 ? e->q->dimensions.interleave : 1;
+    const uint32_t held = at_least_one(e->q->dimensions.interleave);
     const uint32_t positions = d->stage_count / held;
 
     for (uint32_t l = 0; held > 1 && l < e->q->workload->layer_count; l++) {
@@ -349,7 +347,7 @@ static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
 {
     const search_question *q = e->q;
     ty_status status = TY_OK;
-    const uint32_t interleave = q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+    const uint32_t interleave = at_least_one(q->dimensions.interleave);
     uint32_t most = (q->cut_count + 1) / interleave;
 
     most = most < q->rank_count ? most : q->rank_count;

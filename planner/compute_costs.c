@@ -399,21 +399,6 @@ static ty_status bucket_of(const ty_costing *costing, const ty_instruction *inst
     return TY_OK;
 }
 
-/* Passes over a bucket's numbers beyond an optimizer's: in evolution the noise of each member is
-   read (from a table of random numbers) and added up. Source: Salimans et al., arXiv:1703.03864,
-   section 2.1. */
-static double noise_passes(const ty_costing *costing)
-{
-    bool is_evolution = costing->plan->workload->learning == TY_LEARNING_EVOLUTION;
-    return is_evolution ? (double)costing->plan->global_batch : 0;
-}
-
-/* A teacher behind the update reads its own weight and the new one, and writes its own. */
-static double teacher_passes(const ty_costing *costing)
-{
-    return ty_workload_has_teacher(costing->plan->workload) ? 3 : 0;
-}
-
 /* What a step takes once, shared out among the updates of the position. */
 static double share_of_step(const ty_costing *costing, const ty_bucket *bucket, double step_s)
 {
@@ -436,9 +421,15 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
 {
     const ty_optimizer *optimizer = &costing->plan->optimizer;
     const ty_bucket *bucket = NULL;
-    const double noise = noise_passes(costing);
+    /* Passes over a bucket's numbers beyond an optimizer's: in evolution the noise of each member
+     * is read (from a table of random numbers) and added up. Source: Salimans et al.,
+     * arXiv:1703.03864, section 2.1. */
+    const double noise = costing->plan->workload->learning == TY_LEARNING_EVOLUTION
+                             ? (double)costing->plan->global_batch
+                             : 0;
     const double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise;
-    const double teacher = teacher_passes(costing);
+    /* A teacher behind the update reads its own weight and the new one, and writes its own. */
+    const double teacher = ty_workload_has_teacher(costing->plan->workload) ? 3 : 0;
     double seconds;
     ty_inner_collective among_lanes = {.kind = TY_ALL_REDUCE, .count = 1};
     double inner_s = 0, hidden_s = 0;
@@ -478,12 +469,6 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     return TY_OK;
 }
 
-/* Of a bucket's bytes, what a member hands over. */
-static double sent_share(const ty_plan *plan, const ty_bucket *bucket)
-{
-    return (double)ty_bucket_wire_bytes(plan, bucket, 0) / (double)bucket->gradient_bytes;
-}
-
 /* Of the whole bucket, by memory bandwidth. */
 static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_bucket *bucket)
 {
@@ -494,8 +479,11 @@ static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_buck
     ty_codec_cost cost = {.decode_s = row->decode_passes + row->rank_passes * c->rank};
     bool are_pairs =
         ty_compression_has_ratio(c->kind) && ty_compression_collective(c, 0) == TY_ALL_GATHER;
-    const double rows =
-        ty_compression_at(c->kind)->sends_rows ? sent_share(costing->plan, bucket) : 0;
+    /* Of a bucket's bytes, what a member hands over. */
+    const double rows = ty_compression_at(c->kind)->sends_rows
+                            ? (double)ty_bucket_wire_bytes(costing->plan, bucket, 0) /
+                                  (double)bucket->gradient_bytes
+                            : 0;
 
     for (int phase = 0; phase < TY_MOST_PHASES; phase++)
         cost.encode_s[phase] = (row->encode_passes[phase] + row->rank_passes * c->rank) * pass_s;

@@ -26,20 +26,6 @@ typedef struct rates {
     double flop_per_s, bytes_per_s;
 } rates;
 
-static shape shape_of(const ty_layer *l)
-{
-    const double groups = fmax(1, (double)l->attributes[TY_GROUPS]);
-
-    return (shape){.in_channels = (double)l->attributes[TY_IN_CHANNELS] / groups,
-                   .out_channels = (double)l->attributes[TY_OUT_CHANNELS] / groups,
-                   .height = (double)l->output.dimensions[1],
-                   .width = (double)l->output.dimensions[2],
-                   .window = (double)l->attributes[TY_KERNEL_HEIGHT],
-                   .saving = ty_winograd_saving(l),
-                   .is_strided = l->attributes[TY_STRIDE] > 1,
-                   .has_groups = groups > 1};
-}
-
 /* The share of whole tiles that is of use. */
 static double filled(double size, double tile)
 {
@@ -81,7 +67,15 @@ static double pass_s(const shape *s, double flop, double traffic, double weights
 convolution_times ty_convolution_cost(const ty_layer *layer, double samples,
                                       const ty_device_type *device)
 {
-    const shape s = shape_of(layer);
+    const double groups = fmax(1, (double)layer->attributes[TY_GROUPS]);
+    const shape s = {.in_channels = (double)layer->attributes[TY_IN_CHANNELS] / groups,
+                     .out_channels = (double)layer->attributes[TY_OUT_CHANNELS] / groups,
+                     .height = (double)layer->output.dimensions[1],
+                     .width = (double)layer->output.dimensions[2],
+                     .window = (double)layer->attributes[TY_KERNEL_HEIGHT],
+                     .saving = ty_winograd_saving(layer),
+                     .is_strided = layer->attributes[TY_STRIDE] > 1,
+                     .has_groups = groups > 1};
     const rates at = {.flop_per_s = device->peak_fp32_flop_per_s * device->convolution_efficiency,
                       .bytes_per_s =
                           device->memory_bandwidth_bytes_per_s * device->memory_efficiency};

@@ -11,7 +11,7 @@ uint32_t ty_dimensions_width(const ty_plan_dimensions *d)
 
 bool ty_dimensions_exchange(const ty_plan_dimensions *d, uint32_t replicas)
 {
-    const uint32_t tensor = d->tensor_parallel > 1 ? d->tensor_parallel : 1;
+    const uint32_t tensor = at_least_one(d->tensor_parallel);
 
     return replicas > 1 || ty_dimensions_width(d) > tensor;
 }
@@ -80,7 +80,7 @@ static bool is_on_cores(const search_question *q)
 /* Lanes and stages a position that are asked for, which are not proposed here. */
 static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_t found)
 {
-    return (q->options->pinned & pin) == 0 || (wanted > 1 ? wanted : 1) == (found > 1 ? found : 1);
+    return (q->options->pinned & pin) == 0 || at_least_one(wanted) == at_least_one(found);
 }
 
 /* Whether the stack has it, and what is pinned is as it is asked for. */
@@ -136,15 +136,6 @@ uint32_t ty_dimensions_of_lanes(const search_question *q,
     return count;
 }
 
-/* Expert lanes may reach over hosts. */
-static bool can_have_experts(const search_question *q, uint32_t tensor, uint32_t expert)
-{
-    return expert == 1 || (ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES) &&
-                           q->device_count % (tensor * expert) == 0 &&
-                           ty_stack_expert_check(&q->stack->plans, q->workload, expert,
-                                                 (int)TY_TABLES_WHOLE, q->is_fp16, NULL) == TY_OK);
-}
-
 /* Whole hosts or parts of one: a power of two of lanes, or all devices. */
 uint32_t ty_dimensions_of_tables(const search_question *q,
                                  ty_plan_dimensions out[TY_MOST_DIMENSIONS])
@@ -190,7 +181,13 @@ uint32_t ty_dimensions_of_accelerators(const search_question *q,
                 continue;
             for (uint32_t expert = 1; expert <= most_experts && count < TY_MOST_DIMENSIONS;
                  expert *= 2) {
-                if (tensor * expert == 1 || !can_have_experts(q, tensor, expert))
+                /* Expert lanes may reach over hosts. */
+                if (tensor * expert == 1 ||
+                    (expert > 1 &&
+                     (!ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES) ||
+                      q->device_count % (tensor * expert) != 0 ||
+                      ty_stack_expert_check(&q->stack->plans, q->workload, expert,
+                                            (int)TY_TABLES_WHOLE, q->is_fp16, NULL) != TY_OK)))
                     continue;
                 out[count] = (ty_plan_dimensions){.tensor_parallel = tensor,
                                                   .expert_parallel = expert,

@@ -48,7 +48,7 @@ static bool fits(void *context, uint32_t first, uint32_t count, uint32_t replica
 
 static uint32_t interleave_of(const search_question *q)
 {
-    return q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+    return at_least_one(q->dimensions.interleave);
 }
 
 /* Replicas are given out in so many at once that this many granules are there: dividing takes time
@@ -64,14 +64,6 @@ static uint32_t granule_of(uint32_t devices)
         if (devices % g == 0 && devices / g <= MOST_GRANULES)
             return g;
     return 0;
-}
-
-/* Whether stages may have their own numbers of replicas. */
-static bool has_granules(const search_question *q, uint32_t stages)
-{
-    const uint32_t granule = granule_of(q->rank_count);
-
-    return q->stack->plans.uneven_stages && granule > 0 && stages <= q->rank_count / granule;
 }
 
 /* @param stages where the replicas of each are given, exactly so many; else at most */
@@ -328,7 +320,11 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
             return status;
     }
     replicas[0] = q->rank_count;
-    if (interleave_of(q) == 1 && (stages == 1 || q->has_fixed_replicas || has_granules(q, stages)))
+    /* Stages may have their own numbers of replicas where there are granules. */
+    const uint32_t granule = granule_of(q->rank_count);
+    if (interleave_of(q) == 1 &&
+        (stages == 1 || q->has_fixed_replicas ||
+         (q->stack->plans.uneven_stages && granule > 0 && stages <= q->rank_count / granule)))
         status = propose(costs, stages,
                          q->has_fixed_replicas ? q->fixed_replicas
                          : stages == 1         ? replicas

@@ -124,22 +124,17 @@ static ty_status rings_cost(const ty_group_network *network, ty_collective_kind 
 
 /* ---- Phases ------------------------------------------------------------------------------ */
 
-static ty_exchange_links links_of(const ty_rails *rails)
-{
-    return (ty_exchange_links){.hosts = rails->hosts,
-                               .per_host = rails->per_host,
-                               .host_bytes_per_s = rails->around_bytes_per_s,
-                               .host_latency_s = rails->around_latency_s,
-                               .rail_bytes_per_s = rails->across_bytes_per_s,
-                               .rail_latency_s = rails->across_latency_s,
-                               .exchange_bytes_per_s = rails->exchange_bytes_per_s};
-}
-
 /* `moved`: bytes a member sends in all. */
 static void phased_cost(const ty_group_network *network, ty_algorithm algorithm, uint64_t bytes,
                         ty_instruction_cost *cost)
 {
-    const ty_exchange_links links = links_of(&network->rails);
+    const ty_exchange_links links = {.hosts = network->rails.hosts,
+                                     .per_host = network->rails.per_host,
+                                     .host_bytes_per_s = network->rails.around_bytes_per_s,
+                                     .host_latency_s = network->rails.around_latency_s,
+                                     .rail_bytes_per_s = network->rails.across_bytes_per_s,
+                                     .rail_latency_s = network->rails.across_latency_s,
+                                     .exchange_bytes_per_s = network->rails.exchange_bytes_per_s};
     double moved = ty_collective_terms_of(TY_ALL_REDUCE, algorithm, network->members).edge_share;
     ty_exchange_time time = ty_block_manager_all_reduce(&links, (double)bytes);
     double transfer_s;

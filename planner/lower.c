@@ -97,12 +97,6 @@ static bool has_backward(const ty_lowering *l, uint32_t stage)
     return ty_lower_first_backward(l, stage) < s->first_layer + s->layer_count;
 }
 
-/* Whether a gradient crosses the cut before a stage: something before it is trained. */
-static bool has_gradient_before(const ty_lowering *l, uint32_t stage)
-{
-    return stage > 0 && l->first_backward < l->plan->stages[stage].first_layer;
-}
-
 /* The layers of a stage that a pass of an operation has. */
 static void range_of(const ty_lowering *l, ty_op op, uint32_t stage, uint32_t *first, uint32_t *end)
 {
@@ -229,7 +223,8 @@ done:
 ty_status ty_lower_send_gradient(ty_lowering *l, ty_lower_pass pass, uint32_t backward)
 {
     ty_instruction send;
-    if (!has_gradient_before(l, pass.stage))
+    /* A gradient crosses the cut before a stage where something before it is trained. */
+    if (pass.stage == 0 || l->first_backward >= l->plan->stages[pass.stage].first_layer)
         return TY_OK;
     send = transfer(l, TY_OP_SEND, pass, TY_GRADIENT, pass.stage - 1);
     return ty_lower_append(l, &send, &backward, 1, NULL);
@@ -348,16 +343,6 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
     return TY_OK;
 }
 
-/* Late gradients: passes and exchanges run ahead of the updates, which come last in the list. */
-static void run_ahead(ty_lowering *l)
-{
-    ty_stage_program *list = &l->program->stages[l->position];
-
-    for (uint32_t i = 0; i < list->instruction_count; i++)
-        if (list->instructions[i].op != TY_OP_UPDATE)
-            list->instructions[i].lead += l->plan->staleness;
-}
-
 static ty_status lower_position(ty_lowering *l)
 {
     const size_t held = ty_plan_interleave(l->plan), buckets = l->plan->bucket_count;
@@ -385,7 +370,11 @@ static ty_status lower_position(ty_lowering *l)
     TY_CHECK(ty_lower_scores(l), status, cleanup);
     TY_CHECK(ty_lower_updates(l), status, cleanup);
     TY_CHECK(ty_lower_policy(l), status, cleanup);
-    run_ahead(l);
+    /* Late gradients: passes and exchanges run ahead of the updates, the last in the list. */
+    ty_stage_program *list = &l->program->stages[l->position];
+    for (uint32_t i = 0; i < list->instruction_count; i++)
+        if (list->instructions[i].op != TY_OP_UPDATE)
+            list->instructions[i].lead += l->plan->staleness;
     if (l->plan->exchange_order != NULL)
         status = ty_lower_by_priority(l);
 

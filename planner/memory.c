@@ -271,21 +271,18 @@ static double rows_beyond_copies(const context *c, uint32_t layer)
            copies_of_tokens(c, layer);
 }
 
-/* What a copy of a token has inside an expert, in elements: what enters, what the first product
- * makes, and what goes to the second. */
-static double inside_expert(const ty_layer *l)
-{
-    const uint64_t *a = l->attributes;
-
-    return (double)(a[TY_FEATURES] + a[TY_HIDDEN_FEATURES] * (a[TY_IS_GATED] != 0 ? 3 : 2));
-}
-
 static void mark_layers(const context *c)
 {
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
         const ty_layer *l = layer_at(c, i);
-        c->kept[i] = (double)l->stash_bytes +
-                     rows_beyond_copies(c, i) * inside_expert(l) * c->plan->workload->element_bytes;
+        /* What a copy of a token has inside an expert, in elements: what enters, what the first
+         * product makes, and what goes to the second. */
+        const uint64_t *a = l->attributes;
+        c->kept[i] =
+            (double)l->stash_bytes +
+            rows_beyond_copies(c, i) *
+                (double)(a[TY_FEATURES] + a[TY_HIDDEN_FEATURES] * (a[TY_IS_GATED] != 0 ? 3 : 2)) *
+                c->plan->workload->element_bytes;
         c->copies[i] = c->copied[i] = c->places[i] = 0;
     }
     if (c->is_on_cores)
@@ -486,21 +483,15 @@ static bool becomes_gradient(const context *c, uint32_t layer)
            next->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY && next->inputs[0] == layer;
 }
 
-/* Whether a layer's output has a gradient of its own: not a sum, nor what it adds to its first,
- * whose gradient is the sum's. */
-static bool has_own_gradient(const context *c, uint32_t layer)
-{
-    return layer_at(c, layer)->kind != TY_LAYER_ADD && !c->is_added[layer] &&
-           !becomes_gradient(c, layer);
-}
-
 /* Gradients of the outputs of layers [first, end). Those that go between segments are not of one.
  */
 static double output_gradients(const context *c, uint32_t first, uint32_t end)
 {
     double bytes = 0;
     for (uint32_t i = first; i < end; i++)
-        if (!c->has_gradient_between[i] && has_own_gradient(c, i))
+        /* A sum has no gradient of its own, nor has what it adds to its first. */
+        if (!c->has_gradient_between[i] && layer_at(c, i)->kind != TY_LAYER_ADD &&
+            !c->is_added[i] && !becomes_gradient(c, i))
             bytes += kept_output_bytes(c, i);
     for (uint32_t i = first; i < end; i++)
         bytes += copied_gradient_bytes(c, i);
@@ -715,13 +706,6 @@ static double beside_slots(const context *c)
     return inner_gradient(c) + c->samples * (bytes + largest);
 }
 
-/* Versions of the weights beside the newest: PipeDream keeps one for each step that a micro-batch
- * can be behind (section 3.3), 2BW one (section 3.1). */
-static double stashed_versions(const ty_plan *plan, const ty_program *program, uint32_t position)
-{
-    return ty_program_stashed_versions(program, plan->schedule, position);
-}
-
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
 static bool is_exchanged_here(const context *c, const ty_bucket *bucket)
@@ -885,15 +869,6 @@ static double gathered(const context *c)
     return bytes;
 }
 
-/* Gradients and optimizer state are fp32; weights of fewer bytes have an fp32 copy that is updated
- * (Micikevicius et al., "Mixed Precision Training", 2018, section 3.1). */
-static double state_bytes(const ty_plan *plan)
-{
-    const double numbers = ty_optimizer_state_count(&plan->optimizer);
-    const double copy = plan->workload->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0;
-    return (numbers + copy) * TY_GRADIENT_ELEMENT_BYTES;
-}
-
 typedef struct rows {
     double weights, gradients, optimizer, activations, communication, compression;
 } rows;
@@ -933,15 +908,6 @@ static bool is_on_cores(const ty_plan *plan, uint32_t stage)
 /* Batches that actors have room for: one is sent while the next is played (execute/). */
 #define ACTOR_BATCHES 2
 
-/* Sets of weights that may be on their way at once: those of a step, of the next, and of as many as
- * actors are ahead. */
-static double policy_sets(const ty_plan *plan)
-{
-    const double set = (double)ty_plan_policy_bytes(plan) * ty_plan_policy_messages(plan, 0);
-
-    return set * (plan->lag + 3);
-}
-
 static double batch_bytes(const ty_plan *plan)
 {
     return (double)plan->micro_batch_size * (double)ty_workload_episode_bytes(plan->workload);
@@ -959,14 +925,21 @@ static void add_player(const ty_plan *plan, ty_memory_use *use)
     use->parameter_bytes += ty_workload_parameter_bytes(w, 0, w->layer_count);
     use->gradient_bytes += ty_workload_parameter_bytes(w, 0, w->layer_count); /* there, unused */
     use->activation_bytes += (uint64_t)(outputs / steps * plan->micro_batch_size);
-    use->communication_bytes += (uint64_t)policy_sets(plan);
+    /* Sets of weights that may be on their way at once: those of a step, of the next, and of as
+     * many as actors are ahead. */
+    const double set = (double)ty_plan_policy_bytes(plan) * ty_plan_policy_messages(plan, 0);
+    use->communication_bytes += (uint64_t)(set * (plan->lag + 3));
 }
 
 ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                           ty_memory_use *out, ty_error *error)
 {
     const uint32_t position = plan->stage_count > 0 ? stage % ty_plan_position_count(plan) : 0;
-    const double state = state_bytes(plan);
+    /* Gradients and optimizer state are fp32; weights of fewer bytes have an fp32 copy that is
+     * updated (Micikevicius et al., "Mixed Precision Training", 2018, section 3.1). */
+    const double numbers = ty_optimizer_state_count(&plan->optimizer);
+    const double copy = plan->workload->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0;
+    const double state = (numbers + copy) * TY_GRADIENT_ELEMENT_BYTES;
     context all = {.plan = plan, .program = program};
     double *weights, most = 0;
     ty_status status = TY_OK;
@@ -1023,7 +996,9 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
         mark_kept(&c, all.is_kept);
         mark_between(&c);
         mark_added(&c, all.is_added + plan->workload->layer_count);
-        add_stage(&c, state, stashed_versions(plan, program, position), &r);
+        /* Versions of the weights beside the newest: PipeDream keeps one for each step that a
+         * micro-batch can be behind (section 3.3), 2BW one (section 3.1). */
+        add_stage(&c, state, ty_program_stashed_versions(program, plan->schedule, position), &r);
         weights[s / program->stage_count] = slot_bytes(&c);
         most = fmax(most, beside_slots(&c));
     }

@@ -353,16 +353,6 @@ ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool 
     return status;
 }
 
-/* A collective was measured with all its members on the host; where they were more than its cores,
- * they took turns. What it takes alone is less by that, because readers of the costs let crowded
- * ranks share cores themselves. */
-static double crowd_of_measurement(const ty_costing *costing, uint32_t members, double busy_share)
-{
-    double demand = members * costing->stage.lane_core_share * busy_share;
-
-    return fmax(1, demand / costing->profile->cores);
-}
-
 /* The algorithm whose rows tell what the worker does: only all-reduces have a choice, and on one
  * host a hierarchy is a ring. */
 static ty_algorithm measured_as(ty_collective_kind kind, ty_algorithm algorithm)
@@ -385,7 +375,11 @@ static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
         !ty_profile_collective(costing->profile, kind, rows, network->members, 1, &smallest_s))
         return false;
     busy_share = ty_profile_busy_share(costing->profile, bytes);
-    crowd = crowd_of_measurement(costing, network->members, busy_share);
+    /* A collective was measured with all its members on the host; where they were more than its
+     * cores, they took turns. What it takes alone is less by that, because readers of the costs let
+     * crowded ranks share cores themselves. */
+    double demand = network->members * costing->stage.lane_core_share * busy_share;
+    crowd = fmax(1, demand / costing->profile->cores);
     *cost = measured_parts(seconds / crowd, smallest_s / crowd, cost->edge_bytes,
                            network->ring_bandwidth_bytes_per_s);
     cost->core_share = busy_share;
@@ -475,14 +469,6 @@ done:
     return status;
 }
 
-/* An exchange every few steps, seen from one: as much sooner, with as much less to move. */
-static void share_among_steps(ty_instruction_cost *cost, uint32_t interval)
-{
-    cost->seconds /= interval;
-    cost->latency_s /= interval;
-    cost->edge_bytes /= interval;
-}
-
 ty_status ty_cost_bucket(ty_costing *costing, uint32_t index, uint32_t phase,
                          ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost)
 {
@@ -520,7 +506,11 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
         bucket->algorithm, bytes, cost);
     if (status != TY_OK)
         return status;
-    share_among_steps(cost, ty_plan_exchange_interval(costing->plan, bucket));
+    /* An exchange every few steps, seen from one: as much sooner, with as much less to move. */
+    const uint32_t interval = ty_plan_exchange_interval(costing->plan, bucket);
+    cost->seconds /= interval;
+    cost->latency_s /= interval;
+    cost->edge_bytes /= interval;
     /* What was measured knows how busy it keeps its ranks. */
     cost->core_share = costing->stage.core_share * (cost->core_share > 0 ? cost->core_share : 1);
     return TY_OK;

@@ -172,19 +172,6 @@ static uint32_t count_choices(const ty_partitioner *s)
     return count;
 }
 
-/* Which numbers of units so many stages can have between them. */
-static void find_sums(ty_partitioner *s)
-{
-    const size_t row = (size_t)s->units + 1;
-
-    s->can_sum_up[0] = true;
-    for (uint32_t stages = 1; stages <= s->in.stages; stages++)
-        for (uint32_t i = 0; i < s->choice_count; i++)
-            for (uint32_t d = units_of(s, i); d <= s->units; d++)
-                if (s->can_sum_up[(stages - 1) * row + d - units_of(s, i)])
-                    s->can_sum_up[stages * row + d] = true;
-}
-
 static ty_status prepare(ty_partitioner *s, ty_error *error)
 {
     const ty_partition_input *in = &s->in;
@@ -208,7 +195,14 @@ static ty_status prepare(ty_partitioner *s, ty_error *error)
     for (uint32_t r = granule_of(in); status == TY_OK && r <= in->devices; r += granule_of(in))
         if (!is_fixed_otherwise(s, r))
             status = fill_choice(s, r, error);
-    find_sums(s);
+    /* Which numbers of units so many stages can have between them. */
+    const size_t row = (size_t)s->units + 1;
+    s->can_sum_up[0] = true;
+    for (uint32_t stages = 1; stages <= s->in.stages; stages++)
+        for (uint32_t i = 0; i < s->choice_count; i++)
+            for (uint32_t d = units_of(s, i); d <= s->units; d++)
+                if (s->can_sum_up[(stages - 1) * row + d - units_of(s, i)])
+                    s->can_sum_up[stages * row + d] = true;
     return status;
 }
 
@@ -416,19 +410,6 @@ static uint32_t find_choice(const ty_partitioner *s, const pass *p, uint32_t sta
     return 0;
 }
 
-static void trace(const ty_partitioner *s, uint32_t all, uint32_t *first_layers, uint32_t *replicas)
-{
-    uint32_t units = s->units, from = 0;
-
-    for (uint32_t stages = all; stages > 0; stages--) {
-        uint32_t to, choice = find_choice(s, &s->sums, stages, units, from, &to);
-        first_layers[all - stages] = layer_at(s, from);
-        replicas[all - stages] = s->choices[choice];
-        units -= units_of(s, choice);
-        from = to;
-    }
-}
-
 /* ---- The whole ------------------------------------------------------------------------------- */
 
 ty_status ty_partitioner_open(const ty_partition_input *input, ty_partitioner **out,
@@ -484,7 +465,14 @@ ty_status ty_partitioner_divide(ty_partitioner *s, uint32_t stages, uint32_t *fi
         TY_CHECK(
             add_level(s, &s->sums, level, stages - level, level == stages ? 0 : UINT32_MAX, error),
             status, done);
-    trace(s, stages, first_layers, replicas);
+    uint32_t units = s->units, from = 0;
+    for (uint32_t i = 0; i < stages; i++) {
+        uint32_t to, choice = find_choice(s, &s->sums, stages - i, units, from, &to);
+        first_layers[i] = layer_at(s, from);
+        replicas[i] = s->choices[choice];
+        units -= units_of(s, choice);
+        from = to;
+    }
     *bottleneck_s = s->sums.limit_s;
 done:
     return status;

@@ -119,7 +119,7 @@ static ty_status check_stages(search_question *q, ty_error *error)
     const ty_plan_options *o = q->options;
     ty_status status = TY_OK;
 
-    const uint32_t held = q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+    const uint32_t held = at_least_one(q->dimensions.interleave);
     const uint32_t lanes = q->device_count / q->rank_count;
 
     if (o->replicas != NULL)
@@ -152,13 +152,6 @@ done:
     return status;
 }
 
-/* Whether ranks may be groups of devices, so that there are fewer of them. */
-static bool may_have_lanes(const search_question *q)
-{
-    return (q->options->pinned & TY_PIN_TENSOR) == 0 &&
-           ty_tensor_check(q->workload, 2, 1, NULL) == TY_OK;
-}
-
 /* Whoever shares them. */
 static ty_status check_micro_batches(const search_question *q, ty_error *error)
 {
@@ -178,7 +171,7 @@ static ty_status check_batch(const search_question *q, ty_error *error)
         o->micro_batch_size > 0 ? q->global_batch / o->micro_batch_size : q->global_batch;
 
     if ((o->micro_batch_size > 0 ? o->micro_batch_size : q->global_batch) %
-            (q->dimensions.expert_parallel > 1 ? q->dimensions.expert_parallel : 1) !=
+            at_least_one(q->dimensions.expert_parallel) !=
         0)
         return ty_fail(error, TY_EINVAL,
                        "expert parallel %u: %u samples, expected a multiple of it",
@@ -192,13 +185,15 @@ static ty_status check_batch(const search_question *q, ty_error *error)
                            q->fixed_replicas[s], s, micro_batches,
                            q->fixed_replicas[s] *
                                (o->micro_batch_size > 0 ? o->micro_batch_size : 1));
-    if (micro_batches < q->rank_count && q->fixed_stages == 0 && !may_have_lanes(q) &&
+    /* Where ranks may be groups of devices, there are fewer of them. */
+    if (micro_batches < q->rank_count && q->fixed_stages == 0 &&
+        ((q->options->pinned & TY_PIN_TENSOR) != 0 ||
+         ty_tensor_check(q->workload, 2, 1, NULL) != TY_OK) &&
         q->cut_count + 1 < q->rank_count)
         return ty_fail(error, TY_EINVAL,
                        "a global batch of %u%s is too small for %u devices: ask for at least %u",
                        q->global_batch, o->micro_batch_size > 1 ? " in such micro-batches" : "",
-                       q->device_count,
-                       q->device_count * (o->micro_batch_size > 1 ? o->micro_batch_size : 1));
+                       q->device_count, q->device_count * at_least_one(o->micro_batch_size));
     return TY_OK;
 }
 
@@ -307,11 +302,6 @@ static ty_status check_tables(const search_question *q, ty_error *error)
                : ty_fail(error, TY_EINVAL,
                          "tables: found \"%s\", expected \"whole\": %s has no embedding_bag",
                          ty_table_shard_name(tables), q->workload->name);
-}
-
-static ty_status check_buckets(const search_question *q, ty_error *error)
-{
-    return q->options->fit_buckets ? ty_can_fit_buckets(q, &q->options->dimensions, error) : TY_OK;
 }
 
 /* A population's members are evaluated whole, and what is exchanged are their scores. A teacher's
@@ -809,7 +799,7 @@ static ty_status stand(search_question *q, ty_error *error)
     TY_CHECK(ty_search_question_divide(q, &q->options->dimensions, error), status, done);
     TY_CHECK(check_stages(q, error), status, done);
     ty_search_question_thin(q, CUTS_PER_STAGE * q->fixed_stages *
-                                   (q->dimensions.interleave > 1 ? q->dimensions.interleave : 1));
+                                   at_least_one(q->dimensions.interleave));
     TY_CHECK(check_batch(q, error), status, done);
 done:
     return status;
@@ -900,7 +890,8 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     TY_CHECK(check_layers(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_tables(q, error), status, failed);
-    TY_CHECK(check_buckets(q, error), status, failed);
+    if (options->fit_buckets)
+        TY_CHECK(ty_can_fit_buckets(q, &options->dimensions, error), status, failed);
     TY_CHECK(check_whole_network(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_servers(q, error), status, failed);

@@ -35,15 +35,6 @@ void ty_quick_costs_clear(quick_costs *costs)
     *costs = (quick_costs){0};
 }
 
-/* Of a layer's gradients on a lane, those of experts that other lanes do not have. */
-static uint64_t expert_bytes(const ty_plan *plan, uint32_t layer)
-{
-    const ty_bucket experts = {
-        .first_layer = layer, .layer_count = 1, .tied_stage = TY_NO_STAGE, .of_experts = true};
-
-    return ty_plan_lanes(plan, TY_EXPERT_LANES) > 1 ? ty_bucket_gradient_bytes(plan, &experts) : 0;
-}
-
 static void sum_bytes(quick_costs *costs)
 {
     const ty_workload *w = costs->q->workload;
@@ -59,7 +50,12 @@ static void sum_bytes(quick_costs *costs)
         const uint64_t parameters = (uint64_t)((double)layer->parameter_bytes * share);
         uint64_t gradients =
             layer->is_frozen ? 0 : parameters / w->element_bytes * TY_GRADIENT_ELEMENT_BYTES;
-        const uint64_t experts = expert_bytes(&plan, l);
+        /* Of a layer's gradients on a lane, those of experts that other lanes do not have. */
+        const ty_bucket of_experts = {
+            .first_layer = l, .layer_count = 1, .tied_stage = TY_NO_STAGE, .of_experts = true};
+        const uint64_t experts = ty_plan_lanes(&plan, TY_EXPERT_LANES) > 1
+                                     ? ty_bucket_gradient_bytes(&plan, &of_experts)
+                                     : 0;
         costs->gradient_sums[l + 1] =
             costs->gradient_sums[l] + (gradients > experts ? gradients - experts : 0);
         costs->expert_sums[l + 1] = costs->expert_sums[l] + experts;
@@ -263,21 +259,6 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
     return costs->status == TY_OK ? seconds : HUGE_VAL;
 }
 
-/* The least that recomputing makes again of each layer, wherever segments begin: by operator a
- * block's first product counts. */
-static void mark_least_again(const search_question *q, ty_layer_again *again)
-{
-    const ty_recompute_range whole = {0, q->workload->layer_count, q->dimensions.recompute,
-                                      q->dimensions.recompute_blocks};
-
-    ty_recompute_mark_again(q->workload, &whole, NULL, 0, again);
-    for (uint32_t l = 0; l < q->workload->layer_count; l++)
-        if (q->dimensions.recompute == TY_RECOMPUTE_OPERATOR &&
-            (q->workload->layers[l].kind == TY_LAYER_LINEAR ||
-             q->workload->layers[l].kind == TY_LAYER_CONV2D))
-            again[l].what = TY_AGAIN_NOTHING;
-}
-
 ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_error *error)
 {
     const search_question *q = costs->q;
@@ -294,7 +275,17 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
         goto done;
     }
     clear_partitioners(costs);
-    mark_least_again(q, again);
+    /* The least that recomputing makes again of each layer, wherever segments begin: by operator a
+     * block's first product counts. */
+    const ty_recompute_range whole = {0, q->workload->layer_count, q->dimensions.recompute,
+                                      q->dimensions.recompute_blocks};
+
+    ty_recompute_mark_again(q->workload, &whole, NULL, 0, again);
+    for (uint32_t l = 0; l < q->workload->layer_count; l++)
+        if (q->dimensions.recompute == TY_RECOMPUTE_OPERATOR &&
+            (q->workload->layers[l].kind == TY_LAYER_LINEAR ||
+             q->workload->layers[l].kind == TY_LAYER_CONV2D))
+            again[l].what = TY_AGAIN_NOTHING;
     for (uint32_t l = 0; l < layers; l++) {
         talk_s[0][l] = inner_s(costs, &plan, l, false);
         talk_s[1][l] = costs->takes_part[l] ? inner_s(costs, &plan, l, true) : 0;
@@ -534,13 +525,6 @@ bool ty_quick_fits(const quick_costs *costs, uint32_t first, uint32_t end, uint3
     return bytes <= (double)costs->q->largest_memory_bytes;
 }
 
-/* What the first stage's sources take to make a step's samples. */
-static double source_s(const quick_costs *costs, const candidate *c)
-{
-    return costs->q->workload->input_s_per_sample * costs->q->global_batch /
-           c->division->replicas[0];
-}
-
 double ty_quick_step_s(quick_costs *costs, const candidate *c)
 {
     const bool is_late = costs->q->options->staleness > 0;
@@ -563,7 +547,10 @@ double ty_quick_step_s(quick_costs *costs, const candidate *c)
         sum_s += one_s;
         transfers_s += costs->transfer_s[first];
     }
-    return fmax(fmax(slowest_s + sum_s + transfers_s, is_late ? longest_s : 0), source_s(costs, c));
+    /* What the first stage's sources take to make a step's samples. */
+    return fmax(fmax(slowest_s + sum_s + transfers_s, is_late ? longest_s : 0),
+                costs->q->workload->input_s_per_sample * costs->q->global_batch /
+                    c->division->replicas[0]);
 }
 
 double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c)

@@ -87,17 +87,6 @@ done:
     return status;
 }
 
-/* Where gathering the rows moves no less over an edge of a ring than summing everything, there is
- * nothing to price. */
-static bool moves_less(const ty_plan *plan, const ty_bucket *rows)
-{
-    const uint32_t members = ty_bucket_device_count(plan, rows);
-    return ty_collective_terms_of(TY_ALL_GATHER, TY_RING, members).edge_share *
-               (double)ty_bucket_wire_bytes(plan, rows, 0) <
-           ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, members).edge_share *
-               (double)rows->gradient_bytes;
-}
-
 typedef struct row_choice {
     ty_costing costing;
     uint32_t stage; /* that the costing has in hand */
@@ -112,7 +101,13 @@ static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *
     ty_status status = TY_OK;
 
     *out = ty_asks_for_rows(c->options);
-    if (*out || !moves_less(c->plan, &s->parts[s->rows]))
+    /* Where gathering the rows moves no less over an edge of a ring than summing everything, there
+     * is nothing to price. */
+    const uint32_t members = ty_bucket_device_count(c->plan, &s->parts[s->rows]);
+    if (*out || ty_collective_terms_of(TY_ALL_GATHER, TY_RING, members).edge_share *
+                        (double)ty_bucket_wire_bytes(c->plan, &s->parts[s->rows], 0) >=
+                    ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, members).edge_share *
+                        (double)s->parts[s->rows].gradient_bytes)
         return TY_OK;
     TY_CHECK(ty_cost_stage_turn(&c->costing, whole, &c->stage), status, done);
     TY_CHECK(exchange_s(&c->costing, whole, is_fixed, c->options->algorithm, &whole_s), status,
@@ -125,15 +120,6 @@ static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *
     *out = sum_s < whole_s;
 done:
     return status;
-}
-
-/* The parts in place of the bucket; there is room for one bucket a layer. */
-static void replace(ty_plan *plan, uint32_t index, const split *s)
-{
-    memmove(&plan->buckets[index + s->count], &plan->buckets[index + 1],
-            (plan->bucket_count - index - 1) * sizeof *plan->buckets);
-    memcpy(&plan->buckets[index], s->parts, s->count * sizeof *plan->buckets);
-    plan->bucket_count += s->count - 1;
 }
 
 /* Looks at the embeddings of a bucket from its last layer down, until one is chosen; `index` is
@@ -155,7 +141,11 @@ static ty_status choose(row_choice *c, uint32_t *index)
         TY_CHECK(is_shorter(c, &whole, &s, &is_chosen), status, done);
         if (!is_chosen)
             continue;
-        replace(c->plan, *index, &s);
+        /* The parts in place of the bucket; there is room for one bucket a layer. */
+        memmove(&c->plan->buckets[*index + s.count], &c->plan->buckets[*index + 1],
+                (c->plan->bucket_count - *index - 1) * sizeof *c->plan->buckets);
+        memcpy(&c->plan->buckets[*index], s.parts, s.count * sizeof *c->plan->buckets);
+        c->plan->bucket_count += s.count - 1;
         *index += s.rows;
     }
 done:

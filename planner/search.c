@@ -479,7 +479,7 @@ static bool has_found(const search *s)
 static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout *l, double bound_s,
                               candidate *out, ty_error *error)
 {
-    const uint32_t held = l->dimensions.interleave > 1 ? l->dimensions.interleave : 1;
+    const uint32_t held = at_least_one(l->dimensions.interleave);
     division *d;
 
     if (s->list.divisions == NULL)
@@ -533,7 +533,7 @@ done:
 /* A layout's question instead of the open one. */
 static ty_status plant(search_question *q, const candidate *c, ty_error *error)
 {
-    const uint32_t held = c->dimensions.interleave > 1 ? c->dimensions.interleave : 1;
+    const uint32_t held = at_least_one(c->dimensions.interleave);
     ty_status status;
 
     q->fixed_stages = c->division->stage_count / held;
@@ -703,15 +703,6 @@ done:
     return status;
 }
 
-/* Whether one device holds the whole network, as the fastest plan has it. */
-static bool is_whole(const search *s)
-{
-    const candidate *best = s->list.items;
-
-    return s->list.count > 0 && rank_of(best) <= 1 && best->division->stage_count == 1 &&
-           best->dimensions.zero == 0 && best->dimensions.recompute == TY_RECOMPUTE_NONE;
-}
-
 /* Where layouts say nothing and no device holds the network: lanes beside stages. What was found
  * without stays. */
 static ty_status look_at_lanes(search *s, search_question *q, ty_error *error)
@@ -800,7 +791,11 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     if (is_open && !has_found(s) && !has_layouts && options->pinned != TY_PIN_ALL &&
         !q->has_fixed_replicas && !options->fix_schedule)
         TY_CHECK(look_further(s, q, error), status, done);
-    if (is_open && !has_layouts && !q->has_fixed_replicas && !is_whole(s) &&
+    /* Whether one device holds the whole network, as the fastest plan has it. */
+    const candidate *best = s->list.items;
+    if (is_open && !has_layouts && !q->has_fixed_replicas &&
+        !(s->list.count > 0 && rank_of(best) <= 1 && best->division->stage_count == 1 &&
+          best->dimensions.zero == 0 && best->dimensions.recompute == TY_RECOMPUTE_NONE) &&
         (options->pinned & (TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0)
         TY_CHECK(look_at_lanes(s, q, error), status, done);
     if (!q->has_fixed_replicas || options->data_parallel > 0)
@@ -899,7 +894,7 @@ static int compare_complexity(const candidate *a, const candidate *b)
         bool is_uneven = false;
         for (uint32_t s = 1; s < d->stage_count; s++)
             is_uneven = is_uneven || d->replicas[s] != d->replicas[0];
-        held[i] = lanes->interleave > 1 ? lanes->interleave : 1;
+        held[i] = at_least_one(lanes->interleave);
         ways[i] = (lanes->tensor_parallel > 1) + (lanes->context_parallel > 1) +
                   (lanes->expert_parallel > 1) + (d->stage_count > 1) + is_uneven +
                   (held[i] > 1 || !ty_schedule_is_plain(both[i]->schedule));
@@ -1091,18 +1086,6 @@ done:
     return status == TY_EINTERRUPTED ? TY_OK : status;
 }
 
-/* Marks the answer, and puts it first. */
-static void prefer_simple(search *s)
-{
-    candidate_list *list = &s->list;
-
-    for (uint32_t i = 0; i < list->count; i++)
-        list->items[i].is_preferred = false;
-    qsort(list->items, list->count, sizeof *list->items, by_outcome);
-    find_answer(s, rank_of(&list->items[0]))->is_preferred = true;
-    qsort(list->items, list->count, sizeof *list->items, by_outcome);
-}
-
 /* Only layouts were asked for, and none will do. */
 static ty_status refuse_layouts(const search_question *q, const search *s, ty_error *error)
 {
@@ -1197,7 +1180,14 @@ ty_status ty_plan_search_once(const ty_workload *workload, const ty_cluster *clu
     if (options->tolerance > 0)
         TY_CHECK(look_for_simpler(&s, &q, error), status, done);
     TY_CHECK(simulate_finalists(&s, error), status, done);
-    prefer_simple(&s);
+    /* Marks the answer, and puts it first. */
+    candidate_list *list = &s.list;
+
+    for (uint32_t i = 0; i < list->count; i++)
+        list->items[i].is_preferred = false;
+    qsort(list->items, list->count, sizeof *list->items, by_outcome);
+    find_answer(&s, rank_of(&list->items[0]))->is_preferred = true;
+    qsort(list->items, list->count, sizeof *list->items, by_outcome);
     TY_CHECK(put_in_place(&s, error), status, done);
     status = ty_answer_make(&q, &s.list, out, error);
     if (status == TY_OK)

@@ -113,11 +113,6 @@ void ty_lower_forget_gathered(ty_lowering *l)
         l->together[k] = (ty_lower_gathered){l->plan->bucket_count, TY_NO_INSTRUCTION};
 }
 
-static bool is_older(uint32_t a, uint32_t b)
-{
-    return a != b && (a == TY_NO_INSTRUCTION || (b != TY_NO_INSTRUCTION && a < b));
-}
-
 /* With ZeRO 3 a bucket's weights are brought together unless they are; the one that was used
  * longest ago is given up for it first. */
 static ty_status bring_together(ty_lowering *l, ty_lower_pass pass, uint32_t bucket,
@@ -131,7 +126,10 @@ static ty_status bring_together(ty_lowering *l, ty_lower_pass pass, uint32_t buc
             *out = &l->together[k];
             return TY_OK;
         }
-        if (is_older(l->together[k].last_user, oldest->last_user))
+        if (l->together[k].last_user != oldest->last_user &&
+            (l->together[k].last_user == TY_NO_INSTRUCTION ||
+             (oldest->last_user != TY_NO_INSTRUCTION &&
+              l->together[k].last_user < oldest->last_user)))
             oldest = &l->together[k];
     }
     status = gather_both(l, pass, bucket, oldest->last_user, &l->gathers[bucket]);

@@ -334,12 +334,6 @@ static void trial_clear(trial *t)
     ty_free(t->made);
 }
 
-/* A refusal that says what is missing is worth more than one that says what cannot be asked. */
-static bool says_more(ty_status status, ty_status than)
-{
-    return than == TY_OK || (status == TY_EINFEASIBLE && than != TY_EINFEASIBLE);
-}
-
 /* The best of a choice, in its place among those of the others; it says what the search does not
  * choose. */
 static ty_status remember(trial *t, const ty_plan_options *options, const ty_plan *plan,
@@ -396,7 +390,10 @@ static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *
     if (status == TY_ENOMEM || status == TY_EINTERRUPTED)
         return ty_fail(error, status, "%s", detail.message);
     if (status != TY_OK) {
-        if (says_more(status, t->refusal.status))
+        /* A refusal that says what is missing is worth more than one that says what cannot be
+         * asked. */
+        if (t->refusal.status == TY_OK ||
+            (status == TY_EINFEASIBLE && t->refusal.status != TY_EINFEASIBLE))
             t->refusal = detail;
         return TY_OK;
     }
@@ -627,19 +624,6 @@ static ty_stack_plans plans_of_both(const ty_stack_plans *a, const ty_stack_plan
         .compression_on_request = a->compression_on_request || b->compression_on_request};
 }
 
-/* Whether a stack has all that makes the system what it is. */
-static bool has_all_of(const ty_stack *stack, const preset *p)
-{
-    const ty_stack_plans both = plans_of_both(&stack->plans, &p->plans);
-
-    return p->algorithms[0] < 0 && !p->has_servers && both.zero_levels == p->plans.zero_levels &&
-           both.schedules == p->plans.schedules && both.lanes == p->plans.lanes &&
-           both.uneven_stages == p->plans.uneven_stages &&
-           ty_stack_has(both.recomputes, (int)p->recompute) &&
-           (p->compression < 0 ? both.compressions == p->plans.compressions
-                               : ty_stack_has(both.compressions, p->compression));
-}
-
 ty_status ty_system_open_stack(const ty_system *system, const ty_workload *workload,
                                const ty_cluster *cluster, const ty_profile *profile,
                                const ty_plan_options *options, ty_stack **out, ty_error *error)
@@ -651,7 +635,14 @@ ty_status ty_system_open_stack(const ty_system *system, const ty_workload *workl
 
     if (status != TY_OK)
         return status;
-    if (has_all_of(usual, p)) {
+    /* The usual stack serves where it has all that makes the system what it is. */
+    const ty_stack_plans both = plans_of_both(&usual->plans, &p->plans);
+    if (p->algorithms[0] < 0 && !p->has_servers && both.zero_levels == p->plans.zero_levels &&
+        both.schedules == p->plans.schedules && both.lanes == p->plans.lanes &&
+        both.uneven_stages == p->plans.uneven_stages &&
+        ty_stack_has(both.recomputes, (int)p->recompute) &&
+        (p->compression < 0 ? both.compressions == p->plans.compressions
+                            : ty_stack_has(both.compressions, p->compression))) {
         *out = usual;
         return TY_OK;
     }

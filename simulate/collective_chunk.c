@@ -94,13 +94,6 @@ void ty_chunk_hierarchy(ty_walker *walker, ty_group *group, uint32_t place,
     group->plays[place]++;
 }
 
-/* Whom a member sends to in round k, `g` members being on a host. */
-static uint32_t receiver_of(const ty_group *group, uint32_t member, uint32_t k, uint32_t g)
-{
-    return ty_pattern_across(group->pattern, ty_pattern_around(group->pattern, member, k % g),
-                             k / g);
-}
-
 /* In round k every member sends to the k-th after it, first inside hosts, then across. */
 void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t place,
                          const ty_instruction_cost *cost)
@@ -115,7 +108,9 @@ void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t place,
     }
     group->plays[place]++;
     for (uint32_t k = 1; k < n; k++) {
-        const uint32_t to = receiver_of(group, place, k, g);
+        /* Whom a member sends to in round k, `g` members being on a host. */
+        const uint32_t to = ty_pattern_across(
+            group->pattern, ty_pattern_around(group->pattern, place, k % g), k / g);
         ty_message message = between(walker, group, ty_message_part(cost, n - 1), place, to);
         message.from_share = ty_walk_share(&walk->devices[walker->index], cost);
         ty_engine_message(&message);

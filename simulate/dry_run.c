@@ -108,11 +108,6 @@ static void arrive(dry_run *d, uint32_t rank, ty_stream stream)
         }
 }
 
-static bool is_exchange(const ty_instruction *in)
-{
-    return in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER;
-}
-
 /* The own instruction that a stream's next one waits for, or TY_NO_INSTRUCTION. */
 static uint32_t awaited(const dry_run *d, uint32_t rank, ty_stream stream)
 {
@@ -135,7 +130,7 @@ static void go_on(dry_run *d, uint32_t rank, ty_stream stream)
         const ty_instruction *in = &self->program->instructions[c->index];
         if (in->op == TY_OP_RECEIVE && *self->arrival[c->index] <= step_of(d, rank, stream))
             return;
-        if (is_exchange(in))
+        if (in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER)
             arrive(d, rank, stream);
         else
             finish(d, rank, stream);

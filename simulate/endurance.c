@@ -159,15 +159,6 @@ static void save(run *r)
     r->unsaved_s = r->unsaved_slow_s = 0.0;
 }
 
-/* Work at a rate until `until`. */
-static void work(run *r, double rate, double until_s)
-{
-    const double span_s = until_s - r->now_s;
-    r->unsaved_s += span_s * rate;
-    r->unsaved_slow_s += span_s * (1.0 - rate);
-    r->now_s = until_s;
-}
-
 /* @return whether it was written whole */
 static bool write_checkpoint(run *r)
 {
@@ -210,7 +201,11 @@ static void go_on(run *r)
     } else {
         const double full_s = r->now_s + (r->q->checkpoint_interval_s - r->unsaved_s) / rate;
         const double stop_s = fmin(fmin(next_s, return_s), fmax(full_s, r->now_s));
-        work(r, rate, stop_s);
+        /* Work at a rate until `until`. */
+        const double span_s = stop_s - r->now_s;
+        r->unsaved_s += span_s * rate;
+        r->unsaved_slow_s += span_s * (1.0 - rate);
+        r->now_s = stop_s;
         if (stop_s >= full_s && stop_s < next_s)
             (void)write_checkpoint(r);
     }

@@ -150,20 +150,6 @@ static uint64_t list_passages(const ty_fold *fold, const uint32_t *classes, cons
     return count;
 }
 
-static void merge_passages(ty_fold *fold)
-{
-    uint64_t merged = 0;
-
-    qsort(fold->weights, fold->weight_count, sizeof *fold->weights, by_flow_and_link);
-    for (uint64_t i = 0; i < fold->weight_count; i++) {
-        if (merged > 0 && by_flow_and_link(&fold->weights[merged - 1], &fold->weights[i]) == 0)
-            fold->weights[merged - 1].count++;
-        else
-            fold->weights[merged++] = fold->weights[i];
-    }
-    fold->weight_count = merged;
-}
-
 /* Divides the weights on each link, and its bandwidth, by what they have in common. */
 static ty_status reduce_weights(ty_fold *fold, const uint32_t *firsts, ty_error *error)
 {
@@ -210,7 +196,16 @@ static ty_status find_links(ty_fold *fold, ty_error *error)
         goto cleanup;
     }
     list_passages(fold, classes, firsts, fold->weights);
-    merge_passages(fold);
+    uint64_t merged = 0;
+
+    qsort(fold->weights, fold->weight_count, sizeof *fold->weights, by_flow_and_link);
+    for (uint64_t i = 0; i < fold->weight_count; i++) {
+        if (merged > 0 && by_flow_and_link(&fold->weights[merged - 1], &fold->weights[i]) == 0)
+            fold->weights[merged - 1].count++;
+        else
+            fold->weights[merged++] = fold->weights[i];
+    }
+    fold->weight_count = merged;
     status = reduce_weights(fold, firsts, error);
 cleanup:
     ty_free(classes);

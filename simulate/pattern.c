@@ -15,11 +15,6 @@ _Static_assert(2 * (int)TY_TORUS_AXES <= (int)TY_MOST_STRANDS, "both ways of an 
 
 /* ---- Which shape ----------------------------------------------------------------------------- */
 
-static bool follows_hosts(ty_pattern_shape shape)
-{
-    return shape != TY_SHAPE_RING && shape != TY_SHAPE_TREE && shape != TY_SHAPE_DEDICATED;
-}
-
 /* TY_SHAPE_COUNT where there is none. */
 static ty_pattern_shape shape_of(ty_collective_kind kind, ty_algorithm algorithm)
 {
@@ -42,12 +37,6 @@ static ty_pattern_shape shape_of(ty_collective_kind kind, ty_algorithm algorithm
     return shapes[algorithm];
 }
 
-/* Whether a bucket's exchange takes place in every few steps only. */
-static bool is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
-{
-    return phase != TY_GATHER_PHASE && ty_plan_exchange_interval(plan, bucket) > 1;
-}
-
 /* The pattern's key; shape TY_SHAPE_COUNT where nothing is sent. */
 static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
 {
@@ -64,7 +53,9 @@ static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t 
 
     if (bucket->tied_stage != TY_NO_STAGE)
         key.tied = bucket->tied_stage % positions;
-    if (key.member_count < 2 || key.tied == key.position || is_share(plan, bucket, phase))
+    /* Whether a bucket's exchange takes place in every few steps only. */
+    if (key.member_count < 2 || key.tied == key.position ||
+        (phase != TY_GATHER_PHASE && ty_plan_exchange_interval(plan, bucket) > 1))
         return key;
     if (is_gather ? ty_bucket_is_sharded(plan, bucket)
                   : phase < ty_compression_phases(&bucket->compression))
@@ -219,7 +210,10 @@ static ty_status add_pattern(ty_pattern_set *set, const ty_plan *plan, const ty_
     *pattern = key;
     find_ranks(pattern, plan);
     pattern->tree_rounds = (double)ty_tree_rounds(key.member_count);
-    return follows_hosts(key.shape) ? find_rails(pattern, plan, cluster, error) : TY_OK;
+    return (key.shape != TY_SHAPE_RING && key.shape != TY_SHAPE_TREE &&
+            key.shape != TY_SHAPE_DEDICATED)
+               ? find_rails(pattern, plan, cluster, error)
+               : TY_OK;
 }
 
 /* Expert lanes send everybody what is for their experts or samples, others, and those of tables by

@@ -152,17 +152,6 @@ static ty_status add_stages(joined *j, const ty_tenant *tenant, ty_error *error)
     return TY_OK;
 }
 
-static void add_buckets(joined *j, const ty_plan *plan)
-{
-    for (uint32_t b = 0; b < plan->bucket_count; b++) {
-        ty_bucket *to = &j->plan.buckets[j->bucket + b];
-        *to = plan->buckets[b];
-        to->stage = stage_of(j, plan, to->stage);
-        if (to->tied_stage != TY_NO_STAGE)
-            to->tied_stage = stage_of(j, plan, to->tied_stage);
-    }
-}
-
 static ty_status add_program(joined *j, const ty_tenant *tenant, ty_error *error)
 {
     for (uint32_t p = 0; p < tenant->program->stage_count; p++) {
@@ -214,19 +203,6 @@ static ty_status add_lanes(joined *j, const ty_tenant *tenant, ty_error *error)
     return status;
 }
 
-/* Ranks are where their devices are now; their cores are those that were counted on. */
-static void add_ranks(joined *j, const ty_tenant *tenant)
-{
-    for (uint32_t r = 0; r < ty_plan_rank_count(tenant->plan); r++) {
-        const uint32_t device = ty_plan_device_of_rank(tenant->plan, r) + tenant->first_device;
-        const uint32_t host = ty_cluster_device_host(j->cluster, device);
-        const uint32_t cores = ty_cluster_host_cores(j->cluster, host);
-        j->costs.rank_host[j->rank + r] = host;
-        if (cores > 0 && isfinite(tenant->costs->host_cores[tenant->costs->rank_host[r]]))
-            j->costs.host_cores[host] = cores;
-    }
-}
-
 static ty_status check_devices(const joined *j, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -254,10 +230,24 @@ static ty_status join(joined *j, ty_error *error)
     for (uint32_t t = 0; t < j->count; t++) {
         const ty_tenant *tenant = &j->tenants[t];
         TY_CHECK(add_stages(j, tenant, error), status, done);
-        add_buckets(j, tenant->plan);
+        for (uint32_t b = 0; b < tenant->plan->bucket_count; b++) {
+            ty_bucket *to = &j->plan.buckets[j->bucket + b];
+            *to = tenant->plan->buckets[b];
+            to->stage = stage_of(j, tenant->plan, to->stage);
+            if (to->tied_stage != TY_NO_STAGE)
+                to->tied_stage = stage_of(j, tenant->plan, to->tied_stage);
+        }
         TY_CHECK(add_program(j, tenant, error), status, done);
         TY_CHECK(add_lanes(j, tenant, error), status, done);
-        add_ranks(j, tenant);
+        /* Ranks are where their devices are now; their cores are those that were counted on. */
+        for (uint32_t r = 0; r < ty_plan_rank_count(tenant->plan); r++) {
+            const uint32_t device = ty_plan_device_of_rank(tenant->plan, r) + tenant->first_device;
+            const uint32_t host = ty_cluster_device_host(j->cluster, device);
+            const uint32_t cores = ty_cluster_host_cores(j->cluster, host);
+            j->costs.rank_host[j->rank + r] = host;
+            if (cores > 0 && isfinite(tenant->costs->host_cores[tenant->costs->rank_host[r]]))
+                j->costs.host_cores[host] = cores;
+        }
         j->position += ty_plan_position_count(tenant->plan);
         j->bucket += tenant->plan->bucket_count;
         j->rank += ty_plan_rank_count(tenant->plan);

@@ -123,17 +123,12 @@ bool ty_attention_is_fused(const ty_stack *stack, ty_precision precision, const 
     return stack->attention == TY_ATTENTION_FUSED;
 }
 
-/* Keys that a query meets at most: all, those of a window, or those that an indexer chooses. */
-static double met_keys(const site *s, double keys)
-{
-    const double most = at(s, TY_WINDOW) > 0 ? at(s, TY_WINDOW) : at(s, TY_CHOSEN_ROWS);
-    return most > 0 ? fmin(keys, most) : keys;
-}
-
 /* Scores of all heads of this lane: two products and the softmax between them, or one kernel. */
 static void add_scores(site *s, double queries, double sources, double head, double value)
 {
-    const double keys = met_keys(s, sources);
+    /* Keys that a query meets at most: all, those of a window, or those that an indexer chooses. */
+    const double most = at(s, TY_WINDOW) > 0 ? at(s, TY_WINDOW) : at(s, TY_CHOSEN_ROWS);
+    const double keys = most > 0 ? fmin(sources, most) : sources;
     const double heads = at(s, TY_HEADS) * s->divided * s->samples;
     const uint32_t first = s->count;
 
@@ -516,11 +511,6 @@ ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, ty_pre
 #undef ON
 }
 
-static double edges(const ty_kernel *k, double edge)
-{
-    return k->m > 0 ? (1 + edge / k->m) * (1 + edge / k->n) * (1 + edge / k->k) : 1;
-}
-
 double ty_kernels_seconds(const ty_kernel *kernels, uint32_t count, const ty_rates *rates,
                           bool is_backward)
 {
@@ -535,7 +525,10 @@ double ty_kernels_seconds(const ty_kernel *kernels, uint32_t count, const ty_rat
         else if (k->flop > 0)
             compute_s = k->flop /
                         (k->is_narrow ? rates->narrow_flop_per_s : rates->product_flop_per_s) /
-                        (k->is_grouped ? rates->grouped : 1) * edges(k, rates->edge);
+                        (k->is_grouped ? rates->grouped : 1) *
+                        (k->m > 0 ? (1 + rates->edge / k->m) * (1 + rates->edge / k->n) *
+                                        (1 + rates->edge / k->k)
+                                  : 1);
         seconds += k->times * fmax(compute_s, k->bytes / rates->bytes_per_s) +
                    k->launches * rates->kernel_s;
     }
@@ -564,20 +557,6 @@ static double host_s(const ty_plan *plan, uint32_t layer, const ty_kernel *kerne
     return seconds;
 }
 
-static ty_status fail_precision(const ty_device_type *device, ty_precision precision,
-                                ty_error *error)
-{
-    char has[80] = "";
-
-    for (int p = 0; p < TY_PRECISION_COUNT; p++)
-        if (ty_device_peak(device, (ty_precision)p) > 0 &&
-            (p != TY_PRECISION_TF32 || device->peak_tf32_flop_per_s > 0))
-            snprintf(has + strlen(has), sizeof has - strlen(has), "%s%s",
-                     has[0] == '\0' ? "; it has " : ", ", ty_precision_name((ty_precision)p));
-    return ty_fail(error, TY_EUNSUPPORTED, "device %s: has no peak rate or bandwidth in %s%s",
-                   device->name, ty_precision_name(precision), has);
-}
-
 static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device_type *device,
                             ty_layer_price *out, ty_error *error)
 {
@@ -587,8 +566,16 @@ static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device
     uint32_t count = ty_layer_kernels(plan, layer, false, kernels);
 
     if (!(rates.product_flop_per_s > 0 && rates.bytes_per_s > 0) ||
-        (ty_precision_is_narrow(workload->precision) && !(rates.narrow_flop_per_s > 0)))
-        return fail_precision(device, workload->precision, error);
+        (ty_precision_is_narrow(workload->precision) && !(rates.narrow_flop_per_s > 0))) {
+        char has[80] = "";
+        for (int p = 0; p < TY_PRECISION_COUNT; p++)
+            if (ty_device_peak(device, (ty_precision)p) > 0 &&
+                (p != TY_PRECISION_TF32 || device->peak_tf32_flop_per_s > 0))
+                snprintf(has + strlen(has), sizeof has - strlen(has), "%s%s",
+                         has[0] == '\0' ? "; it has " : ", ", ty_precision_name((ty_precision)p));
+        return ty_fail(error, TY_EUNSUPPORTED, "device %s: has no peak rate or bandwidth in %s%s",
+                       device->name, ty_precision_name(workload->precision), has);
+    }
     out->forward = (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, false),
                                    host_s(plan, layer, kernels, count)};
     for (uint32_t i = 0; i < count; i++) {

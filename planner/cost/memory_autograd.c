@@ -399,12 +399,6 @@ static double state_bytes(const ty_plan *plan)
     return (ty_optimizer_state_count(&plan->optimizer) + copy) * TY_GRADIENT_ELEMENT_BYTES;
 }
 
-/* Weights of earlier steps: PipeDream's, one for each step that a micro-batch can be behind. */
-static double versions(const ty_plan *plan, const ty_program *program, uint32_t position)
-{
-    return ty_program_stashed_versions(program, plan->schedule, position);
-}
-
 ty_status ty_autograd_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                              double compression_bytes, ty_memory_use *out, ty_error *error)
 {
@@ -437,8 +431,11 @@ ty_status ty_autograd_memory(const ty_plan *plan, const ty_program *program, uin
     for (uint32_t s = position; s < plan->stage_count; s += positions) {
         const numbers n = numbers_of(&c, s);
         double working;
-        weights += c.element * (n.all * (1 + versions(plan, program, position)) -
-                                (plan->zero >= 3 ? n.trained - n.own : 0));
+        /* Weights of earlier steps: PipeDream's, one for each step that a micro-batch can be
+         * behind. */
+        weights += c.element *
+                   (n.all * (1 + ty_program_stashed_versions(program, plan->schedule, position)) -
+                    (plan->zero >= 3 ? n.trained - n.own : 0));
         gradients +=
             stack->gradient_bytes * (1 + plan->staleness) * (plan->zero >= 2 ? n.own : n.trained);
         optimizer += state_bytes(plan) * (plan->zero >= 1 ? n.own : n.trained);

@@ -570,7 +570,7 @@ done:
 
 void ty_layout_divide(const ty_layouts *s, const layout *l, uint32_t *first_layers)
 {
-    const uint32_t held = l->dimensions.interleave > 1 ? l->dimensions.interleave : 1;
+    const uint32_t held = at_least_one(l->dimensions.interleave);
     const uint32_t stages = l->positions * held;
     const layout_cuts cuts = ty_layout_cuts_of(&s->space, stages);
 

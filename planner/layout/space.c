@@ -13,12 +13,6 @@ static const uint64_t usual_buckets[] = {UINT64_MAX, 250u << 20, 25u << 20};
 
 /* ---- Blocks ------------------------------------------------------------------------------ */
 
-static bool mixes_positions(const ty_layer *layer)
-{
-    return layer->kind == TY_LAYER_ATTENTION || layer->kind == TY_LAYER_STATE_SPACE ||
-           layer->kind == TY_LAYER_GATED_DELTA;
-}
-
 /* Whether two blocks take the same: kinds, sizes and shapes of their layers. */
 static bool are_alike(const ty_workload *w, uint32_t a, uint32_t a_end, uint32_t b, uint32_t b_end)
 {
@@ -34,20 +28,6 @@ static bool are_alike(const ty_workload *w, uint32_t a, uint32_t a_end, uint32_t
             return false;
     }
     return true;
-}
-
-static void classify(layout_space *s)
-{
-    for (uint32_t b = 0; b < s->block_count; b++) {
-        uint32_t c = 0;
-        while (c < s->class_count &&
-               !are_alike(s->q->workload, s->blocks[s->class_of_first[c]],
-                          s->blocks[s->class_of_first[c] + 1], s->blocks[b], s->blocks[b + 1]))
-            c++;
-        if (c == s->class_count)
-            s->class_of_first[s->class_count++] = b;
-        s->classes[b] = c;
-    }
 }
 
 ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool *has_blocks,
@@ -78,7 +58,9 @@ ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool
     for (uint32_t b = 0; b < s.block_count; b++) {
         bool has = false;
         for (uint32_t l = s.blocks[b]; l < s.blocks[b + 1]; l++)
-            has = has || mixes_positions(&w->layers[l]);
+            has = has || w->layers[l].kind == TY_LAYER_ATTENTION ||
+                  w->layers[l].kind == TY_LAYER_STATE_SPACE ||
+                  w->layers[l].kind == TY_LAYER_GATED_DELTA;
         mixers += has;
         /* Stages are cut where one tensor crosses, and the first alone reads the batch. */
         if (b > 0 && !ty_workload_is_cut(w, s.blocks[b]))
@@ -89,7 +71,16 @@ ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool
         ty_layout_space_clear(&s);
         return TY_OK;
     }
-    classify(&s);
+    for (uint32_t b = 0; b < s.block_count; b++) {
+        uint32_t c = 0;
+        while (c < s.class_count &&
+               !are_alike(s.q->workload, s.blocks[s.class_of_first[c]],
+                          s.blocks[s.class_of_first[c] + 1], s.blocks[b], s.blocks[b + 1]))
+            c++;
+        if (c == s.class_count)
+            s.class_of_first[s.class_count++] = b;
+        s.classes[b] = c;
+    }
     for (uint32_t l = 0; l < layers; l++) {
         const ty_layer *layer = &w->layers[l];
         s.has_scores = s.has_scores || (layer->kind == TY_LAYER_ATTENTION &&

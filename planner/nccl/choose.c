@@ -39,14 +39,6 @@ static double plateau(const ty_collective_table *table, ty_collective_kind kind,
     return k->plateau_factor[table->generation];
 }
 
-/* By the library's own figures, which decide. */
-static double library_seconds(const ty_collective_table *table, ty_collective_kind kind,
-                              const ty_collective_pair *pair, double bytes)
-{
-    return pair->latency_s * plateau(table, kind, pair, bytes) +
-           bytes / (pair->bytes_per_s * tree_share(table, pair, bytes));
-}
-
 static ty_collective_choice answer(const ty_collective_table *table, ty_collective_kind kind,
                                    const ty_collective_pair *pair, double payload, double bytes)
 {
@@ -76,7 +68,9 @@ static ty_collective_choice choose(const ty_collective_table *table, ty_collecti
         double seconds;
         if (algorithm >= 0 && pair->algorithm != (ty_nccl_algorithm)algorithm)
             continue;
-        seconds = library_seconds(table, kind, pair, bytes);
+        /* By the library's own figures, which decide. */
+        seconds = pair->latency_s * plateau(table, kind, pair, bytes) +
+                  bytes / (pair->bytes_per_s * tree_share(table, pair, bytes));
         if (seconds < best_s) {
             best_s = seconds;
             best = pair;

@@ -21,23 +21,18 @@ static double channels_inside(double total, double rung)
     return floor(total / rung * (1 + 1e-9));
 }
 
-/* Channels of a rung that fit, inside the node and over its NICs. */
-static double channels_of(const offer *o, double rung)
-{
-    double channels = rung <= o->path * (1 + 1e-9) ? channels_inside(o->intra, rung) : 0;
-
-    if (o->nics > 0)
-        channels = fmin(channels, o->nics * channels_inside(o->nic, rung));
-    return fmin(channels, o->most_channels);
-}
-
 /* From the fastest rung down, while the next one may still be better. */
 static ty_nccl_graph search(const double *ladder, const offer *o)
 {
     ty_nccl_graph best = {0};
 
     for (uint32_t i = 0; i < NCCL_RUNGS && ladder[i] > 0; i++) {
-        double channels = channels_of(o, ladder[i]);
+        /* Channels of a rung that fit, inside the node and over its NICs. */
+        double channels =
+            ladder[i] <= o->path * (1 + 1e-9) ? channels_inside(o->intra, ladder[i]) : 0;
+        if (o->nics > 0)
+            channels = fmin(channels, o->nics * channels_inside(o->nic, ladder[i]));
+        channels = fmin(channels, o->most_channels);
         if (best.channels > 0 && ladder[i] <= k->search_stop_ratio * best.intra_gb_per_s)
             break;
         if (channels * ladder[i] > best.channels * best.intra_gb_per_s)

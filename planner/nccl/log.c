@@ -107,19 +107,6 @@ static bool read_number(const char *word, double *out)
     return true;
 }
 
-static ty_status append_row(log_reader *r, const ty_collective_log_row *row)
-{
-    ty_collective_log *log = r->log;
-    ty_collective_log_row *rows =
-        ty_resize(log->rows, (size_t)log->row_count + 1, sizeof *log->rows);
-
-    if (rows == NULL)
-        return ty_fail(r->error, TY_ENOMEM, "out of memory");
-    log->rows = rows;
-    rows[log->row_count++] = *row;
-    return TY_OK;
-}
-
 /* The last column of a half: an error bound, a count of wrong elements, or N/A. */
 static ty_status check_result(const log_reader *r, const char *word)
 {
@@ -160,15 +147,15 @@ static ty_status read_measured(log_reader *r, char *const found[], uint64_t size
     }
     row.out_of_place_s = US * us[0];
     row.in_place_s = US * us[1];
-    return append_row(r, &row);
-}
 
-/* Whether the words start as a row does. */
-static bool is_row(char *const found[], uint32_t count, uint64_t *size, uint64_t *elements)
-{
-    return count > FIXED_WORDS && type_bytes(found[2]) > 0 &&
-           ty_parse_uint(found[0], 0, (uint64_t)1 << 52, size, NULL) == TY_OK &&
-           ty_parse_uint(found[1], 0, (uint64_t)1 << 52, elements, NULL) == TY_OK;
+    ty_collective_log *log = r->log;
+    ty_collective_log_row *rows =
+        ty_resize(log->rows, (size_t)log->row_count + 1, sizeof *log->rows);
+    if (rows == NULL)
+        return ty_fail(r->error, TY_ENOMEM, "out of memory");
+    log->rows = rows;
+    rows[log->row_count++] = row;
+    return TY_OK;
 }
 
 static ty_status read_host(log_reader *r, const char *line)
@@ -201,13 +188,6 @@ static ty_status read_host(log_reader *r, const char *line)
     return TY_OK;
 }
 
-static bool is_device_line(const char *line)
-{
-    const char *rank = strstr(line, "Rank ");
-
-    return line[0] == '#' && rank != NULL && strstr(rank, " Pid ") != NULL;
-}
-
 static void read_name(log_reader *r, const char *line)
 {
     ty_collective_kind kind = kind_in(line, programs, sizeof programs / sizeof programs[0]);
@@ -228,7 +208,8 @@ static ty_status read_line(log_reader *r, char *line)
         line++;
     if (strncmp(line, "collective,size_bytes", strlen("collective,size_bytes")) == 0)
         return fail(r, "a table for NCCL's tuner plug-in", "a log of nccl-tests");
-    if (is_device_line(line))
+    const char *rank = strstr(line, "Rank ");
+    if (line[0] == '#' && rank != NULL && strstr(rank, " Pid ") != NULL)
         return read_host(r, line);
     read_name(r, line);
     r->counts_wrong = r->counts_wrong || (line[0] == '#' && strstr(line, "#wrong") != NULL);
@@ -237,7 +218,11 @@ static ty_status read_line(log_reader *r, char *line)
         r->last[strcspn(r->last, "\r")] = '\0';
     }
     count = split(line, found);
-    if (!is_row(found, count, &size, &elements))
+    /* Whether the words start as a row does. */
+    if (count <= FIXED_WORDS ||
+        !(type_bytes(found[2]) > 0 &&
+          ty_parse_uint(found[0], 0, (uint64_t)1 << 52, &size, NULL) == TY_OK &&
+          ty_parse_uint(found[1], 0, (uint64_t)1 << 52, &elements, NULL) == TY_OK))
         return TY_OK;
     if (count < FIXED_WORDS + MEASURED_WORDS || count > FIXED_WORDS + MEASURED_WORDS + 2)
         return fail(r, "a row cut short",
@@ -247,11 +232,6 @@ static ty_status read_line(log_reader *r, char *line)
 }
 
 /* ---- What the whole says ------------------------------------------------------------------- */
-
-static bool is_near(double a, double b)
-{
-    return fabs(a - b) < 0.02;
-}
 
 /* An all-reduce alone has a bus bandwidth above its algorithm bandwidth. */
 static ty_status find_kind(log_reader *r, ty_collective_kind given)
@@ -301,7 +281,8 @@ static ty_status find_ranks(log_reader *r)
     }
     log->hosts = r->host_count;
     factor = log->kind == TY_ALL_REDUCE ? 2 - 2.0 / log->ranks : 1 - 1.0 / log->ranks;
-    if (r->bus_over_algo > 0 && log->kind == TY_ALL_REDUCE && !is_near(factor, r->bus_over_algo))
+    if (r->bus_over_algo > 0 && log->kind == TY_ALL_REDUCE &&
+        !(fabs(factor - r->bus_over_algo) < 0.02))
         return ty_fail(r->error, TY_EPARSE,
                        "%s: found a bus bandwidth %.3f times the algorithm bandwidth, expected "
                        "%.3f of an all-reduce among %u",

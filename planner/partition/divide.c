@@ -299,22 +299,6 @@ static ty_status fail(const division_search *s, ty_error *error)
                    last, devices, limit, held);
 }
 
-/* All layers on every device, level by level, as PipeDream reports with its answer. */
-static double data_parallel_s(const division_search *s)
-{
-    const uint32_t last = s->states->count - 1;
-    double time = s->states->compute_s[last], inner_units = 1;
-
-    for (uint32_t l = 0; l < s->options->level_count; l++) {
-        const ty_level *level = &s->options->levels[l];
-        const double exchange = 4 * (level->units - 1.0) * s->states->parameter_bytes[last] /
-                                (level->bandwidth_bytes_per_s * level->units) / inner_units;
-        time = (time + exchange) / level->units;
-        inner_units = level->units;
-    }
-    return time;
-}
-
 /* Allocates for the largest problem that is asked; a part has a device, and every level's parts
  * have devices of their own. */
 static ty_status prepare(division_search *s, ty_error *error)
@@ -370,8 +354,17 @@ ty_status ty_divide(const ty_states *states, const ty_divide_options *options, t
         status = ty_fail(error, TY_ENOMEM, "division: out of memory");
         goto cleanup;
     }
+    /* All layers on every device, level by level, as PipeDream reports with its answer. */
+    double data_parallel_s = states->compute_s[last], inner_units = 1;
+    for (uint32_t l = 0; l < options->level_count; l++) {
+        const ty_level *level = &options->levels[l];
+        const double exchange = 4 * (level->units - 1.0) * states->parameter_bytes[last] /
+                                (level->bandwidth_bytes_per_s * level->units) / inner_units;
+        data_parallel_s = (data_parallel_s + exchange) / level->units;
+        inner_units = level->units;
+    }
     *division =
-        (ty_division){time_s, states->compute_s[last], data_parallel_s(&s), s.part_count, s.parts};
+        (ty_division){time_s, states->compute_s[last], data_parallel_s, s.part_count, s.parts};
     s.parts = NULL;
     *out = division;
 

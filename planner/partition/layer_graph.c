@@ -178,11 +178,6 @@ static uint32_t list_edges(const ty_layer_graph *g, const uint32_t *owners, ty_g
     return count;
 }
 
-static uint32_t count_edges(const ty_layer_graph *g)
-{
-    return size_of(g->readers, g->layer_count * g->words);
-}
-
 /* The merged layer of each layer, numbered by first members. @return how many are left */
 static uint32_t find_owners(const ty_layer_graph *g, uint32_t *into, bool *is_branch,
                             uint32_t *owners)
@@ -229,7 +224,8 @@ ty_status ty_layer_graph_merge(const ty_layer_graph *graph, ty_layer_graph **out
     uint32_t *into = ty_alloc(n, sizeof *into);
     bool *is_branch = ty_alloc(n, sizeof *is_branch);
     ty_graph_layer *layers = ty_alloc(n, sizeof *layers);
-    ty_graph_edge *edges = ty_alloc((size_t)count_edges(graph) + 1, sizeof *edges);
+    ty_graph_edge *edges = ty_alloc(
+        (size_t)size_of(graph->readers, graph->layer_count * graph->words) + 1, sizeof *edges);
     ty_status status;
 
     if (into == NULL || is_branch == NULL || layers == NULL || edges == NULL) {
