@@ -85,8 +85,7 @@ static ty_status add_layers(const search_question *q, const candidate *c, ty_can
 
     ty_text_addf(&name, "%s, layers ", row->name);
     ty_division_layers(q, c->division, &name);
-    status = ty_text_take(&name, &longer, error);
-    if (status != TY_OK)
+    if ((status = ty_text_take(&name, &longer, error)) != TY_OK)
         return status;
     ty_free(row->name);
     row->name = longer;
@@ -102,14 +101,6 @@ static void drop_candidate(ty_plan *plan, uint32_t i)
     ty_free(c->fix);
     memmove(c, c + 1, (plan->candidate_count - i - 1) * sizeof *c);
     plan->candidate_count--;
-}
-
-/* What was found in more than one way is there once, where it is best known. */
-static void drop_repetitions(ty_plan *plan, const bool *is_repetition)
-{
-    for (uint32_t i = plan->candidate_count; i > 0; i--)
-        if (is_repetition[i - 1])
-            drop_candidate(plan, i - 1);
 }
 
 /* Pipelines that differ in where they are cut alone say where. */
@@ -142,7 +133,10 @@ static ty_status tell_apart(const search_question *q, const candidate_list *list
     for (uint32_t i = 0; i < count; i++)
         if (is_alike[i] && list->items[i].division->stage_count > 1)
             TY_CHECK(add_layers(q, &list->items[i], &plan->candidates[i], error), status, done);
-    drop_repetitions(plan, is_repetition);
+    /* What was found in more than one way is there once, where it is best known. */
+    for (uint32_t i = plan->candidate_count; i > 0; i--)
+        if (is_repetition[i - 1])
+            drop_candidate(plan, i - 1);
 done:
     ty_free(is_repetition);
     ty_free(is_alike);
@@ -208,8 +202,7 @@ static ty_status add_candidates(const search_question *q, const candidate_list *
 {
     ty_status status = TY_OK;
 
-    plan->candidates = ty_alloc(list->count, sizeof *plan->candidates);
-    if (plan->candidates == NULL)
+    if ((plan->candidates = ty_alloc(list->count, sizeof *plan->candidates)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < list->count; i++) {
         const candidate *c = &list->items[i];
@@ -360,8 +353,7 @@ ty_status ty_answer_refuse(const search_question *q, const candidate_list *list,
                        "no way to divide %s with a global batch of %u over %u devices: every "
                        "stage's replicas must divide the micro-batches",
                        q->workload->name, q->global_batch, q->device_count);
-    status = ty_candidate_name(q, least, true, &name, error);
-    if (status != TY_OK)
+    if ((status = ty_candidate_name(q, least, true, &name, error)) != TY_OK)
         return status;
     ty_format_memory((double)least->missing_bytes, missing);
     ty_format_memory((double)least->peak_memory_bytes, need);

@@ -81,16 +81,6 @@ static double bucket_seconds(void *context, uint32_t first, uint32_t count)
     return sum_s;
 }
 
-static double backward_s(const ty_costing *costing, uint32_t layer)
-{
-    const size_t layers = costing->plan->workload->layer_count;
-    double slowest_s = 0;
-
-    for (uint32_t t = 0; t < costing->stage.type_count; t++)
-        slowest_s = fmax(slowest_s, costing->stage.prices[t * layers + layer].backward.device_s);
-    return slowest_s + costing->stage.inner_s[COST_BACKWARD][layer];
-}
-
 /* False where a frozen layer's weights lie among the gradients: no bucket may hold them. */
 static bool cut_pieces(pieces *p)
 {
@@ -111,7 +101,13 @@ static bool cut_pieces(pieces *p)
         const ty_bucket one = {
             .stage = p->stage, .first_layer = l, .layer_count = 1, .tied_stage = TY_NO_STAGE};
         const uint64_t bytes = ty_bucket_gradient_bytes(plan, &one);
-        time_s += backward_s(p->costing, l);
+        const ty_stage_costing *costs = &p->costing->stage;
+        double slowest_s = 0;
+        for (uint32_t t = 0; t < costs->type_count; t++)
+            slowest_s =
+                fmax(slowest_s,
+                     costs->prices[t * (size_t)plan->workload->layer_count + l].backward.device_s);
+        time_s += slowest_s + costs->inner_s[COST_BACKWARD][l];
         if (bytes == 0)
             continue;
         if (p->count == 0 || held >= total / MOST_PIECES) {

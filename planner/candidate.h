@@ -28,6 +28,11 @@
 
 #define TY_MAX_STAGES 256
 
+static inline ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory");
+}
+
 /* ---- The question ------------------------------------------------------------------------ */
 
 /** Devices that plans may use; the others are idle. */

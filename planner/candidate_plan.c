@@ -171,8 +171,7 @@ static ty_status plan_actors(const search_question *q, ty_plan *plan, ty_error *
     ty_plan_stage *actors = &plan->stages[0];
 
     actors->replicas = q->options->actors;
-    actors->devices = ty_alloc(actors->replicas, sizeof *actors->devices);
-    if (actors->devices == NULL)
+    if ((actors->devices = ty_alloc(actors->replicas, sizeof *actors->devices)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t a = 0; a < actors->replicas; a++)
         actors->devices[a] = ty_actor_device(q->cluster, q->options, a);
@@ -219,8 +218,7 @@ static ty_status plan_servers(const search_question *q, ty_plan *plan, ty_error 
 
     if (count == 0)
         return TY_OK;
-    plan->servers.devices = ty_alloc(count, sizeof *plan->servers.devices);
-    if (plan->servers.devices == NULL)
+    if ((plan->servers.devices = ty_alloc(count, sizeof *plan->servers.devices)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     memcpy(plan->servers.devices, q->servers, count * sizeof *q->servers);
     plan->servers.count = count;
@@ -257,8 +255,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->memory_reserve = q->options->memory_reserve;
     plan->idle_devices = ty_cluster_device_count(q->cluster) - set_of(q, c)->count -
                          q->options->servers - q->options->actors;
-    plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster));
-    if (plan->cluster_name == NULL)
+    if ((plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster))) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(ty_candidate_name(q, c, false, &plan->strategy, error), status, done);
     TY_CHECK(plan_stages(q, c, plan, error), status, done);

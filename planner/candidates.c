@@ -41,11 +41,6 @@ void ty_candidates_clear(candidate_list *list)
 
 /* ---- One candidate ----------------------------------------------------------------------- */
 
-static ty_status out_of_memory(enumeration *e)
-{
-    return ty_fail(e->error, TY_ENOMEM, "out of memory");
-}
-
 ty_status ty_candidates_strategy(candidate_list *list, const candidate *c, uint32_t *index,
                                  ty_error *error)
 {
@@ -92,7 +87,7 @@ static ty_status push(enumeration *e, const candidate *c)
 
     copy.quick_s = ty_quick_step_s(&e->costs, c);
     if (e->costs.status != TY_OK)
-        return out_of_memory(e);
+        return out_of_memory(e->error);
     return ty_candidates_add(e->list, &copy, e->error);
 }
 
@@ -375,7 +370,7 @@ ty_status ty_candidates_enumerate(const search_question *q, candidate_list *list
     if (list->divisions == NULL)
         list->divisions = ty_arena_new();
     if (list->divisions == NULL) {
-        status = out_of_memory(&e);
+        status = out_of_memory(error);
         goto done;
     }
     if (!ty_stack_has(q->stack->plans.zero_levels, (int)q->dimensions.zero) ||

@@ -21,17 +21,6 @@ static bool is_known(const ty_stage_costing *stage, const ty_device_type *type)
     return false;
 }
 
-/* Lanes of a rank that share a host's cores: those beside its first. */
-static uint32_t lanes_on_host(const ty_costing *costing, const ty_plan_stage *planned)
-{
-    const uint32_t first = ty_cluster_device_host(costing->cluster, planned->devices[0]);
-    uint32_t count = 0;
-
-    for (uint32_t l = 0; l < ty_plan_width(costing->plan); l++)
-        count += ty_cluster_device_host(costing->cluster, planned->devices[l]) == first;
-    return count;
-}
-
 /* As the worker decides whether a thread of its own makes batches. */
 static bool has_spare_core(const ty_costing *costing, const ty_plan_stage *planned)
 {
@@ -45,27 +34,6 @@ static bool has_spare_core(const ty_costing *costing, const ty_plan_stage *plann
             processes +=
                 ty_cluster_device_host(costing->cluster, plan->stages[p].devices[d]) == host;
     return cores == 0 || cores >= 2 * processes;
-}
-
-static ty_status find_types(ty_costing *costing)
-{
-    const ty_plan_stage *planned = &costing->plan->stages[costing->stage.stage];
-    ty_stage_costing *stage = &costing->stage;
-    const uint32_t devices = planned->replicas * ty_plan_width(costing->plan);
-
-    stage->types = ty_alloc(devices, sizeof *stage->types);
-    if (stage->types == NULL)
-        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
-    for (uint32_t q = 0; q < devices; q++) {
-        const ty_device_type *type = ty_cluster_device_type(costing->cluster, planned->devices[q]);
-        if (is_known(stage, type))
-            continue;
-        stage->types[stage->type_count++] = type;
-        stage->lane_core_share = fmax(stage->lane_core_share, type->core_share);
-    }
-    stage->core_share = stage->lane_core_share * lanes_on_host(costing, planned);
-    stage->has_spare_core = !(stage->lane_core_share > 0) || has_spare_core(costing, planned);
-    return TY_OK;
 }
 
 /* Of backward, what the gradients of a layer's weights take: measured apart, or by the work. */
@@ -166,8 +134,28 @@ static ty_status stage_room(ty_costing *costing)
 
 ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
 {
-    costing->stage = (ty_stage_costing){.stage = index};
-    return find_types(costing);
+    const ty_plan_stage *planned = &costing->plan->stages[index];
+    ty_stage_costing *stage = &costing->stage;
+    const uint32_t devices = planned->replicas * ty_plan_width(costing->plan);
+    uint32_t count = 0;
+
+    *stage = (ty_stage_costing){.stage = index};
+    if ((stage->types = ty_alloc(devices, sizeof *stage->types)) == NULL)
+        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
+    for (uint32_t q = 0; q < devices; q++) {
+        const ty_device_type *type = ty_cluster_device_type(costing->cluster, planned->devices[q]);
+        if (is_known(stage, type))
+            continue;
+        stage->types[stage->type_count++] = type;
+        stage->lane_core_share = fmax(stage->lane_core_share, type->core_share);
+    }
+    /* Lanes of a rank that share a host's cores: those beside its first. */
+    const uint32_t first = ty_cluster_device_host(costing->cluster, planned->devices[0]);
+    for (uint32_t l = 0; l < ty_plan_width(costing->plan); l++)
+        count += ty_cluster_device_host(costing->cluster, planned->devices[l]) == first;
+    stage->core_share = stage->lane_core_share * count;
+    stage->has_spare_core = !(stage->lane_core_share > 0) || has_spare_core(costing, planned);
+    return TY_OK;
 }
 
 /* The layers of the position in hand. */

@@ -61,8 +61,7 @@ static ty_status place_ranks(const ty_plan *plan, const ty_cluster *cluster, ty_
 {
     uint32_t hosts = ty_cluster_host_count(cluster), rank = 0;
 
-    costs->host_cores = ty_alloc(hosts, sizeof *costs->host_cores);
-    if (costs->host_cores == NULL)
+    if ((costs->host_cores = ty_alloc(hosts, sizeof *costs->host_cores)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     costs->host_count = hosts;
     for (uint32_t h = 0; h < hosts; h++) {

@@ -43,40 +43,11 @@ static void add_between(positions *p, uint32_t first, uint32_t last, uint32_t lo
         p->list[p->count++] = best;
 }
 
-/* Inside layers [first, end), which no cut of one tensor divides. */
-static void add_inside(positions *p, uint32_t first, uint32_t end, uint32_t lowest)
-{
-    uint32_t heavy = TY_NO_LAYER;
-
-    for (uint32_t l = first; l < end; l++) {
-        if (!is_heavy(p, l))
-            continue;
-        if (heavy != TY_NO_LAYER)
-            add_between(p, heavy, l, lowest);
-        heavy = l;
-    }
-}
-
-/* The first position that a stage may begin at, but 0. */
-static uint32_t lowest_position(const ty_workload *workload)
-{
-    uint32_t lowest = workload->layer_count;
-
-    while (lowest > 1 && workload->layers[lowest - 1].input_count > 0)
-        lowest--;
-    return lowest;
-}
-
-static void add_all(positions *p, uint32_t lowest)
-{
-    for (uint32_t at = lowest; at < p->workload->layer_count; at++)
-        p->list[p->count++] = at;
-}
-
 ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t **out,
                            uint32_t *count, ty_error *error)
 {
-    const uint32_t layers = workload->layer_count, lowest = lowest_position(workload);
+    const uint32_t layers = workload->layer_count;
+    uint32_t lowest = layers; /* the first position that a stage may begin at, but 0 */
     positions p = {.workload = workload,
                    .flop = ty_workload_forward_flop(workload, 0, layers),
                    .parameter_bytes = (double)ty_workload_parameter_bytes(workload, 0, layers)};
@@ -85,6 +56,8 @@ ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t
 
     if (status != TY_OK)
         return status;
+    while (lowest > 1 && workload->layers[lowest - 1].input_count > 0)
+        lowest--;
     for (uint32_t l = 0; l < layers; l++)
         p.measured_s += workload->layers[l].measured_forward_s;
     if ((p.list = ty_alloc(layers, sizeof *p.list)) == NULL) {
@@ -92,13 +65,22 @@ ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
     for (uint32_t i = 0; i <= narrow_count; i++) {
-        add_inside(&p, first, i < narrow_count ? narrow[i] : layers, lowest);
+        /* Inside layers [first, end), which no cut of one tensor divides. */
+        uint32_t heavy = TY_NO_LAYER;
+        for (uint32_t l = first; l < (i < narrow_count ? narrow[i] : layers); l++) {
+            if (!is_heavy(&p, l))
+                continue;
+            if (heavy != TY_NO_LAYER)
+                add_between(&p, heavy, l, lowest);
+            heavy = l;
+        }
         if (i < narrow_count)
             first = p.list[p.count++] = narrow[i];
     }
     if (p.count < least) {
         p.count = 0;
-        add_all(&p, lowest);
+        for (uint32_t at = lowest; at < layers; at++)
+            p.list[p.count++] = at;
     }
     ty_free(narrow);
     *out = p.list;

@@ -45,11 +45,6 @@ void ty_device_sets_free(device_set *sets, uint32_t count)
     ty_free(sets);
 }
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory");
-}
-
 /* Takes ownership of the devices, also where it fails. */
 static ty_status add_set(set_list *list, uint32_t *devices, uint32_t count, bool is_spare,
                          ty_error *error)

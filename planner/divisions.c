@@ -9,16 +9,6 @@ uint32_t ty_division_end(const search_question *q, const division *d, uint32_t s
     return stage + 1 < d->stage_count ? d->first_layers[stage + 1] : q->workload->layer_count;
 }
 
-static bool is_same_division(const division *a, const division *b)
-{
-    return memcmp(a, b, sizeof *a) == 0; /* unused entries are 0 */
-}
-
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory");
-}
-
 /* ---- By the partition -------------------------------------------------------------------- */
 
 typedef struct cut_list {
@@ -177,23 +167,6 @@ static bool try_cut(quick_costs *costs, const cut_list *cuts, division *d, uint3
     return false;
 }
 
-/* The partition minimises the slowest stage, a step also fills and drains the others: moves single
- * cuts for as long as that makes the quick estimate less. */
-static void nudge(quick_costs *costs, const cut_list *cuts, division *d)
-{
-    const candidate c = {
-        .division = d, .micro_batches = costs->micro_batches, .bucket_bytes = UINT64_MAX};
-    double step_s = ty_quick_step_s(costs, &c);
-    bool has_moved = true;
-
-    while (has_moved) {
-        has_moved = false;
-        for (uint32_t s = 1; s < d->stage_count; s++)
-            for (int later = 0; later < 2; later++)
-                has_moved = try_cut(costs, cuts, d, s, later == 1, &step_s) || has_moved;
-    }
-}
-
 /* ---- Equal stages ------------------------------------------------------------------------ */
 
 /* As many blocks in each stage; what does not divide goes to the stages in the middle, which have
@@ -235,7 +208,7 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
 static void add_new(const division *d, const division **found, uint32_t *count)
 {
     for (uint32_t i = 0; i < *count; i++)
-        if (is_same_division(found[i], d))
+        if (memcmp(found[i], d, sizeof *d) == 0) /* unused entries are 0 */
             return;
     found[(*count)++] = d;
 }
@@ -249,11 +222,20 @@ static ty_status propose_at(quick_costs *costs, const cut_list *cuts, uint32_t s
 
     if (status != TY_OK || best == NULL)
         return status;
-    nudged = ty_arena_alloc(arena, 1, sizeof *nudged);
-    if (nudged == NULL)
+    if ((nudged = ty_arena_alloc(arena, 1, sizeof *nudged)) == NULL)
         return out_of_memory(error);
     *nudged = *best;
-    nudge(costs, cuts, nudged);
+    /* The partition minimises the slowest stage, a step also fills and drains the others: moves
+     * single cuts for as long as that makes the quick estimate less. */
+    const candidate c = {
+        .division = nudged, .micro_batches = costs->micro_batches, .bucket_bytes = UINT64_MAX};
+    double step_s = ty_quick_step_s(costs, &c);
+    for (bool has_moved = true; has_moved;) {
+        has_moved = false;
+        for (uint32_t s = 1; s < nudged->stage_count; s++)
+            for (int later = 0; later < 2; later++)
+                has_moved = try_cut(costs, cuts, nudged, s, later == 1, &step_s) || has_moved;
+    }
     add_new(best, found, count);
     add_new(nudged, found, count);
     return TY_OK;

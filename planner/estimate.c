@@ -157,8 +157,7 @@ static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *progra
     stage->starts[TY_STREAM_COUNT] = next;
     for (uint32_t i = 0; i < count; i++) {
         const ty_instruction *instruction = &stage->program->instructions[i];
-        status = check_instruction(w, index, instruction, &stage->costs[i]);
-        if (status != TY_OK)
+        if ((status = check_instruction(w, index, instruction, &stage->costs[i])) != TY_OK)
             return status;
         if (instruction->op == TY_OP_SEND)
             *send_of(w, instruction->stage,
@@ -243,8 +242,7 @@ static ty_status prepare_ranks(walk *w)
 
 static ty_status prepare_buckets(walk *w)
 {
-    w->buckets = ty_alloc(w->plan->bucket_count, sizeof *w->buckets);
-    if (w->buckets == NULL)
+    if ((w->buckets = ty_alloc(w->plan->bucket_count, sizeof *w->buckets)) == NULL)
         return no_memory(w->error);
     for (uint32_t b = 0; b < w->plan->bucket_count; b++) {
         bucket_walk *bucket = &w->buckets[b];
@@ -252,8 +250,7 @@ static ty_status prepare_buckets(walk *w)
         const bool is_tied = planned->tied_stage != TY_NO_STAGE;
         bucket->member_count =
             w->is_folded ? (is_tied ? 2u : 1u) : ty_bucket_member_count(w->plan, planned);
-        bucket->members = ty_alloc(bucket->member_count, sizeof *bucket->members);
-        if (bucket->members == NULL)
+        if ((bucket->members = ty_alloc(bucket->member_count, sizeof *bucket->members)) == NULL)
             return no_memory(w->error);
         if (!w->is_folded)
             ty_bucket_members(w->plan, planned, bucket->members);
@@ -713,8 +710,7 @@ static ty_status walk_all(walk *w, const ty_program *program)
     w->held = ty_plan_interleave(w->plan);
     w->is_folded = can_fold(w->plan, w->costs);
     w->rank_count = w->is_folded ? w->positions : w->costs->rank_count;
-    w->stages = ty_alloc(w->positions, sizeof *w->stages);
-    if (w->stages == NULL)
+    if ((w->stages = ty_alloc(w->positions, sizeof *w->stages)) == NULL)
         return no_memory(w->error);
     for (uint32_t s = 0; s < w->positions; s++)
         TY_CHECK(prepare_stage(w, s, program), status, done);
@@ -757,8 +753,7 @@ ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, co
         goto done;
     if (w.is_folded) { /* each replica spends its time as the first does */
         one.micro_batches = plan->micro_batches / plan->stages[0].replicas;
-        one.stages = ty_alloc(plan->stage_count, sizeof *one.stages);
-        if (one.stages == NULL) {
+        if ((one.stages = ty_alloc(plan->stage_count, sizeof *one.stages)) == NULL) {
             status = no_memory(error);
             goto done;
         }

@@ -137,18 +137,6 @@ static ty_status try_order(order_search *s, uint32_t *order, bool *is_better)
     return TY_OK;
 }
 
-/* What was at `from` goes to `to`, and what is between moves up. */
-static void move_bucket(uint32_t *order, uint32_t from, uint32_t to)
-{
-    const uint32_t bucket = order[from];
-
-    if (from < to)
-        memmove(&order[from], &order[from + 1], (to - from) * sizeof *order);
-    else
-        memmove(&order[to + 1], &order[to], (from - to) * sizeof *order);
-    order[to] = bucket;
-}
-
 /* One bucket after the other to every other place, until none makes the step shorter. */
 static ty_status improve(order_search *s, uint32_t *scratch)
 {
@@ -163,7 +151,13 @@ static ty_status improve(order_search *s, uint32_t *scratch)
             if (from == to || from == to + 1) /* neighbours change places once */
                 continue;
             memcpy(scratch, s->order, count * sizeof *scratch);
-            move_bucket(scratch, from, to);
+            /* What was at `from` goes to `to`, and what is between moves up. */
+            const uint32_t bucket = scratch[from];
+            if (from < to)
+                memmove(&scratch[from], &scratch[from + 1], (to - from) * sizeof *scratch);
+            else
+                memmove(&scratch[to + 1], &scratch[to], (from - to) * sizeof *scratch);
+            scratch[to] = bucket;
             TY_CHECK(try_order(s, scratch, &is_better), status, done);
         }
     }
@@ -206,8 +200,7 @@ ty_status ty_choose_exchange_order(const search_question *q, ty_plan *plan, ty_e
 
     if (q->options->priority == TY_PRIORITY_NONE || ty_plan_priority_refusal(plan) != NULL)
         return TY_OK;
-    s.order = ty_alloc(plan->bucket_count, sizeof *s.order);
-    if (s.order == NULL)
+    if ((s.order = ty_alloc(plan->bucket_count, sizeof *s.order)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(order_find(q, plan, s.order, error), status, done);
     if (q->options->priority == TY_PRIORITY_SHORTER)

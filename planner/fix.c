@@ -309,9 +309,8 @@ static ty_status name_devices(const search_question *q, const device_set *set, t
     by_number.actors = q->options->actors;
     if (set->count == ty_cluster_device_count(q->cluster))
         return TY_OK;
-    status = ty_device_sets_propose(q->cluster, &by_number, q->servers, q->global_batch, &sets,
-                                    &count, error);
-    if (status != TY_OK)
+    if ((status = ty_device_sets_propose(q->cluster, &by_number, q->servers, q->global_batch, &sets,
+                                         &count, error)) != TY_OK)
         return status;
     if (sets[0].count == set->count) { /* all that there are beside servers and actors */
         ty_device_sets_free(sets, count);

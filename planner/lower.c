@@ -411,8 +411,7 @@ static ty_status find_segments(ty_lowering *l)
 
 static ty_status find_transfers(ty_lowering *l)
 {
-    l->transfer_bytes = ty_alloc(l->plan->stage_count, 2 * sizeof *l->transfer_bytes);
-    if (l->transfer_bytes == NULL)
+    if ((l->transfer_bytes = ty_alloc(l->plan->stage_count, 2 * sizeof *l->transfer_bytes)) == NULL)
         return ty_fail(l->error, TY_ENOMEM, "out of memory");
     for (uint32_t s = 0; s < l->plan->stage_count; s++) {
         l->transfer_bytes[2 * s] = ty_plan_transfer_bytes(l->plan, s, TY_ACTIVATION);
@@ -429,8 +428,7 @@ static ty_status unsigned_new(const ty_plan *plan, ty_program **out, ty_error *e
     if (program == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     program->stage_count = ty_plan_position_count(plan);
-    program->stages = ty_alloc(program->stage_count, sizeof *program->stages);
-    if (program->stages == NULL) {
+    if ((program->stages = ty_alloc(program->stage_count, sizeof *program->stages)) == NULL) {
         ty_free(program);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }

@@ -204,18 +204,6 @@ static ty_status add_devices(ty_network_cache *cache, const uint32_t *devices, u
     return TY_OK;
 }
 
-/* Fowler, Noll and Vo's mixing on words, folded; only speed depends on it. */
-static uint64_t hash_of(const ty_network_cache *cache)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (uint32_t w = 0; w < cache->word_count; w++) {
-        h = (h ^ cache->words[w]) * 0x100000001b3u;
-        h ^= h >> 29;
-    }
-    return h ^ h >> 32;
-}
-
 /* Where the question's entry is or would be. */
 static entry **slot_of(const ty_network_cache *cache, uint64_t hash)
 {
@@ -261,7 +249,13 @@ static ty_status look_up(ty_network_cache *cache, entry **found, entry ***place,
 
     if (status != TY_OK)
         return status;
-    *hash = hash_of(cache);
+    /* Fowler, Noll and Vo's mixing on words, folded; only speed depends on it. */
+    uint64_t h = 0xcbf29ce484222325u;
+    for (uint32_t w = 0; w < cache->word_count; w++) {
+        h = (h ^ cache->words[w]) * 0x100000001b3u;
+        h ^= h >> 29;
+    }
+    *hash = h ^ h >> 32;
     *place = slot_of(cache, *hash);
     *found = **place;
     return TY_OK;
@@ -357,8 +351,7 @@ ty_status ty_network_shared_rate(ty_network_cache *cache, const uint32_t *from, 
 
     if (count > UINT32_MAX / 2)
         return out_of_memory(error);
-    both = ty_alloc(2 * (size_t)count, sizeof *both);
-    if (both == NULL)
+    if ((both = ty_alloc(2 * (size_t)count, sizeof *both)) == NULL)
         return out_of_memory(error);
     memcpy(both, from, count * sizeof *both);
     memcpy(both + count, to, count * sizeof *both);

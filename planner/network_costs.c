@@ -113,8 +113,7 @@ static ty_status cost_transfer(ty_costing *costing, uint32_t peer_stage, uint64_
         cost->core_share = ty_profile_busy_share(costing->profile, payload);
     } else {
         const ty_stack *stack = ty_stack_of(costing->plan);
-        status = share_links(costing, peer_stage, &bandwidth);
-        if (status != TY_OK)
+        if ((status = share_links(costing, peer_stage, &bandwidth)) != TY_OK)
             return status;
         latency_s += stack->transfer_s;
         bandwidth *= stack->transfer_share;

@@ -163,22 +163,14 @@ done:
     return status;
 }
 
-static uint32_t count_choices(const ty_partitioner *s)
-{
-    uint32_t count = 0;
-
-    for (uint32_t r = granule_of(&s->in); r <= s->in.devices; r += granule_of(&s->in))
-        count += !is_fixed_otherwise(s, r);
-    return count;
-}
-
 static ty_status prepare(ty_partitioner *s, ty_error *error)
 {
     const ty_partition_input *in = &s->in;
     const size_t square = (size_t)s->position_count * s->position_count;
     ty_status status = TY_OK;
 
-    s->most_choices = count_choices(s);
+    for (uint32_t r = granule_of(in); r <= in->devices; r += granule_of(in))
+        s->most_choices += !is_fixed_otherwise(s, r);
     s->prefix_s = ty_alloc((size_t)in->layer_count + 1, sizeof(double));
     s->stage_s = ty_alloc(square, s->most_choices * sizeof(double));
     s->choices = ty_alloc(s->most_choices, sizeof *s->choices);
@@ -420,8 +412,7 @@ ty_status ty_partitioner_open(const ty_partition_input *input, ty_partitioner **
 
     if (status != TY_OK)
         return status;
-    s = ty_alloc(1, sizeof *s);
-    if (s == NULL)
+    if ((s = ty_alloc(1, sizeof *s)) == NULL)
         return ty_fail(error, TY_ENOMEM, "partition: out of memory");
     s->in = *input;
     s->position_count = input->cut_count + 2;

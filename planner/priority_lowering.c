@@ -143,8 +143,7 @@ ty_status ty_lower_by_priority(ty_lowering *l)
     ty_status status = TY_OK;
 
     *list = (ty_stage_program){0};
-    t.places = ty_alloc(old.instruction_count, sizeof *t.places);
-    if (t.places == NULL) {
+    if ((t.places = ty_alloc(old.instruction_count, sizeof *t.places)) == NULL) {
         status = ty_fail(l->error, TY_ENOMEM, "out of memory");
         goto done;
     }

@@ -478,8 +478,7 @@ static ty_status servers_find(search_question *q, ty_error *error)
 {
     if (q->options->servers == 0)
         return TY_OK;
-    q->servers = ty_alloc(q->options->servers, sizeof *q->servers);
-    if (q->servers == NULL)
+    if ((q->servers = ty_alloc(q->options->servers, sizeof *q->servers)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     return ty_server_devices(q->cluster, q->options->servers, q->servers, error);
 }
@@ -768,8 +767,7 @@ static ty_status set_cycle(search_question *q, ty_error *error)
     if (!(cycle_s > 0) || !(q->stack->exchange_cycle_s > 0) ||
         q->stack->exchange_cycle_s == cycle_s)
         return TY_OK;
-    status = ty_stack_copy(q->stack, &stack, error);
-    if (status != TY_OK)
+    if ((status = ty_stack_copy(q->stack, &stack, error)) != TY_OK)
         return status;
     ty_stack_free(q->own_stack);
     q->stack = q->own_stack = stack;
@@ -778,8 +776,7 @@ static ty_status set_cycle(search_question *q, ty_error *error)
         char *source;
         if (ty_stack_value(stack, constant) != &stack->exchange_cycle_s)
             continue;
-        source = ty_strdup("as the plan fuses its gradients");
-        if (source == NULL)
+        if ((source = ty_strdup("as the plan fuses its gradients")) == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory");
         ty_free(stack->sources[i]);
         stack->sources[i] = source;
@@ -876,8 +873,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     else
         status = find_cuts(q, wanted_cuts(options), &q->all_cuts, &q->all_cut_count, error);
     TY_CHECK(status, status, failed);
-    q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts);
-    if (q->cuts == NULL) {
+    if ((q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts)) == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto failed;
     }

@@ -105,8 +105,7 @@ static bool find_rows(quick_costs *costs)
     const size_t ranks = (size_t)q->rank_count + 1;
     const bool is_allowed = q->dimensions.zero == 0 && ty_may_have_rows(q->options);
 
-    costs->row_layers = ty_alloc(q->workload->layer_count, sizeof *costs->row_layers);
-    if (costs->row_layers == NULL)
+    if ((costs->row_layers = ty_alloc(q->workload->layer_count, sizeof *costs->row_layers)) == NULL)
         return false;
     for (uint32_t l = 0; is_allowed && l < q->workload->layer_count; l++)
         if (ty_layer_has_table(&q->workload->layers[l]) && ty_rows_check(&plan, l, NULL) == TY_OK)

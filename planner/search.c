@@ -279,27 +279,19 @@ static double expected_s(const search *s, const candidate *c)
     return correction > 0 ? c->quick_s * correction : c->quick_s;
 }
 
-/* The most promising variant of a strategy that has a scout; NULL when none is left. */
-static candidate *next_variant(const search *s)
-{
-    candidate *best = NULL;
-
-    for (uint32_t i = 0; i < s->list.count; i++) {
-        candidate *c = &s->list.items[i];
-        if (c->is_judged || s->corrections[c->strategy] <= 0)
-            continue;
-        if (best == NULL || expected_s(s, c) < expected_s(s, best))
-            best = c;
-    }
-    return best;
-}
-
 static ty_status refine(search *s, ty_error *error)
 {
     ty_status status = TY_OK;
 
     while (s->estimates < ESTIMATES && !is_over(s)) {
-        candidate *next = next_variant(s);
+        /* The most promising variant of a strategy that has a scout; NULL when none is left. */
+        candidate *next = NULL;
+        for (uint32_t i = 0; i < s->list.count; i++) {
+            candidate *c = &s->list.items[i];
+            if (!c->is_judged && s->corrections[c->strategy] > 0 &&
+                (next == NULL || expected_s(s, c) < expected_s(s, next)))
+                next = c;
+        }
         if (next == NULL || expected_s(s, next) > HOPELESS_VARIANT * s->best_s)
             break;
         TY_CHECK(judge(s, next, error), status, done);
@@ -394,11 +386,15 @@ static ty_status compare_rows(search *s, ty_error *error)
     return status == TY_OK ? judge(s, &s->list.items[s->list.count - 1], error) : status;
 }
 
-static ty_status judge_all(search *s, ty_error *error)
+/* Those that were not judged before, all in order again. */
+static ty_status judge_list(search *s, ty_error *error)
 {
     candidate *all = s->list.items;
     ty_status status = TY_OK;
 
+    ty_free(s->corrections);
+    if ((s->corrections = ty_alloc(s->list.strategy_count, sizeof *s->corrections)) == NULL)
+        return out_of_memory(error);
     qsort(all, s->list.count, sizeof *all, by_quick_estimate);
     TY_CHECK(send_scouts(s, error), status, done);
     TY_CHECK(refine(s, error), status, done);
@@ -411,16 +407,6 @@ static ty_status judge_all(search *s, ty_error *error)
     qsort(s->list.items, s->list.count, sizeof *all, by_outcome);
 done:
     return status;
-}
-
-/* Those that were not judged before, all in order again. */
-static ty_status judge_list(search *s, ty_error *error)
-{
-    ty_free(s->corrections);
-    s->corrections = ty_alloc(s->list.strategy_count, sizeof *s->corrections);
-    if (s->corrections == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    return judge_all(s, error);
 }
 
 /* Candidates that have lanes, too. What is pinned besides may have no place for some. */
@@ -587,8 +573,7 @@ static ty_status plant_best(search *s, ty_error *error)
         if (!is_taken)
             best[count++] = s->list.items[i];
     }
-    planted.cuts = ty_alloc(s->q->all_cut_count + 1, sizeof *planted.cuts);
-    if (planted.cuts == NULL)
+    if ((planted.cuts = ty_alloc(s->q->all_cut_count + 1, sizeof *planted.cuts)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < count; i++) {
         TY_CHECK(plant(&planted, &best[i], error), status, done);
@@ -891,12 +876,9 @@ static int compare_complexity(const candidate *a, const candidate *b)
     for (int i = 0; i < 2; i++) {
         const division *d = both[i]->division;
         const ty_plan_dimensions *lanes = &both[i]->dimensions;
-        bool is_uneven = false;
-        for (uint32_t s = 1; s < d->stage_count; s++)
-            is_uneven = is_uneven || d->replicas[s] != d->replicas[0];
         held[i] = at_least_one(lanes->interleave);
         ways[i] = (lanes->tensor_parallel > 1) + (lanes->context_parallel > 1) +
-                  (lanes->expert_parallel > 1) + (d->stage_count > 1) + is_uneven +
+                  (lanes->expert_parallel > 1) + (d->stage_count > 1) + !has_equal_replicas(d) +
                   (held[i] > 1 || !ty_schedule_is_plain(both[i]->schedule));
     }
     return ways[0] != ways[1] ? ways[0] - ways[1] : compare_counts(held[0], held[1]);

@@ -348,20 +348,16 @@ static ty_status remember(trial *t, const ty_plan_options *options, const ty_pla
 
     if (t->made_count == t->made_room) {
         const uint32_t room = t->made_room > 0 ? 2 * t->made_room : 16;
-        ty_candidate *all = ty_alloc(room, sizeof *all);
+        ty_candidate *all = ty_resize(t->made, room, sizeof *all);
         if (all == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
-        if (t->made_count > 0)
-            memcpy(all, t->made, t->made_count * sizeof *all);
-        ty_free(t->made);
+            return out_of_memory(error);
         t->made = all;
         t->made_room = room;
     }
     ty_text_add(&name, plan->candidates[0].name);
     if (options->fix_algorithm)
         ty_text_addf(&name, ", %s", ty_algorithm_name(options->algorithm));
-    status = ty_text_take(&name, &made.name, error);
-    if (status != TY_OK)
+    if ((status = ty_text_take(&name, &made.name, error)) != TY_OK)
         return status;
     made.reason = ty_strdup(s->limited_by);
     made.fix = ty_strdup(fix);
@@ -397,8 +393,7 @@ static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *
             t->refusal = detail;
         return TY_OK;
     }
-    status = remember(t, options, plan, error);
-    if (status != TY_OK) {
+    if ((status = remember(t, options, plan, error)) != TY_OK) {
         ty_plan_free(plan);
     } else if (t->best == NULL ||
                ty_plan_summary(plan)->step_time_s < ty_plan_summary(t->best)->step_time_s) {
@@ -567,24 +562,18 @@ static ty_status try_servers(trial *t, ty_plan_options *options, ty_error *error
     return status;
 }
 
-/* "4,4" as two stages of four replicas, for layouts, which have equal ones only. */
-static void replicas_to_grid(ty_plan_options *o, const ty_stack_use *use)
-{
-    if (o->replicas == NULL)
-        return;
-    o->pipeline_stages = use->stages;
-    o->data_parallel = (uint32_t)strtoul(o->replicas, NULL, 10);
-    o->replicas = NULL;
-}
-
 /* What the system does where nothing else is asked for. */
 static void settle(const preset *p, const ty_workload *workload, ty_plan_options *o)
 {
     const ty_stack_use use = ty_stack_use_of(workload, o);
 
     o->layouts_only = p->division == LAYOUTS;
-    if (o->layouts_only)
-        replicas_to_grid(o, &use);
+    /* "4,4" as two stages of four replicas, for layouts, which have equal ones only. */
+    if (o->layouts_only && o->replicas != NULL) {
+        o->pipeline_stages = use.stages;
+        o->data_parallel = (uint32_t)strtoul(o->replicas, NULL, 10);
+        o->replicas = NULL;
+    }
     if (!o->layouts_only) {
         if ((o->pinned & TY_PIN_RECOMPUTE) == 0) {
             o->dimensions.recompute = p->recompute;
@@ -673,8 +662,7 @@ static ty_status tell_worth(trial *t, ty_error *error)
 
     if (t->made_count < 2)
         return TY_OK;
-    all = ty_alloc(count, sizeof *all);
-    if (all == NULL)
+    if ((all = ty_alloc(count, sizeof *all)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < t->made_count; i++) {
         const double slower = (ty_candidate_step_s(&t->made[i]) / best_s - 1) * 100;
@@ -688,8 +676,7 @@ static ty_status tell_worth(trial *t, ty_error *error)
                          t->made[i].reason);
         else
             ty_text_addf(&reason, "as fast: %s", t->made[i].reason);
-        status = ty_text_take(&reason, &text, error);
-        if (status != TY_OK) {
+        if ((status = ty_text_take(&reason, &text, error)) != TY_OK) {
             ty_free(all);
             return status;
         }

@@ -189,8 +189,7 @@ static void grow_routes(void)
     const size_t room = routes.room;
 
     routes.room = room == 0 ? 1024 : 2 * room;
-    routes.places = ty_alloc(routes.room, sizeof *routes.places);
-    if (routes.places == NULL)
+    if ((routes.places = ty_alloc(routes.room, sizeof *routes.places)) == NULL)
         _Exit(TY_CHILD_NO_MEMORY);
     for (size_t i = 0; i < room; i++)
         if (before[i].from != NULL)
@@ -229,8 +228,7 @@ static struct work work_begin(sg_host_t host, double share, double seconds)
     const double parts = fmin(ceil(share), (double)cores);
     const double speed = simgrid->sg_host_get_speed(host) * share / parts;
     work.count = (int)parts;
-    work.execs = ty_alloc((size_t)work.count, sizeof *work.execs);
-    if (work.execs == NULL)
+    if ((work.execs = ty_alloc((size_t)work.count, sizeof *work.execs)) == NULL)
         _Exit(TY_CHILD_NO_MEMORY);
     for (int i = 0; i < work.count; i++) {
         work.execs[i] = simgrid->sg_actor_exec_init(seconds * speed);
@@ -409,8 +407,7 @@ static struct helper *take_helper(ty_crew *crew, sg_host_t host)
         crew->idle = helper->next;
         return helper;
     }
-    helper = ty_alloc(1, sizeof *helper);
-    if (helper == NULL)
+    if ((helper = ty_alloc(1, sizeof *helper)) == NULL)
         _Exit(TY_CHILD_NO_MEMORY);
     helper->crew = crew;
     helper->gate = simgrid->sg_sem_init(0);

@@ -31,11 +31,6 @@ struct ty_fold {
     weight *weights; /* by flow, then by link */
 };
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
-}
-
 /* ---- Classes ------------------------------------------------------------------------------- */
 
 typedef struct coloured {
@@ -108,8 +103,7 @@ static ty_status find_classes(ty_fold *fold, ty_error *error)
     TY_CHECK(number_classes(colours, graph->edge_count, &fold->flows, &fold->first_edges,
                             &fold->flow_count, error),
              status, cleanup);
-    fold->ways = ty_alloc(fold->flow_count, sizeof *fold->ways);
-    if (fold->ways == NULL)
+    if ((fold->ways = ty_alloc(fold->flow_count, sizeof *fold->ways)) == NULL)
         status = out_of_memory(error);
     for (uint32_t f = 0; status == TY_OK && f < fold->flow_count; f++) {
         const ty_fold_edge *edge = &graph->edges[fold->first_edges[f]];
@@ -190,8 +184,7 @@ static ty_status find_links(ty_fold *fold, ty_error *error)
                             &fold->link_count, error),
              status, cleanup);
     fold->weight_count = list_passages(fold, classes, firsts, NULL);
-    fold->weights = ty_alloc(fold->weight_count, sizeof *fold->weights);
-    if (fold->weights == NULL) {
+    if ((fold->weights = ty_alloc(fold->weight_count, sizeof *fold->weights)) == NULL) {
         status = out_of_memory(error);
         goto cleanup;
     }
@@ -243,8 +236,7 @@ ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_c
     *out = NULL;
     if (shares_cores(costs))
         return TY_OK;
-    fold = ty_alloc(1, sizeof *fold);
-    if (fold == NULL)
+    if ((fold = ty_alloc(1, sizeof *fold)) == NULL)
         return out_of_memory(error);
     fold->graph = (ty_fold_graph){
         .plan = plan, .cluster = cluster, .lanes = lanes, .slowdowns = slowdowns, .error = error};

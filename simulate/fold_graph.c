@@ -3,11 +3,6 @@
 
 #include "ty_memory.h"
 
-static ty_status out_of_memory(const ty_fold_graph *graph)
-{
-    return ty_fail(graph->error, TY_ENOMEM, "simulation: memory ran out");
-}
-
 static uint32_t greatest_divisor(uint32_t a, uint32_t b)
 {
     while (b != 0) {
@@ -62,9 +57,8 @@ static void add_key(ty_fold_graph *graph, uint32_t position, uint32_t peer, uint
 static ty_status find_keys(ty_fold_graph *graph, const ty_program *program, uint32_t *kinds)
 {
     /* A position talks to the positions before and behind its own. */
-    graph->keys = ty_alloc((size_t)graph->position_count * 4, sizeof *graph->keys);
-    if (graph->keys == NULL)
-        return out_of_memory(graph);
+    if ((graph->keys = ty_alloc((size_t)graph->position_count * 4, sizeof *graph->keys)) == NULL)
+        return out_of_memory(graph->error);
     for (uint32_t p = 0; p < graph->position_count; p++)
         for (uint32_t i = 0; i < program->stages[p].instruction_count; i++) {
             const ty_instruction *in = &program->stages[p].instructions[i];
@@ -102,7 +96,7 @@ static ty_status find_groups(ty_fold_graph *graph)
     graph->first_groups = ty_alloc(graph->patterns.count, sizeof *graph->first_groups);
     graph->groups = ty_alloc(count, sizeof *graph->groups);
     if (graph->first_groups == NULL || graph->groups == NULL || count > UINT32_MAX)
-        return out_of_memory(graph);
+        return out_of_memory(graph->error);
     for (uint32_t p = 0; p < graph->patterns.count; p++) {
         const ty_pattern *pattern = &graph->patterns.patterns[p];
         uint64_t edges = 0;
@@ -112,7 +106,7 @@ static ty_status find_groups(ty_fold_graph *graph)
                 edges += strands[i].count;
         }
         if (edges * pattern->groups > UINT32_MAX - graph->edge_count)
-            return out_of_memory(graph);
+            return out_of_memory(graph->error);
         graph->first_groups[p] = graph->group_count;
         for (uint32_t side = 0; side < pattern->groups; side++) {
             graph->groups[graph->group_count++] =
@@ -131,7 +125,7 @@ static ty_status add_link(ty_fold_graph *graph, uint32_t link)
         const uint64_t capacity = graph->link_capacity == 0 ? 1024 : graph->link_capacity * 2;
         uint32_t *grown = ty_resize(graph->links, capacity, sizeof *grown);
         if (grown == NULL || capacity > UINT32_MAX)
-            return out_of_memory(graph);
+            return out_of_memory(graph->error);
         graph->links = grown;
         graph->link_capacity = capacity;
     }
@@ -236,14 +230,6 @@ static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_stra
 /* Edges of different rounds are different things. */
 enum { MOST_ROUNDS = 32, KINDS_OF_A_GROUP = (TY_MOST_STRANDS + MOST_ROUNDS) * TY_MOST_LEGS };
 
-static uint32_t kind_of(const ty_pattern *pattern, uint32_t member, uint32_t strand)
-{
-    const uint32_t place = pattern->shape == TY_SHAPE_TREE && member > 0
-                               ? TY_MOST_STRANDS + ty_tree_turn(member)
-                               : strand;
-    return place * TY_MOST_LEGS;
-}
-
 static ty_status fill_group(ty_fold_graph *graph, uint32_t index)
 {
     const ty_fold_group *group = &graph->groups[index];
@@ -255,9 +241,12 @@ static ty_status fill_group(ty_fold_graph *graph, uint32_t index)
 
     for (uint32_t m = 0; m < pattern->member_count; m++) {
         const uint32_t count = strands_of(pattern, m, strands);
-        for (uint32_t i = 0; status == TY_OK && i < count; i++)
-            status = fill_strand(graph, index, &strands[i], first_kind + kind_of(pattern, m, i),
-                                 &number);
+        for (uint32_t i = 0; status == TY_OK && i < count; i++) {
+            const uint32_t place =
+                pattern->shape == TY_SHAPE_TREE && m > 0 ? TY_MOST_STRANDS + ty_tree_turn(m) : i;
+            status =
+                fill_strand(graph, index, &strands[i], first_kind + place * TY_MOST_LEGS, &number);
+        }
     }
     return status;
 }
@@ -274,9 +263,8 @@ ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program)
         graph->is_even &= graph->plan->stages[p].replicas == graph->plan->stages[0].replicas;
     TY_CHECK(find_keys(graph, program, &graph->kind_count), status, done);
     TY_CHECK(find_groups(graph), status, done);
-    graph->edges = ty_alloc(graph->edge_count, sizeof *graph->edges);
-    if (graph->edges == NULL)
-        return out_of_memory(graph);
+    if ((graph->edges = ty_alloc(graph->edge_count, sizeof *graph->edges)) == NULL)
+        return out_of_memory(graph->error);
     for (uint32_t k = 0; k < graph->key_count; k++)
         TY_CHECK(fill_key(graph, &graph->keys[k]), status, done);
     for (uint32_t g = 0; g < graph->group_count; g++)
@@ -368,7 +356,7 @@ ty_status ty_fold_graph_hush(ty_fold_graph *graph)
     link_use *uses = ty_alloc((size_t)ty_cluster_link_count(graph->cluster) * 2, sizeof *uses);
 
     if (uses == NULL)
-        return out_of_memory(graph);
+        return out_of_memory(graph->error);
     count_uses(graph, uses);
     for (uint32_t p = 0; p < graph->patterns.count; p++) {
         ty_pattern *pattern = &graph->patterns.patterns[p];

@@ -5,11 +5,6 @@
 
 #include <math.h>
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
-}
-
 /* ---- Groups of lanes ------------------------------------------------------------------------- */
 
 /* Between the lanes of a group. */

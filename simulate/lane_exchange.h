@@ -7,6 +7,12 @@
 #include "ty_core.h"
 #include "ty_topologies.h"
 
+/** What every part of a simulation reports where it runs out of memory. */
+static inline ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+}
+
 /** An instruction, taken apart. */
 typedef struct ty_lane_instruction {
     double compute_s;     /* what each lane does by itself */

@@ -92,11 +92,6 @@ const ty_pattern *ty_pattern_of_lanes(const ty_pattern_set *set, uint32_t positi
 
 /* ---- All patterns of a plan ------------------------------------------------------------------ */
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
-}
-
 uint32_t ty_tree_rounds(uint32_t members)
 {
     uint32_t rounds = 0;
@@ -152,8 +147,7 @@ uint32_t ty_pattern_process(const ty_plan *plan, const ty_pattern *pattern, uint
 
 static ty_status find_places(ty_pattern *pattern, ty_error *error)
 {
-    pattern->places = ty_alloc(pattern->member_count, sizeof *pattern->places);
-    if (pattern->places == NULL)
+    if ((pattern->places = ty_alloc(pattern->member_count, sizeof *pattern->places)) == NULL)
         return out_of_memory(error);
     for (uint32_t p = 0; p < pattern->member_count; p++)
         pattern->places[pattern->rails.order[p]] = p;

@@ -53,21 +53,13 @@ static ty_status simulate_share(void *context, void *result, ty_error *error)
     return TY_OK;
 }
 
-static uint32_t child_count(uint32_t seeds)
-{
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t count = cores > 0 ? (uint32_t)cores : 1;
-
-    if (count > MOST_CHILDREN)
-        count = MOST_CHILDREN;
-    return count < seeds ? count : seeds;
-}
-
 ty_status ty_simulate_seeds(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                             const ty_cluster *cluster, const ty_simulate_options *options,
                             uint32_t seeds, double *step_times_s, ty_error *error)
 {
-    const uint32_t children = child_count(seeds);
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const long most = cores < 1 ? 1 : cores > MOST_CHILDREN ? MOST_CHILDREN : cores;
+    const uint32_t children = most < seeds ? (uint32_t)most : seeds;
     const size_t size = seeds * sizeof(double);
     double *times_s = ty_alloc(seeds, sizeof *times_s);
     ty_child *child[MOST_CHILDREN] = {0};

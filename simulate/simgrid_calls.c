@@ -43,8 +43,7 @@ static void load(void)
 {
     void *library;
 
-    loaded = require_room();
-    if (loaded != TY_OK)
+    if ((loaded = require_room()) != TY_OK)
         return;
     library = dlopen(TY_SIMGRID_NAME, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) /* not where the system looks */

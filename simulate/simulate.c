@@ -397,8 +397,7 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
         goto cleanup;
     }
     count = walk->step_events * options->steps;
-    events = ty_alloc(count, sizeof *events);
-    if (events == NULL) {
+    if ((events = ty_alloc(count, sizeof *events)) == NULL) {
         status = ty_fail(error, TY_ENOMEM, "simulation: no memory for %llu events",
                          (unsigned long long)count);
         goto cleanup;
@@ -436,8 +435,7 @@ ty_status ty_simulate_lanes(const ty_plan *plan, const ty_program *program, cons
     if (status != TY_OK)
         return status;
     if (options->spread > 0.0) {
-        slowdowns = ty_alloc(devices, sizeof *slowdowns);
-        if (slowdowns == NULL)
+        if ((slowdowns = ty_alloc(devices, sizeof *slowdowns)) == NULL)
             return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
         for (uint32_t d = 0; d < devices; d++)
             slowdowns[d] = (options->slowdowns != NULL ? options->slowdowns[d] : 1.0) *

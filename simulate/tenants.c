@@ -21,11 +21,6 @@ typedef struct joined {
     uint32_t position, bucket, rank; /* of the tenant that is being added, its first ones */
 } joined;
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
-}
-
 static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error *error)
 {
     const ty_plan *first = tenants[0].plan;
@@ -136,8 +131,7 @@ static ty_status add_stages(joined *j, const ty_tenant *tenant, ty_error *error)
         ty_plan_stage *to = &j->plan.stages[stage_of(j, tenant->plan, s)];
         const size_t devices = (size_t)from->replicas * ty_plan_width(tenant->plan);
         *to = *from;
-        to->devices = ty_alloc(devices, sizeof *to->devices);
-        if (to->devices == NULL)
+        if ((to->devices = ty_alloc(devices, sizeof *to->devices)) == NULL)
             return out_of_memory(error);
         for (size_t d = 0; d < devices; d++) {
             if (from->devices[d] >= ty_cluster_device_count(j->cluster) ||
@@ -184,8 +178,7 @@ static ty_status add_lanes(joined *j, const ty_tenant *tenant, ty_error *error)
     ty_lane_exchanges own = {0};
     ty_status status;
 
-    moved.stages = ty_alloc(moved.stage_count, sizeof *moved.stages);
-    if (moved.stages == NULL)
+    if ((moved.stages = ty_alloc(moved.stage_count, sizeof *moved.stages)) == NULL)
         return out_of_memory(error);
     for (uint32_t s = 0; s < moved.stage_count; s++)
         moved.stages[s] = j->plan.stages[stage_of(j, tenant->plan, s)];
@@ -257,24 +250,6 @@ done:
     return status;
 }
 
-static void joined_clear(joined *j)
-{
-    for (uint32_t s = 0; j->plan.stages != NULL && s < j->plan.stage_count; s++)
-        ty_free(j->plan.stages[s].devices);
-    for (uint32_t p = 0; j->program.stages != NULL && p < j->program.stage_count; p++)
-        ty_free(j->program.stages[p].instructions);
-    ty_free(j->plan.stages);
-    ty_free(j->plan.buckets);
-    ty_free(j->program.stages);
-    ty_free(j->costs.instruction_counts);
-    ty_free(j->costs.instructions);
-    ty_free(j->costs.rank_host);
-    ty_free(j->costs.host_cores);
-    if (j->lanes.positions == NULL)
-        j->lanes.position_count = 0;
-    ty_lane_exchanges_clear(&j->lanes);
-}
-
 /* Each job's events, with ranks of its own. */
 static ty_status part(const joined *j, const ty_timeline *all, ty_timeline **timelines,
                       ty_error *error)
@@ -326,6 +301,19 @@ cleanup:
         ty_timeline_free(made[t]);
     ty_free(made);
     ty_timeline_free(all);
-    joined_clear(&j);
+    for (uint32_t s = 0; j.plan.stages != NULL && s < j.plan.stage_count; s++)
+        ty_free(j.plan.stages[s].devices);
+    for (uint32_t p = 0; j.program.stages != NULL && p < j.program.stage_count; p++)
+        ty_free(j.program.stages[p].instructions);
+    ty_free(j.plan.stages);
+    ty_free(j.plan.buckets);
+    ty_free(j.program.stages);
+    ty_free(j.costs.instruction_counts);
+    ty_free(j.costs.instructions);
+    ty_free(j.costs.rank_host);
+    ty_free(j.costs.host_cores);
+    if (j.lanes.positions == NULL)
+        j.lanes.position_count = 0;
+    ty_lane_exchanges_clear(&j.lanes);
     return status;
 }

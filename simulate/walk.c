@@ -13,11 +13,6 @@ struct sends {
     uint32_t *instructions[2];
 };
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
-}
-
 static ty_status sends_index(const ty_plan *plan, const ty_program *program, uint32_t stage,
                              struct sends *sends, ty_error *error)
 {
@@ -215,8 +210,7 @@ static double latency_of(const ty_walk *walk, const party *p, const ty_group *gr
 static ty_status make_room(const ty_walk *walk, const party *p, ty_group *group, ty_error *error)
 {
     if (p->bucket == NULL) {
-        group->waiting = ty_alloc(group->member_count, sizeof(ty_walker *));
-        if (group->waiting == NULL)
+        if ((group->waiting = ty_alloc(group->member_count, sizeof(ty_walker *))) == NULL)
             return out_of_memory(error);
     }
     if (walk->resolution != TY_CHUNK)
@@ -420,8 +414,7 @@ static ty_status mark_apart(const ty_stage_program *program, bool *is_apart)
 
 static ty_status find_apart(ty_walk *walk, const ty_program *program, ty_error *error)
 {
-    walk->is_apart = ty_alloc(program->stage_count, sizeof *walk->is_apart);
-    if (walk->is_apart == NULL)
+    if ((walk->is_apart = ty_alloc(program->stage_count, sizeof *walk->is_apart)) == NULL)
         return out_of_memory(error);
     for (uint32_t s = 0; s < program->stage_count; s++) {
         walk->is_apart[s] = ty_alloc(program->stages[s].instruction_count, sizeof **walk->is_apart);
@@ -494,21 +487,6 @@ cleanup:
     return status;
 }
 
-static void find_lanes(ty_walk *walk)
-{
-    for (uint32_t d = 0; d < walk->device_count; d++) {
-        ty_walk_device *self = &walk->devices[d];
-        const uint32_t replica = self->rank - ty_plan_first_rank(walk->plan, self->stage);
-        for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
-            const uint32_t first = walk->lane_slots[self->stage * TY_LANE_KIND_COUNT + (uint32_t)k];
-            const uint32_t side = replica * ty_lane_group_count(walk->plan, (ty_lane_kind)k) +
-                                  ty_lane_group_of(walk->plan, (ty_lane_kind)k, self->lane);
-            if (first != TY_NO_GROUP)
-                self->lanes[k] = &walk->groups[walk->slots[first + side]];
-        }
-    }
-}
-
 ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       const ty_lane_exchanges *lanes, const ty_cluster *cluster,
                       const ty_fold *fold, const ty_simulate_options *options, ty_walk **out,
@@ -530,8 +508,7 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     walk->seed = options->seed;
     walk->are_lanes_alike = options->jitter <= 0.0 && options->slowdowns == NULL;
     const uint32_t count = fold == NULL ? ty_plan_process_count(plan) : ty_fold_class_count(fold);
-    walk->devices = ty_alloc(count, sizeof *walk->devices);
-    if (walk->devices == NULL) {
+    if ((walk->devices = ty_alloc(count, sizeof *walk->devices)) == NULL) {
         status = out_of_memory(error);
         goto cleanup;
     }
@@ -543,7 +520,17 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     if (fold == NULL)
         TY_CHECK(find_patterns(walk, program, error), status, cleanup);
     TY_CHECK(find_groups(walk, error), status, cleanup);
-    find_lanes(walk);
+    for (uint32_t d = 0; d < walk->device_count; d++) {
+        ty_walk_device *self = &walk->devices[d];
+        const uint32_t replica = self->rank - ty_plan_first_rank(walk->plan, self->stage);
+        for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+            const uint32_t first = walk->lane_slots[self->stage * TY_LANE_KIND_COUNT + (uint32_t)k];
+            const uint32_t side = replica * ty_lane_group_count(walk->plan, (ty_lane_kind)k) +
+                                  ty_lane_group_of(walk->plan, (ty_lane_kind)k, self->lane);
+            if (first != TY_NO_GROUP)
+                self->lanes[k] = &walk->groups[walk->slots[first + side]];
+        }
+    }
     *out = walk;
     walk = NULL;
 

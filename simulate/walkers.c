@@ -422,8 +422,7 @@ static ty_status find_server_hosts(ty_walk *walk, ty_error *error)
     const ty_plan_servers *servers = &walk->plan->servers;
     ty_status status = TY_OK;
 
-    walk->server_hosts = ty_alloc(servers->count, sizeof(sg_host_t));
-    if (walk->server_hosts == NULL)
+    if ((walk->server_hosts = ty_alloc(servers->count, sizeof(sg_host_t))) == NULL)
         return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
     for (uint32_t s = 0; s < servers->count && walk->fold == NULL; s++) {
         char name[TY_SIMGRID_NAME_SIZE];
@@ -448,8 +447,7 @@ static ty_status find_host(const ty_walk *walk, ty_walk_device *self, ty_error *
         if (status != TY_OK)
             return status;
     }
-    self->host = ty_engine_host(name);
-    if (self->host == NULL)
+    if ((self->host = ty_engine_host(name)) == NULL)
         return ty_fail(error, TY_EBACKEND, "rank %u: the platform has no host '%s'", self->rank,
                        name);
     return TY_OK;
@@ -498,21 +496,6 @@ static ty_status find_flow_ends(ty_walk *walk, ty_error *error)
     return TY_OK;
 }
 
-/* Nobody may be left waiting. The program was proved free of deadlock; this proves the walk. */
-static ty_status check_end(const ty_walk *walk, ty_error *error)
-{
-    for (uint32_t d = 0; d < walk->device_count; d++) {
-        const ty_walk_device *self = &walk->devices[d];
-        for (uint32_t i = 0; i < self->program->instruction_count; i++)
-            if (self->done[i] != walk->steps)
-                return ty_fail(error, TY_EBACKEND,
-                               "rank %u was left waiting at instruction %u (%s) of step %llu",
-                               self->rank, i, ty_op_name(self->program->instructions[i].op),
-                               (unsigned long long)self->done[i]);
-    }
-    return TY_OK;
-}
-
 ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
 {
     ty_status status;
@@ -533,7 +516,17 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
     for (uint32_t d = 0; d < walk->device_count; d++)
         receive(walk, d);
     ty_engine_run();
-    return check_end(walk, error);
+    /* Nobody may be left waiting. The program was proved free of deadlock; this proves the walk. */
+    for (uint32_t d = 0; d < walk->device_count; d++) {
+        const ty_walk_device *self = &walk->devices[d];
+        for (uint32_t i = 0; i < self->program->instruction_count; i++)
+            if (self->done[i] != walk->steps)
+                return ty_fail(error, TY_EBACKEND,
+                               "rank %u was left waiting at instruction %u (%s) of step %llu",
+                               self->rank, i, ty_op_name(self->program->instructions[i].op),
+                               (unsigned long long)self->done[i]);
+    }
+    return TY_OK;
 }
 
 ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,

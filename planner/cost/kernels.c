@@ -331,15 +331,6 @@ static double look_up_share(const ty_plan *plan, uint32_t layer)
            (double)tables.indices;
 }
 
-/* Of its backward, which is as much of the gradients that it has where a table's are zeroed. */
-static double backward_share(const ty_plan *plan, uint32_t layer)
-{
-    return ty_layer_expert_elements(plan, layer) > 0 &&
-                   plan->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG
-               ? ty_lane_parameter_share(plan, layer)
-               : ty_lane_work_share(plan, layer);
-}
-
 /* Kinds of which no more is known than flop and bytes: one kernel that does all of it. Of a table
  * only the rows of a sample's indices are read, which its traffic holds. */
 static void other(site *s)
@@ -627,14 +618,6 @@ cleanup:
     return status;
 }
 
-/* An opaque layer that was never timed but has work is costed like any other. */
-static bool has_own_times(const ty_layer *l)
-{
-    bool is_timed = l->measured_forward_s > 0 || l->measured_backward_s > 0;
-    bool has_work = l->forward_flop > 0 || l->backward_flop > 0 || l->traffic_bytes > 0;
-    return l->kind == TY_LAYER_OPAQUE && (is_timed || !has_work);
-}
-
 ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device_type *device,
                             ty_layer_price *out, ty_error *error)
 {
@@ -651,11 +634,19 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
                        layer, plan->micro_batch_size, plan->workload->layer_count);
     l = &plan->workload->layers[layer];
     share = look_up_share(plan, layer);
-    back = backward_share(plan, layer);
+    /* Of its backward, which is as much of the gradients that it has where a table's are zeroed. */
+    back = ty_layer_expert_elements(plan, layer) > 0 &&
+                   plan->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG
+               ? ty_lane_parameter_share(plan, layer)
+               : ty_lane_work_share(plan, layer);
     TY_CHECK(look_up(plan, layer, &price, &is_found, error), status, done);
     if (is_found && plan->profile->scaled != NULL)
         price.provenance = TY_CALIBRATED;
-    if (!is_found && has_own_times(l)) { /* imported: measured, but not on this device */
+    /* An opaque layer that was never timed but has work is costed like any other. */
+    bool is_timed = l->measured_forward_s > 0 || l->measured_backward_s > 0;
+    bool has_work = l->forward_flop > 0 || l->backward_flop > 0 || l->traffic_bytes > 0;
+    if (!is_found && l->kind == TY_LAYER_OPAQUE &&
+        (is_timed || !has_work)) { /* imported: measured, but not on this device */
         price.forward.device_s = l->measured_forward_s * plan->micro_batch_size;
         price.backward.device_s = l->measured_backward_s * plan->micro_batch_size;
         price.provenance = TY_CALIBRATED;

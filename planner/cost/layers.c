@@ -41,8 +41,7 @@ static ty_status price_layers(const ty_plan *plan, uint32_t first, uint32_t coun
             out[l] = out[originals[i]];
             continue;
         }
-        status = ty_layer_price_of(plan, l, device, &out[l], error);
-        if (status != TY_OK)
+        if ((status = ty_layer_price_of(plan, l, device, &out[l], error)) != TY_OK)
             return status;
         if (known < MOST_ORIGINALS)
             originals[known++] = l;

@@ -165,16 +165,6 @@ static uint32_t holder(const context *c, uint32_t layer)
     return layer;
 }
 
-/* Whether all that a layer reads enters narrow products. A router of experts reads it as it is. */
-static bool reads_narrow(const context *c, uint32_t layer)
-{
-    const ty_layer *l = layer_at(c, layer);
-
-    return l->kind == TY_LAYER_ATTENTION || l->kind == TY_LAYER_MLP ||
-           (l->kind == TY_LAYER_LINEAR &&
-            ty_layer_tensor_split(c->plan->workload, layer) != TY_SPLIT_VOCABULARY);
-}
-
 static void forget(const context *c)
 {
     for (uint32_t i = 0; i < 2 * c->plan->workload->layer_count; i++)
@@ -185,7 +175,13 @@ static void forget(const context *c)
  * narrow have one copy, all others one. */
 static double tensor_bytes(const context *c, uint32_t reader, uint32_t tensor)
 {
-    const bool is_narrow = c->narrow > 0 && reads_narrow(c, reader);
+    /* What else reads it has it as it is, as a router of experts does. */
+    const ty_layer *l = layer_at(c, reader);
+    const bool is_narrow =
+        c->narrow > 0 &&
+        (l->kind == TY_LAYER_ATTENTION || l->kind == TY_LAYER_MLP ||
+         (l->kind == TY_LAYER_LINEAR &&
+          ty_layer_tensor_split(c->plan->workload, reader) != TY_SPLIT_VOCABULARY));
     bool *is_seen = &c->is_seen[tensor + (is_narrow ? c->plan->workload->layer_count : 0)];
     const double bytes =
         *is_seen ? 0 : output_bytes(c, tensor) * (is_narrow ? c->narrow / c->element : 1);
@@ -285,16 +281,6 @@ static double working_bytes(const context *c, uint32_t layer)
     return 2 * row + 2 * rows * widest * share * c->element;
 }
 
-static double largest_working(const context *c, uint32_t first, uint32_t end)
-{
-    double largest = 0;
-
-    for (uint32_t i = first; i < end; i++)
-        if (c->takes_part[i])
-            largest = fmax(largest, working_bytes(c, i));
-    return largest;
-}
-
 /* Of a stage: what each micro-batch in flight keeps, and what is there once. */
 static void stage_activations(const context *c, uint32_t stage, double *slot, double *once)
 {
@@ -320,7 +306,11 @@ static void stage_activations(const context *c, uint32_t stage, double *slot, do
         *slot += entering_bytes(c, c->segments[i], next) + found;
         again = fmax(again, kept_bytes(c, c->segments[i], next, false) - found);
     }
-    *once = again + largest_working(c, s->first_layer, end);
+    double largest = 0;
+    for (uint32_t i = s->first_layer; i < end; i++)
+        if (c->takes_part[i])
+            largest = fmax(largest, working_bytes(c, i));
+    *once = again + largest;
 }
 
 /* ---- Numbers ------------------------------------------------------------------------------- */
@@ -356,18 +346,6 @@ static numbers numbers_of(const context *c, uint32_t stage)
     return n;
 }
 
-/* Parameters of the largest layer: what is gathered at once. */
-static double largest_layer(const context *c, uint32_t stage)
-{
-    const ty_plan_stage *s = &c->plan->stages[stage];
-    double largest = 0;
-
-    for (uint32_t i = s->first_layer; i < s->first_layer + s->layer_count; i++)
-        largest = fmax(largest, (double)layer_at(c, i)->parameter_bytes / c->element *
-                                    ty_lane_parameter_share(c->plan, i));
-    return largest;
-}
-
 /* Messages to and from neighbours, the largest bucket on its way, gathered layers and sequences. */
 static double buffers(const context *c, uint32_t stage, double parameters)
 {
@@ -383,20 +361,18 @@ static double buffers(const context *c, uint32_t stage, double parameters)
             bucket_bytes =
                 fmax(bucket_bytes, (double)plan->buckets[b].gradient_bytes *
                                        c->stack->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES);
+    /* Parameters of the largest layer: what is gathered at once. */
+    const ty_plan_stage *s = &c->plan->stages[stage];
+    double largest = 0;
+    for (uint32_t i = s->first_layer; i < s->first_layer + s->layer_count; i++)
+        largest = fmax(largest, (double)layer_at(c, i)->parameter_bytes / c->element *
+                                    ty_lane_parameter_share(c->plan, i));
     if (plan->zero >= 3)
-        gathered = GATHERED_LAYERS * c->element * largest_layer(c, stage);
+        gathered = GATHERED_LAYERS * c->element * largest;
     /* One bucket of all gradients is the gradients themselves. */
     if (bucket_bytes >= parameters * c->stack->gradient_bytes)
         bucket_bytes = 0;
     return MESSAGES * message + bucket_bytes + gathered;
-}
-
-/* Optimizer state is fp32, and so is the copy of 16-bit weights that it updates (Micikevicius et
- * al., ICLR 2018). */
-static double state_bytes(const ty_plan *plan)
-{
-    const double copy = plan->workload->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0;
-    return (ty_optimizer_state_count(&plan->optimizer) + copy) * TY_GRADIENT_ELEMENT_BYTES;
 }
 
 ty_status ty_autograd_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
@@ -438,7 +414,11 @@ ty_status ty_autograd_memory(const ty_plan *plan, const ty_program *program, uin
                     (plan->zero >= 3 ? n.trained - n.own : 0));
         gradients +=
             stack->gradient_bytes * (1 + plan->staleness) * (plan->zero >= 2 ? n.own : n.trained);
-        optimizer += state_bytes(plan) * (plan->zero >= 1 ? n.own : n.trained);
+        /* Optimizer state is fp32, and so is the copy of 16-bit weights that it updates
+         * (Micikevicius et al., ICLR 2018). */
+        const double copy = plan->workload->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0;
+        optimizer += (ty_optimizer_state_count(&plan->optimizer) + copy) *
+                     TY_GRADIENT_ELEMENT_BYTES * (plan->zero >= 1 ? n.own : n.trained);
         communication += buffers(&c, s, n.all);
         stage_activations(&c, s, &slots[s / positions], &working);
         once = fmax(once, working);

@@ -39,8 +39,7 @@ static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d, 
 
     plan->stage_count = positions * at_least_one(d->interleave);
     cuts = ty_layout_cuts_of(s, plan->stage_count);
-    plan->stages = ty_alloc(plan->stage_count, sizeof *plan->stages);
-    if (plan->stages == NULL)
+    if ((plan->stages = ty_alloc(plan->stage_count, sizeof *plan->stages)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t k = 0; k < plan->stage_count; k++) {
         const uint32_t first = s->blocks[ty_layout_cut(&cuts, k)];
@@ -332,8 +331,7 @@ ty_status ty_layout_grid_make(const layout_space *s, const ty_plan_dimensions *d
     d.interleave = 0;
     d.recompute = TY_RECOMPUTE_NONE;
     plan = plan_of(s, &d, 1);
-    plan.buckets = ty_alloc(2 * LAYOUT_PLACES, sizeof *plan.buckets);
-    if (plan.buckets == NULL)
+    if ((plan.buckets = ty_alloc(2 * LAYOUT_PLACES, sizeof *plan.buckets)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     plan.micro_batches = replicas;
     TY_CHECK(add_stages(s, &d, positions, replicas, &plan, error), status, done);
@@ -503,8 +501,7 @@ ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *byt
         l->replicas * (!ty_schedule_at(l->schedule)->has_full_in_flight && local > l->positions * 2
                            ? l->positions * 2
                            : local);
-    plan.buckets = ty_alloc(2 * (size_t)l->positions * held, sizeof *plan.buckets);
-    if (plan.buckets == NULL)
+    if ((plan.buckets = ty_alloc(2 * (size_t)l->positions * held, sizeof *plan.buckets)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(add_stages(s, &l->dimensions, l->positions, l->replicas, &plan, error), status, done);
     for (uint32_t k = 0; k < plan.stage_count; k++)

@@ -49,17 +49,11 @@ static bool reserve(void **items, uint32_t count, uint32_t *room, size_t size)
 
     if (count < *room)
         return true;
-    grown = ty_resize(*items, more, size);
-    if (grown == NULL)
+    if ((grown = ty_resize(*items, more, size)) == NULL)
         return false;
     *items = grown;
     *room = more;
     return true;
-}
-
-static ty_status no_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory");
 }
 
 /* ---- Families ------------------------------------------------------------------------------ */
@@ -142,7 +136,7 @@ static ty_status add_family(ty_layouts *s, const layout *l, uint32_t cell, uint3
     if (!isfinite(f.bound_s)) /* no schedule is allowed */
         return TY_OK;
     if (!reserve((void **)&s->families, s->family_count, &s->family_room, sizeof *s->families))
-        return no_memory(error);
+        return out_of_memory(error);
     s->families[s->family_count++] = f;
     if (l->micro_batch_size < s->groups[group].smallest)
         s->groups[group].smallest = l->micro_batch_size;
@@ -165,7 +159,7 @@ static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, cons
             continue;
         if (!has_cell) {
             if (!reserve((void **)&s->cells, s->cell_count, &s->cell_room, sizeof *s->cells)) {
-                status = no_memory(error);
+                status = out_of_memory(error);
                 goto done;
             }
             TY_CHECK(ty_layout_cell_make(&s->space, &l->dimensions, l->micro_batch_size,
@@ -194,7 +188,7 @@ static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error 
     ty_status status = TY_OK;
 
     if (grids == NULL || groups == NULL) {
-        status = no_memory(error);
+        status = out_of_memory(error);
         goto done;
     }
     if (ty_search_must_stop(q)) {
@@ -205,7 +199,7 @@ static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error 
         if (!ty_layout_allows_grid(space, lanes, p))
             continue;
         if (!reserve((void **)&s->grids, s->grid_count, &s->grid_room, sizeof *s->grids)) {
-            status = no_memory(error);
+            status = out_of_memory(error);
             goto done;
         }
         TY_CHECK(ty_layout_grid_make(space, d, p, &s->grids[s->grid_count], error), status, done);
@@ -222,7 +216,7 @@ static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error 
             continue;
         for (uint32_t p = 1; p <= ranks && p <= space->block_count; p++) {
             if (!reserve((void **)&s->groups, s->group_count, &s->group_room, sizeof *s->groups)) {
-                status = no_memory(error);
+                status = out_of_memory(error);
                 goto done;
             }
             s->groups[s->group_count] =
@@ -303,7 +297,7 @@ ty_status ty_layouts_open(const search_question *q, ty_layouts **out, ty_error *
         !are_equal_accelerators(q))
         return TY_OK;
     if ((s = ty_alloc(1, sizeof *s)) == NULL)
-        return no_memory(error);
+        return out_of_memory(error);
     TY_CHECK(ty_layout_space_open(q, &s->space, &has_blocks, error), status, failed);
     if (!has_blocks)
         goto failed;
@@ -478,7 +472,7 @@ static ty_status push_member(ty_layouts *s, const member *m, void *context, ty_e
     (void)context;
     bounded.bound_s = fmax(f->bound_s, ty_layout_bound_s(&s->space, &m->layout, &s->cells[f->cell],
                                                          &s->grids[f->grid]));
-    return push(s, &bounded) ? TY_OK : no_memory(error);
+    return push(s, &bounded) ? TY_OK : out_of_memory(error);
 }
 
 /* The members of the next family that may fit by what it shards. */

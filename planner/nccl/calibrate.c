@@ -37,8 +37,7 @@ static ty_status put_row(ty_profile *profile, const ty_collective_time *row, ty_
             rows[i] = *row;
             return TY_OK;
         }
-    rows = ty_resize(rows, (size_t)count + 1, sizeof *rows);
-    if (rows == NULL)
+    if ((rows = ty_resize(rows, (size_t)count + 1, sizeof *rows)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     rows[count] = *row;
     profile->collective_times = rows;
