@@ -96,9 +96,7 @@ static void drop_candidate(ty_plan *plan, uint32_t i)
 {
     ty_candidate *c = &plan->candidates[i];
 
-    ty_free(c->name);
-    ty_free(c->reason);
-    ty_free(c->fix);
+    candidate_clear(c);
     memmove(c, c + 1, (plan->candidate_count - i - 1) * sizeof *c);
     plan->candidate_count--;
 }

@@ -193,6 +193,16 @@ static inline bool has_equal_replicas(const division *d)
     return true;
 }
 
+/** Numbers of a list such as "2,1": one more than there are commas. */
+static inline uint32_t count_listed(const char *list)
+{
+    uint32_t count = 1;
+
+    for (; *list != '\0'; list++)
+        count += *list == ',';
+    return count;
+}
+
 /** A dimension, of which 0 counts as 1. */
 static inline uint32_t at_least_one(uint32_t value)
 {
@@ -353,5 +363,13 @@ ty_status ty_answer_refuse(const search_question *question, const candidate_list
                            ty_error *error) TY_MUST_CHECK;
 /** Seconds of a candidate's step, as well as they are known. */
 double ty_candidate_time_s(const candidate *c);
+
+/** Frees what a candidate of an answer holds. */
+static inline void candidate_clear(ty_candidate *c)
+{
+    ty_free(c->name);
+    ty_free(c->reason);
+    ty_free(c->fix);
+}
 
 #endif

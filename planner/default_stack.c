@@ -175,22 +175,17 @@ ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options 
 
     use.blocks = ty_workload_blocks(workload, &starts, &head);
     use.blocks -= head != TY_NO_LAYER;
-    if (o->layers != NULL && o->pipeline_stages == 0) { /* one more than there are commas */
-        const uint32_t held = d->interleave > 1 ? d->interleave : 1;
-        use.stages = 1;
-        for (const char *c = o->layers; *c != '\0'; c++)
-            use.stages += *c == ',';
-        use.stages = use.stages < held ? 1 : use.stages / held;
+    if (o->layers != NULL && o->pipeline_stages == 0) {
+        const uint32_t held = at_least_one(d->interleave);
+        use.stages = at_least_one(count_listed(o->layers) / held);
     }
     if (o->replicas != NULL) { /* "2,1" */
         const char *end = strchr(o->replicas, ',');
         const size_t length = end != NULL ? (size_t)(end - o->replicas) : 0;
-        use.stages = 1;
-        for (; end != NULL; end = strchr(end + 1, ',')) {
-            use.stages++;
+        use.stages = count_listed(o->replicas);
+        for (; end != NULL; end = strchr(end + 1, ','))
             use.is_uneven = use.is_uneven || strncmp(end + 1, o->replicas, length) != 0 ||
                             (end[1 + length] != ',' && end[1 + length] != '\0');
-        }
     }
     if (o->layers == NULL) /* their stages are looked at one by one */
         use.parts = use.stages * (is_interleaved && o->pipeline_stages > 0 ? d->interleave : 1);

@@ -70,11 +70,6 @@ typedef struct walk {
 
 /* ---- Preparing --------------------------------------------------------------------------- */
 
-static ty_status no_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory");
-}
-
 /* Direction of a transfer as an index of stage_walk.sends: 0 to the previous stage, 1 to the next.
  */
 static uint32_t direction_of(uint32_t from_stage, uint32_t to_stage)
@@ -145,7 +140,7 @@ static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *progra
     stage->order = ty_alloc(count, sizeof *stage->order);
     stage->sends = ty_alloc((size_t)stage->micro_batches * 2 * w->held, sizeof *stage->sends);
     if (stage->order == NULL || stage->sends == NULL)
-        return no_memory(w->error);
+        return ty_fail(w->error, TY_ENOMEM, "out of memory");
     for (size_t k = 0; k < (size_t)stage->micro_batches * 2 * w->held; k++)
         stage->sends[k] = TY_NO_INSTRUCTION;
     for (uint32_t s = 0; s < TY_STREAM_COUNT; s++) {
@@ -215,7 +210,7 @@ static ty_status prepare_ranks(walk *w)
     w->first_event = ty_alloc(w->rank_count, sizeof *w->first_event);
     w->slots = ty_alloc((size_t)w->rank_count * TY_STREAM_COUNT, sizeof *w->slots);
     if (w->rank_stage == NULL || w->first_event == NULL || w->slots == NULL)
-        return no_memory(w->error);
+        return ty_fail(w->error, TY_ENOMEM, "out of memory");
     for (uint32_t s = 0; s < w->positions; s++) {
         for (uint32_t q = 0; q < w->stages[s].replicas; q++) {
             uint32_t rank = w->stages[s].first_rank + q;
@@ -230,11 +225,11 @@ static ty_status prepare_ranks(walk *w)
         }
     }
     if (w->step_events > SIZE_MAX / w->steps)
-        return no_memory(w->error);
+        return ty_fail(w->error, TY_ENOMEM, "out of memory");
     w->starts = ty_alloc((size_t)w->step_events * w->steps, sizeof *w->starts);
     w->ends = ty_alloc((size_t)w->step_events * w->steps, sizeof *w->ends);
     if (w->starts == NULL || w->ends == NULL)
-        return no_memory(w->error);
+        return ty_fail(w->error, TY_ENOMEM, "out of memory");
     for (uint64_t e = 0; e < w->step_events * w->steps; e++)
         w->ends[e] = -1;
     return TY_OK;
@@ -243,7 +238,7 @@ static ty_status prepare_ranks(walk *w)
 static ty_status prepare_buckets(walk *w)
 {
     if ((w->buckets = ty_alloc(w->plan->bucket_count, sizeof *w->buckets)) == NULL)
-        return no_memory(w->error);
+        return ty_fail(w->error, TY_ENOMEM, "out of memory");
     for (uint32_t b = 0; b < w->plan->bucket_count; b++) {
         bucket_walk *bucket = &w->buckets[b];
         const ty_bucket *planned = &w->plan->buckets[b];
@@ -251,7 +246,7 @@ static ty_status prepare_buckets(walk *w)
         bucket->member_count =
             w->is_folded ? (is_tied ? 2u : 1u) : ty_bucket_member_count(w->plan, planned);
         if ((bucket->members = ty_alloc(bucket->member_count, sizeof *bucket->members)) == NULL)
-            return no_memory(w->error);
+            return ty_fail(w->error, TY_ENOMEM, "out of memory");
         if (!w->is_folded)
             ty_bucket_members(w->plan, planned, bucket->members);
         else
@@ -277,7 +272,7 @@ static ty_status prepare_sharing(walk *w)
     ty_status status = TY_OK;
 
     if (demand == NULL)
-        return no_memory(w->error);
+        return ty_fail(w->error, TY_ENOMEM, "out of memory");
     for (uint32_t rank = 0; rank < w->rank_count; rank++) {
         const stage_walk *stage = &w->stages[w->rank_stage[rank]];
         double most[TY_STREAM_COUNT] = {0};
@@ -488,16 +483,6 @@ static void end_slot(walk *w, uint32_t slot_index)
         try_rank(w, peer_of(w, rank, instruction, &ignored));
 }
 
-static void run_shared(walk *w)
-{
-    uint32_t ended;
-
-    for (uint32_t rank = 0; rank < w->rank_count; rank++)
-        try_rank(w, rank);
-    while (ty_sharing_next(&w->sharing, &ended))
-        end_slot(w, ended);
-}
-
 /* ---- ... where all have cores enough --------------------------------------------------------- */
 
 /* Something that a rank may wait for has ended. */
@@ -589,7 +574,7 @@ static ty_status run_unshared(walk *w)
     w->called = ty_alloc(w->rank_count, sizeof *w->called);
     w->is_called = ty_alloc(w->rank_count, sizeof *w->is_called);
     if (w->called == NULL || w->is_called == NULL)
-        return no_memory(w->error);
+        return ty_fail(w->error, TY_ENOMEM, "out of memory");
     for (uint32_t rank = 0; rank < w->rank_count; rank++)
         call_rank(w, rank);
     while (w->called_count > 0) {
@@ -612,14 +597,17 @@ static ty_status run_unshared(walk *w)
 
 static ty_status run(walk *w)
 {
-    ty_status status = TY_OK;
+    ty_status status;
+    uint32_t ended;
 
-    if (w->is_shared)
-        run_shared(w);
-    else
-        status = run_unshared(w);
-    if (status != TY_OK)
+    if (w->is_shared) {
+        for (uint32_t rank = 0; rank < w->rank_count; rank++)
+            try_rank(w, rank);
+        while (ty_sharing_next(&w->sharing, &ended))
+            end_slot(w, ended);
+    } else if ((status = run_unshared(w)) != TY_OK) {
         return status;
+    }
     for (uint32_t i = 0; i < w->rank_count * TY_STREAM_COUNT; i++) {
         uint32_t rank = i / TY_STREAM_COUNT;
         const stage_walk *stage = &w->stages[w->rank_stage[rank]];
@@ -711,7 +699,7 @@ static ty_status walk_all(walk *w, const ty_program *program)
     w->is_folded = can_fold(w->plan, w->costs);
     w->rank_count = w->is_folded ? w->positions : w->costs->rank_count;
     if ((w->stages = ty_alloc(w->positions, sizeof *w->stages)) == NULL)
-        return no_memory(w->error);
+        return ty_fail(w->error, TY_ENOMEM, "out of memory");
     for (uint32_t s = 0; s < w->positions; s++)
         TY_CHECK(prepare_stage(w, s, program), status, done);
     TY_CHECK(prepare_ranks(w), status, done);
@@ -754,7 +742,7 @@ ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, co
     if (w.is_folded) { /* each replica spends its time as the first does */
         one.micro_batches = plan->micro_batches / plan->stages[0].replicas;
         if ((one.stages = ty_alloc(plan->stage_count, sizeof *one.stages)) == NULL) {
-            status = no_memory(error);
+            status = ty_fail(error, TY_ENOMEM, "out of memory");
             goto done;
         }
         memcpy(one.stages, plan->stages, plan->stage_count * sizeof *one.stages);

@@ -58,11 +58,8 @@ ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *erro
     plan->prediction = plan->simulation = (ty_step_summary){0};
     plan->least_step_time_s = plan->most_step_time_s = 0;
     memset(plan->uneven, 0, sizeof plan->uneven);
-    for (uint32_t c = 0; c < plan->candidate_count; c++) {
-        ty_free(plan->candidates[c].name);
-        ty_free(plan->candidates[c].reason);
-        ty_free(plan->candidates[c].fix);
-    }
+    for (uint32_t c = 0; c < plan->candidate_count; c++)
+        candidate_clear(&plan->candidates[c]);
     ty_free(plan->fix); /* what it leaves to follow may follow otherwise */
     plan->fix = NULL;
     plan->candidate_count = 0;

@@ -655,11 +655,8 @@ static uint32_t wanted_cuts(const ty_plan_options *options)
 {
     uint32_t stages = options->pipeline_stages;
 
-    if (options->replicas != NULL) {
-        stages = 1;
-        for (const char *c = options->replicas; *c != '\0'; c++)
-            stages += *c == ',';
-    }
+    if (options->replicas != NULL)
+        stages = count_listed(options->replicas);
     if (options->dimensions.interleave > 1 && stages < UINT32_MAX / options->dimensions.interleave)
         stages *= options->dimensions.interleave;
     return stages > 0 ? stages - 1 : 0;

@@ -472,7 +472,7 @@ static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout
         s->list.divisions = ty_arena_new();
     d = s->list.divisions == NULL ? NULL : ty_arena_alloc(s->list.divisions, 1, sizeof *d);
     if (d == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+        return out_of_memory(error);
     d->stage_count = l->positions * held;
     ty_layout_divide(layouts, l, d->first_layers);
     for (uint32_t k = 0; k < d->stage_count; k++)
@@ -574,7 +574,7 @@ static ty_status plant_best(search *s, ty_error *error)
             best[count++] = s->list.items[i];
     }
     if ((planted.cuts = ty_alloc(s->q->all_cut_count + 1, sizeof *planted.cuts)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+        return out_of_memory(error);
     for (uint32_t i = 0; i < count; i++) {
         TY_CHECK(plant(&planted, &best[i], error), status, done);
         TY_CHECK(ty_candidates_enumerate(&planted, &s->list, error), status, done);
@@ -730,7 +730,7 @@ static ty_status look_at_tables(search *s, ty_error *error)
     ty_status status = TY_OK;
 
     if (count > 0 && s->list.divisions == NULL && (s->list.divisions = ty_arena_new()) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+        return out_of_memory(error);
     for (uint32_t i = 0; status == TY_OK && i < count && !is_over(s); i++) {
         search part = {.q = s->q, .best_s = s->best_s};
         part.list.divisions = s->list.divisions;
@@ -842,7 +842,7 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
                 return ty_fail(error, status, "%s", refusal.message);
         }
         if (s->list.divisions == NULL && (s->list.divisions = ty_arena_new()) == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+            return out_of_memory(error);
         part.list.divisions = s->list.divisions;
         status = search_set(&part, q, i == 0 ? error : &refusal);
         if (status == TY_OK && (i == 0 || part.estimates > 0))
@@ -1022,32 +1022,24 @@ static ty_status look_for_simpler(search *s, search_question *q, ty_error *error
 
 /* ---- Finalists --------------------------------------------------------------------------- */
 
-/* "simulated a plan: 5.3 s per step", since many devices take a while. */
-static void tell_simulated(const search_question *q, double step_time_s)
-{
-    char seconds[32], line[120];
-
-    if (q->options->note == NULL || ty_cluster_device_count(q->cluster) < TY_MANY_DEVICES)
-        return;
-    ty_format_seconds(step_time_s, seconds);
-    snprintf(line, sizeof line, "simulated a plan: %s per step", seconds);
-    q->options->note(q->options->note_context, line);
-}
-
-/* Its estimate is the answer where a simulation would take too long. */
+/* Its estimate is the answer where a simulation would take too long. Says "simulated a plan: 5.3 s
+ * per step" of many devices, since they take a while. */
 static ty_status simulate_or_note(const search_question *q, candidate *c, ty_error *error)
 {
     ty_error why = {0};
-    char line[sizeof why.message + 48];
-    ty_status status = simulate(q, c, &why);
+    char seconds[32], line[sizeof why.message + 48];
+    const ty_status status = simulate(q, c, &why);
 
+    if (status != TY_OK && status != TY_ELIMIT)
+        return ty_fail(error, status, "%s", why.message);
+    c->has_no_simulation = c->has_no_simulation || status == TY_ELIMIT;
+    ty_format_seconds(c->simulation.step_time_s, seconds);
     if (status == TY_OK)
-        tell_simulated(q, c->simulation.step_time_s);
-    if (status != TY_ELIMIT)
-        return status == TY_OK ? TY_OK : ty_fail(error, status, "%s", why.message);
-    c->has_no_simulation = true;
-    snprintf(line, sizeof line, "the step time is an estimate: %s", why.message);
-    if (q->options->note != NULL)
+        snprintf(line, sizeof line, "simulated a plan: %s per step", seconds);
+    else
+        snprintf(line, sizeof line, "the step time is an estimate: %s", why.message);
+    if (q->options->note != NULL &&
+        (status == TY_ELIMIT || ty_cluster_device_count(q->cluster) >= TY_MANY_DEVICES))
         q->options->note(q->options->note_context, line);
     return TY_OK;
 }
@@ -1085,7 +1077,7 @@ static ty_status put_in_place(search *s, ty_error *error)
     bool *is_met = ty_alloc(s->list.strategy_count, sizeof *is_met);
 
     if (is_met == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+        return out_of_memory(error);
     for (uint32_t i = 0; i < s->list.count; i++) {
         candidate *c = &s->list.items[i];
         c->is_best_of_strategy = !is_met[c->strategy];

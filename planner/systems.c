@@ -39,6 +39,11 @@ typedef struct preset {
 
 /* What NCCL and MPI choose from. */
 #define LIBRARY (ONE(TY_AUTOMATIC) | ONE(TY_RING) | ONE(TY_TREE))
+#define BY_LIBRARY .algorithms = {-1, -1}, .can_exchange = LIBRARY
+/* Gradients as they are, nothing made again, nothing sharded. */
+#define PLAIN                                                                                      \
+    .compressions = ONE(TY_COMPRESSION_NONE), .recomputes = ONE(TY_RECOMPUTE_NONE),                \
+    .zero_levels = ONE(0)
 /* Of frameworks whose users say which activations are made again. */
 #define ANY_RECOMPUTE ((1u << TY_RECOMPUTE_COUNT) - 1)
 
@@ -50,29 +55,21 @@ static const preset presets[] = {
      .only_buckets = "exchanges every layer by itself",
      .algorithms = {TY_RING, -1},
      .can_exchange = ONE(TY_RING),
-     .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
-               .recomputes = ONE(TY_RECOMPUTE_NONE),
-               .zero_levels = ONE(0)}},
+     .plans = {PLAIN}},
     {{"parameter-server", "gradients to servers beside the workers, layer by layer",
       "Abadi et al., TensorFlow, OSDI 2016, section 3.3"},
      .bucket_bytes = {1},
      .only_buckets = "pushes every layer by itself",
      .algorithms = {TY_PARAMETER_SERVER, -1},
      .can_exchange = ONE(TY_PARAMETER_SERVER),
-     .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
-               .recomputes = ONE(TY_RECOMPUTE_NONE),
-               .zero_levels = ONE(0),
-               .late_gradients = true},
+     .plans = {PLAIN, .late_gradients = true},
      .has_servers = true},
     {{"tensorflow-on-spark", "Spark executors as workers and servers; 4 MiB parts",
       "TensorFlowOnSpark, 2017: TensorFlow's parameter servers on Spark's executors"},
      .bucket_bytes = {4 * MIB},
      .algorithms = {TY_PARAMETER_SERVER, -1},
      .can_exchange = ONE(TY_PARAMETER_SERVER),
-     .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
-               .recomputes = ONE(TY_RECOMPUTE_NONE),
-               .zero_levels = ONE(0),
-               .late_gradients = true},
+     .plans = {PLAIN, .late_gradients = true},
      .has_servers = true},
     {{"bigdl", "block manager: each task sums its slice, after the whole backward; fp16",
       "Dai et al., BigDL, arXiv:1804.05839, section 3.3"},
@@ -96,8 +93,7 @@ static const preset presets[] = {
     {{"ddp", "buckets of 25 MiB overlapped with backward, as PyTorch and Azure ML",
       "Li et al., PyTorch Distributed, VLDB 2020: bucket_cap_mb 25"},
      .bucket_bytes = {25 * MIB},
-     .algorithms = {-1, -1},
-     .can_exchange = LIBRARY,
+     BY_LIBRARY,
      .plans = {.compressions = ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_FP16) |
                                ONE(TY_COMPRESSION_BF16) | ONE(TY_COMPRESSION_POWERSGD),
                .recomputes = ANY_RECOMPUTE,
@@ -115,8 +111,7 @@ static const preset presets[] = {
     {{"gpipe", "pipelines with recomputing, all forwards before all backwards",
       "Huang et al., GPipe, NeurIPS 2019, section 2"},
      PIPELINES,
-     .algorithms = {-1, -1},
-     .can_exchange = LIBRARY,
+     BY_LIBRARY,
      .plans = {.schedules = ONE(TY_GPIPE),
                .compressions = ONE(TY_COMPRESSION_NONE),
                .recomputes = ONE(TY_RECOMPUTE_NONE) | ONE(TY_RECOMPUTE_FULL),
@@ -125,18 +120,12 @@ static const preset presets[] = {
     {{"pipedream", "asynchronous 1F1B, replicated stages, stashed weights",
       "Narayanan et al., PipeDream, SOSP 2019"},
      ANY_DIVISION,
-     .algorithms = {-1, -1},
-     .can_exchange = LIBRARY,
-     .plans = {.schedules = ONE(TY_PIPEDREAM),
-               .compressions = ONE(TY_COMPRESSION_NONE),
-               .recomputes = ONE(TY_RECOMPUTE_NONE),
-               .zero_levels = ONE(0),
-               .uneven_stages = true}},
+     BY_LIBRARY,
+     .plans = {.schedules = ONE(TY_PIPEDREAM), PLAIN, .uneven_stages = true}},
     {{"pipedream-2bw", "asynchronous 1F1B with two versions of the weights",
       "Narayanan et al., PipeDream-2BW, ICML 2021"},
      PIPELINES,
-     .algorithms = {-1, -1},
-     .can_exchange = LIBRARY,
+     BY_LIBRARY,
      .plans = {.schedules = ONE(TY_PIPEDREAM_2BW),
                .compressions = ONE(TY_COMPRESSION_NONE),
                .recomputes = ONE(TY_RECOMPUTE_NONE) | ONE(TY_RECOMPUTE_FULL),
@@ -144,8 +133,7 @@ static const preset presets[] = {
     {{"megatron", "tensor, sequence, pipeline and data parallel, interleaved",
       "Narayanan et al., SC 2021; Korthikanti et al., 2022"},
      LAYOUTS,
-     .algorithms = {-1, -1},
-     .can_exchange = LIBRARY,
+     BY_LIBRARY,
      .plans = {.schedules = ONE(TY_ONE_F_ONE_B) | ONE(TY_INTERLEAVED),
                .compressions = ONE(TY_COMPRESSION_NONE),
                .recomputes =
@@ -154,8 +142,7 @@ static const preset presets[] = {
                .lanes = ONE(TY_TENSOR_LANES) | ONE(TY_CONTEXT_LANES) | ONE(TY_EXPERT_LANES)}},
     {{"zero", "data parallel with optimizer state, gradients or weights sharded",
       "Rajbhandari et al., ZeRO, SC 2020"},
-     .algorithms = {-1, -1},
-     .can_exchange = LIBRARY,
+     BY_LIBRARY,
      .plans = {.compressions =
                    ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_FP16) | ONE(TY_COMPRESSION_BF16),
                .recomputes = ANY_RECOMPUTE,
@@ -250,6 +237,7 @@ static ty_status check_division(const preset *p, const ty_plan_options *o, const
 static ty_status check_asked(const preset *p, const ty_workload *workload, const ty_plan_options *o,
                              uint32_t devices, ty_error *error)
 {
+    const char *name = p->system.name;
     ty_stack_use use = ty_stack_use_of(workload, o);
     ty_error detail = {0};
     ty_status status = check_division(p, o, &use, devices, error);
@@ -258,52 +246,50 @@ static ty_status check_asked(const preset *p, const ty_workload *workload, const
         return status;
     if (p->division != WHOLE && o->fix_schedule && use.stages < 2)
         use.stages = 2; /* a schedule is asked of pipelines, and of what becomes of one stage */
-    if (ty_stack_plans_check(p->system.name, &p->plans, &use, &detail) != TY_OK)
+    if (ty_stack_plans_check(name, &p->plans, &use, &detail) != TY_OK)
         return ty_fail(error, TY_EINFEASIBLE, "%s", detail.message);
-    if (o->fix_algorithm)
-        status = check_algorithm(p, o->algorithm, error);
-    if (status == TY_OK && o->bucket_bytes > 0 && p->only_buckets != NULL &&
-        o->bucket_bytes != p->bucket_bytes[0])
-        return ty_fail(error, TY_EINFEASIBLE, "%s %s; found buckets of %llu bytes", p->system.name,
+    if (o->fix_algorithm && (status = check_algorithm(p, o->algorithm, error)) != TY_OK)
+        return status;
+    if (o->bucket_bytes > 0 && p->only_buckets != NULL && o->bucket_bytes != p->bucket_bytes[0])
+        return ty_fail(error, TY_EINFEASIBLE, "%s %s; found buckets of %llu bytes", name,
                        p->only_buckets, (unsigned long long)o->bucket_bytes);
-    if (status == TY_OK && o->fit_buckets &&
-        (p->bucket_bytes[0] > 0 || !ty_stack_has(p->plans.zero_levels, 0)))
+    if (o->fit_buckets && (p->bucket_bytes[0] > 0 || !ty_stack_has(p->plans.zero_levels, 0)))
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s closes buckets by their bytes; found fitted buckets", p->system.name);
-    if (status == TY_OK && o->compress == TY_COMPRESS_SHORTER && p->compression >= 0)
+                       "%s closes buckets by their bytes; found fitted buckets", name);
+    if (o->compress == TY_COMPRESS_SHORTER && p->compression >= 0)
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s compresses all buckets or none; found compress shorter", p->system.name);
-    if (status == TY_OK && o->embeddings == TY_EMBEDDINGS_SHORTER &&
+                       "%s compresses all buckets or none; found compress shorter", name);
+    if (o->embeddings == TY_EMBEDDINGS_SHORTER &&
         !ty_stack_has(p->plans.compressions, TY_COMPRESSION_ROWS))
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s sends no embeddings as rows; found embeddings shorter", p->system.name);
-    if (status == TY_OK && o->layers != NULL && p->division == LAYOUTS)
+                       "%s sends no embeddings as rows; found embeddings shorter", name);
+    if (o->layers != NULL && p->division == LAYOUTS)
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s divides blocks equally; found layers of each stage", p->system.name);
-    if (status == TY_OK && o->cycle_s > 0 && !(p->cycles_s[0] > 0))
+                       "%s divides blocks equally; found layers of each stage", name);
+    if (o->cycle_s > 0 && !(p->cycles_s[0] > 0))
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s exchanges what is ready and has no cycle; found one of %g s",
-                       p->system.name, o->cycle_s);
-    if (status == TY_OK && !p->has_servers && o->servers > 0)
-        return ty_fail(error, TY_EINFEASIBLE, "%s has no servers of gradients; found %u",
-                       p->system.name, o->servers);
-    if (status == TY_OK && !p->has_servers && o->fix_shard)
+                       "%s exchanges what is ready and has no cycle; found one of %g s", name,
+                       o->cycle_s);
+    if (!p->has_servers && o->servers > 0)
+        return ty_fail(error, TY_EINFEASIBLE, "%s has no servers of gradients; found %u", name,
+                       o->servers);
+    if (!p->has_servers && o->fix_shard)
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has no servers of gradients; found them divided by %s", p->system.name,
+                       "%s has no servers of gradients; found them divided by %s", name,
                        ty_server_shard_name(o->shard));
-    if (status == TY_OK && (o->actors > 0 || o->lag > 0))
+    if (o->actors > 0 || o->lag > 0)
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has no actors; found %u, with a lag of %u: leave --system out",
-                       p->system.name, o->actors, o->lag);
-    if (status == TY_OK && o->dimensions.table_shard != TY_TABLES_WHOLE)
+                       "%s has no actors; found %u, with a lag of %u: leave --system out", name,
+                       o->actors, o->lag);
+    if (o->dimensions.table_shard != TY_TABLES_WHOLE)
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has all tables on each device; found them divided by %s", p->system.name,
+                       "%s has all tables on each device; found them divided by %s", name,
                        ty_table_shard_name(o->dimensions.table_shard));
-    if (status == TY_OK && o->allow_lossy && !has_lossy(p))
+    if (o->allow_lossy && !has_lossy(p))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has no compressor that changes convergence; found lossy ones allowed",
-                       p->system.name);
-    return status;
+                       name);
+    return TY_OK;
 }
 
 /* ---- Choices ------------------------------------------------------------------------------ */
@@ -326,11 +312,8 @@ typedef struct trial {
 static void trial_clear(trial *t)
 {
     ty_plan_free(t->best);
-    for (uint32_t i = 0; i < t->made_count; i++) {
-        ty_free(t->made[i].name);
-        ty_free(t->made[i].reason);
-        ty_free(t->made[i].fix);
-    }
+    for (uint32_t i = 0; i < t->made_count; i++)
+        candidate_clear(&t->made[i]);
     ty_free(t->made);
 }
 
@@ -362,10 +345,8 @@ static ty_status remember(trial *t, const ty_plan_options *options, const ty_pla
     made.reason = ty_strdup(s->limited_by);
     made.fix = ty_strdup(fix);
     if (made.reason == NULL || made.fix == NULL) {
-        ty_free(made.name);
-        ty_free(made.reason);
-        ty_free(made.fix);
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+        candidate_clear(&made);
+        return out_of_memory(error);
     }
     for (; at > 0 && ty_candidate_step_s(&t->made[at - 1]) > ty_candidate_step_s(&made); at--)
         t->made[at] = t->made[at - 1];
@@ -663,7 +644,7 @@ static ty_status tell_worth(trial *t, ty_error *error)
     if (t->made_count < 2)
         return TY_OK;
     if ((all = ty_alloc(count, sizeof *all)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+        return out_of_memory(error);
     for (uint32_t i = 0; i < t->made_count; i++) {
         const double slower = (ty_candidate_step_s(&t->made[i]) / best_s - 1) * 100;
         ty_text reason = {0};
@@ -685,9 +666,7 @@ static ty_status tell_worth(trial *t, ty_error *error)
     }
     memcpy(all, t->made, t->made_count * sizeof *all);
     memcpy(all + t->made_count, plan->candidates + 1, (plan->candidate_count - 1) * sizeof *all);
-    ty_free(plan->candidates[0].name);
-    ty_free(plan->candidates[0].reason);
-    ty_free(plan->candidates[0].fix);
+    candidate_clear(&plan->candidates[0]);
     ty_free(plan->candidates);
     plan->candidates = all;
     plan->candidate_count = count;

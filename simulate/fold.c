@@ -46,12 +46,6 @@ static int by_colour(const void *left, const void *right)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-static int by_index(const void *left, const void *right)
-{
-    const coloured *a = left, *b = right;
-    return (a->index > b->index) - (a->index < b->index);
-}
-
 /* Numbers classes in the order of their first members.
  * @param classes [out, count]  @param firsts [out] of each class, its first member */
 static ty_status number_classes(const uint64_t *colours, uint32_t count, uint32_t **classes,
@@ -75,11 +69,12 @@ static ty_status number_classes(const uint64_t *colours, uint32_t count, uint32_
         sorted[i].class_index = i > 0 && sorted[i].colour == sorted[i - 1].colour
                                     ? sorted[i - 1].class_index
                                     : sorted[i].index;
-    qsort(sorted, count, sizeof *sorted, by_index);
+    for (uint32_t i = 0; i < count; i++)
+        (*classes)[sorted[i].index] = sorted[i].class_index;
     for (uint32_t i = 0; i < count; i++) {
-        if (sorted[i].class_index == i)
+        if ((*classes)[i] == i)
             (*firsts)[found++] = i;
-        (*classes)[i] = sorted[i].class_index == i ? found - 1 : (*classes)[sorted[i].class_index];
+        (*classes)[i] = (*classes)[i] == i ? found - 1 : (*classes)[(*classes)[i]];
     }
     *class_count = found;
 cleanup:
@@ -155,13 +150,8 @@ static ty_status reduce_weights(ty_fold *fold, const uint32_t *firsts, ty_error 
         return out_of_memory(error);
     }
     for (uint64_t i = 0; i < fold->weight_count; i++) {
-        uint32_t a = fold->weights[i].count, b = divisors[fold->weights[i].link];
-        while (b != 0) {
-            const uint32_t rest = a % b;
-            a = b;
-            b = rest;
-        }
-        divisors[fold->weights[i].link] = a;
+        uint32_t *divisor = &divisors[fold->weights[i].link];
+        *divisor = (uint32_t)greatest_divisor(fold->weights[i].count, *divisor);
     }
     for (uint64_t i = 0; i < fold->weight_count; i++)
         fold->weights[i].count /= divisors[fold->weights[i].link];
@@ -190,7 +180,6 @@ static ty_status find_links(ty_fold *fold, ty_error *error)
     }
     list_passages(fold, classes, firsts, fold->weights);
     uint64_t merged = 0;
-
     qsort(fold->weights, fold->weight_count, sizeof *fold->weights, by_flow_and_link);
     for (uint64_t i = 0; i < fold->weight_count; i++) {
         if (merged > 0 && by_flow_and_link(&fold->weights[merged - 1], &fold->weights[i]) == 0)
@@ -417,63 +406,48 @@ ty_status ty_fold_exchange(const ty_fold *fold, const ty_pattern *pattern, uint3
 
 /* ---- The platform -------------------------------------------------------------------------- */
 
-static void write_link(const ty_fold *fold, uint32_t link, ty_text *xml)
-{
-    char bandwidth[32];
-
-    if (fold->bandwidths[link] <= 0.0) /* nobody uses it */
-        return;
-    ty_format_number(fold->bandwidths[link], bandwidth);
-    ty_text_addf(xml, "    <link id=\"link-%u\" bandwidth=\"%sBps\" latency=\"0s\"/>\n", link,
-                 bandwidth);
-}
-
-/* The latency is a link of its own, since the others may count more than once. */
-static void write_ends(const ty_fold *fold, uint32_t flow, ty_text *xml)
-{
-    char latency[32];
-
-    ty_format_number(fold->ways[flow].latency_s, latency);
-    ty_text_addf(xml,
-                 "    <host id=\"from-%u\" speed=\"1f\"/><host id=\"to-%u\" speed=\"1f\"/>\n"
-                 "    <link id=\"way-%u\" bandwidth=\"1e18Bps\" latency=\"%ss\" "
-                 "sharing_policy=\"FATPIPE\"/>\n",
-                 flow, flow, flow, latency);
-}
-
-/* @param at [in, out] the first weight of the flow; of the next one */
-static void write_way(const ty_fold *fold, uint32_t flow, uint64_t *at, ty_text *xml)
-{
-    ty_text_addf(xml,
-                 "    <route src=\"from-%u\" dst=\"to-%u\" symmetrical=\"NO\">"
-                 "<link_ctn id=\"way-%u\"/>",
-                 flow, flow, flow);
-    for (; *at < fold->weight_count && fold->weights[*at].flow == flow; ++*at)
-        for (uint32_t n = 0; n < fold->weights[*at].count; n++)
-            ty_text_addf(xml, "<link_ctn id=\"link-%u\"/>", fold->weights[*at].link);
-    ty_text_add(xml, "</route>\n");
-}
-
 void ty_fold_platform(const ty_fold *fold, ty_text *xml)
 {
-    uint64_t at = 0;
+    uint64_t at = 0; /* the first weight of a flow */
+    char number[32];
 
     ty_text_add(xml, "<?xml version=\"1.0\"?>\n"
                      "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
                      "<platform version=\"4.1\">\n<zone id=\"cluster\" routing=\"None\">\n"
                      "  <zone id=\"links\" routing=\"Full\">\n"
                      "    <host id=\"anywhere\" speed=\"1f\"/>\n");
-    for (uint32_t l = 0; l < fold->link_count; l++)
-        write_link(fold, l, xml);
+    for (uint32_t l = 0; l < fold->link_count; l++) {
+        if (fold->bandwidths[l] <= 0.0) /* nobody uses it */
+            continue;
+        ty_format_number(fold->bandwidths[l], number);
+        ty_text_addf(xml, "    <link id=\"link-%u\" bandwidth=\"%sBps\" latency=\"0s\"/>\n", l,
+                     number);
+    }
     ty_text_add(xml, "  </zone>\n");
     for (uint32_t first = 0; first < fold->flow_count; first += FLOWS_OF_A_ZONE) {
         const uint32_t left = fold->flow_count - first;
         const uint32_t end = first + (left < FLOWS_OF_A_ZONE ? left : FLOWS_OF_A_ZONE);
         ty_text_addf(xml, "  <zone id=\"flows-%u\" routing=\"Full\">\n", first);
-        for (uint32_t f = first; f < end; f++)
-            write_ends(fold, f, xml);
-        for (uint32_t f = first; f < end; f++)
-            write_way(fold, f, &at, xml);
+        /* The latency is a link of its own, since the others may count more than once. */
+        for (uint32_t f = first; f < end; f++) {
+            ty_format_number(fold->ways[f].latency_s, number);
+            ty_text_addf(
+                xml,
+                "    <host id=\"from-%u\" speed=\"1f\"/><host id=\"to-%u\" speed=\"1f\"/>\n"
+                "    <link id=\"way-%u\" bandwidth=\"1e18Bps\" latency=\"%ss\" "
+                "sharing_policy=\"FATPIPE\"/>\n",
+                f, f, f, number);
+        }
+        for (uint32_t f = first; f < end; f++) {
+            ty_text_addf(xml,
+                         "    <route src=\"from-%u\" dst=\"to-%u\" symmetrical=\"NO\">"
+                         "<link_ctn id=\"way-%u\"/>",
+                         f, f, f);
+            for (; at < fold->weight_count && fold->weights[at].flow == f; at++)
+                for (uint32_t n = 0; n < fold->weights[at].count; n++)
+                    ty_text_addf(xml, "<link_ctn id=\"link-%u\"/>", fold->weights[at].link);
+            ty_text_add(xml, "</route>\n");
+        }
         ty_text_add(xml, "  </zone>\n");
     }
     ty_text_add(xml, "</zone>\n</platform>\n");

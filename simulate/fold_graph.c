@@ -3,16 +3,6 @@
 
 #include "ty_memory.h"
 
-static uint32_t greatest_divisor(uint32_t a, uint32_t b)
-{
-    while (b != 0) {
-        const uint32_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position, uint32_t peer)
 {
     for (uint32_t k = 0; k < graph->key_count; k++)
@@ -38,7 +28,7 @@ static void add_key(ty_fold_graph *graph, uint32_t position, uint32_t peer, uint
     const uint32_t own = graph->plan->stages[position].replicas;
     const uint32_t theirs = graph->plan->stages[peer].replicas;
     const uint32_t own_micro_batches = graph->plan->micro_batches / own;
-    uint32_t period = theirs / greatest_divisor(own, theirs);
+    uint32_t period = theirs / (uint32_t)greatest_divisor(own, theirs);
 
     if (ty_fold_key_of(graph, position, peer) != NULL)
         return;

@@ -7,6 +7,16 @@
 #include "ty_core.h"
 #include "ty_topologies.h"
 
+static inline uint64_t greatest_divisor(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /** What every part of a simulation reports where it runs out of memory. */
 static inline ty_status out_of_memory(ty_error *error)
 {

@@ -372,26 +372,21 @@ done:
     return status;
 }
 
-static ty_status check_pairs(const platform *p, uint64_t count, ty_error *error)
-{
-    if (count * (count - 1) / 2 <= PAIRS_LIMIT)
-        return TY_OK;
-    return ty_fail(error, TY_EUNSUPPORTED,
-                   "cluster %s: found %llu devices whose routes have to be written out pair by "
-                   "pair, expected at most 512, or hosts with one network switch each in a tree "
-                   "of switches",
-                   ty_cluster_name(p->cluster), (unsigned long long)count);
-}
-
 /* Endpoints [first, end): hosts, and the routes between them. */
 static ty_status write_hosts(platform *p, uint32_t first, uint32_t end, ty_error *error)
 {
-    ty_status status;
+    const uint64_t count = end - first;
+    ty_status status = TY_OK;
 
-    TY_CHECK(check_pairs(p, end - first, error), status, done);
-    for (uint32_t e = first; e < end; e++)
-        TY_CHECK(write_host(p, &p->endpoints[e], error), status, done);
-done:
+    if (count * (count - 1) / 2 > PAIRS_LIMIT)
+        return ty_fail(
+            error, TY_EUNSUPPORTED,
+            "cluster %s: found %llu devices whose routes have to be written out pair by "
+            "pair, expected at most 512, or hosts with one network switch each in a tree "
+            "of switches",
+            ty_cluster_name(p->cluster), (unsigned long long)count);
+    for (uint32_t e = first; e < end && status == TY_OK; e++)
+        status = write_host(p, &p->endpoints[e], error);
     return status;
 }
 
@@ -478,18 +473,6 @@ done:
     return status;
 }
 
-static ty_status write_flat(platform *p, ty_error *error)
-{
-    ty_status status;
-
-    ty_text_add(&p->text, "  <zone id=\"devices\" routing=\"Full\">\n");
-    TY_CHECK(write_hosts(p, 0, p->endpoint_count, error), status, done);
-    TY_CHECK(write_pairs(p, 0, p->endpoint_count, error), status, done);
-    ty_text_add(&p->text, "  </zone>\n");
-done:
-    return status;
-}
-
 static ty_status write_platform(platform *p, ty_error *error)
 {
     ty_status status;
@@ -499,7 +482,14 @@ static ty_status write_platform(platform *p, ty_error *error)
                           "<platform version=\"4.1\">\n"
                           "<zone id=\"cluster\" routing=\"DijkstraCache\">\n");
     TY_CHECK(write_links(p, error), status, done);
-    TY_CHECK(is_hierarchical(p) ? write_hierarchy(p, error) : write_flat(p, error), status, done);
+    if (is_hierarchical(p)) {
+        TY_CHECK(write_hierarchy(p, error), status, done);
+    } else {
+        ty_text_add(&p->text, "  <zone id=\"devices\" routing=\"Full\">\n");
+        TY_CHECK(write_hosts(p, 0, p->endpoint_count, error), status, done);
+        TY_CHECK(write_pairs(p, 0, p->endpoint_count, error), status, done);
+        ty_text_add(&p->text, "  </zone>\n");
+    }
     ty_text_add(&p->text, "</zone>\n</platform>\n");
 done:
     return status;

@@ -62,17 +62,6 @@ static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error 
     return TY_OK;
 }
 
-static uint64_t common_multiple(uint64_t a, uint64_t b)
-{
-    uint64_t x = a, y = b;
-    while (y != 0) {
-        const uint64_t rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
-}
-
 static ty_status make_room(joined *j, ty_error *error)
 {
     uint64_t stages = 0, positions = 0, buckets = 0, ranks = 0, micro_batches = 1;
@@ -83,7 +72,8 @@ static ty_status make_room(joined *j, ty_error *error)
         positions += ty_plan_position_count(plan);
         buckets += plan->bucket_count;
         ranks += ty_plan_rank_count(plan);
-        micro_batches = common_multiple(micro_batches, plan->micro_batches);
+        micro_batches = micro_batches / greatest_divisor(micro_batches, plan->micro_batches) *
+                        plan->micro_batches;
         if (micro_batches > MOST_JOINED_MICRO_BATCHES || stages > UINT32_MAX || ranks > UINT32_MAX)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "jobs: found %llu micro-batches in common, expected at most %d",

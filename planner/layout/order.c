@@ -418,20 +418,16 @@ done:
     return status;
 }
 
-/* What each member of a family is given to. */
-typedef ty_status (*member_function)(ty_layouts *layouts, const member *m, void *context,
-                                     ty_error *error);
-
+/* Keeps each member of a family with its bound. @param count not NULL: only counts them */
 static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_zeros[4],
-                             member_function give, void *context, ty_error *error)
+                             uint64_t *count, ty_error *error)
 {
     const family *f = &s->families[index];
     const layout_grid_costs *grid = &s->grids[f->grid];
     const uint32_t local = local_micro_batches(s, &f->first);
     member m = {.layout = f->first, .family = index};
-    layout *l = &m.layout;
+    layout *const l = &m.layout;
     const bool has_buckets = ty_dimensions_exchange(&l->dimensions, l->replicas);
-    ty_status status = TY_OK;
 
     for (int k = 0; k < TY_SCHEDULE_COUNT; k++) {
         const bool is_interleaved = ty_schedule_at((ty_schedule)k)->is_interleaved;
@@ -454,25 +450,20 @@ static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_z
                         continue;
                     for (uint32_t b = 0; b < (has_buckets ? bucket_count : 1); b++) {
                         l->bucket_bytes = has_buckets ? buckets[b] : UINT64_MAX;
-                        TY_CHECK(give(s, &m, context, error), status, done);
+                        if (count != NULL) {
+                            ++*count;
+                            continue;
+                        }
+                        m.bound_s = fmax(f->bound_s,
+                                         ty_layout_bound_s(&s->space, l, &s->cells[f->cell], grid));
+                        if (!push(s, &m))
+                            return out_of_memory(error);
                     }
                 }
             }
         }
     }
-done:
-    return status;
-}
-
-static ty_status push_member(ty_layouts *s, const member *m, void *context, ty_error *error)
-{
-    const family *f = &s->families[m->family];
-    member bounded = *m;
-
-    (void)context;
-    bounded.bound_s = fmax(f->bound_s, ty_layout_bound_s(&s->space, &m->layout, &s->cells[f->cell],
-                                                         &s->grids[f->grid]));
-    return push(s, &bounded) ? TY_OK : out_of_memory(error);
+    return TY_OK;
 }
 
 /* The members of the next family that may fit by what it shards. */
@@ -492,7 +483,7 @@ static ty_status open_family(ty_layouts *s, ty_error *error)
             TY_CHECK(fits_device(s, &l, &fits, error), status, done);
         allowed_zeros[l.dimensions.zero] = fits;
     }
-    status = each_member(s, index, allowed_zeros, push_member, NULL, error);
+    status = each_member(s, index, allowed_zeros, NULL, error);
 done:
     return status;
 }
@@ -519,22 +510,13 @@ done:
     return status;
 }
 
-static ty_status count_member(ty_layouts *s, const member *m, void *context, ty_error *error)
-{
-    (void)s;
-    (void)m;
-    (void)error;
-    ++*(uint64_t *)context;
-    return TY_OK;
-}
-
 uint64_t ty_layouts_count(ty_layouts *s)
 {
     static const bool all_zeros[4] = {true, true, true, true};
     uint64_t count = 0;
 
     for (uint32_t f = 0; f < s->family_count; f++)
-        (void)each_member(s, f, all_zeros, count_member, &count, NULL);
+        (void)each_member(s, f, all_zeros, &count, NULL);
     return count;
 }
 

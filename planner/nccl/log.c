@@ -18,7 +18,7 @@ typedef struct log_reader {
     double bus_over_algo; /* of the largest row */
     uint64_t largest;
     double element_bytes, elements;
-    uint32_t host_count, host_room;
+    uint32_t host_count;
     char (*hosts)[NAME_SIZE];
     char last[160]; /* last line that was no row, for a log without any */
     ty_error *error;
@@ -176,26 +176,12 @@ static ty_status read_host(log_reader *r, const char *line)
             return TY_OK;
     if (r->host_count == MOST_HOSTS)
         return fail(r, "one host more", "at most 4096");
-    if (r->host_count == r->host_room) {
-        uint32_t room = 2 * r->host_room + 8;
-        char(*hosts)[NAME_SIZE] = ty_resize(r->hosts, room, NAME_SIZE);
-        if (hosts == NULL)
-            return ty_fail(r->error, TY_ENOMEM, "out of memory");
-        r->hosts = hosts;
-        r->host_room = room;
-    }
+    char(*hosts)[NAME_SIZE] = ty_resize(r->hosts, (size_t)r->host_count + 1, NAME_SIZE);
+    if (hosts == NULL)
+        return ty_fail(r->error, TY_ENOMEM, "out of memory");
+    r->hosts = hosts;
     memcpy(r->hosts[r->host_count++], host, NAME_SIZE);
     return TY_OK;
-}
-
-static void read_name(log_reader *r, const char *line)
-{
-    ty_collective_kind kind = kind_in(line, programs, sizeof programs / sizeof programs[0]);
-
-    if (kind == TY_COLLECTIVE_COUNT || r->is_named)
-        return;
-    r->log->kind = kind;
-    r->is_named = true;
 }
 
 static ty_status read_line(log_reader *r, char *line)
@@ -211,18 +197,21 @@ static ty_status read_line(log_reader *r, char *line)
     const char *rank = strstr(line, "Rank ");
     if (line[0] == '#' && rank != NULL && strstr(rank, " Pid ") != NULL)
         return read_host(r, line);
-    read_name(r, line);
+    const ty_collective_kind kind = kind_in(line, programs, sizeof programs / sizeof *programs);
+    if (kind != TY_COLLECTIVE_COUNT && !r->is_named) {
+        r->log->kind = kind;
+        r->is_named = true;
+    }
     r->counts_wrong = r->counts_wrong || (line[0] == '#' && strstr(line, "#wrong") != NULL);
     if (*line != '\0' && *line != '#') {
         strncpy(r->last, line, sizeof r->last - 1);
         r->last[strcspn(r->last, "\r")] = '\0';
     }
     count = split(line, found);
-    /* Whether the words start as a row does. */
-    if (count <= FIXED_WORDS ||
-        !(type_bytes(found[2]) > 0 &&
-          ty_parse_uint(found[0], 0, (uint64_t)1 << 52, &size, NULL) == TY_OK &&
-          ty_parse_uint(found[1], 0, (uint64_t)1 << 52, &elements, NULL) == TY_OK))
+    /* Other words than a row starts with. */
+    if (count <= FIXED_WORDS || !(type_bytes(found[2]) > 0) ||
+        ty_parse_uint(found[0], 0, (uint64_t)1 << 52, &size, NULL) != TY_OK ||
+        ty_parse_uint(found[1], 0, (uint64_t)1 << 52, &elements, NULL) != TY_OK)
         return TY_OK;
     if (count < FIXED_WORDS + MEASURED_WORDS || count > FIXED_WORDS + MEASURED_WORDS + 2)
         return fail(r, "a row cut short",
