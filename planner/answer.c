@@ -189,9 +189,7 @@ ty_status ty_plan_put_beside(ty_plan *plan, const ty_plan *other, const char *fi
     return TY_OK;
 
 failed:
-    ty_free(made.name);
-    ty_free(made.reason);
-    ty_free(made.fix);
+    candidate_clear(&made);
     return status;
 }
 

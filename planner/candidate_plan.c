@@ -317,16 +317,10 @@ ty_status ty_draft_lower(draft *d, ty_error *error)
 
 ty_status ty_draft_make(const search_question *q, const candidate *c, draft *out, ty_error *error)
 {
-    draft d = {0};
-    ty_status status = TY_OK;
+    ty_status status = ty_draft_plan(q, c, out, error);
 
-    TY_CHECK(ty_draft_plan(q, c, &d, error), status, failed);
-    TY_CHECK(ty_draft_lower(&d, error), status, failed);
-    *out = d;
-    return TY_OK;
-
-failed:
-    ty_draft_clear(&d);
+    if (status == TY_OK && (status = ty_draft_lower(out, error)) != TY_OK)
+        ty_draft_clear(out);
     return status;
 }
 

@@ -49,14 +49,17 @@ static bool is_ready(const turning *t, uint32_t bucket)
     return false;
 }
 
-static ty_status put_exchange(turning *t, uint32_t bucket)
+/* The update of a bucket, or its exchange. */
+static ty_status put_bucket(turning *t, uint32_t bucket, bool is_update)
 {
     ty_status status = TY_OK;
 
-    for (uint32_t i = 0; i < t->old->instruction_count && status == TY_OK; i++)
-        if (t->old->instructions[i].stream == TY_STREAM_COLLECTIVE &&
-            t->old->instructions[i].bucket == bucket)
-            status = put(t, i, &t->old->instructions[i], true);
+    for (uint32_t i = 0; i < t->old->instruction_count && status == TY_OK; i++) {
+        const ty_instruction *in = &t->old->instructions[i];
+        if (in->bucket == bucket &&
+            (is_update ? in->op == TY_OP_UPDATE : in->stream == TY_STREAM_COLLECTIVE))
+            status = put(t, i, in, true);
+    }
     return status;
 }
 
@@ -76,18 +79,10 @@ static ty_status put_backward(turning *t)
             continue;
         TY_CHECK(put(t, i, &t->old->instructions[i], true), status, done);
         while (t->exchanged < plan->bucket_count && is_ready(t, plan->exchange_order[t->exchanged]))
-            TY_CHECK(put_exchange(t, plan->exchange_order[t->exchanged++]), status, done);
+            TY_CHECK(put_bucket(t, plan->exchange_order[t->exchanged++], false), status, done);
     }
 done:
     return status;
-}
-
-static ty_status put_update(turning *t, uint32_t bucket)
-{
-    for (uint32_t i = 0; i < t->old->instruction_count; i++)
-        if (t->old->instructions[i].op == TY_OP_UPDATE && t->old->instructions[i].bucket == bucket)
-            return put(t, i, &t->old->instructions[i], true);
-    return TY_OK;
 }
 
 /* The first forward of the next step, cut where buckets begin, behind their updates: buckets lie
@@ -104,7 +99,7 @@ static ty_status put_first_forward(turning *t, uint32_t index)
     for (uint32_t left = plan->bucket_count + 1; left-- > 0;) {
         const uint32_t next = left > 0 ? plan->buckets[left - 1].first_layer : end;
         if (left < plan->bucket_count)
-            TY_CHECK(put_update(t, left), status, done);
+            TY_CHECK(put_bucket(t, left, true), status, done);
         if (next <= piece.first_layer)
             continue;
         piece.layer_count = next - piece.first_layer;

@@ -129,12 +129,6 @@ static void fail(run *r)
     draw_failure(r);
 }
 
-static void take_back(run *r)
-{
-    r->out_count--;
-    memmove(r->out, r->out + 1, r->out_count * sizeof *r->out);
-}
-
 /* Down until `until`, and longer where something fails meanwhile. */
 static void stay_down(run *r, double until_s)
 {
@@ -175,15 +169,11 @@ static bool write_checkpoint(run *r)
     return true;
 }
 
-/* A part is back: with a checkpoint and a restart it joins. */
-static void rejoin(run *r)
+/* With what is back by now. */
+static void restart(run *r)
 {
-    const bool was_working = rate_now(r) > 0.0;
-
-    if (was_working && isfinite(r->q->checkpoint_interval_s) && !write_checkpoint(r))
-        return; /* a failure or the end came first; the part joins with the next restart */
-    while (r->out_count > 0 && r->out[0].return_s <= r->now_s)
-        take_back(r);
+    for (; r->out_count > 0 && r->out[0].return_s <= r->now_s; r->out_count--)
+        memmove(r->out, r->out + 1, (r->out_count - 1) * sizeof *r->out);
     stay_down(r, r->now_s + r->q->restart_s);
 }
 
@@ -195,13 +185,16 @@ static void go_on(run *r)
     const double next_s = fmin(failure_s(r), r->q->horizon_s);
 
     if (r->now_s >= return_s) {
-        rejoin(r);
+        /* A part is back: with a checkpoint and a restart it joins. Where a failure or the end
+         * comes first, it joins with the next restart. */
+        if (rate <= 0.0 || !isfinite(r->q->checkpoint_interval_s) || write_checkpoint(r))
+            restart(r);
     } else if (rate <= 0.0) {
         stay_down(r, return_s);
     } else {
         const double full_s = r->now_s + (r->q->checkpoint_interval_s - r->unsaved_s) / rate;
         const double stop_s = fmin(fmin(next_s, return_s), fmax(full_s, r->now_s));
-        /* Work at a rate until `until`. */
+        /* Work at that rate. */
         const double span_s = stop_s - r->now_s;
         r->unsaved_s += span_s * rate;
         r->unsaved_slow_s += span_s * (1.0 - rate);
@@ -211,9 +204,7 @@ static void go_on(run *r)
     }
     if (r->now_s >= failure_s(r) && r->now_s < r->q->horizon_s) {
         fail(r);
-        while (r->out_count > 0 && r->out[0].return_s <= r->now_s)
-            take_back(r);
-        stay_down(r, r->now_s + r->q->restart_s);
+        restart(r);
     }
 }
 

@@ -11,16 +11,6 @@ const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position,
     return NULL;
 }
 
-/* The rank that replica `replica` of a key's position sends its `phase`-th micro-batch to. */
-static uint32_t fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
-                          uint32_t phase)
-{
-    const uint64_t micro_batch =
-        (uint64_t)phase * graph->plan->stages[key->position].replicas + replica;
-    return ty_plan_first_rank(graph->plan, key->peer) +
-           (uint32_t)(micro_batch % graph->plan->stages[key->peer].replicas);
-}
-
 /* ---- Finding ------------------------------------------------------------------------------- */
 
 static void add_key(ty_fold_graph *graph, uint32_t position, uint32_t peer, uint32_t *kinds)
@@ -147,33 +137,32 @@ done:
     return status;
 }
 
-/* Who comes second at a receiver that serves several cannot be like who comes first. */
-static uint32_t turn_of(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
-                        uint32_t phase)
-{
-    const uint64_t micro_batch =
-        (uint64_t)phase * graph->plan->stages[key->position].replicas + replica;
-    return (uint32_t)(micro_batch / graph->plan->stages[key->peer].replicas);
-}
-
 static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
 {
     ty_fold_edge *edge = &graph->edges[key->first_edge];
     const uint32_t first_rank = ty_plan_first_rank(graph->plan, key->position);
+    const uint32_t first_peer = ty_plan_first_rank(graph->plan, key->peer);
+    const uint32_t own = graph->plan->stages[key->position].replicas;
+    const uint32_t theirs = graph->plan->stages[key->peer].replicas;
     ty_status status = TY_OK;
 
-    for (uint32_t q = 0; q < graph->plan->stages[key->position].replicas; q++)
-        for (uint32_t phase = 0; phase < key->period; phase++)
+    for (uint32_t q = 0; q < own; q++)
+        for (uint32_t phase = 0; phase < key->period; phase++) {
+            const uint64_t micro_batch = (uint64_t)phase * own + q;
+            const uint32_t peer = first_peer + (uint32_t)(micro_batch % theirs);
             for (uint32_t lane = 0; status == TY_OK && lane < graph->width; lane++, edge++) {
                 *edge = (ty_fold_edge){.kind = key->first_kind + phase,
                                        .from = (first_rank + q) * graph->width + lane,
-                                       .to = fold_peer(graph, key, q, phase) * graph->width + lane,
-                                       .turn = turn_of(graph, key, q, phase),
+                                       .to = peer * graph->width + lane,
+                                       /* Who comes second at a receiver that serves several cannot
+                                        * be like who comes first. */
+                                       .turn = (uint32_t)(micro_batch / theirs),
                                        .group = TY_NO_EDGE,
                                        .partner = TY_NO_EDGE};
                 status = route(graph, edge, ty_fold_device(graph, edge->from),
                                ty_fold_device(graph, edge->to));
             }
+        }
     return status;
 }
 
