@@ -131,7 +131,7 @@ static ty_status tell_apart(const search_question *q, const candidate_list *list
     for (uint32_t i = 0; i < count; i++)
         if (is_alike[i] && list->items[i].division->stage_count > 1)
             TY_CHECK(add_layers(q, &list->items[i], &plan->candidates[i], error), status, done);
-    /* What was found in more than one way is there once, where it is best known. */
+    /* A plan that was found in more than one way is listed once, where it is best known. */
     for (uint32_t i = plan->candidate_count; i > 0; i--)
         if (is_repetition[i - 1])
             drop_candidate(plan, i - 1);

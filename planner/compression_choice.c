@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+static const ty_compression none = {0};
+
 ty_status ty_cost_exchange(ty_costing *costing, const ty_bucket *planned,
                            const ty_compression *compression, ty_exchange_terms *terms,
                            double *seconds)
@@ -44,22 +46,6 @@ static bool is_chosen_here(const ty_bucket *bucket)
            !ty_compression_at(bucket->compression.kind)->sends_rows;
 }
 
-/* Seconds that a bucket gains by its compression. */
-static ty_status bucket_gain(ty_costing *costing, const ty_bucket *bucket, double *gain_s)
-{
-    static const ty_compression none = {0};
-    ty_exchange_terms ignored;
-    double plain_s, compressed_s;
-    ty_status status;
-
-    TY_CHECK(ty_cost_exchange(costing, bucket, &none, &ignored, &plain_s), status, done);
-    TY_CHECK(ty_cost_exchange(costing, bucket, &bucket->compression, &ignored, &compressed_s),
-             status, done);
-    *gain_s = plain_s - compressed_s;
-done:
-    return status;
-}
-
 ty_status ty_choose_compressions(ty_plan *plan, ty_network_cache *networks, ty_error *error)
 {
     ty_costing costing = ty_costing_of(plan, networks, error);
@@ -74,7 +60,14 @@ ty_status ty_choose_compressions(ty_plan *plan, ty_network_cache *networks, ty_e
         if (!is_chosen_here(&plan->buckets[b]))
             continue;
         TY_CHECK(ty_cost_stage_turn(&costing, &plan->buckets[b], &stage), status, cleanup);
-        TY_CHECK(bucket_gain(&costing, &plan->buckets[b], &gains_s[b]), status, cleanup);
+        /* Seconds that a bucket gains by its compression. */
+        const ty_bucket *bucket = &plan->buckets[b];
+        ty_exchange_terms ignored;
+        double plain_s, compressed_s;
+        TY_CHECK(ty_cost_exchange(&costing, bucket, &none, &ignored, &plain_s), status, cleanup);
+        TY_CHECK(ty_cost_exchange(&costing, bucket, &bucket->compression, &ignored, &compressed_s),
+                 status, cleanup);
+        gains_s[b] = plain_s - compressed_s;
         has_gain = has_gain || gains_s[b] > 0;
     }
     for (uint32_t b = 0; has_gain && b < plan->bucket_count; b++)
@@ -91,7 +84,6 @@ static ty_status add_terms(ty_costing *costing, const ty_bucket *bucket,
                            const ty_compression *compression, ty_exchange_terms *plain,
                            ty_exchange_terms *compressed)
 {
-    static const ty_compression none = {0};
     ty_exchange_terms terms;
     double ignored;
     ty_status status;

@@ -149,7 +149,7 @@ ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
         stage->types[stage->type_count++] = type;
         stage->lane_core_share = fmax(stage->lane_core_share, type->core_share);
     }
-    /* Lanes of a rank that share a host's cores: those beside its first. */
+    /* Processes of a stage replica on the host of its first one share the host's cores. */
     const uint32_t first = ty_cluster_device_host(costing->cluster, planned->devices[0]);
     for (uint32_t l = 0; l < ty_plan_width(costing->plan); l++)
         count += ty_cluster_device_host(costing->cluster, planned->devices[l]) == first;
@@ -416,7 +416,7 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                              ? (double)costing->plan->global_batch
                              : 0;
     const double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise;
-    /* A teacher behind the update reads its own weight and the new one, and writes its own. */
+    /* After the update a teacher reads its own weight and the new one, and writes its own. */
     const double teacher = ty_workload_has_teacher(costing->plan->workload) ? 3 : 0;
     double seconds;
     ty_inner_collective among_lanes = {.kind = TY_ALL_REDUCE, .count = 1};

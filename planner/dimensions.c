@@ -181,7 +181,7 @@ uint32_t ty_dimensions_of_accelerators(const search_question *q,
                 continue;
             for (uint32_t expert = 1; expert <= most_experts && count < TY_MOST_DIMENSIONS;
                  expert *= 2) {
-                /* Expert lanes may reach over hosts. */
+                /* Expert parallelism may span hosts. */
                 if (tensor * expert == 1 ||
                     (expert > 1 &&
                      (!ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES) ||

@@ -151,7 +151,7 @@ static ty_status improve(order_search *s, uint32_t *scratch)
             if (from == to || from == to + 1) /* neighbours change places once */
                 continue;
             memcpy(scratch, s->order, count * sizeof *scratch);
-            /* What was at `from` goes to `to`, and what is between moves up. */
+            /* Moves the bucket at `from` to `to`; the buckets between them move up. */
             const uint32_t bucket = scratch[from];
             if (from < to)
                 memmove(&scratch[from], &scratch[from + 1], (to - from) * sizeof *scratch);

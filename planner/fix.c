@@ -28,7 +28,7 @@ typedef struct source {
     ty_status status; /* of the words so far */
 } source;
 
-/* `put` adds nothing where the word need not be said. */
+/* A key of --fix. `put` adds nothing where the key can be left out. */
 typedef struct fix_key fix_key;
 struct fix_key {
     const char *name;

@@ -275,8 +275,8 @@ static void mark_layers(const context *c)
 {
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
         const ty_layer *l = layer_at(c, i);
-        /* What a copy of a token has inside an expert, in elements: what enters, what the first
-         * product makes, and what goes to the second. */
+        /* Elements of a token's copy inside an expert: its input, the output of the first product,
+         * and the input of the second. */
         const uint64_t *a = l->attributes;
         c->kept[i] =
             (double)l->stash_bytes +
@@ -996,8 +996,8 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
         mark_kept(&c, all.is_kept);
         mark_between(&c);
         mark_added(&c, all.is_added + plan->workload->layer_count);
-        /* Versions of the weights beside the newest: PipeDream keeps one for each step that a
-         * micro-batch can be behind (section 3.3), 2BW one (section 3.1). */
+        /* Versions of the weights in addition to the newest: PipeDream keeps one for each step that
+         * a micro-batch can be behind (section 3.3), 2BW one (section 3.1). */
         add_stage(&c, state, ty_program_stashed_versions(program, plan->schedule, position), &r);
         weights[s / program->stage_count] = slot_bytes(&c);
         most = fmax(most, beside_slots(&c));

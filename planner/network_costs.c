@@ -505,7 +505,7 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
         bucket->algorithm, bytes, cost);
     if (status != TY_OK)
         return status;
-    /* An exchange every few steps, seen from one: as much sooner, with as much less to move. */
+    /* A collective every few steps costs each of them an equal part of its time and bytes. */
     const uint32_t interval = ty_plan_exchange_interval(costing->plan, bucket);
     cost->seconds /= interval;
     cost->latency_s /= interval;

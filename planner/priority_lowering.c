@@ -49,7 +49,7 @@ static bool is_ready(const turning *t, uint32_t bucket)
     return false;
 }
 
-/* The update of a bucket, or its exchange. */
+/* The update of a bucket, or its collectives. */
 static ty_status put_bucket(turning *t, uint32_t bucket, bool is_update)
 {
     ty_status status = TY_OK;

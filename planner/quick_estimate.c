@@ -50,7 +50,7 @@ static void sum_bytes(quick_costs *costs)
         const uint64_t parameters = (uint64_t)((double)layer->parameter_bytes * share);
         uint64_t gradients =
             layer->is_frozen ? 0 : parameters / w->element_bytes * TY_GRADIENT_ELEMENT_BYTES;
-        /* Of a layer's gradients on a lane, those of experts that other lanes do not have. */
+        /* Gradients of experts, which only some expert-parallel ranks have. */
         const ty_bucket of_experts = {
             .first_layer = l, .layer_count = 1, .tied_stage = TY_NO_STAGE, .of_experts = true};
         const uint64_t experts = ty_plan_lanes(&plan, TY_EXPERT_LANES) > 1
@@ -274,8 +274,8 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
         goto done;
     }
     clear_partitioners(costs);
-    /* The least that recomputing makes again of each layer, wherever segments begin: by operator a
-     * block's first product counts. */
+    /* The least that is recomputed of each layer, wherever segments begin: by operator a block's
+     * first product counts. */
     const ty_recompute_range whole = {0, q->workload->layer_count, q->dimensions.recompute,
                                       q->dimensions.recompute_blocks};
 
@@ -546,7 +546,7 @@ double ty_quick_step_s(quick_costs *costs, const candidate *c)
         sum_s += one_s;
         transfers_s += costs->transfer_s[first];
     }
-    /* What the first stage's sources take to make a step's samples. */
+    /* A step takes at least the time in which the sources of the first stage make its samples. */
     return fmax(fmax(slowest_s + sum_s + transfers_s, is_late ? longest_s : 0),
                 costs->q->workload->input_s_per_sample * costs->q->global_batch /
                     c->division->replicas[0]);

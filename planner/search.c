@@ -776,7 +776,7 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     if (is_open && !has_found(s) && !has_layouts && options->pinned != TY_PIN_ALL &&
         !q->has_fixed_replicas && !options->fix_schedule)
         TY_CHECK(look_further(s, q, error), status, done);
-    /* Whether one device holds the whole network, as the fastest plan has it. */
+    /* Not where one device holds the whole model in the fastest plan. */
     const candidate *best = s->list.items;
     if (is_open && !has_layouts && !q->has_fixed_replicas &&
         !(s->list.count > 0 && rank_of(best) <= 1 && best->division->stage_count == 1 &&

@@ -40,7 +40,7 @@ typedef struct preset {
 /* What NCCL and MPI choose from. */
 #define LIBRARY (ONE(TY_AUTOMATIC) | ONE(TY_RING) | ONE(TY_TREE))
 #define BY_LIBRARY .algorithms = {-1, -1}, .can_exchange = LIBRARY
-/* Gradients as they are, nothing made again, nothing sharded. */
+/* No compression, no recomputation, no sharding. */
 #define PLAIN                                                                                      \
     .compressions = ONE(TY_COMPRESSION_NONE), .recomputes = ONE(TY_RECOMPUTE_NONE),                \
     .zero_levels = ONE(0)

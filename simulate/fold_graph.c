@@ -154,8 +154,8 @@ static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
                 *edge = (ty_fold_edge){.kind = key->first_kind + phase,
                                        .from = (first_rank + q) * graph->width + lane,
                                        .to = peer * graph->width + lane,
-                                       /* Who comes second at a receiver that serves several cannot
-                                        * be like who comes first. */
+                                       /* The second sender to a receiver that serves several
+                                        * differs from the first. */
                                        .turn = (uint32_t)(micro_batch / theirs),
                                        .group = TY_NO_EDGE,
                                        .partner = TY_NO_EDGE};

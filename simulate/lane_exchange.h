@@ -17,7 +17,7 @@ static inline uint64_t greatest_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/** What every part of a simulation reports where it runs out of memory. */
+/** The error of every part of a simulation that runs out of memory. */
 static inline ty_status out_of_memory(ty_error *error)
 {
     return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");

@@ -41,27 +41,6 @@ static void visit_group(ty_visit *v, const ty_pattern *pattern, uint32_t side,
     }
 }
 
-static void visit_exchange(ty_visit *v, const ty_pattern *pattern)
-{
-    v->replica = TY_NO_EDGE;
-    for (uint32_t side = 0; side < pattern->groups; side++)
-        visit_group(v, pattern, side, &v->costs->instructions[v->position][v->instruction]);
-}
-
-static void visit_lanes(ty_visit *v, const ty_lane_instruction *lanes)
-{
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
-        const ty_pattern *pattern =
-            ty_pattern_of_lanes(&v->graph->patterns, v->position, (ty_lane_kind)k);
-        if (!(lanes->costs[k].seconds > 0.0) || pattern == NULL)
-            continue;
-        for (uint32_t side = 0; side < pattern->groups; side++) {
-            v->replica = side / ty_lane_group_count(v->graph->plan, (ty_lane_kind)k);
-            visit_group(v, pattern, side, &lanes->costs[k]);
-        }
-    }
-}
-
 /* Everything that is sent in a step; a collective of two positions once. */
 void ty_visit_all(ty_visit *v)
 {
@@ -71,8 +50,16 @@ void ty_visit_all(ty_visit *v)
             const ty_instruction *in = &code->instructions[v->instruction];
             const ty_lane_instruction *lanes =
                 ty_lane_instruction_of(v->lanes, v->position, v->instruction);
-            if (lanes != NULL)
-                visit_lanes(v, lanes);
+            for (int k = 0; lanes != NULL && k < TY_LANE_KIND_COUNT; k++) {
+                const ty_pattern *pattern =
+                    ty_pattern_of_lanes(&v->graph->patterns, v->position, (ty_lane_kind)k);
+                if (!(lanes->costs[k].seconds > 0.0) || pattern == NULL)
+                    continue;
+                for (uint32_t side = 0; side < pattern->groups; side++) {
+                    v->replica = side / ty_lane_group_count(v->graph->plan, (ty_lane_kind)k);
+                    visit_group(v, pattern, side, &lanes->costs[k]);
+                }
+            }
             if (in->op == TY_OP_SEND)
                 visit_send(v, in);
             if (in->op != TY_OP_COLLECTIVE && in->op != TY_OP_GATHER)
@@ -80,8 +67,11 @@ void ty_visit_all(ty_visit *v)
             const ty_pattern *pattern = ty_pattern_of(
                 &v->graph->patterns, v->graph->plan, &v->graph->plan->buckets[in->bucket],
                 in->op == TY_OP_GATHER ? TY_GATHER_PHASE : in->phase);
-            if (pattern != NULL && pattern->position == v->position)
-                visit_exchange(v, pattern);
+            if (pattern == NULL || pattern->position != v->position)
+                continue;
+            v->replica = TY_NO_EDGE;
+            for (uint32_t side = 0; side < pattern->groups; side++)
+                visit_group(v, pattern, side, &v->costs->instructions[v->position][v->instruction]);
         }
     }
 }

@@ -175,7 +175,7 @@ static void forget(const context *c)
  * narrow have one copy, all others one. */
 static double tensor_bytes(const context *c, uint32_t reader, uint32_t tensor)
 {
-    /* What else reads it has it as it is, as a router of experts does. */
+    /* Other readers, such as a router of experts, keep the tensor unconverted. */
     const ty_layer *l = layer_at(c, reader);
     const bool is_narrow =
         c->narrow > 0 &&

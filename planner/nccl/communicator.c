@@ -24,20 +24,10 @@ bool ty_is_nccl_device(const char *name)
     return look_up(k->devices, name) >= 0;
 }
 
-static ty_gpu_generation generation_of(int capability)
-{
-    enum { AMPERE_FROM = 80, HOPPER_FROM = 90, BLACKWELL_FROM = 100 };
-
-    if (capability >= BLACKWELL_FROM)
-        return TY_BLACKWELL;
-    if (capability >= HOPPER_FROM)
-        return TY_HOPPER;
-    return capability >= AMPERE_FROM ? TY_AMPERE : TY_VOLTA;
-}
-
 static ty_status find_generation(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                                  ty_communicator *c, ty_error *error)
 {
+    enum { AMPERE_FROM = 80, HOPPER_FROM = 90, BLACKWELL_FROM = 100 };
     const ty_device_type *previous = NULL;
     int least = INT32_MAX;
 
@@ -55,7 +45,10 @@ static ty_status find_generation(const ty_cluster *cluster, const uint32_t *devi
         least = capability < least ? capability : least;
         previous = type;
     }
-    c->generation = generation_of(least);
+    c->generation = least >= BLACKWELL_FROM ? TY_BLACKWELL
+                    : least >= HOPPER_FROM  ? TY_HOPPER
+                    : least >= AMPERE_FROM  ? TY_AMPERE
+                                            : TY_VOLTA;
     return TY_OK;
 }
 
