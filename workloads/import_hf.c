@@ -86,7 +86,7 @@ static ty_status search(config *c, const char *asked, is_type is_it, ty_json_doc
     for (uint32_t f = 0; f < count && *out == NULL; f++) {
         if (strcmp(names[f], "common") == 0)
             continue;
-        TY_CHECK(steps_load(FOLDER, names[f], &document, c->error), status, done);
+        TY_CHECK(ty_steps_load(FOLDER, names[f], &document, c->error), status, done);
         for (size_t i = 0; *out == NULL; i++) {
             TY_CHECK(type_of(c, ty_json_root(document), i, &type), status, done);
             if (type == NULL)
@@ -122,7 +122,7 @@ static ty_status find_type(config *c, const char *type, ty_json_document **out)
     if (ty_data_path(FOLDER, file, &path, NULL) == TY_ENOMEM)
         status = ty_fail(c->error, TY_ENOMEM, "%s: out of memory", c->source->path);
     else
-        status = path != NULL ? steps_load(FOLDER, type, out, c->error)
+        status = path != NULL ? ty_steps_load(FOLDER, type, out, c->error)
                               : search(c, type, is_same, out, NULL);
     if (status != TY_OK || *out != NULL || length <= 5 || strcmp(type + length - 5, "_text") != 0)
         goto done;
@@ -231,7 +231,7 @@ static ty_status take_by_key(config *c)
         if (!ty_json_has(c->root, key))
             continue;
         TY_CHECK(ty_json_string(table, key, &name, c->error), status, done);
-        TY_CHECK(steps_load(FOLDER, name, &found, c->error), status, done);
+        TY_CHECK(ty_steps_load(FOLDER, name, &found, c->error), status, done);
         TY_CHECK(take(c, found), status, done);
         ty_import_note(c->source, "model_type is missing; taken for %s because of %s", name, key);
         return TY_OK;
@@ -372,14 +372,14 @@ static ty_status read_language_model(config *c, steps_reader *r, ty_transformer 
     const uint64_t asked = ty_import_vocabulary(c->source);
     ty_status status;
 
-    TY_CHECK(steps_run_part(r, "language_checks"), status, done);
+    TY_CHECK(ty_steps_run_part(r, "language_checks"), status, done);
     if (asked > 0)
-        TY_CHECK(steps_set(r, "vocabulary", (double)asked), status, done);
-    TY_CHECK(steps_transformer(r, t), status, done);
+        TY_CHECK(ty_steps_set(r, "vocabulary", (double)asked), status, done);
+    TY_CHECK(ty_steps_transformer(r, t), status, done);
     if (t->is_fused)
         ty_import_note(c->source, "fused attention assumed: scores are not kept");
     if (ty_json_has(c->outer, "vision_config"))
-        status = steps_run_part(r, "image_before_text");
+        status = ty_steps_run_part(r, "image_before_text");
 done:
     return status;
 }
@@ -392,11 +392,11 @@ static ty_status run(config *c, steps_reader *r, ty_workload **out)
     uint64_t base;
     ty_status status;
 
-    TY_CHECK(steps_start(r, c->root), status, done);
+    TY_CHECK(ty_steps_start(r, c->root), status, done);
     TY_CHECK(ty_json_object(ty_json_root(c->common), "parts", &r->parts, c->error), status, done);
-    TY_CHECK(steps_set(r, "is_part", c->root != c->outer), status, done);
-    TY_CHECK(steps_set(r, "asked_sequence", (double)c->source->options->sequence), status, done);
-    TY_CHECK(steps_run(r, c->steps), status, done);
+    TY_CHECK(ty_steps_set(r, "is_part", c->root != c->outer), status, done);
+    TY_CHECK(ty_steps_set(r, "asked_sequence", (double)c->source->options->sequence), status, done);
+    TY_CHECK(ty_steps_run(r, c->steps), status, done);
     if (!c->reads_whole_file)
         TY_CHECK(read_language_model(c, r, &t), status, done);
     base = rotary_base_of(c);
@@ -419,11 +419,11 @@ static ty_status read(ty_import_source *source, ty_workload **out)
     steps_reader r = {.source = source, .error = source->error, .whole = c.outer};
     ty_status status;
 
-    TY_CHECK(steps_load(FOLDER, "common", &c.common, source->error), status, done);
+    TY_CHECK(ty_steps_load(FOLDER, "common", &c.common, source->error), status, done);
     TY_CHECK(find_family(&c), status, done);
     status = run(&c, &r, out);
 done:
-    steps_end(&r);
+    ty_steps_end(&r);
     ty_json_free(c.family);
     ty_json_free(c.common);
     return status;

@@ -435,27 +435,27 @@ static ty_status set_expert_blocks(steps_reader *r, ty_transformer *t)
         t->dense_blocks = dense;
         return TY_OK;
     }
-    return steps_fail_pair(r, p, "a number, or [0]*M+[1]*N with M+N layers");
+    return ty_steps_fail_pair(r, p, "a number, or [0]*M+[1]*N with M+N layers");
 }
 
 static void set_training(const steps_reader *r, ty_import_training *training)
 {
-    const bool is_sgd = steps_number_of(r, "is_sgd") != 0;
+    const bool is_sgd = ty_steps_number_of(r, "is_sgd") != 0;
     ty_optimizer *o = &training->optimizer;
 
-    training->batch = (uint32_t)steps_number_of(r, "batch");
-    if (steps_number_of(r, "learning_rate") <= 0)
+    training->batch = (uint32_t)ty_steps_number_of(r, "batch");
+    if (ty_steps_number_of(r, "learning_rate") <= 0)
         return;
     *o = (ty_optimizer){.kind = is_sgd ? TY_OPTIMIZER_SGD : TY_OPTIMIZER_ADAMW,
-                        .learning_rate = steps_number_of(r, "learning_rate"),
-                        .weight_decay = steps_number_of(r, "weight_decay")};
+                        .learning_rate = ty_steps_number_of(r, "learning_rate"),
+                        .weight_decay = ty_steps_number_of(r, "weight_decay")};
     if (is_sgd) {
-        o->momentum = steps_number_of(r, "momentum");
+        o->momentum = ty_steps_number_of(r, "momentum");
         return;
     }
-    o->beta1 = steps_number_of(r, "beta1");
-    o->beta2 = steps_number_of(r, "beta2");
-    o->epsilon = steps_number_of(r, "epsilon");
+    o->beta1 = ty_steps_number_of(r, "beta1");
+    o->beta2 = ty_steps_number_of(r, "beta2");
+    o->epsilon = ty_steps_number_of(r, "epsilon");
 }
 
 /* By the "model_steps" of the kind's file. */
@@ -471,25 +471,25 @@ ty_status ty_settings_model(ty_import_source *source, const char *kind, training
     char whole[256];
     ty_status status;
 
-    TY_CHECK(steps_load(TY_TRAINING_FOLDER, kind, &document, source->error), status, done);
+    TY_CHECK(ty_steps_load(TY_TRAINING_FOLDER, kind, &document, source->error), status, done);
     TY_CHECK(ty_json_array(ty_json_root(document), "model_steps", 1, 1000, &steps, source->error),
              status, done);
     if (ty_json_has(ty_json_root(document), "parts"))
         TY_CHECK(ty_json_object(ty_json_root(document), "parts", &r.parts, source->error), status,
                  done);
-    TY_CHECK(steps_start(&r, NULL), status, done);
-    TY_CHECK(steps_set(&r, "is_arguments", is_arguments), status, done);
-    TY_CHECK(steps_set_size(&r, "asked_vocabulary", ty_import_vocabulary(source)), status, done);
-    TY_CHECK(steps_run(&r, steps), status, done);
-    TY_CHECK(steps_transformer(&r, &t), status, done);
+    TY_CHECK(ty_steps_start(&r, NULL), status, done);
+    TY_CHECK(ty_steps_set(&r, "is_arguments", is_arguments), status, done);
+    TY_CHECK(ty_steps_set_size(&r, "asked_vocabulary", ty_import_vocabulary(source)), status, done);
+    TY_CHECK(ty_steps_run(&r, steps), status, done);
+    TY_CHECK(ty_steps_transformer(&r, &t), status, done);
     if (is_arguments)
         TY_CHECK(set_expert_blocks(&r, &t), status, done);
     set_training(&r, &training);
     snprintf(whole, sizeof whole, "%.240s:", source->path);
     TY_CHECK(ty_import_transformer(source, &t, &training, whole, out), status, done);
-    (*out)->rotary_base = t.positions > 0 ? 0 : (uint64_t)steps_number_of(&r, "rotary_base");
+    (*out)->rotary_base = t.positions > 0 ? 0 : (uint64_t)ty_steps_number_of(&r, "rotary_base");
 done:
-    steps_end(&r);
+    ty_steps_end(&r);
     ty_json_free(document);
     return status;
 }

@@ -27,7 +27,7 @@ static ty_status find_place(const steps_reader *r, const ty_json *object, const 
 
     if (r->pairs != NULL) { /* a path, or the last part of one; '/' begins a whole path */
         *out = (place){.key = path + (*path == '/')};
-        out->pair = steps_find_setting(r, path);
+        out->pair = ty_steps_find_setting(r, path);
         return TY_OK;
     }
     if (*path == '/') {
@@ -38,7 +38,7 @@ static ty_status find_place(const steps_reader *r, const ty_json *object, const 
     for (const char *dot; (dot = strchr(out->key, '.')) != NULL; out->key = dot + 1) {
         char *name = ty_arena_alloc(r->arena, (size_t)(dot - out->key) + 1, 1);
         if (name == NULL)
-            return steps_out_of_memory(r);
+            return ty_steps_out_of_memory(r);
         memcpy(name, out->key, (size_t)(dot - out->key));
         if (!ty_json_has(out->object, name) && !is_needed) {
             out->object = NULL;
@@ -89,7 +89,7 @@ done:
 }
 
 /* "relu", "gated-*", "*attention*" */
-bool steps_is_like(const steps_reader *r, const char *pattern, const char *text)
+bool ty_steps_is_like(const steps_reader *r, const char *pattern, const char *text)
 {
     int (*const compare)(const char *, const char *, size_t) =
         r->pairs != NULL ? strncasecmp : strncmp;
@@ -109,7 +109,7 @@ bool steps_is_like(const steps_reader *r, const char *pattern, const char *text)
 static ty_status check_literal(const steps_reader *r, const ty_json *step, const place *p)
 {
     return p->pair != NULL && ty_json_has(step, "literal") && strchr(p->pair->value, '$') != NULL
-               ? steps_fail_pair(r, p->pair, "a value")
+               ? ty_steps_fail_pair(r, p->pair, "a value")
                : TY_OK;
 }
 
@@ -143,18 +143,18 @@ static ty_status find_word(steps_reader *r, const ty_json *step, const place *p,
     for (size_t i = 0; i < ty_json_size(words); i++) {
         const char *word = ty_json_key(ty_json_at(words, i));
         const bool is_accepted = ty_json_has(words, word); /* others are null */
-        if (is_accepted && !is_refused && steps_is_like(r, word, text)) {
-            status = steps_value(r, words, word, 0, out);
+        if (is_accepted && !is_refused && ty_steps_is_like(r, word, text)) {
+            status = ty_steps_value(r, words, word, 0, out);
             goto done;
         }
-        is_refused = is_refused || steps_is_like(r, word, text);
+        is_refused = is_refused || ty_steps_is_like(r, word, text);
         if (is_accepted)
             ty_text_addf(&expected, "%s%s", expected.length > 0 ? ", " : "", word);
     }
     if (ty_json_has(step, "otherwise") && !is_refused)
-        status = steps_value(r, step, "otherwise", 0, out);
+        status = ty_steps_value(r, step, "otherwise", 0, out);
     else if (p->pair != NULL)
-        status = steps_fail_pair(r, p->pair, expected.data != NULL ? expected.data : "no word");
+        status = ty_steps_fail_pair(r, p->pair, expected.data != NULL ? expected.data : "no word");
     else if ((status = node_of(r, p, &node)) == TY_OK)
         status = ty_json_fail(node, r->error, "one of %s",
                               expected.data != NULL ? expected.data : "no words");
@@ -189,8 +189,8 @@ static ty_status read_size(steps_reader *r, const ty_json *step, const place *p,
     uint64_t size;
     ty_status status;
 
-    TY_CHECK(steps_value(r, step, "minimum", 1, &minimum), status, done);
-    TY_CHECK(steps_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
+    TY_CHECK(ty_steps_value(r, step, "minimum", 1, &minimum), status, done);
+    TY_CHECK(ty_steps_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
     status = p->element != NULL ? ty_json_as_uint64(p->element, (uint64_t)minimum,
                                                     (uint64_t)maximum, &size, r->error)
                                 : ty_json_uint64(p->object, p->key, (uint64_t)minimum,
@@ -206,8 +206,8 @@ static ty_status read_number(steps_reader *r, const ty_json *step, const place *
     double minimum, maximum;
     ty_status status;
 
-    TY_CHECK(steps_value(r, step, "minimum", 0, &minimum), status, done);
-    TY_CHECK(steps_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
+    TY_CHECK(ty_steps_value(r, step, "minimum", 0, &minimum), status, done);
+    TY_CHECK(ty_steps_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
     status = ty_json_number(p->object, p->key, minimum, maximum, out, r->error);
 done:
     return status;
@@ -215,8 +215,8 @@ done:
 
 /* ---- Settings of training programs: texts ---------------------------------------------------- */
 
-ty_status steps_fail_pair(const steps_reader *reader, const training_pair *pair,
-                          const char *expected)
+ty_status ty_steps_fail_pair(const steps_reader *reader, const training_pair *pair,
+                             const char *expected)
 {
     const bool is_variable = strchr(pair->value, '$') != NULL;
     const char *quote = pair->lacks_value ? "" : reader->is_arguments ? "'" : "\"";
@@ -287,22 +287,22 @@ static ty_status read_pair(steps_reader *r, const ty_json *step, value_kind kind
         return count_in(r, step, p->value, out);
     if (is_degree && (strcmp(p->value, "-1") == 0 || strcmp(p->value, "auto") == 0))
         return TY_OK;
-    TY_CHECK(steps_value(r, step, "minimum", is_degree || is_number ? 0 : 1, &minimum), status,
+    TY_CHECK(ty_steps_value(r, step, "minimum", is_degree || is_number ? 0 : 1, &minimum), status,
              done);
-    TY_CHECK(steps_value(r, step, "maximum",
-                         is_degree   ? 1 << 30
-                         : is_number ? 1e6
-                                     : INT32_MAX,
-                         &maximum),
+    TY_CHECK(ty_steps_value(r, step, "maximum",
+                            is_degree   ? 1 << 30
+                            : is_number ? 1e6
+                                        : INT32_MAX,
+                            &maximum),
              status, done);
     status = is_number ? parse_number(p->value, minimum, maximum, &number)
                        : ty_parse_uint(p->value, (uint64_t)minimum, (uint64_t)maximum, &size, NULL);
     if (status == TY_ENOMEM)
-        return steps_out_of_memory(r);
+        return ty_steps_out_of_memory(r);
     snprintf(expected, sizeof expected, "a %snumber from %.10g to %.10g", is_number ? "" : "whole ",
              minimum, maximum);
     if (status != TY_OK)
-        return steps_fail_pair(r, p, is_degree ? "a whole number" : expected);
+        return ty_steps_fail_pair(r, p, is_degree ? "a whole number" : expected);
     *out = is_number ? number : (double)size;
 done:
     return status;
@@ -392,7 +392,7 @@ static ty_status read_member(steps_reader *r, const ty_json *step, const ty_json
     bool is_given = v->is_given;
     ty_status status;
 
-    TY_CHECK(steps_value(r, step, "needed", 0, &needed), status, done);
+    TY_CHECK(ty_steps_value(r, step, "needed", 0, &needed), status, done);
     for (size_t i = 0; i < (has_each ? ty_json_size(keys) : 1); i++)
         TY_CHECK(read_key(r, step, kind, r->scope->object, has_each ? ty_json_at(keys, i) : keys,
                           needed != 0 && v->value == 0, &is_given, &value),
@@ -412,7 +412,7 @@ static ty_status read_members(steps_reader *r, const ty_json *step, const char *
 
     TY_CHECK(ty_json_object(step, member, &table, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(table); i++) {
-        TY_CHECK(steps_make(r, r->scope, ty_json_key(ty_json_at(table, i)), &v), status, done);
+        TY_CHECK(ty_steps_make(r, r->scope, ty_json_key(ty_json_at(table, i)), &v), status, done);
         TY_CHECK(read_member(r, step, ty_json_at(table, i), kind, v), status, done);
     }
 done:
@@ -435,9 +435,9 @@ static ty_status run_matches(steps_reader *r, const ty_json *step)
     TY_CHECK(ty_json_object(step, "matches", &patterns, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(patterns); i++) {
         TY_CHECK(ty_json_as_string(ty_json_at(patterns, i), &pattern, r->error), status, done);
-        TY_CHECK(
-            steps_set(r, ty_json_key(ty_json_at(patterns, i)), steps_is_like(r, pattern, text)),
-            status, done);
+        TY_CHECK(ty_steps_set(r, ty_json_key(ty_json_at(patterns, i)),
+                              ty_steps_is_like(r, pattern, text)),
+                 status, done);
     }
 done:
     return status;
@@ -449,7 +449,7 @@ static ty_status choose_text(const steps_reader *r, const ty_json *patterns, con
 {
     for (size_t i = 0; i < ty_json_size(patterns); i++) {
         const char *pattern = ty_json_key(ty_json_at(patterns, i));
-        if (!steps_is_like(r, pattern, text))
+        if (!ty_steps_is_like(r, pattern, text))
             continue;
         *out = NULL;
         return ty_json_has(patterns, pattern) ? ty_json_string(patterns, pattern, out, r->error)
@@ -471,7 +471,7 @@ static ty_status run_text(steps_reader *r, const ty_json *step)
 
     TY_CHECK(ty_json_object(step, "text", &table, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(table); i++)
-        TY_CHECK(steps_make(r, r->scope, ty_json_key(ty_json_at(table, i)), &v), status, done);
+        TY_CHECK(ty_steps_make(r, r->scope, ty_json_key(ty_json_at(table, i)), &v), status, done);
     if (ty_json_has(step, "keys")) {
         TY_CHECK(ty_json_member(step, "keys", &keys, r->error), status, done);
         TY_CHECK(find_keys(r, r->scope->object, keys, false, &p), status, done);
@@ -483,7 +483,7 @@ static ty_status run_text(steps_reader *r, const ty_json *step)
     for (size_t i = 0; i < ty_json_size(table); i++) {
         const ty_json *value = ty_json_at(table, i);
         const char *name = ty_json_key(value);
-        TY_CHECK(steps_make(r, r->scope, name, &v), status, done);
+        TY_CHECK(ty_steps_make(r, r->scope, name, &v), status, done);
         if (!ty_json_has(table, name))
             v->text = NULL;
         else if (ty_json_is_object(value) && found != NULL)
@@ -503,13 +503,13 @@ done:
 
 static ty_status make_list(steps_reader *r, const char *name, uint64_t blocks, steps_variable **out)
 {
-    ty_status status = steps_make(r, r->scope, name, out);
+    ty_status status = ty_steps_make(r, r->scope, name, out);
 
     if (status != TY_OK)
         return status;
     (*out)->of_blocks = ty_arena_alloc(r->arena, blocks + 1, sizeof *(*out)->of_blocks);
     if ((*out)->of_blocks == NULL)
-        return steps_out_of_memory(r);
+        return ty_steps_out_of_memory(r);
     (*out)->block_count = blocks;
     return TY_OK;
 }
@@ -525,7 +525,7 @@ static ty_status read_list(steps_reader *r, const ty_json *step, const char *mem
     *out = NULL;
     TY_CHECK(ty_json_string(step, member, &name, r->error), status, done);
     TY_CHECK(ty_json_member(step, "keys", &keys, r->error), status, done);
-    TY_CHECK(steps_count_blocks(r, blocks), status, done);
+    TY_CHECK(ty_steps_count_blocks(r, blocks), status, done);
     TY_CHECK(make_list(r, name, *blocks, v), status, done);
     TY_CHECK(find_keys(r, r->scope->object, keys, ty_json_has(step, "needed"), &p), status, done);
     if (is_there(&p) || ty_json_has(step, "needed"))
@@ -570,7 +570,7 @@ static ty_status run_list(steps_reader *r, const ty_json *step)
             continue;
         }
         TY_CHECK(ty_json_member(step, "at", &at, r->error), status, done);
-        TY_CHECK(steps_value(r, step, "where", 1, &applies), status, done);
+        TY_CHECK(ty_steps_value(r, step, "where", 1, &applies), status, done);
         if (!ty_json_is_object(element))
             status = ty_json_fail(element, r->error, "an object");
         else if (applies != 0)
@@ -633,20 +633,20 @@ static ty_status run_block(steps_reader *r, const ty_json *step)
     ty_status status;
 
     TY_CHECK(ty_json_object(step, "block", &table, r->error), status, done);
-    TY_CHECK(steps_count_blocks(r, &blocks), status, done);
+    TY_CHECK(ty_steps_count_blocks(r, &blocks), status, done);
     for (size_t i = 0; i < ty_json_size(table); i++) {
         const ty_json *value = ty_json_at(table, i);
         double *own = ty_arena_alloc(r->arena, blocks + 1, sizeof *own);
         char *name = ty_arena_alloc(r->arena, strlen(ty_json_key(value)) + 7, 1);
         steps_variable *v;
         if (own == NULL || name == NULL)
-            return steps_out_of_memory(r);
+            return ty_steps_out_of_memory(r);
         memcpy(name, "block.", 6);
         memcpy(name + 6, ty_json_key(value), strlen(ty_json_key(value)) + 1);
         for (r->block = 0; r->block < blocks; r->block++)
-            TY_CHECK(steps_value(r, table, ty_json_key(value), 0, &own[r->block]), status, done);
+            TY_CHECK(ty_steps_value(r, table, ty_json_key(value), 0, &own[r->block]), status, done);
         r->block = UINT64_MAX;
-        TY_CHECK(steps_make(r, r->scope, name, &v), status, done);
+        TY_CHECK(ty_steps_make(r, r->scope, name, &v), status, done);
         v->of_blocks = own;
         v->block_count = blocks;
     }
@@ -657,7 +657,7 @@ done:
 
 /* ---- Kinds ----------------------------------------------------------------------------------- */
 
-const training_pair *steps_find_setting(const steps_reader *reader, const char *key)
+const training_pair *ty_steps_find_setting(const steps_reader *reader, const char *key)
 {
     return *key == '/' || strchr(key, '.') != NULL
                ? ty_training_pair_of(reader->pairs, key + (*key == '/'))
@@ -680,7 +680,7 @@ static const struct {
     {"indices", run_indices}, {"letters", run_letters}, {"block", run_block},
 };
 
-ty_status steps_run_keys(steps_reader *reader, const ty_json *step, bool *is_done)
+ty_status ty_steps_run_keys(steps_reader *reader, const ty_json *step, bool *is_done)
 {
     *is_done = true;
     for (size_t i = 0; i < COUNT(others); i++)

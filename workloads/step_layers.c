@@ -26,7 +26,7 @@ static ty_status read_numbers(steps_reader *r, const ty_json *step, const char *
 
     TY_CHECK(ty_json_array(step, key, 1, most, &list, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(list); i++)
-        TY_CHECK(steps_number(r, ty_json_at(list, i), &out[i]), status, done);
+        TY_CHECK(ty_steps_number(r, ty_json_at(list, i), &out[i]), status, done);
     *count = (uint32_t)ty_json_size(list);
 done:
     return status;
@@ -54,11 +54,11 @@ static ty_status read_values(const layer_step *l, const char *const *keys, size_
     ty_status status = TY_OK;
 
     for (size_t i = 0; i < count && status == TY_OK; i++)
-        status = steps_value(l->r, l->step, keys[i], 0, &out[i]);
+        status = ty_steps_value(l->r, l->step, keys[i], 0, &out[i]);
     return status;
 }
 
-ty_status steps_open(steps_reader *reader, const ty_json *step)
+ty_status ty_steps_open(steps_reader *reader, const ty_json *step)
 {
     static const char *const kinds[] = {"token", "real"};
     ty_shape input = {0};
@@ -69,7 +69,7 @@ ty_status steps_open(steps_reader *reader, const ty_json *step)
 
     TY_CHECK(ty_json_enum(step, "open", kinds, COUNT(kinds), &kind, reader->error), status, done);
     TY_CHECK(read_shape(reader, step, "input", &input), status, done);
-    TY_CHECK(steps_value(reader, step, "sample_bytes", 0, &bytes), status, done);
+    TY_CHECK(ty_steps_value(reader, step, "sample_bytes", 0, &bytes), status, done);
     TY_CHECK(ty_import_name(reader->source, &name), status, done);
     ty_builder_free(reader->builder);
     reader->builder = ty_builder_new(name, kind == 0 ? TY_INPUT_TOKEN : TY_INPUT_REAL, &input);
@@ -95,11 +95,11 @@ static ty_status append_opaque(const layer_step *l, uint32_t *x)
     ty_status status;
 
     TY_CHECK(read_shape(l->r, l->step, "output", &known.output), status, done);
-    TY_CHECK(steps_value(l->r, l->step, "parameters", 0, &parameters), status, done);
-    TY_CHECK(steps_value(l->r, l->step, "rows", 0, &rows), status, done);
-    TY_CHECK(steps_value(l->r, l->step, "products", parameters * rows, &products), status, done);
-    TY_CHECK(steps_value(l->r, l->step, "backward", 2, &backward), status, done);
-    TY_CHECK(steps_value(l->r, l->step, "is_view", 0, &is_view), status, done);
+    TY_CHECK(ty_steps_value(l->r, l->step, "parameters", 0, &parameters), status, done);
+    TY_CHECK(ty_steps_value(l->r, l->step, "rows", 0, &rows), status, done);
+    TY_CHECK(ty_steps_value(l->r, l->step, "products", parameters * rows, &products), status, done);
+    TY_CHECK(ty_steps_value(l->r, l->step, "backward", 2, &backward), status, done);
+    TY_CHECK(ty_steps_value(l->r, l->step, "is_view", 0, &is_view), status, done);
     known.parameter_bytes = as_size(4 * parameters);
     known.forward_flop = 2 * products;
     known.backward_flop = 2 * products * backward;
@@ -117,8 +117,8 @@ static ty_status append_embedding(const layer_step *l, uint32_t *x)
     ty_status status;
 
     TY_CHECK(ty_json_string(l->step, "table", &table, l->r->error), status, done);
-    TY_CHECK(steps_transformer(l->r, &t), status, done);
-    status = steps_set(l->r, table, ty_transformer_append_embedding(l->b, &t, x));
+    TY_CHECK(ty_steps_transformer(l->r, &t), status, done);
+    status = ty_steps_set(l->r, table, ty_transformer_append_embedding(l->b, &t, x));
 done:
     return status;
 }
@@ -129,8 +129,8 @@ static ty_status append_blocks(const layer_step *l, uint32_t *x)
     double memory;
     ty_status status;
 
-    TY_CHECK(steps_value(l->r, l->step, "memory", TY_BATCH, &memory), status, done);
-    TY_CHECK(steps_transformer(l->r, &t), status, done);
+    TY_CHECK(ty_steps_value(l->r, l->step, "memory", TY_BATCH, &memory), status, done);
+    TY_CHECK(ty_steps_transformer(l->r, &t), status, done);
     *x = ty_transformer_append(l->b, &t, l->r->scope->prefix, l->inputs[0], (uint32_t)memory);
 done:
     return status;
@@ -142,8 +142,8 @@ static ty_status append_head(const layer_step *l, uint32_t *x)
     double table;
     ty_status status;
 
-    TY_CHECK(steps_value(l->r, l->step, "table", TY_BATCH, &table), status, done);
-    TY_CHECK(steps_transformer(l->r, &t), status, done);
+    TY_CHECK(ty_steps_value(l->r, l->step, "table", TY_BATCH, &table), status, done);
+    TY_CHECK(ty_steps_transformer(l->r, &t), status, done);
     ty_transformer_append_head(l->b, &t, l->inputs[0], (uint32_t)table);
     *x = l->inputs[0];
 done:
@@ -226,7 +226,7 @@ static ty_status (*const kinds[COUNT(names)])(const layer_step *l, uint32_t *x) 
     append_mlp,    append_slice,     append_add,    append_concat, append_norm};
 
 /* "of" are its inputs, the batch where it has none; "as" is called what it makes. */
-ty_status steps_layer(steps_reader *reader, const ty_json *step)
+ty_status ty_steps_layer(steps_reader *reader, const ty_json *step)
 {
     layer_step l = {
         .r = reader, .step = step, .b = reader->builder, .inputs = {TY_BATCH}, .count = 1};
@@ -245,13 +245,13 @@ ty_status steps_layer(steps_reader *reader, const ty_json *step)
     }
     if (ty_json_has(step, "name")) {
         ty_text_add(&name, reader->scope->prefix);
-        TY_CHECK(steps_text(reader, step, "name", &name), status, done);
+        TY_CHECK(ty_steps_text(reader, step, "name", &name), status, done);
         ty_builder_name_next(l.b, name.data);
     }
     TY_CHECK(kinds[kind](&l, &x), status, done);
     if (ty_json_has(step, "as")) {
         TY_CHECK(ty_json_string(step, "as", &as, reader->error), status, done);
-        status = steps_set(reader, as, x);
+        status = ty_steps_set(reader, as, x);
     }
 done:
     ty_text_clear(&name);
@@ -261,7 +261,7 @@ done:
 /* ---- Sizes that go together ------------------------------------------------------------------ */
 
 /* The sequence that is asked for, or the usual one, and the bytes of a token. */
-ty_status steps_settle(steps_reader *reader, const ty_json *step)
+ty_status ty_steps_settle(steps_reader *reader, const ty_json *step)
 {
     char place[TY_JSON_PLACE_SIZE];
     ty_transformer t;
@@ -269,19 +269,19 @@ ty_status steps_settle(steps_reader *reader, const ty_json *step)
 
     ty_json_ignore(step, "settle");
     ty_json_place(reader->top->object, place);
-    TY_CHECK(steps_transformer(reader, &t), status, done);
+    TY_CHECK(ty_steps_transformer(reader, &t), status, done);
     TY_CHECK(ty_import_settle(reader->source, &t, place), status, done);
-    TY_CHECK(steps_set_size(reader, "sequence", t.sequence), status, done);
-    status = steps_set_size(reader, "token_bytes", t.token_bytes);
+    TY_CHECK(ty_steps_set_size(reader, "sequence", t.sequence), status, done);
+    status = ty_steps_set_size(reader, "token_bytes", t.token_bytes);
 done:
     return status;
 }
 
-ty_status steps_fits(steps_reader *reader, const ty_json *step)
+ty_status ty_steps_fits(steps_reader *reader, const ty_json *step)
 {
     char place[TY_JSON_PLACE_SIZE], expected[TY_TRANSFORMER_TEXT_SIZE];
     ty_transformer t;
-    ty_status status = steps_transformer(reader, &t);
+    ty_status status = ty_steps_transformer(reader, &t);
 
     ty_json_ignore(step, "fits");
     if (status != TY_OK || ty_transformer_fits(&t, expected))

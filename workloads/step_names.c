@@ -88,7 +88,7 @@ static void put_field(void *record, const field *f, double value)
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
-ty_status steps_out_of_memory(const steps_reader *r)
+ty_status ty_steps_out_of_memory(const steps_reader *r)
 {
     return ty_fail(r->error, TY_ENOMEM, "%s: out of memory", r->source->path);
 }
@@ -98,7 +98,7 @@ static bool is_called(const char *name, const char *text, size_t length)
     return strncmp(name, text, length) == 0 && name[length] == '\0';
 }
 
-steps_variable *steps_find(const steps_scope *s, const char *name, size_t length)
+steps_variable *ty_steps_find(const steps_scope *s, const char *name, size_t length)
 {
     for (size_t i = 0; i < s->count; i++)
         if (is_called(s->variables[i].name, name, length))
@@ -107,16 +107,16 @@ steps_variable *steps_find(const steps_scope *s, const char *name, size_t length
 }
 
 /* `name` lives as long as the reader. */
-ty_status steps_make(steps_reader *r, steps_scope *s, const char *name, steps_variable **out)
+ty_status ty_steps_make(steps_reader *r, steps_scope *s, const char *name, steps_variable **out)
 {
-    *out = steps_find(s, name, strlen(name));
+    *out = ty_steps_find(s, name, strlen(name));
     if (*out != NULL)
         return TY_OK;
     if (s->count == s->room) {
         const size_t room = s->room == 0 ? 64 : 2 * s->room;
         steps_variable *grown = ty_arena_alloc(r->arena, room, sizeof *grown);
         if (grown == NULL)
-            return steps_out_of_memory(r);
+            return ty_steps_out_of_memory(r);
         if (s->count > 0)
             memcpy(grown, s->variables, s->count * sizeof *grown);
         s->variables = grown;
@@ -127,22 +127,22 @@ ty_status steps_make(steps_reader *r, steps_scope *s, const char *name, steps_va
     return TY_OK;
 }
 
-ty_status steps_set(steps_reader *reader, const char *name, double value)
+ty_status ty_steps_set(steps_reader *reader, const char *name, double value)
 {
     steps_variable *v;
-    ty_status status = steps_make(reader, reader->scope, name, &v);
+    ty_status status = ty_steps_make(reader, reader->scope, name, &v);
 
     if (status == TY_OK)
         v->value = value;
     return status;
 }
 
-ty_status steps_set_size(steps_reader *reader, const char *name, uint64_t value)
+ty_status ty_steps_set_size(steps_reader *reader, const char *name, uint64_t value)
 {
-    return steps_set(reader, name, (double)value);
+    return ty_steps_set(reader, name, (double)value);
 }
 
-steps_scope *steps_find_scope(const steps_scope *s, const char *name, size_t length)
+steps_scope *ty_steps_find_scope(const steps_scope *s, const char *name, size_t length)
 {
     if (is_called("outer", name, length))
         return s->outer;
@@ -161,9 +161,9 @@ static bool find_number(const steps_reader *r, const steps_scope *s, const char 
 
     if (r->block != UINT64_MAX && length < sizeof own - 7) {
         snprintf(own, sizeof own, "block.%.*s", (int)length, name);
-        v = steps_find(s, own, strlen(own));
+        v = ty_steps_find(s, own, strlen(own));
     }
-    v = v != NULL ? v : steps_find(s, name, length);
+    v = v != NULL ? v : ty_steps_find(s, name, length);
     if (v != NULL)
         *out = r->block < v->block_count ? v->of_blocks[r->block] : v->value;
     else if (r->block != UINT64_MAX && is_called("block", name, length))
@@ -203,12 +203,12 @@ static const char *read_name(void *context, const char *at, double *value)
     if (is_called("has", at, length) && at[length] == '(') {
         at += length + 1;
         length = name_length(at);
-        v = steps_find(s, at, length);
+        v = ty_steps_find(s, at, length);
         *value = v != NULL && v->is_given;
         return at[length] == ')' ? at + length + 1 : NULL;
     }
     for (; at[length] == '.' && s != NULL; length = name_length(at)) {
-        s = steps_find_scope(s, at, length);
+        s = ty_steps_find_scope(s, at, length);
         at += length + 1;
     }
     return s != NULL && length > 0 && find_number(r, s, at, length, value) ? at + length : NULL;
@@ -222,7 +222,7 @@ static bool evaluate(steps_reader *r, const char *text, size_t length, double *o
     return !e.is_wrong && e.at == text + length;
 }
 
-ty_status steps_number(steps_reader *reader, const ty_json *value, double *out)
+ty_status ty_steps_number(steps_reader *reader, const ty_json *value, double *out)
 {
     const char *text;
     ty_status status;
@@ -235,8 +235,8 @@ ty_status steps_number(steps_reader *reader, const ty_json *value, double *out)
     return status;
 }
 
-ty_status steps_value(steps_reader *reader, const ty_json *step, const char *key, double fallback,
-                      double *out)
+ty_status ty_steps_value(steps_reader *reader, const ty_json *step, const char *key,
+                         double fallback, double *out)
 {
     const ty_json *value;
     bool is_true;
@@ -250,12 +250,12 @@ ty_status steps_value(steps_reader *reader, const ty_json *step, const char *key
         return TY_OK;
     }
     TY_CHECK(ty_json_member(step, key, &value, reader->error), status, done);
-    status = steps_number(reader, value, out);
+    status = ty_steps_number(reader, value, out);
 done:
     return status;
 }
 
-ty_status steps_text(steps_reader *reader, const ty_json *step, const char *key, ty_text *out)
+ty_status ty_steps_text(steps_reader *reader, const ty_json *step, const char *key, ty_text *out)
 {
     const steps_variable *v;
     const char *text;
@@ -269,7 +269,7 @@ ty_status steps_text(steps_reader *reader, const ty_json *step, const char *key,
         text += plain;
         if (*text == '\0')
             break;
-        v = steps_find(reader->scope, text + 1, inside > 0 ? inside - 1 : 0);
+        v = ty_steps_find(reader->scope, text + 1, inside > 0 ? inside - 1 : 0);
         if (v != NULL && v->text != NULL) {
             ty_text_addf(out, "%.60s", v->text);
         } else if (evaluate(reader, text + 1, inside > 0 ? inside - 1 : 0, &number)) {
@@ -287,7 +287,8 @@ done:
 
 /* ---- A reader -- */
 
-ty_status steps_load(const char *folder, const char *name, ty_json_document **out, ty_error *error)
+ty_status ty_steps_load(const char *folder, const char *name, ty_json_document **out,
+                        ty_error *error)
 {
     char *path = NULL, file[80];
     ty_status status;
@@ -300,32 +301,32 @@ done:
     return status;
 }
 
-ty_status steps_start(steps_reader *reader, const ty_json *object)
+ty_status ty_steps_start(steps_reader *reader, const ty_json *object)
 {
     reader->block = UINT64_MAX;
     reader->arena = ty_arena_new();
     reader->top =
         reader->arena != NULL ? ty_arena_alloc(reader->arena, 1, sizeof *reader->top) : NULL;
     if (reader->top == NULL)
-        return steps_out_of_memory(reader);
+        return ty_steps_out_of_memory(reader);
     reader->scope = reader->top;
     *reader->top = (steps_scope){.name = "", .prefix = "", .object = object};
     return TY_OK;
 }
 
-double steps_number_of(const steps_reader *reader, const char *name)
+double ty_steps_number_of(const steps_reader *reader, const char *name)
 {
-    const steps_variable *v = steps_find(reader->scope, name, strlen(name));
+    const steps_variable *v = ty_steps_find(reader->scope, name, strlen(name));
     return v != NULL ? v->value : 0;
 }
 
-const char *steps_text_of(const steps_reader *reader, const char *name)
+const char *ty_steps_text_of(const steps_reader *reader, const char *name)
 {
-    const steps_variable *v = steps_find(reader->scope, name, strlen(name));
+    const steps_variable *v = ty_steps_find(reader->scope, name, strlen(name));
     return v != NULL ? v->text : NULL;
 }
 
-void steps_end(steps_reader *reader)
+void ty_steps_end(steps_reader *reader)
 {
     ty_builder_free(reader->builder);
     ty_arena_free(reader->arena);
@@ -335,9 +336,9 @@ void steps_end(steps_reader *reader)
 
 /* ---- The sizes ------------------------------------------------------------------------------- */
 
-ty_status steps_count_blocks(const steps_reader *r, uint64_t *out)
+ty_status ty_steps_count_blocks(const steps_reader *r, uint64_t *out)
 {
-    const steps_variable *v = steps_find(r->scope, "blocks", strlen("blocks"));
+    const steps_variable *v = ty_steps_find(r->scope, "blocks", strlen("blocks"));
 
     *out = v != NULL && v->value >= 1 ? (uint64_t)fmin(v->value, 1e18) : 0;
     return *out > MOST_BLOCKS
@@ -354,7 +355,7 @@ static ty_transformer_block usual_block(const ty_transformer *t, uint64_t block)
                                   .feed = has_experts ? TY_FEED_EXPERTS : TY_FEED_MLP};
 }
 
-ty_status steps_transformer(steps_reader *reader, ty_transformer *out)
+ty_status ty_steps_transformer(steps_reader *reader, ty_transformer *out)
 {
     const steps_variable *of_blocks[COUNT(block_fields)];
     const steps_scope *s = reader->scope;
@@ -365,22 +366,22 @@ ty_status steps_transformer(steps_reader *reader, ty_transformer *out)
 
     *out = (ty_transformer){0};
     for (size_t i = 0; i < COUNT(fields); i++) {
-        const steps_variable *v = steps_find(s, fields[i].name, strlen(fields[i].name));
+        const steps_variable *v = ty_steps_find(s, fields[i].name, strlen(fields[i].name));
         if (v != NULL)
             put_field(out, &fields[i], v->value);
     }
     for (size_t i = 0; i < COUNT(block_fields); i++) {
         char name[48];
         snprintf(name, sizeof name, "block.%s", block_fields[i].name);
-        of_blocks[i] = steps_find(s, name, strlen(name));
+        of_blocks[i] = ty_steps_find(s, name, strlen(name));
         has_list = has_list || of_blocks[i] != NULL;
     }
     if (!has_list)
         return TY_OK;
-    TY_CHECK(steps_count_blocks(reader, &count), status, done);
+    TY_CHECK(ty_steps_count_blocks(reader, &count), status, done);
     blocks = ty_arena_alloc(reader->arena, count + 1, sizeof *blocks);
     if (blocks == NULL)
-        return steps_out_of_memory(reader);
+        return ty_steps_out_of_memory(reader);
     for (uint64_t b = 0; b < count; b++) {
         blocks[b] = usual_block(out, b);
         for (size_t i = 0; i < COUNT(block_fields); i++)

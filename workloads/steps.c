@@ -21,10 +21,10 @@ static ty_status set_members(steps_reader *r, const ty_json *step, const char *m
     TY_CHECK(ty_json_object(step, member, &table, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(table); i++) {
         const char *name = ty_json_key(ty_json_at(table, i));
-        if (is_default && steps_find(r->scope, name, strlen(name)) != NULL)
+        if (is_default && ty_steps_find(r->scope, name, strlen(name)) != NULL)
             continue;
-        TY_CHECK(steps_value(r, table, name, 0, &value), status, done);
-        TY_CHECK(steps_set(r, name, value), status, done);
+        TY_CHECK(ty_steps_value(r, table, name, 0, &value), status, done);
+        TY_CHECK(ty_steps_set(r, name, value), status, done);
     }
 done:
     return status;
@@ -49,10 +49,10 @@ static ty_status run_require(steps_reader *r, const ty_json *step)
     double value;
     ty_status status;
 
-    TY_CHECK(steps_value(r, step, "require", 0, &value), status, done);
-    TY_CHECK(steps_text(r, step, "expected", &expected), status, done);
+    TY_CHECK(ty_steps_value(r, step, "require", 0, &value), status, done);
+    TY_CHECK(ty_steps_text(r, step, "expected", &expected), status, done);
     if (ty_json_has(step, "found"))
-        TY_CHECK(steps_text(r, step, "found", &found), status, done);
+        TY_CHECK(ty_steps_text(r, step, "found", &found), status, done);
     ty_json_ignore(step, "at");
     if (value != 0)
         goto done;
@@ -60,9 +60,9 @@ static ty_status run_require(steps_reader *r, const ty_json *step)
         const training_pair *p = NULL;
         if (ty_json_has(step, "at")) {
             TY_CHECK(ty_json_string(step, "at", &key, r->error), status, done);
-            p = steps_find_setting(r, key);
+            p = ty_steps_find_setting(r, key);
         }
-        status = p != NULL ? steps_fail_pair(r, p, expected.data)
+        status = p != NULL ? ty_steps_fail_pair(r, p, expected.data)
                            : ty_fail(r->error, TY_EPARSE, "%.160s: found %s, expected %s",
                                      r->source->path, found.data != NULL ? found.data : "settings",
                                      expected.data);
@@ -83,7 +83,7 @@ done:
 static ty_status run_note(steps_reader *r, const ty_json *step)
 {
     ty_text note = {0};
-    ty_status status = steps_text(r, step, "note", &note);
+    ty_status status = ty_steps_text(r, step, "note", &note);
 
     if (status == TY_OK && r->report != NULL)
         status = ty_import_report_add(r->report, note.data, r->error);
@@ -116,7 +116,7 @@ static ty_status run_ignore(steps_reader *r, const ty_json *step)
         if (r->pairs == NULL)
             ty_json_ignore(r->scope->object, key);
         for (uint32_t p = 0; r->pairs != NULL && p < r->pairs->count; p++)
-            if (steps_is_like(r, key, r->pairs->pairs[p].key))
+            if (ty_steps_is_like(r, key, r->pairs->pairs[p].key))
                 r->pairs->pairs[p].is_read = true;
     }
 done:
@@ -125,13 +125,13 @@ done:
 
 /* ---- Steps: steps in steps ------------------------------------------------------------------- */
 
-ty_status steps_run_part(steps_reader *reader, const char *name)
+ty_status ty_steps_run_part(steps_reader *reader, const char *name)
 {
     const ty_json *steps;
     ty_status status;
 
     TY_CHECK(ty_json_array(reader->parts, name, 1, 1000, &steps, reader->error), status, done);
-    status = steps_run(reader, steps);
+    status = ty_steps_run(reader, steps);
 done:
     return status;
 }
@@ -145,7 +145,7 @@ static ty_status run_use(steps_reader *r, const ty_json *step)
     TY_CHECK(ty_json_array(step, "use", 1, 100, &parts, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(parts); i++) {
         TY_CHECK(ty_json_as_string(ty_json_at(parts, i), &name, r->error), status, done);
-        TY_CHECK(steps_run_part(r, name), status, done);
+        TY_CHECK(ty_steps_run_part(r, name), status, done);
     }
 done:
     return status;
@@ -153,12 +153,12 @@ done:
 
 static ty_status enter_scope(steps_reader *r, const char *name, steps_scope **out)
 {
-    steps_scope *s = steps_find_scope(r->scope, name, strlen(name));
+    steps_scope *s = ty_steps_find_scope(r->scope, name, strlen(name));
 
     if (s == NULL) {
         s = ty_arena_alloc(r->arena, 1, sizeof *s);
         if (s == NULL)
-            return steps_out_of_memory(r);
+            return ty_steps_out_of_memory(r);
         *s = (steps_scope){.name = name,
                            .prefix = "",
                            .outer = r->scope,
@@ -188,7 +188,7 @@ static ty_status run_scope(steps_reader *r, const ty_json *step)
         TY_CHECK(ty_json_string(step, "prefix", &s->prefix, r->error), status, done);
     TY_CHECK(ty_json_array(step, "steps", 1, 1000, &steps, r->error), status, done);
     r->scope = s;
-    status = steps_run(r, steps);
+    status = ty_steps_run(r, steps);
 done:
     r->scope = before;
     return status;
@@ -201,12 +201,12 @@ static ty_status run_repeat(steps_reader *r, const ty_json *step)
     double times, first;
     ty_status status;
 
-    TY_CHECK(steps_value(r, step, "repeat", 0, &times), status, done);
-    TY_CHECK(steps_value(r, step, "from", 0, &first), status, done);
+    TY_CHECK(ty_steps_value(r, step, "repeat", 0, &times), status, done);
+    TY_CHECK(ty_steps_value(r, step, "from", 0, &first), status, done);
     TY_CHECK(ty_json_array(step, "steps", 1, 1000, &steps, r->error), status, done);
     for (double i = 0; i < times && i < MOST_REPEATS; i++) {
         r->block = (uint64_t)(first + i);
-        TY_CHECK(steps_run(r, steps), status, done);
+        TY_CHECK(ty_steps_run(r, steps), status, done);
     }
 done:
     r->block = UINT64_MAX;
@@ -217,11 +217,11 @@ static const struct {
     const char *key;
     ty_status (*run)(steps_reader *r, const ty_json *step);
 } kinds[] = {
-    {"set", run_set},     {"default", run_default}, {"require", run_require},
-    {"note", run_note},   {"switch", run_switch},   {"ignore", run_ignore},
-    {"use", run_use},     {"scope", run_scope},     {"repeat", run_repeat},
-    {"open", steps_open}, {"layer", steps_layer},   {"settle", steps_settle},
-    {"fits", steps_fits},
+    {"set", run_set},        {"default", run_default},  {"require", run_require},
+    {"note", run_note},      {"switch", run_switch},    {"ignore", run_ignore},
+    {"use", run_use},        {"scope", run_scope},      {"repeat", run_repeat},
+    {"open", ty_steps_open}, {"layer", ty_steps_layer}, {"settle", ty_steps_settle},
+    {"fits", ty_steps_fits},
 };
 
 static ty_status run_one(steps_reader *r, const ty_json *step)
@@ -237,7 +237,7 @@ static ty_status run_one(steps_reader *r, const ty_json *step)
 
     if (!ty_json_is_object(step))
         return ty_json_fail(step, r->error, "a step: {\"set\": ...}, or another kind");
-    TY_CHECK(steps_value(r, step, "if", 1, &applies), status, done);
+    TY_CHECK(ty_steps_value(r, step, "if", 1, &applies), status, done);
     if (applies == 0)
         goto done;
     while (kind < COUNT(kinds) && !ty_json_has(step, kinds[kind].key))
@@ -245,7 +245,7 @@ static ty_status run_one(steps_reader *r, const ty_json *step)
     if (kind < COUNT(kinds))
         TY_CHECK(kinds[kind].run(r, step), status, done);
     else
-        TY_CHECK(steps_run_keys(r, step, &is_done), status, done);
+        TY_CHECK(ty_steps_run_keys(r, step, &is_done), status, done);
     if (kind == COUNT(kinds) && !is_done) {
         status = ty_json_fail(step, r->error, "a step: {\"set\": ...}, or another kind");
         goto done;
@@ -257,7 +257,7 @@ done:
     return status;
 }
 
-ty_status steps_run(steps_reader *reader, const ty_json *steps)
+ty_status ty_steps_run(steps_reader *reader, const ty_json *steps)
 {
     ty_status status = TY_OK;
 

@@ -50,63 +50,63 @@ typedef struct steps_reader {
 } steps_reader;
 
 /** A file of the catalogue with steps. */
-ty_status steps_load(const char *folder, const char *name, ty_json_document **out,
-                     ty_error *error) TY_MUST_CHECK;
+ty_status ty_steps_load(const char *folder, const char *name, ty_json_document **out,
+                        ty_error *error) TY_MUST_CHECK;
 /** Sets up the scopes. @param object where the keys of the top scope are */
-ty_status steps_start(steps_reader *reader, const ty_json *object) TY_MUST_CHECK;
+ty_status ty_steps_start(steps_reader *reader, const ty_json *object) TY_MUST_CHECK;
 /** Frees what the steps made, but for a workload. */
-void steps_end(steps_reader *reader);
+void ty_steps_end(steps_reader *reader);
 /** Runs a list of steps. */
-ty_status steps_run(steps_reader *reader, const ty_json *steps) TY_MUST_CHECK;
+ty_status ty_steps_run(steps_reader *reader, const ty_json *steps) TY_MUST_CHECK;
 /** Runs a list of steps of families/common.json. */
-ty_status steps_run_part(steps_reader *reader, const char *name) TY_MUST_CHECK;
+ty_status ty_steps_run_part(steps_reader *reader, const char *name) TY_MUST_CHECK;
 
 /** The numbers of the current scope as sizes, with a list of blocks where blocks have numbers of
  *  their own; that lives as long as the reader's arena. */
-ty_status steps_transformer(steps_reader *reader, ty_transformer *out) TY_MUST_CHECK;
+ty_status ty_steps_transformer(steps_reader *reader, ty_transformer *out) TY_MUST_CHECK;
 
 /** A number of the current scope; 0 where it has none of the name. */
-double steps_number_of(const steps_reader *reader, const char *name);
+double ty_steps_number_of(const steps_reader *reader, const char *name);
 /** A text likewise, or NULL. */
-const char *steps_text_of(const steps_reader *reader, const char *name);
+const char *ty_steps_text_of(const steps_reader *reader, const char *name);
 /** TY_EPARSE that names the setting's line, key and value. */
-ty_status steps_fail_pair(const steps_reader *reader, const training_pair *pair,
-                          const char *expected) TY_MUST_CHECK;
+ty_status ty_steps_fail_pair(const steps_reader *reader, const training_pair *pair,
+                             const char *expected) TY_MUST_CHECK;
 
 /* For steps. */
 
-ty_status steps_out_of_memory(const steps_reader *reader) TY_MUST_CHECK;
+ty_status ty_steps_out_of_memory(const steps_reader *reader) TY_MUST_CHECK;
 /** A number or text of the scope; NULL: no step has made one of the name. */
-steps_variable *steps_find(const steps_scope *scope, const char *name, size_t length);
+steps_variable *ty_steps_find(const steps_scope *scope, const char *name, size_t length);
 /** The scope of that name in a scope, "outer": the one around it; NULL: none. */
-steps_scope *steps_find_scope(const steps_scope *scope, const char *name, size_t length);
-/** As steps_find, made where there is none. `name` lives as long as the reader. */
-ty_status steps_make(steps_reader *reader, steps_scope *scope, const char *name,
-                     steps_variable **out) TY_MUST_CHECK;
+steps_scope *ty_steps_find_scope(const steps_scope *scope, const char *name, size_t length);
+/** As ty_steps_find, made where there is none. `name` lives as long as the reader. */
+ty_status ty_steps_make(steps_reader *reader, steps_scope *scope, const char *name,
+                        steps_variable **out) TY_MUST_CHECK;
 /** The number "blocks"; TY_EPARSE for more than 10,000. */
-ty_status steps_count_blocks(const steps_reader *reader, uint64_t *out) TY_MUST_CHECK;
+ty_status ty_steps_count_blocks(const steps_reader *reader, uint64_t *out) TY_MUST_CHECK;
 /** Whether a text is like "relu", "gated-*" or "*attention*"; of settings whatever the case. */
-bool steps_is_like(const steps_reader *reader, const char *pattern, const char *text);
+bool ty_steps_is_like(const steps_reader *reader, const char *pattern, const char *text);
 /** The setting of a key: its last part, or "/key" and "a.b" in whole. NULL: none */
-const training_pair *steps_find_setting(const steps_reader *reader, const char *key);
+const training_pair *ty_steps_find_setting(const steps_reader *reader, const char *key);
 /** Runs a step that reads keys. @param is_done [out] false where it is another kind */
-ty_status steps_run_keys(steps_reader *reader, const ty_json *step, bool *is_done) TY_MUST_CHECK;
+ty_status ty_steps_run_keys(steps_reader *reader, const ty_json *step, bool *is_done) TY_MUST_CHECK;
 
 /** A number or an expression. */
-ty_status steps_number(steps_reader *reader, const ty_json *value, double *out) TY_MUST_CHECK;
+ty_status ty_steps_number(steps_reader *reader, const ty_json *value, double *out) TY_MUST_CHECK;
 /** Likewise a member, or true or false; `fallback` where the step has no such member. */
-ty_status steps_value(steps_reader *reader, const ty_json *step, const char *key, double fallback,
-                      double *out) TY_MUST_CHECK;
-ty_status steps_set(steps_reader *reader, const char *name, double value) TY_MUST_CHECK;
-ty_status steps_set_size(steps_reader *reader, const char *name, uint64_t value) TY_MUST_CHECK;
+ty_status ty_steps_value(steps_reader *reader, const ty_json *step, const char *key,
+                         double fallback, double *out) TY_MUST_CHECK;
+ty_status ty_steps_set(steps_reader *reader, const char *name, double value) TY_MUST_CHECK;
+ty_status ty_steps_set_size(steps_reader *reader, const char *name, uint64_t value) TY_MUST_CHECK;
 /** A text in which "{expression}" stands for a whole number. */
-ty_status steps_text(steps_reader *reader, const ty_json *step, const char *key,
-                     ty_text *out) TY_MUST_CHECK;
+ty_status ty_steps_text(steps_reader *reader, const ty_json *step, const char *key,
+                        ty_text *out) TY_MUST_CHECK;
 
 /* Steps that append layers. */
-ty_status steps_open(steps_reader *reader, const ty_json *step) TY_MUST_CHECK;
-ty_status steps_layer(steps_reader *reader, const ty_json *step) TY_MUST_CHECK;
-ty_status steps_settle(steps_reader *reader, const ty_json *step) TY_MUST_CHECK;
-ty_status steps_fits(steps_reader *reader, const ty_json *step) TY_MUST_CHECK;
+ty_status ty_steps_open(steps_reader *reader, const ty_json *step) TY_MUST_CHECK;
+ty_status ty_steps_layer(steps_reader *reader, const ty_json *step) TY_MUST_CHECK;
+ty_status ty_steps_settle(steps_reader *reader, const ty_json *step) TY_MUST_CHECK;
+ty_status ty_steps_fits(steps_reader *reader, const ty_json *step) TY_MUST_CHECK;
 
 #endif

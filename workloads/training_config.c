@@ -132,7 +132,7 @@ static ty_status open_named(const reading *r, const ty_json *names, uint32_t seq
     TY_CHECK(ty_json_array(names, "keys", 1, 8, &keys, r->error), status, done);
     for (size_t i = 0; i < ty_json_size(keys); i++) {
         TY_CHECK(ty_json_as_string(ty_json_at(keys, i), &key, r->error), status, done);
-        p = steps_find_setting(&r->steps, key);
+        p = ty_steps_find_setting(&r->steps, key);
         ty_text_addf(&name, "%s%s", i > 0 ? "-" : "", p != NULL ? p->value : "");
     }
     TY_CHECK(ty_text_check(&name, r->error), status, done);
@@ -142,7 +142,8 @@ static ty_status open_named(const reading *r, const ty_json *names, uint32_t seq
     }
     TY_CHECK(ty_json_string(names, "expected", &expected, r->error), status, done);
     TY_CHECK(find_zoo_name(r, name.data, &zoo), status, done);
-    status = zoo != NULL ? open_model(r, zoo, sequence) : steps_fail_pair(&r->steps, p, expected);
+    status =
+        zoo != NULL ? open_model(r, zoo, sequence) : ty_steps_fail_pair(&r->steps, p, expected);
 done:
     ty_text_clear(&name);
     return status;
@@ -157,7 +158,7 @@ ty_status ty_training_flavor(const char *zoo, char family[TY_FLAVOR_SIZE],
     ty_status status;
 
     family[0] = flavor[0] = '\0';
-    TY_CHECK(steps_load(TY_TRAINING_FOLDER, "kinds", &kinds, error), status, done);
+    TY_CHECK(ty_steps_load(TY_TRAINING_FOLDER, "kinds", &kinds, error), status, done);
     TY_CHECK(ty_json_object(ty_json_root(kinds), "torchtitan", &table, error), status, done);
     if (!ty_json_has(table, zoo))
         goto done;
@@ -202,8 +203,8 @@ static void take_members(const reading *r)
 {
     for (size_t i = 0; i < COUNT(members); i++) {
         void *at = (char *)r->out + members[i].offset;
-        const double value = steps_number_of(&r->steps, members[i].name);
-        const char *text = steps_text_of(&r->steps, members[i].name);
+        const double value = ty_steps_number_of(&r->steps, members[i].name);
+        const char *text = ty_steps_text_of(&r->steps, members[i].name);
         if (members[i].kind == UINT32)
             *(uint32_t *)at = (uint32_t)fmin(fmax(value, 0), UINT32_MAX);
         else if (members[i].kind == UINT64)
@@ -233,7 +234,7 @@ static ty_status is_known_by(const reading *r, const ty_json *kind, bool *out)
         *out = true;
         for (size_t k = 0; k < ty_json_size(keys); k++) {
             TY_CHECK(ty_json_as_string(ty_json_at(keys, k), &key, r->error), status, done);
-            if (steps_find_setting(&(steps_reader){.pairs = (training_pairs *)&r->pairs}, key) ==
+            if (ty_steps_find_setting(&(steps_reader){.pairs = (training_pairs *)&r->pairs}, key) ==
                 NULL)
                 *out = false;
         }
@@ -250,14 +251,14 @@ static ty_status find_kind(reading *r)
     bool is_it = false;
     ty_status status;
 
-    TY_CHECK(steps_load(TY_TRAINING_FOLDER, "kinds", &r->kinds, r->error), status, done);
+    TY_CHECK(ty_steps_load(TY_TRAINING_FOLDER, "kinds", &r->kinds, r->error), status, done);
     TY_CHECK(ty_json_array(ty_json_root(r->kinds), "kinds", 1, 100, &names, r->error), status,
              done);
     for (size_t i = 0; i < ty_json_size(names) && !is_it; i++) {
         TY_CHECK(ty_json_as_string(ty_json_at(names, i), &r->name, r->error), status, done);
         ty_json_free(document);
         document = NULL;
-        TY_CHECK(steps_load(TY_TRAINING_FOLDER, r->name, &document, r->error), status, done);
+        TY_CHECK(ty_steps_load(TY_TRAINING_FOLDER, r->name, &document, r->error), status, done);
         TY_CHECK(is_known_by(r, ty_json_root(document), &is_it), status, done);
     }
     if (!is_it) {
@@ -293,7 +294,7 @@ static ty_status import_sizes(const reading *r)
 
 static ty_status read_model(reading *r)
 {
-    const uint32_t sequence = (uint32_t)steps_number_of(&r->steps, "sequence");
+    const uint32_t sequence = (uint32_t)ty_steps_number_of(&r->steps, "sequence");
     const ty_json *names, *steps;
     double is_named = 0;
     ty_status status = TY_OK;
@@ -301,13 +302,13 @@ static ty_status read_model(reading *r)
     if (ty_json_has(r->kind, "imports_file") && r->model != NULL) {
         TY_CHECK(import_file(r), status, done);
         TY_CHECK(ty_json_array(r->kind, "model_steps", 1, 1000, &steps, r->error), status, done);
-        return steps_run(&r->steps, steps);
+        return ty_steps_run(&r->steps, steps);
     }
     if (r->model != NULL)
         return open_model(r, r->model, sequence);
     if (ty_json_has(r->kind, "model")) {
         TY_CHECK(ty_json_object(r->kind, "model", &names, r->error), status, done);
-        TY_CHECK(steps_value(&r->steps, names, "if", 1, &is_named), status, done);
+        TY_CHECK(ty_steps_value(&r->steps, names, "if", 1, &is_named), status, done);
         if (is_named != 0)
             return open_named(r, names, sequence);
     }
@@ -335,16 +336,16 @@ static ty_status read_kind(reading *r)
                               .switches = &r->out->switches};
     if (ty_json_has(r->kind, "parts"))
         TY_CHECK(ty_json_object(r->kind, "parts", &r->steps.parts, r->error), status, done);
-    TY_CHECK(steps_start(&r->steps, NULL), status, done);
-    TY_CHECK(steps_set(&r->steps, "is_arguments", r->is_arguments), status, done);
+    TY_CHECK(ty_steps_start(&r->steps, NULL), status, done);
+    TY_CHECK(ty_steps_set(&r->steps, "is_arguments", r->is_arguments), status, done);
     for (size_t i = 0; i < COUNT(members); i++)
-        TY_CHECK(steps_set(&r->steps, members[i].name, 0), status, done);
+        TY_CHECK(ty_steps_set(&r->steps, members[i].name, 0), status, done);
     TY_CHECK(ty_json_array(r->kind, "steps", 1, 1000, &steps, r->error), status, done);
-    TY_CHECK(steps_run(&r->steps, steps), status, done);
+    TY_CHECK(ty_steps_run(&r->steps, steps), status, done);
     take_members(r);
     status = read_model(r);
 done:
-    steps_end(&r->steps);
+    ty_steps_end(&r->steps);
     return status;
 }
 
