@@ -111,10 +111,9 @@ ty_status ty_cluster_add_device_type(ty_cluster *cluster, const ty_device_type *
                                      uint32_t *index, ty_error *error)
 {
     ty_device_type copy = *type;
-    ty_status status = grow(&cluster->device_types, cluster->device_type_count, VERTEX_LIMIT,
-                            &cluster->device_type_room, sizeof copy, error);
-    if (status != TY_OK)
-        return status;
+
+    TY_TRY(grow(&cluster->device_types, cluster->device_type_count, VERTEX_LIMIT,
+                &cluster->device_type_room, sizeof copy, error));
     copy.name = ty_arena_strdup(cluster->arena, type->name);
     copy.source = ty_arena_strdup(cluster->arena, type->source);
     if (copy.name == NULL || copy.source == NULL || !copy_string(cluster, &copy.generation))
@@ -128,10 +127,9 @@ ty_status ty_cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type
                                    ty_error *error)
 {
     ty_host_type copy = *type;
-    ty_status status = grow(&cluster->host_types, cluster->host_type_count, VERTEX_LIMIT,
-                            &cluster->host_type_room, sizeof copy, error);
-    if (status != TY_OK)
-        return status;
+
+    TY_TRY(grow(&cluster->host_types, cluster->host_type_count, VERTEX_LIMIT,
+                &cluster->host_type_room, sizeof copy, error));
     if (!copy_string(cluster, &copy.name) || !copy_string(cluster, &copy.source) ||
         !copy_string(cluster, &copy.price_date) || !copy_string(cluster, &copy.price_source))
         return out_of_memory(error);
@@ -144,10 +142,9 @@ ty_status ty_cluster_add_link_type(ty_cluster *cluster, const link_type *type, u
                                    ty_error *error)
 {
     link_type copy = *type;
-    ty_status status = grow(&cluster->link_types, cluster->link_type_count, LINK_LIMIT,
-                            &cluster->link_type_room, sizeof copy, error);
-    if (status != TY_OK)
-        return status;
+
+    TY_TRY(grow(&cluster->link_types, cluster->link_type_count, LINK_LIMIT,
+                &cluster->link_type_room, sizeof copy, error));
     copy.name = ty_arena_strdup(cluster->arena, type->name);
     copy.source = ty_arena_strdup(cluster->arena, type->source);
     if (copy.name == NULL || copy.source == NULL)
@@ -187,10 +184,9 @@ static ty_status add_vertex(ty_cluster *cluster, const cluster_vertex *vertex, u
                             ty_error *error)
 {
     cluster_vertex copy = *vertex;
-    ty_status status = grow(&cluster->vertices, cluster->vertex_count, VERTEX_LIMIT,
-                            &cluster->vertex_room, sizeof copy, error);
-    if (status != TY_OK)
-        return status;
+
+    TY_TRY(grow(&cluster->vertices, cluster->vertex_count, VERTEX_LIMIT, &cluster->vertex_room,
+                sizeof copy, error));
     if ((copy.name = ty_arena_strdup(cluster->arena, vertex->name)) == NULL)
         return out_of_memory(error);
     *index = cluster->vertex_count;
@@ -214,22 +210,19 @@ ty_status ty_cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const 
 {
     cluster_vertex added = {
         .kind = kind, .device = NO_INDEX, .host = NO_INDEX, .cores = cores, .host_type = NO_INDEX};
-    ty_status status;
     uint32_t index = 0;
 
     added.name = (char *)name; /* copied below, never written */
     if (kind == TY_VERTEX_HOST) {
         added.host = cluster->host_count;
-        TY_CHECK(grow(&cluster->host_vertices, cluster->host_count, VERTEX_LIMIT,
-                      &cluster->host_room, sizeof(uint32_t), error),
-                 status, done);
+        TY_TRY(grow(&cluster->host_vertices, cluster->host_count, VERTEX_LIMIT, &cluster->host_room,
+                    sizeof(uint32_t), error));
     }
-    TY_CHECK(add_vertex(cluster, &added, &index, error), status, done);
+    TY_TRY(add_vertex(cluster, &added, &index, error));
     if (kind == TY_VERTEX_HOST)
         cluster->host_vertices[cluster->host_count++] = index;
     *vertex = index;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_cluster_add_device(ty_cluster *cluster, const char *name, uint32_t type, uint32_t host,
@@ -240,18 +233,15 @@ ty_status ty_cluster_add_device(ty_cluster *cluster, const char *name, uint32_t 
                             .host = host == NO_INDEX ? NO_INDEX : cluster->vertices[host].host,
                             .device_type = type,
                             .host_type = NO_INDEX};
-    ty_status status;
     uint32_t index = 0;
 
     added.name = (char *)name;
-    TY_CHECK(grow(&cluster->device_vertices, cluster->device_count, DEVICE_LIMIT,
-                  &cluster->device_room, sizeof(uint32_t), error),
-             status, done);
-    TY_CHECK(add_vertex(cluster, &added, &index, error), status, done);
+    TY_TRY(grow(&cluster->device_vertices, cluster->device_count, DEVICE_LIMIT,
+                &cluster->device_room, sizeof(uint32_t), error));
+    TY_TRY(add_vertex(cluster, &added, &index, error));
     cluster->device_vertices[cluster->device_count++] = index;
     *vertex = index;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint32_t type,
@@ -259,17 +249,13 @@ ty_status ty_cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, u
 {
     const link_type *kind = &cluster->link_types[type];
     uint32_t count = cluster->link_count;
-    ty_status status;
 
-    TY_CHECK(
-        grow(&cluster->links, count, LINK_LIMIT, &cluster->link_room, sizeof(ty_link_edge), error),
-        status, done);
-    TY_CHECK(grow(&cluster->link_kinds, count, LINK_LIMIT, &cluster->link_kind_room,
-                  sizeof(uint32_t), error),
-             status, done);
-    TY_CHECK(grow(&cluster->link_lanes, count, LINK_LIMIT, &cluster->link_lane_room, sizeof(double),
-                  error),
-             status, done);
+    TY_TRY(
+        grow(&cluster->links, count, LINK_LIMIT, &cluster->link_room, sizeof(ty_link_edge), error));
+    TY_TRY(grow(&cluster->link_kinds, count, LINK_LIMIT, &cluster->link_kind_room, sizeof(uint32_t),
+                error));
+    TY_TRY(grow(&cluster->link_lanes, count, LINK_LIMIT, &cluster->link_lane_room, sizeof(double),
+                error));
     cluster->links[count] =
         (ty_link_edge){.from = from,
                        .to = to,
@@ -280,8 +266,7 @@ ty_status ty_cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, u
     cluster->link_kinds[count] = type;
     cluster->link_lanes[count] = lanes;
     cluster->link_count++;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Other figures ------------------------------------------------------------------------ */

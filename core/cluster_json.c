@@ -70,18 +70,15 @@ ty_status ty_cluster_read_device(const ty_json *row, ty_device_type *out, ty_err
 
     for (uint32_t i = 0; i < figures_record.field_count; i++)
         if (ty_json_has(row, figures[i].key))
-            TY_CHECK(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
-                                    (double *)(void *)((char *)out + figures[i].at), error),
-                     status, done);
+            TY_TRY(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
+                                  (double *)(void *)((char *)out + figures[i].at), error));
     if (ty_json_has(row, "memory_bytes")) {
         out->usable_memory_bytes = 0; /* of another size it is not known */
-        TY_CHECK(ty_json_uint64(row, "memory_bytes", 1, MEMORY_MAXIMUM, &out->memory_bytes, error),
-                 status, done);
+        TY_TRY(ty_json_uint64(row, "memory_bytes", 1, MEMORY_MAXIMUM, &out->memory_bytes, error));
     }
     if (ty_json_has(row, "usable_memory_bytes"))
         status = ty_json_uint64(row, "usable_memory_bytes", 1, out->memory_bytes,
                                 &out->usable_memory_bytes, error);
-done:
     return status;
 }
 
@@ -89,10 +86,8 @@ static ty_status read_device_type(ty_cluster *cluster, const ty_json *row, ty_er
 {
     ty_device_type type = {0};
     uint32_t index;
-    ty_status status = ty_record_read_all(row, &device_type_record, &type, NULL, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_record_read_all(row, &device_type_record, &type, NULL, error));
     if (type.usable_memory_bytes > type.memory_bytes)
         return ty_json_fail(row, error, "usable_memory_bytes up to memory_bytes");
     for (uint32_t i = 0; i < cluster->device_type_count; i++)
@@ -134,10 +129,9 @@ static ty_status read_storage(ty_cluster *cluster, const ty_json *row, ty_error 
 {
     ty_storage storage = {0};
     ty_error detail = {0};
-    ty_status status = ty_record_read_all(row, &storage_record, &storage, NULL, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_record_read_all(row, &storage_record, &storage, NULL, error));
     status = ty_cluster_add_storage(cluster, &storage, "/storage", &detail);
     if (status == TY_EPARSE)
         return ty_json_fail(row, error, "a level of storage that fits behind those before (%.120s)",
@@ -186,10 +180,8 @@ static ty_status read_host_type(ty_cluster *cluster, const ty_json *row, ty_erro
 {
     ty_host_type type = {0};
     uint32_t index;
-    ty_status status = ty_record_read_all(row, &host_type_record, &type, NULL, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_record_read_all(row, &host_type_record, &type, NULL, error));
     for (uint32_t i = 0; i < cluster->host_type_count; i++)
         if (strcmp(cluster->host_types[i].name, type.name) == 0)
             return ty_json_fail(row, error, "a name that no other host type has");
@@ -211,10 +203,8 @@ static ty_status read_link_type(ty_cluster *cluster, const ty_json *row, ty_erro
 {
     link_type type = {0};
     uint32_t index;
-    ty_status status = ty_record_read_all(row, &link_type_record, &type, NULL, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_record_read_all(row, &link_type_record, &type, NULL, error));
     for (uint32_t i = 0; i < cluster->link_type_count; i++)
         if (strcmp(cluster->link_types[i].name, type.name) == 0)
             return ty_json_fail(row, error, "a name that no other link type has");
@@ -294,25 +284,19 @@ static ty_status read_vertex(ty_cluster *cluster, const ty_json *object, ty_erro
 {
     vertex_row row = {0};
     uint32_t vertex, type = NO_INDEX;
-    ty_status status;
 
-    TY_CHECK(ty_record_read_all(object, &vertex_record, &row, NULL, error), status, done);
+    TY_TRY(ty_record_read_all(object, &vertex_record, &row, NULL, error));
     if (row.kind == TY_VERTEX_DEVICE) {
         if ((type = find_device_type(cluster, row.type)) == NO_INDEX)
             return ty_json_fail(object, error, "a type that is in /device_types");
-        TY_CHECK(ty_cluster_add_device(cluster, row.name, type, NO_INDEX, &vertex, error), status,
-                 done);
+        TY_TRY(ty_cluster_add_device(cluster, row.name, type, NO_INDEX, &vertex, error));
     } else {
         if (row.type != NULL && (type = find_host_type(cluster, row.type)) == NO_INDEX)
             return ty_json_fail(object, error, "a type that is in /host_types");
-        TY_CHECK(ty_cluster_add_vertex(cluster, row.kind, row.name, row.cores, &vertex, error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(cluster, row.kind, row.name, row.cores, &vertex, error));
         cluster->vertices[vertex].host_type = type;
     }
-    if (row.bus_id != NULL)
-        status = ty_cluster_set_bus_id(cluster, vertex, row.bus_id, error);
-done:
-    return status;
+    return row.bus_id == NULL ? TY_OK : ty_cluster_set_bus_id(cluster, vertex, row.bus_id, error);
 }
 
 static ty_status read_hosts_of(ty_cluster *cluster, const ty_json *vertices, ty_error *error)
@@ -350,10 +334,8 @@ static ty_status read_link(ty_cluster *cluster, const ty_json *object, ty_error 
 {
     link_row row = {0};
     uint32_t from, to, type;
-    ty_status status = ty_record_read_all(object, &link_record, &row, NULL, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_record_read_all(object, &link_record, &row, NULL, error));
     from = ty_cluster_find(cluster, row.from);
     to = ty_cluster_find(cluster, row.to);
     type = find_link_type(cluster, row.type);
@@ -407,21 +389,18 @@ static ty_status check_link_type(const link_type *type, const char *name, ty_err
 
 ty_status ty_cluster_check_figures(const ty_cluster *cluster, const char *name, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t i = 0; i < cluster->device_type_count; i++)
-        TY_CHECK(check_device_type(&cluster->device_types[i], name, error), status, done);
+        TY_TRY(check_device_type(&cluster->device_types[i], name, error));
     for (uint32_t i = 0; i < cluster->link_type_count; i++)
-        TY_CHECK(check_link_type(&cluster->link_types[i], name, error), status, done);
+        TY_TRY(check_link_type(&cluster->link_types[i], name, error));
     for (uint32_t i = 0; i < cluster->storage_count; i++)
-        TY_CHECK(check_storage(&cluster->storage[i], name, error), status, done);
+        TY_TRY(check_storage(&cluster->storage[i], name, error));
     for (uint32_t i = 0; i < cluster->link_count; i++)
         if (!(cluster->link_lanes[i] >= LANES_MINIMUM && cluster->link_lanes[i] <= LANES_MAXIMUM))
             return ty_fail(
                 error, TY_EPARSE, "%.120s: found a link \"%.40s\" %g wide, expected %g to %g", name,
                 cluster->links[i].kind, cluster->link_lanes[i], LANES_MINIMUM, LANES_MAXIMUM);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- The whole --------------------------------------------------------------------------- */
@@ -477,15 +456,12 @@ static ty_status read_vertices(const ty_json *object, const json_field *field, v
     ty_cluster *cluster = record;
     cluster_problem problem = {0};
     const ty_json *rows;
-    ty_status status;
 
     (void)context;
-    TY_CHECK(read_rows(object, field, cluster, read_vertex, &rows, error), status, done);
-    TY_CHECK(ty_cluster_sort_names(cluster, &problem, error), status, done);
-    TY_CHECK(fail_for(rows, &problem, error), status, done);
-    status = read_hosts_of(cluster, rows, error);
-done:
-    return status;
+    TY_TRY(read_rows(object, field, cluster, read_vertex, &rows, error));
+    TY_TRY(ty_cluster_sort_names(cluster, &problem, error));
+    TY_TRY(fail_for(rows, &problem, error));
+    return read_hosts_of(cluster, rows, error);
 }
 
 static void write_vertices(const json_field *field, const void *record, const void *context,
@@ -606,14 +582,12 @@ ty_status ty_cluster_digest(const ty_cluster *cluster, ty_digest *out, ty_error 
     ty_cluster *kept = (ty_cluster *)cluster; /* nobody sees a difference but in time */
     int expected = NO_DIGEST;
     char *text;
-    ty_status status;
 
     if (atomic_load(&kept->digest_state) == HAS_DIGEST) {
         *out = cluster->digest;
         return TY_OK;
     }
-    if ((status = ty_cluster_text(cluster, &text, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_cluster_text(cluster, &text, error));
     *out = ty_digest_of(text, strlen(text));
     ty_free(text);
     if (atomic_compare_exchange_strong(&kept->digest_state, &expected, DIGEST_IN_WORK)) {

@@ -396,7 +396,6 @@ ty_status ty_compression_parse(const char *text, ty_compression *out, ty_error *
 {
     ty_compression c = {0};
     const char *rest;
-    ty_status status;
 
     if (!find_kind(text, &c.kind, &rest))
         return ty_fail(
@@ -411,8 +410,7 @@ ty_status ty_compression_parse(const char *text, ty_compression *out, ty_error *
                        kinds[c.kind].has_ratio  ? ":SHARE, as in top-k:0.01"
                        : kinds[c.kind].has_rank ? "-RANK, as in powersgd-2"
                                                 : " alone");
-    if ((status = ty_compression_check(&c, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_compression_check(&c, error));
     *out = c;
     return TY_OK;
 }
@@ -470,15 +468,13 @@ ty_status ty_compression_read(const ty_json *object, const char *key, ty_compres
                               ty_error *error)
 {
     ty_compression c = {0};
-    ty_status status;
     int kind = 0;
 
-    TY_CHECK(ty_json_name(object, key, name_at, TY_COMPRESSION_COUNT, &kind, error), status, done);
+    TY_TRY(ty_json_name(object, key, name_at, TY_COMPRESSION_COUNT, &kind, error));
     c.kind = (ty_compression_kind)kind;
-    TY_CHECK(ty_record_read(object, &ty_compression_record, &c, NULL, error), status, done);
+    TY_TRY(ty_record_read(object, &ty_compression_record, &c, NULL, error));
     *out = c;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- What follows -------------------------------------------------------------------------- */

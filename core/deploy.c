@@ -412,7 +412,7 @@ ty_status ty_deploy(const ty_workload *w, const ty_budget *budget, ty_deployment
         ty_deployment made = {.budget = *budget, .variant = ty_variant_at(i)};
         if (!is_candidate(budget, &made.variant))
             continue;
-        TY_CHECK(ty_variant_needs(w, &made.variant, budget, &made.need, error), status, done);
+        TY_TRY(ty_variant_needs(w, &made.variant, budget, &made.need, error));
         if (ty_budget_is_kept(budget, &made.need)) {
             *out = made;
             return TY_OK;
@@ -423,7 +423,6 @@ ty_status ty_deploy(const ty_workload *w, const ty_budget *budget, ty_deployment
     }
     if (status == TY_OK)
         status = fail_nearest(w, &nearest, error);
-done:
     return status;
 }
 
@@ -500,31 +499,26 @@ static ty_status budget_from_json(const ty_json *object, ty_budget *out, ty_erro
     const char *name;
     char place[TY_JSON_PLACE_SIZE];
     ty_error detail = {0};
-    ty_status status;
 
-    TY_CHECK(ty_json_object(object, "budget", &value, error), status, done);
+    TY_TRY(ty_json_object(object, "budget", &value, error));
     if (ty_json_has(value, "name")) {
-        TY_CHECK(ty_json_string(value, "name", &name, error), status, done);
+        TY_TRY(ty_json_string(value, "name", &name, error));
         snprintf(budget.name, sizeof budget.name, "%s", name);
     }
-    TY_CHECK(ty_json_number(value, "memory_bytes", 0, MOST_BYTES, &budget.memory_bytes, error),
-             status, done);
-    TY_CHECK(ty_json_number(value, "time_s", 0, MOST_SECONDS, &budget.time_s, error), status, done);
-    TY_CHECK(ty_json_number(value, "flop_per_s", 0, MOST_RATE, &budget.flop_per_s, error), status,
-             done);
-    TY_CHECK(ty_json_number(value, "bandwidth_bytes_per_s", 0, MOST_RATE,
-                            &budget.bandwidth_bytes_per_s, error),
-             status, done);
+    TY_TRY(ty_json_number(value, "memory_bytes", 0, MOST_BYTES, &budget.memory_bytes, error));
+    TY_TRY(ty_json_number(value, "time_s", 0, MOST_SECONDS, &budget.time_s, error));
+    TY_TRY(ty_json_number(value, "flop_per_s", 0, MOST_RATE, &budget.flop_per_s, error));
+    TY_TRY(ty_json_number(value, "bandwidth_bytes_per_s", 0, MOST_RATE,
+                          &budget.bandwidth_bytes_per_s, error));
     if (ty_json_has(value, "variant"))
-        TY_CHECK(ty_variant_from_json(value, "variant", &budget.variant, error), status, done);
-    TY_CHECK(ty_json_end(value, error), status, done);
+        TY_TRY(ty_variant_from_json(value, "variant", &budget.variant, error));
+    TY_TRY(ty_json_end(value, error));
     if (ty_budget_check(&budget, &detail) != TY_OK) {
         ty_json_place(value, place);
         return ty_fail(error, TY_EPARSE, "%s: %s", place, detail.message);
     }
     *out = budget;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* A row of figures, which follow from the network and the budget. */
@@ -536,16 +530,12 @@ static ty_status need_from_json(const ty_json *object, const ty_workload *worklo
     uint64_t weights, activations;
     double seconds;
     char place[TY_JSON_PLACE_SIZE];
-    ty_status status;
 
-    TY_CHECK(ty_variant_from_json(object, "variant", &made.variant, error), status, done);
-    TY_CHECK(ty_json_uint64(object, "weight_bytes", 0, TY_JSON_MAX_INTEGER, &weights, error),
-             status, done);
-    TY_CHECK(
-        ty_json_uint64(object, "activation_bytes", 0, TY_JSON_MAX_INTEGER, &activations, error),
-        status, done);
-    TY_CHECK(ty_json_number(object, "time_s", 0, HUGE_VAL, &seconds, error), status, done);
-    TY_CHECK(ty_variant_needs(workload, &made.variant, budget, &made.need, error), status, done);
+    TY_TRY(ty_variant_from_json(object, "variant", &made.variant, error));
+    TY_TRY(ty_json_uint64(object, "weight_bytes", 0, TY_JSON_MAX_INTEGER, &weights, error));
+    TY_TRY(ty_json_uint64(object, "activation_bytes", 0, TY_JSON_MAX_INTEGER, &activations, error));
+    TY_TRY(ty_json_number(object, "time_s", 0, HUGE_VAL, &seconds, error));
+    TY_TRY(ty_variant_needs(workload, &made.variant, budget, &made.need, error));
     if (weights != made.need.weight_bytes || activations != made.need.activation_bytes ||
         fabs(seconds - made.need.time_s) > tolerance * made.need.time_s) {
         ty_json_place(object, place);
@@ -557,8 +547,7 @@ static ty_status need_from_json(const ty_json *object, const ty_workload *worklo
                        (unsigned long long)made.need.activation_bytes, made.need.time_s);
     }
     *out = made;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_deployment_from_json(const ty_json *object, const char *key,
@@ -568,20 +557,18 @@ ty_status ty_deployment_from_json(const ty_json *object, const char *key,
     const ty_json *value, *rows;
     ty_budget budget;
     bool is_kept;
-    ty_status status;
 
-    TY_CHECK(ty_json_object(object, key, &value, error), status, done);
-    TY_CHECK(budget_from_json(value, &budget, error), status, done);
-    TY_CHECK(need_from_json(value, workload, &budget, &made, error), status, done);
-    TY_CHECK(ty_json_array(value, "variants", 0, TY_VARIANT_COUNT, &rows, error), status, done);
+    TY_TRY(ty_json_object(object, key, &value, error));
+    TY_TRY(budget_from_json(value, &budget, error));
+    TY_TRY(need_from_json(value, workload, &budget, &made, error));
+    TY_TRY(ty_json_array(value, "variants", 0, TY_VARIANT_COUNT, &rows, error));
     for (size_t i = 0; i < ty_json_size(rows); i++) {
         const ty_json *item = ty_json_at(rows, i);
-        TY_CHECK(need_from_json(item, workload, &budget, &row, error), status, done);
-        TY_CHECK(ty_json_bool(item, "is_kept", &is_kept, error), status, done);
-        TY_CHECK(ty_json_end(item, error), status, done);
+        TY_TRY(need_from_json(item, workload, &budget, &row, error));
+        TY_TRY(ty_json_bool(item, "is_kept", &is_kept, error));
+        TY_TRY(ty_json_end(item, error));
     }
-    TY_CHECK(ty_json_end(value, error), status, done);
+    TY_TRY(ty_json_end(value, error));
     *out = made;
-done:
-    return status;
+    return TY_OK;
 }

@@ -228,10 +228,9 @@ ty_status ty_input_rate(const ty_input_question *q, ty_input_outlook *out, ty_er
 {
     ty_input_outlook result = {0};
     double longest_s = 0;
-    ty_status status;
 
-    TY_CHECK(check(q, error), status, done);
-    TY_CHECK(divide(q, &result, error), status, done);
+    TY_TRY(check(q, error));
+    TY_TRY(divide(q, &result, error));
     if (q->input.decode_samples_per_s > 0) {
         const double cores = q->input.cores > 0 ? q->input.cores : 1;
         result.own_s = longest_s = q->host_readers / (cores * q->input.decode_samples_per_s);
@@ -258,6 +257,5 @@ ty_status ty_input_rate(const ty_input_question *q, ty_input_outlook *out, ty_er
     }
     result.samples_per_s = longest_s > 0 ? 1 / longest_s : HUGE_VAL;
     *out = result;
-done:
-    return status;
+    return TY_OK;
 }

@@ -109,10 +109,8 @@ static ty_status read_times(const ty_json *root, ty_job *job, ty_error *error)
 {
     const uint32_t positions = job->program->stage_count;
     const ty_json *rows;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(root, "instruction_s", positions, positions, &rows, error), status,
-             done);
+    TY_TRY(ty_json_array(root, "instruction_s", positions, positions, &rows, error));
     job->instruction_s = ty_job_times(job->program);
     if (job->instruction_s == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -123,12 +121,10 @@ static ty_status read_times(const ty_json *root, ty_job *job, ty_error *error)
         if (!ty_json_is_array(row) || ty_json_size(row) != count)
             return ty_json_fail(row, error, "an array of %u times, one of each instruction", count);
         for (uint32_t i = 0; i < count; i++)
-            TY_CHECK(ty_json_as_number(ty_json_at(row, i), 0, MAX_INSTRUCTION_S,
-                                       &job->instruction_s[p][i], error),
-                     status, done);
+            TY_TRY(ty_json_as_number(ty_json_at(row, i), 0, MAX_INSTRUCTION_S,
+                                     &job->instruction_s[p][i], error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static void write_times(const json_field *field, const void *in, const void *context,
@@ -250,35 +246,27 @@ const json_record ty_job_record = JSON_RECORD(ty_job, fields);
 
 static ty_status read_program(const ty_json *root, ty_job *job, ty_error *error)
 {
-    ty_status status;
     const ty_json *value;
     char place[TY_JSON_PLACE_SIZE];
 
-    TY_CHECK(ty_json_object(root, "program", &value, error), status, done);
-    TY_CHECK(ty_program_from_json(value, &job->program, error), status, done);
+    TY_TRY(ty_json_object(root, "program", &value, error));
+    TY_TRY(ty_program_from_json(value, &job->program, error));
     ty_json_place(value, place);
-    TY_CHECK(ty_program_check_at(job->plan, job->program, place, error), status, done);
-    if (ty_json_has(root, "instruction_s"))
-        status = read_times(root, job, error);
-done:
-    return status;
+    TY_TRY(ty_program_check_at(job->plan, job->program, place, error));
+    return ty_json_has(root, "instruction_s") ? read_times(root, job, error) : TY_OK;
 }
 
 static ty_status read_job(const ty_json *root, ty_job *job, ty_error *error)
 {
-    ty_status status;
     char place[TY_JSON_PLACE_SIZE];
 
-    TY_CHECK(ty_json_schema(root, JOB_SCHEMA, error), status, done);
-    TY_CHECK(ty_record_read(root, &ty_job_record, job, NULL, error), status, done);
+    TY_TRY(ty_json_schema(root, JOB_SCHEMA, error));
+    TY_TRY(ty_record_read(root, &ty_job_record, job, NULL, error));
     if (job->kind == TY_JOB_TRAIN)
-        TY_CHECK(read_program(root, job, error), status, done);
-    TY_CHECK(ty_json_end(root, error), status, done);
+        TY_TRY(read_program(root, job, error));
+    TY_TRY(ty_json_end(root, error));
     ty_json_place(root, place);
-    status = check_job(job, place, error);
-
-done:
-    return status;
+    return check_job(job, place, error);
 }
 
 ty_status ty_job_from_json(const ty_json *object, ty_job **out, ty_error *error)
@@ -312,21 +300,19 @@ cleanup:
 
 ty_status ty_job_to_text(const ty_job *job, const char *name, ty_text *text, ty_error *error)
 {
-    ty_status status = TY_OK;
     char place[TY_JSON_PLACE_SIZE];
     ty_json_writer writer = ty_json_writer_on(text);
 
     snprintf(place, sizeof place, "%s:", name);
-    TY_CHECK(check_job(job, place, error), status, done);
-    TY_CHECK(ty_plan_check(job->plan, name, error), status, done);
+    TY_TRY(check_job(job, place, error));
+    TY_TRY(ty_plan_check(job->plan, name, error));
     if (job->kind == TY_JOB_TRAIN)
-        TY_CHECK(ty_program_check(job->plan, job->program, name, error), status, done);
+        TY_TRY(ty_program_check(job->plan, job->program, name, error));
     ty_json_open(&writer, NULL, '{');
     ty_json_put_string(&writer, "schema", JOB_SCHEMA);
     ty_record_put(&ty_job_record, job, NULL, &writer);
     ty_json_close(&writer, '}');
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error)

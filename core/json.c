@@ -561,10 +561,8 @@ ty_status ty_json_uint32(const ty_json *object, const char *key, uint32_t minimu
 ty_status ty_json_bool(const ty_json *object, const char *key, bool *out, ty_error *error)
 {
     const ty_json *value = NULL;
-    ty_status status = require(object, key, "true or false", &value, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(require(object, key, "true or false", &value, error));
     if (!cJSON_IsBool(value->item))
         return ty_json_fail(value, error, "true or false");
     *out = cJSON_IsTrue(value->item) != 0;
@@ -593,10 +591,8 @@ ty_status ty_json_string(const ty_json *object, const char *key, const char **ou
 ty_status ty_json_lines(const ty_json *object, const char *key, const char **out, ty_error *error)
 {
     const ty_json *value = NULL;
-    ty_status status = require(object, key, "a text that is not empty", &value, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(require(object, key, "a text that is not empty", &value, error));
     if (!ty_json_is_string(value) || value->item->valuestring[0] == '\0')
         return ty_json_fail(value, error, "a text that is not empty");
     *out = value->item->valuestring;
@@ -627,11 +623,9 @@ ty_status ty_json_enum(const ty_json *object, const char *key, const char *const
     const ty_json *value = NULL;
     const char *close;
     char expected[128];
-    ty_status status;
 
     describe_names(names, count, expected, sizeof expected);
-    if ((status = require(object, key, expected, &value, error)) != TY_OK)
-        return status;
+    TY_TRY(require(object, key, expected, &value, error));
     if (!ty_json_is_string(value))
         return ty_json_fail(value, error, "%s", expected);
     for (size_t i = 0; i < count; i++) {
@@ -650,10 +644,8 @@ ty_status ty_json_object(const ty_json *object, const char *key, const ty_json *
                          ty_error *error)
 {
     const ty_json *value = NULL;
-    ty_status status = require(object, key, "an object", &value, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(require(object, key, "an object", &value, error));
     if (!ty_json_is_object(value))
         return ty_json_fail(value, error, "an object");
     *out = value;
@@ -665,7 +657,6 @@ ty_status ty_json_array(const ty_json *object, const char *key, size_t minimum, 
 {
     const ty_json *value = NULL;
     char expected[96];
-    ty_status status;
 
     if (minimum == maximum)
         snprintf(expected, sizeof expected, "an array of %zu", minimum);
@@ -673,8 +664,7 @@ ty_status ty_json_array(const ty_json *object, const char *key, size_t minimum, 
         snprintf(expected, sizeof expected, "an array of at least %zu", minimum);
     else
         snprintf(expected, sizeof expected, "an array of %zu to %zu", minimum, maximum);
-    if ((status = require(object, key, expected, &value, error)) != TY_OK)
-        return status;
+    TY_TRY(require(object, key, expected, &value, error));
     if (!ty_json_is_array(value) || value->size < minimum || value->size > maximum)
         return ty_json_fail(value, error, "%s", expected);
     *out = value;
@@ -685,11 +675,9 @@ ty_status ty_json_schema(const ty_json *object, const char *schema, ty_error *er
 {
     const ty_json *value = NULL;
     char expected[96];
-    ty_status status;
 
     snprintf(expected, sizeof expected, "\"%s\"", schema);
-    if ((status = require(object, "schema", expected, &value, error)) != TY_OK)
-        return status;
+    TY_TRY(require(object, "schema", expected, &value, error));
     if (!ty_json_is_string(value) || strcmp(value->item->valuestring, schema) != 0)
         return ty_json_fail(value, error, "%s", expected);
     return TY_OK;

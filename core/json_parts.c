@@ -18,10 +18,8 @@ static const ty_json *member(const ty_json *object, const char *key)
 ty_status ty_json_as_digest(const ty_json *value, ty_digest *out, ty_error *error)
 {
     const char *hex;
-    ty_status status = ty_json_as_string(value, &hex, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_as_string(value, &hex, error));
     if (strlen(hex) != sizeof out->hex - 1 ||
         strspn(hex, "0123456789abcdef") != sizeof out->hex - 1)
         return ty_json_fail(value, error, "64 lower-case hexadecimal digits");
@@ -41,10 +39,8 @@ ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out
 {
     const char *value;
     char *copy;
-    ty_status status = ty_json_string(object, key, &value, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_string(object, key, &value, error));
     copy = ty_strdup(value);
     if (copy == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -86,10 +82,9 @@ ty_status ty_json_uint32_array(const ty_json *object, const char *key, size_t mi
     const ty_json *array;
     uint32_t *values;
     size_t size;
-    ty_status status = ty_json_array(object, key, minimum_count, maximum_count, &array, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_array(object, key, minimum_count, maximum_count, &array, error));
     size = ty_json_size(array);
     values = ty_alloc(size, sizeof *values);
     if (values == NULL)

@@ -66,11 +66,8 @@ static ty_status read_array(const ty_json *object, const json_field *field, size
                             const ty_json **array, void **values, ty_error *error)
 {
     uint32_t count;
-    ty_status status =
-        ty_json_array(object, field->key, field->least_count, most_count(field), array, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_array(object, field->key, field->least_count, most_count(field), array, error));
     count = (uint32_t)ty_json_size(*array);
     *values = ty_alloc(count, size);
     if (*values == NULL)
@@ -138,11 +135,10 @@ static ty_status read_rows(const ty_json *object, const json_field *field, void 
     const ty_json *array;
     char *rows = place(out, field->at);
     uint32_t count;
-    ty_status status = ty_json_array(object, field->key, (size_t)field->minimum,
-                                     (size_t)field->maximum, &array, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_array(object, field->key, (size_t)field->minimum, (size_t)field->maximum, &array,
+                         error));
     count = (uint32_t)ty_json_size(array);
     if (field->kind != JSON_HERE) {
         rows = ty_alloc(count, field->of->size);
@@ -189,8 +185,7 @@ static ty_status read_field(const ty_json *object, const json_field *f, void *ou
     case JSON_WORD:
         return ty_json_string(object, f->key, at, error);
     case JSON_CHARS:
-        if ((status = ty_json_string(object, f->key, &text, error)) != TY_OK)
-            return status;
+        TY_TRY(ty_json_string(object, f->key, &text, error));
         if (strlen(text) > (size_t)f->maximum)
             return ty_json_fail(object, error, "\"%s\" to be shorter than %.0f bytes", f->key,
                                 f->maximum + 1);
@@ -234,7 +229,6 @@ ty_status ty_record_read(const ty_json *object, const json_record *record, void 
 {
     for (uint32_t i = 0; i < record->field_count; i++) {
         const json_field *f = &record->fields[i];
-        ty_status status;
         if (!has_field(f, out, context))
             continue;
         if (f->is_optional && !ty_json_has(object, f->key)) {
@@ -247,8 +241,7 @@ ty_status ty_record_read(const ty_json *object, const json_record *record, void 
                 memcpy(place(out, f->at), &f->absent, sizeof f->absent);
             continue;
         }
-        if ((status = read_field(object, f, out, context, error)) != TY_OK)
-            return status;
+        TY_TRY(read_field(object, f, out, context, error));
     }
     return TY_OK;
 }

@@ -741,7 +741,6 @@ cleanup:
 
 static ty_status copy_stages(const ty_plan *plan, ty_plan *copy, ty_error *error)
 {
-    ty_status status;
     if (plan->stages == NULL)
         return TY_OK;
     copy->stages = ty_alloc(plan->stage_count, sizeof *copy->stages);
@@ -750,11 +749,9 @@ static ty_status copy_stages(const ty_plan *plan, ty_plan *copy, ty_error *error
     copy->stage_count = plan->stage_count;
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         void *devices = NULL;
-        status = copy_block(plan->stages[s].devices,
-                            (size_t)plan->stages[s].replicas * ty_plan_width(plan),
-                            sizeof(uint32_t), &devices, error);
-        if (status != TY_OK)
-            return status;
+        TY_TRY(copy_block(plan->stages[s].devices,
+                          (size_t)plan->stages[s].replicas * ty_plan_width(plan), sizeof(uint32_t),
+                          &devices, error));
         copy->stages[s] = plan->stages[s];
         copy->stages[s].devices = devices;
     }
@@ -763,7 +760,6 @@ static ty_status copy_stages(const ty_plan *plan, ty_plan *copy, ty_error *error
 
 static ty_status copy_candidates(const ty_plan *plan, ty_plan *copy, ty_error *error)
 {
-    ty_status status;
     if (plan->candidates == NULL)
         return TY_OK;
     copy->candidates = ty_alloc(plan->candidate_count, sizeof *copy->candidates);
@@ -774,10 +770,9 @@ static ty_status copy_candidates(const ty_plan *plan, ty_plan *copy, ty_error *e
         ty_candidate *to = &copy->candidates[c];
         *to = plan->candidates[c];
         to->name = to->reason = to->fix = NULL;
-        if ((status = copy_text(plan->candidates[c].name, &to->name, error)) != TY_OK ||
-            (status = copy_text(plan->candidates[c].reason, &to->reason, error)) != TY_OK ||
-            (status = copy_text(plan->candidates[c].fix, &to->fix, error)) != TY_OK)
-            return status;
+        TY_TRY(copy_text(plan->candidates[c].name, &to->name, error));
+        TY_TRY(copy_text(plan->candidates[c].reason, &to->reason, error));
+        TY_TRY(copy_text(plan->candidates[c].fix, &to->fix, error));
     }
     return TY_OK;
 }

@@ -268,7 +268,6 @@ static ty_status check_dimensions(const checker *c)
 {
     const ty_plan *p = c->plan;
     const uint32_t interleave = ty_plan_interleave(p);
-    ty_status status;
 
     if (p->stage_count % interleave != 0 || (interleave > 1 && p->stage_count / interleave < 2))
         return ty_plan_complain(
@@ -276,14 +275,11 @@ static ty_status check_dimensions(const checker *c)
             "/interleave: found %u with %u stages, expected a divisor that leaves at "
             "least two positions",
             interleave, p->stage_count);
-    if ((status = check_lanes(c)) != TY_OK)
-        return status;
+    TY_TRY(check_lanes(c));
     if (p->zero > 3)
         return ty_plan_complain(c, "/zero: found %u, expected 0 to 3", p->zero);
-    if ((status = check_schedule(c)) != TY_OK)
-        return status;
-    if ((status = check_actors(c)) != TY_OK)
-        return status;
+    TY_TRY(check_schedule(c));
+    TY_TRY(check_actors(c));
     return check_staleness(c);
 }
 
@@ -387,16 +383,13 @@ static ty_status check_stages(const checker *c)
     const ty_plan *p = c->plan;
     uint64_t devices = 0;
     uint32_t next_layer = 0;
-    ty_status status;
 
     if (p->stages == NULL || p->stage_count == 0 || p->stage_count > TY_MAX_STAGES_OF_A_PLAN)
         return ty_plan_complain(c, "/stages: found %u, expected 1 to %d", p->stage_count,
                                 TY_MAX_STAGES_OF_A_PLAN);
-    if ((status = check_dimensions(c)) != TY_OK)
-        return status;
+    TY_TRY(check_dimensions(c));
     for (uint32_t s = 0; s < p->stage_count; s++) {
-        if ((status = check_stage(c, s, next_layer)) != TY_OK)
-            return status;
+        TY_TRY(check_stage(c, s, next_layer));
         next_layer += p->stages[s].layer_count;
         if (s < ty_plan_position_count(p))
             devices += (uint64_t)p->stages[s].replicas * ty_plan_width(p);
@@ -443,7 +436,6 @@ static ty_status check_summary(const checker *c, const char *key, const ty_step_
 static ty_status check_answer(const checker *c)
 {
     const ty_plan *p = c->plan;
-    ty_status status;
 
     for (uint32_t i = 0; i < p->candidate_count; i++) {
         const ty_candidate *candidate = &p->candidates[i];
@@ -483,8 +475,7 @@ static ty_status check_answer(const checker *c)
                                     uneven->lost_share,
                                     sizeof uneven->better / sizeof uneven->better[0]);
     }
-    if ((status = check_summary(c, "prediction", &p->prediction)) != TY_OK)
-        return status;
+    TY_TRY(check_summary(c, "prediction", &p->prediction));
     return check_summary(c, "simulation", &p->simulation);
 }
 
@@ -494,15 +485,13 @@ static ty_status check_documents(const checker *c)
 {
     const ty_plan *p = c->plan;
     ty_digest digest;
-    ty_status status;
 
     if (p->cluster_name == NULL || p->cluster_name[0] == '\0' || p->strategy == NULL ||
         p->strategy[0] == '\0')
         return ty_plan_complain(
             c, "/%s: found nothing, expected a name",
             p->cluster_name == NULL || p->cluster_name[0] == '\0' ? "cluster_name" : "strategy");
-    if ((status = ty_workload_digest(p->workload, &digest, c->error)) != TY_OK)
-        return status;
+    TY_TRY(ty_workload_digest(p->workload, &digest, c->error));
     if (strcmp(digest.hex, p->workload_digest.hex) != 0)
         return ty_plan_complain(c,
                                 "/workload_digest: this plan was made for another workload (digest "

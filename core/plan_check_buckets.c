@@ -181,12 +181,10 @@ static ty_status check_own_bucket(const checker *c, uint32_t index, uint32_t *lo
                                   bool *is_covered)
 {
     const ty_bucket *b = &c->plan->buckets[index];
-    ty_status status = check_range(c, index);
 
-    if (status != TY_OK)
-        return status;
-    if ((status = check_experts(c, index)) != TY_OK || (status = check_tables(c, index)) != TY_OK)
-        return status;
+    TY_TRY(check_range(c, index));
+    TY_TRY(check_experts(c, index));
+    TY_TRY(check_tables(c, index));
     if (ty_bucket_is_beside(c->plan, index))
         return check_bucket_bytes(c, index);
     if (b->first_layer + b->layer_count > lowest[b->stage])
@@ -197,8 +195,7 @@ static ty_status check_own_bucket(const checker *c, uint32_t index, uint32_t *lo
                                 index, b->first_layer, b->first_layer + b->layer_count - 1,
                                 lowest[b->stage]);
     lowest[b->stage] = b->first_layer;
-    if ((status = check_frozen(c, index)) != TY_OK)
-        return status;
+    TY_TRY(check_frozen(c, index));
     for (uint32_t i = 0; i < b->layer_count; i++)
         is_covered[b->first_layer + i] = true;
     return check_bucket_bytes(c, index);
@@ -208,10 +205,8 @@ static ty_status check_tied_bucket(const checker *c, uint32_t index, bool *is_ti
 {
     const ty_bucket *b = &c->plan->buckets[index];
     uint32_t tied_stage;
-    ty_status status = check_range(c, index);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_range(c, index));
     if (b->layer_count != 1)
         return ty_plan_complain(c,
                                 "/buckets/%u/layer_count: found %u, expected 1 for a tied weight",
@@ -271,7 +266,6 @@ static ty_status check_coverage(const checker *c, const bool *is_covered,
         const ty_bucket alone = {
             .stage = stage, .first_layer = i, .layer_count = 1, .tied_stage = TY_NO_STAGE};
         uint32_t tied_stage;
-        ty_status status;
 
         if (p->workload->layers[i].is_frozen || p->workload->layers[i].parameter_bytes == 0)
             continue;
@@ -291,8 +285,7 @@ static ty_status check_coverage(const checker *c, const bool *is_covered,
                 "/buckets: found none for the weight of layer %u (\"%s\"), tied "
                 "between stages %u and %u, expected a tied bucket",
                 i, p->workload->layers[i].name, stage, tied_stage);
-        if ((status = check_tied_users(c, i, tied_stage)) != TY_OK)
-            return status;
+        TY_TRY(check_tied_users(c, i, tied_stage));
     }
     return TY_OK;
 }

@@ -416,11 +416,9 @@ static ty_status read_memory(const ty_json *object, const json_field *field, voi
 {
     ty_plan *plan = record;
     const ty_json *array;
-    ty_status status =
-        ty_json_array(object, field->key, plan->stage_count, plan->stage_count, &array, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_array(object, field->key, plan->stage_count, plan->stage_count, &array, error));
     plan->memory = ty_alloc(plan->stage_count, sizeof *plan->memory);
     if (plan->memory == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");

@@ -140,36 +140,31 @@ static ty_status pieces_place(piece_list *list, uint32_t servers, ty_error *erro
 static ty_status pieces_by_tensor(const ty_plan *plan, piece_list *list, ty_error *error)
 {
     uint64_t total = 0, fair;
-    ty_status status = TY_OK;
 
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         total += plan->buckets[b].gradient_bytes / TY_GRADIENT_ELEMENT_BYTES;
     fair = total / plan->servers.count;
     fair = fair > 0 ? fair : 1;
     for (uint32_t b = 0; b < plan->bucket_count; b++)
-        TY_CHECK(pieces_of_tensors(plan, b, fair, list, error), status, done);
-    status = pieces_place(list, plan->servers.count, error);
-done:
-    return status;
+        TY_TRY(pieces_of_tensors(plan, b, fair, list, error));
+    return pieces_place(list, plan->servers.count, error);
 }
 
 static ty_status pieces_by_size(const ty_plan *plan, piece_list *list, ty_error *error)
 {
     const uint32_t servers = plan->servers.count;
-    ty_status status = TY_OK;
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const uint64_t elements = plan->buckets[b].gradient_bytes / TY_GRADIENT_ELEMENT_BYTES;
         for (uint32_t s = 0; s < servers; s++) {
             const uint64_t from = ty_share_start(elements, servers, s);
             const uint64_t to = ty_share_start(elements, servers, s + 1);
-            TY_CHECK(pieces_add(list, b, from, to - from, UINT64_MAX, error), status, done);
+            TY_TRY(pieces_add(list, b, from, to - from, UINT64_MAX, error));
             if (to > from)
                 list->items[list->count - 1].server = s;
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Neighbours of one server are one part. */
@@ -311,7 +306,6 @@ ty_status ty_plan_check_servers(const plan_checker *c)
 {
     const ty_plan *p = c->plan;
     const char *why = NULL;
-    ty_status status;
 
     if (p->servers.count == 0)
         return TY_OK;
@@ -337,7 +331,6 @@ ty_status ty_plan_check_servers(const plan_checker *c)
         why = "replicas take local steps and exchange weights";
     if (why != NULL)
         return ty_plan_complain(c, "/servers: found %u: %s", p->servers.count, why);
-    if ((status = check_devices(c)) != TY_OK)
-        return status;
+    TY_TRY(check_devices(c));
     return check_exchanges(c);
 }

@@ -39,10 +39,9 @@ ty_status ty_plan_state_digest(const ty_plan *plan, ty_digest *out, ty_error *er
     const ty_optimizer *o = &plan->optimizer;
     ty_text text = {0};
     ty_digest network;
-    ty_status status = ty_workload_network_digest(plan->workload, &network, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_workload_network_digest(plan->workload, &network, error));
     /* A phase may have another momentum, but not none. */
     ty_text_addf(&text, "%s seed %llu\n%s %u %.17g %.17g %.17g %.17g\n", network.hex,
                  (unsigned long long)plan->seed, ty_optimizer_name(o->kind),

@@ -49,14 +49,11 @@ ty_status ty_profile_scale(ty_profile *profile, const char *measured_on, double 
                            ty_error *error)
 {
     ty_text text = {0};
-    ty_status status;
 
     ty_text_addf(&text, "%s by %.3g", measured_on, scale);
     ty_free(profile->scaled);
     profile->scaled = NULL;
-    status = ty_text_take(&text, &profile->scaled, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_text_take(&text, &profile->scaled, error));
     for (uint32_t i = 0; i < profile->layer_time_count; i++) {
         ty_layer_time *t = &profile->layer_times[i];
         t->forward_s *= scale;

@@ -125,7 +125,6 @@ ty_status ty_program_append(ty_program *program, uint32_t stage, const ty_instru
     ty_instruction *added;
     uint32_t *kept = NULL;
     uint32_t kept_count = 0;
-    ty_status status;
 
     if (stage >= program->stage_count)
         return ty_fail(error, TY_EINVAL, "stage %u of a program of %u stages", stage,
@@ -139,8 +138,7 @@ ty_status ty_program_append(ty_program *program, uint32_t stage, const ty_instru
                            s->instruction_count, waits[i]);
         kept_count++;
     }
-    if ((status = stage_grow(s, error)) != TY_OK)
-        return status;
+    TY_TRY(stage_grow(s, error));
     if (kept_count > 0) {
         kept = ty_alloc(kept_count, sizeof *kept);
         if (kept == NULL)

@@ -89,7 +89,6 @@ static bool stage_loads(const checker *c, uint32_t stage)
 static ty_status check_gathered(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
-    ty_status status;
 
     if (c->plan->zero == 0)
         return TY_OK;
@@ -99,9 +98,7 @@ static ty_status check_gathered(const checker *c, uint32_t at, uint32_t index)
         if (bucket->stage != in->stage || !ty_bucket_is_sharded(c->plan, bucket) ||
             !ty_program_overlaps(bucket, in))
             continue;
-        if ((status = ty_program_require(c, at, index, gather, "the gather of its weights")) !=
-            TY_OK)
-            return status;
+        TY_TRY(ty_program_require(c, at, index, gather, "the gather of its weights"));
         if (c->plan->zero == 3 &&
             ty_program_instruction(c, at, gather)->micro_batch != in->micro_batch)
             return ty_program_complain(c, at, index,
@@ -116,7 +113,6 @@ static ty_status check_forward(const checker *c, uint32_t at, uint32_t index, pa
     const ty_plan_stage *own = &c->plan->stages[in->stage];
     const uint32_t end = in->first_layer + in->layer_count;
     const bool has_last = end == own->first_layer + own->layer_count;
-    ty_status status;
 
     if (pass->forward_end != TY_NO_INSTRUCTION)
         return ty_program_complain(c, at, index, "is done already at instruction %u",
@@ -124,22 +120,16 @@ static ty_status check_forward(const checker *c, uint32_t at, uint32_t index, pa
     if (in->first_layer != pass->forward_next)
         return ty_program_complain(c, at, index, "expected layer %u next", pass->forward_next);
     if (in->first_layer == own->first_layer && in->stage > 0) {
-        status = ty_program_require(c, at, index, pass->receives[TY_ACTIVATION],
-                                    "the receive of its activation");
-        if (status != TY_OK)
-            return status;
+        TY_TRY(ty_program_require(c, at, index, pass->receives[TY_ACTIVATION],
+                                  "the receive of its activation"));
     }
     if (in->first_layer == own->first_layer && stage_acts(c, in->stage)) {
-        status = ty_program_require(c, at, index, pass->act, "the act that makes its samples");
-        if (status != TY_OK)
-            return status;
+        TY_TRY(ty_program_require(c, at, index, pass->act, "the act that makes its samples"));
     }
     /* Samples at the first layer, labels at the loss. */
     if (!is_played(c) && ((in->first_layer == own->first_layer && in->stage == 0) ||
                           (has_last && in->stage + 1 == c->plan->stage_count))) {
-        status = ty_program_require(c, at, index, pass->load, "the load of its data");
-        if (status != TY_OK)
-            return status;
+        TY_TRY(ty_program_require(c, at, index, pass->load, "the load of its data"));
     }
     pass->forward_next = end;
     if (has_last)
@@ -229,10 +219,8 @@ static ty_status check_send(const checker *c, uint32_t at, uint32_t index, pass_
 {
     const ty_direction direction = ty_program_instruction(c, at, index)->direction;
     const bool is_activation = direction == TY_ACTIVATION;
-    ty_status status = ty_program_note_once(c, at, index, &pass->sends[direction]);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_program_note_once(c, at, index, &pass->sends[direction]));
     if (direction == TY_POLICY)
         return ty_program_require(c, at, index, c->stages[at].renew, "the renew of the weights");
     if (ty_plan_is_of_actors(c->plan, at))
@@ -303,10 +291,9 @@ static ty_status check_policy(const checker *c, uint32_t at)
 static ty_status check_pass_piece(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
 {
     const ty_op op = ty_program_instruction(c, at, index)->op;
-    ty_status status = check_gathered(c, at, index);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_gathered(c, at, index));
     if (op == TY_OP_FORWARD)
         return check_forward(c, at, index, pass);
     if (op == TY_OP_RECOMPUTE)
@@ -471,16 +458,12 @@ static ty_status check_pass(const checker *c, uint32_t at, uint32_t stage, uint3
 
 static ty_status check_all_there(const checker *c, uint32_t at)
 {
-    ty_status status;
-
     for (uint32_t s = at; s < c->plan->stage_count; s += c->positions) {
         for (uint32_t m = 0; m < c->stages[at].micro_batches; m++)
-            if ((status = check_pass(c, at, s, m)) != TY_OK)
-                return status;
+            TY_TRY(check_pass(c, at, s, m));
         for (uint32_t b = 0; b < c->plan->bucket_count; b++)
-            if (ty_bucket_is_of_stage(&c->plan->buckets[b], s) &&
-                (status = ty_program_bucket_check(c, at, b)) != TY_OK)
-                return status;
+            if (ty_bucket_is_of_stage(&c->plan->buckets[b], s))
+                TY_TRY(ty_program_bucket_check(c, at, b));
     }
     return TY_OK;
 }
@@ -490,24 +473,20 @@ static ty_status check_position(const checker *c, uint32_t at)
     const ty_stage_program *s = &c->program->stages[at];
     const stage_facts *f = &c->stages[at];
     uint32_t last[TY_STREAM_COUNT];
-    ty_status status;
 
     for (uint32_t i = 0; i < s->instruction_count; i++)
-        if ((status = ty_instruction_check(c, at, i)) != TY_OK)
-            return status;
+        TY_TRY(ty_instruction_check(c, at, i));
     set_sequence(c, at);
     set_streams(c, at);
     for (int i = 0; i < TY_STREAM_COUNT; i++)
         last[i] = TY_NO_INSTRUCTION;
     for (uint32_t turn = 0; turn < s->instruction_count; turn++) {
         set_clock(c, at, f->sequence[turn], last);
-        if ((status = check_instruction(c, at, f->sequence[turn])) != TY_OK)
-            return status;
+        TY_TRY(check_instruction(c, at, f->sequence[turn]));
     }
-    if ((status = check_recomputing(c, at)) != TY_OK ||
-        (status = ty_program_check_order(c, at)) != TY_OK ||
-        (status = check_policy(c, at)) != TY_OK)
-        return status;
+    TY_TRY(check_recomputing(c, at));
+    TY_TRY(ty_program_check_order(c, at));
+    TY_TRY(check_policy(c, at));
     return check_all_there(c, at);
 }
 
@@ -589,10 +568,8 @@ static void facts_clear(stage_facts *f)
 static ty_status check_origin(const checker *c)
 {
     ty_digest digest;
-    ty_status status = ty_plan_digest(c->plan, &digest, c->error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_plan_digest(c->plan, &digest, c->error));
     if (strcmp(digest.hex, c->program->plan_digest.hex) != 0)
         return ty_fail(c->error, TY_EPARSE,
                        "%s/plan_digest: found %.12s..., this program was lowered from another "

@@ -109,7 +109,6 @@ ty_status ty_program_bucket_check(const checker *c, uint32_t at, uint32_t index)
     uint32_t before = source_of(c, at, bucket);
     const char *name =
         is_evolution ? "the last forward" : "the last backward that adds to its bucket";
-    ty_status status;
 
     for (size_t i = is_exchanged ? 0 : last; i <= last; i++) {
         if (!chain[i].is_needed)
@@ -118,8 +117,7 @@ ty_status ty_program_bucket_check(const checker *c, uint32_t at, uint32_t index)
             return ty_program_complain_missing(c, at, "one %s of bucket %u%s, found none",
                                                ty_op_name(chain[i].op), index,
                                                i == 2 || i == 3 ? " in phase 1" : "");
-        if ((status = ty_program_require(c, at, chain[i].place, before, name)) != TY_OK)
-            return status;
+        TY_TRY(ty_program_require(c, at, chain[i].place, before, name));
         before = chain[i].place;
         name = chain[i].name;
     }

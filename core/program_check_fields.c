@@ -270,7 +270,6 @@ static ty_status check_lead(const program_checker *c, uint32_t at, uint32_t inde
 ty_status ty_instruction_check(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
-    ty_status status;
 
     if ((unsigned)in->op >= TY_OP_COUNT)
         return ty_program_complain(c, at, index, "expected an operation of a program");
@@ -282,19 +281,16 @@ ty_status ty_instruction_check(const program_checker *c, uint32_t at, uint32_t i
                               : in->stage >= c->plan->stage_count || in->stage % c->positions != at)
         return ty_program_complain(c, at, index, "found stage %u, expected one of position %u",
                                    in->stage, at);
-    if ((status = check_lead(c, at, index)) != TY_OK ||
-        (status = check_subject(c, at, index)) != TY_OK)
-        return status;
+    TY_TRY(check_lead(c, at, index));
+    TY_TRY(check_subject(c, at, index));
     if (ty_op_uses[in->op].is_transfer) {
-        if ((status = check_transfer_fields(c, at, index)) != TY_OK)
-            return status;
+        TY_TRY(check_transfer_fields(c, at, index));
     } else if (in->peer_stage != TY_NO_STAGE || in->direction != TY_NO_DIRECTION) {
         return ty_program_complain(c, at, index, "has neither peer stage nor direction");
     }
-    if ((status = check_phase(c, at, index)) != TY_OK ||
-        (status = check_layer_fields(c, at, index)) != TY_OK ||
-        (status = check_bytes(c, at, index)) != TY_OK)
-        return status;
+    TY_TRY(check_phase(c, at, index));
+    TY_TRY(check_layer_fields(c, at, index));
+    TY_TRY(check_bytes(c, at, index));
     for (uint32_t w = 0; w < in->wait_count; w++)
         if (in->waits[w] >= index || ty_program_instruction(c, at, in->waits[w])->lead < in->lead)
             return ty_program_complain(

@@ -120,18 +120,16 @@ static ty_status read_stages(const ty_json *object, const json_field *field, voi
 {
     ty_program *program = out;
     const ty_json *stages;
-    ty_status status;
 
     (void)context;
-    TY_CHECK(ty_json_array(object, field->key, 1, MAX_STAGES, &stages, error), status, done);
+    TY_TRY(ty_json_array(object, field->key, 1, MAX_STAGES, &stages, error));
     program->stages = ty_alloc(ty_json_size(stages), sizeof *program->stages);
     if (program->stages == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     program->stage_count = (uint32_t)ty_json_size(stages);
     for (uint32_t s = 0; s < program->stage_count; s++)
-        TY_CHECK(read_stage(ty_json_at(stages, s), program, s, error), status, done);
-done:
-    return status;
+        TY_TRY(read_stage(ty_json_at(stages, s), program, s, error));
+    return TY_OK;
 }
 
 static void write_stages(const json_field *field, const void *in, const void *context,

@@ -40,10 +40,9 @@ ty_status ty_relay_read(int socket, ty_relay_frame *out, ty_error *error)
 {
     uint32_t head[2];
     char *bytes;
-    ty_status status = read_all(socket, head, sizeof head, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(read_all(socket, head, sizeof head, error));
     if (head[1] > TY_RELAY_MOST_BYTES)
         return ty_fail(error, TY_EPARSE, "relay: found a frame of %u bytes, expected at most %u",
                        head[1], TY_RELAY_MOST_BYTES);

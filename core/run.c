@@ -250,25 +250,22 @@ static ty_status read_timeline(const ty_json *object, const json_field *field, v
                                const void *context, ty_error *error)
 {
     ty_run *run = record;
-    ty_status status;
     const ty_json *value;
     char place[TY_JSON_PLACE_SIZE];
 
     (void)context;
-    TY_CHECK(ty_json_object(object, field->key, &value, error), status, done);
-    TY_CHECK(ty_timeline_from_json(value, &run->timeline, error), status, done);
+    TY_TRY(ty_json_object(object, field->key, &value, error));
+    TY_TRY(ty_timeline_from_json(value, &run->timeline, error));
     ty_json_place(value, place);
     if (run->timeline->rank_count != run->rank_count)
-        status = ty_fail(error, TY_EPARSE, "%s/rank_count: found %u, expected the run's %u", place,
-                         run->timeline->rank_count, run->rank_count);
-    else if (strcmp(run->timeline->plan_digest.hex, run->plan_digest.hex) != 0)
-        status = ty_fail(error, TY_EPARSE,
-                         "%s/plan_digest: this timeline is of another plan (digest %.12s...), "
-                         "expected the run's, %.12s...",
-                         place, run->timeline->plan_digest.hex, run->plan_digest.hex);
-
-done:
-    return status;
+        return ty_fail(error, TY_EPARSE, "%s/rank_count: found %u, expected the run's %u", place,
+                       run->timeline->rank_count, run->rank_count);
+    if (strcmp(run->timeline->plan_digest.hex, run->plan_digest.hex) != 0)
+        return ty_fail(error, TY_EPARSE,
+                       "%s/plan_digest: this timeline is of another plan (digest %.12s...), "
+                       "expected the run's, %.12s...",
+                       place, run->timeline->plan_digest.hex, run->plan_digest.hex);
+    return TY_OK;
 }
 
 static void write_timeline(const json_field *field, const void *record, const void *context,

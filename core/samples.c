@@ -103,30 +103,22 @@ const json_record ty_samples_record = JSON_RECORD(ty_samples, fields);
 static ty_status check(const ty_json *object, ty_samples *s, ty_error *error)
 {
     const ty_json *rows;
-    ty_status status;
 
-    TY_CHECK(ty_json_uint64(object, "visited", 1, s->sample_count, &s->visited, error), status,
-             done);
-    TY_CHECK(ty_json_array(object, "rates", 1, TY_MOST_READERS, &rows, error), status, done);
+    TY_TRY(ty_json_uint64(object, "visited", 1, s->sample_count, &s->visited, error));
+    TY_TRY(ty_json_array(object, "rates", 1, TY_MOST_READERS, &rows, error));
     for (uint32_t i = 1; i < s->rate_count; i++)
-        TY_CHECK(ty_json_uint32(ty_json_at(rows, i), "threads", s->rates[i - 1].threads + 1,
-                                MOST_THREADS, &s->rates[i].threads, error),
-                 status, done);
-done:
-    return status;
+        TY_TRY(ty_json_uint32(ty_json_at(rows, i), "threads", s->rates[i - 1].threads + 1,
+                              MOST_THREADS, &s->rates[i].threads, error));
+    return TY_OK;
 }
 
 static ty_status read_samples(const ty_json *object, ty_samples *s, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(ty_json_schema(object, SCHEMA, error), status, done);
+    TY_TRY(ty_json_schema(object, SCHEMA, error));
     ty_json_ignore(object, "input");
     ty_json_ignore(object, "words");
-    TY_CHECK(ty_record_read_all(object, &ty_samples_record, s, NULL, error), status, done);
-    status = check(object, s, error);
-done:
-    return status;
+    TY_TRY(ty_record_read_all(object, &ty_samples_record, s, NULL, error));
+    return check(object, s, error);
 }
 
 ty_status ty_samples_load(const char *path, ty_samples **out, ty_error *error)

@@ -117,10 +117,8 @@ cleanup:
 static ty_status replace_text(const ty_json *object, const char *key, char **text, ty_error *error)
 {
     char *read;
-    ty_status status = ty_json_string_copy(object, key, &read, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_string_copy(object, key, &read, error));
     ty_free(*text);
     *text = read;
     return TY_OK;
@@ -130,13 +128,10 @@ static ty_status read_value(const ty_json *value, const ty_stack_constant *const
                             ty_error *error)
 {
     const char *word;
-    ty_status status;
 
     if (!constant->may_be_of_device || !ty_json_is_string(value))
         return ty_json_as_number(value, constant->minimum, constant->maximum, out, error);
-    status = ty_json_as_string(value, &word, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_as_string(value, &word, error));
     if (strcmp(word, "device") != 0)
         return ty_json_fail(value, error, "a number or \"device\"");
     *out = TY_OF_DEVICE;
@@ -147,21 +142,17 @@ ty_status ty_stack_figure_read(const ty_json *object, const ty_stack_constant *c
                                double *out, char **source, ty_error *error)
 {
     const ty_json *figure, *value;
-    ty_status status;
 
-    TY_CHECK(ty_json_member(object, constant->key, &figure, error), status, done);
+    TY_TRY(ty_json_member(object, constant->key, &figure, error));
     if (!ty_json_is_object(figure)) {
         ty_free(*source);
         *source = NULL;
         return read_value(figure, constant, out, error);
     }
-    TY_CHECK(ty_json_member(figure, "value", &value, error), status, done);
-    TY_CHECK(read_value(value, constant, out, error), status, done);
-    TY_CHECK(replace_text(figure, "source", source, error), status, done);
-    status = ty_json_end(figure, error);
-
-done:
-    return status;
+    TY_TRY(ty_json_member(figure, "value", &value, error));
+    TY_TRY(read_value(value, constant, out, error));
+    TY_TRY(replace_text(figure, "source", source, error));
+    return ty_json_end(figure, error);
 }
 
 /* What a stack says itself holds on all devices that it does not name. */
@@ -177,10 +168,8 @@ static ty_status read_constant(const ty_json *object, uint32_t i, ty_stack *stac
 static ty_status read_fitted(const ty_json *object, ty_stack *stack, ty_error *error)
 {
     const ty_json *rows;
-    ty_status status = ty_json_array(object, "fitted", 0, MOST_FITTED, &rows, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_array(object, "fitted", 0, MOST_FITTED, &rows, error));
     for (uint32_t i = 0; i < stack->fitted_count; i++) {
         ty_free(stack->fitted[i].source);
         ty_free(stack->fitted[i].model);
@@ -194,22 +183,18 @@ static ty_status read_fitted(const ty_json *object, ty_stack *stack, ty_error *e
         const ty_json *row = ty_json_at(rows, i);
         ty_stack_fitted *fitted = &stack->fitted[i];
         stack->fitted_count = (uint32_t)i + 1;
-        TY_CHECK(ty_json_string_copy(row, "source", &fitted->source, error), status, done);
-        TY_CHECK(ty_json_string_copy_if(row, "model", &fitted->model, error), status, done);
-        TY_CHECK(ty_json_end(row, error), status, done);
+        TY_TRY(ty_json_string_copy(row, "source", &fitted->source, error));
+        TY_TRY(ty_json_string_copy_if(row, "model", &fitted->model, error));
+        TY_TRY(ty_json_end(row, error));
     }
-
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_judged(const ty_json *object, ty_stack *stack, ty_error *error)
 {
     const ty_json *rows;
-    ty_status status = ty_json_array(object, "judged", 0, MOST_JUDGED, &rows, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_array(object, "judged", 0, MOST_JUDGED, &rows, error));
     stack->judged = ty_alloc(ty_json_size(rows), sizeof *stack->judged);
     if (stack->judged == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -217,24 +202,19 @@ static ty_status read_judged(const ty_json *object, ty_stack *stack, ty_error *e
         const ty_json *row = ty_json_at(rows, i);
         ty_stack_judged *judged = &stack->judged[i];
         stack->judged_count = (uint32_t)i + 1;
-        TY_CHECK(ty_json_string_copy(row, "device", &judged->device, error), status, done);
-        TY_CHECK(ty_json_uint32(row, "rows", 1, UINT32_MAX, &judged->rows, error), status, done);
-        TY_CHECK(ty_json_number(row, "mean_error", 0, 1e6, &judged->mean_error, error), status,
-                 done);
-        TY_CHECK(ty_json_end(row, error), status, done);
+        TY_TRY(ty_json_string_copy(row, "device", &judged->device, error));
+        TY_TRY(ty_json_uint32(row, "rows", 1, UINT32_MAX, &judged->rows, error));
+        TY_TRY(ty_json_number(row, "mean_error", 0, 1e6, &judged->mean_error, error));
+        TY_TRY(ty_json_end(row, error));
     }
-
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_switches(const ty_json *object, ty_stack *stack, ty_error *error)
 {
     const ty_json *rows;
-    ty_status status = ty_json_array(object, "switches", 0, MOST_SWITCHES, &rows, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_array(object, "switches", 0, MOST_SWITCHES, &rows, error));
     stack->switches = ty_alloc(ty_json_size(rows), sizeof *stack->switches);
     if (stack->switches == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -242,14 +222,12 @@ static ty_status read_switches(const ty_json *object, ty_stack *stack, ty_error 
         const ty_json *row = ty_json_at(rows, i);
         ty_stack_switch *s = &stack->switches[i];
         stack->switch_count = (uint32_t)i + 1;
-        TY_CHECK(ty_json_string_copy(row, "switch", &s->name, error), status, done);
-        TY_CHECK(ty_json_string_copy(row, "constants", &s->words, error), status, done);
-        TY_CHECK(ty_json_string_copy(row, "source", &s->source, error), status, done);
-        TY_CHECK(ty_json_end(row, error), status, done);
+        TY_TRY(ty_json_string_copy(row, "switch", &s->name, error));
+        TY_TRY(ty_json_string_copy(row, "constants", &s->words, error));
+        TY_TRY(ty_json_string_copy(row, "source", &s->source, error));
+        TY_TRY(ty_json_end(row, error));
     }
-
-done:
-    return status;
+    return TY_OK;
 }
 
 static const char *provenance_name(int i)
@@ -273,13 +251,10 @@ static ty_status check_name(const ty_json *object, const ty_stack *stack, ty_err
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789-_.";
     const ty_json *value;
-    ty_status status;
 
     if (strspn(stack->name, letters) == strlen(stack->name))
         return TY_OK;
-    status = ty_json_member(object, "name", &value, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_member(object, "name", &value, error));
     return ty_json_fail(value, error, "letters, digits, '-', '_' and '.'");
 }
 
@@ -293,61 +268,52 @@ static bool is_said(const ty_json *object, const char *key, bool has_base)
 static ty_status read_members(const ty_json *object, bool has_base, ty_stack *stack,
                               ty_error *error)
 {
-    ty_status status;
     int choice;
 
-    TY_CHECK(ty_json_schema(object, SCHEMA, error), status, done);
-    TY_CHECK(replace_text(object, "name", &stack->name, error), status, done);
-    TY_CHECK(check_name(object, stack, error), status, done);
-    TY_CHECK(replace_text(object, "title", &stack->title, error), status, done);
-    TY_CHECK(replace_text(object, "source", &stack->source, error), status, done);
-    TY_CHECK(ty_json_name(object, "provenance", provenance_name, TY_DATASHEET + 1, &choice, error),
-             status, done);
+    TY_TRY(ty_json_schema(object, SCHEMA, error));
+    TY_TRY(replace_text(object, "name", &stack->name, error));
+    TY_TRY(check_name(object, stack, error));
+    TY_TRY(replace_text(object, "title", &stack->title, error));
+    TY_TRY(replace_text(object, "source", &stack->source, error));
+    TY_TRY(ty_json_name(object, "provenance", provenance_name, TY_DATASHEET + 1, &choice, error));
     stack->provenance = (ty_provenance)choice;
     for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++) {
         const ty_stack_constant *constant = ty_stack_constant_at(i);
         if (!has_base && constant->may_be_missing && !ty_json_has(object, constant->key))
             *ty_stack_value(stack, constant) = constant->usual;
         else if (is_said(object, constant->key, has_base))
-            TY_CHECK(read_constant(object, i, stack, error), status, done);
+            TY_TRY(read_constant(object, i, stack, error));
     }
     if (ty_json_has(object, "on"))
-        TY_CHECK(ty_stack_on_read(object, stack, error), status, done);
+        TY_TRY(ty_stack_on_read(object, stack, error));
     if (is_said(object, "attention", has_base)) {
-        TY_CHECK(ty_json_name(object, "attention", attention_name, TY_STACK_ATTENTION_COUNT,
-                              &choice, error),
-                 status, done);
+        TY_TRY(ty_json_name(object, "attention", attention_name, TY_STACK_ATTENTION_COUNT, &choice,
+                            error));
         stack->attention = (ty_stack_attention)choice;
     }
     if (is_said(object, "memory", has_base)) {
-        TY_CHECK(ty_json_name(object, "memory", memory_name, TY_STACK_MEMORY_COUNT, &choice, error),
-                 status, done);
+        TY_TRY(ty_json_name(object, "memory", memory_name, TY_STACK_MEMORY_COUNT, &choice, error));
         stack->memory = (ty_stack_memory)choice;
     }
     if (is_said(object, "has_dropout", has_base))
-        TY_CHECK(ty_json_bool(object, "has_dropout", &stack->has_dropout, error), status, done);
+        TY_TRY(ty_json_bool(object, "has_dropout", &stack->has_dropout, error));
     if (is_said(object, "overlaps_exchange", has_base))
-        TY_CHECK(ty_json_bool(object, "overlaps_exchange", &stack->overlaps_exchange, error),
-                 status, done);
+        TY_TRY(ty_json_bool(object, "overlaps_exchange", &stack->overlaps_exchange, error));
     if (is_said(object, "has_equal_stages", has_base))
-        TY_CHECK(ty_json_bool(object, "has_equal_stages", &stack->has_equal_stages, error), status,
-                 done);
+        TY_TRY(ty_json_bool(object, "has_equal_stages", &stack->has_equal_stages, error));
     if (!has_base)
         stack->plans = ty_stack_all_plans();
     if (ty_json_has(object, "plans"))
-        TY_CHECK(ty_stack_plans_read(object, &stack->plans, error), status, done);
+        TY_TRY(ty_stack_plans_read(object, &stack->plans, error));
     if (ty_json_has(object, "fitted"))
-        TY_CHECK(read_fitted(object, stack, error), status, done);
+        TY_TRY(read_fitted(object, stack, error));
     ty_stack_judged_clear(stack);
     if (ty_json_has(object, "judged"))
-        TY_CHECK(read_judged(object, stack, error), status, done);
+        TY_TRY(read_judged(object, stack, error));
     ty_stack_switches_clear(stack);
     if (ty_json_has(object, "switches"))
-        TY_CHECK(read_switches(object, stack, error), status, done);
-    status = ty_json_end(object, error);
-
-done:
-    return status;
+        TY_TRY(read_switches(object, stack, error));
+    return ty_json_end(object, error);
 }
 
 static ty_status new_stack(ty_stack **out, ty_error *error)
@@ -370,10 +336,9 @@ static ty_status new_stack(ty_stack **out, ty_error *error)
 ty_status ty_stack_from_json(const ty_json *object, ty_stack **out, ty_error *error)
 {
     ty_stack *stack = NULL;
-    ty_status status = new_stack(&stack, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(new_stack(&stack, error));
     status = read_members(object, false, stack, error);
     if (status == TY_OK)
         *out = stack;
@@ -624,12 +589,9 @@ static ty_status extend(char **text, const char *between, const char *more, ty_e
 {
     ty_text longer = {0};
     char *taken;
-    ty_status status;
 
     ty_text_addf(&longer, "%s%s%s", *text, between, more);
-    status = ty_text_take(&longer, &taken, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_text_take(&longer, &taken, error));
     ty_free(*text);
     *text = taken;
     return TY_OK;
@@ -663,26 +625,21 @@ static const ty_stack_switch *switch_of(const ty_stack *stack, const char *word,
 static ty_status change_all(ty_stack *stack, const char *words, ty_error *error)
 {
     bool has_constants = false;
-    ty_status status = TY_OK;
 
     words += strspn(words, " ");
     if (words[0] == '\0')
         return TY_OK;
     ty_stack_judged_clear(stack);
-    TY_CHECK(extend(&stack->title, ", ", words, error), status, done);
+    TY_TRY(extend(&stack->title, ", ", words, error));
     for (; words[0] != '\0'; words += strspn(words, " ")) {
         const size_t length = strcspn(words, " ");
         const ty_stack_switch *s = switch_of(stack, words, length);
         has_constants = has_constants || s == NULL;
-        status = s != NULL ? change_words(stack, s->words, s->source, error)
-                           : change(stack, words, length, "as asked", error);
-        TY_CHECK(status, status, done);
+        TY_TRY(s != NULL ? change_words(stack, s->words, s->source, error)
+                         : change(stack, words, length, "as asked", error));
         words += length;
     }
-    if (has_constants)
-        status = extend(&stack->name, "-", "changed", error);
-done:
-    return status;
+    return has_constants ? extend(&stack->name, "-", "changed", error) : TY_OK;
 }
 
 /* Where the name or the path of "a b=1 c=2" ends: at the blank before the first word with '='. */

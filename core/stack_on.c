@@ -167,7 +167,7 @@ ty_status ty_stack_on_read(const ty_json *object, ty_stack *stack, ty_error *err
         const ty_json *row = ty_json_at(rows, r);
         ty_stack_on *on;
         const char *device;
-        TY_CHECK(ty_json_string(row, "device", &device, error), status, done);
+        TY_TRY(ty_json_string(row, "device", &device, error));
         if (device[0] == '\0')
             return ty_json_fail(row, error, "what names of devices begin with, or a generation");
         on = on_named(stack, device);
@@ -175,11 +175,9 @@ ty_status ty_stack_on_read(const ty_json *object, ty_stack *stack, ty_error *err
             return ty_fail(error, TY_ENOMEM, "out of memory");
         for (uint32_t i = 0; i < TY_STACK_DEVICE_CONSTANTS; i++)
             if (ty_json_has(row, ty_stack_constant_at(i)->key))
-                TY_CHECK(ty_stack_figure_read(row, ty_stack_constant_at(i), &on->values[i],
-                                              &on->sources[i], error),
-                         status, done);
-        TY_CHECK(ty_json_end(row, error), status, done);
+                TY_TRY(ty_stack_figure_read(row, ty_stack_constant_at(i), &on->values[i],
+                                            &on->sources[i], error));
+        TY_TRY(ty_json_end(row, error));
     }
-done:
     return status;
 }

@@ -121,7 +121,7 @@ static ty_status read_set(const ty_json *object, const struct plan_set *set, uin
         const ty_json *item = ty_json_at(names, i);
         const char *word;
         int n = 0;
-        TY_CHECK(ty_json_as_string(item, &word, error), status, done);
+        TY_TRY(ty_json_as_string(item, &word, error));
         while (n < set->count && strcmp(set->name(n), word) != 0)
             n++;
         if (n == set->count || ty_stack_has(found, n)) {
@@ -131,40 +131,33 @@ static ty_status read_set(const ty_json *object, const struct plan_set *set, uin
             status = ty_json_fail(item, error, "each at most once, of %s",
                                   known.data != NULL ? known.data : "what there is");
             ty_text_clear(&known);
-            goto done;
+            return status;
         }
         found |= 1u << n;
     }
     if (status == TY_OK)
         *out = found;
-done:
     return status;
 }
 
 ty_status ty_stack_plans_read(const ty_json *stack, ty_stack_plans *plans, ty_error *error)
 {
     const ty_json *said;
-    ty_status status;
 
-    TY_CHECK(ty_json_member(stack, "plans", &said, error), status, done);
+    TY_TRY(ty_json_member(stack, "plans", &said, error));
     for (size_t i = 0; i < PLAN_SET_COUNT; i++)
         if (ty_json_has(said, plan_sets[i].key))
-            TY_CHECK(read_set(said, &plan_sets[i], set_of(plans, &plan_sets[i]), error), status,
-                     done);
+            TY_TRY(read_set(said, &plan_sets[i], set_of(plans, &plan_sets[i]), error));
     if (ty_json_has(said, "uneven_stages"))
-        TY_CHECK(ty_json_bool(said, "uneven_stages", &plans->uneven_stages, error), status, done);
+        TY_TRY(ty_json_bool(said, "uneven_stages", &plans->uneven_stages, error));
     if (ty_json_has(said, "late_gradients"))
-        TY_CHECK(ty_json_bool(said, "late_gradients", &plans->late_gradients, error), status, done);
+        TY_TRY(ty_json_bool(said, "late_gradients", &plans->late_gradients, error));
     if (ty_json_has(said, "priority"))
-        TY_CHECK(ty_json_bool(said, "priority", &plans->priority, error), status, done);
+        TY_TRY(ty_json_bool(said, "priority", &plans->priority, error));
     for (size_t i = 0; i < PLAN_LIMIT_COUNT; i++)
         if (ty_json_has(said, plan_limits[i].key))
-            TY_CHECK(
-                ty_json_bool(said, plan_limits[i].key, limit_of(plans, &plan_limits[i]), error),
-                status, done);
-    status = ty_json_end(said, error);
-done:
-    return status;
+            TY_TRY(ty_json_bool(said, plan_limits[i].key, limit_of(plans, &plan_limits[i]), error));
+    return ty_json_end(said, error);
 }
 
 ty_stack_plans ty_stack_all_plans(void)

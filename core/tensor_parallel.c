@@ -155,14 +155,11 @@ ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes, uint32_t 
     if (lanes <= 1)
         return TY_OK;
     for (uint32_t i = 0; i < workload->layer_count; i++) {
-        ty_status status;
 
         if (!is_inner_divided(ty_layer_tensor_split(workload, i)))
             continue;
         is_divided = true;
-        status = check_layer(workload, i, lanes, sequence_parts, error);
-        if (status != TY_OK)
-            return status;
+        TY_TRY(check_layer(workload, i, lanes, sequence_parts, error));
     }
     if (!is_divided)
         return ty_fail(

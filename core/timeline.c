@@ -27,10 +27,9 @@ ty_status ty_timeline_new(const ty_plan *plan, uint32_t step_count, ty_timeline 
                           ty_error *error)
 {
     ty_timeline *timeline = NULL;
-    ty_status status = ty_timeline_new_unsigned(plan, step_count, &timeline, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_timeline_new_unsigned(plan, step_count, &timeline, error));
     TY_CHECK(ty_plan_digest(plan, &timeline->plan_digest, error), status, cleanup);
     *out = timeline;
     timeline = NULL;
@@ -103,7 +102,6 @@ ty_status ty_timeline_check(const ty_plan *plan, const ty_program *program,
 {
     const uint64_t step_events = ty_program_event_count(plan, program);
     uint64_t index = 0;
-    ty_status status;
 
     if (timeline->rank_count != ty_plan_rank_count(plan))
         return ty_fail(error, TY_EPARSE, "%s:/rank_count: found %u, expected the plan's %u", name,
@@ -119,9 +117,7 @@ ty_status ty_timeline_check(const ty_plan *plan, const ty_program *program,
             for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++)
                 for (uint32_t i = 0; i < program->stages[s].instruction_count; i++, index++) {
                     ty_event expected = {.rank = rank, .step = step, .instruction = i};
-                    status = check_event(&timeline->events[index], index, &expected, name, error);
-                    if (status != TY_OK)
-                        return status;
+                    TY_TRY(check_event(&timeline->events[index], index, &expected, name, error));
                 }
     }
     return TY_OK;
@@ -164,29 +160,23 @@ static ty_status read_events(const ty_json *object, const json_field *field, voi
 {
     ty_timeline *timeline = out;
     const ty_json *events;
-    ty_status status;
 
     (void)context;
-    TY_CHECK(ty_json_array(object, field->key, 0, SIZE_MAX, &events, error), status, done);
+    TY_TRY(ty_json_array(object, field->key, 0, SIZE_MAX, &events, error));
     for (size_t i = 0; i < ty_json_size(events); i++) {
         const ty_json *row = ty_json_at(events, i);
         ty_event event;
-        TY_CHECK(ty_record_read_tuple(row, field->of, &event, error), status, done);
-        TY_CHECK(
-            ty_json_as_uint32(ty_json_at(row, 0), 0, timeline->rank_count - 1, &event.rank, error),
-            status, done);
-        TY_CHECK(
-            ty_json_as_uint32(ty_json_at(row, 1), 0, timeline->step_count - 1, &event.step, error),
-            status, done);
-        TY_CHECK(ty_json_as_number(ty_json_at(row, 4), event.start_s, DBL_MAX, &event.end_s, error),
-                 status, done);
+        TY_TRY(ty_record_read_tuple(row, field->of, &event, error));
+        TY_TRY(
+            ty_json_as_uint32(ty_json_at(row, 0), 0, timeline->rank_count - 1, &event.rank, error));
+        TY_TRY(
+            ty_json_as_uint32(ty_json_at(row, 1), 0, timeline->step_count - 1, &event.step, error));
+        TY_TRY(ty_json_as_number(ty_json_at(row, 4), event.start_s, DBL_MAX, &event.end_s, error));
         if (ty_timeline_add(timeline, &event) != TY_OK) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory");
-            goto done;
+            return ty_fail(error, TY_ENOMEM, "out of memory");
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static void write_events(const json_field *field, const void *in, const void *context,

@@ -394,15 +394,14 @@ static ty_status find_window(view *v, double *step_time_s, ty_error *error)
 /* @param busy [out, rank] may be NULL */
 static ty_status charge_all(view *v, double *step_time_s, double *busy, ty_error *error)
 {
-    ty_status status;
     uint32_t rank = 0;
 
-    TY_CHECK(ty_timeline_check(v->plan, v->program, v->timeline, "timeline", error), status, done);
+    TY_TRY(ty_timeline_check(v->plan, v->program, v->timeline, "timeline", error));
     if (v->timeline->step_count == 0)
         return ty_fail(error, TY_EINVAL, "a timeline without steps cannot be summarised");
-    TY_CHECK(find_events(v, error), status, done);
-    TY_CHECK(find_sends(v, error), status, done);
-    TY_CHECK(find_window(v, step_time_s, error), status, done);
+    TY_TRY(find_events(v, error));
+    TY_TRY(find_sends(v, error));
+    TY_TRY(find_window(v, step_time_s, error));
     for (uint32_t s = 0; s < v->program->stage_count; s++)
         for (uint32_t q = 0; q < v->plan->stages[s].replicas; q++, rank++) {
             double before = 0, after = 0;
@@ -414,8 +413,7 @@ static ty_status charge_all(view *v, double *step_time_s, double *busy, ty_error
             if (busy != NULL)
                 busy[rank] = (after - before) / (v->to_s - v->from_s);
         }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,

@@ -103,10 +103,8 @@ static ty_status llmc_read(const char *path, size_t kind, uint64_t *start, ty_to
     unsigned char head[12];
     uint64_t bytes = 0, version, count;
     const size_t got = head_read(path, head, sizeof head);
-    ty_status status = size_find(path, &bytes, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(size_find(path, &bytes, error));
     version = got == sizeof head ? number_at(head + 4, 4) : 0;
     count = got == sizeof head ? number_at(head + 8, 4) : 0;
     if (version != llmc_kinds[kind].version)
@@ -200,13 +198,10 @@ ty_status ty_tokens_foreign_read(const char *given, char **path, uint64_t *start
                                  ty_error *error)
 {
     size_t kind;
-    ty_status status;
 
     if (!is_llmc(given, &kind))
         return megatron_read(given, path, start, tokens, error);
-    status = llmc_read(given, kind, start, tokens, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(llmc_read(given, kind, start, tokens, error));
     *path = ty_strdup(given);
     return *path != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "%s: out of memory", given);
 }

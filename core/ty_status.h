@@ -36,6 +36,15 @@ typedef struct ty_error {
 #define TY_PRINTF(text, first)
 #endif
 
+/** Runs `call` and returns its status from the function unless it is TY_OK: for where nothing is to
+ * be released, as NCCL's NCCLCHECK. */
+#define TY_TRY(call)                                                                               \
+    do {                                                                                           \
+        const ty_status tried = (call);                                                            \
+        if (tried != TY_OK)                                                                        \
+            return tried;                                                                          \
+    } while (0)
+
 /** Runs `call`, keeps its result in `status`, and leaves for `label` unless it is TY_OK. */
 #define TY_CHECK(call, status, label)                                                              \
     do {                                                                                           \

@@ -529,7 +529,6 @@ static ty_status check_quantities(const checker *c, uint32_t index)
 static ty_status check_layer(const checker *c, uint32_t index, bool *is_used)
 {
     const ty_layer *layer = &c->workload->layers[index];
-    ty_status status;
 
     if (layer->name == NULL || layer->name[0] == '\0')
         return bad(c, index, "/name", "found nothing, expected a name");
@@ -540,14 +539,12 @@ static ty_status check_layer(const checker *c, uint32_t index, bool *is_used)
                    (int)layer->kind);
     if (layer->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY && index + 1 < c->workload->layer_count)
         return bad(c, index, "/kind", "found a loss, expected it as the last layer only");
-    TY_CHECK(check_inputs(c, index, is_used), status, done);
-    TY_CHECK(check_attributes(c, index), status, done);
-    TY_CHECK(check_shape(c, index, "/output_shape", &layer->output), status, done);
-    TY_CHECK(check_shape_rule(c, index), status, done);
-    TY_CHECK(check_tie(c, index), status, done);
-    TY_CHECK(check_quantities(c, index), status, done);
-done:
-    return status;
+    TY_TRY(check_inputs(c, index, is_used));
+    TY_TRY(check_attributes(c, index));
+    TY_TRY(check_shape(c, index, "/output_shape", &layer->output));
+    TY_TRY(check_shape_rule(c, index));
+    TY_TRY(check_tie(c, index));
+    return check_quantities(c, index);
 }
 
 /* ---- the whole ---- */

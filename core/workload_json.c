@@ -37,23 +37,19 @@ static ty_status read_attributes(const ty_json *object, const json_field *field,
 {
     ty_layer *layer = out;
     const ty_json *attributes = NULL;
-    ty_status status;
 
     (void)context;
-    TY_CHECK(ty_json_object(object, field->key, &attributes, error), status, done);
+    TY_TRY(ty_json_object(object, field->key, &attributes, error));
     for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
         ty_attribute_use use = ty_layer_attribute_use(layer->kind, a);
         if (use == TY_ATTRIBUTE_UNUSED ||
             (use == TY_ATTRIBUTE_OPTIONAL && !ty_json_has(attributes, ty_attribute_name(a))))
             continue;
-        TY_CHECK(ty_json_uint64(attributes, ty_attribute_name(a), ty_attribute_is_size(a) ? 1 : 0,
-                                ty_attribute_is_flag(a) ? 1 : TY_MAX_ATTRIBUTE,
-                                &layer->attributes[a], error),
-                 status, done);
+        TY_TRY(ty_json_uint64(attributes, ty_attribute_name(a), ty_attribute_is_size(a) ? 1 : 0,
+                              ty_attribute_is_flag(a) ? 1 : TY_MAX_ATTRIBUTE, &layer->attributes[a],
+                              error));
     }
-    TY_CHECK(ty_json_end(attributes, error), status, done);
-done:
-    return status;
+    return ty_json_end(attributes, error);
 }
 
 static void write_attributes(const json_field *field, const void *in, const void *context,
@@ -145,20 +141,17 @@ static ty_status read_layers(const ty_json *object, const json_field *field, voi
 {
     ty_workload *workload = out;
     const ty_json *layers = NULL;
-    ty_status status;
 
     (void)context;
-    TY_CHECK(ty_json_array(object, field->key, 1, UINT32_MAX - 1, &layers, error), status, done);
+    TY_TRY(ty_json_array(object, field->key, 1, UINT32_MAX - 1, &layers, error));
     workload->layers = ty_alloc(ty_json_size(layers), sizeof *workload->layers);
     if (workload->layers == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     workload->layer_count = (uint32_t)ty_json_size(layers);
     for (uint32_t i = 0; i < workload->layer_count; i++)
-        TY_CHECK(ty_record_read_all(ty_json_at(layers, i), &layer_record, &workload->layers[i], &i,
-                                    error),
-                 status, done);
-done:
-    return status;
+        TY_TRY(ty_record_read_all(ty_json_at(layers, i), &layer_record, &workload->layers[i], &i,
+                                  error));
+    return TY_OK;
 }
 
 /* ---- Optimizers ---------------------------------------------------------------------------- */
@@ -290,16 +283,13 @@ const json_record ty_workload_record = JSON_RECORD(ty_workload, fields);
 
 static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(ty_json_schema(object, TY_WORKLOAD_SCHEMA, error), status, done);
-    TY_CHECK(ty_record_read_all(object, &ty_workload_record, w, NULL, error), status, done);
+    TY_TRY(ty_json_schema(object, TY_WORKLOAD_SCHEMA, error));
+    TY_TRY(ty_record_read_all(object, &ty_workload_record, w, NULL, error));
     if (!ty_json_has(object, "precision"))
         w->precision = usual_precision(w->element_bytes);
     if (w->local_steps == 1) /* what every step does anyway */
         w->local_steps = 0;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_workload_from_json(const ty_json *object, ty_workload **out, ty_error *error)

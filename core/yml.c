@@ -111,10 +111,9 @@ ty_status yml_parse(const char *text, size_t length, const char *name, yml_docum
 {
     yml_document *d;
     yaml_parser_t parser;
-    ty_status status = check_events(text, length, name, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_events(text, length, name, error));
     if ((d = ty_alloc(1, sizeof *d)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for YAML");
     if (!yaml_parser_initialize(&parser)) {

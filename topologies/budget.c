@@ -15,10 +15,9 @@ static ty_status find_named(const char *text, size_t length, ty_budget *out, ty_
     char name[NAME_ROOM] = "";
     bool is_whole;
     ty_text all = {0};
-    ty_status status = catalogue_load(&known, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(catalogue_load(&known, error));
     for (; count < known->budget_count && count < MOST_BUDGETS; count++) {
         names[count] = known->budgets[count].name;
         ty_text_addf(&all, "%s%s", count > 0 ? ", " : "", names[count]);
@@ -46,16 +45,14 @@ ty_status ty_budget_open(const char *text, ty_budget *out, ty_error *error)
 {
     const size_t length = strcspn(text, ",");
     ty_budget budget = {0};
-    ty_status status = TY_OK;
 
     if (memchr(text, '=', length) == NULL) {
-        TY_CHECK(find_named(text, length, &budget, error), status, done);
+        TY_TRY(find_named(text, length, &budget, error));
         text += length + (text[length] == ',' ? 1 : 0);
     }
     if (*text != '\0' || budget.name[0] == '\0')
-        TY_CHECK(ty_budget_read(text, &budget, error), status, done);
-    TY_CHECK(ty_budget_check(&budget, error), status, done);
+        TY_TRY(ty_budget_read(text, &budget, error));
+    TY_TRY(ty_budget_check(&budget, error));
     *out = budget;
-done:
-    return status;
+    return TY_OK;
 }

@@ -35,15 +35,12 @@ ty_status builder_link(builder *b, uint32_t from, uint32_t to, uint32_t link, bo
     const catalogue_link *entry = &b->catalogue->links[link];
     uint32_t *type = is_trunk ? &b->trunks[link] : &b->links[link];
     link_type kind = is_trunk ? entry->trunk : entry->type;
-    ty_status status;
 
     if (b->rates != NULL && b->rates[link] > 0)
         kind.bandwidth_bytes_per_s = b->rates[link];
     if (*type == NO_INDEX)
-        TY_CHECK(ty_cluster_add_link_type(b->cluster, &kind, type, error), status, done);
-    status = ty_cluster_add_link(b->cluster, from, to, *type, lanes, error);
-done:
-    return status;
+        TY_TRY(ty_cluster_add_link_type(b->cluster, &kind, type, error));
+    return ty_cluster_add_link(b->cluster, from, to, *type, lanes, error);
 }
 
 ty_status builder_own_link(builder *b, uint32_t from, uint32_t to, const link_type *type,
@@ -51,31 +48,24 @@ ty_status builder_own_link(builder *b, uint32_t from, uint32_t to, const link_ty
 {
     const ty_cluster *cluster = b->cluster;
     uint32_t index = 0;
-    ty_status status;
 
     while (index < cluster->link_type_count &&
            strcmp(cluster->link_types[index].name, type->name) != 0)
         index++;
     if (index == cluster->link_type_count)
-        TY_CHECK(ty_cluster_add_link_type(b->cluster, type, &index, error), status, done);
-    status = ty_cluster_add_link(b->cluster, from, to, index, lanes, error);
-done:
-    return status;
+        TY_TRY(ty_cluster_add_link_type(b->cluster, type, &index, error));
+    return ty_cluster_add_link(b->cluster, from, to, index, lanes, error);
 }
 
 ty_status builder_device(builder *b, const char *name, uint32_t type, uint32_t host,
                          uint32_t *vertex, ty_error *error)
 {
     uint32_t *index = &b->device_types[type];
-    ty_status status;
 
     if (*index == NO_INDEX)
-        TY_CHECK(
-            ty_cluster_add_device_type(b->cluster, &b->catalogue->device_types[type], index, error),
-            status, done);
-    status = ty_cluster_add_device(b->cluster, name, *index, host, vertex, error);
-done:
-    return status;
+        TY_TRY(ty_cluster_add_device_type(b->cluster, &b->catalogue->device_types[type], index,
+                                          error));
+    return ty_cluster_add_device(b->cluster, name, *index, host, vertex, error);
 }
 
 /* The host vertex, with its type: price and power are of the whole host, so a part has none. */
@@ -84,17 +74,14 @@ static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *
 {
     const ty_host_type *type = &b->catalogue->hosts[host].type;
     uint32_t *index = &b->host_types[host];
-    ty_status status;
 
-    TY_CHECK(ty_cluster_add_vertex(b->cluster, TY_VERTEX_HOST, name, 0, vertex, error), status,
-             done);
+    TY_TRY(ty_cluster_add_vertex(b->cluster, TY_VERTEX_HOST, name, 0, vertex, error));
     if (b->devices_per_host > 0)
         return TY_OK;
     if (*index == NO_INDEX)
-        TY_CHECK(ty_cluster_add_host_type(b->cluster, type, index, error), status, done);
+        TY_TRY(ty_cluster_add_host_type(b->cluster, type, index, error));
     b->cluster->vertices[*vertex].host_type = *index;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The parts of a host's inside but the first, which is `hub`; one of them may be there already.

@@ -36,14 +36,11 @@ ty_status catalogue_copy_member(const catalogue *c, const ty_json *object, const
 ty_status catalogue_cite(citation *cited, const ty_json *figure, ty_error *error)
 {
     const char *key, *text;
-    ty_status status = ty_json_string(figure, "source", &key, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_string(figure, "source", &key, error));
     if (!ty_json_has(cited->sources, key))
         return ty_json_fail(figure, error, "a source that is a key of /sources");
-    if ((status = ty_json_string(cited->sources, key, &text, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_json_string(cited->sources, key, &text, error));
     for (uint32_t i = 0; i < cited->count; i++)
         if (strcmp(cited->seen[i], key) == 0)
             return TY_OK;
@@ -57,10 +54,9 @@ ty_status catalogue_cite(citation *cited, const ty_json *figure, ty_error *error
 ty_status catalogue_take_citation(const catalogue *c, citation *cited, char **out, ty_error *error)
 {
     char *text;
-    ty_status status = ty_text_take(&cited->text, &text, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_text_take(&cited->text, &text, error));
     status = copy_string(c, text, out, error);
     ty_free(text);
     return status;
@@ -70,14 +66,11 @@ ty_status catalogue_read_figure(const ty_json *object, const char *key, double m
                                 double maximum, citation *cited, double *out, ty_error *error)
 {
     const ty_json *figure;
-    ty_status status;
 
-    TY_CHECK(ty_json_object(object, key, &figure, error), status, done);
-    TY_CHECK(ty_json_number(figure, "value", minimum, maximum, out, error), status, done);
-    TY_CHECK(catalogue_cite(cited, figure, error), status, done);
-    status = ty_json_end(figure, error);
-done:
-    return status;
+    TY_TRY(ty_json_object(object, key, &figure, error));
+    TY_TRY(ty_json_number(figure, "value", minimum, maximum, out, error));
+    TY_TRY(catalogue_cite(cited, figure, error));
+    return ty_json_end(figure, error);
 }
 
 /* Whether a figure is there and its source is more than an estimate. */
@@ -159,13 +152,11 @@ static ty_status read_link_name(const catalogue *c, const ty_json *object, const
                                 link_use use, uint32_t *out, ty_error *error)
 {
     const char *name;
-    ty_status status;
 
     *out = NO_INDEX;
     if (!ty_json_has(object, key))
         return TY_OK;
-    if ((status = ty_json_string(object, key, &name, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_json_string(object, key, &name, error));
     *out = catalogue_find_link(c, name);
     if (*out == NO_INDEX || c->links[*out].use != use)
         return ty_json_fail(object, error, "as %s a link of links.json with that use", key);
@@ -176,19 +167,14 @@ static ty_status read_link_name(const catalogue *c, const ty_json *object, const
 static ty_status read_ports(const catalogue *c, const ty_json *object, catalogue_device *out,
                             ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(read_link_name(c, object, "port", LINK_TO_HOST, &out->port, error), status, done);
+    TY_TRY(read_link_name(c, object, "port", LINK_TO_HOST, &out->port, error));
     if (out->port == NO_INDEX)
         return ty_json_fail(object, error, "a port: the link of the device to its host");
-    TY_CHECK(read_link_name(c, object, "scale_up", LINK_TO_SWITCH, &out->scale_up, error), status,
-             done);
-    TY_CHECK(read_link_name(c, object, "direct", LINK_DIRECT, &out->direct, error), status, done);
+    TY_TRY(read_link_name(c, object, "scale_up", LINK_TO_SWITCH, &out->scale_up, error));
+    TY_TRY(read_link_name(c, object, "direct", LINK_DIRECT, &out->direct, error));
     if (ty_json_has(object, "scale_up_links"))
-        TY_CHECK(ty_json_number(object, "scale_up_links", 1, 1000, &out->scale_up_links, error),
-                 status, done);
-done:
-    return status;
+        TY_TRY(ty_json_number(object, "scale_up_links", 1, 1000, &out->scale_up_links, error));
+    return TY_OK;
 }
 
 static ty_status add_match(catalogue *c, const ty_json *entry, const ty_json *value,
@@ -196,10 +182,8 @@ static ty_status add_match(catalogue *c, const ty_json *entry, const ty_json *va
 {
     const char *text;
     char *copy;
-    ty_status status = ty_json_as_string(value, &text, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_as_string(value, &text, error));
     for (uint32_t i = 0; i < c->match_count; i++)
         if (strcmp(c->matches[i].text, text) == 0)
             return ty_json_fail(value, error, "a match that no other device has");
@@ -215,8 +199,7 @@ static ty_status add_match(catalogue *c, const ty_json *entry, const ty_json *va
         c->matches = matches;
         c->match_room = room;
     }
-    if ((status = copy_string(c, text, &copy, error)) != TY_OK)
-        return status;
+    TY_TRY(copy_string(c, text, &copy, error));
     c->matches[c->match_count++] = (catalogue_match){copy, device};
     return TY_OK;
 }
@@ -239,22 +222,17 @@ static ty_status read_trunk(const catalogue *c, const ty_json *object, citation 
 {
     const char *port;
     char name[80];
-    ty_status status;
 
-    TY_CHECK(catalogue_read_figure(object, "trunk_latency_s", 0, LATENCY_MAXIMUM, cited,
-                                   &out->trunk.latency_s, error),
-             status, done);
-    TY_CHECK(ty_json_string(object, "port", &port, error), status, done);
+    TY_TRY(catalogue_read_figure(object, "trunk_latency_s", 0, LATENCY_MAXIMUM, cited,
+                                 &out->trunk.latency_s, error));
+    TY_TRY(ty_json_string(object, "port", &port, error));
     out->port = catalogue_find_link(c, port);
     if (out->port == NO_INDEX || c->links[out->port].use != LINK_TO_HOST) {
-        status = ty_json_fail(object, error, "as port an earlier link used to reach the host");
-        goto done;
+        return ty_json_fail(object, error, "as port an earlier link used to reach the host");
     }
     snprintf(name, sizeof name, "%.60s-trunk", out->name);
     out->trunk.bandwidth_bytes_per_s = out->type.bandwidth_bytes_per_s;
-    status = copy_string(c, name, &out->trunk.name, error);
-done:
-    return status;
+    return copy_string(c, name, &out->trunk.name, error);
 }
 
 static ty_status read_link(const catalogue *c, const ty_json *object, const ty_json *sources,
@@ -300,14 +278,13 @@ static ty_status add_device(catalogue *c, const ty_json *entry, const ty_json *s
 {
     ty_device_type type = {0};
     catalogue_device device = {0};
-    ty_status status;
 
-    TY_CHECK(read_device(c, entry, sources, &type, error), status, done);
-    TY_CHECK(read_ports(c, entry, &device, error), status, done);
-    TY_CHECK(read_matches(c, entry, c->device_type_count, error), status, done);
+    TY_TRY(read_device(c, entry, sources, &type, error));
+    TY_TRY(read_ports(c, entry, &device, error));
+    TY_TRY(read_matches(c, entry, c->device_type_count, error));
     if (ty_json_has(entry, "sm"))
-        TY_CHECK(ty_json_uint32(entry, "sm", 1, 10000, &device.sm, error), status, done);
-    TY_CHECK(ty_json_end(entry, error), status, done);
+        TY_TRY(ty_json_uint32(entry, "sm", 1, 10000, &device.sm, error));
+    TY_TRY(ty_json_end(entry, error));
     if (catalogue_find_device(c, type.name) != NO_INDEX)
         return ty_json_fail(entry, error, "a name that no other device has");
     if (c->device_types == NULL)
@@ -318,18 +295,15 @@ static ty_status add_device(catalogue *c, const ty_json *entry, const ty_json *s
         return out_of_memory(error);
     c->devices[c->device_type_count] = device;
     c->device_types[c->device_type_count++] = type;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status add_link(catalogue *c, const ty_json *entry, const ty_json *sources, size_t room,
                           ty_error *error)
 {
     catalogue_link link = {0};
-    ty_status status = read_link(c, entry, sources, &link, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(read_link(c, entry, sources, &link, error));
     if (catalogue_find_link(c, link.name) != NO_INDEX)
         return ty_json_fail(entry, error, "a name that no other link has");
     if (c->links == NULL)
@@ -344,10 +318,8 @@ static ty_status add_host(catalogue *c, const ty_json *entry, const ty_json *sou
                           ty_error *error)
 {
     catalogue_host host = {0};
-    ty_status status = catalogue_read_host(c, entry, sources, &host, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(catalogue_read_host(c, entry, sources, &host, error));
     if (catalogue_find_host(c, host.name) != NO_INDEX)
         return ty_json_fail(entry, error, "a name that no other host has");
     if (c->hosts == NULL)

@@ -24,11 +24,10 @@ static ty_status read_vertices(const catalogue *c, const ty_json *object, catalo
 {
     const ty_json *list, *row;
     const char *kinds[TY_VERTEX_KIND_COUNT];
-    ty_status status;
 
     for (int k = 0; k < TY_VERTEX_KIND_COUNT; k++)
         kinds[k] = ty_vertex_kind_name((ty_vertex_kind)k);
-    TY_CHECK(ty_json_array(object, "vertices", 1, 10000, &list, error), status, done);
+    TY_TRY(ty_json_array(object, "vertices", 1, 10000, &list, error));
     host->vertices = ty_arena_alloc(c->arena, ty_json_size(list), sizeof *host->vertices);
     if (host->vertices == NULL)
         return out_of_memory(error);
@@ -36,35 +35,31 @@ static ty_status read_vertices(const catalogue *c, const ty_json *object, catalo
         catalogue_vertex *vertex = &host->vertices[i];
         int kind;
         row = ty_json_at(list, i);
-        TY_CHECK(ty_json_enum(row, "kind", kinds, TY_VERTEX_KIND_COUNT, &kind, error), status,
-                 done);
+        TY_TRY(ty_json_enum(row, "kind", kinds, TY_VERTEX_KIND_COUNT, &kind, error));
         vertex->kind = (ty_vertex_kind)kind;
-        TY_CHECK(catalogue_copy_member(c, row, "name", &vertex->name, error), status, done);
+        TY_TRY(catalogue_copy_member(c, row, "name", &vertex->name, error));
         if ((vertex->kind == TY_VERTEX_HOST) != (i == 0) || vertex->kind == TY_VERTEX_SWITCH)
             return ty_json_fail(row, error, "one host, first, and no network switch");
         if (find_vertex(host, vertex->name) != NO_INDEX)
             return ty_json_fail(row, error, "a name that no other vertex has");
         host->vertex_count++;
-        TY_CHECK(ty_json_end(row, error), status, done);
+        TY_TRY(ty_json_end(row, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_edge(const catalogue *c, const ty_json *row, const catalogue_host *host,
                            catalogue_edge *out, ty_error *error)
 {
     const char *from, *to, *link;
-    ty_status status;
 
     out->lanes = 1;
-    TY_CHECK(ty_json_string(row, "from", &from, error), status, done);
-    TY_CHECK(ty_json_string(row, "to", &to, error), status, done);
-    TY_CHECK(ty_json_string(row, "type", &link, error), status, done);
+    TY_TRY(ty_json_string(row, "from", &from, error));
+    TY_TRY(ty_json_string(row, "to", &to, error));
+    TY_TRY(ty_json_string(row, "type", &link, error));
     if (ty_json_has(row, "lanes"))
-        TY_CHECK(ty_json_number(row, "lanes", LANES_MINIMUM, LANES_MAXIMUM, &out->lanes, error),
-                 status, done);
-    TY_CHECK(ty_json_end(row, error), status, done);
+        TY_TRY(ty_json_number(row, "lanes", LANES_MINIMUM, LANES_MAXIMUM, &out->lanes, error));
+    TY_TRY(ty_json_end(row, error));
     out->from = find_vertex(host, from);
     out->to = find_vertex(host, to);
     out->link = catalogue_find_link(c, link);
@@ -72,18 +67,16 @@ static ty_status read_edge(const catalogue *c, const ty_json *row, const catalog
         return ty_json_fail(row, error, "a link between two vertices of the host");
     if (out->link == NO_INDEX || c->links[out->link].use == LINK_NETWORK)
         return ty_json_fail(row, error, "a type of link used inside hosts");
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_edges(const catalogue *c, const ty_json *object, catalogue_host *host,
                             ty_error *error)
 {
     const ty_json *list;
-    ty_status status = ty_json_array(object, "links", 1, 100000, &list, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_array(object, "links", 1, 100000, &list, error));
     host->edges = ty_arena_alloc(c->arena, ty_json_size(list), sizeof *host->edges);
     if (host->edges == NULL)
         return out_of_memory(error);
@@ -104,10 +97,8 @@ static ty_status read_kind(const catalogue *c, const ty_json *object, const char
                            uint32_t *out, ty_error *error)
 {
     const char *name;
-    ty_status status = ty_json_string(object, key, &name, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_string(object, key, &name, error));
     *out = catalogue_find_link(c, name);
     if (*out == NO_INDEX || c->links[*out].use == LINK_NETWORK)
         return ty_json_fail(object, error, "as %s a kind of link used inside hosts", key);
@@ -118,23 +109,20 @@ static ty_status read_layout(const catalogue *c, const ty_json *object, layout *
                              ty_error *error)
 {
     const ty_json *row;
-    ty_status status;
 
     *out = (layout){.among = NO_INDEX, .smp = NO_INDEX};
-    TY_CHECK(ty_json_object(object, "layout", &row, error), status, done);
-    TY_CHECK(ty_json_uint32(row, "devices", 1, 1000, &out->devices, error), status, done);
-    TY_CHECK(ty_json_uint32(row, "nics", 0, 1000, &out->nics, error), status, done);
-    TY_CHECK(ty_json_uint32(row, "switches", 0, 1000, &out->switches, error), status, done);
-    TY_CHECK(ty_json_uint32(row, "processors", 1, 1000, &out->roots, error), status, done);
-    TY_CHECK(read_kind(c, row, "port", &out->port, error), status, done);
-    TY_CHECK(read_kind(c, row, "bridge", &out->bridge, error), status, done);
+    TY_TRY(ty_json_object(object, "layout", &row, error));
+    TY_TRY(ty_json_uint32(row, "devices", 1, 1000, &out->devices, error));
+    TY_TRY(ty_json_uint32(row, "nics", 0, 1000, &out->nics, error));
+    TY_TRY(ty_json_uint32(row, "switches", 0, 1000, &out->switches, error));
+    TY_TRY(ty_json_uint32(row, "processors", 1, 1000, &out->roots, error));
+    TY_TRY(read_kind(c, row, "port", &out->port, error));
+    TY_TRY(read_kind(c, row, "bridge", &out->bridge, error));
     if (ty_json_has(row, "among"))
-        TY_CHECK(read_kind(c, row, "among", &out->among, error), status, done);
+        TY_TRY(read_kind(c, row, "among", &out->among, error));
     if (out->roots > 1)
-        TY_CHECK(read_kind(c, row, "between", &out->smp, error), status, done);
-    status = ty_json_end(row, error);
-done:
-    return status;
+        TY_TRY(read_kind(c, row, "between", &out->smp, error));
+    return ty_json_end(row, error);
 }
 
 static bool add_part(const catalogue *c, catalogue_host *host, ty_vertex_kind kind,
@@ -201,10 +189,8 @@ static ty_status draw_layout(const catalogue *c, const ty_json *object, catalogu
 {
     layout l;
     size_t vertices, edges;
-    ty_status status = read_layout(c, object, &l, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(read_layout(c, object, &l, error));
     vertices = 2 + (size_t)l.roots + l.switches + l.devices + l.nics;
     edges = (size_t)l.roots + l.switches + 2 * (size_t)l.devices + l.nics;
     host->vertices = ty_arena_alloc(c->arena, vertices, sizeof *host->vertices);
@@ -220,10 +206,8 @@ static ty_status replace_links(const catalogue *c, const ty_json *object, catalo
 {
     const ty_json *with;
     catalogue_edge *edges;
-    ty_status status = ty_json_object(object, "with", &with, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_object(object, "with", &with, error));
     edges = ty_arena_alloc(c->arena, host->edge_count, sizeof *edges);
     if (edges == NULL)
         return out_of_memory(error);
@@ -233,8 +217,7 @@ static ty_status replace_links(const catalogue *c, const ty_json *object, catalo
         const ty_json *member = ty_json_at(with, i);
         const char *name;
         uint32_t from = catalogue_find_link(c, ty_json_key(member)), to, count = 0;
-        if ((status = ty_json_as_string(member, &name, error)) != TY_OK)
-            return status;
+        TY_TRY(ty_json_as_string(member, &name, error));
         to = catalogue_find_link(c, name);
         for (uint32_t e = 0; from != NO_INDEX && e < host->edge_count; e++)
             if (edges[e].link == from) {
@@ -262,8 +245,7 @@ static ty_status read_inside(const catalogue *c, const ty_json *object, catalogu
         status = read_vertices(c, object, host, error);
         return status == TY_OK ? read_edges(c, object, host, error) : status;
     }
-    if ((status = ty_json_string(object, "like", &name, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_json_string(object, "like", &name, error));
     if ((like = catalogue_find_host(c, name)) == NO_INDEX)
         return ty_json_fail(object, error, "to be like an earlier host");
     host->vertex_count = c->hosts[like].vertex_count;
@@ -304,24 +286,21 @@ static ty_status read_domain(const catalogue *c, const ty_json *object, catalogu
                              ty_error *error)
 {
     const char *tray;
-    ty_status status = TY_OK;
 
     host->tray = NO_INDEX;
     if (ty_json_has(object, "domain_hosts")) {
-        TY_CHECK(ty_json_uint32(object, "domain_hosts", 2, 10000, &host->domain_hosts, error),
-                 status, done);
+        TY_TRY(ty_json_uint32(object, "domain_hosts", 2, 10000, &host->domain_hosts, error));
         host->domain_switch = find_vertex(host, "device-switch-0");
         if (host->domain_switch == NO_INDEX)
             return ty_json_fail(object, error, "a switch among the devices that hosts can share");
     }
     if (ty_json_has(object, "trays")) {
-        TY_CHECK(ty_json_string(object, "trays", &tray, error), status, done);
+        TY_TRY(ty_json_string(object, "trays", &tray, error));
         host->tray = catalogue_find_host(c, tray);
         if (host->tray == NO_INDEX || c->hosts[host->tray].domain_hosts == 0)
             return ty_json_fail(object, error, "trays that are an earlier host with domain_hosts");
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status catalogue_read_host(const catalogue *c, const ty_json *object, const ty_json *sources,

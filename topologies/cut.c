@@ -36,11 +36,9 @@ static ty_status flow_between_ends(const ty_cluster *cluster, flow_graph *graph,
     ty_status status = TY_OK;
 
     graph->vertex_count = cluster->vertex_count + 2;
-    TY_CHECK(flow_reduce(graph, cluster->vertex_count, cluster->vertex_count + 1, error), status,
-             done);
+    TY_TRY(flow_reduce(graph, cluster->vertex_count, cluster->vertex_count + 1, error));
     status = graph_max_flow(&(graph_edges){graph->vertex_count, graph->edge_count, graph->ends},
                             graph->capacities, 0, 1, bandwidth_bytes_per_s, error);
-done:
     return status;
 }
 

@@ -279,20 +279,19 @@ static ty_status parse_hosts(const description *d, uint32_t first, uint32_t end,
     ty_status status;
 
     if (is_count(d->words[at].text) || end - first > 1)
-        TY_CHECK(read_multiple(d, at++, &count, error), status, done);
-    TY_CHECK(read_host(d, at++, &host, error), status, done);
+        TY_TRY(read_multiple(d, at++, &count, error));
+    TY_TRY(read_host(d, at++, &host, error));
     all = devices = catalogue_host_count_of(&d->catalogue->hosts[host], TY_VERTEX_DEVICE);
     if (at < end)
-        TY_CHECK(read_part(d, at++, host, &devices, error), status, done);
+        TY_TRY(read_part(d, at++, host, &devices, error));
     if (at < end)
         return fail_at(d, at, error, "nothing after the devices of a host", NULL);
     s->devices += count * devices;
-    TY_CHECK(check_size(d, s->devices, error), status, done);
-    TY_CHECK(need_fabric(s, error), status, done);
+    TY_TRY(check_size(d, s->devices, error));
+    TY_TRY(need_fabric(s, error));
     s->b->devices_per_host = devices < all ? devices : 0;
     status = add_hosts(s, count, host, s->top, error);
     s->b->devices_per_host = 0;
-done:
     return status;
 }
 
@@ -333,7 +332,6 @@ static ty_status read_levels(const description *d, uint32_t *next, uint32_t end,
 {
     int previous = -1, level;
     uint64_t devices = 1;
-    ty_status status;
 
     for (; previous != GPU; (*next)++) {
         uint64_t count;
@@ -343,19 +341,17 @@ static ty_status read_levels(const description *d, uint32_t *next, uint32_t end,
                 previous == HOST ? "gpu:N or a host of the catalogue" : "host:N and gpu:N", NULL);
         if (previous == HOST && strchr(d->words[*next].text, ':') == NULL)
             break;
-        TY_CHECK(read_level(d, *next, &level, &count, error), status, done);
+        TY_TRY(read_level(d, *next, &level, &count, error));
         if (level <= previous)
             return fail_at(d, *next, error, "each level once, the outermost first", NULL);
         if (level == GPU && previous != HOST)
             return fail_at(d, *next, error, "host:N before the devices of a host", NULL);
         f->levels[level] = count;
         devices *= count;
-        TY_CHECK(check_size(d, devices, error), status, done);
+        TY_TRY(check_size(d, devices, error));
         previous = level;
     }
-    status = TY_OK;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_oversubscription(const description *d, uint32_t i, double *out,
@@ -397,24 +393,22 @@ static ty_status read_content(const description *d, uint32_t *next, uint32_t end
                               fabric *f, ty_error *error)
 {
     const catalogue_host *host;
-    ty_status status;
 
     if (has_devices) {
-        TY_CHECK(read_device(d, (*next)++, &f->device, error), status, done);
-        TY_CHECK(read_link(d, (*next)++, false, &f->inside, error), status, done);
-        TY_CHECK(read_link(d, (*next)++, true, &f->network, error), status, done);
+        TY_TRY(read_device(d, (*next)++, &f->device, error));
+        TY_TRY(read_link(d, (*next)++, false, &f->inside, error));
+        TY_TRY(read_link(d, (*next)++, true, &f->network, error));
         f->nics = (uint32_t)f->levels[GPU];
         if (*next < end && strncmp(d->words[*next].text, "nics=", 5) == 0)
-            TY_CHECK(read_nics(d, (*next)++, f, error), status, done);
+            TY_TRY(read_nics(d, (*next)++, f, error));
         return TY_OK;
     }
-    TY_CHECK(read_host(d, (*next)++, &f->host, error), status, done);
+    TY_TRY(read_host(d, (*next)++, &f->host, error));
     host = &d->catalogue->hosts[f->host];
     f->network = host->network;
     f->levels[GPU] = catalogue_host_count_of(host, TY_VERTEX_DEVICE);
     f->nics = catalogue_host_count_of(host, TY_VERTEX_NIC);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status parse_fabric(const description *d, uint32_t first, uint32_t end, fabric *f,
@@ -422,18 +416,16 @@ static ty_status parse_fabric(const description *d, uint32_t first, uint32_t end
 {
     uint32_t next = first;
     bool has_devices;
-    ty_status status;
 
     *f = (fabric){.levels = {1, 1, 1, 1}, .oversubscription = 1, .host = NO_INDEX};
-    TY_CHECK(read_levels(d, &next, end, f, error), status, done);
+    TY_TRY(read_levels(d, &next, end, f, error));
     has_devices = strncmp(d->words[next - 1].text, "gpu:", 4) == 0;
-    TY_CHECK(read_content(d, &next, end, has_devices, f, error), status, done);
+    TY_TRY(read_content(d, &next, end, has_devices, f, error));
     if (next < end)
-        TY_CHECK(read_oversubscription(d, next++, &f->oversubscription, error), status, done);
+        TY_TRY(read_oversubscription(d, next++, &f->oversubscription, error));
     if (next < end)
         return fail_at(d, next, error, "nothing after the oversubscription", NULL);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* A NIC, and where its devices reach it: the NIC itself where it is one device's, else a PCIe
@@ -444,23 +436,18 @@ static ty_status add_nic(site *s, const fabric *f, const char *host, uint32_t nu
     const catalogue *c = s->b->catalogue;
     uint32_t bridge;
     char name[128];
-    ty_status status;
 
     snprintf(name, sizeof name, "%s/nic-%u", host, number);
-    TY_CHECK(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_NIC, name, 0, nic, error), status,
-             done);
+    TY_TRY(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_NIC, name, 0, nic, error));
     *near = *nic;
     if (f->nics >= f->levels[GPU])
         return TY_OK;
     snprintf(name, sizeof name, "%s/pcie-%u", host, number);
-    TY_CHECK(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, near, error),
-             status, done);
+    TY_TRY(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, near, error));
     snprintf(name, sizeof name, "%.60s-bridge", c->links[c->links[f->network].port].type.name);
     bridge = catalogue_find_link(c, name);
-    TY_CHECK(builder_link(s->b, *near, hub, bridge, false, 1, error), status, done);
-    status = builder_link(s->b, *nic, *near, bridge, false, 1, error);
-done:
-    return status;
+    TY_TRY(builder_link(s->b, *near, hub, bridge, false, 1, error));
+    return builder_link(s->b, *nic, *near, bridge, false, 1, error);
 }
 
 /* A host: hub, perhaps a device switch, NICs and devices. */
@@ -475,33 +462,29 @@ static ty_status add_fabric_host(site *s, const fabric *f, uint32_t leaf, ty_err
     const double lanes = is_shared ? 1 : f->nics / (double)f->levels[GPU];
     uint32_t hub, inner, device, nic = NO_INDEX, near = NO_INDEX;
     char host[80], name[128];
-    ty_status status;
 
     snprintf(host, sizeof host, "%shost-%u", s->prefix, s->hosts++);
-    TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_HOST, host, 0, &hub, error), status, done);
+    TY_TRY(ty_cluster_add_vertex(cluster, TY_VERTEX_HOST, host, 0, &hub, error));
     inner = hub;
     if (has_switch) {
         snprintf(name, sizeof name, "%s/device-switch", host);
-        TY_CHECK(ty_cluster_add_vertex(cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &inner, error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &inner, error));
     }
     for (uint32_t g = 0; g < f->levels[GPU]; g++) {
         snprintf(name, sizeof name, "%s/gpu-%u", host, g);
-        TY_CHECK(builder_device(s->b, name, f->device, hub, &device, error), status, done);
+        TY_TRY(builder_device(s->b, name, f->device, hub, &device, error));
         if (g % each == 0)
-            TY_CHECK(add_nic(s, f, host, g / each, hub, &nic, &near, error), status, done);
-        TY_CHECK(builder_link(s->b, device, is_shared && !has_switch ? near : inner, f->inside,
-                              false, 1, error),
-                 status, done);
+            TY_TRY(add_nic(s, f, host, g / each, hub, &nic, &near, error));
+        TY_TRY(builder_link(s->b, device, is_shared && !has_switch ? near : inner, f->inside, false,
+                            1, error));
         if (has_switch && !is_shared)
-            TY_CHECK(builder_link(s->b, device, hub, port, false, 1, error), status, done);
+            TY_TRY(builder_link(s->b, device, hub, port, false, 1, error));
         if (has_switch || !is_shared)
-            TY_CHECK(builder_link(s->b, device, near, port, false, 1, error), status, done);
+            TY_TRY(builder_link(s->b, device, near, port, false, 1, error));
         if (g % each == 0)
-            TY_CHECK(builder_link(s->b, nic, leaf, f->network, false, lanes, error), status, done);
+            TY_TRY(builder_link(s->b, nic, leaf, f->network, false, lanes, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* A switch one level up, or NO_INDEX where a single one below needs none. */
@@ -522,38 +505,32 @@ static ty_status add_leaf(site *s, const fabric *f, uint32_t number, uint32_t sp
 {
     double uplinks = (double)f->levels[HOST] * f->nics / f->oversubscription;
     uint32_t leaf;
-    ty_status status;
 
-    TY_CHECK(add_upper(s, true, "leaf", number, &leaf, error), status, done);
+    TY_TRY(add_upper(s, true, "leaf", number, &leaf, error));
     if (s->top == NO_INDEX)
         s->top = leaf;
     if (spine != NO_INDEX)
-        TY_CHECK(builder_link(s->b, leaf, spine, f->network, true, uplinks, error), status, done);
+        TY_TRY(builder_link(s->b, leaf, spine, f->network, true, uplinks, error));
     if (f->host != NO_INDEX)
         return add_hosts(s, f->levels[HOST], f->host, leaf, error);
     for (uint32_t h = 0; h < f->levels[HOST]; h++)
-        TY_CHECK(add_fabric_host(s, f, leaf, error), status, done);
-done:
-    return status;
+        TY_TRY(add_fabric_host(s, f, leaf, error));
+    return TY_OK;
 }
 
 static ty_status add_pod(site *s, const fabric *f, uint32_t pod, uint32_t core, ty_error *error)
 {
     uint32_t leaves = (uint32_t)f->levels[LEAF], spine;
     double uplinks = (double)f->levels[HOST] * f->nics / f->oversubscription;
-    ty_status status;
 
-    TY_CHECK(add_upper(s, leaves > 1 || core != NO_INDEX, "spine", pod, &spine, error), status,
-             done);
+    TY_TRY(add_upper(s, leaves > 1 || core != NO_INDEX, "spine", pod, &spine, error));
     if (core != NO_INDEX)
-        TY_CHECK(builder_link(s->b, spine, core, f->network, true, uplinks * leaves, error), status,
-                 done);
+        TY_TRY(builder_link(s->b, spine, core, f->network, true, uplinks * leaves, error));
     if (s->top == NO_INDEX)
         s->top = spine;
     for (uint32_t l = 0; l < leaves; l++)
-        TY_CHECK(add_leaf(s, f, pod * leaves + l, spine, error), status, done);
-done:
-    return status;
+        TY_TRY(add_leaf(s, f, pod * leaves + l, spine, error));
+    return TY_OK;
 }
 
 static ty_status parse_levels(const description *d, uint32_t first, uint32_t end, site *s,
@@ -561,19 +538,16 @@ static ty_status parse_levels(const description *d, uint32_t first, uint32_t end
 {
     fabric f;
     char name[80];
-    ty_status status;
 
-    TY_CHECK(parse_fabric(d, first, end, &f, error), status, done);
+    TY_TRY(parse_fabric(d, first, end, &f, error));
     s->devices += f.levels[POD] * f.levels[LEAF] * f.levels[HOST] * f.levels[GPU];
-    TY_CHECK(check_size(d, s->devices, error), status, done);
+    TY_TRY(check_size(d, s->devices, error));
     snprintf(name, sizeof name, "%score", s->prefix);
     if (f.levels[POD] > 1)
-        TY_CHECK(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error));
     for (uint32_t pod = 0, core = s->top; pod < f.levels[POD]; pod++)
-        TY_CHECK(add_pod(s, &f, pod, core, error), status, done);
-done:
-    return status;
+        TY_TRY(add_pod(s, &f, pod, core, error));
+    return TY_OK;
 }
 
 /* ---- Tori: every device has a router of its own, linked to its neighbours' ------------------- */
@@ -627,17 +601,16 @@ static ty_status parse_torus(const description *d, uint32_t first, uint32_t end,
     static const char key[] = "host:";
     uint64_t per_host = 1;
     uint32_t next = first;
-    ty_status status;
 
     t->is_mesh = d->words[first].text[0] == 'm';
-    TY_CHECK(read_shape(d, next++, t, error), status, done);
-    TY_CHECK(read_device(d, next++, &t->device, error), status, done);
-    TY_CHECK(read_link(d, next++, true, &t->link, error), status, done);
+    TY_TRY(read_shape(d, next++, t, error));
+    TY_TRY(read_device(d, next++, &t->device, error));
+    TY_TRY(read_link(d, next++, true, &t->link, error));
     if (next < end) {
         const char *text = d->words[next].text;
         if (strncmp(text, key, sizeof key - 1) != 0)
             return fail_at(d, next, error, "host:D, the devices of a host, or nothing", NULL);
-        TY_CHECK(read_count(d, next, text + sizeof key - 1, &per_host, error), status, done);
+        TY_TRY(read_count(d, next, text + sizeof key - 1, &per_host, error));
         if (t->count % per_host != 0)
             return fail_at(d, next, error, "a divisor of the number of devices", NULL);
         next++;
@@ -645,8 +618,7 @@ static ty_status parse_torus(const description *d, uint32_t first, uint32_t end,
     if (next < end)
         return fail_at(d, next, error, "nothing after the devices of a host", NULL);
     t->per_host = (uint32_t)per_host;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Device, router and hub. The way to one's own router is inside the chip: as wide as all its ports,
@@ -659,7 +631,6 @@ static ty_status add_cell(site *s, const torus *t, uint32_t i, uint32_t hub, uin
     link_type inner = *link;
     char name[96], kind[96];
     uint32_t device;
-    ty_status status;
 
     snprintf(kind, sizeof kind, "%.60s-port", link->name);
     inner.name = kind;
@@ -667,15 +638,11 @@ static ty_status add_cell(site *s, const torus *t, uint32_t i, uint32_t hub, uin
     if (s->b->rates[t->link] > 0)
         inner.bandwidth_bytes_per_s = s->b->rates[t->link];
     snprintf(name, sizeof name, "%srouter-%u", s->prefix, i);
-    TY_CHECK(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, router, error), status,
-             done);
+    TY_TRY(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, router, error));
     snprintf(name, sizeof name, "%shost-%u/gpu-%u", s->prefix, i / t->per_host, i % t->per_host);
-    TY_CHECK(builder_device(s->b, name, t->device, hub, &device, error), status, done);
-    TY_CHECK(builder_link(s->b, device, hub, c->devices[t->device].port, false, 1, error), status,
-             done);
-    status = builder_own_link(s->b, device, *router, &inner, 2 * t->dimensions, error);
-done:
-    return status;
+    TY_TRY(builder_device(s->b, name, t->device, hub, &device, error));
+    TY_TRY(builder_link(s->b, device, hub, c->devices[t->device].port, false, 1, error));
+    return builder_own_link(s->b, device, *router, &inner, 2 * t->dimensions, error);
 }
 
 /* Two ports of a dimension of two of a torus meet the same neighbour. */
@@ -686,13 +653,10 @@ static ty_status add_rows(site *s, const torus *t, const uint32_t *routers, ty_e
         for (uint32_t i = 0; i < t->count && size > 1; i++) {
             uint32_t at = i / stride % size;
             uint32_t next = i + (at + 1 < size ? stride : stride - size * stride);
-            ty_status status;
             if (at + 1 == size && (size == 2 || t->is_mesh))
                 continue;
-            status = builder_link(s->b, routers[i], routers[next], t->link, true,
-                                  size == 2 && !t->is_mesh ? 2 : 1, error);
-            if (status != TY_OK)
-                return status;
+            TY_TRY(builder_link(s->b, routers[i], routers[next], t->link, true,
+                                size == 2 && !t->is_mesh ? 2 : 1, error));
         }
         stride *= size;
     }
@@ -767,10 +731,9 @@ static ty_status build_site(const description *d, uint32_t *next, builder *b, ui
 {
     uint64_t copies = 1;
     uint32_t first;
-    ty_status status;
 
     if (*next < d->count && strncmp(d->words[*next].text, "site:", 5) == 0) {
-        TY_CHECK(read_count(d, *next, d->words[*next].text + 5, &copies, error), status, done);
+        TY_TRY(read_count(d, *next, d->words[*next].text + 5, &copies, error));
         (*next)++;
     }
     if (!is_word(d, *next, "["))
@@ -781,39 +744,35 @@ static ty_status build_site(const description *d, uint32_t *next, builder *b, ui
         site s = {.b = b, .prefix = prefix, .devices = *devices, .top = NO_INDEX};
         snprintf(prefix, sizeof prefix, "site-%u/", (*number)++);
         *next = first;
-        TY_CHECK(build_parts(d, next, &s, error), status, done);
-        TY_CHECK(builder_link(b, s.top, hub, wan, false, 1, error), status, done);
+        TY_TRY(build_parts(d, next, &s, error));
+        TY_TRY(builder_link(b, s.top, hub, wan, false, 1, error));
         *devices = s.devices;
     }
     if (!is_word(d, *next, "]"))
         return fail_at(d, *next, error, "\"]\" or \"+\" after what is in the site", NULL);
     (*next)++;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status build_sites(const description *d, builder *b, ty_error *error)
 {
     uint32_t next = 0, number = 0, last = d->count - 1, wan, hub;
     uint64_t devices = 0;
-    ty_status status;
 
     if (is_word(d, last, "]"))
         return fail_at(d, d->count, error, "a kind of link between the sites, such as \"wan10\"",
                        NULL);
-    TY_CHECK(read_link(d, last, true, &wan, error), status, done);
-    TY_CHECK(ty_cluster_add_vertex(b->cluster, TY_VERTEX_SWITCH, "wan", 0, &hub, error), status,
-             done);
+    TY_TRY(read_link(d, last, true, &wan, error));
+    TY_TRY(ty_cluster_add_vertex(b->cluster, TY_VERTEX_SWITCH, "wan", 0, &hub, error));
     for (;;) {
-        TY_CHECK(build_site(d, &next, b, wan, hub, &number, &devices, error), status, done);
+        TY_TRY(build_site(d, &next, b, wan, hub, &number, &devices, error));
         if (!is_word(d, next, "+"))
             break;
         next++;
     }
     if (next != last)
         return fail_at(d, next, error, "\"+\" and another site, or the link between them", NULL);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status build(const description *d, builder *b, ty_error *error)

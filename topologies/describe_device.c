@@ -227,9 +227,7 @@ static ty_status add_device(reading *r, const char *name, size_t length, char *b
     begin(r);
     for (pair = strtok_r(body, ",", &rest); pair != NULL && status == TY_OK;
          pair = strtok_r(NULL, ",", &rest))
-        status = read_pair(r, pair, error);
-    if (status != TY_OK)
-        return status;
+        TY_TRY(read_pair(r, pair, error));
     r->type.name = own;
     if (length == 0 || catalogue_find_device(r->own, own) != NO_INDEX)
         return ty_fail(error, TY_EPARSE,
@@ -257,40 +255,37 @@ static bool is_device_file(const char *name, size_t length)
 static ty_status read_names(reading *r, const ty_json *object, ty_error *error)
 {
     const char *text;
-    ty_status status = TY_OK;
 
     if (ty_json_has(object, "like")) {
-        TY_CHECK(ty_json_string(object, "like", &text, error), status, done);
+        TY_TRY(ty_json_string(object, "like", &text, error));
         if (!find_like(r, text))
             return ty_json_fail(object, error, "as like a device of the catalogue");
     }
     if (ty_json_has(object, "port")) {
-        TY_CHECK(ty_json_string(object, "port", &text, error), status, done);
+        TY_TRY(ty_json_string(object, "port", &text, error));
         if (!find_port(r, text))
             return ty_json_fail(object, error,
                                 "as port a link of the catalogue to the host such as pcie5");
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_file(reading *r, const ty_json *object, const char *path, ty_error *error)
 {
     const char *name, *source;
     char *own;
-    ty_status status;
 
-    TY_CHECK(ty_json_schema(object, schema, error), status, done);
-    TY_CHECK(ty_json_string(object, "name", &name, error), status, done);
-    TY_CHECK(ty_json_string(object, "source", &source, error), status, done);
+    TY_TRY(ty_json_schema(object, schema, error));
+    TY_TRY(ty_json_string(object, "name", &name, error));
+    TY_TRY(ty_json_string(object, "source", &source, error));
     if (name[0] == '\0' || name[strcspn(name, " \t\n@{}[]+=")] != '\0' ||
         catalogue_find_device(r->own, name) != NO_INDEX)
         return ty_json_fail(object, error,
                             "a name of its own that no device has, without blanks and @{}[]+=");
     begin(r);
-    TY_CHECK(read_names(r, object, error), status, done);
-    TY_CHECK(ty_cluster_read_device(object, &r->type, error), status, done);
-    TY_CHECK(ty_json_end(object, error), status, done);
+    TY_TRY(read_names(r, object, error));
+    TY_TRY(ty_cluster_read_device(object, &r->type, error));
+    TY_TRY(ty_json_end(object, error));
     if (!is_complete(&r->type))
         return ty_json_fail(object, error,
                             "peak_fp16_flop_per_s or peak_fp32_flop_per_s, memory_bytes and "
@@ -298,9 +293,7 @@ static ty_status read_file(reading *r, const ty_json *object, const char *path, 
     if ((own = ty_arena_strdup(r->own->arena, name)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a device");
     r->type.name = own;
-    status = add(r, source, path, error);
-done:
-    return status;
+    return add(r, source, path, error);
 }
 
 /* The device of a file, which is read once however often it is named. */

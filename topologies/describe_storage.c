@@ -183,9 +183,7 @@ static ty_status read_level(reading *r, char *word, ty_error *error)
     r->level = known != NULL ? *known : (ty_storage){.name = name, .requests = USUAL_REQUESTS};
     for (pair = body == NULL ? NULL : strtok_r(body, ",", &rest); pair != NULL && status == TY_OK;
          pair = strtok_r(NULL, ",", &rest))
-        status = read_pair(r, pair, error);
-    if (status != TY_OK)
-        return status;
+        TY_TRY(read_pair(r, pair, error));
     if (!(r->level.bandwidth_bytes_per_s > 0)) {
         const char *near = r->known->storage_count == 0
                                ? NULL

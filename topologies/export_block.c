@@ -51,7 +51,6 @@ static ty_status write_blocks(const ty_cluster *c, const uint32_t *domains, ty_t
                               ty_error *error)
 {
     uint32_t least = UINT32_MAX, size;
-    ty_status status = TY_OK;
 
     ty_text_add(text, "# topology.conf of ");
     ty_quote_visible(text, c->name, "");
@@ -62,14 +61,12 @@ static ty_status write_blocks(const ty_cluster *c, const uint32_t *domains, ty_t
             is_first = domains[k] != domains[h];
         if (!is_first)
             continue;
-        TY_CHECK(write_block(c, domains, domains[h], &size, text, error), status, done);
+        TY_TRY(write_block(c, domains, domains[h], &size, text, error));
         least = size < least ? size : least;
     }
     /* What is planned with, which every block must have at least; a larger one is allowed. */
     ty_text_addf(text, "BlockSizes=%u\n", least);
-    status = ty_text_check(text, error);
-done:
-    return status;
+    return ty_text_check(text, error);
 }
 
 ty_status export_blocks(const ty_cluster *c, ty_text *text, bool *has_blocks, ty_error *error)

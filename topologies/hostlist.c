@@ -163,11 +163,9 @@ static ty_status expand(const expansion *e, size_t index, char *name, size_t len
             char digits[32];
             size_t longer = length;
             int size = snprintf(digits, sizeof digits, "%0*llu", r.digits, (unsigned long long)i);
-            ty_status status;
             if (!append(name, &longer, digits, (size_t)size))
                 return fail(e->where, error, name, length, "a shorter name");
-            if ((status = expand(e, index + 1, name, longer, error)) != TY_OK)
-                return status;
+            TY_TRY(expand(e, index + 1, name, longer, error));
         }
     }
     return TY_OK;
@@ -193,11 +191,10 @@ ty_status hostlist_each(const char *text, size_t length, uint64_t limit, const c
     char name[NAME_ROOM];
     uint64_t total = 0, names;
     pattern p;
-    ty_status status = TY_OK;
 
     for (size_t at = 0, end; at <= length; at = end + 1) {
         end = name_end(text, length, at);
-        TY_CHECK(read_pattern(text + at, end - at, limit, &names, where, &p, error), status, done);
+        TY_TRY(read_pattern(text + at, end - at, limit, &names, where, &p, error));
         total += names;
         if (total > limit)
             return fail(where, error, text, length, "fewer names");
@@ -205,12 +202,11 @@ ty_status hostlist_each(const char *text, size_t length, uint64_t limit, const c
     for (size_t at = 0, end; at <= length; at = end + 1) {
         expansion e = {&p, visit, data, where};
         end = name_end(text, length, at);
-        TY_CHECK(read_pattern(text + at, end - at, limit, &names, where, &p, error), status, done);
+        TY_TRY(read_pattern(text + at, end - at, limit, &names, where, &p, error));
         name[0] = '\0';
-        TY_CHECK(expand(&e, 0, name, 0, error), status, done);
+        TY_TRY(expand(&e, 0, name, 0, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- For those who name hosts ------------------------------------------------------------ */

@@ -19,20 +19,17 @@ static ty_status check_factors(const ty_cluster *cluster, const double *factors,
 
 static ty_status copy_types(const ty_cluster *from, ty_cluster *to, ty_error *error)
 {
-    ty_status status = TY_OK;
     uint32_t index;
 
     for (uint32_t i = 0; i < from->device_type_count; i++)
-        TY_CHECK(ty_cluster_add_device_type(to, &from->device_types[i], &index, error), status,
-                 done);
+        TY_TRY(ty_cluster_add_device_type(to, &from->device_types[i], &index, error));
     for (uint32_t i = 0; i < from->host_type_count; i++)
-        TY_CHECK(ty_cluster_add_host_type(to, &from->host_types[i], &index, error), status, done);
+        TY_TRY(ty_cluster_add_host_type(to, &from->host_types[i], &index, error));
     for (uint32_t i = 0; i < from->link_type_count; i++)
-        TY_CHECK(ty_cluster_add_link_type(to, &from->link_types[i], &index, error), status, done);
+        TY_TRY(ty_cluster_add_link_type(to, &from->link_types[i], &index, error));
     for (uint32_t i = 0; i < from->storage_count; i++)
-        TY_CHECK(ty_cluster_add_storage(to, &from->storage[i], from->name, error), status, done);
-done:
-    return status;
+        TY_TRY(ty_cluster_add_storage(to, &from->storage[i], from->name, error));
+    return TY_OK;
 }
 
 static ty_status copy_vertices(const ty_cluster *from, ty_cluster *to, ty_error *error)

@@ -90,18 +90,13 @@ static ty_status find_format(const importer *im, const import_format **out, ty_e
 
 static ty_status read_all(importer *im, const import_format **format, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(read_options(im, error), status, done);
-    TY_CHECK(find_format(im, format, error), status, done);
+    TY_TRY(read_options(im, error));
+    TY_TRY(find_format(im, format, error));
     if (memchr(im->text, '\0', im->length) != NULL)
         return import_fail(im, error, 0, "found a NUL character, expected text in UTF-8");
-    TY_CHECK(import_start(im, error), status, done);
-    TY_CHECK((*format)->read(im, error), status, done);
-    if (!im->is_finished)
-        status = import_finish(im, error);
-done:
-    return status;
+    TY_TRY(import_start(im, error));
+    TY_TRY((*format)->read(im, error));
+    return im->is_finished ? TY_OK : import_finish(im, error);
 }
 
 ty_status import_with(const catalogue *c, const char *text, size_t length, const char *name,

@@ -51,7 +51,6 @@ static ty_status read_dimension(network *n, yml_node root, size_t i, ty_error *e
     dimension *d = &n->dimensions[i];
     double size;
     uint32_t s = 0;
-    ty_status status;
 
     while (s < SHAPE_COUNT && strcmp(yml_text(name), shape_names[s]) != 0)
         s++;
@@ -67,15 +66,12 @@ static ty_status read_dimension(network *n, yml_node root, size_t i, ty_error *e
                                "found %zu values of %s, expected %zu as of topology",
                                yml_size(list), keys[k], yml_size(topology));
     }
-    TY_CHECK(read_number(n->im, yml_at(yml_get(root, "npus_count"), i, NULL), 1, DEVICE_LIMIT,
-                         &size, error),
-             status, done);
-    TY_CHECK(read_number(n->im, yml_at(yml_get(root, "bandwidth"), i, NULL), 1e-6, 1e9,
-                         &d->bandwidth, error),
-             status, done);
-    TY_CHECK(
-        read_number(n->im, yml_at(yml_get(root, "latency"), i, NULL), 0, 1e12, &d->latency, error),
-        status, done);
+    TY_TRY(read_number(n->im, yml_at(yml_get(root, "npus_count"), i, NULL), 1, DEVICE_LIMIT, &size,
+                       error));
+    TY_TRY(read_number(n->im, yml_at(yml_get(root, "bandwidth"), i, NULL), 1e-6, 1e9, &d->bandwidth,
+                       error));
+    TY_TRY(
+        read_number(n->im, yml_at(yml_get(root, "latency"), i, NULL), 0, 1e12, &d->latency, error));
     if (floor(size) < size)
         return import_fail(n->im, error, yml_line(topology),
                            "found %g NPUs, expected a whole number", size);
@@ -86,8 +82,7 @@ static ty_status read_dimension(network *n, yml_node root, size_t i, ty_error *e
         return import_fail(n->im, error, yml_line(topology), "found more than %d NPUs",
                            DEVICE_LIMIT);
     n->npus *= d->size;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Building ---------------------------------------------------------------------------- */
@@ -113,30 +108,25 @@ static ty_status add_row(network *n, uint32_t index, uint32_t start, uint32_t st
     const dimension *d = &n->dimensions[index];
     uint32_t hub;
     char name[64];
-    ty_status status = TY_OK;
 
     if (d->size == 1)
         return TY_OK;
     if (d->shape == SWITCH) {
         snprintf(name, sizeof name, "switch-%u-%u", index, start);
-        TY_CHECK(ty_cluster_add_vertex(n->im->cluster, TY_VERTEX_SWITCH, name, 0, &hub, error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(n->im->cluster, TY_VERTEX_SWITCH, name, 0, &hub, error));
     }
     for (uint32_t a = 0; a < d->size; a++) {
         uint32_t from = n->routers[start + a * stride];
         if (d->shape == SWITCH)
-            TY_CHECK(add_wire(n, from, hub, index, 1, error), status, done);
+            TY_TRY(add_wire(n, from, hub, index, 1, error));
         for (uint32_t b = a + 1; d->shape == FULLY_CONNECTED && b < d->size; b++)
-            TY_CHECK(add_wire(n, from, n->routers[start + b * stride], index, 1, error), status,
-                     done);
+            TY_TRY(add_wire(n, from, n->routers[start + b * stride], index, 1, error));
         /* the two ways round a ring of two are both to the same neighbour */
         if (d->shape == RING && (d->size > 2 || a == 0))
-            TY_CHECK(add_wire(n, from, n->routers[start + (a + 1) % d->size * stride], index,
-                              d->size == 2 ? 2 : 1, error),
-                     status, done);
+            TY_TRY(add_wire(n, from, n->routers[start + (a + 1) % d->size * stride], index,
+                            d->size == 2 ? 2 : 1, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static double width_of(const network *n)
@@ -158,44 +148,37 @@ static ty_status add_npus(network *n, ty_error *error)
     uint32_t device = import_device(im), port = im->catalogue->devices[device].port;
     char name[64], kind[] = "npu-port", source[] = "as wide as all links of an NPU";
     link_type inner = {.name = kind, .source = source, .bandwidth_bytes_per_s = width_of(n)};
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < n->npus; i++) {
         if (i % per_host == 0) {
             snprintf(name, sizeof name, "host-%u", i / per_host);
-            TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_HOST, name, 0, &hub, error),
-                     status, done);
+            TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_HOST, name, 0, &hub, error));
         }
         snprintf(name, sizeof name, "router-%u", i);
-        TY_CHECK(
-            ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, name, 0, &n->routers[i], error),
-            status, done);
+        TY_TRY(
+            ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, name, 0, &n->routers[i], error));
         snprintf(name, sizeof name, "host-%u/npu-%u", i / per_host, i % per_host);
-        TY_CHECK(builder_device(&im->builder, name, device, hub, &vertex, error), status, done);
-        TY_CHECK(builder_link(&im->builder, vertex, hub, port, false, 1, error), status, done);
-        TY_CHECK(builder_own_link(&im->builder, vertex, n->routers[i], &inner, 1, error), status,
-                 done);
+        TY_TRY(builder_device(&im->builder, name, device, hub, &vertex, error));
+        TY_TRY(builder_link(&im->builder, vertex, hub, port, false, 1, error));
+        TY_TRY(builder_own_link(&im->builder, vertex, n->routers[i], &inner, 1, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status build(network *n, ty_error *error)
 {
     uint32_t stride = 1;
-    ty_status status;
 
     if ((n->routers = ty_alloc(n->npus, sizeof *n->routers)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", n->im->name);
-    TY_CHECK(add_npus(n, error), status, done);
+    TY_TRY(add_npus(n, error));
     for (uint32_t d = 0; d < n->count; d++) {
         for (uint32_t i = 0; i < n->npus; i++)
             if (i / stride % n->dimensions[d].size == 0)
-                TY_CHECK(add_row(n, d, i, stride, error), status, done);
+                TY_TRY(add_row(n, d, i, stride, error));
         stride *= n->dimensions[d].size;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_root(importer *im, yml_node root, ty_error *error)

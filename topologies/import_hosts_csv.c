@@ -81,37 +81,34 @@ static ty_status add_line(tree *t, const header *h, const import_lines *l, ty_er
     const char *host = "";
     uint32_t count = 0, parent, node, before;
     size_t at = 0;
-    ty_status status;
 
     while (count < h->count && next_field(l, &at, fields[count]))
         count++;
     if (count < h->count)
         return import_fail(t->im, error, l->number, "found %u fields, expected %u", count,
                            h->count);
-    TY_CHECK(tree_node_of(t, path, l->number, &parent, error), status, done);
+    TY_TRY(tree_node_of(t, path, l->number, &parent, error));
     for (int rank = 1; rank < 10; rank++)
         for (uint32_t c = 0; c < h->count; c++) {
             size_t length = strlen(path);
             if (h->ranks[c] != rank || fields[c][0] == '\0')
                 continue;
             snprintf(path + length, sizeof path - length, "/%s", fields[c]);
-            TY_CHECK(tree_node_of(t, path, l->number, &node, error), status, done);
-            TY_CHECK(tree_hang(t, node, parent, l->number, error), status, done);
+            TY_TRY(tree_node_of(t, path, l->number, &node, error));
+            TY_TRY(tree_hang(t, node, parent, l->number, error));
             parent = node;
         }
     for (uint32_t c = 0; c < h->count; c++)
         if (h->ranks[c] == 0)
             host = fields[c];
     before = t->count;
-    TY_CHECK(tree_node_of(t, host, l->number, &node, error), status, done);
+    TY_TRY(tree_node_of(t, host, l->number, &node, error));
     if (host[0] == '\0' || t->count == before)
         return import_fail(t->im, error, l->number,
                            "found host \"%.60s\" a second time or without a name, expected it once",
                            host);
     t->nodes[node].host = t->im->host;
-    status = tree_hang(t, node, parent, l->number, error);
-done:
-    return status;
+    return tree_hang(t, node, parent, l->number, error);
 }
 
 static ty_status read(importer *im, ty_error *error)

@@ -143,7 +143,6 @@ static ty_status add_thing(machine *m, const xml_element *pci, uint32_t parent, 
     thing *t = &m->things[m->count];
     uint32_t type;
     char name[64];
-    ty_status status;
 
     if (m->count == THING_LIMIT)
         return import_fail(im, error, xml_line(pci), "found more than %d GPUs and NICs",
@@ -155,20 +154,16 @@ static ty_status add_thing(machine *m, const xml_element *pci, uint32_t parent, 
         if (type == NO_INDEX)
             return import_need_device(im, "has GPUs that are not in the catalogue", error);
         snprintf(name, sizeof name, "host-%u/gpu-%u", m->number, m->gpus++);
-        TY_CHECK(builder_device(&im->builder, name, type, m->hub, &t->vertex, error), status, done);
+        TY_TRY(builder_device(&im->builder, name, type, m->hub, &t->vertex, error));
     } else {
         snprintf(name, sizeof name, "host-%u/nic-%u", m->number, m->nics++);
-        TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &t->vertex, error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &t->vertex, error));
         if (m->fabric != NO_INDEX)
-            TY_CHECK(builder_link(&im->builder, t->vertex, m->fabric,
-                                  im->catalogue->hosts[im->host].network, false, 1, error),
-                     status, done);
+            TY_TRY(builder_link(&im->builder, t->vertex, m->fabric,
+                                im->catalogue->hosts[im->host].network, false, 1, error));
     }
     m->count++;
-    status = import_pcie_link(im, t->vertex, parent, link_of(pci), !t->is_gpu, error);
-done:
-    return status;
+    return import_pcie_link(im, t->vertex, parent, link_of(pci), !t->is_gpu, error);
 }
 
 static ty_status add_package(machine *m, const xml_element *e, uint32_t *vertex, ty_error *error)
@@ -180,15 +175,13 @@ static ty_status add_package(machine *m, const xml_element *e, uint32_t *vertex,
     if (m->packages == PACKAGE_LIMIT)
         return import_fail(im, error, xml_line(e), "found more than %d packages", PACKAGE_LIMIT);
     snprintf(name, sizeof name, "host-%u/package-%u", m->number, m->packages);
-    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, vertex, error),
-             status, done);
+    TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, vertex, error));
     status =
         builder_link(&im->builder, *vertex, m->hub,
                      import_smp_link(im, NULL, info_of(e, "CPUVendor"),
                                      info_of(e, "CPUFamilyNumber"), info_of(e, "CPUModelNumber")),
                      false, 1, error);
     m->package[m->packages++] = (thing){.element = e, .vertex = *vertex};
-done:
     return status;
 }
 
@@ -208,7 +201,6 @@ static ty_status add_object(machine *m, const xml_element *e, uint32_t parent, i
     const char *bridge = xml_attribute(e, "bridge_type");
     uint32_t vertex = parent;
     char name[64];
-    ty_status status = TY_OK;
 
     if (depth > DEPTH_LIMIT)
         return import_fail(m->im, error, xml_line(e), "found objects nested deeper than %d",
@@ -218,20 +210,18 @@ static ty_status add_object(machine *m, const xml_element *e, uint32_t parent, i
     if (is_gpu(m->im, e) || is_nic(e))
         return add_thing(m, e, parent, error);
     if (is_type(e, "Package")) {
-        TY_CHECK(add_package(m, e, &vertex, error), status, done);
+        TY_TRY(add_package(m, e, &vertex, error));
     } else if (is_type(e, "Bridge") && bridge != NULL && bridge[0] == '1' &&
                count_branches(m->im, e) > 1) {
         snprintf(name, sizeof name, "host-%u/bridge-%u", m->number, m->bridges++);
-        TY_CHECK(
-            ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex, error),
-            status, done);
-        TY_CHECK(import_pcie_link(m->im, vertex, parent, link_of(e), true, error), status, done);
+        TY_TRY(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex,
+                                     error));
+        TY_TRY(import_pcie_link(m->im, vertex, parent, link_of(e), true, error));
     }
     for (const xml_element *c = xml_first(e); c != NULL; c = xml_next(c))
         if (xml_is(c, "object"))
-            TY_CHECK(add_object(m, c, vertex, depth + 1, error), status, done);
-done:
-    return status;
+            TY_TRY(add_object(m, c, vertex, depth + 1, error));
+    return TY_OK;
 }
 
 /* ---- NVLink ------------------------------------------------------------------------------ */
@@ -325,17 +315,13 @@ static ty_status add_switched(machine *m, uint32_t vertex, uint32_t type, double
 {
     const catalogue_device *device = &m->im->catalogue->devices[type];
     char name[64];
-    ty_status status;
 
     snprintf(name, sizeof name, "host-%u/nvswitch", m->number);
     if (m->device_switch == NO_INDEX)
-        TY_CHECK(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
-                                       &m->device_switch, error),
-                 status, done);
-    status = builder_link(&m->im->builder, vertex, m->device_switch, device->scale_up, false,
-                          links / device->scale_up_links, error);
-done:
-    return status;
+        TY_TRY(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
+                                     &m->device_switch, error));
+    return builder_link(&m->im->builder, vertex, m->device_switch, device->scale_up, false,
+                        links / device->scale_up_links, error);
 }
 
 /* NVLinks to a processor, as of POWER8 and POWER9: the same wires that go to a switch elsewhere. */
@@ -453,7 +439,6 @@ static ty_status read_root(importer *im, const xml_element *root, ty_error *erro
 {
     const char *version = xml_attribute(root, "version");
     uint32_t count = im->options->hosts > 0 ? im->options->hosts : 1, fabric = NO_INDEX;
-    ty_status status = TY_OK;
 
     if (!xml_is(root, "topology") || version == NULL || (version[0] != '2' && version[0] != '3'))
         return import_fail(im, error, xml_line(root),
@@ -462,8 +447,7 @@ static ty_status read_root(importer *im, const xml_element *root, ty_error *erro
     if (count_gpus(im, root, 0) == 0)
         return import_catalogue_hosts(im, "names no GPU", error);
     if (im->host != NO_INDEX) {
-        TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error));
         import_note(im, "the rate of the NICs is not in the file: %s, as of %s",
                     im->catalogue->links[im->catalogue->hosts[im->host].network].name,
                     im->catalogue->hosts[im->host].name);
@@ -475,7 +459,7 @@ static ty_status read_root(importer *im, const xml_element *root, ty_error *erro
                     "network");
     }
     for (uint32_t h = 0; h < count; h++)
-        TY_CHECK(add_machine(im, root, h, fabric, error), status, done);
+        TY_TRY(add_machine(im, root, h, fabric, error));
     if (fabric != NO_INDEX && im->cluster->link_count > 0) {
         for (uint32_t i = 0; i < im->cluster->link_count; i++)
             if (im->cluster->links[i].to == fabric)
@@ -483,8 +467,7 @@ static ty_status read_root(importer *im, const xml_element *root, ty_error *erro
         return import_fail(im, error, 0, "found no NIC, expected some to link to the network of %s",
                            im->catalogue->hosts[im->host].name);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read(importer *im, ty_error *error)

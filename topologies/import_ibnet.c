@@ -135,10 +135,7 @@ static bool read_rate(const import_lines *l, size_t at, cable *out)
 
 static ty_status node_of(fabric *f, const char *id, unsigned line, uint32_t *node, ty_error *error)
 {
-    ty_status status = tree_node_of(&f->names, id, line, node, error);
-
-    if (status != TY_OK)
-        return status;
+    TY_TRY(tree_node_of(&f->names, id, line, node, error));
     if (f->names.count > f->node_room) {
         uint32_t room = f->names.room;
         ib_node *nodes = ty_resize(f->nodes, room, sizeof *nodes);
@@ -157,7 +154,6 @@ static ty_status read_head(fabric *f, const import_lines *l, size_t at, bool is_
 {
     char id[ID_ROOM], label[LABEL_ROOM] = "";
     const char *hash;
-    ty_status status;
 
     skip_blanks(l, &at);
     while (at < l->length && isdigit((unsigned char)l->line[at]))
@@ -166,7 +162,7 @@ static ty_status read_head(fabric *f, const import_lines *l, size_t at, bool is_
     if (!read_quoted(l, &at, id, sizeof id))
         return import_fail(f->im, error, l->number,
                            "found a node without its \"S-...\" or \"H-...\", expected one");
-    TY_CHECK(node_of(f, id, l->number, node, error), status, done);
+    TY_TRY(node_of(f, id, l->number, node, error));
     if (f->nodes[*node].is_defined)
         return import_fail(f->im, error, l->number, "found %s a second time, expected it once", id);
     hash = memchr(l->line + at, '#', l->length - at);
@@ -178,8 +174,7 @@ static ty_status read_head(fabric *f, const import_lines *l, size_t at, bool is_
     f->nodes[*node].is_defined = true;
     f->nodes[*node].is_switch = is_switch;
     memcpy(f->nodes[*node].label, label, sizeof label);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* What a cable's comment calls its far end: all that some files say of adapters. */
@@ -251,23 +246,21 @@ static ty_status read_records(fabric *f, ty_error *error)
 {
     import_lines l = import_lines_of(f->im->text, f->im->length);
     uint32_t node = NO_INDEX;
-    ty_status status = TY_OK;
 
     while (import_next_line(&l)) {
         if (starts(&l, "Switch"))
-            TY_CHECK(read_head(f, &l, 6, true, &node, error), status, done);
+            TY_TRY(read_head(f, &l, 6, true, &node, error));
         else if (starts(&l, "Ca") || starts(&l, "Rt"))
-            TY_CHECK(read_head(f, &l, 2, false, &node, error), status, done);
+            TY_TRY(read_head(f, &l, 2, false, &node, error));
         else if (l.length > 0 && l.line[0] == '[')
-            TY_CHECK(read_cable(f, &l, node, error), status, done);
+            TY_TRY(read_cable(f, &l, node, error));
     }
     for (uint32_t n = 0; n < f->names.count; n++)
         if (!f->nodes[n].is_defined && f->names.nodes[n].name[0] != 'H')
             return import_fail(f->im, error, f->names.nodes[n].line,
                                "found a cable to %.40s, expected a Switch line for it",
                                f->names.nodes[n].name);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Cables, each once ------------------------------------------------------------------- */
@@ -310,7 +303,6 @@ static uint32_t link_of(const fabric *f, const cable *c)
  * called the same. */
 static ty_status add_switches(fabric *f, uint32_t *vertices, tree *taken, ty_error *error)
 {
-    ty_status status = TY_OK;
     uint32_t made = 0;
 
     for (uint32_t n = 0; n < f->names.count; n++) {
@@ -320,27 +312,23 @@ static ty_status add_switches(fabric *f, uint32_t *vertices, tree *taken, ty_err
         if (!f->nodes[n].is_switch)
             continue;
         label = semicolon != NULL ? semicolon + 1 : label;
-        TY_CHECK(tree_node_of(taken, label, 0, &index, error), status, done);
+        TY_TRY(tree_node_of(taken, label, 0, &index, error));
         if (taken->count == before || label[0] == '\0')
             snprintf(name, sizeof name, "%s %s", label, f->names.nodes[n].name);
         else
             snprintf(name, sizeof name, "%s", label);
-        TY_CHECK(
-            ty_cluster_add_vertex(f->im->cluster, TY_VERTEX_SWITCH, name, 0, &vertices[n], error),
-            status, done);
+        TY_TRY(
+            ty_cluster_add_vertex(f->im->cluster, TY_VERTEX_SWITCH, name, 0, &vertices[n], error));
         made++;
     }
     if (made == 0)
         return import_fail(f->im, error, 0, "found no switch, expected at least one");
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Cables of one rate between two switches make one link. */
 static ty_status add_trunks(fabric *f, const uint32_t *vertices, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t i = 0, next; i < f->cable_count; i = next) {
         const cable *c = &f->cables[i];
         double lanes = 0;
@@ -350,12 +338,10 @@ static ty_status add_trunks(fabric *f, const uint32_t *vertices, ty_error *error
             lanes += f->cables[next].lanes;
         if (c->from == c->to || !f->nodes[c->from].is_switch || !f->nodes[c->to].is_switch)
             continue;
-        TY_CHECK(builder_link(&f->im->builder, vertices[c->from], vertices[c->to], link_of(f, c),
-                              true, lanes, error),
-                 status, done);
+        TY_TRY(builder_link(&f->im->builder, vertices[c->from], vertices[c->to], link_of(f, c),
+                            true, lanes, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* An adapter of a host, in the order of the numbers their labels end with. */
@@ -393,8 +379,6 @@ static bool names_host(const char *label)
 static ty_status list_adapters(fabric *f, tree *hosts, adapter *list, uint32_t *count,
                                ty_error *error)
 {
-    ty_status status = TY_OK;
-
     *count = 0;
     for (uint32_t i = 0; i < f->cable_count; i++) {
         const cable *c = &f->cables[i];
@@ -412,12 +396,11 @@ static ty_status list_adapters(fabric *f, tree *hosts, adapter *list, uint32_t *
         memcpy(host, label, length);
         host[length] = '\0';
         list[*count] = (adapter){.order = number_at_end(label), .node = node, .cable = i};
-        TY_CHECK(tree_node_of(hosts, host, c->line, &list[*count].host, error), status, done);
+        TY_TRY(tree_node_of(hosts, host, c->line, &list[*count].host, error));
         (*count)++;
     }
     qsort(list, *count, sizeof *list, compare_adapters);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The NICs of one host, from its adapters [first, end). */
@@ -426,23 +409,20 @@ static ty_status add_host(fabric *f, const char *name, const adapter *list, uint
 {
     const catalogue_host *host = &f->im->catalogue->hosts[f->im->host];
     uint32_t first, used = 0;
-    ty_status status;
 
-    TY_CHECK(builder_host(&f->im->builder, f->im->host, name, &first, error), status, done);
+    TY_TRY(builder_host(&f->im->builder, f->im->host, name, &first, error));
     for (uint32_t v = 1; v < host->vertex_count && used < count; v++) {
         const cable *c = &f->cables[list[used].cable];
         uint32_t other = c->from == list[used].node ? c->to : c->from;
         if (host->vertices[v].kind != TY_VERTEX_NIC)
             continue;
-        TY_CHECK(builder_link(&f->im->builder, first + v, vertices[other], link_of(f, c), false,
-                              c->lanes, error),
-                 status, done);
+        TY_TRY(builder_link(&f->im->builder, first + v, vertices[other], link_of(f, c), false,
+                            c->lanes, error));
         used++;
     }
     f->spare += count - used;
     f->partial += used < catalogue_host_count_of(host, TY_VERTEX_NIC);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status add_hosts(fabric *f, const uint32_t *vertices, tree *hosts, ty_error *error)

@@ -99,7 +99,6 @@ static ty_status add_node(reader *r, const ty_json *item, const ty_json *metadat
     const char *name = member(metadata, "name"), *type = label(labels, types);
     uint32_t host = find_host(im->catalogue, type), parent, node, devices;
     char path[300] = "cluster";
-    ty_status status;
 
     if (host == NO_INDEX && label(labels, gpus) == NULL && im->host == NO_INDEX) {
         r->skipped++; /* nothing to train on */
@@ -120,26 +119,24 @@ static ty_status add_node(reader *r, const ty_json *item, const ty_json *metadat
         import_note(im, "node %.60s hands out %u GPUs: a %.60s, of %u, is drawn whole", name,
                     devices, im->catalogue->hosts[host].name,
                     devices_of(&im->catalogue->hosts[host]));
-    TY_CHECK(tree_node_of(&r->tree, path, 0, &parent, error), status, done);
+    TY_TRY(tree_node_of(&r->tree, path, 0, &parent, error));
     for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
         const char *place = label(labels, levels[l].keys);
         size_t length = strlen(path);
         if (place == NULL)
             continue;
         snprintf(path + length, sizeof path - length, "/%s-%.50s", levels[l].prefix, place);
-        TY_CHECK(tree_node_of(&r->tree, path, 0, &node, error), status, done);
-        TY_CHECK(tree_hang(&r->tree, node, parent, 0, error), status, done);
+        TY_TRY(tree_node_of(&r->tree, path, 0, &node, error));
+        TY_TRY(tree_hang(&r->tree, node, parent, 0, error));
         r->tree.nodes[node].is_wan = l == 0;
         r->has_regions = r->has_regions || l == 0;
         parent = node;
     }
-    TY_CHECK(tree_node_of(&r->tree, name, 0, &node, error), status, done);
+    TY_TRY(tree_node_of(&r->tree, name, 0, &node, error));
     if (r->tree.nodes[node].host != NO_INDEX || r->tree.nodes[node].parent != NO_INDEX)
         return ty_json_fail(metadata, error, "a name that no other node has");
     r->tree.nodes[node].host = host;
-    status = tree_hang(&r->tree, node, parent, 0, error);
-done:
-    return status;
+    return tree_hang(&r->tree, node, parent, 0, error);
 }
 
 static ty_status read_items(reader *r, const ty_json *root, ty_error *error)
@@ -147,14 +144,13 @@ static ty_status read_items(reader *r, const ty_json *root, ty_error *error)
     const ty_json *items, *metadata, *labels;
     importer *im = r->tree.im;
     uint32_t added;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(root, "items", 1, DEVICE_LIMIT, &items, error), status, done);
+    TY_TRY(ty_json_array(root, "items", 1, DEVICE_LIMIT, &items, error));
     for (size_t i = 0; i < ty_json_size(items); i++) {
         const ty_json *item = ty_json_at(items, i);
-        TY_CHECK(ty_json_object(item, "metadata", &metadata, error), status, done);
-        TY_CHECK(ty_json_object(metadata, "labels", &labels, error), status, done);
-        TY_CHECK(add_node(r, item, metadata, labels, error), status, done);
+        TY_TRY(ty_json_object(item, "metadata", &metadata, error));
+        TY_TRY(ty_json_object(metadata, "labels", &labels, error));
+        TY_TRY(add_node(r, item, metadata, labels, error));
     }
     added = (uint32_t)ty_json_size(items) - r->skipped;
     if (added == 0)
@@ -168,9 +164,7 @@ static ty_status read_items(reader *r, const ty_json *root, ty_error *error)
                     im->catalogue->hosts[im->host].name);
     if (r->has_regions)
         import_note(im, "regions are taken as linked by wan10; labels do not say");
-    status = tree_build(&r->tree, NULL, error);
-done:
-    return status;
+    return tree_build(&r->tree, NULL, error);
 }
 
 static ty_status read(importer *im, ty_error *error)

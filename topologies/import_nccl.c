@@ -92,7 +92,6 @@ static ty_status add_gpu(machine *m, const xml_element *pci, uint32_t parent, ty
     import_pcie link =
         import_pcie_of(xml_attribute(pci, "link_speed"), xml_attribute(pci, "link_width"));
     char name[64];
-    ty_status status;
 
     if (m->gpu_count == m->gpu_room) {
         uint32_t room = m->gpu_room == 0 ? 16 : 2 * m->gpu_room;
@@ -106,15 +105,11 @@ static ty_status add_gpu(machine *m, const xml_element *pci, uint32_t parent, ty
     if (added.type == NO_INDEX)
         return import_need_device(im, "does not say what its GPUs are", error);
     snprintf(name, sizeof name, "host-%u/gpu-%u", m->number, m->gpu_count);
-    TY_CHECK(builder_device(&im->builder, name, added.type, m->hub, &added.vertex, error), status,
-             done);
+    TY_TRY(builder_device(&im->builder, name, added.type, m->hub, &added.vertex, error));
     if (xml_attribute(pci, "busid") != NULL)
-        TY_CHECK(ty_cluster_set_bus_id(im->cluster, added.vertex, added.busid, error), status,
-                 done);
+        TY_TRY(ty_cluster_set_bus_id(im->cluster, added.vertex, added.busid, error));
     m->gpus[m->gpu_count++] = added;
-    status = import_pcie_link(im, added.vertex, parent, link, false, error);
-done:
-    return status;
+    return import_pcie_link(im, added.vertex, parent, link, false, error);
 }
 
 /* ---- NICs -------------------------------------------------------------------------------- */
@@ -160,25 +155,21 @@ static ty_status add_nic(machine *m, const xml_element *pci, const xml_element *
                                       pci == NULL ? NULL : xml_attribute(pci, "link_width"));
     uint32_t vertex;
     char name[64];
-    ty_status status;
 
-    TY_CHECK(rate_of(m, nic, &rate, error), status, done);
+    TY_TRY(rate_of(m, nic, &rate, error));
     is_infiniband = is_infiniband || (label != NULL && strncmp(label, "mlx", 3) == 0);
     snprintf(name, sizeof name, "host-%u/nic-%u", m->number, m->nic_count++);
-    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &vertex, error), status,
-             done);
+    TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &vertex, error));
     if (pci != NULL && xml_attribute(pci, "busid") != NULL)
-        TY_CHECK(ty_cluster_set_bus_id(im->cluster, vertex, busid_of(pci), error), status, done);
-    TY_CHECK(import_pcie_link(im, vertex, parent, link, true, error), status, done);
-    TY_CHECK(need_fabric(m, error), status, done);
+        TY_TRY(ty_cluster_set_bus_id(im->cluster, vertex, busid_of(pci), error));
+    TY_TRY(import_pcie_link(im, vertex, parent, link, true, error));
+    TY_TRY(need_fabric(m, error));
     if (rate > 0)
         return import_network_link(im, vertex, m->fabric, rate, is_infiniband, error);
-    TY_CHECK(import_need_host(im, "does not say how fast its NICs are", error), status, done);
+    TY_TRY(import_need_host(im, "does not say how fast its NICs are", error));
     m->bare_nics++;
-    status = builder_link(&im->builder, vertex, m->fabric, im->catalogue->hosts[im->host].network,
-                          false, 1, error);
-done:
-    return status;
+    return builder_link(&im->builder, vertex, m->fabric, im->catalogue->hosts[im->host].network,
+                        false, 1, error);
 }
 
 /* ---- The tree ---------------------------------------------------------------------------- */
@@ -224,10 +215,8 @@ static ty_status add_pci(machine *m, const xml_element *pci, uint32_t parent, in
         import_pcie_of(xml_attribute(pci, "link_speed"), xml_attribute(pci, "link_width"));
     uint32_t vertex;
     char name[96];
-    ty_status status = check_busid(m, pci, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_busid(m, pci, error));
     if (is_gpu(pci))
         return add_gpu(m, pci, parent, error);
     if (is_nic(pci))
@@ -235,22 +224,17 @@ static ty_status add_pci(machine *m, const xml_element *pci, uint32_t parent, in
     if (child(pci, "pci") == NULL)
         return TY_OK;
     snprintf(name, sizeof name, "host-%u/pci-%.40s", m->number, busid_of(pci));
-    TY_CHECK(
-        ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex, error),
-        status, done);
+    TY_TRY(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex, error));
     if (xml_attribute(pci, "busid") != NULL)
-        TY_CHECK(ty_cluster_set_bus_id(m->im->cluster, vertex, busid_of(pci), error), status, done);
-    TY_CHECK(import_pcie_link(m->im, vertex, parent, link, true, error), status, done);
-    status = add_children(m, pci, vertex, depth, error);
-done:
-    return status;
+        TY_TRY(ty_cluster_set_bus_id(m->im->cluster, vertex, busid_of(pci), error));
+    TY_TRY(import_pcie_link(m->im, vertex, parent, link, true, error));
+    return add_children(m, pci, vertex, depth, error);
 }
 
 static ty_status add_processors(machine *m, const xml_element *root, ty_error *error)
 {
     uint32_t count = 0, vertex;
     char name[64];
-    ty_status status = TY_OK;
 
     for (const xml_element *cpu = xml_first(root); cpu != NULL; cpu = xml_next(cpu))
         count += xml_is(cpu, "cpu");
@@ -263,21 +247,17 @@ static ty_status add_processors(machine *m, const xml_element *root, ty_error *e
         vertex = m->hub;
         if (count > 1) { /* alone, it is the hub */
             snprintf(name, sizeof name, "host-%u/cpu-%.20s", m->number, numa != NULL ? numa : "");
-            TY_CHECK(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
-                                           &vertex, error),
-                     status, done);
-            TY_CHECK(builder_link(&m->im->builder, vertex, m->hub,
-                                  import_smp_link(m->im, xml_attribute(cpu, "arch"),
-                                                  xml_attribute(cpu, "vendor"),
-                                                  xml_attribute(cpu, "familyid"),
-                                                  xml_attribute(cpu, "modelid")),
-                                  false, 1, error),
-                     status, done);
+            TY_TRY(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex,
+                                         error));
+            TY_TRY(builder_link(
+                &m->im->builder, vertex, m->hub,
+                import_smp_link(m->im, xml_attribute(cpu, "arch"), xml_attribute(cpu, "vendor"),
+                                xml_attribute(cpu, "familyid"), xml_attribute(cpu, "modelid")),
+                false, 1, error));
         }
-        TY_CHECK(add_children(m, cpu, vertex, 0, error), status, done);
+        TY_TRY(add_children(m, cpu, vertex, 0, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Links among GPUs -------------------------------------------------------------------- */
@@ -324,20 +304,16 @@ static ty_status add_switched(machine *m, uint32_t g, double links, ty_error *er
     const importer *im = m->im;
     const catalogue_device *device = &im->catalogue->devices[m->gpus[g].type];
     char name[64];
-    ty_status status;
 
     if (device->scale_up == NO_INDEX)
         return import_fail(im, error, 0, "found %g links to a switch, expected none on a %s", links,
                            im->catalogue->device_types[m->gpus[g].type].name);
     snprintf(name, sizeof name, "host-%u/nvswitch", m->number);
     if (m->device_switch == NO_INDEX)
-        TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
-                                       &m->device_switch, error),
-                 status, done);
-    status = builder_link(&m->im->builder, m->gpus[g].vertex, m->device_switch, device->scale_up,
-                          false, links / device->scale_up_links, error);
-done:
-    return status;
+        TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
+                                     &m->device_switch, error));
+    return builder_link(&m->im->builder, m->gpus[g].vertex, m->device_switch, device->scale_up,
+                        false, links / device->scale_up_links, error);
 }
 
 static ty_status add_links(machine *m, uint32_t g, ty_error *error)

@@ -142,10 +142,8 @@ ty_status simgrid_new_point(platform *p, const char *name, unsigned line, double
                             uint32_t *index, ty_error *error)
 {
     uint32_t before = p->names.count;
-    ty_status status = point_of(p, name, line, index, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(point_of(p, name, line, index, error));
     if (p->names.count == before)
         return import_fail(p->im, error, line, "found %.60s a second time, expected it once", name);
     p->points[*index] = (point){.is_host = flop_per_s > 0, .flop_per_s = flop_per_s};
@@ -186,15 +184,12 @@ static ty_status add_host(platform *p, const xml_element *e, ty_error *error)
     const char *id;
     double speed, cores = 1;
     uint32_t index;
-    ty_status status;
 
-    TY_CHECK(simgrid_need(p->im, e, "id", &id, error), status, done);
-    TY_CHECK(simgrid_quantity(p->im, e, "speed", 1, 1e18, &speed, error), status, done);
+    TY_TRY(simgrid_need(p->im, e, "id", &id, error));
+    TY_TRY(simgrid_quantity(p->im, e, "speed", 1, 1e18, &speed, error));
     if (xml_attribute(e, "core") != NULL)
-        TY_CHECK(simgrid_quantity(p->im, e, "core", 1, 1e6, &cores, error), status, done);
-    status = simgrid_new_point(p, id, xml_line(e), speed * cores, &index, error);
-done:
-    return status;
+        TY_TRY(simgrid_quantity(p->im, e, "core", 1, 1e6, &cores, error));
+    return simgrid_new_point(p, id, xml_line(e), speed * cores, &index, error);
 }
 
 static ty_status add_router(platform *p, const xml_element *e, ty_error *error)
@@ -211,15 +206,12 @@ static ty_status add_link(platform *p, const xml_element *e, ty_error *error)
     const char *id, *policy;
     double bandwidth, latency = 0;
     uint32_t index, before = p->link_names.count;
-    ty_status status;
 
-    TY_CHECK(simgrid_need(p->im, e, "id", &id, error), status, done);
-    TY_CHECK(simgrid_quantity(p->im, e, "bandwidth", 1, BANDWIDTH_MAXIMUM, &bandwidth, error),
-             status, done);
+    TY_TRY(simgrid_need(p->im, e, "id", &id, error));
+    TY_TRY(simgrid_quantity(p->im, e, "bandwidth", 1, BANDWIDTH_MAXIMUM, &bandwidth, error));
     if (xml_attribute(e, "latency") != NULL)
-        TY_CHECK(simgrid_quantity(p->im, e, "latency", 0, LATENCY_MAXIMUM, &latency, error), status,
-                 done);
-    TY_CHECK(tree_node_of(&p->link_names, id, xml_line(e), &index, error), status, done);
+        TY_TRY(simgrid_quantity(p->im, e, "latency", 0, LATENCY_MAXIMUM, &latency, error));
+    TY_TRY(tree_node_of(&p->link_names, id, xml_line(e), &index, error));
     if (p->link_names.count == before)
         return import_fail(p->im, error, xml_line(e), "found link %.60s a second time", id);
     if (p->link_names.count > p->link_room) {
@@ -230,11 +222,10 @@ static ty_status add_link(platform *p, const xml_element *e, ty_error *error)
         p->link_room = p->link_names.room;
     }
     p->link_wires[index] = p->wire_count;
-    TY_CHECK(simgrid_new_wire(p, NO_INDEX, NO_INDEX, bandwidth, latency, 1, error), status, done);
+    TY_TRY(simgrid_new_wire(p, NO_INDEX, NO_INDEX, bandwidth, latency, 1, error));
     policy = xml_attribute(e, "sharing_policy");
     p->wires[p->link_wires[index]].is_fatpipe = policy != NULL && strcmp(policy, "FATPIPE") == 0;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status simgrid_wire_named(platform *p, const xml_element *e, const char *key, uint32_t *out,
@@ -332,24 +323,20 @@ static bool can_place(const platform *p, const stretch *s, bool with_fatpipes)
  */
 static ty_status place_links(platform *p, stretch *s, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t i = s->first; i < s->end; i++) {
         wire w = p->wires[s->list[i]];
         uint32_t next = s->to;
         if (i + 1 < s->end)
-            TY_CHECK(simgrid_new_junction(p, &next, error), status, done);
+            TY_TRY(simgrid_new_junction(p, &next, error));
         if (w.from == NO_INDEX) {
             p->wires[s->list[i]].from = s->from;
             p->wires[s->list[i]].to = next;
         } else {
-            TY_CHECK(simgrid_new_wire(p, s->from, next, w.bandwidth, w.latency, w.lanes, error),
-                     status, done);
+            TY_TRY(simgrid_new_wire(p, s->from, next, w.bandwidth, w.latency, w.lanes, error));
         }
         s->from = next;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* What a message between two hosts meets by a route, to be compared with what the graph gives. */
@@ -377,14 +364,10 @@ static ty_status keep_route(platform *p, const stretch *s, route_read *made, ty_
 static ty_status place_apart(platform *p, const route_read *route, ty_error *error)
 {
     uint32_t between;
-    ty_status status;
 
-    TY_CHECK(simgrid_new_junction(p, &between, error), status, done);
-    TY_CHECK(simgrid_new_wire(p, route->from, between, route->bandwidth, route->latency, 1, error),
-             status, done);
-    status = simgrid_new_wire(p, between, route->to, route->bandwidth, 0, 1, error);
-done:
-    return status;
+    TY_TRY(simgrid_new_junction(p, &between, error));
+    TY_TRY(simgrid_new_wire(p, route->from, between, route->bandwidth, route->latency, 1, error));
+    return simgrid_new_wire(p, between, route->to, route->bandwidth, 0, 1, error);
 }
 
 static ty_status place_route(platform *p, const xml_element *e, uint32_t from, uint32_t to,
@@ -397,7 +380,7 @@ static ty_status place_route(platform *p, const xml_element *e, uint32_t from, u
     if (status != TY_OK || from == to) /* messages to oneself meet nothing here */
         return status;
     if (whole.end > 0 && p->points[from].is_host && p->points[to].is_host) {
-        TY_CHECK(keep_route(p, &whole, &route, error), status, done);
+        TY_TRY(keep_route(p, &whole, &route, error));
         if (p->is_apart)
             return place_apart(p, &route, error);
     }
@@ -413,9 +396,7 @@ static ty_status place_route(platform *p, const xml_element *e, uint32_t from, u
         return import_fail(p->im, error, xml_line(e),
                            "found a route without links between two places, expected some");
     p->redrawn++;
-    status = place_links(p, &whole, error);
-done:
-    return status;
+    return place_links(p, &whole, error);
 }
 
 static ty_status add_route(platform *p, const xml_element *e, ty_error *error)
@@ -423,20 +404,17 @@ static ty_status add_route(platform *p, const xml_element *e, ty_error *error)
     bool is_zone = xml_is(e, "zoneRoute") || xml_is(e, "ASroute") || xml_is(e, "bypassZoneRoute");
     const char *names[2];
     uint32_t ends[2], before = p->names.count;
-    ty_status status;
 
-    TY_CHECK(simgrid_need(p->im, e, is_zone ? "gw_src" : "src", &names[0], error), status, done);
-    TY_CHECK(simgrid_need(p->im, e, is_zone ? "gw_dst" : "dst", &names[1], error), status, done);
+    TY_TRY(simgrid_need(p->im, e, is_zone ? "gw_src" : "src", &names[0], error));
+    TY_TRY(simgrid_need(p->im, e, is_zone ? "gw_dst" : "dst", &names[1], error));
     for (int k = 0; k < 2; k++) {
-        TY_CHECK(point_of(p, names[k], xml_line(e), &ends[k], error), status, done);
+        TY_TRY(point_of(p, names[k], xml_line(e), &ends[k], error));
         if (p->names.count > before)
             return import_fail(p->im, error, xml_line(e),
                                "found a route to %.60s, expected a host or router named before",
                                names[k]);
     }
-    status = place_route(p, e, ends[0], ends[1], error);
-done:
-    return status;
+    return place_route(p, e, ends[0], ends[1], error);
 }
 
 /* ---- Zones ------------------------------------------------------------------------------- */
@@ -592,7 +570,6 @@ static ty_status add_points(platform *p, ty_error *error)
     link_type inner = {.name = kind, .source = source, .bandwidth_bytes_per_s = 1e15};
     ty_cluster *c = p->im->cluster;
     uint32_t left_out = 0, type, device;
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < p->names.count; i++) {
         point *at = &p->points[i];
@@ -600,29 +577,24 @@ static ty_status add_points(platform *p, ty_error *error)
         left_out += !at->is_linked;
         if (!at->is_linked)
             continue;
-        TY_CHECK(ty_cluster_add_vertex(c, at->is_host ? TY_VERTEX_HOST : TY_VERTEX_SWITCH, id, 0,
-                                       &at->vertex, error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(c, at->is_host ? TY_VERTEX_HOST : TY_VERTEX_SWITCH, id, 0,
+                                     &at->vertex, error));
         if (!at->is_host)
             continue;
         snprintf(name, sizeof name, "%.200s/cpu", id);
-        TY_CHECK(device_type(p, at->flop_per_s, &type, error), status, done);
+        TY_TRY(device_type(p, at->flop_per_s, &type, error));
         at->device = c->device_count;
-        TY_CHECK(ty_cluster_add_device(c, name, type, at->vertex, &device, error), status, done);
-        TY_CHECK(builder_own_link(&p->im->builder, device, at->vertex, &inner, 1, error), status,
-                 done);
+        TY_TRY(ty_cluster_add_device(c, name, type, at->vertex, &device, error));
+        TY_TRY(builder_own_link(&p->im->builder, device, at->vertex, &inner, 1, error));
     }
     if (left_out > 0)
         import_note(p->im, "%u routers that lead to no host are left out", left_out);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Kinds of links are told apart by what they are: "125MBps 50us". */
 static ty_status add_wires(platform *p, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t w = 0; w < p->wire_count; w++) {
         const wire *e = &p->wires[w];
         char name[64], source[] = "bandwidth and latency in the platform";
@@ -633,21 +605,17 @@ static ty_status add_wires(platform *p, ty_error *error)
         if (e->from == NO_INDEX || e->from == e->to || !p->points[e->from].is_linked)
             continue;
         snprintf(name, sizeof name, "%.9gMBps %.9gus", e->bandwidth / 1e6, e->latency * 1e6);
-        TY_CHECK(builder_own_link(&p->im->builder, p->points[e->from].vertex,
-                                  p->points[e->to].vertex, &type, e->lanes, error),
-                 status, done);
+        TY_TRY(builder_own_link(&p->im->builder, p->points[e->from].vertex, p->points[e->to].vertex,
+                                &type, e->lanes, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status build(platform *p, ty_error *error)
 {
-    ty_status status;
-
     find_linked(p);
-    TY_CHECK(add_points(p, error), status, done);
-    TY_CHECK(add_wires(p, error), status, done);
+    TY_TRY(add_points(p, error));
+    TY_TRY(add_wires(p, error));
     if (import_device(p->im) == NO_INDEX)
         import_note(p->im, "a platform knows no memory: 16 GiB and a byte a flop assumed (a device "
                            "is an option)");
@@ -658,8 +626,7 @@ static ty_status build(platform *p, ty_error *error)
                     p->redrawn);
     if (p->has_backbone)
         import_note(p->im, "a backbone bounds each message, but not all of them together");
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Of the routes between hosts, how many the graph does not give: there least latency decides. */

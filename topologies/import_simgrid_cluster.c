@@ -23,9 +23,8 @@ typedef struct cluster_tag {
 static ty_status add_hosts(platform *p, const xml_element *e, cluster_tag *c, ty_error *error)
 {
     const char *at;
-    ty_status status;
 
-    TY_CHECK(simgrid_need(p->im, e, "radical", &at, error), status, done);
+    TY_TRY(simgrid_need(p->im, e, "radical", &at, error));
     while (*at != '\0') {
         char *end;
         unsigned long low = strtoul(at, &end, 10), high = low;
@@ -44,41 +43,31 @@ static ty_status add_hosts(platform *p, const xml_element *e, cluster_tag *c, ty
         for (unsigned long i = low; i <= high; i++) {
             char name[SIMGRID_NAME_ROOM];
             snprintf(name, sizeof name, "%.60s%lu%.60s", c->prefix, i, c->suffix);
-            TY_CHECK(simgrid_new_point(p, name, c->line, c->speed * c->cores, &c->hosts[c->count],
-                                       error),
-                     status, done);
+            TY_TRY(simgrid_new_point(p, name, c->line, c->speed * c->cores, &c->hosts[c->count],
+                                     error));
             c->count++;
         }
         at = *end == ',' ? end + 1 : end;
     }
-    status = TY_OK;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The hosts of a <cluster> or <cabinet>, and their links. */
 static ty_status read_hosts(platform *p, const xml_element *e, cluster_tag *c, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(simgrid_need(p->im, e, "id", &c->id, error), status, done);
+    TY_TRY(simgrid_need(p->im, e, "id", &c->id, error));
     c->prefix = xml_attribute(e, "prefix") != NULL ? xml_attribute(e, "prefix") : "";
     c->suffix = xml_attribute(e, "suffix") != NULL ? xml_attribute(e, "suffix") : "";
-    TY_CHECK(simgrid_quantity(p->im, e, "speed", 1, 1e18, &c->speed, error), status, done);
-    TY_CHECK(simgrid_quantity(p->im, e, "bw", 1, BANDWIDTH_MAXIMUM, &c->bandwidth, error), status,
-             done);
-    TY_CHECK(simgrid_quantity(p->im, e, "lat", 0, LATENCY_MAXIMUM, &c->latency, error), status,
-             done);
+    TY_TRY(simgrid_quantity(p->im, e, "speed", 1, 1e18, &c->speed, error));
+    TY_TRY(simgrid_quantity(p->im, e, "bw", 1, BANDWIDTH_MAXIMUM, &c->bandwidth, error));
+    TY_TRY(simgrid_quantity(p->im, e, "lat", 0, LATENCY_MAXIMUM, &c->latency, error));
     if (xml_attribute(e, "core") != NULL)
-        TY_CHECK(simgrid_quantity(p->im, e, "core", 1, 1e6, &c->cores, error), status, done);
+        TY_TRY(simgrid_quantity(p->im, e, "core", 1, 1e6, &c->cores, error));
     c->limit = BANDWIDTH_MAXIMUM;
     if (xml_attribute(e, "limiter_link") != NULL)
-        TY_CHECK(simgrid_quantity(p->im, e, "limiter_link", 1, BANDWIDTH_MAXIMUM, &c->limit, error),
-                 status, done);
+        TY_TRY(simgrid_quantity(p->im, e, "limiter_link", 1, BANDWIDTH_MAXIMUM, &c->limit, error));
     c->port = fmin(c->bandwidth, c->limit);
-    status = add_hosts(p, e, c, error);
-done:
-    return status;
+    return add_hosts(p, e, c, error);
 }
 
 /* A switch that hosts are around, and the router that others go in by. A backbone is passed by
@@ -131,21 +120,18 @@ static ty_status add_star(platform *p, const xml_element *e, const cluster_tag *
     uint32_t router;
     const char *router_id = xml_attribute(e, "router_id");
     char name[SIMGRID_NAME_ROOM];
-    ty_status status;
 
     if (xml_attribute(e, "bb_bw") != NULL)
-        TY_CHECK(read_backbone(p, e, "bb_bw", "bb_lat", &s, error), status, done);
-    TY_CHECK(open_star(p, c->id, c->line, &s, error), status, done);
+        TY_TRY(read_backbone(p, e, "bb_bw", "bb_lat", &s, error));
+    TY_TRY(open_star(p, c->id, c->line, &s, error));
     if (router_id != NULL && router_id[0] != '\0')
         snprintf(name, sizeof name, "%.180s", router_id);
     else
         snprintf(name, sizeof name, "%.60s%.60s_router%.60s", c->prefix, c->id, c->suffix);
-    TY_CHECK(simgrid_new_point(p, name, c->line, 0, &router, error), status, done);
+    TY_TRY(simgrid_new_point(p, name, c->line, 0, &router, error));
     for (uint32_t i = 0; i < c->count; i++)
-        TY_CHECK(join_host(p, &s, c->hosts[i], c->port, c->latency, error), status, done);
-    status = join_router(p, &s, router, error);
-done:
-    return status;
+        TY_TRY(join_host(p, &s, c->hosts[i], c->port, c->latency, error));
+    return join_router(p, &s, router, error);
 }
 
 /* ---- Zones with routing="Cluster" -------------------------------------------------------- */
@@ -159,24 +145,21 @@ static ty_status add_host_link(platform *p, const xml_element *e, star *s, ty_er
 {
     const char *id;
     uint32_t host, up, down;
-    ty_status status;
 
-    TY_CHECK(simgrid_need(p->im, e, "id", &id, error), status, done);
+    TY_TRY(simgrid_need(p->im, e, "id", &id, error));
     host = tree_find(&p->names, id);
     if (host == NO_INDEX)
         return import_fail(p->im, error, xml_line(e),
                            "found host_link id=\"%.60s\", expected a host named before", id);
-    TY_CHECK(simgrid_wire_named(p, e, "up", &up, error), status, done);
-    TY_CHECK(simgrid_wire_named(p, e, "down", &down, error), status, done);
+    TY_TRY(simgrid_wire_named(p, e, "up", &up, error));
+    TY_TRY(simgrid_wire_named(p, e, "down", &down, error));
     if (p->wires[up].bandwidth != p->wires[down].bandwidth ||
         p->wires[up].latency != p->wires[down].latency)
         return import_fail(p->im, error, xml_line(e),
                            "found host_link id=\"%.60s\" with another way up than down, expected "
                            "equal ones",
                            id);
-    status = join_host(p, s, host, p->wires[up].bandwidth, p->wires[up].latency, error);
-done:
-    return status;
+    return join_host(p, s, host, p->wires[up].bandwidth, p->wires[up].latency, error);
 }
 
 static ty_status add_cabinet(platform *p, const xml_element *e, star *s, ty_error *error)
@@ -196,24 +179,21 @@ ty_status simgrid_add_star(platform *p, const xml_element *zone, ty_error *error
 {
     star s = {0};
     const char *id;
-    ty_status status;
 
-    TY_CHECK(simgrid_need(p->im, zone, "id", &id, error), status, done);
-    TY_CHECK(open_star(p, id, xml_line(zone), &s, error), status, done);
+    TY_TRY(simgrid_need(p->im, zone, "id", &id, error));
+    TY_TRY(open_star(p, id, xml_line(zone), &s, error));
     for (const xml_element *e = xml_first(zone); e != NULL; e = xml_next(e))
         if (xml_is(e, "backbone"))
-            TY_CHECK(read_backbone(p, e, "bandwidth", "latency", &s, error), status, done);
+            TY_TRY(read_backbone(p, e, "bandwidth", "latency", &s, error));
     for (const xml_element *e = xml_first(zone); e != NULL; e = xml_next(e))
         if (xml_is(e, "host_link"))
-            TY_CHECK(add_host_link(p, e, &s, error), status, done);
+            TY_TRY(add_host_link(p, e, &s, error));
         else if (xml_is(e, "cabinet"))
-            TY_CHECK(add_cabinet(p, e, &s, error), status, done);
+            TY_TRY(add_cabinet(p, e, &s, error));
     for (const xml_element *e = xml_first(zone); e != NULL; e = xml_next(e))
         if (xml_is(e, "router"))
-            TY_CHECK(join_router(p, &s, tree_find(&p->names, xml_attribute(e, "id")), error),
-                     status, done);
-done:
-    return status;
+            TY_TRY(join_router(p, &s, tree_find(&p->names, xml_attribute(e, "id")), error));
+    return TY_OK;
 }
 
 /* ---- Other shapes of <cluster> ----------------------------------------------------------- */
@@ -247,7 +227,6 @@ static ty_status add_torus(platform *p, const xml_element *e, const cluster_tag 
     const char *at = xml_attribute(e, "topo_parameters");
     uint32_t sizes[LEVEL_LIMIT], dimensions = at == NULL ? 0 : read_list(&at, sizes), first, stride;
     uint64_t count = 1;
-    ty_status status = TY_OK;
 
     for (uint32_t d = 0; d < dimensions && count <= DEVICE_LIMIT; d++)
         count *= sizes[d];
@@ -257,22 +236,19 @@ static ty_status add_torus(platform *p, const xml_element *e, const cluster_tag 
     first = p->names.count;
     for (uint32_t i = 0; i < c->count; i++) {
         uint32_t router;
-        TY_CHECK(simgrid_new_junction(p, &router, error), status, done);
-        TY_CHECK(simgrid_new_wire(p, c->hosts[i], router,
-                                  fmin(c->limit, 2 * dimensions * c->bandwidth), 0, 1, error),
-                 status, done);
+        TY_TRY(simgrid_new_junction(p, &router, error));
+        TY_TRY(simgrid_new_wire(p, c->hosts[i], router,
+                                fmin(c->limit, 2 * dimensions * c->bandwidth), 0, 1, error));
     }
     stride = 1;
     for (uint32_t d = 0; d < dimensions; stride *= sizes[d++])
         for (uint32_t i = 0; i < c->count && sizes[d] > 1; i++) {
             uint32_t place = i / stride % sizes[d];
             uint32_t next = i + (place + 1 < sizes[d] ? stride : stride - sizes[d] * stride);
-            TY_CHECK(
-                simgrid_new_wire(p, first + i, first + next, c->bandwidth, c->latency, 1, error),
-                status, done);
+            TY_TRY(
+                simgrid_new_wire(p, first + i, first + next, c->bandwidth, c->latency, 1, error));
         }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Parallel ports generalized fat tree (Zahavi 2012): at level l, digits up to l count parents and
@@ -306,20 +282,17 @@ static ty_status add_level(platform *p, const cluster_tag *c, fat_tree *t, uint3
                            const uint32_t *below, uint32_t *above, ty_error *error)
 {
     uint32_t count = (uint32_t)nodes_at(t, level), stride = stride_of(t, level, level);
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < nodes_at(t, level + 1); i++)
-        TY_CHECK(simgrid_new_junction(p, &above[i], error), status, done);
+        TY_TRY(simgrid_new_junction(p, &above[i], error));
     for (uint32_t i = 0; i < count; i++) {
         uint32_t low = i % stride, high = i / stride / t->down[level];
         for (uint32_t parent = 0; parent < t->up[level]; parent++)
-            TY_CHECK(simgrid_new_wire(
-                         p, below[i], above[low + stride * (parent + t->up[level] * high)],
-                         level == 0 ? c->port : c->bandwidth, c->latency, t->ports[level], error),
-                     status, done);
+            TY_TRY(simgrid_new_wire(
+                p, below[i], above[low + stride * (parent + t->up[level] * high)],
+                level == 0 ? c->port : c->bandwidth, c->latency, t->ports[level], error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status add_fat_tree(platform *p, const xml_element *e, const cluster_tag *c,
@@ -405,32 +378,26 @@ static ty_status add_group(platform *p, const cluster_tag *c, const dragonfly *d
                            ty_error *error)
 {
     uint32_t in_group = d->chassis * d->routers, base = d->first + group * in_group;
-    ty_status status = TY_OK;
 
     for (uint32_t at = 0; at < in_group; at++) {
         uint32_t chassis = at / d->routers, place = at % d->routers;
         for (uint32_t other = place + 1; other < d->routers; other++)
-            TY_CHECK(simgrid_new_wire(p, base + at, base + chassis * d->routers + other,
-                                      c->bandwidth, c->latency, d->green, error),
-                     status, done);
+            TY_TRY(simgrid_new_wire(p, base + at, base + chassis * d->routers + other, c->bandwidth,
+                                    c->latency, d->green, error));
         for (uint32_t other = chassis + 1; other < d->chassis; other++)
-            TY_CHECK(simgrid_new_wire(p, base + at, base + other * d->routers + place, c->bandwidth,
-                                      c->latency, d->black, error),
-                     status, done);
+            TY_TRY(simgrid_new_wire(p, base + at, base + other * d->routers + place, c->bandwidth,
+                                    c->latency, d->black, error));
     }
     for (uint32_t other = group + 1; other < d->groups; other++)
-        TY_CHECK(simgrid_new_wire(p, base + other, d->first + other * in_group + group,
-                                  c->bandwidth, c->latency, d->blue, error),
-                 status, done);
-done:
-    return status;
+        TY_TRY(simgrid_new_wire(p, base + other, d->first + other * in_group + group, c->bandwidth,
+                                c->latency, d->blue, error));
+    return TY_OK;
 }
 
 static ty_status add_dragonfly(platform *p, const xml_element *e, const cluster_tag *c,
                                ty_error *error)
 {
     dragonfly d = {0};
-    ty_status status = TY_OK;
 
     if (!read_dragonfly(xml_attribute(e, "topo_parameters"), &d) || dragonfly_hosts(&d) != c->count)
         return bad_parameters(p, e,
@@ -441,14 +408,12 @@ static ty_status add_dragonfly(platform *p, const xml_element *e, const cluster_
     for (uint32_t i = 0; i < c->count; i++) {
         uint32_t router = d.first + i / d.nodes;
         if (i % d.nodes == 0)
-            TY_CHECK(simgrid_new_junction(p, &router, error), status, done);
-        TY_CHECK(simgrid_new_wire(p, c->hosts[i], router, c->port, c->latency, 1, error), status,
-                 done);
+            TY_TRY(simgrid_new_junction(p, &router, error));
+        TY_TRY(simgrid_new_wire(p, c->hosts[i], router, c->port, c->latency, 1, error));
     }
     for (uint32_t group = 0; group < d.groups; group++)
-        TY_CHECK(add_group(p, c, &d, group, error), status, done);
-done:
-    return status;
+        TY_TRY(add_group(p, c, &d, group, error));
+    return TY_OK;
 }
 
 ty_status simgrid_add_cluster(platform *p, const xml_element *e, ty_error *error)

@@ -60,13 +60,12 @@ static ty_status read_line(slurm_tree *r, const import_lines *lines, line *out, 
     const importer *im = r->tree.im;
     size_t at = 0;
     pair p;
-    ty_status status;
 
     *out = (line){0};
     for (;;) {
         char key[24];
         const char *near;
-        TY_CHECK(next_pair(im, lines, &at, &p, error), status, done);
+        TY_TRY(next_pair(im, lines, &at, &p, error));
         if (p.key == NULL)
             return TY_OK;
         if (is_key(&p, "SwitchName") || is_key(&p, "BlockName")) {
@@ -93,27 +92,20 @@ static ty_status read_line(slurm_tree *r, const import_lines *lines, line *out, 
                                near != NULL ? near : "", near != NULL ? "\"?" : "");
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status add_line(slurm_tree *s, const line *l, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     if (l->name.key == NULL && l->nodes.key == NULL && l->switches.key == NULL)
         return TY_OK;
-    TY_CHECK(slurm_tree_switch(s, l->name.value, l->name.value_length, l->is_block, error), status,
-             done);
+    TY_TRY(slurm_tree_switch(s, l->name.value, l->name.value_length, l->is_block, error));
     if (l->switches.value_length > 0)
-        TY_CHECK(slurm_tree_below(s, l->switches.value, l->switches.value_length, false, error),
-                 status, done);
+        TY_TRY(slurm_tree_below(s, l->switches.value, l->switches.value_length, false, error));
     /* scontrol lists the nodes of all levels below again */
     if (l->nodes.value_length > 0 && !(l->switches.value_length > 0 && l->level.key != NULL))
-        TY_CHECK(slurm_tree_below(s, l->nodes.value, l->nodes.value_length, true, error), status,
-                 done);
-done:
-    return status;
+        TY_TRY(slurm_tree_below(s, l->nodes.value, l->nodes.value_length, true, error));
+    return TY_OK;
 }
 
 static ty_status read(importer *im, ty_error *error)

@@ -25,23 +25,21 @@ ty_status slurm_tree_switch(slurm_tree *s, const char *name, size_t length, bool
 {
     importer *im = s->tree.im;
     char copy[200];
-    ty_status status;
 
     if (length == 0 || length >= sizeof copy)
         return import_fail(im, error, s->line,
                            "found nodes or switches without the name of a switch or block, "
                            "expected one");
     snprintf(copy, sizeof copy, "%.*s", (int)length, name);
-    TY_CHECK(tree_node_of(&s->tree, copy, s->line, &s->parent, error), status, done);
+    TY_TRY(tree_node_of(&s->tree, copy, s->line, &s->parent, error));
     if (s->tree.nodes[s->parent].is_defined || s->tree.nodes[s->parent].host != NO_INDEX)
         return import_fail(im, error, s->line, "found %.60s a second time, expected it once", copy);
     s->tree.nodes[s->parent].is_defined = true;
     s->domain = NO_INDEX;
     if (is_block)
-        TY_CHECK(tree_domain_of(&s->tree, copy, &s->domain, error), status, done);
+        TY_TRY(tree_domain_of(&s->tree, copy, &s->domain, error));
     *(is_block ? &s->blocks : &s->switches) += 1;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status hang(void *data, const char *name, ty_error *error)
@@ -49,9 +47,8 @@ static ty_status hang(void *data, const char *name, ty_error *error)
     slurm_tree *s = data;
     importer *im = s->tree.im;
     uint32_t node;
-    ty_status status;
 
-    TY_CHECK(tree_node_of(&s->tree, name, s->line, &node, error), status, done);
+    TY_TRY(tree_node_of(&s->tree, name, s->line, &node, error));
     if (s->are_nodes ? s->tree.nodes[node].is_defined : s->tree.nodes[node].host != NO_INDEX)
         return import_fail(im, error, s->line,
                            "found %.60s as a node and as a switch, expected one", name);
@@ -59,9 +56,7 @@ static ty_status hang(void *data, const char *name, ty_error *error)
         s->tree.nodes[node].host = im->host;
         s->tree.nodes[node].domain = s->domain;
     }
-    status = tree_hang(&s->tree, node, s->parent, s->line, error);
-done:
-    return status;
+    return tree_hang(&s->tree, node, s->parent, s->line, error);
 }
 
 ty_status slurm_tree_below(slurm_tree *s, const char *list, size_t length, bool are_nodes,
@@ -90,10 +85,8 @@ static ty_status check_defined(const slurm_tree *s, ty_error *error)
 ty_status slurm_tree_build(slurm_tree *s, ty_error *error)
 {
     importer *im = s->tree.im;
-    ty_status status = check_defined(s, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_defined(s, error));
     if (im->catalogue->hosts[im->host].domain_hosts > 0)
         import_note(im, s->blocks > 0
                             ? "nodes of a block share one NVLink domain"

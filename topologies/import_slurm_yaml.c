@@ -52,22 +52,17 @@ static ty_status add_entry(slurm_tree *s, yml_node entry, bool is_block, ty_erro
     static const char *const switch_keys[] = {"switch", "children", "nodes"};
     static const char *const block_keys[] = {"block", "nodes"};
     yml_node name = yml_get(entry, is_block ? "block" : "switch");
-    ty_status status;
 
     s->line = yml_line(entry);
     if (!yml_is_mapping(entry))
         return import_fail(s->tree.im, error, s->line, "found no %s, expected its name and nodes",
                            is_block ? "block" : "switch");
-    TY_CHECK(
-        check_keys(s->tree.im, entry, is_block ? block_keys : switch_keys, is_block ? 2 : 3, error),
-        status, done);
-    TY_CHECK(slurm_tree_switch(s, yml_text(name), strlen(yml_text(name)), is_block, error), status,
-             done);
+    TY_TRY(check_keys(s->tree.im, entry, is_block ? block_keys : switch_keys, is_block ? 2 : 3,
+                      error));
+    TY_TRY(slurm_tree_switch(s, yml_text(name), strlen(yml_text(name)), is_block, error));
     if (!is_block)
-        TY_CHECK(add_list(s, yml_get(entry, "children"), false, error), status, done);
-    status = add_list(s, yml_get(entry, "nodes"), true, error);
-done:
-    return status;
+        TY_TRY(add_list(s, yml_get(entry, "children"), false, error));
+    return add_list(s, yml_get(entry, "nodes"), true, error);
 }
 
 /* "tree: {switches: [...]}" or "block: {block_sizes: [...], blocks: [...]}" */
@@ -78,20 +73,17 @@ static ty_status add_topology(slurm_tree *s, yml_node topology, ty_error *error)
     bool is_block = yml_get(topology, "block").document != NULL;
     yml_node body = yml_get(topology, is_block ? "block" : "tree");
     yml_node list = yml_get(body, is_block ? "blocks" : "switches");
-    ty_status status;
 
-    TY_CHECK(
-        check_keys(s->tree.im, body, is_block ? block_keys : tree_keys, is_block ? 2 : 1, error),
-        status, done);
+    TY_TRY(
+        check_keys(s->tree.im, body, is_block ? block_keys : tree_keys, is_block ? 2 : 1, error));
     s->has_sizes = yml_get(body, "block_sizes").document != NULL;
     if (!yml_is_sequence(list) || yml_size(list) == 0)
         return import_fail(s->tree.im, error, yml_line(body),
                            "found no %s, expected a list of them",
                            is_block ? "blocks" : "switches");
     for (size_t i = 0; i < yml_size(list); i++)
-        TY_CHECK(add_entry(s, yml_at(list, i, NULL), is_block, error), status, done);
-done:
-    return status;
+        TY_TRY(add_entry(s, yml_at(list, i, NULL), is_block, error));
+    return TY_OK;
 }
 
 static bool names_nodes(yml_node topology)
@@ -104,13 +96,12 @@ static bool names_nodes(yml_node topology)
 static ty_status choose(importer *im, yml_node root, yml_node *out, ty_error *error)
 {
     static const char *const keys[] = {"topology", "cluster_default", "tree", "block", "flat"};
-    ty_status status = TY_OK;
     uint32_t usable = 0;
 
     *out = (yml_node){0};
     for (size_t i = 0; i < yml_size(root); i++) {
         yml_node topology = yml_at(root, i, NULL);
-        TY_CHECK(check_keys(im, topology, keys, sizeof keys / sizeof keys[0], error), status, done);
+        TY_TRY(check_keys(im, topology, keys, sizeof keys / sizeof keys[0], error));
         if (!names_nodes(topology))
             continue;
         if (usable++ == 0 || (is_true(yml_get(topology, "cluster_default")) &&
@@ -124,8 +115,7 @@ static ty_status choose(importer *im, yml_node root, yml_node *out, ty_error *er
     if (yml_size(root) > 1)
         import_note(im, "of %zu topologies %.80s is read, the others are left out", yml_size(root),
                     yml_text(yml_get(*out, "topology")));
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_root(importer *im, yml_node root, ty_error *error)

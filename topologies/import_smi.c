@@ -228,7 +228,6 @@ static ty_status check_matrix(const matrix *m, ty_error *error)
 static ty_status read_matrices(importer *im, matrix *matrices, uint32_t *count, ty_error *error)
 {
     import_lines lines = import_lines_of(im->text, im->length);
-    ty_status status = TY_OK;
 
     while (import_next_line(&lines)) {
         matrix *m = *count > 0 ? &matrices[*count - 1] : NULL;
@@ -242,17 +241,16 @@ static ty_status read_matrices(importer *im, matrix *matrices, uint32_t *count, 
             m->cells = ty_alloc((size_t)THING_LIMIT * THING_LIMIT, sizeof *m->cells);
             if (m->things == NULL || m->cells == NULL)
                 return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", im->name);
-            TY_CHECK(read_header(m, &lines, error), status, done);
+            TY_TRY(read_header(m, &lines, error));
         } else if (m != NULL) {
-            TY_CHECK(read_row(m, &lines, error), status, done);
+            TY_TRY(read_row(m, &lines, error));
         }
     }
     if (*count == 0)
         return import_fail(im, error, 0, "found no GPU, expected a matrix of at least one");
     for (uint32_t i = 0; i < *count; i++)
-        TY_CHECK(check_matrix(&matrices[i], error), status, done);
-done:
-    return status;
+        TY_TRY(check_matrix(&matrices[i], error));
+    return TY_OK;
 }
 
 static bool is_same_matrix(const matrix *a, const matrix *b)
@@ -335,14 +333,12 @@ static ty_status add_switch(machine *x, const level *l, uint32_t number, uint32_
     ty_status status;
 
     snprintf(name, sizeof name, "host-%u/%s-%u", x->number, l->kind, number);
-    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, vertex, error),
-             status, done);
+    TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, vertex, error));
     if (l->is_processor)
         status = builder_link(&im->builder, *vertex, parent,
                               import_smp_link(im, NULL, NULL, NULL, NULL), false, 1, error);
     else
         status = import_pcie_link(im, *vertex, parent, x->port, true, error);
-done:
     return status;
 }
 
@@ -371,28 +367,22 @@ static ty_status add_things(machine *x, const uint32_t *parents, uint32_t fabric
     importer *im = m->im;
     uint32_t gpus = 0, nics = 0, device = import_device(im);
     char name[64];
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < m->count; i++) {
         snprintf(name, sizeof name, "host-%u/%s-%u", x->number, m->things[i].is_gpu ? "gpu" : "nic",
                  m->things[i].is_gpu ? gpus++ : nics++);
         if (m->things[i].is_gpu)
-            TY_CHECK(builder_device(&im->builder, name, device, x->hub, &x->vertices[i], error),
-                     status, done);
+            TY_TRY(builder_device(&im->builder, name, device, x->hub, &x->vertices[i], error));
         else
-            TY_CHECK(
-                ty_cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &x->vertices[i], error),
-                status, done);
-        TY_CHECK(
-            import_pcie_link(im, x->vertices[i], parents[i], x->port, !m->things[i].is_gpu, error),
-            status, done);
+            TY_TRY(
+                ty_cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &x->vertices[i], error));
+        TY_TRY(
+            import_pcie_link(im, x->vertices[i], parents[i], x->port, !m->things[i].is_gpu, error));
         if (!m->things[i].is_gpu && fabric != NO_INDEX)
-            TY_CHECK(builder_link(&im->builder, x->vertices[i], fabric,
-                                  im->catalogue->hosts[im->host].network, false, 1, error),
-                     status, done);
+            TY_TRY(builder_link(&im->builder, x->vertices[i], fabric,
+                                im->catalogue->hosts[im->host].network, false, 1, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- NVLink ------------------------------------------------------------------------------ */
@@ -429,7 +419,6 @@ static ty_status add_nvlinks(machine *x, ty_error *error)
     uint32_t nvswitch = NO_INDEX;
     bool switched = is_switched(m, device);
     char name[64];
-    ty_status status = TY_OK;
 
     for (uint32_t a = 0; a < m->count; a++) {
         uint32_t most = most_links(m, a);
@@ -439,22 +428,18 @@ static ty_status add_nvlinks(machine *x, ty_error *error)
                                m->things[a].name, device_name);
         if (switched && most > 0 && nvswitch == NO_INDEX) {
             snprintf(name, sizeof name, "host-%u/nvswitch", x->number);
-            TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &nvswitch,
-                                           error),
-                     status, done);
+            TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &nvswitch,
+                                         error));
         }
         if (switched && most > 0)
-            TY_CHECK(builder_link(&im->builder, x->vertices[a], nvswitch, device->scale_up, false,
-                                  most / device->scale_up_links, error),
-                     status, done);
+            TY_TRY(builder_link(&im->builder, x->vertices[a], nvswitch, device->scale_up, false,
+                                most / device->scale_up_links, error));
         for (uint32_t b = a + 1; b < m->count && !switched; b++)
             if (m->cells[a * THING_LIMIT + b].links > 0)
-                TY_CHECK(builder_link(&im->builder, x->vertices[a], x->vertices[b], device->direct,
-                                      false, m->cells[a * THING_LIMIT + b].links, error),
-                         status, done);
+                TY_TRY(builder_link(&im->builder, x->vertices[a], x->vertices[b], device->direct,
+                                    false, m->cells[a * THING_LIMIT + b].links, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- The file ---------------------------------------------------------------------------- */
@@ -467,7 +452,6 @@ static ty_status add_machine(matrix *m, uint32_t number, uint32_t fabric, ty_err
     uint32_t pix[THING_LIMIT], pxb[THING_LIMIT], numa[THING_LIMIT];
     uint32_t at[THING_LIMIT];
     char name[32];
-    ty_status status;
 
     if (starts_with(port, "pcie") && isdigit((unsigned char)port[4]))
         x.port.generation = (uint32_t)(port[4] - '0');
@@ -475,17 +459,14 @@ static ty_status add_machine(matrix *m, uint32_t number, uint32_t fabric, ty_err
     group(m, PXB, pxb);
     group(m, NODE, numa);
     snprintf(name, sizeof name, "host-%u", number);
-    TY_CHECK(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_HOST, name, 0, &x.hub, error), status,
-             done);
+    TY_TRY(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_HOST, name, 0, &x.hub, error));
     for (uint32_t i = 0; i < m->count; i++)
         at[i] = x.hub;
-    TY_CHECK(add_level(&x, &(level){"numa", numa, NULL, true}, at, error), status, done);
-    TY_CHECK(add_level(&x, &(level){"root", pxb, pix, false}, at, error), status, done);
-    TY_CHECK(add_level(&x, &(level){"pcie", pix, NULL, false}, at, error), status, done);
-    TY_CHECK(add_things(&x, at, fabric, error), status, done);
-    status = add_nvlinks(&x, error);
-done:
-    return status;
+    TY_TRY(add_level(&x, &(level){"numa", numa, NULL, true}, at, error));
+    TY_TRY(add_level(&x, &(level){"root", pxb, pix, false}, at, error));
+    TY_TRY(add_level(&x, &(level){"pcie", pix, NULL, false}, at, error));
+    TY_TRY(add_things(&x, at, fabric, error));
+    return add_nvlinks(&x, error);
 }
 
 /* What the file leaves open, said or asked for. @param count machines */
@@ -493,7 +474,6 @@ static ty_status settle_network(importer *im, const matrix *matrices, uint32_t m
                                 uint32_t count, uint32_t *fabric, ty_error *error)
 {
     uint32_t nics = 0;
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < matrix_count; i++) {
         nics += matrices[i].count - matrices[i].gpus;
@@ -507,16 +487,14 @@ static ty_status settle_network(importer *im, const matrix *matrices, uint32_t m
                     "to a network",
                     nics);
     if (count > 1)
-        TY_CHECK(import_need_host(im, "does not say how fast its NICs are", error), status, done);
+        TY_TRY(import_need_host(im, "does not say how fast its NICs are", error));
     if (nics > 0 && im->host != NO_INDEX) {
-        TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, fabric, error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, fabric, error));
         import_note(im, "the rate of the NICs is not in the file: %s, as of %s",
                     im->catalogue->links[im->catalogue->hosts[im->host].network].name,
                     im->catalogue->hosts[im->host].name);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Several matrices are several machines, or one that was printed again if the options say one. */
@@ -542,17 +520,15 @@ static ty_status build(importer *im, matrix *matrices, uint32_t matrix_count, ty
 {
     uint32_t count, fabric = NO_INDEX;
     bool are_alike;
-    ty_status status;
 
-    TY_CHECK(import_need_device(im, "does not say what its GPUs are", error), status, done);
-    TY_CHECK(count_machines(im, matrices, matrix_count, &count, &are_alike, error), status, done);
-    TY_CHECK(settle_network(im, matrices, matrix_count, count, &fabric, error), status, done);
+    TY_TRY(import_need_device(im, "does not say what its GPUs are", error));
+    TY_TRY(count_machines(im, matrices, matrix_count, &count, &are_alike, error));
+    TY_TRY(settle_network(im, matrices, matrix_count, count, &fabric, error));
     import_note(im, "PCIe is taken as a %s has it, processors as 10 GB/s apart",
                 im->catalogue->device_types[import_device(im)].name);
     for (uint32_t h = 0; h < count; h++)
-        TY_CHECK(add_machine(&matrices[are_alike ? 0 : h], h, fabric, error), status, done);
-done:
-    return status;
+        TY_TRY(add_machine(&matrices[are_alike ? 0 : h], h, fabric, error));
+    return TY_OK;
 }
 
 static ty_status read(importer *im, ty_error *error)

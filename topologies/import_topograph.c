@@ -17,42 +17,34 @@ typedef struct reader {
 
 static ty_status add_switches(reader *r, yml_node switches, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (size_t i = 0; i < yml_size(switches); i++) {
         yml_node key, value = yml_at(switches, i, &key), below = yml_get(value, "switches");
         uint32_t parent, child;
         if (!yml_is_mapping(switches) || yml_text(key)[0] == '\0')
             return import_fail(r->tree.im, error, yml_line(switches),
                                "found switches without names, expected NAME: {switches: [...]}");
-        TY_CHECK(tree_node_of(&r->tree, yml_text(key), yml_line(key), &parent, error), status,
-                 done);
+        TY_TRY(tree_node_of(&r->tree, yml_text(key), yml_line(key), &parent, error));
         for (size_t s = 0; s < yml_size(below); s++) {
             yml_node name = yml_at(below, s, NULL);
-            TY_CHECK(tree_node_of(&r->tree, yml_text(name), yml_line(name), &child, error), status,
-                     done);
-            TY_CHECK(tree_hang(&r->tree, child, parent, yml_line(name), error), status, done);
+            TY_TRY(tree_node_of(&r->tree, yml_text(name), yml_line(name), &child, error));
+            TY_TRY(tree_hang(&r->tree, child, parent, yml_line(name), error));
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status hang(void *data, const char *name, ty_error *error)
 {
     reader *r = data;
     uint32_t node, before = r->tree.count;
-    ty_status status;
 
-    TY_CHECK(tree_node_of(&r->tree, name, r->line, &node, error), status, done);
+    TY_TRY(tree_node_of(&r->tree, name, r->line, &node, error));
     if (r->tree.count == before && r->tree.nodes[node].host == NO_INDEX)
         return import_fail(r->tree.im, error, r->line,
                            "found %.60s as a node and as a switch, expected one", name);
     r->tree.nodes[node].host = r->tree.im->host;
     r->tree.nodes[node].domain = r->domain;
-    status = tree_hang(&r->tree, node, r->parent, r->line, error);
-done:
-    return status;
+    return tree_hang(&r->tree, node, r->parent, r->line, error);
 }
 
 /* "accelerator.topology.test/domain: nvl-1-1": the prefix is the provider's. */
@@ -76,24 +68,20 @@ static ty_status add_block(reader *r, yml_node block, ty_error *error)
 {
     yml_node leaf = yml_get(block, "switch"), nodes = yml_get(block, "nodes");
     char where[200];
-    ty_status status = TY_OK;
 
     if (yml_text(leaf)[0] == '\0' || yml_size(nodes) == 0)
         return import_fail(r->tree.im, error, yml_line(block),
                            "found a block without switch or nodes, expected both");
-    TY_CHECK(tree_node_of(&r->tree, yml_text(leaf), yml_line(leaf), &r->parent, error), status,
-             done);
-    TY_CHECK(read_domain(r, yml_get(block, "annotations"), error), status, done);
+    TY_TRY(tree_node_of(&r->tree, yml_text(leaf), yml_line(leaf), &r->parent, error));
+    TY_TRY(read_domain(r, yml_get(block, "annotations"), error));
     for (size_t n = 0; n < yml_size(nodes); n++) {
         yml_node names = yml_at(nodes, n, NULL);
         r->line = yml_line(names);
         snprintf(where, sizeof where, "%.160s:%u", r->tree.im->name, r->line);
-        TY_CHECK(hostlist_each(yml_text(names), strlen(yml_text(names)), DEVICE_LIMIT, where, hang,
-                               r, error),
-                 status, done);
+        TY_TRY(hostlist_each(yml_text(names), strlen(yml_text(names)), DEVICE_LIMIT, where, hang, r,
+                             error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_root(importer *im, yml_node root, ty_error *error)

@@ -72,13 +72,12 @@ ty_status tree_node_of(tree *t, const char *name, unsigned line, uint32_t *node,
 {
     tree_node added = {.parent = NO_INDEX, .host = NO_INDEX, .domain = NO_INDEX, .line = line};
     uint32_t *slot;
-    ty_status status;
 
     if (t->count == NODE_LIMIT)
         return import_fail(t->im, error, line, "found more than %d names, expected fewer",
                            NODE_LIMIT);
     if (t->count == t->room)
-        TY_CHECK(grow(t, error), status, done);
+        TY_TRY(grow(t, error));
     slot = slot_of(t, name);
     if (*slot == 0) {
         if ((added.name = ty_arena_strdup(t->arena, name)) == NULL)
@@ -87,9 +86,7 @@ ty_status tree_node_of(tree *t, const char *name, unsigned line, uint32_t *node,
         *slot = t->count;
     }
     *node = *slot - 1;
-    status = TY_OK;
-done:
-    return status;
+    return TY_OK;
 }
 
 uint32_t tree_find(const tree *t, const char *name)
@@ -194,7 +191,6 @@ static ty_status find_root(tree *t, const char *joint, uint32_t *root, ty_error 
     const char *wanted = t->im->options->root;
     uint32_t roots = 0, last = NO_INDEX;
     char names[120] = "";
-    ty_status status;
 
     *root = NO_INDEX;
     for (uint32_t n = 0; n < t->count; n++) {
@@ -224,12 +220,11 @@ static ty_status find_root(tree *t, const char *joint, uint32_t *root, ty_error 
                        "%.160s: found %u switches with nothing above them (%s%s), expected one, or "
                        "the name of one (--root)",
                        t->im->name, roots, names, strlen(names) >= 80 ? ", ..." : "");
-    TY_CHECK(tree_node_of(t, joint, 0, root, error), status, done);
+    TY_TRY(tree_node_of(t, joint, 0, root, error));
     for (uint32_t n = 0; n < t->count; n++)
         if (n != *root && t->nodes[n].parent == NO_INDEX && t->nodes[n].ports > 0)
-            TY_CHECK(tree_hang(t, n, *root, 0, error), status, done);
-done:
-    return status;
+            TY_TRY(tree_hang(t, n, *root, 0, error));
+    return TY_OK;
 }
 
 /* Kind of network of some host below each switch: the trunks are of that kind. */
@@ -270,7 +265,6 @@ static ty_status add_tree_host(const tree *t, const tree_node *node, uint32_t ab
         node->domain != NO_INDEX && host->domain_hosts > 0 ? &t->domains[node->domain] : NULL;
     uint32_t shared = NO_INDEX;
     char name[240];
-    ty_status status;
 
     if (domain != NULL && ++domain->hosts > host->domain_hosts)
         return import_fail(t->im, error, node->line,
@@ -279,41 +273,34 @@ static ty_status add_tree_host(const tree *t, const tree_node *node, uint32_t ab
                            host->domain_hosts, domain->name, host->name);
     if (domain != NULL && domain->vertex == NO_INDEX) {
         snprintf(name, sizeof name, "%.200s/nvswitch", domain->name);
-        TY_CHECK(ty_cluster_add_vertex(t->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
-                                       &domain->vertex, error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(t->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
+                                     &domain->vertex, error));
     }
     if (domain != NULL)
         shared = domain->vertex;
-    status = builder_host_in_domain(&t->im->builder, node->host, node->name, above, shared, error);
-done:
-    return status;
+    return builder_host_in_domain(&t->im->builder, node->host, node->name, above, shared, error);
 }
 
 /* Switches first, so that hosts find theirs; both in the order of the file. */
 static ty_status add_all(const tree *t, uint32_t root, const bool *is_wanted, uint32_t *vertices,
                          const uint32_t *networks, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t n = 0; n < t->count; n++) {
         if (!is_wanted[n] || !is_switch(&t->nodes[n]) || !(t->nodes[n].ports > 0))
             continue;
-        TY_CHECK(ty_cluster_add_vertex(t->im->cluster, TY_VERTEX_SWITCH, t->nodes[n].name, 0,
-                                       &vertices[n], error),
-                 status, done);
+        TY_TRY(ty_cluster_add_vertex(t->im->cluster, TY_VERTEX_SWITCH, t->nodes[n].name, 0,
+                                     &vertices[n], error));
     }
     for (uint32_t n = 0; n < t->count; n++) {
         const tree_node *node = &t->nodes[n];
         if (!is_wanted[n] || !(node->ports > 0) || n == root)
             continue;
         if (is_switch(node))
-            TY_CHECK(add_trunk(t, n, vertices, networks, error), status, done);
+            TY_TRY(add_trunk(t, n, vertices, networks, error));
         else
-            TY_CHECK(add_tree_host(t, node, vertices[node->parent], error), status, done);
+            TY_TRY(add_tree_host(t, node, vertices[node->parent], error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status tree_build(tree *t, const char *joint, ty_error *error)

@@ -79,19 +79,16 @@ ty_status import_catalogue_hosts(importer *im, const char *what, ty_error *error
 {
     uint32_t fabric, count = im->options->hosts > 0 ? im->options->hosts : 1;
     char name[32];
-    ty_status status;
 
-    TY_CHECK(import_need_host(im, what, error), status, done);
+    TY_TRY(import_need_host(im, what, error));
     import_note(im, "the file %s: the inside is that of %s", what,
                 im->catalogue->hosts[im->host].name);
-    TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error),
-             status, done);
+    TY_TRY(ty_cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error));
     for (uint32_t h = 0; h < count; h++) {
         snprintf(name, sizeof name, "host-%u", h);
-        TY_CHECK(builder_host_below(&im->builder, im->host, name, fabric, error), status, done);
+        TY_TRY(builder_host_below(&im->builder, im->host, name, fabric, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 import_lines import_lines_of(const char *text, size_t length)
@@ -228,17 +225,13 @@ static void make_plain(char *name)
 
 ty_status import_start(importer *im, ty_error *error)
 {
-    ty_status status;
-
     builder_close(&im->builder);
     ty_cluster_free(im->cluster);
     im->cluster = NULL;
     im->is_finished = false;
     ty_text_clear(&im->notes);
-    TY_CHECK(ty_cluster_new(base_name(im->name), &im->cluster, error), status, done);
-    status = builder_open(&im->builder, im->cluster, im->catalogue, error);
-done:
-    return status;
+    TY_TRY(ty_cluster_new(base_name(im->name), &im->cluster, error));
+    return builder_open(&im->builder, im->cluster, im->catalogue, error);
 }
 
 ty_status import_finish(importer *im, ty_error *error)
@@ -255,8 +248,7 @@ ty_status import_finish(importer *im, ty_error *error)
                                ty_vertex_kind_name(im->cluster->vertices[v].kind));
         make_plain(im->cluster->vertices[v].name);
     }
-    if ((status = ty_cluster_check_figures(im->cluster, im->name, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_cluster_check_figures(im->cluster, im->name, error));
     status = ty_cluster_finish(im->cluster, &problem, error);
     if (status != TY_OK || problem.expected == NULL)
         return status;

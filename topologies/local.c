@@ -92,15 +92,12 @@ static ty_status add_types(ty_cluster *cluster, uint32_t ranks, const ty_profile
                       .bandwidth_bytes_per_s = fit->bandwidth_bytes_per_s,
                       .latency_s = fit->latency_s / 2};
     char source[200];
-    ty_status status;
 
     snprintf(source, sizeof source, "measured: profile of %.120s",
              profile->machine != NULL ? profile->machine : "this machine");
     device.source = source;
-    TY_CHECK(ty_cluster_add_device_type(cluster, &device, device_type, error), status, done);
-    status = ty_cluster_add_link_type(cluster, &type, link, error);
-done:
-    return status;
+    TY_TRY(ty_cluster_add_device_type(cluster, &device, device_type, error));
+    return ty_cluster_add_link_type(cluster, &type, link, error);
 }
 
 ty_status ty_cluster_local(uint32_t ranks, const ty_profile *profile, ty_cluster **out,

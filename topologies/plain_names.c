@@ -227,13 +227,12 @@ static ty_status line_of(const catalogue *c, const request *r, ty_text *line, ty
 {
     const char *bare = NULL;
     meaning m;
-    ty_status status;
 
-    TY_CHECK(find_meaning(c, r->name, &m, error), status, done);
+    TY_TRY(find_meaning(c, r->name, &m, error));
     if (is_nothing(&m)) {
-        TY_CHECK(ty_alias_strip(ALIASES, r->name, &bare, error), status, done);
+        TY_TRY(ty_alias_strip(ALIASES, r->name, &bare, error));
         if (bare != NULL)
-            TY_CHECK(find_meaning(c, bare, &m, error), status, done);
+            TY_TRY(find_meaning(c, bare, &m, error));
     }
     if (m.device != NO_INDEX && m.host == NO_INDEX)
         return ty_fail(error, TY_EPARSE,
@@ -248,9 +247,8 @@ static ty_status line_of(const catalogue *c, const request *r, ty_text *line, ty
         (r->unit == UNIT_DEVICES || (r->unit == UNIT_OF_NAME && m.device != NO_INDEX)))
         put_devices(&c->hosts[m.host], r->count, line);
     else
-        status = put_hosts(c, r, &c->hosts[m.host], line, error);
-done:
-    return status;
+        return put_hosts(c, r, &c->hosts[m.host], line, error);
+    return TY_OK;
 }
 
 ty_status cluster_plain_line(const char *text, char **line, ty_error *error)

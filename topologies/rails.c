@@ -86,32 +86,26 @@ static ty_status go_around(route_loads *l, const uint32_t *devices, const ty_rai
                            route_ways *out, ty_error *error)
 {
     uint32_t g = rails->per_host;
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; g > 1 && i < rails->hosts * g; i++) {
         uint32_t next = i - i % g + (i + 1) % g;
-        TY_CHECK(
-            route_loads_note(l, devices[rails->order[i]], devices[rails->order[next]], out, error),
-            status, done);
+        TY_TRY(
+            route_loads_note(l, devices[rails->order[i]], devices[rails->order[next]], out, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status go_across(route_loads *l, const uint32_t *devices, const ty_rails *rails,
                            route_ways *out, ty_error *error)
 {
     uint32_t n = rails->hosts * rails->per_host;
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; rails->hosts > 1 && i < n; i++) {
         uint32_t next = (i + rails->per_host) % n;
-        TY_CHECK(
-            route_loads_note(l, devices[rails->order[i]], devices[rails->order[next]], out, error),
-            status, done);
+        TY_TRY(
+            route_loads_note(l, devices[rails->order[i]], devices[rails->order[next]], out, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 enum { MESH_MOST = 16 };
@@ -151,7 +145,6 @@ static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, t
     enum { BOTH_WAYS = 2 };
     uint32_t members[MESH_MOST], g = rails->per_host;
     ty_ring_set set = {0};
-    ty_status status;
 
     if (g < 3 || g > MESH_MOST)
         return TY_OK;
@@ -159,9 +152,7 @@ static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, t
         members[i] = devices[rails->order[i]];
     if (!is_mesh(cluster, members, g))
         return TY_OK;
-    status = ty_cluster_find_rings(cluster, members, g, &set, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_cluster_find_rings(cluster, members, g, &set, error));
     reorder(rails, members, set.devices);
     if (!set.is_routed)
         *all_bytes_per_s = BOTH_WAYS * set.bandwidth_bytes_per_s;

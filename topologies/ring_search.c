@@ -276,10 +276,8 @@ static ty_status take_route(const ty_cluster *cluster, const uint32_t *devices, 
 {
     double bandwidth, latency;
     uint32_t *list;
-    ty_status status = ty_cluster_ring(cluster, devices, count, &bandwidth, &latency, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_cluster_ring(cluster, devices, count, &bandwidth, &latency, error));
     if ((list = ty_alloc(count, sizeof *list)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for rings");
     memcpy(list, devices, count * sizeof *list);

@@ -234,15 +234,12 @@ static ty_status reserve_links(router *r, uint32_t more, ty_error *error)
 static ty_status trace(router *r, uint32_t to, ty_error *error)
 {
     uint32_t vertex = to;
-    ty_status status;
 
     for (;;) {
         const route_label *label = slot_of(r->labels, r->label_room, vertex);
         if (label->link == NO_INDEX)
             return TY_OK;
-        status = reserve_links(r, 1, error);
-        if (status != TY_OK)
-            return status;
+        TY_TRY(reserve_links(r, 1, error));
         r->links[r->link_count++] = label->link;
         vertex = label->previous;
     }
@@ -322,20 +319,18 @@ static ty_status append_part(router *r, uint32_t from, uint32_t to, bool *is_fou
     const uint32_t first = r->link_count;
     const route_part *known =
         r->part_room == 0 ? NULL : part_slot_of(r->parts, r->part_room, from, to);
-    ty_status status = TY_OK;
 
     if (known != NULL && known->from != 0) {
         *is_found = true;
-        TY_CHECK(reserve_links(r, known->count, error), status, done);
+        TY_TRY(reserve_links(r, known->count, error));
         memcpy(r->links + first, r->part_links + known->first, known->count * sizeof *r->links);
         r->link_count += known->count;
         return TY_OK;
     }
-    TY_CHECK(append(r, from, to, true, is_found, error), status, done);
+    TY_TRY(append(r, from, to, true, is_found, error));
     if (*is_found && r->is_asked_again && !remember(r, from, to, first))
         return out_of_memory(error);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Up to so many gates the ways from one to all are found at once: each search passes all switches
@@ -379,13 +374,12 @@ static ty_status find_all_from(router *r, uint32_t from, ty_error *error)
         const uint32_t to = r->gates[g];
         if (to <= from || slot_of(r->labels, r->label_room, to)->vertex == 0)
             continue;
-        TY_CHECK(trace(r, to, error), status, done);
+        TY_TRY(trace(r, to, error));
         reverse(r->links + first, r->link_count - first);
         if (!remember(r, from, to, first))
             return out_of_memory(error);
         r->link_count = first;
     }
-done:
     return status;
 }
 
@@ -403,10 +397,8 @@ static ty_status append_in_tree(router *r, uint32_t from, uint32_t to, bool *is_
     const uint32_t *links = cluster->root_links, *distances = cluster->root_distances;
     const uint32_t first = r->link_count;
     uint32_t a = from, b = to, down = 0;
-    ty_status status = reserve_links(r, distances[from] + distances[to], error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(reserve_links(r, distances[from] + distances[to], error));
     while (a != b) {
         const bool is_up = distances[a] >= distances[b];
         const uint32_t link = is_up ? links[a] : links[b];
@@ -434,18 +426,14 @@ static ty_status append_in_tree(router *r, uint32_t from, uint32_t to, bool *is_
 static ty_status append_between_gates(router *r, uint32_t from, uint32_t to, bool *is_found,
                                       ty_error *error)
 {
-    ty_status status = TY_OK;
-
     if (r->cluster->root_links != NULL)
         return append_in_tree(r, from, to, is_found, error);
     if (r->is_kept && r->is_asked_again && r->gates == NULL)
-        TY_CHECK(find_gates(r, error), status, done);
+        TY_TRY(find_gates(r, error));
     if (r->gates != NULL && r->gate_count <= MOST_GATES &&
         (r->part_room == 0 || part_slot_of(r->parts, r->part_room, from, to)->from == 0))
-        TY_CHECK(find_all_from(r, from, error), status, done);
-    status = append_part(r, from, to, is_found, error);
-done:
-    return status;
+        TY_TRY(find_all_from(r, from, error));
+    return append_part(r, from, to, is_found, error);
 }
 
 /* Between islands with one network switch each, a route is the way up to the one switch, from there
@@ -458,24 +446,22 @@ static ty_status append_by_gates(router *r, uint32_t from, uint32_t to, bool *is
     uint32_t up = cluster->island_gates[vertices[from].island];
     uint32_t down = cluster->island_gates[vertices[to].island];
     uint32_t first;
-    ty_status status;
 
-    TY_CHECK(append_part(r, from, up, is_found, error), status, done);
+    TY_TRY(append_part(r, from, up, is_found, error));
     if (*is_found && up < down)
-        TY_CHECK(append_between_gates(r, up, down, is_found, error), status, done);
+        TY_TRY(append_between_gates(r, up, down, is_found, error));
     if (*is_found && up > down) {
         first = r->link_count;
-        TY_CHECK(append_between_gates(r, down, up, is_found, error), status, done);
+        TY_TRY(append_between_gates(r, down, up, is_found, error));
         reverse(r->links + first, r->link_count - first);
     }
     if (*is_found) {
         first = r->link_count;
-        TY_CHECK(append_part(r, to, down, is_found, error), status, done);
+        TY_TRY(append_part(r, to, down, is_found, error));
         reverse(r->links + first, r->link_count - first);
     }
     r->is_asked_again = true;
-done:
-    return status;
+    return TY_OK;
 }
 
 static void sum_up(router *r)
@@ -496,7 +482,6 @@ ty_status router_find(router *r, uint32_t from_device, uint32_t to_device, ty_er
     uint32_t high = from_device < to_device ? to_device : from_device;
     uint32_t from, to, from_island, to_island;
     bool is_found = true;
-    ty_status status = TY_OK;
 
     if (high >= cluster->device_count)
         return ty_fail(error, TY_EINVAL, "cluster %s: found device %u, expected one below %u",
@@ -508,16 +493,15 @@ ty_status router_find(router *r, uint32_t from_device, uint32_t to_device, ty_er
     to_island = cluster->vertices[to].island;
     if (from_island != to_island && cluster->island_gates[from_island] != NO_INDEX &&
         cluster->island_gates[to_island] != NO_INDEX)
-        TY_CHECK(append_by_gates(r, from, to, &is_found, error), status, done);
+        TY_TRY(append_by_gates(r, from, to, &is_found, error));
     else if (low != high)
-        TY_CHECK(append(r, from, to, true, &is_found, error), status, done);
+        TY_TRY(append(r, from, to, true, &is_found, error));
     if (!is_found) {
         r->link_count = 0;
-        TY_CHECK(append(r, from, to, false, &is_found, error), status, done);
+        TY_TRY(append(r, from, to, false, &is_found, error));
     }
     sum_up(r);
     if (from_device > to_device)
         reverse(r->links, r->link_count);
-done:
-    return status;
+    return TY_OK;
 }

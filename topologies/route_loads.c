@@ -81,10 +81,8 @@ ty_status route_loads_note(route_loads *l, uint32_t from, uint32_t to, route_way
     router *r = &l->router;
     const ty_cluster *cluster = r->cluster;
     uint32_t at = cluster->device_vertices[from];
-    ty_status status = router_find(r, from, to, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(router_find(r, from, to, error));
     if (out->count + r->link_count > out->room) {
         const uint64_t room = out->room * 2 + r->link_count + 256;
         uint32_t *grown = ty_resize(out->ways, room, sizeof *grown);
@@ -95,10 +93,8 @@ ty_status route_loads_note(route_loads *l, uint32_t from, uint32_t to, route_way
     }
     for (uint32_t i = 0; i < r->link_count; i++) {
         const ty_link_edge *link = &cluster->links[r->links[i]];
-        status = index_of(l, 2 * (uint64_t)r->links[i] + (link->from != at), &out->ways[out->count],
-                          error);
-        if (status != TY_OK)
-            return status;
+        TY_TRY(index_of(l, 2 * (uint64_t)r->links[i] + (link->from != at), &out->ways[out->count],
+                        error));
         out->count++;
         at = link->from == at ? link->to : link->from;
     }

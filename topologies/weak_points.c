@@ -366,10 +366,9 @@ static ty_status examine_vertex(walk *w, uint32_t v, uint32_t *starts, ty_error 
     if (!w->is_cut[v])
         lost = count_hangers(w, v);
     else
-        TY_CHECK(examine(w, starts, count, v, NO_INDEX, &lost, error), status, done);
+        TY_TRY(examine(w, starts, count, v, NO_INDEX, &lost, error));
     if (lost > own)
         status = add_point(w, false, v, lost, error);
-done:
     return status;
 }
 

@@ -110,10 +110,9 @@ ty_status xml_parse(const char *text, size_t length, const char *name, xml_docum
 {
     xmlStructuredErrorFunc handler = xmlStructuredError;
     void *handler_context = xmlStructuredErrorContext;
-    ty_status status = check_text(text, length, name, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_text(text, length, name, error));
     xmlSetStructuredErrorFunc(NULL, keep_quiet);
     status = parse(text, length, name, out, error);
     if (status == TY_EPARSE) /* libxml2 may word a lack of memory so; then there is more, or none */
