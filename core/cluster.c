@@ -15,44 +15,25 @@ const char *ty_vertex_kind_name(ty_vertex_kind kind)
     return (unsigned)kind < TY_VERTEX_KIND_COUNT ? names[kind] : "unknown";
 }
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
-}
-
-/* Makes room for one more element; doubles, so that n additions cost O(n). */
 static ty_status grow(void *array, uint32_t count, uint32_t limit, uint32_t *room, size_t size,
                       ty_error *error)
 {
-    void *block;
-    uint32_t wanted;
-
     if (count >= limit)
         return ty_fail(error, TY_EPARSE, "cluster: found more than %u of its parts, expected fewer",
                        limit);
-    if (count < *room)
-        return TY_OK;
-    wanted = *room == 0 ? 8 : 2 * *room;
-    memcpy(&block, array, sizeof block);
-    block = ty_resize(block, wanted, size);
-    if (block == NULL)
-        return out_of_memory(error);
-    memcpy(array, &block, sizeof block);
-    *room = wanted;
-    return TY_OK;
+    return ty_reserve(array, count, room, size, error);
 }
 
 ty_status ty_cluster_new(const char *name, ty_cluster **out, ty_error *error)
 {
     ty_cluster *cluster = ty_alloc(1, sizeof *cluster);
 
-    if (cluster == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(cluster != NULL, error));
     atomic_init(&cluster->owners, 1);
     if ((cluster->arena = ty_arena_new()) == NULL ||
         (cluster->name = ty_arena_strdup(cluster->arena, name)) == NULL) {
         ty_cluster_free(cluster);
-        return out_of_memory(error);
+        return ty_check_memory(false, error);
     }
     *out = cluster;
     return TY_OK;
@@ -116,8 +97,8 @@ ty_status ty_cluster_add_device_type(ty_cluster *cluster, const ty_device_type *
                 &cluster->device_type_room, sizeof copy, error));
     copy.name = ty_arena_strdup(cluster->arena, type->name);
     copy.source = ty_arena_strdup(cluster->arena, type->source);
-    if (copy.name == NULL || copy.source == NULL || !copy_string(cluster, &copy.generation))
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(
+        copy.name != NULL && copy.source != NULL && copy_string(cluster, &copy.generation), error));
     *index = cluster->device_type_count;
     cluster->device_types[cluster->device_type_count++] = copy;
     return TY_OK;
@@ -130,9 +111,10 @@ ty_status ty_cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type
 
     TY_TRY(grow(&cluster->host_types, cluster->host_type_count, VERTEX_LIMIT,
                 &cluster->host_type_room, sizeof copy, error));
-    if (!copy_string(cluster, &copy.name) || !copy_string(cluster, &copy.source) ||
-        !copy_string(cluster, &copy.price_date) || !copy_string(cluster, &copy.price_source))
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(copy_string(cluster, &copy.name) && copy_string(cluster, &copy.source) &&
+                               copy_string(cluster, &copy.price_date) &&
+                               copy_string(cluster, &copy.price_source),
+                           error));
     *index = cluster->host_type_count;
     cluster->host_types[cluster->host_type_count++] = copy;
     return TY_OK;
@@ -147,8 +129,7 @@ ty_status ty_cluster_add_link_type(ty_cluster *cluster, const link_type *type, u
                 &cluster->link_type_room, sizeof copy, error));
     copy.name = ty_arena_strdup(cluster->arena, type->name);
     copy.source = ty_arena_strdup(cluster->arena, type->source);
-    if (copy.name == NULL || copy.source == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(copy.name != NULL && copy.source != NULL, error));
     *index = cluster->link_type_count;
     cluster->link_types[cluster->link_type_count++] = copy;
     return TY_OK;
@@ -174,8 +155,8 @@ ty_status ty_cluster_add_storage(ty_cluster *cluster, const ty_storage *storage,
                            name, storage->name, before->name,
                            before->is_shared ? "hosts share" : "holds everything");
     }
-    if (!copy_string(cluster, &copy.name) || !copy_string(cluster, &copy.source))
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(copy_string(cluster, &copy.name) && copy_string(cluster, &copy.source),
+                           error));
     cluster->storage[cluster->storage_count++] = copy;
     return TY_OK;
 }
@@ -187,8 +168,8 @@ static ty_status add_vertex(ty_cluster *cluster, const cluster_vertex *vertex, u
 
     TY_TRY(grow(&cluster->vertices, cluster->vertex_count, VERTEX_LIMIT, &cluster->vertex_room,
                 sizeof copy, error));
-    if ((copy.name = ty_arena_strdup(cluster->arena, vertex->name)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((copy.name = ty_arena_strdup(cluster->arena, vertex->name)) != NULL,
+                           error));
     *index = cluster->vertex_count;
     cluster->vertices[cluster->vertex_count++] = copy;
     return TY_OK;
@@ -199,8 +180,7 @@ ty_status ty_cluster_set_bus_id(ty_cluster *cluster, uint32_t vertex, const char
 {
     char *copy = ty_arena_strdup(cluster->arena, bus_id);
 
-    if (copy == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(copy != NULL, error));
     cluster->vertices[vertex].bus_id = copy;
     return TY_OK;
 }
@@ -384,8 +364,7 @@ ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *ed
     ty_cluster *made = ty_alloc(1, sizeof *made);
     ty_status status = TY_OK;
 
-    if (made == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(made != NULL, error));
     memcpy(made, cluster, sizeof *made);
     atomic_init(&made->owners, 1);
     atomic_init(&made->digest_state, NO_DIGEST);
@@ -393,11 +372,10 @@ ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *ed
     made->device_types = ty_alloc(devices, sizeof *made->device_types);
     made->link_types = ty_alloc(links, sizeof *made->link_types);
     made->links = ty_alloc(cluster->link_count, sizeof *made->links);
-    if (made->device_types == NULL || (links > 0 && made->link_types == NULL) ||
-        (cluster->link_count > 0 && made->links == NULL)) {
-        status = out_of_memory(error);
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(made->device_types != NULL && made->link_types != NULL &&
+                                 made->links != NULL,
+                             error),
+             status, done);
     memcpy(made->device_types, cluster->device_types, devices * sizeof *made->device_types);
     if (links > 0)
         memcpy(made->link_types, cluster->link_types, links * sizeof *made->link_types);

@@ -4,11 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
-}
-
 static int compare_names(const void *a, const void *b)
 {
     const cluster_name *x = a, *y = b;
@@ -22,8 +17,7 @@ ty_status ty_cluster_sort_names(ty_cluster *cluster, cluster_problem *problem, t
 {
     ty_free(cluster->names);
     cluster->names = ty_alloc(cluster->vertex_count, sizeof(cluster_name));
-    if (cluster->names == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(cluster->names != NULL, error));
     for (uint32_t v = 0; v < cluster->vertex_count; v++)
         cluster->names[v] = (cluster_name){cluster->vertices[v].name, v};
     qsort(cluster->names, cluster->vertex_count, sizeof(cluster_name), compare_names);
@@ -64,7 +58,7 @@ static ty_status make_ports(ty_cluster *cluster, ty_error *error)
         ty_free(starts);
         ty_free(ports);
         ty_free(next);
-        return out_of_memory(error);
+        return ty_check_memory(false, error);
     }
     for (uint32_t i = 0; i < cluster->link_count; i++) {
         starts[cluster->links[i].from + 1]++;
@@ -99,8 +93,7 @@ static ty_status components_without(const ty_cluster *cluster, ty_vertex_kind cu
 {
     uint32_t *parents = ty_alloc(cluster->vertex_count, sizeof *parents), found = 0;
 
-    if (parents == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(parents != NULL, error));
     for (uint32_t v = 0; v < cluster->vertex_count; v++)
         parents[v] = v;
     for (uint32_t i = 0; i < cluster->link_count; i++) {
@@ -128,8 +121,7 @@ static ty_status check_reachable(const ty_cluster *cluster, uint32_t *members,
     uint32_t *sizes = ty_alloc(cluster->vertex_count, sizeof *sizes);
     ty_status status = TY_OK;
 
-    if (sizes == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(sizes != NULL, error));
     TY_CHECK(components_without(cluster, TY_VERTEX_KIND_COUNT, members, &count, error), status,
              cleanup);
     for (uint32_t v = 0; v < cluster->vertex_count; v++)
@@ -183,10 +175,7 @@ static ty_status check_forwarding(const ty_cluster *cluster, uint32_t *members,
     uint32_t *last = ty_alloc(cluster->vertex_count, sizeof *last);
     ty_status status = TY_ENOMEM;
 
-    if (touching == NULL || last == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(touching != NULL && last != NULL, error), status, cleanup);
     TY_CHECK(components_without(cluster, TY_VERTEX_DEVICE, members, &count, error), status,
              cleanup);
     count_devices(cluster, members, touching, last);
@@ -221,7 +210,7 @@ static ty_status make_islands(ty_cluster *cluster, uint32_t *members, ty_error *
     has_several = ty_alloc(count, sizeof *has_several);
     if (cluster->island_gates == NULL || has_several == NULL) {
         ty_free(has_several);
-        return out_of_memory(error);
+        return ty_check_memory(false, error);
     }
     cluster->island_count = count;
     for (uint32_t i = 0; i < count; i++)
@@ -285,10 +274,9 @@ static ty_status find_trees(ty_cluster *cluster, ty_error *error)
     bool *is_seen = ty_alloc(count, sizeof *is_seen), has_cycle = false;
     ty_status status = TY_OK;
 
-    if (links == NULL || distances == NULL || queue == NULL || is_seen == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(links != NULL && distances != NULL && queue != NULL && is_seen != NULL,
+                             error),
+             status, cleanup);
     for (uint32_t v = 0; v < count; v++)
         links[v] = NO_INDEX;
     for (uint32_t v = 0; v < count && !has_cycle; v++)
@@ -313,8 +301,7 @@ ty_status ty_cluster_finish(ty_cluster *cluster, cluster_problem *problem, ty_er
     uint32_t *members = ty_alloc(cluster->vertex_count, sizeof *members);
     ty_status status = TY_OK;
 
-    if (members == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(members != NULL, error));
     if (cluster->device_count == 0) {
         *problem = (cluster_problem){"a cluster with at least one device", NO_INDEX};
         goto cleanup;

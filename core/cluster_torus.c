@@ -77,8 +77,7 @@ ty_status ty_cluster_find_tori(ty_cluster *cluster, ty_error *error)
     cluster_torus *tori = NULL;
     ty_status status = TY_OK;
 
-    if (routers == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
+    TY_TRY(ty_check_memory(routers != NULL, error));
     for (uint32_t d = 0; d < devices; d++)
         routers[d] = router_of(cluster, d);
     for (uint32_t d = 0; d < devices;) {
@@ -89,15 +88,7 @@ ty_status ty_cluster_find_tori(ty_cluster *cluster, ty_error *error)
             d += torus.count > 1 ? torus.count : 1;
             continue;
         }
-        if (count == room) {
-            cluster_torus *grown = ty_resize(tori, (size_t)room * 2 + 1, sizeof *grown);
-            if (grown == NULL) {
-                status = ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
-                goto cleanup;
-            }
-            tori = grown;
-            room = room * 2 + 1;
-        }
+        TY_CHECK(ty_reserve(&tori, count, &room, sizeof *tori, error), status, cleanup);
         tori[count++] = torus;
         d += torus.count;
     }

@@ -9,25 +9,20 @@ ty_status ty_costs_new(const ty_plan *plan, const ty_program *program, ty_costs 
     ty_status status = TY_OK;
     ty_costs *costs = ty_alloc(1, sizeof *costs);
 
-    if (costs == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(costs != NULL, error));
     costs->stage_count = program->stage_count;
     costs->rank_count = ty_plan_rank_count(plan);
     costs->instruction_counts = ty_alloc(program->stage_count, sizeof *costs->instruction_counts);
     costs->instructions = ty_alloc(program->stage_count, sizeof *costs->instructions);
     costs->rank_host = ty_alloc(costs->rank_count, sizeof *costs->rank_host);
-    if (costs->instruction_counts == NULL || costs->instructions == NULL ||
-        costs->rank_host == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(costs->instruction_counts != NULL && costs->instructions != NULL &&
+                                 costs->rank_host != NULL,
+                             error),
+             status, cleanup);
     for (uint32_t s = 0; s < program->stage_count; s++) {
         uint32_t count = program->stages[s].instruction_count;
         costs->instructions[s] = ty_alloc(count, sizeof **costs->instructions);
-        if (costs->instructions[s] == NULL) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory");
-            goto cleanup;
-        }
+        TY_CHECK(ty_check_memory(costs->instructions[s] != NULL, error), status, cleanup);
         costs->instruction_counts[s] = count;
     }
     *out = costs;

@@ -210,8 +210,7 @@ ty_status ty_variant_needs(const ty_workload *w, const ty_variant *variant, cons
     uint32_t *last = ty_alloc(2 * ((size_t)w->layer_count + 1), sizeof *last);
     ty_status status;
 
-    if (last == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(last != NULL, error));
     TY_CHECK(check_network(w, error), status, done);
     need.activation_bytes = live_bytes(w, last, last + w->layer_count + 1);
     for (uint32_t l = 0; l < w->layer_count; l++)

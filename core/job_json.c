@@ -112,8 +112,7 @@ static ty_status read_times(const ty_json *root, ty_job *job, ty_error *error)
 
     TY_TRY(ty_json_array(root, "instruction_s", positions, positions, &rows, error));
     job->instruction_s = ty_job_times(job->program);
-    if (job->instruction_s == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(job->instruction_s != NULL, error));
     for (uint32_t p = 0; p < positions; p++) {
         const ty_json *row = ty_json_at(rows, p);
         const uint32_t count = job->program->stages[p].instruction_count;
@@ -274,8 +273,7 @@ ty_status ty_job_from_json(const ty_json *object, ty_job **out, ty_error *error)
     ty_status status = TY_OK;
     ty_job *job = ty_alloc(1, sizeof *job);
 
-    if (job == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(job != NULL, error));
     TY_CHECK(read_job(object, job, error), status, cleanup);
     *out = job;
     job = NULL;

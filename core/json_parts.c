@@ -42,8 +42,7 @@ ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out
 
     TY_TRY(ty_json_string(object, key, &value, error));
     copy = ty_strdup(value);
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(copy != NULL, error));
     *out = copy;
     return TY_OK;
 }
@@ -87,8 +86,7 @@ ty_status ty_json_uint32_array(const ty_json *object, const char *key, size_t mi
     TY_TRY(ty_json_array(object, key, minimum_count, maximum_count, &array, error));
     size = ty_json_size(array);
     values = ty_alloc(size, sizeof *values);
-    if (values == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(values != NULL, error));
     for (size_t i = 0; i < size; i++) {
         status = ty_json_as_uint32(ty_json_at(array, i), minimum, maximum, &values[i], error);
         if (status != TY_OK) {

@@ -70,8 +70,7 @@ static ty_status read_array(const ty_json *object, const json_field *field, size
     TY_TRY(ty_json_array(object, field->key, field->least_count, most_count(field), array, error));
     count = (uint32_t)ty_json_size(*array);
     *values = ty_alloc(count, size);
-    if (*values == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(*values != NULL, error));
     memcpy(place(out, field->at), values, sizeof *values);
     memcpy(place(out, field->count_at), &count, sizeof count);
     return TY_OK;
@@ -142,8 +141,7 @@ static ty_status read_rows(const ty_json *object, const json_field *field, void 
     count = (uint32_t)ty_json_size(array);
     if (field->kind != JSON_HERE) {
         rows = ty_alloc(count, field->of->size);
-        if (rows == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(rows != NULL, error));
         memcpy(place(out, field->at), &rows, sizeof rows);
     }
     memcpy(place(out, field->count_at), &count, sizeof count);

@@ -66,6 +66,21 @@ void *ty_resize(void *block, size_t count, size_t size)
     return realloc(block, count * size > 0 ? count * size : 1);
 }
 
+ty_status ty_reserve(void *array, uint32_t count, uint32_t *room, size_t size, ty_error *error)
+{
+    const uint32_t wanted = *room == 0 ? 16 : 2 * *room;
+    void *block;
+
+    if (count < *room)
+        return TY_OK;
+    memcpy(&block, array, sizeof block);
+    block = ty_resize(block, wanted, size);
+    TY_TRY(ty_check_memory(block != NULL, error));
+    memcpy(array, &block, sizeof block);
+    *room = wanted;
+    return TY_OK;
+}
+
 void ty_free(void *block)
 {
     free(block);

@@ -97,8 +97,7 @@ ty_status ty_plan_by_device(const ty_plan *plan, ty_plan **out, ty_error *error)
     const uint32_t width = ty_plan_width(plan);
     ty_plan *view = ty_alloc(1, sizeof *view);
 
-    if (view == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(view != NULL, error));
     *view = *plan;
     view->stages = ty_alloc(plan->stage_count, sizeof *view->stages);
     if (view->stages == NULL) {
@@ -623,8 +622,7 @@ ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *er
     if (levels > 0)
         q.levels = ty_cluster_storage(plan->cluster, 0);
     on_host = ty_alloc(ty_cluster_host_count(plan->cluster), sizeof *on_host);
-    if (on_host == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(on_host != NULL, error));
     for (uint32_t d = 0; d < q.readers; d++) {
         const uint32_t host = ty_cluster_device_host(plan->cluster, first->devices[d]);
         q.hosts += on_host[host] == 0;
@@ -697,8 +695,7 @@ static ty_status copy_block(const void *from, size_t count, size_t size, void **
     if (from == NULL)
         return TY_OK;
     *to = ty_alloc(count, size);
-    if (*to == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(*to != NULL, error));
     memcpy(*to, from, count * size);
     return TY_OK;
 }
@@ -744,8 +741,7 @@ static ty_status copy_stages(const ty_plan *plan, ty_plan *copy, ty_error *error
     if (plan->stages == NULL)
         return TY_OK;
     copy->stages = ty_alloc(plan->stage_count, sizeof *copy->stages);
-    if (copy->stages == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(copy->stages != NULL, error));
     copy->stage_count = plan->stage_count;
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         void *devices = NULL;
@@ -763,8 +759,7 @@ static ty_status copy_candidates(const ty_plan *plan, ty_plan *copy, ty_error *e
     if (plan->candidates == NULL)
         return TY_OK;
     copy->candidates = ty_alloc(plan->candidate_count, sizeof *copy->candidates);
-    if (copy->candidates == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(copy->candidates != NULL, error));
     copy->candidate_count = plan->candidate_count;
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         ty_candidate *to = &copy->candidates[c];
@@ -783,8 +778,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     void *block;
     ty_plan *copy = ty_alloc(1, sizeof *copy);
 
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(copy != NULL, error));
     *copy = *plan; /* the numbers; everything owned is replaced below, so that free is safe */
     copy->workload = NULL;
     copy->profile = NULL;

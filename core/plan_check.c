@@ -362,8 +362,7 @@ static ty_status check_devices(const checker *c, uint32_t used)
     uint32_t count = 0;
     uint32_t *devices = ty_alloc(used, sizeof *devices);
 
-    if (devices == NULL)
-        return ty_fail(c->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(devices != NULL, c->error));
     for (uint32_t s = 0; s < ty_plan_position_count(p); s++)
         for (uint32_t q = 0; q < p->stages[s].replicas * ty_plan_width(p); q++)
             devices[count++] = p->stages[s].devices[q];

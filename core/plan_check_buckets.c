@@ -325,10 +325,9 @@ ty_status ty_plan_check_buckets(const checker *c)
     bool *is_covered = ty_alloc(p->workload->layer_count, sizeof *is_covered);
     bool *is_tied_covered = ty_alloc(p->workload->layer_count, sizeof *is_tied_covered);
 
-    if (lowest == NULL || is_covered == NULL || is_tied_covered == NULL) {
-        status = ty_fail(c->error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(
+        ty_check_memory(lowest != NULL && is_covered != NULL && is_tied_covered != NULL, c->error),
+        status, cleanup);
     if (p->bucket_count > MAX_BUCKETS || (p->bucket_count > 0 && p->buckets == NULL)) {
         status = ty_plan_complain(c, "/buckets: found %u, expected at most %d", p->bucket_count,
                                   MAX_BUCKETS);

@@ -420,8 +420,7 @@ static ty_status read_memory(const ty_json *object, const json_field *field, voi
 
     TY_TRY(ty_json_array(object, field->key, plan->stage_count, plan->stage_count, &array, error));
     plan->memory = ty_alloc(plan->stage_count, sizeof *plan->memory);
-    if (plan->memory == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(plan->memory != NULL, error));
     for (uint32_t s = 0; s < plan->stage_count && status == TY_OK; s++)
         status =
             ty_record_read_all(ty_json_at(array, s), field->of, &plan->memory[s], context, error);
@@ -822,8 +821,7 @@ ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *erro
     char place[TY_JSON_PLACE_SIZE];
     ty_plan *plan = ty_alloc(1, sizeof *plan);
 
-    if (plan == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(plan != NULL, error));
     TY_CHECK(ty_json_schema(object, SCHEMA, error), status, cleanup);
     TY_CHECK(ty_record_read(object, &ty_plan_record, plan, plan, error), status, cleanup);
     if (ty_json_has(object, "deployment"))

@@ -68,8 +68,7 @@ ty_status ty_plan_check_order(const plan_checker *c)
     if ((why = ty_plan_priority_refusal(p)) != NULL)
         return ty_plan_complain(c, "/exchange_order: found one, expected none: %s", why);
     is_met = ty_alloc(p->bucket_count, sizeof *is_met);
-    if (is_met == NULL)
-        return ty_fail(c->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(is_met != NULL, c->error));
     for (uint32_t i = 0; i < p->bucket_count && status == TY_OK; i++) {
         const uint32_t bucket = p->exchange_order[i];
         if (bucket >= p->bucket_count)

@@ -41,11 +41,6 @@ uint64_t ty_share_start(uint64_t count, uint32_t shares, uint32_t position)
     return count / shares * position + count % shares * position / shares;
 }
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for a plan's servers");
-}
-
 /* Parts of `count` elements from `first` on, each of at most `most`. */
 static ty_status pieces_add(piece_list *list, uint32_t bucket, uint64_t first, uint64_t count,
                             uint64_t most, ty_error *error)
@@ -55,8 +50,7 @@ static ty_status pieces_add(piece_list *list, uint32_t bucket, uint64_t first, u
     if (list->count + parts > list->room) {
         const size_t room = 2 * (list->count + parts);
         piece *grown = ty_resize(list->items, room, sizeof *grown);
-        if (grown == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(grown != NULL, error));
         list->items = grown;
         list->room = room;
     }
@@ -80,8 +74,7 @@ static ty_status pieces_of_tensors(const ty_plan *plan, uint32_t index, uint64_t
     uint64_t at = 0;
     ty_status status = TY_OK;
 
-    if (matrices == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(matrices != NULL, error));
     ty_bucket_matrices(plan, bucket, matrices);
     for (uint32_t m = 0; m < count; m++) {
         const uint64_t size = matrices[m].rows * matrices[m].columns;
@@ -121,8 +114,7 @@ static ty_status pieces_place(piece_list *list, uint32_t servers, ty_error *erro
 
     if (list->count == 0) /* of a plan whose buckets are yet to be chosen; qsort takes no NULL */
         return TY_OK;
-    if ((loads = ty_alloc(servers, sizeof *loads)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((loads = ty_alloc(servers, sizeof *loads)) != NULL, error));
     qsort(list->items, list->count, sizeof *list->items, by_size);
     for (size_t i = 0; i < list->count; i++) {
         uint32_t least = 0;
@@ -175,8 +167,7 @@ static ty_status parts_make(const ty_plan *plan, const piece_list *list, ty_serv
 
     map->parts = ty_alloc(list->count, sizeof *map->parts);
     map->first_parts = ty_alloc((size_t)plan->bucket_count + 1, sizeof *map->first_parts);
-    if (map->parts == NULL || map->first_parts == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(map->parts != NULL && map->first_parts != NULL, error));
     for (size_t i = 0; i < list->count; i++) {
         const piece *p = &list->items[i];
         for (; bucket < p->bucket; bucket++)
@@ -266,8 +257,7 @@ static ty_status check_devices(const plan_checker *c)
     uint32_t *all = ty_alloc(count, sizeof *all), last = servers->count;
     ty_status status = TY_OK;
 
-    if (all == NULL)
-        return out_of_memory(c->error);
+    TY_TRY(ty_check_memory(all != NULL, c->error));
     memcpy(all, c->plan->stages[0].devices, replicas * sizeof *all);
     memcpy(all + replicas, servers->devices, servers->count * sizeof *all);
     qsort(all, count, sizeof *all, compare_devices);

@@ -220,8 +220,7 @@ static ty_status refuse_duplicates(const ty_json *object, const ty_profile *prof
         return status;
     count = ty_json_size(array);
     sorted = ty_alloc(count, sizeof *sorted);
-    if (sorted == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(sorted != NULL, error));
     memcpy(&rows, (const char *)profile + field->at, sizeof rows);
     for (size_t i = 0; i < count; i++)
         sorted[i] = rows + i * size;
@@ -287,8 +286,7 @@ ty_status ty_profile_from_json(const ty_json *object, ty_profile **out, ty_error
     ty_profile *profile = ty_alloc(1, sizeof *profile);
     ty_status status = TY_OK;
 
-    if (profile == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(profile != NULL, error));
     TY_CHECK(read_profile(object, profile, error), status, cleanup);
     *out = profile;
     profile = NULL;

@@ -83,14 +83,10 @@ ty_status ty_program_new(const ty_plan *plan, ty_program **out, ty_error *error)
     ty_status status = TY_OK;
     ty_program *program = ty_alloc(1, sizeof *program);
 
-    if (program == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(program != NULL, error));
     program->stage_count = ty_plan_position_count(plan);
     program->stages = ty_alloc(program->stage_count, sizeof *program->stages);
-    if (program->stages == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(program->stages != NULL, error), status, cleanup);
     TY_CHECK(ty_plan_digest(plan, &program->plan_digest, error), status, cleanup);
     *out = program;
     program = NULL;
@@ -111,8 +107,7 @@ static ty_status stage_grow(ty_stage_program *stage, ty_error *error)
     if (count != 0 && (count < 16 || (count & (count - 1)) != 0))
         return TY_OK;
     grown = ty_resize(stage->instructions, count == 0 ? 16 : (size_t)count * 2, sizeof *grown);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(grown != NULL, error));
     stage->instructions = grown;
     return TY_OK;
 }
@@ -141,8 +136,7 @@ ty_status ty_program_append(ty_program *program, uint32_t stage, const ty_instru
     TY_TRY(stage_grow(s, error));
     if (kept_count > 0) {
         kept = ty_alloc(kept_count, sizeof *kept);
-        if (kept == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(kept != NULL, error));
         kept_count = 0;
         for (uint32_t i = 0; i < wait_count; i++)
             if (waits[i] != TY_NO_INSTRUCTION)

@@ -410,8 +410,7 @@ static ty_status check_recomputing(const checker *c, uint32_t at)
     uint32_t *starts = ty_alloc(c->plan->workload->layer_count, sizeof *starts);
     ty_status status = TY_OK;
 
-    if (starts == NULL)
-        return ty_fail(c->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(starts != NULL, c->error));
     for (uint32_t s = at; s < c->plan->stage_count && status == TY_OK; s += c->positions)
         status = check_segments(c, at, s, starts);
     ty_free(starts);
@@ -537,11 +536,12 @@ static ty_status facts_new(const checker *c, uint32_t at)
     f->passes = ty_alloc((size_t)f->micro_batches * held, sizeof *f->passes);
     f->buckets = ty_alloc(c->plan->bucket_count, sizeof *f->buckets);
     for (int i = 0; i < TY_STREAM_COUNT; i++)
-        if ((f->streams[i] = ty_alloc(count, sizeof **f->streams)) == NULL)
-            return ty_fail(c->error, TY_ENOMEM, "out of memory");
-    if (f->sequence == NULL || f->turns == NULL || f->order == NULL || f->clocks == NULL ||
-        f->last_backward == NULL || f->passes == NULL || f->buckets == NULL)
-        return ty_fail(c->error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory((f->streams[i] = ty_alloc(count, sizeof **f->streams)) != NULL,
+                               c->error));
+    TY_TRY(ty_check_memory(f->sequence != NULL && f->turns != NULL && f->order != NULL &&
+                               f->clocks != NULL && f->last_backward != NULL && f->passes != NULL &&
+                               f->buckets != NULL,
+                           c->error));
     passes_clear(c, at);
     for (uint32_t b = 0; b < c->plan->bucket_count; b++)
         f->buckets[b] = (bucket_places){.encodes = {none, none},
@@ -594,8 +594,7 @@ ty_status ty_program_check_at(const ty_plan *plan, const ty_program *program, co
 
     TY_CHECK(check_origin(&c), status, cleanup);
     c.stages = ty_alloc(c.positions, sizeof *c.stages);
-    if (c.stages == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(c.stages != NULL, error));
     for (uint32_t p = 0; p < c.positions; p++) {
         TY_CHECK(facts_new(&c, p), status, cleanup);
         TY_CHECK(check_position(&c, p), status, cleanup);

@@ -124,8 +124,7 @@ static ty_status read_stages(const ty_json *object, const json_field *field, voi
     (void)context;
     TY_TRY(ty_json_array(object, field->key, 1, MAX_STAGES, &stages, error));
     program->stages = ty_alloc(ty_json_size(stages), sizeof *program->stages);
-    if (program->stages == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(program->stages != NULL, error));
     program->stage_count = (uint32_t)ty_json_size(stages);
     for (uint32_t s = 0; s < program->stage_count; s++)
         TY_TRY(read_stage(ty_json_at(stages, s), program, s, error));
@@ -171,8 +170,7 @@ ty_status ty_program_from_json(const ty_json *object, ty_program **out, ty_error
     ty_status status = TY_OK;
     ty_program *program = ty_alloc(1, sizeof *program);
 
-    if (program == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(program != NULL, error));
     TY_CHECK(ty_json_schema(object, SCHEMA, error), status, cleanup);
     TY_CHECK(ty_record_read_all(object, &ty_program_record, program, NULL, error), status, cleanup);
     *out = program;

@@ -297,9 +297,10 @@ static ty_status walker_open(walker *w)
     w->arrivals = ty_alloc(c->plan->bucket_count, sizeof *w->arrivals);
     w->queue = ty_alloc(w->rank_count, sizeof *w->queue);
     w->is_queued = ty_alloc(w->rank_count, sizeof *w->is_queued);
-    if (w->stage_of == NULL || w->first_ranks == NULL || w->done == NULL ||
-        w->has_arrived == NULL || w->arrivals == NULL || w->queue == NULL || w->is_queued == NULL)
-        return ty_fail(c->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(w->stage_of != NULL && w->first_ranks != NULL && w->done != NULL &&
+                               w->has_arrived != NULL && w->arrivals != NULL && w->queue != NULL &&
+                               w->is_queued != NULL,
+                           c->error));
     for (uint32_t p = 0, rank = 0; p < c->positions; p++) {
         w->first_ranks[p] = rank;
         for (uint32_t q = 0; q < replicas_of(w, p); q++)

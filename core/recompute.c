@@ -202,8 +202,7 @@ ty_status ty_plan_mark_again(const ty_plan *plan, ty_layer_again *again, ty_erro
 {
     uint32_t *starts = ty_alloc(plan->workload->layer_count, sizeof *starts);
 
-    if (starts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(starts != NULL, error));
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         const ty_plan_stage *own = &plan->stages[s];
         const ty_recompute_range range = {own->first_layer, own->layer_count, own->recompute,

@@ -47,8 +47,7 @@ ty_status ty_relay_read(int socket, ty_relay_frame *out, ty_error *error)
         return ty_fail(error, TY_EPARSE, "relay: found a frame of %u bytes, expected at most %u",
                        head[1], TY_RELAY_MOST_BYTES);
     bytes = ty_alloc((size_t)head[1] + 1, 1);
-    if (bytes == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(bytes != NULL, error));
     status = read_all(socket, bytes, head[1], error);
     if (status == TY_OK)
         *out = (ty_relay_frame){head[0], head[1], bytes};

@@ -41,8 +41,7 @@ static ty_status read_losses(const ty_json *object, const json_field *field, voi
     if (status != TY_OK || is_played(run))
         return status;
     run->losses = ty_alloc(ty_json_size(array), sizeof *run->losses);
-    if (run->losses == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(run->losses != NULL, error));
     run->step_count = (uint32_t)ty_json_size(array);
     for (uint32_t i = 0; i < run->step_count && status == TY_OK; i++)
         status = ty_json_as_number(ty_json_at(array, i), field->minimum, field->maximum,
@@ -75,8 +74,7 @@ static ty_status read_memory(const ty_json *object, const json_field *field, voi
     if (status != TY_OK)
         return status;
     run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
-    if (run->peak_memory_bytes == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(run->peak_memory_bytes != NULL, error));
     for (uint32_t i = 0; i < run->rank_count && status == TY_OK; i++)
         status = ty_json_as_uint64(ty_json_at(array, i), 0, TY_JSON_MAX_INTEGER,
                                    &run->peak_memory_bytes[i], error);
@@ -187,8 +185,7 @@ static ty_status read_timeline_steps(const ty_json *object, const json_field *fi
     if (status != TY_OK)
         return status;
     d->timeline_steps = ty_alloc(ty_json_size(array), sizeof *d->timeline_steps);
-    if (d->timeline_steps == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(d->timeline_steps != NULL, error));
     for (size_t i = 0; i < ty_json_size(array) && status == TY_OK; i++) {
         const uint32_t least = i > 0 ? d->timeline_steps[i - 1] + 1 : 0;
         status = ty_json_as_uint32(ty_json_at(array, i), least, TY_MAX_STEPS, &d->timeline_steps[i],
@@ -316,8 +313,7 @@ ty_status ty_run_from_json(const ty_json *object, ty_run **out, ty_error *error)
     ty_status status = TY_OK;
     ty_run *run = ty_alloc(1, sizeof *run);
 
-    if (run == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(run != NULL, error));
     TY_CHECK(ty_json_schema(object, RUN_SCHEMA, error), status, cleanup);
     TY_CHECK(ty_record_read_all(object, &ty_run_record, run, run, error), status, cleanup);
     *out = run;

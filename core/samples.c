@@ -127,8 +127,7 @@ ty_status ty_samples_load(const char *path, ty_samples **out, ty_error *error)
     ty_samples *samples = ty_alloc(1, sizeof *samples);
     ty_status status;
 
-    if (samples == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(samples != NULL, error));
     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
     TY_CHECK(read_samples(ty_json_root(document), samples, error), status, cleanup);
     *out = samples;

@@ -181,8 +181,7 @@ ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error)
     ty_stack *copy = ty_alloc(1, sizeof *copy);
     bool is_whole;
 
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(copy != NULL, error));
     *copy = *stack;
     copy->switch_count = 0;
     copy->switches = NULL;

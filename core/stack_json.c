@@ -177,8 +177,7 @@ static ty_status read_fitted(const ty_json *object, ty_stack *stack, ty_error *e
     ty_free(stack->fitted);
     stack->fitted_count = 0;
     stack->fitted = ty_alloc(ty_json_size(rows), sizeof *stack->fitted);
-    if (stack->fitted == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(stack->fitted != NULL, error));
     for (size_t i = 0; i < ty_json_size(rows); i++) {
         const ty_json *row = ty_json_at(rows, i);
         ty_stack_fitted *fitted = &stack->fitted[i];
@@ -196,8 +195,7 @@ static ty_status read_judged(const ty_json *object, ty_stack *stack, ty_error *e
 
     TY_TRY(ty_json_array(object, "judged", 0, MOST_JUDGED, &rows, error));
     stack->judged = ty_alloc(ty_json_size(rows), sizeof *stack->judged);
-    if (stack->judged == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(stack->judged != NULL, error));
     for (size_t i = 0; i < ty_json_size(rows); i++) {
         const ty_json *row = ty_json_at(rows, i);
         ty_stack_judged *judged = &stack->judged[i];
@@ -216,8 +214,7 @@ static ty_status read_switches(const ty_json *object, ty_stack *stack, ty_error 
 
     TY_TRY(ty_json_array(object, "switches", 0, MOST_SWITCHES, &rows, error));
     stack->switches = ty_alloc(ty_json_size(rows), sizeof *stack->switches);
-    if (stack->switches == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(stack->switches != NULL, error));
     for (size_t i = 0; i < ty_json_size(rows); i++) {
         const ty_json *row = ty_json_at(rows, i);
         ty_stack_switch *s = &stack->switches[i];
@@ -480,18 +477,16 @@ static ty_status read_base(const ty_json *object, const char *path, const chain 
     }
     TY_CHECK(read_file(base_path, self, &base, error), status, cleanup);
     for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++) {
-        if (base->sources[i] == NULL && (base->sources[i] = ty_strdup(base->source)) == NULL) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory");
-            goto cleanup;
-        }
+        if (base->sources[i] == NULL)
+            base->sources[i] = ty_strdup(base->source);
+        TY_CHECK(ty_check_memory(base->sources[i] != NULL, error), status, cleanup);
     }
     for (uint32_t o = 0; o < base->on_count; o++)
         for (int i = 0; i < TY_STACK_DEVICE_CONSTANTS; i++) {
             char **source = &base->on[o].sources[i];
-            if (*source == NULL && (*source = ty_strdup(base->source)) == NULL) {
-                status = ty_fail(error, TY_ENOMEM, "out of memory");
-                goto cleanup;
-            }
+            if (*source == NULL)
+                *source = ty_strdup(base->source);
+            TY_CHECK(ty_check_memory(*source != NULL, error), status, cleanup);
         }
     *out = base;
     base = NULL;
@@ -564,10 +559,7 @@ static ty_status change(ty_stack *stack, const char *word, size_t length, const 
                     (int)(length < 60 ? length : 60), word, constant->minimum, constant->maximum);
         goto done;
     }
-    if ((asked = ty_strdup(source)) == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory((asked = ty_strdup(source)) != NULL, error), status, done);
     while (ty_stack_constant_at(i) != constant)
         i++;
     place_source = &stack->sources[i];
@@ -670,10 +662,7 @@ ty_status ty_stack_open(const char *text, ty_stack **out, ty_error *error)
     TY_CHECK(find_file(NULL, length > 0 ? name.data : "", &path, error), status, cleanup);
     TY_CHECK(read_file(path, NULL, &stack, error), status, cleanup);
     TY_CHECK(change_all(stack, text + length, error), status, cleanup);
-    if ((stack->asked = ty_strdup(text)) == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory((stack->asked = ty_strdup(text)) != NULL, error), status, cleanup);
     *out = stack;
     stack = NULL;
 

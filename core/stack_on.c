@@ -126,10 +126,7 @@ ty_status ty_stack_find(ty_stack *stack, const char *name, const char *generatio
     ty_text_append(&device, name, (size_t)(colon - name));
     TY_CHECK(ty_text_check(&device, error), status, done);
     on = on_named(stack, device.length > 0 ? device.data : "");
-    if (on == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(on != NULL, error), status, done);
     if (isnan(on->values[i]))
         on->values[i] = ty_stack_on_device(stack, *value, on->device, generation);
     *value = &on->values[i];
@@ -171,8 +168,7 @@ ty_status ty_stack_on_read(const ty_json *object, ty_stack *stack, ty_error *err
         if (device[0] == '\0')
             return ty_json_fail(row, error, "what names of devices begin with, or a generation");
         on = on_named(stack, device);
-        if (on == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(on != NULL, error));
         for (uint32_t i = 0; i < TY_STACK_DEVICE_CONSTANTS; i++)
             if (ty_json_has(row, ty_stack_constant_at(i)->key))
                 TY_TRY(ty_stack_figure_read(row, ty_stack_constant_at(i), &on->values[i],

@@ -15,8 +15,7 @@ ty_status ty_timeline_new_unsigned(const ty_plan *plan, uint32_t step_count, ty_
 {
     ty_timeline *timeline = ty_alloc(1, sizeof *timeline);
 
-    if (timeline == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(timeline != NULL, error));
     timeline->rank_count = ty_plan_rank_count(plan);
     timeline->step_count = step_count;
     *out = timeline;
@@ -204,8 +203,7 @@ ty_status ty_timeline_from_json(const ty_json *object, ty_timeline **out, ty_err
     ty_status status = TY_OK;
     ty_timeline *timeline = ty_alloc(1, sizeof *timeline);
 
-    if (timeline == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(timeline != NULL, error));
     TY_CHECK(ty_json_schema(object, "trainyard.timeline/1", error), status, cleanup);
     TY_CHECK(ty_record_read_all(object, &ty_timeline_record, timeline, NULL, error), status,
              cleanup);

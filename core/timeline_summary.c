@@ -79,8 +79,7 @@ static ty_status find_events(view *v, ty_error *error)
     uint32_t rank = 0;
 
     v->first_events = ty_alloc(v->timeline->rank_count, sizeof *v->first_events);
-    if (v->first_events == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(v->first_events != NULL, error));
     for (uint32_t s = 0; s < v->program->stage_count; s++)
         for (uint32_t q = 0; q < v->plan->stages[s].replicas; q++, rank++) {
             v->first_events[rank] = v->step_events;
@@ -149,14 +148,12 @@ static size_t send_slot(const ty_instruction *instruction, uint32_t micro_batch)
 static ty_status find_sends(view *v, ty_error *error)
 {
     v->sends = ty_alloc(v->plan->stage_count, sizeof *v->sends);
-    if (v->sends == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(v->sends != NULL, error));
     for (uint32_t s = 0; s < v->plan->stage_count; s++) {
         const ty_stage_program *list = &v->program->stages[s % v->program->stage_count];
         const uint32_t local = v->plan->micro_batches / v->plan->stages[s].replicas;
         v->sends[s] = ty_alloc(2 * (size_t)local, sizeof **v->sends);
-        if (v->sends[s] == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(v->sends[s] != NULL, error));
         for (uint32_t i = 0; i < list->instruction_count; i++) {
             const ty_instruction *in = &list->instructions[i];
             if (in->op == TY_OP_SEND && in->stage == s && in->micro_batch < local)
@@ -378,8 +375,7 @@ static ty_status find_window(view *v, double *step_time_s, ty_error *error)
     const uint32_t settling = settling_steps(v->program, steps);
     double *ends = ty_alloc(steps, sizeof *ends);
 
-    if (ends == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(ends != NULL, error));
     step_ends(v, ends);
     v->from_s = steps == 1 ? 0 : ends[settling];
     v->to_s = ends[steps - 1 - settling];

@@ -303,8 +303,7 @@ ty_status ty_tokens_text(const ty_tokens *tokens, char **out, size_t *length, ty
         return ty_fail(error, TY_EUNSUPPORTED,
                        "tokens of another program: what they stand for is not in their file");
     stack = ty_alloc((size_t)tokens->vocabulary + 1, sizeof *stack);
-    if (stack == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a text");
+    TY_TRY(ty_check_memory(stack != NULL, error));
     for (uint64_t i = 0; i < tokens->count; i++)
         token_write(tokens, ty_token_at(tokens, i), stack, &text);
     ty_free(stack);

@@ -6,7 +6,10 @@
 #ifndef TY_MEMORY_H
 #define TY_MEMORY_H
 
+#include "ty_status.h"
+
 #include <stddef.h>
+#include <stdint.h>
 
 /** `count` zeroed elements of `size` bytes; NULL when memory runs out or the product overflows. A
  *  zero count gives a valid pointer. */
@@ -21,6 +24,12 @@ void *ty_alloc_large(size_t count, size_t size);
 /** Grows or shrinks `block` (NULL allowed) to `count` elements of `size` bytes; new bytes are not
  *  cleared. NULL on failure, `block` is then untouched. */
 void *ty_resize(void *block, size_t count, size_t size);
+
+/** Makes room for one more than `count` elements of `size` bytes. Rooms double, so that n additions
+ *  cost O(n).
+ * @param array the address of the pointer to them, of whatever type; NULL and room 0 at first */
+ty_status ty_reserve(void *array, uint32_t count, uint32_t *room, size_t size,
+                     ty_error *error) TY_MUST_CHECK;
 
 /** Releases what ty_alloc, ty_resize or ty_strdup gave; NULL is ignored. */
 void ty_free(void *block);

@@ -9,6 +9,8 @@
 #ifndef TY_STATUS_H
 #define TY_STATUS_H
 
+#include <stdbool.h>
+
 typedef enum ty_status {
     TY_OK = 0,
     TY_EINVAL,       /* an argument is outside its documented range */
@@ -57,6 +59,15 @@ typedef struct ty_error {
  * `return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));`
  */
 ty_status ty_fail(ty_error *error, ty_status status, const char *format, ...) TY_PRINTF(3, 4);
+
+/** TY_OK, or TY_ENOMEM with its message where what was allocated is not there. */
+static inline ty_status ty_check_memory(bool is_there, ty_error *error)
+{
+    if (is_there)
+        return TY_OK;
+    (void)ty_fail(error, TY_ENOMEM, "out of memory");
+    return TY_ENOMEM;
+}
 
 /** A short fixed word for a status: "ok", "bad input", ... Never NULL. */
 const char *ty_status_name(ty_status status);

@@ -757,8 +757,7 @@ static ty_status check_names(const checker *c)
     const ty_layer **sorted = ty_alloc(w->layer_count, sizeof *sorted);
     ty_status status = TY_OK;
 
-    if (sorted == NULL)
-        return ty_fail(c->error, TY_ENOMEM, "%.200s out of memory", c->place);
+    TY_TRY(ty_check_memory(sorted != NULL, c->error));
     for (uint32_t i = 0; i < w->layer_count; i++)
         sorted[i] = &w->layers[i];
     qsort(sorted, w->layer_count, sizeof *sorted, compare_names);
@@ -782,10 +781,7 @@ ty_status ty_workload_check_at(const ty_workload *workload, const char *place, t
     TY_CHECK(check_optimizer(&c), status, cleanup);
     TY_CHECK(check_scenario(&c), status, cleanup);
     is_used = ty_alloc(workload->layer_count, sizeof *is_used);
-    if (is_used == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "%.200s out of memory", place);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(is_used != NULL, error), status, cleanup);
     for (uint32_t i = 0; i < workload->layer_count; i++)
         TY_CHECK(check_layer(&c, i, is_used), status, cleanup);
     for (uint32_t i = 0; i + 1 < workload->layer_count; i++) {

@@ -224,8 +224,8 @@ ty_status ty_workload_index_make(ty_workload *workload, ty_error *error)
     index->last_readers = ty_alloc(workload->layer_count, sizeof *index->last_readers);
     index->blocks = ty_alloc(workload->layer_count, sizeof *index->blocks);
     index->cut_bytes = ty_alloc(workload->layer_count, sizeof *index->cut_bytes);
-    if (index->last_readers == NULL || index->blocks == NULL || index->cut_bytes == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", workload->name);
+    TY_TRY(ty_check_memory(
+        index->last_readers != NULL && index->blocks != NULL && index->cut_bytes != NULL, error));
     find_cuts(workload);
     find_blocks(workload);
     return TY_OK;

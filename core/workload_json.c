@@ -145,8 +145,7 @@ static ty_status read_layers(const ty_json *object, const json_field *field, voi
     (void)context;
     TY_TRY(ty_json_array(object, field->key, 1, UINT32_MAX - 1, &layers, error));
     workload->layers = ty_alloc(ty_json_size(layers), sizeof *workload->layers);
-    if (workload->layers == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(workload->layers != NULL, error));
     workload->layer_count = (uint32_t)ty_json_size(layers);
     for (uint32_t i = 0; i < workload->layer_count; i++)
         TY_TRY(ty_record_read_all(ty_json_at(layers, i), &layer_record, &workload->layers[i], &i,
@@ -298,8 +297,7 @@ ty_status ty_workload_from_json(const ty_json *object, ty_workload **out, ty_err
     ty_workload *workload = ty_alloc(1, sizeof *workload);
     ty_status status = TY_OK;
 
-    if (workload == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(workload != NULL, error));
     TY_CHECK(read_workload(object, workload, error), status, cleanup);
     ty_json_place(object, place);
     TY_CHECK(ty_workload_check_at(workload, place, error), status, cleanup);
@@ -389,8 +387,7 @@ ty_status ty_workload_network_digest(const ty_workload *workload, ty_digest *out
     if (!ty_workload_has_images(workload))
         return ty_workload_digest(workload, out, error);
     network.layers = ty_alloc(workload->layer_count, sizeof *network.layers);
-    if (network.layers == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(network.layers != NULL, error));
     memcpy(network.layers, workload->layers, workload->layer_count * sizeof *network.layers);
     for (uint32_t l = 0; l < network.layer_count; l++)
         forget_size(&network.layers[l]);

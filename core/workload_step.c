@@ -6,18 +6,12 @@
 
 #include <string.h>
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for a policy");
-}
-
 static ty_status layer_copy(const ty_layer *from, uint64_t steps, ty_layer *to, ty_error *error)
 {
     *to = *from;
     to->name = ty_strdup(from->name);
     to->inputs = ty_alloc((size_t)from->input_count + 1, sizeof *to->inputs);
-    if (to->name == NULL || to->inputs == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(to->name != NULL && to->inputs != NULL, error));
     memcpy(to->inputs, from->inputs, from->input_count * sizeof *to->inputs);
     to->output.dimensions[0] = 1;
     to->forward_flop /= (double)steps;
@@ -42,8 +36,7 @@ static ty_status loss_add(const ty_workload *whole, ty_workload *step, ty_error 
                        .output_bytes = whole->element_bytes,
                        .kernel_count = 1};
     step->layer_count++;
-    if (loss->name == NULL || loss->inputs == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(loss->name != NULL && loss->inputs != NULL, error));
     loss->inputs[0] = step->layer_count - 2;
     return TY_OK;
 }
@@ -59,8 +52,7 @@ ty_status ty_workload_step_make(const ty_workload *w, ty_workload **out, ty_erro
     ty_workload *step = ty_alloc(1, sizeof *step);
     ty_status status = TY_OK;
 
-    if (step == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(step != NULL, error));
     *step = *w;
     step->index = (ty_workload_index){0};
     step->layer_count = 0;
@@ -69,11 +61,10 @@ ty_status ty_workload_step_make(const ty_workload *w, ty_workload **out, ty_erro
     step->dataset = ty_strdup(w->dataset);
     step->layers = ty_alloc((size_t)layers + 1, sizeof *step->layers);
     step->input.dimensions[0] = 1;
-    if (step->name == NULL || step->source == NULL || step->dataset == NULL ||
-        step->layers == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(step->name != NULL && step->source != NULL && step->dataset != NULL &&
+                                 step->layers != NULL,
+                             error),
+             status, cleanup);
     for (uint32_t l = 0; l < layers; l++) {
         step->layer_count++;
         TY_CHECK(layer_copy(&w->layers[l], w->input.dimensions[0], &step->layers[l], error), status,

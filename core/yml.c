@@ -91,8 +91,7 @@ static ty_status check_keys(yaml_document_t *d, const char *name, ty_error *erro
     const yaml_node_t **keys = ty_alloc(nodes, sizeof *keys), *twice = NULL;
     ty_status status = TY_OK;
 
-    if (keys == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for YAML");
+    TY_TRY(ty_check_memory(keys != NULL, error));
     for (const yaml_node_t *n = d->nodes.start; n < d->nodes.top && twice == NULL; n++)
         if (n->type == YAML_MAPPING_NODE)
             twice = find_twice(d, n, keys);
@@ -114,8 +113,7 @@ ty_status yml_parse(const char *text, size_t length, const char *name, yml_docum
     ty_status status = TY_OK;
 
     TY_TRY(check_events(text, length, name, error));
-    if ((d = ty_alloc(1, sizeof *d)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for YAML");
+    TY_TRY(ty_check_memory((d = ty_alloc(1, sizeof *d)) != NULL, error));
     if (!yaml_parser_initialize(&parser)) {
         ty_free(d);
         return ty_fail(error, TY_ENOMEM, "out of memory for YAML");

@@ -13,8 +13,7 @@ ty_status builder_open(builder *b, ty_cluster *cluster, const catalogue *c, ty_e
 
     *b = (builder){.cluster = cluster, .catalogue = c};
     b->links = ty_alloc(count, sizeof *b->links);
-    if (b->links == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
+    TY_TRY(ty_check_memory(b->links != NULL, error));
     b->trunks = b->links + links;
     b->device_types = b->trunks + links;
     b->host_types = b->device_types + devices;
@@ -124,8 +123,7 @@ static ty_status add_host(builder *b, uint32_t host, const char *name, uint32_t 
     uint32_t *vertices = ty_alloc(h->vertex_count, sizeof *vertices), hub;
     ty_status status;
 
-    if (vertices == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
+    TY_TRY(ty_check_memory(vertices != NULL, error));
     TY_CHECK(add_hub(b, host, name, &hub, error), status, cleanup);
     TY_CHECK(add_parts(b, h, name, hub, shared, vertices, error), status, cleanup);
     for (uint32_t v = 1; v < h->vertex_count && network_switch != NO_INDEX; v++)

@@ -9,16 +9,10 @@
 
 static const char folder[] = "topologies/catalogue";
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for the catalogue");
-}
-
 static ty_status copy_string(const catalogue *c, const char *text, char **out, ty_error *error)
 {
     char *copy = ty_arena_strdup(c->arena, text);
-    if (copy == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(copy != NULL, error));
     *out = copy;
     return TY_OK;
 }
@@ -192,8 +186,7 @@ static ty_status add_match(catalogue *c, const ty_json *entry, const ty_json *va
     if (c->match_count == c->match_room) {
         uint32_t room = c->match_room == 0 ? 64 : 2 * c->match_room;
         catalogue_match *matches = ty_arena_alloc(c->arena, room, sizeof *matches);
-        if (matches == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(matches != NULL, error));
         if (c->match_count > 0)
             memcpy(matches, c->matches, c->match_count * sizeof *matches);
         c->matches = matches;
@@ -291,8 +284,7 @@ static ty_status add_device(catalogue *c, const ty_json *entry, const ty_json *s
         c->device_types = ty_arena_alloc(c->arena, room, sizeof type);
     if (c->devices == NULL)
         c->devices = ty_arena_alloc(c->arena, room, sizeof device);
-    if (c->device_types == NULL || c->devices == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(c->device_types != NULL && c->devices != NULL, error));
     c->devices[c->device_type_count] = device;
     c->device_types[c->device_type_count++] = type;
     return TY_OK;
@@ -308,8 +300,7 @@ static ty_status add_link(catalogue *c, const ty_json *entry, const ty_json *sou
         return ty_json_fail(entry, error, "a name that no other link has");
     if (c->links == NULL)
         c->links = ty_arena_alloc(c->arena, room, sizeof link);
-    if (c->links == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(c->links != NULL, error));
     c->links[c->link_count++] = link;
     return TY_OK;
 }
@@ -324,8 +315,7 @@ static ty_status add_host(catalogue *c, const ty_json *entry, const ty_json *sou
         return ty_json_fail(entry, error, "a name that no other host has");
     if (c->hosts == NULL)
         c->hosts = ty_arena_alloc(c->arena, room, sizeof host);
-    if (c->hosts == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(c->hosts != NULL, error));
     c->hosts[c->host_count++] = host;
     return TY_OK;
 }
@@ -349,10 +339,7 @@ static ty_status add_cluster(catalogue *c, const ty_json *entry, const ty_json *
     }
     if (c->clusters == NULL)
         c->clusters = ty_arena_alloc(c->arena, room, sizeof cluster);
-    if (c->clusters == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(c->clusters != NULL, error), status, cleanup);
     c->clusters[c->cluster_count++] = cluster;
 cleanup:
     ty_text_clear(&cited.text);
@@ -384,10 +371,7 @@ static ty_status add_storage(catalogue *c, const ty_json *entry, const ty_json *
         }
     if (c->storage == NULL)
         c->storage = ty_arena_alloc(c->arena, room, sizeof storage);
-    if (c->storage == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(c->storage != NULL, error), status, cleanup);
     c->storage[c->storage_count++] = storage;
 cleanup:
     ty_text_clear(&cited.text);
@@ -426,10 +410,7 @@ static ty_status add_budget(catalogue *c, const ty_json *entry, const ty_json *s
     TY_CHECK(ty_budget_check(&budget, error), status, cleanup);
     if (c->budgets == NULL)
         c->budgets = ty_arena_alloc(c->arena, room, sizeof budget);
-    if (c->budgets == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(c->budgets != NULL, error), status, cleanup);
     c->budgets[c->budget_count++] = budget;
 cleanup:
     ty_text_clear(&cited.text);
@@ -480,10 +461,8 @@ ty_status catalogue_load(catalogue **out, ty_error *error)
     catalogue *c = ty_alloc(1, sizeof *c);
     ty_status status;
 
-    if (c == NULL || (c->arena = ty_arena_new()) == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(c != NULL && (c->arena = ty_arena_new()) != NULL, error), status,
+             cleanup);
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         TY_CHECK(load_file(c, &files[i], error), status, cleanup);
     *out = c;

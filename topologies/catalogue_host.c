@@ -4,11 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for the catalogue");
-}
-
 /* ---- Hosts ------------------------------------------------------------------------------- */
 
 static uint32_t find_vertex(const catalogue_host *host, const char *name)
@@ -29,8 +24,7 @@ static ty_status read_vertices(const catalogue *c, const ty_json *object, catalo
         kinds[k] = ty_vertex_kind_name((ty_vertex_kind)k);
     TY_TRY(ty_json_array(object, "vertices", 1, 10000, &list, error));
     host->vertices = ty_arena_alloc(c->arena, ty_json_size(list), sizeof *host->vertices);
-    if (host->vertices == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(host->vertices != NULL, error));
     for (size_t i = 0; i < ty_json_size(list); i++) {
         catalogue_vertex *vertex = &host->vertices[i];
         int kind;
@@ -78,8 +72,7 @@ static ty_status read_edges(const catalogue *c, const ty_json *object, catalogue
 
     TY_TRY(ty_json_array(object, "links", 1, 100000, &list, error));
     host->edges = ty_arena_alloc(c->arena, ty_json_size(list), sizeof *host->edges);
-    if (host->edges == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(host->edges != NULL, error));
     for (size_t i = 0; i < ty_json_size(list) && status == TY_OK; i++)
         status = read_edge(c, ty_json_at(list, i), host, &host->edges[host->edge_count++], error);
     return status;
@@ -195,9 +188,8 @@ static ty_status draw_layout(const catalogue *c, const ty_json *object, catalogu
     edges = (size_t)l.roots + l.switches + 2 * (size_t)l.devices + l.nics;
     host->vertices = ty_arena_alloc(c->arena, vertices, sizeof *host->vertices);
     host->edges = ty_arena_alloc(c->arena, edges, sizeof *host->edges);
-    if (host->vertices == NULL || host->edges == NULL || !draw(c, &l, host))
-        return out_of_memory(error);
-    return TY_OK;
+    return ty_check_memory(host->vertices != NULL && host->edges != NULL && draw(c, &l, host),
+                           error);
 }
 
 /* Links of one kind become links of another, as {"nvlink4": "nvlink5"} says. */
@@ -209,8 +201,7 @@ static ty_status replace_links(const catalogue *c, const ty_json *object, catalo
 
     TY_TRY(ty_json_object(object, "with", &with, error));
     edges = ty_arena_alloc(c->arena, host->edge_count, sizeof *edges);
-    if (edges == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(edges != NULL, error));
     memcpy(edges, host->edges, host->edge_count * sizeof *edges);
     host->edges = edges;
     for (size_t i = 0; i < ty_json_size(with); i++) {

@@ -101,10 +101,7 @@ static ty_status part_exactly(const ty_cluster *c, const uint32_t *links, uint32
     graph_edges edges = {.vertex_count = vertices, .ends = ends};
     ty_status status;
 
-    if (ends == NULL || all == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for classes");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(ends != NULL && all != NULL, error), status, cleanup);
     orbits = all + vertices;
     memcpy(all, colours, c->vertex_count * sizeof *all);
     for (uint32_t i = 0; i < c->link_count + c->device_count; i++) {
@@ -131,8 +128,7 @@ static ty_status name_classes(const ty_cluster *c, const uint32_t *colours, uint
 {
     uint32_t *names = ty_alloc(c->vertex_count, sizeof *names); /* plus one */
 
-    if (names == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for classes");
+    TY_TRY(ty_check_memory(names != NULL, error));
     *count = 0;
     for (uint32_t d = 0; d < c->device_count; d++) {
         uint32_t colour = colours[c->device_vertices[d]];
@@ -153,10 +149,7 @@ ty_status ty_cluster_classes(const ty_cluster *cluster, uint32_t *classes, uint3
     bool is_small = vertices + links <= EXACT_LIMIT;
     ty_status status = TY_OK;
 
-    if (list == NULL || colours == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for classes");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(list != NULL && colours != NULL, error), status, cleanup);
     of_links = colour_links(cluster, list, colours + vertices);
     for (uint32_t v = 0; v < vertices; v++)
         list[v] = (coloured){what_it_is(&cluster->vertices[v]), v};

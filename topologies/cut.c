@@ -11,8 +11,7 @@ static ty_status first_of_second_half(const ty_cluster *cluster, uint32_t *host,
     uint32_t count = 0, seen = 0;
     bool *has_device = ty_alloc(cluster->host_count, sizeof *has_device);
 
-    if (has_device == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a cut");
+    TY_TRY(ty_check_memory(has_device != NULL, error));
     for (uint32_t d = 0; d < cluster->device_count; d++)
         has_device[ty_cluster_device_host(cluster, d)] = true;
     for (uint32_t h = 0; h < cluster->host_count; h++)
@@ -69,10 +68,8 @@ ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_byte
     };
     ty_status status;
 
-    if (graph.ends == NULL || graph.capacities == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a cut");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(graph.ends != NULL && graph.capacities != NULL, error), status,
+             cleanup);
     TY_CHECK(first_of_second_half(cluster, &host, error), status, cleanup);
     if (host == 0) {
         *bandwidth_bytes_per_s = 0;

@@ -672,10 +672,8 @@ static ty_status build_torus(const description *d, uint32_t first, uint32_t end,
     ty_status status;
 
     TY_CHECK(parse_torus(d, first, end, &t, error), status, cleanup);
-    if ((routers = ty_alloc(t.count, sizeof *routers)) == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory((routers = ty_alloc(t.count, sizeof *routers)) != NULL, error), status,
+             cleanup);
     for (uint32_t i = 0; i < t.count; i++) {
         if (i % t.per_host == 0) {
             snprintf(name, sizeof name, "%shost-%u", s->prefix, s->hosts++);
@@ -884,10 +882,8 @@ ty_status describe_with(const catalogue *c, const char *text, ty_cluster **out, 
     d.copy = ty_alloc(2 * strlen(d.text) + 2, 1);
     d.words = ty_alloc(WORD_LIMIT, sizeof *d.words);
     d.rates = ty_alloc(d.catalogue->link_count, sizeof *d.rates);
-    if (d.copy == NULL || d.words == NULL || d.rates == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(d.copy != NULL && d.words != NULL && d.rates != NULL, error), status,
+             cleanup);
     status = parse(&d, name, out, error);
 cleanup:
     ty_free(d.copy);

@@ -193,8 +193,7 @@ static ty_status add(reading *r, const char *source, const char *file, ty_error 
     const size_t room = strlen(source) + strlen(guess) + 1;
 
     t->source = ty_arena_alloc(r->own->arena, room, 1);
-    if (t->source == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    TY_TRY(ty_check_memory(t->source != NULL, error));
     snprintf(t->source, room, "%s%s", source, guess);
     if (!has_fp32)
         t->peak_fp32_flop_per_s = USUAL_FP32_SHARE * t->peak_fp16_flop_per_s;
@@ -220,8 +219,7 @@ static ty_status add_device(reading *r, const char *name, size_t length, char *b
     char *rest = NULL, *pair, *own = ty_arena_alloc(r->own->arena, length + 1, 1);
     ty_status status = TY_OK;
 
-    if (own == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    TY_TRY(ty_check_memory(own != NULL, error));
     memcpy(own, name, length);
     own[length] = '\0';
     begin(r);
@@ -290,8 +288,7 @@ static ty_status read_file(reading *r, const ty_json *object, const char *path, 
         return ty_json_fail(object, error,
                             "peak_fp16_flop_per_s or peak_fp32_flop_per_s, memory_bytes and "
                             "memory_bandwidth_bytes_per_s, or like a device that has them");
-    if ((own = ty_arena_strdup(r->own->arena, name)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    TY_TRY(ty_check_memory((own = ty_arena_strdup(r->own->arena, name)) != NULL, error));
     r->type.name = own;
     return add(r, source, path, error);
 }
@@ -306,8 +303,7 @@ static ty_status add_file(reading *r, const char *name, size_t length, uint32_t 
     size_t size;
     ty_status status;
 
-    if (path == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    TY_TRY(ty_check_memory(path != NULL, error));
     memcpy(path, name, length);
     path[length] = '\0';
     for (uint32_t i = r->first; i < r->own->device_type_count; i++)
@@ -336,8 +332,7 @@ static ty_status copy_entries(const catalogue *c, catalogue *own, ty_error *erro
     *own = *c;
     own->device_types = ty_alloc(count + OWN_LIMIT, sizeof *own->device_types);
     own->devices = ty_alloc(count + OWN_LIMIT, sizeof *own->devices);
-    if (own->device_types == NULL || own->devices == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    TY_TRY(ty_check_memory(own->device_types != NULL && own->devices != NULL, error));
     memcpy(own->device_types, c->device_types, count * sizeof *own->device_types);
     memcpy(own->devices, c->devices, count * sizeof *own->devices);
     return TY_OK;
@@ -352,8 +347,7 @@ ty_status own_devices(const char *text, const catalogue *c, catalogue *own, char
     ty_status status = TY_OK;
 
     *own = (catalogue){0};
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    TY_TRY(ty_check_memory(copy != NULL, error));
     TY_CHECK(copy_entries(c, own, error), status, cleanup);
     for (;;) {
         const size_t plain = strcspn(at, "@{");

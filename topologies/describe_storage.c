@@ -220,10 +220,7 @@ ty_status ty_cluster_describe_storage(ty_cluster *cluster, const char *text, ty_
     r.known = known;
     for (; (word = find_word(at, &length)) != NULL; at = word + length) {
         ty_free(copy);
-        if ((copy = ty_alloc(length + 1, 1)) == NULL) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
-            goto cleanup;
-        }
+        TY_CHECK(ty_check_memory((copy = ty_alloc(length + 1, 1)) != NULL, error), status, cleanup);
         memcpy(copy, word, length);
         TY_CHECK(read_level(&r, copy, error), status, cleanup);
         TY_CHECK(ty_cluster_add_storage(cluster, &r.level, cluster->name, error), status, cleanup);

@@ -23,22 +23,10 @@ const char *ty_finding_kind_name(ty_finding_kind kind)
     return (unsigned)kind < TY_FINDING_KIND_COUNT ? names[kind] : "unknown";
 }
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for an examination");
-}
-
 static ty_status add(findings *f, ty_finding_kind kind, bool is_link, uint32_t index, double value,
                      ty_error *error)
 {
-    if (f->count == f->room) {
-        uint32_t room = f->room == 0 ? 16 : 2 * f->room;
-        ty_finding *list = ty_resize(f->list, room, sizeof *list);
-        if (list == NULL)
-            return out_of_memory(error);
-        f->list = list;
-        f->room = room;
-    }
+    TY_TRY(ty_reserve(&f->list, f->count, &f->room, sizeof *f->list, error));
     f->list[f->count++] = (ty_finding){kind, is_link, index, value};
     return TY_OK;
 }
@@ -51,8 +39,7 @@ static ty_status find_levels(const ty_cluster *c, uint32_t *levels, ty_error *er
 {
     uint32_t *queue = ty_alloc(c->vertex_count, sizeof *queue), head = 0, tail = 0;
 
-    if (queue == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(queue != NULL, error));
     for (uint32_t v = 0; v < c->vertex_count; v++)
         if (c->vertices[v].kind != TY_VERTEX_SWITCH)
             queue[tail++] = v;
@@ -76,8 +63,7 @@ static ty_status find_oversubscribed(findings *f, ty_error *error)
     uint32_t *levels = ty_alloc(c->vertex_count, sizeof *levels);
     ty_status status;
 
-    if (levels == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(levels != NULL, error));
     TY_CHECK(find_levels(c, levels, error), status, cleanup);
     for (uint32_t v = 0; v < c->vertex_count; v++) {
         double down = 0, up = 0;
@@ -157,8 +143,7 @@ static ty_status find_slow_links(findings *f, ty_error *error)
     uint32_t count = 0;
     ty_status status = TY_OK;
 
-    if (list == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(list != NULL, error));
     for (uint32_t i = 0; i < c->link_count; i++)
         if (is_comparable(c, i))
             list[count++] = (sample){group_of(c, i), c->link_lanes[i], i};
@@ -200,10 +185,7 @@ static ty_status find_odd_devices(findings *f, ty_error *error)
     uint32_t *largest = ty_alloc(c->device_type_count, sizeof *largest);
     ty_status status;
 
-    if (classes == NULL || largest == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(classes != NULL && largest != NULL, error), status, cleanup);
     sizes = classes + c->device_count;
     TY_CHECK(ty_cluster_classes(c, classes, &count, NULL, error), status, cleanup);
     for (uint32_t d = 0; d < c->device_count; d++) {
@@ -243,8 +225,7 @@ ty_status ty_cluster_examine(const ty_cluster *cluster, ty_finding **out, uint32
     findings f = {.cluster = cluster, .room = 16};
     ty_status status;
 
-    if ((f.list = ty_alloc(f.room, sizeof *f.list)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((f.list = ty_alloc(f.room, sizeof *f.list)) != NULL, error));
     TY_CHECK(find_oversubscribed(&f, error), status, cleanup);
     TY_CHECK(find_weak_points(&f, error), status, cleanup);
     TY_CHECK(find_slow_links(&f, error), status, cleanup);

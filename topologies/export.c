@@ -399,10 +399,7 @@ static ty_status export_nccl(const ty_cluster *c, const char *host, ty_text *tex
 
     n.is_written = ty_alloc(c->vertex_count, sizeof *n.is_written);
     n.devices = ty_alloc(c->host_count, sizeof *n.devices);
-    if (n.is_written == NULL || n.devices == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for an export");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(n.is_written != NULL && n.devices != NULL, error), status, cleanup);
     for (uint32_t d = 0; d < c->device_count; d++)
         n.devices[ty_cluster_device_host(c, d)]++;
     TY_CHECK(catalogue_load(&known, error), status, cleanup);

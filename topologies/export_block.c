@@ -31,8 +31,7 @@ static ty_status write_block(const ty_cluster *c, const uint32_t *domains, uint3
     char *own = ty_strndup(
         name, length > end && strcmp(name + length - end, ending) == 0 ? length - end : length);
 
-    if (own == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for an export");
+    TY_TRY(ty_check_memory(own != NULL, error));
     ty_text_add(text, "BlockName=");
     write_slurm_name(text, own);
     ty_free(own);
@@ -75,8 +74,7 @@ ty_status export_blocks(const ty_cluster *c, ty_text *text, bool *has_blocks, ty
     ty_text written = {0};
     ty_status status = TY_OK;
 
-    if (domains == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for an export");
+    TY_TRY(ty_check_memory(domains != NULL, error));
     for (uint32_t h = 0; h < c->host_count; h++)
         domains[h] = NO_INDEX;
     for (uint32_t d = c->device_count; d-- > 0;) /* a host's first counts: they are alike in that */

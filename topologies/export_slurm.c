@@ -86,8 +86,7 @@ static ty_status find_children(const uint32_t *above, uint32_t count, uint32_t v
 
     out->starts = ty_alloc((size_t)vertices + 2, sizeof *out->starts);
     out->items = ty_alloc((size_t)count + 1, sizeof *out->items);
-    if (out->starts == NULL || out->items == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for an export");
+    TY_TRY(ty_check_memory(out->starts != NULL && out->items != NULL, error));
     for (uint32_t i = 0; i < count; i++)
         if (above[i] != NO_INDEX)
             out->starts[above[i] + 2]++;
@@ -163,8 +162,7 @@ static ty_status export_tree(const ty_cluster *c, ty_text *text, ty_error *error
     ty_status status;
 
     s.levels = ty_alloc(4 * vertices + c->host_count, sizeof *s.levels);
-    if (s.levels == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for an export");
+    TY_TRY(ty_check_memory(s.levels != NULL, error));
     s.queue = s.levels + vertices;
     s.parents = s.queue + vertices;
     s.leaves = s.parents + 2 * vertices;
@@ -230,8 +228,7 @@ static ty_status check_names(const ty_cluster *c, const ty_text *text, ty_error 
     const char **names = ty_alloc((size_t)c->vertex_count + 1, sizeof *names);
     ty_status status = TY_OK;
 
-    if (names == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for an export");
+    TY_TRY(ty_check_memory(names != NULL, error));
     for (size_t k = 0; status == TY_OK && k < sizeof kinds / sizeof kinds[0]; k++) {
         size_t count = find_names(strchr(text->data, '\n'), kinds[k].key, names);
         qsort(names, count, sizeof *names, compare_names);

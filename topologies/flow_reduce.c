@@ -171,11 +171,10 @@ ty_status flow_reduce(flow_graph *graph, uint32_t source, uint32_t target, ty_er
     ty_status status = TY_OK;
     bool is_changed = true;
 
-    if (r.first == NULL || r.edges == NULL || r.degrees == NULL || r.marks == NULL ||
-        r.mark_edges == NULL || r.is_stale == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a flow");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(r.first != NULL && r.edges != NULL && r.degrees != NULL &&
+                                 r.marks != NULL && r.mark_edges != NULL && r.is_stale != NULL,
+                             error),
+             status, cleanup);
     while (is_changed) {
         compact(graph);
         list_edges(&r);

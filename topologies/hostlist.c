@@ -224,8 +224,7 @@ static ty_status keep_name(void *data, const char *name, ty_error *error)
 
     if (list->count < list->room) {
         list->names[list->count] = ty_strdup(name);
-        if (list->names[list->count] == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(list->names[list->count] != NULL, error));
     }
     list->count++;
     return TY_OK;
@@ -237,8 +236,7 @@ ty_status ty_host_names(const char *text, uint32_t count, char ***names, ty_erro
     name_list list = {.names = ty_alloc(count, sizeof *list.names), .room = count};
     uint32_t kept;
 
-    if (list.names == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(list.names != NULL, error));
     status =
         hostlist_each(text, strlen(text), MOST_HOST_NAMES, "host names", keep_name, &list, error);
     if (status == TY_EPARSE || (status == TY_OK && list.count != count)) {

@@ -112,8 +112,7 @@ ty_status import_with(const catalogue *c, const char *text, size_t length, const
     char *copy = NULL, *noted = NULL;
     ty_status status;
 
-    if ((copy = ty_alloc(length + 1, 1)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", name);
+    TY_TRY(ty_check_memory((copy = ty_alloc(length + 1, 1)) != NULL, error));
     memcpy(copy, text, length);
     im.text = copy;
     TY_CHECK(read_all(&im, &format, error), status, cleanup);

@@ -169,8 +169,7 @@ static ty_status build(network *n, ty_error *error)
 {
     uint32_t stride = 1;
 
-    if ((n->routers = ty_alloc(n->npus, sizeof *n->routers)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", n->im->name);
+    TY_TRY(ty_check_memory((n->routers = ty_alloc(n->npus, sizeof *n->routers)) != NULL, error));
     TY_TRY(add_npus(n, error));
     for (uint32_t d = 0; d < n->count; d++) {
         for (uint32_t i = 0; i < n->npus; i++)

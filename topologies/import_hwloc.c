@@ -384,8 +384,7 @@ static ty_status add_matrix(machine *m, const xml_element *root, const xml_eleme
                            "found nbobjs=\"%.20s\", expected 1 to %d", size == NULL ? "" : size,
                            THING_LIMIT);
     numbers = ty_alloc(count * (count + 1), sizeof *numbers);
-    if (numbers == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", m->im->name);
+    TY_TRY(ty_check_memory(numbers != NULL, error));
     TY_CHECK(read_numbers(m->im, matrix, "indexes", numbers, count, error), status, cleanup);
     TY_CHECK(read_numbers(m->im, matrix, "u64values", numbers + count, count * count, error),
              status, cleanup);
@@ -406,8 +405,7 @@ static ty_status add_machine(importer *im, const xml_element *root, uint32_t num
     char name[32];
     ty_status status;
 
-    if ((m.things = ty_alloc(THING_LIMIT, sizeof *m.things)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", im->name);
+    TY_TRY(ty_check_memory((m.things = ty_alloc(THING_LIMIT, sizeof *m.things)) != NULL, error));
     snprintf(name, sizeof name, "host-%u", number);
     TY_CHECK(ty_cluster_add_vertex(im->cluster, TY_VERTEX_HOST, name, 0, &m.hub, error), status,
              cleanup);

@@ -44,11 +44,6 @@ static const struct {
     {"HDR", "hdr200", 1},     {"NDR", "ndr400", 1},  {"XDR", "xdr800", 1},
 };
 
-static ty_status out_of_memory(const fabric *f, ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", f->im->name);
-}
-
 /* ---- Words of a line --------------------------------------------------------------------- */
 
 static bool is_blank(const import_lines *l, size_t at)
@@ -139,8 +134,7 @@ static ty_status node_of(fabric *f, const char *id, unsigned line, uint32_t *nod
     if (f->names.count > f->node_room) {
         uint32_t room = f->names.room;
         ib_node *nodes = ty_resize(f->nodes, room, sizeof *nodes);
-        if (nodes == NULL)
-            return out_of_memory(f, error);
+        TY_TRY(ty_check_memory(nodes != NULL, error));
         memset(nodes + f->node_room, 0, (room - f->node_room) * sizeof *nodes);
         f->nodes = nodes;
         f->node_room = room;
@@ -195,7 +189,6 @@ static ty_status read_cable(fabric *f, const import_lines *l, uint32_t from, ty_
     cable c = {.from = from, .line = l->number};
     char id[ID_ROOM];
     size_t at = 0;
-    ty_status status;
 
     if (from == NO_INDEX)
         return import_fail(f->im, error, l->number,
@@ -209,7 +202,7 @@ static ty_status read_cable(fabric *f, const import_lines *l, uint32_t from, ty_
     if (!read_rate(l, at, &c))
         return import_fail(f->im, error, l->number,
                            "found no width and rate, expected one such as 4xNDR");
-    TY_CHECK(node_of(f, id, l->number, &c.to, error), status, done);
+    TY_TRY(node_of(f, id, l->number, &c.to, error));
     if (!f->nodes[c.to].is_defined && id[0] == 'H')
         take_label(&f->nodes[c.to], l, at);
     if (c.to < c.from || (c.to == c.from && c.to_port < c.from_port)) {
@@ -220,17 +213,9 @@ static ty_status read_cable(fabric *f, const import_lines *l, uint32_t from, ty_
         turned.to_port = c.from_port;
         c = turned;
     }
-    if (f->cable_count == f->cable_room) {
-        uint32_t room = f->cable_room == 0 ? 256 : 2 * f->cable_room;
-        cable *cables = ty_resize(f->cables, room, sizeof *cables);
-        if (cables == NULL)
-            return out_of_memory(f, error);
-        f->cables = cables;
-        f->cable_room = room;
-    }
+    TY_TRY(ty_reserve(&f->cables, f->cable_count, &f->cable_room, sizeof *f->cables, error));
     f->cables[f->cable_count++] = c;
-done:
-    return status;
+    return TY_OK;
 malformed:
     return import_fail(f->im, error, l->number,
                        "found a malformed port, expected [PORT] \"NODE\"[PORT] # ... 4xNDR");
@@ -431,8 +416,7 @@ static ty_status add_hosts(fabric *f, const uint32_t *vertices, tree *hosts, ty_
     uint32_t count;
     ty_status status;
 
-    if (list == NULL)
-        return out_of_memory(f, error);
+    TY_TRY(ty_check_memory(list != NULL, error));
     TY_CHECK(list_adapters(f, hosts, list, &count, error), status, cleanup);
     for (uint32_t first = 0, end; first < count; first = end) {
         for (end = first; end < count && list[end].host == list[first].host; end++)
@@ -461,8 +445,7 @@ static ty_status build(fabric *f, ty_error *error)
     tree taken = {0}, hosts = {0};
     ty_status status;
 
-    if (vertices == NULL)
-        return out_of_memory(f, error);
+    TY_TRY(ty_check_memory(vertices != NULL, error));
     TY_CHECK(tree_open(&taken, f->im, error), status, cleanup);
     TY_CHECK(tree_open(&hosts, f->im, error), status, cleanup);
     drop_doubles(f);

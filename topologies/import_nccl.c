@@ -93,14 +93,7 @@ static ty_status add_gpu(machine *m, const xml_element *pci, uint32_t parent, ty
         import_pcie_of(xml_attribute(pci, "link_speed"), xml_attribute(pci, "link_width"));
     char name[64];
 
-    if (m->gpu_count == m->gpu_room) {
-        uint32_t room = m->gpu_room == 0 ? 16 : 2 * m->gpu_room;
-        gpu *gpus = ty_resize(m->gpus, room, sizeof *gpus);
-        if (gpus == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", im->name);
-        m->gpus = gpus;
-        m->gpu_room = room;
-    }
+    TY_TRY(ty_reserve(&m->gpus, m->gpu_count, &m->gpu_room, sizeof *m->gpus, error));
     added.type = type_of(im, pci, added.element);
     if (added.type == NO_INDEX)
         return import_need_device(im, "does not say what its GPUs are", error);

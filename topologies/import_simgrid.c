@@ -14,11 +14,6 @@
 
 enum { DEPTH_LIMIT = 32 };
 
-ty_status simgrid_out_of_memory(const platform *p, ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", p->im->name);
-}
-
 /* ---- Attributes -------------------------------------------------------------------------- */
 
 static const struct unit {
@@ -129,8 +124,7 @@ static ty_status point_of(platform *p, const char *name, unsigned line, uint32_t
     if (status != TY_OK || p->names.count <= p->point_room)
         return status;
     point *points = ty_resize(p->points, p->names.room, sizeof *points);
-    if (points == NULL)
-        return simgrid_out_of_memory(p, error);
+    TY_TRY(ty_check_memory(points != NULL, error));
     memset(points + p->point_room, 0, (p->names.room - p->point_room) * sizeof *points);
     p->points = points;
     p->point_room = p->names.room;
@@ -157,14 +151,7 @@ ty_status simgrid_new_wire(platform *p, uint32_t from, uint32_t to, double bandw
 {
     if (p->wire_count == LINK_LIMIT)
         return import_fail(p->im, error, 0, "found more than %d links, expected fewer", LINK_LIMIT);
-    if (p->wire_count == p->wire_room) {
-        uint32_t room = p->wire_room == 0 ? 256 : 2 * p->wire_room;
-        wire *wires = ty_resize(p->wires, room, sizeof *wires);
-        if (wires == NULL)
-            return simgrid_out_of_memory(p, error);
-        p->wires = wires;
-        p->wire_room = room;
-    }
+    TY_TRY(ty_reserve(&p->wires, p->wire_count, &p->wire_room, sizeof *p->wires, error));
     p->wires[p->wire_count++] = (wire){bandwidth, latency, lanes, from, to, false};
     return TY_OK;
 }
@@ -216,8 +203,7 @@ static ty_status add_link(platform *p, const xml_element *e, ty_error *error)
         return import_fail(p->im, error, xml_line(e), "found link %.60s a second time", id);
     if (p->link_names.count > p->link_room) {
         uint32_t *wires = ty_resize(p->link_wires, p->link_names.room, sizeof *wires);
-        if (wires == NULL)
-            return simgrid_out_of_memory(p, error);
+        TY_TRY(ty_check_memory(wires != NULL, error));
         p->link_wires = wires;
         p->link_room = p->link_names.room;
     }
@@ -347,14 +333,7 @@ static ty_status keep_route(platform *p, const stretch *s, route_read *made, ty_
         made->latency += p->wires[s->list[i]].latency;
         made->bandwidth = fmin(made->bandwidth, p->wires[s->list[i]].bandwidth);
     }
-    if (p->route_count == p->route_room) {
-        uint32_t room = p->route_room == 0 ? 256 : 2 * p->route_room;
-        route_read *routes = ty_resize(p->routes, room, sizeof *routes);
-        if (routes == NULL)
-            return simgrid_out_of_memory(p, error);
-        p->routes = routes;
-        p->route_room = room;
-    }
+    TY_TRY(ty_reserve(&p->routes, p->route_count, &p->route_room, sizeof *p->routes, error));
     p->routes[p->route_count++] = *made;
     return TY_OK;
 }

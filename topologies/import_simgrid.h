@@ -45,7 +45,6 @@ typedef struct platform {
     bool has_backbone;
 } platform;
 
-ty_status simgrid_out_of_memory(const platform *p, ty_error *error);
 /** An attribute with a unit, in SI units. @param minimum, maximum of what is accepted */
 ty_status simgrid_quantity(const importer *im, const xml_element *e, const char *key,
                            double minimum, double maximum, double *out,

@@ -37,8 +37,7 @@ static ty_status add_hosts(platform *p, const xml_element *e, cluster_tag *c, ty
             return import_fail(p->im, error, c->line,
                                "found radical=\"%.40s\", expected ranges such as 0-15", at);
         uint32_t *hosts = ty_resize(c->hosts, c->count + (high - low) + 1, sizeof *hosts);
-        if (hosts == NULL)
-            return simgrid_out_of_memory(p, error);
+        TY_TRY(ty_check_memory(hosts != NULL, error));
         c->hosts = hosts;
         for (unsigned long i = low; i <= high; i++) {
             char name[SIMGRID_NAME_ROOM];
@@ -318,10 +317,7 @@ static ty_status add_fat_tree(platform *p, const xml_element *e, const cluster_t
                               error);
     below = ty_alloc(widest, sizeof *below);
     above = ty_alloc(widest, sizeof *above);
-    if (below == NULL || above == NULL) {
-        status = simgrid_out_of_memory(p, error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(below != NULL && above != NULL, error), status, cleanup);
     memcpy(below, c->hosts, c->count * sizeof *below);
     for (uint32_t l = 0; l < t.levels; l++) {
         TY_CHECK(add_level(p, c, &t, l, below, above, error), status, cleanup);

@@ -239,8 +239,7 @@ static ty_status read_matrices(importer *im, matrix *matrices, uint32_t *count, 
             m->im = im;
             m->things = ty_alloc(THING_LIMIT, sizeof *m->things);
             m->cells = ty_alloc((size_t)THING_LIMIT * THING_LIMIT, sizeof *m->cells);
-            if (m->things == NULL || m->cells == NULL)
-                return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", im->name);
+            TY_TRY(ty_check_memory(m->things != NULL && m->cells != NULL, error));
             TY_TRY(read_header(m, &lines, error));
         } else if (m != NULL) {
             TY_TRY(read_row(m, &lines, error));
@@ -537,8 +536,7 @@ static ty_status read(importer *im, ty_error *error)
     uint32_t count = 0;
     ty_status status;
 
-    if (matrices == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", im->name);
+    TY_TRY(ty_check_memory(matrices != NULL, error));
     TY_CHECK(read_matrices(im, matrices, &count, error), status, cleanup);
     status = build(im, matrices, count, error);
 cleanup:

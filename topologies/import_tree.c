@@ -6,15 +6,10 @@
 
 enum { NODE_LIMIT = 1 << 20, DEPTH_LIMIT = 32 };
 
-static ty_status out_of_memory(const tree *t, ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", t->im->name);
-}
-
 ty_status tree_open(tree *t, importer *im, ty_error *error)
 {
     *t = (tree){.im = im, .arena = ty_arena_new()};
-    return t->arena == NULL ? out_of_memory(t, error) : TY_OK;
+    return ty_check_memory(t->arena != NULL, error);
 }
 
 void tree_close(tree *t)
@@ -57,7 +52,7 @@ static ty_status grow(tree *t, ty_error *error)
         t->nodes = nodes;
     if (nodes == NULL || slots == NULL) {
         ty_free(slots);
-        return out_of_memory(t, error);
+        return ty_check_memory(false, error);
     }
     ty_free(t->slots);
     t->slots = slots;
@@ -80,8 +75,7 @@ ty_status tree_node_of(tree *t, const char *name, unsigned line, uint32_t *node,
         TY_TRY(grow(t, error));
     slot = slot_of(t, name);
     if (*slot == 0) {
-        if ((added.name = ty_arena_strdup(t->arena, name)) == NULL)
-            return out_of_memory(t, error);
+        TY_TRY(ty_check_memory((added.name = ty_arena_strdup(t->arena, name)) != NULL, error));
         t->nodes[t->count++] = added;
         *slot = t->count;
     }
@@ -105,16 +99,8 @@ ty_status tree_domain_of(tree *t, const char *name, uint32_t *domain, ty_error *
             *domain = d - 1;
             return TY_OK;
         }
-    if (t->domain_count == t->domain_room) {
-        uint32_t room = t->domain_room == 0 ? 16 : 2 * t->domain_room;
-        tree_domain *domains = ty_resize(t->domains, room, sizeof *domains);
-        if (domains == NULL)
-            return out_of_memory(t, error);
-        t->domains = domains;
-        t->domain_room = room;
-    }
-    if ((added.name = ty_arena_strdup(t->arena, name)) == NULL)
-        return out_of_memory(t, error);
+    TY_TRY(ty_reserve(&t->domains, t->domain_count, &t->domain_room, sizeof *t->domains, error));
+    TY_TRY(ty_check_memory((added.name = ty_arena_strdup(t->arena, name)) != NULL, error));
     *domain = t->domain_count;
     t->domains[t->domain_count++] = added;
     return TY_OK;
@@ -310,10 +296,7 @@ ty_status tree_build(tree *t, const char *joint, ty_error *error)
     uint32_t *networks = vertices == NULL ? NULL : vertices + t->count + 1, root;
     ty_status status;
 
-    if (is_wanted == NULL || vertices == NULL) {
-        status = out_of_memory(t, error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(is_wanted != NULL && vertices != NULL, error), status, cleanup);
     TY_CHECK(check_depth(t, error), status, cleanup);
     count_ports(t, NO_INDEX, is_wanted);
     TY_CHECK(find_root(t, joint, &root, error), status, cleanup);

@@ -11,8 +11,7 @@ ty_status ty_routes_new(const ty_cluster *cluster, ty_routes **out, ty_error *er
 {
     ty_routes *routes = ty_alloc(1, sizeof *routes);
 
-    if (routes == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for routes");
+    TY_TRY(ty_check_memory(routes != NULL, error));
     routes->router = router_on(cluster);
     routes->router.is_kept = true;
     *out = routes;

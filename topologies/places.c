@@ -115,8 +115,7 @@ static ty_status number_kinds(const ty_cluster *c, const island *islands, ty_dev
     placed *list = ty_alloc(c->device_count, sizeof *list);
     uint32_t count = 0, kind = 0;
 
-    if (list == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for places");
+    TY_TRY(ty_check_memory(list != NULL, error));
     for (uint32_t d = 0; d < c->device_count; d++) {
         const uint32_t index = c->vertices[c->device_vertices[d]].island;
         const island *i = &islands[index];
@@ -140,10 +139,7 @@ ty_status ty_cluster_places(const ty_cluster *cluster, ty_device_place *places, 
     bool has_order = true;
     ty_status status = TY_OK;
 
-    if (islands == NULL || at == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for places");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(islands != NULL && at != NULL, error), status, cleanup);
     look_at_vertices(cluster, islands, at);
     for (uint32_t d = 1; d < cluster->device_count; d++)
         has_order = has_order &&

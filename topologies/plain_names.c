@@ -259,8 +259,7 @@ ty_status cluster_plain_line(const char *text, char **line, ty_error *error)
     ty_status status;
 
     *line = NULL;
-    if (name == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(name != NULL, error));
     TY_CHECK(catalogue_load(&c, error), status, cleanup);
     if (strpbrk(text, ":=@+[]{}") == NULL)
         for (place where = 0; where < PLACE_COUNT && made.length == 0; where++) {

@@ -17,11 +17,6 @@ static int compare_placed(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for rails");
-}
-
 void ty_rails_clear(ty_rails *rails)
 {
     ty_free(rails->order);
@@ -39,7 +34,7 @@ static ty_status place(const ty_cluster *cluster, const uint32_t *devices, uint3
     rails->order = ty_alloc(count, sizeof *rails->order);
     if (all == NULL || rails->order == NULL) {
         ty_free(all);
-        return out_of_memory(error);
+        return ty_check_memory(false, error);
     }
     for (uint32_t i = 0; i < count; i++)
         all[i] = (placed){ty_cluster_device_host(cluster, devices[i]), i};
@@ -69,8 +64,7 @@ static ty_status order_along_axes(const uint32_t *devices, uint32_t count, ty_ra
 {
     placed *all = ty_alloc(count, sizeof *all);
 
-    if (all == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(all != NULL, error));
     for (uint32_t i = 0; i < count; i++)
         all[i] = (placed){devices[i], i};
     qsort(all, count, sizeof *all, compare_placed);

@@ -245,8 +245,7 @@ static ty_status take_walk(const mesh *m, const walk *w, const uint32_t *devices
 {
     uint32_t *list = ty_alloc(m->count, sizeof *list), first = 0;
 
-    if (list == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for rings");
+    TY_TRY(ty_check_memory(list != NULL, error));
     while (m->lanes[w->best[first]][w->best[(first + 1) % m->count]] == 0)
         first++;
     for (uint32_t i = 0; i < m->count; i++)
@@ -262,8 +261,7 @@ static ty_status take_rings(const mesh *m, const uint32_t *devices, ty_ring_set 
 {
     uint32_t *list = ty_alloc((size_t)m->best_count * m->count, sizeof *list);
 
-    if (list == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for rings");
+    TY_TRY(ty_check_memory(list != NULL, error));
     for (uint32_t r = 0; r < m->best_count; r++)
         for (uint32_t i = 0; i < m->count; i++)
             list[(size_t)r * m->count + i] = devices[m->cycles[(size_t)m->best[r] * m->count + i]];
@@ -278,8 +276,7 @@ static ty_status take_route(const ty_cluster *cluster, const uint32_t *devices, 
     uint32_t *list;
 
     TY_TRY(ty_cluster_ring(cluster, devices, count, &bandwidth, &latency, error));
-    if ((list = ty_alloc(count, sizeof *list)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for rings");
+    TY_TRY(ty_check_memory((list = ty_alloc(count, sizeof *list)) != NULL, error));
     memcpy(list, devices, count * sizeof *list);
     *out = (ty_ring_set){1, count, list, bandwidth, true};
     return TY_OK;
@@ -300,10 +297,10 @@ ty_status ty_cluster_find_rings(const ty_cluster *cluster, const uint32_t *devic
     /* refuses devices that are not there, or there twice */
     TY_CHECK(ty_cluster_ring(cluster, devices, count, &bandwidth, &latency, error), status, done);
     m = ty_alloc(1, sizeof *m);
-    if (m == NULL || (m->cycles = ty_alloc((size_t)CYCLE_LIMIT * count, 1)) == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for rings");
-        goto done;
-    }
+    TY_CHECK(
+        ty_check_memory(m != NULL && (m->cycles = ty_alloc((size_t)CYCLE_LIMIT * count, 1)) != NULL,
+                        error),
+        status, done);
     read_mesh(cluster, devices, count, m);
     list_cycles(m, path, 1, 1);
     m->steps = 0;

@@ -10,8 +10,7 @@ static ty_status check_members(const ty_cluster *cluster, const uint32_t *device
     if (count == 0)
         return ty_fail(error, TY_EINVAL, "ring: found no device, expected at least one");
     is_member = ty_alloc(cluster->device_count, sizeof *is_member);
-    if (is_member == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a ring");
+    TY_TRY(ty_check_memory(is_member != NULL, error));
     for (uint32_t i = 0; i < count && status == TY_OK; i++) {
         if (devices[i] >= cluster->device_count)
             status = ty_fail(error, TY_EINVAL, "ring: found device %u, expected one below %u",

@@ -24,11 +24,6 @@ void router_clear(router *r)
     *r = (router){0};
 }
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for a route");
-}
-
 /* ---- Labels: open addressing ------------------------------------------------------------- */
 
 static route_label *slot_of(route_label *labels, uint32_t room, uint32_t vertex)
@@ -83,14 +78,8 @@ static bool push(router *r, route_candidate candidate)
 {
     uint32_t i = r->heap_count;
 
-    if (r->heap_count == r->heap_room) {
-        uint32_t room = r->heap_room == 0 ? 64 : 2 * r->heap_room;
-        route_candidate *heap = ty_resize(r->heap, room, sizeof *heap);
-        if (heap == NULL)
-            return false;
-        r->heap = heap;
-        r->heap_room = room;
-    }
+    if (ty_reserve(&r->heap, r->heap_count, &r->heap_room, sizeof *r->heap, NULL) != TY_OK)
+        return false;
     r->heap_count++;
     for (; i > 0 && precedes(&candidate, &r->heap[(i - 1) / 2]); i = (i - 1) / 2)
         r->heap[i] = r->heap[(i - 1) / 2];
@@ -183,8 +172,7 @@ static ty_status spread(router *r, const bounds *b, bool *is_found, ty_error *er
     const ty_cluster *cluster = r->cluster;
 
     *is_found = false;
-    if (!start(r, b->from))
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(start(r, b->from), error));
     while (r->heap_count > 0) {
         uint32_t vertex = pop(r).vertex;
         route_label *label = slot_of(r->labels, r->label_room, vertex), at;
@@ -199,7 +187,7 @@ static ty_status spread(router *r, const bounds *b, bool *is_found, ty_error *er
         for (uint32_t p = cluster->port_starts[vertex]; p < cluster->port_starts[vertex + 1]; p++)
             if (may_enter(cluster, b, cluster->ports[p].vertex) &&
                 !offer(r, &at, &cluster->ports[p]))
-                return out_of_memory(error);
+                return ty_check_memory(false, error);
     }
     return TY_OK;
 }
@@ -223,8 +211,7 @@ static ty_status reserve_links(router *r, uint32_t more, ty_error *error)
     if (room == r->link_room)
         return TY_OK;
     links = ty_resize(r->links, room, sizeof *links);
-    if (links == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(links != NULL, error));
     r->links = links;
     r->link_room = room;
     return TY_OK;
@@ -328,9 +315,7 @@ static ty_status append_part(router *r, uint32_t from, uint32_t to, bool *is_fou
         return TY_OK;
     }
     TY_TRY(append(r, from, to, true, is_found, error));
-    if (*is_found && r->is_asked_again && !remember(r, from, to, first))
-        return out_of_memory(error);
-    return TY_OK;
+    return ty_check_memory(!*is_found || !r->is_asked_again || remember(r, from, to, first), error);
 }
 
 /* Up to so many gates the ways from one to all are found at once: each search passes all switches
@@ -348,8 +333,7 @@ static ty_status find_gates(router *r, ty_error *error)
     const ty_cluster *cluster = r->cluster;
     uint32_t *gates = ty_alloc(cluster->island_count, sizeof *gates), count = 0, kept = 0;
 
-    if (gates == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(gates != NULL, error));
     for (uint32_t i = 0; i < cluster->island_count; i++)
         if (cluster->island_gates[i] != NO_INDEX)
             gates[count++] = cluster->island_gates[i];
@@ -376,8 +360,7 @@ static ty_status find_all_from(router *r, uint32_t from, ty_error *error)
             continue;
         TY_TRY(trace(r, to, error));
         reverse(r->links + first, r->link_count - first);
-        if (!remember(r, from, to, first))
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(remember(r, from, to, first), error));
         r->link_count = first;
     }
     return status;

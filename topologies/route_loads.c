@@ -3,11 +3,6 @@
 
 #include <math.h>
 
-static ty_status out_of_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for routes");
-}
-
 route_loads route_loads_on(const ty_cluster *cluster)
 {
     return (route_loads){.router = router_on(cluster)};
@@ -55,8 +50,7 @@ static ty_status index_of(route_loads *l, uint64_t way, uint32_t *index, ty_erro
 {
     uint32_t *slot;
 
-    if (!make_room(l))
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(make_room(l), error));
     slot = slot_of(l, way);
     if (*slot == 0) {
         l->ways[l->count] = way;
@@ -86,8 +80,7 @@ ty_status route_loads_note(route_loads *l, uint32_t from, uint32_t to, route_way
     if (out->count + r->link_count > out->room) {
         const uint64_t room = out->room * 2 + r->link_count + 256;
         uint32_t *grown = ty_resize(out->ways, room, sizeof *grown);
-        if (grown == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(grown != NULL, error));
         out->ways = grown;
         out->room = room;
     }

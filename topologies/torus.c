@@ -69,8 +69,7 @@ ty_status ty_cluster_torus(const ty_cluster *cluster, const uint32_t *devices, u
         return TY_OK;
     for (uint32_t axis = 0; axis < t->axis_count; axis++)
         places += t->sizes[axis];
-    if ((is_taken = ty_alloc(places, sizeof *is_taken)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a torus");
+    TY_TRY(ty_check_memory((is_taken = ty_alloc(places, sizeof *is_taken)) != NULL, error));
     places = 0;
     for (uint32_t axis = 0, stride = 1; axis < t->axis_count; axis++) {
         const uint32_t size = t->sizes[axis];

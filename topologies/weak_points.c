@@ -298,14 +298,7 @@ static uint32_t count_lost(walk *w, parts *p, uint32_t main, uint32_t gone_verte
 
 static ty_status add_point(walk *w, bool is_link, uint32_t index, uint32_t devices, ty_error *error)
 {
-    if (w->count == w->room) {
-        uint32_t room = w->room == 0 ? 16 : 2 * w->room;
-        ty_weak_point *points = ty_resize(w->points, room, sizeof *points);
-        if (points == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for weak points");
-        w->points = points;
-        w->room = room;
-    }
+    TY_TRY(ty_reserve(&w->points, w->count, &w->room, sizeof *w->points, error));
     w->points[w->count++] = (ty_weak_point){is_link, index, devices};
     return TY_OK;
 }
@@ -319,10 +312,7 @@ static ty_status examine(walk *w, const uint32_t *starts, uint32_t count, uint32
 
     p.list = ty_alloc(count, sizeof *p.list);
     p.same = ty_alloc(count, sizeof *p.same);
-    if (p.list == NULL || p.same == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for weak points");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(p.list != NULL && p.same != NULL, error), status, cleanup);
     w->stamp += count + 1;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t stamp = w->part[starts[i]];
@@ -434,10 +424,7 @@ ty_status ty_cluster_weak_points(const ty_cluster *cluster, ty_weak_point **poin
     uint32_t *starts = ty_alloc(2 * (size_t)cluster->link_count + 1, sizeof *starts);
     ty_status status = TY_OK;
 
-    if (starts == NULL || !make_room(&w)) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for weak points");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(starts != NULL && make_room(&w), error), status, cleanup);
     find_candidates(&w);
     for (uint32_t d = 0; d < cluster->device_count; d++)
         w.own[ty_cluster_device_host(cluster, d)]++;
@@ -452,10 +439,9 @@ ty_status ty_cluster_weak_points(const ty_cluster *cluster, ty_weak_point **poin
         TY_CHECK(examine_device(&w, d, error), status, cleanup);
     if (w.count > 0)
         qsort(w.points, w.count, sizeof *w.points, compare_points);
-    if (w.points == NULL && (w.points = ty_alloc(1, sizeof *w.points)) == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for weak points");
-        goto cleanup;
-    }
+    if (w.points == NULL)
+        w.points = ty_alloc(1, sizeof *w.points);
+    TY_CHECK(ty_check_memory(w.points != NULL, error), status, cleanup);
     *points = w.points;
     *count = w.count;
     w.points = NULL; /* given away */

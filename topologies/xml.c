@@ -89,8 +89,7 @@ static ty_status parse(const char *text, size_t length, const char *name, xml_do
     xmlDoc *document;
     ty_status status = TY_OK;
 
-    if (context == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for XML");
+    TY_TRY(ty_check_memory(context != NULL, error));
     document = xmlCtxtReadMemory(context, text, (int)length, NULL, NULL,
                                  XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING |
                                      XML_PARSE_NOCDATA | XML_PARSE_IGNORE_ENC);
