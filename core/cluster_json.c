@@ -243,10 +243,7 @@ typedef struct vertex_row {
     uint32_t cores;
 } vertex_row;
 
-static const char *kind_name(int i)
-{
-    return ty_vertex_kind_name((ty_vertex_kind)i);
-}
+JSON_NAMES(kind_name, ty_vertex_kind, ty_vertex_kind_name)
 
 static bool is_device(const void *row)
 {

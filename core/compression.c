@@ -453,10 +453,7 @@ static const json_field compression_fields[] = {
 };
 const json_record ty_compression_record = JSON_RECORD(ty_compression, compression_fields);
 
-static const char *name_at(int kind)
-{
-    return ty_compression_name((ty_compression_kind)kind);
-}
+JSON_NAMES(name_at, ty_compression_kind, ty_compression_name)
 
 void ty_compression_write(const ty_compression *c, ty_json_writer *writer, const char *key)
 {

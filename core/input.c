@@ -131,10 +131,7 @@ void ty_input_words(const ty_input *input, ty_text *text)
 
 /* ---- Documents ----------------------------------------------------------------------------- */
 
-static const char *shuffle_name(int i)
-{
-    return ty_shuffle_name((ty_shuffle)i);
-}
+JSON_NAMES(shuffle_name, ty_shuffle, ty_shuffle_name)
 
 static const json_field input_fields[] = {
     {"data_bytes", JSON_NUMBER, JSON_AT(ty_input, data_bytes), 0, MOST_BYTES},

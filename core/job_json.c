@@ -189,16 +189,6 @@ static bool reads_samples(const void *job)
     return !profiles(job);
 }
 
-static bool has_checkpoint(const void *job)
-{
-    return ((const ty_job *)job)->checkpoint != NULL;
-}
-
-static bool has_times(const void *job)
-{
-    return ((const ty_job *)job)->instruction_s != NULL;
-}
-
 #define STEPS(member, least)                                                                       \
     {                                                                                              \
 #member, JSON_UINT32, JSON_AT(ty_job, member), least, TY_MAX_STEPS, .applies = trains      \
@@ -222,9 +212,9 @@ static const json_field fields[] = {
     {TEXT(gradients), .is_optional = true, .applies = trains},
     {TEXT(checkpoint), .is_optional = true, .applies = trains},
     {"checkpoint_every", JSON_UINT32, JSON_AT(ty_job, checkpoint_every), 0, TY_MAX_STEPS,
-     .is_optional = true, .is_said = has_checkpoint, .applies = trains},
-    {"resume", JSON_BOOL, JSON_AT(ty_job, resume), .is_optional = true, .is_said = has_checkpoint,
-     .applies = trains},
+     .is_optional = true, JSON_SAID(ty_job, checkpoint), .applies = trains},
+    {"resume", JSON_BOOL, JSON_AT(ty_job, resume), .is_optional = true,
+     JSON_SAID(ty_job, checkpoint), .applies = trains},
     {TEXT(init), .is_optional = true, .applies = trains},
     {TEXT(save_weights), .is_optional = true, .applies = trains},
     {"deterministic", JSON_BOOL, JSON_AT(ty_job, deterministic), .is_optional = true,
@@ -234,7 +224,7 @@ static const json_field fields[] = {
     {"program", JSON_OTHER, .read = ty_record_pass_by, .write = write_program, .applies = trains,
      .schema = "program.json"},
     {"instruction_s", JSON_OTHER, .read = ty_record_pass_by, .write = write_times,
-     .is_optional = true, .is_said = has_times, .applies = trains,
+     .is_optional = true, JSON_SAID(ty_job, instruction_s), .applies = trains,
      .about = "arrays of seconds, of each position one of each instruction"},
     {"micro_batches", JSON_UINTS, JSON_AT(ty_job, micro_batches), 1, UINT32_MAX - 1,
      .applies = profiles, .count_at = offsetof(ty_job, micro_batch_count), .least_count = 1,

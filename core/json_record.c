@@ -265,6 +265,11 @@ static bool says_something(const json_field *f, const void *in)
 {
     if (f->is_said != NULL)
         return f->is_said(in);
+    for (size_t i = 0; i < f->said_size; i++)
+        if (((const char *)in)[f->said_at + i] != 0)
+            return true;
+    if (f->said_size > 0)
+        return false;
     switch (f->kind) {
     case JSON_NUMBER: {
         const double value = number_at(in, f->at);

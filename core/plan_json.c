@@ -16,40 +16,13 @@
 #define SCHEMA "trainyard.plan/1"
 #define DIGEST "digest"
 
-static const char *schedule_name(int i)
-{
-    return ty_schedule_name((ty_schedule)i);
-}
-
-static const char *recompute_name(int i)
-{
-    return ty_recompute_name((ty_recompute)i);
-}
-
-static const char *shard_name(int i)
-{
-    return ty_server_shard_name((ty_server_shard)i);
-}
-
-static const char *table_shard_name(int i)
-{
-    return ty_table_shard_name((ty_table_shard)i);
-}
-
-static const char *algorithm_name(int i)
-{
-    return ty_algorithm_name((ty_algorithm)i);
-}
-
-static const char *compression_name(int i)
-{
-    return ty_compression_name((ty_compression_kind)i);
-}
-
-static const char *provenance_name(int i)
-{
-    return ty_provenance_name((ty_provenance)i);
-}
+JSON_NAMES(schedule_name, ty_schedule, ty_schedule_name)
+JSON_NAMES(recompute_name, ty_recompute, ty_recompute_name)
+JSON_NAMES(shard_name, ty_server_shard, ty_server_shard_name)
+JSON_NAMES(table_shard_name, ty_table_shard, ty_table_shard_name)
+JSON_NAMES(algorithm_name, ty_algorithm, ty_algorithm_name)
+JSON_NAMES(compression_name, ty_compression_kind, ty_compression_name)
+JSON_NAMES(provenance_name, ty_provenance, ty_provenance_name)
 
 /* ---- Summary ------------------------------------------------------------------------------- */
 
@@ -154,11 +127,6 @@ static const json_field server_fields[] = {
 };
 static const json_record servers_record = JSON_RECORD(ty_plan_servers, server_fields);
 
-static bool has_servers(const void *plan)
-{
-    return ((const ty_plan *)plan)->servers.count > 0;
-}
-
 static void write_cluster_digest(const json_field *field, const void *record, const void *context,
                                  ty_json_writer *writer)
 {
@@ -190,11 +158,6 @@ static void write_order(const json_field *field, const void *record, const void 
 
     (void)context;
     ty_json_put_uint32_array(writer, field->key, plan->exchange_order, plan->bucket_count);
-}
-
-static bool has_order(const void *plan)
-{
-    return ((const ty_plan *)plan)->exchange_order != NULL;
 }
 
 /* Follows from the rest of the plan; for readers of the file. */
@@ -262,13 +225,14 @@ static const json_field decision_fields[] = {
      .schema = "optimizer.json"},
     {"seed", JSON_UINT64, JSON_AT(ty_plan, seed), 0, TY_JSON_MAX_INTEGER},
     {"servers", JSON_STRUCT, JSON_AT(ty_plan, servers), .of = &servers_record, .is_optional = true,
-     .is_said = has_servers},
+     JSON_SAID(ty_plan, servers.count)},
     {"stages", JSON_ROWS, JSON_AT(ty_plan, stages), 1, TY_MAX_STAGES_OF_A_PLAN, .of = &stage_record,
      .count_at = offsetof(ty_plan, stage_count)},
     {"buckets", JSON_ROWS, JSON_AT(ty_plan, buckets), 0, 1000000, .of = &bucket_record,
      .count_at = offsetof(ty_plan, bucket_count)},
     {"exchange_order", JSON_UINTS, JSON_AT(ty_plan, exchange_order), 0, MOST_INDEX,
-     .is_optional = true, .is_said = has_order, .read = read_order, .write = write_order,
+     .is_optional = true, JSON_SAID(ty_plan, exchange_order), .read = read_order,
+     .write = write_order,
      .about = "in which order buckets are exchanged, each once; absent: as backward finishes them"},
 };
 static const json_record decision_record = JSON_RECORD(ty_plan, decision_fields);
@@ -278,16 +242,6 @@ static const json_record decision_record = JSON_RECORD(ty_plan, decision_fields)
 static bool has_prediction(const void *plan)
 {
     return ((const ty_plan *)plan)->has_prediction;
-}
-
-static bool has_simulation(const void *plan)
-{
-    return ((const ty_plan *)plan)->simulation.step_time_s > 0;
-}
-
-static bool has_outside(const void *plan)
-{
-    return ((const ty_plan *)plan)->most_step_time_s > 0;
 }
 
 static bool is_uneven(const void *plan)
@@ -394,11 +348,6 @@ static const json_field cost_fields[] = {
 };
 const json_record ty_training_cost_record = JSON_RECORD(ty_training_cost, cost_fields);
 
-static bool has_cost(const void *plan)
-{
-    return ((const ty_plan *)plan)->cost.steps > 0;
-}
-
 #define BYTES(name)                                                                                \
     {                                                                                              \
 #name, JSON_UINT64, JSON_AT(ty_memory_use, name), 0, TY_JSON_MAX_INTEGER                   \
@@ -504,16 +453,17 @@ static const json_field answer_fields[] = {
      .is_said = has_prediction, .of = &ty_step_summary_record, .read = read_prediction,
      .schema = "step-summary.json"},
     {"simulation", JSON_STRUCT, JSON_AT(ty_plan, simulation), .applies = has_prediction,
-     .is_optional = true, .is_said = has_simulation, .of = &ty_step_summary_record,
+     .is_optional = true, JSON_SAID(ty_plan, simulation.step_time_s), .of = &ty_step_summary_record,
      .schema = "step-summary.json"},
     {"provenance", JSON_NAME, JSON_AT(ty_plan, provenance), .applies = has_prediction,
      .name = provenance_name, .name_count = TY_DATASHEET + 1},
     {"outside_measurements", JSON_STRUCT, .applies = has_prediction, .is_optional = true,
-     .is_said = has_outside, .of = &outside_record},
+     JSON_SAID(ty_plan, most_step_time_s), .of = &outside_record},
     {"divides_badly", JSON_STRUCT, JSON_AT(ty_plan, uneven), .applies = has_prediction,
      .is_optional = true, .is_said = is_uneven, .of = &unevens_record},
     {"cost", JSON_STRUCT, JSON_AT(ty_plan, cost), .applies = has_prediction, .is_optional = true,
-     .is_said = has_cost, .of = &ty_training_cost_record, .schema = "training-cost.json"},
+     JSON_SAID(ty_plan, cost.steps), .of = &ty_training_cost_record,
+     .schema = "training-cost.json"},
     {"memory", JSON_ROWS, JSON_AT(ty_plan, memory), .applies = has_prediction, .of = &memory_record,
      .count_at = offsetof(ty_plan, stage_count), .read = read_memory,
      .about = "of a device of each stage"},
@@ -609,11 +559,6 @@ static void write_profile(const json_field *field, const void *record, const voi
     ty_profile_to_json(((const ty_plan *)record)->profile, writer, field->key);
 }
 
-static bool has_profile(const void *plan)
-{
-    return ((const ty_plan *)plan)->profile != NULL;
-}
-
 static ty_status read_stack(const ty_json *object, const json_field *field, void *record,
                             const void *context, ty_error *error)
 {
@@ -668,11 +613,6 @@ static bool has_input(const void *plan)
     return ty_input_is_said(&((const ty_plan *)plan)->input);
 }
 
-static bool has_deployment(const void *plan)
-{
-    return ((const ty_plan *)plan)->deployment.variant.bits > 0;
-}
-
 static void write_deployment(const json_field *field, const void *record, const void *context,
                              ty_json_writer *writer)
 {
@@ -691,7 +631,7 @@ static const json_field head_fields[] = {
     {"input", JSON_STRUCT, JSON_AT(ty_plan, input), .is_optional = true, .is_said = has_input,
      .of = &ty_input_record, .about = "what is said of the samples, with --input"},
     /* Read behind the workload, whose figures it has. */
-    {"deployment", JSON_OTHER, .is_optional = true, .is_said = has_deployment,
+    {"deployment", JSON_OTHER, .is_optional = true, JSON_SAID(ty_plan, deployment.variant.bits),
      .read = ty_record_pass_by, .write = write_deployment, .schema = "deployment.json"},
 };
 
@@ -699,7 +639,7 @@ static const json_field document_fields[] = {
     {"workload", JSON_OTHER, .read = read_workload, .write = write_workload,
      .schema = "workload.json"},
     {"cluster", JSON_OTHER, .read = read_cluster, .write = write_cluster, .schema = "cluster.json"},
-    {"profile", JSON_OTHER, .is_optional = true, .is_said = has_profile, .read = read_profile,
+    {"profile", JSON_OTHER, .is_optional = true, JSON_SAID(ty_plan, profile), .read = read_profile,
      .write = write_profile, .schema = "profile.json"},
     {"stack", JSON_OTHER, .is_optional = true, .is_said = has_stack, .read = read_stack,
      .write = write_stack, .schema = "stack.json"},

@@ -10,25 +10,10 @@
 
 #define SCHEMA "trainyard.profile/1"
 
-static const char *collective_name(int i)
-{
-    return ty_collective_name((ty_collective_kind)i);
-}
-
-static const char *algorithm_name(int i)
-{
-    return ty_algorithm_name((ty_algorithm)i);
-}
-
-static const char *compression_name(int i)
-{
-    return ty_compression_name((ty_compression_kind)i);
-}
-
-static const char *optimizer_name(int i)
-{
-    return ty_optimizer_name((ty_optimizer_kind)i);
-}
+JSON_NAMES(collective_name, ty_collective_kind, ty_collective_name)
+JSON_NAMES(algorithm_name, ty_algorithm, ty_algorithm_name)
+JSON_NAMES(compression_name, ty_compression_kind, ty_compression_name)
+JSON_NAMES(optimizer_name, ty_optimizer_kind, ty_optimizer_name)
 
 /* ---- rows ---- */
 
@@ -239,11 +224,6 @@ static ty_status refuse_duplicates(const ty_json *object, const ty_profile *prof
 
 /* ---- the whole ---- */
 
-static bool has_input(const void *profile)
-{
-    return ((const ty_profile *)profile)->input_source != NULL;
-}
-
 static const json_field profile_fields[] = {
     {"machine", JSON_TEXT, JSON_AT(ty_profile, machine)},
     {"backend", JSON_TEXT, JSON_AT(ty_profile, backend)},
@@ -264,8 +244,8 @@ static const json_field profile_fields[] = {
     {SECONDS(ty_profile, load_s_per_byte)},
     {"input_source", JSON_TEXT, JSON_AT(ty_profile, input_source), .is_optional = true,
      .about = "workload whose samples were made"},
-    {SECONDS(ty_profile, input_s_per_sample), .is_optional = true, .is_said = has_input,
-     .about = "that a rank takes to make a sample"},
+    {SECONDS(ty_profile, input_s_per_sample), .is_optional = true,
+     JSON_SAID(ty_profile, input_source), .about = "that a rank takes to make a sample"},
     {NULL, JSON_MEMBERS, .of = &lists_record},
 };
 const json_record ty_profile_record = JSON_RECORD(ty_profile, profile_fields);

@@ -9,25 +9,9 @@
 
 enum { MAX_STAGES = 10000 };
 
-static const char *op_name(int i)
-{
-    return ty_op_name((ty_op)i);
-}
-
-static const char *stream_name(int i)
-{
-    return ty_stream_name((ty_stream)i);
-}
-
-static const char *direction_name(int i)
-{
-    return ty_direction_name((ty_direction)i);
-}
-
-static bool has_layers(const void *instruction)
-{
-    return ((const ty_instruction *)instruction)->layer_count > 0;
-}
+JSON_NAMES(op_name, ty_op, ty_op_name)
+JSON_NAMES(stream_name, ty_stream, ty_stream_name)
+JSON_NAMES(direction_name, ty_direction, ty_direction_name)
 
 /* That of its position, which `context` is, goes without saying. */
 static void write_stage(const json_field *field, const void *instruction, const void *context,
@@ -50,7 +34,7 @@ static const json_field instruction_fields[] = {
      .write = write_stage},
     {"lead", JSON_UINT32, AT(lead), 0, MOST_INDEX, .is_optional = true},
     {"first_layer", JSON_UINT32, AT(first_layer), 0, MOST_INDEX, .is_optional = true,
-     .is_said = has_layers},
+     JSON_SAID(ty_instruction, layer_count)},
     {"layer_count", JSON_UINT32, AT(layer_count), 0, MOST_INDEX, .is_optional = true},
     {"micro_batch", JSON_UINT32, AT(micro_batch), 0, MOST_INDEX, .absent = TY_NO_MICRO_BATCH,
      .is_optional = true},

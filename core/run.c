@@ -93,29 +93,9 @@ static void write_memory(const json_field *field, const void *record, const void
     ty_json_close(writer, ']');
 }
 
-static bool has_noise(const void *run)
-{
-    return ((const ty_run *)run)->noise.steps > 0;
-}
-
 static bool has_noise_scale(const void *run)
 {
     return ((const ty_run *)run)->noise.square > 0;
-}
-
-static bool has_distortion(const void *run)
-{
-    return ((const ty_run *)run)->distortion_steps > 0;
-}
-
-static bool has_disturbance(const void *run)
-{
-    return ((const ty_run *)run)->disturbance.steps > 0;
-}
-
-static bool has_timeline(const void *run)
-{
-    return ((const ty_run *)run)->timeline != NULL;
 }
 
 /* For people: it follows from the two before it. */
@@ -152,7 +132,7 @@ static const json_field noise_fields[] = {
      .is_said = has_noise_scale, .read = read_scale, .write = write_scale,
      .about = "variance over square, where that is above 0"},
     {"history", JSON_TUPLES, JSON_AT(ty_run, noise_samples), 0, TY_MAX_STEPS, .is_optional = true,
-     .is_said = has_noise, .of = &noise_sample_record,
+     JSON_SAID(ty_run, noise.steps), .of = &noise_sample_record,
      .count_at = offsetof(ty_run, noise_sample_count)},
 };
 static const json_record noise_record = JSON_FLAT_RECORD(ty_run, noise_fields);
@@ -289,19 +269,20 @@ static const json_field run_fields[] = {
     {"peak_memory_bytes", JSON_UINTS, .maximum = TY_JSON_MAX_INTEGER, .read = read_memory,
      .write = write_memory, .about = "of each rank"},
     {NULL, JSON_MEMBERS, JSON_AT(ty_run, until), .of = &ty_until_record},
-    {"gradient_noise", JSON_STRUCT, .is_optional = true, .is_said = has_noise, .of = &noise_record},
-    {"compression_distortion", JSON_STRUCT, .is_optional = true, .is_said = has_distortion,
-     .of = &distortion_record},
+    {"gradient_noise", JSON_STRUCT, .is_optional = true, JSON_SAID(ty_run, noise.steps),
+     .of = &noise_record},
+    {"compression_distortion", JSON_STRUCT, .is_optional = true,
+     JSON_SAID(ty_run, distortion_steps), .of = &distortion_record},
     {"disturbance", JSON_STRUCT, JSON_AT(ty_run, disturbance), .is_optional = true,
-     .is_said = has_disturbance, .of = &disturbance_record,
+     JSON_SAID(ty_run, disturbance.steps), .of = &disturbance_record,
      .about = "by others on the machine, while the run was under way"},
     {"variant", JSON_TEXT, .is_optional = true, .is_said = has_variant, .read = read_variant,
      .write = write_variant,
      .about = "as which the plan deploys the network; evaluations then have figures of it"},
     {"evaluations", JSON_ROWS, JSON_AT(ty_run, evaluations), 0, TY_MAX_STEPS,
      .of = &evaluation_record, .count_at = offsetof(ty_run, evaluation_count)},
-    {"timeline", JSON_OTHER, .is_optional = true, .is_said = has_timeline, .read = read_timeline,
-     .write = write_timeline, .schema = "timeline.json"},
+    {"timeline", JSON_OTHER, .is_optional = true, JSON_SAID(ty_run, timeline),
+     .read = read_timeline, .write = write_timeline, .schema = "timeline.json"},
 };
 /* The context is the run. */
 const json_record ty_run_record = JSON_RECORD(ty_run, run_fields);

@@ -120,6 +120,17 @@ const ty_stack_judged *ty_stack_judged_on(const ty_stack *stack, const char *dev
     return found;
 }
 
+void ty_stack_fitted_clear(ty_stack *stack)
+{
+    for (uint32_t i = 0; i < stack->fitted_count; i++) {
+        ty_free(stack->fitted[i].source);
+        ty_free(stack->fitted[i].model);
+    }
+    ty_free(stack->fitted);
+    stack->fitted = NULL;
+    stack->fitted_count = 0;
+}
+
 void ty_stack_judged_clear(ty_stack *stack)
 {
     for (uint32_t i = 0; i < stack->judged_count; i++)
@@ -150,11 +161,7 @@ void ty_stack_free(ty_stack *stack)
     ty_free(stack->why);
     ty_free(stack->title);
     ty_free(stack->source);
-    for (uint32_t i = 0; i < stack->fitted_count; i++) {
-        ty_free(stack->fitted[i].source);
-        ty_free(stack->fitted[i].model);
-    }
-    ty_free(stack->fitted);
+    ty_stack_fitted_clear(stack);
     ty_stack_judged_clear(stack);
     ty_stack_switches_clear(stack);
     ty_stack_on_free(stack);

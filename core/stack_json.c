@@ -4,6 +4,7 @@
 #include "stack_on.h"
 #include "stack_plans.h"
 #include "ty_file.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 
 #include <stdlib.h>
@@ -16,6 +17,58 @@
 #define MOST_JUDGED 1000
 #define MOST_SWITCHES 100
 #define MOST_LIKE 16 /* stacks one like the other, beyond which none is found to be like itself */
+
+/* ---- What is a table ------------------------------------------------------------------------- */
+
+JSON_NAMES(provenance_name, ty_provenance, ty_provenance_name)
+JSON_NAMES(attention_name, ty_stack_attention, ty_stack_attention_name)
+JSON_NAMES(memory_name, ty_stack_memory, ty_stack_memory_name)
+
+static const json_field choice_fields[] = {
+    {"attention", JSON_NAME, JSON_AT(ty_stack, attention), .name = attention_name,
+     .name_count = TY_STACK_ATTENTION_COUNT},
+    {"memory", JSON_NAME, JSON_AT(ty_stack, memory), .name = memory_name,
+     .name_count = TY_STACK_MEMORY_COUNT},
+    {"has_dropout", JSON_BOOL, JSON_AT(ty_stack, has_dropout)},
+    {"overlaps_exchange", JSON_BOOL, JSON_AT(ty_stack, overlaps_exchange)},
+    {"has_equal_stages", JSON_BOOL, JSON_AT(ty_stack, has_equal_stages)},
+};
+static const json_record choices_record = JSON_RECORD(ty_stack, choice_fields);
+
+static const json_field fitted_fields[] = {
+    {"source", JSON_TEXT, JSON_AT(ty_stack_fitted, source)},
+    {"model", JSON_TEXT, JSON_AT(ty_stack_fitted, model), .is_optional = true},
+};
+static const json_record fitted_record = JSON_FLAT_RECORD(ty_stack_fitted, fitted_fields);
+
+static const json_field judged_fields[] = {
+    {"device", JSON_TEXT, JSON_AT(ty_stack_judged, device)},
+    {"rows", JSON_UINT32, JSON_AT(ty_stack_judged, rows), 1, UINT32_MAX},
+    {"mean_error", JSON_NUMBER, JSON_AT(ty_stack_judged, mean_error), 0, 1e6},
+};
+static const json_record judged_record = JSON_FLAT_RECORD(ty_stack_judged, judged_fields);
+
+/* `fitted` is written when it is empty, too: a stack always has a name. */
+static const json_field evidence_fields[] = {
+    {"fitted", JSON_ROWS, JSON_AT(ty_stack, fitted), 0, MOST_FITTED, .of = &fitted_record,
+     .count_at = offsetof(ty_stack, fitted_count), .is_optional = true, JSON_SAID(ty_stack, name)},
+    {"judged", JSON_ROWS, JSON_AT(ty_stack, judged), 0, MOST_JUDGED, .of = &judged_record,
+     .count_at = offsetof(ty_stack, judged_count), .is_optional = true},
+};
+static const json_record evidence_record = JSON_RECORD(ty_stack, evidence_fields);
+
+/* Only of files: plans carry what switches have set. */
+static const json_field switch_fields[] = {
+    {"switch", JSON_TEXT, JSON_AT(ty_stack_switch, name)},
+    {"constants", JSON_TEXT, JSON_AT(ty_stack_switch, words)},
+    {"source", JSON_TEXT, JSON_AT(ty_stack_switch, source)},
+};
+static const json_record switch_record = JSON_RECORD(ty_stack_switch, switch_fields);
+static const json_field switches_fields[] = {
+    {"switches", JSON_ROWS, JSON_AT(ty_stack, switches), 0, MOST_SWITCHES, .of = &switch_record,
+     .count_at = offsetof(ty_stack, switch_count), .is_optional = true},
+};
+static const json_record switches_record = JSON_RECORD(ty_stack, switches_fields);
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
@@ -62,31 +115,9 @@ void ty_stack_to_json(const ty_stack *stack, ty_json_writer *writer, const char 
     ty_json_put_string(writer, "source", stack->source);
     ty_json_put_string(writer, "provenance", ty_provenance_name(stack->provenance));
     write_constants(stack, writer);
-    ty_json_put_string(writer, "attention", ty_stack_attention_name(stack->attention));
-    ty_json_put_string(writer, "memory", ty_stack_memory_name(stack->memory));
-    ty_json_put_bool(writer, "has_dropout", stack->has_dropout);
-    ty_json_put_bool(writer, "overlaps_exchange", stack->overlaps_exchange);
-    ty_json_put_bool(writer, "has_equal_stages", stack->has_equal_stages);
+    ty_record_put(&choices_record, stack, NULL, writer);
     ty_stack_plans_to_json(&stack->plans, writer);
-    ty_json_open(writer, "fitted", '[');
-    for (uint32_t i = 0; i < stack->fitted_count; i++) {
-        ty_json_open_flat(writer, NULL, '{');
-        ty_json_put_string(writer, "source", stack->fitted[i].source);
-        ty_json_put_string_if(writer, "model", stack->fitted[i].model);
-        ty_json_close(writer, '}');
-    }
-    ty_json_close(writer, ']');
-    if (stack->judged_count > 0)
-        ty_json_open(writer, "judged", '[');
-    for (uint32_t i = 0; i < stack->judged_count; i++) {
-        ty_json_open_flat(writer, NULL, '{');
-        ty_json_put_string(writer, "device", stack->judged[i].device);
-        ty_json_put_uint(writer, "rows", stack->judged[i].rows);
-        ty_json_put_number(writer, "mean_error", stack->judged[i].mean_error);
-        ty_json_close(writer, '}');
-    }
-    if (stack->judged_count > 0)
-        ty_json_close(writer, ']');
+    ty_record_put(&evidence_record, stack, NULL, writer);
     ty_json_close(writer, '}');
 }
 
@@ -165,83 +196,6 @@ static ty_status read_constant(const ty_json *object, uint32_t i, ty_stack *stac
                                 &stack->sources[i], error);
 }
 
-static ty_status read_fitted(const ty_json *object, ty_stack *stack, ty_error *error)
-{
-    const ty_json *rows;
-
-    TY_TRY(ty_json_array(object, "fitted", 0, MOST_FITTED, &rows, error));
-    for (uint32_t i = 0; i < stack->fitted_count; i++) {
-        ty_free(stack->fitted[i].source);
-        ty_free(stack->fitted[i].model);
-    }
-    ty_free(stack->fitted);
-    stack->fitted_count = 0;
-    stack->fitted = ty_alloc(ty_json_size(rows), sizeof *stack->fitted);
-    TY_TRY(ty_check_memory(stack->fitted != NULL, error));
-    for (size_t i = 0; i < ty_json_size(rows); i++) {
-        const ty_json *row = ty_json_at(rows, i);
-        ty_stack_fitted *fitted = &stack->fitted[i];
-        stack->fitted_count = (uint32_t)i + 1;
-        TY_TRY(ty_json_string_copy(row, "source", &fitted->source, error));
-        TY_TRY(ty_json_string_copy_if(row, "model", &fitted->model, error));
-        TY_TRY(ty_json_end(row, error));
-    }
-    return TY_OK;
-}
-
-static ty_status read_judged(const ty_json *object, ty_stack *stack, ty_error *error)
-{
-    const ty_json *rows;
-
-    TY_TRY(ty_json_array(object, "judged", 0, MOST_JUDGED, &rows, error));
-    stack->judged = ty_alloc(ty_json_size(rows), sizeof *stack->judged);
-    TY_TRY(ty_check_memory(stack->judged != NULL, error));
-    for (size_t i = 0; i < ty_json_size(rows); i++) {
-        const ty_json *row = ty_json_at(rows, i);
-        ty_stack_judged *judged = &stack->judged[i];
-        stack->judged_count = (uint32_t)i + 1;
-        TY_TRY(ty_json_string_copy(row, "device", &judged->device, error));
-        TY_TRY(ty_json_uint32(row, "rows", 1, UINT32_MAX, &judged->rows, error));
-        TY_TRY(ty_json_number(row, "mean_error", 0, 1e6, &judged->mean_error, error));
-        TY_TRY(ty_json_end(row, error));
-    }
-    return TY_OK;
-}
-
-static ty_status read_switches(const ty_json *object, ty_stack *stack, ty_error *error)
-{
-    const ty_json *rows;
-
-    TY_TRY(ty_json_array(object, "switches", 0, MOST_SWITCHES, &rows, error));
-    stack->switches = ty_alloc(ty_json_size(rows), sizeof *stack->switches);
-    TY_TRY(ty_check_memory(stack->switches != NULL, error));
-    for (size_t i = 0; i < ty_json_size(rows); i++) {
-        const ty_json *row = ty_json_at(rows, i);
-        ty_stack_switch *s = &stack->switches[i];
-        stack->switch_count = (uint32_t)i + 1;
-        TY_TRY(ty_json_string_copy(row, "switch", &s->name, error));
-        TY_TRY(ty_json_string_copy(row, "constants", &s->words, error));
-        TY_TRY(ty_json_string_copy(row, "source", &s->source, error));
-        TY_TRY(ty_json_end(row, error));
-    }
-    return TY_OK;
-}
-
-static const char *provenance_name(int i)
-{
-    return ty_provenance_name((ty_provenance)i);
-}
-
-static const char *attention_name(int i)
-{
-    return ty_stack_attention_name((ty_stack_attention)i);
-}
-
-static const char *memory_name(int i)
-{
-    return ty_stack_memory_name((ty_stack_memory)i);
-}
-
 /* Names stand in commands, comments of scripts and file names. */
 static ty_status check_name(const ty_json *object, const ty_stack *stack, ty_error *error)
 {
@@ -283,33 +237,21 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
     }
     if (ty_json_has(object, "on"))
         TY_TRY(ty_stack_on_read(object, stack, error));
-    if (is_said(object, "attention", has_base)) {
-        TY_TRY(ty_json_name(object, "attention", attention_name, TY_STACK_ATTENTION_COUNT, &choice,
-                            error));
-        stack->attention = (ty_stack_attention)choice;
+    for (uint32_t i = 0; i < choices_record.field_count; i++) {
+        const json_record one = {&choice_fields[i], 1, sizeof *stack, false};
+        if (is_said(object, choice_fields[i].key, has_base))
+            TY_TRY(ty_record_read(object, &one, stack, NULL, error));
     }
-    if (is_said(object, "memory", has_base)) {
-        TY_TRY(ty_json_name(object, "memory", memory_name, TY_STACK_MEMORY_COUNT, &choice, error));
-        stack->memory = (ty_stack_memory)choice;
-    }
-    if (is_said(object, "has_dropout", has_base))
-        TY_TRY(ty_json_bool(object, "has_dropout", &stack->has_dropout, error));
-    if (is_said(object, "overlaps_exchange", has_base))
-        TY_TRY(ty_json_bool(object, "overlaps_exchange", &stack->overlaps_exchange, error));
-    if (is_said(object, "has_equal_stages", has_base))
-        TY_TRY(ty_json_bool(object, "has_equal_stages", &stack->has_equal_stages, error));
     if (!has_base)
         stack->plans = ty_stack_all_plans();
     if (ty_json_has(object, "plans"))
         TY_TRY(ty_stack_plans_read(object, &stack->plans, error));
     if (ty_json_has(object, "fitted"))
-        TY_TRY(read_fitted(object, stack, error));
+        ty_stack_fitted_clear(stack);
     ty_stack_judged_clear(stack);
-    if (ty_json_has(object, "judged"))
-        TY_TRY(read_judged(object, stack, error));
     ty_stack_switches_clear(stack);
-    if (ty_json_has(object, "switches"))
-        TY_TRY(read_switches(object, stack, error));
+    TY_TRY(ty_record_read(object, &evidence_record, stack, NULL, error));
+    TY_TRY(ty_record_read(object, &switches_record, stack, NULL, error));
     return ty_json_end(object, error);
 }
 

@@ -10,6 +10,7 @@ bool ty_stack_on_copy(const ty_stack *stack, ty_stack *copy);
 /** A constant, by its place in the table, is on all devices what the stack itself says. */
 void ty_stack_everywhere(ty_stack *stack, uint32_t constant);
 /** What was said of a stack that is now another. */
+void ty_stack_fitted_clear(ty_stack *stack);
 void ty_stack_judged_clear(ty_stack *stack);
 void ty_stack_switches_clear(ty_stack *stack);
 /** Writes "on"; nothing, where no device differs. */

@@ -1,25 +1,15 @@
 /* What plans a stack can run: read, written, checked. */
 #include "stack_plans.h"
 #include "ty_compression.h"
+#include "ty_json_record.h"
 #include "ty_plan.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-static const char *schedule_name(int i)
-{
-    return ty_schedule_name((ty_schedule)i);
-}
-
-static const char *compression_name(int i)
-{
-    return ty_compression_name((ty_compression_kind)i);
-}
-
-static const char *recompute_name(int i)
-{
-    return ty_recompute_name((ty_recompute)i);
-}
+JSON_NAMES(schedule_name, ty_schedule, ty_schedule_name)
+JSON_NAMES(compression_name, ty_compression_kind, ty_compression_name)
+JSON_NAMES(recompute_name, ty_recompute, ty_recompute_name)
 
 static const char *zero_name(int i)
 {
@@ -27,10 +17,7 @@ static const char *zero_name(int i)
     return names[i];
 }
 
-static const char *lane_name(int i)
-{
-    return ty_lane_kind_name((ty_lane_kind)i);
-}
+JSON_NAMES(lane_name, ty_lane_kind, ty_lane_kind_name)
 
 /* The sets of ty_stack_plans: their keys and what is in them. */
 static const struct plan_set {

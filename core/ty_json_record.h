@@ -53,6 +53,7 @@ struct json_field {
      * integer below its minimum, what is false, NULL, empty. Of other kinds `is_said` tells. */
     bool is_optional;
     bool (*is_said)(const void *record);
+    size_t said_at, said_size; /* or JSON_SAID: said where a byte of this member is not 0 */
     bool (*applies)(const void *record); /* only such records have it, by what was read before it */
     bool (*applies_in)(const void *context); /* likewise, by the caller's */
     const char *(*name)(int);
@@ -77,6 +78,14 @@ struct json_record {
 };
 
 #define JSON_AT(type, member) .at = offsetof(type, member)
+#define JSON_SAID(type, member)                                                                    \
+    .said_at = offsetof(type, member), .said_size = sizeof((type *)NULL)->member
+/** Defines the `name` of fields of an enumeration: `function` has its names. */
+#define JSON_NAMES(name, type, function)                                                           \
+    static const char *name(int i)                                                                 \
+    {                                                                                              \
+        return function((type)i);                                                                  \
+    }
 #define JSON_RECORD(type, table)                                                                   \
     {                                                                                              \
         .fields = (table), .field_count = sizeof(table) / sizeof(table)[0], .size = sizeof(type)   \

@@ -94,10 +94,7 @@ static bool is_opaque(const void *layer)
     return ((const ty_layer *)layer)->kind == TY_LAYER_OPAQUE;
 }
 
-static const char *layer_kind_name(int i)
-{
-    return ty_layer_kind_name((ty_layer_kind)i);
-}
+JSON_NAMES(layer_kind_name, ty_layer_kind, ty_layer_kind_name)
 
 #define SHAPE(key_, read_, write_)                                                                 \
     {                                                                                              \
@@ -155,10 +152,7 @@ static ty_status read_layers(const ty_json *object, const json_field *field, voi
 
 /* ---- Optimizers ---------------------------------------------------------------------------- */
 
-static const char *optimizer_name(int i)
-{
-    return ty_optimizer_name((ty_optimizer_kind)i);
-}
+JSON_NAMES(optimizer_name, ty_optimizer_kind, ty_optimizer_name)
 
 static bool is_adamw(const void *optimizer)
 {
@@ -234,20 +228,14 @@ static void write_input(const json_field *field, const void *workload, const voi
     write_dimensions(&((const ty_workload *)workload)->input, writer, field->key);
 }
 
-static const char *precision_name(int i)
-{
-    return ty_precision_name((ty_precision)i);
-}
+JSON_NAMES(precision_name, ty_precision, ty_precision_name)
 
 static const char *input_kind_name(int i)
 {
     return ty_input_kind_names[i];
 }
 
-static const char *learning_name(int i)
-{
-    return ty_learning_name((ty_learning)i);
-}
+JSON_NAMES(learning_name, ty_learning, ty_learning_name)
 
 #define AT(member) JSON_AT(ty_workload, member)
 
