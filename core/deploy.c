@@ -5,6 +5,7 @@
 #include "option_words.h"
 #include "ty_memory.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -225,65 +226,54 @@ done:
 
 /* ---- Budgets ------------------------------------------------------------------------------- */
 
+/* A figure of one's own, in place of those that have a name. */
+static ty_status take(const char *value, double figure, double least, double most,
+                      const char *expected, ty_budget *budget, double *member, ty_error *error)
+{
+    if (!(figure >= least) || figure > most)
+        return ty_fail(error, TY_EINVAL, "found '%.60s', expected %s", value, expected);
+    *member = figure;
+    budget->name[0] = '\0';
+    return TY_OK;
+}
+
 static ty_status read_memory(const char *value, void *out, ty_error *error)
 {
-    ty_budget *budget = out;
+    ty_budget *b = out;
     uint64_t bytes;
-    ty_status status = ty_parse_bytes(value, &bytes, error);
 
-    if (status == TY_OK && (bytes == 0 || (double)bytes > MOST_BYTES))
-        return ty_fail(error, TY_EINVAL, "found '%.60s', expected a size such as 100KB", value);
-    if (status == TY_OK) {
-        budget->memory_bytes = (double)bytes;
-        budget->name[0] = '\0'; /* figures of one's own */
-    }
-    return status;
+    TY_TRY(ty_parse_bytes(value, &bytes, error));
+    return take(value, (double)bytes, 1, MOST_BYTES, "a size such as 100KB", b, &b->memory_bytes,
+                error);
 }
 
 static ty_status read_time(const char *value, void *out, ty_error *error)
 {
-    ty_budget *budget = out;
+    ty_budget *b = out;
     double seconds;
-    ty_status status = ty_parse_seconds(value, &seconds, error);
 
-    if (status == TY_OK && (!(seconds > 0) || seconds > MOST_SECONDS))
-        return ty_fail(error, TY_EINVAL, "found '%.60s', expected a time such as 100ms", value);
-    if (status == TY_OK) {
-        budget->time_s = seconds;
-        budget->name[0] = '\0'; /* figures of one's own */
-    }
-    return status;
+    TY_TRY(ty_parse_seconds(value, &seconds, error));
+    return take(value, seconds, DBL_MIN, MOST_SECONDS, "a time such as 100ms", b, &b->time_s,
+                error);
 }
 
 static ty_status read_rate(const char *value, void *out, ty_error *error)
 {
-    ty_budget *budget = out;
+    ty_budget *b = out;
     double rate;
-    ty_status status = ty_parse_flop_rate(value, &rate, error);
 
-    if (status == TY_OK && (!(rate >= 1) || rate > MOST_RATE))
-        return ty_fail(error, TY_EINVAL, "found '%.60s', expected a rate such as 1TFLOPS", value);
-    if (status == TY_OK) {
-        budget->flop_per_s = rate;
-        budget->name[0] = '\0'; /* figures of one's own */
-    }
-    return status;
+    TY_TRY(ty_parse_flop_rate(value, &rate, error));
+    return take(value, rate, 1, MOST_RATE, "a rate such as 1TFLOPS", b, &b->flop_per_s, error);
 }
 
 static ty_status read_bandwidth(const char *value, void *out, ty_error *error)
 {
-    ty_budget *budget = out;
+    ty_budget *b = out;
     double rate;
-    ty_status status = ty_parse_bandwidth(value, &rate, error);
 
-    if (status == TY_OK && (!(rate >= 1) || rate > MOST_RATE))
-        return ty_fail(error, TY_EINVAL, "found '%.60s', expected a bandwidth such as 10GB/s",
-                       value);
-    if (status == TY_OK) {
-        budget->bandwidth_bytes_per_s = rate;
-        budget->name[0] = '\0'; /* figures of one's own */
-    }
-    return status;
+    TY_TRY(ty_parse_bandwidth(value, &rate, error));
+    return take(value, rate, 1, MOST_RATE, "a bandwidth such as 10GB/s", b,
+                &b->bandwidth_bytes_per_s, error);
 }
 
 static ty_status read_variant(const char *value, void *out, ty_error *error)

@@ -345,14 +345,6 @@ void ty_job_free(ty_job *job)
     ty_free(job->instruction_s);
     ty_plan_free(job->plan);
     ty_program_free(job->program);
-    ty_free(job->backend);
-    ty_free(job->precision);
-    ty_free(job->data);
-    ty_free(job->output);
-    ty_free(job->gradients);
-    ty_free(job->checkpoint);
-    ty_free(job->init);
-    ty_free(job->save_weights);
-    ty_free(job->micro_batches);
+    ty_record_clear(&ty_job_record, job);
     ty_free(job);
 }

@@ -259,6 +259,32 @@ ty_status ty_record_pass_by(const ty_json *object, const json_field *field, void
     return TY_OK;
 }
 
+void ty_record_clear(const json_record *record, void *in)
+{
+    const uint32_t none = 0;
+
+    for (uint32_t i = 0; i < record->field_count; i++) {
+        const json_field *f = &record->fields[i];
+        const bool has_rows = f->kind == JSON_ROWS || f->kind == JSON_TUPLES;
+        char *block = NULL;
+        if (f->read != NULL && f->at == 0)
+            continue;
+        if (f->kind == JSON_STRUCT || f->kind == JSON_MEMBERS)
+            ty_record_clear(f->of, place(in, f->at));
+        if (!has_rows && f->kind != JSON_TEXT && f->kind != JSON_DIGESTS &&
+            f->kind != JSON_NUMBERS && f->kind != JSON_UINTS)
+            continue;
+        memcpy(&block, place(in, f->at), sizeof block);
+        for (uint32_t r = 0; has_rows && block != NULL && r < uint32_at(in, f->count_at); r++)
+            ty_record_clear(f->of, block + r * f->of->size);
+        ty_free(block);
+        block = NULL;
+        memcpy(place(in, f->at), &block, sizeof block);
+        if (has_rows)
+            memcpy(place(in, f->count_at), &none, sizeof none);
+    }
+}
+
 /* ---- Writing ------------------------------------------------------------------------------- */
 
 static bool says_something(const json_field *f, const void *in)

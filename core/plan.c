@@ -3,6 +3,7 @@
 #include "ty_plan.h"
 
 #include "ty_deploy.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 #include "ty_quote.h"
 
@@ -661,25 +662,10 @@ void ty_plan_free(ty_plan *plan)
     if (plan == NULL)
         return;
     ty_workload_free(plan->workload);
-    ty_free(plan->cluster_name);
     ty_cluster_free(plan->cluster);
     ty_profile_free(plan->profile);
     ty_stack_free(plan->stack);
-    ty_free(plan->strategy);
-    ty_free(plan->servers.devices);
-    ty_free(plan->fix);
-    for (uint32_t s = 0; plan->stages != NULL && s < plan->stage_count; s++)
-        ty_free(plan->stages[s].devices);
-    ty_free(plan->stages);
-    ty_free(plan->buckets);
-    ty_free(plan->exchange_order);
-    ty_free(plan->memory);
-    for (uint32_t c = 0; plan->candidates != NULL && c < plan->candidate_count; c++) {
-        ty_free(plan->candidates[c].name);
-        ty_free(plan->candidates[c].reason);
-        ty_free(plan->candidates[c].fix);
-    }
-    ty_free(plan->candidates);
+    ty_record_clear(&ty_plan_record, plan);
     ty_free(plan);
 }
 

@@ -4,6 +4,7 @@
 #include "profile_curve.h"
 #include "profile_names.h"
 #include "ty_costs.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 
 #include <math.h>
@@ -25,23 +26,8 @@ const char *ty_algorithm_name(ty_algorithm algorithm)
 
 void ty_profile_free(ty_profile *profile)
 {
-    if (profile == NULL)
-        return;
-    for (uint32_t i = 0; i < profile->layer_time_count; i++)
-        ty_free(profile->layer_times[i].signature);
-    ty_free(profile->layer_times);
-    ty_free(profile->collective_times);
-    ty_free(profile->transfer_times);
-    ty_free(profile->codec_times);
-    ty_free(profile->update_times);
-    ty_free(profile->machine);
-    ty_free(profile->backend);
-    ty_free(profile->device);
-    ty_free(profile->precision);
-    ty_free(profile->date);
-    ty_free(profile->versions);
-    ty_free(profile->scaled);
-    ty_free(profile->input_source);
+    if (profile != NULL)
+        ty_record_clear(&ty_profile_record, profile);
     ty_free(profile);
 }
 

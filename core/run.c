@@ -264,10 +264,10 @@ static const json_field run_fields[] = {
      .schema = "step-summary.json"},
     {"step_count", JSON_UINT32, JSON_AT(ty_run, step_count), 1, TY_MAX_STEPS, .applies = is_played,
      .about = "of a run that only played its plan"},
-    {"losses", JSON_NUMBERS, .minimum = -DBL_MAX, .maximum = DBL_MAX, .read = read_losses,
+    {"losses", JSON_NUMBERS, JSON_AT(ty_run, losses), -DBL_MAX, DBL_MAX, .read = read_losses,
      .write = write_losses},
-    {"peak_memory_bytes", JSON_UINTS, .maximum = TY_JSON_MAX_INTEGER, .read = read_memory,
-     .write = write_memory, .about = "of each rank"},
+    {"peak_memory_bytes", JSON_UINTS, JSON_AT(ty_run, peak_memory_bytes), 0, TY_JSON_MAX_INTEGER,
+     .read = read_memory, .write = write_memory, .about = "of each rank"},
     {NULL, JSON_MEMBERS, JSON_AT(ty_run, until), .of = &ty_until_record},
     {"gradient_noise", JSON_STRUCT, .is_optional = true, JSON_SAID(ty_run, noise.steps),
      .of = &noise_record},
@@ -366,15 +366,7 @@ void ty_run_free(ty_run *run)
 {
     if (run == NULL)
         return;
-    ty_free(run->backend);
-    ty_free(run->machine);
-    ty_free(run->versions);
-    ty_free(run->date);
-    ty_free(run->losses);
-    ty_free(run->peak_memory_bytes);
-    ty_free(run->evaluations);
-    ty_free(run->noise_samples);
-    ty_free(run->disturbance.timeline_steps);
     ty_timeline_free(run->timeline);
+    ty_record_clear(&ty_run_record, run);
     ty_free(run);
 }

@@ -162,9 +162,7 @@ ty_status ty_samples_save(const ty_samples *samples, const char *path, ty_error 
 
 void ty_samples_free(ty_samples *samples)
 {
-    if (samples == NULL)
-        return;
-    ty_free(samples->workload);
-    ty_free(samples->data);
+    if (samples != NULL)
+        ty_record_clear(&ty_samples_record, samples);
     ty_free(samples);
 }

@@ -120,38 +120,6 @@ const ty_stack_judged *ty_stack_judged_on(const ty_stack *stack, const char *dev
     return found;
 }
 
-void ty_stack_fitted_clear(ty_stack *stack)
-{
-    for (uint32_t i = 0; i < stack->fitted_count; i++) {
-        ty_free(stack->fitted[i].source);
-        ty_free(stack->fitted[i].model);
-    }
-    ty_free(stack->fitted);
-    stack->fitted = NULL;
-    stack->fitted_count = 0;
-}
-
-void ty_stack_judged_clear(ty_stack *stack)
-{
-    for (uint32_t i = 0; i < stack->judged_count; i++)
-        ty_free(stack->judged[i].device);
-    ty_free(stack->judged);
-    stack->judged = NULL;
-    stack->judged_count = 0;
-}
-
-void ty_stack_switches_clear(ty_stack *stack)
-{
-    for (uint32_t i = 0; i < stack->switch_count; i++) {
-        ty_free(stack->switches[i].name);
-        ty_free(stack->switches[i].words);
-        ty_free(stack->switches[i].source);
-    }
-    ty_free(stack->switches);
-    stack->switches = NULL;
-    stack->switch_count = 0;
-}
-
 void ty_stack_free(ty_stack *stack)
 {
     if (stack == NULL)
@@ -161,9 +129,7 @@ void ty_stack_free(ty_stack *stack)
     ty_free(stack->why);
     ty_free(stack->title);
     ty_free(stack->source);
-    ty_stack_fitted_clear(stack);
-    ty_stack_judged_clear(stack);
-    ty_stack_switches_clear(stack);
+    ty_record_clear(&ty_stack_lists_record, stack);
     ty_stack_on_free(stack);
     for (size_t i = 0; stack->sources != NULL && i < CONSTANT_COUNT; i++)
         ty_free(stack->sources[i]);

@@ -18,7 +18,7 @@
 #define MOST_SWITCHES 100
 #define MOST_LIKE 16 /* stacks one like the other, beyond which none is found to be like itself */
 
-/* ---- What is a table ------------------------------------------------------------------------- */
+/* ---- Tables ---------------------------------------------------------------------------------- */
 
 JSON_NAMES(provenance_name, ty_provenance, ty_provenance_name)
 JSON_NAMES(attention_name, ty_stack_attention, ty_stack_attention_name)
@@ -48,27 +48,26 @@ static const json_field judged_fields[] = {
 };
 static const json_record judged_record = JSON_FLAT_RECORD(ty_stack_judged, judged_fields);
 
-/* `fitted` is written when it is empty, too: a stack always has a name. */
-static const json_field evidence_fields[] = {
-    {"fitted", JSON_ROWS, JSON_AT(ty_stack, fitted), 0, MOST_FITTED, .of = &fitted_record,
-     .count_at = offsetof(ty_stack, fitted_count), .is_optional = true, JSON_SAID(ty_stack, name)},
-    {"judged", JSON_ROWS, JSON_AT(ty_stack, judged), 0, MOST_JUDGED, .of = &judged_record,
-     .count_at = offsetof(ty_stack, judged_count), .is_optional = true},
-};
-static const json_record evidence_record = JSON_RECORD(ty_stack, evidence_fields);
-
-/* Only of files: plans carry what switches have set. */
 static const json_field switch_fields[] = {
     {"switch", JSON_TEXT, JSON_AT(ty_stack_switch, name)},
     {"constants", JSON_TEXT, JSON_AT(ty_stack_switch, words)},
     {"source", JSON_TEXT, JSON_AT(ty_stack_switch, source)},
 };
 static const json_record switch_record = JSON_RECORD(ty_stack_switch, switch_fields);
-static const json_field switches_fields[] = {
+
+/* `fitted` is written when it is empty, too: a stack always has a name. Switches are not: plans
+ * carry what they have set. */
+static const json_field list_fields[] = {
+    {"fitted", JSON_ROWS, JSON_AT(ty_stack, fitted), 0, MOST_FITTED, .of = &fitted_record,
+     .count_at = offsetof(ty_stack, fitted_count), .is_optional = true, JSON_SAID(ty_stack, name)},
+    {"judged", JSON_ROWS, JSON_AT(ty_stack, judged), 0, MOST_JUDGED, .of = &judged_record,
+     .count_at = offsetof(ty_stack, judged_count), .is_optional = true},
     {"switches", JSON_ROWS, JSON_AT(ty_stack, switches), 0, MOST_SWITCHES, .of = &switch_record,
      .count_at = offsetof(ty_stack, switch_count), .is_optional = true},
 };
-static const json_record switches_record = JSON_RECORD(ty_stack, switches_fields);
+const json_record ty_stack_lists_record = JSON_RECORD(ty_stack, list_fields);
+static const json_record judged_list = {&list_fields[1], 1, sizeof(ty_stack), false};
+static const json_record evidence_record = {list_fields, 2, sizeof(ty_stack), false};
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
@@ -246,12 +245,12 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
         stack->plans = ty_stack_all_plans();
     if (ty_json_has(object, "plans"))
         TY_TRY(ty_stack_plans_read(object, &stack->plans, error));
-    if (ty_json_has(object, "fitted"))
-        ty_stack_fitted_clear(stack);
-    ty_stack_judged_clear(stack);
-    ty_stack_switches_clear(stack);
-    TY_TRY(ty_record_read(object, &evidence_record, stack, NULL, error));
-    TY_TRY(ty_record_read(object, &switches_record, stack, NULL, error));
+    for (uint32_t i = 0; i < ty_stack_lists_record.field_count; i++) {
+        const json_record one = {&list_fields[i], 1, sizeof *stack, false};
+        if (i > 0 || ty_json_has(object, "fitted")) /* the base's evidence, not its judgement */
+            ty_record_clear(&one, stack);
+        TY_TRY(ty_record_read(object, &one, stack, NULL, error));
+    }
     return ty_json_end(object, error);
 }
 
@@ -563,7 +562,7 @@ static ty_status change_all(ty_stack *stack, const char *words, ty_error *error)
     words += strspn(words, " ");
     if (words[0] == '\0')
         return TY_OK;
-    ty_stack_judged_clear(stack);
+    ty_record_clear(&judged_list, stack);
     TY_TRY(extend(&stack->title, ", ", words, error));
     for (; words[0] != '\0'; words += strspn(words, " ")) {
         const size_t length = strcspn(words, " ");

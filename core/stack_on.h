@@ -2,6 +2,7 @@
 #ifndef TY_STACK_ON_H
 #define TY_STACK_ON_H
 
+#include "ty_json_record.h"
 #include "ty_stack.h"
 
 void ty_stack_on_free(ty_stack *stack);
@@ -9,10 +10,8 @@ void ty_stack_on_free(ty_stack *stack);
 bool ty_stack_on_copy(const ty_stack *stack, ty_stack *copy);
 /** A constant, by its place in the table, is on all devices what the stack itself says. */
 void ty_stack_everywhere(ty_stack *stack, uint32_t constant);
-/** What was said of a stack that is now another. */
-void ty_stack_fitted_clear(ty_stack *stack);
-void ty_stack_judged_clear(ty_stack *stack);
-void ty_stack_switches_clear(ty_stack *stack);
+/** Lists of a stack: `fitted`, `judged` and `switches`. */
+extern const json_record ty_stack_lists_record;
 /** Writes "on"; nothing, where no device differs. */
 void ty_stack_on_to_json(const ty_stack *stack, ty_json_writer *writer);
 /** Reads "on" over what there is already. */

@@ -106,6 +106,9 @@ ty_status ty_record_read_all(const ty_json *object, const json_record *record, v
 /** A `read` for a member that is read elsewhere, before or later. */
 ty_status ty_record_pass_by(const ty_json *object, const json_field *field, void *record,
                             const void *context, ty_error *error) TY_MUST_CHECK;
+/** Frees what a record owns: texts, arrays and rows, which then are NULL and none. Members with a
+ * `read` of their own belong to it where the table says `at` which offset, above 0, they are. */
+void ty_record_clear(const json_record *record, void *in);
 /** A row of JSON_TUPLES by itself, for who keeps them otherwise. */
 ty_status ty_record_read_tuple(const ty_json *value, const json_record *record, void *out,
                                ty_error *error) TY_MUST_CHECK;

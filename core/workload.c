@@ -2,6 +2,7 @@
 #include "ty_workload.h"
 
 #include "ty_file.h"
+#include "ty_json_record.h"
 #include "ty_memory.h"
 #include "workload_layers.h"
 
@@ -228,15 +229,8 @@ void ty_workload_free(ty_workload *workload)
 {
     if (workload == NULL)
         return;
-    for (uint32_t i = 0; i < workload->layer_count; i++) {
-        ty_free(workload->layers[i].name);
-        ty_free(workload->layers[i].inputs);
-    }
-    ty_free(workload->layers);
     ty_workload_index_clear(workload);
-    ty_free(workload->name);
-    ty_free(workload->source);
-    ty_free(workload->dataset);
+    ty_record_clear(&ty_workload_record, workload);
     ty_free(workload);
 }
 
