@@ -292,11 +292,10 @@ static const option_key keys[] = {{"memory", read_memory},
 ty_status ty_budget_read(const char *text, ty_budget *budget, ty_error *error)
 {
     ty_budget result = *budget;
-    ty_status status = ty_option_words_read("--budget", text, keys, KEY_COUNT, &result, error);
 
-    if (status == TY_OK)
-        *budget = result;
-    return status;
+    TY_TRY(ty_option_words_read("--budget", text, keys, KEY_COUNT, &result, error));
+    *budget = result;
+    return TY_OK;
 }
 
 ty_status ty_budget_check(const ty_budget *budget, ty_error *error)

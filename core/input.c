@@ -103,11 +103,10 @@ static const option_key keys[] = {
 ty_status ty_input_read(const char *text, ty_input *input, ty_error *error)
 {
     ty_input result = *input;
-    ty_status status = ty_option_words_read("--input", text, keys, KEY_COUNT, &result, error);
 
-    if (status == TY_OK)
-        *input = result;
-    return status;
+    TY_TRY(ty_option_words_read("--input", text, keys, KEY_COUNT, &result, error));
+    *input = result;
+    return TY_OK;
 }
 
 void ty_input_words(const ty_input *input, ty_text *text)

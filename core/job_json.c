@@ -147,10 +147,10 @@ static ty_status read_plan(const ty_json *object, const json_field *field, void 
 {
     ty_job *job = out;
     const ty_json *value;
-    ty_status status = ty_json_object(object, field->key, &value, error);
 
     (void)context;
-    return status == TY_OK ? ty_plan_from_json(value, &job->plan, error) : status;
+    TY_TRY(ty_json_object(object, field->key, &value, error));
+    return ty_plan_from_json(value, &job->plan, error);
 }
 
 static void write_plan(const json_field *field, const void *job, const void *context,

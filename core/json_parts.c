@@ -30,9 +30,9 @@ ty_status ty_json_as_digest(const ty_json *value, ty_digest *out, ty_error *erro
 ty_status ty_json_digest(const ty_json *object, const char *key, ty_digest *out, ty_error *error)
 {
     const char *hex;
-    ty_status status = ty_json_string(object, key, &hex, error);
 
-    return status == TY_OK ? ty_json_as_digest(member(object, key), out, error) : status;
+    TY_TRY(ty_json_string(object, key, &hex, error));
+    return ty_json_as_digest(member(object, key), out, error);
 }
 
 ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out, ty_error *error)

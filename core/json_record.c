@@ -247,9 +247,8 @@ ty_status ty_record_read(const ty_json *object, const json_record *record, void 
 ty_status ty_record_read_all(const ty_json *object, const json_record *record, void *out,
                              const void *context, ty_error *error)
 {
-    ty_status status = ty_record_read(object, record, out, context, error);
-
-    return status == TY_OK ? ty_json_end(object, error) : status;
+    TY_TRY(ty_record_read(object, record, out, context, error));
+    return ty_json_end(object, error);
 }
 
 ty_status ty_record_pass_by(const ty_json *object, const json_field *field, void *record,

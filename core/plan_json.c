@@ -59,11 +59,10 @@ void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *wri
 ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out, ty_error *error)
 {
     ty_step_summary summary = {0};
-    ty_status status = ty_record_read_all(object, &ty_step_summary_record, &summary, NULL, error);
 
-    if (status == TY_OK)
-        *out = summary;
-    return status;
+    TY_TRY(ty_record_read_all(object, &ty_step_summary_record, &summary, NULL, error));
+    *out = summary;
+    return TY_OK;
 }
 
 /* ---- What is to be run: all that the digest covers; the context is the plan ----------------- */
@@ -174,10 +173,10 @@ static ty_status read_recipe(const ty_json *object, const json_field *field, voi
 {
     ty_recipe recipe = {0};
     const ty_json *value;
-    ty_status status = ty_json_object(object, field->key, &value, error);
 
     (void)record;
-    return status == TY_OK ? ty_record_read_all(value, field->of, &recipe, context, error) : status;
+    TY_TRY(ty_json_object(object, field->key, &value, error));
+    return ty_record_read_all(value, field->of, &recipe, context, error);
 }
 
 static void write_recipe(const json_field *field, const void *record, const void *context,
@@ -485,11 +484,10 @@ static ty_status read_workload(const ty_json *object, const json_field *field, v
                                const void *context, ty_error *error)
 {
     const ty_json *value;
-    ty_status status = ty_json_object(object, field->key, &value, error);
 
     (void)context;
-    return status == TY_OK ? ty_workload_from_json(value, &((ty_plan *)record)->workload, error)
-                           : status;
+    TY_TRY(ty_json_object(object, field->key, &value, error));
+    return ty_workload_from_json(value, &((ty_plan *)record)->workload, error);
 }
 
 static void write_workload(const json_field *field, const void *record, const void *context,
@@ -545,11 +543,10 @@ static ty_status read_profile(const ty_json *object, const json_field *field, vo
                               const void *context, ty_error *error)
 {
     const ty_json *value;
-    ty_status status = ty_json_object(object, field->key, &value, error);
 
     (void)context;
-    return status == TY_OK ? ty_profile_from_json(value, &((ty_plan *)record)->profile, error)
-                           : status;
+    TY_TRY(ty_json_object(object, field->key, &value, error));
+    return ty_profile_from_json(value, &((ty_plan *)record)->profile, error);
 }
 
 static void write_profile(const json_field *field, const void *record, const void *context,
@@ -563,10 +560,10 @@ static ty_status read_stack(const ty_json *object, const json_field *field, void
                             const void *context, ty_error *error)
 {
     const ty_json *value;
-    ty_status status = ty_json_object(object, field->key, &value, error);
 
     (void)context;
-    return status == TY_OK ? ty_stack_from_json(value, &((ty_plan *)record)->stack, error) : status;
+    TY_TRY(ty_json_object(object, field->key, &value, error));
+    return ty_stack_from_json(value, &((ty_plan *)record)->stack, error);
 }
 
 static void write_stack(const json_field *field, const void *record, const void *context,
@@ -587,13 +584,12 @@ static ty_status read_stack_reason(const ty_json *object, const json_field *fiel
 {
     ty_stack *stack = ((ty_plan *)record)->stack;
     const ty_json *value;
-    ty_status status;
 
     (void)context;
     if (stack != NULL)
         return ty_json_string_copy(object, field->key, &stack->why, error);
-    status = ty_json_member(object, field->key, &value, error);
-    return status == TY_OK ? ty_json_fail(value, error, "a stack before its reason") : status;
+    TY_TRY(ty_json_member(object, field->key, &value, error));
+    return ty_json_fail(value, error, "a stack before its reason");
 }
 
 static void write_stack_reason(const json_field *field, const void *record, const void *context,

@@ -60,7 +60,7 @@ ty_status ty_relay_write(int socket, uint32_t peer, const void *bytes, uint32_t 
                          ty_error *error)
 {
     const uint32_t head[2] = {peer, length};
-    ty_status status = write_all(socket, head, sizeof head, error);
 
-    return status == TY_OK ? write_all(socket, bytes, length, error) : status;
+    TY_TRY(write_all(socket, head, sizeof head, error));
+    return write_all(socket, bytes, length, error);
 }

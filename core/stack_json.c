@@ -534,15 +534,12 @@ static ty_status extend(char **text, const char *between, const char *more, ty_e
 static ty_status change_words(ty_stack *stack, const char *words, const char *source,
                               ty_error *error)
 {
-    ty_status status = TY_OK;
-
-    for (words += strspn(words, " "); words[0] != '\0' && status == TY_OK;
-         words += strspn(words, " ")) {
+    for (words += strspn(words, " "); words[0] != '\0'; words += strspn(words, " ")) {
         const size_t length = strcspn(words, " ");
-        status = change(stack, words, length, source, error);
+        TY_TRY(change(stack, words, length, source, error));
         words += length;
     }
-    return status;
+    return TY_OK;
 }
 
 static const ty_stack_switch *switch_of(const ty_stack *stack, const char *word, size_t length)

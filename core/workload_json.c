@@ -190,9 +190,9 @@ static const json_record teacher_record = JSON_FLAT_RECORD(ty_teacher, teacher_f
 ty_status ty_teacher_read(const ty_json *object, ty_teacher *teacher, ty_error *error)
 {
     const ty_json *t = NULL;
-    ty_status status = ty_json_object(object, "teacher", &t, error);
 
-    return status == TY_OK ? ty_record_read_all(t, &teacher_record, teacher, NULL, error) : status;
+    TY_TRY(ty_json_object(object, "teacher", &t, error));
+    return ty_record_read_all(t, &teacher_record, teacher, NULL, error);
 }
 
 /* Not said: as numbers of that size are usually computed with. */

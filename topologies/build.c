@@ -91,10 +91,9 @@ static ty_status add_parts(builder *b, const catalogue_host *h, const char *name
     const uint32_t most = b->devices_per_host > 0 ? b->devices_per_host : UINT32_MAX;
     uint32_t devices = 0;
     char inner[NAME_ROOM];
-    ty_status status = TY_OK;
 
     vertices[0] = hub;
-    for (uint32_t v = 1; v < h->vertex_count && status == TY_OK; v++) {
+    for (uint32_t v = 1; v < h->vertex_count; v++) {
         snprintf(inner, sizeof inner, "%.200s/%.100s", name, h->vertices[v].name);
         vertices[v] = NO_INDEX;
         if (h->vertices[v].kind == TY_VERTEX_DEVICE && devices++ >= most)
@@ -102,18 +101,18 @@ static ty_status add_parts(builder *b, const catalogue_host *h, const char *name
         if (shared != NO_INDEX && v == h->domain_switch)
             vertices[v] = shared;
         else if (h->vertices[v].kind == TY_VERTEX_DEVICE)
-            status = builder_device(b, inner, h->device_type, hub, &vertices[v], error);
+            TY_TRY(builder_device(b, inner, h->device_type, hub, &vertices[v], error));
         else
-            status = ty_cluster_add_vertex(b->cluster, h->vertices[v].kind, inner, 0, &vertices[v],
-                                           error);
+            TY_TRY(ty_cluster_add_vertex(b->cluster, h->vertices[v].kind, inner, 0, &vertices[v],
+                                         error));
     }
-    for (uint32_t e = 0; e < h->edge_count && status == TY_OK; e++) {
+    for (uint32_t e = 0; e < h->edge_count; e++) {
         const catalogue_edge *edge = &h->edges[e];
         if (vertices[edge->from] != NO_INDEX && vertices[edge->to] != NO_INDEX)
-            status = builder_link(b, vertices[edge->from], vertices[edge->to], edge->link, false,
-                                  edge->lanes, error);
+            TY_TRY(builder_link(b, vertices[edge->from], vertices[edge->to], edge->link, false,
+                                edge->lanes, error));
     }
-    return status;
+    return TY_OK;
 }
 
 static ty_status add_host(builder *b, uint32_t host, const char *name, uint32_t network_switch,

@@ -21,8 +21,9 @@ ty_status catalogue_copy_member(const catalogue *c, const ty_json *object, const
                                 char **out, ty_error *error)
 {
     const char *text;
-    ty_status status = ty_json_string(object, key, &text, error);
-    return status == TY_OK ? copy_string(c, text, out, error) : status;
+
+    TY_TRY(ty_json_string(object, key, &text, error));
+    return copy_string(c, text, out, error);
 }
 
 /* ---- Figures and their sources ----------------------------------------------------------- */

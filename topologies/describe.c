@@ -228,13 +228,12 @@ static ty_status add_hosts(site *s, uint64_t count, uint32_t host, uint32_t netw
                            ty_error *error)
 {
     char name[80];
-    ty_status status = TY_OK;
 
-    for (uint64_t h = 0; h < count && status == TY_OK; h++) {
+    for (uint64_t h = 0; h < count; h++) {
         snprintf(name, sizeof name, "%shost-%u", s->prefix, s->hosts++);
-        status = builder_host_below(s->b, host, name, network_switch, error);
+        TY_TRY(builder_host_below(s->b, host, name, network_switch, error));
     }
-    return status;
+    return TY_OK;
 }
 
 /* "16x" in front of a host, or nothing for 1. */

@@ -183,9 +183,9 @@ static ty_status add_router(platform *p, const xml_element *e, ty_error *error)
 {
     const char *id;
     uint32_t index;
-    ty_status status = simgrid_need(p->im, e, "id", &id, error);
 
-    return status == TY_OK ? simgrid_new_point(p, id, xml_line(e), 0, &index, error) : status;
+    TY_TRY(simgrid_need(p->im, e, "id", &id, error));
+    return simgrid_new_point(p, id, xml_line(e), 0, &index, error);
 }
 
 static ty_status add_link(platform *p, const xml_element *e, ty_error *error)

@@ -347,17 +347,16 @@ static ty_status add_switch(machine *x, const level *l, uint32_t number, uint32_
 static ty_status add_level(machine *x, const level *l, uint32_t *at, ty_error *error)
 {
     uint32_t made = 0;
-    ty_status status = TY_OK;
 
-    for (uint32_t i = 0; i < x->m->count && status == TY_OK; i++) {
+    for (uint32_t i = 0; i < x->m->count; i++) {
         uint32_t size = size_of(x, l->groups, i);
         if (l->groups[i] != i)
             at[i] = at[l->groups[i]];
         else if (size > 1 && (!l->is_processor || size < x->m->count) &&
                  (l->finer == NULL || size_of(x, l->finer, i) < size))
-            status = add_switch(x, l, made++, at[i], &at[i], error);
+            TY_TRY(add_switch(x, l, made++, at[i], &at[i], error));
     }
-    return status;
+    return TY_OK;
 }
 
 static ty_status add_things(machine *x, const uint32_t *parents, uint32_t fabric, ty_error *error)

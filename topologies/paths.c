@@ -30,14 +30,13 @@ ty_status ty_routes_find(ty_routes *routes, uint32_t from_device, uint32_t to_de
                          ty_error *error)
 {
     router *r = &routes->router;
-    ty_status status = router_find(r, from_device, to_device, error);
 
-    if (status == TY_OK)
-        *out = (ty_path){.link_count = r->link_count,
-                         .links = r->links,
-                         .bandwidth_bytes_per_s = r->bandwidth_bytes_per_s,
-                         .latency_s = r->latency_s};
-    return status;
+    TY_TRY(router_find(r, from_device, to_device, error));
+    *out = (ty_path){.link_count = r->link_count,
+                     .links = r->links,
+                     .bandwidth_bytes_per_s = r->bandwidth_bytes_per_s,
+                     .latency_s = r->latency_s};
+    return TY_OK;
 }
 
 ty_status ty_cluster_path(const ty_cluster *cluster, uint32_t from_device, uint32_t to_device,
