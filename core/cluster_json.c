@@ -556,10 +556,7 @@ ty_status ty_cluster_parse(const char *json, const char *name, ty_cluster **out,
 
 void ty_cluster_to_json(const ty_cluster *cluster, ty_json_writer *writer, const char *key)
 {
-    ty_json_open(writer, key, '{');
-    ty_json_put_string(writer, "schema", schema);
-    ty_record_put(&ty_cluster_record, cluster, NULL, writer);
-    ty_json_close(writer, '}');
+    ty_record_write_document(schema, &ty_cluster_record, cluster, NULL, writer, key);
 }
 
 ty_status ty_cluster_text(const ty_cluster *cluster, char **out, ty_error *error)

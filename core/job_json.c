@@ -296,10 +296,7 @@ ty_status ty_job_to_text(const ty_job *job, const char *name, ty_text *text, ty_
     TY_TRY(ty_plan_check(job->plan, name, error));
     if (job->kind == TY_JOB_TRAIN)
         TY_TRY(ty_program_check(job->plan, job->program, name, error));
-    ty_json_open(&writer, NULL, '{');
-    ty_json_put_string(&writer, "schema", JOB_SCHEMA);
-    ty_record_put(&ty_job_record, job, NULL, &writer);
-    ty_json_close(&writer, '}');
+    ty_record_write_document(JOB_SCHEMA, &ty_job_record, job, NULL, &writer, NULL);
     return TY_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "ty_json_record.h"
 
 #include "json_parts.h"
+#include "ty_file.h"
 #include "ty_memory.h"
 
 #include <assert.h>
@@ -453,4 +454,27 @@ void ty_record_write(const json_record *record, const void *in, const void *cont
         ty_json_open(writer, key, '{');
     ty_record_put(record, in, context, writer);
     ty_json_close(writer, '}');
+}
+
+void ty_record_write_document(const char *schema, const json_record *record, const void *in,
+                              const void *context, ty_json_writer *writer, const char *key)
+{
+    ty_json_open(writer, key, '{');
+    ty_json_put_string(writer, "schema", schema);
+    ty_record_put(record, in, context, writer);
+    ty_json_close(writer, '}');
+}
+
+ty_status ty_record_save(const char *schema, const json_record *record, const void *in,
+                         const void *context, const char *path, ty_error *error)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_status status;
+
+    ty_record_write_document(schema, record, in, context, &writer, NULL);
+    ty_text_add(&text, "\n");
+    status = ty_file_write_text(path, &text, error);
+    ty_text_clear(&text);
+    return status;
 }

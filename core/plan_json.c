@@ -665,10 +665,7 @@ static void write_digest(const json_field *field, const void *record, const void
     ty_digest digest = {{0}};
 
     (void)context;
-    ty_json_open(&compact, NULL, '{');
-    ty_json_put_string(&compact, "schema", SCHEMA);
-    ty_record_put(&content_record, record, record, &compact);
-    ty_json_close(&compact, '}');
+    ty_record_write_document(SCHEMA, &content_record, record, record, &compact, NULL);
     if (text.failed != TY_OK)
         writer->text->failed = text.failed;
     else
@@ -688,26 +685,13 @@ const json_record ty_plan_record = JSON_RECORD(ty_plan, plan_fields);
 
 void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *key)
 {
-    ty_json_open(writer, key, '{');
-    ty_json_put_string(writer, "schema", SCHEMA);
-    ty_record_put(&ty_plan_record, plan, plan, writer);
-    ty_json_close(writer, '}');
+    ty_record_write_document(SCHEMA, &ty_plan_record, plan, plan, writer, key);
 }
 
 ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error)
 {
-    ty_status status = TY_OK;
-    ty_text text = {0};
-    ty_json_writer writer = ty_json_writer_on(&text);
-
-    TY_CHECK(ty_plan_check(plan, path, error), status, cleanup);
-    ty_plan_to_json(plan, &writer, NULL);
-    ty_text_add(&text, "\n");
-    status = ty_file_write_text(path, &text, error);
-
-cleanup:
-    ty_text_clear(&text);
-    return status;
+    TY_TRY(ty_plan_check(plan, path, error));
+    return ty_record_save(SCHEMA, &ty_plan_record, plan, plan, path, error);
 }
 
 ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error)

@@ -291,21 +291,10 @@ cleanup:
 
 void ty_profile_to_json(const ty_profile *profile, ty_json_writer *writer, const char *key)
 {
-    ty_json_open(writer, key, '{');
-    ty_json_put_string(writer, "schema", SCHEMA);
-    ty_record_put(&ty_profile_record, profile, NULL, writer);
-    ty_json_close(writer, '}');
+    ty_record_write_document(SCHEMA, &ty_profile_record, profile, NULL, writer, key);
 }
 
 ty_status ty_profile_save(const ty_profile *profile, const char *path, ty_error *error)
 {
-    ty_text text = {0};
-    ty_json_writer writer = ty_json_writer_on(&text);
-    ty_status status;
-
-    ty_profile_to_json(profile, &writer, NULL);
-    ty_text_add(&text, "\n");
-    status = ty_file_write_text(path, &text, error);
-    ty_text_clear(&text);
-    return status;
+    return ty_record_save(SCHEMA, &ty_profile_record, profile, NULL, path, error);
 }

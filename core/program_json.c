@@ -143,10 +143,7 @@ const json_record ty_program_record = JSON_RECORD(ty_program, fields);
 
 void ty_program_to_json(const ty_program *program, ty_json_writer *writer, const char *key)
 {
-    ty_json_open(writer, key, '{');
-    ty_json_put_string(writer, "schema", SCHEMA);
-    ty_record_put(&ty_program_record, program, NULL, writer);
-    ty_json_close(writer, '}');
+    ty_record_write_document(SCHEMA, &ty_program_record, program, NULL, writer, key);
 }
 
 ty_status ty_program_from_json(const ty_json *object, ty_program **out, ty_error *error)

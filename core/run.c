@@ -345,21 +345,8 @@ static ty_status check_run(const ty_run *run, const char *path, ty_error *error)
 
 ty_status ty_run_save(const ty_run *run, const char *path, ty_error *error)
 {
-    ty_status status = TY_OK;
-    ty_text text = {0};
-    ty_json_writer writer = ty_json_writer_on(&text);
-
-    TY_CHECK(check_run(run, path, error), status, cleanup);
-    ty_json_open(&writer, NULL, '{');
-    ty_json_put_string(&writer, "schema", RUN_SCHEMA);
-    ty_record_put(&ty_run_record, run, run, &writer);
-    ty_json_close(&writer, '}');
-    ty_text_add(&text, "\n");
-    status = ty_file_write_text(path, &text, error);
-
-cleanup:
-    ty_text_clear(&text);
-    return status;
+    TY_TRY(check_run(run, path, error));
+    return ty_record_save(RUN_SCHEMA, &ty_run_record, run, run, path, error);
 }
 
 void ty_run_free(ty_run *run)

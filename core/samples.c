@@ -141,23 +141,12 @@ cleanup:
 
 void ty_samples_to_json(const ty_samples *samples, ty_json_writer *writer)
 {
-    ty_json_open(writer, NULL, '{');
-    ty_json_put_string(writer, "schema", SCHEMA);
-    ty_record_put(&ty_samples_record, samples, NULL, writer);
-    ty_json_close(writer, '}');
+    ty_record_write_document(SCHEMA, &ty_samples_record, samples, NULL, writer, NULL);
 }
 
 ty_status ty_samples_save(const ty_samples *samples, const char *path, ty_error *error)
 {
-    ty_text text = {0};
-    ty_json_writer writer = ty_json_writer_on(&text);
-    ty_status status;
-
-    ty_samples_to_json(samples, &writer);
-    ty_text_add(&text, "\n");
-    status = ty_file_write_text(path, &text, error);
-    ty_text_clear(&text);
-    return status;
+    return ty_record_save(SCHEMA, &ty_samples_record, samples, NULL, path, error);
 }
 
 void ty_samples_free(ty_samples *samples)

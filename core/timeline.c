@@ -171,9 +171,7 @@ static ty_status read_events(const ty_json *object, const json_field *field, voi
         TY_TRY(
             ty_json_as_uint32(ty_json_at(row, 1), 0, timeline->step_count - 1, &event.step, error));
         TY_TRY(ty_json_as_number(ty_json_at(row, 4), event.start_s, DBL_MAX, &event.end_s, error));
-        if (ty_timeline_add(timeline, &event) != TY_OK) {
-            return ty_fail(error, TY_ENOMEM, "out of memory");
-        }
+        TY_TRY(ty_check_memory(ty_timeline_add(timeline, &event) == TY_OK, error));
     }
     return TY_OK;
 }
@@ -218,8 +216,6 @@ cleanup:
 
 void ty_timeline_to_json(const ty_timeline *timeline, ty_json_writer *writer, const char *key)
 {
-    ty_json_open(writer, key, '{');
-    ty_json_put_string(writer, "schema", "trainyard.timeline/1");
-    ty_record_put(&ty_timeline_record, timeline, NULL, writer);
-    ty_json_close(writer, '}');
+    ty_record_write_document("trainyard.timeline/1", &ty_timeline_record, timeline, NULL, writer,
+                             key);
 }

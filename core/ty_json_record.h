@@ -119,6 +119,12 @@ void ty_record_put(const json_record *record, const void *in, const void *contex
 /** The same as an object. @param key NULL inside arrays and at the root */
 void ty_record_write(const json_record *record, const void *in, const void *context,
                      ty_json_writer *writer, const char *key);
+/** The same as a document, whose first member is its schema. */
+void ty_record_write_document(const char *schema, const json_record *record, const void *in,
+                              const void *context, ty_json_writer *writer, const char *key);
+/** Writes a document to a file. @return as ty_file_write_text */
+ty_status ty_record_save(const char *schema, const json_record *record, const void *in,
+                         const void *context, const char *path, ty_error *error) TY_MUST_CHECK;
 
 /* What core's files have and what they share. */
 extern const json_record ty_compression_record; /* of a ty_compression, behind its kind */

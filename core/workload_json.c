@@ -313,10 +313,7 @@ cleanup:
 
 void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, const char *key)
 {
-    ty_json_open(writer, key, '{');
-    ty_json_put_string(writer, "schema", TY_WORKLOAD_SCHEMA);
-    ty_record_put(&ty_workload_record, workload, NULL, writer);
-    ty_json_close(writer, '}');
+    ty_record_write_document(TY_WORKLOAD_SCHEMA, &ty_workload_record, workload, NULL, writer, key);
 }
 
 static ty_status write_text(const ty_workload *workload, ty_text *text, ty_error *error)

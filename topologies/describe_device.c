@@ -29,6 +29,14 @@ typedef struct reading {
     catalogue_device links;
 } reading;
 
+struct key {
+    const char *name;
+    ty_status (*read)(reading *r, const struct key *key, const char *value, ty_error *error);
+    size_t at; /* of a figure, in the device */
+    double minimum, maximum;
+    const char *expected;
+};
+
 static ty_status fail_value(const reading *r, const char *key, const char *value,
                             const char *expected, ty_error *error)
 {
@@ -38,62 +46,41 @@ static ty_status fail_value(const reading *r, const char *key, const char *value
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-static ty_status read_number(const reading *r, const char *key, const char *value, double minimum,
-                             double maximum, const char *expected, double *out, ty_error *error)
+static ty_status read_figure(reading *r, const struct key *key, const char *value, ty_error *error)
 {
     double number;
 
     if (value[strspn(value, "0123456789.eE-")] != '\0' ||
-        ty_parse_bandwidth(value, &number, NULL) != TY_OK || number < minimum || number > maximum)
-        return fail_value(r, key, value, expected, error);
-    *out = number;
+        ty_parse_bandwidth(value, &number, NULL) != TY_OK || number < key->minimum ||
+        number > key->maximum)
+        return fail_value(r, key->name, value, key->expected, error);
+    *(double *)(void *)((char *)&r->type + key->at) = number;
     return TY_OK;
 }
 
-static ty_status read_rate(reading *r, const char *key, const char *value, ty_error *error)
-{
-    double *out = strcmp(key, "fp32") == 0   ? &r->type.peak_fp32_flop_per_s
-                  : strcmp(key, "tf32") == 0 ? &r->type.peak_tf32_flop_per_s
-                  : strcmp(key, "fp8") == 0  ? &r->type.peak_fp8_flop_per_s
-                  : strcmp(key, "fp4") == 0  ? &r->type.peak_fp4_flop_per_s
-                                             : &r->type.peak_fp16_flop_per_s;
-    return read_number(r, key, value, 1, 1e18, "flop/s such as 400e12", out, error);
-}
-
-static ty_status read_memory(reading *r, const char *key, const char *value, ty_error *error)
+static ty_status read_memory(reading *r, const struct key *key, const char *value, ty_error *error)
 {
     if (ty_parse_bytes(value, &r->type.memory_bytes, NULL) != TY_OK || r->type.memory_bytes == 0)
-        return fail_value(r, key, value, "a size such as 48GiB", error);
+        return fail_value(r, key->name, value, "a size such as 48GiB", error);
     r->type.usable_memory_bytes = 0;
     return TY_OK;
 }
 
-static ty_status read_bandwidth(reading *r, const char *key, const char *value, ty_error *error)
+static ty_status read_bandwidth(reading *r, const struct key *key, const char *value,
+                                ty_error *error)
 {
     double *out = &r->type.memory_bandwidth_bytes_per_s;
 
     if (ty_parse_bandwidth(value, out, NULL) != TY_OK || !(*out >= 1 && *out <= 1e18))
-        return fail_value(r, key, value, "a bandwidth such as 1.5TB/s", error);
+        return fail_value(r, key->name, value, "a bandwidth such as 1.5TB/s", error);
     return TY_OK;
 }
 
-static ty_status read_efficiency(reading *r, const char *key, const char *value, ty_error *error)
-{
-    double *out =
-        strcmp(key, "efficiency") == 0 ? &r->type.matmul_efficiency : &r->type.memory_efficiency;
-    return read_number(r, key, value, 1e-3, 1, "a share of the peak such as 0.7", out, error);
-}
-
-static ty_status read_power(reading *r, const char *key, const char *value, ty_error *error)
-{
-    return read_number(r, key, value, 0, 1e6, "watts such as 350", &r->type.power_w, error);
-}
-
-static ty_status read_launch(reading *r, const char *key, const char *value, ty_error *error)
+static ty_status read_launch(reading *r, const struct key *key, const char *value, ty_error *error)
 {
     if (ty_parse_seconds(value, &r->type.launch_overhead_s, NULL) != TY_OK ||
         r->type.launch_overhead_s > 1)
-        return fail_value(r, key, value, "a time such as 5us", error);
+        return fail_value(r, key->name, value, "a time such as 5us", error);
     return TY_OK;
 }
 
@@ -107,12 +94,12 @@ static bool find_port(reading *r, const char *name)
     return true;
 }
 
-static ty_status read_port(reading *r, const char *key, const char *value, ty_error *error)
+static ty_status read_port(reading *r, const struct key *key, const char *value, ty_error *error)
 {
     return find_port(r, value)
                ? TY_OK
-               : fail_value(r, key, value, "a link of the catalogue to the host such as pcie5",
-                            error);
+               : fail_value(r, key->name, value,
+                            "a link of the catalogue to the host such as pcie5", error);
 }
 
 /* What is not said is as of another device. */
@@ -129,30 +116,33 @@ static bool find_like(reading *r, const char *name)
     return true;
 }
 
-static ty_status read_like(reading *r, const char *key, const char *value, ty_error *error)
+static ty_status read_like(reading *r, const struct key *key, const char *value, ty_error *error)
 {
-    return find_like(r, value) ? TY_OK
-                               : fail_value(r, key, value, "a device of the catalogue", error);
+    return find_like(r, value)
+               ? TY_OK
+               : fail_value(r, key->name, value, "a device of the catalogue", error);
 }
 
-static const struct key {
-    const char *name;
-    ty_status (*read)(reading *r, const char *key, const char *value, ty_error *error);
-} keys[] = {
-    {"like", read_like},
-    {"fp32", read_rate},
-    {"tf32", read_rate},
-    {"bf16", read_rate},
-    {"fp16", read_rate},
-    {"fp8", read_rate},
-    {"fp4", read_rate},
-    {"memory", read_memory},
-    {"bandwidth", read_bandwidth},
-    {"efficiency", read_efficiency},
-    {"memory_efficiency", read_efficiency},
-    {"power", read_power},
-    {"launch", read_launch},
-    {"port", read_port},
+#define FIGURE(member, minimum, maximum, expected)                                                 \
+    read_figure, offsetof(ty_device_type, member), minimum, maximum, expected
+#define RATE(member) FIGURE(member, 1, 1e18, "flop/s such as 400e12")
+#define SHARE(member) FIGURE(member, 1e-3, 1, "a share of the peak such as 0.7")
+
+static const struct key keys[] = {
+    {.name = "like", .read = read_like},
+    {"fp32", RATE(peak_fp32_flop_per_s)},
+    {"tf32", RATE(peak_tf32_flop_per_s)},
+    {"bf16", RATE(peak_fp16_flop_per_s)},
+    {"fp16", RATE(peak_fp16_flop_per_s)},
+    {"fp8", RATE(peak_fp8_flop_per_s)},
+    {"fp4", RATE(peak_fp4_flop_per_s)},
+    {.name = "memory", .read = read_memory},
+    {.name = "bandwidth", .read = read_bandwidth},
+    {"efficiency", SHARE(matmul_efficiency)},
+    {"memory_efficiency", SHARE(memory_efficiency)},
+    {"power", FIGURE(power_w, 0, 1e6, "watts such as 350")},
+    {.name = "launch", .read = read_launch},
+    {.name = "port", .read = read_port},
 };
 #define KEY_COUNT (sizeof keys / sizeof keys[0])
 
@@ -165,7 +155,7 @@ static ty_status read_pair(reading *r, char *pair, ty_error *error)
         *equals = '\0';
     for (size_t k = 0; k < KEY_COUNT && equals != NULL; k++)
         if (strcmp(keys[k].name, pair) == 0)
-            return keys[k].read(r, pair, equals + 1, error);
+            return keys[k].read(r, &keys[k], equals + 1, error);
     near = ty_suggest(pair, &keys[0].name, KEY_COUNT, sizeof keys[0]);
     return ty_fail(
         error, TY_EPARSE,
