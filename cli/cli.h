@@ -25,6 +25,7 @@ typedef enum exit_code {
 } exit_code;
 
 #define CLI_MOST_VARIED 16
+#define SUGGESTION_SIZE 128
 
 typedef struct cli_config cli_config;
 
@@ -156,6 +157,26 @@ exit_code report_failure(const ty_error *error);
 exit_code report_bad_input(const ty_error *error);
 /** Prints a usage mistake in one line with a pointer to --help. */
 exit_code report_usage(const char *command, const char *format, ...) TY_PRINTF(2, 3);
+/** Begins a JSON document of a schema. */
+ty_json_writer document_open(const char *schema, ty_text *text);
+/** Ends it, and its last line. */
+void document_close(ty_json_writer *w);
+/** A document whose last member is an array, which it opens; a writer alone unless `is_json`. */
+ty_json_writer list_open(bool is_json, const char *schema, const char *array, ty_text *text);
+void list_close(bool is_json, ty_json_writer *w);
+/** Adds a file as it is. */
+ty_status add_file(const char *path, ty_text *text, ty_error *error) TY_MUST_CHECK;
+/** "DIRECTORY/NAME", or NAME without a directory. @param out [out] owned by the caller */
+ty_status path_in(const char *directory, const char *name, char **out,
+                  ty_error *error) TY_MUST_CHECK;
+/** "; did you mean 'NAME'?" with the name that is nearest to a word, or "".
+ * @param stride as for ty_suggest */
+const char *suggestion(const char *word, const void *names, size_t count, size_t stride,
+                       char out[SUGGESTION_SIZE]);
+/** RFC 4180: quotes around a text. */
+void csv_text(ty_text *csv, const char *text);
+/** A text to a file; cleared. */
+ty_status save_text(const char *path, ty_text *text, ty_error *error) TY_MUST_CHECK;
 /** Text to standard output; full disks are noticed. Clears `text`. */
 exit_code print_text(ty_text *text);
 /** Facts for people: as print_text, on a terminal with the first line and labels in bold. */

@@ -38,10 +38,8 @@ static ty_status read_sizes(const char *list, uint64_t sizes[MOST_SIZES], uint32
 static void write_json(const ty_cluster *cluster, const ty_collective_question *question,
                        const ty_collective_answer *rows, uint32_t count, ty_text *text)
 {
-    ty_json_writer w = ty_json_writer_on(text);
+    ty_json_writer w = document_open("trainyard.collective/1", text);
 
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.collective/1");
     ty_json_put_string(&w, "cluster", ty_cluster_name(cluster));
     ty_json_put_string(&w, "collective", ty_collective_name(question->kind));
     ty_json_put_string(&w, "calls", ty_collective_calls_name(question->calls));
@@ -60,9 +58,7 @@ static void write_json(const ty_cluster *cluster, const ty_collective_question *
         ty_json_put_number(&w, "bus_bandwidth_bytes_per_s", rows[i].bus_bandwidth_bytes_per_s);
         ty_json_close(&w, '}');
     }
-    ty_json_close(&w, ']');
-    ty_json_close(&w, '}');
-    ty_text_add(text, "\n");
+    list_close(true, &w);
 }
 
 static void write_table(const ty_cluster *cluster, const ty_collective_question *question,

@@ -9,28 +9,19 @@ typedef struct kind_count {
     uint32_t count;
 } kind_count;
 
-static const void *device_kind(const ty_cluster *cluster, uint32_t device)
+/* The kinds of devices or hosts in the order of their firsts, `*count` of them; NULL: out of
+ * memory. */
+static kind_count *count_kinds(const ty_cluster *cluster, bool is_hosts, uint32_t *count)
 {
-    return ty_cluster_device_type(cluster, device);
-}
-
-static const void *host_kind(const ty_cluster *cluster, uint32_t host)
-{
-    return ty_cluster_host_type(cluster, host);
-}
-
-/* The kinds of `total` devices or hosts in the order of their firsts, `*count` of them; NULL: out
- * of memory. */
-static kind_count *count_kinds(const ty_cluster *cluster, uint32_t total,
-                               const void *(*kind_of)(const ty_cluster *, uint32_t),
-                               uint32_t *count)
-{
+    const uint32_t total =
+        is_hosts ? ty_cluster_host_count(cluster) : ty_cluster_device_count(cluster);
     kind_count *kinds = NULL;
     uint32_t k = 0;
 
     *count = 0;
     for (uint32_t i = 0; i < total; i++) {
-        const void *kind = kind_of(cluster, i);
+        const void *kind = is_hosts ? (const void *)ty_cluster_host_type(cluster, i)
+                                    : (const void *)ty_cluster_device_type(cluster, i);
         if (*count == 0 || kinds[k].kind != kind) /* most are as the one before */
             for (k = 0; k < *count && kinds[k].kind != kind;)
                 k++;
@@ -147,10 +138,8 @@ static void tell_kinds(const cluster_summary *summary, ty_text *text)
 static void show_cluster_json(const ty_cluster *cluster, const cluster_summary *summary,
                               ty_text *text)
 {
-    ty_json_writer out = ty_json_writer_on(text);
+    ty_json_writer out = document_open("trainyard.cluster-summary/1", text);
 
-    ty_json_open(&out, NULL, '{');
-    ty_json_put_string(&out, "schema", "trainyard.cluster-summary/1");
     ty_json_put_string(&out, "name", ty_cluster_name(cluster));
     ty_json_put_uint(&out, "devices", ty_cluster_device_count(cluster));
     ty_json_put_uint(&out, "hosts", ty_cluster_host_count(cluster));
@@ -169,9 +158,7 @@ static void show_cluster_json(const ty_cluster *cluster, const cluster_summary *
         ty_json_put_number(&out, "latency_s", link->latency_s);
         ty_json_close(&out, '}');
     }
-    ty_json_close(&out, ']');
-    ty_json_close(&out, '}');
-    ty_text_add(text, "\n");
+    list_close(true, &out);
 }
 
 /* Of a large cluster's links nobody reads all; --json has them. */
@@ -211,10 +198,8 @@ ty_status cluster_show(const ty_cluster *cluster, bool as_json, ty_text *text, t
     uint32_t *classes = NULL;
 
     TY_CHECK(ty_cluster_bisection(cluster, &summary.bisection, error), status, done);
-    summary.devices =
-        count_kinds(cluster, ty_cluster_device_count(cluster), device_kind, &summary.device_kinds);
-    summary.hosts =
-        count_kinds(cluster, ty_cluster_host_count(cluster), host_kind, &summary.host_kinds);
+    summary.devices = count_kinds(cluster, false, &summary.device_kinds);
+    summary.hosts = count_kinds(cluster, true, &summary.host_kinds);
     classes = ty_alloc(ty_cluster_device_count(cluster), sizeof *classes);
     if (summary.devices == NULL || summary.hosts == NULL || classes == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");

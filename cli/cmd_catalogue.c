@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SOURCE_COLUMNS = 60 };
+
 /* ---- What both commands have in common --------------------------------------------------- */
 
 typedef struct catalogue_kind {
@@ -23,16 +25,11 @@ typedef struct catalogue_kind {
 static ty_status list_names(const catalogue_kind *kind, const cli_options *options, ty_text *text,
                             ty_error *error)
 {
-    ty_json_writer w = ty_json_writer_on(text);
+    ty_json_writer w = list_open(options->json, kind->schema, kind->array, text);
     char **names = NULL;
     uint32_t count = 0;
     ty_status status = kind->list(&names, &count, error);
 
-    if (options->json) {
-        ty_json_open(&w, NULL, '{');
-        ty_json_put_string(&w, "schema", kind->schema);
-        ty_json_open(&w, kind->array, '[');
-    }
     for (uint32_t i = 0; status == TY_OK && i < count; i++) {
         if (options->json) {
             ty_json_open_flat(&w, NULL, '{');
@@ -46,43 +43,16 @@ static ty_status list_names(const catalogue_kind *kind, const cli_options *optio
             status = kind->describe(names[i], NULL, text, error);
         ty_text_add(text, "\n");
     }
-    if (options->json) {
-        ty_json_close(&w, ']');
-        ty_json_close(&w, '}');
-        ty_text_add(text, "\n");
-    }
+    list_close(options->json, &w);
     ty_names_free(names, count);
     return status;
 }
 
-/* The beginning of a source: up to where it goes into detail, in a line of 100 columns. */
-static void add_source(const char *source, ty_text *text)
-{
-    enum { ROOM = 60 };
-    size_t length = strcspn(source, ";");
-
-    if (length > ROOM) {
-        length = ROOM;
-        while (length > 0 && source[length] != ' ')
-            length--;
-    }
-    ty_text_addf(text, "%.*s%s", (int)length, source, source[length] != '\0' ? " ..." : "");
-}
-
-static exit_code unknown_verb(const catalogue_kind *kind, const char *verb)
+static exit_code catalogue(const catalogue_kind *kind, const cli_options *options)
 {
     static const char *const verbs[] = {"list",   "show",  "import",
                                         "export", "check", "collective"}; /* four: of workloads */
-    const char *close = ty_suggest(verb, verbs, kind->import != NULL ? 4 : 6, sizeof verbs[0]);
-
-    return report_usage(kind->command, "found '%s', expected list, show, %s or export%s%s%s", verb,
-                        kind->import != NULL ? "import" : "check, collective, import",
-                        close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
-                        close != NULL ? "'?" : "");
-}
-
-static exit_code catalogue(const catalogue_kind *kind, const cli_options *options)
-{
+    char meant[SUGGESTION_SIZE];
     ty_error error = {0};
     ty_text text = {0};
     ty_status status;
@@ -93,7 +63,10 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
     bool is_import = kind->import != NULL && strcmp(verb, "import") == 0;
 
     if (!is_list && !is_export && !is_import && strcmp(verb, "show") != 0)
-        return unknown_verb(kind, verb);
+        return report_usage(
+            kind->command, "found '%s', expected list, show, %s or export%s", verb,
+            kind->import != NULL ? "import" : "check, collective, import",
+            suggestion(verb, verbs, kind->import != NULL ? 4 : 6, sizeof verbs[0], meant));
     if (!is_import &&
         (options->sequence > 0 || options->global_batch > 0 || options->vocabulary > 0))
         return report_usage(kind->command,
@@ -118,16 +91,6 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
 }
 
 /* ---- Workloads --------------------------------------------------------------------------- */
-
-static void shape_text(const ty_shape *shape, char out[64])
-{
-    int at = 0;
-
-    out[0] = '\0';
-    for (uint32_t d = 0; d < shape->dimension_count && at < 48; d++)
-        at += snprintf(out + at, 64 - (size_t)at, "%s%llu", d > 0 ? "x" : "",
-                       (unsigned long long)shape->dimensions[d]);
-}
 
 static uint64_t activation_bytes(const ty_workload *w)
 {
@@ -177,10 +140,8 @@ static void show_scenario(const ty_workload *w, ty_text *text)
 
 static void show_workload_json(const ty_workload *w, ty_text *text)
 {
-    ty_json_writer out = ty_json_writer_on(text);
+    ty_json_writer out = document_open("trainyard.workload-summary/1", text);
 
-    ty_json_open(&out, NULL, '{');
-    ty_json_put_string(&out, "schema", "trainyard.workload-summary/1");
     ty_json_put_string(&out, "name", w->name);
     ty_json_put_string(&out, "source", w->source);
     ty_json_put_uint(&out, "parameters",
@@ -208,9 +169,7 @@ static void show_workload_json(const ty_workload *w, ty_text *text)
         ty_json_put_uint(&out, "output_bytes", layer->output_bytes);
         ty_json_close(&out, '}');
     }
-    ty_json_close(&out, ']');
-    ty_json_close(&out, '}');
-    ty_text_add(text, "\n");
+    list_close(true, &out);
 }
 
 static void show_workload_text(const ty_workload *w, ty_text *text)
@@ -231,7 +190,11 @@ static void show_workload_text(const ty_workload *w, ty_text *text)
                  "forward flop");
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const ty_layer *layer = &w->layers[l];
-        shape_text(&layer->output, shape);
+        int at = 0;
+        shape[0] = '\0';
+        for (uint32_t d = 0; d < layer->output.dimension_count && at < 48; d++)
+            at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%llu", d > 0 ? "x" : "",
+                           (unsigned long long)layer->output.dimensions[d]);
         ty_format_count((double)(layer->parameter_bytes / w->element_bytes), a);
         ty_format_count(layer->forward_flop, b);
         ty_text_addf(text, "%-24s %-22s %14s %12s %12s\n", layer->name,
@@ -270,9 +233,14 @@ static ty_status describe_workload(const char *name, ty_json_writer *json, ty_te
         ty_json_put_uint(json, "parameters", parameters);
         ty_json_put_string(json, "source", w->source);
     } else {
+        /* A source up to where it goes into detail, in a line of 100 columns. */
+        size_t length = strcspn(w->source, ";");
+        if (length > SOURCE_COLUMNS)
+            for (length = SOURCE_COLUMNS; length > 0 && w->source[length] != ' ';)
+                length--;
         ty_format_count((double)parameters, shown);
-        ty_text_addf(text, "%8s  ", shown);
-        add_source(w->source, text);
+        ty_text_addf(text, "%8s  %.*s%s", shown, (int)length, w->source,
+                     w->source[length] != '\0' ? " ..." : "");
     }
     ty_workload_free(w);
     return TY_OK;
@@ -322,16 +290,6 @@ static ty_status import_workload(const char *path, const cli_options *options, t
     return TY_OK;
 }
 
-/* A trace has times of layers and no layers: a profile comes of it. */
-static exit_code import_trace(const cli_options *options)
-{
-    if (options->sequence > 0 || options->global_batch > 0 || options->vocabulary > 0)
-        return report_usage("workload",
-                            "--seq, --global-batch and --vocabulary: a trace of PyTorch's profiler "
-                            "gives a profile, which has none of them");
-    return profile_import("workload", options->files[1], options);
-}
-
 static exit_code export_chakra(const cli_options *options)
 {
     ty_workload *workload = NULL;
@@ -348,36 +306,36 @@ static exit_code export_chakra(const cli_options *options)
     return code;
 }
 
-static exit_code export_workload_to(const cli_options *options, const catalogue_kind *kind)
-{
-    static const char *const formats[] = {"json", "chakra"};
-    const char *close = ty_suggest(options->to, formats, 2, sizeof formats[0]);
-
-    if (strcmp(options->to, "json") == 0)
-        return catalogue(kind, options);
-    if (strcmp(options->to, "chakra") == 0)
-        return export_chakra(options);
-    return report_usage("workload", "--to: found '%s', expected json or chakra%s%s%s", options->to,
-                        close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
-                        close != NULL ? "'?" : "");
-}
-
 exit_code cmd_workload(const cli_options *options)
 {
     static const catalogue_kind workloads = {
         "workload",        ty_zoo_list,   "trainyard.workloads/1", "workloads",
         describe_workload, show_workload, export_workload,         import_workload};
+    static const char *const formats[] = {"json", "chakra"};
     const char *verb = options->files[0];
+    char meant[SUGGESTION_SIZE];
     bool is_import = strcmp(verb, "import") == 0, is_export = strcmp(verb, "export") == 0;
 
     if (options->to != NULL && !is_export)
         return report_usage("workload", "--to belongs to export");
     if (options->micro_batches != NULL && !is_import)
         return report_usage("workload", "--micro-batches belongs to import");
-    if (is_import && options->file_count > 1 && ty_is_profiler_trace(options->files[1]))
-        return import_trace(options);
-    if (is_export && options->to != NULL && options->file_count > 1)
-        return export_workload_to(options, &workloads);
+    /* A trace has times of layers and no layers: a profile comes of it. */
+    if (is_import && options->file_count > 1 && ty_is_profiler_trace(options->files[1])) {
+        if (options->sequence > 0 || options->global_batch > 0 || options->vocabulary > 0)
+            return report_usage("workload",
+                                "--seq, --global-batch and --vocabulary: a trace of PyTorch's "
+                                "profiler gives a profile, which has none of them");
+        return profile_import("workload", options->files[1], options);
+    }
+    if (is_export && options->to != NULL && options->file_count > 1) {
+        if (strcmp(options->to, "chakra") == 0)
+            return export_chakra(options);
+        if (strcmp(options->to, "json") != 0)
+            return report_usage("workload", "--to: found '%s', expected json or chakra%s",
+                                options->to,
+                                suggestion(options->to, formats, 2, sizeof formats[0], meant));
+    }
     return catalogue(&workloads, options);
 }
 

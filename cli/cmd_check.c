@@ -32,108 +32,34 @@ static ty_status check_plan(const char *path, verdict *v)
     return status;
 }
 
-static ty_status check_phases(const char *path, verdict *v)
-{
-    ty_phases *phases = NULL;
-    ty_status status = ty_phases_load(path, &phases, &v->error);
-
-    ty_phases_free(phases);
-    return status;
-}
-
-static ty_status check_phased_plan(const char *path, verdict *v)
-{
-    ty_phased_plan *plan = NULL;
-    ty_status status = ty_phased_plan_load(path, &plan, &v->error);
-
-    ty_phased_plan_free(plan);
-    return status;
-}
-
-static ty_status check_phased_run(const char *path, verdict *v)
-{
-    ty_phased_run *run = NULL;
-    ty_status status = ty_phased_run_load(path, &run, &v->error);
-
-    ty_phased_run_free(run);
-    return status;
-}
-
-static ty_status check_job(const char *path, verdict *v)
-{
-    ty_job *job = NULL;
-    ty_status status = ty_job_load(path, &job, &v->error);
-
-    ty_job_free(job);
-    return status;
-}
-
-static ty_status check_run(const char *path, verdict *v)
-{
-    ty_run *run = NULL;
-    ty_status status = ty_run_load(path, &run, &v->error);
-
-    ty_run_free(run);
-    return status;
-}
-
-static ty_status check_profile(const char *path, verdict *v)
-{
-    ty_profile *profile = NULL;
-    ty_status status = ty_profile_load(path, &profile, &v->error);
-
-    ty_profile_free(profile);
-    return status;
-}
-
-static ty_status check_samples(const char *path, verdict *v)
-{
-    ty_samples *samples = NULL;
-    ty_status status = ty_samples_load(path, &samples, &v->error);
-
-    ty_samples_free(samples);
-    return status;
-}
-
-static ty_status check_stack(const char *path, verdict *v)
-{
-    ty_stack *stack = NULL;
-    ty_status status = ty_stack_open(path, &stack, &v->error);
-
-    ty_stack_free(stack);
-    return status;
-}
-
-static ty_status check_cluster(const char *path, verdict *v)
-{
-    ty_cluster *cluster = NULL;
-    ty_status status = ty_cluster_open(path, NULL, &cluster, &v->error);
-
-    ty_cluster_free(cluster);
-    return status;
-}
+/* A file that is good where its own reader takes it, with the arguments in front of what it gives.
+ */
+#define CHECK(name, type, load, ...)                                                               \
+    static ty_status check_##name(const char *path, verdict *v)                                    \
+    {                                                                                              \
+        type *loaded = NULL;                                                                       \
+        const ty_status status = load(__VA_ARGS__, &loaded, &v->error);                            \
+        type##_free(loaded);                                                                       \
+        return status;                                                                             \
+    }
+CHECK(phases, ty_phases, ty_phases_load, path)
+CHECK(phased_plan, ty_phased_plan, ty_phased_plan_load, path)
+CHECK(phased_run, ty_phased_run, ty_phased_run_load, path)
+CHECK(job, ty_job, ty_job_load, path)
+CHECK(run, ty_run, ty_run_load, path)
+CHECK(profile, ty_profile, ty_profile_load, path)
+CHECK(samples, ty_samples, ty_samples_load, path)
+CHECK(stack, ty_stack, ty_stack_open, path)
+CHECK(cluster, ty_cluster, ty_cluster_open, path, NULL)
+CHECK(workload, ty_workload, ty_workload_open, path)
+CHECK(calibration, ty_convergence, ty_convergence_open, path)
+CHECK(records, ty_records, ty_records_load, path)
+/* Of whichever collective: logs that do not say are refused where they are used. */
+CHECK(collective_log, ty_collective_log, ty_collective_log_load, path, TY_COLLECTIVE_COUNT)
 
 static ty_status check_device(const char *path, verdict *v)
 {
     return ty_device_file_check(path, &v->error);
-}
-
-static ty_status check_workload(const char *path, verdict *v)
-{
-    ty_workload *workload = NULL;
-    ty_status status = ty_workload_open(path, &workload, &v->error);
-
-    ty_workload_free(workload);
-    return status;
-}
-
-static ty_status check_calibration(const char *path, verdict *v)
-{
-    ty_convergence *task = NULL;
-    ty_status status = ty_convergence_open(path, &task, &v->error);
-
-    ty_convergence_free(task);
-    return status;
 }
 
 /* What simulate and estimate print: a report takes the timeline. */
@@ -320,34 +246,12 @@ static ty_status as_trace(const char *path, verdict *v, ty_error *error)
     return status;
 }
 
-static ty_status as_records(const char *path, verdict *v, ty_error *error)
-{
-    ty_records *records = NULL;
-    ty_status status = ty_records_load(path, &records, error);
-
-    if (status == TY_OK)
-        v->format = "published measurements";
-    ty_records_free(records);
-    return status;
-}
-
-/* Of whichever collective: logs that do not say are refused where they are used. */
-static ty_status as_collective_log(const char *path, verdict *v, ty_error *error)
-{
-    ty_collective_log *log = NULL;
-    ty_status status = ty_collective_log_load(path, TY_COLLECTIVE_COUNT, &log, error);
-
-    if (status == TY_OK)
-        v->format = "nccl-tests log";
-    ty_collective_log_free(log);
-    return status;
-}
-
 /* Whoever can read it. Of several complaints that one is told whose reader knew the file: the
  * others say that it is none of theirs. */
 static void check_foreign(const char *path, const cli_options *options, verdict *v)
 {
     ty_error workload = {0}, cluster = {0}, other = {0};
+    verdict tried = {0};
 
     /* Megatron-LM's arguments are both: a model for --workload, and more of them for --config. */
     if (as_workload(path, v, &workload) == TY_OK) {
@@ -359,10 +263,14 @@ static void check_foreign(const char *path, const cli_options *options, verdict 
         return;
     }
     if (as_training_config(path, v, &other) == TY_OK ||
-        as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &other) == TY_OK ||
-        as_records(path, v, &other) == TY_OK || as_collective_log(path, v, &other) == TY_OK)
+        as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &other) == TY_OK)
         return;
-    v->error = strstr(cluster.message, "none of the formats") == NULL ? cluster : workload;
+    if (check_records(path, &tried) == TY_OK)
+        v->format = "published measurements";
+    else if (check_collective_log(path, &tried) == TY_OK)
+        v->format = "nccl-tests log";
+    else
+        v->error = strstr(cluster.message, "none of the formats") == NULL ? cluster : workload;
 }
 
 /* ---- The whole --------------------------------------------------------------------------- */
@@ -402,32 +310,22 @@ static void write_json(const char *path, const verdict *v, ty_json_writer *w)
     ty_json_close(w, '}');
 }
 
-/* Each reader reads from the start, and what came through a pipe is gone by then. */
-static bool can_be_read_again(const char *path, ty_error *error)
-{
-    struct stat found;
-
-    return (stat(path, &found) == 0 && S_ISDIR(found.st_mode)) ||
-           ty_file_check_plain(path, error) == TY_OK;
-}
-
 exit_code cmd_check(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
     ty_text text = {0};
-    ty_json_writer w = ty_json_writer_on(&text);
+    ty_json_writer w = list_open(options->json, "trainyard.check/1", "files", &text);
 
-    if (options->json) {
-        ty_json_open(&w, NULL, '{');
-        ty_json_put_string(&w, "schema", "trainyard.check/1");
-        ty_json_open(&w, "files", '[');
-    }
     for (int i = 0; i < options->file_count; i++) {
         verdict v = {0};
         const char *path = options->files[i];
+        struct stat found;
+        /* Each reader reads from the start, and what came through a pipe is gone by then. */
         if (!ty_file_exists(path))
             ty_fail(&v.error, TY_EIO, "no such file");
-        else if (can_be_read_again(path, &v.error) && !check_own(path, &v))
+        else if (((stat(path, &found) == 0 && S_ISDIR(found.st_mode)) ||
+                  ty_file_check_plain(path, &v.error) == TY_OK) &&
+                 !check_own(path, &v))
             check_foreign(path, options, &v);
         if (v.error.status != TY_OK)
             code = EXIT_BAD_INPUT;
@@ -437,10 +335,6 @@ exit_code cmd_check(const cli_options *options)
             write_text(path, &v, &text);
         ty_text_clear(&v.notes);
     }
-    if (options->json) {
-        ty_json_close(&w, ']');
-        ty_json_close(&w, '}');
-        ty_text_add(&text, "\n");
-    }
+    list_close(options->json, &w);
     return print_text(&text) == EXIT_DONE ? code : EXIT_FAILED;
 }

@@ -89,11 +89,9 @@ static void name_finding(const examination *x, const ty_finding *f, char *out, s
 
 static void write_json(const examination *x, ty_text *text)
 {
-    ty_json_writer w = ty_json_writer_on(text);
+    ty_json_writer w = document_open("trainyard.cluster-check/1", text);
     char name[600];
 
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.cluster-check/1");
     ty_json_put_string(&w, "name", ty_cluster_name(x->cluster));
     ty_json_put_uint(&w, "devices", ty_cluster_device_count(x->cluster));
     ty_json_put_uint(&w, "hosts", ty_cluster_host_count(x->cluster));
@@ -113,9 +111,7 @@ static void write_json(const examination *x, ty_text *text)
         ty_json_put_number(&w, "value", f->value);
         ty_json_close(&w, '}');
     }
-    ty_json_close(&w, ']');
-    ty_json_close(&w, '}');
-    ty_text_add(text, "\n");
+    list_close(true, &w);
 }
 
 static void write_classes(const examination *x, ty_text *text)

@@ -7,23 +7,17 @@
 /* All files, one after the other. */
 static ty_status read_all(const cli_options *options, ty_text *text, ty_error *error)
 {
-    for (int i = 1; i < options->file_count; i++) {
-        char *bytes = NULL;
-        size_t length;
-        ty_status status = ty_file_read(options->files[i], 0, &bytes, &length, error);
+    ty_status status = TY_OK;
 
-        if (status != TY_OK)
-            return status;
-        ty_text_append(text, bytes, length);
-        ty_free(bytes);
-    }
-    return ty_text_check(text, error);
+    for (int i = 1; i < options->file_count && status == TY_OK; i++)
+        status = add_file(options->files[i], text, error);
+    return status == TY_OK ? ty_text_check(text, error) : status;
 }
 
 static void print_tokens(const ty_tokens *tokens, size_t bytes, const cli_options *options,
                          ty_text *out)
 {
-    ty_json_writer writer = ty_json_writer_on(out);
+    ty_json_writer writer;
 
     if (!options->json) {
         ty_text_addf(out, "%s: %llu tokens of %zu bytes (%.2f bytes a token), vocabulary %u\n",
@@ -31,15 +25,13 @@ static void print_tokens(const ty_tokens *tokens, size_t bytes, const cli_option
                      (double)bytes / (double)tokens->count, tokens->vocabulary);
         return;
     }
-    ty_json_open(&writer, NULL, '{');
-    ty_json_put_string(&writer, "schema", "trainyard.data-summary/1");
+    writer = document_open("trainyard.data-summary/1", out);
     ty_json_put_string(&writer, "file", options->output);
     ty_json_put_uint(&writer, "text_bytes", bytes);
     ty_json_put_uint(&writer, "tokens", tokens->count);
     ty_json_put_uint(&writer, "vocabulary", tokens->vocabulary);
     ty_json_put_uint(&writer, "token_bytes", tokens->token_bytes);
-    ty_json_close(&writer, '}');
-    ty_text_add(out, "\n");
+    document_close(&writer);
 }
 
 static ty_status tokenize(const cli_options *options, ty_text *out, ty_error *error)

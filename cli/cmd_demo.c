@@ -9,43 +9,6 @@
 #define DEMO_CLUSTER "local:2"
 #define DEMO_STEPS 400
 
-typedef struct demo_files {
-    char *plan, *run, *report;
-} demo_files;
-
-static ty_status file_in(const char *directory, const char *name, char **out, ty_error *error)
-{
-    ty_text text = {0};
-    ty_status status;
-
-    if (directory != NULL)
-        ty_text_addf(&text, "%s/", directory);
-    ty_text_add(&text, name);
-    status = ty_text_take(&text, out, error);
-    ty_text_clear(&text);
-    return status;
-}
-
-static ty_status files_make(const char *directory, demo_files *out, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    if (directory != NULL)
-        TY_CHECK(ty_directory_make(directory, error), status, done);
-    TY_CHECK(file_in(directory, "plan.json", &out->plan, error), status, done);
-    TY_CHECK(file_in(directory, "run.json", &out->run, error), status, done);
-    TY_CHECK(file_in(directory, "report.html", &out->report, error), status, done);
-done:
-    return status;
-}
-
-static void files_clear(demo_files *files)
-{
-    ty_free(files->plan);
-    ty_free(files->run);
-    ty_free(files->report);
-}
-
 static void headline(const char *text)
 {
     printf("\n== %s\n", text);
@@ -56,13 +19,18 @@ exit_code cmd_demo(const cli_options *options)
 {
     exit_code code;
     ty_error error = {0};
-    demo_files files = {0};
-    const char *plan_and_run[2];
+    struct {
+        char *plan, *run, *report;
+    } files = {0};
+    const char *const in = options->directory, *plan_and_run[2];
     cli_options step;
     char worker[PATH_MAX];
 
     if (ty_worker_path(worker, &error) != TY_OK ||
-        files_make(options->directory, &files, &error) != TY_OK) {
+        (in != NULL && ty_directory_make(in, &error) != TY_OK) ||
+        path_in(in, "plan.json", &files.plan, &error) != TY_OK ||
+        path_in(in, "run.json", &files.run, &error) != TY_OK ||
+        path_in(in, "report.html", &files.report, &error) != TY_OK) {
         code = report_failure(&error);
         goto cleanup;
     }
@@ -100,6 +68,8 @@ exit_code cmd_demo(const cli_options *options)
     printf("\nWrote %s, %s and %s.\n", files.plan, files.run, files.report);
 
 cleanup:
-    files_clear(&files);
+    ty_free(files.plan);
+    ty_free(files.run);
+    ty_free(files.report);
     return code;
 }

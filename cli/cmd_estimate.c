@@ -29,9 +29,7 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
     if (options->trace != NULL)
         TY_CHECK(trace_save(inputs, timeline, options->trace, error), status, done);
     if (options->json) {
-        ty_json_writer w = ty_json_writer_on(text);
-        ty_json_open(&w, NULL, '{');
-        ty_json_put_string(&w, "schema", schema);
+        ty_json_writer w = document_open(schema, text);
         ty_json_put_string(&w, "workload", inputs->plan->workload->name);
         ty_json_put_string(&w, "cluster", inputs->plan->cluster_name);
         ty_json_put_string(&w, "stack", inputs->plan->stack->name);
@@ -46,8 +44,7 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
         if (more != NULL)
             more(context, &w, text);
         ty_timeline_to_json(timeline, &w, "timeline");
-        ty_json_close(&w, '}');
-        ty_text_add(text, "\n");
+        document_close(&w);
     } else {
         ty_text_addf(text, "%s on %s, %s\n", inputs->plan->workload->name,
                      inputs->plan->cluster_name, inputs->plan->strategy);

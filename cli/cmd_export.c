@@ -11,24 +11,13 @@
 
 /* ---- Writing ----------------------------------------------------------------------------- */
 
-static ty_status path_of(const char *directory, const char *name, char **out, ty_error *error)
-{
-    ty_text text = {0};
-    ty_status status;
-
-    ty_text_addf(&text, "%s/%s", directory, name);
-    status = ty_text_take(&text, out, error);
-    ty_text_clear(&text);
-    return status;
-}
-
 /* All or nothing: what is in the way is found before the first file is written. */
 static ty_status refuse_overwriting(const char *directory, const ty_launch_files *files,
                                     ty_error *error)
 {
     for (uint32_t i = 0; i < files->count; i++) {
         char *path = NULL;
-        ty_status status = path_of(directory, files->files[i].name, &path, error);
+        ty_status status = path_in(directory, files->files[i].name, &path, error);
         if (status == TY_OK && ty_file_exists(path))
             status = ty_fail(error, TY_EIO, "%s is there already; --force replaces it", path);
         ty_free(path);
@@ -44,7 +33,7 @@ static ty_status write_one(const cli_options *options, const ty_launch_file *fil
     char *path = NULL;
     bool is_replaced;
 
-    TY_CHECK(path_of(options->output, file->name, &path, error), status, cleanup);
+    TY_CHECK(path_in(options->output, file->name, &path, error), status, cleanup);
     is_replaced = ty_file_exists(path);
     TY_CHECK(ty_file_write(path, file->bytes, file->length, error), status, cleanup);
     if (file->is_program && chmod(path, 0755) != 0)
@@ -141,13 +130,6 @@ cleanup:
     return status;
 }
 
-static void names_free(char **names, uint32_t count)
-{
-    for (uint32_t i = 0; names != NULL && i < count; i++)
-        ty_free(names[i]);
-    ty_free(names);
-}
-
 ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan_inputs *inputs,
                       const char *target, ty_launch_files **out, ty_error *error)
 {
@@ -186,7 +168,7 @@ ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan
                        out, error);
 
 cleanup:
-    names_free(names, hosts);
+    ty_names_free(names, hosts);
     ty_text_clear(&job);
     ty_text_clear(&command);
     return status;

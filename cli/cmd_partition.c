@@ -164,10 +164,8 @@ static void print_division(const profile_states *p, const ty_division *d, ty_tex
 static void write_division(const profile_states *p, const ty_division *d, bool is_flat,
                            ty_text *text)
 {
-    ty_json_writer w = ty_json_writer_on(text);
+    ty_json_writer w = document_open("trainyard.partition/1", text);
 
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.partition/1");
     ty_json_put_string(&w, "mode", is_flat ? "flat" : "pipedream");
     ty_json_put_uint(&w, "layers", p->graph->layer_count);
     ty_json_put_uint(&w, "states", p->states->count - 1);
@@ -193,9 +191,7 @@ static void write_division(const profile_states *p, const ty_division *d, bool i
         ty_json_close(&w, ']');
         ty_json_close(&w, '}');
     }
-    ty_json_close(&w, ']');
-    ty_json_close(&w, '}');
-    ty_text_add(text, "\n");
+    list_close(true, &w);
 }
 
 /* ---- The command ----------------------------------------------------------------------------- */

@@ -8,22 +8,9 @@
 
 #define SHOWN_IN_A_LINE 3
 
-/* RFC 4180: quotes around every text. */
-static void csv_text(ty_text *csv, const char *text)
-{
-    ty_text_add(csv, "\"");
-    for (const char *c = text; *c != '\0'; c++) {
-        if (*c == '"')
-            ty_text_add(csv, "\"");
-        ty_text_append(csv, c, 1);
-    }
-    ty_text_add(csv, "\"");
-}
-
 static ty_status write_candidates(const ty_plan *plan, const char *path, ty_error *error)
 {
     ty_text csv = {0};
-    ty_status status;
 
     ty_text_add(
         &csv,
@@ -41,9 +28,7 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
         csv_text(&csv, row->fix != NULL ? row->fix : "");
         ty_text_add(&csv, "\r\n");
     }
-    status = ty_file_write_text(path, &csv, error);
-    ty_text_clear(&csv);
-    return status;
+    return save_text(path, &csv, error);
 }
 
 /* At which bandwidth the answer to "does it pay?" changes, for a few compressors. */
@@ -88,10 +73,8 @@ cleanup:
 static void put_infeasible(const cli_options *options, const ty_stack *stack, const ty_error *error,
                            const ty_remedy *remedy, ty_text *text)
 {
-    ty_json_writer w = ty_json_writer_on(text);
+    ty_json_writer w = document_open("trainyard.infeasible/1", text);
 
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.infeasible/1");
     ty_json_put_string(&w, "workload", options->workload);
     ty_json_put_string(&w, "cluster", options->cluster);
     if (options->global_batch > 0)
@@ -114,8 +97,7 @@ static void put_infeasible(const cli_options *options, const ty_stack *stack, co
         ty_json_put_number(&w, "step_time_s", plan->prediction.step_time_s);
         ty_json_close(&w, '}');
     }
-    ty_json_close(&w, '}');
-    ty_text_add(text, "\n");
+    document_close(&w);
 }
 
 /* Words of the question that a plan does not keep. None for a configuration file: its command is
@@ -310,14 +292,6 @@ cleanup:
 /* ---- A training program's file as the question ------------------------------------------------
  */
 
-static void print_config(const char *path, const ty_training_config *config, const char *fix)
-{
-    tell("trainyard: %s: %s: %s, %s", path, config->format, config->workload->name,
-         fix[0] != '\0' ? fix : "no layout");
-    for (uint32_t i = 0; i < config->report.note_count; i++)
-        tell("trainyard: note: %s", config->report.notes[i]);
-}
-
 /* What would be better: the same model and batch with the layout left open. */
 static exit_code plan_without_layout(const cli_options *options, double step_time_s)
 {
@@ -408,15 +382,6 @@ cleanup:
     return status;
 }
 
-/* The stack of a file, and its switches after the name. */
-static const char *with_switches(const ty_training_config *config, ty_text *stack)
-{
-    if (config->switches.length == 0)
-        return config->stack;
-    ty_text_addf(stack, "%s %s", config->stack, config->switches.data);
-    return stack->data;
-}
-
 static exit_code plan_config(const cli_options *options)
 {
     cli_options own = *options;
@@ -434,17 +399,23 @@ static exit_code plan_config(const cli_options *options)
         code = report_bad_input(&error);
         goto cleanup;
     }
-    if (!options->quiet)
-        print_config(options->training_config, &config, fix.data != NULL ? fix.data : "");
+    if (!options->quiet) {
+        tell("trainyard: %s: %s: %s, %s", options->training_config, config.format,
+             config.workload->name, fix.length > 0 ? fix.data : "no layout");
+        for (uint32_t i = 0; i < config.report.note_count; i++)
+            tell("trainyard: note: %s", config.report.notes[i]);
+    }
     own.given = &config.workload;
     own.fix = fix.length > 0 ? fix.data : NULL;
     own.precision = options->precision != NULL ? options->precision : config.precision;
     if (own.global_batch == 0)
         own.global_batch = config.global_batch;
     if (own.stack == NULL && own.system == NULL &&
-        !ty_cluster_is_local(own.cluster != NULL ? own.cluster : "", &ranks))
-        own.stack = with_switches(&config, &stack);
-    else if (config.switches.length > 0 && !options->quiet)
+        !ty_cluster_is_local(own.cluster != NULL ? own.cluster : "", &ranks)) {
+        if (config.switches.length > 0) /* after the name */
+            ty_text_addf(&stack, "%s %s", config.stack, config.switches.data);
+        own.stack = config.switches.length > 0 ? stack.data : config.stack;
+    } else if (config.switches.length > 0 && !options->quiet)
         tell("trainyard: note: %s not used: the software is not the file's", config.switches.data);
     code = plan_question(&own, &step_time_s);
     if ((code != EXIT_DONE && code != EXIT_NO_PLAN) || options->json || own.fix == NULL)
@@ -478,10 +449,8 @@ exit_code cmd_plan(const cli_options *options)
 
 static void memory_to_json(const ty_plan *plan, ty_text *text)
 {
-    ty_json_writer w = ty_json_writer_on(text);
+    ty_json_writer w = document_open("trainyard.memory/1", text);
 
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.memory/1");
     ty_json_put_string(&w, "workload", plan->workload->name);
     ty_json_put_string(&w, "cluster", plan->cluster_name);
     ty_json_put_string(&w, "stack", plan->stack->name);
@@ -500,9 +469,7 @@ static void memory_to_json(const ty_plan *plan, ty_text *text)
         ty_json_put_uint(&w, "total_bytes", ty_memory_use_total(use));
         ty_json_close(&w, '}');
     }
-    ty_json_close(&w, ']');
-    ty_json_close(&w, '}');
-    ty_text_add(text, "\n");
+    list_close(true, &w);
 }
 
 exit_code cmd_memory(const cli_options *options)

@@ -14,27 +14,12 @@ static ty_status show(const cli_options *options, const char *path, ty_text *tex
     ty_status status;
     ty_run *run = NULL;
 
-    if (options->json) {
-        char *bytes = NULL;
-        size_t length;
-        status = ty_file_read(path, 0, &bytes, &length, error);
-        if (status == TY_OK)
-            ty_text_append(text, bytes, length);
-        ty_free(bytes);
-        return status;
-    }
+    if (options->json)
+        return add_file(path, text, error);
     status = ty_run_load(path, &run, error);
     if (status == TY_OK)
         ty_print_run(run, text);
     ty_run_free(run);
-    return status;
-}
-
-static ty_status write_text(const char *path, ty_text *text, ty_error *error)
-{
-    const ty_status status = ty_file_write_text(path, text, error);
-
-    ty_text_clear(text);
     return status;
 }
 
@@ -51,27 +36,15 @@ static ty_status write_logs(const cli_options *options, const ty_job *job, const
     TY_CHECK(ty_run_load(path, &run, error), status, cleanup);
     if (options->metrics != NULL) {
         ty_run_to_metrics(job->plan, run, &text);
-        TY_CHECK(write_text(options->metrics, &text, error), status, cleanup);
+        TY_CHECK(save_text(options->metrics, &text, error), status, cleanup);
     }
     if (options->mlperf_log != NULL) {
         ty_run_to_mlperf(job->plan, run, &text);
-        TY_CHECK(write_text(options->mlperf_log, &text, error), status, cleanup);
+        TY_CHECK(save_text(options->mlperf_log, &text, error), status, cleanup);
     }
 
 cleanup:
     ty_run_free(run);
-    return status;
-}
-
-static ty_status logs_try(const cli_options *options, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    if (options->metrics != NULL)
-        TY_CHECK(ty_file_try(options->metrics, error), status, done);
-    if (options->mlperf_log != NULL)
-        status = ty_file_try(options->mlperf_log, error);
-done:
     return status;
 }
 
@@ -110,7 +83,9 @@ exit_code cmd_run(const cli_options *options)
     if (output == NULL &&
         ty_scratch_file("trainyard-run", scratch, sizeof scratch, &error) == TY_OK)
         output = scratch;
-    if (output == NULL || logs_try(options, &error) != TY_OK ||
+    if (output == NULL ||
+        (options->metrics != NULL && ty_file_try(options->metrics, &error) != TY_OK) ||
+        (options->mlperf_log != NULL && ty_file_try(options->mlperf_log, &error) != TY_OK) ||
         job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
         machine_check(options, job->plan, job->backend, &error) != TY_OK ||
         ty_worker_run(job, ty_plan_launched_count(job->plan), &watch, &error) != TY_OK)

@@ -5,16 +5,11 @@
 
 static ty_status list_stacks(const cli_options *options, ty_text *text, ty_error *error)
 {
-    ty_json_writer w = ty_json_writer_on(text);
+    ty_json_writer w = list_open(options->json, "trainyard.stacks/1", "stacks", text);
     char **names = NULL;
     uint32_t count = 0;
     ty_status status = ty_stack_names(&names, &count, error);
 
-    if (options->json) {
-        ty_json_open(&w, NULL, '{');
-        ty_json_put_string(&w, "schema", "trainyard.stacks/1");
-        ty_json_open(&w, "stacks", '[');
-    }
     for (uint32_t i = 0; status == TY_OK && i < count; i++) {
         ty_stack *stack = NULL;
         status = ty_stack_open(names[i], &stack, error);
@@ -33,11 +28,7 @@ static ty_status list_stacks(const cli_options *options, ty_text *text, ty_error
         }
         ty_stack_free(stack);
     }
-    if (options->json) {
-        ty_json_close(&w, ']');
-        ty_json_close(&w, '}');
-        ty_text_add(text, "\n");
-    }
+    list_close(options->json, &w);
     ty_names_free(names, count);
     return status;
 }
@@ -63,18 +54,16 @@ static ty_status show_stack(const cli_options *options, ty_text *text, ty_error 
 exit_code cmd_stack(const cli_options *options)
 {
     static const char *const verbs[] = {"list", "show"};
-    const char *verb = options->files[0], *close;
+    const char *verb = options->files[0];
+    char meant[SUGGESTION_SIZE];
     const bool is_list = strcmp(verb, "list") == 0;
     ty_error error = {0};
     ty_text text = {0};
     ty_status status;
 
-    if (!is_list && strcmp(verb, "show") != 0) {
-        close = ty_suggest(verb, verbs, sizeof verbs / sizeof verbs[0], sizeof verbs[0]);
-        return report_usage("stack", "found '%s', expected list or show%s%s%s", verb,
-                            close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
-                            close != NULL ? "'?" : "");
-    }
+    if (!is_list && strcmp(verb, "show") != 0)
+        return report_usage("stack", "found '%s', expected list or show%s", verb,
+                            suggestion(verb, verbs, 2, sizeof verbs[0], meant));
     if (is_list == (options->file_count > 1))
         return report_usage("stack", is_list ? "list takes no name" : "show needs a name");
     status = is_list ? list_stacks(options, &text, &error) : show_stack(options, &text, &error);

@@ -59,21 +59,6 @@ static void row_to_text(const row *r, ty_text *text)
         ty_text_addf(text, "%-20s stack %s: %s\n", "", plan->stack->name, plan->stack->why);
 }
 
-/* The first of the rows before whose plan is the same. */
-static ty_status find_same(const row *rows, uint32_t count, row *r, ty_error *error)
-{
-    for (uint32_t i = 0; r->plan != NULL && r->same_as == NULL && i < count; i++) {
-        bool agree = false;
-        ty_status status =
-            rows[i].plan == NULL ? TY_OK : ty_systems_agree(rows[i].plan, r->plan, &agree, error);
-        if (status != TY_OK)
-            return status;
-        if (agree)
-            r->same_as = rows[i].system->name;
-    }
-    return TY_OK;
-}
-
 #define MOST_SYSTEMS 64
 
 /* Every system in turn. One that cannot is a row with its reason; lack of memory and an interrupt
@@ -94,7 +79,14 @@ static ty_status all_systems(const ty_question_inputs *q, const ty_plan_options 
             status = ty_fail(error, status, "%s", r->refusal.message);
             goto done;
         }
-        TY_CHECK(find_same(rows, count, r, error), status, done);
+        /* The first of the rows before whose plan is the same. */
+        for (uint32_t i = 0; r->plan != NULL && r->same_as == NULL && i < count; i++) {
+            bool agree = false;
+            if (rows[i].plan != NULL)
+                TY_CHECK(ty_systems_agree(rows[i].plan, r->plan, &agree, error), status, done);
+            if (agree)
+                r->same_as = rows[i].system->name;
+        }
         if (is_json)
             row_to_json(r, w);
         else
@@ -113,7 +105,7 @@ exit_code cmd_systems(const cli_options *options)
     ty_question_inputs q = {0};
     ty_plan_options how = ty_plan_options_default();
     ty_text text = {0};
-    ty_json_writer w = ty_json_writer_on(&text);
+    ty_json_writer w = {0};
 
     if (question_open(options, &q, &error) != TY_OK)
         return report_bad_input(&error);
@@ -125,8 +117,7 @@ exit_code cmd_systems(const cli_options *options)
     how.should_stop = interrupted;
     interrupts_catch();
     if (options->json) {
-        ty_json_open(&w, NULL, '{');
-        ty_json_put_string(&w, "schema", "trainyard.systems/1");
+        w = document_open("trainyard.systems/1", &text);
         ty_json_put_string(&w, "workload", q.workload->name);
         ty_json_put_string(&w, "cluster", options->cluster);
         ty_json_put_string(&w, "stack", q.stack->name);
@@ -142,11 +133,7 @@ exit_code cmd_systems(const cli_options *options)
         code = report_failure(&error);
         goto cleanup;
     }
-    if (options->json) {
-        ty_json_close(&w, ']');
-        ty_json_close(&w, '}');
-        ty_text_add(&text, "\n");
-    }
+    list_close(options->json, &w);
     code = print_text(&text);
 
 cleanup:

@@ -16,12 +16,6 @@ typedef struct whatif {
     ty_progress progress;
 } whatif;
 
-static void whatif_clear(whatif *c)
-{
-    ty_whatif_free(c->rows);
-    ty_arena_free(c->texts);
-}
-
 /* ---- The question -------------------------------------------------------------------------- */
 
 /* "hosts=1,2,4", with blanks or without; a value in which a comma belongs cannot be given. */
@@ -71,28 +65,19 @@ done:
 
 /* ---- Results ------------------------------------------------------------------------------- */
 
-static void put_document(const whatif *c, ty_text *text)
-{
-    ty_json_writer out = ty_json_writer_on(text);
-
-    ty_whatif_to_json(c->rows, &out);
-    ty_text_add(text, "\n");
-}
-
 /* What is done so far goes to the file, so that nothing is lost with the process. */
 static ty_status keep(void *context, const ty_whatif *rows, ty_error *error)
 {
     whatif *c = context;
     ty_text text = {0};
-    ty_status status = TY_OK;
+    ty_json_writer out = ty_json_writer_on(&text);
 
     ty_progress_update(&c->progress, ty_whatif_done_count(rows), NULL);
     if (c->options->output == NULL || c->options->csv || strcmp(c->options->output, "-") == 0)
         return TY_OK;
-    put_document(c, &text);
-    status = ty_file_write_text(c->options->output, &text, error);
-    ty_text_clear(&text);
-    return status;
+    ty_whatif_to_json(c->rows, &out);
+    ty_text_add(&text, "\n");
+    return save_text(c->options->output, &text, error);
 }
 
 static const char *const csv_columns[] = {
@@ -122,7 +107,7 @@ static const char *const csv_columns[] = {
 /* RFC 4180: texts in quotes, numbers plain, what is not there empty. */
 static ty_status put_cell(ty_text *csv, const ty_json *row, const char *key, ty_error *error)
 {
-    ty_status status = TY_OK;
+    ty_status status;
     const char *string;
     double number;
 
@@ -134,12 +119,9 @@ static ty_status put_cell(ty_text *csv, const ty_json *row, const char *key, ty_
         ty_text_add(csv, shown);
         return TY_OK;
     }
-    TY_CHECK(ty_json_string(row, key, &string, error), status, done);
-    ty_text_add(csv, "\"");
-    for (const char *at = string; *at != '\0'; at++)
-        ty_text_add(csv, *at == '"' ? "\"\"" : (const char[]){*at, '\0'});
-    ty_text_add(csv, "\"");
-done:
+    status = ty_json_string(row, key, &string, error);
+    if (status == TY_OK)
+        csv_text(csv, string);
     return status;
 }
 
@@ -223,16 +205,6 @@ static int axis_width(const ty_whatif_axis *axis)
     return (int)width;
 }
 
-static void put_headings(const whatif *c, ty_text *text)
-{
-    for (uint32_t a = 0; a < c->axis_count; a++)
-        ty_text_addf(text, "%-*s  ", axis_width(&c->axes[a]), c->axes[a].key);
-    for (size_t k = 0; k < COLUMN_COUNT; k++)
-        if (is_shown(c, &columns[k]))
-            ty_text_addf(text, "%*s  ", columns[k].width, columns[k].heading);
-    ty_text_add(text, "plan; bottleneck\n");
-}
-
 static ty_status put_figures(const whatif *c, const ty_json *row, ty_text *text, ty_error *error)
 {
     char cell[32];
@@ -297,11 +269,10 @@ static exit_code judge(const outcome *rows, uint32_t count)
     ty_error error;
 
     if (rows->lost > 0) {
-        ty_status status = ty_fail(&error, TY_EBACKEND,
-                                   "%u of %u combinations came to no end, for the reasons above; "
-                                   "--rows with what -o wrote tries them again",
-                                   (unsigned)rows->lost, (unsigned)count);
-        (void)status;
+        (void)ty_fail(&error, TY_EBACKEND,
+                      "%u of %u combinations came to no end, for the reasons above; --rows with "
+                      "what -o wrote tries them again",
+                      rows->lost, count);
         return report_failure(&error);
     }
     if (rows->refused == count)
@@ -316,17 +287,25 @@ static exit_code finish(whatif *c, ty_error *error)
 {
     const cli_options *o = c->options;
     ty_text text = {0}, lines = {0};
+    ty_json_writer out = ty_json_writer_on(&text);
     ty_status status = TY_OK;
     outcome rows = {0};
     exit_code code = EXIT_DONE;
 
-    put_headings(c, &lines);
+    for (uint32_t a = 0; a < c->axis_count; a++)
+        ty_text_addf(&lines, "%-*s  ", axis_width(&c->axes[a]), c->axes[a].key);
+    for (size_t k = 0; k < COLUMN_COUNT; k++)
+        if (is_shown(c, &columns[k]))
+            ty_text_addf(&lines, "%*s  ", columns[k].width, columns[k].heading);
+    ty_text_add(&lines, "plan; bottleneck\n");
     for (uint32_t r = 0; r < ty_whatif_row_count(c->rows) && status == TY_OK; r++)
         status = put_line(c, r, &lines, &rows, error);
     if (status == TY_OK && o->csv)
         status = put_csv(c, &text, error);
-    else if (status == TY_OK && (o->json || o->output != NULL))
-        put_document(c, &text);
+    else if (status == TY_OK && (o->json || o->output != NULL)) {
+        ty_whatif_to_json(c->rows, &out);
+        ty_text_add(&text, "\n");
+    }
     if (status == TY_OK)
         status = ty_text_check(&text, error);
     if (status == TY_OK && o->output != NULL)
@@ -370,6 +349,7 @@ exit_code cmd_whatif(const cli_options *options)
     }
 
 cleanup:
-    whatif_clear(&c);
+    ty_whatif_free(c.rows);
+    ty_arena_free(c.texts);
     return code;
 }

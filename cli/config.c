@@ -77,17 +77,16 @@ static bool may_be_set(const option_row *row)
 
 static ty_status fail_key(const setting *s, const char *key, ty_error *error)
 {
-    const char *names[128], *close;
+    const char *names[128];
+    char meant[SUGGESTION_SIZE];
     const option_row *row;
     size_t count = 0;
 
     for (size_t i = 0; (row = option_at(i)) != NULL && count < sizeof names / sizeof names[0]; i++)
         if (may_be_set(row))
             names[count++] = row->name;
-    close = ty_suggest(key, names, count, sizeof names[0]);
-    return ty_fail(error, TY_EPARSE, "%s:%u: found key '%.60s', expected an option's name%s%s%s",
-                   s->path, s->line, key, close != NULL ? "; did you mean '" : "",
-                   close != NULL ? close : "", close != NULL ? "'?" : "");
+    return ty_fail(error, TY_EPARSE, "%s:%u: found key '%.60s', expected an option's name%s",
+                   s->path, s->line, key, suggestion(key, names, count, sizeof names[0], meant));
 }
 
 /* "top", or "plan.top". */
@@ -268,22 +267,11 @@ done:
     return status;
 }
 
-/* $XDG_CONFIG_HOME/trainyard/config */
-static ty_status user_path(ty_text *path, ty_error *error)
-{
-    const char *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-
-    if (folder != NULL && folder[0] != '\0')
-        ty_text_addf(path, "%s/trainyard/config", folder);
-    else
-        ty_text_addf(path, "%s/.config/trainyard/config", home != NULL ? home : "");
-    return ty_text_check(path, error);
-}
-
 static ty_status config_read(bool trusts_all, cli_config **out, ty_error *error)
 {
     ty_status status = TY_OK;
-    const char *only = getenv("TRAINYARD_CONFIG");
+    const char *only = getenv("TRAINYARD_CONFIG"), *home = getenv("HOME");
+    const char *folder = getenv("XDG_CONFIG_HOME");
     ty_text user = {0};
     cli_config *config = ty_alloc(1, sizeof *config);
 
@@ -292,7 +280,11 @@ static ty_status config_read(bool trusts_all, cli_config **out, ty_error *error)
     if (only != NULL) {
         TY_CHECK(read_file(config, only, true, error), status, cleanup);
     } else {
-        TY_CHECK(user_path(&user, error), status, cleanup);
+        if (folder != NULL && folder[0] != '\0')
+            ty_text_addf(&user, "%s/trainyard/config", folder);
+        else
+            ty_text_addf(&user, "%s/.config/trainyard/config", home != NULL ? home : "");
+        TY_CHECK(ty_text_check(&user, error), status, cleanup);
         const char *const paths[] = {"/etc/trainyard.conf", user.data, "trainyard.conf"};
         for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
             if (ty_file_exists(paths[i]))
@@ -365,50 +357,34 @@ static bool is_overruled(const cli_config *config, uint32_t index)
     return false;
 }
 
-static void write_setting(const setting *s, const cli_options *options, ty_text *text)
-{
-    if (options->show_origin)
-        ty_text_addf(text, "%s:%u\t", s->path, s->line);
-    ty_text_addf(text, "%s%s%s = %s\n", s->command != NULL ? s->command->name : "",
-                 s->command != NULL ? "." : "", s->row->name, s->value);
-}
-
-static void write_setting_json(const setting *s, ty_json_writer *w)
-{
-    ty_json_open_flat(w, NULL, '{');
-    if (s->command != NULL)
-        ty_json_put_string(w, "command", s->command->name);
-    ty_json_put_string(w, "option", s->row->name);
-    ty_json_put_string(w, "value", s->value);
-    ty_json_put_string(w, "file", s->path);
-    ty_json_put_uint(w, "line", s->line);
-    ty_json_close(w, '}');
-}
-
 exit_code cmd_config(const cli_options *options)
 {
     const cli_config *config = options->config;
     ty_text text = {0};
-    ty_json_writer w = ty_json_writer_on(&text);
+    ty_json_writer w = list_open(options->json, "trainyard.config/1", "settings", &text);
 
-    if (options->json) {
-        ty_json_open(&w, NULL, '{');
-        ty_json_put_string(&w, "schema", "trainyard.config/1");
-        ty_json_open(&w, "settings", '[');
-    }
     for (uint32_t i = 0; i < config->count; i++) {
+        const setting *s = &config->settings[i];
+        const char *command = s->command != NULL ? s->command->name : NULL;
         if (is_overruled(config, i))
             continue;
-        if (options->json)
-            write_setting_json(&config->settings[i], &w);
-        else
-            write_setting(&config->settings[i], options, &text);
+        if (options->json) {
+            ty_json_open_flat(&w, NULL, '{');
+            if (command != NULL)
+                ty_json_put_string(&w, "command", command);
+            ty_json_put_string(&w, "option", s->row->name);
+            ty_json_put_string(&w, "value", s->value);
+            ty_json_put_string(&w, "file", s->path);
+            ty_json_put_uint(&w, "line", s->line);
+            ty_json_close(&w, '}');
+            continue;
+        }
+        if (options->show_origin)
+            ty_text_addf(&text, "%s:%u\t", s->path, s->line);
+        ty_text_addf(&text, "%s%s%s = %s\n", command != NULL ? command : "",
+                     command != NULL ? "." : "", s->row->name, s->value);
     }
-    if (options->json) {
-        ty_json_close(&w, ']');
-        ty_json_close(&w, '}');
-        ty_text_add(&text, "\n");
-    }
+    list_close(options->json, &w);
     if (text.length == 0 && !options->quiet)
         tell("trainyard: no settings: no file of defaults has any (see trainyard help config)");
     return print_text(&text);

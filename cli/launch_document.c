@@ -7,30 +7,24 @@
 #define SHOWN_END_BYTES 4096
 #define JOB_FILE "job.json" /* the worker's, nothing to read */
 
-/* Whole lines from the beginning and from the end. */
-static void add_ends(const ty_launch_file *file, ty_text *text)
-{
-    size_t head = SHOWN_END_BYTES, tail = file->length - SHOWN_END_BYTES;
-
-    while (head > 0 && file->bytes[head - 1] != '\n')
-        head--;
-    while (tail < file->length && file->bytes[tail - 1] != '\n')
-        tail++;
-    ty_text_append(text, file->bytes, head);
-    ty_text_addf(text, "[... %zu bytes are left out here ...]\n", tail - head);
-    ty_text_add(text, &file->bytes[tail]);
-}
-
 static ty_status put_file(const ty_launch_file *file, ty_json_writer *w, ty_error *error)
 {
     const bool is_shown = !file->is_binary && strcmp(file->name, JOB_FILE) != 0;
+    size_t head = SHOWN_END_BYTES, tail = file->length - SHOWN_END_BYTES;
     ty_text text = {0};
     ty_status status;
 
-    if (file->length > 3 * SHOWN_END_BYTES)
-        add_ends(file, &text);
-    else
+    if (file->length > 3 * SHOWN_END_BYTES) { /* whole lines from the beginning and the end */
+        while (head > 0 && file->bytes[head - 1] != '\n')
+            head--;
+        while (tail < file->length && file->bytes[tail - 1] != '\n')
+            tail++;
+        ty_text_append(&text, file->bytes, head);
+        ty_text_addf(&text, "[... %zu bytes are left out here ...]\n", tail - head);
+        ty_text_add(&text, &file->bytes[tail]);
+    } else {
         ty_text_add(&text, file->bytes);
+    }
     status = ty_text_check(&text, error);
     ty_json_open(w, NULL, '{');
     ty_json_put_string(w, "name", file->name);
@@ -74,12 +68,10 @@ ty_status launch_document(const cli_options *options, const char *plan_path, ty_
                           ty_json_document **out, ty_error *error)
 {
     ty_text text = {0};
-    ty_json_writer w = ty_json_writer_on(&text);
+    ty_json_writer w = document_open("trainyard.launch/1", &text);
     const char *target, *title;
     ty_status status = TY_OK;
 
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.launch/1");
     ty_json_put_string(&w, "plan", plan_path);
     ty_json_open(&w, "targets", '[');
     for (uint32_t i = 0; (target = ty_launch_target(i, &title)) != NULL; i++)

@@ -95,6 +95,89 @@ exit_code report_usage(const char *command, const char *format, ...)
     return EXIT_USAGE;
 }
 
+ty_json_writer document_open(const char *schema, ty_text *text)
+{
+    ty_json_writer w = ty_json_writer_on(text);
+
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "schema", schema);
+    return w;
+}
+
+void document_close(ty_json_writer *w)
+{
+    ty_json_close(w, '}');
+    ty_text_add(w->text, "\n");
+}
+
+ty_json_writer list_open(bool is_json, const char *schema, const char *array, ty_text *text)
+{
+    ty_json_writer w = is_json ? document_open(schema, text) : ty_json_writer_on(text);
+
+    if (is_json)
+        ty_json_open(&w, array, '[');
+    return w;
+}
+
+void list_close(bool is_json, ty_json_writer *w)
+{
+    if (!is_json)
+        return;
+    ty_json_close(w, ']');
+    document_close(w);
+}
+
+ty_status add_file(const char *path, ty_text *text, ty_error *error)
+{
+    char *bytes = NULL;
+    size_t length;
+    const ty_status status = ty_file_read(path, 0, &bytes, &length, error);
+
+    if (status == TY_OK)
+        ty_text_append(text, bytes, length);
+    ty_free(bytes);
+    return status;
+}
+
+ty_status path_in(const char *directory, const char *name, char **out, ty_error *error)
+{
+    ty_text text = {0};
+    ty_status status;
+
+    ty_text_addf(&text, "%s%s%s", directory != NULL ? directory : "", directory != NULL ? "/" : "",
+                 name);
+    status = ty_text_take(&text, out, error);
+    ty_text_clear(&text);
+    return status;
+}
+
+const char *suggestion(const char *word, const void *names, size_t count, size_t stride,
+                       char out[SUGGESTION_SIZE])
+{
+    const char *close = ty_suggest(word, names, count, stride);
+
+    out[0] = '\0';
+    if (close != NULL)
+        snprintf(out, SUGGESTION_SIZE, "; did you mean '%s'?", close);
+    return out;
+}
+
+ty_status save_text(const char *path, ty_text *text, ty_error *error)
+{
+    const ty_status status = ty_file_write_text(path, text, error);
+
+    ty_text_clear(text);
+    return status;
+}
+
+void csv_text(ty_text *csv, const char *text)
+{
+    ty_text_add(csv, "\"");
+    for (const char *c = text; *c != '\0'; c++)
+        ty_text_append(csv, *c == '"' ? "\"\"" : c, *c == '"' ? 2 : 1);
+    ty_text_add(csv, "\"");
+}
+
 exit_code print_text(ty_text *text)
 {
     ty_error error = {0};
@@ -171,13 +254,10 @@ exit_code print_answer(ty_text *text)
 exit_code deliver_text(const char *path, ty_text *text)
 {
     ty_error error = {0};
-    ty_status status;
 
     if (path == NULL)
         return print_text(text);
-    status = ty_file_write_text(path, text, &error);
-    ty_text_clear(text);
-    return status == TY_OK ? EXIT_DONE : report_failure(&error);
+    return save_text(path, text, &error) == TY_OK ? EXIT_DONE : report_failure(&error);
 }
 
 static volatile sig_atomic_t interrupt_count;

@@ -168,19 +168,6 @@ cleanup:
 /* ---- estimate, simulate ------------------------------------------------------------------------
  */
 
-/* Of one phase. @param out [out] its timeline */
-static ty_status walk(const ty_plan_inputs *in, bool is_simulated, ty_timeline **out,
-                      ty_error *error)
-{
-    ty_simulate_options how = ty_simulate_options_default();
-    const uint32_t lead = ty_program_largest_lead(in->program);
-
-    if (!is_simulated)
-        return ty_estimate(in->plan, in->program, in->costs, 3 + 2 * lead, out, error);
-    how.steps += 2 * lead;
-    return ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, out, error);
-}
-
 /* @param step_s [out] of a step */
 static ty_status predict(const cli_options *options, const ty_plan *plan, bool is_simulated,
                          double *step_s, ty_json_writer *writer, ty_error *error)
@@ -191,6 +178,8 @@ static ty_status predict(const cli_options *options, const ty_plan *plan, bool i
     ty_stack *stack = NULL;
     ty_timeline *timeline = NULL;
     ty_step_summary summary;
+    ty_simulate_options how = ty_simulate_options_default();
+    uint32_t lead;
     ty_status status = TY_OK;
 
     TY_CHECK(ty_plan_copy(plan, &own, error), status, done);
@@ -206,7 +195,13 @@ static ty_status predict(const cli_options *options, const ty_plan *plan, bool i
     TY_CHECK(ty_plan_inputs_from(own, &inputs, error), status, done);
     if (stack == NULL)
         TY_CHECK(ty_plan_inputs_compare(&inputs, options->files[0], &watch, error), status, done);
-    TY_CHECK(walk(&inputs, is_simulated, &timeline, error), status, done);
+    lead = 2 * ty_program_largest_lead(inputs.program);
+    how.steps += lead;
+    status = is_simulated ? ty_simulate(inputs.plan, inputs.program, inputs.costs, inputs.cluster,
+                                        &how, &timeline, error)
+                          : ty_estimate(inputs.plan, inputs.program, inputs.costs, 3 + lead,
+                                        &timeline, error);
+    TY_CHECK(status, status, done);
     TY_CHECK(ty_timeline_summarize(inputs.plan, inputs.program, timeline, &summary, error), status,
              done);
     *step_s = summary.step_time_s;
@@ -237,15 +232,14 @@ exit_code phased_predict(const char *command, const cli_options *options)
     ty_error error = {0};
     ty_phased_plan *plan = NULL;
     ty_text text = {0}, json = {0};
-    ty_json_writer w = ty_json_writer_on(&json);
+    ty_json_writer w;
     double steps_s[TY_MOST_TRAINING_PHASES], seconds = 0;
 
     if (code != EXIT_DONE)
         return code;
     if (ty_phased_plan_load(options->files[0], &plan, &error) != TY_OK)
         return report_bad_input(&error);
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.phased-prediction/1");
+    w = document_open("trainyard.phased-prediction/1", &json);
     ty_json_put_string(&w, "workload", plan->plans[0]->workload->name);
     ty_json_put_string(&w, "cluster", plan->plans[0]->cluster_name);
     ty_json_put_bool(&w, "is_simulated", is_simulated);
@@ -262,8 +256,7 @@ exit_code phased_predict(const char *command, const cli_options *options)
     }
     ty_json_close(&w, ']');
     ty_json_put_number(&w, "time_s", seconds);
-    ty_json_close(&w, '}');
-    ty_text_add(&json, "\n");
+    document_close(&w);
     print_phases(plan, steps_s, &text);
     code = print_text(options->json ? &json : &text);
 cleanup:
@@ -332,17 +325,10 @@ static ty_status show_run(const cli_options *options, const char *path, ty_text 
                           ty_error *error)
 {
     ty_phased_run *run = NULL;
-    char *bytes = NULL;
-    size_t length;
     ty_status status;
 
-    if (options->json) {
-        status = ty_file_read(path, 0, &bytes, &length, error);
-        if (status == TY_OK)
-            ty_text_append(text, bytes, length);
-        ty_free(bytes);
-        return status;
-    }
+    if (options->json)
+        return add_file(path, text, error);
     status = ty_phased_run_load(path, &run, error);
     for (uint32_t p = 0; status == TY_OK && p < run->count; p++) {
         ty_text_addf(text, "%sphase %u\n", p > 0 ? "\n" : "", p + 1);
@@ -475,7 +461,7 @@ exit_code phased_compare(const cli_options *options)
     ty_phased_plan *plan = NULL;
     ty_phased_run *run = NULL;
     ty_text text = {0}, json = {0};
-    ty_json_writer w = ty_json_writer_on(&json);
+    ty_json_writer w;
 
     if (code != EXIT_DONE)
         return code;
@@ -485,9 +471,7 @@ exit_code phased_compare(const cli_options *options)
         code = report_bad_input(&error);
         goto cleanup;
     }
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.phased-comparison/1");
-    ty_json_open(&w, "phases", '[');
+    w = list_open(true, "trainyard.phased-comparison/1", "phases", &json);
     for (uint32_t p = 0; p < run->count && p < plan->count; p++)
         if (compare_phase(plan, run, p, &text, &w, &error) != TY_OK) {
             code = report_bad_input(&error);
@@ -499,8 +483,7 @@ exit_code phased_compare(const cli_options *options)
         ty_text_add(&text, "\n");
         ty_print_target(&target, &text);
     }
-    ty_json_close(&w, '}');
-    ty_text_add(&json, "\n");
+    document_close(&w);
     code = print_text(options->json ? &json : &text);
 cleanup:
     ty_text_clear(&text);
