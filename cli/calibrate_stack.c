@@ -136,8 +136,7 @@ static ty_status fit_to(const cli_options *options, const ty_watch *watch, const
 
     (void)ty_fit_rows(fit, &count);
     if (options->constants != NULL) {
-        if ((text = ty_strdup(options->constants)) == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory((text = ty_strdup(options->constants)) != NULL, error));
         TY_CHECK(split(text, names, error), status, done);
         asked = names;
     } else if (kind == TRACE) {
@@ -216,8 +215,7 @@ static ty_status add_figure(const cli_options *options, const ty_question *quest
         if (ty_step_value_parse(row.unit, figures[f].text, &row.value, &detail) != TY_OK)
             return ty_fail(error, TY_EPARSE, "%s: %s", figures[f].option, detail.message);
     }
-    if ((row.place = ty_strdup(*place)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory((row.place = ty_strdup(*place)) != NULL, error));
     status = ty_fit_add_row(fit, question, &row, error);
     ty_free(row.place);
     return status;
@@ -241,12 +239,10 @@ static ty_status add_log(const cli_options *options, const char *path, const ty_
     ty_collective_kind kind;
     ty_collective_log *log = NULL;
     ty_error detail = {0};
-    ty_status status = collective_from(options, &kind, error);
+    ty_status status;
 
-    if (status == TY_OK)
-        status = ty_collective_log_load(path, kind, &log, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(collective_from(options, &kind, error));
+    TY_TRY(ty_collective_log_load(path, kind, &log, error));
     status = ty_fit_add_log(fit, log, cluster, &detail);
     if (status != TY_OK)
         status = ty_fail(error, status == TY_EINVAL ? TY_EPARSE : status, "%s: %s", path,
@@ -262,10 +258,9 @@ static ty_status add_trace(const cli_options *options, const char *path,
     ty_traced_steps steps;
     ty_error detail = {0};
     char step[32], talk[32];
-    ty_status status = ty_traced_steps_load(path, &steps, error);
+    ty_status status;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_traced_steps_load(path, &steps, error));
     status = ty_fit_add_trace(fit, question, &steps, path, &detail);
     if (status != TY_OK)
         return ty_fail(error, status == TY_EINVAL || status == TY_EINFEASIBLE ? TY_EPARSE : status,
@@ -283,13 +278,11 @@ static ty_status add_trace(const cli_options *options, const char *path,
 static ty_status add_files(const cli_options *options, const ty_question *question,
                            ty_cluster **cluster, ty_fit *fit, file_kind *kind, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     *kind = kind_of(options->files[0]);
     if (*kind == LOG && options->cluster == NULL)
         return ty_fail(error, TY_EINVAL, "--cluster is needed: whose collectives are in the log");
     if (*kind == LOG)
-        TY_CHECK(ty_cluster_open(options->cluster, NULL, cluster, error), status, done);
+        TY_TRY(ty_cluster_open(options->cluster, NULL, cluster, error));
     for (int i = 0; i < options->file_count; i++) {
         const char *path = options->files[i];
         const file_kind found = kind_of(path);
@@ -300,14 +293,13 @@ static ty_status add_files(const cli_options *options, const ty_question *questi
                 "the second with --stack of what the first gave",
                 path, kind_names[found], kind_names[*kind]);
         if (found == STEPS)
-            TY_CHECK(add_rows(path, question, fit, error), status, done);
+            TY_TRY(add_rows(path, question, fit, error));
         else if (found == TRACE)
-            TY_CHECK(add_trace(options, path, question, fit, error), status, done);
+            TY_TRY(add_trace(options, path, question, fit, error));
         else
-            TY_CHECK(add_log(options, path, *cluster, fit, error), status, done);
+            TY_TRY(add_log(options, path, *cluster, fit, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- The command ----------------------------------------------------------------------------- */

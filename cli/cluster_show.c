@@ -201,10 +201,9 @@ ty_status cluster_show(const ty_cluster *cluster, bool as_json, ty_text *text, t
     summary.devices = count_kinds(cluster, false, &summary.device_kinds);
     summary.hosts = count_kinds(cluster, true, &summary.host_kinds);
     classes = ty_alloc(ty_cluster_device_count(cluster), sizeof *classes);
-    if (summary.devices == NULL || summary.hosts == NULL || classes == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(
+        ty_check_memory(summary.devices != NULL && summary.hosts != NULL && classes != NULL, error),
+        status, done);
     if (!as_json) {
         show_cluster_text(cluster, &summary, text);
         goto done;

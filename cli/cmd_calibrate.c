@@ -19,8 +19,7 @@ static ty_status compressors_read(const char *list, ty_compression **out, uint32
     ty_compression *read = ty_alloc(list != NULL ? strlen(list) : 0, sizeof *read);
 
     *count = 0;
-    if (read == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(read != NULL, error));
     while (list != NULL && *list != '\0') {
         const size_t length = strcspn(list, ",");
         ty_text_clear(&name);
@@ -239,10 +238,9 @@ static ty_status add_log(const char *path, ty_collective_kind kind, const ty_clu
 {
     ty_collective_log *log = NULL;
     ty_error detail = {0};
-    ty_status status = ty_collective_log_load(path, kind, &log, error);
+    ty_status status;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_collective_log_load(path, kind, &log, error));
     status = ty_profile_calibrate(profile, log, cluster, &detail);
     if (status == TY_EINVAL)
         status = ty_fail(error, TY_EPARSE, "%s: %s", path, detail.message);

@@ -206,10 +206,8 @@ static ty_status show_workload(const char *name, const cli_options *options, ty_
                                ty_error *error)
 {
     ty_workload *workload = NULL;
-    ty_status status = ty_workload_open(name, &workload, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_workload_open(name, &workload, error));
     if (options->json)
         show_workload_json(workload, text);
     else
@@ -224,10 +222,8 @@ static ty_status describe_workload(const char *name, ty_json_writer *json, ty_te
     ty_workload *w = NULL;
     char shown[32];
     uint64_t parameters;
-    ty_status status = ty_workload_open(name, &w, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_workload_open(name, &w, error));
     parameters = ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes;
     if (json != NULL) {
         ty_json_put_uint(json, "parameters", parameters);
@@ -250,10 +246,8 @@ static ty_status export_workload(const char *name, ty_text *text, ty_error *erro
 {
     ty_workload *workload = NULL;
     ty_json_writer writer = ty_json_writer_on(text);
-    ty_status status = ty_workload_open(name, &workload, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_workload_open(name, &workload, error));
     ty_workload_to_json(workload, &writer, NULL);
     ty_text_add(text, "\n");
     ty_workload_free(workload);
@@ -271,10 +265,8 @@ static ty_status import_workload(const char *path, const cli_options *options, t
     ty_import_report report = {0};
     ty_workload *workload = NULL;
     ty_json_writer writer = ty_json_writer_on(text);
-    ty_status status = ty_workload_import(path, &how, &workload, &report, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_workload_import(path, &how, &workload, &report, error));
     if (!options->quiet)
         print_import_report(path, &report);
     if (options->output != NULL) {
@@ -366,10 +358,8 @@ static ty_status describe_cluster(const char *name, ty_json_writer *json, ty_tex
     ty_cluster *cluster = NULL;
     const ty_device_type *type;
     char memory[32];
-    ty_status status = ty_cluster_open(name, NULL, &cluster, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_cluster_open(name, NULL, &cluster, error));
     type = ty_cluster_device_type(cluster, 0);
     if (json != NULL) {
         ty_json_put_uint(json, "devices", ty_cluster_device_count(cluster));
@@ -402,10 +392,8 @@ static ty_status export_cluster(const char *name, ty_text *text, ty_error *error
 {
     ty_cluster *cluster = NULL;
     ty_json_writer writer = ty_json_writer_on(text);
-    ty_status status = open_cluster(name, true, &cluster, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(open_cluster(name, true, &cluster, error));
     ty_cluster_to_json(cluster, &writer, NULL);
     ty_text_add(text, "\n");
     ty_cluster_free(cluster);

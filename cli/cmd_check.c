@@ -32,8 +32,7 @@ static ty_status check_plan(const char *path, verdict *v)
     return status;
 }
 
-/* A file that is good where its own reader takes it, with the arguments in front of what it gives.
- */
+/* Reads a file with its own reader: `load` takes the arguments that follow, then what it loads. */
 #define CHECK(name, type, load, ...)                                                               \
     static ty_status check_##name(const char *path, verdict *v)                                    \
     {                                                                                              \
@@ -251,7 +250,7 @@ static ty_status as_trace(const char *path, verdict *v, ty_error *error)
 static void check_foreign(const char *path, const cli_options *options, verdict *v)
 {
     ty_error workload = {0}, cluster = {0}, other = {0};
-    verdict tried = {0};
+    verdict own = {0};
 
     /* Megatron-LM's arguments are both: a model for --workload, and more of them for --config. */
     if (as_workload(path, v, &workload) == TY_OK) {
@@ -265,9 +264,9 @@ static void check_foreign(const char *path, const cli_options *options, verdict 
     if (as_training_config(path, v, &other) == TY_OK ||
         as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &other) == TY_OK)
         return;
-    if (check_records(path, &tried) == TY_OK)
+    if (check_records(path, &own) == TY_OK)
         v->format = "published measurements";
-    else if (check_collective_log(path, &tried) == TY_OK)
+    else if (check_collective_log(path, &own) == TY_OK)
         v->format = "nccl-tests log";
     else
         v->error = strstr(cluster.message, "none of the formats") == NULL ? cluster : workload;

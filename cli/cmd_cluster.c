@@ -63,17 +63,11 @@ typedef struct examination {
 
 static ty_status examine(examination *x, ty_error *error)
 {
-    ty_status status;
-
     x->classes = ty_alloc(ty_cluster_device_count(x->cluster), sizeof *x->classes);
-    if (x->classes == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(ty_cluster_classes(x->cluster, x->classes, &x->class_count, &x->is_exact, error),
-             status, done);
-    TY_CHECK(ty_cluster_examine(x->cluster, &x->findings, &x->finding_count, error), status, done);
-    status = ty_cluster_bisection(x->cluster, &x->bisection, error);
-done:
-    return status;
+    TY_TRY(ty_check_memory(x->classes != NULL, error));
+    TY_TRY(ty_cluster_classes(x->cluster, x->classes, &x->class_count, &x->is_exact, error));
+    TY_TRY(ty_cluster_examine(x->cluster, &x->findings, &x->finding_count, error));
+    return ty_cluster_bisection(x->cluster, &x->bisection, error);
 }
 
 static void name_finding(const examination *x, const ty_finding *f, char *out, size_t room)

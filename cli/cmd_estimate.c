@@ -21,13 +21,11 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
                         const char *schema, const ty_timeline *timeline, show_more more,
                         void *context, ty_text *text, ty_error *error)
 {
-    ty_status status = TY_OK;
     ty_step_summary summary;
 
-    TY_CHECK(ty_timeline_summarize(inputs->plan, inputs->program, timeline, &summary, error),
-             status, done);
+    TY_TRY(ty_timeline_summarize(inputs->plan, inputs->program, timeline, &summary, error));
     if (options->trace != NULL)
-        TY_CHECK(trace_save(inputs, timeline, options->trace, error), status, done);
+        TY_TRY(trace_save(inputs, timeline, options->trace, error));
     if (options->json) {
         ty_json_writer w = document_open(schema, text);
         ty_json_put_string(&w, "workload", inputs->plan->workload->name);
@@ -55,8 +53,7 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
         if (more != NULL)
             more(context, NULL, text);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 exit_code cmd_estimate(const cli_options *options)

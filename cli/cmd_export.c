@@ -51,11 +51,11 @@ static ty_status write_all(const cli_options *options, const ty_launch_files *fi
 {
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_directory_make(options->output, error), status, done);
+    TY_TRY(ty_directory_make(options->output, error));
     if (!options->force)
-        TY_CHECK(refuse_overwriting(options->output, files, error), status, done);
+        TY_TRY(refuse_overwriting(options->output, files, error));
     for (uint32_t i = 0; i < files->count; i++)
-        TY_CHECK(write_one(options, &files->files[i], error), status, done);
+        TY_TRY(write_one(options, &files->files[i], error));
     if (!options->quiet && files->next[0] != '\0') {
         ty_text folder = {0};
         ty_quote_shell(&folder, options->output);
@@ -64,7 +64,6 @@ static ty_status write_all(const cli_options *options, const ty_launch_files *fi
             tell("next: cd %s && %s", folder.data, files->next);
         ty_text_clear(&folder);
     }
-done:
     return status;
 }
 

@@ -32,8 +32,7 @@ static ty_status parse_sizes(const char *text, uint32_t sizes[MAX_SIZES], uint32
     uint64_t size;
 
     *count = 0;
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(copy != NULL, error));
     while (status == TY_OK && (item = strtok_r(rest, ",", &rest)) != NULL) {
         status =
             ty_parse_uint(item, *count > 0 ? sizes[*count - 1] + 1 : 1, 1u << 30, &size, error);

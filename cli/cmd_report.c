@@ -137,20 +137,18 @@ static ty_status files_read(const cli_options *options, report_files *files, fin
                             ty_error *error)
 {
     const ty_watch watch = watch_from(options);
-    ty_status status = TY_OK;
 
     for (int i = 0; i < options->file_count; i++)
-        TY_CHECK(read_file(files, options->files[i], error), status, done);
-    TY_CHECK(check_roles(files, error), status, done);
+        TY_TRY(read_file(files, options->files[i], error));
+    TY_TRY(check_roles(files, error));
     if (files->plan == NULL)
         return TY_OK;
-    TY_CHECK(findings_read(files->plan, files->run, &watch, &f[0], error), status, done);
-    TY_CHECK(read_timeline(files, files->simulation, &f[0], &f[0].simulated, error), status, done);
-    TY_CHECK(read_timeline(files, files->estimate, &f[0], &f[0].estimated, error), status, done);
+    TY_TRY(findings_read(files->plan, files->run, &watch, &f[0], error));
+    TY_TRY(read_timeline(files, files->simulation, &f[0], &f[0].simulated, error));
+    TY_TRY(read_timeline(files, files->estimate, &f[0], &f[0].estimated, error));
     if (files->other != NULL)
-        TY_CHECK(findings_read(files->other, NULL, &watch, &f[1], error), status, done);
-done:
-    return status;
+        TY_TRY(findings_read(files->other, NULL, &watch, &f[1], error));
+    return TY_OK;
 }
 
 static bool is_given(const report_files *files, const char *schema)
@@ -233,20 +231,16 @@ done:
 static ty_status make_all(const cli_options *options, report_files *files, findings f[MOST_PLANS],
                           ty_error *error)
 {
-    ty_status status = TY_OK;
-
     if (files->plan == NULL)
         return derive_phases(options, files, error);
-    TY_CHECK(findings_make(&f[0], error), status, done);
-    TY_CHECK(derive_documents(options, files, &f[0], error), status, done);
+    TY_TRY(findings_make(&f[0], error));
+    TY_TRY(derive_documents(options, files, &f[0], error));
     if (files->other == NULL)
         return TY_OK;
     if (!(f[1].inputs.plan->simulation.step_time_s > 0))
-        TY_CHECK(findings_make(&f[1], error), status, done);
-    TY_CHECK(ty_plan_score_document(&f[1].inputs, options->task, &files->other_score, error),
-             status, done);
-done:
-    return status;
+        TY_TRY(findings_make(&f[1], error));
+    TY_TRY(ty_plan_score_document(&f[1].inputs, options->task, &files->other_score, error));
+    return TY_OK;
 }
 
 static void command_line(const cli_options *options, ty_text *text)

@@ -109,8 +109,7 @@ static ty_status read_stragglers(simulation *s, const char *text, ty_error *erro
     if (strncmp(text, SPREAD, strlen(SPREAD)) == 0)
         return read_percent("straggler", text + strlen(SPREAD), &s->how.spread, error);
     s->slowdowns = ty_alloc(devices, sizeof *s->slowdowns);
-    if (s->slowdowns == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(s->slowdowns != NULL, error));
     for (uint32_t d = 0; d < devices; d++)
         s->slowdowns[d] = 1.0;
     s->how.slowdowns = s->slowdowns;
@@ -165,14 +164,10 @@ static ty_status simulate_once(simulation *s, bool per_device, ty_error *error)
 {
     const ty_plan_inputs *in = &s->inputs;
     ty_simulate_options how = s->how;
-    ty_status status;
 
     how.devices = per_device ? &s->devices : NULL;
-    TY_CHECK(ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &s->timeline, error),
-             status, done);
-    status = step_time_of(in, s->timeline, &s->step_time_s, error);
-done:
-    return status;
+    TY_TRY(ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &s->timeline, error));
+    return step_time_of(in, s->timeline, &s->step_time_s, error);
 }
 
 /* How busy each device is. */
@@ -181,10 +176,9 @@ static ty_status find_busy(simulation *s, ty_error *error)
     const ty_plan_inputs *in = &s->inputs;
     double shares[TY_TIME_KIND_COUNT];
     ty_plan *view = NULL;
-    ty_status status = ty_plan_by_device(in->plan, &view, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_plan_by_device(in->plan, &view, error));
     s->busy = ty_alloc(ty_plan_process_count(in->plan), sizeof *s->busy);
     status = s->busy == NULL ? ty_fail(error, TY_ENOMEM, "out of memory")
                              : ty_timeline_breakdown(view, in->program, in->costs, s->devices,
@@ -255,8 +249,7 @@ static ty_status simulate_seeds(simulation *s, ty_error *error)
     ty_status status;
 
     s->step_times_s = ty_alloc(s->seeds, sizeof *s->step_times_s);
-    if (s->step_times_s == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(s->step_times_s != NULL, error));
     status = ty_simulate_seeds(in->plan, in->program, in->costs, in->cluster, &s->how, s->seeds,
                                s->step_times_s, error);
     qsort(s->step_times_s, s->seeds, sizeof *s->step_times_s, compare_numbers);
@@ -323,10 +316,8 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
 static ty_status move_to(simulation *s, const char *text, ty_error *error)
 {
     ty_cluster *cluster = NULL;
-    const ty_status status = ty_cluster_open(text, NULL, &cluster, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_cluster_open(text, NULL, &cluster, error));
     ty_cluster_free(s->inputs.cluster);
     s->inputs.cluster = cluster;
     return TY_OK;
@@ -338,8 +329,7 @@ static ty_status endure(const cli_options *options, simulation *s, ty_error *err
     ty_status status = TY_OK;
     ty_arena *texts = ty_arena_new();
 
-    if (texts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(texts != NULL, error));
     TY_CHECK(faults_read(options, s->inputs.cluster, texts, &question, error), status, done);
     status = ty_outlook_find(&s->inputs, &s->how, s->step_time_s, &question, &s->faults, error);
 done:
@@ -351,39 +341,35 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
 {
     const ty_plan_inputs *in = &s->inputs;
     cli_options shown = *options;
-    ty_status status = TY_OK;
 
     if (options->per_device && options->beside != NULL)
         return ty_fail(error, TY_EINVAL, "--per-device and --beside: expected one of them");
     if (options->steps == 0) /* those that fill and drain are not looked at */
         s->how.steps += 2 * ty_program_largest_lead(in->program);
     if (options->straggler != NULL)
-        TY_CHECK(read_stragglers(s, options->straggler, error), status, done);
+        TY_TRY(read_stragglers(s, options->straggler, error));
     if (options->cluster != NULL)
-        TY_CHECK(move_to(s, options->cluster, error), status, done);
+        TY_TRY(move_to(s, options->cluster, error));
     if (options->slow_link != NULL)
-        TY_CHECK(faults_slow_links(options->slow_link, &s->inputs, error), status, done);
-    TY_CHECK(simulate_once(s, options->per_device, error), status, done);
+        TY_TRY(faults_slow_links(options->slow_link, &s->inputs, error));
+    TY_TRY(simulate_once(s, options->per_device, error));
     if (options->beside != NULL)
-        TY_CHECK(simulate_beside(s, error), status, done);
+        TY_TRY(simulate_beside(s, error));
     if (s->seeds > 0)
-        TY_CHECK(simulate_seeds(s, error), status, done);
+        TY_TRY(simulate_seeds(s, error));
     s->has_faults = options->failures != NULL;
     if (s->has_faults)
-        TY_CHECK(endure(options, s, error), status, done);
-    TY_CHECK(
-        simulation_details_find(in, s->timeline, s->step_time_s, options->json, &s->details, error),
-        status, done);
+        TY_TRY(endure(options, s, error));
+    TY_TRY(simulation_details_find(in, s->timeline, s->step_time_s, options->json, &s->details,
+                                   error));
     if (options->per_device) {
-        TY_CHECK(find_busy(s, error), status, done);
+        TY_TRY(find_busy(s, error));
         if (options->trace != NULL)
-            TY_CHECK(trace_save(in, s->devices, options->trace, error), status, done);
+            TY_TRY(trace_save(in, s->devices, options->trace, error));
         shown.trace = NULL; /* not of ranks, too */
     }
-    status = show_timeline(&shown, in, "trainyard.simulation/1", s->timeline, show_disturbed, s,
-                           text, error);
-done:
-    return status;
+    return show_timeline(&shown, in, "trainyard.simulation/1", s->timeline, show_disturbed, s, text,
+                         error);
 }
 
 exit_code cmd_simulate(const cli_options *options)

@@ -37,10 +37,8 @@ static ty_status show_stack(const cli_options *options, ty_text *text, ty_error 
 {
     ty_json_writer w = ty_json_writer_on(text);
     ty_stack *stack = NULL;
-    ty_status status = ty_stack_open(options->files[1], &stack, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_stack_open(options->files[1], &stack, error));
     if (options->json) {
         ty_stack_to_json(stack, &w, NULL);
         ty_text_add(text, "\n");

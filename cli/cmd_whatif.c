@@ -27,8 +27,7 @@ static ty_status read_axis(whatif *c, const char *text, ty_error *error)
     uint32_t count = 0;
     char *rest, *value;
 
-    if (copy == NULL || values == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(copy != NULL && values != NULL, error));
     if (equals == NULL || equals == copy || equals[1] == '\0')
         return ty_fail(error, TY_EINVAL, "--vary: found '%s', expected KEY=VALUE,VALUE,...", text);
     *equals = '\0';
@@ -50,16 +49,14 @@ static ty_status whatif_open(const cli_options *options, whatif *c, ty_error *er
     ty_status status = TY_OK;
 
     *c = (whatif){.options = options, .texts = ty_arena_new()};
-    if (c->texts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(question_from(options, USUAL_TOP, &c->question, error), status, done);
+    TY_TRY(ty_check_memory(c->texts != NULL, error));
+    TY_TRY(question_from(options, USUAL_TOP, &c->question, error));
     for (int i = 0; i < options->vary_count; i++)
-        TY_CHECK(read_axis(c, options->vary[i], error), status, done);
-    TY_CHECK(ty_whatif_new(&c->question, c->axes, c->axis_count, &c->rows, error), status, done);
+        TY_TRY(read_axis(c, options->vary[i], error));
+    TY_TRY(ty_whatif_new(&c->question, c->axes, c->axis_count, &c->rows, error));
     note_names(options);
     if (options->rows != NULL)
         status = ty_whatif_resume(c->rows, options->rows, error);
-done:
     return status;
 }
 

@@ -213,7 +213,6 @@ static ty_status check_trust(const setting *s, ty_error *error)
 
 static ty_status read_line(cli_config *config, setting *s, char *line, ty_error *error)
 {
-    ty_status status = TY_OK;
     char *equals;
     setting *grown;
 
@@ -225,17 +224,15 @@ static ty_status read_line(cli_config *config, setting *s, char *line, ty_error 
         return ty_fail(error, TY_EPARSE, "%s:%u: found '%.60s', expected KEY = VALUE", s->path,
                        s->line, line);
     *equals = '\0';
-    TY_CHECK(read_key(s, trim(line), error), status, done);
-    TY_CHECK(read_value(s, trim(equals + 1), error), status, done);
+    TY_TRY(read_key(s, trim(line), error));
+    TY_TRY(read_value(s, trim(equals + 1), error));
     if (!s->is_trusted)
-        TY_CHECK(check_trust(s, error), status, done);
+        TY_TRY(check_trust(s, error));
     grown = ty_resize(config->settings, (size_t)config->count + 1, sizeof *grown);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(grown != NULL, error));
     config->settings = grown;
     grown[config->count++] = *s;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_file(cli_config *config, const char *path, bool is_trusted, ty_error *error)
@@ -247,12 +244,11 @@ static ty_status read_file(cli_config *config, const char *path, bool is_trusted
     size_t length;
     unsigned number = 1;
 
-    TY_CHECK(ty_file_read(path, LARGEST_CONFIG_BYTES, &text, &length, error), status, done);
+    TY_TRY(ty_file_read(path, LARGEST_CONFIG_BYTES, &text, &length, error));
     config->paths[f] = ty_strdup(path);
     config->texts[f] = text;
     config->file_count++;
-    if (config->paths[f] == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(config->paths[f] != NULL, error));
     content = text;
     ty_skip_mark(&content, &length);
     for (char *line = text + (content - text); line != NULL && status == TY_OK;
@@ -263,7 +259,6 @@ static ty_status read_file(cli_config *config, const char *path, bool is_trusted
             *next++ = '\0';
         status = read_line(config, &s, line, error);
     }
-done:
     return status;
 }
 
@@ -275,8 +270,7 @@ static ty_status config_read(bool trusts_all, cli_config **out, ty_error *error)
     ty_text user = {0};
     cli_config *config = ty_alloc(1, sizeof *config);
 
-    if (config == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(config != NULL, error));
     if (only != NULL) {
         TY_CHECK(read_file(config, only, true, error), status, cleanup);
     } else {

@@ -59,8 +59,7 @@ ty_status faults_slow_links(const char *text, ty_plan_inputs *inputs, ty_error *
     ty_cluster *impaired = NULL;
     double *factors = ty_alloc(ty_cluster_link_count(inputs->cluster), sizeof *factors);
 
-    if (factors == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(factors != NULL, error));
     for (uint32_t l = 0; l < ty_cluster_link_count(inputs->cluster); l++)
         factors[l] = 1.0;
     while (status == TY_OK && next_word(&text, word))
@@ -119,7 +118,6 @@ static ty_status read_fault(const ty_cluster *cluster, ty_arena *names, char *wo
 {
     ty_fault *fault = &faults[out->fault_count];
     char *at = strrchr(word, '@');
-    ty_status status = TY_OK;
 
     if (strcmp(word, "random") == 0) {
         out->is_random = true;
@@ -131,17 +129,15 @@ static ty_status read_fault(const ty_cluster *cluster, ty_arena *names, char *wo
                        word);
     if (out->fault_count == MOST_FAULTS)
         return ty_fail(error, TY_EINVAL, "--fail: found more than %d failures", MOST_FAULTS);
-    if ((fault->name = ty_arena_strdup(names, word)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory((fault->name = ty_arena_strdup(names, word)) != NULL, error));
     *at = '\0';
-    TY_CHECK(ty_parse_seconds(at + 1, &fault->time_s, error), status, done);
-    TY_CHECK(read_part(cluster, word, fault, error), status, done);
+    TY_TRY(ty_parse_seconds(at + 1, &fault->time_s, error));
+    TY_TRY(read_part(cluster, word, fault, error));
     if (out->fault_count > 0 && fault->time_s < fault[-1].time_s)
         return ty_fail(error, TY_EINVAL, "--fail: found %s after %s, expected them in order",
                        fault->name, fault[-1].name);
     out->fault_count++;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_time(const char *name, const char *text, double *seconds, ty_error *error)
@@ -159,27 +155,23 @@ ty_status faults_read(const cli_options *options, const ty_cluster *cluster, ty_
     const char *list = options->failures;
     char word[WORD_SIZE];
     ty_fault *faults = ty_arena_alloc(texts, MOST_FAULTS + 1, sizeof *faults);
-    ty_status status = TY_OK;
 
     *out = ty_outlook_question_default();
     out->is_elastic = options->elastic;
     out->seeds = (uint32_t)options->seeds;
     out->seed = options->seed;
     out->faults = faults;
-    if (faults == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(faults != NULL, error));
     while (next_word(&list, word))
-        TY_CHECK(read_fault(cluster, texts, word, faults, out, error), status, done);
+        TY_TRY(read_fault(cluster, texts, word, faults, out, error));
     if (*list != '\0')
         return ty_fail(error, TY_EINVAL, "--fail: found '%.40s', expected WHAT@TIME", list);
-    TY_CHECK(read_time("checkpoint-interval", options->checkpoint_interval,
-                       &out->checkpoint_interval_s, error),
-             status, done);
-    TY_CHECK(read_time("horizon", options->horizon, &out->horizon_s, error), status, done);
-    TY_CHECK(read_time("repair", options->repair, &out->repair_s, error), status, done);
-    TY_CHECK(read_time("restart", options->restart, &out->restart_s, error), status, done);
-done:
-    return status;
+    TY_TRY(read_time("checkpoint-interval", options->checkpoint_interval,
+                     &out->checkpoint_interval_s, error));
+    TY_TRY(read_time("horizon", options->horizon, &out->horizon_s, error));
+    TY_TRY(read_time("repair", options->repair, &out->repair_s, error));
+    TY_TRY(read_time("restart", options->restart, &out->restart_s, error));
+    return TY_OK;
 }
 
 /* ---- Showing ------------------------------------------------------------------------------- */

@@ -15,15 +15,14 @@ void findings_clear(findings *f)
 ty_status findings_read(const char *plan_path, const char *run_path, const ty_watch *watch,
                         findings *f, ty_error *error)
 {
-    ty_status status = TY_OK;
     ty_digest digest;
 
-    TY_CHECK(ty_plan_inputs_load(plan_path, NULL, watch, &f->inputs, error), status, done);
+    TY_TRY(ty_plan_inputs_load(plan_path, NULL, watch, &f->inputs, error));
     if (run_path == NULL)
         return TY_OK;
-    TY_CHECK(ty_run_load(run_path, &f->run, error), status, done);
-    TY_CHECK(ty_plan_inputs_of_worker(&f->inputs, error), status, done);
-    TY_CHECK(ty_plan_digest(f->inputs.plan, &digest, error), status, done);
+    TY_TRY(ty_run_load(run_path, &f->run, error));
+    TY_TRY(ty_plan_inputs_of_worker(&f->inputs, error));
+    TY_TRY(ty_plan_digest(f->inputs.plan, &digest, error));
     if (strcmp(digest.hex, f->run->plan_digest.hex) != 0)
         return ty_fail(error, TY_EPARSE,
                        "%s:/plan_digest: found %.12s..., expected %.12s... of %s: the run is of "
@@ -31,33 +30,24 @@ ty_status findings_read(const char *plan_path, const char *run_path, const ty_wa
                        run_path, f->run->plan_digest.hex, digest.hex, plan_path);
     if (f->run->timeline == NULL) /* a finished checkpoint's */
         return TY_OK;
-    TY_CHECK(
-        ty_timeline_check(f->inputs.plan, f->inputs.program, f->run->timeline, run_path, error),
-        status, done);
-done:
-    return status;
+    TY_TRY(ty_timeline_check(f->inputs.plan, f->inputs.program, f->run->timeline, run_path, error));
+    return TY_OK;
 }
 
 ty_status findings_make(findings *f, ty_error *error)
 {
-    ty_status status = TY_OK;
     ty_simulate_options how = ty_simulate_options_default();
     const ty_plan_inputs *in = &f->inputs;
 
     if (f->estimated == NULL)
-        TY_CHECK(ty_estimate(in->plan, in->program, in->costs,
-                             3 + 2 * ty_program_largest_lead(in->program), &f->estimated, error),
-                 status, done);
+        TY_TRY(ty_estimate(in->plan, in->program, in->costs,
+                           3 + 2 * ty_program_largest_lead(in->program), &f->estimated, error));
     how.steps += 2 * ty_program_largest_lead(in->program);
     if (f->simulated == NULL && ty_simulate_load(NULL) != TY_EUNSUPPORTED)
-        TY_CHECK(
-            ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &f->simulated, error),
-            status, done);
+        TY_TRY(
+            ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &f->simulated, error));
     if (f->run != NULL && f->run->timeline != NULL)
-        TY_CHECK(ty_compare(in->plan, in->program,
-                            f->simulated != NULL ? f->simulated : f->estimated, f->run,
-                            &f->comparison, error),
-                 status, done);
-done:
-    return status;
+        TY_TRY(ty_compare(in->plan, in->program, f->simulated != NULL ? f->simulated : f->estimated,
+                          f->run, &f->comparison, error));
+    return TY_OK;
 }

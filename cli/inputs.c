@@ -30,14 +30,10 @@ static ty_status parse_length(const char *name, const char *text, double *out, t
 
 ty_status cost_from(const cli_options *options, ty_cost_question *out, ty_error *error)
 {
-    ty_status status;
-
     *out = (ty_cost_question){.steps = (double)options->steps, .price = options->price};
-    TY_CHECK(parse_length("tokens", options->tokens, &out->tokens, error), status, done);
-    TY_CHECK(parse_length("epochs", options->epochs, &out->epochs, error), status, done);
-    status = ty_cost_question_check(out, error);
-done:
-    return status;
+    TY_TRY(parse_length("tokens", options->tokens, &out->tokens, error));
+    TY_TRY(parse_length("epochs", options->epochs, &out->epochs, error));
+    return ty_cost_question_check(out, error);
 }
 
 ty_status question_from(const cli_options *options, uint32_t usual_top, ty_question *out,
@@ -69,12 +65,11 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
     if (usual_top == 0 || options->no_simulate)
         question.top = 0;
     if (usual_top > 0) /* steps of others are run, not priced */
-        TY_CHECK(cost_from(options, &question.cost, error), status, done);
+        TY_TRY(cost_from(options, &question.cost, error));
     if (options->learning_rate != NULL)
         status = parse_rate(options->learning_rate, &question.learning_rate, error);
     if (status == TY_OK)
         *out = question;
-done:
     return status;
 }
 

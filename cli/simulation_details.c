@@ -52,8 +52,7 @@ static ty_status find_memory(simulation_details *d, const ty_plan_inputs *in,
     if (in->plan->memory == NULL)
         return TY_OK;
     d->curves = ty_alloc(count, sizeof *d->curves);
-    if (d->curves == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(d->curves != NULL, error));
     for (; status == TY_OK && d->curve_count < count; d->curve_count++) {
         simulation_curve *curve = &d->curves[d->curve_count];
         curve->rank = ty_plan_first_rank(in->plan, d->curve_count);
@@ -67,29 +66,20 @@ ty_status simulation_details_find(const ty_plan_inputs *in, const ty_timeline *t
                                   double step_time_s, bool is_all, simulation_details *d,
                                   ty_error *error)
 {
-    ty_status status;
-
     d->step_time_s = step_time_s;
     d->busy = ty_alloc(timeline->rank_count, sizeof *d->busy);
-    if (d->busy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(ty_timeline_breakdown(in->plan, in->program, in->costs, timeline, d->shares, d->busy,
-                                   error),
-             status, done);
-    TY_CHECK(ty_link_loads(in->plan, in->program, in->costs, in->cluster, &d->loads, &d->load_count,
-                           error),
-             status, done);
-    TY_CHECK(ty_critical_parts(in->plan, in->program, timeline, &d->parts, &d->part_count, error),
-             status, done);
+    TY_TRY(ty_check_memory(d->busy != NULL, error));
+    TY_TRY(ty_timeline_breakdown(in->plan, in->program, in->costs, timeline, d->shares, d->busy,
+                                 error));
+    TY_TRY(ty_link_loads(in->plan, in->program, in->costs, in->cluster, &d->loads, &d->load_count,
+                         error));
+    TY_TRY(ty_critical_parts(in->plan, in->program, timeline, &d->parts, &d->part_count, error));
     if (!is_all)
         return TY_OK;
-    TY_CHECK(find_history(d, in, timeline, error), status, done);
-    TY_CHECK(ty_traffic_matrix(in->plan, in->program, in->costs, in->cluster, TY_BETWEEN_HOSTS,
-                               &d->traffic, &d->traffic_count, error),
-             status, done);
-    status = find_memory(d, in, timeline, error);
-done:
-    return status;
+    TY_TRY(find_history(d, in, timeline, error));
+    TY_TRY(ty_traffic_matrix(in->plan, in->program, in->costs, in->cluster, TY_BETWEEN_HOSTS,
+                             &d->traffic, &d->traffic_count, error));
+    return find_memory(d, in, timeline, error);
 }
 
 /* ---- Links --------------------------------------------------------------------------------- */

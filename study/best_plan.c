@@ -304,10 +304,8 @@ ty_status ty_question_find(const ty_question *question, const ty_question_inputs
 {
     ty_objective objective = TY_THROUGHPUT;
     const ty_system *system;
-    ty_status status = read_way(question, &objective, &system, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(read_way(question, &objective, &system, error));
     if (objective != TY_THROUGHPUT)
         return plan_by_objective(question, q, objective, how, out, error);
     if (system != NULL)
@@ -416,8 +414,7 @@ static ty_status put_all_beside(const ty_question *question, const ty_question_i
     while (status == TY_OK && *(at += strspn(at, " ;")) != '\0') {
         const size_t length = strcspn(at, ";");
         char *fix = ty_strndup(at, length);
-        if (fix == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(fix != NULL, error));
         status = put_beside(question, inputs, watch, fix, plan, &row, error);
         ty_free(fix);
         at += length;
@@ -474,10 +471,7 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
     plan->deployment = deployment;
     ty_free(plan->cluster_name);
     plan->cluster_name = ty_strdup(question->cluster);
-    if (plan->cluster_name == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(plan->cluster_name != NULL, error), status, done);
     if (samples > 0)
         TY_CHECK(ty_training_cost_of(plan, inputs->cluster, &question->cost, &plan->cost, error),
                  status, done);

@@ -54,8 +54,7 @@ static ty_status folder_open(const char *path, int *out, ty_error *error)
     int folder;
     ty_status status = TY_OK;
 
-    if (above == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(above != NULL, error));
     slash = strrchr(above, '/');
     if (slash != NULL && slash != above) {
         *slash = '\0';
@@ -112,8 +111,7 @@ ty_status ty_cache_open(const char *name, ty_cache **out, ty_error *error)
     ty_text shown = {0};
     ty_status status;
 
-    if (cache == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(cache != NULL, error));
     cache->folder = -1;
     TY_CHECK(folder_path(&path, error), status, cleanup);
     TY_CHECK(folder_open(path, &cache->folder, error), status, cleanup);

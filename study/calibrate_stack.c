@@ -9,7 +9,6 @@ ty_status ty_fit_add_log(ty_fit *fit, const ty_collective_log *log, const ty_clu
                          ty_error *error)
 {
     uint32_t hosts = log->hosts;
-    ty_status status = TY_OK;
 
     if (log->ranks > ty_cluster_device_count(cluster))
         return ty_fail(error, TY_EINVAL,
@@ -23,15 +22,12 @@ ty_status ty_fit_add_log(ty_fit *fit, const ty_collective_log *log, const ty_clu
         char size[32], name[96];
         ty_format_memory((double)row->size, size);
         snprintf(name, sizeof name, "%s of %s", ty_collective_name(log->kind), size);
-        TY_CHECK(ty_fit_add_collective(
-                     fit, cluster, log->kind, log->ranks, hosts, row->bytes,
-                     &(ty_measurement){.name = name,
-                                       .seconds = fmin(row->out_of_place_s, row->in_place_s)},
-                     error),
-                 status, done);
+        TY_TRY(ty_fit_add_collective(
+            fit, cluster, log->kind, log->ranks, hosts, row->bytes,
+            &(ty_measurement){.name = name, .seconds = fmin(row->out_of_place_s, row->in_place_s)},
+            error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- The stack ------------------------------------------------------------------------------- */
@@ -134,11 +130,9 @@ ty_status ty_fit_to_json(const ty_fit *fit, const ty_fit_origin *origin, ty_json
     const ty_fit_row *rows = ty_fit_rows(fit, &row_count);
     const ty_fit_constant *constants = ty_fit_constants(fit, &constant_count);
     ty_fit_score scores[3];
-    ty_status status = TY_OK;
 
     for (int s = 0; s < 3; s++)
-        TY_CHECK(ty_fit_score_of(fit, (ty_fit_stage)s, false, NULL, &scores[s], error), status,
-                 done);
+        TY_TRY(ty_fit_score_of(fit, (ty_fit_stage)s, false, NULL, &scores[s], error));
     ty_json_open(w, NULL, '{');
     ty_json_put_string(w, "schema", "trainyard.fit/1");
     ty_json_open(w, "rows", '[');
@@ -171,8 +165,7 @@ ty_status ty_fit_to_json(const ty_fit *fit, const ty_fit_origin *origin, ty_json
     ty_json_close(w, ']');
     ty_fit_stack_to_json(fit, origin, w, "stack");
     ty_json_close(w, '}');
-done:
-    return status;
+    return TY_OK;
 }
 
 static void add_prediction(double predicted_s, double measured_s, ty_text *text)
@@ -200,12 +193,11 @@ ty_status ty_fit_to_text(const ty_fit *fit, ty_text *text, ty_error *error)
     const ty_fit_constant *constants = ty_fit_constants(fit, &constant_count);
     ty_fit_score before, after, left_out;
     uint32_t silent = 0;
-    ty_status status = TY_OK;
     int width = 4;
 
-    TY_CHECK(ty_fit_score_of(fit, TY_FIT_BEFORE, false, NULL, &before, error), status, done);
-    TY_CHECK(ty_fit_score_of(fit, TY_FIT_AFTER, false, NULL, &after, error), status, done);
-    TY_CHECK(ty_fit_score_of(fit, TY_FIT_LEFT_OUT, false, NULL, &left_out, error), status, done);
+    TY_TRY(ty_fit_score_of(fit, TY_FIT_BEFORE, false, NULL, &before, error));
+    TY_TRY(ty_fit_score_of(fit, TY_FIT_AFTER, false, NULL, &after, error));
+    TY_TRY(ty_fit_score_of(fit, TY_FIT_LEFT_OUT, false, NULL, &left_out, error));
     for (uint32_t i = 0; i < row_count; i++)
         width = (int)strlen(rows[i].name) > width ? (int)strlen(rows[i].name) : width;
     ty_text_addf(text, "%-*s %10s %19s %19s%s\n", width, "row", "measured", "before    ",
@@ -240,6 +232,5 @@ ty_status ty_fit_to_text(const ty_fit *fit, ty_text *text, ty_error *error)
         if (!constants[c].is_fitted && constants[c].told < TY_FIT_LEAST_TOLD)
             ty_text_addf(text, "%s%s", silent++ > 0 ? ", " : "untold      ", constants[c].name);
     ty_text_add(text, silent > 0 ? "\n" : "");
-done:
-    return status;
+    return TY_OK;
 }

@@ -139,8 +139,7 @@ static ty_status samples_add(calibration *c, const ty_run *run, ty_error *error)
     ty_noise_sample *grown = ty_resize(
         c->out->samples, (size_t)c->out->sample_count + run->noise_sample_count + 1, sizeof *grown);
 
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(grown != NULL, error));
     c->out->samples = grown;
     for (uint32_t i = 0; i < run->noise_sample_count; i++) {
         c->out->samples[c->out->sample_count] = run->noise_samples[i];
@@ -249,8 +248,7 @@ static ty_status task_make(calibration *c, ty_error *error)
     double mean_log, noise_deviation;
     ty_status status = TY_OK;
 
-    if (t == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(t != NULL, error));
     TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->out->seeds[0], &plan, error), status, done);
     TY_CHECK(noise_measure(c, t, &noise_deviation, error), status, done);
     t->log_deviation =
@@ -284,8 +282,7 @@ static ty_status seeds_measure(const calibration *c, seed_measure measure, void 
     uint32_t count = 0;
     ty_status status = TY_OK;
 
-    if (estimates == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(estimates != NULL, error));
     for (uint32_t i = 0; i < c->out->run_count; i++) {
         status = measure(c, i, context, &estimates[count], error);
         count += status == TY_OK;
@@ -338,8 +335,7 @@ static ty_status temperature_stretch(const calibration *c, uint32_t index, void 
                        "or ask for more",
                        run->step_count, SLOW_STEPS * SHORTEST);
     losses = ty_alloc(steps, sizeof *losses);
-    if (losses == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(losses != NULL, error));
     status = slow_losses(c, index, steps, losses, error);
     if (status == TY_OK)
         status = ty_loss_stretch(run->losses, losses, steps, factor, error);
@@ -394,9 +390,7 @@ static ty_status reference(const calibration *c, uint32_t index, const ty_plan *
     *losses = c->out->runs[index]->losses;
     if (!ty_recipe_changes(&recipe, &changed->workload->optimizer))
         return TY_OK;
-    status = plan_make(c, PLAIN, c->out->batch, c->out->seeds[index], &plan, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(plan_make(c, PLAIN, c->out->batch, c->out->seeds[index], &plan, error));
     plan->optimizer = changed->optimizer;
     status = train(c, plan, steps, own, error);
     if (status == TY_OK)
@@ -485,8 +479,7 @@ static ty_status compressors_measure(calibration *c, ty_error *error)
 
     c->out->task->compressors =
         ty_alloc(c->asked->compression_count, sizeof *c->out->task->compressors);
-    if (c->out->task->compressors == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(c->out->task->compressors != NULL, error));
     for (uint32_t i = 0; i < c->asked->compression_count; i++) {
         ty_text_clear(&name);
         ty_compression_text(&c->asked->compressions[i], &name);
@@ -563,22 +556,18 @@ static ty_status propose(calibration *c, ty_error *error)
 {
     ty_batch_option options[2 * TY_CALIBRATION_POWERS + 1];
     double time_s;
-    ty_status status = TY_OK;
 
     for (int power = -TY_CALIBRATION_POWERS; power <= TY_CALIBRATION_POWERS; power++) {
         const double batch = ldexp(c->out->batch, power);
         if (batch >= 1 && batch == floor(batch) && batch <= INT_MAX)
-            TY_CHECK(row_add(c, (uint32_t)batch, error), status, done);
+            TY_TRY(row_add(c, (uint32_t)batch, error));
     }
     for (uint32_t i = 0; i < c->out->batch_count; i++)
         options[i] = (ty_batch_option){c->out->batches[i].batch, c->out->batches[i].step_time_s};
-    TY_CHECK(
-        ty_best_batch(c->out->task, options, c->out->batch_count, &c->out->best, &time_s, error),
-        status, done);
-    status = ty_batch_schedule(c->out->task, options, c->out->batch_count, TY_CALIBRATION_PHASES,
-                               c->out->schedule, &time_s, error);
-done:
-    return status;
+    TY_TRY(
+        ty_best_batch(c->out->task, options, c->out->batch_count, &c->out->best, &time_s, error));
+    return ty_batch_schedule(c->out->task, options, c->out->batch_count, TY_CALIBRATION_PHASES,
+                             c->out->schedule, &time_s, error);
 }
 
 /* ---- Output -------------------------------------------------------------------------------- */
@@ -659,7 +648,7 @@ static ty_status open_question(calibration *c, ty_error *error)
     if (!ty_target_is_set(&c->asked->training.until))
         return ty_fail(error, TY_EINVAL,
                        "--until is needed: the accuracy or loss to calibrate for");
-    TY_CHECK(ty_question_open(q, c->watch, &c->inputs, error), status, done);
+    TY_TRY(ty_question_open(q, c->watch, &c->inputs, error));
     out->ranks = ty_cluster_device_count(c->inputs.cluster);
     if (out->ranks < LEAST_RANKS)
         return ty_fail(
@@ -673,7 +662,6 @@ static ty_status open_question(calibration *c, ty_error *error)
     out->runs = ty_alloc(runs, sizeof *out->runs);
     if (out->steps == NULL || out->seeds == NULL || out->runs == NULL)
         status = ty_fail(error, TY_ENOMEM, "out of memory");
-done:
     return status;
 }
 

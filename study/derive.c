@@ -36,23 +36,18 @@ static void put_curve(const char *name, ty_exchange_terms terms, ty_json_writer 
 static ty_status put_curves(const ty_plan_inputs *in, double *ring, ty_json_writer *w,
                             ty_error *error)
 {
-    ty_status status = TY_OK;
-
     ty_json_open(w, "curves", '[');
     for (size_t i = 0; ty_shown_compressions[i] != NULL; i++) {
         ty_compression c = {0};
         ty_exchange_terms plain, compressed;
-        TY_CHECK(ty_compression_parse(ty_shown_compressions[i], &c, error), status, done);
-        TY_CHECK(
-            ty_plan_exchange_terms(in->plan, in->cluster, &c, &plain, &compressed, ring, error),
-            status, done);
+        TY_TRY(ty_compression_parse(ty_shown_compressions[i], &c, error));
+        TY_TRY(ty_plan_exchange_terms(in->plan, in->cluster, &c, &plain, &compressed, ring, error));
         if (i == 0)
             put_curve("none", plain, w);
         put_curve(ty_shown_compressions[i], compressed, w);
     }
     ty_json_close(w, ']');
-done:
-    return status;
+    return TY_OK;
 }
 
 /* What a writer wrote, parsed; NULL of an empty text. */
@@ -122,11 +117,8 @@ static ty_status put_memory(const ty_plan_inputs *in, const ty_timeline *timelin
 {
     ty_memory_point *points = NULL;
     uint32_t count;
-    ty_status status =
-        ty_memory_curve(in->plan, in->program, timeline, rank, &points, &count, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_memory_curve(in->plan, in->program, timeline, rank, &points, &count, error));
     ty_json_open(w, NULL, '{');
     ty_json_put_uint(w, "rank", rank);
     ty_json_open_flat(w, "time_s", '[');
@@ -139,7 +131,7 @@ static ty_status put_memory(const ty_plan_inputs *in, const ty_timeline *timelin
     ty_json_close(w, ']');
     ty_json_close(w, '}');
     ty_free(points);
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_plan_memory_document(const ty_plan_inputs *in, const ty_timeline *timeline,

@@ -94,8 +94,7 @@ ty_status ty_fit_new(const ty_stack *stack, ty_fit **out, ty_error *error)
     ty_fit *fit = ty_alloc(1, sizeof *fit);
     ty_status status = TY_OK;
 
-    if (fit == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(fit != NULL, error));
     fit->prior = -1;
     TY_CHECK(ty_stack_copy(stack, &fit->stack, error), status, failed);
     TY_CHECK(ty_stack_copy(stack, &fit->fitted, error), status, failed);
@@ -157,8 +156,7 @@ static ty_status grow(ty_fit *fit, ty_error *error)
     shown = ty_resize(fit->shown, capacity, sizeof *shown);
     if (shown != NULL)
         fit->shown = shown;
-    if (rows == NULL || shown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(rows != NULL && shown != NULL, error));
     fit->capacity = capacity;
     return TY_OK;
 }
@@ -205,10 +203,7 @@ static ty_status add(ty_fit *fit, entry *e, const ty_measurement *m, ty_error *e
     TY_CHECK(grow(fit, error), status, failed);
     e->name = ty_strdup(m->name);
     e->group = ty_strdup(m->group != NULL ? m->group : fold);
-    if (e->name == NULL || e->group == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto failed;
-    }
+    TY_CHECK(ty_check_memory(e->name != NULL && e->group != NULL, error), status, failed);
     if (!(m->seconds > 0 && isfinite(m->seconds))) {
         status = ty_fail(error, TY_EINVAL, "found %g s, expected a time above 0", m->seconds);
         goto failed;
@@ -233,14 +228,10 @@ failed:
 
 static ty_status open_step(const ty_question *question, entry *e, ty_error *error)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_question_open(question, NULL, &e->inputs, error), status, done);
-    TY_CHECK(ty_question_plan(question, &e->inputs, NULL, &e->plan, error), status, done);
-    TY_CHECK(ty_plan_lower(e->plan, &e->program, error), status, done);
-    status = ty_network_cache_new(e->inputs.cluster, &e->networks, error);
-done:
-    return status;
+    TY_TRY(ty_question_open(question, NULL, &e->inputs, error));
+    TY_TRY(ty_question_plan(question, &e->inputs, NULL, &e->plan, error));
+    TY_TRY(ty_plan_lower(e->plan, &e->program, error));
+    return ty_network_cache_new(e->inputs.cluster, &e->networks, error);
 }
 
 ty_status ty_fit_add_step(ty_fit *fit, const ty_question *question,
@@ -303,7 +294,7 @@ ty_status ty_fit_add_trace(ty_fit *fit, const ty_question *question, const ty_tr
         ty_text row = {0};
         if (!(steps->seconds[k] > 0))
             continue;
-        TY_CHECK(open_step(question, &e, error), status, done);
+        TY_TRY(open_step(question, &e, error));
         if (!(seconds_of(&e, fit->stack) > 0)) {
             clear_entry(&e);
             continue;
@@ -316,12 +307,11 @@ ty_status ty_fit_add_trace(ty_fit *fit, const ty_question *question, const ty_tr
                      error);
         ty_text_clear(&row);
         if (status != TY_OK)
-            goto done;
+            return status;
     }
     if (!has_row)
         return ty_fail(error, TY_EINVAL,
                        "found no products, attention or passes that the plan has too");
-done:
     return status;
 }
 
@@ -357,10 +347,7 @@ ty_status ty_fit_add_collective(ty_fit *fit, const ty_cluster *cluster, ty_colle
             ranks, hosts, ty_cluster_host_count(cluster), ty_cluster_name(cluster));
     devices = ty_alloc(ranks, sizeof *devices);
     met = ty_alloc(hosts, sizeof *met);
-    if (devices == NULL || met == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto failed;
-    }
+    TY_CHECK(ty_check_memory(devices != NULL && met != NULL, error), status, failed);
     for (uint32_t d = 0; d < all && count < ranks; d++) {
         const uint32_t host = ty_cluster_device_host(cluster, d);
         if (host < hosts && met[host] < ranks / hosts) {
@@ -772,8 +759,6 @@ static ty_status find(const ty_fit *fit, ty_stack *stack, constant *c, double **
 
 static ty_status name_constants(ty_fit *fit, const char *const *names, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     fit->constant_count = 0;
     for (size_t i = 0; i < fit->count; i++)
         fit->rows[i].answer_count = 0;
@@ -783,25 +768,24 @@ static ty_status name_constants(ty_fit *fit, const char *const *names, ty_error 
             return ty_fail(error, TY_EINVAL, "expected at most %d constants", DIMENSIONS);
         *c = (constant){.base = 0};
         full_name(fit, names[n], c->name);
-        TY_CHECK(find(fit, fit->stack, c, &c->was, error), status, done);
-        TY_CHECK(find(fit, fit->fitted, c, &c->is, error), status, done);
-        TY_CHECK(find(fit, fit->trial, c, &c->tried, error), status, done);
+        TY_TRY(find(fit, fit->stack, c, &c->was, error));
+        TY_TRY(find(fit, fit->fitted, c, &c->is, error));
+        TY_TRY(find(fit, fit->trial, c, &c->tried, error));
         fit->constant_count++;
     }
     /* Again, now that no figure for a device is still to be made, which moves the others. */
     for (uint32_t n = 0; n < fit->constant_count; n++) {
         constant *c = &fit->constants[n];
-        TY_CHECK(find(fit, fit->stack, c, &c->was, error), status, done);
-        TY_CHECK(find(fit, fit->fitted, c, &c->is, error), status, done);
-        TY_CHECK(find(fit, fit->trial, c, &c->tried, error), status, done);
+        TY_TRY(find(fit, fit->stack, c, &c->was, error));
+        TY_TRY(find(fit, fit->fitted, c, &c->is, error));
+        TY_TRY(find(fit, fit->trial, c, &c->tried, error));
         c->base = c->constant->may_be_of_device && *c->was == TY_OF_DEVICE
                       ? of_device(fit, c->constant->key)
                       : *c->was;
         find_reason(fit, c);
         c->shown = (ty_fit_constant){.name = c->name, .before = c->base, .after = c->base};
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* d log t / d log c of each row at the constants as they are, and the log errors there. */
@@ -898,10 +882,9 @@ ty_status ty_fit_solve(ty_fit *fit, const char *const *names, ty_error *error)
 {
     workroom room;
     double x[DIMENSIONS] = {0};
-    ty_status status = open_room(fit, &room, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(open_room(fit, &room, error));
     TY_CHECK(name_constants(fit, names, error), status, done);
     if (fit->constant_count > 0)
         TY_CHECK(check_rows(&room, error), status, done);
@@ -927,10 +910,9 @@ ty_status ty_fit_leave_out(ty_fit *fit, ty_error *error)
 {
     workroom room;
     double x[DIMENSIONS] = {0};
-    ty_status status = open_room(fit, &room, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(open_room(fit, &room, error));
     TY_CHECK(check_rows(&room, error), status, done);
     for (uint32_t c = 0; c < fit->constant_count; c++)
         if (fit->constants[c].shown.is_fitted) {
@@ -1103,10 +1085,9 @@ ty_status ty_fit_choose(ty_fit *fit, const char *const *names, const ty_watch *w
     double x[DIMENSIONS] = {0}, least = 0;
     bool is_out[DIMENSIONS] = {false};
     uint32_t most;
-    ty_status status = open_room(fit, &room, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(open_room(fit, &room, error));
     if (room.fitted_count < TY_FIT_LEAST_ROWS) {
         status =
             ty_fail(error, TY_EINVAL,
@@ -1177,8 +1158,7 @@ ty_status ty_fit_score_of(const ty_fit *fit, ty_fit_stage stage, bool is_judge, 
     double *errors = ty_alloc(fit->count + 1, sizeof *errors);
     ty_fit_score score = {0};
 
-    if (errors == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(errors != NULL, error));
     for (size_t i = 0; i < fit->count; i++) {
         const ty_fit_row *r = &fit->rows[i].shown;
         const double predicted_s = stage == TY_FIT_BEFORE  ? r->before_s

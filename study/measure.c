@@ -55,10 +55,9 @@ ty_status ty_profile_measure(const ty_workload *workload, const char *backend,
     job->precision = ty_strdup(precision);
     job->output = ty_strdup(output);
     job->micro_batches = ty_alloc(micro_batch_count, sizeof *job->micro_batches);
-    if (job->backend == NULL || job->output == NULL || job->micro_batches == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(
+                 job->backend != NULL && job->output != NULL && job->micro_batches != NULL, error),
+             status, cleanup);
     has_clock = ty_cpu_clock_read(&from);
     own_cpu_s = children_cpu_s();
     memcpy(job->micro_batches, micro_batches, micro_batch_count * sizeof *micro_batches);
@@ -87,18 +86,16 @@ ty_status ty_samples_measure(const ty_workload *workload, const char *data, uint
     double own_cpu_s;
     ty_job *job = ty_alloc(1, sizeof *job);
 
-    if (job == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(job != NULL, error));
     TY_CHECK(ty_scratch_file("trainyard-samples", output, sizeof output, error), status, cleanup);
     job->kind = TY_JOB_SAMPLES;
     job->backend = ty_strdup("cpu");
     job->data = ty_strdup(data);
     job->output = ty_strdup(output);
     job->bad_samples = bad_samples;
-    if (job->backend == NULL || job->data == NULL || job->output == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(
+        ty_check_memory(job->backend != NULL && job->data != NULL && job->output != NULL, error),
+        status, cleanup);
     has_clock = ty_cpu_clock_read(&from);
     own_cpu_s = children_cpu_s();
     TY_CHECK(ty_plan_of_workload(workload, &job->plan, error), status, cleanup);
@@ -136,10 +133,8 @@ static ty_status cache_of(const ty_workload *workload, uint32_t ranks, uint32_t 
 {
     char host[65] = "", plain_host[65], plain_name[41], name[256];
     ty_digest digest;
-    ty_status status = ty_workload_digest(workload, &digest, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_workload_digest(workload, &digest, error));
     gethostname(host, sizeof host - 1);
     ty_cache_word(host, plain_host, sizeof plain_host);
     ty_cache_word(workload->name, plain_name, sizeof plain_name);

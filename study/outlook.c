@@ -61,8 +61,7 @@ static ty_status rate_without_link(const faults *f, uint32_t link, double *rate,
     double *factors = ty_alloc(links, sizeof *factors);
     ty_status status;
 
-    if (factors == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(factors != NULL, error));
     for (uint32_t l = 0; l < links; l++)
         factors[l] = l == link ? 0.0 : 1.0;
     status = ty_cluster_impaired(f->inputs->cluster, factors, &inputs.cluster, error);
@@ -140,7 +139,6 @@ static ty_status measure_shrinking(const faults *f, uint32_t lost, ty_error *err
 static ty_status take_faults(faults *f, ty_error *error)
 {
     ty_outlook *out = f->out;
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < f->asked->fault_count; i++) {
         const ty_fault *fault = &f->asked->faults[i];
@@ -152,15 +150,14 @@ static ty_status take_faults(faults *f, ty_error *error)
             return ty_fail(error, TY_EINVAL, "fault %u: found index %u, expected one below %u", i,
                            fault->index, counts[fault->kind]);
         if (fault->kind == TY_FAULT_LINK)
-            TY_CHECK(rate_without_link(f, fault->index, &known.rate, error), status, done);
+            TY_TRY(rate_without_link(f, fault->index, &known.rate, error));
         else if (f->asked->is_elastic)
             known.replicas = lose_replicas(f, fault->kind == TY_FAULT_HOST, fault->index);
-        if ((out->names[i] = ty_strdup(fault->name != NULL ? fault->name : "")) == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(
+            (out->names[i] = ty_strdup(fault->name != NULL ? fault->name : "")) != NULL, error));
         out->known[out->question.known_count++] = known;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Rates and durations: as asked for, else the usual ones. */
@@ -170,14 +167,12 @@ static ty_status take_times(const faults *f, ty_error *error)
     ty_score_question usual = ty_score_question_default();
     ty_failure_question failures;
     ty_failure_outlook outlook;
-    ty_status status;
 
     usual.checkpoint_interval_s = f->asked->checkpoint_interval_s;
-    TY_CHECK(ty_failure_question_of(f->inputs->plan, f->inputs->cluster, &usual, &failures, error),
-             status, done);
+    TY_TRY(ty_failure_question_of(f->inputs->plan, f->inputs->cluster, &usual, &failures, error));
     if (!isnan(f->asked->restart_s))
         failures.restart_s = f->asked->restart_s;
-    TY_CHECK(ty_failures(&failures, &outlook, error), status, done);
+    TY_TRY(ty_failures(&failures, &outlook, error));
     q->horizon_s = f->asked->horizon_s;
     q->repair_s = f->asked->repair_s;
     q->checkpoint_interval_s = outlook.checkpoint_interval_s;
@@ -187,8 +182,7 @@ static ty_status take_times(const faults *f, ty_error *error)
     q->seed = f->asked->seed;
     q->known = f->out->known;
     q->rates = f->out->rates;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- The run ------------------------------------------------------------------------------- */
@@ -204,8 +198,7 @@ static ty_status endure_seeds(ty_outlook *out, uint32_t seeds, ty_error *error)
     ty_status status = TY_OK;
     double *goodputs = ty_alloc(seeds, sizeof *goodputs);
 
-    if (goodputs == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(goodputs != NULL, error));
     for (uint32_t i = 0; status == TY_OK && i < seeds; i++) {
         ty_endurance_question question = out->question;
         ty_endurance endurance;
@@ -232,18 +225,14 @@ static ty_status endure(faults *f, ty_error *error)
     ty_outlook *out = f->out;
     const uint32_t replicas = f->inputs->plan->stages[0].replicas;
     uint32_t lost;
-    ty_status status;
 
-    TY_CHECK(take_faults(f, error), status, done);
-    TY_CHECK(take_times(f, error), status, done);
+    TY_TRY(take_faults(f, error));
+    TY_TRY(take_times(f, error));
     lost = f->lost_count + (f->asked->is_random ? MOST_LOST / 2 : 0);
     lost = lost < MOST_LOST ? lost : MOST_LOST;
     if (f->asked->is_elastic)
-        TY_CHECK(measure_shrinking(f, lost < replicas || replicas < 2 ? lost : replicas - 1, error),
-                 status, done);
-    status = endure_seeds(out, f->asked->seeds > 0 ? f->asked->seeds : 1, error);
-done:
-    return status;
+        TY_TRY(measure_shrinking(f, lost < replicas || replicas < 2 ? lost : replicas - 1, error));
+    return endure_seeds(out, f->asked->seeds > 0 ? f->asked->seeds : 1, error);
 }
 
 ty_status ty_outlook_find(const ty_plan_inputs *inputs, const ty_simulate_options *how,

@@ -38,18 +38,15 @@ static ty_status read_image_size(const ty_json *object, const json_field *field,
     ty_phase *phase = out;
     const ty_json *size;
     uint32_t *const sides[] = {&phase->image_height, &phase->image_width};
-    ty_status status;
 
     (void)context;
-    TY_CHECK(ty_json_member(object, field->key, &size, error), status, done);
+    TY_TRY(ty_json_member(object, field->key, &size, error));
     if (ty_json_is_array(size))
-        TY_CHECK(ty_json_array(object, field->key, 2, 2, &size, error), status, done);
+        TY_TRY(ty_json_array(object, field->key, 2, 2, &size, error));
     for (size_t i = 0; i < 2; i++)
-        TY_CHECK(ty_json_as_uint32(ty_json_is_array(size) ? ty_json_at(size, i) : size, 1,
-                                   TY_MOST_PIXELS, sides[i], error),
-                 status, done);
-done:
-    return status;
+        TY_TRY(ty_json_as_uint32(ty_json_is_array(size) ? ty_json_at(size, i) : size, 1,
+                                 TY_MOST_PIXELS, sides[i], error));
+    return TY_OK;
 }
 
 static const json_field phase_fields[] = {
@@ -95,8 +92,7 @@ ty_status ty_phases_load(const char *path, ty_phases **out, ty_error *error)
     ty_phases *phases = ty_alloc(1, sizeof *phases);
     ty_status status;
 
-    if (phases == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(phases != NULL, error));
     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
     root = ty_json_root(document);
     TY_CHECK(ty_json_schema(root, PHASES_SCHEMA, error), status, cleanup);
@@ -203,8 +199,7 @@ static ty_status phased_new(uint32_t count, ty_phased_plan **out, ty_error *erro
 {
     ty_phased_plan *plan = ty_alloc(1, sizeof *plan);
 
-    if (plan == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(plan != NULL, error));
     plan->steps = ty_alloc(count, sizeof *plan->steps);
     plan->plans = ty_alloc(count, sizeof(ty_plan *));
     if (plan->steps == NULL || plan->plans == NULL) {
@@ -252,10 +247,10 @@ static ty_status set_momentum(const ty_phase *phase, ty_plan *plan, ty_error *er
 static ty_status check_carried(const ty_plan *first, const ty_plan *plan, ty_error *error)
 {
     ty_digest expected, found;
-    ty_status status;
+    ty_status status = TY_OK;
 
-    TY_CHECK(ty_plan_state_digest(first, &expected, error), status, done);
-    TY_CHECK(ty_plan_state_digest(plan, &found, error), status, done);
+    TY_TRY(ty_plan_state_digest(first, &expected, error));
+    TY_TRY(ty_plan_state_digest(plan, &found, error));
     if (strcmp(found.hex, expected.hex) != 0)
         status = ty_fail(
             error, TY_EINVAL,
@@ -265,7 +260,6 @@ static ty_status check_carried(const ty_plan *first, const ty_plan *plan, ty_err
                 ? ", and with ZeRO, a compressor or a schedule without a flush its replicas, "
                   "buckets and number of micro-batches"
                 : "");
-done:
     return status;
 }
 

@@ -125,14 +125,13 @@ static ty_status go_on(const ty_phased_plan *plan, const char *checkpoint, ty_js
         if (*steps + plan->steps[p] > done)
             break;
         kept_path(checkpoint, p, path);
-        TY_CHECK(has_result(path, plan->plans[p], &is_there, error), status, done);
+        TY_TRY(has_result(path, plan->plans[p], &is_there, error));
         if (!is_there)
             break;
-        TY_CHECK(add_run(path, NULL, writer, error), status, done);
+        TY_TRY(add_run(path, NULL, writer, error));
         *steps += plan->steps[p];
         *first = p + 1;
     }
-done:
     return status;
 }
 
@@ -246,8 +245,7 @@ ty_status ty_phased_run_load(const char *path, ty_phased_run **out, ty_error *er
     ty_phased_run *run = ty_alloc(1, sizeof *run);
     ty_status status;
 
-    if (run == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(run != NULL, error));
     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
     root = ty_json_root(document);
     TY_CHECK(ty_json_schema(root, RUN_SCHEMA, error), status, cleanup);
@@ -255,10 +253,7 @@ ty_status ty_phased_run_load(const char *path, ty_phased_run **out, ty_error *er
              cleanup);
     TY_CHECK(ty_json_end(root, error), status, cleanup);
     run->runs = ty_alloc(ty_json_size(list), sizeof(ty_run *));
-    if (run->runs == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(run->runs != NULL, error), status, cleanup);
     run->count = (uint32_t)ty_json_size(list);
     for (uint32_t p = 0; p < run->count; p++)
         TY_CHECK(ty_run_from_json(ty_json_at(list, p), &run->runs[p], error), status, cleanup);

@@ -409,11 +409,10 @@ static ty_status cap_memory(const ty_question *question, ty_question_inputs *q, 
     const uint32_t devices = ty_cluster_device_count(q->cluster);
     ty_budget budget;
     ty_cluster *edited;
-    ty_status status = TY_OK;
 
     if (question->budget == NULL || q->workload->local_steps <= 1)
         return TY_OK;
-    TY_CHECK(ty_budget_open(question->budget, &budget, error), status, done);
+    TY_TRY(ty_budget_open(question->budget, &budget, error));
     for (uint32_t d = 0; d < devices && budget.memory_bytes > 0; d++) {
         const ty_device_type *type = ty_cluster_device_type(q->cluster, d);
         const ty_cluster_edit edit = {.part = TY_PART_DEVICES,
@@ -422,12 +421,11 @@ static ty_status cap_memory(const ty_question *question, ty_question_inputs *q, 
                                       .value = budget.memory_bytes};
         if ((double)type->memory_bytes <= budget.memory_bytes)
             continue;
-        TY_CHECK(ty_cluster_edited(q->cluster, &edit, 1, &edited, error), status, done);
+        TY_TRY(ty_cluster_edited(q->cluster, &edit, 1, &edited, error));
         ty_cluster_free(q->cluster);
         q->cluster = edited;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- All of it ------------------------------------------------------------------------------ */
@@ -535,27 +533,23 @@ static ty_status check_schedule(const ty_question *question, const ty_workload *
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
                              ty_fix_texts *texts, ty_plan_options *out, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     *out = ty_plan_options_default();
     out->stack = inputs->stack;
     out->global_batch = question->global_batch;
     out->seed = question->seed;
-    TY_CHECK(ty_question_memory_reserve(question, &out->memory_reserve, error), status, done);
+    TY_TRY(ty_question_memory_reserve(question, &out->memory_reserve, error));
     if (question->input != NULL)
-        TY_CHECK(ty_input_read(question->input, &out->input, error), status, done);
+        TY_TRY(ty_input_read(question->input, &out->input, error));
     out->allow_lossy = question->allow_lossy;
     /* Systems are what they are. */
     out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
     if (question->fix != NULL)
-        TY_CHECK(
-            ty_fix_read(question->fix, ty_cluster_device_count(inputs->cluster), texts, out, error),
-            status, done);
-    TY_CHECK(check_schedule(question, inputs->workload, out, error), status, done);
+        TY_TRY(ty_fix_read(question->fix, ty_cluster_device_count(inputs->cluster), texts, out,
+                           error));
+    TY_TRY(check_schedule(question, inputs->workload, out, error));
     /* Who says how devices are divided means all of them; systems use what they are given. */
     out->may_idle = question->system == NULL && out->pipeline_stages == 0 &&
                     out->data_parallel == 0 && out->replicas == NULL && out->layers == NULL &&
                     (out->pinned & ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0;
-done:
-    return status;
+    return TY_OK;
 }

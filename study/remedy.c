@@ -141,14 +141,13 @@ static ty_status give_up_pins(search *s)
         return TY_OK;
     for (size_t k = 0; k < GIVEN_UP && !s->is_found; k++)
         if ((pinned & 1u << k) != 0)
-            TY_CHECK(ask_without(s, 1u << k, true, &answer), status, done);
+            TY_TRY(ask_without(s, 1u << k, true, &answer));
     for (size_t k = 0; k < GIVEN_UP && !s->is_found; k++)
         if ((pinned & 1u << k) != 0 && pinned != 1u << k) {
             left_out |= 1u << k;
             if ((left_out & (left_out - 1)) != 0)
-                TY_CHECK(ask_without(s, left_out, true, &answer), status, done);
+                TY_TRY(ask_without(s, left_out, true, &answer));
         }
-done:
     return status;
 }
 
@@ -184,11 +183,10 @@ static ty_status ask_batch(search *s)
     ty_status answer = TY_EINFEASIBLE, status = TY_OK;
 
     if (batch % devices != 0 && batch < UINT32_MAX - devices)
-        TY_CHECK(ask_batch_of(s, (batch + devices - 1) / devices * devices, &answer), status, done);
+        TY_TRY(ask_batch_of(s, (batch + devices - 1) / devices * devices, &answer));
     for (answer = TY_EINFEASIBLE, batch /= 2; batch > 0 && !s->is_found && answer != TY_EINVAL;
          batch /= 2)
-        TY_CHECK(ask_batch_of(s, batch, &answer), status, done);
-done:
+        TY_TRY(ask_batch_of(s, batch, &answer));
     return status;
 }
 
@@ -230,7 +228,7 @@ static ty_status ask_devices(search *s, bool keeps_pins)
         if (factor < least)
             continue;
         snprintf(value, sizeof value, "%llu", (unsigned long long)hosts * factor);
-        TY_CHECK(ty_vary_point_new(s->question, &point, s->error), status, done);
+        TY_TRY(ty_vary_point_new(s->question, &point, s->error));
         if (!keeps_pins)
             point.question.fix = NULL;
         if (ty_vary_set(&point, "hosts", value, &refusal) != TY_OK) {
@@ -245,11 +243,10 @@ static ty_status ask_devices(search *s, bool keeps_pins)
             status = ask(s, &point, false, words.data, &answer);
         ty_text_clear(&words);
         ty_vary_point_clear(&point);
-        TY_CHECK(status, status, done);
+        TY_TRY(status);
         if (answer == TY_EINVAL || answer == TY_EPARSE)
             break; /* so many cannot be asked it, and more neither */
     }
-done:
     return status;
 }
 

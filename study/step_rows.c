@@ -198,7 +198,6 @@ static ty_status read_field(reading *r, const char *key, const char *value, ty_e
 static ty_status end_row(reading *r, ty_step_rows *out, ty_error *error)
 {
     ty_step_row *grown;
-    ty_status status = TY_OK;
 
     if (!r->has_figure)
         return ty_fail(error, TY_EPARSE,
@@ -208,15 +207,13 @@ static ty_status end_row(reading *r, ty_step_rows *out, ty_error *error)
     if (out->count == MOST_ROWS)
         return ty_fail(error, TY_EPARSE, "%s: found more than %d rows", r->row.place, MOST_ROWS);
     if (r->fix.length > 0)
-        TY_CHECK(ty_text_take(&r->fix, &r->row.fix, error), status, done);
+        TY_TRY(ty_text_take(&r->fix, &r->row.fix, error));
     grown = ty_resize(out->rows, (size_t)out->count + 1, sizeof *grown);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(grown != NULL, error));
     out->rows = grown;
     out->rows[out->count++] = r->row;
     r->row = (ty_step_row){0}; /* given away */
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status begin_row(reading *r, ty_text *place, ty_error *error)
@@ -305,8 +302,7 @@ static ty_status read_values(const char *path, const char *text, ty_step_rows *o
     ty_text place = {0};
     ty_status status = TY_OK;
 
-    if (columns == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(columns != NULL, error));
     if (!next_line(&l)) {
         status = ty_fail(error, TY_EPARSE, "%s: found no line, expected columns and rows", path);
         goto done;
@@ -405,10 +401,9 @@ static ty_status read_json(const char *path, const char *text, size_t length, ty
 {
     ty_json_document *document = NULL;
     const ty_json *rows;
-    ty_status status = ty_json_parse(text, length, path, &document, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_parse(text, length, path, &document, error));
     rows = ty_json_root(document);
     if (!ty_json_is_array(rows)) {
         const ty_json *root = rows;
@@ -431,10 +426,9 @@ ty_status ty_step_rows_load(const char *path, ty_step_rows *out, ty_error *error
     char *bytes = NULL;
     const char *text;
     size_t length;
-    ty_status status = ty_file_read(path, MOST_BYTES, &bytes, &length, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_file_read(path, MOST_BYTES, &bytes, &length, error));
     text = bytes;
     ty_skip_mark(&text, &length);
     if (strlen(text) != length)

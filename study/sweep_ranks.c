@@ -68,10 +68,9 @@ static ty_status relay_open(relay *r, ty_error *error)
     char worker[PATH_MAX];
     int ends[2];
     ty_relay_frame hello;
-    ty_status status = ty_worker_path(worker, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_worker_path(worker, error));
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return ty_fail(error, TY_EIO, "socketpair: %s", strerror(errno));
     r->socket = ends[0];
@@ -136,10 +135,8 @@ static ty_status tell(const relay *r, uint32_t index, ty_status what, const char
 static ty_status be_asked(const relay *r, uint32_t *index, ty_error *error)
 {
     ty_relay_frame question;
-    ty_status status = hear(r, &question, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(hear(r, &question, error));
     *index = DONE;
     if (question.length == sizeof *index)
         memcpy(index, question.bytes, sizeof *index);
@@ -166,17 +163,15 @@ static ty_status do_piece(const ty_sweep *work, const relay *r, uint32_t index, 
 static ty_status work_for_others(const ty_sweep *work, const relay *r, ty_error *error)
 {
     uint32_t index = 0;
-    ty_status status = TY_OK;
 
-    TY_CHECK(tell(r, DONE, TY_OK, "", error), status, done);
+    TY_TRY(tell(r, DONE, TY_OK, "", error));
     for (;;) {
-        TY_CHECK(be_asked(r, &index, error), status, done);
+        TY_TRY(be_asked(r, &index, error));
         if (index == DONE)
             break;
-        TY_CHECK(do_piece(work, r, index, error), status, done);
+        TY_TRY(do_piece(work, r, index, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- The rank that hands out --------------------------------------------------------------- */

@@ -16,8 +16,7 @@
 static ty_status times_copy(const ty_costs *costs, ty_job *job, ty_error *error)
 {
     job->instruction_s = ty_job_times(job->program);
-    if (job->instruction_s == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(job->instruction_s != NULL, error));
     for (uint32_t s = 0; s < costs->stage_count; s++)
         for (uint32_t i = 0; i < costs->instruction_counts[s]; i++)
             job->instruction_s[s][i] =
@@ -32,8 +31,7 @@ ty_status ty_training_job(const ty_training *training, ty_plan_inputs *inputs, c
     ty_job *job = ty_alloc(1, sizeof *job);
     ty_status status = TY_OK;
 
-    if (job == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(job != NULL, error));
     job->kind = TY_JOB_TRAIN;
     job->plan = inputs->plan;
     job->program = inputs->program;

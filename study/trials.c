@@ -78,7 +78,6 @@ static ty_status settings_read(const char *text, setting settings[SETTINGS], ty_
     while (*text != '\0') {
         const size_t length = strcspn(text, ","), name = strcspn(text, "=");
         size_t s = 0;
-        ty_status status;
 
         while (s < SETTINGS && (name >= length || strlen(settings[s].name) != name ||
                                 strncmp(settings[s].name, text, name) != 0))
@@ -87,9 +86,7 @@ static ty_status settings_read(const char *text, setting settings[SETTINGS], ty_
             return ty_fail(error, TY_EINVAL,
                            "--trials: found '%.*s'%s, expected learning_rate=, momentum= or batch=",
                            (int)length, text, s < SETTINGS ? " again" : "");
-        status = values_read(text + name + 1, length - name - 1, &settings[s], error);
-        if (status != TY_OK)
-            return status;
+        TY_TRY(values_read(text + name + 1, length - name - 1, &settings[s], error));
         settings[s].is_said = true;
         text += length + (text[length] == ',');
     }
@@ -120,8 +117,7 @@ static ty_status trials_list(halving *h, setting settings[SETTINGS], ty_error *e
                        "--trials momentum: found with an optimizer that has none, expected sgd");
     h->out->trials = ty_alloc(count, sizeof *h->out->trials);
     h->runs = ty_alloc(count, sizeof *h->runs);
-    if (h->out->trials == NULL || h->runs == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(h->out->trials != NULL && h->runs != NULL, error));
     for (uint32_t b = 0; b < settings[BATCH].count; b++)
         for (uint32_t m = 0; m < settings[MOMENTUM].count; m++)
             for (uint32_t r = 0; r < settings[RATE].count; r++)
@@ -274,7 +270,6 @@ static ty_status rounds_run(halving *h, ty_error *error)
 {
     uint32_t left = h->out->count;
     uint64_t samples = h->out->first_samples;
-    ty_status status = TY_OK;
 
     for (bool is_last = false; !is_last; samples *= 2) {
         h->out->rounds++;
@@ -282,18 +277,16 @@ static ty_status rounds_run(halving *h, ty_error *error)
         ty_watch_note(h->watch, "round %u: %u trials, until %llu samples", h->out->rounds, left,
                       (unsigned long long)samples);
         for (uint32_t i = 0; i < left; i++)
-            TY_CHECK(trial_go_on(h, &h->runs[i], samples, error), status, done);
+            TY_TRY(trial_go_on(h, &h->runs[i], samples, error));
         left = halve(h, left);
         if (left == 0) {
-            status = ty_fail(error, TY_ELIMIT,
-                             "every trial of round %u diverged: expected a smaller learning rate "
-                             "among them",
-                             h->out->rounds);
-            goto done;
+            return ty_fail(error, TY_ELIMIT,
+                           "every trial of round %u diverged: expected a smaller learning rate "
+                           "among them",
+                           h->out->rounds);
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status open_question(halving *h, ty_error *error)
@@ -304,7 +297,6 @@ static ty_status open_question(halving *h, ty_error *error)
                                   [MOMENTUM] = {"momentum", 0, 0.9999, .count = 1},
                                   [BATCH] = {"batch", 1, 1 << 20, .is_whole = true, .count = 1}};
     uint32_t ignored;
-    ty_status status;
 
     if (q->cluster == NULL || !ty_cluster_is_local(q->cluster, &ignored))
         return ty_fail(error, TY_EINVAL,
@@ -314,13 +306,12 @@ static ty_status open_question(halving *h, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "--trials: found with a target or a checkpoint, expected --steps of the "
                        "first round");
-    TY_CHECK(settings_read(h->asked->settings, settings, error), status, done);
-    TY_CHECK(ty_question_open(q, h->watch, &h->inputs, error), status, done);
-    TY_CHECK(trials_list(h, settings, error), status, done);
+    TY_TRY(settings_read(h->asked->settings, settings, error));
+    TY_TRY(ty_question_open(q, h->watch, &h->inputs, error));
+    TY_TRY(trials_list(h, settings, error));
     h->out->ranks = ty_cluster_device_count(h->inputs.cluster);
     h->out->first_samples = (uint64_t)steps * h->inputs.workload->global_batch;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The rates that the rule has for the other batches that were tried, beside what was found. */
@@ -337,16 +328,13 @@ static ty_status rule_follow(halving *h, ty_error *error)
         const uint32_t batch = out->trials[i].batch;
         ty_trials_rate *rate = &h->out->by_rule[out->by_rule_count];
         bool is_beyond, is_known = batch == found->batch;
-        ty_status status;
 
         for (uint32_t k = 0; k < out->by_rule_count; k++)
             is_known = is_known || out->by_rule[k].batch == batch;
         if (is_known)
             continue;
-        status = ty_learning_rate(&law, found->learning_rate, found->batch, batch,
-                                  &rate->learning_rate, &is_beyond, error);
-        if (status != TY_OK)
-            return status;
+        TY_TRY(ty_learning_rate(&law, found->learning_rate, found->batch, batch,
+                                &rate->learning_rate, &is_beyond, error));
         rate->batch = batch;
         h->out->by_rule_count++;
     }

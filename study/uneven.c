@@ -67,7 +67,6 @@ static ty_status look_at_batch(uneven_search *u, ty_uneven *out, ty_error *error
     uint32_t near[4], near_count = 0;
     double best = 0;
     ty_uneven found = {.count = batch, .parts = devices};
-    ty_status status = TY_OK;
 
     if (batch % devices == 0 || devices % batch == 0)
         return TY_OK;
@@ -81,7 +80,7 @@ static ty_status look_at_batch(uneven_search *u, ty_uneven *out, ty_error *error
             if ((near[i] < batch) != (side == 0))
                 continue;
             how.global_batch = near[i];
-            TY_CHECK(ask(u, &how, &samples_per_s, error), status, done);
+            TY_TRY(ask(u, &how, &samples_per_s, error));
             if (samples_per_s <= most ||
                 u->plan->prediction.samples_per_s > (1 - TY_UNEVEN_SHARE) * samples_per_s)
                 continue;
@@ -96,8 +95,7 @@ static ty_status look_at_batch(uneven_search *u, ty_uneven *out, ty_error *error
         return TY_OK;
     found.lost_share = 1 - u->plan->prediction.samples_per_s / best;
     *out = found;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Blocks over stages --------------------------------------------------------------------- */
@@ -137,7 +135,6 @@ static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *erro
     double fullest; /* stage, in blocks */
     const uint32_t *starts;
     uint32_t head, near[2] = {0, 0};
-    ty_status status = TY_OK;
 
     if (ty_plan_actors(u->plan) > 0) /* who divide episodes, not blocks */
         return TY_OK;
@@ -148,7 +145,7 @@ static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *erro
     found.count -= head != TY_NO_LAYER; /* what lies behind all blocks is none */
     if (found.count % stages == 0)
         return TY_OK;
-    TY_CHECK(stage_loss(u, &found.lost_share, error), status, done);
+    TY_TRY(stage_loss(u, &found.lost_share, error));
     /* Of stages that differ by more than blocks do, what follows from the division. */
     fullest = ceil((double)found.count / stages);
     found.lost_share = fmin(found.lost_share, 1 - found.count / (stages * fullest));
@@ -165,15 +162,14 @@ static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *erro
         double samples_per_s = 0;
         how.pipeline_stages = near[side];
         if (near[side] > 0)
-            TY_CHECK(ask(u, &how, &samples_per_s, error), status, done);
+            TY_TRY(ask(u, &how, &samples_per_s, error));
         if (samples_per_s <= u->plan->prediction.samples_per_s)
             continue;
         found.better[found.better_count].count = near[side];
         found.better[found.better_count++].samples_per_s = samples_per_s;
     }
     *out = found;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_question_uneven(const ty_question *question, const ty_question_inputs *inputs,

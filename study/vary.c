@@ -138,10 +138,9 @@ static ty_status set_hosts(ty_vary_point *point, const char *value, ty_error *er
     uint64_t count;
     uint32_t ranks;
     ty_text text = {0};
-    ty_status status = ty_parse_uint(value, 1, 262144, &count, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_parse_uint(value, 1, 262144, &count, error));
     if (strstr(typed, "host:") != NULL)
         return replace_word(point, "host:", value, error);
     if (strpbrk(typed, "+[]") != NULL || ty_cluster_is_local(typed, &ranks))

@@ -93,16 +93,12 @@ ty_status ty_whatif_new(const ty_question *question, const ty_whatif_axis *axes,
     ty_status status = TY_OK;
     ty_whatif *w = ty_alloc(1, sizeof *w);
 
-    if (w == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(w != NULL, error));
     *w = (ty_whatif){.question = question, .axes = axes, .axis_count = axis_count};
     TY_CHECK(ty_question_check_inputs(question, error), status, done);
     TY_CHECK(check_axes(w, &w->row_count, error), status, done);
     w->rows = ty_alloc(w->row_count, sizeof *w->rows);
-    if (w->rows == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(w->rows != NULL, error), status, done);
     for (uint32_t r = 0; r < w->row_count && status == TY_OK; r++) {
         ty_vary_point point = {0};
         status = set_point(w, r, &point, error);
@@ -348,12 +344,11 @@ done:
 /* The row with a set of values; row_count: none. */
 static ty_status find_row(const ty_whatif *w, const ty_json *row, uint32_t *out, ty_error *error)
 {
-    ty_status status = TY_OK;
     const ty_json *values;
     uint32_t index = 0;
 
     *out = w->row_count;
-    TY_CHECK(ty_json_object(row, "values", &values, error), status, done);
+    TY_TRY(ty_json_object(row, "values", &values, error));
     if (ty_json_size(values) != w->axis_count)
         return TY_OK;
     for (uint32_t a = 0; a < w->axis_count; a++) {
@@ -361,7 +356,7 @@ static ty_status find_row(const ty_whatif *w, const ty_json *row, uint32_t *out,
         uint32_t i = 0;
         if (!ty_json_has(values, w->axes[a].key))
             return TY_OK;
-        TY_CHECK(ty_json_string(values, w->axes[a].key, &text, error), status, done);
+        TY_TRY(ty_json_string(values, w->axes[a].key, &text, error));
         while (i < w->axes[a].count && strcmp(w->axes[a].values[i], text) != 0)
             i++;
         if (i == w->axes[a].count)
@@ -369,8 +364,7 @@ static ty_status find_row(const ty_whatif *w, const ty_json *row, uint32_t *out,
         index = index * w->axes[a].count + i;
     }
     *out = index;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_whatif_resume(ty_whatif *w, const char *path, ty_error *error)
@@ -410,8 +404,7 @@ static ty_status take_row(void *context, uint32_t row, const char *result, ty_er
     ty_whatif *w = context;
 
     w->rows[row] = ty_strdup(result);
-    if (w->rows[row] == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(w->rows[row] != NULL, error));
     w->done_count++;
     return w->taken != NULL ? w->taken(w->context, w, error) : TY_OK;
 }

@@ -79,10 +79,8 @@ ty_status ty_batch_schedule(const ty_convergence *task, const ty_batch_option *o
 {
     double steps = task->minimum_samples / task->noise_scale_samples / phases;
     double ratio, mean = 0, total_s = 0;
-    ty_status status = check_options(options, count, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_options(options, count, error));
     if (phases == 0)
         return ty_fail(error, TY_EINVAL, "found 0 phases, expected at least 1");
     ratio = phases > 1 ? pow(task->noise_growth, 1.0 / (phases - 1)) : 1;

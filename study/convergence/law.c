@@ -131,10 +131,8 @@ ty_status ty_convergence_fit(const ty_convergence_point *points, uint32_t count,
                              double *minimum_samples, double *rms_log_error, ty_error *error)
 {
     double smallest, largest, log_noise, log_minimum, mean_square;
-    ty_status status = check_points(points, count, &smallest, &largest, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_points(points, count, &smallest, &largest, error));
     if (smallest < largest)
         log_noise =
             golden_section(points, count, log(smallest / NOISE_RANGE), log(largest * NOISE_RANGE));

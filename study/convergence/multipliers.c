@@ -80,10 +80,9 @@ ty_status ty_staleness_multiplier(const ty_convergence *task, double batch, doub
                                   ty_interval *out, ty_error *error)
 {
     ty_interval c;
-    ty_status status = check_batch(batch, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_batch(batch, error));
     if (!(delay >= 0) || isinf(delay))
         return ty_fail(error, TY_EINVAL, "found a delay of %g updates, expected a number >= 0",
                        delay);
@@ -174,10 +173,8 @@ cleanup:
 ty_status ty_compression_cost(const ty_convergence *task, double batch,
                               const ty_compression *compression, ty_interval *out, ty_error *error)
 {
-    ty_status status = check_batch(batch, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_batch(batch, error));
     for (uint32_t i = 0; i < task->compressor_count; i++) {
         const ty_compressor_calibration *known = &task->compressors[i];
         if (!ty_compression_equals(&known->compression, compression))

@@ -54,8 +54,7 @@ ty_status ty_reached_parse(const char *text, ty_reached *out, ty_error *error)
         return ty_fail(error, TY_EINVAL, "found %u points, expected at most %d", count,
                        MOST_POINTS);
     reached.points = ty_alloc(count, sizeof *reached.points);
-    if (reached.points == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(reached.points != NULL, error));
     while (reached.count < count) {
         const char *unit, *end = text;
         if (!read_point(text, &reached.points[reached.count], &unit, &end)) {
@@ -92,12 +91,9 @@ ty_status ty_reached_fit(const ty_reached *reached, ty_convergence *out, ty_erro
     ty_convergence law = {.smallest_batch = HUGE_VAL};
     const double count = reached->count, prior = TY_PRIOR_RUN_DEVIATION;
     double left;
-    ty_status status =
-        ty_convergence_fit(reached->points, reached->count, 0, &law.noise_scale_samples,
-                           &law.minimum_samples, &left, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_convergence_fit(reached->points, reached->count, 0, &law.noise_scale_samples,
+                              &law.minimum_samples, &left, error));
     law.log_deviation =
         sqrt((TY_PRIOR_RUNS * prior * prior + count * left * left) / (TY_PRIOR_RUNS + count - 2));
     for (uint32_t i = 0; i < reached->count; i++) {

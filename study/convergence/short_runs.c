@@ -71,13 +71,12 @@ ty_status ty_loss_stretch(const double *losses, const double *changed, uint32_t 
                           ty_interval *factor, ty_error *error)
 {
     double ratio, scatter, doubling, doubling_error, power;
-    ty_status status = TY_OK;
 
     if (count < LEAST_STEPS)
         return ty_fail(error, TY_EINVAL, "found losses of %u steps, expected at least %d", count,
                        LEAST_STEPS);
-    TY_CHECK(check_losses(losses, count, error), status, done);
-    TY_CHECK(check_losses(changed, count, error), status, done);
+    TY_TRY(check_losses(losses, count, error));
+    TY_TRY(check_losses(changed, count, error));
     doubling = log(mean(losses, count / 4, count / 2) / mean(losses, count / 2, count));
     if (!(doubling > 0))
         return ty_fail(error, TY_EINFEASIBLE,
@@ -89,8 +88,7 @@ ty_status ty_loss_stretch(const double *losses, const double *changed, uint32_t 
     power = ratio / doubling;
     *factor = ty_interval_of_deviation(exp2(power),
                                        hypot(scatter, power * doubling_error) / doubling * log(2));
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_interval ty_lag_of_stretch(ty_interval factor, double count)

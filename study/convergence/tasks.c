@@ -42,10 +42,8 @@ void ty_convergence_catalogue_close(ty_convergence_catalogue *catalogue)
 static ty_status copy(const ty_json *object, const char *key, char **out, ty_error *error)
 {
     const char *text;
-    ty_status status = ty_json_string(object, key, &text, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_string(object, key, &text, error));
     *out = ty_strdup(text);
     return *out == NULL ? ty_fail(error, TY_ENOMEM, "out of memory") : TY_OK;
 }
@@ -67,25 +65,20 @@ static ty_status read_figures(const ty_json *object, ty_convergence *t, ty_error
     ty_status status = TY_OK;
 
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-        TY_CHECK(ty_json_number(object, figures[i].key, figures[i].minimum, figures[i].maximum,
-                                figures[i].value, error),
-                 status, done);
-    TY_CHECK(ty_json_enum(object, "scaling_rule", ty_scaling_rule_names, TY_SCALING_RULE_COUNT,
-                          &rule, error),
-             status, done);
+        TY_TRY(ty_json_number(object, figures[i].key, figures[i].minimum, figures[i].maximum,
+                              figures[i].value, error));
+    TY_TRY(ty_json_enum(object, "scaling_rule", ty_scaling_rule_names, TY_SCALING_RULE_COUNT, &rule,
+                        error));
     t->scaling_rule = (ty_scaling_rule)rule;
     if (ty_json_has(object, "scaling_limit_batch"))
-        TY_CHECK(ty_json_number(object, "scaling_limit_batch", DBL_MIN, 1e12,
-                                &t->scaling_limit_batch, error),
-                 status, done);
+        TY_TRY(ty_json_number(object, "scaling_limit_batch", DBL_MIN, 1e12, &t->scaling_limit_batch,
+                              error));
     if (ty_json_has(object, "learning_rate")) {
-        TY_CHECK(ty_json_number(object, "learning_rate", DBL_MIN, 1e6, &t->learning_rate, error),
-                 status, done);
-        TY_CHECK(ty_json_number(object, "batch", DBL_MIN, 1e12, &t->batch, error), status, done);
+        TY_TRY(ty_json_number(object, "learning_rate", DBL_MIN, 1e6, &t->learning_rate, error));
+        TY_TRY(ty_json_number(object, "batch", DBL_MIN, 1e12, &t->batch, error));
     }
     if (t->smallest_batch > t->largest_batch)
         status = ty_json_fail(object, error, "a smallest batch not above the largest");
-done:
     return status;
 }
 
@@ -94,8 +87,7 @@ ty_status ty_convergence_from_json(const ty_json *object, ty_convergence **out, 
     ty_status status = TY_OK;
     ty_convergence *t = ty_alloc(1, sizeof *t);
 
-    if (t == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(t != NULL, error));
     TY_CHECK(copy(object, "name", &t->name, error), status, cleanup);
     TY_CHECK(copy(object, "target", &t->target, error), status, cleanup);
     TY_CHECK(copy(object, "source", &t->source, error), status, cleanup);
@@ -149,10 +141,8 @@ ty_status ty_convergence_cite(const ty_convergence_catalogue *c, const char *key
                               ty_error *error)
 {
     const char *text;
-    ty_status status = ty_json_string(c->sources, key, &text, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_json_string(c->sources, key, &text, error));
     *out = ty_strdup(text);
     return *out == NULL ? ty_fail(error, TY_ENOMEM, "out of memory") : TY_OK;
 }
@@ -245,21 +235,17 @@ static ty_status read_compressor(const ty_json *row, ty_compressor_calibration *
     const ty_json *cost;
     const char *key;
     bool is_lag;
-    ty_status status = TY_OK;
 
     out->distortion = NAN;
-    TY_CHECK(ty_compression_read(row, "compression", &out->compression, error), status, done);
+    TY_TRY(ty_compression_read(row, "compression", &out->compression, error));
     if (ty_json_has(row, "distortion"))
-        TY_CHECK(ty_json_number(row, "distortion", 0, 1e6, &out->distortion, error), status, done);
+        TY_TRY(ty_json_number(row, "distortion", 0, 1e6, &out->distortion, error));
     is_lag = ty_compression_has_feedback(&out->compression);
     key = is_lag ? "lag_updates" : "factor";
-    TY_CHECK(ty_json_object(row, key, &cost, error), status, done);
-    TY_CHECK(ty_interval_read(cost, is_lag ? 0 : DBL_MIN, is_lag ? &out->lag : &out->factor, error),
-             status, done);
-    TY_CHECK(ty_json_end(cost, error), status, done);
-    status = ty_json_end(row, error);
-done:
-    return status;
+    TY_TRY(ty_json_object(row, key, &cost, error));
+    TY_TRY(ty_interval_read(cost, is_lag ? 0 : DBL_MIN, is_lag ? &out->lag : &out->factor, error));
+    TY_TRY(ty_json_end(cost, error));
+    return ty_json_end(row, error);
 }
 
 static ty_status read_temperature_cost(const ty_json *root, ty_convergence *t, ty_error *error)
@@ -269,43 +255,38 @@ static ty_status read_temperature_cost(const ty_json *root, ty_convergence *t, t
 
     if (!ty_json_has(root, "temperature_cost"))
         return TY_OK;
-    TY_CHECK(ty_json_object(root, "temperature_cost", &value, error), status, done);
-    TY_CHECK(ty_interval_read(value, 0, &t->temperature_cost, error), status, done);
-    TY_CHECK(ty_json_end(value, error), status, done);
+    TY_TRY(ty_json_object(root, "temperature_cost", &value, error));
+    TY_TRY(ty_interval_read(value, 0, &t->temperature_cost, error));
+    TY_TRY(ty_json_end(value, error));
     if (t->temperature_cost.high > TY_TEMPERATURE_COST_MOST)
         status = ty_json_fail(value, error, "a cost of at most 10 (of the log of steps)");
     else if (!(t->batch > 0))
         status =
             ty_json_fail(value, error, "the \"batch\" that it was measured at in \"convergence\"");
     t->has_temperature_cost = status == TY_OK;
-done:
     return status;
 }
 
 static ty_status read_effects(const ty_json *root, ty_convergence *t, ty_error *error)
 {
     const ty_json *value;
-    ty_status status = TY_OK;
 
-    TY_CHECK(read_temperature_cost(root, t, error), status, done);
+    TY_TRY(read_temperature_cost(root, t, error));
     if (ty_json_has(root, "staleness")) {
-        TY_CHECK(ty_json_object(root, "staleness", &value, error), status, done);
-        TY_CHECK(ty_interval_read(value, 0, &t->staleness, error), status, done);
-        TY_CHECK(ty_json_end(value, error), status, done);
+        TY_TRY(ty_json_object(root, "staleness", &value, error));
+        TY_TRY(ty_interval_read(value, 0, &t->staleness, error));
+        TY_TRY(ty_json_end(value, error));
         t->has_staleness = true;
     }
     if (!ty_json_has(root, "compression"))
         return TY_OK;
-    TY_CHECK(ty_json_array(root, "compression", 0, UINT16_MAX, &value, error), status, done);
+    TY_TRY(ty_json_array(root, "compression", 0, UINT16_MAX, &value, error));
     t->compressors = ty_alloc(ty_json_size(value), sizeof *t->compressors);
-    if (t->compressors == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(t->compressors != NULL, error));
     for (; t->compressor_count < ty_json_size(value); t->compressor_count++)
-        TY_CHECK(read_compressor(ty_json_at(value, t->compressor_count),
-                                 &t->compressors[t->compressor_count], error),
-                 status, done);
-done:
-    return status;
+        TY_TRY(read_compressor(ty_json_at(value, t->compressor_count),
+                               &t->compressors[t->compressor_count], error));
+    return TY_OK;
 }
 
 static ty_status from_calibration(const char *path, ty_convergence **out, ty_error *error)
@@ -379,12 +360,10 @@ cleanup:
 ty_status ty_interval_read(const ty_json *object, double minimum, ty_interval *out, ty_error *error)
 {
     ty_interval v;
-    ty_status status = TY_OK;
 
-    TY_CHECK(ty_json_number(object, "low", minimum, 1e6, &v.low, error), status, done);
-    TY_CHECK(ty_json_number(object, "expected", v.low, 1e6, &v.expected, error), status, done);
-    TY_CHECK(ty_json_number(object, "high", v.expected, 1e6, &v.high, error), status, done);
+    TY_TRY(ty_json_number(object, "low", minimum, 1e6, &v.low, error));
+    TY_TRY(ty_json_number(object, "expected", v.low, 1e6, &v.expected, error));
+    TY_TRY(ty_json_number(object, "high", v.expected, 1e6, &v.high, error));
     *out = v;
-done:
-    return status;
+    return TY_OK;
 }

@@ -16,18 +16,17 @@ static ty_status read_one(const ty_json *sources, const ty_json *row, figure *fi
 {
     const char *name, *source, *text;
     ty_interval v;
-    ty_status status = TY_OK;
 
-    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
-    TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
-    TY_CHECK(ty_json_string(sources, source, &text, error), status, done);
-    TY_CHECK(ty_json_number(row, "value", DBL_MIN, 1e15, &v.expected, error), status, done);
+    TY_TRY(ty_json_string(row, "name", &name, error));
+    TY_TRY(ty_json_string(row, "source", &source, error));
+    TY_TRY(ty_json_string(sources, source, &text, error));
+    TY_TRY(ty_json_number(row, "value", DBL_MIN, 1e15, &v.expected, error));
     v.low = v.high = v.expected;
     if (ty_json_has(row, "low"))
-        TY_CHECK(ty_json_number(row, "low", DBL_MIN, v.expected, &v.low, error), status, done);
+        TY_TRY(ty_json_number(row, "low", DBL_MIN, v.expected, &v.low, error));
     if (ty_json_has(row, "high"))
-        TY_CHECK(ty_json_number(row, "high", v.expected, 1e15, &v.high, error), status, done);
-    TY_CHECK(ty_json_end(row, error), status, done);
+        TY_TRY(ty_json_number(row, "high", v.expected, 1e15, &v.high, error));
+    TY_TRY(ty_json_end(row, error));
     for (size_t i = 0; i < count; i++) {
         if (strcmp(figures[i].name, name) == 0) {
             figures[i].value = v;
@@ -35,27 +34,23 @@ static ty_status read_one(const ty_json *sources, const ty_json *row, figure *fi
             return TY_OK;
         }
     }
-    status = ty_json_fail(row, error, "a figure that is known");
-done:
-    return status;
+    return ty_json_fail(row, error, "a figure that is known");
 }
 
 static ty_status read_all(const ty_json *root, figure *figures, size_t count, ty_error *error)
 {
     const ty_json *sources, *rows;
-    ty_status status = TY_OK;
 
-    TY_CHECK(ty_json_schema(root, "trainyard.economics/1", error), status, done);
-    TY_CHECK(ty_json_object(root, "sources", &sources, error), status, done);
-    TY_CHECK(ty_json_array(root, "figures", count, count, &rows, error), status, done);
+    TY_TRY(ty_json_schema(root, "trainyard.economics/1", error));
+    TY_TRY(ty_json_object(root, "sources", &sources, error));
+    TY_TRY(ty_json_array(root, "figures", count, count, &rows, error));
     for (size_t i = 0; i < ty_json_size(rows); i++)
-        TY_CHECK(read_one(sources, ty_json_at(rows, i), figures, count, error), status, done);
-    TY_CHECK(ty_json_end(root, error), status, done);
+        TY_TRY(read_one(sources, ty_json_at(rows, i), figures, count, error));
+    TY_TRY(ty_json_end(root, error));
     for (size_t i = 0; i < count; i++)
         if (!figures[i].is_found)
             return ty_json_fail(rows, error, "a figure called %s", figures[i].name);
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_economics_catalogue_load(ty_economics_catalogue *out, ty_error *error)

@@ -45,10 +45,8 @@ ty_status ty_failures(const ty_failure_question *q, ty_failure_outlook *out, ty_
 {
     ty_failure_outlook result;
     double rate, interval_s;
-    ty_status status = check(q, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check(q, error));
     rate = q->devices / q->device_mtbf_s + q->hosts / q->host_mtbf_s;
     result.system_mtbf_s = rate > 0 ? 1 / rate : HUGE_VAL;
     interval_s = q->checkpoint_interval_s;

@@ -53,8 +53,7 @@ static ty_status add_prices(const ty_cluster *cluster, const ty_prices *prices,
     ty_price price = {0};
     ty_status status = TY_OK;
 
-    if (host_devices == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(host_devices != NULL, error));
     *hour_usd = 0;
     out->has_price = devices > 0;
     for (uint32_t d = 0; d < devices; d++)

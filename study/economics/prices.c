@@ -117,10 +117,7 @@ ty_status ty_prices_open(const char *text, ty_prices *out, ty_error *error)
     TY_CHECK(ty_json_end(root, error), status, cleanup);
     if (text != NULL) {
         words = ty_strdup(text);
-        if (words == NULL) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory");
-            goto cleanup;
-        }
+        TY_CHECK(ty_check_memory(words != NULL, error), status, cleanup);
         for (rest = words; (item = strtok_r(rest, ",", &rest)) != NULL;)
             TY_CHECK(read_item(item + strspn(item, " "), &prices, error), status, cleanup);
     }
@@ -139,27 +136,23 @@ cleanup:
 /* The first row of a host or device, of the kind that is wanted. */
 static ty_status find_row(const ty_prices *prices, const char *name, ty_price *out, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (size_t i = 0; i < ty_json_size(prices->rows); i++) {
         const ty_json *row = ty_json_at(prices->rows, i);
         const char *of, *kind, *date, *key, *source;
-        TY_CHECK(ty_json_string(row, "name", &of, error), status, done);
-        TY_CHECK(ty_json_string(row, "kind", &kind, error), status, done);
+        TY_TRY(ty_json_string(row, "name", &of, error));
+        TY_TRY(ty_json_string(row, "kind", &kind, error));
         if (strcmp(of, name) != 0 || (prices->kind[0] != '\0' && strcmp(prices->kind, kind) != 0))
             continue;
-        TY_CHECK(ty_json_number(row, "usd_per_device_hour", 0, MOST_PRICE,
-                                &out->usd_per_device_hour, error),
-                 status, done);
-        TY_CHECK(ty_json_string(row, "date", &date, error), status, done);
-        TY_CHECK(ty_json_string(row, "source", &key, error), status, done);
-        TY_CHECK(ty_json_string(prices->sources, key, &source, error), status, done);
+        TY_TRY(ty_json_number(row, "usd_per_device_hour", 0, MOST_PRICE, &out->usd_per_device_hour,
+                              error));
+        TY_TRY(ty_json_string(row, "date", &date, error));
+        TY_TRY(ty_json_string(row, "source", &key, error));
+        TY_TRY(ty_json_string(prices->sources, key, &source, error));
         snprintf(out->kind, sizeof out->kind, "%s", kind);
         snprintf(out->note, sizeof out->note, "%.16s: %.160s", date, source);
         return TY_OK;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_price_of(const ty_prices *prices, const ty_host_type *host, uint32_t host_devices,

@@ -54,10 +54,8 @@ static ty_status score_step(const ty_plan *plan, ty_score *s, ty_error *error)
     const ty_step_summary *summary = ty_plan_summary(plan);
     const double readers = plan->stages[0].replicas * ty_plan_width(plan);
     ty_input_outlook input = {0};
-    ty_status status = ty_plan_input(plan, &input, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_plan_input(plan, &input, error));
     s->step = *summary;
     s->step_time_s = summary->step_time_s;
     s->provenance = plan->provenance;
@@ -83,10 +81,8 @@ ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
     const char *asked = q->cost.failure_rate;
     double rate;
     bool is_factor;
-    ty_status status = ty_economics_catalogue_load(&known, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_economics_catalogue_load(&known, error));
     *out = (ty_failure_question){
         .devices = ty_plan_launched_count(plan),
         .hosts = hosts,
@@ -100,9 +96,7 @@ ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
     };
     if (asked == NULL)
         return TY_OK;
-    status = ty_read_or_factor(asked, "", "failure-rate", &rate, &is_factor, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_read_or_factor(asked, "", "failure-rate", &rate, &is_factor, error));
     out->device_mtbf_s = is_factor ? out->device_mtbf_s / rate : SECONDS_PER_YEAR / rate;
     out->host_mtbf_s = is_factor ? out->host_mtbf_s / rate : HUGE_VAL; /* counted with devices */
     return TY_OK;
@@ -167,15 +161,12 @@ static ty_status score_rate(const ty_plan *plan, const ty_score_question *q, ty_
     const ty_recipe recipe = ty_plan_recipe(plan);
     double rule, share = ty_recipe_share(&recipe, &plan->workload->optimizer);
     bool is_beyond;
-    ty_status status;
 
     s->noise_multiplier = ty_temperature_multiplier(t, plan->global_batch).expected;
     if (!(t->learning_rate > 0))
         return TY_OK;
-    status = ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &rule, &is_beyond,
-                              error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &rule, &is_beyond,
+                            error));
     if (q->learning_rate > 0)
         share = q->learning_rate / rule;
     s->rate_multiplier = ty_rate_multiplier(t, plan->global_batch, share);
@@ -188,25 +179,21 @@ static ty_status score_target(const ty_plan *plan, const ty_score_question *q, t
 {
     const ty_compression compression = compression_of(plan);
     double batch = plan->global_batch;
-    ty_status status = TY_OK;
 
     s->compression_multiplier = s->staleness_multiplier = s->rate_multiplier = ty_interval_exact(1);
     if (q->task == NULL)
         return TY_OK;
     if (q->compressor == NULL && q->compressor_effect == NULL)
-        TY_CHECK(
-            ty_compression_cost(q->task, batch, &compression, &s->compression_multiplier, error),
-            status, done);
+        TY_TRY(
+            ty_compression_cost(q->task, batch, &compression, &s->compression_multiplier, error));
     else
-        TY_CHECK(ty_compression_multiplier(
-                     q->task, batch,
-                     q->compressor != NULL ? q->compressor : ty_compression_name(compression.kind),
-                     q->compressor_effect, &s->compression_multiplier, error),
-                 status, done);
-    TY_CHECK(
-        ty_staleness_multiplier(q->task, batch, delay_of(plan, q), &s->staleness_multiplier, error),
-        status, done);
-    TY_CHECK(score_rate(plan, q, s, error), status, done);
+        TY_TRY(ty_compression_multiplier(
+            q->task, batch,
+            q->compressor != NULL ? q->compressor : ty_compression_name(compression.kind),
+            q->compressor_effect, &s->compression_multiplier, error));
+    TY_TRY(ty_staleness_multiplier(q->task, batch, delay_of(plan, q), &s->staleness_multiplier,
+                                   error));
+    TY_TRY(score_rate(plan, q, s, error));
     s->has_target = true;
     s->is_prior = q->task->is_prior;
     s->samples_to_target = ty_interval_product(
@@ -215,17 +202,15 @@ static ty_status score_target(const ty_plan *plan, const ty_score_question *q, t
                                                                     s->staleness_multiplier)));
     s->steps = s->samples_to_target.expected / batch;
     if (!(s->failures.goodput > 0)) {
-        status = ty_fail(error, TY_EINFEASIBLE,
-                         "the cluster fails every %.3g s: no checkpoint is reached",
-                         s->failures.system_mtbf_s);
-        goto done;
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "the cluster fails every %.3g s: no checkpoint is reached",
+                       s->failures.system_mtbf_s);
     }
     s->time_to_target_s = ty_interval_scale(
         ty_interval_product(s->samples_to_target,
                             ty_interval_of_deviation(s->step_time_s, step_deviation(plan, q))),
         1 / (batch * s->failures.goodput));
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_cost_question_check(const ty_cost_question *question, ty_error *error)

@@ -182,13 +182,10 @@ ty_status ty_asked_calibrate(ty_asked *asked, const ty_record *record, const cha
 {
     double scale = 1, step_s;
     bool is_fitted;
-    ty_status status;
 
     for (int round = 0; round < MOST_ROUNDS && scale > SMALLEST_SCALE; round++) {
         ty_asked_set_scale(asked, stack, scale);
-        status = ty_asked_step(asked, record, &step_s, &is_fitted, error);
-        if (status != TY_OK)
-            return status;
+        TY_TRY(ty_asked_step(asked, record, &step_s, &is_fitted, error));
         if (fabs(step_s / measured_s - 1) < SCALE_TOLERANCE) {
             *out = scale;
             return TY_OK;

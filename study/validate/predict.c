@@ -261,10 +261,8 @@ static ty_status answer_images(const asking *a, const ty_asked *asked, ty_error 
     const double measured_s = measured_image_step_s(r);
     double step_s;
     bool ignored;
-    ty_status status = ty_asked_step(asked, r, &step_s, &ignored, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_asked_step(asked, r, &step_s, &ignored, error));
     a->out->value =
         is_epoch_time(r) ? r->value * step_s / measured_s : r->value * measured_s / step_s;
     return ty_asked_answer(asked, step_s, a->out, error);
@@ -276,15 +274,13 @@ static ty_status predict_efficiency(const asking *a, const ty_asked *asked, ty_e
     ty_asked alone = *asked;
     double alone_s, all_s;
     bool ignored;
-    ty_status status = TY_OK;
 
     fix_devices(a, a->record, 1, false, &alone);
-    TY_CHECK(ty_asked_step(&alone, a->record, &alone_s, &ignored, error), status, done);
-    TY_CHECK(ty_asked_step(asked, a->record, &all_s, &ignored, error), status, done);
-    TY_CHECK(ty_asked_answer(asked, all_s, a->out, error), status, done);
+    TY_TRY(ty_asked_step(&alone, a->record, &alone_s, &ignored, error));
+    TY_TRY(ty_asked_step(asked, a->record, &all_s, &ignored, error));
+    TY_TRY(ty_asked_answer(asked, all_s, a->out, error));
     a->out->value = (is_same(a->record->unit, "%") ? 100 : 1) * alone_s / all_s;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Layers are costed by the roofline, scaled by one factor (a stack's compute_scale) such that the
@@ -303,19 +299,17 @@ static ty_status predict_scaling(const asking *a, ty_error *error)
         return predict_efficiency(a, &asked, error);
     if (runs_again(r, baseline))
         return skip(a, "runs again what others of its series are predicted from");
-    TY_CHECK(ask_images(a, baseline, &first, &ignored, error), status, done);
+    TY_TRY(ask_images(a, baseline, &first, &ignored, error));
     if (a->out->reason[0] != '\0')
-        goto done;
-    TY_CHECK(
-        calibrate(a, &first, baseline, IMAGE_STACK, measured_image_step_s(baseline), &scale, error),
-        status, done);
+        return status;
+    TY_TRY(calibrate(a, &first, baseline, IMAGE_STACK, measured_image_step_s(baseline), &scale,
+                     error));
     if (scale == 0)
-        goto done;
+        return status;
     ty_asked_set_scale(&asked, IMAGE_STACK, scale);
-    TY_CHECK(answer_images(a, &asked, error), status, done);
+    TY_TRY(answer_images(a, &asked, error));
     snprintf(a->out->assumed, sizeof a->out->assumed, "rates as in %.100s%s", baseline->id,
              is_benchmark(r) ? ", the measured number of steps" : "");
-done:
     return status;
 }
 
@@ -420,22 +414,19 @@ static ty_status predict_rate(const asking *a, ty_asked *asked, ty_error *error)
     const shape s = shape_of(a->record), s0 = shape_of(first);
     ty_asked from = *asked;
     double scale = 1, step_s;
-    ty_status status = TY_OK;
 
     if (first != a->record) {
-        TY_CHECK(pipeline_step(&from, first, &s0, 1, &step_s, error), status, done);
-        TY_CHECK(calibrate(a, &from, first, PIPELINE_STACK, from.global_batch / first->value,
-                           &scale, error),
-                 status, done);
+        TY_TRY(pipeline_step(&from, first, &s0, 1, &step_s, error));
+        TY_TRY(calibrate(a, &from, first, PIPELINE_STACK, from.global_batch / first->value, &scale,
+                         error));
         if (scale == 0)
-            goto done;
+            return TY_OK;
         snprintf(a->out->assumed, sizeof a->out->assumed, "rates as in %.100s", first->id);
     }
-    TY_CHECK(pipeline_step(asked, a->record, &s, scale, &step_s, error), status, done);
-    TY_CHECK(ty_asked_answer(asked, step_s, a->out, error), status, done);
+    TY_TRY(pipeline_step(asked, a->record, &s, scale, &step_s, error));
+    TY_TRY(ty_asked_answer(asked, step_s, a->out, error));
     a->out->value = asked->global_batch / step_s;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* From the model alone. */
@@ -454,7 +445,6 @@ static ty_status predict_speedup(const asking *a, ty_asked *asked, ty_error *err
     ty_asked other = *asked;
     double other_s, step_s;
     size_t i = 0;
-    ty_status status = TY_OK;
 
     while (i < count && !is_same(references[i].metric, a->record->metric))
         i++;
@@ -467,12 +457,11 @@ static ty_status predict_speedup(const asking *a, ty_asked *asked, ty_error *err
     if (over.stages == s.stages && over.micro_batches == s.micro_batches &&
         over.recompute == s.recompute)
         return skip(a, "speed-up over itself: 1 by definition");
-    TY_CHECK(pipeline_step(&other, a->record, &over, 1, &other_s, error), status, done);
-    TY_CHECK(pipeline_step(asked, a->record, &s, 1, &step_s, error), status, done);
-    TY_CHECK(ty_asked_answer(asked, step_s, a->out, error), status, done);
+    TY_TRY(pipeline_step(&other, a->record, &over, 1, &other_s, error));
+    TY_TRY(pipeline_step(asked, a->record, &s, 1, &step_s, error));
+    TY_TRY(ty_asked_answer(asked, step_s, a->out, error));
     a->out->value = asked->global_batch / step_s / (other.global_batch / other_s);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status predict_pipeline(const asking *a, ty_error *error)
@@ -545,7 +534,6 @@ static ty_status predict_pipedream(const asking *a, ty_error *error)
     uint64_t at_once = 1;
     double parallel_s, step_s;
     bool ignored;
-    ty_status status = TY_OK;
 
     if (stages == 0 || !(r->batch_per_gpu >= 1 && r->batch_per_gpu <= LARGEST_BATCH))
         return skip(a, "configuration or batch not stated");
@@ -569,12 +557,11 @@ static ty_status predict_pipedream(const asking *a, ty_error *error)
         ty_asked_add(asked.fix, "%s%u", s > 0 ? "+" : "", replicas[s]);
     }
     asked.global_batch = (uint32_t)at_once * batch;
-    TY_CHECK(ty_asked_step(&parallel, r, &parallel_s, &ignored, error), status, done);
-    TY_CHECK(ty_asked_step(&asked, r, &step_s, &ignored, error), status, done);
-    TY_CHECK(ty_asked_answer(&asked, step_s, a->out, error), status, done);
+    TY_TRY(ty_asked_step(&parallel, r, &parallel_s, &ignored, error));
+    TY_TRY(ty_asked_step(&asked, r, &step_s, &ignored, error));
+    TY_TRY(ty_asked_answer(&asked, step_s, a->out, error));
     a->out->value = parallel_s / parallel.global_batch / (step_s / asked.global_batch);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Collectives ----------------------------------------------------------------------------- */
@@ -615,7 +602,6 @@ static ty_status predict_collective(const asking *a, ty_error *error)
     ty_collective_answer found;
     char line[TY_ASKED_SIZE], sizes[32], ranks[16];
     int kind = 0;
-    ty_status status = TY_OK;
 
     while (kind < TY_COLLECTIVE_COUNT &&
            !is_same(ty_collective_name((ty_collective_kind)kind), r->operation))
@@ -628,22 +614,19 @@ static ty_status predict_collective(const asking *a, ty_error *error)
             question.algorithm = ty_nccl_algorithm_name(forced[i]);
     if (!ty_names_cluster(a->names, r, line, a->out->reason))
         return TY_OK;
-    TY_CHECK(ask_collective(line, &question, (uint64_t)r->collective_bytes, &found, error), status,
-             done);
+    TY_TRY(ask_collective(line, &question, (uint64_t)r->collective_bytes, &found, error));
     snprintf(sizes, sizeof sizes, "%llu", (unsigned long long)r->collective_bytes);
     snprintf(ranks, sizeof ranks, "%u", question.ranks);
     a->out->is_fitted = ty_names_row(a->names, "fitted_collectives", r) != NULL;
     a->out->answer = is_time ? found.seconds : found.bus_bandwidth_bytes_per_s;
     a->out->answer_at = is_time ? "/rows/0/time_s" : "/rows/0/bus_bandwidth_bytes_per_s";
     a->out->value = is_time ? found.seconds * 1e6 : found.bus_bandwidth_bytes_per_s / 1e9;
-    status = ty_verdict_command(
+    return ty_verdict_command(
         (const char *const[]){"cluster", "collective", line, "--collective", r->operation,
                               "--ranks", ranks, "--size", sizes, "--json",
                               question.algorithm != NULL ? "--algorithm" : NULL, question.algorithm,
                               NULL},
         a->out, error);
-done:
-    return status;
 }
 
 /* ---- Samples to target ----------------------------------------------------------------------- */
@@ -735,8 +718,7 @@ static ty_status predict_convergence(const asking *a, ty_error *error)
 
     if (!(r->global_batch >= 1 && r->global_batch <= LARGEST_TARGET_BATCH && r->value > 0))
         return skip(a, "batch not stated, or above %g", LARGEST_TARGET_BATCH);
-    if ((rows = ty_alloc(a->records->count, sizeof *rows)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory((rows = ty_alloc(a->records->count, sizeof *rows)) != NULL, error));
     for (uint32_t i = 0; i < a->records->count; i++)
         if (is_of_task(&a->records->items[i], r))
             rows[count++] = &a->records->items[i];

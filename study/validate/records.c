@@ -159,49 +159,41 @@ static ty_status check_also_measured(const ty_json *object, ty_error *error)
     const ty_json *list;
     const char *name;
     double value;
-    ty_status status = TY_OK;
 
     if (!ty_json_has(object, "also_measured"))
         return TY_OK;
-    TY_CHECK(ty_json_array(object, "also_measured", 0, MOST_RECORDS, &list, error), status, done);
+    TY_TRY(ty_json_array(object, "also_measured", 0, MOST_RECORDS, &list, error));
     for (size_t i = 0; i < ty_json_size(list); i++) {
         const ty_json *row = ty_json_at(list, i);
         if (!ty_json_is_object(row))
             return ty_json_fail(row, error, "an object with metric and value");
-        TY_CHECK(ty_json_string(row, "metric", &name, error), status, done);
-        TY_CHECK(ty_json_number(row, "value", -LARGEST_NUMBER, LARGEST_NUMBER, &value, error),
-                 status, done);
+        TY_TRY(ty_json_string(row, "metric", &name, error));
+        TY_TRY(ty_json_number(row, "value", -LARGEST_NUMBER, LARGEST_NUMBER, &value, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_record(const ty_json *object, ty_record *record, ty_error *error)
 {
     const ty_json *measured, *source;
     int kind = 0, confidence = 0;
-    ty_status status = TY_OK;
 
     if (!ty_json_is_object(object))
         return ty_json_fail(object, error, "a record: an object");
     record->json = object;
-    TY_CHECK(ty_json_string(object, "id", &record->id, error), status, done);
-    TY_CHECK(ty_json_enum(object, "kind", kinds, sizeof kinds / sizeof kinds[0], &kind, error),
-             status, done);
+    TY_TRY(ty_json_string(object, "id", &record->id, error));
+    TY_TRY(ty_json_enum(object, "kind", kinds, sizeof kinds / sizeof kinds[0], &kind, error));
     record->kind = kinds[kind];
-    TY_CHECK(ty_json_object(object, "source", &source, error), status, done);
-    TY_CHECK(ty_json_enum(object, "confidence", confidences, 2, &confidence, error), status, done);
+    TY_TRY(ty_json_object(object, "source", &source, error));
+    TY_TRY(ty_json_enum(object, "confidence", confidences, 2, &confidence, error));
     record->is_recalled = confidence == 1;
-    TY_CHECK(ty_json_object(object, "measured", &measured, error), status, done);
-    TY_CHECK(ty_json_string(measured, "metric", &record->metric, error), status, done);
-    TY_CHECK(
-        ty_json_number(measured, "value", -LARGEST_NUMBER, LARGEST_NUMBER, &record->value, error),
-        status, done);
+    TY_TRY(ty_json_object(object, "measured", &measured, error));
+    TY_TRY(ty_json_string(measured, "metric", &record->metric, error));
+    TY_TRY(
+        ty_json_number(measured, "value", -LARGEST_NUMBER, LARGEST_NUMBER, &record->value, error));
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        TY_CHECK(read_field(&fields[i], record, error), status, done);
-    status = check_also_measured(object, error);
-done:
-    return status;
+        TY_TRY(read_field(&fields[i], record, error));
+    return check_also_measured(object, error);
 }
 
 double ty_record_also_measured(const ty_record *record, const char *metric)
@@ -240,8 +232,7 @@ static ty_status check_ids(const ty_records *r, ty_error *error)
     const ty_record **sorted = ty_alloc((size_t)r->count + 1, sizeof *sorted);
     ty_status status = TY_OK;
 
-    if (sorted == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(sorted != NULL, error));
     for (uint32_t i = 0; i < r->count; i++)
         sorted[i] = &r->items[i];
     qsort(sorted, r->count, sizeof *sorted, by_id);
@@ -259,28 +250,24 @@ static ty_status read_all(const ty_json *root, ty_records *r, ty_error *error)
     const ty_json *list;
     const char *family;
     uint32_t schema, count;
-    ty_status status = TY_OK;
 
     if (!ty_json_is_object(root))
         return ty_json_fail(root, error, "an object with schema, family, count and records");
-    TY_CHECK(ty_json_member(root, "schema", &list, error), status, done);
+    TY_TRY(ty_json_member(root, "schema", &list, error));
     if (ty_json_uint32(root, "schema", 1, 1, &schema, NULL) != TY_OK)
         return ty_json_fail(list, error, "1, of gathered measurements");
-    TY_CHECK(ty_json_string(root, "family", &family, error), status, done);
-    TY_CHECK(ty_json_uint32(root, "count", 0, MOST_RECORDS, &count, error), status, done);
-    TY_CHECK(ty_json_array(root, "records", 0, MOST_RECORDS, &list, error), status, done);
-    TY_CHECK(ty_json_end(root, error), status, done);
+    TY_TRY(ty_json_string(root, "family", &family, error));
+    TY_TRY(ty_json_uint32(root, "count", 0, MOST_RECORDS, &count, error));
+    TY_TRY(ty_json_array(root, "records", 0, MOST_RECORDS, &list, error));
+    TY_TRY(ty_json_end(root, error));
     if (ty_json_size(list) != count)
         return ty_json_fail(list, error, "as many records as /count says: %u", count);
     r->family = ty_strdup(family);
     r->items = ty_alloc(count, sizeof *r->items);
-    if (r->family == NULL || r->items == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(r->family != NULL && r->items != NULL, error));
     for (r->count = 0; r->count < count; r->count++)
-        TY_CHECK(read_record(ty_json_at(list, r->count), &r->items[r->count], error), status, done);
-    status = check_ids(r, error);
-done:
-    return status;
+        TY_TRY(read_record(ty_json_at(list, r->count), &r->items[r->count], error));
+    return check_ids(r, error);
 }
 
 /* Takes ownership of the document. */

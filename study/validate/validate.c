@@ -29,8 +29,7 @@ static ty_status score_errors(const ty_scored_row *rows, uint32_t count, ty_vali
 {
     double *errors = ty_alloc(count, sizeof *errors), sum = 0;
 
-    if (errors == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(errors != NULL, error));
     for (uint32_t i = 0; i < count; i++) {
         errors[i] = fabs(rows[i].predicted / rows[i].measured - 1);
         sum += errors[i];
@@ -144,8 +143,7 @@ static ty_status group_rows(const ty_records *records, uint32_t *groups, ty_erro
     char **keys = ty_alloc(records->count, sizeof *keys);
     ty_status status = TY_OK;
 
-    if (keys == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(keys != NULL, error));
     for (uint32_t i = 0; i < records->count; i++) {
         TY_CHECK(group_key(&records->items[i], &keys[i], error), status, cleanup);
         for (groups[i] = 0; strcmp(keys[groups[i]], keys[i]) != 0; groups[i]++)
@@ -169,8 +167,7 @@ static ty_status score_some(const ty_validated_source *s, const uint32_t *groups
     uint32_t count = 0;
     ty_status status;
 
-    if (rows == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(rows != NULL, error));
     for (uint32_t i = 0; i < s->rows; i++) {
         const ty_record *r = &s->records->items[i];
         const ty_verdict *v = &s->verdicts[i];
@@ -192,8 +189,7 @@ static ty_status score_predictors(ty_validated_source *s, const uint32_t *groups
     while (ty_predictor_name(count) != NULL)
         count++;
     s->predictors = ty_alloc(count, sizeof *s->predictors);
-    if (s->predictors == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(s->predictors != NULL, error));
     for (uint32_t p = 0; p < count && status == TY_OK; p++) {
         ty_predictor_score score = {.predictor = ty_predictor_name(p)};
         status = score_some(s, groups, false, score.predictor, &score.score, error);
@@ -215,8 +211,7 @@ static int by_rows(const void *a, const void *b)
 static ty_status count_rows(ty_validated_source *s, ty_error *error)
 {
     s->skips = ty_alloc((size_t)s->rows + 1, sizeof *s->skips);
-    if (s->skips == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(s->skips != NULL, error));
     for (uint32_t i = 0; i < s->rows; i++) {
         const ty_verdict *v = &s->verdicts[i];
         uint32_t k = 0;
@@ -246,10 +241,8 @@ static ty_status validate_file(const ty_json *names, const char *path, ty_valida
     s->source = ty_strdup(s->records->family);
     s->verdicts = ty_alloc(s->rows, sizeof *s->verdicts);
     groups = ty_alloc(s->rows, sizeof *groups);
-    if (s->source == NULL || s->verdicts == NULL || groups == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(s->source != NULL && s->verdicts != NULL && groups != NULL, error),
+             status, cleanup);
     for (uint32_t i = 0; i < s->rows; i++)
         TY_CHECK(ty_predict(names, s->records, &s->records->items[i], &s->verdicts[i], error),
                  status, cleanup);
@@ -313,8 +306,7 @@ ty_status ty_validation_run(const char *path, ty_validation **out, ty_error *err
     struct stat info;
     ty_status status = TY_OK;
 
-    if (v == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(v != NULL, error));
     TY_CHECK(ty_names_open(&names, error), status, cleanup);
     if (strcmp(path, "-") != 0 && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         status = validate_folder(ty_json_root(names), path, v, error);
