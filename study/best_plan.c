@@ -28,44 +28,26 @@ ty_status ty_objective_find(const char *name, ty_objective *out, ty_error *error
 
 /* ---- Scores -------------------------------------------------------------------------------- */
 
-/* How late the gradients of a plan are. */
-static ty_staleness_kind staleness_of(const ty_plan *plan)
+/* @param learning_rate 0: the rule's */
+static ty_status score_plan(const ty_plan *plan, const ty_cluster *cluster,
+                            const ty_convergence *task, const ty_cost_question *cost,
+                            double learning_rate, ty_score *out, ty_error *error)
 {
     static const ty_staleness_kind of_versions[] = {
         [TY_WEIGHTS_ONE] = TY_STALENESS_NONE,
         [TY_WEIGHTS_DOUBLE] = TY_STALENESS_DOUBLE_BUFFERED,
         [TY_WEIGHTS_IN_FLIGHT] = TY_STALENESS_WEIGHT_STASHING,
     };
-
-    if (plan->staleness > 0)
-        return TY_STALENESS_DELAYED;
-    return of_versions[ty_schedule_at(plan->schedule)->versions];
-}
-
-/* @param learning_rate 0: the rule's */
-static ty_status score_plan(const ty_plan *plan, const ty_cluster *cluster,
-                            const ty_convergence *task, const ty_cost_question *cost,
-                            double learning_rate, ty_score *out, ty_error *error)
-{
     ty_score_question question = ty_score_question_default();
 
     if (cost != NULL)
         question.cost = *cost;
     question.task = task;
     question.learning_rate = learning_rate;
-    question.staleness = staleness_of(plan);
+    question.staleness = plan->staleness > 0
+                             ? TY_STALENESS_DELAYED
+                             : of_versions[ty_schedule_at(plan->schedule)->versions];
     return ty_score_plan(plan, cluster, &question, out, error);
-}
-
-/* A phase of a training may have another momentum than its workload: as far goes a rate that is in
- * proportion. */
-static double rate_of(const ty_plan *plan)
-{
-    const ty_optimizer *own = &plan->optimizer, *usual = &plan->workload->optimizer;
-
-    if (own->kind != TY_OPTIMIZER_SGD || usual->kind != TY_OPTIMIZER_SGD)
-        return own->learning_rate;
-    return own->learning_rate * (1 - usual->momentum) / (1 - own->momentum);
 }
 
 /* The task that is named, or the one known for the workload; NULL where there is none. */
@@ -87,26 +69,22 @@ static ty_status open_task(const char *name, const char *workload, ty_convergenc
 ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const char *task_name,
                         const ty_cost_question *cost, ty_score *out, ty_error *error)
 {
+    const ty_optimizer *own = &plan->optimizer, *usual = &plan->workload->optimizer;
+    double rate = own->learning_rate;
     ty_convergence *task = NULL;
     ty_status status = open_task(task_name, plan->workload->name, &task, error);
 
+    /* A phase of a training may have another momentum than its workload: as far goes a rate that is
+     * in proportion. */
+    if (own->kind == TY_OPTIMIZER_SGD && usual->kind == TY_OPTIMIZER_SGD)
+        rate = own->learning_rate * (1 - usual->momentum) / (1 - own->momentum);
     if (status == TY_OK)
-        status = score_plan(plan, cluster, task, cost, rate_of(plan), out, error);
+        status = score_plan(plan, cluster, task, cost, rate, out, error);
     ty_convergence_free(task);
     return status;
 }
 
 /* ---- By an objective ----------------------------------------------------------------------- */
-
-/* HUGE_VAL: not known. */
-static double figure_of(const ty_score *s, ty_objective objective)
-{
-    if (objective == TY_TIME_TO_TARGET)
-        return s->time_to_target_s.expected;
-    if (objective == TY_COST)
-        return s->has_price ? s->money_usd.expected : HUGE_VAL;
-    return s->has_power ? s->energy_j.expected : HUGE_VAL;
-}
 
 typedef struct best_plan {
     const ty_cost_question *cost;
@@ -130,7 +108,12 @@ static ty_status try_plan(const ty_question_inputs *q, const ty_plan_options *ho
     if (status != TY_OK)
         return ty_fail(error, status, "%s", refusal->message);
     TY_CHECK(score_plan(plan, q->cluster, task, best->cost, 0, &score, error), status, done);
-    figure = figure_of(&score, objective);
+    if (objective == TY_TIME_TO_TARGET)
+        figure = score.time_to_target_s.expected;
+    else if (objective == TY_COST)
+        figure = score.has_price ? score.money_usd.expected : HUGE_VAL; /* not known */
+    else
+        figure = score.has_power ? score.energy_j.expected : HUGE_VAL;
     if (figure < best->figure) {
         ty_plan_free(best->plan);
         best->plan = plan;

@@ -696,18 +696,6 @@ static double of_device(const ty_fit *fit, const char *key)
     return strcmp(key, "kernel_s") == 0 ? rates.kernel_s : 0;
 }
 
-/* A constant that may differ by device is the rows' device's, where all have one and that is asked
- * for. */
-static void full_name(const ty_fit *fit, const char *name, char out[NAME_SIZE])
-{
-    const ty_device_type *device = device_of_rows(fit);
-
-    snprintf(out, NAME_SIZE, "%.60s", name);
-    for (uint32_t i = 0; fit->is_by_device && device != NULL && i < TY_STACK_DEVICE_CONSTANTS; i++)
-        if (strcmp(ty_stack_constant_at(i)->key, name) == 0)
-            snprintf(out, NAME_SIZE, "%.40s:%.50s", device->name, name);
-}
-
 /* A row's device on which the stack has a figure of its own in place of a constant's; NULL: none.
  */
 static const char *device_with_own(const ty_fit *fit, const ty_stack_constant *known)
@@ -747,18 +735,21 @@ static void find_reason(const ty_fit *fit, constant *c)
     }
 }
 
-/* A constant's place in a stack; one for the rows' device starts at that device's figure. */
-static ty_status find(const ty_fit *fit, ty_stack *stack, constant *c, double **place,
-                      ty_error *error)
+/* A constant's place in each stack; one for the rows' device starts at that device's figure. */
+static ty_status find(const ty_fit *fit, constant *c, ty_error *error)
 {
     const ty_device_type *device = device_of_rows(fit);
+    const char *generation = device != NULL ? device->generation : NULL;
 
-    return ty_stack_find(stack, c->name, device != NULL ? device->generation : NULL, &c->constant,
-                         place, error);
+    TY_TRY(ty_stack_find(fit->stack, c->name, generation, &c->constant, &c->was, error));
+    TY_TRY(ty_stack_find(fit->fitted, c->name, generation, &c->constant, &c->is, error));
+    return ty_stack_find(fit->trial, c->name, generation, &c->constant, &c->tried, error);
 }
 
 static ty_status name_constants(ty_fit *fit, const char *const *names, ty_error *error)
 {
+    const ty_device_type *device = fit->is_by_device ? device_of_rows(fit) : NULL;
+
     fit->constant_count = 0;
     for (size_t i = 0; i < fit->count; i++)
         fit->rows[i].answer_count = 0;
@@ -767,18 +758,18 @@ static ty_status name_constants(ty_fit *fit, const char *const *names, ty_error 
         if (fit->constant_count == DIMENSIONS)
             return ty_fail(error, TY_EINVAL, "expected at most %d constants", DIMENSIONS);
         *c = (constant){.base = 0};
-        full_name(fit, names[n], c->name);
-        TY_TRY(find(fit, fit->stack, c, &c->was, error));
-        TY_TRY(find(fit, fit->fitted, c, &c->is, error));
-        TY_TRY(find(fit, fit->trial, c, &c->tried, error));
+        snprintf(c->name, NAME_SIZE, "%.60s", names[n]);
+        /* One that may differ by device is the rows' device's, if they all have one. */
+        for (uint32_t i = 0; device != NULL && i < TY_STACK_DEVICE_CONSTANTS; i++)
+            if (strcmp(ty_stack_constant_at(i)->key, names[n]) == 0)
+                snprintf(c->name, NAME_SIZE, "%.40s:%.50s", device->name, names[n]);
+        TY_TRY(find(fit, c, error));
         fit->constant_count++;
     }
     /* Again, now that no figure for a device is still to be made, which moves the others. */
     for (uint32_t n = 0; n < fit->constant_count; n++) {
         constant *c = &fit->constants[n];
-        TY_TRY(find(fit, fit->stack, c, &c->was, error));
-        TY_TRY(find(fit, fit->fitted, c, &c->is, error));
-        TY_TRY(find(fit, fit->trial, c, &c->tried, error));
+        TY_TRY(find(fit, c, error));
         c->base = c->constant->may_be_of_device && *c->was == TY_OF_DEVICE
                       ? of_device(fit, c->constant->key)
                       : *c->was;
@@ -1146,12 +1137,6 @@ const ty_stack *ty_fit_stack(const ty_fit *fit)
     return fit->fitted;
 }
 
-static int ascending(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 ty_status ty_fit_score_of(const ty_fit *fit, ty_fit_stage stage, bool is_judge, const char *group,
                           ty_fit_score *out, ty_error *error)
 {
@@ -1172,7 +1157,7 @@ ty_status ty_fit_score_of(const ty_fit *fit, ty_fit_stage stage, bool is_judge, 
         score.mean += fabs(predicted_s / r->measured_s - 1);
     }
     if (score.rows > 0) {
-        qsort(errors, score.rows, sizeof *errors, ascending);
+        qsort(errors, score.rows, sizeof *errors, ty_compare_numbers);
         score.mean /= score.rows;
         score.signed_mean /= score.rows;
         score.median = errors[(score.rows - 1) / 2];

@@ -187,7 +187,7 @@ static ty_status take_times(const faults *f, ty_error *error)
 
 /* ---- The run ------------------------------------------------------------------------------- */
 
-static int compare_numbers(const void *left, const void *right)
+int ty_compare_numbers(const void *left, const void *right)
 {
     const double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);
@@ -211,7 +211,7 @@ static ty_status endure_seeds(ty_outlook *out, uint32_t seeds, ty_error *error)
         goodputs[i] = endurance.goodput;
     }
     if (status == TY_OK) {
-        qsort(goodputs, seeds, sizeof *goodputs, compare_numbers);
+        qsort(goodputs, seeds, sizeof *goodputs, ty_compare_numbers);
         out->seeds = seeds;
         out->p50_goodput = goodputs[seeds - (uint32_t)ceil(0.5 * seeds)];
         out->p5_goodput = goodputs[seeds - (uint32_t)ceil(0.95 * seeds)];

@@ -124,17 +124,6 @@ void ty_question_inputs_clear(ty_question_inputs *inputs)
     *inputs = (ty_question_inputs){0};
 }
 
-static ty_status check_rates(const char *path, const ty_profile *profile, bool is_local,
-                             ty_error *error)
-{
-    if (is_local && profile->peak_flop_per_s <= UNKNOWN_RATE)
-        return ty_fail(error, TY_EPARSE,
-                       "%s: has no rates, as profiles from traces do not: they say nothing of this "
-                       "machine; name the cluster that was traced",
-                       path);
-    return TY_OK;
-}
-
 /* A profile that times layers, but none of these in this precision, would change nothing without a
  * word. */
 static ty_status check_profile(const char *path, const ty_profile *profile,
@@ -203,16 +192,6 @@ static ty_status choose_precision(const char *asked, const ty_cluster *cluster, 
     return TY_OK;
 }
 
-static double product_rate(const ty_device_type *device)
-{
-    return device->peak_fp32_flop_per_s * device->matmul_efficiency;
-}
-
-static double memory_rate(const ty_device_type *device)
-{
-    return device->memory_bandwidth_bytes_per_s * device->memory_efficiency;
-}
-
 /* What layers do is not in such a file: their times are scaled by the rate, of products or of the
  * memory, in which the cluster's device is less ahead of the one they were measured on. */
 static ty_status scale_times(const ty_question *question, const ty_watch *watch, bool is_local,
@@ -262,7 +241,10 @@ static ty_status scale_times(const ty_question *question, const ty_watch *watch,
     other = ty_cluster_device_type(measured, 0);
     if (strcmp(other->name, own->name) == 0)
         goto cleanup;
-    scale = fmax(product_rate(other) / product_rate(own), memory_rate(other) / memory_rate(own));
+    scale = fmax(other->peak_fp32_flop_per_s * other->matmul_efficiency /
+                     (own->peak_fp32_flop_per_s * own->matmul_efficiency),
+                 other->memory_bandwidth_bytes_per_s * other->memory_efficiency /
+                     (own->memory_bandwidth_bytes_per_s * own->memory_efficiency));
     if (has_profile)
         TY_CHECK(ty_profile_scale(q->profile, other->name, scale, error), status, cleanup);
     if (!has_times)
@@ -287,32 +269,24 @@ cleanup:
     return status;
 }
 
-static ty_status open_named(const ty_question *question, ty_workload **out, ty_error *error)
+static ty_status open_workload(const ty_question *question, ty_workload **out, ty_error *error)
 {
+    ty_workload *workload = NULL;
     ty_text line = {0};
     ty_status status = TY_OK;
 
     if (question->given != NULL && *question->given != NULL) {
-        *out = *question->given;
+        workload = *question->given;
         *question->given = NULL; /* taken over */
-        return TY_OK;
+    } else {
+        ty_text_add(&line, question->workload);
+        if (question->sequence > 0)
+            ty_text_addf(&line, " sequence=%llu", (unsigned long long)question->sequence);
+        status = ty_text_check(&line, error);
+        if (status == TY_OK)
+            status = ty_workload_open(line.data, &workload, error);
+        ty_text_clear(&line);
     }
-    if (question->sequence == 0)
-        return ty_workload_open(question->workload, out, error);
-    ty_text_addf(&line, "%s sequence=%llu", question->workload,
-                 (unsigned long long)question->sequence);
-    TY_CHECK(ty_text_check(&line, error), status, done);
-    status = ty_workload_open(line.data, out, error);
-done:
-    ty_text_clear(&line);
-    return status;
-}
-
-static ty_status open_workload(const ty_question *question, ty_workload **out, ty_error *error)
-{
-    ty_workload *workload = NULL;
-    ty_status status = open_named(question, &workload, error);
-
     if (status == TY_OK && question->image_height > 0)
         status = ty_workload_set_image_size(workload, question->image_height, question->image_width,
                                             error);
@@ -454,9 +428,15 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
     TY_CHECK(open_workload(question, &q.workload, error), status, cleanup);
     if (question->profile != NULL) {
         TY_CHECK(ty_profile_load(question->profile, &q.profile, error), status, cleanup);
-        TY_CHECK(check_rates(question->profile, q.profile,
-                             ty_cluster_is_local(question->cluster, &ranks), error),
-                 status, cleanup);
+        if (ty_cluster_is_local(question->cluster, &ranks) &&
+            q.profile->peak_flop_per_s <= UNKNOWN_RATE) {
+            status =
+                ty_fail(error, TY_EPARSE,
+                        "%s: has no rates, as profiles from traces do not: they say nothing of "
+                        "this machine; name the cluster that was traced",
+                        question->profile);
+            goto cleanup;
+        }
     }
     if (question->open_cluster != NULL) {
         q.cluster = ty_cluster_share(question->open_cluster);

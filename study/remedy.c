@@ -74,23 +74,20 @@ static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const 
 
 /* ---- Without pins -------------------------------------------------------------------------- */
 
-static bool is_of(const char *item, size_t length, const char *key)
-{
-    const size_t blanks = strspn(item, " \t"), name = strlen(key);
-
-    return length > blanks + name && strncmp(item + blanks, key, name) == 0 &&
-           strchr("= \t", item[blanks + name]) != NULL;
-}
-
 /* `fix` without what `left_out` has a bit for; what that is goes to `said`. */
 static void leave_out(const char *fix, uint32_t left_out, ty_text *rest, ty_text *said)
 {
     for (const char *item = fix; *item != '\0';) {
         const size_t length = strcspn(item, ",");
+        const size_t blanks = strspn(item, " \t");
         ty_text *to = rest;
-        for (size_t k = 0; k < GIVEN_UP; k++)
-            if ((left_out & 1u << k) != 0 && is_of(item, length, given_up[k]))
+        for (size_t k = 0; k < GIVEN_UP; k++) {
+            const size_t name = strlen(given_up[k]);
+            if ((left_out & 1u << k) != 0 && length > blanks + name &&
+                strncmp(item + blanks, given_up[k], name) == 0 &&
+                strchr("= \t", item[blanks + name]) != NULL)
                 to = said;
+        }
         ty_text_addf(to, "%s%.*s", to->length > 0 ? "," : "", (int)length, item);
         item += length + (item[length] == ',');
     }
@@ -153,17 +150,6 @@ static ty_status give_up_pins(search *s)
 
 /* ---- Otherwise ----------------------------------------------------------------------------- */
 
-static ty_status ask_precision(search *s)
-{
-    ty_vary_point point = {.question = *s->question};
-    ty_status answer;
-
-    if (s->inputs->workload->element_bytes <= 2 || s->question->given != NULL)
-        return TY_OK;
-    point.question.precision = ty_precision_name(TY_PRECISION_BF16);
-    return ask(s, &point, false, "with --precision bf16 it fits", &answer);
-}
-
 static ty_status ask_batch_of(search *s, uint32_t batch, ty_status *answer)
 {
     ty_vary_point point = {.question = *s->question};
@@ -190,17 +176,6 @@ static ty_status ask_batch(search *s)
     return status;
 }
 
-/* Hosts that a line says, a fabric's in each of its leaves; 0: it says none that can be varied. */
-static uint64_t hosts_of(const ty_question *question, const ty_cluster *cluster)
-{
-    const char *word = strstr(question->cluster, "host:");
-    unsigned long long hosts = 0;
-
-    if (word == NULL)
-        return ty_cluster_host_count(cluster);
-    return sscanf(word, "host:%llu", &hosts) == 1 ? hosts : 0;
-}
-
 static double least_devices(const ty_question *question, const ty_question_inputs *inputs)
 {
     double state_bytes, reserve = TY_USUAL_MEMORY_RESERVE;
@@ -214,11 +189,15 @@ static double least_devices(const ty_question *question, const ty_question_input
  * state have room. */
 static ty_status ask_devices(search *s, bool keeps_pins)
 {
-    const uint64_t hosts = hosts_of(s->question, s->inputs->cluster);
+    /* Hosts that a line says, a fabric's in each of its leaves; 0: none that can be varied. */
+    const char *word = strstr(s->question->cluster, "host:");
+    unsigned long long hosts = word == NULL ? ty_cluster_host_count(s->inputs->cluster) : 0;
     const uint32_t devices = ty_cluster_device_count(s->inputs->cluster);
     const double least = least_devices(s->question, s->inputs) / devices;
     ty_status answer, status = TY_OK;
 
+    if (word != NULL && sscanf(word, "host:%llu", &hosts) != 1)
+        return TY_OK;
     for (uint32_t n = 1, factor = 2; n <= MOST_DOUBLINGS && hosts > 0 && !s->is_found;
          n++, factor *= 2) {
         ty_vary_point point = {0};
@@ -227,7 +206,7 @@ static ty_status ask_devices(search *s, bool keeps_pins)
         ty_error refusal = {0};
         if (factor < least)
             continue;
-        snprintf(value, sizeof value, "%llu", (unsigned long long)hosts * factor);
+        snprintf(value, sizeof value, "%llu", hosts * factor);
         TY_TRY(ty_vary_point_new(s->question, &point, s->error));
         if (!keeps_pins)
             point.question.fix = NULL;
@@ -267,8 +246,11 @@ ty_status ty_question_remedy(const ty_question *question, const ty_question_inpu
         if (!s.is_found && question->system != NULL)
             TY_CHECK(ask_without(&s, 0, false, &answer), status, done);
     }
-    if (!s.is_found)
-        TY_CHECK(ask_precision(&s), status, done);
+    if (!s.is_found && inputs->workload->element_bytes > 2 && question->given == NULL) {
+        ty_vary_point point = {.question = *question};
+        point.question.precision = ty_precision_name(TY_PRECISION_BF16);
+        TY_CHECK(ask(&s, &point, false, "with --precision bf16 it fits", &answer), status, done);
+    }
     if (!s.is_found && has_room)
         TY_CHECK(ask_batch(&s), status, done);
     if (!s.is_found && question->given == NULL)

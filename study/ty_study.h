@@ -444,6 +444,9 @@ void ty_outlook_clear(ty_outlook *outlook);
 /** The member "endurance" of a `trainyard.simulation/1`. */
 void ty_outlook_to_json(const ty_outlook *outlook, ty_json_writer *writer);
 
+/** For qsort: doubles, ascending. */
+int ty_compare_numbers(const void *left, const void *right);
+
 /* ---- What a report shows of a plan beside itself ----------------------------------------- */
 
 /** Compressors that are compared with none, NULL at the end. */

@@ -60,13 +60,15 @@ static ty_status set_objective(ty_vary_point *point, const char *value, ty_error
     return status == TY_OK ? ty_objective_find(value, &ignored, error) : status;
 }
 
-static ty_status append_to_workload(ty_vary_point *point, const char *key, const char *value,
-                                    ty_error *error)
+/* Adds KEY=VALUE to words of the question. */
+static ty_status append(ty_vary_point *point, const char **words, const char *between,
+                        const char *key, const char *value, ty_error *error)
 {
     ty_text text = {0};
 
-    ty_text_addf(&text, "%s %s=%s", point->question.workload, key, value);
-    return keep(point, &text, &point->question.workload, error);
+    ty_text_addf(&text, "%s%s%s=%s", *words != NULL ? *words : "", *words != NULL ? between : "",
+                 key, value);
+    return keep(point, &text, words, error);
 }
 
 static ty_status set_sequence(ty_vary_point *point, const char *value, ty_error *error)
@@ -74,30 +76,8 @@ static ty_status set_sequence(ty_vary_point *point, const char *value, ty_error 
     uint64_t tokens;
     ty_status status = ty_parse_uint(value, 1, 1u << 30, &tokens, error);
 
-    return status == TY_OK ? append_to_workload(point, "sequence", value, error) : status;
-}
-
-static ty_status append_fix(ty_vary_point *point, const char *key, const char *value,
-                            ty_error *error)
-{
-    ty_text text = {0};
-
-    ty_text_addf(&text, "%s%s%s=%s", point->question.fix != NULL ? point->question.fix : "",
-                 point->question.fix != NULL ? "," : "", key, value);
-    return keep(point, &text, &point->question.fix, error);
-}
-
-static ty_status append_input(ty_vary_point *point, const char *key, const char *value,
-                              ty_error *error)
-{
-    ty_input ignored = {0};
-    ty_text text = {0};
-    ty_status status;
-
-    ty_text_addf(&text, "%s%s%s=%s", point->question.input != NULL ? point->question.input : "",
-                 point->question.input != NULL ? "," : "", key, value);
-    status = keep(point, &text, &point->question.input, error);
-    return status == TY_OK ? ty_input_read(point->question.input, &ignored, error) : status;
+    return status == TY_OK ? append(point, &point->question.workload, " ", "sequence", value, error)
+                           : status;
 }
 
 /* ---- The cluster's line -------------------------------------------------------------------- */
@@ -303,12 +283,6 @@ static const plain_key plain_keys[] = {
 
 static const char *const fabric_words[] = {"pod:", "leaf:", "host:", "gpu:", "oversub:"};
 
-static bool is_word_of_fabric(const char *key, size_t i)
-{
-    const size_t length = strlen(key);
-    return strlen(fabric_words[i]) == length + 1 && strncmp(fabric_words[i], key, length) == 0;
-}
-
 static ty_status fail_unknown(const char *key, ty_error *error)
 {
     const bool is_of_hosts = strcasecmp(key, "nodes") == 0 || strcasecmp(key, "gpus") == 0 ||
@@ -327,24 +301,22 @@ static ty_status fail_unknown(const char *key, ty_error *error)
         key);
 }
 
-static ty_status set_plain(ty_vary_point *point, const plain_key *key, const char *value,
-                           ty_error *error)
-{
-    ty_status status;
-
-    if (key->set != NULL)
-        return key->set(point, value, error);
-    status = copy(point, value, (const char **)((char *)&point->question + key->text), error);
-    return status == TY_OK ? ty_cost_question_check(&point->question.cost, error) : status;
-}
-
 ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value, ty_error *error)
 {
-    for (size_t k = 0; k < PLAIN_KEY_COUNT; k++)
-        if (strcmp(key, plain_keys[k].name) == 0)
-            return set_plain(point, &plain_keys[k], value, error);
+    ty_question *q = &point->question;
+    const size_t length = strlen(key);
+    ty_input ignored = {0};
+
+    for (size_t k = 0; k < PLAIN_KEY_COUNT; k++) {
+        if (strcmp(key, plain_keys[k].name) != 0)
+            continue;
+        if (plain_keys[k].set != NULL)
+            return plain_keys[k].set(point, value, error);
+        TY_TRY(copy(point, value, (const char **)((char *)q + plain_keys[k].text), error));
+        return ty_cost_question_check(&q->cost, error);
+    }
     for (size_t k = 0; k < sizeof fabric_words / sizeof fabric_words[0]; k++)
-        if (is_word_of_fabric(key, k))
+        if (strlen(fabric_words[k]) == length + 1 && strncmp(fabric_words[k], key, length) == 0)
             return replace_word(point, fabric_words[k], value, error);
     for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++) {
         const char *const name = name_behind(&figures[k], key);
@@ -352,10 +324,12 @@ ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value, 
             return set_figure(point, &figures[k], name, value, error);
     }
     if (strncmp(key, "workload.", 9) == 0 && key[9] != '\0')
-        return append_to_workload(point, key + 9, value, error);
-    if (strncmp(key, "input.", 6) == 0 && key[6] != '\0')
-        return append_input(point, key + 6, value, error);
+        return append(point, &q->workload, " ", key + 9, value, error);
+    if (strncmp(key, "input.", 6) == 0 && key[6] != '\0') {
+        TY_TRY(append(point, &q->input, ",", key + 6, value, error));
+        return ty_input_read(q->input, &ignored, error);
+    }
     if (ty_fix_key_is_known(key))
-        return append_fix(point, key, value, error);
+        return append(point, &q->fix, ",", key, value, error);
     return fail_unknown(key, error);
 }

@@ -41,13 +41,6 @@ const char *ty_whatif_value(const ty_whatif *w, uint32_t row, uint32_t axis_inde
     return w->axes[axis_index].values[row % w->axes[axis_index].count];
 }
 
-/* Clusters and workloads go first: other keys change them, in whatever order they were asked for.
- */
-static bool is_whole(const char *key)
-{
-    return strcmp(key, "cluster") == 0 || strcmp(key, "workload") == 0;
-}
-
 static ty_status set_point(const ty_whatif *w, uint32_t row, ty_vary_point *point, ty_error *error)
 {
     ty_status status = ty_vary_point_new(w->question, point, error);
@@ -56,8 +49,11 @@ static ty_status set_point(const ty_whatif *w, uint32_t row, ty_vary_point *poin
         point->question.open_cluster = w->cluster;
     for (uint32_t i = 0; i < 2 * w->axis_count && status == TY_OK; i++) {
         const uint32_t a = i % w->axis_count;
+        const bool is_whole =
+            strcmp(w->axes[a].key, "cluster") == 0 || strcmp(w->axes[a].key, "workload") == 0;
         ty_error detail = {0};
-        if (is_whole(w->axes[a].key) != (i < w->axis_count))
+        /* These go first: other keys change them, in whatever order they were asked for. */
+        if (is_whole != (i < w->axis_count))
             continue;
         status = ty_vary_set(point, w->axes[a].key, ty_whatif_value(w, row, a), &detail);
         if (status != TY_OK)
@@ -239,58 +235,37 @@ done:
 /* ---- The document -------------------------------------------------------------------------- */
 
 /* What rows depend on beside their values: a document may be taken only where it is the same. */
-static void put_question(const ty_whatif *w, ty_json_writer *out, const char *key)
-{
-    const ty_question *o = w->question;
-
-    ty_json_open(out, key, '{');
-    ty_json_put_string(out, "workload", o->workload);
-    ty_json_put_string(out, "cluster", o->cluster);
-    if (o->global_batch > 0)
-        ty_json_put_uint(out, "global_batch", o->global_batch);
-    if (o->profile != NULL)
-        ty_json_put_string(out, "profile", o->profile);
-    if (o->fix != NULL)
-        ty_json_put_string(out, "fix", o->fix);
-    if (o->input != NULL)
-        ty_json_put_string(out, "input", o->input);
-    if (o->memory_reserve != NULL)
-        ty_json_put_string(out, "memory_reserve", o->memory_reserve);
-    if (o->stack != NULL)
-        ty_json_put_string(out, "stack", o->stack);
-    if (o->sequence > 0)
-        ty_json_put_uint(out, "sequence", o->sequence);
-    if (o->precision != NULL)
-        ty_json_put_string(out, "precision", o->precision);
-    if (o->system != NULL)
-        ty_json_put_string(out, "system", o->system);
-    if (o->objective != NULL)
-        ty_json_put_string(out, "objective", o->objective);
-    if (o->task != NULL)
-        ty_json_put_string(out, "task", o->task);
-    if (o->cost.tokens > 0)
-        ty_json_put_number(out, "tokens", o->cost.tokens);
-    if (o->cost.epochs > 0)
-        ty_json_put_number(out, "epochs", o->cost.epochs);
-    if (o->cost.steps > 0)
-        ty_json_put_number(out, "steps", o->cost.steps);
-    if (o->cost.price != NULL)
-        ty_json_put_string(out, "price", o->cost.price);
-    if (o->allow_lossy)
-        ty_json_put_bool(out, "is_lossy_allowed", true);
-    if (o->is_fastest)
-        ty_json_put_bool(out, "is_fastest", true);
-    ty_json_put_uint(out, "seed", o->seed);
-    ty_json_put_uint(out, "simulated_finalists", o->top);
-    ty_json_close(out, '}');
-}
+static const json_field question_fields[] = {
+    {"workload", JSON_TEXT, JSON_AT(ty_question, workload)},
+    {"cluster", JSON_TEXT, JSON_AT(ty_question, cluster)},
+    {"global_batch", JSON_UINT32, JSON_AT(ty_question, global_batch), 1, .is_optional = true},
+    {"profile", JSON_TEXT, JSON_AT(ty_question, profile), .is_optional = true},
+    {"fix", JSON_TEXT, JSON_AT(ty_question, fix), .is_optional = true},
+    {"input", JSON_TEXT, JSON_AT(ty_question, input), .is_optional = true},
+    {"memory_reserve", JSON_TEXT, JSON_AT(ty_question, memory_reserve), .is_optional = true},
+    {"stack", JSON_TEXT, JSON_AT(ty_question, stack), .is_optional = true},
+    {"sequence", JSON_UINT64, JSON_AT(ty_question, sequence), 1, .is_optional = true},
+    {"precision", JSON_TEXT, JSON_AT(ty_question, precision), .is_optional = true},
+    {"system", JSON_TEXT, JSON_AT(ty_question, system), .is_optional = true},
+    {"objective", JSON_TEXT, JSON_AT(ty_question, objective), .is_optional = true},
+    {"task", JSON_TEXT, JSON_AT(ty_question, task), .is_optional = true},
+    {"tokens", JSON_NUMBER, JSON_AT(ty_question, cost.tokens), .is_optional = true},
+    {"epochs", JSON_NUMBER, JSON_AT(ty_question, cost.epochs), .is_optional = true},
+    {"steps", JSON_NUMBER, JSON_AT(ty_question, cost.steps), .is_optional = true},
+    {"price", JSON_TEXT, JSON_AT(ty_question, cost.price), .is_optional = true},
+    {"is_lossy_allowed", JSON_BOOL, JSON_AT(ty_question, allow_lossy), .is_optional = true},
+    {"is_fastest", JSON_BOOL, JSON_AT(ty_question, is_fastest), .is_optional = true},
+    {"seed", JSON_UINT64, JSON_AT(ty_question, seed)},
+    {"simulated_finalists", JSON_UINT32, JSON_AT(ty_question, top)},
+};
+static const json_record question_record = JSON_RECORD(ty_question, question_fields);
 
 void ty_whatif_to_json(const ty_whatif *w, ty_json_writer *out)
 {
     ty_json_open(out, NULL, '{');
     ty_json_put_string(out, "schema", WHATIF_SCHEMA);
     ty_json_put_string(out, "version", TY_VERSION);
-    put_question(w, out, "question");
+    ty_record_write(&question_record, w->question, NULL, out, "question");
     ty_json_open(out, "vary", '[');
     for (uint32_t a = 0; a < w->axis_count; a++) {
         ty_json_open_flat(out, NULL, '{');
@@ -323,7 +298,7 @@ static ty_status check_question(const ty_whatif *w, const char *path, const ty_j
     ty_json_document *document = NULL;
     char *own_text = NULL, *their_text = NULL;
 
-    put_question(w, &out, NULL);
+    ty_record_write(&question_record, w->question, NULL, &out, NULL);
     TY_CHECK(ty_text_check(&ours, error), status, done);
     TY_CHECK(ty_json_parse(ours.data, ours.length, "question", &document, error), status, done);
     TY_CHECK(ty_json_text(ty_json_root(document), &own_text, error), status, done);

@@ -89,17 +89,6 @@ static void notice_lost_hosts(void)
         setenv(settings[i][0], settings[i][1], 0);
 }
 
-/* What the launcher itself keeps in files goes with the run's folder, even if it is killed: Open
- * MPI removes nothing of launchers that are gone. Over several hosts, which may share that folder
- * through a network, it keeps them where it would. */
-static void leave_nothing(const char *folder)
-{
-    if (!ty_private_network_is_wanted())
-        return;
-    setenv(TY_OPEN_MPI_MAJOR < 5 ? "OMPI_MCA_orte_tmpdir_base" : "PRTE_MCA_prte_tmpdir_base",
-           folder, 0);
-}
-
 /* Ranks that know each other by a secret of this run, unless whoever started us has one: in the
  * environment, where only this user sees it. Without random numbers ranks say that they have none.
  * @return what mpirun passes on to the ranks of all hosts; NULL: nothing */
@@ -159,7 +148,12 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     setenv(TY_WORKER_SIGNS, folder, 1);
     stay_on_this_host();
     notice_lost_hosts();
-    leave_nothing(folder);
+    /* What the launcher itself keeps in files goes with the run's folder, even if it is killed:
+     * Open MPI removes nothing of launchers that are gone. Over several hosts, which may share that
+     * folder through a network, it keeps them where it would. */
+    if (ty_private_network_is_wanted())
+        setenv(TY_OPEN_MPI_MAJOR < 5 ? "OMPI_MCA_orte_tmpdir_base" : "PRTE_MCA_prte_tmpdir_base",
+               folder, 0);
     ty_private_network_enter();
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* behind it: other credentials forget it */
     execvp(words[0], words);
@@ -168,17 +162,12 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     _exit(127);
 }
 
-/* A file that the worker leaves in the scratch folder to say something. */
-static void sign_path(char *path, const char *folder, const char *sign)
-{
-    snprintf(path, PATH_MAX + 16, "%s/%s", folder, sign);
-}
-
+/* Whether the worker has left a file in the scratch folder to say something. */
 static bool has_sign(const char *folder, const char *sign)
 {
     char path[PATH_MAX + 16];
 
-    sign_path(path, folder, sign);
+    snprintf(path, sizeof path, "%s/%s", folder, sign);
     return ty_file_exists(path);
 }
 
@@ -258,38 +247,12 @@ static ty_status broke_off(const ty_job *job, const char *why, ty_error *error)
     return status;
 }
 
-static ty_status launcher_killed(const ty_job *job, int signal, ty_error *error)
-{
-    char why[128];
-
-    snprintf(why, sizeof why, "mpirun was ended by signal %d (%s)", signal, strsignal(signal));
-    return broke_off(job, why, error);
-}
-
-/* mpirun ends the other ranks, and its code is the signal's. */
-static ty_status rank_killed(const ty_job *job, int signal, ty_error *error)
-{
-    char why[128];
-
-    snprintf(why, sizeof why, "a rank was ended by signal %d (%s), the others with it", signal,
-             strsignal(signal));
-    return broke_off(job, why, error);
-}
-
-static ty_status launcher_lost(const ty_job *job, const char *lost, ty_error *error)
-{
-    char why[192];
-
-    snprintf(why, sizeof why, "mpirun was killed after %g s: it %s", ty_launch_patience_s(), lost);
-    return broke_off(job, why, error);
-}
-
 /* `lost` as wait_for has it. */
 static ty_status status_of(ty_job *job, const char *folder, int outcome, const char *lost,
                            const ty_watch *watch, ty_error *error)
 {
     int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILURE;
-    char why[128];
+    char why[192];
 
     job->is_kept = has_sign(folder, TY_WORKER_KEPT);
     if (ty_watch_stops(watch) || code == WORKER_INTERRUPTED)
@@ -297,15 +260,25 @@ static ty_status status_of(ty_job *job, const char *folder, int outcome, const c
                        job->is_kept              ? "the result is of the steps until then"
                        : job->checkpoint != NULL ? "no result was written"
                                                  : "nothing was written");
-    if (lost != NULL)
-        return launcher_lost(job, lost, error);
-    if (WIFSIGNALED(outcome))
-        return launcher_killed(job, WTERMSIG(outcome), error);
+    if (lost != NULL) {
+        snprintf(why, sizeof why, "mpirun was killed after %g s: it %s", ty_launch_patience_s(),
+                 lost);
+        return broke_off(job, why, error);
+    }
+    if (WIFSIGNALED(outcome)) {
+        snprintf(why, sizeof why, "mpirun was ended by signal %d (%s)", WTERMSIG(outcome),
+                 strsignal(WTERMSIG(outcome)));
+        return broke_off(job, why, error);
+    }
     /* One that never began has made nothing: what lies in the result's place is an older run's. */
     if (code == WORKER_DONE && has_sign(folder, TY_WORKER_BEGUN))
         return TY_OK;
-    if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
-        return rank_killed(job, code - SIGNAL_CODE, error);
+    /* mpirun ends the other ranks, and its code is the signal's. */
+    if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG) {
+        snprintf(why, sizeof why, "a rank was ended by signal %d (%s), the others with it",
+                 code - SIGNAL_CODE, strsignal(code - SIGNAL_CODE));
+        return broke_off(job, why, error);
+    }
     if (has_sign(folder, TY_WORKER_DIVERGED))
         return ty_fail(error, TY_ELIMIT, "%s", "");
     if (has_sign(folder, TY_WORKER_SAID))

@@ -6,6 +6,7 @@
 #ifndef TY_ASKED_H
 #define TY_ASKED_H
 
+#include "ty_study.h"
 #include "ty_validate.h"
 
 /* ---- Members by path, "cluster.inter_node.network" --------------------------------------- */

@@ -158,13 +158,6 @@ static bool is_cnn(const ty_record *r)
     return is_same(r->model_family, "cnn");
 }
 
-static bool is_image_rate(const ty_record *r)
-{
-    return is_speed(r) && is_cnn(r) &&
-           (is_same(r->metric, "images_per_s") || is_same(r->metric, "samples_per_s")) &&
-           !(r->pp > 1) && !(r->tp > 1) && r->schedule[0] == '\0' && r->recompute[0] == '\0';
-}
-
 static bool is_scaling(const ty_record *r)
 {
     return is_speed(r) && is_cnn(r) && is_same(r->metric, "scaling_efficiency");
@@ -184,7 +177,12 @@ static bool is_epoch_time(const ty_record *r)
 
 static bool takes_absolute(const asking *a)
 {
-    return is_image_rate(a->record) || is_epoch_time(a->record);
+    const ty_record *r = a->record;
+
+    return is_epoch_time(r) ||
+           (is_speed(r) && is_cnn(r) &&
+            (is_same(r->metric, "images_per_s") || is_same(r->metric, "samples_per_s")) &&
+            !(r->pp > 1) && !(r->tp > 1) && r->schedule[0] == '\0' && r->recompute[0] == '\0');
 }
 
 static bool takes_scaling(const asking *a)
@@ -780,16 +778,6 @@ static ty_status recompute_more(const ty_record *r, ty_asked *asked, double *ste
     return status;
 }
 
-/* And replicas that are not said to share their states must have done so. */
-static bool shard_states(ty_asked *asked)
-{
-    if (asked->sharded_stack[0] == '\0' || !replace(asked->fix, "zero=0", "zero=3"))
-        return false;
-    snprintf(asked->stack, sizeof asked->stack, "%s", asked->sharded_stack);
-    ty_asked_add(asked->assumed, "%sZeRO 3", asked->assumed[0] != '\0' ? ", " : "");
-    return true;
-}
-
 /* The plan with the stated layout pinned. */
 static ty_status predict_language_model(const asking *a, ty_error *error)
 {
@@ -804,8 +792,13 @@ static ty_status predict_language_model(const asking *a, ty_error *error)
     status = ty_asked_step(&asked, r, &step_s, &a->out->is_fitted, error);
     if (status == TY_EINFEASIBLE)
         status = recompute_more(r, &asked, &step_s, &a->out->is_fitted, error);
-    if (status == TY_EINFEASIBLE && shard_states(&asked))
+    /* And replicas that are not said to share their states must have done so. */
+    if (status == TY_EINFEASIBLE && asked.sharded_stack[0] != '\0' &&
+        replace(asked.fix, "zero=0", "zero=3")) {
+        snprintf(asked.stack, sizeof asked.stack, "%s", asked.sharded_stack);
+        ty_asked_add(asked.assumed, "%sZeRO 3", asked.assumed[0] != '\0' ? ", " : "");
         status = ty_asked_step(&asked, r, &step_s, &a->out->is_fitted, error);
+    }
     snprintf(a->out->assumed, sizeof a->out->assumed, "%.255s", asked.assumed);
     if (status != TY_OK)
         return status;
@@ -944,19 +937,6 @@ cleanup:
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-static bool takes_all(const asking *a)
-{
-    (void)a;
-    return true;
-}
-
-static ty_status skip_all(const asking *a, ty_error *error)
-{
-    (void)error;
-    return skip(a, "no predictor for %s of %.60s", a->record->kind,
-                a->record->model_family[0] != '\0' ? a->record->model_family : "what it measures");
-}
-
 static const struct predictor {
     const char *name;
     bool (*takes)(const asking *a);
@@ -971,7 +951,7 @@ static const struct predictor {
     {"noise-scale-law", takes_convergence, predict_convergence},
     {"language-model", takes_language_model, predict_language_model},
     {"series", takes_series, predict_series},
-    {"none", takes_all, skip_all},
+    {"none", NULL, NULL}, /* of what is left */
 };
 
 const char *ty_predictor_name(uint32_t index)
@@ -988,9 +968,12 @@ ty_status ty_predict(const ty_json *names, const ty_records *records, const ty_r
     ty_status status;
 
     *out = (ty_verdict){0};
-    while (!p->takes(&a))
+    while (p->takes != NULL && !p->takes(&a))
         p++;
-    status = p->predict(&a, &detail);
+    status = p->takes != NULL ? p->predict(&a, &detail)
+                              : skip(&a, "no predictor for %s of %.60s", record->kind,
+                                     record->model_family[0] != '\0' ? record->model_family
+                                                                     : "what it measures");
     if (status == TY_ENOMEM || status == TY_EIO)
         return ty_fail(error, status, "%s: %s", record->id, detail.message);
     if (status != TY_OK) { /* a row that makes no sense is no reason to lose the others */

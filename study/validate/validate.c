@@ -11,12 +11,6 @@
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of sorted values: the smallest that at least `share` of them do not exceed. */
 static double percentile(const double *sorted, uint32_t count, double share)
 {
@@ -34,7 +28,7 @@ static ty_status score_errors(const ty_scored_row *rows, uint32_t count, ty_vali
         errors[i] = fabs(rows[i].predicted / rows[i].measured - 1);
         sum += errors[i];
     }
-    qsort(errors, count, sizeof *errors, by_value);
+    qsort(errors, count, sizeof *errors, ty_compare_numbers);
     out->mean_error = sum / count;
     out->median_error = percentile(errors, count, 0.5);
     out->p90_error = percentile(errors, count, 0.9);
