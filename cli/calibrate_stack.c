@@ -85,19 +85,6 @@ static void name_of(const char *output, const char *stack, char out[128])
             *c = '-';
 }
 
-/* "rows.csv, more.csv" or "--mfu 0.41" */
-static void data_of(const cli_options *options, ty_text *out)
-{
-    figure figures[FIGURES];
-
-    figures_of(options, figures);
-    for (int i = 0; i < options->file_count; i++)
-        ty_text_addf(out, "%s%s", i > 0 ? ", " : "", options->files[i]);
-    for (int f = 0; f < FIGURES; f++)
-        if (figures[f].text != NULL)
-            ty_text_addf(out, "%s %s", figures[f].option, figures[f].text);
-}
-
 /* ---- What is fitted to what ------------------------------------------------------------------ */
 
 /* "a,b" @param names [out] into `text`, NULL at the end */
@@ -304,20 +291,6 @@ static ty_status add_files(const cli_options *options, const ty_question *questi
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-static ty_status write_stack(const ty_fit *fit, const ty_fit_origin *origin, const char *path,
-                             ty_error *error)
-{
-    ty_text text = {0};
-    ty_json_writer w = ty_json_writer_on(&text);
-    ty_status status;
-
-    ty_fit_stack_to_json(fit, origin, &w, NULL);
-    ty_text_add(&text, "\n");
-    status = ty_file_write_text(path, &text, error);
-    ty_text_clear(&text);
-    return status;
-}
-
 exit_code calibrate_stack(const cli_options *options)
 {
     const ty_watch watch = watch_from(options);
@@ -330,7 +303,9 @@ exit_code calibrate_stack(const cli_options *options)
     ty_stack *stack = NULL;
     ty_cluster *cluster = NULL;
     ty_fit *fit = NULL;
-    ty_text data = {0}, text = {0};
+    figure figures[FIGURES];
+    ty_text data = {0}, text = {0}, written = {0};
+    ty_json_writer stack_writer = ty_json_writer_on(&written);
     ty_fit_origin origin;
     const time_t now = time(NULL);
     struct tm day;
@@ -363,10 +338,17 @@ exit_code calibrate_stack(const cli_options *options)
     if (gmtime_r(&now, &day) != NULL)
         strftime(date, sizeof date, "%Y-%m-%d", &day);
     name_of(options->output, stack->name, name);
-    data_of(options, &data);
+    for (int i = 0; i < options->file_count; i++) /* "rows.csv, more.csv" or "--mfu 0.41" */
+        ty_text_addf(&data, "%s%s", i > 0 ? ", " : "", options->files[i]);
+    figures_of(options, figures);
+    for (int i = 0; i < FIGURES; i++)
+        if (figures[i].text != NULL)
+            ty_text_addf(&data, "%s %s", figures[i].option, figures[i].text);
     TY_CHECK(ty_text_check(&data, &error), status, failed);
     origin = (ty_fit_origin){.name = name, .like = like, .data = data.data, .date = date};
-    if (options->output != NULL && write_stack(fit, &origin, options->output, &error) != TY_OK) {
+    ty_fit_stack_to_json(fit, &origin, &stack_writer, NULL);
+    ty_text_add(&written, "\n");
+    if (options->output != NULL && ty_file_write_text(options->output, &written, &error) != TY_OK) {
         code = report_failure(&error);
         goto cleanup;
     }
@@ -387,6 +369,7 @@ failed:
 cleanup:
     ty_text_clear(&text);
     ty_text_clear(&data);
+    ty_text_clear(&written);
     ty_fit_free(fit);
     ty_cluster_free(cluster);
     ty_stack_free(stack);

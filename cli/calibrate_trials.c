@@ -6,24 +6,22 @@
 #include <math.h>
 #include <string.h>
 
-static void print_trial(const ty_trial *t, bool is_found, ty_text *text)
-{
-    ty_text_addf(text, "%13.4g %8.3g %7u %6u %8llu ", t->learning_rate, t->momentum, t->batch,
-                 t->rounds, (unsigned long long)t->samples);
-    if (isfinite(t->loss))
-        ty_text_addf(text, "%10.4g %9.4g%s\n", t->loss, t->accuracy, is_found ? "  <- found" : "");
-    else
-        ty_text_add(text, "  diverged\n");
-}
-
 static void print_trials(const ty_trials *trials, ty_text *text)
 {
     const ty_trial *found = &trials->trials[0];
 
     ty_text_addf(text, "%13s %8s %7s %6s %8s %10s %9s\n", "learning rate", "momentum", "batch",
                  "rounds", "samples", "test loss", "accuracy");
-    for (uint32_t i = 0; i < trials->count; i++)
-        print_trial(&trials->trials[i], i == 0, text);
+    for (uint32_t i = 0; i < trials->count; i++) {
+        const ty_trial *t = &trials->trials[i];
+        ty_text_addf(text, "%13.4g %8.3g %7u %6u %8llu ", t->learning_rate, t->momentum, t->batch,
+                     t->rounds, (unsigned long long)t->samples);
+        if (isfinite(t->loss))
+            ty_text_addf(text, "%10.4g %9.4g%s\n", t->loss, t->accuracy,
+                         i == 0 ? "  <- found" : "");
+        else
+            ty_text_add(text, "  diverged\n");
+    }
     ty_text_addf(text,
                  "\ncost        %.3g s of training on %u ranks, %llu samples in %u round%s; %llu "
                  "had all gone as far as the one found\n",

@@ -42,47 +42,30 @@ done:
     return status;
 }
 
-static void to_json(const ty_calibration *c, ty_text *text)
-{
-    ty_json_writer w = ty_json_writer_on(text);
-
-    ty_calibration_to_json(c, &w);
-    ty_text_add(text, "\n");
-}
-
-static void print_compressor(const ty_compressor_calibration *k, ty_text *text)
-{
-    const bool is_lag = ty_compression_has_feedback(&k->compression);
-    const ty_interval *cost = is_lag ? &k->lag : &k->factor;
-    ty_text name = {0};
-
-    ty_compression_text(&k->compression, &name);
-    ty_text_addf(text, "%-11s loses %.3g of the gradient's square; %s %.3g (%.3g to %.3g)\n",
-                 name.data != NULL ? name.data : "", k->distortion,
-                 is_lag ? "updates behind:" : "steps times", cost->expected, cost->low, cost->high);
-    ty_text_clear(&name);
-}
-
-static void print_temperature(const ty_calibration *c, ty_text *text)
-{
-    const ty_interval *cost = &c->task->temperature_cost;
-
-    if (c->task->has_temperature_cost)
-        ty_text_addf(text,
-                     "temperature noise lengthens the way by exp(%.3g) (%.3g to %.3g) at this rate "
-                     "and batch\n",
-                     cost->expected, cost->low, cost->high);
-    else
-        ty_text_addf(text, "temperature not measured: %s\n", c->temperature_note);
-}
-
 static void print_changes(const ty_calibration *c, ty_text *text)
 {
     const ty_convergence *t = c->task;
 
-    print_temperature(c, text);
-    for (uint32_t i = 0; i < t->compressor_count; i++)
-        print_compressor(&t->compressors[i], text);
+    if (t->has_temperature_cost)
+        ty_text_addf(text,
+                     "temperature noise lengthens the way by exp(%.3g) (%.3g to %.3g) at this rate "
+                     "and batch\n",
+                     t->temperature_cost.expected, t->temperature_cost.low,
+                     t->temperature_cost.high);
+    else
+        ty_text_addf(text, "temperature not measured: %s\n", c->temperature_note);
+    for (uint32_t i = 0; i < t->compressor_count; i++) {
+        const ty_compressor_calibration *k = &t->compressors[i];
+        const bool is_lag = ty_compression_has_feedback(&k->compression);
+        const ty_interval *cost = is_lag ? &k->lag : &k->factor;
+        ty_text name = {0};
+        ty_compression_text(&k->compression, &name);
+        ty_text_addf(text, "%-11s loses %.3g of the gradient's square; %s %.3g (%.3g to %.3g)\n",
+                     name.data != NULL ? name.data : "", k->distortion,
+                     is_lag ? "updates behind:" : "steps times", cost->expected, cost->low,
+                     cost->high);
+        ty_text_clear(&name);
+    }
     if (t->has_staleness)
         ty_text_addf(
             text,
@@ -125,17 +108,6 @@ static void to_text(const ty_calibration *c, ty_text *text)
     ty_text_add(text, ", a quarter of the way each\n");
 }
 
-static ty_status write_file(const ty_calibration *c, const char *path, ty_error *error)
-{
-    ty_text text = {0};
-    ty_status status;
-
-    to_json(c, &text);
-    status = ty_file_write_text(path, &text, error);
-    ty_text_clear(&text);
-    return status;
-}
-
 static exit_code calibrate_training(const cli_options *options)
 {
     exit_code code;
@@ -144,6 +116,7 @@ static exit_code calibrate_training(const cli_options *options)
     ty_compression *compressions = NULL;
     ty_calibration c = {0};
     ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
     const ty_watch watch = watch_from(options);
 
     if (question_from(options, 0, &question.question, &error) != TY_OK ||
@@ -159,13 +132,16 @@ static exit_code calibrate_training(const cli_options *options)
         code = c.runs == NULL ? report_bad_input(&error) : report_failure(&error);
         goto cleanup;
     }
-    if (options->output != NULL && write_file(&c, options->output, &error) != TY_OK) {
+    ty_calibration_to_json(&c, &w);
+    ty_text_add(&text, "\n");
+    if (options->output != NULL && ty_file_write_text(options->output, &text, &error) != TY_OK) {
+        ty_text_clear(&text);
         code = report_failure(&error);
         goto cleanup;
     }
-    if (options->json)
-        to_json(&c, &text);
-    else if (options->output == NULL || strcmp(options->output, "-") != 0)
+    if (!options->json)
+        ty_text_clear(&text);
+    if (!options->json && (options->output == NULL || strcmp(options->output, "-") != 0))
         to_text(&c, &text);
     code = print_text(&text);
 
@@ -218,21 +194,6 @@ static exit_code calibrate_reached(const cli_options *options)
 
 /* ---- Logs ---------------------------------------------------------------------------------- */
 
-/* The profile that rows are added to: the one that was named, else one of the cluster's devices. */
-static ty_status open_profile(const cli_options *options, const ty_cluster *cluster,
-                              ty_profile **out, ty_error *error)
-{
-    time_t now = time(NULL);
-    char date[32] = "1970-01-01T00:00:00Z";
-    struct tm day;
-
-    if (options->profile != NULL)
-        return ty_profile_load(options->profile, out, error);
-    if (gmtime_r(&now, &day) != NULL)
-        strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &day);
-    return ty_profile_of_cluster(cluster, date, out, error);
-}
-
 static ty_status add_log(const char *path, ty_collective_kind kind, const ty_cluster *cluster,
                          bool quiet, ty_profile *profile, ty_error *error)
 {
@@ -259,6 +220,9 @@ exit_code cmd_calibrate(const cli_options *options)
     ty_cluster *cluster = NULL;
     ty_profile *profile = NULL;
     ty_collective_kind kind = TY_COLLECTIVE_COUNT;
+    const time_t now = time(NULL);
+    char date[32] = "1970-01-01T00:00:00Z";
+    struct tm day;
     exit_code code = EXIT_DONE;
     ty_status status;
 
@@ -281,7 +245,12 @@ exit_code cmd_calibrate(const cli_options *options)
         return report_usage("calibrate", "--cluster is needed");
     TY_CHECK(collective_from(options, &kind, &error), status, failed);
     TY_CHECK(ty_cluster_open(options->cluster, NULL, &cluster, &error), status, failed);
-    TY_CHECK(open_profile(options, cluster, &profile, &error), status, failed);
+    /* Rows are added to the profile that was named, else to one of the cluster's devices. */
+    if (options->profile == NULL && gmtime_r(&now, &day) != NULL)
+        strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &day);
+    status = options->profile != NULL ? ty_profile_load(options->profile, &profile, &error)
+                                      : ty_profile_of_cluster(cluster, date, &profile, &error);
+    TY_CHECK(status, status, failed);
     for (int i = 0; i < options->file_count; i++)
         TY_CHECK(add_log(options->files[i], kind, cluster, options->quiet, profile, &error), status,
                  failed);

@@ -12,16 +12,6 @@ static bool is_cuda(const cli_options *options)
     return options->backend != NULL && strcmp(options->backend, "cuda") == 0;
 }
 
-/* Side by side: as many as there are cores, or, of GPUs, which do not share, one. */
-static uint32_t ranks_of(const cli_options *options)
-{
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-
-    if (options->ranks > 0)
-        return (uint32_t)options->ranks;
-    return cores > 0 && !is_cuda(options) ? (uint32_t)cores : 1;
-}
-
 static ty_status parse_sizes(const char *text, uint32_t sizes[MAX_SIZES], uint32_t *count,
                              ty_error *error)
 {
@@ -196,8 +186,8 @@ exit_code cmd_profile(const cli_options *options)
     ty_error error = {0};
     ty_workload *workload = NULL;
     ty_profile *profile = NULL;
-    uint32_t sizes[MAX_SIZES];
-    uint32_t count = 0;
+    uint32_t sizes[MAX_SIZES], count = 0, ranks;
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const ty_watch watch = watch_from(options);
     const char *wrong = NULL;
 
@@ -233,9 +223,13 @@ exit_code cmd_profile(const cli_options *options)
         sizes[1] = workload->global_batch;
         count = sizes[1] > sizes[0] ? 2 : 1;
     }
+    /* Side by side: as many as there are cores, or, of GPUs, which do not share, one. */
+    ranks = options->ranks > 0               ? (uint32_t)options->ranks
+            : cores > 0 && !is_cuda(options) ? (uint32_t)cores
+                                             : 1;
     interrupts_catch();
-    if (ty_profile_measure(workload, is_cuda(options) ? "cuda" : "cpu", options->precision,
-                           ranks_of(options), sizes, count, &watch, &profile, &error) != TY_OK ||
+    if (ty_profile_measure(workload, is_cuda(options) ? "cuda" : "cpu", options->precision, ranks,
+                           sizes, count, &watch, &profile, &error) != TY_OK ||
         ty_profile_save(profile, options->output != NULL ? options->output : "-", &error) != TY_OK)
         code = report_failure(&error);
     ty_profile_free(profile);

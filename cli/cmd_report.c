@@ -18,13 +18,6 @@ typedef struct report_files {
     ty_json_document *other_score;
 } report_files;
 
-static void files_clear(report_files *files)
-{
-    for (uint32_t i = 0; i < files->count; i++)
-        ty_json_free(files->parsed[i]);
-    ty_json_free(files->other_score);
-}
-
 static ty_status check_schema(const char *path, const char *schema, ty_error *error)
 {
     ty_text known = {0};
@@ -95,17 +88,6 @@ done:
     return status;
 }
 
-static ty_status check_roles(const report_files *files, ty_error *error)
-{
-    const char *of_a_plan = files->run != NULL          ? files->run
-                            : files->simulation != NULL ? files->simulation
-                                                        : files->estimate;
-
-    if (files->plan == NULL && of_a_plan != NULL)
-        return ty_fail(error, TY_EINVAL, "%s says nothing without its plan: name both", of_a_plan);
-    return TY_OK;
-}
-
 /* The timeline that a simulate or estimate document carries. */
 static ty_status read_timeline(const report_files *files, const char *path, const findings *f,
                                ty_timeline **out, ty_error *error)
@@ -137,10 +119,15 @@ static ty_status files_read(const cli_options *options, report_files *files, fin
                             ty_error *error)
 {
     const ty_watch watch = watch_from(options);
+    const char *of_a_plan;
 
     for (int i = 0; i < options->file_count; i++)
         TY_TRY(read_file(files, options->files[i], error));
-    TY_TRY(check_roles(files, error));
+    of_a_plan = files->run != NULL          ? files->run
+                : files->simulation != NULL ? files->simulation
+                                            : files->estimate;
+    if (files->plan == NULL && of_a_plan != NULL)
+        return ty_fail(error, TY_EINVAL, "%s says nothing without its plan: name both", of_a_plan);
     if (files->plan == NULL)
         return TY_OK;
     TY_TRY(findings_read(files->plan, files->run, &watch, &f[0], error));
@@ -243,31 +230,14 @@ static ty_status make_all(const cli_options *options, report_files *files, findi
     return TY_OK;
 }
 
-static void command_line(const cli_options *options, ty_text *text)
-{
-    ty_text_add(text, "trainyard report");
-    for (int i = 0; i < options->file_count; i++)
-        ty_text_addf(text, " %s", options->files[i]);
-    ty_text_addf(text, " -o %s (version %s)", options->output, TY_VERSION);
-}
-
-/* As people write it: "2026-11-22 22:51 UTC". */
-static void date_text(char out[32])
-{
-    const time_t now = time(NULL);
-    struct tm day;
-
-    out[0] = '\0';
-    if (gmtime_r(&now, &day) != NULL)
-        strftime(out, 32, "%Y-%m-%d %H:%M UTC", &day);
-}
-
 static ty_status write_page(const cli_options *options, const report_files *files,
                             const findings f[MOST_PLANS], ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text html = {0}, command = {0};
-    char date[32];
+    char date[32] = "";
+    const time_t now = time(NULL);
+    struct tm day;
     const ty_report_other other = {
         .path = files->other,
         .plan = f[1].inputs.plan,
@@ -290,8 +260,12 @@ static ty_status write_page(const cli_options *options, const report_files *file
                              .date = date,
                              .version = TY_VERSION};
 
-    date_text(date);
-    command_line(options, &command);
+    if (gmtime_r(&now, &day) != NULL) /* as people write it: "2026-11-22 22:51 UTC" */
+        strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &day);
+    ty_text_add(&command, "trainyard report");
+    for (int i = 0; i < options->file_count; i++)
+        ty_text_addf(&command, " %s", options->files[i]);
+    ty_text_addf(&command, " -o %s (version %s)", options->output, TY_VERSION);
     TY_CHECK(ty_text_check(&command, error), status, done);
     input.command = command.data;
     TY_CHECK(ty_report_html(&input, &html, error), status, done);
@@ -316,7 +290,9 @@ exit_code cmd_report(const cli_options *options)
         code = report_bad_input(&error);
     else if (write_page(options, &files, f, &error) != TY_OK)
         code = report_failure(&error);
-    files_clear(&files);
+    for (uint32_t i = 0; i < files.count; i++)
+        ty_json_free(files.parsed[i]);
+    ty_json_free(files.other_score);
     for (int i = 0; i < MOST_PLANS; i++)
         findings_clear(&f[i]);
     return code;

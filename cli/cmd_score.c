@@ -9,20 +9,10 @@ void print_interval(const char *label, const ty_interval *i, double unit, const 
                  i->low / unit, i->high / unit);
 }
 
-static void cost_to_text(const ty_training_cost *cost, ty_text *text)
+static void score_to_text(const ty_score *s, ty_text *text)
 {
     char usd[32];
 
-    ty_training_cost_line(cost, text);
-    ty_format_usd(cost->cost_usd_per_million_tokens, usd);
-    if (cost->cost_usd_per_million_tokens > 0)
-        ty_text_addf(text, "            %s per million tokens\n", usd);
-    if (cost->energy_mwh > 0)
-        ty_text_addf(text, "            %.3g MWh\n", cost->energy_mwh);
-}
-
-static void score_to_text(const ty_score *s, ty_text *text)
-{
     if (s->has_target) {
         ty_text_addf(text, "%-11s %.4g (%.3g samples)\n", "steps", s->steps,
                      s->samples_to_target.expected);
@@ -37,8 +27,14 @@ static void score_to_text(const ty_score *s, ty_text *text)
     ty_text_addf(text, "%-11s %.2f %% of the time, a checkpoint of %.3g GB every %.3g min\n",
                  "goodput", 100 * s->failures.goodput, (double)s->checkpoint_bytes / 1e9,
                  s->failures.checkpoint_interval_s / 60);
-    if (s->cost.steps > 0)
-        cost_to_text(&s->cost, text);
+    if (s->cost.steps > 0) {
+        ty_training_cost_line(&s->cost, text);
+        ty_format_usd(s->cost.cost_usd_per_million_tokens, usd);
+        if (s->cost.cost_usd_per_million_tokens > 0)
+            ty_text_addf(text, "            %s per million tokens\n", usd);
+        if (s->cost.energy_mwh > 0)
+            ty_text_addf(text, "            %.3g MWh\n", s->cost.energy_mwh);
+    }
     if (s->is_bound_by_input)
         ty_text_addf(text, "%-11s %s\n", "input", s->input_bound_by);
     ty_text_addf(text, "%s", s->notes != NULL ? s->notes : "");

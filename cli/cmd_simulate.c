@@ -75,18 +75,6 @@ static ty_status read_straggler(simulation *s, const char **text, ty_error *erro
     return TY_OK;
 }
 
-/* The machines that wait for each other: hosts, but no more than replicas. */
-static uint32_t members_of_plan(const simulation *s)
-{
-    const uint32_t hosts = ty_cluster_host_count(s->inputs.cluster);
-    uint32_t replicas = 1;
-
-    for (uint32_t i = 0; i < s->inputs.plan->stage_count; i++)
-        if (s->inputs.plan->stages[i].replicas > replicas)
-            replicas = s->inputs.plan->stages[i].replicas;
-    return hosts < replicas ? hosts : replicas;
-}
-
 /* "5%" or "5" as 0.05. */
 static ty_status read_percent(const char *option, const char *text, double *share, ty_error *error)
 {
@@ -114,8 +102,14 @@ static ty_status read_stragglers(simulation *s, const char *text, ty_error *erro
         s->slowdowns[d] = 1.0;
     s->how.slowdowns = s->slowdowns;
     if (strcmp(text, "law") == 0) {
+        uint32_t members = 1; /* that wait for each other: hosts, but no more than replicas */
+        for (uint32_t i = 0; i < s->inputs.plan->stage_count; i++)
+            if (s->inputs.plan->stages[i].replicas > members)
+                members = s->inputs.plan->stages[i].replicas;
+        if (members > ty_cluster_host_count(s->inputs.cluster))
+            members = ty_cluster_host_count(s->inputs.cluster);
         for (uint32_t lane = 0; lane < ty_plan_width(s->inputs.plan); lane++)
-            s->slowdowns[lane] = ty_straggler_law(members_of_plan(s));
+            s->slowdowns[lane] = ty_straggler_law(members);
         return TY_OK;
     }
     do
@@ -158,16 +152,6 @@ static ty_status step_time_of(const ty_plan_inputs *in, const ty_timeline *timel
     if (status == TY_OK)
         *step_time_s = summary.step_time_s;
     return status;
-}
-
-static ty_status simulate_once(simulation *s, bool per_device, ty_error *error)
-{
-    const ty_plan_inputs *in = &s->inputs;
-    ty_simulate_options how = s->how;
-
-    how.devices = per_device ? &s->devices : NULL;
-    TY_TRY(ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &s->timeline, error));
-    return step_time_of(in, s->timeline, &s->step_time_s, error);
 }
 
 /* How busy each device is. */
@@ -236,26 +220,6 @@ done:
     return status;
 }
 
-static int compare_numbers(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-/* The first seed's timeline is the one that is shown. */
-static ty_status simulate_seeds(simulation *s, ty_error *error)
-{
-    const ty_plan_inputs *in = &s->inputs;
-    ty_status status;
-
-    s->step_times_s = ty_alloc(s->seeds, sizeof *s->step_times_s);
-    TY_TRY(ty_check_memory(s->step_times_s != NULL, error));
-    status = ty_simulate_seeds(in->plan, in->program, in->costs, in->cluster, &s->how, s->seeds,
-                               s->step_times_s, error);
-    qsort(s->step_times_s, s->seeds, sizeof *s->step_times_s, compare_numbers);
-    return status;
-}
-
 /* The smallest step time that at least this share of the seeds does not exceed. */
 static double percentile(const simulation *s, double share)
 {
@@ -312,17 +276,6 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
         outlook_print(&s->faults, text);
 }
 
-/* A larger cluster, whose first devices the plan's are. */
-static ty_status move_to(simulation *s, const char *text, ty_error *error)
-{
-    ty_cluster *cluster = NULL;
-
-    TY_TRY(ty_cluster_open(text, NULL, &cluster, error));
-    ty_cluster_free(s->inputs.cluster);
-    s->inputs.cluster = cluster;
-    return TY_OK;
-}
-
 static ty_status endure(const cli_options *options, simulation *s, ty_error *error)
 {
     ty_outlook_question question;
@@ -341,6 +294,8 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
 {
     const ty_plan_inputs *in = &s->inputs;
     cli_options shown = *options;
+    ty_simulate_options how;
+    ty_cluster *larger = NULL;
 
     if (options->per_device && options->beside != NULL)
         return ty_fail(error, TY_EINVAL, "--per-device and --beside: expected one of them");
@@ -348,15 +303,27 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
         s->how.steps += 2 * ty_program_largest_lead(in->program);
     if (options->straggler != NULL)
         TY_TRY(read_stragglers(s, options->straggler, error));
-    if (options->cluster != NULL)
-        TY_TRY(move_to(s, options->cluster, error));
+    if (options->cluster != NULL) {
+        /* A larger one, whose first devices are the plan's. */
+        TY_TRY(ty_cluster_open(options->cluster, NULL, &larger, error));
+        ty_cluster_free(s->inputs.cluster);
+        s->inputs.cluster = larger;
+    }
     if (options->slow_link != NULL)
         TY_TRY(faults_slow_links(options->slow_link, &s->inputs, error));
-    TY_TRY(simulate_once(s, options->per_device, error));
+    how = s->how;
+    how.devices = options->per_device ? &s->devices : NULL;
+    TY_TRY(ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &s->timeline, error));
+    TY_TRY(step_time_of(in, s->timeline, &s->step_time_s, error));
     if (options->beside != NULL)
         TY_TRY(simulate_beside(s, error));
-    if (s->seeds > 0)
-        TY_TRY(simulate_seeds(s, error));
+    if (s->seeds > 0) { /* the first one's timeline is the one that is shown */
+        s->step_times_s = ty_alloc(s->seeds, sizeof *s->step_times_s);
+        TY_TRY(ty_check_memory(s->step_times_s != NULL, error));
+        TY_TRY(ty_simulate_seeds(in->plan, in->program, in->costs, in->cluster, &s->how, s->seeds,
+                                 s->step_times_s, error));
+        qsort(s->step_times_s, s->seeds, sizeof *s->step_times_s, ty_compare_numbers);
+    }
     s->has_faults = options->failures != NULL;
     if (s->has_faults)
         TY_TRY(endure(options, s, error));

@@ -90,19 +90,6 @@ static void put_commands(ty_text *out)
         ty_text_addf(out, "%s%s", c != commands ? " " : "", c->name);
 }
 
-static void put_options(const cli_command *command, ty_text *out)
-{
-    const option_row *row;
-    bool is_first = true;
-
-    for (size_t i = 0; (row = option_at(i)) != NULL; i++) {
-        if (!command_accepts(command, row))
-            continue;
-        ty_text_addf(out, "%s--%s", is_first ? "" : " ", row->name);
-        is_first = false;
-    }
-}
-
 /* ---- bash -------------------------------------------------------------------------------- */
 
 static void put_bash_values(ty_text *out)
@@ -150,6 +137,8 @@ static void put_bash_fix(ty_text *out)
 
 void completion_bash(ty_text *out)
 {
+    const option_row *row;
+
     ty_text_add(out, "# bash completion for trainyard\n_trainyard()\n{\n"
                      "    local current=${COMP_WORDS[COMP_CWORD]} words verbs=\n"
                      "    local previous=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}\n"
@@ -165,8 +154,13 @@ void completion_bash(ty_text *out)
     put_bash_values(out);
     ty_text_add(out, "    case $command in\n");
     for (const cli_command *c = commands; c->name != NULL; c++) {
+        const char *between = "";
         ty_text_addf(out, "        %s) words='", c->name);
-        put_options(c, out);
+        for (size_t i = 0; (row = option_at(i)) != NULL; i++)
+            if (command_accepts(c, row)) {
+                ty_text_addf(out, "%s--%s", between, row->name);
+                between = " ";
+            }
         ty_text_add(out, "' verbs='");
         put_verbs(c, out);
         ty_text_add(out, "' ;;\n");

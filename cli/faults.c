@@ -78,23 +78,14 @@ ty_status faults_slow_links(const char *text, ty_plan_inputs *inputs, ty_error *
 
 /* ---- Failures ------------------------------------------------------------------------------ */
 
-static ty_status read_index(const char *text, const char *what, uint32_t count, uint32_t *index,
-                            ty_error *error)
-{
-    uint64_t number = 0;
-
-    if (ty_parse_uint(text, 0, UINT32_MAX, &number, NULL) != TY_OK || number >= count)
-        return ty_fail(error, TY_EINVAL, "--fail: found %s '%.40s', expected one below %u", what,
-                       text, count);
-    *index = (uint32_t)number;
-    return TY_OK;
-}
-
 /* "device:3", "host:1" or "link:A:B". */
 static ty_status read_part(const ty_cluster *cluster, char *word, ty_fault *fault, ty_error *error)
 {
     char *which = second_of(word), *other;
     const bool is_host = strcmp(word, "host") == 0;
+    const uint32_t count =
+        is_host ? ty_cluster_host_count(cluster) : ty_cluster_device_count(cluster);
+    uint64_t index = 0;
 
     if (which != NULL && strcmp(word, "link") == 0) {
         fault->kind = TY_FAULT_LINK;
@@ -108,9 +99,11 @@ static ty_status read_part(const ty_cluster *cluster, char *word, ty_fault *faul
                        "--fail: found '%.80s', expected device:N, host:N, link:A:B or random",
                        word);
     fault->kind = is_host ? TY_FAULT_HOST : TY_FAULT_DEVICE;
-    return read_index(which, word,
-                      is_host ? ty_cluster_host_count(cluster) : ty_cluster_device_count(cluster),
-                      &fault->index, error);
+    if (ty_parse_uint(which, 0, UINT32_MAX, &index, NULL) != TY_OK || index >= count)
+        return ty_fail(error, TY_EINVAL, "--fail: found %s '%.40s', expected one below %u", word,
+                       which, count);
+    fault->index = (uint32_t)index;
+    return TY_OK;
 }
 
 static ty_status read_fault(const ty_cluster *cluster, ty_arena *names, char *word,

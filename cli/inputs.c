@@ -8,17 +8,6 @@
 
 /* ---- Questions ----------------------------------------------------------------------------- */
 
-static ty_status parse_rate(const char *text, double *out, ty_error *error)
-{
-    char after;
-
-    if (sscanf(text, "%lf%c", out, &after) != 1 || !(*out > 0) || *out > LARGEST_RATE)
-        return ty_fail(error, TY_EINVAL,
-                       "--learning-rate: found '%s', expected a number above 0 and up to %g", text,
-                       LARGEST_RATE);
-    return TY_OK;
-}
-
 static ty_status parse_length(const char *name, const char *text, double *out, ty_error *error)
 {
     ty_error detail = {0};
@@ -60,27 +49,20 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
                             .top = options->top > 0 ? (uint32_t)options->top : usual_top,
                             .allow_lossy = options->allow_lossy,
                             .is_fastest = options->fastest};
-    ty_status status = TY_OK;
+    char after;
 
     if (usual_top == 0 || options->no_simulate)
         question.top = 0;
     if (usual_top > 0) /* steps of others are run, not priced */
         TY_TRY(cost_from(options, &question.cost, error));
-    if (options->learning_rate != NULL)
-        status = parse_rate(options->learning_rate, &question.learning_rate, error);
-    if (status == TY_OK)
-        *out = question;
-    return status;
-}
-
-static void note_workload(const char *typed)
-{
-    char *meant = NULL;
-    bool is_guess;
-
-    if (ty_zoo_name(typed, &meant, &is_guess, NULL) == TY_OK && is_guess)
-        tell("trainyard: note: workload \"%s\" taken as %s", typed, meant);
-    ty_free(meant);
+    if (options->learning_rate != NULL &&
+        (sscanf(options->learning_rate, "%lf%c", &question.learning_rate, &after) != 1 ||
+         !(question.learning_rate > 0) || question.learning_rate > LARGEST_RATE))
+        return ty_fail(error, TY_EINVAL,
+                       "--learning-rate: found '%s', expected a number above 0 and up to %g",
+                       options->learning_rate, LARGEST_RATE);
+    *out = question;
+    return TY_OK;
 }
 
 static void note_cluster(const char *typed)
@@ -106,10 +88,15 @@ static void note_cluster(const char *typed)
 
 void note_names(const cli_options *options)
 {
+    char *meant = NULL;
+    bool is_guess;
+
     if (options->quiet)
         return;
-    if (options->workload != NULL && options->given == NULL)
-        note_workload(options->workload);
+    if (options->workload != NULL && options->given == NULL &&
+        ty_zoo_name(options->workload, &meant, &is_guess, NULL) == TY_OK && is_guess)
+        tell("trainyard: note: workload \"%s\" taken as %s", options->workload, meant);
+    ty_free(meant);
     if (options->cluster != NULL)
         note_cluster(options->cluster);
 }

@@ -171,21 +171,9 @@ const cli_command commands[] = {
     {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL},
 };
 
-static exit_code unknown_command(const char *word)
-{
-    const char *close =
-        ty_suggest(word, commands, sizeof commands / sizeof commands[0] - 1, sizeof commands[0]);
-
-    if (strcmp(word, "version") == 0 || strcmp(word, "-v") == 0)
-        close = "--version";
-    if (close != NULL)
-        return report_usage(NULL, "unknown command '%s'; did you mean '%s'?", word, close);
-    return report_usage(NULL, "unknown command '%s'", word);
-}
-
 exit_code command_run(int count, char **words)
 {
-    const char *name = count > 0 ? words[0] : NULL;
+    const char *name = count > 0 ? words[0] : NULL, *close;
     const bool is_help = name != NULL && strcmp(name, "help") == 0 && count > 1;
 
     if (is_help && strcmp(words[1], "help") != 0) /* of a command: "help plan" */
@@ -214,5 +202,11 @@ exit_code command_run(int count, char **words)
             return code;
         }
     }
-    return unknown_command(name);
+    close = strcmp(name, "version") == 0 || strcmp(name, "-v") == 0
+                ? "--version"
+                : ty_suggest(name, commands, sizeof commands / sizeof commands[0] - 1,
+                             sizeof commands[0]);
+    if (close != NULL)
+        return report_usage(NULL, "unknown command '%s'; did you mean '%s'?", name, close);
+    return report_usage(NULL, "unknown command '%s'", name);
 }

@@ -30,17 +30,6 @@ void simulation_details_clear(simulation_details *d)
 
 /* ---- Finding out --------------------------------------------------------------------------- */
 
-static ty_status find_history(simulation_details *d, const ty_plan_inputs *in,
-                              const ty_timeline *timeline, ty_error *error)
-{
-    uint32_t links[BUSIEST_LINKS], count = 0;
-
-    for (; count < BUSIEST_LINKS && count < d->load_count; count++)
-        links[count] = 2 * d->loads[count].link + d->loads[count].is_backward;
-    return ty_link_history_of(in->plan, in->program, in->costs, in->cluster, timeline, links, count,
-                              TIME_BINS, &d->history, error);
-}
-
 /* Of the first rank of each position. */
 static ty_status find_memory(simulation_details *d, const ty_plan_inputs *in,
                              const ty_timeline *timeline, ty_error *error)
@@ -66,6 +55,8 @@ ty_status simulation_details_find(const ty_plan_inputs *in, const ty_timeline *t
                                   double step_time_s, bool is_all, simulation_details *d,
                                   ty_error *error)
 {
+    uint32_t links[BUSIEST_LINKS], count = 0;
+
     d->step_time_s = step_time_s;
     d->busy = ty_alloc(timeline->rank_count, sizeof *d->busy);
     TY_TRY(ty_check_memory(d->busy != NULL, error));
@@ -76,7 +67,10 @@ ty_status simulation_details_find(const ty_plan_inputs *in, const ty_timeline *t
     TY_TRY(ty_critical_parts(in->plan, in->program, timeline, &d->parts, &d->part_count, error));
     if (!is_all)
         return TY_OK;
-    TY_TRY(find_history(d, in, timeline, error));
+    for (; count < BUSIEST_LINKS && count < d->load_count; count++)
+        links[count] = 2 * d->loads[count].link + d->loads[count].is_backward;
+    TY_TRY(ty_link_history_of(in->plan, in->program, in->costs, in->cluster, timeline, links, count,
+                              TIME_BINS, &d->history, error));
     TY_TRY(ty_traffic_matrix(in->plan, in->program, in->costs, in->cluster, TY_BETWEEN_HOSTS,
                              &d->traffic, &d->traffic_count, error));
     return find_memory(d, in, timeline, error);
@@ -127,20 +121,6 @@ static void write_link(const simulation_details *d, const ty_plan_inputs *in, ui
     ty_json_close(w, '}');
 }
 
-static void write_bottleneck(const simulation_details *d, const ty_plan_inputs *in,
-                             ty_json_writer *w)
-{
-    if (d->load_count == 0)
-        return;
-    ty_json_open(w, "bottleneck", '{');
-    ty_json_put_string(w, "from", end_of(in, &d->loads[0], false));
-    ty_json_put_string(w, "to", end_of(in, &d->loads[0], true));
-    ty_json_put_string(w, "kind", link_of(in, &d->loads[0])->kind);
-    ty_json_put_uint(w, "links", count_fullest(d, in));
-    ty_json_put_number(w, "utilisation", d->loads[0].busy_s / d->step_time_s);
-    ty_json_close(w, '}');
-}
-
 /* Mean and peak of every kind of link that is used. */
 static void write_kinds(const simulation_details *d, const ty_plan_inputs *in, ty_json_writer *w)
 {
@@ -175,7 +155,15 @@ static void write_kinds(const simulation_details *d, const ty_plan_inputs *in, t
 static void write_links(const simulation_details *d, const ty_plan_inputs *in, ty_json_writer *w)
 {
     ty_json_put_uint(w, "links_used", d->load_count);
-    write_bottleneck(d, in, w);
+    if (d->load_count > 0) {
+        ty_json_open(w, "bottleneck", '{');
+        ty_json_put_string(w, "from", end_of(in, &d->loads[0], false));
+        ty_json_put_string(w, "to", end_of(in, &d->loads[0], true));
+        ty_json_put_string(w, "kind", link_of(in, &d->loads[0])->kind);
+        ty_json_put_uint(w, "links", count_fullest(d, in));
+        ty_json_put_number(w, "utilisation", d->loads[0].busy_s / d->step_time_s);
+        ty_json_close(w, '}');
+    }
     write_kinds(d, in, w);
     ty_json_put_number(w, "time_bin_s", d->history.bin_s);
     ty_json_open(w, "busiest_links", '[');
@@ -194,20 +182,6 @@ static void write_links(const simulation_details *d, const ty_plan_inputs *in, t
 }
 
 /* ---- Time, devices, memory ----------------------------------------------------------------- */
-
-static void write_time(const simulation_details *d, const ty_plan_inputs *in, ty_json_writer *w)
-{
-    const uint32_t ranks = ty_plan_rank_count(in->plan);
-
-    ty_json_open(w, "breakdown", '{');
-    for (int k = 0; k < TY_TIME_KIND_COUNT; k++)
-        ty_json_put_number(w, ty_time_kind_name((ty_time_kind)k), d->shares[k]);
-    ty_json_close(w, '}');
-    ty_json_open_flat(w, "rank_utilisation", '[');
-    for (uint32_t r = 0; r < ranks; r++)
-        ty_json_put_number(w, NULL, d->busy[r]);
-    ty_json_close(w, ']');
-}
 
 static void write_memory(const simulation_details *d, ty_json_writer *w)
 {
@@ -230,21 +204,17 @@ static void write_memory(const simulation_details *d, ty_json_writer *w)
 
 /* ---- Critical path ------------------------------------------------------------------------- */
 
-static ty_op op_of(const ty_plan_inputs *in, const ty_critical_part *part)
-{
-    return in->program->stages[ty_plan_stage_of_rank(in->plan, part->rank)]
-        .instructions[part->instruction]
-        .op;
-}
-
 static double sum_by_op(const simulation_details *d, const ty_plan_inputs *in,
                         double seconds[TY_OP_COUNT])
 {
     double total = 0.0;
 
     for (uint32_t i = 0; i < d->part_count; i++) {
-        seconds[op_of(in, &d->parts[i])] += d->parts[i].to_s - d->parts[i].from_s;
-        total += d->parts[i].to_s - d->parts[i].from_s;
+        const ty_critical_part *part = &d->parts[i];
+        const uint32_t stage = ty_plan_stage_of_rank(in->plan, part->rank);
+        seconds[in->program->stages[stage].instructions[part->instruction].op] +=
+            part->to_s - part->from_s;
+        total += part->to_s - part->from_s;
     }
     return total;
 }
@@ -306,7 +276,14 @@ void simulation_details_show(const simulation_details *d, const ty_plan_inputs *
                              ty_json_writer *w, ty_text *text)
 {
     if (w != NULL) {
-        write_time(d, in, w);
+        ty_json_open(w, "breakdown", '{');
+        for (int k = 0; k < TY_TIME_KIND_COUNT; k++)
+            ty_json_put_number(w, ty_time_kind_name((ty_time_kind)k), d->shares[k]);
+        ty_json_close(w, '}');
+        ty_json_open_flat(w, "rank_utilisation", '[');
+        for (uint32_t r = 0; r < ty_plan_rank_count(in->plan); r++)
+            ty_json_put_number(w, NULL, d->busy[r]);
+        ty_json_close(w, ']');
         write_memory(d, w);
         write_critical(d, in, w);
         write_links(d, in, w);

@@ -951,7 +951,7 @@ static const struct predictor {
     {"noise-scale-law", takes_convergence, predict_convergence},
     {"language-model", takes_language_model, predict_language_model},
     {"series", takes_series, predict_series},
-    {"none", NULL, NULL}, /* of what is left */
+    {"none", NULL, NULL}, /* for the rest */
 };
 
 const char *ty_predictor_name(uint32_t index)
