@@ -110,18 +110,6 @@ void ty_fit_stack_to_json(const ty_fit *fit, const ty_fit_origin *origin, ty_jso
 
 /* ---- Documents ------------------------------------------------------------------------------- */
 
-static void score_to_json(const ty_fit_score *score, const char *key, ty_json_writer *w)
-{
-    if (score->rows == 0)
-        return;
-    ty_json_open_flat(w, key, '{');
-    ty_json_put_number(w, "mean_error", score->mean);
-    ty_json_put_number(w, "signed_mean_error", score->signed_mean);
-    ty_json_put_number(w, "median_error", score->median);
-    ty_json_put_number(w, "p90_error", score->p90);
-    ty_json_close(w, '}');
-}
-
 ty_status ty_fit_to_json(const ty_fit *fit, const ty_fit_origin *origin, ty_json_writer *w,
                          ty_error *error)
 {
@@ -147,8 +135,16 @@ ty_status ty_fit_to_json(const ty_fit *fit, const ty_fit_origin *origin, ty_json
         ty_json_close(w, '}');
     }
     ty_json_close(w, ']');
-    for (int s = 0; s < 3; s++)
-        score_to_json(&scores[s], stages[s], w);
+    for (int s = 0; s < 3; s++) {
+        if (scores[s].rows == 0)
+            continue;
+        ty_json_open_flat(w, stages[s], '{');
+        ty_json_put_number(w, "mean_error", scores[s].mean);
+        ty_json_put_number(w, "signed_mean_error", scores[s].signed_mean);
+        ty_json_put_number(w, "median_error", scores[s].median);
+        ty_json_put_number(w, "p90_error", scores[s].p90);
+        ty_json_close(w, '}');
+    }
     ty_json_open(w, "constants", '[');
     for (uint32_t c = 0; c < constant_count; c++) {
         ty_json_open_flat(w, NULL, '{');
@@ -178,21 +174,13 @@ static void add_prediction(double predicted_s, double measured_s, ty_text *text)
     ty_text_addf(text, " %10s %+6.1f %%", seconds, 100 * (predicted_s / measured_s - 1));
 }
 
-static bool any_fitted(const ty_fit_constant *constants, uint32_t count)
-{
-    for (uint32_t c = 0; c < count; c++)
-        if (constants[c].is_fitted)
-            return true;
-    return false;
-}
-
 ty_status ty_fit_to_text(const ty_fit *fit, ty_text *text, ty_error *error)
 {
     uint32_t row_count, constant_count;
     const ty_fit_row *rows = ty_fit_rows(fit, &row_count);
     const ty_fit_constant *constants = ty_fit_constants(fit, &constant_count);
     ty_fit_score before, after, left_out;
-    uint32_t silent = 0;
+    uint32_t silent = 0, fitted = 0;
     int width = 4;
 
     TY_TRY(ty_fit_score_of(fit, TY_FIT_BEFORE, false, NULL, &before, error));
@@ -217,7 +205,9 @@ ty_status ty_fit_to_text(const ty_fit *fit, ty_text *text, ty_error *error)
     if (left_out.rows > 0)
         ty_text_addf(text, ", %.3g %% of rows left out of the fit", 100 * left_out.mean);
     ty_text_add(text, " (mean)\n");
-    if (!any_fitted(constants, constant_count))
+    for (uint32_t c = 0; c < constant_count; c++)
+        fitted += constants[c].is_fitted;
+    if (fitted == 0)
         ty_text_add(text, "fitted      nothing: no constant lowers the error of rows left out\n");
     for (uint32_t c = 0; c < constant_count; c++)
         if (constants[c].is_fitted)

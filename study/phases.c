@@ -75,16 +75,6 @@ static const json_field phases_fields[] = {
 };
 const json_record ty_phases_record = JSON_RECORD(ty_phases, phases_fields);
 
-static ty_status check_length(const ty_json *object, uint64_t samples, const ty_phase *phase,
-                              ty_error *error)
-{
-    if ((phase->steps > 0) == (phase->epochs > 0))
-        return ty_json_fail(object, error, "either steps or epochs");
-    if (phase->epochs > 0 && samples == 0)
-        return ty_json_fail(object, error, "steps, or the file's samples beside epochs");
-    return TY_OK;
-}
-
 ty_status ty_phases_load(const char *path, ty_phases **out, ty_error *error)
 {
     ty_json_document *document = NULL;
@@ -99,9 +89,15 @@ ty_status ty_phases_load(const char *path, ty_phases **out, ty_error *error)
     TY_CHECK(ty_record_read_all(root, &ty_phases_record, phases, NULL, error), status, cleanup);
     TY_CHECK(ty_json_array(root, "phases", 1, TY_MOST_TRAINING_PHASES, &list, error), status,
              cleanup);
-    for (uint32_t p = 0; p < phases->count; p++)
-        TY_CHECK(check_length(ty_json_at(list, p), phases->samples, &phases->phases[p], error),
-                 status, cleanup);
+    for (uint32_t p = 0; p < phases->count; p++) {
+        const ty_phase *phase = &phases->phases[p];
+        if ((phase->steps > 0) == (phase->epochs > 0))
+            status = ty_json_fail(ty_json_at(list, p), error, "either steps or epochs");
+        else if (phase->epochs > 0 && phases->samples == 0)
+            status = ty_json_fail(ty_json_at(list, p), error,
+                                  "steps, or the file's samples beside epochs");
+        TY_CHECK(status, status, cleanup);
+    }
     *out = phases;
     phases = NULL; /* given away */
 cleanup:
@@ -134,13 +130,6 @@ static const char *value_of(const char *fix, const char *key, size_t *length)
     return NULL;
 }
 
-static bool is_pinned(const char *fix, const char *key)
-{
-    size_t length;
-
-    return value_of(fix, key, &length) != NULL;
-}
-
 static void add_pin(ty_text *pins, const char *key, const char *value, size_t length)
 {
     ty_text_addf(pins, "%s%s=", pins->length > 0 ? "," : "", key);
@@ -161,7 +150,7 @@ static ty_status pins_of(const ty_question *question, const ty_phase *phase, con
         bool is_carried = ty_plan_state_is_of_ranks(first);
         for (const char *const *c = carried; *c != NULL; c++)
             is_carried = is_carried || strcmp(*c, key) == 0;
-        if (is_pinned(phase->fix, key))
+        if (value_of(phase->fix, key, &length) != NULL)
             continue;
         if ((value = value_of(question->fix, key, &length)) != NULL) {
             add_pin(pins, key, value, length);
@@ -211,20 +200,6 @@ static ty_status phased_new(uint32_t count, ty_phased_plan **out, ty_error *erro
     return TY_OK;
 }
 
-/* @param samples of an epoch */
-static ty_status set_steps(const ty_phase *phase, uint64_t samples, const ty_plan *plan,
-                           uint32_t *out, ty_error *error)
-{
-    const double steps = round(phase->epochs * (double)samples / plan->global_batch);
-
-    if (phase->steps == 0 && !(steps >= 1 && steps <= MOST_STEPS))
-        return ty_fail(error, TY_EINVAL,
-                       "found %g epochs of %llu samples in batches of %u, expected 1 to %u steps",
-                       phase->epochs, (unsigned long long)samples, plan->global_batch, MOST_STEPS);
-    *out = phase->steps > 0 ? phase->steps : (uint32_t)steps;
-    return TY_OK;
-}
-
 static ty_status set_momentum(const ty_phase *phase, ty_plan *plan, ty_error *error)
 {
     ty_optimizer *o = &plan->optimizer;
@@ -271,6 +246,7 @@ static ty_status plan_phase(const ty_question *question, const ty_phases *phases
     ty_question own = *question;
     ty_question_inputs inputs = {0};
     ty_text pins = {0};
+    double steps;
     ty_error detail = {0};
     ty_status status = TY_OK;
 
@@ -302,7 +278,14 @@ static ty_status plan_phase(const ty_question *question, const ty_phases *phases
                          out->plans[index]->strategy, detail.message);
         goto done;
     }
-    status = set_steps(phase, phases->samples, out->plans[index], &out->steps[index], error);
+    steps = round(phase->epochs * (double)phases->samples / out->plans[index]->global_batch);
+    if (phase->steps == 0 && !(steps >= 1 && steps <= MOST_STEPS))
+        status = ty_fail(error, TY_EINVAL,
+                         "found %g epochs of %llu samples in batches of %u, expected 1 to %u steps",
+                         phase->epochs, (unsigned long long)phases->samples,
+                         out->plans[index]->global_batch, MOST_STEPS);
+    else
+        out->steps[index] = phase->steps > 0 ? phase->steps : (uint32_t)steps;
 done:
     ty_text_clear(&pins);
     ty_question_inputs_clear(&inputs);

@@ -135,18 +135,6 @@ static ty_status go_on(const ty_phased_plan *plan, const char *checkpoint, ty_js
     return status;
 }
 
-/* A new training has no results of an earlier one, whose checkpoint has been taken away. */
-static void forget_results(const char *checkpoint)
-{
-    char path[KEPT_SIZE];
-
-    snprintf(path, sizeof path, "%s/latest.json", checkpoint);
-    if (ty_file_exists(path)) /* it is refused */
-        return;
-    for (uint32_t p = 0; p < TY_MOST_TRAINING_PHASES; p++)
-        (void)unlink(kept_path(checkpoint, p, path));
-}
-
 ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, const char *output,
                              uint32_t *written, const ty_watch *watch, ty_error *error)
 {
@@ -172,7 +160,12 @@ ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, 
         filed = go_on(plan, training->checkpoint, &writer, &first, &steps, &detail);
         *written = filed == TY_OK ? first : 0;
     } else if (training->checkpoint != NULL && !is_played) {
-        forget_results(training->checkpoint);
+        /* A new training has no results of an earlier one, whose checkpoint has been taken away;
+         * one that is there is refused. */
+        snprintf(kept, sizeof kept, "%s/latest.json", training->checkpoint);
+        if (!ty_file_exists(kept))
+            for (uint32_t p = 0; p < TY_MOST_TRAINING_PHASES; p++)
+                (void)unlink(kept_path(training->checkpoint, p, kept));
     }
     for (uint32_t p = first; p < plan->count && !is_reached && status == TY_OK && filed == TY_OK;
          p++) {

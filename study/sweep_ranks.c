@@ -132,18 +132,6 @@ static ty_status tell(const relay *r, uint32_t index, ty_status what, const char
     return status;
 }
 
-static ty_status be_asked(const relay *r, uint32_t *index, ty_error *error)
-{
-    ty_relay_frame question;
-
-    TY_TRY(hear(r, &question, error));
-    *index = DONE;
-    if (question.length == sizeof *index)
-        memcpy(index, question.bytes, sizeof *index);
-    ty_free(question.bytes);
-    return TY_OK;
-}
-
 static ty_status do_piece(const ty_sweep *work, const relay *r, uint32_t index, ty_error *error)
 {
     ty_text result = {0};
@@ -162,11 +150,15 @@ static ty_status do_piece(const ty_sweep *work, const relay *r, uint32_t index, 
 
 static ty_status work_for_others(const ty_sweep *work, const relay *r, ty_error *error)
 {
-    uint32_t index = 0;
+    ty_relay_frame question;
 
     TY_TRY(tell(r, DONE, TY_OK, "", error));
     for (;;) {
-        TY_TRY(be_asked(r, &index, error));
+        uint32_t index = DONE;
+        TY_TRY(hear(r, &question, error));
+        if (question.length == sizeof index)
+            memcpy(&index, question.bytes, sizeof index);
+        ty_free(question.bytes);
         if (index == DONE)
             break;
         TY_TRY(do_piece(work, r, index, error));
@@ -175,13 +167,6 @@ static ty_status work_for_others(const ty_sweep *work, const relay *r, ty_error 
 }
 
 /* ---- The rank that hands out --------------------------------------------------------------- */
-
-static uint32_t next_wanted(const ty_sweep *work, uint32_t *next)
-{
-    while (*next < work->count && work->is_wanted != NULL && !work->is_wanted(work->context, *next))
-        ++*next;
-    return *next < work->count ? (*next)++ : DONE;
-}
 
 /* Once something has failed nobody is given another piece, and those under way are heard. */
 static ty_status hand_out(const ty_sweep *work, const relay *r, bool *all_heard, ty_error *error)
@@ -194,9 +179,7 @@ static ty_status hand_out(const ty_sweep *work, const relay *r, bool *all_heard,
         ty_relay_frame heard;
         uint32_t index = DONE;
         char letter = LETTER;
-        ty_status how = hear(r, &heard, error);
-        if (how != TY_OK)
-            return how;
+        TY_TRY(hear(r, &heard, error));
         if (heard.length >= head) {
             memcpy(&index, heard.bytes, sizeof index);
             letter = heard.bytes[sizeof index];
@@ -206,10 +189,11 @@ static ty_status hand_out(const ty_sweep *work, const relay *r, bool *all_heard,
         else if (status == TY_OK && index != DONE)
             status = work->take(work->context, index, heard.bytes + head, error);
         ty_free(heard.bytes);
-        index = status == TY_OK ? next_wanted(work, &next) : DONE;
-        how = ty_relay_write(r->socket, heard.peer, &index, sizeof index, error);
-        if (how != TY_OK)
-            return how;
+        while (next < work->count && work->is_wanted != NULL &&
+               !work->is_wanted(work->context, next))
+            next++;
+        index = status == TY_OK && next < work->count ? next++ : DONE;
+        TY_TRY(ty_relay_write(r->socket, heard.peer, &index, sizeof index, error));
         asking -= index == DONE;
     }
     *all_heard = true;

@@ -188,14 +188,6 @@ static void folder_remove(trial_run *run)
     run->folder[0] = '\0';
 }
 
-static void noise_take(halving *h)
-{
-    const ty_gradient_noise *noise = &h->runs[0].noise;
-
-    h->out->has_noise_scale = noise->steps > 0 && noise->square > 0 && noise->variance > 0;
-    h->out->noise_scale_samples = h->out->has_noise_scale ? noise->variance / noise->square : 0;
-}
-
 /* Until it has seen `samples`, or as few more as its batch has. One that diverges is out, which is
  * an answer. */
 static ty_status trial_go_on(halving *h, trial_run *r, uint64_t samples, ty_error *error)
@@ -253,22 +245,9 @@ static int by_loss(const void *left, const void *right)
     return (a->learning_rate > b->learning_rate) - (a->learning_rate < b->learning_rate);
 }
 
-/* The better half of those left, that have not diverged. */
-static uint32_t halve(halving *h, uint32_t left)
-{
-    uint32_t keep = (left + 1) / 2;
-
-    qsort(h->runs, left, sizeof *h->runs, by_loss);
-    while (keep > 0 && !isfinite(h->runs[keep - 1].trial.loss))
-        keep--;
-    for (uint32_t i = keep; i < left; i++)
-        folder_remove(&h->runs[i]);
-    return keep;
-}
-
 static ty_status rounds_run(halving *h, ty_error *error)
 {
-    uint32_t left = h->out->count;
+    uint32_t left = h->out->count, keep;
     uint64_t samples = h->out->first_samples;
 
     for (bool is_last = false; !is_last; samples *= 2) {
@@ -278,7 +257,14 @@ static ty_status rounds_run(halving *h, ty_error *error)
                       (unsigned long long)samples);
         for (uint32_t i = 0; i < left; i++)
             TY_TRY(trial_go_on(h, &h->runs[i], samples, error));
-        left = halve(h, left);
+        /* The better half of those left, that have not diverged. */
+        qsort(h->runs, left, sizeof *h->runs, by_loss);
+        keep = (left + 1) / 2;
+        while (keep > 0 && !isfinite(h->runs[keep - 1].trial.loss))
+            keep--;
+        for (uint32_t i = keep; i < left; i++)
+            folder_remove(&h->runs[i]);
+        left = keep;
         if (left == 0) {
             return ty_fail(error, TY_ELIMIT,
                            "every trial of round %u diverged: expected a smaller learning rate "
@@ -345,6 +331,7 @@ ty_status ty_trials_run(const ty_trials_question *question, const ty_watch *watc
                         ty_error *error)
 {
     halving h = {.asked = question, .watch = watch, .out = out};
+    const ty_gradient_noise *noise;
     ty_status status;
 
     *out = (ty_trials){0};
@@ -352,7 +339,9 @@ ty_status ty_trials_run(const ty_trials_question *question, const ty_watch *watc
     TY_CHECK(rounds_run(&h, error), status, done);
     for (uint32_t i = 0; i < out->count; i++) /* losers were left behind in their order */
         out->trials[i] = h.runs[i].trial;
-    noise_take(&h);
+    noise = &h.runs[0].noise;
+    out->has_noise_scale = noise->steps > 0 && noise->square > 0 && noise->variance > 0;
+    out->noise_scale_samples = out->has_noise_scale ? noise->variance / noise->square : 0;
     out->whole_samples = out->count * out->trials[0].samples;
     status = rule_follow(&h, error);
 done:
@@ -364,23 +353,6 @@ done:
 }
 
 /* ---- What was found ------------------------------------------------------------------------- */
-
-static void trial_to_json(const ty_trial *t, ty_json_writer *w)
-{
-    ty_json_open(w, NULL, '{');
-    ty_json_put_number(w, "learning_rate", t->learning_rate);
-    ty_json_put_number(w, "momentum", t->momentum);
-    ty_json_put_uint(w, "global_batch", t->batch);
-    ty_json_put_uint(w, "rounds", t->rounds);
-    ty_json_put_uint(w, "samples", t->samples);
-    ty_json_put_bool(w, "diverged", !isfinite(t->loss));
-    if (isfinite(t->loss)) {
-        ty_json_put_number(w, "test_loss", t->loss);
-        ty_json_put_number(w, "test_accuracy", t->accuracy);
-    }
-    ty_json_put_number(w, "train_s", t->seconds);
-    ty_json_close(w, '}');
-}
 
 void ty_trials_to_json(const ty_trials *trials, ty_json_writer *w)
 {
@@ -403,8 +375,22 @@ void ty_trials_to_json(const ty_trials *trials, ty_json_writer *w)
     }
     ty_json_close(w, ']');
     ty_json_open(w, "trials", '[');
-    for (uint32_t i = 0; i < trials->count; i++)
-        trial_to_json(&trials->trials[i], w);
+    for (uint32_t i = 0; i < trials->count; i++) {
+        const ty_trial *t = &trials->trials[i];
+        ty_json_open(w, NULL, '{');
+        ty_json_put_number(w, "learning_rate", t->learning_rate);
+        ty_json_put_number(w, "momentum", t->momentum);
+        ty_json_put_uint(w, "global_batch", t->batch);
+        ty_json_put_uint(w, "rounds", t->rounds);
+        ty_json_put_uint(w, "samples", t->samples);
+        ty_json_put_bool(w, "diverged", !isfinite(t->loss));
+        if (isfinite(t->loss)) {
+            ty_json_put_number(w, "test_loss", t->loss);
+            ty_json_put_number(w, "test_accuracy", t->accuracy);
+        }
+        ty_json_put_number(w, "train_s", t->seconds);
+        ty_json_close(w, '}');
+    }
     ty_json_close(w, ']');
     ty_json_close(w, '}');
 }

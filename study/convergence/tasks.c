@@ -1,5 +1,6 @@
 /* Reading tasks: from study/catalogue/convergence.json and from calibration files. */
 #include "convergence_catalogue.h"
+#include "ty_json_record.h"
 
 #include <float.h>
 #include <math.h>
@@ -39,48 +40,36 @@ void ty_convergence_catalogue_close(ty_convergence_catalogue *catalogue)
 
 /* ---- One task ---------------------------------------------------------------------------- */
 
-static ty_status copy(const ty_json *object, const char *key, char **out, ty_error *error)
+static const char *rule_name(int rule)
 {
-    const char *text;
-
-    TY_TRY(ty_json_string(object, key, &text, error));
-    *out = ty_strdup(text);
-    return *out == NULL ? ty_fail(error, TY_ENOMEM, "out of memory") : TY_OK;
+    return ty_scaling_rule_name((ty_scaling_rule)rule);
 }
 
-static ty_status read_figures(const ty_json *object, ty_convergence *t, ty_error *error)
+static bool has_rate(const void *task)
 {
-    const struct {
-        const char *key;
-        double minimum, maximum, *value;
-    } figures[] = {
-        {"noise_scale_samples", DBL_MIN, 1e15, &t->noise_scale_samples},
-        {"minimum_samples", DBL_MIN, 1e18, &t->minimum_samples},
-        {"log_deviation", 0, 10, &t->log_deviation},
-        {"smallest_batch", DBL_MIN, 1e12, &t->smallest_batch},
-        {"largest_batch", DBL_MIN, 1e12, &t->largest_batch},
-        {"noise_growth", 1, 1e6, &t->noise_growth},
-    };
-    int rule = 0;
-    ty_status status = TY_OK;
-
-    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-        TY_TRY(ty_json_number(object, figures[i].key, figures[i].minimum, figures[i].maximum,
-                              figures[i].value, error));
-    TY_TRY(ty_json_enum(object, "scaling_rule", ty_scaling_rule_names, TY_SCALING_RULE_COUNT, &rule,
-                        error));
-    t->scaling_rule = (ty_scaling_rule)rule;
-    if (ty_json_has(object, "scaling_limit_batch"))
-        TY_TRY(ty_json_number(object, "scaling_limit_batch", DBL_MIN, 1e12, &t->scaling_limit_batch,
-                              error));
-    if (ty_json_has(object, "learning_rate")) {
-        TY_TRY(ty_json_number(object, "learning_rate", DBL_MIN, 1e6, &t->learning_rate, error));
-        TY_TRY(ty_json_number(object, "batch", DBL_MIN, 1e12, &t->batch, error));
-    }
-    if (t->smallest_batch > t->largest_batch)
-        status = ty_json_fail(object, error, "a smallest batch not above the largest");
-    return status;
+    return ((const ty_convergence *)task)->learning_rate > 0;
 }
+
+static const json_field fields[] = {
+    {"name", JSON_TEXT, JSON_AT(ty_convergence, name)},
+    {"target", JSON_TEXT, JSON_AT(ty_convergence, target)},
+    {"source", JSON_TEXT, JSON_AT(ty_convergence, source)},
+    {"noise_scale_samples", JSON_NUMBER, JSON_AT(ty_convergence, noise_scale_samples), DBL_MIN,
+     1e15},
+    {"minimum_samples", JSON_NUMBER, JSON_AT(ty_convergence, minimum_samples), DBL_MIN, 1e18},
+    {"log_deviation", JSON_NUMBER, JSON_AT(ty_convergence, log_deviation), 0, 10},
+    {"smallest_batch", JSON_NUMBER, JSON_AT(ty_convergence, smallest_batch), DBL_MIN, 1e12},
+    {"largest_batch", JSON_NUMBER, JSON_AT(ty_convergence, largest_batch), DBL_MIN, 1e12},
+    {"noise_growth", JSON_NUMBER, JSON_AT(ty_convergence, noise_growth), 1, 1e6},
+    {"scaling_rule", JSON_NAME, JSON_AT(ty_convergence, scaling_rule), .name = rule_name,
+     .name_count = TY_SCALING_RULE_COUNT},
+    {"scaling_limit_batch", JSON_NUMBER, JSON_AT(ty_convergence, scaling_limit_batch), DBL_MIN,
+     1e12, .is_optional = true},
+    {"learning_rate", JSON_NUMBER, JSON_AT(ty_convergence, learning_rate), DBL_MIN, 1e6,
+     .is_optional = true},
+    {"batch", JSON_NUMBER, JSON_AT(ty_convergence, batch), DBL_MIN, 1e12, .applies = has_rate},
+};
+static const json_record task_record = JSON_RECORD(ty_convergence, fields);
 
 ty_status ty_convergence_from_json(const ty_json *object, ty_convergence **out, ty_error *error)
 {
@@ -88,12 +77,12 @@ ty_status ty_convergence_from_json(const ty_json *object, ty_convergence **out, 
     ty_convergence *t = ty_alloc(1, sizeof *t);
 
     TY_TRY(ty_check_memory(t != NULL, error));
-    TY_CHECK(copy(object, "name", &t->name, error), status, cleanup);
-    TY_CHECK(copy(object, "target", &t->target, error), status, cleanup);
-    TY_CHECK(copy(object, "source", &t->source, error), status, cleanup);
-    TY_CHECK(read_figures(object, t, error), status, cleanup);
     ty_json_ignore(object, "workload"); /* whose task it usually is; of interest in the catalogue */
-    TY_CHECK(ty_json_end(object, error), status, cleanup);
+    TY_CHECK(ty_record_read_all(object, &task_record, t, NULL, error), status, cleanup);
+    if (t->smallest_batch > t->largest_batch) {
+        status = ty_json_fail(object, error, "a smallest batch not above the largest");
+        goto cleanup;
+    }
     *out = t;
     t = NULL;
 
@@ -104,24 +93,7 @@ cleanup:
 
 void ty_convergence_to_json(const ty_convergence *task, ty_json_writer *writer, const char *key)
 {
-    ty_json_open(writer, key, '{');
-    ty_json_put_string(writer, "name", task->name);
-    ty_json_put_string(writer, "target", task->target);
-    ty_json_put_string(writer, "source", task->source);
-    ty_json_put_number(writer, "noise_scale_samples", task->noise_scale_samples);
-    ty_json_put_number(writer, "minimum_samples", task->minimum_samples);
-    ty_json_put_number(writer, "log_deviation", task->log_deviation);
-    ty_json_put_number(writer, "smallest_batch", task->smallest_batch);
-    ty_json_put_number(writer, "largest_batch", task->largest_batch);
-    ty_json_put_number(writer, "noise_growth", task->noise_growth);
-    ty_json_put_string(writer, "scaling_rule", ty_scaling_rule_name(task->scaling_rule));
-    if (task->scaling_limit_batch > 0)
-        ty_json_put_number(writer, "scaling_limit_batch", task->scaling_limit_batch);
-    if (task->learning_rate > 0) {
-        ty_json_put_number(writer, "learning_rate", task->learning_rate);
-        ty_json_put_number(writer, "batch", task->batch);
-    }
-    ty_json_close(writer, '}');
+    ty_record_write(&task_record, task, NULL, writer, key);
 }
 
 void ty_convergence_free(ty_convergence *task)

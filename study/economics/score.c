@@ -102,16 +102,6 @@ ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
     return TY_OK;
 }
 
-static ty_status score_failures(const ty_plan *plan, const ty_cluster *cluster,
-                                const ty_score_question *q, ty_score *s, ty_error *error)
-{
-    ty_failure_question failures;
-    ty_status status = ty_failure_question_of(plan, cluster, q, &failures, error);
-
-    s->checkpoint_bytes = checkpoint_bytes(plan);
-    return status == TY_OK ? ty_failures(&failures, &s->failures, error) : status;
-}
-
 /* The compressor that most of the gradient goes through, as the first bucket of its kind has it;
    rows lose nothing and are not counted. */
 static ty_compression compression_of(const ty_plan *plan)
@@ -359,13 +349,16 @@ ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster, const ty
                         ty_score *out, ty_error *error)
 {
     ty_score s = {0};
+    ty_failure_question failures;
     ty_text notes = {0};
     ty_status status = TY_OK;
 
     if (!plan->has_prediction || !(plan->prediction.step_time_s > 0))
         return ty_fail(error, TY_EINVAL, "the plan has no prediction: estimate it first");
     TY_CHECK(score_step(plan, &s, error), status, cleanup);
-    TY_CHECK(score_failures(plan, cluster, q, &s, error), status, cleanup);
+    TY_CHECK(ty_failure_question_of(plan, cluster, q, &failures, error), status, cleanup);
+    TY_CHECK(ty_failures(&failures, &s.failures, error), status, cleanup);
+    s.checkpoint_bytes = checkpoint_bytes(plan);
     TY_CHECK(score_target(plan, q, &s, error), status, cleanup);
     TY_CHECK(score_cost(plan, cluster, q, &s, &notes, error), status, cleanup);
     note_target(plan, q, &notes);
