@@ -6,7 +6,7 @@
  * prints it for planner/nccl/nccl.json, then the tables with it. DATA holds nccl-logs/,
  * measurements/ and kernels/. The cost of a table and of one answer goes to stderr. */
 #include "timing.h"
-#include "ty_file.h"
+#include "ty_base.h"
 #include "ty_planner.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "layout/space.h"
 
 #include "timing.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_workloads.h"
 
 #include <stdio.h>

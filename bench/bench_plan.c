@@ -5,7 +5,7 @@
 #include "ty_workloads.h"
 
 #include "timing.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

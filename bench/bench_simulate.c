@@ -5,7 +5,7 @@
 #include "ty_simulate.h"
 #include "ty_workloads.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* trainyard calibrate --stack: constants of a stack from step times, one figure, a profiler's trace
  * or logs of nccl-tests. */
 #include "cli.h"
-#include "ty_fit.h"
+#include "fit.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* trainyard calibrate --trials: settings of the optimizer, by short trainings. */
 #include "cli.h"
 
-#include "ty_trials.h"
+#include "ty_study.h"
 
 #include <math.h>
 #include <string.h>

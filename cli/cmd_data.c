@@ -1,5 +1,6 @@
 /* trainyard data: text as files of tokens, and back. */
 #include "cli.h"
+#include "tokens.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* trainyard export: a plan as the files that launch it elsewhere. */
 #include "cli.h"
+#include "ty_base.h"
 #include "ty_phases.h"
-#include "ty_quote.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What others compute: /proc/stat, see proc(5). */
-#include "ty_busy.h"
-#include "ty_progress.h"
+#include "busy.h"
+#include "ty_base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * occurs, and rewritten as pairs become tokens; in the end the text is its words' tokens. */
 #include "byte_pairs.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdbool.h>
 #include <string.h>

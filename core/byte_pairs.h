@@ -1,8 +1,8 @@
-/** @file byte_pairs.h  Learning byte pairs from a text. Internal to core/; see ty_tokens.h. */
+/** @file byte_pairs.h  Learning byte pairs from a text. Internal to core/; see tokens.h. */
 #ifndef TY_BYTE_PAIRS_H
 #define TY_BYTE_PAIRS_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 #include <stddef.h>
 #include <stdint.h>

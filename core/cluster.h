@@ -3,10 +3,10 @@
 #ifndef TY_CLUSTER_PARTS_H
 #define TY_CLUSTER_PARTS_H
 
+#include "ty_base.h"
 #include "ty_cluster.h"
-#include "ty_costs.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_json.h"
+#include "ty_program.h"
 
 #include <stdatomic.h>
 

@@ -1,5 +1,5 @@
-/* Collectives by the latency-bandwidth model: the table of ty_costs.h. */
-#include "ty_costs.h"
+/* Collectives by the latency-bandwidth model: the table of ty_program.h. */
+#include "ty_program.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
 /* Compressors as a plan sees them: names, parameters, and what follows from them. */
-#include "ty_compression.h"
+#include "ty_profile.h"
 
 #include "json_parts.h"
 #include "profile_names.h"
-#include "ty_json_record.h"
+#include "ty_json.h"
 
 #include <assert.h>
 #include <float.h>

@@ -1,5 +1,5 @@
 /* What cuDNN copies, and its partial sums: the header has what was found, and how. */
-#include "ty_convolution_scratch.h"
+#include "convolution_scratch.h"
 
 /* Channels of samples that are read as they are, in fp32. */
 #define FEW_CHANNELS 4

@@ -1,7 +1,7 @@
 /* The table of what each instruction costs. The planner fills it. */
-#include "ty_costs.h"
+#include "ty_program.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 ty_status ty_costs_new(const ty_plan *plan, const ty_program *program, ty_costs **out,
                        ty_error *error)

@@ -1,9 +1,9 @@
 /* Variants of a network as it is deployed, what they need of a device, and which keeps a budget. */
-#include "ty_deploy.h"
+#include "ty_plan.h"
 
 #include "json_parts.h"
 #include "option_words.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <float.h>
 #include <math.h>

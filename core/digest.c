@@ -1,5 +1,5 @@
 /* Digests of inputs, by which a plan names what it was made from. */
-#include "ty_text.h"
+#include "ty_base.h"
 
 #include <sha2.h>
 

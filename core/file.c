@@ -1,7 +1,5 @@
 /* Files read completely or replaced completely, and where Trainyard's own data lies. */
-#include "ty_file.h"
-
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Whether samples come as fast as they are used. */
-#include "ty_input.h"
+#include "ty_cluster.h"
 
 #include "option_words.h"
-#include "ty_json_record.h"
+#include "ty_json.h"
 
 #include <math.h>
 #include <string.h>

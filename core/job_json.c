@@ -1,9 +1,8 @@
 /* Jobs (`trainyard.job/1`): what goes to the worker. */
 #include "program_check.h"
 #include "run_parts.h"
-#include "ty_file.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
 #include "ty_run.h"
 
 #include <math.h>

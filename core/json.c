@@ -6,9 +6,7 @@
 #include "ty_json.h"
 
 #include "json_scan.h"
-#include "ty_file.h"
-#include "ty_memory.h"
-#include "ty_quote.h"
+#include "ty_base.h"
 
 #include <cjson/cJSON.h>
 #include <float.h>

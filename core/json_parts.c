@@ -1,7 +1,7 @@
 /* Values that several of core's files have in common. */
 #include "json_parts.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <assert.h>
 #include <string.h>

@@ -2,9 +2,8 @@
 #ifndef TY_JSON_PARTS_H
 #define TY_JSON_PARTS_H
 
+#include "ty_base.h"
 #include "ty_json.h"
-#include "ty_status.h"
-#include "ty_text.h"
 
 /** A member of 64 lower-case hexadecimal digits. */
 ty_status ty_json_digest(const ty_json *object, const char *key, ty_digest *out,

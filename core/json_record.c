@@ -1,9 +1,8 @@
 /* Records of files by their tables. */
-#include "ty_json_record.h"
+#include "ty_json.h"
 
 #include "json_parts.h"
-#include "ty_file.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <assert.h>
 #include <string.h>

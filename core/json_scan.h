@@ -2,8 +2,7 @@
 #ifndef TY_JSON_SCAN_H
 #define TY_JSON_SCAN_H
 
-#include "ty_status.h"
-#include "ty_text.h"
+#include "ty_base.h"
 #include "utf8.h"
 
 #include <stdbool.h>

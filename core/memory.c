@@ -1,5 +1,5 @@
 /* Allocation: checked sizes, failure on demand for tests, arenas. */
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>

@@ -1,8 +1,6 @@
 /* What people type, and what it is called. */
-#include "ty_file.h"
+#include "ty_base.h"
 #include "ty_json.h"
-#include "ty_memory.h"
-#include "ty_text.h"
 
 #include <ctype.h>
 #include <string.h>

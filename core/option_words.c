@@ -1,7 +1,7 @@
 /* Options of several figures. */
 #include "option_words.h"
 
-#include "ty_text.h"
+#include "ty_base.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef TY_OPTION_WORDS_H
 #define TY_OPTION_WORDS_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 #include <stddef.h>
 

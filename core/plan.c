@@ -2,10 +2,8 @@
    in plan_json.c. */
 #include "ty_plan.h"
 
-#include "ty_deploy.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
-#include "ty_quote.h"
+#include "ty_base.h"
+#include "ty_json.h"
 
 #include <assert.h>
 #include <math.h>

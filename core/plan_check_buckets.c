@@ -4,7 +4,7 @@
  */
 #include "plan_check.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 enum { MAX_BUCKETS = 1000000 };
 

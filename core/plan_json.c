@@ -2,10 +2,9 @@
  * what is to be run. */
 #include "json_parts.h"
 #include "plan_check.h"
-#include "ty_deploy.h"
-#include "ty_file.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
+#include "ty_plan.h"
 #include "workload_layers.h"
 
 #include <string.h>

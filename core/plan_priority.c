@@ -2,7 +2,7 @@
  * must hold of that order. */
 #include "plan_check.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 const char *ty_priority_refusal(const ty_priority_use *use)
 {

@@ -2,7 +2,7 @@
  * them. */
 #include "plan_check.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdlib.h>
 #include <string.h>

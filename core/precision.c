@@ -1,5 +1,5 @@
 /* Precisions by name. */
-#include "ty_precision.h"
+#include "ty_workload.h"
 
 #include <string.h>
 #include <strings.h>

@@ -3,9 +3,9 @@
 
 #include "profile_curve.h"
 #include "profile_names.h"
-#include "ty_costs.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
+#include "ty_program.h"
 
 #include <math.h>
 #include <string.h>

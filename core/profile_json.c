@@ -1,7 +1,6 @@
 /* Profiles as `trainyard.profile/1`: a head, and one list of rows per kind of measurement. */
-#include "ty_file.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
 #include "ty_profile.h"
 #include "workload_layers.h"
 

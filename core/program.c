@@ -2,7 +2,7 @@
    the file in program_json.c, the listing in program_print.c. */
 #include "ty_program.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <assert.h>
 #include <string.h>

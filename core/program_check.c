@@ -8,7 +8,7 @@
  */
 #include "program_check.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdio.h>
 #include <string.h>

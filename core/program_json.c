@@ -1,8 +1,8 @@
 /* Programs as JSON, `trainyard.program/1`: one instruction a line. Only the shape is checked here.
  */
 #include "json_parts.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
 #include "ty_program.h"
 
 #define SCHEMA "trainyard.program/1"

@@ -13,7 +13,7 @@
  */
 #include "program_check.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,5 @@
 /* One line that says how far a long job is. */
-#include "ty_progress.h"
-
-#include "ty_text.h"
+#include "ty_base.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Quantities with units, as people read and write them. */
-#include "ty_text.h"
+#include "ty_base.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Quoting for shells, comments and terminals. */
-#include "ty_quote.h"
+#include "ty_base.h"
 
 #include "utf8.h"
 

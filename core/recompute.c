@@ -2,7 +2,7 @@
  * Where activations are dropped and made again: the segments that a stage makes of a network's
  * blocks, and which products' outputs stay where others are made again.
  */
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_plan.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* Frames between a process and its relay: see ty_relay.h. */
-#include "ty_relay.h"
+/* Frames between a process and its relay: see mpi_frames.h. */
+#include "mpi_frames.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <errno.h>
 #include <string.h>

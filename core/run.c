@@ -3,10 +3,9 @@
 
 #include "json_parts.h"
 #include "run_parts.h"
-#include "ty_deploy.h"
-#include "ty_file.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
+#include "ty_plan.h"
 
 #include <math.h>
 #include <string.h>

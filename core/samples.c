@@ -1,10 +1,9 @@
 /* Rates at which samples are read (`trainyard.samples/1`), and what a plan is told of them. */
-#include "ty_samples.h"
+#include "ty_cluster.h"
 
 #include "json_parts.h"
-#include "ty_file.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
 
 #include <math.h>
 

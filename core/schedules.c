@@ -1,7 +1,7 @@
 /* The table of schedules. Sources: GPipe (Huang et al., 2019), PipeDream (Narayanan et al., 2019),
  * PipeDream-2BW (Narayanan et al., 2021, section 3.1), interleaved 1F1B (Narayanan et al.,
  * "Efficient large-scale language model training", 2021), zero bubble (Qi et al., 2024). */
-#include "ty_schedule.h"
+#include "ty_plan.h"
 
 #include <stddef.h>
 

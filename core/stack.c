@@ -1,7 +1,7 @@
 /* Stacks in memory: the table of constants that reading, writing and fitting follow, and what
  * becomes of a stack but files. */
 #include "stack_on.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <float.h>
 #include <string.h>

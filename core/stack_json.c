@@ -3,9 +3,8 @@
 #include "json_parts.h"
 #include "stack_on.h"
 #include "stack_plans.h"
-#include "ty_file.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
 
 #include <stdlib.h>
 #include <string.h>

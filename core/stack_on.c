@@ -2,7 +2,7 @@
 #include "stack_on.h"
 
 #include "json_parts.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TY_STACK_ON_H
 #define TY_STACK_ON_H
 
-#include "ty_json_record.h"
+#include "ty_json.h"
 #include "ty_stack.h"
 
 void ty_stack_on_free(ty_stack *stack);

@@ -1,8 +1,8 @@
 /* What plans a stack can run: read, written, checked. */
 #include "stack_plans.h"
-#include "ty_compression.h"
-#include "ty_json_record.h"
+#include "ty_json.h"
 #include "ty_plan.h"
+#include "ty_profile.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,5 @@
 /* Statuses and error messages. */
-#include "ty_status.h"
-
-#include "ty_quote.h"
+#include "ty_base.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* When training is over: a target that the test set has to reach. */
-#include "ty_json_record.h"
+#include "ty_json.h"
 
 #include "ty_run.h"
 

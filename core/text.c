@@ -1,7 +1,5 @@
 /* Growing strings, and numbers as text that do not depend on the locale. */
-#include "ty_text.h"
-
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <float.h>
 #include <inttypes.h>

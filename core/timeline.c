@@ -1,9 +1,9 @@
 /* Timelines: collecting, ordering, checking, finding, and their file. What a step is made of is in
    timeline_summary.c. */
-#include "ty_timeline.h"
+#include "ty_run.h"
 
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
 
 #include <assert.h>
 #include <float.h>

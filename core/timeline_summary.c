@@ -3,9 +3,9 @@
  * ty_timeline_summarize. The window looked at reaches from the end of the first step to the end of
  * the last; with one step, from 0 to its end.
  */
-#include "ty_timeline.h"
+#include "ty_run.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,11 +1,9 @@
-/* Files of tokens: see ty_tokens.h. */
-#include "ty_tokens.h"
+/* Files of tokens: see tokens.h. */
+#include "tokens.h"
 
 #include "byte_pairs.h"
 #include "tokens_foreign.h"
-#include "ty_file.h"
-#include "ty_memory.h"
-#include "ty_text.h"
+#include "ty_base.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,8 @@
 /* Token files of Megatron-LM and llm.c. */
 #include "tokens_foreign.h"
+#include "tokens.h"
 
-#include "ty_file.h"
-#include "ty_memory.h"
-#include "ty_text.h"
+#include "ty_base.h"
 
 #include <errno.h>
 #include <stdio.h>

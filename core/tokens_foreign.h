@@ -14,7 +14,7 @@
 #ifndef TY_TOKENS_FOREIGN_H
 #define TY_TOKENS_FOREIGN_H
 
-#include "ty_tokens.h"
+#include "tokens.h"
 
 /** Whether a file is one of these, or for Megatron-LM lies beside its index. */
 bool ty_tokens_is_foreign(const char *path);

@@ -18,10 +18,9 @@
 #ifndef TY_CLUSTER_H
 #define TY_CLUSTER_H
 
+#include "ty_base.h"
 #include "ty_json.h"
-#include "ty_precision.h"
-#include "ty_status.h"
-#include "ty_text.h"
+#include "ty_workload.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -94,7 +93,7 @@ typedef struct ty_host_type {
  * Where samples lie, or are kept on their way: memory of the hosts, their disks, a network or
  * parallel file system, an object store. A cluster's list goes from what is read first to what
  * holds everything: all but the last are caches that every host has for itself, the last one may be
- * shared by the hosts (ty_input.h says what they take).
+ * shared by the hosts (ty_cluster.h says what they take).
  */
 typedef struct ty_storage {
     char *name; /* "nas" */
@@ -177,5 +176,132 @@ const char *ty_cluster_vertex_name(const ty_cluster *cluster, uint32_t vertex); 
 uint32_t ty_cluster_device_vertex(const ty_cluster *cluster, uint32_t device);
 uint32_t ty_cluster_link_count(const ty_cluster *cluster);
 const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link);
+
+/* ==== input =================================================================================== */
+
+/*
+ * Whether samples come as fast as they are used: what storage (ty_cluster.h) and the cores that
+ * decode let through, for those that read at once.
+ *
+ *     ty_input_question q = {.levels = levels, .level_count = 2, .input = {.data_bytes = 1e12},
+ *                            .sample_bytes = 110e3, .hosts = 4, .readers = 32, .host_readers = 8};
+ *     TY_CHECK(ty_input_rate(&q, &outlook, error), status, done);
+ *     total_samples_per_s = q.readers * outlook.samples_per_s; // bound by outlook.bound_by
+ *
+ * Levels and processors work side by side, and requests of the next samples are under way while
+ * some arrive, so a latency costs no time but by what it lets through: a host has `requests` under
+ * way, which is requests x request bytes / latency at most (Little, "A Proof for the Queuing
+ * Formula L = lambda W", 1961).
+ */
+
+/** Which samples a host reads in an epoch. */
+typedef enum ty_shuffle {
+    TY_SHUFFLE_GLOBAL, /* others in each: what a cache keeps is asked for with its share of all */
+    TY_SHUFFLE_HOST,   /* always the same ones, its share of the data */
+    TY_SHUFFLE_COUNT
+} ty_shuffle;
+const char *ty_shuffle_name(ty_shuffle shuffle); /* "global" */
+
+/** What is said of a training's samples beyond their workload. All 0: nothing. */
+typedef struct ty_input {
+    double data_bytes;           /* of all of them; 0: not known, and nothing is found in caches */
+    double decode_samples_per_s; /* decoded and augmented by a core; 0: nothing to do */
+    uint32_t cores;              /* of a host that do so and nothing else; 0 counts as 1 */
+    bool is_first_epoch;         /* caches are empty: all is read from the last level */
+    ty_shuffle shuffle;
+} ty_input;
+bool ty_input_is_said(const ty_input *input);
+
+/**
+ * "data=1.3TB,decode=250,cores=32,epoch=first,shuffle=host": sets what the words say, and leaves
+ * the rest of `input` alone.
+ * @return TY_EINVAL naming the key, what was found and what was expected
+ */
+ty_status ty_input_read(const char *text, ty_input *input, ty_error *error) TY_MUST_CHECK;
+/** Appends all that is said in these words; nothing where nothing is. */
+void ty_input_words(const ty_input *input, ty_text *text);
+
+/** As a member of a document: all of it, and only where something is said. */
+void ty_input_to_json(const ty_input *input, ty_json_writer *writer, const char *key);
+
+typedef struct ty_input_question {
+    const ty_storage *levels; /* [level_count] as a cluster has them; 0: storage keeps up */
+    uint32_t level_count;
+    ty_input input;
+    double sample_bytes;                   /* > 0 */
+    uint32_t hosts, readers, host_readers; /* that read at once, all alike: on so many hosts, in
+                                              all, and on the host with the most; each >= 1 */
+} ty_input_question;
+
+typedef struct ty_input_outlook {
+    double samples_per_s; /* that each reader gets while all read; HUGE_VAL: nothing limits it */
+    const char *bound_by; /* name of a level, "decoding"; NULL: nothing */
+    double level_share[TY_MOST_STORAGE]; /* of the samples, read from each level */
+    /* The same in the parts that a simulation plays: what a reader takes for a sample whoever else
+     * reads, and what it reads of the store that all hosts share, at most how fast. 0: nothing */
+    double own_s, store_bytes, store_limit_bytes_per_s;
+} ty_input_outlook;
+
+/**
+ * Each level keeps what those before do not, as far as it reaches, and the data stay where they
+ * are. n readers of which k are on a host get, of V bytes each,
+ *   of a level of the host:       V x share / min(bandwidth, requests x request / latency) x k
+ *   of the shared store of R:     V x share x max(n / R, k / min(host's, requests x request /
+ *                                 latency))
+ *   of cores that decode d each:  k / (cores x d) seconds for a sample,
+ * and the longest of these is what a sample takes.
+ * @return TY_EINVAL: figures out of range; data that no level has room for
+ */
+ty_status ty_input_rate(const ty_input_question *question, ty_input_outlook *out,
+                        ty_error *error) TY_MUST_CHECK;
+
+/* ==== samples ================================================================================= */
+
+/*
+ * What the worker's reader delivers of a data set on a machine (`trainyard.samples/1`), and what a
+ * plan is to be told of it.
+ *
+ *     TY_CHECK(ty_samples_load("samples.json", &samples, error), status, done);
+ *     ty_samples_input(samples, &input); // goes to a question as --input does
+ */
+
+#define TY_MOST_READERS 16 /* numbers of threads that are tried */
+
+/** What so many threads made, and the rank that took it. */
+typedef struct ty_samples_rate {
+    uint32_t threads; /* that make samples ahead; 0: the rank reads them itself */
+    double samples_per_s;
+} ty_samples_rate;
+
+typedef struct ty_samples {
+    char *workload, *data;            /* owned */
+    uint32_t cores;                   /* of the machine */
+    uint64_t sample_count;            /* of the part that is trained on */
+    double sample_bytes;              /* as they are stored, the mean of those that were visited */
+    double data_bytes;                /* of all of them */
+    uint64_t visited;                 /* samples, the same ones for every number of threads */
+    uint32_t skipped;                 /* of these, that cannot be read */
+    double first_visit_samples_per_s; /* when each was read for the first time, from wherever it
+                                         lay, with the most threads */
+    uint32_t rate_count;
+    ty_samples_rate rates[TY_MOST_READERS]; /* of visits after that, by threads, ascending */
+} ty_samples;
+
+/** The number of threads with which a plan is to reckon: the fewest that come within 5 % of the
+ * best. */
+const ty_samples_rate *ty_samples_best(const ty_samples *samples);
+/**
+ * As --input has it: all bytes, and what each thread of ty_samples_best's makes, on as many cores.
+ * Samples that the ranks read themselves take their cores: one, without `cores`.
+ */
+void ty_samples_input(const ty_samples *samples, ty_input *out);
+
+/** Reads `trainyard.samples/1`; figures out of range are TY_EPARSE. */
+ty_status ty_samples_load(const char *path, ty_samples **out, ty_error *error) TY_MUST_CHECK;
+/** With `input` and its words beside what was measured, which ty_samples_load passes over. */
+void ty_samples_to_json(const ty_samples *samples, ty_json_writer *writer);
+ty_status ty_samples_save(const ty_samples *samples, const char *path,
+                          ty_error *error) TY_MUST_CHECK;
+void ty_samples_free(ty_samples *samples);
 
 #endif

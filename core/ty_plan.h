@@ -1,5 +1,99 @@
 /**
  * @file ty_plan.h
+ * Pipeline schedules as a table: in which order a stage's forwards and backwards run is written
+ * once, in planner/schedule_NAME.c; what else anybody has to know of a schedule is a column of its
+ * row. No code outside compares schedules: it asks the row.
+ */
+#ifndef TY_PLAN_H
+#define TY_PLAN_H
+
+#include "ty_base.h"
+#include "ty_cluster.h"
+#include "ty_json.h"
+#include "ty_profile.h"
+#include "ty_stack.h"
+#include "ty_workload.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ty_schedule {
+    TY_GPIPE,
+    TY_ONE_F_ONE_B,
+    TY_INTERLEAVED,
+    TY_ZERO_BUBBLE,
+    TY_ZERO_BUBBLE_2P,
+    TY_PIPEDREAM,
+    TY_PIPEDREAM_2BW,
+    TY_SCHEDULE_COUNT
+} ty_schedule;
+
+/** Which sets of weights a position keeps. */
+typedef enum ty_weight_versions {
+    TY_WEIGHTS_ONE,       /* the newest */
+    TY_WEIGHTS_DOUBLE,    /* a step uses the version before the newest */
+    TY_WEIGHTS_IN_FLIGHT, /* one for each update that a micro-batch in flight is behind */
+} ty_weight_versions;
+
+typedef struct ty_schedule_row {
+    const char *name;       /* "1f1b", in plans and --fix */
+    const char *megatron;   /* how Megatron-LM calls it, or NULL: it has none like it */
+    const char *torchtitan; /* likewise, of pipeline_parallel_schedule */
+    bool is_usual;          /* searched unless another is asked for */
+    bool is_interleaved;    /* several stages on each position */
+    bool needs_pipeline;    /* one stage alone has no use for it */
+    bool is_asynchronous;   /* weights are updated while micro-batches are in flight */
+    bool splits_backward;   /* first the gradients of activations, later those of weights */
+    bool
+        has_full_in_flight; /* all micro-batches of a step are in flight, not those of the stages */
+    ty_weight_versions versions;
+    uint8_t most_zero;       /* the highest ZeRO level that it can have */
+    uint8_t least_per_stage; /* micro-batches of each replica, for each position: at least */
+    uint8_t warmup_times;    /* forwards ahead of the first backward, in those of 1F1B */
+} ty_schedule_row;
+
+/** The row of a schedule. @param schedule below TY_SCHEDULE_COUNT */
+const ty_schedule_row *ty_schedule_at(ty_schedule schedule);
+
+/** "unknown" for what is no schedule. */
+const char *ty_schedule_name(ty_schedule schedule);
+
+/** The schedule that is taken where nothing else is asked for. */
+ty_schedule ty_schedule_default(bool is_interleaved);
+
+/** Whether a schedule serves one stage and replicas of the whole network: synchronous, with one
+ * stage a position and one backward. */
+bool ty_schedule_is_plain(ty_schedule schedule);
+
+/** The weights kept beside the newest. @param lead updates that a micro-batch can be behind, of the
+ *  position's program */
+uint32_t ty_schedule_stashed_versions(ty_schedule schedule, uint32_t lead);
+
+/** What a schedule is asked to do. */
+typedef struct ty_schedule_use {
+    uint32_t positions;     /* devices of a pipeline, at least 1 */
+    uint32_t interleave;    /* stages on each position, at least 1 */
+    uint32_t micro_batches; /* of each replica */
+    uint32_t zero;          /* level */
+    bool has_segments;      /* recomputation makes segments of a stage */
+} ty_schedule_use;
+
+typedef enum ty_schedule_problem {
+    TY_SCHEDULE_SUITS,
+    TY_SCHEDULE_INTERLEAVE, /* several stages a position belong to interleaved schedules, and to
+                               those alone */
+    TY_SCHEDULE_MULTIPLE,   /* the micro-batches are no multiple of the positions */
+    TY_SCHEDULE_TOO_FEW,    /* fewer micro-batches than least_per_stage asks for */
+    TY_SCHEDULE_SEGMENTS,   /* recomputation in segments wants backward whole */
+    TY_SCHEDULE_ZERO,       /* it has no sharding of that level */
+} ty_schedule_problem;
+
+/** Whether a schedule can do it: the one rule for searching, pinning and reading plans. */
+ty_schedule_problem ty_schedule_check(ty_schedule schedule, const ty_schedule_use *use);
+
+/* ==== plan ==================================================================================== */
+
+/*
  * A plan says *what* to run: which layers form which stage, how many replicas each stage has and on
  * which devices, how many micro-batches, in which schedule, which gradient buckets with which
  * collective and compression. In which order follows from it: see ty_program.h.
@@ -33,21 +127,6 @@
  * made from, with the digests of what it is made for. The stack changes what is predicted of a
  * plan, never what is run.
  */
-#ifndef TY_PLAN_H
-#define TY_PLAN_H
-
-#include "ty_cluster.h"
-#include "ty_input.h"
-#include "ty_json.h"
-#include "ty_profile.h"
-#include "ty_schedule.h"
-#include "ty_stack.h"
-#include "ty_status.h"
-#include "ty_text.h"
-#include "ty_workload.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 /**
  * What forward does not keep for backward, which makes it again. Operator and full divide a stage
@@ -244,14 +323,14 @@ typedef struct ty_variant {
     uint32_t bits, pruned_percent;
 } ty_variant;
 
-/** What a variant needs of a device: ty_deploy.h. */
+/** What a variant needs of a device: ty_plan.h. */
 typedef struct ty_variant_need {
     uint64_t weight_bytes, activation_bytes;
     double time_s; /* of a sample; 0: the budget says no rate */
 } ty_variant_need;
 
 #define TY_BUDGET_NAME_SIZE 32
-/** What a class of devices has for a network that was trained: ty_deploy.h. 0: not said. */
+/** What a class of devices has for a network that was trained: ty_plan.h. 0: not said. */
 typedef struct ty_budget {
     char name[TY_BUDGET_NAME_SIZE];           /* of the catalogue; "": figures of one's own */
     double memory_bytes;                      /* weights and live activations */
@@ -966,5 +1045,83 @@ double ty_layer_recompute_share(const ty_layer *layer, ty_again again);
  * product that is not made again. @param out as in ty_layer_inner_collectives */
 uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, ty_again again,
                                         ty_inner_collective *out);
+
+/* ==== deploy ================================================================================== */
+
+/*
+ * A trained network on a small device: budgets of device classes, and the variants of a network
+ * that keep them.
+ *
+ *     ty_budget budget = {0};
+ *     ty_budget_read("memory=320KB,time=100ms,rate=250MFLOPS", &budget, &error);
+ *     ty_deploy(workload, &budget, &deployment, &error);     // deployment.variant: "int4"
+ *
+ * What is asked of the device is one sample, forward: its weights lie in memory beside the largest
+ * activations that are alive at once. How the network is trained is not touched by it.
+ */
+
+/** Reads "int8", "fp16-pruned-50". @return TY_EINVAL: what was found, and what there is */
+ty_status ty_variant_parse(const char *text, ty_variant *out, ty_error *error) TY_MUST_CHECK;
+#define TY_VARIANT_TEXT_SIZE 24
+/** Its inverse. */
+void ty_variant_text(const ty_variant *variant, char out[TY_VARIANT_TEXT_SIZE]);
+/** As a member of a document. */
+ty_status ty_variant_from_json(const ty_json *object, const char *key, ty_variant *out,
+                               ty_error *error) TY_MUST_CHECK;
+/** Whether weights are others than those that were trained: not of fp32 without pruning. */
+bool ty_variant_changes(const ty_variant *variant);
+
+/** The candidates: what is pruned least first, of these the widest numbers first. */
+#define TY_VARIANT_COUNT 16
+ty_variant ty_variant_at(uint32_t index);
+
+/** Of `elements` of a matrix, how many of the smallest magnitudes are pruned. */
+uint64_t ty_variant_pruned(const ty_variant *variant, uint64_t elements);
+/**
+ * Bytes of the network's weights. Of every matrix (ty_layer_matrices) of n elements and r rows, of
+ * which k are kept: k numbers of the variant's bits, as whole bytes; of integers a scale of 4 bytes
+ * a row; where it is pruned a bit for each of the n, which says what is kept. All other
+ * parameters (of experts, say) and the statistics of batch norms stay in 4 bytes each.
+ */
+uint64_t ty_variant_weight_bytes(const ty_workload *workload, const ty_variant *variant);
+
+/** "memory=100KB,time=100ms,rate=1TFLOPS,bandwidth=10GB/s,variant=int8": sets what the words say.
+ * A figure that is set leaves the budget without the name that it had.
+ * @return TY_EINVAL naming the key, what was found and what was expected */
+ty_status ty_budget_read(const char *text, ty_budget *budget, ty_error *error) TY_MUST_CHECK;
+/** What must hold: there is a limit of memory or of time, and with time a rate. */
+ty_status ty_budget_check(const ty_budget *budget, ty_error *error) TY_MUST_CHECK;
+/** Appends the name, or the figures in these words. */
+void ty_budget_words(const ty_budget *budget, ty_text *text);
+
+/**
+ * What a variant needs of a device:
+ *   memory   ty_variant_weight_bytes, and the largest sum over layers of the activations that are
+ *            alive while one is computed, the sample among them, in 4 bytes a number; what works in
+ *            its input's memory counts once, and the loss is left out;
+ *   time     sum over layers of the longer of flop / rate and bytes of weights read / bandwidth,
+ *            each 0 where the budget does not say it. Of a table the rows of a sample are read.
+ *            Zeros are multiplied as other numbers are: pruning saves memory and reading alone.
+ * O(layers). @return TY_EINVAL where the network has no forward pass of its own: a layer that is
+ * opaque, a teacher; TY_ENOMEM
+ */
+ty_status ty_variant_needs(const ty_workload *workload, const ty_variant *variant,
+                           const ty_budget *budget, ty_variant_need *out,
+                           ty_error *error) TY_MUST_CHECK;
+bool ty_budget_is_kept(const ty_budget *budget, const ty_variant_need *need);
+
+/**
+ * The first variant that keeps the budget, or the one that it asks for if that does.
+ * @return as ty_variant_needs and ty_budget_check; TY_EINFEASIBLE with the nearest variant
+ */
+ty_status ty_deploy(const ty_workload *workload, const ty_budget *budget, ty_deployment *out,
+                    ty_error *error) TY_MUST_CHECK;
+
+/** As a member of a document, with what every variant needs. */
+ty_status ty_deployment_from_json(const ty_json *object, const char *key,
+                                  const ty_workload *workload, ty_deployment *out,
+                                  ty_error *error) TY_MUST_CHECK;
+void ty_deployment_to_json(const ty_deployment *deployment, const ty_workload *workload,
+                           ty_json_writer *writer, const char *key);
 
 #endif

@@ -17,10 +17,9 @@
 #ifndef TY_STACK_H
 #define TY_STACK_H
 
+#include "ty_base.h"
 #include "ty_json.h"
 #include "ty_profile.h"
-#include "ty_status.h"
-#include "ty_text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -114,8 +113,8 @@ typedef struct ty_stack {
      * and a pass over memory bytes / (bandwidth x memory_share), each with kernel_s beside it. */
     double product_share; /* 0 to 1, of the peak of the precision; TY_OF_DEVICE */
     double product_edge;  /* elements; TY_OF_DEVICE */
-    double fp8_share;    /* of the peak in 8 bits, narrow products (ty_precision.h); TY_OF_DEVICE */
-    double fp4_share;    /* likewise in 4 bits */
+    double fp8_share;     /* of the peak in 8 bits, narrow products (ty_workload.h); TY_OF_DEVICE */
+    double fp4_share;     /* likewise in 4 bits */
     double expert_share; /* rate of the products of a mixture's experts, which are grouped, over one
                             product's of their size */
     double attention_share;    /* of the peak in 16 bits, fused attention forward; TY_OF_DEVICE, and
@@ -192,7 +191,7 @@ typedef struct ty_stack {
                               it reads: half is kept until backward, half is there during it. 8: a
                               copy in fp32 and its gradient; 0: all in place */
     double gradient_bytes; /* kept per parameter: 4, or 2 where gradients stay in 16 bits */
-    double narrow_copies;  /* of what enters a narrow product (ty_precision.h), kept until backward
+    double narrow_copies;  /* of what enters a narrow product (ty_workload.h), kept until backward
                               in the numbers in which it entered; 0: it is kept in 16 bits, and made
                               narrow again */
 

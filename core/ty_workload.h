@@ -1,5 +1,52 @@
 /**
  * @file ty_workload.h
+ * In what numbers layers compute: one enumeration for plans, profiles, runs and launch files.
+ *
+ *     ty_precision precision;
+ *     TY_CHECK(ty_precision_find("bf16", &precision, error), status, done);
+ *     ty_workload_set_precision(workload, precision);
+ *
+ * Weights that are updated, gradients and the optimizer's state are fp32 in all of them
+ * (Micikevicius et al., "Mixed Precision Training", ICLR 2018). Sources of the narrow ones:
+ * Micikevicius et al., "FP8 Formats for Deep Learning", 2022, arXiv:2209.05433; NVIDIA Transformer
+ * Engine for which products are narrow: those of attention's projections, of mlps and of experts.
+ * Attention itself, a head over a vocabulary, norms and what lies between layers stay in bf16.
+ */
+#ifndef TY_WORKLOAD_H
+#define TY_WORKLOAD_H
+
+#include "ty_base.h"
+#include "ty_json.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ty_precision {
+    TY_PRECISION_FP32,
+    TY_PRECISION_TF32, /* numbers of 4 bytes, products of 10-bit significands, sums in fp32 */
+    TY_PRECISION_BF16,
+    TY_PRECISION_FP16, /* with loss scaling */
+    TY_PRECISION_FP8,  /* narrow products of 8 bits, whatever their scaling; the rest bf16 */
+    TY_PRECISION_FP4,  /* narrow products of 4 bits (NVFP4, MXFP4); the rest bf16 */
+    TY_PRECISION_COUNT
+} ty_precision;
+
+#define TY_PRECISION_NAMES "fp32, tf32, bf16, fp16, fp8 or fp4"
+
+const char *ty_precision_name(ty_precision precision); /* "fp32", ... */
+/** From its name. @return TY_EINVAL: what was found and what there is */
+ty_status ty_precision_find(const char *name, ty_precision *out, ty_error *error) TY_MUST_CHECK;
+
+/** Bytes of a weight as layers read it and of a number between layers: 4 or 2. */
+uint32_t ty_precision_bytes(ty_precision precision);
+/** Whether products of weights are narrower than what lies between layers. */
+bool ty_precision_is_narrow(ty_precision precision);
+/** Bytes of a number in narrow products: 1, 0.5 or, where there are none, 0. */
+double ty_precision_narrow_bytes(ty_precision precision);
+
+/* ==== workload ================================================================================ */
+
+/*
  * A workload: a network as a directed acyclic graph of layers, and what its batches are made of.
  *
  * Layers are stored in a topological order: a layer's inputs have smaller indices. A pipeline
@@ -10,16 +57,6 @@
  * The builders that make workloads are in workloads/; this header has what planner, simulator and
  * worker must agree on.
  */
-#ifndef TY_WORKLOAD_H
-#define TY_WORKLOAD_H
-
-#include "ty_json.h"
-#include "ty_precision.h"
-#include "ty_status.h"
-#include "ty_text.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 typedef enum ty_layer_kind {
     TY_LAYER_LINEAR, /* y = x W^T + b over the last dimension */
@@ -303,7 +340,7 @@ ty_status ty_workload_check(const ty_workload *workload, const char *name,
 ty_status ty_workload_index_make(ty_workload *workload, ty_error *error) TY_MUST_CHECK;
 void ty_workload_index_clear(ty_workload *workload);
 void ty_workload_free(ty_workload *workload);
-/** Weights and activations in another precision (ty_precision.h): all sizes in proportion. */
+/** Weights and activations in another precision (ty_workload.h): all sizes in proportion. */
 void ty_workload_set_precision(ty_workload *workload, ty_precision precision);
 
 /** Digest of the canonical JSON: equal exactly when two workloads are. */

@@ -1,7 +1,7 @@
 /* Characters of UTF-8 text. */
 #include "utf8.h"
 
-#include "ty_quote.h"
+#include "ty_base.h"
 
 size_t ty_utf8_length(const unsigned char *bytes, size_t left)
 {

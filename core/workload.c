@@ -1,9 +1,8 @@
 /* Workloads: names and tables of their parts, sums over ranges of layers, cuts between them. */
 #include "ty_workload.h"
 
-#include "ty_file.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
 #include "workload_layers.h"
 
 #include <stdio.h>

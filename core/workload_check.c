@@ -1,7 +1,6 @@
 /* What must hold of a workload, whoever made it. */
 #include "json_scan.h"
-#include "ty_memory.h"
-#include "ty_quote.h"
+#include "ty_base.h"
 #include "workload_layers.h"
 
 #include <math.h>

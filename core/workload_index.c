@@ -2,7 +2,7 @@
  * What is asked of a network again and again: what crosses its cuts, and the blocks that it
  * repeats.
  */
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_workload.h"
 
 #include <string.h>

@@ -1,8 +1,7 @@
 /* Workloads as `trainyard.workload/1`. */
 #include "json_parts.h"
-#include "ty_file.h"
-#include "ty_json_record.h"
-#include "ty_memory.h"
+#include "ty_base.h"
+#include "ty_json.h"
 #include "workload_layers.h"
 
 #include <math.h>

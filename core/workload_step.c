@@ -1,8 +1,7 @@
 /* One step of an episode: what plays, where whole episodes are learnt from or scored. */
 #include "ty_workload.h"
 
-#include "ty_memory.h"
-#include "ty_text.h"
+#include "ty_base.h"
 
 #include <string.h>
 

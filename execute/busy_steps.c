@@ -5,6 +5,7 @@
  * interval in which others took TY_BUSY_SHARE of the cores: put aside alone, ranks are by each
  * other, where they share a core. Ranks of several hosts are not told apart: nothing is said of
  * them. */
+#include "busy.h"
 #include "interpreter_state.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "call_watch.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_run.h"
 #include "worker_sign.h"
 

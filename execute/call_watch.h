@@ -20,7 +20,7 @@
 #ifndef TY_CALL_WATCH_H
 #define TY_CALL_WATCH_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 typedef struct ty_call_watch ty_call_watch;
 

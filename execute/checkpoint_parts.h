@@ -6,7 +6,7 @@
 #define TY_EXECUTE_CHECKPOINT_PARTS_H
 
 #include "checkpoint.h"
-#include "ty_json_record.h"
+#include "ty_json.h"
 
 enum { CHECKPOINT_PATH_SIZE = 4096 };
 

@@ -6,6 +6,7 @@
  * predicted once.
  */
 #include "dataset.h"
+#include "tokens.h"
 
 #include <string.h>
 

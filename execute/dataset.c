@@ -1,5 +1,6 @@
 /* Data sets: which loader serves a workload, and the order in which samples are visited. */
 #include "dataset.h"
+#include "tokens.h"
 
 #include <string.h>
 

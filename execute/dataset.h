@@ -6,6 +6,7 @@
 #define TY_EXECUTE_DATASET_H
 
 #include "device.h"
+#include "tokens.h"
 
 struct ty_dataset {
     const ty_workload *workload; /* while it is opened */

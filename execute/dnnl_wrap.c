@@ -1,6 +1,6 @@
 /* oneDNN 2 and 3 behind the few calls the CPU backend needs. */
 #include "dnnl_wrap.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <assert.h>
 #include <dlfcn.h>

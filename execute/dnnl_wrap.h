@@ -6,7 +6,7 @@
 #ifndef TY_EXECUTE_DNNL_WRAP_H
 #define TY_EXECUTE_DNNL_WRAP_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* What a plan, its program and the devices must be for this runtime, before anything runs. */
 #include "interpreter_state.h"
-#include "ty_deploy.h"
+#include "ty_plan.h"
 
 /* Numbers that go into tags. */
 static ty_status tags_fit(const ty_interpreter *in, ty_error *error)

@@ -2,6 +2,7 @@
 #ifndef TY_EXECUTE_INTERPRETER_STATE_H
 #define TY_EXECUTE_INTERPRETER_STATE_H
 
+#include "busy.h"
 #include "codec.h"
 #include "device_link.h"
 #include "interpreter.h"

@@ -4,9 +4,9 @@
 #include "results.h"
 #include "samples_job.h"
 #include "server.h"
-#include "ty_deploy.h"
+#include "ty_base.h"
 #include "ty_execute.h"
-#include "ty_file.h"
+#include "ty_plan.h"
 #include "weights.h"
 
 #include <math.h>

@@ -1,9 +1,10 @@
 /* Carries messages for a process that knows nothing of MPI. */
 #include "call_watch.h"
+#include "mpi_frames.h"
 #include "relay.h"
 #include "transport.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <mpi.h>
 #include <poll.h>

@@ -2,7 +2,7 @@
 #include "results.h"
 
 #include "machine.h"
-#include "ty_file.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdio.h>

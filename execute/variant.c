@@ -1,4 +1,4 @@
-/* A network's weights as a variant has them when it is deployed (ty_deploy.h), for a test. */
+/* A network's weights as a variant has them when it is deployed (ty_plan.h), for a test. */
 #include "variant.h"
 #include "codec_kinds.h"
 #include "interpreter_state.h"

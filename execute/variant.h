@@ -1,11 +1,11 @@
 /**
  * @file variant.h
- * Weights as they are when a network is deployed (ty_deploy.h). Internal to execute/.
+ * Weights as they are when a network is deployed (ty_plan.h). Internal to execute/.
  */
 #ifndef TY_EXECUTE_VARIANT_H
 #define TY_EXECUTE_VARIANT_H
 
-#include "ty_deploy.h"
+#include "ty_plan.h"
 
 /**
  * A matrix as a variant has it, in floats. Pruned are the ty_variant_pruned smallest magnitudes, of

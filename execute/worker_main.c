@@ -1,4 +1,5 @@
 /* trainyard-worker: one rank of a job. Everything it knows comes from the job file. */
+#include "mpi_frames.h"
 #include "relay.h"
 #include "transport.h"
 #include "ty_execute.h"

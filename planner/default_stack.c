@@ -1,9 +1,8 @@
 /* The software of a question that names none: the first of default_stacks.json that can run it. */
 #include "candidate.h"
 
+#include "ty_base.h"
 #include "ty_collective_model.h"
-#include "ty_file.h"
-#include "ty_memory.h"
 
 #include <string.h>
 

@@ -23,7 +23,7 @@ void ty_group_network_clear(ty_group_network *network);
  * An exchange of `bytes` that each member puts in, without measured figures:
  * - ring, tree: ty_collective_cost on one ring;
  * - automatic: the library's choice over all NICs of a host, no faster than the links; on a torus
- *   all axes at once (ty_costs.h); where no library is modelled, rings over all NICs;
+ *   all axes at once (ty_program.h); where no library is modelled, rings over all NICs;
  * - hierarchical, parameter server (a share on every member; servers of their own are in
  *   server_costs.c), block manager: ty_collective_model.h.
  * Only an all-reduce has the last three; others are priced, and played, as a ring.

@@ -6,7 +6,7 @@
  * doubles, exact up to 2^53 bytes, so that no product of sizes can wrap. */
 #include "cost/memory.h"
 #include "cost/kernels.h"
-#include "ty_expert_rows.h"
+#include "expert_rows.h"
 
 #include <math.h>
 

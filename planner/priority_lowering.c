@@ -6,7 +6,7 @@
  */
 #include "lowering.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <string.h>
 

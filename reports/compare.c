@@ -1,4 +1,5 @@
 /* Predicted against measured: medians per kind of operation. */
+#include "busy.h"
 #include "partners.h"
 #include "ty_reports.h"
 

@@ -1,7 +1,6 @@
 /* The cluster with the load of its links, and the traffic matrix. Large clusters are drawn by
  * groups: devices and NICs join their host, then hosts join their first switch. */
 #include "html.h"
-#include "ty_analysis.h"
 #include "ty_simulate.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 /* Plans, summaries, memory, runs and comparisons as text for a terminal. */
 #include "print.h"
+#include "busy.h"
 #include "operation.h"
 #include "ty_reports.h"
 #include "wrap.h"

@@ -1,8 +1,7 @@
 /* A child process with a shared page for its results and a pipe for its last words. */
 #include "child.h"
 
-#include "ty_memory.h"
-#include "ty_progress.h"
+#include "ty_base.h"
 
 #include <errno.h>
 #include <fcntl.h>

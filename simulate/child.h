@@ -3,7 +3,7 @@
 #ifndef TY_CHILD_H
 #define TY_CHILD_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 #include <stddef.h>
 

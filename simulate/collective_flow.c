@@ -2,7 +2,7 @@
  * trees. */
 #include "walk.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 static sg_host_t host_of(const ty_walker *walker, const ty_group *group, uint32_t member)
 {

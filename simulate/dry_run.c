@@ -2,7 +2,7 @@
  * ever there. Of very many steps the first few are walked, since all are alike. */
 #include "walk.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* A long run under failures: see ty_faults.h. */
+/* A long run under failures: see ty_simulate.h. */
 #include "disturbance.h"
-#include "ty_faults.h"
+#include "ty_simulate.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <string.h>

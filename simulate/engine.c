@@ -3,7 +3,7 @@
 
 #include "child.h"
 #include "simgrid_calls.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 #ifndef TY_ENGINE_H
 #define TY_ENGINE_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 #include <stdbool.h>
 #include <stdint.h>

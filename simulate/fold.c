@@ -1,7 +1,7 @@
 /* Classes from colours, and the platform on which one of each is simulated. See fold.h. */
 #include "fold_graph.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdlib.h>

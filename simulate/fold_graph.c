@@ -1,7 +1,7 @@
 /* Who sends to whom over which links: see fold_graph.h. */
 #include "fold_graph.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position, uint32_t peer)
 {

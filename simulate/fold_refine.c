@@ -2,7 +2,7 @@
  * multiset of colours is the sum of their mixed values, so that order does not count. */
 #include "fold_graph.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <string.h>
 

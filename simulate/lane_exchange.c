@@ -1,7 +1,7 @@
 /* Collectives among lanes: see lane_exchange.h. */
 #include "lane_exchange.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 

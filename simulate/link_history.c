@@ -1,8 +1,8 @@
-/* Links over time, and who sends to whom: see ty_analysis.h. */
+/* Links over time, and who sends to whom: see ty_simulate.h. */
 #include "traffic.h"
-#include "ty_analysis.h"
+#include "ty_simulate.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdlib.h>

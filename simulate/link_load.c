@@ -2,7 +2,7 @@
  */
 #include "traffic.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* A rank's memory over time: see ty_analysis.h. */
-#include "ty_analysis.h"
+/* A rank's memory over time: see ty_simulate.h. */
+#include "ty_simulate.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdlib.h>

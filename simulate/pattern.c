@@ -4,7 +4,7 @@
  * flows of that round. */
 #include "pattern.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include "child.h"
 #include "engine.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <unistd.h>

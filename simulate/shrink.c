@@ -1,7 +1,7 @@
 /* A plan that goes on without the devices of one replica. */
-#include "ty_faults.h"
+#include "ty_simulate.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <string.h>
 

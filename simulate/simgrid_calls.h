@@ -3,7 +3,7 @@
 #ifndef TY_SIMGRID_CALLS_H
 #define TY_SIMGRID_CALLS_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 #include <simgrid/actor.h>
 #include <simgrid/barrier.h>

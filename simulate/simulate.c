@@ -7,7 +7,7 @@
 #include "platform.h"
 #include "walk.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <errno.h>
 #include <float.h>

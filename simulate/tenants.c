@@ -1,8 +1,8 @@
-/* Several jobs as one plan whose parts do not talk to each other. See ty_tenants.h. */
+/* Several jobs as one plan whose parts do not talk to each other. See ty_simulate.h. */
 #include "ty_simulate.h"
 
 #include "lane_exchange.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <string.h>

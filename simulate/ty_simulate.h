@@ -1,5 +1,82 @@
 /**
  * @file ty_simulate.h
+ * A long run whose devices, hosts and links fail: checkpoints, restarts, going on with fewer
+ * replicas, and what is left of the time. No step is simulated here; what a step takes, whole or
+ * shrunken, comes from ty_simulate.
+ *
+ *     ty_endurance_question question = {.horizon_s = 30 * 86400.0, .failure_rate_per_s = 1e-5,
+ *         .checkpoint_interval_s = 1800, .checkpoint_write_s = 20, .restart_s = 300, .seed = 1};
+ *     TY_CHECK(ty_endure(&question, &endurance, error), status, cleanup);
+ */
+#ifndef TY_SIMULATE_H
+#define TY_SIMULATE_H
+
+#include "ty_core.h"
+#include "ty_topologies.h"
+
+
+/** A failure that is known beforehand. */
+typedef struct ty_known_fault {
+    double time_s;
+    double rate; /* how fast work goes on, after a restart, until the repair: 1 as before, as over
+                    other links that are as fast; 0 not at all */
+    uint32_t replicas; /* that it takes out, see `rates`; 0: none */
+} ty_known_fault;
+
+typedef struct ty_endurance_question {
+    double horizon_s; /* wall-clock time of the run; > 0 */
+    uint32_t known_count;
+    const ty_known_fault *known;  /* [known_count], ascending by time */
+    double failure_rate_per_s;    /* of all parts together: a Poisson process; 0: none */
+    double checkpoint_interval_s; /* of work at full rate between checkpoints; > 0, HUGE_VAL:
+                                     none are written */
+    double checkpoint_write_s;    /* work stands still for that long; >= 0 */
+    double restart_s;             /* from a failure to new work; >= 0 */
+    double repair_s;              /* from a failure to the part's return; >= 0 */
+    /* With `rate_count` 0 a spare takes the place of what fails. Else the run shrinks, by a replica
+     * where the failure came by chance: with k replicas out it works at rates[k], rates[0] being 1;
+     * with rate_count or more it waits. When a part returns, the run is restarted with it, from a
+     * checkpoint written for that. */
+    uint32_t rate_count;
+    const double *rates;
+    uint64_t seed;
+} ty_endurance_question;
+
+/** Where the time went; the parts add up to the horizon. */
+typedef struct ty_endurance {
+    double goodput;      /* work that lasts, in seconds at full rate, over the horizon */
+    double work_s;       /* that lasts */
+    double degraded_s;   /* what being fewer cost of it */
+    double lost_s;       /* work that was done again, or is in no checkpoint at a failure */
+    double checkpoint_s; /* writing */
+    double down_s;       /* restarting, or waiting for a repair */
+    uint32_t failures, checkpoints;
+    uint32_t most_out; /* parts out of order at once */
+} ty_endurance;
+
+/**
+ * Plays one run. Failures while down start the restart anew; failures while a checkpoint is written
+ * lose it. At the end of the horizon what was done since the last checkpoint counts.
+ * @return TY_EINVAL naming the figure that does not fit; TY_ELIMIT: more than ten million failures
+ * and checkpoints
+ * O(failures + checkpoints).
+ */
+ty_status ty_endure(const ty_endurance_question *question, ty_endurance *out,
+                    ty_error *error) TY_MUST_CHECK;
+
+/**
+ * A plan with one replica less in every stage: the run goes on without the devices that worked with
+ * a lost one; batches per replica stay, so that the global batch shrinks by as much.
+ * @param rank of the lost device
+ * @param out [out] a plan without prediction
+ * @return TY_EINFEASIBLE: stages with unequal replicas, or only one
+ */
+ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t rank, ty_plan **out,
+                                  ty_error *error) TY_MUST_CHECK;
+
+/* ==== simulate ================================================================================ */
+
+/*
  * Walks a program on a simulated cluster (SimGrid): the same instructions and costs as the
  * estimator, but transfers and collectives share real links, and ranks share real cores.
  *
@@ -61,14 +138,6 @@
  * checked before it sees anything, and each simulation runs in a child process whose death is
  * reported as TY_EBACKEND with its reason. Deterministic.
  */
-#ifndef TY_SIMULATE_H
-#define TY_SIMULATE_H
-
-#include "ty_analysis.h"
-#include "ty_core.h"
-#include "ty_faults.h"
-#include "ty_tenants.h"
-#include "ty_topologies.h"
 
 /** How finely collectives are played. */
 typedef enum ty_resolution {
@@ -166,5 +235,103 @@ ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty
  */
 ty_status ty_cluster_to_simgrid(const ty_cluster *cluster, ty_text *xml,
                                 ty_error *error) TY_MUST_CHECK;
+
+/* ==== tenants ================================================================================= */
+
+/*
+ * Several jobs on one cluster: they talk to nobody but themselves, and share its links.
+ */
+
+struct ty_simulate_options;
+
+typedef struct ty_tenant {
+    const ty_plan *plan;
+    const ty_program *program;
+    const ty_costs *costs;
+    uint32_t first_device; /* the plan's device 0 is this one of the cluster */
+} ty_tenant;
+
+/**
+ * Simulates them side by side, each for options->steps steps from time 0; who has done its steps
+ * leaves the links to the others.
+ * @param options   slowdowns of all devices, of one job after the other
+ * @param timelines [out, count] one of each; free each with ty_timeline_free
+ * @return TY_EINVAL: a device that there is not, or that two use; TY_EUNSUPPORTED: jobs that differ
+ * in lanes, interleaving, sharding, staleness, or what learning they are for; and as ty_simulate
+ */
+ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty_cluster *cluster,
+                              const struct ty_simulate_options *options, ty_timeline **timelines,
+                              ty_error *error) TY_MUST_CHECK;
+
+/* ==== analysis ================================================================================ */
+
+/*
+ * What a simulated timeline says of links and memory: how full the busiest links are over time, who
+ * sends how much to whom, how a rank's memory fills.
+ */
+
+/** One direction of a link over time. */
+typedef struct ty_link_curve {
+    uint32_t link;
+    bool is_backward;
+    const double *bytes; /* [bins]; within the one block of all curves */
+} ty_link_curve;
+
+typedef struct ty_link_history {
+    double bin_s; /* the bins follow each other from 0 */
+    uint32_t bin_count, curve_count;
+    ty_link_curve *curves;
+    double *block;
+} ty_link_history;
+
+/**
+ * Bytes over some links in equal spans of time, of a timeline of this program: what a transfer or a
+ * collective carries, spread evenly from when the last of its members was ready to its end; what
+ * lanes exchange, over the whole pass. The sum over the bins is the bytes of ty_link_loads, times
+ * the steps.
+ * @param links [count] 2 * link, + 1 for the way against its direction
+ * @param bins  >= 1
+ * @param out   [out] clear with ty_link_history_clear
+ */
+ty_status ty_link_history_of(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                             const ty_cluster *cluster, const ty_timeline *timeline,
+                             const uint32_t *links, uint32_t count, uint32_t bins,
+                             ty_link_history *out, ty_error *error) TY_MUST_CHECK;
+void ty_link_history_clear(ty_link_history *history);
+
+/** Between what a traffic matrix tells apart. */
+typedef enum ty_traffic_ends { TY_BETWEEN_DEVICES, TY_BETWEEN_HOSTS } ty_traffic_ends;
+/** Bytes that one device sends to another in a step, or the devices of one host to those of another
+ * or to each other. */
+typedef struct ty_traffic {
+    uint32_t from, to;
+    double bytes;
+} ty_traffic;
+/**
+ * The traffic matrix, without its zeros: most bytes first. Transfers, collectives and what lanes of
+ * a rank exchange, as they are played as flows; not what is exchanged in every few steps only.
+ * @param out [out] free with ty_free
+ */
+ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                            const ty_cluster *cluster, ty_traffic_ends ends, ty_traffic **out,
+                            uint32_t *count, ty_error *error) TY_MUST_CHECK;
+
+/** A rank's memory from a time on. */
+typedef struct ty_memory_point {
+    double time_s;
+    uint64_t bytes;
+} ty_memory_point;
+/**
+ * Memory of a device of `rank` over the steps of a timeline: what the memory model says of its
+ * position, of the activations so many micro-batches as are in flight: from the start of forward to
+ * the end of the backward that needs them last. Stages that share the device keep in proportion to
+ * their layers. The highest point is the model's figure where the timeline has as many in flight as
+ * the program allows.
+ * @param out   [out] ascending in time; free with ty_free
+ * @return TY_EINVAL: a plan without a memory model's answer, or no such rank
+ */
+ty_status ty_memory_curve(const ty_plan *plan, const ty_program *program,
+                          const ty_timeline *timeline, uint32_t rank, ty_memory_point **out,
+                          uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -2,7 +2,7 @@
 #include "walk.h"
 
 #include "fold_graph.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdlib.h>

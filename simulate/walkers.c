@@ -5,7 +5,7 @@
 #include "child.h"
 #include "disturbance.h"
 #include "platform.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

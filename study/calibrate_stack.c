@@ -1,5 +1,5 @@
 /* Stacks of one's own: what a log says of the network, and what is written of a fit. */
-#include "ty_fit.h"
+#include "fit.h"
 
 #include <math.h>
 #include <stdio.h>

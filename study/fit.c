@@ -1,11 +1,11 @@
 /* Constants of a stack from measurements: rows, the minimum, rows left out, what is worth fitting.
- * ty_fit.h has the method. */
-#include "ty_fit.h"
+ * fit.h has the method. */
+#include "fit.h"
 
 #include "costing.h"
 #include "question.h"
 #include "traced_kernels.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* Measuring this machine through a profile job, and keeping what was measured. */
+#include "busy.h"
 #include "cache.h"
 #include "question.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef TY_RUN_FOLDER_H
 #define TY_RUN_FOLDER_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 #include <limits.h>
 

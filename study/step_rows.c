@@ -1,12 +1,10 @@
 /* Step times as people keep them: tables of layouts with a figure each, as comma-separated values
  * or JSON, and what a figure says of a plan's step. */
-#include "ty_fit.h"
+#include "fit.h"
 
 #include "costing.h"
 #include "question.h"
-#include "ty_file.h"
-#include "ty_memory.h"
-#include "ty_quote.h"
+#include "ty_base.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,8 +1,9 @@
 /* The same sweep over the ranks of an MPI job: rank 0 hands out pieces one by one to whoever asks,
  * and takes the results. A question is an index, or DONE where nobody has one for the asker; an
  * answer is an index, the status as a letter and the result or the message; the first answer of a
- * rank has no index and no result: it only asks. Messages go through relays (ty_relay.h), so that
+ * rank has no index and no result: it only asks. Messages go through relays (mpi_frames.h), so that
  * this program needs no MPI. */
+#include "mpi_frames.h"
 #include "question.h"
 #include "sweep.h"
 #include "worker.h"

@@ -2,7 +2,7 @@
  * has them. */
 #include "traced_kernels.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 

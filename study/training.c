@@ -1,7 +1,7 @@
 /* The job of a training. */
 #include "ty_study.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <string.h>
 

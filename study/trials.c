@@ -1,5 +1,5 @@
 /* Successive halving over learning rate, momentum and batch, by short trainings on local ranks. */
-#include "ty_trials.h"
+#include "ty_study.h"
 
 #include "question.h"
 #include "run_folder.h"

@@ -11,7 +11,7 @@
 #ifndef TY_PHASES_H
 #define TY_PHASES_H
 
-#include "ty_json_record.h"
+#include "ty_json.h"
 #include "ty_study.h"
 
 #define TY_MOST_TRAINING_PHASES 100

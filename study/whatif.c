@@ -2,7 +2,7 @@
  * of processes. */
 #include "question.h"
 #include "sweep.h"
-#include "ty_json_record.h"
+#include "ty_json.h"
 #include "vary.h"
 
 #include <string.h>

@@ -13,8 +13,7 @@
  * device of today and are scored only. Every fifth shape of an operation is kept apart.
  * Deterministic. */
 #include "cost/kernels.h"
-#include "ty_file.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_topologies.h"
 
 #include <math.h>

@@ -13,9 +13,8 @@
  * another stack; fitted to are the models that the stack's file names under "fitted", all others
  * are only scored. For each model that was fitted to it is told how well it is predicted without
  * it. */
-#include "ty_file.h"
-#include "ty_fit.h"
-#include "ty_memory.h"
+#include "fit.h"
+#include "ty_base.h"
 #include "validate/asked.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * the description then names. */
 #include "describe_device.h"
 
-#include "ty_file.h"
+#include "ty_base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

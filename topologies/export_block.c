@@ -1,7 +1,7 @@
 /* Slurm's topology/block: man topology.conf (23.11 and later), BlockName, Nodes, BlockSizes. */
 #include "export_slurm.h"
 
-#include "ty_quote.h"
+#include "ty_base.h"
 
 #include <string.h>
 

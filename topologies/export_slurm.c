@@ -1,7 +1,7 @@
 /* Slurm's topology/tree: man topology.conf, SwitchName, Switches, Nodes. */
 #include "export_slurm.h"
 
-#include "ty_quote.h"
+#include "ty_base.h"
 
 #include <stdlib.h>
 #include <string.h>

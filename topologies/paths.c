@@ -1,7 +1,7 @@
 /* The path of one message. */
 #include "route.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 struct ty_routes {
     router router;

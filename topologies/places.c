@@ -5,7 +5,7 @@
 #include "cluster.h"
 #include "ty_topologies.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TY_PLAIN_NAMES_H
 #define TY_PLAIN_NAMES_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 /**
  * The description that is meant by a number and a name of a host, a device or a cluster, however

@@ -204,9 +204,9 @@ ty_status ty_cluster_shared_rate(const ty_cluster *cluster, const uint32_t *from
                                  double *bytes_per_s, ty_error *error) TY_MUST_CHECK;
 
 /**
- * The box that different devices fill on a torus or mesh (ty_costs.h). axis_count 0 where they are
- * fewer than two, are not all of one torus, or are not evenly spaced along its axes.
- * O(count x axes).
+ * The box that different devices fill on a torus or mesh (ty_program.h). axis_count 0 where they
+ * are fewer than two, are not all of one torus, or are not evenly spaced along its axes. O(count x
+ * axes).
  */
 ty_status ty_cluster_torus(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                            ty_torus *out, ty_error *error) TY_MUST_CHECK;

@@ -6,7 +6,7 @@
 
 #include "codec_math.h"
 #include "cuda_codec_kernels.h"
-#include "ty_compression.h"
+#include "ty_profile.h"
 
 static_assert((int)CODEC_SUM_LANES == (int)WARP, "a warp sums a group");
 

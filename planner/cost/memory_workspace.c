@@ -1,8 +1,8 @@
 /* What a device has of its memory taken beside a stage's rows: by libraries, and for these to work
  * in. */
+#include "attention_scratch.h"
+#include "convolution_scratch.h"
 #include "cost/memory.h"
-#include "ty_attention_scratch.h"
-#include "ty_convolution_scratch.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * devices, and of those at the front every member. */
 #include "space.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <math.h>
 #include <stdlib.h>

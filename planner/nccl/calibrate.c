@@ -1,5 +1,5 @@
 /* Logs as measured collectives of a profile, which the planner prefers to its model. */
-#include "ty_collective_log.h"
+#include "ty_collective_model.h"
 
 #include <math.h>
 

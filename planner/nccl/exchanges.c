@@ -1,7 +1,7 @@
 /* Exchanges that frameworks make of simpler ones. Each is a sum of phases, which follow one
  * another. */
 #include "ty_collective_model.h"
-#include "ty_costs.h"
+#include "ty_program.h"
 
 #include <math.h>
 

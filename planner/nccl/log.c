@@ -1,5 +1,5 @@
 /* Reading what nccl-tests prints, wherever it was cut out of. */
-#include "ty_collective_log.h"
+#include "ty_collective_model.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Graphs of layers, from parts and from PipeDream's profiles, and their states. */
 #include "ty_partition.h"
 
-#include "ty_file.h"
+#include "ty_base.h"
 #include "ty_workloads.h"
 
 #include <math.h>

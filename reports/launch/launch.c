@@ -1,7 +1,7 @@
 /* The table of targets and of places, and the way from a plan to a target's files: values,
  * refusals, templates. */
 #include "launch.h"
-#include "ty_quote.h"
+#include "ty_base.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 #ifndef TY_REPORTS_LAUNCH_H
 #define TY_REPORTS_LAUNCH_H
 
-#include "ty_launch.h"
+#include "ty_reports.h"
 
 /* ---- Values ------------------------------------------------------------------------------ */
 

@@ -1,6 +1,6 @@
 /* Values by name, and the renderer that fills templates from them. */
 #include "launch.h"
-#include "ty_quote.h"
+#include "ty_base.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Reading tasks: from study/catalogue/convergence.json and from calibration files. */
 #include "convergence_catalogue.h"
-#include "ty_json_record.h"
+#include "ty_json.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* `trainyard.score/1`. */
 #include "ty_economics.h"
-#include "ty_json_record.h"
+#include "ty_json.h"
 
 #include <math.h>
 #include <string.h>

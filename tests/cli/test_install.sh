@@ -14,7 +14,7 @@ for file in bin/trainyard bin/trainyard-worker share/man/man1/trainyard.1 share/
     share/fish/vendor_completions.d/trainyard.fish share/trainyard/workloads/zoo/lenet.json \
     share/trainyard/topologies/catalogue/hosts.json share/trainyard/planner/stacks/trainyard.json share/trainyard/schemas/plan.json \
     include/trainyard/ty_planner.h include/trainyard/ty_study.h \
-    include/trainyard/ty_convergence.h share/trainyard/study/catalogue/economics.json include/trainyard/ty_launch.h; do
+    include/trainyard/ty_convergence.h share/trainyard/study/catalogue/economics.json include/trainyard/ty_reports.h; do
     if [ -s "$prefix/$file" ]; then pass; else fail "$file is not installed"; fi
 done
 # The plugin for GPUs, where it is built, is found from the worker.

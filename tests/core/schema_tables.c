@@ -2,7 +2,7 @@
  * follow from them. */
 #include "checkpoint_parts.h"
 #include "ty_core.h"
-#include "ty_json_record.h"
+#include "ty_json.h"
 #include "ty_phases.h"
 #include "workload_layers.h"
 

@@ -1,8 +1,5 @@
 /* Files read and replaced as a whole, directories, where data lies, and the progress line. */
-#include "ty_file.h"
-#include "ty_memory.h"
-#include "ty_progress.h"
-#include "ty_text.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -173,7 +170,7 @@ Test(file, data_is_found_in_order)
     cr_assert_eq(ty_data_path("workloads/zoo", NULL, &path, &error), TY_OK);
     cr_expect_str_eq(path, in_folder(0, "workloads/zoo"));
     ty_free(path);
-    cr_assert_eq(ty_data_path("core", "ty_file.h", &path, &error), TY_OK, "in the sources: %s",
+    cr_assert_eq(ty_data_path("core", "ty_base.h", &path, &error), TY_OK, "in the sources: %s",
                  error.message);
     cr_expect(ty_file_exists(path));
     ty_free(path);

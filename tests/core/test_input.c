@@ -1,6 +1,6 @@
 /* Samples on their way: words, documents, and rates against closed forms. */
 #include "ty_core.h"
-#include "ty_json_record.h"
+#include "ty_json.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,6 @@
 /* Strict reading and exact writing of JSON. */
-#include "ty_file.h"
+#include "ty_base.h"
 #include "ty_json.h"
-#include "ty_memory.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,6 +1,5 @@
 /* Profiles: JSON there and back, refused files, and look-ups against formulas. */
-#include "ty_file.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_profile.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 /* Frames through a socket: whole, in order, and refused where they are not. */
-#include "ty_memory.h"
-#include "ty_relay.h"
+#include "mpi_frames.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 

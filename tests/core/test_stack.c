@@ -1,6 +1,5 @@
 /* Stacks: the catalogue, JSON there and back, what is like another, and what is refused. */
-#include "ty_file.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_plan.h"
 #include "ty_stack.h"
 

@@ -1,7 +1,5 @@
 /* Growing strings, numbers and quantities as text, suggestions, digests, memory in large blocks. */
-#include "ty_memory.h"
-#include "ty_quote.h"
-#include "ty_text.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <locale.h>

@@ -1,4 +1,5 @@
 /* Byte pairs against a slow reference, and files of tokens with every kind of damage. */
+#include "tokens.h"
 #include "ty_core.h"
 
 #include <criterion/criterion.h>

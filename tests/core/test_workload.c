@@ -1,6 +1,5 @@
 /* Workloads: tables, JSON there and back, every rule of the check, digests, sums, cuts. */
-#include "ty_file.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_workload.h"
 
 #include <criterion/criterion.h>

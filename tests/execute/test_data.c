@@ -1,6 +1,7 @@
 /* Data sets: the real Fashion-MNIST where it is installed, damaged IDX files, text, synthetic. */
 #include "dataset.h"
 #include "network.h"
+#include "tokens.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

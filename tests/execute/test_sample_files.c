@@ -3,6 +3,7 @@
 #include "dataset.h"
 #include "network.h"
 #include "tar_entries.h"
+#include "tokens.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

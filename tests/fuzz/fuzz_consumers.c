@@ -2,7 +2,6 @@
  * printed, the comparison with a run, the job as the worker reads it. All give an answer or a
  * reason, and what they give can be read. */
 #include "fuzz.h"
-#include "ty_launch.h"
 #include "ty_planner.h"
 #include "ty_reports.h"
 

@@ -1,7 +1,7 @@
 /* What is read as JSON is written as text that reads as the same; what is refused says why. */
 #include "fuzz.h"
+#include "ty_base.h"
 #include "ty_json.h"
-#include "ty_memory.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* What is read as a plan holds, and is the same after writing and reading; ranks and buckets of it
    can be asked for. */
 #include "fuzz.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_plan.h"
 
 #include <string.h>

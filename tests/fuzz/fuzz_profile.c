@@ -1,6 +1,6 @@
 /* What is read as a profile is the same after writing and reading, and answers with times. */
 #include "fuzz.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_profile.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * holds or a reason, and SimGrid's death or a hang is never one. The bytes decide a cluster, a plan
  * on it, a program that is a pipeline's but for some slips, costs and options. */
 #include "fuzz.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_simulate.h"
 
 #include <math.h>

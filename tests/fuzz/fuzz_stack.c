@@ -1,6 +1,6 @@
 /* What is read as a stack is the same after writing, reading and copying. */
 #include "fuzz.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_stack.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What is read as a workload passes the check, and is the same after writing and reading. */
 #include "fuzz.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_workload.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Plans: virtual ranks on one GPU against one CPU rank, and plans that are refused by name. */
 #include "gpu_cases.h"
-#include "ty_deploy.h"
+#include "ty_plan.h"
 
 #include <math.h>
 #include <stdio.h>

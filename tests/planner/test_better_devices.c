@@ -2,7 +2,7 @@
  * second in every figure, no stack makes a kernel, a collective or a step longer on the first. */
 #include "../quick.h"
 #include "cost/kernels.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_topologies.h"
 #include "ty_workloads.h"
 

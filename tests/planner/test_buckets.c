@@ -1,5 +1,5 @@
 /* ty_buckets_choose against every way to draw the boundaries. */
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>

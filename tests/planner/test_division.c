@@ -2,7 +2,7 @@
  * at every level. */
 #include "small_graphs.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* PipeDream's optimizer on its own profiles: every objective of the reference list, and
  * plans that must be reached or beaten. Skipped where ../shared (or
  * what TY_SHARED names) is absent. */
-#include "ty_file.h"
+#include "ty_base.h"
 #include "ty_json.h"
 #include "ty_planner.h"
 

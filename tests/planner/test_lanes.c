@@ -1,8 +1,8 @@
 /* Lanes of all kinds: their numbers, what a plan may say of them, what each has and what they tell
  * each other, against figures worked out by hand. */
 #include "cost/kernels.h"
-#include "ty_expert_rows.h"
-#include "ty_memory.h"
+#include "expert_rows.h"
+#include "ty_base.h"
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>

@@ -3,7 +3,7 @@
 #include "../quick.h"
 #include "costing.h"
 #include "layout/layout.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  * and unequal hosts, trees, racks, meshes and impaired links.
  */
 #include "network_cache.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

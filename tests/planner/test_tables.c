@@ -2,7 +2,7 @@
  * other, against figures worked out by hand; what a plan may say of them; what the search makes of
  * them. */
 #include "cost/kernels.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>

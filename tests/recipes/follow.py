@@ -65,7 +65,7 @@ def entry_of(path, member, name):
 
 # A schedule: every micro-batch there and back before the next begins.
 recipe("a schedule", 4)
-edit("core/ty_schedule.h", "TY_SCHEDULE_COUNT", "    TY_TURNS,", before=True)
+edit("core/ty_plan.h", "TY_SCHEDULE_COUNT", "    TY_TURNS,", before=True)
 edit("core/schedules.c", "rows[TY_SCHEDULE_COUNT] = {",
      '    [TY_TURNS] = {.name = "turns", .is_usual = true, .most_zero = MOST_ZERO, .warmup_times = 1},')
 write("planner/schedule_turns.c", '''\
@@ -89,7 +89,7 @@ edit("planner/lowering.h", "ORDER(TY_GPIPE", "    ORDER(TY_TURNS, ty_schedule_tu
 
 # A compressor: half precision under another name.
 recipe("a compressor", 4)
-edit("core/ty_compression.h", 'KIND(FP16, fp16, "fp16")', '    KIND(AGAIN, again, "fp16-again") \\')
+edit("core/ty_profile.h", 'KIND(FP16, fp16, "fp16")', '    KIND(AGAIN, again, "fp16-again") \\')
 edit("core/compression.c", "kinds[TY_COMPRESSION_COUNT] = {",
      "    [TY_COMPRESSION_AGAIN] = {.phases = 1, .summed = TY_PRECISION_FP16, .is_elementwise = true,\n"
      "                              .wire_bytes = halves_wire, .encode_passes = {1.5}, .decode_passes = 1.5},")

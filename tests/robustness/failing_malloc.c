@@ -1,6 +1,6 @@
 #include "failing_malloc.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <errno.h>
 #include <malloc.h>

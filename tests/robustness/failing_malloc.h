@@ -1,6 +1,6 @@
 /* The C library's malloc, replaced in this program and the shared libraries under it: it counts,
  * and fails when asked. With a sanitizer, which replaces malloc itself, only what goes through
- * ty_memory.h fails, and nothing is counted. */
+ * ty_base.h fails, and nothing is counted. */
 #ifndef TY_FAILING_MALLOC_H
 #define TY_FAILING_MALLOC_H
 

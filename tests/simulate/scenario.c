@@ -1,6 +1,6 @@
 #include "scenario.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * up, memory has the model's peak. Plans and costs are the planner's. */
 #include "scenario.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_planner.h"
 #include "ty_workloads.h"
 

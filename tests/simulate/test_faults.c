@@ -2,7 +2,7 @@
  * slow and missing links. */
 #include "scenario.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

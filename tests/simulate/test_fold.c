@@ -3,7 +3,7 @@
 #include "scenario.h"
 
 #include "fold.h"
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 
 #include "lane_exchange.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 #include "ty_planner.h"
 #include "ty_workloads.h"
 

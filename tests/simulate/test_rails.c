@@ -113,7 +113,8 @@ Test(rails, estimate_equals_simulation_on_an_empty_network)
             }
 }
 
-/* All axes of a torus or a mesh at once, whole or a line of two: the closed form of ty_costs.h. */
+/* All axes of a torus or a mesh at once, whole or a line of two: the closed form of ty_program.h.
+ */
 Test(rails, estimate_equals_simulation_on_a_torus)
 {
     /* Device by device, links of an axis of two, which are two in one, and single ones contend for

@@ -2,7 +2,7 @@
  * worked out naively: times are raised until nothing changes. */
 #include "scenario.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

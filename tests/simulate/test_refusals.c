@@ -1,7 +1,7 @@
 /* What cannot be simulated is refused before SimGrid sees it, in words that name the place. */
 #include "scenario.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Transfers and collectives: closed forms on an empty network, fair shares on a busy one. */
 #include "scenario.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

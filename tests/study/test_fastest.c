@@ -1,7 +1,7 @@
 /* The answer of a question is the fastest that the planner has, and comes with one simulation. */
 #include "ty_study.h"
 
-#include "ty_memory.h"
+#include "ty_base.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /**
- * @file ty_expert_rows.h
+ * @file expert_rows.h
  * Rows of copies of tokens that go to experts, as GPUs have room for them: planners count them,
  * and the worker's GPU backend allocates them. Included by both, C and CUDA.
  */
-#ifndef TY_EXPERT_ROWS_H
-#define TY_EXPERT_ROWS_H
+#ifndef EXPERT_ROWS_H
+#define EXPERT_ROWS_H
 
 #include <stdint.h>
 

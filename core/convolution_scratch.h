@@ -1,13 +1,13 @@
 /**
- * @file ty_convolution_scratch.h
+ * @file convolution_scratch.h
  * What convolutions work in on GPUs, one layer of a stage at a time: planners count it, the
  * worker's GPU backend passes over engines that would take more than the limit, and tests hold it
  * against the plans that cuDNN makes.
  */
-#ifndef TY_CONVOLUTION_SCRATCH_H
-#define TY_CONVOLUTION_SCRATCH_H
+#ifndef CONVOLUTION_SCRATCH_H
+#define CONVOLUTION_SCRATCH_H
 
-#include "ty_precision.h"
+#include "ty_workload.h"
 
 /** Bytes that an engine may work in; in fp32 beside both images, of which it makes planes. */
 #define TY_CONVOLUTION_SCRATCH_LIMIT (UINT64_C(256) << 20)

@@ -1,10 +1,10 @@
 /**
- * @file ty_attention_scratch.h
+ * @file attention_scratch.h
  * What the backward of attention works in on GPUs: planners count it, and tests hold it against the
  * plans that cuDNN makes. Included by both, C and CUDA.
  */
-#ifndef TY_ATTENTION_SCRATCH_H
-#define TY_ATTENTION_SCRATCH_H
+#ifndef ATTENTION_SCRATCH_H
+#define ATTENTION_SCRATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>

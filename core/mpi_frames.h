@@ -1,5 +1,5 @@
 /**
- * @file ty_relay.h
+ * @file mpi_frames.h
  * Messages between the ranks of an MPI job for a process that knows nothing of MPI: it starts a
  * worker as its relay (`trainyard-worker --relay`), a stream socket as the worker's standard input,
  * and both write frames to each other.
@@ -9,10 +9,10 @@
  * (uint32_t). The frame to TY_RELAY_END, which every rank has to write when all is said, ends it,
  * and the job well; a stream that ends without is a failure, which ends the job.
  */
-#ifndef TY_RELAY_H
-#define TY_RELAY_H
+#ifndef MPI_FRAMES_H
+#define MPI_FRAMES_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 #include <stdint.h>
 

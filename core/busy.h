@@ -1,5 +1,5 @@
 /**
- * @file ty_busy.h
+ * @file busy.h
  * Whether others compute on this machine while something is measured: what the processors have done
  * in all, less what one's own processes have.
  *
@@ -7,8 +7,8 @@
  *     if (ty_cpu_clock_read(&from)) ... measure ...
  *     if (ty_cpu_clock_read(&to)) share = ty_others_share(&from, &to, own_cpu_s);
  */
-#ifndef TY_BUSY_H
-#define TY_BUSY_H
+#ifndef BUSY_H
+#define BUSY_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /**
- * @file ty_fit.h
+ * @file fit.h
  * Constants of a stack fitted to measurements: what `trainyard calibrate --stack` and
  * tools/fit_stack do.
  *
@@ -25,10 +25,10 @@
  * Errors are |predicted / measured - 1|. Left out: the constants are fitted anew without the rows
  * of one group, which are then predicted; each group once.
  */
-#ifndef TY_FIT_H
-#define TY_FIT_H
+#ifndef FIT_H
+#define FIT_H
 
-#include "ty_collective_log.h"
+#include "ty_collective_model.h"
 #include "ty_study.h"
 
 #define TY_FIT_DEVIATION 0.5   /* of the logarithm of a constant, before anything was measured */

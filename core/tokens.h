@@ -1,5 +1,5 @@
 /**
- * @file ty_tokens.h
+ * @file tokens.h
  * Text as tokens, in a file that the worker maps into memory: `trainyard.tokens/1`.
  *
  * Tokens below 256 are bytes. Each later one stands for two earlier ones that follow one another:
@@ -15,10 +15,10 @@
  * uint32 0x01020304, uint32 bytes per token (1, 2 or 4), uint64 vocabulary, uint64 tokens, zeros),
  * the pairs (two uint32 each, vocabulary - 256 of them), the tokens.
  */
-#ifndef TY_TOKENS_H
-#define TY_TOKENS_H
+#ifndef TOKENS_H
+#define TOKENS_H
 
-#include "ty_status.h"
+#include "ty_base.h"
 
 #include <stdbool.h>
 #include <stddef.h>
