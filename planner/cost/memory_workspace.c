@@ -21,10 +21,10 @@
  * more of itself. Measured as above on ranks of lenet and resnet18. */
 #define CONVOLUTION_BYTES ((uint64_t)3 << 20)
 /* Samples that lie in memory: Fashion-MNIST's 60,000 for training, each rank its own copy
- * (execute/data_idx.c). Text is mapped, synthetic samples are made when they are asked for. */
+ * (execute/data/data_idx.c). Text is mapped, synthetic samples are made when they are asked for. */
 #define FASHION_MNIST_SAMPLES 60000
 /* What cuDNN's backward of a layer works in on one lane; 0 where attention is the worker's own
- * (execute/cuda/cuda_attention.c). */
+ * (execute/cuda/layers/cuda_attention.c). */
 static uint64_t attention_scratch(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *w = plan->workload;
@@ -55,7 +55,7 @@ static bool has_known_convolutions(const ty_plan *plan, uint32_t stage)
            ty_cluster_device_type(plan->cluster, devices[0])->peak_tf32_flop_per_s > 0;
 }
 
-/* What these work in, with the filters in their order (execute/cuda/cuda_conv.c). */
+/* What these work in, with the filters in their order (execute/cuda/layers/cuda_conv.c). */
 static uint64_t convolution_scratch(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *w = plan->workload;

@@ -1,6 +1,6 @@
 /* Which workloads and plans pretrain_gpt.py of Megatron-LM trains, as values of its arguments.
  * Their meaning and defaults: NVIDIA/Megatron-LM, megatron/training/arguments.py (core 0.12 and
- * later for --pipeline-model-parallel-layout). workloads/import_megatron.c reads them. */
+ * later for --pipeline-model-parallel-layout). workloads/import/import_megatron.c reads them. */
 #include "launch.h"
 
 #include <stdio.h>

@@ -66,9 +66,9 @@ def entry_of(path, member, name):
 # A schedule: every micro-batch there and back before the next begins.
 recipe("a schedule", 4)
 edit("core/ty_plan.h", "TY_SCHEDULE_COUNT", "    TY_TURNS,", before=True)
-edit("core/schedules.c", "rows[TY_SCHEDULE_COUNT] = {",
+edit("core/model/schedules.c", "rows[TY_SCHEDULE_COUNT] = {",
      '    [TY_TURNS] = {.name = "turns", .is_usual = true, .most_zero = MOST_ZERO, .warmup_times = 1},')
-write("planner/schedule_turns.c", '''\
+write("planner/lower/schedule_turns.c", '''\
 /* Turns: no two micro-batches are in the pipe at once. */
 #include "lowering.h"
 
@@ -85,15 +85,15 @@ done:
     return status;
 }
 ''')
-edit("planner/lowering.h", "ORDER(TY_GPIPE", "    ORDER(TY_TURNS, ty_schedule_turns) \\")
+edit("planner/lower/lowering.h", "ORDER(TY_GPIPE", "    ORDER(TY_TURNS, ty_schedule_turns) \\")
 
 # A compressor: half precision under another name.
 recipe("a compressor", 4)
 edit("core/ty_profile.h", 'KIND(FP16, fp16, "fp16")', '    KIND(AGAIN, again, "fp16-again") \\')
-edit("core/compression.c", "kinds[TY_COMPRESSION_COUNT] = {",
+edit("core/model/compression.c", "kinds[TY_COMPRESSION_COUNT] = {",
      "    [TY_COMPRESSION_AGAIN] = {.phases = 1, .summed = TY_PRECISION_FP16, .is_elementwise = true,\n"
      "                              .wire_bytes = halves_wire, .encode_passes = {1.5}, .decode_passes = 1.5},")
-write("execute/codec_again.c", (copy / "execute/codec_fp16.c").read_text().replace("codec_fp16", "codec_again"))
+write("execute/codec/codec_again.c", (copy / "execute/codec/codec_fp16.c").read_text().replace("codec_fp16", "codec_again"))
 edit("study/catalogue/convergence.json", '"name": "fp16"',
      '    {"name": "fp16-again", "low": 1, "expected": 1, "high": 1.02, "source": "half"},')
 finish_recipe()
@@ -101,11 +101,11 @@ limit = None  # collectives and presets change as many as they need
 
 # A collective algorithm: the ring under another name.
 edit("core/ty_profile.h", "TY_ALGORITHM_COUNT", "    TY_AROUND, /* a ring */", before=True)
-replace("core/profile.c", '"block-manager"};', '"block-manager", "around"};')
+replace("core/model/profile.c", '"block-manager"};', '"block-manager", "around"};')
 edit("simulate/pattern.c", "[TY_RING] = TY_SHAPE_RING", "        [TY_AROUND] = TY_SHAPE_RING,")
 
 # A preset: DistributedDataParallel's choices under another name.
-edit("planner/systems.c", "static const preset presets[] = {", '''\
+edit("planner/search/systems.c", "static const preset presets[] = {", '''\
     {{"mine", "buckets of 25 MiB overlapped with backward", "made for a test"},
      .bucket_bytes = {25 * MIB},
      .algorithms = {-1, -1},

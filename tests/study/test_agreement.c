@@ -96,7 +96,7 @@ static double estimate(const ty_plan_inputs *in)
 }
 
 /* Seconds of a send over the best of its pairs of devices, while nothing else is sent: costs have
- * the worst pair's, while all replicas send at once (planner/network_costs.c). */
+ * the worst pair's, while all replicas send at once (planner/cost/network_costs.c). */
 static double alone_s(const ty_plan_inputs *in, uint32_t stage, const ty_instruction *send,
                       const ty_instruction_cost *cost)
 {

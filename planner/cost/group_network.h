@@ -45,7 +45,7 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
 /**
  * Then what members add up that serve each other, each its share of the bucket (parameter server,
  * block manager): of every other member as much is read as of the own part, which is there, and
- * written again, by the device that computes (execute/collective_pieces.c):
+ * written again, by the device that computes (execute/transport/collective_pieces.c):
  *   3 (n - 1) / n bytes / memory rate
  * which hides piece by piece behind what arrives: ty_sum_hide. Other algorithms, measured figures
  * and a library's model have it in them.

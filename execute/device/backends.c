@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda/cuda_plugin.h"
+#include "cuda_plugin.h"
 
 /* ---- The plugin -------------------------------------------------------------------------- */
 

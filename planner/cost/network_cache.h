@@ -51,7 +51,7 @@ typedef struct ty_server_network {
 /**
  * Seconds that a server takes to add up its part of a bucket, `bytes` from each of `workers`: the
  * first is copied, every other one read, as is the sum, which is written again. That is what the
- * worker's servers do, in memory, a piece at a time (execute/server.c):
+ * worker's servers do, in memory, a piece at a time (execute/interpreter/server.c):
  *   (3 W - 1) S / memory rate
  * 0 where nothing is known of the memory.
  */

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the worker's exit status says (execute/worker_main.c); others are failures. */
+/* What the worker's exit status says (execute/runtime/worker_main.c); others are failures. */
 enum { WORKER_DONE = 0, WORKER_BAD_INPUT = 3, WORKER_INTERRUPTED = 130 };
 
 ty_status ty_worker_path(char *out, ty_error *error)

@@ -11,7 +11,7 @@
 #include <math.h>
 
 /* Images that a convolution pools itself are made so many bytes, and so many pixels, at a time
- * (execute/cpu_conv2d.c). */
+ * (execute/cpu/cpu_conv2d.c). */
 #define PIECE_BYTES (512 << 10)
 #define PIECE_PIXELS 2048
 
