@@ -79,6 +79,7 @@ static ty_status all_systems(const ty_question_inputs *q, const ty_plan_options 
             status = ty_fail(error, status, "%s", r->refusal.message);
             goto done;
         }
+        status = TY_OK; /* a refusal is a row */
         /* The first of the rows before whose plan is the same. */
         for (uint32_t i = 0; r->plan != NULL && r->same_as == NULL && i < count; i++) {
             bool agree = false;
