@@ -27,7 +27,6 @@
 #include "ty_core.h"
 #include "ty_topologies.h"
 
-
 /* ---- What it depends on ------------------------------------------------------------------ */
 
 typedef enum ty_gpu_generation { /* by compute capability: below 8, 8, 9, 10 and above */

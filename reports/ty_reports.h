@@ -9,7 +9,6 @@
 #include "ty_core.h"
 #include "ty_topologies.h"
 
-
 /** Predicted against measured, for one kind of operation of one stage. */
 typedef struct ty_comparison_row {
     uint32_t stage;

@@ -14,7 +14,6 @@
 #include "ty_core.h"
 #include "ty_topologies.h"
 
-
 /** A failure that is known beforehand. */
 typedef struct ty_known_fault {
     double time_s;
