@@ -1,6 +1,6 @@
 /* Who sees which token in a mixture of experts, and the ways there and back. */
-#include "kernel.cuh"
 #include "expert_rows.h"
+#include "kernel.cuh"
 
 /* A thread a token. Of equal scores the first expert's; the weights are the softmax of the scores
  * of those chosen. */
