@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *const ty_report_schemas[] = {
@@ -164,8 +165,10 @@ static void add_hash(ty_text *html, const char *content)
     unsigned char bytes[33] = {0}; /* 32 of the digest, one to make groups of three */
     char text[45];
 
-    for (size_t i = 0; i < 32; i++)
-        sscanf(digest.hex + 2 * i, "%2hhx", &bytes[i]);
+    for (size_t i = 0; i < 32; i++) {
+        const char pair[3] = {digest.hex[2 * i], digest.hex[2 * i + 1], '\0'};
+        bytes[i] = (unsigned char)strtoul(pair, NULL, 16);
+    }
     for (size_t group = 0; group < 11; group++) {
         const unsigned three = (unsigned)bytes[3 * group] << 16 |
                                (unsigned)bytes[3 * group + 1] << 8 | bytes[3 * group + 2];

@@ -150,7 +150,7 @@ static uint64_t factors_array(const ty_gradient_extent *e, uint32_t members, uin
  * took a sixth of a pass more for each further rank (likewise). What is gathered is decoded for
  * each member.
  */
-#define NAME(kind, symbol, name) [TY_COMPRESSION_##kind] = name,
+#define NAME(kind, symbol, name) [TY_COMPRESSION_##kind] = (name),
 static const char *const names[TY_COMPRESSION_COUNT] = {"none", TY_COMPRESSIONS(NAME)};
 #undef NAME
 

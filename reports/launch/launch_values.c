@@ -551,8 +551,8 @@ static void put_layout(launch_values *v, const ty_plan *plan)
     ty_launch_put_uint(v, "passes", passes);
     /* Frameworks count what one rank has; torchtitan counts a pipeline's whole local batch. */
     ty_launch_put_uint(v, "rank_micro_batch", plan->micro_batch_size / experts);
-    ty_launch_put_uint(v, "replica_batch", plan->micro_batch_size / experts * passes);
-    ty_launch_put_uint(v, "expert_replicas", plan->stages[0].replicas * experts);
+    ty_launch_put_uint(v, "replica_batch", (uint64_t)(plan->micro_batch_size / experts) * passes);
+    ty_launch_put_uint(v, "expert_replicas", (uint64_t)plan->stages[0].replicas * experts);
     ty_launch_put_uint(v, "zero", plan->zero);
     ty_launch_put_flag(v, "sharded", plan->zero >= 2);
 }
