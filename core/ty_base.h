@@ -1,10 +1,13 @@
 /**
  * @file ty_base.h
- * How a call fails: a status for the program, a sentence for the person.
+ * What everything stands on.
  *
- *     ty_error error = {0};
- *     if (ty_plan_load("plan.json", &plan, &error) != TY_OK)
- *         fprintf(stderr, "error: %s\n", error.message);
+ *   status    how a call fails: a status for the program, a sentence for the person
+ *   memory    checked allocation, arenas
+ *   text      growing strings, units, "did you mean", digests
+ *   quote     strings for shells, comments and terminals
+ *   file      whole files, atomic writing, the data folder
+ *   progress  one progress line on stderr
  */
 #ifndef TY_BASE_H
 #define TY_BASE_H
@@ -13,6 +16,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/* ==== status ================================================================================== */
+
+/*
+ * How a call fails: a status for the program, a sentence for the person.
+ *
+ *     ty_error error = {0};
+ *     if (ty_plan_load("plan.json", &plan, &error) != TY_OK)
+ *         fprintf(stderr, "error: %s\n", error.message);
+ */
 
 typedef enum ty_status {
     TY_OK = 0,

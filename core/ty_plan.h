@@ -1,8 +1,10 @@
 /**
  * @file ty_plan.h
- * Pipeline schedules as a table: in which order a stage's forwards and backwards run is written
- * once, in planner/schedule_NAME.c; what else anybody has to know of a schedule is a column of its
- * row. No code outside compares schedules: it asks the row.
+ * Plans.
+ *
+ *   schedule  pipeline schedules as a table
+ *   plan      stages, replicas, micro-batches, gradient buckets
+ *   deploy    whether a trained model fits a small device
  */
 #ifndef TY_PLAN_H
 #define TY_PLAN_H
@@ -16,6 +18,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* ==== schedule ================================================================================ */
+
+/*
+ * Pipeline schedules as a table: in which order a stage's forwards and backwards run is written
+ * once, in planner/lower/schedule_NAME.c; what else anybody has to know of a schedule is a column
+ * of its row. No code outside compares schedules: it asks the row.
+ */
 
 typedef enum ty_schedule {
     TY_GPIPE,
@@ -36,16 +46,15 @@ typedef enum ty_weight_versions {
 } ty_weight_versions;
 
 typedef struct ty_schedule_row {
-    const char *name;       /* "1f1b", in plans and --fix */
-    const char *megatron;   /* how Megatron-LM calls it, or NULL: it has none like it */
-    const char *torchtitan; /* likewise, of pipeline_parallel_schedule */
-    bool is_usual;          /* searched unless another is asked for */
-    bool is_interleaved;    /* several stages on each position */
-    bool needs_pipeline;    /* one stage alone has no use for it */
-    bool is_asynchronous;   /* weights are updated while micro-batches are in flight */
-    bool splits_backward;   /* first the gradients of activations, later those of weights */
-    bool
-        has_full_in_flight; /* all micro-batches of a step are in flight, not those of the stages */
+    const char *name;        /* "1f1b", in plans and --fix */
+    const char *megatron;    /* how Megatron-LM calls it, or NULL: it has none like it */
+    const char *torchtitan;  /* likewise, of pipeline_parallel_schedule */
+    bool is_usual;           /* searched unless another is asked for */
+    bool is_interleaved;     /* several stages on each position */
+    bool needs_pipeline;     /* one stage alone has no use for it */
+    bool is_asynchronous;    /* weights are updated while micro-batches are in flight */
+    bool splits_backward;    /* first the gradients of activations, later those of weights */
+    bool has_full_in_flight; /* all micro-batches of a step are in flight */
     ty_weight_versions versions;
     uint8_t most_zero;       /* the highest ZeRO level that it can have */
     uint8_t least_per_stage; /* micro-batches of each replica, for each position: at least */

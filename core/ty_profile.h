@@ -1,5 +1,23 @@
 /**
  * @file ty_profile.h
+ * Collectives and gradient compressors as plans name them, and measured times.
+ *
+ *   compression  which compressor, and what follows from it: bytes, collectives, memory
+ *   profile      measured seconds of layers, copies, compressors and collectives
+ */
+#ifndef TY_PROFILE_H
+#define TY_PROFILE_H
+
+#include "ty_base.h"
+#include "ty_json.h"
+#include "ty_workload.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ==== compression ============================================================================= */
+
+/*
  * Gradient compression as a planning decision: which compressor, with which parameter, and what
  * follows from it for every reader of a plan: bytes on the wire, the collectives it permits, memory
  * for error feedback. Pure functions; docs/guides/compress-gradients.md has the formulas and their
@@ -18,15 +36,6 @@
  *   for (uint32_t phase = 0; phase < ty_compression_phases(&c); phase++)
  *       total += ty_compression_wire_bytes(&c, &extent, members, phase);
  */
-#ifndef TY_PROFILE_H
-#define TY_PROFILE_H
-
-#include "ty_base.h"
-#include "ty_json.h"
-#include "ty_workload.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 typedef enum ty_collective_kind {
     TY_ALL_REDUCE,

@@ -1,8 +1,9 @@
 /**
  * @file ty_run.h
- * A timeline: when each instruction of each rank ran, in one or more steps. The estimator, the
- * simulator and the executor all write one, so predicted and measured can be laid over each other
- * instruction by instruction.
+ * What happened: timelines and runs.
+ *
+ *   timeline  when each instruction ran, predicted or measured
+ *   run       a job for the worker, and what the worker measured
  */
 #ifndef TY_RUN_H
 #define TY_RUN_H
@@ -14,6 +15,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* ==== timeline ================================================================================ */
+
+/*
+ * A timeline: when each instruction of each rank ran, in one or more steps. The estimator, the
+ * simulator and the executor all write one, so predicted and measured can be laid over each other
+ * instruction by instruction.
+ */
 
 typedef struct ty_event {
     uint32_t rank;

@@ -1,5 +1,22 @@
 /**
  * @file ty_workload.h
+ * Models.
+ *
+ *   precision  the numbers that layers compute with
+ *   workload   a model as a graph of layers
+ */
+#ifndef TY_WORKLOAD_H
+#define TY_WORKLOAD_H
+
+#include "ty_base.h"
+#include "ty_json.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ==== precision =============================================================================== */
+
+/*
  * In what numbers layers compute: one enumeration for plans, profiles, runs and launch files.
  *
  *     ty_precision precision;
@@ -12,14 +29,6 @@
  * Engine for which products are narrow: those of attention's projections, of mlps and of experts.
  * Attention itself, a head over a vocabulary, norms and what lies between layers stay in bf16.
  */
-#ifndef TY_WORKLOAD_H
-#define TY_WORKLOAD_H
-
-#include "ty_base.h"
-#include "ty_json.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 typedef enum ty_precision {
     TY_PRECISION_FP32,

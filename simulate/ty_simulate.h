@@ -1,5 +1,21 @@
 /**
  * @file ty_simulate.h
+ * Simulation of programs on a SimGrid platform.
+ *
+ *   failures  a long run whose devices, hosts and links fail
+ *   simulate  steps of one plan, with stragglers and disturbances
+ *   tenants   several jobs on one cluster
+ *   analysis  load of links, traffic, memory over time
+ */
+#ifndef TY_SIMULATE_H
+#define TY_SIMULATE_H
+
+#include "ty_core.h"
+#include "ty_topologies.h"
+
+/* ==== failures ================================================================================ */
+
+/*
  * A long run whose devices, hosts and links fail: checkpoints, restarts, going on with fewer
  * replicas, and what is left of the time. No step is simulated here; what a step takes, whole or
  * shrunken, comes from ty_simulate.
@@ -8,11 +24,6 @@
  *         .checkpoint_interval_s = 1800, .checkpoint_write_s = 20, .restart_s = 300, .seed = 1};
  *     TY_CHECK(ty_endure(&question, &endurance, error), status, cleanup);
  */
-#ifndef TY_SIMULATE_H
-#define TY_SIMULATE_H
-
-#include "ty_core.h"
-#include "ty_topologies.h"
 
 /** A failure that is known beforehand. */
 typedef struct ty_known_fault {
