@@ -61,7 +61,7 @@ typedef struct ty_schedule_row {
     uint8_t warmup_times;    /* forwards ahead of the first backward, in those of 1F1B */
 } ty_schedule_row;
 
-/** The row of a schedule. @param schedule below TY_SCHEDULE_COUNT */
+/** The row of a schedule; that of 1F1B for what is none. */
 const ty_schedule_row *ty_schedule_at(ty_schedule schedule);
 
 /** "unknown" for what is no schedule. */

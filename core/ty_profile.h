@@ -127,7 +127,7 @@ typedef struct ty_compression_row {
     double measured[5]; /* at most four */
 } ty_compression_row;
 
-/** @param kind below TY_COMPRESSION_COUNT; "none" has a row too */
+/** The row of a kind; that of "none" for what is no kind. */
 const ty_compression_row *ty_compression_at(ty_compression_kind kind);
 
 /** Which parameters a kind has. */

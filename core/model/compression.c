@@ -281,7 +281,7 @@ static const ty_compression_row kinds[TY_COMPRESSION_COUNT] = {
 
 const ty_compression_row *ty_compression_at(ty_compression_kind kind)
 {
-    return &kinds[kind];
+    return &kinds[(unsigned)kind < TY_COMPRESSION_COUNT ? kind : TY_COMPRESSION_NONE];
 }
 
 const char *const ty_collective_names[TY_COLLECTIVE_COUNT] = {
@@ -317,7 +317,7 @@ bool ty_compression_equals(const ty_compression *a, const ty_compression *b)
 
 ty_status ty_compression_check(const ty_compression *c, ty_error *error)
 {
-    const bool is_dgc = kinds[c->kind].has_warmup;
+    const bool is_dgc = ty_compression_at(c->kind)->has_warmup;
 
     if ((unsigned)c->kind >= TY_COMPRESSION_COUNT)
         return ty_fail(error, TY_EINVAL, "found compression %d, expected one of the %d kinds",

@@ -49,7 +49,7 @@ static const ty_schedule_row rows[TY_SCHEDULE_COUNT] = {
 
 const ty_schedule_row *ty_schedule_at(ty_schedule schedule)
 {
-    return &rows[schedule];
+    return &rows[(unsigned)schedule < TY_SCHEDULE_COUNT ? schedule : TY_ONE_F_ONE_B];
 }
 
 const char *ty_schedule_name(ty_schedule schedule)
@@ -64,21 +64,21 @@ ty_schedule ty_schedule_default(bool is_interleaved)
 
 bool ty_schedule_is_plain(ty_schedule schedule)
 {
-    const ty_schedule_row *row = &rows[schedule];
+    const ty_schedule_row *row = ty_schedule_at(schedule);
 
     return !row->is_asynchronous && !row->is_interleaved && !row->splits_backward;
 }
 
 uint32_t ty_schedule_stashed_versions(ty_schedule schedule, uint32_t lead)
 {
-    const ty_weight_versions versions = rows[schedule].versions;
+    const ty_weight_versions versions = ty_schedule_at(schedule)->versions;
 
     return versions == TY_WEIGHTS_DOUBLE ? 1 : versions == TY_WEIGHTS_IN_FLIGHT ? lead : 0;
 }
 
 ty_schedule_problem ty_schedule_check(ty_schedule schedule, const ty_schedule_use *use)
 {
-    const ty_schedule_row *row = &rows[schedule];
+    const ty_schedule_row *row = ty_schedule_at(schedule);
 
     if (row->is_interleaved != (use->interleave > 1))
         return TY_SCHEDULE_INTERLEAVE;

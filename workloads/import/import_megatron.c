@@ -621,6 +621,7 @@ static ty_status read(ty_import_source *source, ty_workload **out)
     training_pairs pairs = {0};
     ty_text conditional = {0};
     ty_import_report report = {0};
+    ty_workload *workload = NULL;
     ty_status status;
 
     TY_CHECK(ty_megatron_settings(source->path, source->bytes, source->length, &pairs, &conditional,
@@ -630,9 +631,12 @@ static ty_status read(ty_import_source *source, ty_workload **out)
         ty_import_note(source, "%s", report.notes[i]);
     if (conditional.length > 0)
         ty_import_note(source, TY_MEGATRON_CONDITIONAL, conditional.data);
-    TY_CHECK(ty_settings_model(source, "megatron", &pairs, true, out), status, done);
-    status = note_unread(source, &pairs);
+    TY_CHECK(ty_settings_model(source, "megatron", &pairs, true, &workload), status, done);
+    TY_CHECK(note_unread(source, &pairs), status, done);
+    *out = workload;
+    workload = NULL; /* given away */
 done:
+    ty_workload_free(workload);
     ty_import_report_clear(&report);
     ty_text_clear(&conditional);
     ty_training_pairs_clear(&pairs);
