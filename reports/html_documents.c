@@ -258,7 +258,7 @@ static void put_memory_curves(ty_json_writer *w, const ty_json *root)
     const ty_json *all, *values[2];
     double number;
 
-    ty_json_open(w, "root", '{');
+    ty_json_open(w, "content", '{');
     ty_json_open(w, "memory_over_time", '[');
     if (!ty_json_has(root, "memory_over_time") ||
         ty_json_array(root, "memory_over_time", 0, SIZE_MAX, &all, NULL) != TY_OK)
@@ -322,7 +322,7 @@ ty_status ty_report_put_documents(const ty_report_input *in, ty_json_writer *w, 
         if (strcmp(d->schema, "trainyard.simulation/1") == 0)
             put_memory_curves(w, d->root);
         else
-            ty_report_put_copy(w, "root", d->root);
+            ty_report_put_copy(w, "content", d->root);
         ty_json_close(w, '}');
     }
     ty_json_close(w, ']');

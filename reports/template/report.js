@@ -308,7 +308,7 @@
   function documentsOf(schema) { return report.documents.filter((d) => d.schema === schema); }
   function documentOf(schema) {
     const found = documentsOf(schema)[0];
-    return found ? found.root : undefined;
+    return found ? found.content : undefined;
   }
   /* What a cluster costs: { usd(seconds), energy(seconds) }, NaN if not known. */
   function billOf(score) {
@@ -671,7 +671,7 @@
   /* "8", "x0.5", "100Gb/s": a number, perhaps with a unit. */
   const isQuantity = (text) => /^x?[0-9.]+[^ \-:@0-9]*$/.test(text);
   function readWhatif(document_) {
-    const root = document_.root, axes = root.vary.map((v) => ({ key: v.key, values: v.values, isOrdered: v.values.every(isQuantity) }));
+    const root = document_.content, axes = root.vary.map((v) => ({ key: v.key, values: v.values, isOrdered: v.values.every(isQuantity) }));
     const total = axes.reduce((n, a) => n * a.values.length, 1), answers = Array.from({ length: total }, () => null);
     for (const row of root.rows) answers[axes.reduce((n, a) => n * a.values.length + a.values.indexOf(row.values[a.key]), 0)] = row;
     /* Quantities come before names along the abscissa, more values before fewer. */

@@ -53,7 +53,7 @@ report_holds() {
 import json, re, sys
 page = open(sys.argv[1], encoding="utf-8").read()
 d = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
-docs = {x["schema"][len("trainyard."):-len("/1")]: x["root"] for x in d["documents"]}
+docs = {x["schema"][len("trainyard."):-len("/1")]: x["content"] for x in d["documents"]}
 sys.exit(not eval(sys.argv[2]))
 PYTHON
 }

@@ -150,14 +150,14 @@ Test(documents, are_in_the_report)
         scene_page page = scene_page_of(&in);
         char path[96];
 
-        snprintf(path, sizeof path, "documents/0/root/%s", c->path);
+        snprintf(path, sizeof path, "documents/0/content/%s", c->path);
         if (c->shown != NULL)
             cr_expect_str_eq(scene_text(&page, path), c->shown, "case %zu", i);
         else
             cr_expect_eq(scene_number(&page, path), c->number, "case %zu", i);
         cr_expect_str_eq(scene_text(&page, "files/0/sha256"), g.document.digest.hex);
         cr_expect_null(scene_at(&page, "plan"));
-        cr_expect_null(scene_at(&page, "documents/0/root/timeline"), "what no section shows");
+        cr_expect_null(scene_at(&page, "documents/0/content/timeline"), "what no section shows");
         scene_page_clear(&page);
         ty_json_free(g.parsed);
     }
