@@ -86,7 +86,7 @@ done:
     return status;
 }
 
-/* What the passes of planner/cost/compute_costs.c are measured in: a large copy, read plus written.
+/* The unit of the passes in core/model/compression.c: a large copy, read plus written.
  */
 static void put_copy(ty_json_writer *w, const float *from, float *to, uint64_t count)
 {

@@ -121,7 +121,7 @@ WIRE(drawn_wire)
     return kept(c->ratio, e->elements) * ELEMENT_BYTES;
 }
 
-/* What is not factored travels with the first factors; the second are not empty then. */
+/* Elements outside factored matrices are sent with the first factors. */
 WIRE(factors_wire)
 {
     UNUSED_WIRE;
@@ -145,9 +145,9 @@ static uint64_t factors_array(const ty_gradient_extent *e, uint32_t members, uin
 
 /*
  * Passes: what a fused kernel reads and writes, counted from the loops of execute/codec_*.c.
- * Selecting the k largest exactly is more than that: a sampled threshold took 7.3 times as long as
- * the cast to fp16 and sorting far more (PyTorch 1.13 on one Zen 5 core, 4 Mi elements); PowerSGD
- * took a sixth of a pass more for each further rank (likewise). What is gathered is decoded for
+ * Selecting the k largest exactly takes longer: a sampled threshold took 7.3 times as long as the
+ * cast to fp16 (PyTorch 1.13 on one Zen 5 core, 4 Mi elements). Likewise, PowerSGD took a sixth of
+ * a pass more for each further rank. What is gathered is decoded for
  * each member.
  */
 #define NAME(kind, symbol, name) [TY_COMPRESSION_##kind] = (name),

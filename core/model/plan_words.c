@@ -1,4 +1,4 @@
-/* The names of what a plan chooses among, in files and options. */
+/* Names of recomputation, parallelism and sharding kinds, in files and options. */
 #include "ty_plan.h"
 
 const char *ty_recompute_name(ty_recompute recompute)

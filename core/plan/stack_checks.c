@@ -1,4 +1,4 @@
-/* What a stack asks of a plan beside what any plan must satisfy. */
+/* Limits of a framework on tensor and expert parallelism. */
 #include "stack_plans.h"
 #include "ty_plan.h"
 
