@@ -1,9 +1,8 @@
 /*
- * What happens to gradients at the end of a step: the last backward is cut at bucket boundaries, so
- * that each bucket is encoded, exchanged and decoded while the layers before it are still computed,
- * and then the weights are updated. Buckets come last layer first, as backward makes them; a weight
- * tied to another stage comes after all others on both stages, so that all ranks meet their
- * common collectives in the same order.
+ * Gradients at the end of a step: each bucket is encoded, exchanged and decoded
+ * while the layers before it are still computed, and then the weights are updated. Buckets come
+ * last layer first, as backward makes them; a weight tied to another stage comes after all others
+ * on both stages, so that all ranks meet their common collectives in the same order.
  */
 #include "lowering.h"
 
@@ -90,7 +89,7 @@ static uint32_t next_exchanged(const ty_lowering *l, uint32_t stage, uint32_t fr
 }
 
 /* The next one with layers of its own: experts are of the layers of the bucket before them. */
-static uint32_t next_piece(const ty_lowering *l, uint32_t stage, uint32_t from)
+uint32_t ty_lower_next_piece(const ty_lowering *l, uint32_t stage, uint32_t from)
 {
     uint32_t bucket = next_exchanged(l, stage, from);
 
@@ -110,7 +109,7 @@ uint32_t ty_lower_experts_of(const ty_lowering *l, uint32_t bucket)
 }
 
 /* Weights that are averaged after local steps are known only when backward is over. */
-static ty_status exchange_own(ty_lowering *l, uint32_t stage, uint32_t source)
+ty_status ty_lower_exchange_own(ty_lowering *l, uint32_t stage, uint32_t source)
 {
     ty_status status = TY_OK;
 
@@ -125,63 +124,17 @@ ty_status ty_lower_scores(ty_lowering *l)
 {
     if (l->plan->workload->learning != TY_LEARNING_EVOLUTION)
         return TY_OK;
-    return exchange_own(l, l->position, l->forwards[l->micro_batches - 1]);
-}
-
-/* Where the piece that ends before `end` starts: at its bucket, or where backward ends for the last
-   piece, which takes the layers before the first bucket along since they have no gradients. */
-static ty_status piece_start(const ty_lowering *l, uint32_t own, uint32_t bucket, bool is_final,
-                             uint32_t end, uint32_t *first)
-{
-    const uint32_t lowest = ty_lower_first_backward(l, own);
-
-    if (!is_final && (l->plan->buckets[bucket].first_layer <= lowest ||
-                      l->plan->buckets[bucket].first_layer >= end))
-        return ty_fail(
-            l->error, TY_EINVAL,
-            "plan:/buckets/%u/first_layer: found %u, expected more than %u and less than "
-            "%u: buckets go from the stage's last layer to its first",
-            bucket, l->plan->buckets[bucket].first_layer, lowest, end);
-    *first = is_final ? lowest : l->plan->buckets[bucket].first_layer;
-    return TY_OK;
+    return ty_lower_exchange_own(l, l->position, l->forwards[l->micro_batches - 1]);
 }
 
 /* What a piece of backward leaves to be exchanged. */
-static ty_status exchange_piece(ty_lowering *l, uint32_t bucket, uint32_t backward)
+ty_status ty_lower_exchange_piece(ty_lowering *l, uint32_t bucket, uint32_t backward)
 {
     const uint32_t experts = ty_lower_experts_of(l, bucket);
     ty_status status = exchange(l, bucket, backward);
 
     if (status == TY_OK && experts != l->plan->bucket_count)
         status = exchange(l, experts, backward);
-    return status;
-}
-
-ty_status ty_lower_last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t received)
-{
-    const ty_plan_stage *stage = &l->plan->stages[pass.stage];
-    const uint32_t none = l->plan->bucket_count;
-    const bool is_overlapped = l->plan->workload->local_steps <= 1;
-    uint32_t end = stage->first_layer + stage->layer_count;
-    uint32_t bucket = is_overlapped ? next_piece(l, pass.stage, 0) : none, next, first = 0;
-    uint32_t waits[2] = {received, TY_NO_INSTRUCTION}, backward = TY_NO_INSTRUCTION;
-    ty_status status = TY_OK;
-
-    do {
-        next = bucket == none ? none : next_piece(l, pass.stage, bucket + 1);
-        TY_CHECK(piece_start(l, pass.stage, bucket, next == none, end, &first), status, done);
-        TY_CHECK(ty_lower_backward_range(l, op, pass, first, end, waits, &backward), status, done);
-        if (next == none && op == TY_OP_BACKWARD)
-            TY_CHECK(ty_lower_send_gradient(l, pass, backward), status, done);
-        if (bucket != none)
-            TY_CHECK(exchange_piece(l, bucket, backward), status, done);
-        end = first;
-        bucket = next;
-    } while (bucket != none);
-    l->backwards[pass.stage / l->program->stage_count] = backward;
-    if (!is_overlapped)
-        status = exchange_own(l, pass.stage, backward);
-done:
     return status;
 }
 

@@ -1,9 +1,13 @@
 /*
- * Internal to planner/: what a schedule writes a position's program with. lower.c owns the state
- * and offers "forward" and "backward" of a micro-batch; the schedule_*.c files only say in which
- * order; gradient_exchange.c cuts the last backward and writes what follows it; sharding.c brings
- * sharded weights together; actors_lowering.c has those who play episodes; priority_lowering.c puts
- * exchanges into an order of their own.
+ * Internal to planner/: the state and the functions that write the program of a pipeline rank:
+ *
+ *     lower.c               the state, and one pipeline rank after the other
+ *     schedule_*.c          the order of passes
+ *     passes.c              forward and backward of a micro-batch
+ *     sharding.c            gathers of sharded weights
+ *     gradient_exchange.c   collectives and updates after the last backward
+ *     actors_lowering.c     programs of actors
+ *     priority_lowering.c   collectives in an order of their own
  */
 #ifndef TY_LOWERING_H
 #define TY_LOWERING_H
@@ -96,43 +100,41 @@ ty_status ty_lower_backward_input(ty_lowering *lowering, ty_lower_pass pass) TY_
 ty_status ty_lower_backward_weight(ty_lowering *lowering, ty_lower_pass pass,
                                    bool is_last) TY_MUST_CHECK;
 
-/** Appends to the position in hand. */
-ty_status ty_lower_append(ty_lowering *lowering, const ty_instruction *instruction,
-                          const uint32_t *waits, uint32_t wait_count,
-                          uint32_t *index) TY_MUST_CHECK;
-/** A compute instruction on layers. */
-ty_instruction ty_lower_compute(ty_op op, ty_lower_pass pass, uint32_t first_layer,
-                                uint32_t layer_count);
-/**
- * Backward of layers [first, end) of a stage, from segment to segment where it is recomputed, each
- * behind its recompute.
- * @param waits [2] of the first piece
- * @param index [out] the last piece
- */
-ty_status ty_lower_backward_range(ty_lowering *lowering, ty_op op, ty_lower_pass pass,
-                                  uint32_t first, uint32_t end, const uint32_t waits[2],
-                                  uint32_t *index) TY_MUST_CHECK;
-/** Sends the input gradient to the previous stage, if anything there is trained. */
-ty_status ty_lower_send_gradient(ty_lowering *lowering, ty_lower_pass pass,
-                                 uint32_t backward) TY_MUST_CHECK;
+/** Appends to the current position. */
+static inline ty_status ty_lower_append(ty_lowering *l, const ty_instruction *instruction,
+                                        const uint32_t *waits, uint32_t wait_count, uint32_t *index)
+{
+    return ty_program_append(l->program, l->position, instruction, waits, wait_count, index,
+                             l->error);
+}
 
-/** The lowest layer of a stage that backward comes to; the layer behind the stage where it has
- * none. */
-uint32_t ty_lower_first_backward(const ty_lowering *lowering, uint32_t stage);
+/** A compute instruction on layers. */
+static inline ty_instruction ty_lower_compute(ty_op op, ty_lower_pass pass, uint32_t first_layer,
+                                              uint32_t layer_count)
+{
+    ty_instruction instruction = ty_instruction_of(op);
+    instruction.stage = pass.stage;
+    instruction.lead = pass.lead;
+    instruction.micro_batch = pass.micro_batch;
+    instruction.first_layer = first_layer;
+    instruction.layer_count = layer_count;
+    return instruction;
+}
 
 /* gradient_exchange.c */
 
 /** In evolution, the exchange of the population's scores after the last forward; else nothing. */
 ty_status ty_lower_scores(ty_lowering *lowering) TY_MUST_CHECK;
 
-/**
- * The last backward of a stage, or the weights' part of it, in pieces, each followed by the
- * exchange of its bucket.
- * @param op       TY_OP_BACKWARD or TY_OP_BACKWARD_WEIGHT
- * @param received what the first piece waits for
- */
-ty_status ty_lower_last_backward(ty_lowering *lowering, ty_op op, ty_lower_pass pass,
-                                 uint32_t received) TY_MUST_CHECK;
+/** The stage's next exchanged bucket from `from` on that has layers of its own, or the plan's
+ * count. Experts are of the layers of the bucket before them. */
+uint32_t ty_lower_next_piece(const ty_lowering *lowering, uint32_t stage, uint32_t from);
+/** Collectives of a bucket and of its experts, after `backward`. */
+ty_status ty_lower_exchange_piece(ty_lowering *lowering, uint32_t bucket,
+                                  uint32_t backward) TY_MUST_CHECK;
+/** Collectives of all of a stage's own buckets, after `source`. */
+ty_status ty_lower_exchange_own(ty_lowering *lowering, uint32_t stage,
+                                uint32_t source) TY_MUST_CHECK;
 /** Exchanges of tied weights, and the updates of all trainable layers of the position. */
 ty_status ty_lower_updates(ty_lowering *lowering) TY_MUST_CHECK;
 /** A stage's next bucket of its own from `from` on, from its last layer down, that `is_wanted`;

@@ -1,0 +1,325 @@
+/* The passes of a micro-batch: what it loads or receives, its layers, and what it sends. The last
+ * backward is cut at bucket boundaries, so that each bucket leaves as soon as it is complete. */
+#include "lowering.h"
+
+/* The input stream may be this many micro-batches ahead of the forwards: one batch is used while
+   the next is assembled, so two buffers do. */
+#define LOAD_AHEAD 2
+
+#define LABEL_BYTES 4 /* class or token index, int32 */
+
+static const ty_plan_stage *stage_of(const ty_lowering *l, ty_lower_pass pass)
+{
+    return &l->plan->stages[pass.stage];
+}
+
+static bool is_last_stage(const ty_lowering *l, ty_lower_pass pass)
+{
+    return pass.stage + 1 == l->plan->stage_count;
+}
+
+/* Where a stage's forwards are noted. */
+static uint32_t *forwards_of(const ty_lowering *l, uint32_t stage)
+{
+    return &l->forwards[(size_t)(stage / l->program->stage_count) * l->micro_batches];
+}
+
+/* The transfer across the cut between two neighboring stages, either way. */
+static ty_instruction transfer(const ty_lowering *l, ty_op op, ty_lower_pass pass,
+                               ty_direction direction, uint32_t peer_stage)
+{
+    ty_instruction instruction = ty_lower_compute(op, pass, 0, 0);
+    instruction.peer_stage = peer_stage;
+    instruction.direction = direction;
+    instruction.bytes = l->transfer_bytes[2 * (peer_stage > pass.stage ? peer_stage : pass.stage) +
+                                          ty_direction_way(direction)];
+    return instruction;
+}
+
+/* Where episodes are learnt from, they are played in place. The first stage reads whole samples; a
+   last stage that is not the first reads labels only, which may be stored more tightly than they
+   are used. */
+static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
+{
+    const ty_workload *workload = l->plan->workload;
+    const uint32_t m = pass.micro_batch;
+    ty_instruction load = ty_lower_compute(TY_OP_LOAD, pass, 0, 0);
+    uint64_t labels = workload->tokens_per_sample > 0 ? workload->tokens_per_sample : 1;
+    uint64_t bytes = workload->sample_bytes;
+
+    if (workload->learning == TY_LEARNING_REINFORCEMENT)
+        return pass.stage == 0 ? ty_lower_act(l, pass, index) : TY_OK;
+    if (pass.stage != 0 && !is_last_stage(l, pass))
+        return TY_OK;
+    if (pass.stage != 0 && labels * LABEL_BYTES < bytes)
+        bytes = labels * LABEL_BYTES;
+    load.bytes = ty_lane_bytes(l->plan, bytes);
+    return ty_lower_append(l, &load,
+                           m < LOAD_AHEAD ? NULL : &forwards_of(l, pass.stage)[m - LOAD_AHEAD],
+                           m < LOAD_AHEAD ? 0 : 1, index);
+}
+
+/* The first layer of a stage with a backward pass; the layer after the stage if it has none. */
+static uint32_t first_backward(const ty_lowering *l, uint32_t stage)
+{
+    const ty_plan_stage *s = &l->plan->stages[stage];
+    const uint32_t end = s->first_layer + s->layer_count;
+
+    if (l->first_backward <= s->first_layer)
+        return s->first_layer;
+    return l->first_backward < end ? l->first_backward : end;
+}
+
+static bool has_backward(const ty_lowering *l, uint32_t stage)
+{
+    const ty_plan_stage *s = &l->plan->stages[stage];
+    return first_backward(l, stage) < s->first_layer + s->layer_count;
+}
+
+/* The layers of a stage that a pass of an operation has. */
+static void range_of(const ty_lowering *l, ty_op op, uint32_t stage, uint32_t *first, uint32_t *end)
+{
+    const ty_plan_stage *s = &l->plan->stages[stage];
+
+    *first = op == TY_OP_FORWARD ? s->first_layer : first_backward(l, stage);
+    *end = s->first_layer + s->layer_count;
+}
+
+/* Layers [first, end) in one instruction, or in pieces after their gathers. */
+static ty_status lower_range(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t first,
+                             uint32_t end, const uint32_t waits[2], uint32_t *index)
+{
+    const ty_instruction whole = ty_lower_compute(op, pass, first, end - first);
+
+    if (ty_lower_is_gathered(l, pass) && (op == TY_OP_FORWARD || l->plan->zero == 3))
+        return ty_lower_gathered_range(l, op, pass, first, end, waits, index);
+    return ty_lower_append(l, &whole, waits, 2, index);
+}
+
+static ty_status bare_pass(ty_lowering *l, ty_op op, ty_lower_pass pass)
+{
+    ty_instruction whole;
+    uint32_t first, end;
+
+    range_of(l, op, pass.stage, &first, &end);
+    whole = ty_lower_compute(op, pass, first, end - first);
+    return ty_lower_append(l, &whole, NULL, 0, NULL);
+}
+
+/* ---- Segments ------------------------------------------------------------------------------ */
+
+/* Whether the stage's last pass so far was the forward of this very micro-batch, and left what its
+ * backward needs of the last segment. */
+static bool is_served_by_forward(const ty_lowering *l, ty_lower_pass pass)
+{
+    const ty_stage_program *list = &l->program->stages[l->position];
+    uint32_t i = list->instruction_count;
+
+    if (!ty_plan_forward_serves_backward(l->plan, pass.stage))
+        return false;
+    while (i-- > 0) {
+        const ty_instruction *in = &list->instructions[i];
+        if (in->stage == pass.stage && in->stream == TY_STREAM_COMPUTE && in->op != TY_OP_BEGIN)
+            return in->op == TY_OP_FORWARD && in->micro_batch == pass.micro_batch &&
+                   in->lead == pass.lead;
+    }
+    return false;
+}
+
+/* Of the segment that ends before layer `end`, if one does. Waits for nothing: it may run while the
+ * gradient is still on its way. */
+static ty_status lower_recompute(ty_lowering *l, ty_lower_pass pass, uint32_t end)
+{
+    const ty_plan_stage *stage = stage_of(l, pass);
+    const bool is_last = end == stage->first_layer + stage->layer_count;
+    const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
+    uint32_t ignored;
+
+    if (!is_last && l->segments[end] != end)
+        return TY_OK;
+    if (is_last && is_served_by_forward(l, pass))
+        return TY_OK;
+    return lower_range(l, TY_OP_RECOMPUTE, pass, l->segments[end - 1], end, nothing, &ignored);
+}
+
+static ty_status backward_range(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t first,
+                                uint32_t end, const uint32_t waits[2], uint32_t *index)
+{
+    const bool is_recomputed = ty_recompute_has_segments(stage_of(l, pass)->recompute);
+    const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
+    ty_status status = TY_OK;
+
+    while (end > first) {
+        const uint32_t segment = l->segments[end - 1];
+        const uint32_t start = is_recomputed && segment > first ? segment : first;
+        if (is_recomputed)
+            TY_CHECK(lower_recompute(l, pass, end), status, done);
+        TY_CHECK(lower_range(l, op, pass, start, end, waits, index), status, done);
+        waits = nothing;
+        end = start;
+    }
+done:
+    return status;
+}
+
+/* All of a stage. */
+static ty_status lower_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const uint32_t waits[2],
+                            uint32_t *index)
+{
+    uint32_t first, end;
+
+    range_of(l, op, pass.stage, &first, &end);
+    if (op == TY_OP_FORWARD)
+        return lower_range(l, op, pass, first, end, waits, index);
+    return backward_range(l, op, pass, first, end, waits, index);
+}
+
+ty_status ty_lower_forward(ty_lowering *l, ty_lower_pass pass)
+{
+    uint32_t *forward;
+    uint32_t sources[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}; /* load, receive */
+    ty_instruction instruction;
+    ty_status status = TY_OK;
+
+    if (l->are_passes_only)
+        return bare_pass(l, TY_OP_FORWARD, pass);
+    forward = &forwards_of(l, pass.stage)[pass.micro_batch];
+    TY_CHECK(lower_load(l, pass, &sources[0]), status, done);
+    if (pass.stage > 0) {
+        instruction = transfer(l, TY_OP_RECEIVE, pass, TY_ACTIVATION, pass.stage - 1);
+        TY_CHECK(ty_lower_append(l, &instruction, NULL, 0, &sources[1]), status, done);
+    }
+    ty_lower_forget_gathered(l);
+    TY_CHECK(lower_pass(l, TY_OP_FORWARD, pass, sources, forward), status, done);
+    if (!is_last_stage(l, pass)) {
+        instruction = transfer(l, TY_OP_SEND, pass, TY_ACTIVATION, pass.stage + 1);
+        TY_CHECK(ty_lower_append(l, &instruction, forward, 1, NULL), status, done);
+    }
+done:
+    return status;
+}
+
+static ty_status send_gradient(ty_lowering *l, ty_lower_pass pass, uint32_t backward)
+{
+    ty_instruction send;
+    /* A gradient crosses the cut before a stage where something before it is trained. */
+    if (pass.stage == 0 || l->first_backward >= l->plan->stages[pass.stage].first_layer)
+        return TY_OK;
+    send = transfer(l, TY_OP_SEND, pass, TY_GRADIENT, pass.stage - 1);
+    return ty_lower_append(l, &send, &backward, 1, NULL);
+}
+
+/* The gradient that backward starts from. */
+static ty_status lower_backward_inputs(ty_lowering *l, ty_lower_pass pass, uint32_t *received)
+{
+    ty_instruction instruction;
+
+    ty_lower_forget_gathered(l);
+    *received = TY_NO_INSTRUCTION;
+    if (is_last_stage(l, pass))
+        return TY_OK;
+    instruction = transfer(l, TY_OP_RECEIVE, pass, TY_GRADIENT, pass.stage + 1);
+    return ty_lower_append(l, &instruction, NULL, 0, received);
+}
+
+/* ---- The last backward -------------------------------------------------------------------- */
+
+/* Where the piece that ends before `end` starts: at its bucket, or where backward ends for the last
+   piece, which takes the layers before the first bucket along since they have no gradients. */
+static ty_status piece_start(const ty_lowering *l, uint32_t own, uint32_t bucket, bool is_final,
+                             uint32_t end, uint32_t *first)
+{
+    const uint32_t lowest = first_backward(l, own);
+
+    if (!is_final && (l->plan->buckets[bucket].first_layer <= lowest ||
+                      l->plan->buckets[bucket].first_layer >= end))
+        return ty_fail(
+            l->error, TY_EINVAL,
+            "plan:/buckets/%u/first_layer: found %u, expected more than %u and less than "
+            "%u: buckets go from the stage's last layer to its first",
+            bucket, l->plan->buckets[bucket].first_layer, lowest, end);
+    *first = is_final ? lowest : l->plan->buckets[bucket].first_layer;
+    return TY_OK;
+}
+
+static ty_status last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t received)
+{
+    const ty_plan_stage *stage = &l->plan->stages[pass.stage];
+    const uint32_t none = l->plan->bucket_count;
+    const bool is_overlapped = l->plan->workload->local_steps <= 1;
+    uint32_t end = stage->first_layer + stage->layer_count;
+    uint32_t bucket = is_overlapped ? ty_lower_next_piece(l, pass.stage, 0) : none, next, first = 0;
+    uint32_t waits[2] = {received, TY_NO_INSTRUCTION}, backward = TY_NO_INSTRUCTION;
+    ty_status status = TY_OK;
+
+    do {
+        next = bucket == none ? none : ty_lower_next_piece(l, pass.stage, bucket + 1);
+        TY_CHECK(piece_start(l, pass.stage, bucket, next == none, end, &first), status, done);
+        TY_CHECK(backward_range(l, op, pass, first, end, waits, &backward), status, done);
+        if (next == none && op == TY_OP_BACKWARD)
+            TY_CHECK(send_gradient(l, pass, backward), status, done);
+        if (bucket != none)
+            TY_CHECK(ty_lower_exchange_piece(l, bucket, backward), status, done);
+        end = first;
+        bucket = next;
+    } while (bucket != none);
+    l->backwards[pass.stage / l->program->stage_count] = backward;
+    if (!is_overlapped)
+        status = ty_lower_exchange_own(l, pass.stage, backward);
+done:
+    return status;
+}
+
+/* ---- Backward ------------------------------------------------------------------------------ */
+
+/* All gradients of a stage, or those of activations alone. */
+static ty_status backward(ty_lowering *l, ty_op op, ty_lower_pass pass, bool is_last)
+{
+    uint32_t waits[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}, last;
+    ty_status status = TY_OK;
+
+    if (!has_backward(l, pass.stage))
+        return TY_OK;
+    if (l->are_passes_only)
+        return bare_pass(l, op, pass);
+    TY_CHECK(lower_backward_inputs(l, pass, &waits[0]), status, done);
+    if (is_last)
+        return last_backward(l, op, pass, waits[0]);
+    TY_CHECK(lower_pass(l, op, pass, waits, &last), status, done);
+    status = send_gradient(l, pass, last);
+done:
+    return status;
+}
+
+ty_status ty_lower_backward(ty_lowering *l, ty_lower_pass pass, bool is_last)
+{
+    return backward(l, TY_OP_BACKWARD, pass, is_last);
+}
+
+ty_status ty_lower_backward_input(ty_lowering *l, ty_lower_pass pass)
+{
+    return backward(l, TY_OP_BACKWARD_INPUT, pass, false);
+}
+
+ty_status ty_lower_backward_weight(ty_lowering *l, ty_lower_pass pass, bool is_last)
+{
+    const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
+    uint32_t ignored;
+
+    if (!has_backward(l, pass.stage))
+        return TY_OK;
+    if (l->are_passes_only)
+        return bare_pass(l, TY_OP_BACKWARD_WEIGHT, pass);
+    if (is_last)
+        return last_backward(l, TY_OP_BACKWARD_WEIGHT, pass, TY_NO_INSTRUCTION);
+    return lower_pass(l, TY_OP_BACKWARD_WEIGHT, pass, nothing, &ignored);
+}
+
+uint32_t ty_lower_warmup(const ty_lowering *l)
+{
+    uint32_t later = 0;
+
+    for (uint32_t s = l->position; s < l->program->stage_count; s++)
+        later += l->plan->stages[s].replicas;
+    return (later - 1) / l->plan->stages[l->position].replicas;
+}
