@@ -262,8 +262,11 @@ ty_status ty_candidates_strategy(candidate_list *list, const candidate *c, uint3
 ty_status ty_candidates_add(candidate_list *list, const candidate *c,
                             ty_error *error) TY_MUST_CHECK;
 
-/** The layer behind a stage. */
-uint32_t ty_division_end(const search_question *question, const division *d, uint32_t stage);
+/** The layer after a stage. */
+static inline uint32_t ty_division_end(const search_question *q, const division *d, uint32_t stage)
+{
+    return stage + 1 < d->stage_count ? d->first_layers[stage + 1] : q->workload->layer_count;
+}
 
 /** "26+24": the layers of each stage, as `layers` of --fix has them. */
 void ty_division_layers(const search_question *question, const division *d, ty_text *out);

@@ -324,23 +324,6 @@ ty_status ty_draft_make(const search_question *q, const candidate *c, draft *out
     return status;
 }
 
-/* Steps that are walked: the differences between the last ones are the steady state. */
-#define ESTIMATED_STEPS 3
-
-ty_status ty_draft_estimate(const search_question *q, const ty_plan *plan,
-                            const ty_program *program, ty_step_summary *out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_costs *costs = NULL;
-
-    TY_CHECK(ty_costs_by_networks(plan, program, q->networks, &costs, error), status, done);
-    status = ty_estimate_summary(
-        plan, program, costs, ESTIMATED_STEPS + 2 * ty_program_largest_lead(program), out, error);
-done:
-    ty_costs_free(costs);
-    return status;
-}
-
 void ty_draft_clear(draft *d)
 {
     if (d->plan != NULL) { /* not what is borrowed */

@@ -55,6 +55,43 @@ ty_plan ty_plan_of_dimensions(const search_question *q, uint32_t micro_batch_siz
                      .table_shard = q->dimensions.table_shard};
 }
 
+bool ty_asks_for_rows(const ty_plan_options *o)
+{
+    return o->fix_compression && ty_compression_at(o->compression.kind)->sends_rows;
+}
+
+bool ty_may_have_rows(const ty_plan_options *o)
+{
+    if (o->servers > 0)
+        return false;
+    if (o->embeddings != TY_EMBEDDINGS_USUAL)
+        return o->embeddings == TY_EMBEDDINGS_SHORTER;
+    return !o->fix_compression || ty_asks_for_rows(o);
+}
+
+/* Whether any layer may travel as rows; else why the last embedding may not. */
+ty_status ty_rows_possible(const search_question *q, ty_error *error)
+{
+    const ty_plan plan = ty_plan_of_dimensions(q, 1);
+    ty_error detail = {0};
+
+    for (uint32_t l = 0; l < q->workload->layer_count; l++)
+        if (ty_layer_has_table(&q->workload->layers[l]) &&
+            ty_rows_check(&plan, l, &detail) == TY_OK)
+            return TY_OK;
+    return ty_fail(error, TY_EINVAL, "%s: nothing of %s can travel as rows: %s",
+                   ty_asks_for_rows(q->options) ? "compression" : "embeddings", q->workload->name,
+                   detail.message[0] != '\0' ? detail.message : "it has no embedding");
+}
+
+bool ty_may_send_rows(const search_question *q, const ty_plan_dimensions *d)
+{
+    search_question with = *q; /* borrows */
+
+    with.dimensions = *d;
+    return !ty_asks_for_rows(q->options) || ty_rows_possible(&with, NULL) == TY_OK;
+}
+
 /* The devices of the smallest host: lanes talk in every layer, so they stay inside one. */
 static uint32_t smallest_host(const search_question *q)
 {

@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-uint32_t ty_division_end(const search_question *q, const division *d, uint32_t stage)
-{
-    return stage + 1 < d->stage_count ? d->first_layers[stage + 1] : q->workload->layer_count;
-}
-
 /* ---- By the partition -------------------------------------------------------------------- */
 
 typedef struct cut_list {

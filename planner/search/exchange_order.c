@@ -87,6 +87,23 @@ done:
     return status;
 }
 
+/* Steps that are walked: the differences between the last ones are the steady state. */
+#define ESTIMATED_STEPS 3
+
+ty_status ty_draft_estimate(const search_question *q, const ty_plan *plan,
+                            const ty_program *program, ty_step_summary *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_costs *costs = NULL;
+
+    TY_CHECK(ty_costs_by_networks(plan, program, q->networks, &costs, error), status, done);
+    status = ty_estimate_summary(
+        plan, program, costs, ESTIMATED_STEPS + 2 * ty_program_largest_lead(program), out, error);
+done:
+    ty_costs_free(costs);
+    return status;
+}
+
 /* ---- The shortest step ---------------------------------------------------------------------- */
 
 /* Orders whose steps are estimated for one plan, at most. */

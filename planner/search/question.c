@@ -39,20 +39,6 @@ bool ty_chooses_compressed(const ty_plan_options *o)
            (o->compress == TY_COMPRESS_USUAL && !o->fix_compression);
 }
 
-bool ty_asks_for_rows(const ty_plan_options *o)
-{
-    return o->fix_compression && ty_compression_at(o->compression.kind)->sends_rows;
-}
-
-bool ty_may_have_rows(const ty_plan_options *o)
-{
-    if (o->servers > 0)
-        return false;
-    if (o->embeddings != TY_EMBEDDINGS_USUAL)
-        return o->embeddings == TY_EMBEDDINGS_SHORTER;
-    return !o->fix_compression || ty_asks_for_rows(o);
-}
-
 ty_status ty_can_fit_buckets(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
 {
     const char *why = NULL;
@@ -222,29 +208,6 @@ bool ty_may_compress(const search_question *q, ty_compression_kind kind)
     return ty_stack_has(can->compressions, (int)kind) &&
            (kind == TY_COMPRESSION_NONE || o->fix_compression || o->allow_lossy ||
             !can->compression_on_request);
-}
-
-/* Whether any layer may travel as rows; else why the last embedding may not. */
-ty_status ty_rows_possible(const search_question *q, ty_error *error)
-{
-    const ty_plan plan = ty_plan_of_dimensions(q, 1);
-    ty_error detail = {0};
-
-    for (uint32_t l = 0; l < q->workload->layer_count; l++)
-        if (ty_layer_has_table(&q->workload->layers[l]) &&
-            ty_rows_check(&plan, l, &detail) == TY_OK)
-            return TY_OK;
-    return ty_fail(error, TY_EINVAL, "%s: nothing of %s can travel as rows: %s",
-                   ty_asks_for_rows(q->options) ? "compression" : "embeddings", q->workload->name,
-                   detail.message[0] != '\0' ? detail.message : "it has no embedding");
-}
-
-bool ty_may_send_rows(const search_question *q, const ty_plan_dimensions *d)
-{
-    search_question with = *q; /* borrows */
-
-    with.dimensions = *d;
-    return !ty_asks_for_rows(q->options) || ty_rows_possible(&with, NULL) == TY_OK;
 }
 
 static ty_status check_compression(const search_question *q, ty_error *error)
