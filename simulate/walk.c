@@ -1,6 +1,7 @@
 /* Building the walk: who is where, which send a receive waits for, who is in which collective. */
 #include "walk.h"
 
+#include "child.h"
 #include "fold_graph.h"
 #include "ty_base.h"
 
@@ -613,4 +614,68 @@ double ty_walk_activities(const ty_walk *walk)
 uint32_t ty_walk_index(const ty_walk *walk, uint32_t process)
 {
     return walk->fold == NULL ? process : ty_fold_classes(walk->fold)[process];
+}
+
+ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
+                        const ty_instruction *instruction)
+{
+    const uint32_t phase = instruction->op == TY_OP_GATHER ? TY_GATHER_PHASE : instruction->phase;
+    const uint32_t side =
+        ty_bucket_group_of(walk->plan, &walk->plan->buckets[instruction->bucket], device->lane);
+    const uint32_t first =
+        walk->bucket_slots[(size_t)instruction->bucket * TY_GROUPS_OF_A_BUCKET + phase];
+    return &walk->groups[walk->slots[first + side]];
+}
+
+uint32_t ty_walk_peer(const ty_walk *walk, const ty_walk_device *device,
+                      const ty_instruction *instruction)
+{
+    return ty_program_peer_rank(walk->plan, device->rank, instruction) * walk->width + device->lane;
+}
+
+/* ---- Waiting for each other ---------------------------------------------------------------- */
+
+void ty_walk_await(ty_walker *walker, const uint64_t *counter, uint64_t value)
+{
+    if (*counter >= value)
+        return;
+    walker->awaited = counter;
+    walker->awaited_value = value;
+    ty_engine_gate_wait(walker->gate);
+}
+
+void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t index)
+{
+    ++*counter;
+    for (int s = 0; s < TY_STREAM_COUNT; s++) {
+        ty_walker *walker = &walk->devices[index].walkers[s];
+        if (walker->awaited != counter || walker->awaited_value > *counter)
+            continue;
+        walker->awaited = NULL;
+        ty_engine_gate_open(walker->gate);
+    }
+}
+
+/* ---- Messages ------------------------------------------------------------------------------ */
+
+ty_play *ty_walk_plays(uint32_t count)
+{
+    ty_play *plays = ty_alloc(count, sizeof *plays);
+    if (plays == NULL)
+        _Exit(TY_CHILD_NO_MEMORY);
+    return plays;
+}
+
+void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message)
+{
+    const ty_walk *walk = walker->walk;
+
+    if (flow == TY_NO_FLOW) {
+        message->from = message->to = walk->devices[walker->index].host;
+        return;
+    }
+    message->from = walk->flow_ends[2 * (size_t)flow];
+    message->to = walk->flow_ends[2 * (size_t)flow + 1];
+    message->limit = &walk->flow_limits[flow];
+    message->route_bandwidth_bytes_per_s = ty_fold_flow_of(walk->fold, flow)->bandwidth_bytes_per_s;
 }

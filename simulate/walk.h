@@ -141,13 +141,23 @@ void ty_walk_await(ty_walker *walker, const uint64_t *counter, uint64_t value);
 /** Adds one to a counter and wakes the streams of a device that waited for it. */
 void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t index);
 
-/** Cores that an instruction takes from others; 0 where they do not compete. */
-double ty_walk_share(const ty_walk_device *device, const ty_instruction_cost *cost);
+/** Cores that an instruction takes from others; 0 if they do not compete. */
+static inline double ty_walk_share(const ty_walk_device *device, const ty_instruction_cost *cost)
+{
+    return device->core_part * cost->core_share;
+}
 
 /** In how many turns work and collectives of a pass are played: it has several in each layer. */
-uint32_t ty_walk_turns(const ty_lane_instruction *lanes);
+static inline uint32_t ty_walk_turns(const ty_lane_instruction *lanes)
+{
+    enum { MOST_TURNS = 4 };
+    return lanes->collectives < MOST_TURNS ? lanes->collectives : MOST_TURNS;
+}
 /** Plays all at once. */
-void ty_walk_play(ty_walker *walker, const ty_play *plays, uint32_t count);
+static inline void ty_walk_play(ty_walker *walker, const ty_play *plays, uint32_t count)
+{
+    ty_engine_play(walker->walk->crew, walker->gate, plays, count);
+}
 /** Room for so many plays; ends the child where there is none. Free with ty_free. */
 ty_play *ty_walk_plays(uint32_t count);
 /** The two ends of a class of routes, and its limit; of TY_NO_FLOW, nowhere. */

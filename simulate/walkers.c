@@ -10,66 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- Waiting for each other ---------------------------------------------------------------- */
-
-void ty_walk_await(ty_walker *walker, const uint64_t *counter, uint64_t value)
-{
-    if (*counter >= value)
-        return;
-    walker->awaited = counter;
-    walker->awaited_value = value;
-    ty_engine_gate_wait(walker->gate);
-}
-
-void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t index)
-{
-    ++*counter;
-    for (int s = 0; s < TY_STREAM_COUNT; s++) {
-        ty_walker *walker = &walk->devices[index].walkers[s];
-        if (walker->awaited != counter || walker->awaited_value > *counter)
-            continue;
-        walker->awaited = NULL;
-        ty_engine_gate_open(walker->gate);
-    }
-}
-
 /* ---- Instructions -------------------------------------------------------------------------- */
 
 static ty_walk_device *device_of(const ty_walker *walker)
 {
     return &walker->walk->devices[walker->index];
-}
-
-double ty_walk_share(const ty_walk_device *device, const ty_instruction_cost *cost)
-{
-    return device->core_part * cost->core_share;
-}
-
-ty_play *ty_walk_plays(uint32_t count)
-{
-    ty_play *plays = ty_alloc(count, sizeof *plays);
-    if (plays == NULL)
-        _Exit(TY_CHILD_NO_MEMORY);
-    return plays;
-}
-
-void ty_walk_play(ty_walker *walker, const ty_play *plays, uint32_t count)
-{
-    ty_engine_play(walker->walk->crew, walker->gate, plays, count);
-}
-
-void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message)
-{
-    const ty_walk *walk = walker->walk;
-
-    if (flow == TY_NO_FLOW) {
-        message->from = message->to = device_of(walker)->host;
-        return;
-    }
-    message->from = walk->flow_ends[2 * (size_t)flow];
-    message->to = walk->flow_ends[2 * (size_t)flow + 1];
-    message->limit = &walk->flow_limits[flow];
-    message->route_bandwidth_bytes_per_s = ty_fold_flow_of(walk->fold, flow)->bandwidth_bytes_per_s;
 }
 
 /* The sender plays the message, to the same lane of the partner, for both ends: it never waits for
@@ -154,12 +99,6 @@ static void play_collective(ty_walker *walker, uint32_t index)
 
 /* ---- Work, and what lanes exchange between -----------------------------------------------------
  */
-
-uint32_t ty_walk_turns(const ty_lane_instruction *lanes)
-{
-    enum { MOST_TURNS = 4 };
-    return lanes->collectives < MOST_TURNS ? lanes->collectives : MOST_TURNS;
-}
 
 /* @param is_apart of the instruction (ty_walk) */
 static bool are_quiet(const ty_walk_device *device, const ty_lane_instruction *lanes, bool is_apart)
@@ -527,21 +466,4 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
                                (unsigned long long)self->done[i]);
     }
     return TY_OK;
-}
-
-ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
-                        const ty_instruction *instruction)
-{
-    const uint32_t phase = instruction->op == TY_OP_GATHER ? TY_GATHER_PHASE : instruction->phase;
-    const uint32_t side =
-        ty_bucket_group_of(walk->plan, &walk->plan->buckets[instruction->bucket], device->lane);
-    const uint32_t first =
-        walk->bucket_slots[(size_t)instruction->bucket * TY_GROUPS_OF_A_BUCKET + phase];
-    return &walk->groups[walk->slots[first + side]];
-}
-
-uint32_t ty_walk_peer(const ty_walk *walk, const ty_walk_device *device,
-                      const ty_instruction *instruction)
-{
-    return ty_program_peer_rank(walk->plan, device->rank, instruction) * walk->width + device->lane;
 }
