@@ -405,3 +405,44 @@ ty_status ty_launch_render(const char *owner, const char *name, const launch_val
         return ty_fail(error, TY_EINVAL, "--to %s: found no template of %s", owner, name);
     return render_all(owner, template, values, text, error);
 }
+
+/* ---- Files and refusals ------------------------------------------------------------------ */
+
+ty_status ty_launch_add(launch *l, const char *name, ty_text *text, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_launch_files *files = l->files;
+    ty_launch_file file = {0};
+    ty_launch_file *grown;
+
+    file.length = text->length;
+    file.is_program = file.length > 2 && memcmp(text->data, "#!", 2) == 0;
+    TY_CHECK(ty_text_take(text, &file.bytes, error), status, cleanup);
+    file.name = ty_strdup(name);
+    grown = ty_resize(files->files, files->count + 1, sizeof *grown);
+    if (grown != NULL)
+        files->files = grown;
+    if (file.name == NULL || grown == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    grown[files->count++] = file;
+    file = (ty_launch_file){0};
+
+cleanup:
+    ty_text_clear(text);
+    ty_free(file.bytes);
+    ty_free(file.name);
+    return status;
+}
+
+ty_status ty_launch_refuse(ty_error *error, const char *target, const char *format, ...)
+{
+    char reason[400];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    return ty_fail(error, TY_EUNSUPPORTED, "--to %s: %s", target, reason);
+}
