@@ -364,19 +364,6 @@ done:
 
 /* ---- The device that what is trained is for ------------------------------------------------- */
 
-ty_status ty_question_deploy(const ty_question *question, const ty_question_inputs *inputs,
-                             ty_deployment *out, ty_error *error)
-{
-    ty_budget budget;
-    ty_status status;
-
-    *out = (ty_deployment){0};
-    if (question->budget == NULL)
-        return TY_OK;
-    status = ty_budget_open(question->budget, &budget, error);
-    return status == TY_OK ? ty_deploy(inputs->workload, &budget, out, error) : status;
-}
-
 /* Where replicas take local steps the devices of the cluster are those that the network is for. */
 static ty_status cap_memory(const ty_question *question, ty_question_inputs *q, ty_error *error)
 {
@@ -470,66 +457,4 @@ ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
 cleanup:
     ty_question_inputs_clear(&q);
     return status;
-}
-
-ty_status ty_question_memory_reserve(const ty_question *question, double *out, ty_error *error)
-{
-    const char *text = question->memory_reserve;
-    char *end;
-    double percent;
-
-    *out = TY_USUAL_MEMORY_RESERVE;
-    if (text == NULL)
-        return TY_OK;
-    percent = strtod(text, &end);
-    if (end == text || !(percent >= 0 && percent < 100) || (*end != '\0' && strcmp(end, "%") != 0))
-        return ty_fail(error, TY_EINVAL,
-                       "--memory-reserve: found '%.40s', expected a percentage of usable memory "
-                       "from 0%% to 99%%",
-                       text);
-    *out = percent / 100;
-    return TY_OK;
-}
-
-/* ---- What is asked of the planner ---------------------------------------------------------- */
-
-/* Pins that leave open whether there is a pipeline would leave its schedule unused in silence. */
-static ty_status check_schedule(const ty_question *question, const ty_workload *workload,
-                                const ty_plan_options *o, ty_error *error)
-{
-    const bool is_said = o->pipeline_stages > 0 || o->replicas != NULL || o->layers != NULL;
-    const bool needs_several = o->fix_schedule && ty_schedule_at(o->schedule)->needs_pipeline;
-
-    if (question->system != NULL || !needs_several || is_said ||
-        workload->learning == TY_LEARNING_REINFORCEMENT) /* refused with all other schedules */
-        return TY_OK;
-    return ty_fail(
-        error, TY_EINVAL,
-        "--fix schedule=%s: needs a pipeline. Add pp=2 or more, or layers or replicas of "
-        "several stages",
-        ty_schedule_name(o->schedule));
-}
-
-ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
-                             ty_fix_texts *texts, ty_plan_options *out, ty_error *error)
-{
-    *out = ty_plan_options_default();
-    out->stack = inputs->stack;
-    out->global_batch = question->global_batch;
-    out->seed = question->seed;
-    TY_TRY(ty_question_memory_reserve(question, &out->memory_reserve, error));
-    if (question->input != NULL)
-        TY_TRY(ty_input_read(question->input, &out->input, error));
-    out->allow_lossy = question->allow_lossy;
-    /* Systems are what they are. */
-    out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
-    if (question->fix != NULL)
-        TY_TRY(ty_fix_read(question->fix, ty_cluster_device_count(inputs->cluster), texts, out,
-                           error));
-    TY_TRY(check_schedule(question, inputs->workload, out, error));
-    /* Who says how devices are divided means all of them; systems use what they are given. */
-    out->may_idle = question->system == NULL && out->pipeline_stages == 0 &&
-                    out->data_parallel == 0 && out->replicas == NULL && out->layers == NULL &&
-                    (out->pinned & ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0;
-    return TY_OK;
 }
