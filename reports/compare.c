@@ -56,14 +56,12 @@ static ty_status make_rows(const ty_program *program, ty_comparison *c, uint32_t
     for (uint32_t s = 0; s < program->stage_count; s++)
         total += program->stages[s].instruction_count;
     c->rows = ty_alloc(total, sizeof *c->rows);
-    if (c->rows == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(c->rows != NULL, error));
     for (uint32_t s = 0; s < program->stage_count; s++) {
         const ty_stage_program *stage = &program->stages[s];
         uint32_t first = c->row_count;
         row_of[s] = ty_alloc(stage->instruction_count, sizeof *row_of[s]);
-        if (row_of[s] == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(row_of[s] != NULL, error));
         for (uint32_t i = 0; i < stage->instruction_count; i++) {
             const ty_instruction *in = &stage->instructions[i];
             uint32_t r = first;
@@ -91,8 +89,7 @@ static ty_status find_medians(const ty_plan *plan, const partners *p, uint32_t *
     ty_status status = TY_OK;
     samples *all = ty_alloc(row_count, sizeof *all);
 
-    if (all == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(all != NULL, error));
     for (uint64_t e = 0; e < timeline->event_count; e++) {
         const ty_event *event = &timeline->events[e];
         uint32_t row = row_of[ty_plan_stage_of_rank(plan, event->rank)][event->instruction];
@@ -118,8 +115,7 @@ static ty_status fill_medians(const ty_plan *plan, const partners *p, uint32_t *
     ty_status status = TY_OK;
     double *medians = ty_alloc(c->row_count, 2 * sizeof *medians); /* predicted, then measured */
 
-    if (medians == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(medians != NULL, error));
     TY_CHECK(find_medians(plan, p, row_of, predicted, c->row_count, medians, error), status, done);
     TY_CHECK(find_medians(plan, p, row_of, measured, c->row_count, medians + c->row_count, error),
              status, done);
@@ -183,8 +179,7 @@ static ty_status fill_quiet(const ty_run *run, ty_comparison *c, ty_error *error
     double *ends = ty_alloc(timeline->step_count, sizeof *ends), sum_s = 0;
     uint32_t next = 0;
 
-    if (ends == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(ends != NULL, error));
     if (d->steps > 0)
         c->disturbed_share = (double)d->disturbed_steps / d->steps;
     c->others_share = d->others_share;
@@ -245,10 +240,7 @@ ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_ti
                        "the run has no timeline to compare with: it recorded none");
     c = ty_alloc(1, sizeof *c);
     row_of = ty_alloc(program->stage_count, sizeof *row_of);
-    if (c == NULL || row_of == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(c != NULL && row_of != NULL, error), status, done);
     TY_CHECK(ty_partners_new(plan, program, &p, error), status, done);
     TY_CHECK(ty_timeline_summarize(plan, program, predicted, &c->predicted, error), status, done);
     TY_CHECK(ty_timeline_summarize(plan, program, run->timeline, &c->measured, error), status,

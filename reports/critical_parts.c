@@ -24,8 +24,7 @@ static ty_status copy_parts(const critical_path *path, uint32_t step, ty_critica
 {
     ty_critical_part *parts = ty_alloc(path->count, sizeof *parts);
 
-    if (parts == NULL)
-        return ty_fail(error, TY_ENOMEM, "critical path: memory ran out");
+    TY_TRY(ty_check_memory(parts != NULL, error));
     for (uint32_t i = 0; i < path->count; i++) {
         const path_link *link = &path->links[path->count - 1 - i];
         parts[i] =

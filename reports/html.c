@@ -29,15 +29,12 @@ static ty_status put_prediction(const ty_plan *plan, const ty_program *program,
                                 const ty_timeline *simulated, ty_json_writer *w,
                                 ty_step_summary *out, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     *out = *ty_plan_summary(plan);
     if (!(plan->simulation.step_time_s > 0) && simulated != NULL)
-        TY_CHECK(ty_timeline_summarize(plan, program, simulated, out, error), status, done);
+        TY_TRY(ty_timeline_summarize(plan, program, simulated, out, error));
     ty_step_summary_to_json(out, w, "prediction");
     ty_json_put_bool(w, "is_simulated", plan->simulation.step_time_s > 0 || simulated != NULL);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status put_other(const ty_report_other *other, ty_json_writer *w, ty_error *error)
@@ -59,7 +56,6 @@ static ty_status put_plan(const ty_report_input *in, ty_json_writer *w, ty_error
 {
     ty_step_summary summary;
     ty_text busy = {0};
-    ty_status status = TY_OK;
 
     ty_report_put_plan(in->plan, in->cluster, w, "plan");
     if (in->comparison != NULL) {
@@ -71,23 +67,19 @@ static ty_status put_plan(const ty_report_input *in, ty_json_writer *w, ty_error
         ty_step_summary_to_json(&summary, w, "prediction");
         ty_json_put_bool(w, "is_simulated", true);
     } else {
-        TY_CHECK(put_prediction(in->plan, in->program, in->simulated, w, &summary, error), status,
-                 done);
+        TY_TRY(put_prediction(in->plan, in->program, in->simulated, w, &summary, error));
     }
     if (in->other != NULL)
-        TY_CHECK(put_other(in->other, w, error), status, done);
+        TY_TRY(put_other(in->other, w, error));
     if (in->run != NULL)
         ty_report_put_run(in->run, w);
-    TY_CHECK(ty_report_put_timeline(in, w, error), status, done);
-    status = ty_report_put_network(in, summary.step_time_s, w, error);
-done:
-    return status;
+    TY_TRY(ty_report_put_timeline(in, w, error));
+    return ty_report_put_network(in, summary.step_time_s, w, error);
 }
 
 static ty_status put_document(const ty_report_input *in, ty_text *text, ty_error *error)
 {
     ty_json_writer w = ty_json_writer_compact_on(text);
-    ty_status status = TY_OK;
 
     ty_json_open(&w, NULL, '{');
     ty_json_put_string(&w, "schema", "trainyard.report/1");
@@ -96,13 +88,11 @@ static ty_status put_document(const ty_report_input *in, ty_text *text, ty_error
     ty_report_put_text(&w, "version", in->version);
     ty_report_put_text(&w, "command", in->command);
     if (in->plan != NULL)
-        TY_CHECK(put_plan(in, &w, error), status, done);
-    TY_CHECK(ty_report_put_documents(in, &w, error), status, done);
+        TY_TRY(put_plan(in, &w, error));
+    TY_TRY(ty_report_put_documents(in, &w, error));
     ty_json_put_string(&w, "glossary", ty_report_glossary);
     ty_json_close(&w, '}');
-    status = ty_text_check(text, error);
-done:
-    return status;
+    return ty_text_check(text, error);
 }
 
 /* ---- The page ---------------------------------------------------------------------------- */

@@ -117,7 +117,6 @@ static ty_status check_rule(const ty_json *object, const ty_json *root, const ch
     const char *rest = path + length + (path[length] == '?');
     const ty_json *value;
     char key[48];
-    ty_status status = TY_OK;
 
     snprintf(key, sizeof key, "%.*s", (int)length, path);
     if (path[length] == '?' && !ty_json_has(object, key))
@@ -125,15 +124,13 @@ static ty_status check_rule(const ty_json *object, const ty_json *root, const ch
     if (*rest == '\0')
         return check_member(object, root, key, r, error);
     if (*rest == '.') {
-        TY_CHECK(ty_json_object(object, key, &value, error), status, done);
+        TY_TRY(ty_json_object(object, key, &value, error));
         return check_rule(value, root, rest + 1, r, error);
     }
-    TY_CHECK(ty_json_array(object, key, 0, SIZE_MAX, &value, error), status, done);
+    TY_TRY(ty_json_array(object, key, 0, SIZE_MAX, &value, error));
     for (size_t i = 0; i < ty_json_size(value); i++)
-        TY_CHECK(check_rule(ty_json_at(value, i), root, rest + strlen("[]."), r, error), status,
-                 done);
-done:
-    return status;
+        TY_TRY(check_rule(ty_json_at(value, i), root, rest + strlen("[]."), r, error));
+    return TY_OK;
 }
 
 /* Every row has a value of each axis, and a time or a reason why it has none. */
@@ -142,15 +139,13 @@ static ty_status check_row(const ty_json *row, const ty_json *vary, ty_error *er
     const ty_json *values, *known;
     const char *key, *text, *one;
     double number;
-    ty_status status;
 
-    TY_CHECK(ty_json_object(row, "values", &values, error), status, done);
+    TY_TRY(ty_json_object(row, "values", &values, error));
     for (size_t a = 0; a < ty_json_size(vary); a++) {
         bool is_known = false;
-        TY_CHECK(ty_json_string(ty_json_at(vary, a), "key", &key, error), status, done);
-        TY_CHECK(ty_json_array(ty_json_at(vary, a), "values", 1, MOST_ROWS, &known, error), status,
-                 done);
-        TY_CHECK(ty_json_string(values, key, &text, error), status, done);
+        TY_TRY(ty_json_string(ty_json_at(vary, a), "key", &key, error));
+        TY_TRY(ty_json_array(ty_json_at(vary, a), "values", 1, MOST_ROWS, &known, error));
+        TY_TRY(ty_json_string(values, key, &text, error));
         for (size_t i = 0; i < ty_json_size(known) && !is_known; i++)
             is_known = ty_json_as_string(ty_json_at(known, i), &one, NULL) == TY_OK &&
                        strcmp(one, text) == 0;
@@ -159,31 +154,26 @@ static ty_status check_row(const ty_json *row, const ty_json *vary, ty_error *er
     }
     if (ty_json_has(row, "reason"))
         return TY_OK;
-    TY_CHECK(ty_json_number(row, "step_time_s", 0, ANY, &number, error), status, done);
-    status = ty_json_number(row, "samples_per_s", 0, ANY, &number, error);
-done:
-    return status;
+    TY_TRY(ty_json_number(row, "step_time_s", 0, ANY, &number, error));
+    return ty_json_number(row, "samples_per_s", 0, ANY, &number, error);
 }
 
 static ty_status check_whatif(const ty_json *root, ty_error *error)
 {
     const ty_json *vary, *rows, *values;
     uint64_t count = 1;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(root, "vary", 1, MOST_AXES, &vary, error), status, done);
+    TY_TRY(ty_json_array(root, "vary", 1, MOST_AXES, &vary, error));
     for (size_t a = 0; a < ty_json_size(vary); a++) {
-        TY_CHECK(ty_json_array(ty_json_at(vary, a), "values", 1, MOST_ROWS, &values, error), status,
-                 done);
+        TY_TRY(ty_json_array(ty_json_at(vary, a), "values", 1, MOST_ROWS, &values, error));
         count *= ty_json_size(values);
         if (count > MOST_ROWS)
             return ty_json_fail(vary, error, "at most %d combinations", MOST_ROWS);
     }
-    TY_CHECK(ty_json_array(root, "rows", 0, MOST_ROWS, &rows, error), status, done);
+    TY_TRY(ty_json_array(root, "rows", 0, MOST_ROWS, &rows, error));
     for (size_t i = 0; i < ty_json_size(rows); i++)
-        TY_CHECK(check_row(ty_json_at(rows, i), vary, error), status, done);
-done:
-    return status;
+        TY_TRY(check_row(ty_json_at(rows, i), vary, error));
+    return TY_OK;
 }
 
 static ty_status check_document(const ty_report_document *d, ty_error *error)
@@ -296,8 +286,6 @@ static bool is_shown(const ty_report_document *d)
 
 ty_status ty_report_put_documents(const ty_report_input *in, ty_json_writer *w, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     ty_json_open(w, "files", '[');
     for (uint32_t i = 0; i < in->document_count; i++) {
         const ty_report_document *d = &in->documents[i];
@@ -315,7 +303,7 @@ ty_status ty_report_put_documents(const ty_report_input *in, ty_json_writer *w, 
         const ty_report_document *d = &in->documents[i];
         if (!is_shown(d))
             continue;
-        TY_CHECK(check_document(d, error), status, done);
+        TY_TRY(check_document(d, error));
         ty_json_open(w, NULL, '{');
         ty_json_put_string(w, "path", d->path);
         ty_json_put_string(w, "schema", d->schema);
@@ -326,6 +314,5 @@ ty_status ty_report_put_documents(const ty_report_input *in, ty_json_writer *w, 
         ty_json_close(w, '}');
     }
     ty_json_close(w, ']');
-done:
-    return status;
+    return TY_OK;
 }

@@ -46,8 +46,7 @@ static ty_status traffic_find(const ty_report_input *in, network *n, ty_error *e
     ty_status status = TY_OK;
 
     n->link_bytes = ty_alloc(2 * (size_t)ty_cluster_link_count(in->cluster), sizeof *n->link_bytes);
-    if (n->link_bytes == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(n->link_bytes != NULL, error));
     TY_CHECK(ty_link_loads(in->plan, in->program, in->costs, in->cluster, &loads, &count, error),
              status, done);
     for (uint32_t i = 0; i < count; i++)
@@ -70,9 +69,9 @@ static ty_status network_new(const ty_report_input *in, double step_time_s, netw
     n->distance = ty_alloc(count, sizeof *n->distance);
     n->members = ty_alloc(count, sizeof *n->members);
     n->node = ty_alloc(count, sizeof *n->node);
-    if (n->group == NULL || n->level == NULL || n->distance == NULL || n->members == NULL ||
-        n->node == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(n->group != NULL && n->level != NULL && n->distance != NULL &&
+                               n->members != NULL && n->node != NULL,
+                           error));
     return traffic_find(in, n, error);
 }
 
@@ -289,8 +288,7 @@ static ty_status put_links(const network *n, ty_json_writer *w, ty_error *error)
     drawn_link *links = ty_alloc(all, sizeof *links);
     uint32_t count = 0;
 
-    if (links == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(links != NULL, error));
     for (uint32_t l = 0; l < all; l++) {
         const ty_link_edge *link = ty_cluster_link(n->cluster, l);
         const uint32_t a = n->group[link->from], b = n->group[link->to];
@@ -335,8 +333,7 @@ static ty_status put_busy_links(const network *n, ty_json_writer *w, ty_error *e
     const uint32_t count = ty_cluster_link_count(n->cluster);
     busy_link *busy = ty_alloc(count, sizeof *busy);
 
-    if (busy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(busy != NULL, error));
     for (uint32_t l = 0; l < count; l++)
         busy[l] = (busy_link){l, load_of(n, l)};
     qsort(busy, count, sizeof *busy, busiest_first);
@@ -388,8 +385,7 @@ static ty_status put_matrix(const network *n, ty_json_writer *w, ty_error *error
     const uint32_t size = matrix_size(n);
     double *bytes = ty_alloc((size_t)size * size, sizeof *bytes);
 
-    if (bytes == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(bytes != NULL, error));
     for (uint32_t f = 0; f < n->traffic_count; f++) {
         const ty_traffic *one = &n->traffic[f];
         bytes[(size_t)matrix_group(n, one->from, size) * size + matrix_group(n, one->to, size)] +=

@@ -118,23 +118,19 @@ static ty_status view_open(view *v, const ty_timeline *predicted, ty_error *erro
     const ty_report_input *in = v->in;
     const ty_timeline *recorded = in->run != NULL ? in->run->timeline : NULL;
     ty_step_summary summary;
-    ty_status status;
 
-    TY_CHECK(ty_partners_new(in->plan, in->program, &v->partners, error), status, done);
-    TY_CHECK(ty_timeline_summarize(in->plan, in->program, predicted, &summary, error), status,
-             done);
+    TY_TRY(ty_partners_new(in->plan, in->program, &v->partners, error));
+    TY_TRY(ty_timeline_summarize(in->plan, in->program, predicted, &summary, error));
     choose_ranks(v);
     v->steps[0] = choose_step(in, predicted, summary.step_time_s);
     v->step_count = 1;
     if (recorded != NULL && recorded->step_count > 0) {
-        TY_CHECK(ty_timeline_check(in->plan, in->program, recorded, "run:/timeline", error), status,
-                 done);
+        TY_TRY(ty_timeline_check(in->plan, in->program, recorded, "run:/timeline", error));
         v->steps[v->step_count++] = choose_step(in, recorded, in->run->summary.step_time_s);
     }
     for (int k = 0; k < v->step_count; k++)
         v->length_s = fmax(v->length_s, v->steps[k].end_s - v->steps[k].start_s);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Instructions --------------------------------------------------------------------------- */
@@ -158,8 +154,7 @@ static ty_status least_item(const view *v, double *least_s, ty_error *error)
     if (count <= MOST_ITEMS)
         return TY_OK;
     lengths = ty_alloc(count, sizeof *lengths);
-    if (lengths == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(lengths != NULL, error));
     for (int k = 0; k < v->step_count; k++)
         for (uint32_t r = 0; r < v->rank_count; r++)
             for (uint32_t i = 0; i < program_of(v, v->ranks[r])->instruction_count; i++) {
@@ -224,8 +219,7 @@ static ty_status put_names(const view *v, uint32_t **index, ty_error *error)
     for (uint32_t r = 0; r < v->rank_count; r++)
         count += program_of(v, v->ranks[r])->instruction_count;
     *index = ty_alloc(count, sizeof **index);
-    if (*index == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(*index != NULL, error));
     ty_json_open(v->w, "names", '[');
     for (uint32_t r = 0; r < v->rank_count; r++) {
         const ty_stage_program *stage = program_of(v, v->ranks[r]);
@@ -384,8 +378,7 @@ static ty_status put_stage_parts(const view *v, ty_error *error)
                       ? v->in->program->stages[s].instruction_count
                       : longest;
     order = ty_alloc(longest, sizeof *order);
-    if (order == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(order != NULL, error));
     ty_json_open(v->w, "stage_parts", '[');
     for (uint32_t r = 0; r < v->rank_count; r++)
         for (int k = 0; k < v->step_count; k++) {

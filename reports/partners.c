@@ -59,8 +59,7 @@ ty_status ty_partners_new(const ty_plan *plan, const ty_program *program, partne
 {
     partners *p = ty_alloc(1, sizeof *p);
 
-    if (p == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(p != NULL, error));
     p->plan = plan;
     p->program = program;
     p->local_count = ty_alloc(plan->stage_count, sizeof *p->local_count);

@@ -216,8 +216,7 @@ ty_status ty_endure(const ty_endurance_question *question, ty_endurance *out, ty
 
     if (status != TY_OK)
         return status;
-    if ((r = ty_alloc(1, sizeof *r)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "endurance: memory ran out");
+    TY_TRY(ty_check_memory((r = ty_alloc(1, sizeof *r)) != NULL, error));
     r->q = question;
     r->sums = &sums;
     draw_failure(r);

@@ -71,8 +71,7 @@ ty_status ty_lane_rails(const ty_plan *plan, const ty_cluster *cluster, uint32_t
     uint32_t *devices = ty_alloc(n, sizeof *devices);
     ty_status status;
 
-    if (devices == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(devices != NULL, error));
     for (uint32_t m = 0; m < n; m++)
         devices[m] = device_of(plan, position, kind, group, m);
     status = ty_cluster_rails(cluster, devices, n, out, error);
@@ -142,8 +141,7 @@ static ty_status add_layers(finder *f, const ty_instruction *in, bool is_backwar
             break;
         const uint32_t count = ty_layer_inner_collectives(f->plan, layer, is_backward, inner);
         for (uint32_t c = 0; c < count; c++)
-            if ((status = add_collective(f, &inner[c], demands)) != TY_OK)
-                return status;
+            TY_TRY(add_collective(f, &inner[c], demands));
     }
     return status;
 }
@@ -201,8 +199,7 @@ static ty_status find_position(finder *f, const ty_stage_program *code,
             continue;
         if (*out == NULL && (*out = ty_alloc(code->instruction_count, sizeof **out)) == NULL)
             return out_of_memory(f->error);
-        if ((status = find_demands(f, &code->instructions[i], demands)) != TY_OK)
-            return status;
+        TY_TRY(find_demands(f, &code->instructions[i], demands));
         take_apart(demands, &costs[i], &(*out)[i]);
     }
     return status;
@@ -220,8 +217,8 @@ ty_status ty_lane_exchanges_find(const ty_plan *plan, const ty_program *program,
     out->positions = ty_alloc(program->stage_count, sizeof(ty_lane_instruction *));
     out->is_used = ty_alloc(program->stage_count, sizeof *out->is_used);
     out->is_all_to_all = ty_alloc(program->stage_count, sizeof *out->is_all_to_all);
-    if (out->positions == NULL || out->is_used == NULL || out->is_all_to_all == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(
+        out->positions != NULL && out->is_used != NULL && out->is_all_to_all != NULL, error));
     out->position_count = program->stage_count;
     for (uint32_t p = 0; status == TY_OK && p < program->stage_count; p++) {
         finder f = {.plan = plan, .cluster = cluster, .position = p, .error = error};

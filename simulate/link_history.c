@@ -97,8 +97,8 @@ static ty_status prepare(recorder *h, const ty_cluster *cluster, const uint32_t 
     h->curve_of = ty_alloc(all, sizeof *h->curve_of);
     h->out->curves = ty_alloc(count, sizeof *h->out->curves);
     h->out->block = ty_alloc((size_t)count * bins, sizeof *h->out->block);
-    if (h->curve_of == NULL || h->out->curves == NULL || h->out->block == NULL)
-        return ty_fail(error, TY_ENOMEM, "links over time: memory ran out");
+    TY_TRY(ty_check_memory(h->curve_of != NULL && h->out->curves != NULL && h->out->block != NULL,
+                           error));
     for (uint32_t l = 0; l < all; l++)
         h->curve_of[l] = TY_NO_EDGE;
     for (uint32_t c = 0; c < count; c++) {
@@ -245,8 +245,7 @@ ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, cons
                   .context = &m};
     uint32_t kept = 0;
 
-    if (m.cells == NULL)
-        return ty_fail(error, TY_ENOMEM, "traffic matrix: memory ran out");
+    TY_TRY(ty_check_memory(m.cells != NULL, error));
     TY_CHECK(ty_traffic_graph_fill(&all, plan, program, costs, cluster, error), status, cleanup);
     ty_visit_all(&v);
     if (m.has_failed) {

@@ -37,8 +37,7 @@ ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty
     ty_traffic_graph all = {0};
     ty_link_load *loads = ty_alloc(links, sizeof *loads);
 
-    if (loads == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(loads != NULL, error));
     TY_CHECK(ty_traffic_graph_fill(&all, plan, program, costs, cluster, error), status, cleanup);
     ty_visit_all(&(ty_visit){.graph = &all.graph,
                              .lanes = &all.lanes,

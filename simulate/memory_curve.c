@@ -31,8 +31,7 @@ static ty_status stash_of_layer(const ty_plan *plan, const ty_program *program, 
     double *layers = ty_alloc(ty_plan_interleave(plan), sizeof *layers);
     double peak;
 
-    if (layers == NULL)
-        return ty_fail(error, TY_ENOMEM, "memory over time: memory ran out");
+    TY_TRY(ty_check_memory(layers != NULL, error));
     for (uint32_t s = position; s < plan->stage_count; s += positions)
         layers[s / positions] = plan->stages[s].layer_count;
     peak = ty_program_peak_stash(program, position, layers);

@@ -147,8 +147,9 @@ uint32_t ty_pattern_process(const ty_plan *plan, const ty_pattern *pattern, uint
 
 static ty_status find_places(ty_pattern *pattern, ty_error *error)
 {
-    if ((pattern->places = ty_alloc(pattern->member_count, sizeof *pattern->places)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(
+        (pattern->places = ty_alloc(pattern->member_count, sizeof *pattern->places)) != NULL,
+        error));
     for (uint32_t p = 0; p < pattern->member_count; p++)
         pattern->places[pattern->rails.order[p]] = p;
     return TY_OK;
@@ -162,8 +163,7 @@ static ty_status find_rails(ty_pattern *pattern, const ty_plan *plan, const ty_c
     uint32_t *devices = ty_alloc(n, sizeof *devices);
     ty_status status;
 
-    if (devices == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(devices != NULL, error));
     for (uint32_t m = 0; m < n; m++) {
         const uint32_t process = ty_pattern_process(plan, pattern, m, 0);
         devices[m] = ty_plan_device_of_lane(plan, process / width, process % width);
@@ -245,8 +245,7 @@ ty_status ty_pattern_set_fill(ty_pattern_set *set, const ty_plan *plan,
     set->patterns = ty_alloc((size_t)plan->bucket_count * (TY_GATHER_PHASE + 1) +
                                  positions * TY_LANE_KIND_COUNT,
                              sizeof *set->patterns);
-    if (set->patterns == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(set->patterns != NULL, error));
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         for (uint32_t phase = 0; status == TY_OK && phase <= TY_GATHER_PHASE; phase++)
             status = add_pattern(set, plan, cluster, b, phase, error);

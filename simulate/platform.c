@@ -122,8 +122,7 @@ static ty_status find_tree(platform *p, ty_error *error)
     uint32_t count = ty_cluster_vertex_count(cluster), switches = 0, joined = 0, links = 0;
     uint32_t *parents = ty_alloc(count, sizeof *parents);
 
-    if (parents == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(parents != NULL, error));
     for (uint32_t v = 0; v < count; v++) {
         parents[v] = v;
         switches += is_switch(cluster, v);
@@ -156,10 +155,10 @@ static ty_status find_endpoints(platform *p, ty_error *error)
     ty_status status = TY_OK;
 
     p->endpoints = ty_alloc(devices, sizeof *p->endpoints);
-    if (found == NULL || starts == NULL || has_host == NULL || p->endpoints == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(
+        ty_check_memory(found != NULL && starts != NULL && has_host != NULL && p->endpoints != NULL,
+                        error),
+        status, cleanup);
     for (uint32_t d = 0; d < devices; d++) {
         uint32_t host = ty_cluster_device_host(cluster, d);
         bool is_shared = ty_cluster_host_cores(cluster, host) > 0;
@@ -226,7 +225,6 @@ static ty_status check_sharing(const platform *p, const endpoint *e, uint32_t *s
                                ty_error *error)
 {
     uint32_t previous = e->device, other = NONE;
-    ty_status status = TY_OK;
 
     *second = NONE;
     for (uint32_t i = 0; i < p->endpoint_count && other == NONE; i++)
@@ -237,18 +235,13 @@ static ty_status check_sharing(const platform *p, const endpoint *e, uint32_t *s
             continue;
         if (*second == NONE)
             *second = d;
-        TY_CHECK(check_alike(p, (uint32_t[]){previous, d}, (uint32_t[]){e->device, *second}, error),
-                 status, done);
-        TY_CHECK(
-            check_alike(p, (uint32_t[]){e->device, d}, (uint32_t[]){e->device, *second}, error),
-            status, done);
+        TY_TRY(check_alike(p, (uint32_t[]){previous, d}, (uint32_t[]){e->device, *second}, error));
+        TY_TRY(check_alike(p, (uint32_t[]){e->device, d}, (uint32_t[]){e->device, *second}, error));
         if (other != NONE)
-            TY_CHECK(check_alike(p, (uint32_t[]){d, other}, (uint32_t[]){e->device, other}, error),
-                     status, done);
+            TY_TRY(check_alike(p, (uint32_t[]){d, other}, (uint32_t[]){e->device, other}, error));
         previous = d;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The route from a shared host to itself: messages between its devices. Each has the whole
@@ -262,8 +255,7 @@ static ty_status write_loop_link(platform *p, const endpoint *e, ty_error *error
 
     if (status != TY_OK || second == NONE)
         return status;
-    if ((status = ty_cluster_path(p->cluster, e->device, second, &path, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_cluster_path(p->cluster, e->device, second, &path, error));
     ty_format_number(path.bandwidth_bytes_per_s, bandwidth);
     ty_format_number(path.latency_s, latency);
     ty_text_addf(&p->text,
@@ -325,10 +317,8 @@ static ty_status write_links(platform *p, ty_error *error)
 static ty_status write_host(platform *p, const endpoint *e, ty_error *error)
 {
     char name[TY_SIMGRID_NAME_SIZE], speed[32];
-    ty_status status = ty_simgrid_host_name(p->cluster, e->device, name, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_simgrid_host_name(p->cluster, e->device, name, error));
     ty_format_number(p->has_speeds
                          ? ty_cluster_device_type(p->cluster, e->device)->peak_fp32_flop_per_s
                          : TY_SIMGRID_FLOP_PER_S,
@@ -359,17 +349,15 @@ static ty_status write_route(platform *p, const endpoint *a, const endpoint *b, 
 {
     char from[TY_SIMGRID_NAME_SIZE], to[TY_SIMGRID_NAME_SIZE];
     ty_path path = {0};
-    ty_status status;
 
-    TY_CHECK(ty_simgrid_host_name(p->cluster, a->device, from, error), status, done);
-    TY_CHECK(ty_simgrid_host_name(p->cluster, b->device, to, error), status, done);
-    TY_CHECK(ty_cluster_path(p->cluster, a->device, b->device, &path, error), status, done);
+    TY_TRY(ty_simgrid_host_name(p->cluster, a->device, from, error));
+    TY_TRY(ty_simgrid_host_name(p->cluster, b->device, to, error));
+    TY_TRY(ty_cluster_path(p->cluster, a->device, b->device, &path, error));
     ty_text_addf(&p->text, "    <route src=\"%s\" dst=\"%s\">", from, gate != NULL ? gate : to);
     write_links_of(p, a->device, &path, gate != NULL);
     ty_text_add(&p->text, "</route>\n");
     ty_path_clear(&path);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Endpoints [first, end): hosts, and the routes between them. */
@@ -392,8 +380,6 @@ static ty_status write_hosts(platform *p, uint32_t first, uint32_t end, ty_error
 
 static ty_status write_pairs(platform *p, uint32_t first, uint32_t end, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t a = first; a < end; a++) {
         const endpoint *e = &p->endpoints[a];
         if (has_loop(p, e))
@@ -402,10 +388,9 @@ static ty_status write_pairs(platform *p, uint32_t first, uint32_t end, ty_error
                          "</route>\n",
                          e->host, e->host, e->host);
         for (uint32_t b = a + 1; b < end; b++)
-            TY_CHECK(write_route(p, e, &p->endpoints[b], NULL, error), status, done);
+            TY_TRY(write_route(p, e, &p->endpoints[b], NULL, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The endpoints of one island from `first` on; `end` gets where the next one starts. */
@@ -415,21 +400,19 @@ static ty_status write_island(platform *p, uint32_t first, uint32_t *end, ty_err
     const endpoint *outside =
         p->endpoints[0].island == island ? &p->endpoints[p->endpoint_count - 1] : &p->endpoints[0];
     char gate[32];
-    ty_status status;
 
     *end = first;
     while (*end < p->endpoint_count && p->endpoints[*end].island == island)
         ++*end;
     snprintf(gate, sizeof gate, "gate-%u", island);
     ty_text_addf(&p->text, "  <zone id=\"island-%u\" routing=\"Full\">\n", island);
-    TY_CHECK(write_hosts(p, first, *end, error), status, done);
+    TY_TRY(write_hosts(p, first, *end, error));
     ty_text_addf(&p->text, "    <router id=\"%s\"/>\n", gate);
-    TY_CHECK(write_pairs(p, first, *end, error), status, done);
+    TY_TRY(write_pairs(p, first, *end, error));
     for (uint32_t e = first; e < *end; e++)
-        TY_CHECK(write_route(p, &p->endpoints[e], outside, gate, error), status, done);
+        TY_TRY(write_route(p, &p->endpoints[e], outside, gate, error));
     ty_text_add(&p->text, "  </zone>\n");
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Routes between neighbouring zones: islands and their gates, switches and switches. */
@@ -457,10 +440,8 @@ static void write_zone_routes(platform *p)
 
 static ty_status write_hierarchy(platform *p, ty_error *error)
 {
-    ty_status status;
-
     for (uint32_t e = 0; e < p->endpoint_count;)
-        TY_CHECK(write_island(p, e, &e, error), status, done);
+        TY_TRY(write_island(p, e, &e, error));
     for (uint32_t v = 0; v < ty_cluster_vertex_count(p->cluster); v++)
         if (is_switch(p->cluster, v))
             ty_text_addf(&p->text,
@@ -468,31 +449,26 @@ static ty_status write_hierarchy(platform *p, ty_error *error)
                          "</zone>\n",
                          v, v);
     write_zone_routes(p);
-    status = TY_OK;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status write_platform(platform *p, ty_error *error)
 {
-    ty_status status;
-
     ty_text_add(&p->text, "<?xml version=\"1.0\"?>\n"
                           "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
                           "<platform version=\"4.1\">\n"
                           "<zone id=\"cluster\" routing=\"DijkstraCache\">\n");
-    TY_CHECK(write_links(p, error), status, done);
+    TY_TRY(write_links(p, error));
     if (is_hierarchical(p)) {
-        TY_CHECK(write_hierarchy(p, error), status, done);
+        TY_TRY(write_hierarchy(p, error));
     } else {
         ty_text_add(&p->text, "  <zone id=\"devices\" routing=\"Full\">\n");
-        TY_CHECK(write_hosts(p, 0, p->endpoint_count, error), status, done);
-        TY_CHECK(write_pairs(p, 0, p->endpoint_count, error), status, done);
+        TY_TRY(write_hosts(p, 0, p->endpoint_count, error));
+        TY_TRY(write_pairs(p, 0, p->endpoint_count, error));
         ty_text_add(&p->text, "  </zone>\n");
     }
     ty_text_add(&p->text, "</zone>\n</platform>\n");
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status make_platform(const ty_cluster *cluster, bool has_speeds, ty_text *xml,
@@ -504,10 +480,7 @@ static ty_status make_platform(const ty_cluster *cluster, bool has_speeds, ty_te
 
     p.islands = ty_alloc(vertices, sizeof *p.islands);
     p.gates = ty_alloc(vertices, sizeof *p.gates);
-    if (p.islands == NULL || p.gates == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(p.islands != NULL && p.gates != NULL, error), status, cleanup);
     find_islands(&p);
     find_gates(&p);
     TY_CHECK(find_tree(&p, error), status, cleanup);

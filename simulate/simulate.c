@@ -271,11 +271,9 @@ cleanup:
 static ty_status walk_in_child(void *context, void *result, ty_error *error)
 {
     struct task *task = context;
-    ty_status status = open_platform(task->platform, error);
 
-    if (status == TY_OK)
-        status = ty_walk_run(task->walk, result, error);
-    return status;
+    TY_TRY(open_platform(task->platform, error));
+    return ty_walk_run(task->walk, result, error);
 }
 
 /* What was walked for the lanes of a rank, as one: it is ready when its last lane is. */
@@ -435,8 +433,7 @@ ty_status ty_simulate_lanes(const ty_plan *plan, const ty_program *program, cons
     if (status != TY_OK)
         return status;
     if (options->spread > 0.0) {
-        if ((slowdowns = ty_alloc(devices, sizeof *slowdowns)) == NULL)
-            return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+        TY_TRY(ty_check_memory((slowdowns = ty_alloc(devices, sizeof *slowdowns)) != NULL, error));
         for (uint32_t d = 0; d < devices; d++)
             slowdowns[d] = (options->slowdowns != NULL ? options->slowdowns[d] : 1.0) *
                            ty_spread(options->spread, options->seed, d);

@@ -97,11 +97,12 @@ static ty_status make_room(joined *j, ty_error *error)
     j->lanes.is_used = ty_alloc(positions, sizeof *j->lanes.is_used);
     j->lanes.is_all_to_all = ty_alloc(positions, sizeof *j->lanes.is_all_to_all);
     j->lanes.position_count = (uint32_t)positions;
-    if (j->plan.stages == NULL || j->plan.buckets == NULL || j->program.stages == NULL ||
-        j->costs.instruction_counts == NULL || j->costs.instructions == NULL ||
-        j->costs.rank_host == NULL || j->costs.host_cores == NULL || j->lanes.positions == NULL ||
-        j->lanes.is_used == NULL || j->lanes.is_all_to_all == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(j->plan.stages != NULL && j->plan.buckets != NULL &&
+                               j->program.stages != NULL && j->costs.instruction_counts != NULL &&
+                               j->costs.instructions != NULL && j->costs.rank_host != NULL &&
+                               j->costs.host_cores != NULL && j->lanes.positions != NULL &&
+                               j->lanes.is_used != NULL && j->lanes.is_all_to_all != NULL,
+                           error));
     for (uint32_t h = 0; h < j->costs.host_count; h++)
         j->costs.host_cores[h] = HUGE_VAL;
     return TY_OK;
@@ -121,8 +122,8 @@ static ty_status add_stages(joined *j, const ty_tenant *tenant, ty_error *error)
         ty_plan_stage *to = &j->plan.stages[stage_of(j, tenant->plan, s)];
         const size_t devices = (size_t)from->replicas * ty_plan_width(tenant->plan);
         *to = *from;
-        if ((to->devices = ty_alloc(devices, sizeof *to->devices)) == NULL)
-            return out_of_memory(error);
+        TY_TRY(
+            ty_check_memory((to->devices = ty_alloc(devices, sizeof *to->devices)) != NULL, error));
         for (size_t d = 0; d < devices; d++) {
             if (from->devices[d] >= ty_cluster_device_count(j->cluster) ||
                 tenant->first_device >= ty_cluster_device_count(j->cluster) - from->devices[d])
@@ -142,8 +143,7 @@ static ty_status add_program(joined *j, const ty_tenant *tenant, ty_error *error
         const ty_stage_program *from = &tenant->program->stages[p];
         ty_stage_program *to = &j->program.stages[j->position + p];
         to->instructions = ty_alloc(from->instruction_count, sizeof *to->instructions);
-        if (to->instructions == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(to->instructions != NULL, error));
         to->instruction_count = from->instruction_count;
         for (uint32_t i = 0; i < from->instruction_count; i++) {
             ty_instruction *in = &to->instructions[i];
@@ -168,8 +168,8 @@ static ty_status add_lanes(joined *j, const ty_tenant *tenant, ty_error *error)
     ty_lane_exchanges own = {0};
     ty_status status;
 
-    if ((moved.stages = ty_alloc(moved.stage_count, sizeof *moved.stages)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(
+        (moved.stages = ty_alloc(moved.stage_count, sizeof *moved.stages)) != NULL, error));
     for (uint32_t s = 0; s < moved.stage_count; s++)
         moved.stages[s] = j->plan.stages[stage_of(j, tenant->plan, s)];
     status =
@@ -191,8 +191,7 @@ static ty_status check_devices(const joined *j, ty_error *error)
     ty_status status = TY_OK;
     bool *is_used = ty_alloc(ty_cluster_device_count(j->cluster), sizeof *is_used);
 
-    if (is_used == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(is_used != NULL, error));
     for (uint32_t p = 0; p < j->program.stage_count; p++)
         for (size_t d = 0; d < (size_t)j->plan.stages[p].replicas * ty_plan_width(&j->plan); d++) {
             const uint32_t device = j->plan.stages[p].devices[d];
@@ -206,13 +205,11 @@ static ty_status check_devices(const joined *j, ty_error *error)
 
 static ty_status join(joined *j, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(check_alike(j->tenants, j->count, error), status, done);
-    TY_CHECK(make_room(j, error), status, done);
+    TY_TRY(check_alike(j->tenants, j->count, error));
+    TY_TRY(make_room(j, error));
     for (uint32_t t = 0; t < j->count; t++) {
         const ty_tenant *tenant = &j->tenants[t];
-        TY_CHECK(add_stages(j, tenant, error), status, done);
+        TY_TRY(add_stages(j, tenant, error));
         for (uint32_t b = 0; b < tenant->plan->bucket_count; b++) {
             ty_bucket *to = &j->plan.buckets[j->bucket + b];
             *to = tenant->plan->buckets[b];
@@ -220,8 +217,8 @@ static ty_status join(joined *j, ty_error *error)
             if (to->tied_stage != TY_NO_STAGE)
                 to->tied_stage = stage_of(j, tenant->plan, to->tied_stage);
         }
-        TY_CHECK(add_program(j, tenant, error), status, done);
-        TY_CHECK(add_lanes(j, tenant, error), status, done);
+        TY_TRY(add_program(j, tenant, error));
+        TY_TRY(add_lanes(j, tenant, error));
         /* Ranks are where their devices are now; their cores are those that were counted on. */
         for (uint32_t r = 0; r < ty_plan_rank_count(tenant->plan); r++) {
             const uint32_t device = ty_plan_device_of_rank(tenant->plan, r) + tenant->first_device;
@@ -235,9 +232,7 @@ static ty_status join(joined *j, ty_error *error)
         j->bucket += tenant->plan->bucket_count;
         j->rank += ty_plan_rank_count(tenant->plan);
     }
-    status = check_devices(j, error);
-done:
-    return status;
+    return check_devices(j, error);
 }
 
 /* Each job's events, with ranks of its own. */

@@ -22,8 +22,7 @@ static ty_status sends_index(const ty_plan *plan, const ty_program *program, uin
     sends->micro_batches = plan->micro_batches / plan->stages[stage].replicas;
     for (int d = 0; d < 2; d++) {
         sends->instructions[d] = ty_alloc(sends->micro_batches, sizeof **sends->instructions);
-        if (sends->instructions[d] == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(sends->instructions[d] != NULL, error));
         for (uint32_t m = 0; m < sends->micro_batches; m++)
             sends->instructions[d][m] = TY_NO_INSTRUCTION;
     }
@@ -85,8 +84,7 @@ static ty_status match_all(ty_walk *walk, const ty_program *program, ty_error *e
     const uint32_t stages = walk->plan->stage_count;
     struct sends *sends = ty_alloc(stages, sizeof *sends);
 
-    if (sends == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(sends != NULL, error));
     for (uint32_t s = 0; s < stages; s++)
         TY_CHECK(sends_index(walk->plan, program, s, &sends[s], error), status, cleanup);
     for (uint32_t d = 0; d < walk->device_count; d++)
@@ -173,8 +171,7 @@ static ty_status add_members(const ty_walk *walk, const party *p, uint32_t side,
     uint32_t *grown =
         ty_resize(group->members, group->member_count + p->member_count, sizeof *grown);
 
-    if (grown == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(grown != NULL, error));
     group->members = grown;
     find_members(walk, p, side, g->processes);
     for (uint32_t m = 0; m < p->member_count; m++) {
@@ -211,8 +208,8 @@ static double latency_of(const ty_walk *walk, const party *p, const ty_group *gr
 static ty_status make_room(const ty_walk *walk, const party *p, ty_group *group, ty_error *error)
 {
     if (p->bucket == NULL) {
-        if ((group->waiting = ty_alloc(group->member_count, sizeof(ty_walker *))) == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(
+            (group->waiting = ty_alloc(group->member_count, sizeof(ty_walker *))) != NULL, error));
     }
     if (walk->resolution != TY_CHUNK)
         return TY_OK;
@@ -227,7 +224,6 @@ static ty_status make_room(const ty_walk *walk, const party *p, ty_group *group,
 static ty_status add_groups(ty_walk *walk, const party *p, gathering *g, ty_error *error)
 {
     const uint32_t first = walk->group_count;
-    ty_status status = TY_OK;
 
     join_sides(walk, p, g);
     for (uint32_t side = 0; side < p->sides; side++)
@@ -238,18 +234,17 @@ static ty_status add_groups(ty_walk *walk, const party *p, gathering *g, ty_erro
     for (uint32_t side = 0; side < p->sides; side++) {
         const uint32_t index = walk->slots[p->first_slot + root_of(g->joined, side)];
         walk->slots[p->first_slot + side] = index;
-        TY_CHECK(add_members(walk, p, side, g, &walk->groups[index], error), status, done);
+        TY_TRY(add_members(walk, p, side, g, &walk->groups[index], error));
     }
     for (uint32_t i = first; i < walk->group_count; i++) {
         ty_group *group = &walk->groups[i];
         if (walk->fold != NULL)
             qsort(group->members, group->member_count, sizeof *group->members, compare_indices);
-        TY_CHECK(make_room(walk, p, group, error), status, done);
+        TY_TRY(make_room(walk, p, group, error));
         if (walk->resolution == TY_CHUNK)
             group->latency_s = latency_of(walk, p, group);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* `phase`: of the bucket's exchange, or TY_GATHER_PHASE. */
@@ -284,7 +279,6 @@ static ty_status add_parties(ty_walk *walk, party *parties, uint32_t count, gath
 {
     uint64_t slots = 0;
     uint32_t most_members = 0, most_sides = 0;
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < count; i++) {
         parties[i].first_slot = (uint32_t)slots;
@@ -303,9 +297,8 @@ static ty_status add_parties(ty_walk *walk, party *parties, uint32_t count, gath
         g->owners == NULL || slots > UINT32_MAX)
         return out_of_memory(error);
     for (uint32_t i = 0; i < count; i++)
-        TY_CHECK(add_groups(walk, &parties[i], g, error), status, done);
-done:
-    return status;
+        TY_TRY(add_groups(walk, &parties[i], g, error));
+    return TY_OK;
 }
 
 /* Buckets, phase by phase, and then positions, by kinds of lanes. */
@@ -415,8 +408,8 @@ static ty_status mark_apart(const ty_stage_program *program, bool *is_apart)
 
 static ty_status find_apart(ty_walk *walk, const ty_program *program, ty_error *error)
 {
-    if ((walk->is_apart = ty_alloc(program->stage_count, sizeof *walk->is_apart)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(
+        (walk->is_apart = ty_alloc(program->stage_count, sizeof *walk->is_apart)) != NULL, error));
     for (uint32_t s = 0; s < program->stage_count; s++) {
         walk->is_apart[s] = ty_alloc(program->stages[s].instruction_count, sizeof **walk->is_apart);
         if (walk->is_apart[s] == NULL ||
@@ -459,8 +452,7 @@ static ty_status device_fill(ty_walk *walk, const ty_program *program, const ty_
     self->first_event = walk->step_events;
     self->done = ty_alloc(self->program->instruction_count, sizeof *self->done);
     self->arrival = ty_alloc(self->program->instruction_count, sizeof *self->arrival);
-    if (self->done == NULL || self->arrival == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(self->done != NULL && self->arrival != NULL, error));
     for (int s = 0; s < TY_STREAM_COUNT; s++)
         self->walkers[s] = (ty_walker){.walk = walk,
                                        .index = index,
@@ -496,8 +488,7 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     ty_status status = TY_OK;
     ty_walk *walk = ty_alloc(1, sizeof *walk);
 
-    if (walk == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(walk != NULL, error));
     walk->plan = plan;
     walk->cluster = cluster;
     walk->fold = fold;
@@ -509,10 +500,9 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     walk->seed = options->seed;
     walk->are_lanes_alike = options->jitter <= 0.0 && options->slowdowns == NULL;
     const uint32_t count = fold == NULL ? ty_plan_process_count(plan) : ty_fold_class_count(fold);
-    if ((walk->devices = ty_alloc(count, sizeof *walk->devices)) == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(
+        ty_check_memory((walk->devices = ty_alloc(count, sizeof *walk->devices)) != NULL, error),
+        status, cleanup);
     walk->device_count = count;
     TY_CHECK(find_apart(walk, program, error), status, cleanup);
     for (uint32_t d = 0; d < count; d++)

@@ -359,20 +359,17 @@ static bool has_instructions(const ty_stage_program *program, ty_stream stream)
 static ty_status find_server_hosts(ty_walk *walk, ty_error *error)
 {
     const ty_plan_servers *servers = &walk->plan->servers;
-    ty_status status = TY_OK;
 
-    if ((walk->server_hosts = ty_alloc(servers->count, sizeof(sg_host_t))) == NULL)
-        return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+    TY_TRY(ty_check_memory(
+        (walk->server_hosts = ty_alloc(servers->count, sizeof(sg_host_t))) != NULL, error));
     for (uint32_t s = 0; s < servers->count && walk->fold == NULL; s++) {
         char name[TY_SIMGRID_NAME_SIZE];
-        TY_CHECK(ty_simgrid_host_name(walk->cluster, servers->devices[s], name, error), status,
-                 done);
+        TY_TRY(ty_simgrid_host_name(walk->cluster, servers->devices[s], name, error));
         walk->server_hosts[s] = ty_engine_host(name);
         if (walk->server_hosts[s] == NULL)
             return ty_fail(error, TY_EBACKEND, "server %u: the platform has no host '%s'", s, name);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Where a device is; with folding there is no place but those of the flows. */
@@ -416,8 +413,7 @@ static ty_status find_flow_ends(ty_walk *walk, ty_error *error)
 
     walk->flow_ends = ty_alloc((size_t)count * 2, sizeof *walk->flow_ends);
     walk->flow_limits = ty_alloc(count, sizeof *walk->flow_limits);
-    if (walk->flow_ends == NULL || walk->flow_limits == NULL)
-        return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+    TY_TRY(ty_check_memory(walk->flow_ends != NULL && walk->flow_limits != NULL, error));
     for (uint32_t f = 0; f < count * 2; f++) {
         char name[TY_SIMGRID_NAME_SIZE];
         snprintf(name, sizeof name, "%s-%u", f % 2 == 0 ? "from" : "to", f / 2);
@@ -437,21 +433,17 @@ static ty_status find_flow_ends(ty_walk *walk, ty_error *error)
 
 ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
 {
-    ty_status status;
-
     walk->events = events;
     walk->crew = ty_engine_crew();
     walk->store = walk->fold == NULL && ty_simgrid_store(walk->cluster) != NULL
                       ? ty_engine_host(TY_SIMGRID_STORE)
                       : NULL;
-    if ((status = find_flow_ends(walk, error)) != TY_OK ||
-        (status = find_server_hosts(walk, error)) != TY_OK)
-        return status;
+    TY_TRY(find_flow_ends(walk, error));
+    TY_TRY(find_server_hosts(walk, error));
     for (uint32_t g = 0; g < walk->group_count; g++)
         walk->groups[g].barrier = ty_engine_barrier(walk->groups[g].member_count);
     for (uint32_t d = 0; d < walk->device_count; d++)
-        if ((status = place(walk, d, error)) != TY_OK)
-            return status;
+        TY_TRY(place(walk, d, error));
     for (uint32_t d = 0; d < walk->device_count; d++)
         receive(walk, d);
     ty_engine_run();

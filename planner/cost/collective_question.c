@@ -107,8 +107,7 @@ ty_status ty_collective_ask(const ty_cluster *cluster, const ty_collective_quest
         algorithm.framework > TY_AUTOMATIC)
         return ty_fail(error, TY_EINVAL, "algorithm: found %s, which is of all_reduce alone",
                        ty_algorithm_name(algorithm.framework));
-    if ((devices = ty_alloc(ranks, sizeof *devices)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory((devices = ty_alloc(ranks, sizeof *devices)) != NULL, error));
     for (uint32_t i = 0; i < ranks; i++)
         devices[i] = i;
     TY_CHECK(ty_group_network_find(cluster, devices, ranks, &network, error), status, cleanup);

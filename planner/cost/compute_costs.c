@@ -57,7 +57,6 @@ static ty_status weight_share(const ty_costing *costing, uint32_t layer, double 
 static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backward)
 {
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
-    ty_status status = TY_OK;
 
     for (int pass = 0; pass < COST_PASSES; pass++) {
         const uint32_t count =
@@ -68,13 +67,12 @@ static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backwar
                 : 0;
         for (uint32_t i = 0; i < count; i++) {
             double seconds = 0, hidden_s = 0;
-            TY_CHECK(ty_cost_inner(costing, &inner[i], &seconds, &hidden_s), status, done);
+            TY_TRY(ty_cost_inner(costing, &inner[i], &seconds, &hidden_s));
             costing->stage.inner_s[pass][layer] += seconds;
             costing->stage.hidden_s[pass][layer] += hidden_s;
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The layers of a stage of the position: on each kind of device, and among the lanes. */
@@ -84,18 +82,15 @@ static ty_status cost_stage_layers(ty_costing *costing, const ty_plan_stage *pla
     const ty_plan *plan = costing->plan;
     ty_stage_costing *stage = &costing->stage;
     const uint32_t end = planned->first_layer + planned->layer_count;
-    ty_status status = TY_OK;
 
     for (uint32_t l = planned->first_layer; l < end; l++) {
-        TY_CHECK(cost_talk(costing, l, takes_part[l]), status, done);
-        TY_CHECK(weight_share(costing, l, &stage->weight_shares[l]), status, done);
+        TY_TRY(cost_talk(costing, l, takes_part[l]));
+        TY_TRY(weight_share(costing, l, &stage->weight_shares[l]));
     }
     for (uint32_t t = 0; t < stage->type_count; t++) {
         ty_layer_price *prices = &stage->prices[(size_t)t * plan->workload->layer_count];
-        TY_CHECK(ty_layer_prices_of(plan, planned->first_layer, planned->layer_count,
-                                    stage->types[t], stage->inner_s, takes_part, prices,
-                                    costing->error),
-                 status, done);
+        TY_TRY(ty_layer_prices_of(plan, planned->first_layer, planned->layer_count, stage->types[t],
+                                  stage->inner_s, takes_part, prices, costing->error));
         for (uint32_t l = planned->first_layer; l < end; l++) {
             if ((planned->recompute != TY_RECOMPUTE_SELECTIVE &&
                  planned->recompute != TY_RECOMPUTE_OPERATOR) ||
@@ -104,8 +99,7 @@ static ty_status cost_stage_layers(ty_costing *costing, const ty_plan_stage *pla
             ty_cost_relies_on(costing, prices[l].provenance);
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status stage_room(ty_costing *costing)
@@ -123,12 +117,13 @@ static ty_status stage_room(ty_costing *costing)
     for (int pass = 0; pass < COST_PASSES; pass++) {
         stage->inner_s[pass] = ty_alloc(layers, sizeof *stage->inner_s[pass]);
         stage->hidden_s[pass] = ty_alloc(layers, sizeof *stage->hidden_s[pass]);
-        if (stage->inner_s[pass] == NULL || stage->hidden_s[pass] == NULL)
-            return ty_fail(costing->error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(stage->inner_s[pass] != NULL && stage->hidden_s[pass] != NULL,
+                               costing->error));
     }
-    if (stage->prices == NULL || stage->weight_shares == NULL || stage->again == NULL ||
-        stage->takes_part == NULL || stage->gather_s == NULL)
-        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(stage->prices != NULL && stage->weight_shares != NULL &&
+                               stage->again != NULL && stage->takes_part != NULL &&
+                               stage->gather_s != NULL,
+                           costing->error));
     return TY_OK;
 }
 
@@ -140,8 +135,8 @@ ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
     uint32_t count = 0;
 
     *stage = (ty_stage_costing){.stage = index};
-    if ((stage->types = ty_alloc(devices, sizeof *stage->types)) == NULL)
-        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory((stage->types = ty_alloc(devices, sizeof *stage->types)) != NULL,
+                           costing->error));
     for (uint32_t q = 0; q < devices; q++) {
         const ty_device_type *type = ty_cluster_device_type(costing->cluster, planned->devices[q]);
         if (is_known(stage, type))
@@ -162,27 +157,20 @@ ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
 static ty_status cost_position(ty_costing *costing)
 {
     const ty_plan *plan = costing->plan;
-    ty_status status = TY_OK;
 
     for (uint32_t s = costing->stage.stage; s < plan->stage_count;
          s += ty_plan_position_count(plan))
-        TY_CHECK(cost_stage_layers(costing, &plan->stages[s], costing->stage.takes_part), status,
-                 done);
-done:
-    return status;
+        TY_TRY(cost_stage_layers(costing, &plan->stages[s], costing->stage.takes_part));
+    return TY_OK;
 }
 
 ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_cost_stage_meet(costing, index), status, done);
-    TY_CHECK(stage_room(costing), status, done);
+    TY_TRY(ty_cost_stage_meet(costing, index));
+    TY_TRY(stage_room(costing));
     ty_workload_mark_backward(costing->plan->workload, costing->stage.takes_part);
-    TY_CHECK(ty_plan_mark_again(costing->plan, costing->stage.again, costing->error), status, done);
-    status = cost_position(costing);
-done:
-    return status;
+    TY_TRY(ty_plan_mark_again(costing->plan, costing->stage.again, costing->error));
+    return cost_position(costing);
 }
 
 ty_status ty_cost_stage_likewise(ty_costing *costing, uint32_t index)
@@ -276,7 +264,6 @@ static ty_status lost_s(ty_costing *costing, const ty_instruction *instruction, 
     const bool is_last = instruction->op != TY_OP_FORWARD && instruction->op != TY_OP_RECOMPUTE &&
                          instruction->micro_batch + 1 == plan->micro_batches / stage->replicas;
     double all_s = 0;
-    ty_status status = TY_OK;
 
     *lost = 0;
     if (!(share > 0) || instruction->op == TY_OP_BACKWARD_WEIGHT ||
@@ -292,16 +279,15 @@ static ty_status lost_s(ty_costing *costing, const ty_instruction *instruction, 
         if (plan->zero == 3 && instruction->op != TY_OP_RECOMPUTE &&
             ty_bucket_is_sharded(plan, bucket)) {
             if (isnan(costing->stage.gather_s[b]))
-                TY_CHECK(beside_s(costing, b, true, &costing->stage.gather_s[b]), status, done);
+                TY_TRY(beside_s(costing, b, true, &costing->stage.gather_s[b]));
             all_s += costing->stage.gather_s[b];
         }
         if (is_last)
-            TY_CHECK(beside_s(costing, b, false, &seconds), status, done);
+            TY_TRY(beside_s(costing, b, false, &seconds));
         all_s += seconds;
     }
     *lost = share * fmin(all_s, compute_s);
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
@@ -507,10 +493,8 @@ ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
     const ty_bucket *bucket = NULL;
     ty_codec_cost codec;
     double seconds;
-    ty_status status = bucket_of(costing, instruction, &bucket);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(bucket_of(costing, instruction, &bucket));
     if (instruction->phase >= ty_compression_phases(&bucket->compression))
         return ty_fail(costing->error, TY_EINVAL,
                        "program:/stages/%u: phase %u of bucket %u, which has no such phase",

@@ -36,10 +36,10 @@ ty_status ty_sharing_init(ty_sharing *sharing, uint32_t slots, uint32_t uses, ui
     made.hosts = ty_alloc(hosts, sizeof *made.hosts);
     made.nodes = ty_alloc(uses, sizeof *made.nodes);
     made.changed = ty_alloc(hosts, sizeof *made.changed);
-    if (made.works == NULL || made.hosts == NULL || made.nodes == NULL || made.changed == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(made.works != NULL && made.hosts != NULL && made.nodes != NULL &&
+                                 made.changed != NULL,
+                             error),
+             status, cleanup);
     for (uint32_t h = 0; h < hosts; h++)
         made.hosts[h] = (ty_sharing_host){.cores = host_cores[h],
                                           .rate = 1,

@@ -61,8 +61,8 @@ static ty_status place_ranks(const ty_plan *plan, const ty_cluster *cluster, ty_
 {
     uint32_t hosts = ty_cluster_host_count(cluster), rank = 0;
 
-    if ((costs->host_cores = ty_alloc(hosts, sizeof *costs->host_cores)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory((costs->host_cores = ty_alloc(hosts, sizeof *costs->host_cores)) != NULL,
+                           error));
     costs->host_count = hosts;
     for (uint32_t h = 0; h < hosts; h++) {
         uint32_t cores = ty_cluster_host_cores(cluster, h);

@@ -40,10 +40,9 @@ ty_status ty_group_network_find(const ty_cluster *cluster, const uint32_t *devic
              status, cleanup);
     network.groups_per_host = devices_of_host(cluster, devices[0]) / network.rails.per_host;
     if (is_library) {
-        if ((network.table = ty_alloc(1, sizeof *network.table)) == NULL) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory");
-            goto cleanup;
-        }
+        TY_CHECK(
+            ty_check_memory((network.table = ty_alloc(1, sizeof *network.table)) != NULL, error),
+            status, cleanup);
         TY_CHECK(
             ty_communicator_on_rails(cluster, devices, count, &network.rails, &communicator, error),
             status, cleanup);
@@ -254,12 +253,9 @@ static ty_status inner_cost(const ty_group_network *lanes, const ty_stack *stack
                             const ty_inner_collective *inner, double bytes, double inside_s,
                             ty_instruction_cost *cost, ty_error *error)
 {
-    ty_status status = ty_group_exchange_cost(lanes, inner->kind,
-                                              ty_group_has_library(lanes) ? TY_AUTOMATIC : TY_RING,
-                                              (uint64_t)bytes, cost, error);
-
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_group_exchange_cost(lanes, inner->kind,
+                                  ty_group_has_library(lanes) ? TY_AUTOMATIC : TY_RING,
+                                  (uint64_t)bytes, cost, error));
     ty_exchange_by_stack(lanes, stack, inner->kind, cost);
     cost->seconds = fmax(cost->seconds, cost->latency_s + inside_s);
     return TY_OK;
@@ -272,7 +268,6 @@ ty_status ty_group_inner_cost(const ty_group_network *lanes, const ty_stack *sta
     const bool is_dispatch = inner->chosen > 0 && lanes->members > 1;
     double bytes = (double)inner->bytes, inside_s = 0;
     ty_instruction_cost dispatch;
-    ty_status status;
 
     if (is_dispatch && !ty_group_is_inside(lanes)) {
         const ty_rails *rails = &lanes->rails;
@@ -286,15 +281,13 @@ ty_status ty_group_inner_cost(const ty_group_network *lanes, const ty_stack *sta
                        ty_expert_parts_met(inner, n, most * rails->per_host) /
                        (rails->around_bytes_per_s * stack->host_link_share);
     }
-    TY_CHECK(inner_cost(lanes, stack, inner, bytes, inside_s, cost, error), status, done);
+    TY_TRY(inner_cost(lanes, stack, inner, bytes, inside_s, cost, error));
     if (!is_dispatch || stack->dispatch_share >= 1)
         return TY_OK;
-    TY_CHECK(inner_cost(lanes, stack, inner, bytes * stack->dispatch_share,
-                        inside_s * stack->dispatch_share, &dispatch, error),
-             status, done);
+    TY_TRY(inner_cost(lanes, stack, inner, bytes * stack->dispatch_share,
+                      inside_s * stack->dispatch_share, &dispatch, error));
     cost->seconds = (cost->seconds + dispatch.seconds) / 2;
     cost->latency_s = (cost->latency_s + dispatch.latency_s) / 2;
     cost->edge_bytes = (cost->edge_bytes + dispatch.edge_bytes) / 2;
-done:
-    return status;
+    return TY_OK;
 }

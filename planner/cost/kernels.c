@@ -621,7 +621,6 @@ cleanup:
 ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device_type *device,
                             ty_layer_price *out, ty_error *error)
 {
-    ty_status status = TY_OK;
     ty_layer_price price = {.provenance = TY_MEASURED};
     const ty_layer *l;
     double share, back;
@@ -639,7 +638,7 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
                    plan->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG
                ? ty_lane_parameter_share(plan, layer)
                : ty_lane_work_share(plan, layer);
-    TY_CHECK(look_up(plan, layer, &price, &is_found, error), status, done);
+    TY_TRY(look_up(plan, layer, &price, &is_found, error));
     if (is_found && plan->profile->scaled != NULL)
         price.provenance = TY_CALIBRATED;
     /* An opaque layer that was never timed but has work is costed like any other. */
@@ -670,15 +669,13 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
                     price.forward.device_s * reckoned.activation_s / reckoned.forward.device_s;
         }
     } else if (device == NULL) {
-        status = ty_fail(error, TY_EINVAL, "layer %s: not in the profile, and no device is given",
-                         l->name);
-        goto done;
+        return ty_fail(error, TY_EINVAL, "layer %s: not in the profile, and no device is given",
+                       l->name);
     } else {
-        TY_CHECK(by_kernels(plan, layer, device, &price, error), status, done);
+        TY_TRY(by_kernels(plan, layer, device, &price, error));
     }
     *out = price;
-done:
-    return status;
+    return TY_OK;
 }
 
 double ty_layer_weight_flop(const ty_workload *workload, const ty_layer *layer)

@@ -22,10 +22,8 @@ ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t sa
                            .profile = (ty_profile *)profile,
                            .micro_batch_size = samples};
     ty_layer_price price;
-    ty_status status = ty_layer_price_of(&alone, layer, device, &price, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_layer_price_of(&alone, layer, device, &price, error));
     *forward_s = price.forward.device_s;
     *backward_s = price.backward.device_s;
     *provenance = price.provenance;

@@ -34,15 +34,13 @@ static ty_status price_layers(const ty_plan *plan, uint32_t first, uint32_t coun
 
     for (uint32_t l = first; l < first + count; l++) {
         uint32_t i = 0;
-        ty_status status;
         while (i < known && !are_alike(plan->workload, originals[i], l))
             i++;
         if (i < known) {
             out[l] = out[originals[i]];
             continue;
         }
-        if ((status = ty_layer_price_of(plan, l, device, &out[l], error)) != TY_OK)
-            return status;
+        TY_TRY(ty_layer_price_of(plan, l, device, &out[l], error));
         if (known < MOST_ORIGINALS)
             originals[known++] = l;
     }

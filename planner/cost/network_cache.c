@@ -42,8 +42,7 @@ ty_status ty_network_cache_new(const ty_cluster *cluster, ty_network_cache **out
 {
     ty_network_cache *cache = ty_alloc(1, sizeof *cache);
 
-    if (cache == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(cache != NULL, error));
     cache->cluster = cluster;
     *out = cache;
     return TY_OK;
@@ -98,8 +97,7 @@ static ty_status ask(ty_network_cache *cache, question kind, uint64_t most, ty_e
 
     if (room > cache->word_room) {
         uint32_t *grown = room < UINT32_MAX ? ty_resize(cache->words, room, sizeof *grown) : NULL;
-        if (grown == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(grown != NULL, error));
         cache->words = grown;
         cache->word_room = (uint32_t)room;
     }
@@ -125,8 +123,7 @@ static ty_status find_places(ty_network_cache *cache, ty_error *error)
         return TY_OK;
     if (cache->ranks == NULL && (cache->ranks = ty_alloc(devices, sizeof *cache->ranks)) == NULL)
         return out_of_memory(error);
-    if ((places = ty_alloc(devices, sizeof *places)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((places = ty_alloc(devices, sizeof *places)) != NULL, error));
     status = ty_cluster_places(cache->cluster, places, error);
     if (status == TY_OK)
         cache->places = places;
@@ -150,8 +147,7 @@ static ty_status rank_islands(ty_network_cache *cache, const uint32_t *devices, 
 
     if (count > cache->island_room) {
         uint32_t *grown = ty_resize(cache->islands, count, sizeof *grown);
-        if (grown == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(grown != NULL, error));
         cache->islands = grown;
         cache->island_room = count;
     }
@@ -178,10 +174,8 @@ static ty_status add_devices(ty_network_cache *cache, const uint32_t *devices, u
 {
     enum { THEMSELVES, AT_ONE_GATE, AT_GATES };
     uint32_t form = AT_ONE_GATE;
-    ty_status status = find_places(cache, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(find_places(cache, error));
     for (uint32_t i = 0; i < count && form != THEMSELVES; i++) {
         if (devices[i] >= ty_cluster_device_count(cache->cluster) ||
             cache->places[devices[i]].kind == TY_NO_PLACE)
@@ -194,8 +188,7 @@ static ty_status add_devices(ty_network_cache *cache, const uint32_t *devices, u
         add_words(cache, devices, count);
         return TY_OK;
     }
-    if ((status = rank_islands(cache, devices, count, error)) != TY_OK)
-        return status;
+    TY_TRY(rank_islands(cache, devices, count, error));
     for (uint32_t i = 0; i < count; i++) {
         const ty_device_place *place = &cache->places[devices[i]];
         const uint32_t words[] = {place->kind, cache->ranks[place->island], place->gate};
@@ -225,8 +218,7 @@ static ty_status make_room(ty_network_cache *cache, ty_error *error)
 
     if ((cache->entry_count + 1) * 2 <= cache->slot_count)
         return TY_OK;
-    if ((slots = ty_alloc(count, sizeof(entry *))) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((slots = ty_alloc(count, sizeof(entry *))) != NULL, error));
     for (uint32_t i = 0; i < cache->slot_count; i++) {
         entry *e = cache->slots[i];
         uint32_t slot = e == NULL ? 0 : (uint32_t)e->hash & (count - 1);
@@ -245,10 +237,7 @@ static ty_status make_room(ty_network_cache *cache, ty_error *error)
 static ty_status look_up(ty_network_cache *cache, entry **found, entry ***place, uint64_t *hash,
                          ty_error *error)
 {
-    ty_status status = make_room(cache, error);
-
-    if (status != TY_OK)
-        return status;
+    TY_TRY(make_room(cache, error));
     /* Fowler, Noll and Vo's mixing on words, folded; only speed depends on it. */
     uint64_t h = 0xcbf29ce484222325u;
     for (uint32_t w = 0; w < cache->word_count; w++) {
@@ -298,8 +287,7 @@ ty_status ty_network_of_group(ty_network_cache *cache, const uint32_t *devices, 
     TY_CHECK(add_devices(cache, devices, count, error), status, done);
     TY_CHECK(look_up(cache, &e, &place, &hash, error), status, done);
     if (e == NULL) {
-        if ((e = entry_new(cache, hash)) == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory((e = entry_new(cache, hash)) != NULL, error));
         status = ty_group_network_find(cache->cluster, devices, count, &e->network, error);
         if (status != TY_OK) {
             entry_free(e);
@@ -318,26 +306,23 @@ ty_status ty_network_of_pair(ty_network_cache *cache, uint32_t from, uint32_t to
     const uint32_t pair[2] = {from, to};
     entry *e = NULL, **place;
     uint64_t hash;
-    ty_status status = TY_OK;
 
-    TY_CHECK(ask(cache, PAIR, DEVICE_WORDS * 2 + 1, error), status, done);
-    TY_CHECK(add_devices(cache, pair, 2, error), status, done);
-    TY_CHECK(look_up(cache, &e, &place, &hash, error), status, done);
+    TY_TRY(ask(cache, PAIR, DEVICE_WORDS * 2 + 1, error));
+    TY_TRY(add_devices(cache, pair, 2, error));
+    TY_TRY(look_up(cache, &e, &place, &hash, error));
     if (e == NULL) {
         ty_path path;
         if (cache->routes == NULL)
-            TY_CHECK(ty_routes_new(cache->cluster, &cache->routes, error), status, done);
-        TY_CHECK(ty_routes_find(cache->routes, from, to, &path, error), status, done);
-        if ((e = entry_new(cache, hash)) == NULL)
-            return out_of_memory(error);
+            TY_TRY(ty_routes_new(cache->cluster, &cache->routes, error));
+        TY_TRY(ty_routes_find(cache->routes, from, to, &path, error));
+        TY_TRY(ty_check_memory((e = entry_new(cache, hash)) != NULL, error));
         e->figures[0] = path.bandwidth_bytes_per_s;
         e->figures[1] = path.latency_s;
         keep(cache, place, e);
     }
     *bandwidth_bytes_per_s = e->figures[0];
     *latency_s = e->figures[1];
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_network_shared_rate(ty_network_cache *cache, const uint32_t *from, const uint32_t *to,
@@ -351,8 +336,7 @@ ty_status ty_network_shared_rate(ty_network_cache *cache, const uint32_t *from, 
 
     if (count > UINT32_MAX / 2)
         return out_of_memory(error);
-    if ((both = ty_alloc(2 * (size_t)count, sizeof *both)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((both = ty_alloc(2 * (size_t)count, sizeof *both)) != NULL, error));
     memcpy(both, from, count * sizeof *both);
     memcpy(both + count, to, count * sizeof *both);
     TY_CHECK(ask(cache, SHARED, USE_WORDS + DEVICE_WORDS * 2 * (uint64_t)count + 1, error), status,
@@ -364,10 +348,7 @@ ty_status ty_network_shared_rate(ty_network_cache *cache, const uint32_t *from, 
         double rate;
         TY_CHECK(ty_cluster_shared_rate(cache->cluster, from, to, count, use, &rate, error), status,
                  done);
-        if ((e = entry_new(cache, hash)) == NULL) {
-            status = out_of_memory(error);
-            goto done;
-        }
+        TY_CHECK(ty_check_memory((e = entry_new(cache, hash)) != NULL, error), status, done);
         e->figures[0] = rate;
         keep(cache, place, e);
     }

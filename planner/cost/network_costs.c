@@ -37,7 +37,6 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
     const uint32_t width =
         ty_plan_width(plan); /* lanes meet their like: the first stands for all */
     double worst_s = -1;
-    ty_status status;
 
     /* Micro-batch m pairs replicas m mod r and m mod r': the pairs repeat after r r' at the latest.
      */
@@ -47,11 +46,9 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
         double seconds, path_bytes_per_s, path_latency_s;
         if (m > 0 && from == 0 && to == 0)
             break;
-        status = ty_network_of_pair(costing->networks, own->devices[from * width],
-                                    peer->devices[to * width], &path_bytes_per_s, &path_latency_s,
-                                    costing->error);
-        if (status != TY_OK)
-            return status;
+        TY_TRY(ty_network_of_pair(costing->networks, own->devices[from * width],
+                                  peer->devices[to * width], &path_bytes_per_s, &path_latency_s,
+                                  costing->error));
         seconds = path_latency_s + bytes / path_bytes_per_s;
         if (seconds > worst_s) {
             worst_s = seconds;
@@ -103,18 +100,15 @@ static ty_status cost_transfer(ty_costing *costing, uint32_t peer_stage, uint64_
 {
     double bytes = (double)payload, bandwidth = HUGE_VAL, latency_s = 0;
     double seconds, smallest_s;
-    ty_status status = worst_path(costing, peer_stage, bytes, &bandwidth, &latency_s);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(worst_path(costing, peer_stage, bytes, &bandwidth, &latency_s));
     if (costing->is_local && ty_profile_transfer(costing->profile, payload, &seconds) &&
         ty_profile_transfer(costing->profile, 1, &smallest_s)) {
         *cost = measured_parts(seconds, smallest_s, bytes, bandwidth);
         cost->core_share = ty_profile_busy_share(costing->profile, payload);
     } else {
         const ty_stack *stack = ty_stack_of(costing->plan);
-        if ((status = share_links(costing, peer_stage, &bandwidth)) != TY_OK)
-            return status;
+        TY_TRY(share_links(costing, peer_stage, &bandwidth));
         latency_s += stack->transfer_s;
         bandwidth *= stack->transfer_share;
         *cost = (ty_instruction_cost){.seconds = latency_s + bytes / bandwidth,
@@ -179,21 +173,17 @@ static ty_status crowd_of_groups(const ty_costing *costing, const group_routes *
                                  double *crowd)
 {
     double alone, together;
-    ty_status status = TY_OK;
 
     *crowd = 1;
     if (routes->count == routes->first)
         return TY_OK;
-    TY_CHECK(ty_network_shared_rate(costing->networks, routes->from, routes->to, routes->first, 1,
-                                    &alone, costing->error),
-             status, done);
-    TY_CHECK(ty_network_shared_rate(costing->networks, routes->from, routes->to, routes->count, 1,
-                                    &together, costing->error),
-             status, done);
+    TY_TRY(ty_network_shared_rate(costing->networks, routes->from, routes->to, routes->first, 1,
+                                  &alone, costing->error));
+    TY_TRY(ty_network_shared_rate(costing->networks, routes->from, routes->to, routes->count, 1,
+                                  &together, costing->error));
     if (together > 0 && together < alone)
         *crowd = alone / together;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Of the groups of a kind of lanes of one rank; those of tensor lanes are taken to lie apart. */
@@ -275,13 +265,10 @@ static ty_status look_at_lanes(ty_costing *costing, ty_lane_kind kind, const uin
     const uint32_t count = ty_plan_lanes(costing->plan, kind);
     const ty_group_network **narrowest = &costing->stage.lanes[kind], *found;
     uint32_t devices[TY_MAX_LANES];
-    ty_status status;
 
     for (uint32_t n = 0; n < count; n++)
         devices[n] = rank[ty_plan_lane_along(costing->plan, kind, lane, n)];
-    status = ty_network_of_group(costing->networks, devices, count, &found, costing->error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_network_of_group(costing->networks, devices, count, &found, costing->error));
     if (*narrowest == NULL ||
         found->ring_bandwidth_bytes_per_s < (*narrowest)->ring_bandwidth_bytes_per_s)
         *narrowest = found;
@@ -294,7 +281,6 @@ static ty_status find_lanes(ty_costing *costing, ty_lane_kind kind)
     const ty_plan *plan = costing->plan;
     const ty_plan_stage *planned = &plan->stages[costing->stage.stage];
     const uint32_t width = ty_plan_width(plan);
-    ty_status status = TY_OK;
 
     if (ty_plan_lanes(plan, kind) > TY_MAX_LANES)
         return ty_fail(costing->error, TY_EINVAL, "%u %s lanes, expected at most %d",
@@ -302,11 +288,8 @@ static ty_status find_lanes(ty_costing *costing, ty_lane_kind kind)
     for (uint32_t q = 0; q < planned->replicas; q++)
         for (uint32_t lane = 0; lane < width; lane++)
             if (ty_plan_lane_along(plan, kind, lane, 0) == lane)
-                TY_CHECK(look_at_lanes(costing, kind, &planned->devices[(size_t)q * width], lane),
-                         status, done);
-    status = crowd_of_lanes(costing, kind, &costing->stage.lane_crowds[kind]);
-done:
-    return status;
+                TY_TRY(look_at_lanes(costing, kind, &planned->devices[(size_t)q * width], lane));
+    return crowd_of_lanes(costing, kind, &costing->stage.lane_crowds[kind]);
 }
 
 static ty_status network_of_bucket(const ty_costing *costing, const ty_bucket *bucket,
@@ -317,8 +300,7 @@ static ty_status network_of_bucket(const ty_costing *costing, const ty_bucket *b
     uint32_t *devices = ty_alloc(count, sizeof *devices);
     ty_status status;
 
-    if (devices == NULL)
-        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(devices != NULL, costing->error));
     (void)ty_bucket_devices(plan, bucket, 0, devices);
     status = ty_network_of_group(costing->networks, devices, count, out, costing->error);
     ty_free(devices);
@@ -331,15 +313,13 @@ static ty_status find_network(ty_costing *costing, const ty_bucket *bucket,
                               const ty_group_network **out)
 {
     const ty_group_network **known = &costing->stage.networks[bucket->of_experts];
-    ty_status status = TY_OK;
 
     if (bucket->tied_stage != TY_NO_STAGE)
         return network_of_bucket(costing, bucket, out);
     if (*known == NULL)
-        TY_CHECK(network_of_bucket(costing, bucket, known), status, done);
+        TY_TRY(network_of_bucket(costing, bucket, known));
     *out = *known;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool *out)
@@ -393,13 +373,12 @@ ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, d
     ty_algorithm algorithm;
     ty_instruction_cost cost;
     double hidden;
-    ty_status status = TY_OK;
 
     if (costing->stage.lanes[inner->among] == NULL)
-        TY_CHECK(find_lanes(costing, inner->among), status, done);
+        TY_TRY(find_lanes(costing, inner->among));
     lanes = costing->stage.lanes[inner->among];
     algorithm = ty_group_has_library(lanes) ? TY_AUTOMATIC : TY_RING;
-    TY_CHECK(ty_group_inner_cost(lanes, stack, inner, &cost, costing->error), status, done);
+    TY_TRY(ty_group_inner_cost(lanes, stack, inner, &cost, costing->error));
     if (!measured_here(costing, inner->kind, algorithm, lanes, inner->bytes, &cost))
         ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
     slow_down(&cost,
@@ -408,8 +387,7 @@ ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, d
     *seconds = cost.seconds * inner->count * (1 - hidden);
     if (inner->among == TY_EXPERT_LANES)
         *hidden_s = cost.seconds * inner->count * hidden;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* On another: rows of as many ranks on as many hosts. */
@@ -436,14 +414,12 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
 {
     const ty_group_network *network;
     double crowd = 0, agreement_s;
-    ty_status status;
 
-    TY_CHECK(find_network(costing, bucket, &network), status, done);
+    TY_TRY(find_network(costing, bucket, &network));
     if (costing->plan->servers.count > 0)
-        TY_CHECK(ty_cost_servers(costing, bucket, network, bytes, cost), status, done);
+        TY_TRY(ty_cost_servers(costing, bucket, network, bytes, cost));
     else
-        TY_CHECK(ty_group_exchange_cost(network, kind, algorithm, bytes, cost, costing->error),
-                 status, done);
+        TY_TRY(ty_group_exchange_cost(network, kind, algorithm, bytes, cost, costing->error));
     if (costing->plan->servers.count == 0 &&
         !measured_here(costing, kind, algorithm, network, bytes, cost) &&
         !measured_there(costing, kind, algorithm, network, bytes, cost)) {
@@ -460,12 +436,11 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
     if (bucket->tied_stage == TY_NO_STAGE)
         crowd = costing->stage.bucket_crowds[bucket->of_experts];
     if (!(crowd > 0))
-        TY_CHECK(crowd_of_bucket(costing, bucket, &crowd), status, done);
+        TY_TRY(crowd_of_bucket(costing, bucket, &crowd));
     if (bucket->tied_stage == TY_NO_STAGE)
         costing->stage.bucket_crowds[bucket->of_experts] = crowd;
     slow_down(cost, crowd_of(network, kind, algorithm, crowd));
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_cost_bucket(ty_costing *costing, uint32_t index, uint32_t phase,
@@ -484,7 +459,6 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
     const ty_stack *stack = ty_stack_of(costing->plan);
     const ty_bucket *bucket;
     uint64_t bytes = instruction->bytes;
-    ty_status status;
 
     if (instruction->bucket >= costing->plan->bucket_count)
         return ty_fail(costing->error, TY_EINVAL,
@@ -497,14 +471,12 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
                        costing->stage.stage, instruction->phase, instruction->bucket);
     if (instruction->op == TY_OP_COLLECTIVE && bucket->compression.kind == TY_COMPRESSION_NONE)
         bytes = (uint64_t)((double)bytes * stack->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES);
-    status = ty_cost_collective_of(
+    TY_TRY(ty_cost_collective_of(
         costing, bucket,
         instruction->op == TY_OP_GATHER
             ? TY_ALL_GATHER
             : ty_plan_exchange_kind(costing->plan, bucket, instruction->phase),
-        bucket->algorithm, bytes, cost);
-    if (status != TY_OK)
-        return status;
+        bucket->algorithm, bytes, cost));
     /* A collective every few steps costs each of them an equal part of its time and bytes. */
     const uint32_t interval = ty_plan_exchange_interval(costing->plan, bucket);
     cost->seconds /= interval;

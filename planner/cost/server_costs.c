@@ -13,21 +13,17 @@ static ty_status longest_latency(ty_network_cache *networks, const uint32_t *wor
                                  uint32_t server_count, double *latency_s, ty_error *error)
 {
     double ignored, found_s;
-    ty_status status = TY_OK;
 
     *latency_s = 0;
     for (uint32_t w = 0; w < worker_count && w < MOST_PAIRS; w++) {
-        TY_CHECK(ty_network_of_pair(networks, workers[w], servers[0], &ignored, &found_s, error),
-                 status, done);
+        TY_TRY(ty_network_of_pair(networks, workers[w], servers[0], &ignored, &found_s, error));
         *latency_s = fmax(*latency_s, found_s);
     }
     for (uint32_t s = 1; s < server_count && s < MOST_PAIRS; s++) {
-        TY_CHECK(ty_network_of_pair(networks, workers[0], servers[s], &ignored, &found_s, error),
-                 status, done);
+        TY_TRY(ty_network_of_pair(networks, workers[0], servers[s], &ignored, &found_s, error));
         *latency_s = fmax(*latency_s, found_s);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_server_network_find(ty_network_cache *networks, const uint32_t *workers,
@@ -93,10 +89,8 @@ ty_status ty_server_exchange_cost(const ty_server_network *network, double large
                                           .latency_s = network->latency_s,
                                           .largest_share = largest_share};
     double seconds;
-    ty_status status = ty_parameter_server_seconds(&servers, (double)bytes, &seconds, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_parameter_server_seconds(&servers, (double)bytes, &seconds, error));
     *cost = (ty_instruction_cost){
         .seconds = seconds, .latency_s = 2 * network->latency_s, .edge_bytes = 2 * (double)bytes};
     if (seconds > cost->latency_s)

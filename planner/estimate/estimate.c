@@ -129,7 +129,6 @@ static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *progra
 {
     stage_walk *stage = &w->stages[index];
     uint32_t count = program->stages[index].instruction_count, next = 0;
-    ty_status status;
 
     stage->first_rank = w->is_folded ? index : ty_plan_first_rank(w->plan, index);
     stage->replicas = w->is_folded ? 1 : w->plan->stages[index].replicas;
@@ -139,8 +138,7 @@ static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *progra
     stage->costs = w->costs->instructions[index];
     stage->order = ty_alloc(count, sizeof *stage->order);
     stage->sends = ty_alloc((size_t)stage->micro_batches * 2 * w->held, sizeof *stage->sends);
-    if (stage->order == NULL || stage->sends == NULL)
-        return ty_fail(w->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(stage->order != NULL && stage->sends != NULL, w->error));
     for (size_t k = 0; k < (size_t)stage->micro_batches * 2 * w->held; k++)
         stage->sends[k] = TY_NO_INSTRUCTION;
     for (uint32_t s = 0; s < TY_STREAM_COUNT; s++) {
@@ -152,8 +150,7 @@ static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *progra
     stage->starts[TY_STREAM_COUNT] = next;
     for (uint32_t i = 0; i < count; i++) {
         const ty_instruction *instruction = &stage->program->instructions[i];
-        if ((status = check_instruction(w, index, instruction, &stage->costs[i])) != TY_OK)
-            return status;
+        TY_TRY(check_instruction(w, index, instruction, &stage->costs[i]));
         if (instruction->op == TY_OP_SEND)
             *send_of(w, instruction->stage,
                      direction_of(instruction->stage, instruction->peer_stage),
@@ -209,8 +206,8 @@ static ty_status prepare_ranks(walk *w)
     w->rank_stage = ty_alloc(w->rank_count, sizeof *w->rank_stage);
     w->first_event = ty_alloc(w->rank_count, sizeof *w->first_event);
     w->slots = ty_alloc((size_t)w->rank_count * TY_STREAM_COUNT, sizeof *w->slots);
-    if (w->rank_stage == NULL || w->first_event == NULL || w->slots == NULL)
-        return ty_fail(w->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(w->rank_stage != NULL && w->first_event != NULL && w->slots != NULL,
+                           w->error));
     for (uint32_t s = 0; s < w->positions; s++) {
         for (uint32_t q = 0; q < w->stages[s].replicas; q++) {
             uint32_t rank = w->stages[s].first_rank + q;
@@ -228,8 +225,7 @@ static ty_status prepare_ranks(walk *w)
         return ty_fail(w->error, TY_ENOMEM, "out of memory");
     w->starts = ty_alloc((size_t)w->step_events * w->steps, sizeof *w->starts);
     w->ends = ty_alloc((size_t)w->step_events * w->steps, sizeof *w->ends);
-    if (w->starts == NULL || w->ends == NULL)
-        return ty_fail(w->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(w->starts != NULL && w->ends != NULL, w->error));
     for (uint64_t e = 0; e < w->step_events * w->steps; e++)
         w->ends[e] = -1;
     return TY_OK;
@@ -237,16 +233,17 @@ static ty_status prepare_ranks(walk *w)
 
 static ty_status prepare_buckets(walk *w)
 {
-    if ((w->buckets = ty_alloc(w->plan->bucket_count, sizeof *w->buckets)) == NULL)
-        return ty_fail(w->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(
+        (w->buckets = ty_alloc(w->plan->bucket_count, sizeof *w->buckets)) != NULL, w->error));
     for (uint32_t b = 0; b < w->plan->bucket_count; b++) {
         bucket_walk *bucket = &w->buckets[b];
         const ty_bucket *planned = &w->plan->buckets[b];
         const bool is_tied = planned->tied_stage != TY_NO_STAGE;
         bucket->member_count =
             w->is_folded ? (is_tied ? 2u : 1u) : ty_bucket_member_count(w->plan, planned);
-        if ((bucket->members = ty_alloc(bucket->member_count, sizeof *bucket->members)) == NULL)
-            return ty_fail(w->error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(
+            (bucket->members = ty_alloc(bucket->member_count, sizeof *bucket->members)) != NULL,
+            w->error));
         if (!w->is_folded)
             ty_bucket_members(w->plan, planned, bucket->members);
         else
@@ -271,8 +268,7 @@ static ty_status prepare_sharing(walk *w)
     double *demand = ty_alloc(costs->host_count, sizeof *demand);
     ty_status status = TY_OK;
 
-    if (demand == NULL)
-        return ty_fail(w->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(demand != NULL, w->error));
     for (uint32_t rank = 0; rank < w->rank_count; rank++) {
         const stage_walk *stage = &w->stages[w->rank_stage[rank]];
         double most[TY_STREAM_COUNT] = {0};
@@ -573,8 +569,7 @@ static ty_status run_unshared(walk *w)
 {
     w->called = ty_alloc(w->rank_count, sizeof *w->called);
     w->is_called = ty_alloc(w->rank_count, sizeof *w->is_called);
-    if (w->called == NULL || w->is_called == NULL)
-        return ty_fail(w->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(w->called != NULL && w->is_called != NULL, w->error));
     for (uint32_t rank = 0; rank < w->rank_count; rank++)
         call_rank(w, rank);
     while (w->called_count > 0) {
@@ -643,18 +638,15 @@ static ty_status write_rank(const walk *w, ty_event event, uint32_t walked, ty_t
 static ty_status write_timeline(const walk *w, ty_timeline *timeline)
 {
     ty_event event = {0};
-    ty_status status = TY_OK;
 
     for (event.step = 0; event.step < w->steps; event.step++) {
         event.rank = 0;
         for (uint32_t p = 0; p < w->positions; p++)
             for (uint32_t q = 0; q < w->plan->stages[p].replicas; q++, event.rank++)
-                TY_CHECK(write_rank(w, event, w->stages[p].first_rank + (w->is_folded ? 0 : q),
-                                    timeline),
-                         status, done);
+                TY_TRY(write_rank(w, event, w->stages[p].first_rank + (w->is_folded ? 0 : q),
+                                  timeline));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static void walk_clear(walk *w)
@@ -691,23 +683,19 @@ static bool can_fold(const ty_plan *plan, const ty_costs *costs)
 /* Walks all steps. @param w [out] to be cleared, whatever is returned */
 static ty_status walk_all(walk *w, const ty_program *program)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(check_input(w->plan, program, w->costs, w->steps, w->error), status, done);
+    TY_TRY(check_input(w->plan, program, w->costs, w->steps, w->error));
     w->positions = program->stage_count;
     w->held = ty_plan_interleave(w->plan);
     w->is_folded = can_fold(w->plan, w->costs);
     w->rank_count = w->is_folded ? w->positions : w->costs->rank_count;
-    if ((w->stages = ty_alloc(w->positions, sizeof *w->stages)) == NULL)
-        return ty_fail(w->error, TY_ENOMEM, "out of memory");
+    TY_TRY(
+        ty_check_memory((w->stages = ty_alloc(w->positions, sizeof *w->stages)) != NULL, w->error));
     for (uint32_t s = 0; s < w->positions; s++)
-        TY_CHECK(prepare_stage(w, s, program), status, done);
-    TY_CHECK(prepare_ranks(w), status, done);
-    TY_CHECK(prepare_buckets(w), status, done);
-    TY_CHECK(prepare_sharing(w), status, done);
-    status = run(w);
-done:
-    return status;
+        TY_TRY(prepare_stage(w, s, program));
+    TY_TRY(prepare_ranks(w));
+    TY_TRY(prepare_buckets(w));
+    TY_TRY(prepare_sharing(w));
+    return run(w);
 }
 
 ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
@@ -741,10 +729,9 @@ ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, co
         goto done;
     if (w.is_folded) { /* each replica spends its time as the first does */
         one.micro_batches = plan->micro_batches / plan->stages[0].replicas;
-        if ((one.stages = ty_alloc(plan->stage_count, sizeof *one.stages)) == NULL) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory");
-            goto done;
-        }
+        TY_CHECK(ty_check_memory(
+                     (one.stages = ty_alloc(plan->stage_count, sizeof *one.stages)) != NULL, error),
+                 status, done);
         memcpy(one.stages, plan->stages, plan->stage_count * sizeof *one.stages);
         for (uint32_t s = 0; s < plan->stage_count; s++)
             one.stages[s].replicas = 1;

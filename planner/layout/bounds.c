@@ -39,8 +39,8 @@ static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d, 
 
     plan->stage_count = positions * at_least_one(d->interleave);
     cuts = ty_layout_cuts_of(s, plan->stage_count);
-    if ((plan->stages = ty_alloc(plan->stage_count, sizeof *plan->stages)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(
+        (plan->stages = ty_alloc(plan->stage_count, sizeof *plan->stages)) != NULL, error));
     for (uint32_t k = 0; k < plan->stage_count; k++) {
         const uint32_t first = s->blocks[ty_layout_cut(&cuts, k)];
         const uint32_t end = k + 1 < plan->stage_count ? s->blocks[ty_layout_cut(&cuts, k + 1)]
@@ -90,11 +90,9 @@ static ty_status ask_passes(ty_costing *costing, uint32_t stage, bool is_made_ag
     static const ty_op ops[] = {TY_OP_FORWARD, TY_OP_BACKWARD, TY_OP_BACKWARD_WEIGHT,
                                 TY_OP_RECOMPUTE};
     double seconds[sizeof ops / sizeof *ops] = {0};
-    ty_status status = TY_OK;
 
-    TY_CHECK(stage == 0 ? ty_cost_stage_open(costing, stage)
-                        : ty_cost_stage_likewise(costing, stage),
-             status, done);
+    TY_TRY(stage == 0 ? ty_cost_stage_open(costing, stage)
+                      : ty_cost_stage_likewise(costing, stage));
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         const ty_plan_stage *planned = &costing->plan->stages[stage];
         ty_instruction whole = ty_instruction_of(ops[i]);
@@ -104,12 +102,11 @@ static ty_status ask_passes(ty_costing *costing, uint32_t stage, bool is_made_ag
         whole.layer_count = planned->layer_count;
         if (ops[i] == TY_OP_RECOMPUTE && !is_made_again)
             continue;
-        TY_CHECK(ty_cost_layers(costing, &whole, &cost), status, done);
+        TY_TRY(ty_cost_layers(costing, &whole, &cost));
         seconds[i] = cost.seconds - pass_s * (ops[i] == TY_OP_BACKWARD_WEIGHT ? 0.5 : 1);
     }
     *out = (passes){seconds[0], seconds[1] + seconds[3], seconds[2], seconds[3]};
-done:
-    return status;
+    return TY_OK;
 }
 
 void ty_layout_cell_clear(layout_cell *cell)
@@ -134,10 +131,9 @@ ty_status ty_layout_cell_make(const layout_space *s, const ty_plan_dimensions *d
     plan.interleave = 0;
     plan.stage_count = s->class_count + 1 + has_head;
     plan.stages = ty_alloc(plan.stage_count, sizeof *plan.stages);
-    if (of_class == NULL || cell.forward_s == NULL || plan.stages == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(
+        ty_check_memory(of_class != NULL && cell.forward_s != NULL && plan.stages != NULL, error),
+        status, done);
     cell.backward_s = cell.forward_s + blocks + 1;
     cell.weight_s = cell.backward_s + blocks + 1;
     cell.again_s = cell.weight_s + blocks + 1;
@@ -209,7 +205,6 @@ static uint64_t row_bytes(const layout_space *s, const ty_plan *plan, const ty_b
 static ty_status ask_exchange(const layout_space *s, ty_costing *costing, ty_op op, double *seconds)
 {
     const ty_plan *plan = costing->plan;
-    ty_status status = TY_OK;
 
     *seconds = 0;
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
@@ -232,18 +227,15 @@ static ty_status ask_exchange(const layout_space *s, ty_costing *costing, ty_op 
                                        (double)bucket->gradient_bytes);
             if (in.bytes == 0)
                 continue;
-            TY_CHECK(ty_cost_collective(costing, &in, &cost), status, done);
+            TY_TRY(ty_cost_collective(costing, &in, &cost));
             *seconds += cost.seconds;
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status ask_update(ty_costing *costing, double *seconds)
 {
-    ty_status status = TY_OK;
-
     *seconds = 0;
     for (uint32_t b = 0; b < costing->plan->bucket_count; b++) {
         ty_instruction in = ty_instruction_of(TY_OP_UPDATE);
@@ -252,11 +244,10 @@ static ty_status ask_update(ty_costing *costing, double *seconds)
             continue;
         in.stage = costing->plan->buckets[b].stage;
         in.bucket = b;
-        TY_CHECK(ty_cost_update(costing, &in, &cost), status, done);
+        TY_TRY(ty_cost_update(costing, &in, &cost));
         *seconds += cost.seconds;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The transfer from the first position to the second, taken apart. */
@@ -264,16 +255,14 @@ static ty_status ask_transfer(ty_costing *costing, layout_grid_costs *out)
 {
     ty_instruction in = ty_instruction_of(TY_OP_SEND);
     ty_instruction_cost cost;
-    ty_status status = TY_OK;
 
     in.stage = 0;
     in.peer_stage = 1;
     in.bytes = 1u << 20;
-    TY_CHECK(ty_cost_send(costing, &in, &cost), status, done);
+    TY_TRY(ty_cost_send(costing, &in, &cost));
     out->latency_s = cost.latency_s;
     out->s_per_byte = (cost.seconds - cost.latency_s) / (double)in.bytes;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The exchanges and updates of a plan whose buckets are those of some positions. */
@@ -331,8 +320,8 @@ ty_status ty_layout_grid_make(const layout_space *s, const ty_plan_dimensions *d
     d.interleave = 0;
     d.recompute = TY_RECOMPUTE_NONE;
     plan = plan_of(s, &d, 1);
-    if ((plan.buckets = ty_alloc(2 * LAYOUT_PLACES, sizeof *plan.buckets)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(
+        (plan.buckets = ty_alloc(2 * LAYOUT_PLACES, sizeof *plan.buckets)) != NULL, error));
     plan.micro_batches = replicas;
     TY_CHECK(add_stages(s, &d, positions, replicas, &plan, error), status, done);
     for (uint32_t zero = 0; zero <= 1; zero++) {
@@ -501,8 +490,9 @@ ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *byt
         l->replicas * (!ty_schedule_at(l->schedule)->has_full_in_flight && local > l->positions * 2
                            ? l->positions * 2
                            : local);
-    if ((plan.buckets = ty_alloc(2 * (size_t)l->positions * held, sizeof *plan.buckets)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(
+        (plan.buckets = ty_alloc(2 * (size_t)l->positions * held, sizeof *plan.buckets)) != NULL,
+        error));
     TY_CHECK(add_stages(s, &l->dimensions, l->positions, l->replicas, &plan, error), status, done);
     for (uint32_t k = 0; k < plan.stage_count; k++)
         add_buckets(&plan, k, (ty_compression){0});

@@ -150,7 +150,6 @@ static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, cons
     const uint32_t lanes = ty_dimensions_width(&l->dimensions);
     const uint32_t ranks = s->space.q->device_count / lanes;
     bool has_cell = false;
-    ty_status status = TY_OK;
 
     for (uint32_t p = 1; p <= ranks && p <= s->space.block_count; p++) {
         if (!ty_layout_allows_grid(&s->space, lanes, p) ||
@@ -159,21 +158,18 @@ static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, cons
             continue;
         if (!has_cell) {
             if (!reserve((void **)&s->cells, s->cell_count, &s->cell_room, sizeof *s->cells)) {
-                status = out_of_memory(error);
-                goto done;
+                return out_of_memory(error);
             }
-            TY_CHECK(ty_layout_cell_make(&s->space, &l->dimensions, l->micro_batch_size,
-                                         &s->cells[s->cell_count], error),
-                     status, done);
+            TY_TRY(ty_layout_cell_make(&s->space, &l->dimensions, l->micro_batch_size,
+                                       &s->cells[s->cell_count], error));
             s->cell_count++;
             has_cell = true;
         }
         l->positions = p;
         l->replicas = ranks / p;
-        TY_CHECK(add_family(s, l, s->cell_count - 1, grids[p], groups[p], error), status, done);
+        TY_TRY(add_family(s, l, s->cell_count - 1, grids[p], groups[p], error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* With lanes in hand: what they exchange and transfer, then all sizes and recomputings. */
@@ -187,10 +183,7 @@ static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error 
     uint32_t *groups = ty_alloc((size_t)ranks + 1, sizeof *groups);
     ty_status status = TY_OK;
 
-    if (grids == NULL || groups == NULL) {
-        status = out_of_memory(error);
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(grids != NULL && groups != NULL, error), status, done);
     if (ty_search_must_stop(q)) {
         status = ty_fail(error, TY_EINTERRUPTED, "stopped before a plan that fits was found");
         goto done;
@@ -237,7 +230,6 @@ static ty_status find_families(ty_layouts *s, ty_error *error)
 {
     const uint32_t devices = s->space.q->device_count;
     ty_plan_dimensions d = {0};
-    ty_status status = TY_OK;
 
     for (uint32_t t = 1; t <= devices && t <= TY_MAX_LANES; t++)
         for (uint32_t c = 1; c <= devices / t && c <= TY_MAX_LANES && devices % t == 0; c++)
@@ -249,12 +241,11 @@ static ty_status find_families(ty_layouts *s, ty_error *error)
                     d.expert_parallel = e;
                     d.sequence_parallel = along == 1;
                     if (devices / t / c % e == 0 && ty_layout_allows_lanes(&s->space, &d))
-                        TY_CHECK(add_lanes(s, &d, error), status, done);
+                        TY_TRY(add_lanes(s, &d, error));
                 }
     if (s->family_count > 0)
         qsort(s->families, s->family_count, sizeof *s->families, by_bound);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Opening ------------------------------------------------------------------------------- */
@@ -296,8 +287,7 @@ ty_status ty_layouts_open(const search_question *q, ty_layouts **out, ty_error *
         q->options->cycle_s > 0 || /* buckets are as backward makes them, not as bounds know them */
         !are_equal_accelerators(q))
         return TY_OK;
-    if ((s = ty_alloc(1, sizeof *s)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((s = ty_alloc(1, sizeof *s)) != NULL, error));
     TY_CHECK(ty_layout_space_open(q, &s->space, &has_blocks, error), status, failed);
     if (!has_blocks)
         goto failed;
@@ -384,18 +374,16 @@ static ty_status ask_least(ty_layouts *s, const family *f, ty_error *error)
 {
     memory_group *group = &s->groups[f->group];
     layout least = smallest_of(s, f);
-    ty_status status = TY_OK;
 
     if (group->least_bytes > 0)
         return TY_OK;
     least.micro_batch_size = group->smallest;
-    TY_CHECK(ty_layout_memory(&s->space, &least, &group->least_bytes, error), status, done);
+    TY_TRY(ty_layout_memory(&s->space, &least, &group->least_bytes, error));
     if (group->least_bytes > s->space.q->largest_memory_bytes)
         group->refusing = 0;
     else
         group->fitting = group->smallest;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Whether any member may fit. What fits with larger micro-batches fits with smaller ones. */
@@ -403,19 +391,17 @@ static ty_status may_fit(ty_layouts *s, const family *f, bool *fits, ty_error *e
 {
     memory_group *group = &s->groups[f->group];
     const layout least = smallest_of(s, f);
-    ty_status status = TY_OK;
 
-    TY_CHECK(ask_least(s, f, error), status, done);
+    TY_TRY(ask_least(s, f, error));
     *fits = least.micro_batch_size <= group->fitting;
     if (*fits || least.micro_batch_size >= group->refusing)
         return TY_OK;
-    TY_CHECK(fits_device(s, &least, fits, error), status, done);
+    TY_TRY(fits_device(s, &least, fits, error));
     if (*fits)
         group->fitting = least.micro_batch_size;
     else
         group->refusing = least.micro_batch_size;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Keeps each member of a family with its bound. @param count not NULL: only counts them */
@@ -490,24 +476,21 @@ done:
 
 ty_status ty_layouts_next(ty_layouts *s, layout *out, double *bound_s, bool *found, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     *found = false;
     while (!*found) {
         member m;
         while (
             s->next_family < s->family_count &&
             (s->member_count == 0 || s->families[s->next_family].bound_s <= s->members[0].bound_s))
-            TY_CHECK(open_family(s, error), status, done);
+            TY_TRY(open_family(s, error));
         if (s->member_count == 0)
             break;
         m = pop(s);
-        TY_CHECK(fits_device(s, &m.layout, found, error), status, done);
+        TY_TRY(fits_device(s, &m.layout, found, error));
         *out = m.layout;
         *bound_s = m.bound_s;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 uint64_t ty_layouts_count(ty_layouts *s)
@@ -523,7 +506,6 @@ uint64_t ty_layouts_count(ty_layouts *s)
 ty_status ty_layouts_smallest(ty_layouts *s, layout *out, bool *found, ty_error *error)
 {
     uint64_t least = UINT64_MAX;
-    ty_status status = TY_OK;
 
     *found = false;
     for (uint32_t f = 0; f < s->family_count; f++) {
@@ -532,7 +514,7 @@ ty_status ty_layouts_smallest(ty_layouts *s, layout *out, bool *found, ty_error 
         if (l.micro_batch_size > group->smallest ||
             !ty_layout_allows_schedule(&s->space, &l, local_micro_batches(s, &l)))
             continue;
-        TY_CHECK(ask_least(s, &s->families[f], error), status, done);
+        TY_TRY(ask_least(s, &s->families[f], error));
         if (group->least_bytes >= least)
             continue;
         least = group->least_bytes;
@@ -540,8 +522,7 @@ ty_status ty_layouts_smallest(ty_layouts *s, layout *out, bool *found, ty_error 
         out->bucket_bytes = UINT64_MAX;
         *found = true;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 void ty_layout_divide(const ty_layouts *s, const layout *l, uint32_t *first_layers)

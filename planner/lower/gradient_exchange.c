@@ -47,21 +47,19 @@ static ty_status exchange(ty_lowering *l, uint32_t bucket_index, uint32_t backwa
     ty_instruction collective = ty_lower_bucket_instruction(l, TY_OP_COLLECTIVE, at, bucket_index);
     ty_instruction decode = ty_lower_bucket_instruction(l, TY_OP_DECODE, at, bucket_index);
     uint32_t previous = backward;
-    ty_status status = TY_OK;
 
     encode.bytes = decode.bytes = bucket->gradient_bytes;
     for (uint32_t phase = 0; phase < ty_compression_phases(&bucket->compression); phase++) {
         encode.phase = collective.phase = phase;
         collective.bytes = ty_plan_exchange_bytes(l->plan, bucket, phase);
         if (is_encoded)
-            TY_CHECK(ty_lower_append(l, &encode, &previous, 1, &previous), status, done);
-        TY_CHECK(ty_lower_append(l, &collective, &previous, 1, &previous), status, done);
+            TY_TRY(ty_lower_append(l, &encode, &previous, 1, &previous));
+        TY_TRY(ty_lower_append(l, &collective, &previous, 1, &previous));
     }
     if (is_encoded)
-        TY_CHECK(ty_lower_append(l, &decode, &previous, 1, &previous), status, done);
+        TY_TRY(ty_lower_append(l, &decode, &previous, 1, &previous));
     l->averaged[bucket_index] = previous;
-done:
-    return status;
+    return TY_OK;
 }
 
 uint32_t ty_lower_next_bucket(const ty_lowering *l, uint32_t stage, uint32_t from)
@@ -111,13 +109,10 @@ uint32_t ty_lower_experts_of(const ty_lowering *l, uint32_t bucket)
 /* Weights that are averaged after local steps are known only when backward is over. */
 ty_status ty_lower_exchange_own(ty_lowering *l, uint32_t stage, uint32_t source)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t b = next_exchanged(l, stage, 0); b < l->plan->bucket_count;
          b = next_exchanged(l, stage, b + 1))
-        TY_CHECK(exchange(l, b, source), status, done);
-done:
-    return status;
+        TY_TRY(exchange(l, b, source));
+    return TY_OK;
 }
 
 ty_status ty_lower_scores(ty_lowering *l)
@@ -142,31 +137,24 @@ ty_status ty_lower_exchange_piece(ty_lowering *l, uint32_t bucket, uint32_t back
  * nothing. */
 static ty_status exchange_tied(ty_lowering *l)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t b = 0; b < l->plan->bucket_count; b++) {
         const ty_bucket *bucket = &l->plan->buckets[b];
         if (is_tied(bucket) && is_own(l, bucket))
-            TY_CHECK(exchange(l, b, l->backwards[holder(l, bucket) / l->program->stage_count]),
-                     status, done);
+            TY_TRY(exchange(l, b, l->backwards[holder(l, bucket) / l->program->stage_count]));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_lower_updates(ty_lowering *l)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(exchange_tied(l), status, done);
+    TY_TRY(exchange_tied(l));
     for (uint32_t b = 0; b < l->plan->bucket_count; b++) {
         const ty_bucket *bucket = &l->plan->buckets[b];
         ty_instruction update;
         if (!is_own(l, bucket))
             continue;
         update = ty_lower_bucket_instruction(l, TY_OP_UPDATE, holder(l, bucket), b);
-        TY_CHECK(ty_lower_append(l, &update, &l->averaged[b], 1, NULL), status, done);
+        TY_TRY(ty_lower_append(l, &update, &l->averaged[b], 1, NULL));
     }
-done:
-    return status;
+    return TY_OK;
 }

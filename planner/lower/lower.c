@@ -62,10 +62,10 @@ static ty_status lower_position(ty_lowering *l)
     l->backwards = ty_alloc(held, sizeof *l->backwards);
     l->averaged = ty_alloc(buckets, sizeof *l->averaged);
     l->gathers = ty_alloc(buckets, sizeof *l->gathers);
-    if (l->forwards == NULL || l->backwards == NULL || l->averaged == NULL || l->gathers == NULL) {
-        status = ty_fail(l->error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(l->forwards != NULL && l->backwards != NULL && l->averaged != NULL &&
+                                 l->gathers != NULL,
+                             l->error),
+             status, cleanup);
     for (size_t k = 0; k < held * l->micro_batches; k++)
         l->forwards[k] = TY_NO_INSTRUCTION;
     for (size_t b = 0; b < buckets; b++)
@@ -116,8 +116,9 @@ static ty_status find_segments(ty_lowering *l)
 
 static ty_status find_transfers(ty_lowering *l)
 {
-    if ((l->transfer_bytes = ty_alloc(l->plan->stage_count, 2 * sizeof *l->transfer_bytes)) == NULL)
-        return ty_fail(l->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(
+        (l->transfer_bytes = ty_alloc(l->plan->stage_count, 2 * sizeof *l->transfer_bytes)) != NULL,
+        l->error));
     for (uint32_t s = 0; s < l->plan->stage_count; s++) {
         l->transfer_bytes[2 * s] = ty_plan_transfer_bytes(l->plan, s, TY_ACTIVATION);
         l->transfer_bytes[2 * s + 1] = ty_plan_transfer_bytes(l->plan, s, TY_GRADIENT);
@@ -130,8 +131,7 @@ static ty_status unsigned_new(const ty_plan *plan, ty_program **out, ty_error *e
 {
     ty_program *program = ty_alloc(1, sizeof *program);
 
-    if (program == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(program != NULL, error));
     program->stage_count = ty_plan_position_count(plan);
     if ((program->stages = ty_alloc(program->stage_count, sizeof *program->stages)) == NULL) {
         ty_free(program);

@@ -147,19 +147,17 @@ static ty_status backward_range(ty_lowering *l, ty_op op, ty_lower_pass pass, ui
 {
     const bool is_recomputed = ty_recompute_has_segments(stage_of(l, pass)->recompute);
     const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
-    ty_status status = TY_OK;
 
     while (end > first) {
         const uint32_t segment = l->segments[end - 1];
         const uint32_t start = is_recomputed && segment > first ? segment : first;
         if (is_recomputed)
-            TY_CHECK(lower_recompute(l, pass, end), status, done);
-        TY_CHECK(lower_range(l, op, pass, start, end, waits, index), status, done);
+            TY_TRY(lower_recompute(l, pass, end));
+        TY_TRY(lower_range(l, op, pass, start, end, waits, index));
         waits = nothing;
         end = start;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* All of a stage. */
@@ -179,24 +177,22 @@ ty_status ty_lower_forward(ty_lowering *l, ty_lower_pass pass)
     uint32_t *forward;
     uint32_t sources[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}; /* load, receive */
     ty_instruction instruction;
-    ty_status status = TY_OK;
 
     if (l->are_passes_only)
         return bare_pass(l, TY_OP_FORWARD, pass);
     forward = &forwards_of(l, pass.stage)[pass.micro_batch];
-    TY_CHECK(lower_load(l, pass, &sources[0]), status, done);
+    TY_TRY(lower_load(l, pass, &sources[0]));
     if (pass.stage > 0) {
         instruction = transfer(l, TY_OP_RECEIVE, pass, TY_ACTIVATION, pass.stage - 1);
-        TY_CHECK(ty_lower_append(l, &instruction, NULL, 0, &sources[1]), status, done);
+        TY_TRY(ty_lower_append(l, &instruction, NULL, 0, &sources[1]));
     }
     ty_lower_forget_gathered(l);
-    TY_CHECK(lower_pass(l, TY_OP_FORWARD, pass, sources, forward), status, done);
+    TY_TRY(lower_pass(l, TY_OP_FORWARD, pass, sources, forward));
     if (!is_last_stage(l, pass)) {
         instruction = transfer(l, TY_OP_SEND, pass, TY_ACTIVATION, pass.stage + 1);
-        TY_CHECK(ty_lower_append(l, &instruction, forward, 1, NULL), status, done);
+        TY_TRY(ty_lower_append(l, &instruction, forward, 1, NULL));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status send_gradient(ty_lowering *l, ty_lower_pass pass, uint32_t backward)
@@ -276,19 +272,16 @@ done:
 static ty_status backward(ty_lowering *l, ty_op op, ty_lower_pass pass, bool is_last)
 {
     uint32_t waits[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}, last;
-    ty_status status = TY_OK;
 
     if (!has_backward(l, pass.stage))
         return TY_OK;
     if (l->are_passes_only)
         return bare_pass(l, op, pass);
-    TY_CHECK(lower_backward_inputs(l, pass, &waits[0]), status, done);
+    TY_TRY(lower_backward_inputs(l, pass, &waits[0]));
     if (is_last)
         return last_backward(l, op, pass, waits[0]);
-    TY_CHECK(lower_pass(l, op, pass, waits, &last), status, done);
-    status = send_gradient(l, pass, last);
-done:
-    return status;
+    TY_TRY(lower_pass(l, op, pass, waits, &last));
+    return send_gradient(l, pass, last);
 }
 
 ty_status ty_lower_backward(ty_lowering *l, ty_lower_pass pass, bool is_last)

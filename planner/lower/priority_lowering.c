@@ -72,17 +72,15 @@ static bool is_last_backward(const turning *t, const ty_instruction *in)
 static ty_status put_backward(turning *t)
 {
     const ty_plan *plan = t->l->plan;
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < t->old->instruction_count; i++) {
         if (!is_last_backward(t, &t->old->instructions[i]))
             continue;
-        TY_CHECK(put(t, i, &t->old->instructions[i], true), status, done);
+        TY_TRY(put(t, i, &t->old->instructions[i], true));
         while (t->exchanged < plan->bucket_count && is_ready(t, plan->exchange_order[t->exchanged]))
-            TY_CHECK(put_bucket(t, plan->exchange_order[t->exchanged++], false), status, done);
+            TY_TRY(put_bucket(t, plan->exchange_order[t->exchanged++], false));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The first forward of the next step, cut where buckets begin, behind their updates: buckets lie
@@ -93,41 +91,36 @@ static ty_status put_first_forward(turning *t, uint32_t index)
     ty_instruction piece = t->old->instructions[index];
     const uint32_t end = piece.first_layer + piece.layer_count;
     bool is_first = true;
-    ty_status status = TY_OK;
 
     piece.lead = 1;
     for (uint32_t left = plan->bucket_count + 1; left-- > 0;) {
         const uint32_t next = left > 0 ? plan->buckets[left - 1].first_layer : end;
         if (left < plan->bucket_count)
-            TY_CHECK(put_bucket(t, left, true), status, done);
+            TY_TRY(put_bucket(t, left, true));
         if (next <= piece.first_layer)
             continue;
         piece.layer_count = next - piece.first_layer;
-        TY_CHECK(put(t, index, &piece, is_first), status, done);
+        TY_TRY(put(t, index, &piece, is_first));
         piece.first_layer = next;
         is_first = false;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Passes and loads of the next step, in their order. */
 static ty_status put_next_step(turning *t)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t i = 0; i < t->old->instruction_count; i++) {
         ty_instruction in = t->old->instructions[i];
         if (is_last_backward(t, &in) || in.op == TY_OP_UPDATE || in.stream == TY_STREAM_COLLECTIVE)
             continue;
         in.lead = 1;
         if (in.op == TY_OP_FORWARD && in.micro_batch == t->first_micro_batch)
-            TY_CHECK(put_first_forward(t, i), status, done);
+            TY_TRY(put_first_forward(t, i));
         else
-            TY_CHECK(put(t, i, &in, true), status, done);
+            TY_TRY(put(t, i, &in, true));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_lower_by_priority(ty_lowering *l)
@@ -138,10 +131,9 @@ ty_status ty_lower_by_priority(ty_lowering *l)
     ty_status status = TY_OK;
 
     *list = (ty_stage_program){0};
-    if ((t.places = ty_alloc(old.instruction_count, sizeof *t.places)) == NULL) {
-        status = ty_fail(l->error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory((t.places = ty_alloc(old.instruction_count, sizeof *t.places)) != NULL,
+                             l->error),
+             status, done);
     for (uint32_t i = 0; i < old.instruction_count; i++) {
         const ty_instruction *in = &old.instructions[i];
         t.places[i] = TY_NO_INSTRUCTION;

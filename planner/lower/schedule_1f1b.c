@@ -15,17 +15,15 @@ ty_status ty_schedule_one_f_one_b(ty_lowering *l)
     const uint32_t count = l->micro_batches;
     const uint32_t warmup = ty_lower_warmup(l) < count ? ty_lower_warmup(l) : count;
     ty_lower_pass pass = {.stage = l->position};
-    ty_status status = TY_OK;
 
     for (; pass.micro_batch < warmup; pass.micro_batch++)
-        TY_CHECK(ty_lower_forward(l, pass), status, done);
+        TY_TRY(ty_lower_forward(l, pass));
     for (uint32_t k = 0; k < count; k++) {
         pass.micro_batch = warmup + k;
         if (pass.micro_batch < count)
-            TY_CHECK(ty_lower_forward(l, pass), status, done);
+            TY_TRY(ty_lower_forward(l, pass));
         pass.micro_batch = k;
-        TY_CHECK(ty_lower_backward(l, pass, k + 1 == count), status, done);
+        TY_TRY(ty_lower_backward(l, pass, k + 1 == count));
     }
-done:
-    return status;
+    return TY_OK;
 }

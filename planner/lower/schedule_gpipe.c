@@ -8,12 +8,10 @@
 ty_status ty_schedule_gpipe(ty_lowering *l)
 {
     ty_lower_pass pass = {.stage = l->position};
-    ty_status status = TY_OK;
 
     for (; pass.micro_batch < l->micro_batches; pass.micro_batch++)
-        TY_CHECK(ty_lower_forward(l, pass), status, done);
+        TY_TRY(ty_lower_forward(l, pass));
     while (pass.micro_batch-- > 0)
-        TY_CHECK(ty_lower_backward(l, pass, pass.micro_batch == 0), status, done);
-done:
-    return status;
+        TY_TRY(ty_lower_backward(l, pass, pass.micro_batch == 0));
+    return TY_OK;
 }

@@ -24,7 +24,6 @@ ty_status ty_schedule_interleaved(ty_lowering *l)
     const uint32_t positions = l->program->stage_count, held = ty_plan_interleave(l->plan);
     const uint32_t count = l->micro_batches * held;
     uint32_t warmup = (positions - l->position - 1) * 2 + (held - 1) * positions;
-    ty_status status = TY_OK;
 
     if (l->micro_batches % positions != 0)
         return ty_fail(l->error, TY_EINVAL,
@@ -33,14 +32,12 @@ ty_status ty_schedule_interleaved(ty_lowering *l)
                        l->micro_batches, positions);
     warmup = warmup < count ? warmup : count;
     for (uint32_t n = 0; n < warmup; n++)
-        TY_CHECK(ty_lower_forward(l, nth_pass(l, n, false)), status, done);
+        TY_TRY(ty_lower_forward(l, nth_pass(l, n, false)));
     for (uint32_t n = 0; n < count; n++) {
         const ty_lower_pass back = nth_pass(l, n, true);
         if (warmup + n < count)
-            TY_CHECK(ty_lower_forward(l, nth_pass(l, warmup + n, false)), status, done);
-        TY_CHECK(ty_lower_backward(l, back, back.micro_batch + 1 == l->micro_batches), status,
-                 done);
+            TY_TRY(ty_lower_forward(l, nth_pass(l, warmup + n, false)));
+        TY_TRY(ty_lower_backward(l, back, back.micro_batch + 1 == l->micro_batches));
     }
-done:
-    return status;
+    return TY_OK;
 }

@@ -10,16 +10,14 @@
 ty_status ty_schedule_pipedream(ty_lowering *l)
 {
     const uint32_t count = l->micro_batches, warmup = ty_lower_warmup(l);
-    ty_status status = TY_OK;
 
     for (uint32_t k = 0; k < count; k++) {
         const ty_lower_pass ahead = {.stage = l->position,
                                      .micro_batch = (warmup + k) % count,
                                      .lead = (warmup + k) / count};
         const ty_lower_pass back = {.stage = l->position, .micro_batch = k};
-        TY_CHECK(ty_lower_forward(l, ahead), status, done);
-        TY_CHECK(ty_lower_backward(l, back, k + 1 == count), status, done);
+        TY_TRY(ty_lower_forward(l, ahead));
+        TY_TRY(ty_lower_backward(l, back, k + 1 == count));
     }
-done:
-    return status;
+    return TY_OK;
 }

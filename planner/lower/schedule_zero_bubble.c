@@ -27,25 +27,23 @@ ty_status ty_schedule_zero_bubble(ty_lowering *l)
     const uint32_t put_off = ty_schedule_put_off(l->plan->schedule, l->position);
     ty_lower_pass pass = {.stage = l->position};
     uint32_t weights = 0; /* micro-batches whose weights' part is written */
-    ty_status status = TY_OK;
 
     for (; pass.micro_batch < warmup; pass.micro_batch++)
-        TY_CHECK(ty_lower_forward(l, pass), status, done);
+        TY_TRY(ty_lower_forward(l, pass));
     for (uint32_t k = 0; k < count; k++) {
         pass.micro_batch = warmup + k;
         if (pass.micro_batch < count)
-            TY_CHECK(ty_lower_forward(l, pass), status, done);
+            TY_TRY(ty_lower_forward(l, pass));
         pass.micro_batch = k;
-        TY_CHECK(ty_lower_backward_input(l, pass), status, done);
+        TY_TRY(ty_lower_backward_input(l, pass));
         if (k < put_off)
             continue;
         pass.micro_batch = weights++;
-        TY_CHECK(ty_lower_backward_weight(l, pass, weights == count), status, done);
+        TY_TRY(ty_lower_backward_weight(l, pass, weights == count));
     }
     while (weights < count) {
         pass.micro_batch = weights++;
-        TY_CHECK(ty_lower_backward_weight(l, pass, weights == count), status, done);
+        TY_TRY(ty_lower_backward_weight(l, pass, weights == count));
     }
-done:
-    return status;
+    return TY_OK;
 }

@@ -66,8 +66,7 @@ static ty_status gather_stage(ty_lowering *l, uint32_t stage)
     uint32_t *buckets = ascending_buckets(l, stage, &count);
     ty_status status = TY_OK;
 
-    if (buckets == NULL)
-        return ty_fail(l->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(buckets != NULL, l->error));
     for (uint32_t i = 0; i < count; i++)
         TY_CHECK(gather_both(l, (ty_lower_pass){.stage = stage}, buckets[i], TY_NO_INSTRUCTION,
                              &l->gathers[buckets[i]]),
@@ -81,7 +80,6 @@ ty_status ty_lower_begin(ty_lowering *l)
 {
     const ty_instruction begin = ty_instruction_of(TY_OP_BEGIN);
     bool is_any = false;
-    ty_status status = TY_OK;
 
     l->begin = TY_NO_INSTRUCTION;
     for (uint32_t b = 0; b < l->plan->bucket_count; b++)
@@ -89,12 +87,11 @@ ty_status ty_lower_begin(ty_lowering *l)
                             l->plan->buckets[b].stage % l->program->stage_count == l->position);
     if (!is_any)
         return TY_OK;
-    TY_CHECK(ty_lower_append(l, &begin, NULL, 0, &l->begin), status, done);
+    TY_TRY(ty_lower_append(l, &begin, NULL, 0, &l->begin));
     for (uint32_t s = l->position; l->plan->zero < 3 && s < l->plan->stage_count;
          s += l->program->stage_count)
-        TY_CHECK(gather_stage(l, s), status, done);
-done:
-    return status;
+        TY_TRY(gather_stage(l, s));
+    return TY_OK;
 }
 
 bool ty_lower_is_gathered(const ty_lowering *l, ty_lower_pass pass)
@@ -159,8 +156,7 @@ ty_status ty_lower_gathered_range(ty_lowering *l, ty_op op, ty_lower_pass pass, 
     uint32_t *buckets = ascending_buckets(l, pass.stage, &count);
     ty_status status = TY_OK;
 
-    if (buckets == NULL)
-        return ty_fail(l->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(buckets != NULL, l->error));
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t n = is_upward ? i : count - 1 - i;
         uint32_t piece_first = first, piece_end = end;

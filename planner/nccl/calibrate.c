@@ -37,8 +37,8 @@ static ty_status put_row(ty_profile *profile, const ty_collective_time *row, ty_
             rows[i] = *row;
             return TY_OK;
         }
-    if ((rows = ty_resize(rows, (size_t)count + 1, sizeof *rows)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(
+        ty_check_memory((rows = ty_resize(rows, (size_t)count + 1, sizeof *rows)) != NULL, error));
     rows[count] = *row;
     profile->collective_times = rows;
     profile->collective_time_count++;
@@ -72,8 +72,7 @@ ty_status ty_profile_of_cluster(const ty_cluster *cluster, const char *date, ty_
     const ty_device_type *type = ty_cluster_device_type(cluster, 0);
     ty_profile *profile = ty_alloc(1, sizeof *profile);
 
-    if (profile == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(profile != NULL, error));
     *profile = (ty_profile){.machine = ty_strdup(ty_cluster_name(cluster)),
                             .backend = ty_strdup("nccl"),
                             .date = ty_strdup(date),

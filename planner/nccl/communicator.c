@@ -99,12 +99,10 @@ static ty_status find_network(const ty_cluster *cluster, const uint32_t *devices
 {
     uint32_t outside = rails->hosts > 1 ? devices[rails->order[rails->per_host]] : TY_NO_DEVICE;
     nic_list nics = {0};
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < rails->per_host; i++) {
         ty_device_ports ports;
-        TY_CHECK(ty_cluster_device_ports(cluster, devices[rails->order[i]], outside, &ports, error),
-                 status, done);
+        TY_TRY(ty_cluster_device_ports(cluster, devices[rails->order[i]], outside, &ports, error));
         if (i == 0)
             *first = ports;
         if (outside != TY_NO_DEVICE)
@@ -113,8 +111,7 @@ static ty_status find_network(const ty_cluster *cluster, const uint32_t *devices
     c->nics = nics.count;
     for (uint32_t i = 0; i < nics.count; i++)
         c->nic_bytes_per_s = i == 0 ? nics.rates[0] : fmin(c->nic_bytes_per_s, nics.rates[i]);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Inside a host: an NVSwitch gives every GPU all of its links, a mesh as many rings as it has. */
@@ -123,14 +120,11 @@ static ty_status find_inside(const ty_cluster *cluster, const uint32_t *devices,
                              ty_communicator *c, ty_error *error)
 {
     ty_path path = {0};
-    ty_status status = TY_OK;
 
     if (rails->per_host < 2)
         return TY_OK;
-    status =
-        ty_cluster_path(cluster, devices[rails->order[0]], devices[rails->order[1]], &path, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(
+        ty_cluster_path(cluster, devices[rails->order[0]], devices[rails->order[1]], &path, error));
     c->has_nvlink = first->links_bytes_per_s > 0 &&
                     path.bandwidth_bytes_per_s <= first->links_bytes_per_s * (1 + 1e-9) &&
                     path.link_count <= 2;
@@ -148,12 +142,11 @@ ty_status ty_communicator_on_rails(const ty_cluster *cluster, const uint32_t *de
     ty_communicator c = {.ranks = count};
     ty_device_ports first = {0};
     int processor = -1, plugin_us = -1;
-    ty_status status;
 
-    TY_CHECK(find_generation(cluster, devices, count, &c, error), status, done);
+    TY_TRY(find_generation(cluster, devices, count, &c, error));
     c.nodes = rails->hosts;
-    TY_CHECK(find_network(cluster, devices, rails, &c, &first, error), status, done);
-    TY_CHECK(find_inside(cluster, devices, rails, &first, &c, error), status, done);
+    TY_TRY(find_network(cluster, devices, rails, &c, &first, error));
+    TY_TRY(find_inside(cluster, devices, rails, &first, &c, error));
     if (first.bridge_kind != NULL)
         processor = look_up(k->interconnects, first.bridge_kind);
     c.processor = processor < 0 ? TY_PROCESSOR_OTHER : (ty_host_processor)processor;
@@ -163,8 +156,7 @@ ty_status ty_communicator_on_rails(const ty_cluster *cluster, const uint32_t *de
     c.has_nvls = c.has_nvswitch && c.generation >= TY_HOPPER;
     c.has_ll128 = c.has_nvlink || (rails->per_host == 1 && first.links_bytes_per_s > 0);
     *out = c;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,

@@ -125,15 +125,13 @@ static ty_status read_measured(log_reader *r, char *const found[], uint64_t size
 {
     ty_collective_log_row row = {.size = size};
     double us[2], algorithm[2], bus[2];
-    ty_status status;
 
     for (int half = 0; half < 2; half++) {
         char *const *column = found + 4 * half;
         if (!read_number(column[0], &us[half]) || !read_number(column[1], &algorithm[half]) ||
             !read_number(column[2], &bus[half]))
             return fail(r, column[0], "microseconds and two bandwidths");
-        if ((status = check_result(r, column[3])) != TY_OK)
-            return status;
+        TY_TRY(check_result(r, column[3]));
     }
     if (size == 0)
         return TY_OK;
@@ -151,8 +149,7 @@ static ty_status read_measured(log_reader *r, char *const found[], uint64_t size
     ty_collective_log *log = r->log;
     ty_collective_log_row *rows =
         ty_resize(log->rows, (size_t)log->row_count + 1, sizeof *log->rows);
-    if (rows == NULL)
-        return ty_fail(r->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(rows != NULL, r->error));
     log->rows = rows;
     rows[log->row_count++] = row;
     return TY_OK;
@@ -177,8 +174,7 @@ static ty_status read_host(log_reader *r, const char *line)
     if (r->host_count == MOST_HOSTS)
         return fail(r, "one host more", "at most 4096");
     char(*hosts)[NAME_SIZE] = ty_resize(r->hosts, (size_t)r->host_count + 1, NAME_SIZE);
-    if (hosts == NULL)
-        return ty_fail(r->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(hosts != NULL, r->error));
     r->hosts = hosts;
     memcpy(r->hosts[r->host_count++], host, NAME_SIZE);
     return TY_OK;
@@ -282,14 +278,13 @@ static ty_status find_ranks(log_reader *r)
 static ty_status finish(log_reader *r, ty_collective_kind given)
 {
     ty_collective_log *log = r->log;
-    ty_status status;
 
     if (log->row_count == 0)
         return ty_fail(r->error, TY_EPARSE, "%s: found no rows of nccl-tests%s%s%s", r->name,
                        r->last[0] != '\0' ? "; the last line is \"" : "", r->last,
                        r->last[0] != '\0' ? "\"" : "");
-    if ((status = find_kind(r, given)) != TY_OK || (status = find_ranks(r)) != TY_OK)
-        return status;
+    TY_TRY(find_kind(r, given));
+    TY_TRY(find_ranks(r));
     for (uint32_t i = 0; i < log->row_count; i++)
         log->rows[i].bytes =
             log->kind == TY_ALL_GATHER ? log->rows[i].size / log->ranks : log->rows[i].size;
@@ -304,10 +299,7 @@ ty_status ty_collective_log_parse(const char *text, const char *name, ty_collect
     ty_status status = TY_OK;
 
     r.log = ty_alloc(1, sizeof *r.log);
-    if (r.log == NULL || copy == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(r.log != NULL && copy != NULL, error), status, cleanup);
     while ((line = rest) != NULL && *line != '\0') {
         rest = strchr(line, '\n');
         if (rest != NULL)

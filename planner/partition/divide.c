@@ -226,8 +226,7 @@ static ty_status add_parts(division_search *s, uint32_t problem, uint32_t from, 
     ty_division_part *chain = ty_alloc(position, sizeof *chain); /* last part first */
     ty_status status = TY_OK;
 
-    if (chain == NULL)
-        return ty_fail(error, TY_ENOMEM, "division: out of memory");
+    TY_TRY(ty_check_memory(chain != NULL, error));
     solve(s, problem, from, to);
     for (uint32_t place = s->place_count - 1; place > 0;) {
         const cell *c = &s->cells[(size_t)position * s->place_count + place];
@@ -350,10 +349,8 @@ ty_status ty_divide(const ty_states *states, const ty_divide_options *options, t
         goto cleanup;
     }
     TY_CHECK(add_parts(&s, problem, 0, last, TY_NO_PART, 0, error), status, cleanup);
-    if ((division = ty_alloc(1, sizeof *division)) == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "division: out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory((division = ty_alloc(1, sizeof *division)) != NULL, error), status,
+             cleanup);
     /* All layers on every device, level by level, as PipeDream reports with its answer. */
     double data_parallel_s = states->compute_s[last], inner_units = 1;
     for (uint32_t l = 0; l < options->level_count; l++) {

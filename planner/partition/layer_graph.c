@@ -74,8 +74,8 @@ static ty_status copy_layers(ty_layer_graph *g, const ty_graph_layer *layers, ty
                            "parameter_bytes %g, expected finite numbers >= 0",
                            i, name, l->compute_s, l->activation_bytes, l->parameter_bytes);
         g->layers[i] = *l;
-        if ((g->layers[i].name = ty_arena_strdup(g->arena, name)) == NULL)
-            return ty_fail(error, TY_ENOMEM, "graph: out of memory");
+        TY_TRY(
+            ty_check_memory((g->layers[i].name = ty_arena_strdup(g->arena, name)) != NULL, error));
     }
     return TY_OK;
 }
@@ -85,8 +85,7 @@ static ty_status sort_layers(ty_layer_graph *g, ty_error *error)
 {
     uint64_t *taken = ty_arena_alloc(g->arena, g->words, sizeof *taken);
 
-    if (taken == NULL)
-        return ty_fail(error, TY_ENOMEM, "graph: out of memory");
+    TY_TRY(ty_check_memory(taken != NULL, error));
     for (uint32_t i = 0, lowest = 0; i < g->layer_count; i++) {
         uint32_t v;
         while (has(taken, lowest))
@@ -115,10 +114,8 @@ ty_status ty_layer_graph_make(const ty_graph_layer *layers, uint32_t layer_count
     size_t bytes;
     ty_status status = TY_OK;
 
-    if (g == NULL || (g->arena = ty_arena_new()) == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "graph: out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(g != NULL && (g->arena = ty_arena_new()) != NULL, error), status,
+             cleanup);
     if (layer_count == 0 || layer_count > MOST_LAYERS) {
         status = ty_fail(error, TY_EINVAL, "found %u layers, expected 1 to %u", layer_count,
                          MOST_LAYERS);
@@ -132,11 +129,10 @@ ty_status ty_layer_graph_make(const ty_graph_layer *layers, uint32_t layer_count
     g->readers = ty_arena_alloc(g->arena, layer_count, bytes);
     g->ancestors = ty_arena_alloc(g->arena, layer_count, bytes);
     g->order = ty_arena_alloc(g->arena, layer_count, sizeof *g->order);
-    if (g->layers == NULL || g->sources == NULL || g->readers == NULL || g->ancestors == NULL ||
-        g->order == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "graph: out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(g->layers != NULL && g->sources != NULL && g->readers != NULL &&
+                                 g->ancestors != NULL && g->order != NULL,
+                             error),
+             status, cleanup);
     TY_CHECK(copy_layers(g, layers, error), status, cleanup);
     for (uint32_t e = 0; e < edge_count; e++) {
         if (edges[e].from >= layer_count || edges[e].to >= layer_count) {
@@ -349,8 +345,7 @@ static ty_status build(profile *p, ty_layer_graph **out, ty_error *error)
     ty_layer_graph *g = NULL;
     ty_status status = TY_OK;
 
-    if (edges == NULL || numbers == NULL)
-        return ty_fail(error, TY_ENOMEM, "graph: out of memory");
+    TY_TRY(ty_check_memory(edges != NULL && numbers != NULL, error));
     TY_CHECK(number_edges(p, edges, error), status, cleanup);
     layer_count = keep_layers(p, edges, numbers);
     if (layer_count == 0) {
@@ -395,11 +390,10 @@ ty_status ty_layer_graph_read(const char *path, ty_layer_graph **out, ty_error *
         p.is_item = ty_arena_alloc(p.arena, p.node_most, sizeof *p.is_item);
         p.edges = ty_arena_alloc(p.arena, (size_t)p.edge_most + 1, sizeof *p.edges);
     }
-    if (p.arena == NULL || p.layers == NULL || p.ids == NULL || p.is_input == NULL ||
-        p.is_item == NULL || p.edges == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "graph: out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(p.arena != NULL && p.layers != NULL && p.ids != NULL &&
+                                 p.is_input != NULL && p.is_item != NULL && p.edges != NULL,
+                             error),
+             status, cleanup);
     TY_CHECK(ty_pipedream_read(path, text, length, &visitor, error), status, cleanup);
     status = build(&p, out, error);
 
@@ -464,12 +458,10 @@ static ty_status keep(const ty_layer_graph *g, const uint64_t *set, ty_arena *ar
     key.size = size_of(set, g->words);
     key.set = ty_arena_alloc(arena, g->words, sizeof *set);
     s = ty_arena_alloc(arena, 1, sizeof *s);
-    if (key.set == NULL || s == NULL)
-        return ty_fail(error, TY_ENOMEM, "states: out of memory");
+    TY_TRY(ty_check_memory(key.set != NULL && s != NULL, error));
     memcpy(key.set, set, g->words * sizeof *set);
     *s = key;
-    if (tsearch(s, known, by_set) == NULL)
-        return ty_fail(error, TY_ENOMEM, "states: out of memory");
+    TY_TRY(ty_check_memory(tsearch(s, known, by_set) != NULL, error));
     states[(*count)++] = s;
     return TY_OK;
 }
@@ -478,24 +470,21 @@ static ty_status grow(const ty_layer_graph *g, ty_arena *arena, void **known, gr
                       uint32_t *count, ty_error *error)
 {
     uint64_t *trial = ty_arena_alloc(arena, g->words, sizeof *trial);
-    ty_status status = TY_OK;
 
-    if (trial == NULL)
-        return ty_fail(error, TY_ENOMEM, "states: out of memory");
-    TY_CHECK(keep(g, trial, arena, known, states, count, error), status, done);
+    TY_TRY(ty_check_memory(trial != NULL, error));
+    TY_TRY(keep(g, trial, arena, known, states, count, error));
     add(trial, g->order[0]);
-    TY_CHECK(keep(g, trial, arena, known, states, count, error), status, done);
+    TY_TRY(keep(g, trial, arena, known, states, count, error));
     for (uint32_t i = 1; i < *count; i++)
         for (uint32_t v = 0; v < g->layer_count; v++) {
             if (has(states[i]->set, v) || !meets(states[i]->set, row(g, g->sources, v), g->words))
                 continue;
             memcpy(trial, states[i]->set, g->words * sizeof *trial);
             join(trial, row(g, g->ancestors, v), g->words);
-            TY_CHECK(keep(g, trial, arena, known, states, count, error), status, done);
+            TY_TRY(keep(g, trial, arena, known, states, count, error));
         }
     qsort(states, *count, sizeof *states, by_rank);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Bytes that PipeDream's augmented antichain of a state hands on. */
@@ -522,18 +511,17 @@ static ty_status make_states(const ty_layer_graph *g, ty_states *s, ty_error *er
     double **sums[] = {&s->compute_s, &s->activation_bytes, &s->parameter_bytes, &s->output_bytes};
     ty_status status = TY_OK;
 
-    if (found == NULL || handed == NULL)
-        return ty_fail(error, TY_ENOMEM, "states: out of memory");
+    TY_TRY(ty_check_memory(found != NULL && handed != NULL, error));
     s->words = g->words;
     TY_CHECK(grow(g, s->arena, &known, found, &s->count, error), status, cleanup);
     s->sets = ty_arena_alloc(s->arena, s->count, s->words * sizeof *s->sets);
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
         *sums[i] = ty_arena_alloc(s->arena, s->count, sizeof(double));
-    if (s->sets == NULL || s->compute_s == NULL || s->activation_bytes == NULL ||
-        s->parameter_bytes == NULL || s->output_bytes == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "states: out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(s->sets != NULL && s->compute_s != NULL &&
+                                 s->activation_bytes != NULL && s->parameter_bytes != NULL &&
+                                 s->output_bytes != NULL,
+                             error),
+             status, cleanup);
     for (uint32_t i = 0; i < s->count; i++) {
         const uint64_t *set = found[i]->set;
         memcpy(&s->sets[(size_t)i * s->words], set, s->words * sizeof *set);

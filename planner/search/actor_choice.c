@@ -63,8 +63,7 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
 
     if (workload->learning != TY_LEARNING_REINFORCEMENT || options->fix_actors)
         return ty_plan_search_once(workload, cluster, profile, options, out, error);
-    if ((plans = ty_alloc(devices, sizeof *plans)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory((plans = ty_alloc(devices, sizeof *plans)) != NULL, error));
     for (o.actors = 0; o.actors < devices; o.actors++) {
         ty_error why = {0};
         if (!is_sensible(&o, devices, batch, o.actors))

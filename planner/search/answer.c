@@ -81,12 +81,10 @@ static ty_status add_layers(const search_question *q, const candidate *c, ty_can
 {
     ty_text name = {0};
     char *longer;
-    ty_status status;
 
     ty_text_addf(&name, "%s, layers ", row->name);
     ty_division_layers(q, c->division, &name);
-    if ((status = ty_text_take(&name, &longer, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_text_take(&name, &longer, error));
     ty_free(row->name);
     row->name = longer;
     return TY_OK;
@@ -111,10 +109,8 @@ static ty_status tell_apart(const search_question *q, const candidate_list *list
     bool *is_repetition = ty_alloc(count, sizeof *is_repetition);
     ty_status status = TY_OK;
 
-    if (rows == NULL || is_alike == NULL || is_repetition == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(rows != NULL && is_alike != NULL && is_repetition != NULL, error),
+             status, done);
     for (uint32_t i = 0; i < count; i++)
         rows[i] = (named_row){plan->candidates[i].name, plan->candidates[i].fix, i};
     qsort(rows, count, sizeof *rows, by_name);
@@ -178,10 +174,8 @@ ty_status ty_plan_put_beside(ty_plan *plan, const ty_plan *other, const char *fi
     rows = ty_resize(plan->candidates, plan->candidate_count + 1, sizeof *rows);
     if (rows != NULL)
         plan->candidates = rows;
-    if (made.name == NULL || made.fix == NULL || rows == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto failed;
-    }
+    TY_CHECK(ty_check_memory(made.name != NULL && made.fix != NULL && rows != NULL, error), status,
+             failed);
     memmove(&rows[*row + 1], &rows[*row], (plan->candidate_count - *row) * sizeof *rows);
     rows[*row] = made;
     plan->candidate_count++;
@@ -196,26 +190,22 @@ failed:
 static ty_status add_candidates(const search_question *q, const candidate_list *list, ty_plan *plan,
                                 ty_error *error)
 {
-    ty_status status = TY_OK;
-
-    if ((plan->candidates = ty_alloc(list->count, sizeof *plan->candidates)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(
+        (plan->candidates = ty_alloc(list->count, sizeof *plan->candidates)) != NULL, error));
     for (uint32_t i = 0; i < list->count; i++) {
         const candidate *c = &list->items[i];
         ty_candidate *row = &plan->candidates[i];
         plan->candidate_count = i + 1;
-        TY_CHECK(ty_candidate_name(q, c, true, &row->name, error), status, done);
-        TY_CHECK(fate(c, &list->items[0], &row->reason, error), status, done);
-        TY_CHECK(ty_candidate_fix(q, c, &row->fix, error), status, done);
+        TY_TRY(ty_candidate_name(q, c, true, &row->name, error));
+        TY_TRY(fate(c, &list->items[0], &row->reason, error));
+        TY_TRY(ty_candidate_fix(q, c, &row->fix, error));
         if (c->missing_bytes == 0)
             row->step_time_s =
                 c->estimate.step_time_s > 0 ? c->estimate.step_time_s : c->expected_s;
         row->simulated_step_time_s = c->simulation.step_time_s;
         row->peak_memory_bytes = c->peak_memory_bytes;
     }
-    status = tell_apart(q, list, plan, error);
-done:
-    return status;
+    return tell_apart(q, list, plan, error);
 }
 
 /* The step as it is estimated with one end of the band of what was not measured. */
@@ -244,22 +234,20 @@ static ty_status find_band(const search_question *q, const draft *d, ty_plan *pl
     uint32_t smallest, largest;
     double ends[2], least, most;
     bool is_within;
-    ty_status status = TY_OK;
 
     if (d->plan->profile == NULL)
         return TY_OK;
     is_within = !ty_profile_micro_batches(d->plan->profile, &smallest, &largest) ||
                 (samples >= smallest && samples <= largest);
-    TY_CHECK(step_outside(q, d, TY_OUTSIDE_LEAST, &ends[0], error), status, done);
-    TY_CHECK(step_outside(q, d, TY_OUTSIDE_MOST, &ends[1], error), status, done);
+    TY_TRY(step_outside(q, d, TY_OUTSIDE_LEAST, &ends[0], error));
+    TY_TRY(step_outside(q, d, TY_OUTSIDE_MOST, &ends[1], error));
     least = fmin(likely, fmin(ends[0], ends[1]));
     most = fmax(likely, fmax(ends[0], ends[1]));
     if (is_within && most - least <= TY_OUTSIDE_SHARE * likely)
         return TY_OK;
     plan->least_step_time_s = least;
     plan->most_step_time_s = most;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_answer_make(const search_question *q, const candidate_list *list, ty_plan **out,
@@ -349,8 +337,7 @@ ty_status ty_answer_refuse(const search_question *q, const candidate_list *list,
                        "no way to divide %s with a global batch of %u over %u devices: every "
                        "stage's replicas must divide the micro-batches",
                        q->workload->name, q->global_batch, q->device_count);
-    if ((status = ty_candidate_name(q, least, true, &name, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_candidate_name(q, least, true, &name, error));
     ty_format_memory((double)least->missing_bytes, missing);
     ty_format_memory((double)least->peak_memory_bytes, need);
     tell_state(q, &state);

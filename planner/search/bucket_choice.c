@@ -11,8 +11,7 @@ ty_status ty_buckets_choose(uint32_t count, const double *ready_s, ty_bucket_sec
 {
     uint32_t *buckets = ty_alloc((size_t)count + 1, sizeof *buckets);
 
-    if (buckets == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(buckets != NULL, error));
     end_s[0] = 0;
     for (uint32_t end = 1; end <= count; end++) {
         end_s[end] = HUGE_VAL;
@@ -129,10 +128,7 @@ static ty_status add_buckets(pieces *p, ty_plan *plan, ty_error *error)
     uint32_t count = 0;
     ty_status status = TY_OK;
 
-    if (first == NULL || end_s == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(first != NULL && end_s != NULL, error), status, done);
     TY_CHECK(ty_buckets_choose(p->count, p->ready_s, bucket_seconds, p, first, end_s, error),
              status, done);
     if (p->status != TY_OK) {
@@ -189,10 +185,8 @@ static ty_status add_to_stage(ty_plan *plan, uint32_t stage, ty_network_cache *n
     ty_status status = TY_OK;
 
     *is_done = false;
-    if (p.first == NULL || p.end == NULL || p.ready_s == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(p.first != NULL && p.end != NULL && p.ready_s != NULL, error), status,
+             done);
     TY_CHECK(ty_cost_stage_open(&costing, stage), status, done);
     TY_CHECK(ty_cost_is_library(&costing, &any, &is_library), status, done);
     p.algorithm = is_library ? TY_AUTOMATIC : TY_RING;

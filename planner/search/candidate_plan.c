@@ -136,8 +136,7 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
                               ty_error *error)
 {
     plan->buckets = ty_alloc((size_t)q->workload->layer_count * 3, sizeof *plan->buckets);
-    if (plan->buckets == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(plan->buckets != NULL, error));
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         const ty_compression compression = common_compression(c);
         const uint32_t first = plan->bucket_count;
@@ -171,8 +170,8 @@ static ty_status plan_actors(const search_question *q, ty_plan *plan, ty_error *
     ty_plan_stage *actors = &plan->stages[0];
 
     actors->replicas = q->options->actors;
-    if ((actors->devices = ty_alloc(actors->replicas, sizeof *actors->devices)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(
+        (actors->devices = ty_alloc(actors->replicas, sizeof *actors->devices)) != NULL, error));
     for (uint32_t a = 0; a < actors->replicas; a++)
         actors->devices[a] = ty_actor_device(q->cluster, q->options, a);
     return TY_OK;
@@ -188,8 +187,7 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
 
     plan->stages = ty_alloc((size_t)acting + d->stage_count, sizeof *plan->stages);
     plan->memory = ty_alloc((size_t)acting + d->stage_count, sizeof *plan->memory);
-    if (plan->stages == NULL || plan->memory == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(plan->stages != NULL && plan->memory != NULL, error));
     plan->stage_count = acting + d->stage_count;
     if (acting > 0 && plan_actors(q, plan, error) != TY_OK)
         return TY_ENOMEM;
@@ -202,8 +200,7 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
         stage->recompute_blocks = c->dimensions.recompute_blocks;
         stage->devices =
             ty_alloc((size_t)stage->replicas * ty_plan_width(plan), sizeof *stage->devices);
-        if (stage->devices == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(stage->devices != NULL, error));
         for (uint32_t r = 0; r < stage->replicas * ty_plan_width(plan); r++)
             stage->devices[r] = s < ty_plan_position_count(plan)
                                     ? devices[device++]
@@ -218,8 +215,8 @@ static ty_status plan_servers(const search_question *q, ty_plan *plan, ty_error 
 
     if (count == 0)
         return TY_OK;
-    if ((plan->servers.devices = ty_alloc(count, sizeof *plan->servers.devices)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(
+        (plan->servers.devices = ty_alloc(count, sizeof *plan->servers.devices)) != NULL, error));
     memcpy(plan->servers.devices, q->servers, count * sizeof *q->servers);
     plan->servers.count = count;
     plan->servers.shard = q->options->fix_shard ? q->options->shard : TY_SHARD_SIZE;
@@ -229,8 +226,6 @@ static ty_status plan_servers(const search_question *q, ty_plan *plan, ty_error 
 static ty_status make_plan(const search_question *q, const candidate *c, ty_plan *plan,
                            ty_error *error)
 {
-    ty_status status = TY_OK;
-
     plan->workload = (ty_workload *)q->workload;
     plan->profile = (ty_profile *)q->profile;
     plan->stack = (ty_stack *)q->stack;
@@ -255,25 +250,23 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->memory_reserve = q->options->memory_reserve;
     plan->idle_devices = ty_cluster_device_count(q->cluster) - set_of(q, c)->count -
                          q->options->servers - q->options->actors;
-    if ((plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster))) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(ty_candidate_name(q, c, false, &plan->strategy, error), status, done);
-    TY_CHECK(plan_stages(q, c, plan, error), status, done);
-    TY_CHECK(plan_servers(q, plan, error), status, done);
-    TY_CHECK(plan_buckets(q, c, plan, error), status, done);
+    TY_TRY(ty_check_memory((plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster))) != NULL,
+                           error));
+    TY_TRY(ty_candidate_name(q, c, false, &plan->strategy, error));
+    TY_TRY(plan_stages(q, c, plan, error));
+    TY_TRY(plan_servers(q, plan, error));
+    TY_TRY(plan_buckets(q, c, plan, error));
     /* Nothing is lost by rows, so that nobody has to ask for them. */
     if (!c->has_dense_embeddings && ty_may_have_rows(q->options))
-        TY_CHECK(ty_choose_rows(plan, q->networks, q->options, error), status, done);
+        TY_TRY(ty_choose_rows(plan, q->networks, q->options, error));
     if (ty_chooses_compressed(q->options))
-        TY_CHECK(ty_choose_compressions(plan, q->networks, error), status, done);
+        TY_TRY(ty_choose_compressions(plan, q->networks, error));
     if (!q->options->fix_algorithm)
-        TY_CHECK(ty_choose_algorithms(plan, q->networks, error), status, done);
+        TY_TRY(ty_choose_algorithms(plan, q->networks, error));
     for (uint32_t b = 0; b < plan->bucket_count && q->options->fix_algorithm; b++)
         plan->buckets[b].algorithm = q->options->algorithm;
     ty_plan_set_learning_rate(plan, q->workload->optimizer.learning_rate);
-    status = ty_choose_exchange_order(q, plan, error);
-done:
-    return status;
+    return ty_choose_exchange_order(q, plan, error);
 }
 
 ty_status ty_plan_count_memory(ty_plan *plan, ty_error *error)
@@ -297,8 +290,7 @@ ty_status ty_draft_plan(const search_question *q, const candidate *c, draft *out
     ty_status status = TY_OK;
     draft d = {.plan = ty_alloc(1, sizeof *d.plan)};
 
-    if (d.plan == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(d.plan != NULL, error));
     ty_network_cache_trim(q->networks, TY_NETWORK_CACHE_BYTES);
     TY_CHECK(make_plan(q, c, d.plan, error), status, failed);
     TY_CHECK(ty_plan_count_memory(d.plan, error), status, failed);

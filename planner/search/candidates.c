@@ -58,8 +58,7 @@ ty_status ty_candidates_strategy(candidate_list *list, const candidate *c, uint3
     if (list->strategy_count == list->strategy_room) {
         uint32_t room = list->strategy_room > 0 ? list->strategy_room * 2 : 32;
         strategy *more = ty_resize(list->strategies, room, sizeof *more);
-        if (more == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(more != NULL, error));
         list->strategies = more;
         list->strategy_room = room;
     }
@@ -72,8 +71,7 @@ ty_status ty_candidates_add(candidate_list *list, const candidate *c, ty_error *
     if (list->count == list->capacity) {
         uint32_t capacity = list->capacity > 0 ? list->capacity * 2 : 64;
         candidate *more = ty_resize(list->items, capacity, sizeof *more);
-        if (more == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(more != NULL, error));
         list->items = more;
         list->capacity = capacity;
     }
@@ -341,7 +339,6 @@ static bool is_stage_count(const search_question *q, uint32_t stages)
 static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
 {
     const search_question *q = e->q;
-    ty_status status = TY_OK;
     const uint32_t interleave = at_least_one(q->dimensions.interleave);
     uint32_t most = (q->cut_count + 1) / interleave;
 
@@ -354,11 +351,10 @@ static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
         if (!is_stage_count(q, positions) || !is_sensible(q, positions, micro_batches))
             continue;
         if (e->costs.micro_batches != micro_batches)
-            TY_CHECK(ty_quick_costs_set(&e->costs, micro_batches, e->error), status, done);
-        TY_CHECK(push_divisions(e, positions * interleave), status, done);
+            TY_TRY(ty_quick_costs_set(&e->costs, micro_batches, e->error));
+        TY_TRY(push_divisions(e, positions * interleave));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_candidates_enumerate(const search_question *q, candidate_list *list, ty_error *error)
@@ -369,10 +365,7 @@ ty_status ty_candidates_enumerate(const search_question *q, candidate_list *list
     TY_CHECK(ty_quick_costs_make(q, &e.costs, error), status, done);
     if (list->divisions == NULL)
         list->divisions = ty_arena_new();
-    if (list->divisions == NULL) {
-        status = out_of_memory(error);
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(list->divisions != NULL, error), status, done);
     if (!ty_stack_has(q->stack->plans.zero_levels, (int)q->dimensions.zero) ||
         !ty_stack_has(q->recomputes, (int)q->dimensions.recompute))
         goto done;

@@ -54,8 +54,7 @@ ty_status ty_choose_compressions(ty_plan *plan, ty_network_cache *networks, ty_e
     bool has_gain = false;
     ty_status status = TY_OK;
 
-    if (gains_s == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(gains_s != NULL, error));
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         if (!is_chosen_here(&plan->buckets[b]))
             continue;
@@ -86,16 +85,14 @@ static ty_status add_terms(ty_costing *costing, const ty_bucket *bucket,
 {
     ty_exchange_terms terms;
     double ignored;
-    ty_status status;
 
-    TY_CHECK(ty_cost_exchange(costing, bucket, &none, &terms, &ignored), status, done);
+    TY_TRY(ty_cost_exchange(costing, bucket, &none, &terms, &ignored));
     plain->fixed_s += terms.fixed_s;
     plain->edge_bytes += terms.edge_bytes;
-    TY_CHECK(ty_cost_exchange(costing, bucket, compression, &terms, &ignored), status, done);
+    TY_TRY(ty_cost_exchange(costing, bucket, compression, &terms, &ignored));
     compressed->fixed_s += terms.fixed_s;
     compressed->edge_bytes += terms.edge_bytes;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_plan_exchange_terms(const ty_plan *plan, const ty_cluster *cluster,

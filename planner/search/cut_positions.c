@@ -52,10 +52,8 @@ ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t
                    .flop = ty_workload_forward_flop(workload, 0, layers),
                    .parameter_bytes = (double)ty_workload_parameter_bytes(workload, 0, layers)};
     uint32_t *narrow = NULL, narrow_count = 0, first = 0;
-    ty_status status = ty_workload_cuts(workload, &narrow, &narrow_count, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_workload_cuts(workload, &narrow, &narrow_count, error));
     while (lowest > 1 && workload->layers[lowest - 1].input_count > 0)
         lowest--;
     for (uint32_t l = 0; l < layers; l++)

@@ -86,14 +86,12 @@ done:
 static ty_status first_of(const ty_json *stacks, const ty_stack_use *use, ty_stack **out,
                           ty_error *why, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (size_t i = 0; i < ty_json_size(stacks); i++) {
         const char *name;
         ty_stack *stack = NULL;
         ty_error refusal = {0};
-        TY_CHECK(ty_json_as_string(ty_json_at(stacks, i), &name, error), status, done);
-        TY_CHECK(ty_stack_open(name, &stack, error), status, done);
+        TY_TRY(ty_json_as_string(ty_json_at(stacks, i), &name, error));
+        TY_TRY(ty_stack_open(name, &stack, error));
         if (use == NULL || ty_stack_check(stack, use, &refusal) == TY_OK) {
             *out = stack;
             break;
@@ -102,8 +100,7 @@ static ty_status first_of(const ty_json *stacks, const ty_stack_use *use, ty_sta
             *why = refusal;
         ty_stack_free(stack);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status look_up(const ty_workload *workload, const ty_cluster *cluster,

@@ -75,8 +75,7 @@ static ty_status add_all(const pool *from, set_list *list, ty_error *error)
     uint32_t *devices = ty_alloc(from->left, sizeof *devices);
     uint32_t count = 0;
 
-    if (devices == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(devices != NULL, error));
     for (uint32_t d = 0; count < from->left; d++)
         if (!from->is_taken[d])
             devices[count++] = d;
@@ -151,8 +150,7 @@ static ty_status add_hosts(const pool *from, const host_kind *kind, uint32_t hos
     uint32_t *devices = ty_alloc(count, sizeof *devices);
     uint32_t found = 0;
 
-    if (devices == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(devices != NULL, error));
     for (uint32_t d = 0; found < count;) {
         const host_kind here = kind_of_host(from, d);
         for (uint32_t i = 0; is_alike(&here, kind) && i < here.per_host; i++)
@@ -182,22 +180,19 @@ static ty_status add_kind(const pool *from, const host_kind *kind, uint32_t batc
 {
     const bool all_divide = divides_well(kind->hosts * kind->per_host, batch);
     uint32_t nice = 0;
-    ty_status status = TY_OK;
 
     if (kind->hosts * kind->per_host < from->left)
-        TY_CHECK(add_hosts(from, kind, kind->hosts, false, list, error), status, done);
+        TY_TRY(add_hosts(from, kind, kind->hosts, false, list, error));
     for (uint32_t hosts = kind->hosts - 1; hosts > 0; hosts--) {
         const bool is_nice = nice < MOST_NICE && divides_well(hosts * kind->per_host, batch);
         const bool is_power = (hosts & (hosts - 1)) == 0;
         if (hosts > FEW_HOSTS && !is_power && !is_nice)
             continue;
         nice += is_nice;
-        TY_CHECK(
-            add_hosts(from, kind, hosts, !is_power && hosts > FEW_HOSTS && all_divide, list, error),
-            status, done);
+        TY_TRY(add_hosts(from, kind, hosts, !is_power && hosts > FEW_HOSTS && all_divide, list,
+                         error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Exactly so many devices: whole hosts of a kind, or the first ones of a host. */
@@ -216,8 +211,7 @@ static ty_status add_fixed(const pool *from, const host_kind *kinds, uint32_t ki
             d += kind.per_host;
             continue;
         }
-        if ((devices = ty_alloc(wanted, sizeof *devices)) == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory((devices = ty_alloc(wanted, sizeof *devices)) != NULL, error));
         for (uint32_t i = 0; i < wanted; i++)
             devices[i] = d + i;
         return add_set(list, devices, wanted, false, error);
@@ -237,8 +231,7 @@ static ty_status add_listed(const pool *from, const ty_plan_options *o, set_list
     const char *at = o->device_list;
     uint32_t count = 0;
 
-    if (devices == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(devices != NULL, error));
     while (*at != '\0') {
         char *end;
         unsigned long device = strtoul(at, &end, 10);
@@ -309,10 +302,10 @@ static ty_status propose(pool *from, const ty_plan_options *o, uint32_t batch, s
         goto parts;
     for (uint32_t k = 0; k < kind_count; k++)
         TY_CHECK(add_kind(from, &kinds[k], batch, list, error), status, done);
-    if ((places = ty_alloc(ty_cluster_device_count(cluster), sizeof *places)) == NULL) {
-        status = out_of_memory(error);
-        goto done;
-    }
+    TY_CHECK(
+        ty_check_memory(
+            (places = ty_alloc(ty_cluster_device_count(cluster), sizeof *places)) != NULL, error),
+        status, done);
     TY_CHECK(ty_cluster_places(cluster, places, error), status, done);
     from->places = places;
     kind_count = find_kinds(from, kinds);
@@ -338,8 +331,7 @@ ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_option
     set_list list = {0};
     ty_status status;
 
-    if (is_taken == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(is_taken != NULL, error));
     for (uint32_t s = 0; s < o->servers; s++) {
         const uint32_t host = ty_cluster_device_host(cluster, servers[s]);
         is_taken[servers[s]] = true;
@@ -402,8 +394,7 @@ ty_status ty_server_devices(const ty_cluster *cluster, uint32_t wanted, uint32_t
     uint32_t count = 0;
     ty_status status = TY_OK;
 
-    if (places == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(places != NULL, error));
     for (uint32_t d = 0; d < all; d++)
         if (!has_hosts || d == 0 ||
             ty_cluster_device_host(cluster, d) != ty_cluster_device_host(cluster, d - 1))

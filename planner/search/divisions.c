@@ -90,8 +90,7 @@ static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stage
     division *d = ty_arena_alloc(arena, 1, sizeof *d);
 
     *out = NULL;
-    if (d == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(d != NULL, error));
     d->stage_count = stages;
     if (replicas == NULL) {
         most = ranks / granule_of(ranks);
@@ -176,8 +175,7 @@ static ty_status propose_equal(const search_question *q, uint32_t stages, uint32
     uint32_t blocks = ty_workload_blocks(w, &starts, &head);
     division *d = ty_arena_alloc(arena, 1, sizeof *d);
 
-    if (d == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(d != NULL, error));
     blocks -= blocks > 0 && head != TY_NO_LAYER ? 1 : 0; /* it goes with the last stage */
     if (blocks < stages)
         return TY_OK;
@@ -217,8 +215,7 @@ static ty_status propose_at(quick_costs *costs, const cut_list *cuts, uint32_t s
 
     if (status != TY_OK || best == NULL)
         return status;
-    if ((nudged = ty_arena_alloc(arena, 1, sizeof *nudged)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((nudged = ty_arena_alloc(arena, 1, sizeof *nudged)) != NULL, error));
     *nudged = *best;
     /* The partition minimises the slowest stage, a step also fills and drains the others: moves
      * single cuts for as long as that makes the quick estimate less. */
@@ -241,16 +238,12 @@ static ty_status propose(quick_costs *costs, uint32_t stages, const uint32_t *re
 {
     const cut_list all = {costs->q->cut_count, costs->q->cuts};
     const cut_list narrow = {costs->narrow_count, costs->narrow_cuts};
-    ty_status status = TY_OK;
 
     if (stages > 1 && narrow.count < all.count)
-        TY_CHECK(propose_at(costs, &narrow, stages, replicas, &costs->by_narrow_cuts, arena, found,
-                            count, error),
-                 status, done);
-    status =
-        propose_at(costs, &all, stages, replicas, &costs->by_all_cuts, arena, found, count, error);
-done:
-    return status;
+        TY_TRY(propose_at(costs, &narrow, stages, replicas, &costs->by_narrow_cuts, arena, found,
+                          count, error));
+    return propose_at(costs, &all, stages, replicas, &costs->by_all_cuts, arena, found, count,
+                      error);
 }
 
 /* The one whose layers and replicas are asked for, equal ones where replicas are not. */
@@ -261,8 +254,7 @@ static ty_status propose_fixed(const quick_costs *costs, uint32_t stages, ty_are
     const uint32_t positions = stages / interleave_of(q);
     division *d = ty_arena_alloc(arena, 1, sizeof *d);
 
-    if (d == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(d != NULL, error));
     if (!q->has_fixed_replicas && q->rank_count % positions != 0)
         return TY_OK;
     d->stage_count = stages;

@@ -71,10 +71,7 @@ static ty_status order_find(const search_question *q, const ty_plan *plan, uint3
     double now_s = 0;
     ty_status status = TY_OK;
 
-    if (arrivals == NULL || is_sent == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(arrivals != NULL && is_sent != NULL, error), status, done);
     TY_CHECK(arrivals_find(q, plan, arrivals, error), status, done);
     for (uint32_t i = 0; i < plan->bucket_count; i++) {
         order[i] = next_bucket(plan, arrivals, is_sent, now_s);
@@ -159,7 +156,6 @@ static ty_status improve(order_search *s, uint32_t *scratch)
 {
     const uint32_t count = s->plan->bucket_count;
     bool is_better = true;
-    ty_status status = TY_OK;
 
     while (is_better && s->left > 0) {
         is_better = false;
@@ -175,11 +171,10 @@ static ty_status improve(order_search *s, uint32_t *scratch)
             else
                 memmove(&scratch[to + 1], &scratch[to], (from - to) * sizeof *scratch);
             scratch[to] = bucket;
-            TY_CHECK(try_order(s, scratch, &is_better), status, done);
+            TY_TRY(try_order(s, scratch, &is_better));
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Begins with the order of those that are there, and with all from the front, which lets the link
@@ -193,8 +188,7 @@ static ty_status order_improve(order_search *s, bool *is_found)
     bool is_better;
     ty_status status = TY_OK;
 
-    if (scratch == NULL)
-        return ty_fail(s->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(scratch != NULL, s->error));
     TY_CHECK(estimate(s->q, s->plan, &without_s, s->error), status, done);
     memcpy(scratch, s->order, count * sizeof *scratch);
     TY_CHECK(try_order(s, scratch, &is_better), status, done);
@@ -217,8 +211,8 @@ ty_status ty_choose_exchange_order(const search_question *q, ty_plan *plan, ty_e
 
     if (q->options->priority == TY_PRIORITY_NONE || ty_plan_priority_refusal(plan) != NULL)
         return TY_OK;
-    if ((s.order = ty_alloc(plan->bucket_count, sizeof *s.order)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(
+        ty_check_memory((s.order = ty_alloc(plan->bucket_count, sizeof *s.order)) != NULL, error));
     TY_CHECK(order_find(q, plan, s.order, error), status, done);
     if (q->options->priority == TY_PRIORITY_SHORTER)
         TY_CHECK(order_improve(&s, &is_found), status, done);

@@ -309,9 +309,8 @@ static ty_status name_devices(const search_question *q, const device_set *set, t
     by_number.actors = q->options->actors;
     if (set->count == ty_cluster_device_count(q->cluster))
         return TY_OK;
-    if ((status = ty_device_sets_propose(q->cluster, &by_number, q->servers, q->global_batch, &sets,
-                                         &count, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_device_sets_propose(q->cluster, &by_number, q->servers, q->global_batch, &sets,
+                                  &count, error));
     if (sets[0].count == set->count) { /* all that there are beside servers and actors */
         ty_device_sets_free(sets, count);
         return TY_OK;
@@ -705,8 +704,7 @@ ty_status ty_fix_read(const char *text, uint32_t devices, ty_fix_texts *texts,
     char *item;
     const char *said[KEY_COUNT] = {NULL};
 
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(copy != NULL, error));
     while (status == TY_OK && (item = strtok_r(rest, ",", &rest)) != NULL)
         status = read_one(&t, item, said, error);
     ty_free(copy);

@@ -87,8 +87,6 @@ static ty_status check_fixed(const ty_partition_input *in, ty_error *error)
 
 static ty_status check_input(const ty_partition_input *in, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     if (in->layer_count == 0 || in->stages == 0)
         return ty_fail(error, TY_EINVAL, "found %u layers and %u stages, expected at least one",
                        in->layer_count, in->stages);
@@ -103,13 +101,10 @@ static ty_status check_input(const ty_partition_input *in, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "cuts[%u]: found %u, expected positions inside %u layers, ascending", i,
                            in->cuts[i], in->layer_count);
-    TY_CHECK(check_fixed(in, error), status, cleanup);
-    TY_CHECK(check_seconds(in->layer_s, in->layer_count, "layer_s", error), status, cleanup);
-    TY_CHECK(check_seconds(in->transfer_s, in->layer_count + 1, "transfer_s", error), status,
-             cleanup);
-
-cleanup:
-    return status;
+    TY_TRY(check_fixed(in, error));
+    TY_TRY(check_seconds(in->layer_s, in->layer_count, "layer_s", error));
+    TY_TRY(check_seconds(in->transfer_s, in->layer_count + 1, "transfer_s", error));
+    return TY_OK;
 }
 
 /* ---- Stage times ----------------------------------------------------------------------------- */
@@ -148,19 +143,16 @@ static ty_status find_stage(ty_partitioner *s, uint32_t first, uint32_t end, uin
 static ty_status fill_choice(ty_partitioner *s, uint32_t replicas, ty_error *error)
 {
     bool is_possible = false;
-    ty_status status = TY_OK;
 
     for (uint32_t from = 0; from + 1 < s->position_count; from++)
         for (uint32_t to = from + 1; to < s->position_count; to++) {
             double *seconds = stage_s(s, from, to, s->choice_count);
-            TY_CHECK(find_stage(s, layer_at(s, from), layer_at(s, to), replicas, seconds, error),
-                     status, done);
+            TY_TRY(find_stage(s, layer_at(s, from), layer_at(s, to), replicas, seconds, error));
             is_possible = is_possible || *seconds < HUGE_VAL;
         }
     if (is_possible)
         s->choices[s->choice_count++] = replicas;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status prepare(ty_partitioner *s, ty_error *error)
@@ -179,9 +171,10 @@ static ty_status prepare(ty_partitioner *s, ty_error *error)
     s->may_end = ty_alloc(s->position_count, sizeof *s->may_end);
     s->sums = (pass){true, HUGE_VAL, ty_alloc((size_t)in->stages + 1, sizeof *s->sums.best)};
     s->can_sum_up = ty_alloc(((size_t)in->stages + 1) * (s->units + 1), sizeof *s->can_sum_up);
-    if (s->can_sum_up == NULL || s->prefix_s == NULL || s->stage_s == NULL || s->choices == NULL ||
-        s->may_end == NULL || s->bottlenecks.best == NULL || s->sums.best == NULL)
-        return ty_fail(error, TY_ENOMEM, "partition: out of memory");
+    TY_TRY(ty_check_memory(s->can_sum_up != NULL && s->prefix_s != NULL && s->stage_s != NULL &&
+                               s->choices != NULL && s->may_end != NULL &&
+                               s->bottlenecks.best != NULL && s->sums.best != NULL,
+                           error));
     for (uint32_t i = 0; i < in->layer_count; i++)
         s->prefix_s[i + 1] = s->prefix_s[i] + in->layer_s[i];
     for (uint32_t r = granule_of(in); status == TY_OK && r <= in->devices; r += granule_of(in))
@@ -348,8 +341,7 @@ static ty_status add_level(const ty_partitioner *s, const pass *p, uint32_t stag
 
     if (p->best[stages] == NULL)
         p->best[stages] = ty_alloc(cells, sizeof **p->best);
-    if (p->best[stages] == NULL)
-        return ty_fail(error, TY_ENOMEM, "partition: out of memory");
+    TY_TRY(ty_check_memory(p->best[stages] != NULL, error));
     for (size_t i = 0; i < cells; i++)
         p->best[stages][i] = HUGE_VAL;
     if (stages == 0) {
@@ -412,8 +404,7 @@ ty_status ty_partitioner_open(const ty_partition_input *input, ty_partitioner **
 
     if (status != TY_OK)
         return status;
-    if ((s = ty_alloc(1, sizeof *s)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "partition: out of memory");
+    TY_TRY(ty_check_memory((s = ty_alloc(1, sizeof *s)) != NULL, error));
     s->in = *input;
     s->position_count = input->cut_count + 2;
     s->units = input->fixed_replicas != NULL ? input->stages : input->devices / granule_of(input);
@@ -432,7 +423,6 @@ ty_status ty_partitioner_divide(ty_partitioner *s, uint32_t stages, uint32_t *fi
                                 uint32_t *replicas, double *bottleneck_s, ty_error *error)
 {
     const bool is_fixed = s->in.fixed_replicas != NULL;
-    ty_status status = TY_OK;
 
     if (s->in.cut_count + 1 < stages)
         return ty_fail(error, TY_EINFEASIBLE,
@@ -443,9 +433,8 @@ ty_status ty_partitioner_divide(ty_partitioner *s, uint32_t stages, uint32_t *fi
                        is_fixed ? "" : "1 to ", s->in.stages);
     while (s->levels < stages) {
         const uint32_t level = s->levels + 1;
-        TY_CHECK(add_level(s, &s->bottlenecks, level, is_fixed ? stages - level : 0,
-                           is_fixed && level == stages ? 0 : UINT32_MAX, error),
-                 status, done);
+        TY_TRY(add_level(s, &s->bottlenecks, level, is_fixed ? stages - level : 0,
+                         is_fixed && level == stages ? 0 : UINT32_MAX, error));
         s->levels = level;
     }
     s->sums.limit_s = best(s, &s->bottlenecks, stages, 0)[s->units];
@@ -453,9 +442,8 @@ ty_status ty_partitioner_divide(ty_partitioner *s, uint32_t stages, uint32_t *fi
         return ty_fail(error, TY_EINFEASIBLE, "no division into %u stages on %u devices fits",
                        stages, s->in.devices);
     for (uint32_t level = 1; level <= stages; level++)
-        TY_CHECK(
-            add_level(s, &s->sums, level, stages - level, level == stages ? 0 : UINT32_MAX, error),
-            status, done);
+        TY_TRY(
+            add_level(s, &s->sums, level, stages - level, level == stages ? 0 : UINT32_MAX, error));
     uint32_t units = s->units, from = 0;
     for (uint32_t i = 0; i < stages; i++) {
         uint32_t to, choice = find_choice(s, &s->sums, stages - i, units, from, &to);
@@ -465,8 +453,7 @@ ty_status ty_partitioner_divide(ty_partitioner *s, uint32_t stages, uint32_t *fi
         from = to;
     }
     *bottleneck_s = s->sums.limit_s;
-done:
-    return status;
+    return TY_OK;
 }
 
 void ty_partitioner_close(ty_partitioner *s)

@@ -103,13 +103,12 @@ static ty_status parse_replicas(search_question *q, ty_error *error)
 static ty_status check_stages(search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
-    ty_status status = TY_OK;
 
     const uint32_t held = at_least_one(q->dimensions.interleave);
     const uint32_t lanes = q->device_count / q->rank_count;
 
     if (o->replicas != NULL)
-        TY_CHECK(parse_replicas(q, error), status, done);
+        TY_TRY(parse_replicas(q, error));
     else if (!q->has_fixed_replicas)
         q->fixed_stages = o->pipeline_stages;
     if (q->has_fixed_layers && q->fixed_stages == 0 && (q->all_cut_count + 1) % held == 0)
@@ -134,8 +133,7 @@ static ty_status check_stages(search_question *q, ty_error *error)
     if (q->fixed_stages > TY_MAX_STAGES)
         return ty_fail(error, TY_EINVAL, "%u pipeline stages were asked for, expected at most %d",
                        q->fixed_stages, TY_MAX_STAGES);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Whoever shares them. */
@@ -441,8 +439,8 @@ static ty_status servers_find(search_question *q, ty_error *error)
 {
     if (q->options->servers == 0)
         return TY_OK;
-    if ((q->servers = ty_alloc(q->options->servers, sizeof *q->servers)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory((q->servers = ty_alloc(q->options->servers, sizeof *q->servers)) != NULL,
+                           error));
     return ty_server_devices(q->cluster, q->options->servers, q->servers, error);
 }
 
@@ -452,18 +450,15 @@ static ty_status check_lanes(const search_question *q, const ty_plan_dimensions 
     const uint32_t most =
         d->tensor_parallel > d->context_parallel ? d->tensor_parallel : d->context_parallel;
     const uint32_t lanes = ty_dimensions_width(d);
-    ty_status status = TY_OK;
 
     if (most > TY_MAX_LANES || d->expert_parallel > TY_MAX_LANES)
         return ty_fail(error, TY_EINVAL, "found %u lanes, expected at most %d",
                        most > TY_MAX_LANES ? most : d->expert_parallel, TY_MAX_LANES);
-    TY_CHECK(ty_stack_tensor_check(&q->stack->plans, q->workload, d->tensor_parallel,
-                                   ty_dimensions_sequence_parts(d), error),
-             status, done);
-    TY_CHECK(ty_context_check(q->workload, d->context_parallel, error), status, done);
-    TY_CHECK(ty_stack_expert_check(&q->stack->plans, q->workload, d->expert_parallel,
-                                   (int)d->table_shard, q->is_fp16, error),
-             status, done);
+    TY_TRY(ty_stack_tensor_check(&q->stack->plans, q->workload, d->tensor_parallel,
+                                 ty_dimensions_sequence_parts(d), error));
+    TY_TRY(ty_context_check(q->workload, d->context_parallel, error));
+    TY_TRY(ty_stack_expert_check(&q->stack->plans, q->workload, d->expert_parallel,
+                                 (int)d->table_shard, q->is_fp16, error));
     if (d->table_shard != TY_TABLES_WHOLE && d->expert_parallel <= 1)
         return ty_fail(error, TY_EINVAL,
                        "tables: found \"%s\" without expert lanes, expected ep=N too",
@@ -495,8 +490,7 @@ static ty_status check_lanes(const search_question *q, const ty_plan_dimensions 
     if (lanes > 1 && ty_workload_has_teacher(q->workload))
         return ty_fail(error, TY_EINVAL, "found %u lanes, but %s is whole on one device: %s", lanes,
                        q->workload->name, ty_workload_whole_reason(q->workload));
-done:
-    return status;
+    return TY_OK;
 }
 
 /* As many equal stages as the devices allow. */
@@ -531,10 +525,8 @@ ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions
                                     ty_error *error)
 {
     const uint32_t lanes = ty_dimensions_width(d);
-    ty_status status = check_lanes(q, d, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(check_lanes(q, d, error));
     if (d->sequence_parallel && d->tensor_parallel <= 1)
         return ty_fail(error, TY_EINVAL, "sequence parallelism needs tensor parallelism");
     if (d->zero > 3)
@@ -636,8 +628,7 @@ static ty_status find_cuts(const search_question *q, uint32_t least, uint32_t **
 
     if (!q->stack->plans.whole_blocks)
         return ty_cut_positions(q->workload, least, out, count, error);
-    if ((*out = ty_alloc(blocks, sizeof **out)) == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory((*out = ty_alloc(blocks, sizeof **out)) != NULL, error));
     *count = 0;
     if (ty_stack_first_block(q->workload) > 0)
         (*out)[(*count)++] = ty_stack_first_block(q->workload);
@@ -722,13 +713,11 @@ static ty_status set_cycle(search_question *q, ty_error *error)
     const double cycle_s = q->options->cycle_s;
     const ty_stack_constant *constant;
     ty_stack *stack = NULL;
-    ty_status status;
 
     if (!(cycle_s > 0) || !(q->stack->exchange_cycle_s > 0) ||
         q->stack->exchange_cycle_s == cycle_s)
         return TY_OK;
-    if ((status = ty_stack_copy(q->stack, &stack, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_stack_copy(q->stack, &stack, error));
     ty_stack_free(q->own_stack);
     q->stack = q->own_stack = stack;
     stack->exchange_cycle_s = cycle_s;
@@ -736,8 +725,8 @@ static ty_status set_cycle(search_question *q, ty_error *error)
         char *source;
         if (ty_stack_value(stack, constant) != &stack->exchange_cycle_s)
             continue;
-        if ((source = ty_strdup("as the plan fuses its gradients")) == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory((source = ty_strdup("as the plan fuses its gradients")) != NULL,
+                               error));
         ty_free(stack->sources[i]);
         stack->sources[i] = source;
     }
@@ -751,15 +740,12 @@ static ty_status set_cycle(search_question *q, ty_error *error)
 /* The question with the dimensions that are asked for and no others. */
 static ty_status stand(search_question *q, ty_error *error)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_search_question_divide(q, &q->options->dimensions, error), status, done);
-    TY_CHECK(check_stages(q, error), status, done);
+    TY_TRY(ty_search_question_divide(q, &q->options->dimensions, error));
+    TY_TRY(check_stages(q, error));
     ty_search_question_thin(q, CUTS_PER_STAGE * q->fixed_stages *
                                    at_least_one(q->dimensions.interleave));
-    TY_CHECK(check_batch(q, error), status, done);
-done:
-    return status;
+    TY_TRY(check_batch(q, error));
+    return TY_OK;
 }
 
 ty_status ty_search_question_use(search_question *q, const device_set *set, ty_error *error)
@@ -833,10 +819,9 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     else
         status = find_cuts(q, wanted_cuts(options), &q->all_cuts, &q->all_cut_count, error);
     TY_CHECK(status, status, failed);
-    if ((q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts)) == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto failed;
-    }
+    TY_CHECK(
+        ty_check_memory((q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts)) != NULL, error),
+        status, failed);
     q->is_fp16 = ty_trains_in_fp16(workload, cluster, q->sets[0].devices[0]);
     TY_CHECK(ty_search_question_use(q, &q->sets[0], error), status, failed);
     use = ty_stack_use_of(workload, options);

@@ -186,15 +186,11 @@ static ty_status price_transfers(quick_costs *costs, const ty_plan *plan, ty_err
 {
     const search_question *q = costs->q;
     double bandwidth_bytes_per_s, latency_s;
-    ty_status status;
 
     if (q->rank_count < 2)
         return TY_OK;
-    status =
-        ty_network_of_pair(q->networks, q->set->devices[0], q->set->devices[q->device_count - 1],
-                           &bandwidth_bytes_per_s, &latency_s, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_network_of_pair(q->networks, q->set->devices[0], q->set->devices[q->device_count - 1],
+                              &bandwidth_bytes_per_s, &latency_s, error));
     for (uint32_t i = 0; i < q->cut_count; i++) {
         double bytes = (double)ty_lane_bytes(plan, ty_workload_cut_bytes(q->workload, q->cuts[i]));
         double ways = q->cuts[i] > costs->first_backward ? 2 : 1;
@@ -269,10 +265,9 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
     ty_layer_again *again = ty_alloc(layers, sizeof *again);
     ty_status status = TY_OK;
 
-    if (talk_s[0] == NULL || talk_s[1] == NULL || prices == NULL || again == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(
+                 talk_s[0] != NULL && talk_s[1] != NULL && prices != NULL && again != NULL, error),
+             status, done);
     clear_partitioners(costs);
     /* The least that is recomputed of each layer, wherever segments begin: by operator a block's
      * first product counts. */

@@ -70,21 +70,18 @@ static ty_status exchange_s(ty_costing *costing, const ty_bucket *bucket, bool i
     ty_bucket alike = *bucket;
     bool is_library = false;
     ty_exchange_terms ignored;
-    ty_status status;
 
     *seconds = HUGE_VAL;
-    TY_CHECK(ty_cost_is_library(costing, bucket, &is_library), status, done);
+    TY_TRY(ty_cost_is_library(costing, bucket, &is_library));
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         double one_s;
         alike.algorithm = is_fixed ? fixed : is_library ? TY_AUTOMATIC : choices[i];
-        TY_CHECK(ty_cost_exchange(costing, &alike, &alike.compression, &ignored, &one_s), status,
-                 done);
+        TY_TRY(ty_cost_exchange(costing, &alike, &alike.compression, &ignored, &one_s));
         *seconds = fmin(*seconds, one_s);
         if (is_fixed || is_library || !has_choice)
             break;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 typedef struct row_choice {
@@ -98,7 +95,6 @@ static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *
 {
     const bool is_fixed = c->options->fix_algorithm;
     double whole_s, sum_s = 0, part_s;
-    ty_status status = TY_OK;
 
     *out = ty_asks_for_rows(c->options);
     /* Where gathering the rows moves no less over an edge of a ring than summing everything, there
@@ -109,17 +105,14 @@ static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *
                     ty_collective_terms_of(TY_ALL_REDUCE, TY_RING, members).edge_share *
                         (double)s->parts[s->rows].gradient_bytes)
         return TY_OK;
-    TY_CHECK(ty_cost_stage_turn(&c->costing, whole, &c->stage), status, done);
-    TY_CHECK(exchange_s(&c->costing, whole, is_fixed, c->options->algorithm, &whole_s), status,
-             done);
+    TY_TRY(ty_cost_stage_turn(&c->costing, whole, &c->stage));
+    TY_TRY(exchange_s(&c->costing, whole, is_fixed, c->options->algorithm, &whole_s));
     for (uint32_t i = 0; i < s->count; i++) {
-        TY_CHECK(exchange_s(&c->costing, &s->parts[i], is_fixed, c->options->algorithm, &part_s),
-                 status, done);
+        TY_TRY(exchange_s(&c->costing, &s->parts[i], is_fixed, c->options->algorithm, &part_s));
         sum_s += part_s;
     }
     *out = sum_s < whole_s;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Looks at the embeddings of a bucket from its last layer down, until one is chosen; `index` is
@@ -129,7 +122,6 @@ static ty_status choose(row_choice *c, uint32_t *index)
 {
     const ty_bucket whole = c->plan->buckets[*index];
     bool is_chosen = false;
-    ty_status status = TY_OK;
 
     for (uint32_t l = whole.first_layer + whole.layer_count;
          l-- > whole.first_layer && !is_chosen;) {
@@ -138,7 +130,7 @@ static ty_status choose(row_choice *c, uint32_t *index)
             ty_rows_check(c->plan, l, NULL) != TY_OK)
             continue;
         s = split_of(c->plan, &whole, l);
-        TY_CHECK(is_shorter(c, &whole, &s, &is_chosen), status, done);
+        TY_TRY(is_shorter(c, &whole, &s, &is_chosen));
         if (!is_chosen)
             continue;
         /* The parts in place of the bucket; there is room for one bucket a layer. */
@@ -148,8 +140,7 @@ static ty_status choose(row_choice *c, uint32_t *index)
         c->plan->bucket_count += s.count - 1;
         *index += s.rows;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_choose_rows(ty_plan *plan, ty_network_cache *networks, const ty_plan_options *options,

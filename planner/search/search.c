@@ -40,7 +40,6 @@ static ty_status judge_memory(const search_question *q, const ty_plan *plan, can
                               ty_error *error)
 {
     ty_server_map map = {0};
-    ty_status status;
 
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         uint64_t need = ty_memory_use_total(&plan->memory[s]);
@@ -59,8 +58,7 @@ static ty_status judge_memory(const search_question *q, const ty_plan *plan, can
         }
     }
     if (plan->servers.count > 0) {
-        if ((status = ty_server_map_make(plan, &map, error)) != TY_OK)
-            return status;
+        TY_TRY(ty_server_map_make(plan, &map, error));
         for (uint32_t k = 0; k < plan->servers.count; k++) {
             const uint64_t need = ty_server_bytes(plan, &map, k);
             const uint64_t room = ty_device_room_bytes(
@@ -85,22 +83,17 @@ static ty_status draft_that_fits(const search_question *q, candidate *c, draft *
                                  ty_error *error)
 {
     const candidate asked = *c;
-    ty_status status = ty_draft_plan(q, c, out, error);
 
-    if (status != TY_OK)
-        return status;
-    if ((status = judge_memory(q, out->plan, c, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_draft_plan(q, c, out, error));
+    TY_TRY(judge_memory(q, out->plan, c, error));
     c->has_rows = ty_has_rows(out->plan);
     if (c->missing_bytes == 0 || !c->has_rows || !may_compare_rows(q->options))
         return TY_OK;
     ty_draft_clear(out);
     *c = asked;
     c->has_dense_embeddings = true;
-    status = ty_draft_plan(q, c, out, error);
-    if (status == TY_OK)
-        status = judge_memory(q, out->plan, c, error);
-    return status;
+    TY_TRY(ty_draft_plan(q, c, out, error));
+    return judge_memory(q, out->plan, c, error);
 }
 
 /* Estimates a candidate, if it fits. */
@@ -256,19 +249,16 @@ static ty_status send_baseline(search *s, ty_error *error)
 
 static ty_status send_scouts(search *s, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     if (!s->is_beside)
-        TY_CHECK(send_baseline(s, error), status, done);
+        TY_TRY(send_baseline(s, error));
     for (uint32_t i = 0; i < s->list.count && s->estimates < SCOUTS && !is_over(s); i++) {
         candidate *c = &s->list.items[i];
         if (c->quick_s > HOPELESS_SCOUT * s->best_s)
             break;
         if (s->corrections[c->strategy] <= 0 && !c->is_judged)
-            TY_CHECK(judge(s, c, error), status, done);
+            TY_TRY(judge(s, c, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* What a candidate is expected to take; uncorrected where there is no scout to learn from. */
@@ -281,8 +271,6 @@ static double expected_s(const search *s, const candidate *c)
 
 static ty_status refine(search *s, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     while (s->estimates < ESTIMATES && !is_over(s)) {
         /* The most promising variant of a strategy that has a scout; NULL when none is left. */
         candidate *next = NULL;
@@ -294,10 +282,9 @@ static ty_status refine(search *s, ty_error *error)
         }
         if (next == NULL || expected_s(s, next) > HOPELESS_VARIANT * s->best_s)
             break;
-        TY_CHECK(judge(s, next, error), status, done);
+        TY_TRY(judge(s, next, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Buckets for the best ------------------------------------------------------------------ */
@@ -331,7 +318,6 @@ static ty_status refit_buckets(search *s, ty_error *error)
 {
     candidate best[REFITTED];
     uint32_t count = 0;
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < s->list.count && i < REFITTED && rank_of(&s->list.items[i]) <= 1; i++)
         if (may_refit(s->q, &s->list.items[i]) && !is_refitted(&s->list, &s->list.items[i]))
@@ -350,11 +336,10 @@ static ty_status refit_buckets(search *s, ty_error *error)
                               .quick_s = best[i].quick_s};
         if (is_refitted(&s->list, &refitted)) /* another of them differed in its buckets alone */
             continue;
-        TY_CHECK(ty_candidates_add(&s->list, &refitted, error), status, done);
-        TY_CHECK(judge(s, &s->list.items[s->list.count - 1], error), status, done);
+        TY_TRY(ty_candidates_add(&s->list, &refitted, error));
+        TY_TRY(judge(s, &s->list.items[s->list.count - 1], error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Whether a candidate is in the list that differs from it in nothing. */
@@ -390,23 +375,22 @@ static ty_status compare_rows(search *s, ty_error *error)
 static ty_status judge_list(search *s, ty_error *error)
 {
     candidate *all = s->list.items;
-    ty_status status = TY_OK;
 
     ty_free(s->corrections);
-    if ((s->corrections = ty_alloc(s->list.strategy_count, sizeof *s->corrections)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(
+        (s->corrections = ty_alloc(s->list.strategy_count, sizeof *s->corrections)) != NULL,
+        error));
     qsort(all, s->list.count, sizeof *all, by_quick_estimate);
-    TY_CHECK(send_scouts(s, error), status, done);
-    TY_CHECK(refine(s, error), status, done);
+    TY_TRY(send_scouts(s, error));
+    TY_TRY(refine(s, error));
     for (uint32_t i = 0; i < s->list.count; i++)
         all[i].expected_s = expected_s(s, &all[i]);
     qsort(all, s->list.count, sizeof *all, by_outcome);
-    TY_CHECK(refit_buckets(s, error), status, done);
+    TY_TRY(refit_buckets(s, error));
     qsort(s->list.items, s->list.count, sizeof *all, by_outcome);
-    TY_CHECK(compare_rows(s, error), status, done);
+    TY_TRY(compare_rows(s, error));
     qsort(s->list.items, s->list.count, sizeof *all, by_outcome);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Candidates that have lanes, too. What is pinned besides may have no place for some. */
@@ -471,8 +455,7 @@ static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout
     if (s->list.divisions == NULL)
         s->list.divisions = ty_arena_new();
     d = s->list.divisions == NULL ? NULL : ty_arena_alloc(s->list.divisions, 1, sizeof *d);
-    if (d == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(d != NULL, error));
     d->stage_count = l->positions * held;
     ty_layout_divide(layouts, l, d->first_layers);
     for (uint32_t k = 0; k < d->stage_count; k++)
@@ -497,23 +480,20 @@ static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout
 /* Layouts in the order of their bounds, until no other can be faster than the best. */
 static ty_status estimate_layouts(search *s, ty_layouts *layouts, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     while (s->walked < MOST_WALKED && !is_over(s)) {
         layout l;
         double bound_s;
         bool found;
         candidate c;
-        TY_CHECK(ty_layouts_next(layouts, &l, &bound_s, &found, error), status, done);
+        TY_TRY(ty_layouts_next(layouts, &l, &bound_s, &found, error));
         if (!found || bound_s >= s->best_s)
             break;
-        TY_CHECK(candidate_of(s, layouts, &l, bound_s, &c, error), status, done);
-        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
-        TY_CHECK(judge(s, &s->list.items[s->list.count - 1], error), status, done);
+        TY_TRY(candidate_of(s, layouts, &l, bound_s, &c, error));
+        TY_TRY(ty_candidates_add(&s->list, &c, error));
+        TY_TRY(judge(s, &s->list.items[s->list.count - 1], error));
     }
     s->list.is_cut_short = is_over(s) && ty_search_must_stop(s->q);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* A layout's question instead of the open one. */
@@ -573,8 +553,8 @@ static ty_status plant_best(search *s, ty_error *error)
         if (!is_taken)
             best[count++] = s->list.items[i];
     }
-    if ((planted.cuts = ty_alloc(s->q->all_cut_count + 1, sizeof *planted.cuts)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(
+        (planted.cuts = ty_alloc(s->q->all_cut_count + 1, sizeof *planted.cuts)) != NULL, error));
     for (uint32_t i = 0; i < count; i++) {
         TY_CHECK(plant(&planted, &best[i], error), status, done);
         TY_CHECK(ty_candidates_enumerate(&planted, &s->list, error), status, done);
@@ -606,33 +586,31 @@ static bool has_sizes(const candidate *c, const layout *l, uint32_t global_batch
  * that nothing so far has, is estimated for the reader; it takes no part in the choice. */
 static ty_status add_alternatives(search *s, ty_layouts *layouts, ty_error *error)
 {
-    uint32_t estimated = 0, tried = 0;
-    ty_status status = TY_OK;
+    uint32_t estimated = 0, considered = 0;
 
     ty_free(s->corrections); /* of the strategies so far */
     s->corrections = NULL;
-    while (estimated < ALTERNATIVES && tried < MOST_TRIED && s->walked < MOST_WALKED &&
+    while (estimated < ALTERNATIVES && considered < MOST_TRIED && s->walked < MOST_WALKED &&
            !is_over(s)) {
         layout l;
         double bound_s;
         bool found, is_known = false;
         candidate c;
-        TY_CHECK(ty_layouts_next(layouts, &l, &bound_s, &found, error), status, done);
+        TY_TRY(ty_layouts_next(layouts, &l, &bound_s, &found, error));
         if (!found)
             break;
         for (uint32_t i = 0; i < s->list.count && !is_known; i++)
             is_known = has_sizes(&s->list.items[i], &l, s->q->global_batch);
         if (is_known)
             continue;
-        TY_CHECK(candidate_of(s, layouts, &l, bound_s, &c, error), status, done);
+        TY_TRY(candidate_of(s, layouts, &l, bound_s, &c, error));
         c.is_alternative = true;
-        tried++;
-        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
-        TY_CHECK(judge(s, &s->list.items[s->list.count - 1], error), status, done);
+        considered++;
+        TY_TRY(ty_candidates_add(&s->list, &c, error));
+        TY_TRY(judge(s, &s->list.items[s->list.count - 1], error));
         estimated += s->list.items[s->list.count - 1].missing_bytes == 0;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status look_at_layouts(search *s, bool *has_layouts, ty_error *error)
@@ -677,15 +655,13 @@ static ty_status look_further(search *s, search_question *q, ty_error *error)
 {
     ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
     const uint32_t count = ty_dimensions_propose(q, dimensions);
-    ty_status status = TY_OK;
 
     q->is_short_of_memory = true;
     for (uint32_t i = 0; i < count && !has_found(s); i++) {
-        TY_CHECK(ty_search_question_divide(q, &dimensions[i], error), status, done);
-        TY_CHECK(look(s, false, error), status, done);
+        TY_TRY(ty_search_question_divide(q, &dimensions[i], error));
+        TY_TRY(look(s, false, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Where layouts say nothing and no device holds the network: lanes beside stages. What was found
@@ -706,19 +682,16 @@ static ty_status look_at_lanes(search *s, search_question *q, ty_error *error)
 /* What was found by a part of the search beside what was found by others. */
 static ty_status take_over(search *s, const search *part, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t i = 0; i < part->list.count; i++) {
         candidate c = part->list.items[i];
-        TY_CHECK(ty_candidates_strategy(&s->list, &c, &c.strategy, error), status, done);
-        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
+        TY_TRY(ty_candidates_strategy(&s->list, &c, &c.strategy, error));
+        TY_TRY(ty_candidates_add(&s->list, &c, error));
     }
     s->estimates += part->estimates;
     s->layouts += part->layouts;
     s->best_s = fmin(s->best_s, part->best_s);
     s->list.is_cut_short = s->list.is_cut_short || part->list.is_cut_short;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Lanes that divide tables, each way a search of its own: what quick estimates leave out, the
@@ -752,45 +725,43 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     const bool can_divide =
         options->pinned == 0 && !q->has_fixed_replicas && !options->fix_schedule;
     bool is_open, has_layouts = false;
-    ty_status status = TY_OK;
 
     if (options->servers == 0 && options->priority != TY_PRIORITY_FRONT &&
         q->workload->learning != TY_LEARNING_REINFORCEMENT)
-        TY_CHECK(look_at_layouts(s, &has_layouts, error), status, done);
+        TY_TRY(look_at_layouts(s, &has_layouts, error));
     if (options->layouts_only)
-        goto done;
+        return TY_OK;
     /* Stages of their own size and with their own numbers of replicas: where devices are few, or
      * there are no layouts. */
     is_open = q->refusal.status == TY_OK;
     if (is_open && (has_layouts ? q->device_count <= FEW_DEVICES : !has_found(s)))
-        TY_CHECK(look(s, can_divide && options->pipeline_stages == 0, error), status, done);
+        TY_TRY(look(s, can_divide && options->pipeline_stages == 0, error));
     if (s->is_beside)
-        goto done;
+        return TY_OK;
     /* Where the usual micro-batches do not fit, smaller ones may; then other ways to divide; and
      * what misses least is still worth telling. */
     if (is_open && !has_found(s) && !has_layouts) {
         q->is_short_of_memory = true;
         ty_candidates_drop(&s->list); /* all of them come again, and smaller ones */
-        TY_CHECK(look(s, false, error), status, done);
+        TY_TRY(look(s, false, error));
     }
     if (is_open && !has_found(s) && !has_layouts && options->pinned != TY_PIN_ALL &&
         !q->has_fixed_replicas && !options->fix_schedule)
-        TY_CHECK(look_further(s, q, error), status, done);
+        TY_TRY(look_further(s, q, error));
     /* Not where one device holds the whole model in the fastest plan. */
     const candidate *best = s->list.items;
     if (is_open && !has_layouts && !q->has_fixed_replicas &&
         !(s->list.count > 0 && rank_of(best) <= 1 && best->division->stage_count == 1 &&
           best->dimensions.zero == 0 && best->dimensions.recompute == TY_RECOMPUTE_NONE) &&
         (options->pinned & (TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0)
-        TY_CHECK(look_at_lanes(s, q, error), status, done);
+        TY_TRY(look_at_lanes(s, q, error));
     if (!q->has_fixed_replicas || options->data_parallel > 0)
-        TY_CHECK(look_at_tables(s, error), status, done);
+        TY_TRY(look_at_tables(s, error));
     if (is_open && !has_found(s) && s->list.count == 0) {
         q->ignore_memory = true;
-        TY_CHECK(look(s, false, error), status, done);
+        TY_TRY(look(s, false, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* "searched plans for 8000 of 8000 devices: 4.26 s a step so far" */
@@ -1076,8 +1047,7 @@ static ty_status put_in_place(search *s, ty_error *error)
 {
     bool *is_met = ty_alloc(s->list.strategy_count, sizeof *is_met);
 
-    if (is_met == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(is_met != NULL, error));
     for (uint32_t i = 0; i < s->list.count; i++) {
         candidate *c = &s->list.items[i];
         c->is_best_of_strategy = !is_met[c->strategy];

@@ -327,21 +327,18 @@ static ty_status remember(trial *t, const ty_plan_options *options, const ty_pla
     const char *fix = made.fix;
     ty_text name = {0};
     uint32_t at = t->made_count;
-    ty_status status;
 
     if (t->made_count == t->made_room) {
         const uint32_t room = t->made_room > 0 ? 2 * t->made_room : 16;
         ty_candidate *all = ty_resize(t->made, room, sizeof *all);
-        if (all == NULL)
-            return out_of_memory(error);
+        TY_TRY(ty_check_memory(all != NULL, error));
         t->made = all;
         t->made_room = room;
     }
     ty_text_add(&name, plan->candidates[0].name);
     if (options->fix_algorithm)
         ty_text_addf(&name, ", %s", ty_algorithm_name(options->algorithm));
-    if ((status = ty_text_take(&name, &made.name, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_text_take(&name, &made.name, error));
     made.reason = ty_strdup(s->limited_by);
     made.fix = ty_strdup(fix);
     if (made.reason == NULL || made.fix == NULL) {
@@ -643,8 +640,7 @@ static ty_status tell_worth(trial *t, ty_error *error)
 
     if (t->made_count < 2)
         return TY_OK;
-    if ((all = ty_alloc(count, sizeof *all)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((all = ty_alloc(count, sizeof *all)) != NULL, error));
     for (uint32_t i = 0; i < t->made_count; i++) {
         const double slower = (ty_candidate_step_s(&t->made[i]) / best_s - 1) * 100;
         ty_text reason = {0};
@@ -737,10 +733,8 @@ static ty_status write_run(const ty_plan *plan, ty_text *out, ty_error *error)
 {
     ty_json_writer w = ty_json_writer_on(out);
     ty_program *program = NULL;
-    ty_status status = ty_plan_lower(plan, &program, error);
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_plan_lower(plan, &program, error));
     program->plan_digest = (ty_digest){0};
     ty_program_to_json(program, &w, NULL);
     ty_program_free(program);

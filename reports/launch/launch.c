@@ -444,8 +444,7 @@ ty_status ty_launch(const char *name, const ty_launch_input *input, ty_launch_fi
                                 "--fix servers=0, or export to mpirun, slurm or k8s-mpijob",
                                 l.plan->servers.count);
     l.files = ty_alloc(1, sizeof *l.files);
-    if (l.files == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(l.files != NULL, error));
     TY_CHECK(ty_launch_place(&l, error), status, cleanup);
     l.precision = ty_launch_precision(l.plan, input->cluster);
     if (strcmp(l.precision, "tf32") == 0)

@@ -296,10 +296,8 @@ static ty_status divide_exchanges(writer *w, ty_error *error)
     ty_status status = TY_OK;
 
     w->exchanges = ty_alloc(plan->bucket_count, sizeof *w->exchanges);
-    if (ranks == NULL || places == NULL || w->exchanges == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(ranks != NULL && places != NULL && w->exchanges != NULL, error),
+             status, cleanup);
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         divide_exchange(w, b, ranks, ty_bucket_members(plan, &plan->buckets[b], ranks), places,
                         &w->exchanges[b]);
@@ -469,10 +467,7 @@ static ty_status add_process(launch *l, uint32_t process, const char *comments, 
     program = &l->input->program->stages[w.position];
     w.ids = ty_alloc(program->instruction_count, sizeof *w.ids);
     w.again = ty_alloc(l->plan->workload->layer_count, sizeof *w.again);
-    if (w.ids == NULL || w.again == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(w.ids != NULL && w.again != NULL, error), status, cleanup);
     TY_CHECK(ty_plan_mark_again(l->plan, w.again, error), status, cleanup);
     TY_CHECK(divide_exchanges(&w, error), status, cleanup);
     ty_wire_put_bytes(&metadata, TY_CHAKRA_VERSION, "0.0.4", 5);

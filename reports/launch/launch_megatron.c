@@ -163,8 +163,7 @@ static ty_status model_of(const ty_workload *w, megatron_model *out, ty_error *e
     m.norm = &w->layers[FIRST_BLOCK_LAYER];
     m.attention = &w->layers[FIRST_BLOCK_LAYER + ATTENTION];
     m.has_experts = ty_alloc(m.blocks, sizeof *m.has_experts);
-    if (m.has_experts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(m.has_experts != NULL, error));
     for (uint32_t b = 0; b < m.blocks; b++)
         TY_CHECK(check_block(w, &m, b, error), status, cleanup);
     TY_CHECK(check_ends(w, &m, error), status, cleanup);

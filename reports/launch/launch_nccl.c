@@ -66,13 +66,11 @@ static ty_status shape_of(const launch *l, shapes *s, const uint32_t *devices, u
             return TY_OK;
         }
     grown = ty_resize(s->shapes, s->count + 1, sizeof *grown);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(grown != NULL, error));
     s->shapes = grown;
     *out = &grown[s->count];
     **out = (shape){.communicator = communicator};
-    if ((status = ty_collective_table_make(&communicator, NULL, &(*out)->table, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_collective_table_make(&communicator, NULL, &(*out)->table, error));
     ty_nccl_graphs_find(&communicator, &(*out)->graphs);
     s->count++;
     return TY_OK;
@@ -89,8 +87,7 @@ static ty_status add_use(shape *s, use added, ty_error *error)
             s->uses[i].bytes == added.bytes)
             return TY_OK;
     grown = ty_resize(s->uses, s->count + 1, sizeof *grown);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(grown != NULL, error));
     s->uses = grown;
     s->uses[s->count++] = added;
     return TY_OK;
@@ -99,7 +96,6 @@ static ty_status add_use(shape *s, use added, ty_error *error)
 static ty_status add_buckets(const launch *l, shapes *s, uint32_t *devices, ty_error *error)
 {
     const ty_plan *plan = l->plan;
-    ty_status status = TY_OK;
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
@@ -108,30 +104,26 @@ static ty_status add_buckets(const launch *l, shapes *s, uint32_t *devices, ty_e
         if (count < 2 || !is_nccl(bucket->algorithm))
             continue;
         ty_bucket_devices(plan, bucket, 0, devices);
-        TY_CHECK(shape_of(l, s, devices, count, &own, error), status, done);
+        TY_TRY(shape_of(l, s, devices, count, &own, error));
         for (uint32_t phase = 0; phase < ty_compression_phases(&bucket->compression); phase++)
-            TY_CHECK(add_use(own,
-                             (use){ty_plan_exchange_kind(plan, bucket, phase), bucket->algorithm,
-                                   ty_plan_exchange_bytes(plan, bucket, phase)},
-                             error),
-                     status, done);
+            TY_TRY(add_use(own,
+                           (use){ty_plan_exchange_kind(plan, bucket, phase), bucket->algorithm,
+                                 ty_plan_exchange_bytes(plan, bucket, phase)},
+                           error));
         /* Its weights come together again: each member has its share. */
         if (ty_bucket_is_sharded(plan, bucket))
-            TY_CHECK(add_use(own,
-                             (use){TY_ALL_GATHER, bucket->algorithm,
-                                   bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
-                                       plan->workload->element_bytes / count},
-                             error),
-                     status, done);
+            TY_TRY(add_use(own,
+                           (use){TY_ALL_GATHER, bucket->algorithm,
+                                 bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
+                                     plan->workload->element_bytes / count},
+                           error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status add_lanes(const launch *l, shapes *s, uint32_t *devices, ty_error *error)
 {
     const ty_plan *plan = l->plan;
-    ty_status status = TY_OK;
 
     for (uint32_t layer = 0; layer < plan->workload->layer_count; layer++) {
         const uint32_t rank = ty_plan_first_rank(plan, ty_plan_stage_of_layer(plan, layer) %
@@ -145,14 +137,12 @@ static ty_status add_lanes(const launch *l, shapes *s, uint32_t *devices, ty_err
                 for (uint32_t n = 0; n < lanes; n++)
                     devices[n] = ty_plan_device_of_lane(
                         plan, rank, ty_plan_lane_along(plan, inner[c].among, 0, n));
-                TY_CHECK(shape_of(l, s, devices, lanes, &own, error), status, done);
-                TY_CHECK(add_use(own, (use){inner[c].kind, TY_AUTOMATIC, inner[c].bytes}, error),
-                         status, done);
+                TY_TRY(shape_of(l, s, devices, lanes, &own, error));
+                TY_TRY(add_use(own, (use){inner[c].kind, TY_AUTOMATIC, inner[c].bytes}, error));
             }
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Rows -------------------------------------------------------------------------------- */
@@ -285,10 +275,7 @@ ty_status ty_launch_nccl(launch *l, ty_error *error)
     ty_text table = {0};
     uint32_t *devices = ty_alloc(l->process_count, sizeof *devices);
 
-    if (devices == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(devices != NULL, error), status, cleanup);
     TY_CHECK(add_buckets(l, &s, devices, error), status, cleanup);
     TY_CHECK(add_lanes(l, &s, devices, error), status, cleanup);
     if (write_rows(&s, &table) == 0) {

@@ -422,10 +422,7 @@ ty_status ty_launch_add(launch *l, const char *name, ty_text *text, ty_error *er
     grown = ty_resize(files->files, files->count + 1, sizeof *grown);
     if (grown != NULL)
         files->files = grown;
-    if (file.name == NULL || grown == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(file.name != NULL && grown != NULL, error), status, cleanup);
     grown[files->count++] = file;
     file = (ty_launch_file){0};
 

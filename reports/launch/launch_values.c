@@ -563,7 +563,6 @@ ty_status ty_launch_put_plan(launch *l, ty_error *error)
     const ty_workload *w = plan->workload;
     char family[TY_FLAVOR_SIZE], flavor[TY_FLAVOR_SIZE];
     launch_values *v = &l->values;
-    ty_status status;
 
     put_hosts(l);
     put_processes(l);
@@ -594,7 +593,7 @@ ty_status ty_launch_put_plan(launch *l, ty_error *error)
     ty_launch_put_flag(v, "recomputes_blocks",
                        ty_recompute_has_segments(plan->stages[0].recompute));
     ty_launch_put_uint(v, "repeated_blocks", repeated_blocks(w));
-    TY_CHECK(ty_training_flavor(w->name, family, flavor, error), status, done);
+    TY_TRY(ty_training_flavor(w->name, family, flavor, error));
     if (flavor[0] != '\0') {
         ty_launch_put_text(v, "titan_family", family);
         ty_launch_put_text(v, "titan_flavor", flavor);
@@ -604,7 +603,5 @@ ty_status ty_launch_put_plan(launch *l, ty_error *error)
     put_layout(v, plan);
     put_stages(v, plan);
     put_unlike_stage(v, plan);
-    status = put_containers(l, error);
-done:
-    return status;
+    return put_containers(l, error);
 }

@@ -57,10 +57,8 @@ static ty_status number_classes(const uint64_t *colours, uint32_t count, uint32_
 
     *classes = ty_alloc(count, sizeof **classes);
     *firsts = ty_alloc(count, sizeof **firsts);
-    if (sorted == NULL || *classes == NULL || *firsts == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(sorted != NULL && *classes != NULL && *firsts != NULL, error), status,
+             cleanup);
     for (uint32_t i = 0; i < count; i++)
         sorted[i] = (coloured){colours[i], i, 0};
     qsort(sorted, count, sizeof *sorted, by_colour);
@@ -88,8 +86,7 @@ static ty_status find_classes(ty_fold *fold, ty_error *error)
     ty_status status;
     uint64_t *colours = ty_alloc(graph->edge_count, sizeof *colours);
 
-    if (colours == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory(colours != NULL, error));
     for (uint32_t e = 0; e < graph->edge_count; e++)
         colours[e] = graph->edges[e].colour;
     TY_CHECK(number_classes(graph->process_colours, graph->process_count, &fold->classes,
@@ -174,10 +171,10 @@ static ty_status find_links(ty_fold *fold, ty_error *error)
                             &fold->link_count, error),
              status, cleanup);
     fold->weight_count = list_passages(fold, classes, firsts, NULL);
-    if ((fold->weights = ty_alloc(fold->weight_count, sizeof *fold->weights)) == NULL) {
-        status = out_of_memory(error);
-        goto cleanup;
-    }
+    TY_CHECK(
+        ty_check_memory(
+            (fold->weights = ty_alloc(fold->weight_count, sizeof *fold->weights)) != NULL, error),
+        status, cleanup);
     list_passages(fold, classes, firsts, fold->weights);
     uint64_t merged = 0;
     qsort(fold->weights, fold->weight_count, sizeof *fold->weights, by_flow_and_link);
@@ -225,8 +222,7 @@ ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_c
     *out = NULL;
     if (shares_cores(costs))
         return TY_OK;
-    if ((fold = ty_alloc(1, sizeof *fold)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((fold = ty_alloc(1, sizeof *fold)) != NULL, error));
     fold->graph = (ty_fold_graph){
         .plan = plan, .cluster = cluster, .lanes = lanes, .slowdowns = slowdowns, .error = error};
     TY_CHECK(ty_fold_graph_fill(&fold->graph, program), status, cleanup);
@@ -395,8 +391,7 @@ ty_status ty_fold_exchange(const ty_fold *fold, const ty_pattern *pattern, uint3
 
     if (pattern->is_quiet)
         return TY_OK;
-    if ((grown = ty_resize(*ways, most, sizeof *grown)) == NULL)
-        return out_of_memory(error);
+    TY_TRY(ty_check_memory((grown = ty_resize(*ways, most, sizeof *grown)) != NULL, error));
     *ways = grown;
     *count = merge_ways(grown, *count + list_ways(fold, pattern, side, grown + *count));
     kept = ty_resize(grown, *count, sizeof *grown); /* a few of very many */

@@ -37,8 +37,9 @@ static void add_key(ty_fold_graph *graph, uint32_t position, uint32_t peer, uint
 static ty_status find_keys(ty_fold_graph *graph, const ty_program *program, uint32_t *kinds)
 {
     /* A position talks to the positions before and behind its own. */
-    if ((graph->keys = ty_alloc((size_t)graph->position_count * 4, sizeof *graph->keys)) == NULL)
-        return out_of_memory(graph->error);
+    TY_TRY(ty_check_memory(
+        (graph->keys = ty_alloc((size_t)graph->position_count * 4, sizeof *graph->keys)) != NULL,
+        graph->error));
     for (uint32_t p = 0; p < graph->position_count; p++)
         for (uint32_t i = 0; i < program->stages[p].instruction_count; i++) {
             const ty_instruction *in = &program->stages[p].instructions[i];
@@ -232,24 +233,21 @@ static ty_status fill_group(ty_fold_graph *graph, uint32_t index)
 
 ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program)
 {
-    ty_status status = TY_OK;
-
     graph->process_count = ty_plan_process_count(graph->plan);
     graph->position_count = ty_plan_position_count(graph->plan);
     graph->width = ty_plan_width(graph->plan);
     graph->is_even = true;
     for (uint32_t p = 1; p < graph->position_count; p++)
         graph->is_even &= graph->plan->stages[p].replicas == graph->plan->stages[0].replicas;
-    TY_CHECK(find_keys(graph, program, &graph->kind_count), status, done);
-    TY_CHECK(find_groups(graph), status, done);
-    if ((graph->edges = ty_alloc(graph->edge_count, sizeof *graph->edges)) == NULL)
-        return out_of_memory(graph->error);
+    TY_TRY(find_keys(graph, program, &graph->kind_count));
+    TY_TRY(find_groups(graph));
+    TY_TRY(ty_check_memory(
+        (graph->edges = ty_alloc(graph->edge_count, sizeof *graph->edges)) != NULL, graph->error));
     for (uint32_t k = 0; k < graph->key_count; k++)
-        TY_CHECK(fill_key(graph, &graph->keys[k]), status, done);
+        TY_TRY(fill_key(graph, &graph->keys[k]));
     for (uint32_t g = 0; g < graph->group_count; g++)
-        TY_CHECK(fill_group(graph, g), status, done);
-done:
-    return status;
+        TY_TRY(fill_group(graph, g));
+    return TY_OK;
 }
 
 /* ---- Lanes that nobody meets ----------------------------------------------------------------- */
@@ -334,8 +332,7 @@ ty_status ty_fold_graph_hush(ty_fold_graph *graph)
 {
     link_use *uses = ty_alloc((size_t)ty_cluster_link_count(graph->cluster) * 2, sizeof *uses);
 
-    if (uses == NULL)
-        return out_of_memory(graph->error);
+    TY_TRY(ty_check_memory(uses != NULL, graph->error));
     count_uses(graph, uses);
     for (uint32_t p = 0; p < graph->patterns.count; p++) {
         ty_pattern *pattern = &graph->patterns.patterns[p];

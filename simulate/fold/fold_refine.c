@@ -190,11 +190,10 @@ ty_status ty_fold_graph_refine(ty_fold_graph *graph)
     uint64_t *scratch = ty_alloc(total, sizeof *scratch);
     graph->process_colours = ty_alloc(graph->process_count, sizeof *graph->process_colours);
     graph->link_colours = ty_alloc(links, sizeof *graph->link_colours);
-    if (table == NULL || scratch == NULL || graph->process_colours == NULL ||
-        graph->link_colours == NULL) {
-        status = ty_fail(graph->error, TY_ENOMEM, "simulation: memory ran out");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(table != NULL && scratch != NULL && graph->process_colours != NULL &&
+                                 graph->link_colours != NULL,
+                             graph->error),
+             status, cleanup);
     colour_first(graph);
     do {
         if (found > MANY_COLOURS && rounds >= NEAR_ROUNDS && graph->is_even) {

@@ -118,15 +118,13 @@ static ty_status set_hosts(ty_vary_point *point, const char *value, ty_error *er
     uint64_t count;
     uint32_t ranks;
     ty_text text = {0};
-    ty_status status = TY_OK;
 
     TY_TRY(ty_parse_uint(value, 1, 262144, &count, error));
     if (strstr(typed, "host:") != NULL)
         return replace_word(point, "host:", value, error);
     if (strpbrk(typed, "+[]") != NULL || ty_cluster_is_local(typed, &ranks))
         return ty_fail(error, TY_EINVAL, "cluster \"%s\": which hosts to vary is not plain", typed);
-    if ((status = ty_cluster_line(typed, &line, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_cluster_line(typed, &line, error));
     host = line + strspn(line, "0123456789");
     host = host > line && host[0] == 'x' ? host + 1 + strspn(host + 1, " ") : line;
     ty_text_addf(&text, "%sx %s", value, host);

@@ -173,7 +173,6 @@ cleanup:
 ty_status ty_compression_cost(const ty_convergence *task, double batch,
                               const ty_compression *compression, ty_interval *out, ty_error *error)
 {
-
     TY_TRY(check_batch(batch, error));
     for (uint32_t i = 0; i < task->compressor_count; i++) {
         const ty_compressor_calibration *known = &task->compressors[i];

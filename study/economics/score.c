@@ -286,14 +286,10 @@ static ty_status score_cost(const ty_plan *plan, const ty_cluster *cluster,
     double load = fmin(1, fmax(0, summary->compute_share * summary->step_time_s / s->step_time_s));
     ty_cost_rates asked = q->rates;
     ty_cluster_rates rates;
-    ty_status status;
 
     asked.price = q->cost.price != NULL ? q->cost.price : asked.price;
     asked.power = q->cost.power != NULL ? q->cost.power : asked.power;
-    status = ty_cluster_rates_of(cluster, load, &asked, &rates, error);
-
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_cluster_rates_of(cluster, load, &asked, &rates, error));
     s->has_price = rates.has_price;
     s->has_power = rates.power_w.expected > 0;
     s->price_usd_per_hour = rates.price_usd_per_s * SECONDS_PER_HOUR;

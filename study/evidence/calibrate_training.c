@@ -504,8 +504,7 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
 
     ty_text_addf(&fix, "pp=2,tp=1,schedule=pipedream,compression=none,micro_batch=%u",
                  c->out->batch);
-    if ((status = ty_text_check(&fix, error)) != TY_OK)
-        return status;
+    TY_TRY(ty_text_check(&fix, error));
     changed.fix = fix.data;
     status = change_measure(c, &changed, &why);
     if (status == TY_EINFEASIBLE || status == TY_EINVAL) {

@@ -46,10 +46,7 @@ ty_status ty_profile_measure(const ty_workload *workload, const char *backend,
     bool has_clock;
     ty_job *job = ty_alloc(1, sizeof *job);
 
-    if (job == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "cannot prepare a profile job");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(job != NULL, error), status, cleanup);
     TY_CHECK(ty_scratch_file("trainyard-profile", output, sizeof output, error), status, cleanup);
     job->kind = TY_JOB_PROFILE;
     job->backend = ty_strdup(backend);
