@@ -385,7 +385,6 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
              cleanup);
     TY_CHECK(check_effort(devices_s + ACTIVITY_S * ty_walk_activities(walk), options, error),
              status, cleanup);
-    TY_CHECK(ty_walk_check(walk, error), status, cleanup);
     if (fold != NULL)
         ty_fold_platform(fold, &platform);
     else

@@ -141,9 +141,6 @@ ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t rank, ty_plan **
  * played by sending in up to eight pieces at the pace of the limit: exact alone, and within an
  * eighth of the message of the even sharing that a true limit gives.
  *
- * The program is first walked in no time: a receive without a sender, a collective without a member
- * or a circle of streams that wait for each other is refused with rank, instruction and partner.
- *
  * SimGrid allows one platform per process and aborts on what it does not like. Everything is
  * checked before it sees anything, and each simulation runs in a child process whose death is
  * reported as TY_EBACKEND with its reason. Deterministic.
@@ -189,7 +186,8 @@ ty_status ty_simulate_load(ty_error *error) TY_MUST_CHECK;
 double ty_straggler_law(uint32_t members);
 
 /**
- * Simulates consecutive steps of a program that passed ty_program_check.
+ * Simulates consecutive steps of a program that passed ty_program_check. One that did not may fail
+ * with TY_EBACKEND and a rank, its instruction and the step in which it was left waiting.
  * @param costs   of this program on this cluster: finite, >= 0; hosts and their cores as in the
  * cluster
  * @param out     [out] a sorted timeline with every instruction of every rank and step; of a rank

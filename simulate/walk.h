@@ -115,11 +115,6 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
                       ty_error *error) TY_MUST_CHECK;
 void ty_walk_free(ty_walk *walk);
 
-/** Walks it in no time, without SimGrid, in the parent.
- *  @return TY_EINVAL "deadlock: rank 1 at instruction 4 (receive) of step 0 waits for rank 0 at
- *  ..." */
-ty_status ty_walk_check(ty_walk *walk, ty_error *error) TY_MUST_CHECK;
-
 /** Activities of SimGrid in all steps, roughly. */
 double ty_walk_activities(const ty_walk *walk);
 
