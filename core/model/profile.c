@@ -24,13 +24,6 @@ const char *ty_algorithm_name(ty_algorithm algorithm)
     return (unsigned)algorithm < TY_ALGORITHM_COUNT ? ty_algorithm_names[algorithm] : "unknown";
 }
 
-void ty_profile_free(ty_profile *profile)
-{
-    if (profile != NULL)
-        ty_record_clear(&ty_profile_record, profile);
-    ty_free(profile);
-}
-
 ty_status ty_profile_scale(ty_profile *profile, const char *measured_on, double scale,
                            ty_error *error)
 {

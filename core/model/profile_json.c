@@ -249,6 +249,13 @@ static const json_field profile_fields[] = {
 };
 const json_record ty_profile_record = JSON_RECORD(ty_profile, profile_fields);
 
+void ty_profile_free(ty_profile *profile)
+{
+    if (profile != NULL)
+        ty_record_clear(&ty_profile_record, profile);
+    ty_free(profile);
+}
+
 static ty_status read_profile(const ty_json *object, ty_profile *profile, ty_error *error)
 {
     ty_status status = ty_json_schema(object, SCHEMA, error);

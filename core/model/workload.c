@@ -224,15 +224,6 @@ void ty_shape_text(const ty_shape *shape, char out[TY_SHAPE_TEXT_SIZE])
                                    i == 0 ? "" : "x", (unsigned long long)shape->dimensions[i]);
 }
 
-void ty_workload_free(ty_workload *workload)
-{
-    if (workload == NULL)
-        return;
-    ty_workload_index_clear(workload);
-    ty_record_clear(&ty_workload_record, workload);
-    ty_free(workload);
-}
-
 const ty_shape *ty_layer_input_shape(const ty_workload *workload, uint32_t layer, uint32_t i)
 {
     const ty_layer *l = &workload->layers[layer];

@@ -267,6 +267,15 @@ static const json_field fields[] = {
 };
 const json_record ty_workload_record = JSON_RECORD(ty_workload, fields);
 
+void ty_workload_free(ty_workload *workload)
+{
+    if (workload == NULL)
+        return;
+    ty_workload_index_clear(workload);
+    ty_record_clear(&ty_workload_record, workload);
+    ty_free(workload);
+}
+
 static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *error)
 {
     TY_TRY(ty_json_schema(object, TY_WORKLOAD_SCHEMA, error));

@@ -1,111 +1,8 @@
-/* The lanes of a rank: their numbers, what each has of a layer, and what they tell each other. */
+/* The lanes of a rank: what each has of a layer, and what they exchange. */
 #include "lanes.h"
 
 #include <inttypes.h>
 #include <math.h>
-
-/* ---- Numbers ------------------------------------------------------------------------------- */
-
-uint32_t ty_plan_lanes(const ty_plan *plan, ty_lane_kind kind)
-{
-    const uint32_t lanes[TY_LANE_KIND_COUNT] = {
-        [TY_TENSOR_LANES] = plan->tensor_parallel,
-        [TY_CONTEXT_LANES] = plan->context_parallel,
-        [TY_EXPERT_LANES] = plan->expert_parallel,
-    };
-    return lanes[kind] > 1 ? lanes[kind] : 1;
-}
-
-uint32_t ty_plan_width(const ty_plan *plan)
-{
-    return ty_plan_lanes(plan, TY_TENSOR_LANES) * ty_plan_lanes(plan, TY_CONTEXT_LANES) *
-           ty_plan_lanes(plan, TY_EXPERT_LANES);
-}
-
-uint32_t ty_plan_lane_along(const ty_plan *plan, ty_lane_kind kind, uint32_t lane, uint32_t n)
-{
-    const uint32_t count = ty_plan_lanes(plan, kind);
-    uint32_t stride = 1;
-
-    for (int inner = 0; inner < (int)kind; inner++)
-        stride *= ty_plan_lanes(plan, (ty_lane_kind)inner);
-    return lane + (n - lane / stride % count) * stride; /* unsigned: a way back wraps round twice */
-}
-
-uint64_t ty_context_run_start(uint64_t length, uint32_t lanes, uint32_t lane, uint32_t run)
-{
-    const uint64_t tokens = length / (TY_CONTEXT_RUNS * (uint64_t)lanes);
-    return run == 0 ? lane * tokens : length - (lane + 1) * tokens;
-}
-
-/* ---- Exchanges ----------------------------------------------------------------------------- */
-
-uint32_t ty_bucket_lane_count(const ty_plan *plan, const ty_bucket *bucket)
-{
-    const uint32_t context = ty_plan_lanes(plan, TY_CONTEXT_LANES);
-    return bucket->of_experts ? context : context * ty_plan_lanes(plan, TY_EXPERT_LANES);
-}
-
-bool ty_bucket_is_beside(const ty_plan *plan, uint32_t bucket)
-{
-    const ty_bucket *own = &plan->buckets[bucket], *before = own - 1;
-
-    return own->of_experts && bucket > 0 && !before->of_experts && before->stage == own->stage &&
-           before->tied_stage == TY_NO_STAGE && before->first_layer == own->first_layer;
-}
-
-uint32_t ty_bucket_group_count(const ty_plan *plan, const ty_bucket *bucket)
-{
-    return ty_plan_width(plan) / ty_bucket_lane_count(plan, bucket);
-}
-
-uint32_t ty_bucket_lane(const ty_plan *plan, const ty_bucket *bucket, uint32_t group, uint32_t n)
-{
-    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
-    const uint32_t outer = group / tensor; /* of experts, the number of the expert lane; else 0 */
-    return (outer * ty_bucket_lane_count(plan, bucket) + n) * tensor + group % tensor;
-}
-
-uint32_t ty_bucket_group_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t lane)
-{
-    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
-    return lane / (tensor * ty_bucket_lane_count(plan, bucket)) * tensor + lane % tensor;
-}
-
-uint32_t ty_bucket_device_count(const ty_plan *plan, const ty_bucket *bucket)
-{
-    return ty_bucket_member_count(plan, bucket) * ty_bucket_lane_count(plan, bucket);
-}
-
-uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
-                           uint32_t *devices)
-{
-    const uint32_t held[2] = {bucket->stage, bucket->tied_stage};
-    const uint32_t lanes = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
-    uint32_t count = 0;
-
-    for (int h = 0; h < 2 && held[h] != TY_NO_STAGE; h++)
-        for (uint32_t q = 0; q < plan->stages[held[h]].replicas; q++)
-            for (uint32_t n = 0; n < lanes; n++)
-                devices[count++] =
-                    plan->stages[held[h]]
-                        .devices[(size_t)q * width + ty_bucket_lane(plan, bucket, group, n)];
-    return count;
-}
-
-uint32_t ty_bucket_processes(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
-                             uint32_t *processes)
-{
-    const uint32_t lanes = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
-    const uint32_t ranks = ty_bucket_members(plan, bucket, processes);
-
-    for (uint32_t m = ranks; m-- > 0;) { /* in place: from the last rank down */
-        const uint32_t first = processes[m] * width;
-        for (uint32_t n = lanes; n-- > 0;)
-            processes[m * lanes + n] = first + ty_bucket_lane(plan, bucket, group, n);
-    }
-    return ranks * lanes;
-}
 
 /* ---- Checks -------------------------------------------------------------------------------- */
 
@@ -253,20 +150,9 @@ double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer)
     return share * (1 - (divided - (double)ty_lane_expert_elements(plan, layer)) / all);
 }
 
-/* Lanes that have different tokens. */
-static uint32_t token_lanes(const ty_plan *plan)
-{
-    return ty_plan_lanes(plan, TY_CONTEXT_LANES) * ty_plan_lanes(plan, TY_EXPERT_LANES);
-}
-
 double ty_lane_work_share(const ty_plan *plan, uint32_t layer)
 {
-    return ty_tensor_work_share(plan, layer) / token_lanes(plan);
-}
-
-uint64_t ty_lane_bytes(const ty_plan *plan, uint64_t bytes)
-{
-    return bytes * plan->micro_batch_size / token_lanes(plan);
+    return ty_tensor_work_share(plan, layer) / ty_plan_token_lanes(plan);
 }
 
 /* Bytes of keys and values that one lane has, of its own part of a micro-batch's sequences. Of

@@ -1,5 +1,5 @@
-/* Plans: names, ranks, buckets, life cycle. What a plan must satisfy is in plan_check.c, its file
-   in plan_json.c. */
+/* Plans: ranks, buckets, rates. What a plan must satisfy is in plan_check.c, its file in
+   plan_json.c. */
 #include "ty_plan.h"
 
 #include "ty_base.h"
@@ -475,10 +475,64 @@ uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket)
     return count;
 }
 
+uint32_t ty_bucket_device_count(const ty_plan *plan, const ty_bucket *bucket)
+{
+    return ty_bucket_member_count(plan, bucket) * ty_bucket_lane_count(plan, bucket);
+}
+
+uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
+                           uint32_t *devices)
+{
+    const uint32_t held[2] = {bucket->stage, bucket->tied_stage};
+    const uint32_t lanes = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
+    uint32_t count = 0;
+
+    for (int h = 0; h < 2 && held[h] != TY_NO_STAGE; h++)
+        for (uint32_t q = 0; q < plan->stages[held[h]].replicas; q++)
+            for (uint32_t n = 0; n < lanes; n++)
+                devices[count++] =
+                    plan->stages[held[h]]
+                        .devices[(size_t)q * width + ty_bucket_lane(plan, bucket, group, n)];
+    return count;
+}
+
+uint32_t ty_bucket_processes(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
+                             uint32_t *processes)
+{
+    const uint32_t lanes = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
+    const uint32_t ranks = ty_bucket_members(plan, bucket, processes);
+
+    for (uint32_t m = ranks; m-- > 0;) { /* in place: from the last rank down */
+        const uint32_t first = processes[m] * width;
+        for (uint32_t n = lanes; n-- > 0;)
+            processes[m * lanes + n] = first + ty_bucket_lane(plan, bucket, group, n);
+    }
+    return ranks * lanes;
+}
+
 bool ty_bucket_is_sharded(const ty_plan *plan, const ty_bucket *bucket)
 {
     return plan->zero > 0 && bucket->tied_stage == TY_NO_STAGE &&
            ty_bucket_device_count(plan, bucket) > 1;
+}
+
+uint64_t ty_bucket_lane_bytes(const ty_plan *plan, const ty_bucket *bucket)
+{
+    const ty_workload *workload = plan->workload;
+    const uint32_t members = ty_bucket_device_count(plan, bucket);
+    const bool is_alike =
+        members == 1 || ty_compression_at(bucket->compression.kind)->is_elementwise;
+    uint64_t elements = 0;
+
+    if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1 || bucket->tied_stage != TY_NO_STAGE ||
+        bucket->of_experts || (!plan->sequence_parallel && is_alike))
+        return 0;
+    for (uint32_t i = bucket->first_layer; i < bucket->first_layer + bucket->layer_count; i++)
+        if (!workload->layers[i].is_frozen && ty_tensor_parameter_share(plan, i) >= 1)
+            elements += workload->layers[i].parameter_bytes / workload->element_bytes;
+    if (ty_bucket_is_sharded(plan, bucket))
+        elements = (elements + members - 1) / members;
+    return elements * TY_GRADIENT_ELEMENT_BYTES;
 }
 
 uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks)
@@ -630,185 +684,6 @@ ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *er
     }
     ty_free(on_host);
     return ty_input_rate(&q, out, error);
-}
-
-/* ---- Life cycle ---------------------------------------------------------------------------- */
-
-void ty_plan_add_question(const ty_plan *plan, ty_text *text)
-{
-    char percent[32];
-
-    ty_text_addf(text, "--global-batch %u --stack ", plan->global_batch);
-    ty_quote_shell(text, ty_stack_words(plan->stack));
-    ty_text_addf(text, " --precision %s", ty_precision_name(plan->workload->precision));
-    if (plan->has_prediction && fabs(plan->memory_reserve - TY_USUAL_MEMORY_RESERVE) > 1e-9) {
-        ty_format_number(100 * plan->memory_reserve, percent);
-        ty_text_addf(text, " --memory-reserve %s%%", percent);
-    }
-    if (ty_input_is_said(&plan->input)) {
-        ty_text_add(text, " --input ");
-        ty_input_words(&plan->input, text);
-    }
-    if (plan->deployment.variant.bits > 0) {
-        ty_text_add(text, " --budget ");
-        ty_budget_words(&plan->deployment.budget, text);
-    }
-}
-
-void ty_plan_free(ty_plan *plan)
-{
-    if (plan == NULL)
-        return;
-    ty_workload_free(plan->workload);
-    ty_cluster_free(plan->cluster);
-    ty_profile_free(plan->profile);
-    ty_stack_free(plan->stack);
-    ty_record_clear(&ty_plan_record, plan);
-    ty_free(plan);
-}
-
-static ty_status copy_text(const char *from, char **to, ty_error *error)
-{
-    *to = ty_strdup(from);
-    return *to == NULL && from != NULL ? ty_fail(error, TY_ENOMEM, "out of memory") : TY_OK;
-}
-
-static ty_status copy_block(const void *from, size_t count, size_t size, void **to, ty_error *error)
-{
-    *to = NULL;
-    if (from == NULL)
-        return TY_OK;
-    *to = ty_alloc(count, size);
-    TY_TRY(ty_check_memory(*to != NULL, error));
-    memcpy(*to, from, count * size);
-    return TY_OK;
-}
-
-/* Documents are copied by writing and reading them: what their files keep is what they are. */
-static ty_status copy_documents(const ty_plan *plan, ty_plan *copy, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_text text = {0};
-    char *json = NULL;
-    ty_json_document *document = NULL;
-    const ty_json *root, *value;
-    ty_json_writer writer = ty_json_writer_on(&text);
-
-    ty_json_open(&writer, NULL, '{');
-    if (plan->workload != NULL)
-        ty_workload_to_json(plan->workload, &writer, "workload");
-    if (plan->profile != NULL)
-        ty_profile_to_json(plan->profile, &writer, "profile");
-    ty_json_close(&writer, '}');
-    TY_CHECK(ty_text_take(&text, &json, error), status, cleanup);
-    TY_CHECK(ty_json_parse(json, strlen(json), "copy of a plan", &document, error), status,
-             cleanup);
-    root = ty_json_root(document);
-    if (plan->workload != NULL) {
-        TY_CHECK(ty_json_object(root, "workload", &value, error), status, cleanup);
-        TY_CHECK(ty_workload_from_json(value, &copy->workload, error), status, cleanup);
-    }
-    if (plan->profile != NULL) {
-        TY_CHECK(ty_json_object(root, "profile", &value, error), status, cleanup);
-        TY_CHECK(ty_profile_from_json(value, &copy->profile, error), status, cleanup);
-    }
-
-cleanup:
-    ty_json_free(document);
-    ty_free(json);
-    ty_text_clear(&text);
-    return status;
-}
-
-static ty_status copy_stages(const ty_plan *plan, ty_plan *copy, ty_error *error)
-{
-    if (plan->stages == NULL)
-        return TY_OK;
-    copy->stages = ty_alloc(plan->stage_count, sizeof *copy->stages);
-    TY_TRY(ty_check_memory(copy->stages != NULL, error));
-    copy->stage_count = plan->stage_count;
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
-        void *devices = NULL;
-        TY_TRY(copy_block(plan->stages[s].devices,
-                          (size_t)plan->stages[s].replicas * ty_plan_width(plan), sizeof(uint32_t),
-                          &devices, error));
-        copy->stages[s] = plan->stages[s];
-        copy->stages[s].devices = devices;
-    }
-    return TY_OK;
-}
-
-static ty_status copy_candidates(const ty_plan *plan, ty_plan *copy, ty_error *error)
-{
-    if (plan->candidates == NULL)
-        return TY_OK;
-    copy->candidates = ty_alloc(plan->candidate_count, sizeof *copy->candidates);
-    TY_TRY(ty_check_memory(copy->candidates != NULL, error));
-    copy->candidate_count = plan->candidate_count;
-    for (uint32_t c = 0; c < plan->candidate_count; c++) {
-        ty_candidate *to = &copy->candidates[c];
-        *to = plan->candidates[c];
-        to->name = to->reason = to->fix = NULL;
-        TY_TRY(copy_text(plan->candidates[c].name, &to->name, error));
-        TY_TRY(copy_text(plan->candidates[c].reason, &to->reason, error));
-        TY_TRY(copy_text(plan->candidates[c].fix, &to->fix, error));
-    }
-    return TY_OK;
-}
-
-ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    void *block;
-    ty_plan *copy = ty_alloc(1, sizeof *copy);
-
-    TY_TRY(ty_check_memory(copy != NULL, error));
-    *copy = *plan; /* the numbers; everything owned is replaced below, so that free is safe */
-    copy->workload = NULL;
-    copy->profile = NULL;
-    copy->stack = NULL;
-    copy->cluster = NULL;
-    copy->cluster_name = copy->strategy = copy->fix = NULL;
-    copy->servers.devices = NULL;
-    copy->stages = NULL;
-    copy->buckets = NULL;
-    copy->exchange_order = NULL;
-    copy->memory = NULL;
-    copy->candidates = NULL;
-
-    TY_CHECK(copy_documents(plan, copy, error), status, cleanup);
-    if (plan->stack != NULL)
-        TY_CHECK(ty_stack_copy(plan->stack, &copy->stack, error), status, cleanup);
-    TY_CHECK(copy_text(plan->cluster_name, &copy->cluster_name, error), status, cleanup);
-    if (plan->cluster != NULL)
-        copy->cluster = ty_cluster_share(plan->cluster);
-    TY_CHECK(copy_text(plan->strategy, &copy->strategy, error), status, cleanup);
-    TY_CHECK(copy_text(plan->fix, &copy->fix, error), status, cleanup);
-    TY_CHECK(copy_block(plan->servers.devices, plan->servers.count, sizeof *plan->servers.devices,
-                        &block, error),
-             status, cleanup);
-    copy->servers.devices = block;
-    TY_CHECK(copy_stages(plan, copy, error), status, cleanup);
-    TY_CHECK(copy_block(plan->buckets, plan->bucket_count, sizeof *plan->buckets, &block, error),
-             status, cleanup);
-    copy->buckets = block;
-    if (plan->exchange_order != NULL)
-        TY_CHECK(copy_block(plan->exchange_order, plan->bucket_count, sizeof *plan->exchange_order,
-                            &block, error),
-                 status, cleanup);
-    else
-        block = NULL;
-    copy->exchange_order = block;
-    TY_CHECK(copy_block(plan->memory, plan->stage_count, sizeof *plan->memory, &block, error),
-             status, cleanup);
-    copy->memory = block;
-    TY_CHECK(copy_candidates(plan, copy, error), status, cleanup);
-    *out = copy;
-    copy = NULL;
-
-cleanup:
-    ty_plan_free(copy);
-    return status;
 }
 
 /* ---- Candidates ---------------------------------------------------------------------------- */

@@ -682,6 +682,27 @@ const json_record ty_plan_record = JSON_RECORD(ty_plan, plan_fields);
 
 /* ---- The whole ------------------------------------------------------------------------------ */
 
+void ty_plan_add_question(const ty_plan *plan, ty_text *text)
+{
+    char percent[32];
+
+    ty_text_addf(text, "--global-batch %u --stack ", plan->global_batch);
+    ty_quote_shell(text, ty_stack_words(plan->stack));
+    ty_text_addf(text, " --precision %s", ty_precision_name(plan->workload->precision));
+    if (plan->has_prediction && fabs(plan->memory_reserve - TY_USUAL_MEMORY_RESERVE) > 1e-9) {
+        ty_format_number(100 * plan->memory_reserve, percent);
+        ty_text_addf(text, " --memory-reserve %s%%", percent);
+    }
+    if (ty_input_is_said(&plan->input)) {
+        ty_text_add(text, " --input ");
+        ty_input_words(&plan->input, text);
+    }
+    if (plan->deployment.variant.bits > 0) {
+        ty_text_add(text, " --budget ");
+        ty_budget_words(&plan->deployment.budget, text);
+    }
+}
+
 void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *key)
 {
     ty_record_write_document(SCHEMA, &ty_plan_record, plan, plan, writer, key);
@@ -732,6 +753,18 @@ static ty_status check_digest(const ty_json *object, ty_error *error)
 done:
     ty_free(text);
     return status;
+}
+
+void ty_plan_free(ty_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    ty_workload_free(plan->workload);
+    ty_cluster_free(plan->cluster);
+    ty_profile_free(plan->profile);
+    ty_stack_free(plan->stack);
+    ty_record_clear(&ty_plan_record, plan);
+    ty_free(plan);
 }
 
 ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *error)

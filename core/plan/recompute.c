@@ -116,6 +116,14 @@ bool ty_plan_forward_serves_backward(const ty_plan *plan, uint32_t stage)
            !(s->recompute == TY_RECOMPUTE_FULL && s->recompute_blocks == 0);
 }
 
+const char *ty_table_recompute_refusal(ty_table_shard tables, ty_recompute recompute)
+{
+    return tables != TY_TABLES_WHOLE && ty_recompute_has_segments(recompute)
+               ? "lanes that divide tables exchange for all bags of a pass at once, which segments "
+                 "would make one by one"
+               : NULL;
+}
+
 /* ---- What is made again of a layer ---------------------------------------------------------- */
 
 /* Every other product of a block is kept, of layers that have two the first. */

@@ -56,14 +56,6 @@ ty_status ty_table_check(const ty_workload *workload, uint32_t lanes, ty_table_s
     return TY_OK;
 }
 
-const char *ty_table_recompute_refusal(ty_table_shard tables, ty_recompute recompute)
-{
-    return tables != TY_TABLES_WHOLE && ty_recompute_has_segments(recompute)
-               ? "lanes that divide tables exchange for all bags of a pass at once, which segments "
-                 "would make one by one"
-               : NULL;
-}
-
 /* ---- Whole tables on lanes ----------------------------------------------------------------- */
 
 static uint64_t table_elements(const ty_workload *workload, uint32_t layer)

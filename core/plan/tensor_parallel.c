@@ -366,25 +366,6 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
     return 0;
 }
 
-uint64_t ty_bucket_lane_bytes(const ty_plan *plan, const ty_bucket *bucket)
-{
-    const ty_workload *workload = plan->workload;
-    const uint32_t members = ty_bucket_device_count(plan, bucket);
-    const bool is_alike =
-        members == 1 || ty_compression_at(bucket->compression.kind)->is_elementwise;
-    uint64_t elements = 0;
-
-    if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1 || bucket->tied_stage != TY_NO_STAGE ||
-        bucket->of_experts || (!plan->sequence_parallel && is_alike))
-        return 0;
-    for (uint32_t i = bucket->first_layer; i < bucket->first_layer + bucket->layer_count; i++)
-        if (!workload->layers[i].is_frozen && ty_tensor_parameter_share(plan, i) >= 1)
-            elements += workload->layers[i].parameter_bytes / workload->element_bytes;
-    if (ty_bucket_is_sharded(plan, bucket))
-        elements = (elements + members - 1) / members;
-    return elements * TY_GRADIENT_ELEMENT_BYTES;
-}
-
 uint64_t ty_layer_lane_bytes(const ty_plan *plan, uint32_t layer)
 {
     const ty_layer *l = &plan->workload->layers[layer];

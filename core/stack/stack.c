@@ -120,74 +120,7 @@ const ty_stack_judged *ty_stack_judged_on(const ty_stack *stack, const char *dev
     return found;
 }
 
-void ty_stack_free(ty_stack *stack)
-{
-    if (stack == NULL)
-        return;
-    ty_free(stack->name);
-    ty_free(stack->asked);
-    ty_free(stack->why);
-    ty_free(stack->title);
-    ty_free(stack->source);
-    ty_record_clear(&ty_stack_lists_record, stack);
-    ty_stack_on_free(stack);
-    for (size_t i = 0; stack->sources != NULL && i < CONSTANT_COUNT; i++)
-        ty_free(stack->sources[i]);
-    ty_free(stack->sources);
-    ty_free(stack);
-}
-
 const char *ty_stack_words(const ty_stack *stack)
 {
     return stack->asked != NULL ? stack->asked : stack->name;
-}
-
-/* Whether memory was enough; NULL is copied as NULL. */
-static bool copy_text(const char *text, char **out)
-{
-    *out = ty_strdup(text);
-    return text == NULL || *out != NULL;
-}
-
-ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error)
-{
-    ty_stack *copy = ty_alloc(1, sizeof *copy);
-    bool is_whole;
-
-    TY_TRY(ty_check_memory(copy != NULL, error));
-    *copy = *stack;
-    copy->switch_count = 0;
-    copy->switches = NULL;
-    copy->fitted_count = 0;
-    copy->judged_count = 0;
-    copy->judged = ty_alloc(stack->judged_count, sizeof *copy->judged);
-    copy->on_count = 0;
-    copy->on = NULL;
-    copy->fitted = ty_alloc(stack->fitted_count, sizeof *copy->fitted);
-    copy->sources = ty_alloc(CONSTANT_COUNT, sizeof *copy->sources);
-    is_whole = copy->fitted != NULL && copy->sources != NULL && copy->judged != NULL &&
-               ty_stack_on_copy(stack, copy);
-    is_whole &= copy_text(stack->name, &copy->name);
-    is_whole &= copy_text(stack->asked, &copy->asked);
-    is_whole &= copy_text(stack->why, &copy->why);
-    is_whole &= copy_text(stack->title, &copy->title);
-    is_whole &= copy_text(stack->source, &copy->source);
-    for (size_t i = 0; i < CONSTANT_COUNT && is_whole; i++)
-        is_whole = copy_text(stack->sources[i], &copy->sources[i]);
-    for (uint32_t i = 0; i < stack->fitted_count && is_whole; i++) {
-        copy->fitted_count = i + 1;
-        is_whole = copy_text(stack->fitted[i].source, &copy->fitted[i].source);
-        is_whole &= copy_text(stack->fitted[i].model, &copy->fitted[i].model);
-    }
-    for (uint32_t i = 0; i < stack->judged_count && is_whole; i++) {
-        copy->judged_count = i + 1;
-        copy->judged[i] = stack->judged[i];
-        is_whole = copy_text(stack->judged[i].device, &copy->judged[i].device);
-    }
-    if (!is_whole) {
-        ty_stack_free(copy);
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    }
-    *out = copy;
-    return TY_OK;
 }

@@ -70,28 +70,6 @@ static const json_record evidence_record = {list_fields, 2, sizeof(ty_stack), fa
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-static void write_value(const ty_stack_constant *constant, double value, const char *key,
-                        ty_json_writer *writer)
-{
-    if (constant->may_be_of_device && value == TY_OF_DEVICE)
-        ty_json_put_string(writer, key, "device");
-    else
-        ty_json_put_number(writer, key, value);
-}
-
-void ty_stack_figure_to_json(const ty_stack_constant *constant, double value, const char *source,
-                             ty_json_writer *writer)
-{
-    if (source == NULL) {
-        write_value(constant, value, constant->key, writer);
-        return;
-    }
-    ty_json_open_flat(writer, constant->key, '{');
-    write_value(constant, value, "value", writer);
-    ty_json_put_string(writer, "source", source);
-    ty_json_close(writer, '}');
-}
-
 static void write_constants(const ty_stack *stack, ty_json_writer *writer)
 {
     const ty_stack_constant *constant;
@@ -142,48 +120,6 @@ cleanup:
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* A string member in place of the one that there is. */
-static ty_status replace_text(const ty_json *object, const char *key, char **text, ty_error *error)
-{
-    char *read;
-
-    TY_TRY(ty_json_string_copy(object, key, &read, error));
-    ty_free(*text);
-    *text = read;
-    return TY_OK;
-}
-
-static ty_status read_value(const ty_json *value, const ty_stack_constant *constant, double *out,
-                            ty_error *error)
-{
-    const char *word;
-
-    if (!constant->may_be_of_device || !ty_json_is_string(value))
-        return ty_json_as_number(value, constant->minimum, constant->maximum, out, error);
-    TY_TRY(ty_json_as_string(value, &word, error));
-    if (strcmp(word, "device") != 0)
-        return ty_json_fail(value, error, "a number or \"device\"");
-    *out = TY_OF_DEVICE;
-    return TY_OK;
-}
-
-ty_status ty_stack_figure_read(const ty_json *object, const ty_stack_constant *constant,
-                               double *out, char **source, ty_error *error)
-{
-    const ty_json *figure, *value;
-
-    TY_TRY(ty_json_member(object, constant->key, &figure, error));
-    if (!ty_json_is_object(figure)) {
-        ty_free(*source);
-        *source = NULL;
-        return read_value(figure, constant, out, error);
-    }
-    TY_TRY(ty_json_member(figure, "value", &value, error));
-    TY_TRY(read_value(value, constant, out, error));
-    TY_TRY(replace_text(figure, "source", source, error));
-    return ty_json_end(figure, error);
-}
-
 /* What a stack says itself holds on all devices that it does not name. */
 static ty_status read_constant(const ty_json *object, uint32_t i, ty_stack *stack, ty_error *error)
 {
@@ -220,10 +156,10 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
     int choice;
 
     TY_TRY(ty_json_schema(object, SCHEMA, error));
-    TY_TRY(replace_text(object, "name", &stack->name, error));
+    TY_TRY(ty_stack_text_read(object, "name", &stack->name, error));
     TY_TRY(check_name(object, stack, error));
-    TY_TRY(replace_text(object, "title", &stack->title, error));
-    TY_TRY(replace_text(object, "source", &stack->source, error));
+    TY_TRY(ty_stack_text_read(object, "title", &stack->title, error));
+    TY_TRY(ty_stack_text_read(object, "source", &stack->source, error));
     TY_TRY(ty_json_name(object, "provenance", provenance_name, TY_DATASHEET + 1, &choice, error));
     stack->provenance = (ty_provenance)choice;
     for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++) {
@@ -253,6 +189,23 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
     return ty_json_end(object, error);
 }
 
+void ty_stack_free(ty_stack *stack)
+{
+    if (stack == NULL)
+        return;
+    ty_free(stack->name);
+    ty_free(stack->asked);
+    ty_free(stack->why);
+    ty_free(stack->title);
+    ty_free(stack->source);
+    ty_record_clear(&ty_stack_lists_record, stack);
+    ty_stack_on_free(stack);
+    for (uint32_t i = 0; stack->sources != NULL && ty_stack_constant_at(i) != NULL; i++)
+        ty_free(stack->sources[i]);
+    ty_free(stack->sources);
+    ty_free(stack);
+}
+
 static ty_status new_stack(ty_stack **out, ty_error *error)
 {
     ty_stack *stack = ty_alloc(1, sizeof *stack);
@@ -267,6 +220,57 @@ static ty_status new_stack(ty_stack **out, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
     *out = stack;
+    return TY_OK;
+}
+
+/* Whether memory was enough; NULL is copied as NULL. */
+static bool copy_text(const char *text, char **out)
+{
+    *out = ty_strdup(text);
+    return text == NULL || *out != NULL;
+}
+
+ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error)
+{
+    ty_stack *copy = NULL;
+    char **sources;
+    bool is_whole;
+
+    TY_TRY(new_stack(&copy, error));
+    sources = copy->sources;
+    *copy = *stack;
+    copy->sources = sources;
+    copy->switch_count = 0;
+    copy->switches = NULL;
+    copy->fitted_count = 0;
+    copy->judged_count = 0;
+    copy->judged = ty_alloc(stack->judged_count, sizeof *copy->judged);
+    copy->on_count = 0;
+    copy->on = NULL;
+    copy->fitted = ty_alloc(stack->fitted_count, sizeof *copy->fitted);
+    is_whole = copy->fitted != NULL && copy->judged != NULL && ty_stack_on_copy(stack, copy);
+    is_whole &= copy_text(stack->name, &copy->name);
+    is_whole &= copy_text(stack->asked, &copy->asked);
+    is_whole &= copy_text(stack->why, &copy->why);
+    is_whole &= copy_text(stack->title, &copy->title);
+    is_whole &= copy_text(stack->source, &copy->source);
+    for (uint32_t i = 0; ty_stack_constant_at(i) != NULL && is_whole; i++)
+        is_whole = copy_text(stack->sources[i], &copy->sources[i]);
+    for (uint32_t i = 0; i < stack->fitted_count && is_whole; i++) {
+        copy->fitted_count = i + 1;
+        is_whole = copy_text(stack->fitted[i].source, &copy->fitted[i].source);
+        is_whole &= copy_text(stack->fitted[i].model, &copy->fitted[i].model);
+    }
+    for (uint32_t i = 0; i < stack->judged_count && is_whole; i++) {
+        copy->judged_count = i + 1;
+        copy->judged[i] = stack->judged[i];
+        is_whole = copy_text(stack->judged[i].device, &copy->judged[i].device);
+    }
+    if (!is_whole) {
+        ty_stack_free(copy);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    *out = copy;
     return TY_OK;
 }
 

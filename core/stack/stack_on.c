@@ -137,6 +137,69 @@ done:
 
 /* ---- In files -------------------------------------------------------------------------------- */
 
+static void write_value(const ty_stack_constant *constant, double value, const char *key,
+                        ty_json_writer *writer)
+{
+    if (constant->may_be_of_device && value == TY_OF_DEVICE)
+        ty_json_put_string(writer, key, "device");
+    else
+        ty_json_put_number(writer, key, value);
+}
+
+void ty_stack_figure_to_json(const ty_stack_constant *constant, double value, const char *source,
+                             ty_json_writer *writer)
+{
+    if (source == NULL) {
+        write_value(constant, value, constant->key, writer);
+        return;
+    }
+    ty_json_open_flat(writer, constant->key, '{');
+    write_value(constant, value, "value", writer);
+    ty_json_put_string(writer, "source", source);
+    ty_json_close(writer, '}');
+}
+
+ty_status ty_stack_text_read(const ty_json *object, const char *key, char **text, ty_error *error)
+{
+    char *read;
+
+    TY_TRY(ty_json_string_copy(object, key, &read, error));
+    ty_free(*text);
+    *text = read;
+    return TY_OK;
+}
+
+static ty_status read_value(const ty_json *value, const ty_stack_constant *constant, double *out,
+                            ty_error *error)
+{
+    const char *word;
+
+    if (!constant->may_be_of_device || !ty_json_is_string(value))
+        return ty_json_as_number(value, constant->minimum, constant->maximum, out, error);
+    TY_TRY(ty_json_as_string(value, &word, error));
+    if (strcmp(word, "device") != 0)
+        return ty_json_fail(value, error, "a number or \"device\"");
+    *out = TY_OF_DEVICE;
+    return TY_OK;
+}
+
+ty_status ty_stack_figure_read(const ty_json *object, const ty_stack_constant *constant,
+                               double *out, char **source, ty_error *error)
+{
+    const ty_json *figure, *value;
+
+    TY_TRY(ty_json_member(object, constant->key, &figure, error));
+    if (!ty_json_is_object(figure)) {
+        ty_free(*source);
+        *source = NULL;
+        return read_value(figure, constant, out, error);
+    }
+    TY_TRY(ty_json_member(figure, "value", &value, error));
+    TY_TRY(read_value(value, constant, out, error));
+    TY_TRY(ty_stack_text_read(figure, "source", source, error));
+    return ty_json_end(figure, error);
+}
+
 void ty_stack_on_to_json(const ty_stack *stack, ty_json_writer *writer)
 {
     if (stack->on_count == 0)

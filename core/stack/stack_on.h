@@ -12,6 +12,9 @@ bool ty_stack_on_copy(const ty_stack *stack, ty_stack *copy);
 void ty_stack_everywhere(ty_stack *stack, uint32_t constant);
 /** Lists of a stack: `fitted`, `judged` and `switches`. */
 extern const json_record ty_stack_lists_record;
+/** A string member in place of the one that there is. */
+ty_status ty_stack_text_read(const ty_json *object, const char *key, char **text,
+                             ty_error *error) TY_MUST_CHECK;
 /** Writes "on"; nothing, where no device differs. */
 void ty_stack_on_to_json(const ty_stack *stack, ty_json_writer *writer);
 /** Reads "on" over what there is already. */
