@@ -29,14 +29,12 @@
  * layers are in no bucket.
  *
  * Scenarios (ty_workload.h). Where replicas take local steps, the buckets of a step are exchanged
- * after its whole backward, and readers count each exchange as the share of one step in it. In
- * evolution there is no backward; the buckets are exchanged after the last forward. In
- * reinforcement nothing is loaded: act comes before the forward of its micro-batch, or actors
- * (ty_plan.h) are a position of their own, which acts, sends its samples as an activation, receives
- * weights and renews its policy by them. Renew of learners, behind all updates, sets the new
- * weights aside, to be sent while the next step goes on. Acting is so many steps ahead as the
- * weights behind which it comes were early: its lead is 1 + the plan's lag, that of everything else
- * 0.
+ * after its whole backward, and readers count each collective as the share of one step in it. In a
+ * workload without a backward the buckets are exchanged after the last forward. Samples that the
+ * devices make themselves are loaded in the compute stream. A position without layers (ty_plan.h,
+ * "Actors") only loads: it sends its samples as an activation, and what it receives as a gradient
+ * are the weights after the updates. Its begin replaces its own weights with them. The lead of its
+ * loads is 1 + the plan's lag, that of everything else 0.
  *
  * The list is repeated every step. An instruction's waits refer to the same step; across steps the
  * streams' own order and the compute stream's updates keep weights and gradients apart: forward of
@@ -80,8 +78,10 @@ const char *ty_stream_name(ty_stream stream);
 #define TY_NO_INSTRUCTION UINT32_MAX
 
 typedef enum ty_op {
-    TY_OP_BEGIN,     /* compute: nothing; the updates of the step before are over (ZeRO only) */
-    TY_OP_LOAD,      /* input: samples (first stage) and labels (last stage) of a micro-batch */
+    TY_OP_BEGIN,     /* compute: the updates of the step before are over (ZeRO); or the weights that
+                        were received become those of the position */
+    TY_OP_LOAD,      /* input: samples (first stage) and labels (last stage) of a micro-batch;
+                        compute: samples that the device makes */
     TY_OP_FORWARD,   /* compute: layers in order, stash kept for backward */
     TY_OP_RECOMPUTE, /* compute: forward of a segment again from what was kept of it */
     TY_OP_BACKWARD,  /* compute: layers in reverse, gradients accumulated over micro-batches */
@@ -96,23 +96,24 @@ typedef enum ty_op {
     TY_OP_UPDATE,          /* compute: optimizer step on a bucket's layers, or the own share of it;
                               gradients cleared */
     TY_OP_GATHER, /* collective: the weights of a sharded bucket, from its members' shares */
-    TY_OP_ACT,    /* compute: plays the episodes of a micro-batch with the weights there are */
-    TY_OP_RENEW,  /* compute: learners set their weights aside, actors take those they received */
     TY_OP_COUNT
 } ty_op;
 const char *ty_op_name(ty_op op);
-/** The stream that an operation runs in; there is no other. */
+/** The stream that an operation runs in. */
 ty_stream ty_op_stream(ty_op op);
+/** There is no other but for a load, which may be in the compute stream. */
+bool ty_op_runs_in(ty_op op, ty_stream stream);
+/** That of a plan's loads. */
+ty_stream ty_plan_load_stream(const ty_plan *plan);
 
 typedef enum ty_direction {
     TY_NO_DIRECTION,
     TY_ACTIVATION, /* to the next stage */
-    TY_GRADIENT,   /* to the previous stage */
-    TY_POLICY,     /* likewise, from learners to actors: weights */
+    TY_GRADIENT,   /* to the previous stage; to one without layers: weights */
     TY_DIRECTION_COUNT
 } ty_direction;
-const char *ty_direction_name(ty_direction direction); /* "activation", "gradient", "policy" */
-/** One of the two ways over a cut, 0 or 1: what comes back is gradients or weights, never both. */
+const char *ty_direction_name(ty_direction direction); /* "activation", "gradient" */
+/** One of the two ways over a cut, 0 or 1. */
 uint32_t ty_direction_way(ty_direction direction);
 
 #define TY_NO_MICRO_BATCH UINT32_MAX
@@ -132,8 +133,9 @@ typedef struct ty_instruction {
     uint32_t phase;       /* encode, collective: of the exchange, see ty_profile.h; else 0 */
     uint32_t peer_stage;  /* send, receive; else TY_NO_STAGE */
     ty_direction direction;
-    uint64_t bytes; /* of one lane. Send, receive, load: payload; collective, gather: what each
-                       member puts in; encode, decode: uncompressed gradient; compute: 0 */
+    uint64_t bytes; /* of one process. Send, receive, load: payload; collective, gather: what each
+                       member puts in; encode, decode: uncompressed gradient; begin: weights that it
+                       replaces; else 0 */
     uint32_t wait_count;
     uint32_t *waits; /* [wait_count]: indices of earlier instructions of this stage program */
 } ty_instruction;
@@ -172,26 +174,26 @@ void ty_program_to_json(const ty_program *program, ty_json_writer *writer, const
 void ty_program_free(ty_program *program);
 
 /**
- * Proves a program complete and free of deadlock before any reader runs it, by walking all ranks:
- * - every send has its receive and every receive its send, with equal bytes;
- * - every collective has all its members, which meet their common collectives in the same order;
- * - per replica and micro-batch: one forward of every layer in order, then its backward of every
- * layer that is not before ty_workload_first_backward once in reverse, after the activation
- * (gradient) it needs was received or loaded; what a pass makes is sent only after it;
- * - where the plan recomputes, every backward is of layers of one segment, whose recompute, or the
- * forward that left it, came just before it in the compute stream; nothing else is recomputed;
- * - every bucket of more than one member is exchanged once, after the last backward that adds to
- * it, and every bucket is updated once after that;
- * - sharded weights are gathered before the passes that use them;
- * - payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the
- * wire;
- * - steps overlap where the plan says so, and updates are as late as its staleness;
- * - in reinforcement every micro-batch is played before its forward, by whom the plan says; weights
- *   leave behind all updates, and actors have them before they act for the step they are meant for;
- * - with an order of exchanges, buckets are exchanged in it, and no forward is before the update of
- *   its layers;
- * - the program was lowered from this very plan (digest);
- * - the walk reaches the end of every rank's streams. Otherwise TY_EPARSE names a rank, the
+ * Proves a program complete and free of deadlock before any reader runs it, by walking all ranks.
+ * - Every send has its receive and every receive its send, with equal bytes.
+ * - Every collective has all its members, which meet their common collectives in the same order.
+ * - Per replica and micro-batch there is one forward of every layer in order, then its backward of
+ *   every layer that is not before ty_workload_first_backward once in reverse. It comes after the
+ *   activation (gradient) it needs was received or loaded. What a pass makes is sent only after it.
+ * - Where the plan recomputes, every backward is of layers of one segment, whose recompute, or the
+ *   forward that left it, came just before it in the compute stream. Nothing else is recomputed.
+ * - Every bucket of more than one member is reduced once, after the last backward that adds to it,
+ *   and every bucket is updated once after that.
+ * - Sharded weights are gathered before the passes that use them.
+ * - Payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the
+ * wire.
+ * - Steps overlap where the plan says so, and updates are as late as its staleness.
+ * - Weights for a position without layers leave after all updates, and are there before the loads
+ *   of the step they are meant for.
+ * - With an exchange order, buckets are reduced in it, and no forward is before the update of its
+ *   layers.
+ * - The program was lowered from this very plan (digest).
+ * - The walk reaches the end of every rank's streams. Otherwise TY_EPARSE names a rank, the
  *   instruction it is stuck at and the partner it waits for.
  */
 ty_status ty_program_check(const ty_plan *plan, const ty_program *program, const char *name,
@@ -223,10 +225,11 @@ uint32_t ty_program_lead(const ty_program *program, uint32_t position);
 uint32_t ty_program_largest_lead(const ty_program *program);
 
 /**
- * Bytes that each lane of a rank sends of one micro-batch across the cut before plan stage `stage`;
- * 0 for the first. All tensors that cross are one message, one behind the other in the order of
- * their layers, each [samples][elements]; gradients likewise, of those that have one
- * (ty_workload_cut_gradient_bytes). Of actors: their episodes, and part of the weights.
+ * Bytes that each process of a rank sends of one micro-batch across the cut before plan stage
+ * `stage`; 0 for the first. All tensors that cross are one message, in the order of their layers,
+ * each [samples][elements]; gradients likewise, of those that have one
+ * (ty_workload_cut_gradient_bytes). After a stage without layers: samples that were made
+ * there, and part of the weights.
  */
 uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage, ty_direction direction);
 /** What each member of a sharded bucket puts into a gather of its weights. */

@@ -299,11 +299,11 @@ enum { FORWARD, BACKWARD, RECOMPUTE, UPDATE, EXCHANGE, TRANSFER, INPUT, IDLE, PA
 
 static int part_of_op(ty_op op)
 {
-    if (op == TY_OP_FORWARD || op == TY_OP_ACT)
+    if (op == TY_OP_FORWARD || op == TY_OP_LOAD)
         return FORWARD;
     if (op == TY_OP_RECOMPUTE)
         return RECOMPUTE;
-    return op == TY_OP_UPDATE || op == TY_OP_BEGIN || op == TY_OP_RENEW ? UPDATE : BACKWARD;
+    return op == TY_OP_UPDATE || op == TY_OP_BEGIN ? UPDATE : BACKWARD;
 }
 
 /* Cause of the wait of a compute instruction: its last dependency, if that ended after `since_s`.

@@ -133,7 +133,7 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
     if ((unsigned)instruction->op >= TY_OP_COUNT ||
         (unsigned)instruction->stream >= TY_STREAM_COUNT)
         fault = "no known operation or stream";
-    else if (instruction->stream != ty_op_stream(instruction->op))
+    else if (!ty_op_runs_in(instruction->op, instruction->stream))
         fault = "an operation in another stream than its own";
     else if (instruction->lead > plan->stage_count && instruction->lead > plan->staleness &&
              instruction->lead > plan->lag + 1)

@@ -237,8 +237,6 @@ static void play(ty_walker *walker, uint32_t index)
         [TY_OP_BACKWARD_INPUT] = play_work,
         [TY_OP_GATHER] = play_collective,
         [TY_OP_BACKWARD_WEIGHT] = play_work,
-        [TY_OP_ACT] = play_work,
-        [TY_OP_RENEW] = play_work,
     };
     plays[device_of(walker)->program->instructions[index].op](walker, index);
 }

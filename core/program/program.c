@@ -25,8 +25,6 @@ static const struct {
     [TY_OP_DECODE] = {"decode", TY_STREAM_COLLECTIVE},
     [TY_OP_UPDATE] = {"update", TY_STREAM_COMPUTE},
     [TY_OP_GATHER] = {"gather", TY_STREAM_COLLECTIVE},
-    [TY_OP_ACT] = {"act", TY_STREAM_COMPUTE},
-    [TY_OP_RENEW] = {"renew", TY_STREAM_COMPUTE},
 };
 
 const char *ty_op_name(ty_op op)
@@ -38,6 +36,18 @@ ty_stream ty_op_stream(ty_op op)
 {
     assert((unsigned)op < TY_OP_COUNT);
     return ops[op].stream;
+}
+
+bool ty_op_runs_in(ty_op op, ty_stream stream)
+{
+    return stream == ty_op_stream(op) || (op == TY_OP_LOAD && stream == TY_STREAM_COMPUTE);
+}
+
+ty_stream ty_plan_load_stream(const ty_plan *plan)
+{
+    const bool is_made = plan->workload->learning == TY_LEARNING_REINFORCEMENT;
+
+    return is_made ? TY_STREAM_COMPUTE : TY_STREAM_INPUT;
 }
 
 const char *ty_stream_name(ty_stream stream)
@@ -56,7 +66,6 @@ const char *ty_direction_name(ty_direction direction)
         [TY_NO_DIRECTION] = "none",
         [TY_ACTIVATION] = "activation",
         [TY_GRADIENT] = "gradient",
-        [TY_POLICY] = "policy",
     };
     return (unsigned)direction < sizeof names / sizeof names[0] ? names[direction] : "unknown";
 }
@@ -357,10 +366,11 @@ uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage, ty_directio
     const ty_workload *w = plan->workload;
     const uint32_t layer = plan->stages[stage].first_layer;
 
-    if (direction == TY_POLICY)
-        return ty_plan_policy_bytes(plan);
-    if (direction == TY_ACTIVATION && stage == ty_plan_first_stage(plan))
+    if (stage == ty_plan_first_stage(plan)) {
+        if (direction == TY_GRADIENT)
+            return ty_plan_policy_bytes(plan);
         return stage > 0 ? plan->micro_batch_size * ty_workload_episode_bytes(w) : 0;
+    }
     if (direction == TY_GRADIENT)
         return transfer_bytes(plan, ty_workload_first_backward(w), layer,
                               ty_workload_cut_gradient_bytes(w, layer));

@@ -67,22 +67,11 @@ static void set_clock(const checker *c, uint32_t at, uint32_t index, uint32_t la
 
 /* ---- One micro-batch ----------------------------------------------------------------------- */
 
-static bool is_played(const checker *c)
-{
-    return c->plan->workload->learning == TY_LEARNING_REINFORCEMENT;
-}
-
-/* Who plays the episodes: actors, or where there are none the learners. */
-static bool stage_acts(const checker *c, uint32_t stage)
-{
-    return is_played(c) && stage == 0;
-}
-
+/* Samples at the first layer, labels at the loss; a device that makes samples has both at once. */
 static bool stage_loads(const checker *c, uint32_t stage)
 {
-    if (is_played(c))
-        return false;
-    return stage == 0 || stage + 1 == c->plan->stage_count;
+    return stage == 0 ||
+           (ty_plan_load_stream(c->plan) == TY_STREAM_INPUT && stage + 1 == c->plan->stage_count);
 }
 
 /* Sharded weights are gathered before a pass uses them: for the step, or for the very pass. */
@@ -123,12 +112,8 @@ static ty_status check_forward(const checker *c, uint32_t at, uint32_t index, pa
         TY_TRY(ty_program_require(c, at, index, pass->receives[TY_ACTIVATION],
                                   "the receive of its activation"));
     }
-    if (in->first_layer == own->first_layer && stage_acts(c, in->stage)) {
-        TY_TRY(ty_program_require(c, at, index, pass->act, "the act that makes its samples"));
-    }
-    /* Samples at the first layer, labels at the loss. */
-    if (!is_played(c) && ((in->first_layer == own->first_layer && in->stage == 0) ||
-                          (has_last && in->stage + 1 == c->plan->stage_count))) {
+    if (stage_loads(c, in->stage) && ((in->first_layer == own->first_layer && in->stage == 0) ||
+                                      (has_last && in->stage + 1 == c->plan->stage_count))) {
         TY_TRY(ty_program_require(c, at, index, pass->load, "the load of its data"));
     }
     pass->forward_next = end;
@@ -214,17 +199,25 @@ static ty_status check_weight_part(const checker *c, uint32_t at, uint32_t index
     return TY_OK;
 }
 
-/* Weights leave when all are new, and stay aside while they do. */
+/* Weights leave after all updates. */
+static ty_status check_weights_send(const checker *c, uint32_t at, uint32_t index)
+{
+    for (uint32_t b = 0; b < c->plan->bucket_count; b++)
+        TY_TRY(ty_program_require(c, at, index, c->stages[at].buckets[b].update,
+                                  "the update of every bucket"));
+    return TY_OK;
+}
+
 static ty_status check_send(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
 {
     const ty_direction direction = ty_program_instruction(c, at, index)->direction;
     const bool is_activation = direction == TY_ACTIVATION;
 
     TY_TRY(ty_program_note_once(c, at, index, &pass->sends[direction]));
-    if (direction == TY_POLICY)
-        return ty_program_require(c, at, index, c->stages[at].renew, "the renew of the weights");
+    if (!is_activation && ty_plan_actors(c->plan) > 0)
+        return check_weights_send(c, at, index);
     if (ty_plan_is_of_actors(c->plan, at))
-        return ty_program_require(c, at, index, pass->act, "the act that makes it");
+        return ty_program_require(c, at, index, pass->load, "the load that makes it");
     return ty_program_require(c, at, index, is_activation ? pass->forward_end : pass->backward_end,
                               is_activation ? "the forward that makes it"
                                             : "the backward that makes it");
@@ -232,58 +225,33 @@ static ty_status check_send(const checker *c, uint32_t at, uint32_t index, pass_
 
 /* ---- Actors -------------------------------------------------------------------------------- */
 
-/* In the list behind the renew whose weights it plays with, which is of an earlier step. */
-static ty_status check_act(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
+/* Which messages with weights there are, that those which arrive are taken by the begin, and that
+ * it is in the list before the loads that are for a later step. */
+static ty_status check_weights(const checker *c, uint32_t at)
 {
-    if (!stage_acts(c, ty_program_instruction(c, at, index)->stage))
-        return ty_program_complain(c, at, index, "the stage plays no episodes");
-    return ty_program_note_once(c, at, index, &pass->act);
-}
-
-/* Of learners: behind all updates. */
-static ty_status check_renew(const checker *c, uint32_t at, uint32_t index)
-{
-    ty_status status = ty_program_note_once(c, at, index, &c->stages[at].renew);
-
-    if (status == TY_OK && ty_plan_actors(c->plan) == 0)
-        return ty_program_complain(c, at, index, "the plan has no actors");
-    for (uint32_t b = 0; b < c->plan->bucket_count && status == TY_OK; b++)
-        if (!ty_plan_is_of_actors(c->plan, at))
-            status = ty_program_require(c, at, index, c->stages[at].buckets[b].update,
-                                        "the update of every bucket");
-    return status;
-}
-
-/* Which messages with weights there are, that those which arrive are taken, and in the list before
- * the acts that are for a step behind it. */
-static ty_status check_policy(const checker *c, uint32_t at)
-{
-    const bool acts = ty_plan_is_of_actors(c->plan, at);
-    const uint32_t renew = c->stages[at].renew;
+    const bool receives = ty_plan_is_of_actors(c->plan, at);
+    const uint32_t begin = c->stages[at].begin;
     const uint32_t messages = ty_plan_policy_messages(c->plan, at);
-    ty_status status = TY_OK;
 
     if (ty_plan_actors(c->plan) == 0)
         return TY_OK;
-    if (renew == TY_NO_INSTRUCTION)
-        return ty_program_complain_missing(c, at, "a renew of the weights");
-    for (uint32_t m = 0; m < c->stages[at].micro_batches && status == TY_OK; m++) {
+    if (receives && begin == TY_NO_INSTRUCTION)
+        return ty_program_complain_missing(c, at, "a begin with the weights");
+    for (uint32_t m = 0; m < c->stages[at].micro_batches; m++) {
         const pass_places *pass = ty_program_pass(c, at, m);
-        const uint32_t moved = acts ? pass->receives[TY_POLICY] : pass->sends[TY_POLICY];
+        const uint32_t moved = receives ? pass->receives[TY_GRADIENT] : pass->sends[TY_GRADIENT];
         if ((moved != TY_NO_INSTRUCTION) != (m < messages))
             return ty_program_complain_missing(c, at,
                                                "%u messages with weights, those of "
                                                "micro-batches 0 to %u",
                                                messages, messages - 1);
-        if (acts && m < messages)
-            status = ty_program_require(c, at, renew, moved, "the receive of its weights");
-        if (acts && status == TY_OK && pass->act < renew)
-            return ty_program_complain(c, at, pass->act,
-                                       "expected the renew, instruction %u, "
-                                       "before it",
-                                       renew);
+        if (receives && m < messages)
+            TY_TRY(ty_program_require(c, at, begin, moved, "the receive of its weights"));
+        if (receives && pass->load < begin)
+            return ty_program_complain(c, at, pass->load,
+                                       "expected the begin, instruction %u, before it", begin);
     }
-    return status;
+    return TY_OK;
 }
 
 /* ---- One position -------------------------------------------------------------------------- */
@@ -313,23 +281,20 @@ static ty_status check_instruction(const checker *c, uint32_t at, uint32_t index
             return ty_program_complain(c, at, index, "expected it at the head of its stream");
         return ty_program_note_once(c, at, index, &c->stages[at].begin);
     }
-    if (in->op == TY_OP_RENEW)
-        return check_renew(c, at, index);
     if (ty_op_uses[in->op].is_bucket)
         return ty_program_bucket_note(c, at, index);
     pass = ty_program_pass(c, in->stage, in->micro_batch);
     if (ty_op_uses[in->op].is_pass)
         return check_pass_piece(c, at, index, pass);
-    if (in->op == TY_OP_ACT)
-        return check_act(c, at, index, pass);
     if (in->op == TY_OP_SEND)
         return check_send(c, at, index, pass);
     if (in->op == TY_OP_RECEIVE)
         return ty_program_note_once(c, at, index, &pass->receives[in->direction]);
     if (!stage_loads(c, in->stage))
-        return ty_program_complain(c, at, index,
-                                   is_played(c) ? "episodes are played, not loaded"
-                                                : "only the first and the last stage load");
+        return ty_program_complain(c, at, index, "only the first and the last stage load");
+    if (in->stream != ty_plan_load_stream(c->plan))
+        return ty_program_complain(c, at, index, "expected stream \"%s\"",
+                                   ty_stream_name(ty_plan_load_stream(c->plan)));
     return ty_program_note_once(c, at, index, &pass->load);
 }
 
@@ -435,8 +400,6 @@ static ty_status check_pass(const checker *c, uint32_t at, uint32_t stage, uint3
          "a send of the gradient"},
     };
 
-    if (stage_acts(c, stage) && pass->act == TY_NO_INSTRUCTION)
-        return ty_program_complain_missing(c, at, "an act for micro-batch %u", micro_batch);
     if (!ty_plan_is_of_actors(c->plan, stage) && pass->forward_end == TY_NO_INSTRUCTION)
         return ty_program_complain_missing(c, at, "a forward of layer %u for micro-batch %u",
                                            pass->forward_next, micro_batch);
@@ -485,7 +448,7 @@ static ty_status check_position(const checker *c, uint32_t at)
     }
     TY_TRY(check_recomputing(c, at));
     TY_TRY(ty_program_check_order(c, at));
-    TY_TRY(check_policy(c, at));
+    TY_TRY(check_weights(c, at));
     return check_all_there(c, at);
 }
 
@@ -501,9 +464,8 @@ static void passes_clear(const checker *c, uint32_t at)
             const uint32_t end = first + c->plan->stages[s].layer_count;
             *ty_program_pass(c, s, m) = (pass_places){
                 .load = none,
-                .act = none,
-                .sends = {none, none, none, none},
-                .receives = {none, none, none, none},
+                .sends = {none, none, none},
+                .receives = {none, none, none},
                 .forward_end = none,
                 .backward_end = none,
                 .weight_end = none,
@@ -520,7 +482,7 @@ static ty_status facts_new(const checker *c, uint32_t at)
     const uint32_t none = TY_NO_INSTRUCTION, held = ty_plan_interleave(c->plan);
     const uint32_t count = c->program->stages[at].instruction_count;
 
-    f->begin = f->renew = none;
+    f->begin = none;
     f->micro_batches = c->plan->micro_batches / c->plan->stages[at].replicas;
     f->lead = ty_program_lead(c->program, at);
     if ((ty_program_has_backward(c, at) ? count / 2 : count) / held <

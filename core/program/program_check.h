@@ -12,7 +12,6 @@
 /* Where a stage handles one micro-batch. Indices of instructions, or TY_NO_INSTRUCTION. */
 typedef struct pass_places {
     uint32_t load;
-    uint32_t act;
     uint32_t sends[TY_DIRECTION_COUNT], receives[TY_DIRECTION_COUNT];
     uint32_t forward_end, backward_end; /* the piece with the last (first) layer of the stage */
     uint32_t weight_end; /* the same of the weights' part of backward, if it is apart */
@@ -29,7 +28,7 @@ typedef struct bucket_places {
 typedef struct stage_facts {
     uint32_t micro_batches; /* of one replica */
     uint32_t lead;          /* rounds the position runs ahead */
-    uint32_t begin, renew;  /* its begin, its renew, or TY_NO_INSTRUCTION */
+    uint32_t begin;         /* or TY_NO_INSTRUCTION */
     uint32_t *sequence;     /* [instruction]: the list in the order in which one step goes through
                                it: what is most rounds ahead first */
     uint32_t *turns;        /* [instruction]: its place there */

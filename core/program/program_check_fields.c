@@ -33,7 +33,7 @@ void ty_instruction_describe(const ty_instruction *instruction, char *text, size
         snprintf(text, size, "%s of micro-batch %u through layers %u to %u", op,
                  instruction->micro_batch, instruction->first_layer,
                  instruction->first_layer + instruction->layer_count - 1);
-    else if (instruction->op == TY_OP_BEGIN || instruction->op == TY_OP_RENEW)
+    else if (instruction->op == TY_OP_BEGIN)
         snprintf(text, size, "%s", op);
     else
         snprintf(text, size, "%s of micro-batch %u", op, instruction->micro_batch);
@@ -95,18 +95,17 @@ static ty_status check_transfer_fields(const program_checker *c, uint32_t at, ui
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const bool goes_up = (in->direction == TY_ACTIVATION) == (in->op == TY_OP_SEND);
-    const bool is_of_actors = ty_plan_actors(c->plan) > 0;
 
-    if (in->direction != TY_ACTIVATION && in->direction != (is_of_actors ? TY_POLICY : TY_GRADIENT))
-        return ty_program_complain(c, at, index, "expected direction \"activation\" or \"%s\"",
-                                   ty_direction_name(is_of_actors ? TY_POLICY : TY_GRADIENT));
+    if (in->direction != TY_ACTIVATION && in->direction != TY_GRADIENT)
+        return ty_program_complain(c, at, index,
+                                   "expected direction \"activation\" or \"gradient\"");
     if (goes_up ? in->stage + 1 == c->plan->stage_count : in->stage == 0)
         return ty_program_complain(c, at, index, "there is no stage %s stage %u",
                                    goes_up ? "after" : "before", in->stage);
     if (in->peer_stage != (goes_up ? in->stage + 1 : in->stage - 1))
         return ty_program_complain(c, at, index, "expected stage %u",
                                    goes_up ? in->stage + 1 : in->stage - 1);
-    if (in->direction == TY_GRADIENT &&
+    if (in->direction == TY_GRADIENT && ty_plan_actors(c->plan) == 0 &&
         !ty_program_has_gradient_before(c, goes_up ? in->stage + 1 : in->stage))
         return ty_program_complain(c, at, index, "nothing before stage %u is trained",
                                    goes_up ? in->stage + 1 : in->stage);
@@ -142,7 +141,7 @@ static ty_status check_layer_fields(const program_checker *c, uint32_t at, uint3
     return TY_OK;
 }
 
-static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
+static uint64_t expected_bytes(const ty_plan *plan, uint32_t at, const ty_instruction *in)
 {
     switch (in->op) {
     case TY_OP_SEND:
@@ -159,14 +158,15 @@ static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
     case TY_OP_LOAD:
         return ty_lane_bytes(plan, plan->workload->sample_bytes);
     case TY_OP_BEGIN:
+        return ty_plan_is_of_actors(plan, at)
+                   ? ty_plan_policy_messages(plan, at) * ty_plan_policy_bytes(plan)
+                   : 0;
     case TY_OP_FORWARD:
     case TY_OP_RECOMPUTE:
     case TY_OP_BACKWARD:
     case TY_OP_BACKWARD_INPUT:
     case TY_OP_BACKWARD_WEIGHT:
     case TY_OP_UPDATE:
-    case TY_OP_ACT:
-    case TY_OP_RENEW:
     case TY_OP_COUNT:
         break;
     }
@@ -176,7 +176,7 @@ static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
 static ty_status check_bytes(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
-    const uint64_t expected = expected_bytes(c->plan, in);
+    const uint64_t expected = expected_bytes(c->plan, at, in);
 
     /* A stage that loads only samples or only labels reads a part of them. */
     if (in->op == TY_OP_LOAD ? in->bytes > expected : in->bytes != expected)
@@ -200,14 +200,12 @@ static ty_status check_phase(const program_checker *c, uint32_t at, uint32_t ind
     return TY_OK;
 }
 
-/* Bucket and micro-batch: the one or the other, none for begin and renew, and both for a gather of
- * ZeRO 3. */
+/* Bucket and micro-batch: the one or the other, none for begin, and both for a gather of ZeRO 3. */
 static ty_status check_subject(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const uint32_t micro_batches = c->stages[at].micro_batches;
     const bool is_gather_of_pass = in->op == TY_OP_GATHER && c->plan->zero == 3;
-    const bool is_of_step = in->op == TY_OP_BEGIN || in->op == TY_OP_RENEW;
 
     if (ty_op_uses[in->op].is_bucket) {
         if (in->bucket >= c->plan->bucket_count)
@@ -218,11 +216,11 @@ static ty_status check_subject(const program_checker *c, uint32_t at, uint32_t i
     } else if (in->bucket != TY_NO_BUCKET) {
         return ty_program_complain(c, at, index, "belongs to no bucket");
     }
-    if ((is_gather_of_pass || (!ty_op_uses[in->op].is_bucket && !is_of_step)) &&
+    if ((is_gather_of_pass || (!ty_op_uses[in->op].is_bucket && in->op != TY_OP_BEGIN)) &&
         in->micro_batch >= micro_batches)
         return ty_program_complain(c, at, index, "a replica of the stage has %u micro-batches",
                                    micro_batches);
-    if (is_of_step && in->micro_batch != TY_NO_MICRO_BATCH)
+    if (in->op == TY_OP_BEGIN && in->micro_batch != TY_NO_MICRO_BATCH)
         return ty_program_complain(c, at, index, "belongs to no micro-batch");
     return TY_OK;
 }
@@ -247,7 +245,7 @@ static ty_status check_lead(const program_checker *c, uint32_t at, uint32_t inde
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
     const bool is_ahead = ty_plan_is_of_actors(c->plan, at) &&
-                          (in->op == TY_OP_ACT || in->direction == TY_ACTIVATION);
+                          (in->op == TY_OP_LOAD || in->direction == TY_ACTIVATION);
     const uint32_t expected = is_ahead                 ? c->plan->lag + 1
                               : in->op == TY_OP_UPDATE ? 0
                                                        : c->plan->staleness;
@@ -273,7 +271,7 @@ ty_status ty_instruction_check(const program_checker *c, uint32_t at, uint32_t i
 
     if ((unsigned)in->op >= TY_OP_COUNT)
         return ty_program_complain(c, at, index, "expected an operation of a program");
-    if (in->stream != ty_op_stream(in->op))
+    if (!ty_op_runs_in(in->op, in->stream))
         return ty_program_complain(c, at, index, "found stream \"%s\", expected \"%s\"",
                                    ty_stream_name(in->stream),
                                    ty_stream_name(ty_op_stream(in->op)));

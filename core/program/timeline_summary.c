@@ -244,11 +244,11 @@ static void charge_compute(view *v, uint32_t stage, uint32_t index, double from_
     const double middle_s = to_s - inner * (to_s - from_s);
     ty_time_kind kind = TY_TIME_BACKWARD;
 
-    if (op == TY_OP_FORWARD || op == TY_OP_ACT)
+    if (op == TY_OP_FORWARD || op == TY_OP_LOAD)
         kind = TY_TIME_FORWARD;
     else if (op == TY_OP_RECOMPUTE)
         kind = TY_TIME_RECOMPUTE;
-    else if (op == TY_OP_UPDATE || op == TY_OP_BEGIN || op == TY_OP_RENEW)
+    else if (op == TY_OP_UPDATE || op == TY_OP_BEGIN)
         kind = TY_TIME_OPTIMIZER;
     charge(v, kind, from_s, middle_s);
     charge(v, TY_TIME_TENSOR_EXCHANGE, middle_s, to_s);

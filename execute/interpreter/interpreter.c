@@ -49,9 +49,10 @@ static ty_status streams_make(ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
-static bool is_of(const held_stage *held, const ty_instruction *instruction)
+static bool is_of(const ty_interpreter *in, const held_stage *held,
+                  const ty_instruction *instruction)
 {
-    return instruction->stage == held->stage && interpreter_has_slot(instruction);
+    return instruction->stage == held->stage && interpreter_has_slot(in, instruction);
 }
 
 /* In which order compute meets a stage's micro-batches of one step: those furthest ahead first. */
@@ -66,8 +67,9 @@ static ty_status forward_order_find(const ty_interpreter *in, held_stage *held, 
         for (i = 0; i < in->program->instruction_count; i++) {
             const ty_instruction *forward = &in->program->instructions[i];
 
-            if ((forward->op != TY_OP_FORWARD && forward->op != TY_OP_ACT) ||
-                forward->lead != ahead || !is_of(held, forward) || is_met[forward->micro_batch])
+            if ((forward->op != TY_OP_FORWARD && forward->op != TY_OP_LOAD) ||
+                forward->stream != TY_STREAM_COMPUTE || forward->lead != ahead ||
+                !is_of(in, held, forward) || is_met[forward->micro_batch])
                 continue;
             is_met[forward->micro_batch] = true;
             held->forward_order[met++] = forward->micro_batch;
@@ -85,7 +87,7 @@ static void instructions_count(const ty_interpreter *in, held_stage *held)
     for (i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *instruction = &in->program->instructions[i];
 
-        if (!is_of(held, instruction))
+        if (!is_of(in, held, instruction))
             continue;
         held->micro_batch_left[instruction->micro_batch]++;
         held->micro_batch_held[instruction->micro_batch] += instruction->op != TY_OP_SEND;

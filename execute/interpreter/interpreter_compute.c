@@ -8,7 +8,9 @@
 static ty_status run_begin(ty_interpreter *in, const ty_instruction *begin, uint32_t step,
                            uint32_t slot, ty_error *error)
 {
-    (void)in, (void)begin, (void)step, (void)slot, (void)error;
+    (void)slot, (void)error;
+    if (begin->bytes > 0)
+        in->scenario->begin(in, step);
     return TY_OK;
 }
 
@@ -272,14 +274,10 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
     TY_CHECK(interpreter_update(in, update->bucket, step, error), status, done);
     if (ty_workload_has_teacher(in->options.plan->workload))
         teacher_follow(in, update->bucket);
+    if (in->scenario != NULL && in->scenario->updated != NULL)
+        in->scenario->updated(in, update->bucket, step);
 done:
     return status;
-}
-
-static ty_status run_act(ty_interpreter *in, const ty_instruction *act, uint32_t step,
-                         uint32_t slot, ty_error *error)
-{
-    return in->scenario->act(in, act, step, slot, error);
 }
 
 typedef ty_status (*run_function)(ty_interpreter *in, const ty_instruction *instruction,
@@ -294,8 +292,6 @@ static const run_function run_functions[TY_OP_COUNT] = {
     [TY_OP_BACKWARD_INPUT] = run_backward_input,
     [TY_OP_BACKWARD_WEIGHT] = run_backward_weight,
     [TY_OP_UPDATE] = run_update,
-    [TY_OP_ACT] = run_act,
-    [TY_OP_RENEW] = run_act,
 };
 
 /* Whether a pass makes what the stage sends on. */
@@ -325,7 +321,8 @@ static bool is_ready(ty_interpreter *in, uint32_t index, uint32_t step)
     slot = &interpreter_held(in, next)->slots[batch->slot];
     if (next->op == TY_OP_FORWARD && next->stage > 0 && !batch->is_placed)
         return false;
-    if (next->op == TY_OP_ACT || next->op == TY_OP_FORWARD ||
+    if (next->op == TY_OP_FORWARD ||
+        (next->op == TY_OP_LOAD && next->stream == TY_STREAM_COMPUTE) ||
         (next->op == TY_OP_RECOMPUTE && has_last_layer(in, next)))
         return !slot->is_output_busy;
     if (next->op == TY_OP_BACKWARD || next->op == TY_OP_BACKWARD_INPUT)

@@ -6,6 +6,7 @@
  * same either way.
  */
 #include "interpreter_state.h"
+#include "scenario.h"
 
 #include <math.h>
 #include <string.h>
@@ -201,8 +202,8 @@ ty_status interpreter_load(ty_interpreter *in, const ty_instruction *load, uint3
     whole_sample rows;
     ty_status status;
 
-    if (in->scenario != NULL) /* an episode begins when it is played */
-        return TY_OK;
+    if (in->scenario != NULL)
+        return in->scenario->load != NULL ? in->scenario->load(in, load, step, slot, error) : TY_OK;
     if (in->ahead.is_running)
         return batch_take(in, held, slot, error);
     rows = interpreter_slot_rows(in, held, slot);

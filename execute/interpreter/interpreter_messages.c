@@ -231,7 +231,7 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
     void *buffer;
     ty_status status;
 
-    if (slot == NO_INDEX && receive->direction != TY_POLICY) {
+    if (slot == NO_INDEX && interpreter_has_slot(in, receive)) {
         if (receive->direction == TY_GRADIENT || (in->staging_used >= STAGED_AHEAD && !is_head))
             return TY_OK;
         /* Receives come in the order in which passes need them, so that a slot gets free. */

@@ -261,7 +261,7 @@ held_stage *interpreter_held(ty_interpreter *interpreter, const ty_instruction *
 micro_batch_state *interpreter_micro_batch(ty_interpreter *interpreter,
                                            const ty_instruction *instruction, uint32_t step);
 /* Whether it is of a micro-batch's slot, unlike a bucket's and weights on their way to actors. */
-bool interpreter_has_slot(const ty_instruction *instruction);
+bool interpreter_has_slot(const ty_interpreter *interpreter, const ty_instruction *instruction);
 /* The next instruction of a stream and its step, or NO_INDEX when the step may not start yet or
  * there is none left. Passes over instructions of steps that are not of this stretch. */
 uint32_t interpreter_head(const ty_interpreter *interpreter, ty_stream stream, stream_cursor *at,

@@ -140,7 +140,7 @@ static void mark_sends(const ty_interpreter *in, const ty_instruction *did, held
     const ty_plan_stage *stage = &in->options.plan->stages[held->stage];
     slot_state *own = &held->slots[batch->slot];
 
-    if ((did->op == TY_OP_FORWARD || did->op == TY_OP_ACT) &&
+    if ((did->op == TY_OP_FORWARD || did->op == TY_OP_LOAD) &&
         held->stage + 1 < in->options.plan->stage_count &&
         did->first_layer + did->layer_count == stage->first_layer + stage->layer_count)
         own->is_output_busy = true;
@@ -153,10 +153,13 @@ static void mark_sends(const ty_interpreter *in, const ty_instruction *did, held
         own->is_gradient_busy = false;
 }
 
-bool interpreter_has_slot(const ty_instruction *instruction)
+bool interpreter_has_slot(const ty_interpreter *in, const ty_instruction *instruction)
 {
+    const bool is_of_weights =
+        instruction->direction == TY_GRADIENT && ty_plan_actors(in->options.plan) > 0;
+
     return instruction->micro_batch != TY_NO_MICRO_BATCH && instruction->bucket == TY_NO_BUCKET &&
-           instruction->direction != TY_POLICY;
+           !is_of_weights;
 }
 
 /* Whether its slot went to another micro-batch. */
@@ -199,7 +202,7 @@ void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, d
                                                    .start_s = start_s,
                                                    .end_s = end_s};
     }
-    if (interpreter_has_slot(did) && micro_batch_done(in, did, step))
+    if (interpreter_has_slot(in, did) && micro_batch_done(in, did, step))
         must_wake = must_wake || in->streams[TY_STREAM_RECEIVE].count > 0;
     if (in->options.plan->zero == 3 && did->stream == TY_STREAM_COMPUTE &&
         did->micro_batch != TY_NO_MICRO_BATCH) {

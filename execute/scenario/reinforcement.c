@@ -192,28 +192,31 @@ static void *buffer(const ty_interpreter *in, const ty_instruction *transfer, ui
     return set_of(in, step) + part * (transfer->bytes / sizeof(float));
 }
 
-/* From or to the weights in transit. */
-static void renew(ty_interpreter *in, uint32_t step)
+static void begin(ty_interpreter *in, uint32_t step)
 {
-    float *set = set_of(in, step), *own = in->options.backend->parameters(in->held[0].device);
-
-    memcpy(is_actor(in) ? own : set, is_actor(in) ? set : own,
-           in->scenario_state->parameter_count * sizeof *own);
+    memcpy(in->options.backend->parameters(in->held[0].device), set_of(in, step),
+           in->scenario_state->parameter_count * sizeof(float));
 }
 
-static ty_status act(ty_interpreter *in, const ty_instruction *act, uint32_t step, uint32_t slot,
-                     ty_error *error)
+/* Weights that leave are set aside: the next update may come while they are under way. */
+static void updated(ty_interpreter *in, uint32_t index, uint32_t step)
+{
+    const bucket_state *bucket = &in->buckets[index];
+
+    if (in->scenario_state->weights != NULL)
+        memcpy(set_of(in, step) + bucket->offset,
+               in->options.backend->parameters(in->held[0].device) + bucket->offset,
+               bucket->count * sizeof(float));
+}
+
+static ty_status load(ty_interpreter *in, const ty_instruction *load, uint32_t step, uint32_t slot,
+                      ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    episodes batch;
-    uint64_t m;
+    const uint64_t m =
+        ty_program_global_micro_batch(plan, load->stage, in->replica, load->micro_batch);
+    const episodes batch = batch_of(in, slot);
 
-    if (act->op == TY_OP_RENEW) {
-        renew(in, step);
-        return TY_OK;
-    }
-    batch = batch_of(in, slot);
-    m = ty_program_global_micro_batch(plan, act->stage, in->replica, act->micro_batch);
     scenario_weights_take(in);
     return episodes_play(&in->scenario_state->player, plan->seed, step, m * plan->micro_batch_size,
                          &batch, error);
@@ -239,5 +242,10 @@ static ty_status forward(ty_interpreter *in, const ty_instruction *pass, uint32_
     return backend->forward(device, slot, pass->first_layer, pass->layer_count, error);
 }
 
-const scenario reinforcement = {
-    .start = start, .act = act, .forward = forward, .buffer = buffer, .play = play};
+const scenario reinforcement = {.start = start,
+                                .load = load,
+                                .forward = forward,
+                                .begin = begin,
+                                .updated = updated,
+                                .buffer = buffer,
+                                .play = play};

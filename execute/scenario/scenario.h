@@ -46,11 +46,15 @@ struct scenario_state {
 struct scenario {
     /** Allocates the rest of in->scenario_state; the player's device may become the stage's. */
     ty_status (*start)(ty_interpreter *in, held_stage *held, ty_error *error);
-    /** Instructions, on the compute thread: act and renew; forward. */
-    ty_status (*act)(ty_interpreter *in, const ty_instruction *act, uint32_t step, uint32_t slot,
-                     ty_error *error);
+    /** Instructions, on the compute thread. NULL: an episode is played in its forward. */
+    ty_status (*load)(ty_interpreter *in, const ty_instruction *load, uint32_t step, uint32_t slot,
+                      ty_error *error);
     ty_status (*forward)(ty_interpreter *in, const ty_instruction *forward, uint32_t step,
                          uint32_t slot, ty_error *error);
+    /** Actors: the weights that arrived in a step become their own. After each update, if not
+     * NULL: the weights of learners are set aside. */
+    void (*begin)(ty_interpreter *in, uint32_t step);
+    void (*updated)(ty_interpreter *in, uint32_t bucket, uint32_t step);
     /** The buffer of a send or receive. */
     void *(*buffer)(const ty_interpreter *in, const ty_instruction *transfer, uint32_t slot,
                     uint32_t step);

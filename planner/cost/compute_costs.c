@@ -342,9 +342,12 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
 ty_status ty_cost_begin(ty_costing *costing, const ty_instruction *instruction,
                         ty_instruction_cost *cost)
 {
-    (void)costing;
-    (void)instruction;
     *cost = (ty_instruction_cost){0};
+    if (instruction->bytes > 0)
+        *cost = (ty_instruction_cost){
+            .seconds = ty_cost_memory_s(costing, 2 * (double)instruction->bytes) +
+                       ty_cost_overhead_s(costing),
+            .core_share = costing->stage.core_share};
     return TY_OK;
 }
 
@@ -402,8 +405,10 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                              ? (double)costing->plan->global_batch
                              : 0;
     const double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise;
-    /* After the update a teacher reads its own weight and the new one, and writes its own. */
-    const double teacher = ty_workload_has_teacher(costing->plan->workload) ? 3 : 0;
+    /* After the update a teacher reads its own weight and the new one, and writes its own; what is
+     * sent to actors is copied. */
+    const double behind = (ty_workload_has_teacher(costing->plan->workload) ? 3 : 0) +
+                          (ty_plan_actors(costing->plan) > 0 ? 2 : 0);
     double seconds;
     ty_inner_collective among_lanes = {.kind = TY_ALL_REDUCE, .count = 1};
     double inner_s = 0, hidden_s = 0;
@@ -427,12 +432,12 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                                                 ? passes * (double)bytes
                                                 : ty_stack_of(costing->plan)->optimizer_bytes *
                                                       (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
-        seconds += ty_cost_memory_s(costing, teacher * (double)bytes);
+        seconds += ty_cost_memory_s(costing, behind * (double)bytes);
         seconds *= ty_stack_of(costing->plan)->compute_scale;
         seconds += share_of_step(costing, bucket, ty_stack_of(costing->plan)->host_step_s);
         ty_cost_relies_on(costing, TY_DATASHEET);
     } else {
-        seconds *= (passes + teacher) / passes; /* measured without */
+        seconds *= (passes + behind) / passes; /* measured without */
     }
     seconds = seconds * waiting(costing->plan) + inner_s + ty_cost_overhead_s(costing);
     /* Also where the update was measured: that was by the worker, which no driver starts. */
@@ -522,6 +527,64 @@ static double batch_s(const ty_costing *costing, const ty_instruction *load)
 /* Batches are put together as measured; storage is the cluster's, and keeps up where it says
  * nothing of it. A source with its own pace is the workload's. All work side by side, and only the
  * first takes a core that training may want. */
+/* Steps follow one another: each is a pass of one row of every episode. The environment is in it
+ * only where it was measured. */
+static ty_status play_by_kernels(ty_costing *costing, const ty_workload *step, double *seconds)
+{
+    const ty_plan *plan = costing->plan;
+    const ty_plan alone = {.workload = (ty_workload *)step,
+                           .stack = plan->stack,
+                           .micro_batch_size = plan->micro_batch_size};
+    ty_status status = TY_OK;
+
+    *seconds = 0;
+    for (uint32_t t = 0; t < costing->stage.type_count; t++) {
+        double device_s = 0, host_s = 0;
+        for (uint32_t l = 0; l + 1 < step->layer_count; l++) { /* without the loss */
+            ty_layer_price price;
+            TY_CHECK(ty_layer_price_of(&alone, l, costing->stage.types[t], &price, costing->error),
+                     status, done);
+            device_s += price.forward.device_s;
+            host_s += price.forward.host_s;
+        }
+        *seconds = fmax(*seconds, fmax(device_s, host_s));
+    }
+    *seconds *= (double)plan->workload->input.dimensions[0];
+    ty_cost_relies_on(costing, TY_DATASHEET);
+done:
+    return status;
+}
+
+static ty_status find_play(ty_costing *costing)
+{
+    const ty_plan *plan = costing->plan;
+    ty_workload *step = NULL;
+    char *signature = NULL;
+    double ignored;
+    ty_status status = ty_workload_play_signature(plan->workload, &signature, costing->error);
+
+    if (status == TY_OK && (plan->profile == NULL ||
+                            !ty_profile_layer(plan->profile, signature, plan->micro_batch_size,
+                                              &costing->stage.play_s, &ignored))) {
+        TY_CHECK(ty_workload_step_make(plan->workload, &step, costing->error), status, done);
+        status = play_by_kernels(costing, step, &costing->stage.play_s);
+    }
+done:
+    ty_free(signature);
+    ty_workload_free(step);
+    return status;
+}
+
+/* Samples that are made by playing. */
+static ty_status cost_play(ty_costing *costing, ty_instruction_cost *cost)
+{
+    const ty_status status = costing->stage.play_s > 0 ? TY_OK : find_play(costing);
+
+    *cost = (ty_instruction_cost){.seconds = costing->stage.play_s + ty_cost_overhead_s(costing),
+                                  .core_share = costing->stage.core_share};
+    return status;
+}
+
 ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                        ty_instruction_cost *cost)
 {
@@ -533,6 +596,8 @@ ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
     ty_input_outlook input = {.samples_per_s = HUGE_VAL};
     double samples, own_s, seconds;
 
+    if (instruction->stream == TY_STREAM_COMPUTE)
+        return cost_play(costing, cost);
     if (costing->stage.stage == 0) {
         ty_status status = ty_plan_input(costing->plan, &input, costing->error);
         if (status != TY_OK)

@@ -77,19 +77,12 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                          ty_instruction_cost *cost) TY_MUST_CHECK;
 ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
                         ty_instruction_cost *cost) TY_MUST_CHECK;
-/** Begin: nothing. */
+/** Begin: a copy of the weights that it replaces. */
 ty_status ty_cost_begin(ty_costing *costing, const ty_instruction *instruction,
                         ty_instruction_cost *cost) TY_MUST_CHECK;
 ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                        ty_instruction_cost *cost) TY_MUST_CHECK;
 
-/* acting_costs.c */
-/** The episodes of a micro-batch: as measured, else so many passes of one step. */
-ty_status ty_cost_act(ty_costing *costing, const ty_instruction *instruction,
-                      ty_instruction_cost *cost) TY_MUST_CHECK;
-/** A copy of all weights. */
-ty_status ty_cost_renew(ty_costing *costing, const ty_instruction *instruction,
-                        ty_instruction_cost *cost) TY_MUST_CHECK;
 /** Seconds to move bytes through the memory of the slowest kind of device of the position. */
 double ty_cost_memory_s(const ty_costing *costing, double bytes);
 /** Seconds that an instruction takes beyond its work. */

@@ -11,7 +11,6 @@ static const ty_cost_function functions[TY_OP_COUNT] = {
     [TY_OP_DECODE] = ty_cost_codec,      [TY_OP_UPDATE] = ty_cost_update,
     [TY_OP_BEGIN] = ty_cost_begin,       [TY_OP_BACKWARD_INPUT] = ty_cost_layers,
     [TY_OP_GATHER] = ty_cost_collective, [TY_OP_BACKWARD_WEIGHT] = ty_cost_layers,
-    [TY_OP_ACT] = ty_cost_act,           [TY_OP_RENEW] = ty_cost_renew,
 };
 
 ty_costing ty_costing_of(const ty_plan *plan, ty_network_cache *networks, ty_error *error)

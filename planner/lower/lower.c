@@ -74,7 +74,7 @@ static ty_status lower_position(ty_lowering *l)
     TY_CHECK(schedules[l->plan->schedule](l), status, cleanup);
     TY_CHECK(ty_lower_scores(l), status, cleanup);
     TY_CHECK(ty_lower_updates(l), status, cleanup);
-    TY_CHECK(ty_lower_policy(l), status, cleanup);
+    TY_CHECK(ty_lower_weights_out(l), status, cleanup);
     /* Late gradients: passes and exchanges run ahead of the updates, the last in the list. */
     ty_stage_program *list = &l->program->stages[l->position];
     for (uint32_t i = 0; i < list->instruction_count; i++)

@@ -3,10 +3,9 @@
  *
  *     lower.c               the state, and one pipeline rank after the other
  *     schedule_*.c          the order of passes
- *     passes.c              forward and backward of a micro-batch
+ *     passes.c              forward and backward of a micro-batch, and programs of actors
  *     sharding.c            gathers of sharded weights
  *     gradient_exchange.c   collectives and updates after the last backward
- *     actors_lowering.c     programs of actors
  *     priority_lowering.c   collectives in an order of their own
  */
 #ifndef TY_LOWERING_H
@@ -121,6 +120,11 @@ static inline ty_instruction ty_lower_compute(ty_op op, ty_lower_pass pass, uint
     return instruction;
 }
 
+/** All of a pipeline rank of actors: receive weights, make samples, send them. */
+ty_status ty_lower_actors(ty_lowering *lowering) TY_MUST_CHECK;
+/** Learners send weights to their actors after the updates; nothing without actors. */
+ty_status ty_lower_weights_out(ty_lowering *lowering) TY_MUST_CHECK;
+
 /* gradient_exchange.c */
 
 /** In evolution, the exchange of the population's scores after the last forward; else nothing. */
@@ -145,15 +149,6 @@ uint32_t ty_lower_next_bucket(const ty_lowering *lowering, uint32_t stage, uint3
 uint32_t ty_lower_experts_of(const ty_lowering *lowering, uint32_t bucket);
 ty_instruction ty_lower_bucket_instruction(const ty_lowering *lowering, ty_op op, uint32_t stage,
                                            uint32_t bucket);
-
-/* actors_lowering.c */
-
-/** Playing the episodes of a micro-batch. */
-ty_status ty_lower_act(ty_lowering *lowering, ty_lower_pass pass, uint32_t *index) TY_MUST_CHECK;
-/** All of a position of actors. */
-ty_status ty_lower_actors(ty_lowering *lowering) TY_MUST_CHECK;
-/** Of learners, behind their updates: weights to their actors; nothing without. */
-ty_status ty_lower_policy(ty_lowering *lowering) TY_MUST_CHECK;
 
 /* priority_lowering.c */
 

@@ -36,9 +36,8 @@ static ty_instruction transfer(const ty_lowering *l, ty_op op, ty_lower_pass pas
     return instruction;
 }
 
-/* Where episodes are learnt from, they are played in place. The first stage reads whole samples; a
-   last stage that is not the first reads labels only, which may be stored more tightly than they
-   are used. */
+/* The first stage reads whole samples, or makes them. A last stage that is not the first reads
+   labels only, which may be stored more tightly than they are used. */
 static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
 {
     const ty_workload *workload = l->plan->workload;
@@ -47,8 +46,9 @@ static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
     uint64_t labels = workload->tokens_per_sample > 0 ? workload->tokens_per_sample : 1;
     uint64_t bytes = workload->sample_bytes;
 
-    if (workload->learning == TY_LEARNING_REINFORCEMENT)
-        return pass.stage == 0 ? ty_lower_act(l, pass, index) : TY_OK;
+    load.stream = ty_plan_load_stream(l->plan);
+    if (load.stream == TY_STREAM_COMPUTE)
+        return pass.stage == 0 ? ty_lower_append(l, &load, NULL, 0, index) : TY_OK;
     if (pass.stage != 0 && !is_last_stage(l, pass))
         return TY_OK;
     if (pass.stage != 0 && labels * LABEL_BYTES < bytes)
@@ -315,4 +315,54 @@ uint32_t ty_lower_warmup(const ty_lowering *l)
     for (uint32_t s = l->position; s < l->program->stage_count; s++)
         later += l->plan->stages[s].replicas;
     return (later - 1) / l->plan->stages[l->position].replicas;
+}
+
+/* ---- Actors ---------------------------------------------------------------------------------- */
+
+/* Weights of the step that ends go over the cut, in one message or in parts. */
+static ty_status lower_weights(ty_lowering *l, ty_op op, const uint32_t *wait, uint32_t *indices)
+{
+    for (uint32_t m = 0; m < ty_plan_policy_messages(l->plan, l->position); m++) {
+        const ty_lower_pass pass = {.stage = l->position, .micro_batch = m};
+        const ty_instruction message = transfer(l, op, pass, TY_GRADIENT, 1 - l->position);
+        const ty_status status = ty_lower_append(l, &message, wait, wait == NULL ? 0 : 1,
+                                                 indices == NULL ? NULL : &indices[m]);
+        if (status != TY_OK)
+            return status;
+    }
+    return TY_OK;
+}
+
+/* In a round first come the weights of step t, then samples of step t + 1 + lag are made with
+ * them. */
+ty_status ty_lower_actors(ty_lowering *l)
+{
+    const uint32_t messages = ty_plan_policy_messages(l->plan, l->position);
+    ty_instruction begin = ty_instruction_of(TY_OP_BEGIN);
+    uint32_t *received = ty_alloc(messages, sizeof *received);
+    ty_status status = TY_OK;
+
+    if (received == NULL)
+        return ty_fail(l->error, TY_ENOMEM, "out of memory");
+    TY_CHECK(lower_weights(l, TY_OP_RECEIVE, NULL, received), status, cleanup);
+    begin.bytes = messages * ty_plan_policy_bytes(l->plan);
+    TY_CHECK(ty_lower_append(l, &begin, received, messages, NULL), status, cleanup);
+    for (uint32_t m = 0; m < l->micro_batches; m++) {
+        const ty_lower_pass pass = {l->position, m, l->plan->lag + 1};
+        const ty_instruction send = transfer(l, TY_OP_SEND, pass, TY_ACTIVATION, 1);
+        uint32_t load = 0;
+        TY_CHECK(lower_load(l, pass, &load), status, cleanup);
+        TY_CHECK(ty_lower_append(l, &send, &load, 1, NULL), status, cleanup);
+    }
+cleanup:
+    ty_free(received);
+    return status;
+}
+
+/* Learners', after their updates. */
+ty_status ty_lower_weights_out(ty_lowering *l)
+{
+    const uint32_t updated = l->program->stages[l->position].instruction_count - 1;
+
+    return lower_weights(l, TY_OP_SEND, &updated, NULL);
 }

@@ -457,7 +457,7 @@
 
   /* Colours of the operations, in the order of the program's: load, forward, recompute, ... */
   const operationColours = { load: "#8c8c8c", forward: "#0072b2", recompute: "#56b4e9", backward: "#d55e00", send: "#cc79a7", receive: "#cc79a7", encode: "#b5a800",
-    collective: "#009e73", decode: "#b5a800", update: "#e69f00", backward_input: "#d55e00", gather: "#44aa99", backward_weight: "#aa4499", act: "#332288", renew: "#ddcc77" };
+    collective: "#009e73", decode: "#b5a800", update: "#e69f00", backward_input: "#d55e00", gather: "#44aa99", backward_weight: "#aa4499" };
   const [ROW, MEASURED, OPERATION, NAME, MICRO, START, READY, END, CRITICAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
   const MOST_INSTRUCTIONS = 600;
 

@@ -55,7 +55,7 @@ grep -q '"play 300 steps, linear in_features=9' "$scratch/played.json" && pass |
 expect 0 plan -w corridor-reinforce -c local:2 --profile "$scratch/played.json" --fix actors=1,lag=1,micro_batch=16 -q -o "$scratch/actors.json"
 expect_output "1 actor, lag 1" "actors, who play for those who learn"
 expect 0 estimate "$scratch/actors.json" --program
-expect_output "receive     micro-batch 0  policy from stage 1  844 B" "2 steps ahead  micro-batch 0"
+expect_output "receive     micro-batch 0  gradient from stage 1  844 B" "2 steps ahead  micro-batch 0"
 expect 0 simulate "$scratch/actors.json"
 expect 0 run "$scratch/actors.json" --backend replay --steps 4 -q
 expect 0 run "$scratch/actors.json" --steps 6 --checkpoint "$scratch/whole" --checkpoint-every 3 -q -o "$scratch/whole.json"
@@ -63,7 +63,7 @@ expect 0 run "$scratch/actors.json" --steps 3 --checkpoint "$scratch/half" --che
 expect 0 run "$scratch/actors.json" --steps 6 --checkpoint "$scratch/half" --checkpoint-every 3 --resume -q -o "$scratch/half.json"
 [ "$(grep '"losses"' "$scratch/whole.json")" = "$(grep '"losses"' "$scratch/half.json")" ] && pass || fail "actors go on otherwise than they would have"
 expect 0 compare "$scratch/actors.json" "$scratch/whole.json"
-expect_output "  act " "  renew "
+expect_output "  load " "  begin "
 expect 0 report "$scratch/actors.json" "$scratch/whole.json" -q -o "$scratch/actors.html"
 report_holds "$scratch/actors.html" '[] in d["plan"]["stages"][0]["spans"]'
 expect 1 export "$scratch/actors.json" --to chakra -o "$scratch/chakra"

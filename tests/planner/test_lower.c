@@ -12,7 +12,7 @@
 static const char *const letters[TY_OP_COUNT] = {
     [TY_OP_LOAD] = "L",   [TY_OP_FORWARD] = "F", [TY_OP_RECOMPUTE] = "R", [TY_OP_BACKWARD] = "B",
     [TY_OP_SEND] = "S",   [TY_OP_RECEIVE] = "r", [TY_OP_ENCODE] = "E",    [TY_OP_COLLECTIVE] = "C",
-    [TY_OP_DECODE] = "D", [TY_OP_UPDATE] = "U",  [TY_OP_ACT] = "A",       [TY_OP_RENEW] = "N",
+    [TY_OP_DECODE] = "D", [TY_OP_UPDATE] = "U",  [TY_OP_BEGIN] = "N",
 };
 
 /* Letter, > or < for a transfer to the next or previous stage's direction, micro-batch or bucket,
@@ -436,8 +436,8 @@ static const ty_instruction *first_of(const ty_program *program, uint32_t stage,
     return NULL;
 }
 
-/* Acts before forwards, or on ranks of their own that renew their policy in front of them; weights
- * behind all updates; with one actor of two learners each sends its half. */
+/* Loads that compute before forwards, or on ranks of their own that begin with new weights; weights
+ * leave after all updates; with one actor of two learners each sends its half. */
 Test(lower, actors_play_for_learners)
 {
     static const struct {
@@ -445,13 +445,13 @@ Test(lower, actors_play_for_learners)
         const char *of_actors, *of_learners;
         uint64_t policy_bytes;
     } rows[] = {
-        {0, 1, NULL, "A0 F0@0 B0[0-1] A1 F1@3 B1[0-1] A2 F2@6 B2[0-1] A3 F3@9 B3[0-1] U0", 0},
-        {2, 1, "r<0 N4294967295@0 A0 S>0@2 A1 S>1@4",
-         "r>0 F0@0 B0[0-1] r>1 F1@3 B1[0-1] r>2 F2@6 B2[0-1] r>3 F3@9 B3[0-1] U0 N4294967295 "
-         "S<0@13 S<1@13",
+        {0, 1, NULL, "L0 F0@0 B0[0-1] L1 F1@3 B1[0-1] L2 F2@6 B2[0-1] L3 F3@9 B3[0-1] U0", 0},
+        {2, 1, "r<0 N4294967295@0 L0 S>0@2 L1 S>1@4",
+         "r>0 F0@0 B0[0-1] r>1 F1@3 B1[0-1] r>2 F2@6 B2[0-1] r>3 F3@9 B3[0-1] U0 "
+         "S<0@12 S<1@12",
          12000},
-        {1, 2, "r<0 r<1 N4294967295@0,1 A0 S>0@3 A1 S>1@5 A2 S>2@7 A3 S>3@9",
-         "r>0 F0@0 B0[0-1] r>1 F1@3 B1[0-1] C0@5 U0@6 N4294967295 S<0@8", 6000},
+        {1, 2, "r<0 r<1 N4294967295@0,1 L0 S>0@3 L1 S>1@5 L2 S>2@7 L3 S>3@9",
+         "r>0 F0@0 B0[0-1] r>1 F1@3 B1[0-1] C0@5 U0@6 S<0@7", 6000},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -464,10 +464,10 @@ Test(lower, actors_play_for_learners)
             } else {
                 expect_stage("actors", program, 0, false, rows[i].of_actors);
                 expect_stage("learners", program, 1, false, rows[i].of_learners);
-                cr_expect_eq(first_of(program, 0, TY_OP_ACT, TY_NO_DIRECTION)->lead, 1 + lag);
-                cr_expect_eq(first_of(program, 0, TY_OP_RENEW, TY_NO_DIRECTION)->lead, 0);
+                cr_expect_eq(first_of(program, 0, TY_OP_LOAD, TY_NO_DIRECTION)->lead, 1 + lag);
+                cr_expect_eq(first_of(program, 0, TY_OP_BEGIN, TY_NO_DIRECTION)->lead, 0);
                 cr_expect_eq(ty_program_lead(program, 1), 0);
-                cr_expect_eq(first_of(program, 0, TY_OP_RECEIVE, TY_POLICY)->bytes,
+                cr_expect_eq(first_of(program, 0, TY_OP_RECEIVE, TY_GRADIENT)->bytes,
                              rows[i].policy_bytes);
                 cr_expect_eq(first_of(program, 1, TY_OP_RECEIVE, TY_ACTIVATION)->bytes,
                              2 * 4 * (100 + 2 * 100 + 1));
@@ -486,8 +486,8 @@ Test(lower, actors_are_checked)
     } * row, rows[] = {
                  {0, 2, "is 0 steps ahead, expected 2"},
                  {0, 1, "does not wait for the receive of its weights"},
-                 {0, 3, "does not wait for the act that makes it"},
-                 {1, 14, "does not wait for the renew of the weights"},
+                 {0, 3, "does not wait for the load that makes it"},
+                 {1, 13, "does not wait for the update of every bucket"},
              };
     ty_error error = {0};
 

@@ -441,14 +441,13 @@ Test(scenarios, actors_take_turns_or_overlap)
 
     for (uint32_t lag = 0; lag <= 2; lag++) {
         scene s = plan_of_actors(cluster, 1, lag, 64);
-        const double act = time_of(&s, 0, TY_OP_ACT, TY_NO_DIRECTION) +
-                           time_of(&s, 0, TY_OP_RENEW, TY_NO_DIRECTION);
+        const double act = time_of(&s, 0, TY_OP_LOAD, TY_NO_DIRECTION) +
+                           time_of(&s, 0, TY_OP_BEGIN, TY_NO_DIRECTION);
         const double learn = time_of(&s, 1, TY_OP_FORWARD, TY_NO_DIRECTION) +
                              time_of(&s, 1, TY_OP_BACKWARD, TY_NO_DIRECTION) +
-                             time_of(&s, 1, TY_OP_UPDATE, TY_NO_DIRECTION) +
-                             time_of(&s, 1, TY_OP_RENEW, TY_NO_DIRECTION);
+                             time_of(&s, 1, TY_OP_UPDATE, TY_NO_DIRECTION);
         const double round = act + learn + time_of(&s, 0, TY_OP_SEND, TY_ACTIVATION) +
-                             time_of(&s, 1, TY_OP_SEND, TY_POLICY);
+                             time_of(&s, 1, TY_OP_SEND, TY_GRADIENT);
         const double expected = fmax(fmax(act, learn), round / (lag + 1));
 
         cr_expect_eq(ty_plan_actors(s.plan), 1);
@@ -478,12 +477,12 @@ Test(scenarios, playing_is_measured_whole)
                      TY_OK);
         passes += 300 * forward_s;
     }
-    expect_near("by kernels", time_of(&s, 0, TY_OP_ACT, TY_NO_DIRECTION), 2 * passes, 1e-9);
+    expect_near("by kernels", time_of(&s, 0, TY_OP_LOAD, TY_NO_DIRECTION), 2 * passes, 1e-9);
     cr_assert_eq(ty_workload_play_signature(s.plan->workload, &row.signature, NULL), TY_OK);
     s.plan->profile = &profile;
     ty_costs_free(s.costs);
     cr_assert_eq(ty_costs_of_program(s.plan, s.program, s.cluster, &s.costs, NULL), TY_OK);
-    expect_near("measured", time_of(&s, 0, TY_OP_ACT, TY_NO_DIRECTION), 2 * 0.25, 1e-9);
+    expect_near("measured", time_of(&s, 0, TY_OP_LOAD, TY_NO_DIRECTION), 2 * 0.25, 1e-9);
     s.plan->profile = NULL;
     ty_free(row.signature);
     ty_workload_free(step);
