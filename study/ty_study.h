@@ -241,16 +241,12 @@ ty_status ty_whatif_resume(ty_whatif *whatif, const char *path, ty_error *error)
 typedef ty_status ty_whatif_taken(void *context, const ty_whatif *whatif, ty_error *error);
 /**
  * Finds the rows that are not there yet, each in a process of its own, as many at once as there are
- * cores; where this process is one of several that mpirun or srun has started, which all call this
- * with the same question, over those ranks, the first of which gets all rows. Machines that are
- * measured here are measured one at a time, and not over ranks.
+ * cores. Machines that are measured here are measured one at a time.
  * @param taken called after each row; NULL: nothing is kept
  * @return the first failure of any row. "Does not fit" and "makes no sense" are rows, not failures
  */
 ty_status ty_whatif_run(ty_whatif *whatif, const ty_watch *watch, ty_whatif_taken *taken,
                         void *context, ty_error *error) TY_MUST_CHECK;
-/** Whether this process is the one that gets the rows, or the only one. */
-bool ty_whatif_is_first_rank(void);
 
 uint32_t ty_whatif_row_count(const ty_whatif *whatif);
 uint32_t ty_whatif_done_count(const ty_whatif *whatif);

@@ -335,11 +335,11 @@ exit_code cmd_whatif(const cli_options *options)
         code = report_bad_input(&error);
         goto cleanup;
     }
-    ty_progress_start(&c.progress, options->quiet || !ty_whatif_is_first_rank() ? NULL : stderr,
-                      "what-if", ty_whatif_row_count(c.rows), "rows");
+    ty_progress_start(&c.progress, options->quiet ? NULL : stderr, "what-if",
+                      ty_whatif_row_count(c.rows), "rows");
     if (ty_whatif_run(c.rows, &watch, keep, &c, &error) != TY_OK) {
         code = report_bad_input(&error);
-    } else if (ty_whatif_is_first_rank()) {
+    } else {
         snprintf(note, sizeof note, "%u rows", ty_whatif_row_count(c.rows));
         ty_progress_finish(&c.progress, note);
         code = finish(&c, &error);

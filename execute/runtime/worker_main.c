@@ -1,6 +1,4 @@
 /* trainyard-worker: one rank of a job. Everything it knows comes from the job file. */
-#include "mpi_frames.h"
-#include "relay.h"
 #include "transport.h"
 #include "ty_execute.h"
 #include "worker_sign.h"
@@ -21,8 +19,6 @@ static const char usage[] =
     "progress on standard error and writes the output file named in the job.\n"
     "\n"
     "  -q, --quiet    no progress on standard error\n"
-    "  --relay        in the place of a job: carry messages between ranks for the program that\n"
-    "                 started this one (`trainyard whatif` does)\n"
     "  -h, --help     this text\n"
     "  -V, --version  version\n"
     "\n"
@@ -199,22 +195,10 @@ static int run(const char *path, FILE *progress)
     return code;
 }
 
-static int relay(void)
-{
-    ty_error error = {0};
-
-    if (ty_relay_serve(STDIN_FILENO, &error) == TY_OK)
-        return EXIT_SUCCESS;
-    if (error.status != TY_EIO) /* that is told by the other end */
-        fprintf(stderr, "trainyard-worker: %s\n", error.message);
-    return EXIT_FAILURE;
-}
-
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
         {"quiet", no_argument, NULL, 'q'},
-        {"relay", no_argument, NULL, 'r'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {0},
@@ -227,8 +211,6 @@ int main(int argc, char **argv)
             progress = NULL;
             continue;
         }
-        if (option == 'r')
-            return relay();
         if (option == 'h') {
             fputs(usage, stdout);
             return EXIT_SUCCESS;

@@ -86,9 +86,6 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error) TY_MUST_CHECK;
 /** Whether messages inside a host go through shared memory, where they can; they do at first. For
  * comparisons: all ranks call it alike, while no message is under way. */
 void ty_transport_mpi_share(ty_transport *transport, bool is_sharing);
-/** What watches its calls of MPI (call_watch.h), for calls beside them. It lives as long as the
- * transport. */
-struct ty_call_watch *ty_transport_mpi_watch(const ty_transport *transport);
 /** `size` transports that reach each other, for as many threads. @param out [size] */
 ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error) TY_MUST_CHECK;
 

@@ -1,5 +1,4 @@
-/* The "mpi" transport: ranks are the processes of MPI_COMM_WORLD. But for mpi_relay.c the only file
- * that calls MPI.
+/* The "mpi" transport: ranks are the processes of MPI_COMM_WORLD. The only file that calls MPI.
  * Between ranks of one host messages go through shared memory (shared_memory.h) where all of them
  * have it. Where none do, MPI's sockets wake who waits (socket_bell.h). */
 #include "call_watch.h"
@@ -589,13 +588,6 @@ cleanup:
         state_free(state);
     ty_free(transport);
     return status;
-}
-
-ty_call_watch *ty_transport_mpi_watch(const ty_transport *transport)
-{
-    const mpi_state *state = transport->state;
-
-    return state->watch;
 }
 
 void ty_transport_mpi_share(ty_transport *transport, bool is_sharing)

@@ -30,17 +30,4 @@ typedef struct ty_sweep {
  */
 ty_status ty_sweep_run(const ty_sweep *work, ty_error *error) TY_MUST_CHECK;
 
-/* ---- Over the ranks of an MPI job ------------------------------------------------------------ */
-
-/** Whether this process is one of several that mpirun or srun started. */
-bool ty_sweep_has_ranks(void);
-/** Whether it is the one that takes results, or the only one. */
-bool ty_sweep_is_first_rank(void);
-/**
- * ty_sweep_run over all ranks of the job, each of which calls it with the same work: rank 0 hands
- * out pieces to the others as they ask, and alone takes results and returns the first failure of
- * any. Call it once.
- */
-ty_status ty_sweep_over_ranks(const ty_sweep *work, ty_error *error) TY_MUST_CHECK;
-
 #endif

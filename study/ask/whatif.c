@@ -428,11 +428,6 @@ static ty_status open_cluster(ty_whatif *w, ty_error *error)
     return status;
 }
 
-bool ty_whatif_is_first_rank(void)
-{
-    return ty_sweep_is_first_rank();
-}
-
 ty_status ty_whatif_run(ty_whatif *w, const ty_watch *watch, ty_whatif_taken *taken, void *context,
                         ty_error *error)
 {
@@ -444,19 +439,14 @@ ty_status ty_whatif_run(ty_whatif *w, const ty_watch *watch, ty_whatif_taken *ta
                      .work = do_row,
                      .take = take_row,
                      .lose = lose_row};
-
     ty_status status;
 
     w->watch = watch;
     w->taken = taken;
     w->context = context;
-    if (ty_sweep_has_ranks() && is_measured_here(w))
-        return ty_fail(
-            error, TY_EINVAL,
-            "a local cluster is measured on one machine: start whatif without a launcher");
     TY_CHECK(open_cluster(w, error), status, done);
     work.parallel = cores < 1 || is_measured_here(w) ? 1 : (uint32_t)cores;
-    status = ty_sweep_has_ranks() ? ty_sweep_over_ranks(&work, error) : ty_sweep_run(&work, error);
+    status = ty_sweep_run(&work, error);
 done:
     ty_cluster_free(w->cluster);
     w->cluster = NULL;

@@ -75,26 +75,6 @@ expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwi
     --rows "$scratch/marked.json" --json
 expect_output "a mark" '"is_complete": true'
 
-# Nor does it matter how many ranks of an MPI job do them; a failure of any is told once.
-over_ranks() {
-    timeout 120 mpirun --allow-run-as-root --oversubscribe -n 3 --mca mpi_yield_when_idle 1 \
-        "$TRAINYARD" whatif "$@" >"$scratch/out" 2>"$scratch/err"
-}
-if over_ranks -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 -o "$scratch/ranks.json" &&
-    cmp -s "$scratch/whole.json" "$scratch/ranks.json"; then pass; else fail "over three ranks the document differs"; fi
-over_ranks -w vgg16 -c "2x p100-server" -q --no-simulate --vary workload=vgg16,vgg17,vgg18
-code=$?
-if [ $code -eq 3 ] && [ "$(grep -c "trainyard: error: .*vgg1[78]" "$scratch/err")" -eq 1 ]; then pass; else
-    fail "over ranks a workload that nobody knows: exit code $code, $(grep -c "error:" "$scratch/err") complaints"; fi
-# A rank that dies takes the job along, and no relay is left.
-timeout 60 mpirun --allow-run-as-root --oversubscribe -n 3 --mca mpi_yield_when_idle 1 sh -c \
-    '[ "$PMIX_RANK" -lt 2 ] || { "$0" "$@" & sleep 1; kill -9 $!; wait $!; exit 1; }; exec "$0" "$@"' \
-    "$TRAINYARD" whatif -w gpt2 -c "8x dgx-a100" -q --vary hosts=1,2,4,8,16 --vary bandwidth.all=x0.5,x1,x2,x4 >"$scratch/out" 2>"$scratch/err"
-code=$?
-if [ $code -ne 0 ] && [ $code -ne 124 ]; then pass; else fail "a killed rank: exit code $code"; fi
-if ! over_ranks -w vgg16 -c local:2 -q --vary batch=32,64 && grep -q "without a launcher" "$scratch/err"; then pass; else
-    fail "a local cluster over ranks: $(cat "$scratch/err")"; fi
-
 # What it refuses.
 expect 3 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1 --seed 2 --rows "$scratch/whole.json"
 expect_error_line "question" "another question"
