@@ -46,7 +46,7 @@ typedef struct cli_options {
     const char *init, *save_weights, *bad_samples_text;
     const char *checkpoint, *checkpoint_every_text, *evaluate_every_text, *vocabulary_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
-    const char *learning_rate, *compressions, *reached, *trials, *sizes, *algorithm;
+    const char *learning_rate, *compressions, *reached, *sizes, *algorithm;
     const char *mfu, *tokens_per_s, *step_time, *constants;
     const char *seeds_text, *straggler, *jitter;
     const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
@@ -251,11 +251,6 @@ exit_code cluster_collective(const cli_options *options, const char *cluster);
 bool calibrates_stack(const cli_options *options);
 /** trainyard calibrate --stack. */
 exit_code calibrate_stack(const cli_options *options);
-
-/* ---- calibrate_trials.c ------------------------------------------------------------------ */
-
-/** trainyard calibrate --trials. */
-exit_code calibrate_trials(const cli_options *options);
 
 /* ---- cmd_estimate.c ---------------------------------------------------------------------- */
 

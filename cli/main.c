@@ -90,8 +90,6 @@ const cli_command commands[] = {
      "with each of --compressions and with late gradients. The calibration it writes\n"
      "goes to plan, score and compare with --task; a batch and a learning rate are\n"
      "proposed.\n"
-     "With --trials, on local:N: trains each setting a little, the better half twice\n"
-     "as long, and so on; what was found, and what it cost.\n"
      "With --reached, of runs elsewhere: the law of steps and batch through them, and\n"
      "what --global-batch takes by it.\n"
      "With --stack S: constants of S, from a table of step times with their layouts\n"
@@ -100,8 +98,8 @@ const cli_command commands[] = {
      "to every command with --stack (docs/guides/calibrate.md).\n",
      OPTIONS("stack", "mfu", "tokens-per-s", "step-time", "constants", "fix", "precision", "seq",
              "cluster", "profile", "collective", "workload", "until", "global-batch",
-             "evaluate-every", "steps", "seeds", "seed", "compressions", "trials", "reached",
-             "learning-rate", "data", "output", "json"),
+             "evaluate-every", "steps", "seeds", "seed", "compressions", "reached", "learning-rate",
+             "data", "output", "json"),
      0, 4096, cmd_calibrate},
     {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
      "divide a measured layer graph into stages, as PipeDream would",

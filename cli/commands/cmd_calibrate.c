@@ -1,6 +1,6 @@
 /* trainyard calibrate: logs of nccl-tests become measured collectives of a profile; with a workload
  * in their place, short trainings tell how its task converges, or figures of others' trainings do.
- * With --stack it is calibrate_stack.c's, with --trials calibrate_trials.c's. */
+ * With --stack it is calibrate_stack.c's. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -228,11 +228,6 @@ exit_code cmd_calibrate(const cli_options *options)
 
     if (calibrates_stack(options))
         return calibrate_stack(options);
-    if (options->trials != NULL && (options->file_count > 0 || options->reached != NULL))
-        return report_usage("calibrate", "--trials: found with logs or --reached, expected a "
-                                         "workload");
-    if (options->trials != NULL)
-        return calibrate_trials(options);
     if ((options->workload != NULL) + (options->file_count > 0) + (options->reached != NULL) > 1)
         return report_usage("calibrate", "expected one of logs, --workload and --reached");
     if (options->reached != NULL)

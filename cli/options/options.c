@@ -115,9 +115,6 @@ static const option_row table[] = {
     TEXT("task", 0, task, "T", "how it converges: a task of the catalogue, or a calibration"),
     TEXT("compressions", 0, compressions, "C,...",
          "compressors whose cost in steps is measured: top-k:0.01,powersgd-2"),
-    TEXT("trials", 0, trials, "K=V+V,...",
-         "learning_rate=0.01+0.1, momentum=0+0.9, batch=32+64 (without blanks): every combination "
-         "trains, the better half goes on; --steps of the first round"),
     TEXT("reached", 0, reached, "B:N,...",
          "batches and what they took to the target, in samples, epochs or tokens, with the number "
          "of runs: 512:23epochs*5,1024:26epochs"),

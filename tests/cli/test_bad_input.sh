@@ -150,8 +150,6 @@ done <<'END'
 3 2 plan --task nosuch|no known task is called 'nosuch'
 2 2 plan --input speed=1|--input
 2 2 calibrate --until accuracy=0.5 --fix pp=3|--fix pp: found "3"
-2 2 calibrate --trials rate=0.1+1|--trials: found 'rate=0.1+1'
-2 2 calibrate --trials learning_rate=0.1|--trials: found 1 combinations
 END
 TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect 1 plan -w mlp -c local:2 -q # one that has a sense is measured
 grep -q "ended with code 1 and without a word" "$scratch/err" && pass || fail "nothing is measured"

@@ -83,7 +83,6 @@ document compare made/phased.json made/phased-reached.json --task made/calibrati
 for name in gpt2 lenet transfer-resnet50 mixtral-8x7b deepseek-v3 gnmt-8; do document workload show $name; done
 document workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt"
 document cluster show "leaf:2 host:2 dgx-h100"
-document calibrate -w mlp -c local:2 --trials learning_rate=0.01+0.05,batch=32 --steps 2 -q
 document profile -w gpt-tiny --data "$SOURCE/LICENSE" -q
 cp "documents/$documents-profile.json" documents/samples.json
 document data tokenize "$SOURCE/README.md" --vocabulary 300 -o made/readme.tokens
