@@ -81,8 +81,10 @@ typedef struct ty_import_options {
     uint64_t vocabulary; /* rows of the vocabulary, of language models, in place of the file's;
                             Megatron-LM's pad it. Refused (TY_EINVAL) where there is no one such
                             size */
-    const char *model;   /* as for ty_workload_open: of a file that trains one but has none in it
+    const char *model;   /* for `open_model`: of a file that trains one but has none in it
                             (DeepSpeed's); ignored by all others; NULL: none */
+    ty_status (*open_model)(const char *model, ty_workload **out,
+                            ty_error *error); /* ty_workload_open, with a model */
     const struct training_pairs *settings; /* internal: what else the caller reads of the file, so
                                               that no note calls it unread; NULL: nothing */
 } ty_import_options;

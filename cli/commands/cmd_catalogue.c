@@ -261,7 +261,8 @@ static ty_status import_workload(const char *path, const cli_options *options, t
     ty_import_options how = {.sequence = options->sequence,
                              .batch = (uint32_t)options->global_batch,
                              .vocabulary = options->vocabulary,
-                             .model = options->workload};
+                             .model = options->workload,
+                             .open_model = ty_workload_open};
     ty_import_report report = {0};
     ty_workload *workload = NULL;
     ty_json_writer writer = ty_json_writer_on(text);

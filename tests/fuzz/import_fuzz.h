@@ -38,7 +38,7 @@ static void check_imported(const ty_workload *workload)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *bytes = malloc(size + 1);
-    const ty_import_options options = {.model = MODEL};
+    const ty_import_options options = {.model = MODEL, .open_model = ty_workload_open};
     ty_workload *workload = NULL;
     ty_import_report report = {0};
     ty_error error = {0};

@@ -233,8 +233,9 @@ Test(import, training_from_megatron)
 static ty_status import_deepspeed(const char *text, const char *model, ty_workload **out,
                                   ty_import_report *report, ty_error *error)
 {
-    return ty_import_bytes("f", text, strlen(text), &(ty_import_options){.model = model}, out,
-                           report, error);
+    return ty_import_bytes("f", text, strlen(text),
+                           &(ty_import_options){.model = model, .open_model = ty_workload_open},
+                           out, report, error);
 }
 
 Test(import, training_from_deepspeed)

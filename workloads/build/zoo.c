@@ -8,65 +8,6 @@
 #include <stdint.h>
 #include <string.h>
 
-ty_status ty_zoo_size(const ty_json *object, const char *key, uint64_t fallback, uint64_t *out,
-                      ty_error *error)
-{
-    if (fallback != TY_ZOO_REQUIRED && !ty_json_has(object, key)) {
-        *out = fallback;
-        return TY_OK;
-    }
-    return ty_json_uint64(object, key, fallback == 0 ? 0 : 1, INT32_MAX, out, error);
-}
-
-ty_status ty_zoo_flag(const ty_json *object, const char *key, bool fallback, bool *out,
-                      ty_error *error)
-{
-    if (!ty_json_has(object, key)) {
-        *out = fallback;
-        return TY_OK;
-    }
-    return ty_json_bool(object, key, out, error);
-}
-
-ty_status ty_zoo_progress(const ty_zoo_reader *reader, const ty_json *value)
-{
-    const ty_error *mistake = ty_builder_mistake(reader->builder);
-    if (mistake == NULL)
-        return TY_OK;
-    if (mistake->status == TY_ENOMEM)
-        return ty_fail(reader->error, TY_ENOMEM, "%s", mistake->message);
-    return ty_json_fail(value, reader->error, "layers that fit (%s)", mistake->message);
-}
-
-ty_status ty_zoo_open_real(ty_zoo_reader *reader)
-{
-    ty_status status = TY_OK;
-    ty_shape input = {0};
-    const ty_json *shape;
-    uint64_t sample_bytes;
-
-    if (reader->overrides->sequence != 0)
-        return ty_fail(reader->error, TY_EINVAL,
-                       "%s: found sequence=%llu, but its samples are not sequences", reader->name,
-                       (unsigned long long)reader->overrides->sequence);
-    TY_CHECK(ty_json_array(reader->root, "input", 1, TY_MAX_DIMENSIONS, &shape, reader->error),
-             status, cleanup);
-    input.dimension_count = (uint32_t)ty_json_size(shape);
-    for (uint32_t i = 0; i < input.dimension_count; i++)
-        TY_CHECK(ty_json_as_uint64(ty_json_at(shape, i), 1, INT32_MAX, &input.dimensions[i],
-                                   reader->error),
-                 status, cleanup);
-    TY_CHECK(ty_json_uint64(reader->root, "sample_bytes", 1, (uint64_t)1 << 50, &sample_bytes,
-                            reader->error),
-             status, cleanup);
-    reader->builder = ty_builder_new(reader->name, TY_INPUT_REAL, &input);
-    ty_builder_set_sample_bytes(reader->builder, sample_bytes);
-    status = ty_zoo_progress(reader, shape);
-
-cleanup:
-    return status;
-}
-
 /* ---- Training -------------------------------------------------------------------------------- */
 
 static ty_status read_sgd(const ty_json *object, ty_optimizer *o, ty_error *error)
@@ -76,14 +17,10 @@ static ty_status read_sgd(const ty_json *object, ty_optimizer *o, ty_error *erro
 
 static ty_status read_adamw(const ty_json *object, ty_optimizer *o, ty_error *error)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_json_number(object, "beta1", 0, 1, &o->beta1, error), status, cleanup);
-    TY_CHECK(ty_json_number(object, "beta2", 0, 1, &o->beta2, error), status, cleanup);
-    TY_CHECK(ty_json_number(object, "epsilon", 0, 1, &o->epsilon, error), status, cleanup);
-
-cleanup:
-    return status;
+    TY_TRY(ty_json_number(object, "beta1", 0, 1, &o->beta1, error));
+    TY_TRY(ty_json_number(object, "beta2", 0, 1, &o->beta2, error));
+    TY_TRY(ty_json_number(object, "epsilon", 0, 1, &o->epsilon, error));
+    return TY_OK;
 }
 
 static ty_status read_optimizer(const ty_json *root, ty_optimizer *out, ty_error *error)
@@ -92,25 +29,19 @@ static ty_status read_optimizer(const ty_json *root, ty_optimizer *out, ty_error
     static ty_status (*const readers[])(const ty_json *, ty_optimizer *, ty_error *) = {read_sgd,
                                                                                         read_adamw};
     static const ty_optimizer_kind optimizer_kinds[] = {TY_OPTIMIZER_SGD, TY_OPTIMIZER_ADAMW};
-    ty_status status = TY_OK;
     ty_optimizer o = {0};
     const ty_json *object;
     int kind;
 
-    TY_CHECK(ty_json_object(root, "optimizer", &object, error), status, cleanup);
-    TY_CHECK(ty_json_enum(object, "kind", names, sizeof names / sizeof names[0], &kind, error),
-             status, cleanup);
+    TY_TRY(ty_json_object(root, "optimizer", &object, error));
+    TY_TRY(ty_json_enum(object, "kind", names, sizeof names / sizeof names[0], &kind, error));
     o.kind = optimizer_kinds[kind];
-    TY_CHECK(ty_json_number(object, "learning_rate", 0, 1e3, &o.learning_rate, error), status,
-             cleanup);
-    TY_CHECK(ty_json_number(object, "weight_decay", 0, 1e3, &o.weight_decay, error), status,
-             cleanup);
-    TY_CHECK(readers[kind](object, &o, error), status, cleanup);
-    TY_CHECK(ty_json_end(object, error), status, cleanup);
+    TY_TRY(ty_json_number(object, "learning_rate", 0, 1e3, &o.learning_rate, error));
+    TY_TRY(ty_json_number(object, "weight_decay", 0, 1e3, &o.weight_decay, error));
+    TY_TRY(readers[kind](object, &o, error));
+    TY_TRY(ty_json_end(object, error));
     *out = o;
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 typedef struct training {
@@ -122,19 +53,13 @@ typedef struct training {
 /* Data set, usual batch and optimizer. */
 static ty_status read_training(const ty_zoo_reader *reader, training *out)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_json_string(reader->root, "source", &out->source, reader->error), status, cleanup);
-    TY_CHECK(ty_json_string(reader->root, "dataset", &out->dataset, reader->error), status,
-             cleanup);
-    TY_CHECK(ty_json_uint32(reader->root, "global_batch", 1, 1u << 30, &out->batch, reader->error),
-             status, cleanup);
-    TY_CHECK(read_optimizer(reader->root, &out->optimizer, reader->error), status, cleanup);
+    TY_TRY(ty_json_string(reader->root, "source", &out->source, reader->error));
+    TY_TRY(ty_json_string(reader->root, "dataset", &out->dataset, reader->error));
+    TY_TRY(ty_json_uint32(reader->root, "global_batch", 1, 1u << 30, &out->batch, reader->error));
+    TY_TRY(read_optimizer(reader->root, &out->optimizer, reader->error));
     if (reader->overrides->batch != 0)
         out->batch = reader->overrides->batch;
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Configurations as their authors publish them ---------------------------------------------
@@ -151,12 +76,12 @@ static ty_status replace_text(char **text, const char *with, ty_error *error)
     return TY_OK;
 }
 
-/* "config" holds a file of another tool, whose importer reads it; the zoo says how it is trained.
- */
+/* "config" holds a model's config.json, whose importer reads it; the zoo says how it is trained. */
 static ty_status build_config(const ty_zoo_reader *reader, ty_workload **out)
 {
     ty_import_options options = *reader->overrides;
     ty_workload *workload = NULL;
+    const ty_import_format *const formats[] = {&ty_import_hf};
     const ty_json *config;
     char *text = NULL;
     uint64_t sequence = 0;
@@ -170,9 +95,9 @@ static ty_status build_config(const ty_zoo_reader *reader, ty_workload **out)
     TY_CHECK(ty_json_end(reader->root, reader->error), status, cleanup);
     if (options.sequence == 0)
         options.sequence = sequence;
-    TY_CHECK(
-        ty_import_bytes(reader->name, text, strlen(text), &options, &workload, NULL, reader->error),
-        status, cleanup);
+    TY_CHECK(ty_import_as(formats, 1, reader->name, text, strlen(text), &options, &workload, NULL,
+                          reader->error),
+             status, cleanup);
     TY_CHECK(replace_text(&workload->name, reader->name, reader->error), status, cleanup);
     TY_CHECK(replace_text(&workload->source, how.source, reader->error), status, cleanup);
     TY_CHECK(replace_text(&workload->dataset, how.dataset, reader->error), status, cleanup);
@@ -191,7 +116,6 @@ cleanup:
 static ty_status read_scenario(ty_zoo_reader *reader)
 {
     static const char *const names[TY_LEARNING_COUNT] = {"gradient", "evolution", "reinforcement"};
-    ty_status status = TY_OK;
     int learning = TY_LEARNING_GRADIENT;
     uint64_t local_steps, rotary_base;
     double input_s = 0, deviation = 0;
@@ -199,36 +123,27 @@ static ty_status read_scenario(ty_zoo_reader *reader)
     ty_teacher teacher;
 
     if (ty_json_has(reader->root, "learning"))
-        TY_CHECK(ty_json_enum(reader->root, "learning", names, TY_LEARNING_COUNT, &learning,
-                              reader->error),
-                 status, cleanup);
-    TY_CHECK(ty_zoo_size(reader->root, "local_steps", 1, &local_steps, reader->error), status,
-             cleanup);
+        TY_TRY(ty_json_enum(reader->root, "learning", names, TY_LEARNING_COUNT, &learning,
+                            reader->error));
+    TY_TRY(ty_zoo_size(reader->root, "local_steps", 1, &local_steps, reader->error));
     if (ty_json_has(reader->root, "input_s_per_sample"))
-        TY_CHECK(ty_json_number(reader->root, "input_s_per_sample", 0, HUGE_VAL, &input_s,
-                                reader->error),
-                 status, cleanup);
-    TY_CHECK(ty_zoo_size(reader->root, "rotary_base", 0, &rotary_base, reader->error), status,
-             cleanup);
+        TY_TRY(ty_json_number(reader->root, "input_s_per_sample", 0, HUGE_VAL, &input_s,
+                              reader->error));
+    TY_TRY(ty_zoo_size(reader->root, "rotary_base", 0, &rotary_base, reader->error));
     ty_builder_set_rotary_base(reader->builder, rotary_base);
     ty_builder_set_scenario(reader->builder, (ty_learning)learning, (uint32_t)local_steps, input_s);
     if (ty_json_has(reader->root, "deviation"))
-        TY_CHECK(ty_json_number(reader->root, "deviation", 0, HUGE_VAL, &deviation, reader->error),
-                 status, cleanup);
+        TY_TRY(ty_json_number(reader->root, "deviation", 0, HUGE_VAL, &deviation, reader->error));
     ty_builder_set_deviation(reader->builder, deviation);
     if (ty_json_has(reader->root, "teacher")) {
-        TY_CHECK(ty_teacher_read(reader->root, &teacher, reader->error), status, cleanup);
+        TY_TRY(ty_teacher_read(reader->root, &teacher, reader->error));
         ty_builder_set_teacher(reader->builder, &teacher);
     }
     if (ty_json_has(reader->root, "frozen_through")) {
-        TY_CHECK(ty_json_string(reader->root, "frozen_through", &last_frozen, reader->error),
-                 status, cleanup);
+        TY_TRY(ty_json_string(reader->root, "frozen_through", &last_frozen, reader->error));
         ty_builder_freeze_through(reader->builder, last_frozen);
     }
-    status = ty_zoo_progress(reader, reader->root);
-
-cleanup:
-    return status;
+    return ty_zoo_progress(reader, reader->root);
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */

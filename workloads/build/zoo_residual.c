@@ -105,7 +105,6 @@ static void append_head(ty_builder *b, uint32_t x, uint64_t classes)
 
 ty_status ty_zoo_residual(ty_zoo_reader *reader)
 {
-    ty_status status = TY_OK;
     const char *names[BLOCK_KIND_COUNT];
     const ty_json *blocks;
     uint64_t width, classes, channels;
@@ -114,33 +113,25 @@ ty_status ty_zoo_residual(ty_zoo_reader *reader)
 
     for (size_t i = 0; i < BLOCK_KIND_COUNT; i++)
         names[i] = block_kinds[i].name;
-    TY_CHECK(ty_zoo_open_real(reader), status, cleanup);
-    TY_CHECK(ty_json_enum(reader->root, "block", names, BLOCK_KIND_COUNT, &kind, reader->error),
-             status, cleanup);
-    TY_CHECK(ty_zoo_size(reader->root, "width", TY_ZOO_REQUIRED, &width, reader->error), status,
-             cleanup);
-    TY_CHECK(ty_zoo_size(reader->root, "classes", TY_ZOO_REQUIRED, &classes, reader->error), status,
-             cleanup);
-    TY_CHECK(ty_json_array(reader->root, "blocks", 1, 16, &blocks, reader->error), status, cleanup);
+    TY_TRY(ty_zoo_open_real(reader));
+    TY_TRY(ty_json_enum(reader->root, "block", names, BLOCK_KIND_COUNT, &kind, reader->error));
+    TY_TRY(ty_zoo_size(reader->root, "width", TY_ZOO_REQUIRED, &width, reader->error));
+    TY_TRY(ty_zoo_size(reader->root, "classes", TY_ZOO_REQUIRED, &classes, reader->error));
+    TY_TRY(ty_json_array(reader->root, "blocks", 1, 16, &blocks, reader->error));
 
     x = append_stem(reader->builder, width);
     channels = width;
     for (size_t stage = 0; stage < ty_json_size(blocks); stage++, width *= 2) {
         uint32_t count;
-        TY_CHECK(
-            ty_json_as_uint32(ty_json_at(blocks, stage), 1, MOST_BLOCKS, &count, reader->error),
-            status, cleanup);
+        TY_TRY(ty_json_as_uint32(ty_json_at(blocks, stage), 1, MOST_BLOCKS, &count, reader->error));
         for (uint32_t i = 0; i < count; i++) {
             char prefix[48];
             snprintf(prefix, sizeof prefix, "stage%zu.block%u", stage + 1, i + 1);
             x = append_block(reader->builder, x, &block_kinds[kind], width,
                              stage > 0 && i == 0 ? 2 : 1, &channels, prefix);
         }
-        TY_CHECK(ty_zoo_progress(reader, ty_json_at(blocks, stage)), status, cleanup);
+        TY_TRY(ty_zoo_progress(reader, ty_json_at(blocks, stage)));
     }
     append_head(reader->builder, x, classes);
-    status = ty_zoo_progress(reader, reader->root);
-
-cleanup:
-    return status;
+    return ty_zoo_progress(reader, reader->root);
 }

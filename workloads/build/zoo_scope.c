@@ -1,7 +1,60 @@
-/* Arguments of blocks, found from the inside outwards, and labels, the last one given to a name. */
+/* What families share: sizes and flags, arguments of blocks, found from the inside outwards, and
+ * labels, the last one given to a name. */
 #include "zoo_scope.h"
 
 #include <string.h>
+
+ty_status ty_zoo_size(const ty_json *object, const char *key, uint64_t fallback, uint64_t *out,
+                      ty_error *error)
+{
+    if (fallback != TY_ZOO_REQUIRED && !ty_json_has(object, key)) {
+        *out = fallback;
+        return TY_OK;
+    }
+    return ty_json_uint64(object, key, fallback == 0 ? 0 : 1, INT32_MAX, out, error);
+}
+
+ty_status ty_zoo_flag(const ty_json *object, const char *key, bool fallback, bool *out,
+                      ty_error *error)
+{
+    if (!ty_json_has(object, key)) {
+        *out = fallback;
+        return TY_OK;
+    }
+    return ty_json_bool(object, key, out, error);
+}
+
+ty_status ty_zoo_progress(const ty_zoo_reader *reader, const ty_json *value)
+{
+    const ty_error *mistake = ty_builder_mistake(reader->builder);
+    if (mistake == NULL)
+        return TY_OK;
+    if (mistake->status == TY_ENOMEM)
+        return ty_fail(reader->error, TY_ENOMEM, "%s", mistake->message);
+    return ty_json_fail(value, reader->error, "layers that fit (%s)", mistake->message);
+}
+
+ty_status ty_zoo_open_real(ty_zoo_reader *reader)
+{
+    ty_shape input = {0};
+    const ty_json *shape;
+    uint64_t sample_bytes;
+
+    if (reader->overrides->sequence != 0)
+        return ty_fail(reader->error, TY_EINVAL,
+                       "%s: found sequence=%llu, but its samples are not sequences", reader->name,
+                       (unsigned long long)reader->overrides->sequence);
+    TY_TRY(ty_json_array(reader->root, "input", 1, TY_MAX_DIMENSIONS, &shape, reader->error));
+    input.dimension_count = (uint32_t)ty_json_size(shape);
+    for (uint32_t i = 0; i < input.dimension_count; i++)
+        TY_TRY(ty_json_as_uint64(ty_json_at(shape, i), 1, INT32_MAX, &input.dimensions[i],
+                                 reader->error));
+    TY_TRY(ty_json_uint64(reader->root, "sample_bytes", 1, (uint64_t)1 << 50, &sample_bytes,
+                          reader->error));
+    reader->builder = ty_builder_new(reader->name, TY_INPUT_REAL, &input);
+    ty_builder_set_sample_bytes(reader->builder, sample_bytes);
+    return ty_zoo_progress(reader, shape);
+}
 
 /* Follows "$key" to the object and key that hold a value. */
 static ty_status follow(const ty_zoo_frame *frame, const ty_json **object, const char **key,
@@ -37,29 +90,25 @@ ty_status ty_zoo_scoped_sizes(const ty_zoo_frame *frame, const ty_json *object, 
     if (status != TY_OK)
         return status;
     if (ty_json_has(object, key) && ty_json_array(object, key, 0, SIZE_MAX, &list, NULL) == TY_OK) {
-        TY_CHECK(ty_json_array(object, key, count, count, &list, error), status, cleanup);
+        TY_TRY(ty_json_array(object, key, count, count, &list, error));
         for (uint32_t i = 0; i < count; i++)
-            TY_CHECK(ty_json_as_uint64(ty_json_at(list, i), fallback == 0 ? 0 : 1, INT32_MAX,
-                                       &out[i], error),
-                     status, cleanup);
-        goto cleanup;
+            TY_TRY(ty_json_as_uint64(ty_json_at(list, i), fallback == 0 ? 0 : 1, INT32_MAX, &out[i],
+                                     error));
+        return status;
     }
-    TY_CHECK(ty_zoo_size(object, key, fallback, &out[0], error), status, cleanup);
+    TY_TRY(ty_zoo_size(object, key, fallback, &out[0], error));
     for (uint32_t i = 1; i < count; i++)
         out[i] = out[0];
-
-cleanup:
     return status;
 }
 
 ty_status ty_zoo_label_set(ty_zoo_script *script, const ty_json *object, uint32_t layer)
 {
     ty_zoo_labels *labels = &script->labels;
-    ty_status status = TY_OK;
     const char *name;
     uint32_t i = 0;
 
-    TY_CHECK(ty_json_string(object, "label", &name, script->reader->error), status, cleanup);
+    TY_TRY(ty_json_string(object, "label", &name, script->reader->error));
     while (i < labels->count && strcmp(labels->entries[i].name, name) != 0)
         i++;
     if (i == TY_ZOO_MOST_LABELS)
@@ -68,9 +117,7 @@ ty_status ty_zoo_label_set(ty_zoo_script *script, const ty_json *object, uint32_
         labels->count++;
     labels->entries[i].name = name;
     labels->entries[i].layer = layer;
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 static ty_status find(const ty_zoo_script *script, const ty_json *where, const char *name,
@@ -88,32 +135,23 @@ static ty_status find(const ty_zoo_script *script, const ty_json *where, const c
 ty_status ty_zoo_label_get(const ty_zoo_script *script, const ty_json *object, const char *key,
                            uint32_t *layer)
 {
-    ty_status status = TY_OK;
     const char *name;
 
-    TY_CHECK(ty_json_string(object, key, &name, script->reader->error), status, cleanup);
-    status = find(script, object, name, layer);
-
-cleanup:
-    return status;
+    TY_TRY(ty_json_string(object, key, &name, script->reader->error));
+    return find(script, object, name, layer);
 }
 
 ty_status ty_zoo_label_list(const ty_zoo_script *script, const ty_json *object,
                             uint32_t inputs[TY_ZOO_MOST_BRANCHES], uint32_t *count)
 {
-    ty_status status = TY_OK;
     const ty_json *list;
     const char *name;
 
-    TY_CHECK(ty_json_array(object, "inputs", 1, TY_ZOO_MOST_BRANCHES, &list, script->reader->error),
-             status, cleanup);
+    TY_TRY(ty_json_array(object, "inputs", 1, TY_ZOO_MOST_BRANCHES, &list, script->reader->error));
     *count = (uint32_t)ty_json_size(list);
     for (uint32_t i = 0; i < *count; i++) {
-        TY_CHECK(ty_json_as_string(ty_json_at(list, i), &name, script->reader->error), status,
-                 cleanup);
-        TY_CHECK(find(script, ty_json_at(list, i), name, &inputs[i]), status, cleanup);
+        TY_TRY(ty_json_as_string(ty_json_at(list, i), &name, script->reader->error));
+        TY_TRY(find(script, ty_json_at(list, i), name, &inputs[i]));
     }
-
-cleanup:
-    return status;
+    return TY_OK;
 }

@@ -37,17 +37,13 @@ static ty_status join(const ty_zoo_script *script, const ty_json *object, uint32
     static const char *const names[] = {"add", "concat", "concat_features"};
     static uint32_t (*const joins[])(ty_builder *, const uint32_t *, uint32_t) = {
         ty_builder_add, ty_builder_concat, ty_builder_concat_features};
-    ty_status status = TY_OK;
     int kind;
 
-    TY_CHECK(ty_json_enum(object, "join", names, sizeof names / sizeof names[0], &kind,
-                          script->reader->error),
-             status, cleanup);
+    TY_TRY(ty_json_enum(object, "join", names, sizeof names / sizeof names[0], &kind,
+                        script->reader->error));
     sort(inputs, count);
     *x = joins[kind](script->reader->builder, inputs, count);
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Statements ------------------------------------------------------------------------------ */
@@ -64,61 +60,47 @@ static ty_status run_layer(ty_zoo_script *script, const ty_zoo_frame *frame, con
 static ty_status run_repeat(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
                             uint32_t *x)
 {
-    ty_status status = TY_OK;
     const ty_json *list;
     uint64_t count;
 
-    TY_CHECK(
-        ty_zoo_scoped_size(frame, object, "repeat", TY_ZOO_REQUIRED, &count, script->reader->error),
-        status, cleanup);
-    TY_CHECK(ty_json_array(object, "layers", 1, MOST_STEPS, &list, script->reader->error), status,
-             cleanup);
+    TY_TRY(ty_zoo_scoped_size(frame, object, "repeat", TY_ZOO_REQUIRED, &count,
+                              script->reader->error));
+    TY_TRY(ty_json_array(object, "layers", 1, MOST_STEPS, &list, script->reader->error));
     for (uint64_t i = 0; i < count; i++)
-        TY_CHECK(run_list(script, frame, list, x), status, cleanup);
-
-cleanup:
-    return status;
+        TY_TRY(run_list(script, frame, list, x));
+    return TY_OK;
 }
 
 static ty_status run_frozen(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
                             uint32_t *x)
 {
     uint32_t first = ty_builder_layer_count(script->reader->builder);
-    ty_status status = TY_OK;
     const ty_json *list;
 
-    TY_CHECK(ty_json_array(object, "frozen", 1, MOST_STEPS, &list, script->reader->error), status,
-             cleanup);
-    TY_CHECK(run_list(script, frame, list, x), status, cleanup);
+    TY_TRY(ty_json_array(object, "frozen", 1, MOST_STEPS, &list, script->reader->error));
+    TY_TRY(run_list(script, frame, list, x));
     ty_builder_freeze(script->reader->builder, first,
                       ty_builder_layer_count(script->reader->builder));
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 static ty_status run_branches(ty_zoo_script *script, const ty_zoo_frame *frame,
                               const ty_json *object, uint32_t *x)
 {
     ty_error *error = script->reader->error;
-    ty_status status = TY_OK;
     uint32_t ends[TY_ZOO_MOST_BRANCHES], count;
     const ty_json *branches;
 
-    TY_CHECK(ty_json_array(object, "branches", 2, TY_ZOO_MOST_BRANCHES, &branches, error), status,
-             cleanup);
+    TY_TRY(ty_json_array(object, "branches", 2, TY_ZOO_MOST_BRANCHES, &branches, error));
     count = (uint32_t)ty_json_size(branches);
     for (uint32_t i = 0; i < count; i++) {
         const ty_json *branch = ty_json_at(branches, i);
         ends[i] = *x;
         if (!ty_json_is_array(branch))
             return ty_json_fail(branch, error, "a list of statements");
-        TY_CHECK(run_list(script, frame, branch, &ends[i]), status, cleanup);
+        TY_TRY(run_list(script, frame, branch, &ends[i]));
     }
-    status = join(script, object, ends, count, x);
-
-cleanup:
-    return status;
+    return join(script, object, ends, count, x);
 }
 
 static ty_status run_block(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
@@ -126,18 +108,14 @@ static ty_status run_block(ty_zoo_script *script, const ty_zoo_frame *frame, con
 {
     const ty_zoo_frame inner = {object, frame, frame->depth + 1};
     ty_error *error = script->reader->error;
-    ty_status status = TY_OK;
     const ty_json *list;
     const char *name;
 
-    TY_CHECK(ty_json_string(object, "block", &name, error), status, cleanup);
+    TY_TRY(ty_json_string(object, "block", &name, error));
     if (script->blocks == NULL || !ty_json_has(script->blocks, name))
         return ty_json_fail(object, error, "one of the file's \"blocks\"");
-    TY_CHECK(ty_json_array(script->blocks, name, 1, MOST_STEPS, &list, error), status, cleanup);
-    status = run_list(script, &inner, list, x);
-
-cleanup:
-    return status;
+    TY_TRY(ty_json_array(script->blocks, name, 1, MOST_STEPS, &list, error));
+    return run_list(script, &inner, list, x);
 }
 
 static ty_status run_label(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
@@ -177,7 +155,6 @@ static ty_status run_one(ty_zoo_script *script, const ty_zoo_frame *frame, const
                          uint32_t *x)
 {
     ty_error *error = script->reader->error;
-    ty_status status = TY_OK;
 
     if (++script->steps > MOST_STEPS)
         return ty_json_fail(object, error, "at most %d statements with all repetitions",
@@ -185,31 +162,24 @@ static ty_status run_one(ty_zoo_script *script, const ty_zoo_frame *frame, const
     for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
         if (!ty_json_is_object(object) || !ty_json_has(object, statements[i].key))
             continue;
-        TY_CHECK(statements[i].run(script, frame, object, x), status, cleanup);
-        TY_CHECK(ty_json_end(object, error), status, cleanup);
-        status = ty_zoo_progress(script->reader, object);
-        goto cleanup;
+        TY_TRY(statements[i].run(script, frame, object, x));
+        TY_TRY(ty_json_end(object, error));
+        return ty_zoo_progress(script->reader, object);
     }
-    status = ty_json_fail(object, error, "a layer: {\"kind\": ...}, or another statement");
-
-cleanup:
-    return status;
+    return ty_json_fail(object, error, "a layer: {\"kind\": ...}, or another statement");
 }
 
 static ty_status run_list(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *list,
                           uint32_t *x)
 {
     const ty_zoo_frame inner = {frame->use, frame->outer, frame->depth + 1};
-    ty_status status = TY_OK;
 
     if (inner.depth > MOST_DEPTH)
         return ty_json_fail(list, script->reader->error, "statements nested at most %d deep",
                             MOST_DEPTH);
     for (size_t i = 0; i < ty_json_size(list); i++)
-        TY_CHECK(run_one(script, &inner, ty_json_at(list, i), x), status, cleanup);
-
-cleanup:
-    return status;
+        TY_TRY(run_one(script, &inner, ty_json_at(list, i), x));
+    return TY_OK;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */
@@ -217,7 +187,6 @@ cleanup:
 /* Opens a builder for tokens where the file has a "sequence". */
 static ty_status open_builder(ty_zoo_reader *reader)
 {
-    ty_status status = TY_OK;
     uint64_t sequence, token_bytes;
 
     if (!ty_json_has(reader->root, "sequence"))
@@ -226,16 +195,11 @@ static ty_status open_builder(ty_zoo_reader *reader)
         return ty_fail(reader->error, TY_EINVAL,
                        "%s: found sequence=%llu, but the sequence length of its layers is fixed",
                        reader->name, (unsigned long long)reader->overrides->sequence);
-    TY_CHECK(ty_zoo_size(reader->root, "sequence", TY_ZOO_REQUIRED, &sequence, reader->error),
-             status, cleanup);
-    TY_CHECK(ty_zoo_size(reader->root, "token_bytes", TY_ZOO_REQUIRED, &token_bytes, reader->error),
-             status, cleanup);
+    TY_TRY(ty_zoo_size(reader->root, "sequence", TY_ZOO_REQUIRED, &sequence, reader->error));
+    TY_TRY(ty_zoo_size(reader->root, "token_bytes", TY_ZOO_REQUIRED, &token_bytes, reader->error));
     reader->builder = ty_builder_new(reader->name, TY_INPUT_TOKEN, &(ty_shape){1, {sequence}});
     ty_builder_set_sample_bytes(reader->builder, sequence * token_bytes);
-    status = ty_zoo_progress(reader, reader->root);
-
-cleanup:
-    return status;
+    return ty_zoo_progress(reader, reader->root);
 }
 
 ty_status ty_zoo_sequential(ty_zoo_reader *reader)
@@ -246,16 +210,12 @@ ty_status ty_zoo_sequential(ty_zoo_reader *reader)
     const ty_json *layers;
     uint32_t x = TY_BATCH;
 
-    TY_CHECK(open_builder(reader), status, cleanup);
+    TY_TRY(open_builder(reader));
     if (ty_json_has(reader->root, "blocks"))
-        TY_CHECK(ty_json_object(reader->root, "blocks", &script.blocks, reader->error), status,
-                 cleanup);
-    TY_CHECK(ty_json_array(reader->root, "layers", 1, MOST_STEPS, &layers, reader->error), status,
-             cleanup);
-    TY_CHECK(run_list(&script, &outermost, layers, &x), status, cleanup);
+        TY_TRY(ty_json_object(reader->root, "blocks", &script.blocks, reader->error));
+    TY_TRY(ty_json_array(reader->root, "layers", 1, MOST_STEPS, &layers, reader->error));
+    TY_TRY(run_list(&script, &outermost, layers, &x));
     if (script.blocks != NULL)
         status = ty_json_end(script.blocks, reader->error);
-
-cleanup:
     return status;
 }

@@ -92,24 +92,16 @@ static ty_status read_head(const ty_zoo_reader *reader, ty_transformer *t)
 
 static ty_status read_sizes(const ty_zoo_reader *reader, ty_transformer *t)
 {
-    ty_status status = TY_OK;
-
     for (size_t i = 0; i < COUNT(always); i++)
-        TY_CHECK(ty_zoo_size(reader->root, always[i].key, TY_ZOO_REQUIRED, size_of(t, &always[i]),
-                             reader->error),
-                 status, cleanup);
+        TY_TRY(ty_zoo_size(reader->root, always[i].key, TY_ZOO_REQUIRED, size_of(t, &always[i]),
+                           reader->error));
     for (size_t i = 0; i < COUNT(sizes); i++)
-        TY_CHECK(ty_zoo_size(reader->root, sizes[i].key, *size_of(t, &sizes[i]),
-                             size_of(t, &sizes[i]), reader->error),
-                 status, cleanup);
+        TY_TRY(ty_zoo_size(reader->root, sizes[i].key, *size_of(t, &sizes[i]),
+                           size_of(t, &sizes[i]), reader->error));
     for (size_t i = 0; i < COUNT(flags); i++)
-        TY_CHECK(ty_zoo_flag(reader->root, flags[i].key, *flag_of(t, &flags[i]),
-                             flag_of(t, &flags[i]), reader->error),
-                 status, cleanup);
-    status = read_head(reader, t);
-
-cleanup:
-    return status;
+        TY_TRY(ty_zoo_flag(reader->root, flags[i].key, *flag_of(t, &flags[i]),
+                           flag_of(t, &flags[i]), reader->error));
+    return read_head(reader, t);
 }
 
 static ty_status check_sizes(const ty_zoo_reader *reader, const ty_transformer *t)
@@ -128,26 +120,21 @@ static ty_status check_sizes(const ty_zoo_reader *reader, const ty_transformer *
 
 static ty_status read_family(ty_zoo_reader *reader, const ty_transformer *family)
 {
-    ty_status status = TY_OK;
     ty_transformer t = *family;
     bool has_frozen_matrices;
 
-    TY_CHECK(read_sizes(reader, &t), status, cleanup);
+    TY_TRY(read_sizes(reader, &t));
     if (reader->overrides->sequence != 0)
         t.sequence = reader->overrides->sequence;
     if (reader->overrides->vocabulary != 0)
         t.vocabulary = reader->overrides->vocabulary;
-    TY_CHECK(check_sizes(reader, &t), status, cleanup);
-    TY_CHECK(ty_zoo_flag(reader->root, "has_frozen_matrices", false, &has_frozen_matrices,
-                         reader->error),
-             status, cleanup);
+    TY_TRY(check_sizes(reader, &t));
+    TY_TRY(ty_zoo_flag(reader->root, "has_frozen_matrices", false, &has_frozen_matrices,
+                       reader->error));
     reader->builder = ty_transformer_build(&t, reader->name);
     if (has_frozen_matrices)
         ty_builder_freeze_matrices(reader->builder);
-    status = ty_zoo_progress(reader, reader->root);
-
-cleanup:
-    return status;
+    return ty_zoo_progress(reader, reader->root);
 }
 
 ty_status ty_zoo_transformer(ty_zoo_reader *reader)

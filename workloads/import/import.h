@@ -18,7 +18,13 @@ typedef struct ty_import_source {
     size_t length;
     const ty_import_options *options;
     ty_error *error;
-    struct ty_import_state *state; /* of import.c */
+    /* What import_source.c found out: */
+    ty_json_document *document;
+    ty_error json_error; /* why there is no document, once it was asked for */
+    bool is_parsed;
+    ty_import_report report;
+    ty_status note_status; /* TY_ENOMEM once a note was lost */
+    bool has_vocabulary;   /* the one that was asked for was taken */
 } ty_import_source;
 
 typedef struct ty_import_format {
@@ -48,6 +54,10 @@ ty_status ty_import_name(const ty_import_source *source, char **out) TY_MUST_CHE
 ty_status ty_import_finish(const ty_import_source *source, ty_builder *builder,
                            ty_workload **out) TY_MUST_CHECK;
 
+/** As ty_import_bytes, of a file of one of these kinds. */
+ty_status ty_import_as(const ty_import_format *const *formats, size_t count, const char *path,
+                       const char *bytes, size_t length, const ty_import_options *options,
+                       ty_workload **out, ty_import_report *report, ty_error *error) TY_MUST_CHECK;
 /** As ty_workload_import, for bytes in memory; a NUL follows them. */
 ty_status ty_import_bytes(const char *path, const char *bytes, size_t length,
                           const ty_import_options *options, ty_workload **out,

@@ -33,7 +33,6 @@ static ty_status read_model(ty_import_source *source, ty_workload **out)
         {"attn_size", offsetof(ty_transformer, head_size)},
         {"num_blocks", offsetof(ty_transformer, blocks)},
     };
-    ty_status status = TY_OK;
     const ty_json *root = ty_import_json(source);
     const uint64_t asked = ty_import_vocabulary(source);
     ty_transformer t = {.form = TY_DECODER,
@@ -46,9 +45,8 @@ static ty_status read_model(ty_import_source *source, ty_workload **out)
     const char *key;
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        TY_CHECK(ty_json_uint64(root, sizes[i].key, 1, INT32_MAX,
-                                (uint64_t *)(void *)((char *)&t + sizes[i].offset), source->error),
-                 status, cleanup);
+        TY_TRY(ty_json_uint64(root, sizes[i].key, 1, INT32_MAX,
+                              (uint64_t *)(void *)((char *)&t + sizes[i].offset), source->error));
     t.sequence = t.positions = t.longest_sequence;
     ty_import_note(source,
                    "a vocabulary of %llu, and logits made with the embedding's matrix, assumed: "
@@ -57,10 +55,7 @@ static ty_status read_model(ty_import_source *source, ty_workload **out)
     while ((key = ty_json_next_unread(root)) != NULL)
         ty_import_note(source, "%.60s is not known, ignored", key);
     ty_json_place(root, whole);
-    status = ty_import_transformer(source, &t, &training, whole, out);
-
-cleanup:
-    return status;
+    return ty_import_transformer(source, &t, &training, whole, out);
 }
 
 static bool probe_execution(ty_import_source *source)

@@ -164,25 +164,20 @@ static ty_status fail_broken(const trace *t, const uint8_t *at)
 
 static ty_status add_edges(trace *t, ty_wire_field *f, uint64_t id)
 {
-    ty_status status = TY_OK;
-
     if (f->type != TY_WIRE_BYTES)
         return ty_traced_add_edge(&t->graph, f->value, id);
     while (f->bytes.at < f->bytes.end) {
         uint64_t from = ty_wire_varint(&f->bytes);
         if (f->bytes.is_broken)
             return fail_broken(t, f->bytes.at);
-        TY_CHECK(ty_traced_add_edge(&t->graph, from, id), status, cleanup);
+        TY_TRY(ty_traced_add_edge(&t->graph, from, id));
     }
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_node(trace *t, ty_wire message)
 {
     ty_wire wire = message, name = ty_wire_of("", 0);
-    ty_status status = TY_OK;
     facts facts_of = nothing_said;
     uint64_t id = 0;
     attribute a;
@@ -205,14 +200,11 @@ static ty_status read_node(trace *t, ty_wire message)
     }
     if (wire.is_broken)
         return fail_broken(t, wire.at);
-    TY_CHECK(add_node(t, id, (const char *)name.at, ty_wire_length(&name), &facts_of), status,
-             cleanup);
+    TY_TRY(add_node(t, id, (const char *)name.at, ty_wire_length(&name), &facts_of));
     while (ty_wire_next(&message, &f))
         if (f.number == TY_CHAKRA_CONTROL || f.number == TY_CHAKRA_DATA)
-            TY_CHECK(add_edges(t, &f, id), status, cleanup);
-
-cleanup:
-    return status;
+            TY_TRY(add_edges(t, &f, id));
+    return TY_OK;
 }
 
 static ty_status read_metadata(trace *t, ty_wire message)
@@ -273,14 +265,12 @@ static ty_status read_messages(trace *t)
     ty_status status = TY_OK;
 
     if (next_message(&file, &message))
-        TY_CHECK(read_metadata(t, message), status, cleanup);
+        TY_TRY(read_metadata(t, message));
     t->is_ours = has_its_nodes(t, &file);
     while (!t->is_ours && next_message(&file, &message))
-        TY_CHECK(read_node(t, message), status, cleanup);
+        TY_TRY(read_node(t, message));
     if (file.is_broken)
         status = fail_broken(t, file.at);
-
-cleanup:
     return status;
 }
 
@@ -302,27 +292,22 @@ static ty_status read_json_number(const ty_json *object, const char *a, const ch
 static ty_status read_json_edges(trace *t, const ty_json *object, const char *key, uint64_t id)
 {
     ty_error *error = t->source->error;
-    ty_status status = TY_OK;
     const ty_json *list;
     uint64_t from;
 
     if (!ty_json_has(object, key))
         return TY_OK;
-    TY_CHECK(ty_json_array(object, key, 0, TY_TRACED_MOST_EDGES, &list, error), status, cleanup);
+    TY_TRY(ty_json_array(object, key, 0, TY_TRACED_MOST_EDGES, &list, error));
     for (size_t i = 0; i < ty_json_size(list); i++) {
-        TY_CHECK(ty_json_as_uint64(ty_json_at(list, i), 0, ((uint64_t)1 << 53) - 1, &from, error),
-                 status, cleanup);
-        TY_CHECK(ty_traced_add_edge(&t->graph, from, id), status, cleanup);
+        TY_TRY(ty_json_as_uint64(ty_json_at(list, i), 0, ((uint64_t)1 << 53) - 1, &from, error));
+        TY_TRY(ty_traced_add_edge(&t->graph, from, id));
     }
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_json_node(trace *t, const ty_json *object)
 {
     ty_error *error = t->source->error;
-    ty_status status = TY_OK;
     facts f = nothing_said;
     const char *name = "", *key;
     uint64_t id;
@@ -331,43 +316,32 @@ static ty_status read_json_node(trace *t, const ty_json *object)
         return ty_json_fail(object, error,
                             "a node: {\"Id\": ..., \"Name\": ..., \"NodeType\": ...}");
     key = which(object, "Id", "id");
-    TY_CHECK(
-        ty_json_uint64(object, key != NULL ? key : "id", 0, ((uint64_t)1 << 53) - 1, &id, error),
-        status, cleanup);
+    TY_TRY(
+        ty_json_uint64(object, key != NULL ? key : "id", 0, ((uint64_t)1 << 53) - 1, &id, error));
     if ((key = which(object, "Name", "name")) != NULL)
-        TY_CHECK(ty_json_string(object, key, &name, error), status, cleanup);
+        TY_TRY(ty_json_string(object, key, &name, error));
     key = which(object, "NodeType", "type");
-    TY_CHECK(ty_json_uint32(object, key != NULL ? key : "type", 0, 1000, &f.type, error), status,
-             cleanup);
-    TY_CHECK(read_json_number(object, "runtime", "duration_micros", &f.duration_us, error), status,
-             cleanup);
-    TY_CHECK(read_json_number(object, "num_ops", "", &f.operations, error), status, cleanup);
-    TY_CHECK(read_json_number(object, "tensor_size", "", &f.tensor_bytes, error), status, cleanup);
-    TY_CHECK(read_json_number(object, "comm_size", "", &f.communication_bytes, error), status,
-             cleanup);
+    TY_TRY(ty_json_uint32(object, key != NULL ? key : "type", 0, 1000, &f.type, error));
+    TY_TRY(read_json_number(object, "runtime", "duration_micros", &f.duration_us, error));
+    TY_TRY(read_json_number(object, "num_ops", "", &f.operations, error));
+    TY_TRY(read_json_number(object, "tensor_size", "", &f.tensor_bytes, error));
+    TY_TRY(read_json_number(object, "comm_size", "", &f.communication_bytes, error));
     if (ty_json_has(object, "is_cpu_op"))
-        TY_CHECK(ty_json_bool(object, "is_cpu_op", &f.is_host, error), status, cleanup);
-    TY_CHECK(add_node(t, id, name, strlen(name), &f), status, cleanup);
-    TY_CHECK(read_json_edges(t, object, "data_deps", id), status, cleanup);
-    status = read_json_edges(t, object, "ctrl_deps", id);
-
-cleanup:
-    return status;
+        TY_TRY(ty_json_bool(object, "is_cpu_op", &f.is_host, error));
+    TY_TRY(add_node(t, id, name, strlen(name), &f));
+    TY_TRY(read_json_edges(t, object, "data_deps", id));
+    return read_json_edges(t, object, "ctrl_deps", id);
 }
 
 static ty_status read_json(trace *t)
 {
-    ty_status status = TY_OK;
     const ty_json *nodes;
 
-    TY_CHECK(ty_json_array(ty_import_json(t->source), "workload_graph", 1, TY_TRACED_MOST_NODES,
-                           &nodes, t->source->error),
-             status, cleanup);
+    TY_TRY(ty_json_array(ty_import_json(t->source), "workload_graph", 1, TY_TRACED_MOST_NODES,
+                         &nodes, t->source->error));
     for (size_t i = 0; i < ty_json_size(nodes); i++)
-        TY_CHECK(read_json_node(t, ty_json_at(nodes, i)), status, cleanup);
-
-cleanup:
-    return status;
+        TY_TRY(read_json_node(t, ty_json_at(nodes, i)));
+    return TY_OK;
 }
 
 /* ---- The workload ---------------------------------------------------------------------------- */

@@ -80,11 +80,10 @@ static ty_status read_batch(ty_import_source *source, uint32_t *batch)
 {
     const ty_json *root = ty_import_json(source);
     uint64_t samples, micro, accumulation;
-    ty_status status;
 
-    TY_CHECK(read_count(source, root, "train_batch_size", &samples), status, done);
-    TY_CHECK(read_count(source, root, "train_micro_batch_size_per_gpu", &micro), status, done);
-    TY_CHECK(read_count(source, root, "gradient_accumulation_steps", &accumulation), status, done);
+    TY_TRY(read_count(source, root, "train_batch_size", &samples));
+    TY_TRY(read_count(source, root, "train_micro_batch_size_per_gpu", &micro));
+    TY_TRY(read_count(source, root, "gradient_accumulation_steps", &accumulation));
     micro *= accumulation > 0 ? accumulation : 1;
     if (samples > 0 && micro > 0 && samples % micro != 0)
         return ty_fail(source->error, TY_EPARSE,
@@ -100,8 +99,7 @@ static ty_status read_batch(ty_import_source *source, uint32_t *batch)
                        (unsigned long long)micro, *batch);
     if (source->options->batch > 0)
         *batch = source->options->batch;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Optimizer ------------------------------------------------------------------------------ */
@@ -130,16 +128,12 @@ static bool read_kind(const char *type, ty_optimizer_kind *kind)
 static ty_status read_betas(ty_import_source *source, const ty_json *params, ty_optimizer *o)
 {
     const ty_json *betas;
-    ty_status status = TY_OK;
 
     if (!is_said(source, params, "betas"))
         return TY_OK;
-    TY_CHECK(ty_json_array(params, "betas", 2, 2, &betas, source->error), status, done);
-    TY_CHECK(ty_json_as_number(ty_json_at(betas, 0), 0.0, 1.0, &o->beta1, source->error), status,
-             done);
-    status = ty_json_as_number(ty_json_at(betas, 1), 0.0, 1.0, &o->beta2, source->error);
-done:
-    return status;
+    TY_TRY(ty_json_array(params, "betas", 2, 2, &betas, source->error));
+    TY_TRY(ty_json_as_number(ty_json_at(betas, 0), 0.0, 1.0, &o->beta1, source->error));
+    return ty_json_as_number(ty_json_at(betas, 1), 0.0, 1.0, &o->beta2, source->error);
 }
 
 static void note_unread(ty_import_source *source, const ty_json *object, const char *what)
@@ -152,19 +146,16 @@ static void note_unread(ty_import_source *source, const ty_json *object, const c
 
 static ty_status read_params(ty_import_source *source, const ty_json *params, ty_optimizer *o)
 {
-    ty_status status;
-
-    TY_CHECK(read_number(source, params, "lr", HUGE_VAL, &o->learning_rate), status, done);
-    TY_CHECK(read_number(source, params, "weight_decay", HUGE_VAL, &o->weight_decay), status, done);
+    TY_TRY(read_number(source, params, "lr", HUGE_VAL, &o->learning_rate));
+    TY_TRY(read_number(source, params, "weight_decay", HUGE_VAL, &o->weight_decay));
     if (o->kind == TY_OPTIMIZER_SGD) {
-        TY_CHECK(read_number(source, params, "momentum", 1.0, &o->momentum), status, done);
+        TY_TRY(read_number(source, params, "momentum", 1.0, &o->momentum));
     } else {
-        TY_CHECK(read_betas(source, params, o), status, done);
-        TY_CHECK(read_number(source, params, "eps", HUGE_VAL, &o->epsilon), status, done);
+        TY_TRY(read_betas(source, params, o));
+        TY_TRY(read_number(source, params, "eps", HUGE_VAL, &o->epsilon));
     }
     note_unread(source, params, "optimizer.params.");
-done:
-    return status;
+    return TY_OK;
 }
 
 /* An optimizer of another kind than the model's starts from PyTorch's defaults. */
@@ -181,12 +172,11 @@ static ty_status read_optimizer(ty_import_source *source, ty_optimizer *out)
     const ty_json *root = ty_import_json(source), *object, *params;
     const char *type;
     ty_optimizer_kind kind;
-    ty_status status = TY_OK;
 
     if (!ty_json_has(root, "optimizer"))
         return TY_OK;
-    TY_CHECK(ty_json_object(root, "optimizer", &object, source->error), status, done);
-    TY_CHECK(ty_json_string(object, "type", &type, source->error), status, done);
+    TY_TRY(ty_json_object(root, "optimizer", &object, source->error));
+    TY_TRY(ty_json_string(object, "type", &type, source->error));
     if (!read_kind(type, &kind)) {
         ty_json_ignore(object, "params");
         ty_import_note(source, "optimizer %.60s is not known, the model's %s in its place", type,
@@ -195,13 +185,12 @@ static ty_status read_optimizer(ty_import_source *source, ty_optimizer *out)
         if (kind != out->kind)
             *out = usual[kind];
         if (ty_json_has(object, "params")) {
-            TY_CHECK(ty_json_object(object, "params", &params, source->error), status, done);
-            TY_CHECK(read_params(source, params, out), status, done);
+            TY_TRY(ty_json_object(object, "params", &params, source->error));
+            TY_TRY(read_params(source, params, out));
         }
     }
     note_unread(source, object, "optimizer.");
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------ */
@@ -241,7 +230,7 @@ static ty_status open_model(ty_import_source *source, ty_workload **out)
     if (ty_import_vocabulary(source) > 0)
         ty_text_addf(&text, " vocabulary=%llu", (unsigned long long)source->options->vocabulary);
     TY_CHECK(ty_text_check(&text, source->error), status, done);
-    status = ty_workload_open(text.data, out, source->error);
+    status = source->options->open_model(text.data, out, source->error);
 done:
     ty_text_clear(&text);
     return status;

@@ -65,10 +65,9 @@ static ty_status type_of(const config *c, const ty_json *family, size_t i, const
         return ty_json_string(family, "name", out, c->error);
     if (!ty_json_has(family, "types"))
         return TY_OK;
-    TY_CHECK(ty_json_array(family, "types", 1, 100, &list, c->error), status, done);
+    TY_TRY(ty_json_array(family, "types", 1, 100, &list, c->error));
     if (i <= ty_json_size(list))
         status = ty_json_as_string(ty_json_at(list, i - 1), out, c->error);
-done:
     return status;
 }
 
@@ -137,22 +136,18 @@ done:
 static ty_status take(config *c, ty_json_document *document)
 {
     const ty_json *family = ty_json_root(document);
-    ty_status status;
 
     ty_json_free(c->family);
     c->family = document;
-    TY_CHECK(ty_json_schema(family, FAMILY_SCHEMA, c->error), status, done);
-    TY_CHECK(ty_json_string(family, "name", &c->name, c->error), status, done);
-    TY_CHECK(ty_json_array(family, "steps", 1, 1000, &c->steps, c->error), status, done);
+    TY_TRY(ty_json_schema(family, FAMILY_SCHEMA, c->error));
+    TY_TRY(ty_json_string(family, "name", &c->name, c->error));
+    TY_TRY(ty_json_array(family, "steps", 1, 1000, &c->steps, c->error));
     c->reads_whole_file = false;
     if (ty_json_has(family, "reads_whole_file"))
-        TY_CHECK(ty_json_bool(family, "reads_whole_file", &c->reads_whole_file, c->error), status,
-                 done);
+        TY_TRY(ty_json_bool(family, "reads_whole_file", &c->reads_whole_file, c->error));
     ty_json_ignore(family, "types");
     ty_json_ignore(family, "source");
-    status = ty_json_end(family, c->error);
-done:
-    return status;
+    return ty_json_end(family, c->error);
 }
 
 /* ---- Which family ---------------------------------------------------------------------------- */
@@ -188,13 +183,10 @@ static ty_status take_type(config *c, const ty_json *object, const char *key)
 {
     ty_json_document *found = NULL;
     const char *type;
-    ty_status status;
 
-    TY_CHECK(ty_json_string(object, key, &type, c->error), status, done);
-    TY_CHECK(find_type(c, type, &found), status, done);
-    status = found != NULL ? take(c, found) : fail_type(c, object, key);
-done:
-    return status;
+    TY_TRY(ty_json_string(object, key, &type, c->error));
+    TY_TRY(find_type(c, type, &found));
+    return found != NULL ? take(c, found) : fail_type(c, object, key);
 }
 
 /* By the first class of `architectures`; a class that is not known is no reason to guess. */
@@ -203,18 +195,16 @@ static ty_status take_architecture(config *c)
     ty_json_document *found = NULL;
     const ty_json *list;
     const char *name;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(c->root, "architectures", 1, 100, &list, c->error), status, done);
-    TY_CHECK(ty_json_as_string(ty_json_at(list, 0), &name, c->error), status, done);
-    TY_CHECK(search(c, name, is_class_of, &found, NULL), status, done);
+    TY_TRY(ty_json_array(c->root, "architectures", 1, 100, &list, c->error));
+    TY_TRY(ty_json_as_string(ty_json_at(list, 0), &name, c->error));
+    TY_TRY(search(c, name, is_class_of, &found, NULL));
     if (found == NULL)
         return ty_json_fail(ty_json_at(list, 0), c->error,
                             "a \"model_type\", or a class of a family that is known");
-    TY_CHECK(take(c, found), status, done);
+    TY_TRY(take(c, found));
     ty_import_note(c->source, "model_type is missing; taken for %s because of %s", c->name, name);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* By a key that few families have, in the order of common.json. */
@@ -223,22 +213,19 @@ static ty_status take_by_key(config *c)
     const ty_json *table;
     ty_json_document *found = NULL;
     const char *name;
-    ty_status status;
 
-    TY_CHECK(ty_json_object(ty_json_root(c->common), "known_by", &table, c->error), status, done);
+    TY_TRY(ty_json_object(ty_json_root(c->common), "known_by", &table, c->error));
     for (size_t i = 0; i < ty_json_size(table); i++) {
         const char *key = ty_json_key(ty_json_at(table, i));
         if (!ty_json_has(c->root, key))
             continue;
-        TY_CHECK(ty_json_string(table, key, &name, c->error), status, done);
-        TY_CHECK(ty_steps_load(FOLDER, name, &found, c->error), status, done);
-        TY_CHECK(take(c, found), status, done);
+        TY_TRY(ty_json_string(table, key, &name, c->error));
+        TY_TRY(ty_steps_load(FOLDER, name, &found, c->error));
+        TY_TRY(take(c, found));
         ty_import_note(c->source, "model_type is missing; taken for %s because of %s", name, key);
         return TY_OK;
     }
-    status = fail_type(c, c->root, "model_type");
-done:
-    return status;
+    return fail_type(c, c->root, "model_type");
 }
 
 /* The language model's part of a file of several; families that read the whole file have none. */
@@ -248,41 +235,35 @@ static ty_status find_root(config *c)
     ty_json_document *found = NULL;
     const char *type = "", *key;
     bool is_whole = false;
-    ty_status status;
 
     if (ty_json_has(c->outer, "model_type"))
-        TY_CHECK(ty_json_string(c->outer, "model_type", &type, c->error), status, done);
-    TY_CHECK(ty_json_array(ty_json_root(c->common), "text_parts", 1, 100, &parts, c->error), status,
-             done);
+        TY_TRY(ty_json_string(c->outer, "model_type", &type, c->error));
+    TY_TRY(ty_json_array(ty_json_root(c->common), "text_parts", 1, 100, &parts, c->error));
     for (size_t i = 0; i < ty_json_size(parts); i++) {
-        TY_CHECK(ty_json_as_string(ty_json_at(parts, i), &key, c->error), status, done);
+        TY_TRY(ty_json_as_string(ty_json_at(parts, i), &key, c->error));
         if (!ty_json_has(c->outer, key))
             continue;
-        TY_CHECK(find_type(c, type, &found), status, done);
+        TY_TRY(find_type(c, type, &found));
         is_whole = found != NULL && ty_json_has(ty_json_root(found), "reads_whole_file");
         ty_json_free(found);
         return is_whole ? TY_OK : ty_json_object(c->outer, key, &c->root, c->error);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status find_family(config *c)
 {
     static const char *const keys[] = {"model_type", "_class_name"};
-    ty_status status;
 
     c->root = c->outer;
-    TY_CHECK(find_root(c), status, done);
+    TY_TRY(find_root(c));
     if (c->root != c->outer && !ty_json_has(c->root, "model_type") &&
         ty_json_has(c->outer, "model_type")) /* the whole says what its part is */
         return take_type(c, c->outer, "model_type");
     for (size_t i = 0; i < COUNT(keys); i++)
         if (ty_json_has(c->root, keys[i]))
             return take_type(c, c->root, keys[i]);
-    status = ty_json_has(c->root, "architectures") ? take_architecture(c) : take_by_key(c);
-done:
-    return status;
+    return ty_json_has(c->root, "architectures") ? take_architecture(c) : take_by_key(c);
 }
 
 /* ---- What is not read ------------------------------------------------------------------------ */
@@ -291,12 +272,10 @@ static ty_status list_unread(const config *c, const ty_json *object, ty_text *un
 {
     const ty_json *ignored;
     const char *key;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(ty_json_root(c->common), "ignored", 1, 1000, &ignored, c->error), status,
-             done);
+    TY_TRY(ty_json_array(ty_json_root(c->common), "ignored", 1, 1000, &ignored, c->error));
     for (size_t i = 0; i < ty_json_size(ignored); i++) {
-        TY_CHECK(ty_json_as_string(ty_json_at(ignored, i), &key, c->error), status, done);
+        TY_TRY(ty_json_as_string(ty_json_at(ignored, i), &key, c->error));
         ty_json_ignore(object, key);
     }
     if (ty_json_has(object, "quantization_config"))
@@ -304,9 +283,7 @@ static ty_status list_unread(const config *c, const ty_json *object, ty_text *un
     ty_json_ignore(object, "quantization_config");
     while ((key = ty_json_next_unread(object)) != NULL)
         ty_text_addf(unknown, "%s%.60s", unknown->length > 0 ? ", " : "", key);
-    status = ty_text_check(unknown, c->error);
-done:
-    return status;
+    return ty_text_check(unknown, c->error);
 }
 
 static ty_status note_unread(const config *c)
@@ -372,15 +349,14 @@ static ty_status read_language_model(config *c, steps_reader *r, ty_transformer 
     const uint64_t asked = ty_import_vocabulary(c->source);
     ty_status status;
 
-    TY_CHECK(ty_steps_run_part(r, "language_checks"), status, done);
+    TY_TRY(ty_steps_run_part(r, "language_checks"));
     if (asked > 0)
-        TY_CHECK(ty_steps_set(r, "vocabulary", (double)asked), status, done);
-    TY_CHECK(ty_steps_transformer(r, t), status, done);
+        TY_TRY(ty_steps_set(r, "vocabulary", (double)asked));
+    TY_TRY(ty_steps_transformer(r, t));
     if (t->is_fused)
         ty_import_note(c->source, "fused attention assumed: scores are not kept");
     if (ty_json_has(c->outer, "vision_config"))
         status = ty_steps_run_part(r, "image_before_text");
-done:
     return status;
 }
 
@@ -390,27 +366,25 @@ static ty_status run(config *c, steps_reader *r, ty_workload **out)
     ty_transformer t = {0};
     char whole[TY_JSON_PLACE_SIZE];
     uint64_t base;
-    ty_status status;
 
-    TY_CHECK(ty_steps_start(r, c->root), status, done);
-    TY_CHECK(ty_json_object(ty_json_root(c->common), "parts", &r->parts, c->error), status, done);
-    TY_CHECK(ty_steps_set(r, "is_part", c->root != c->outer), status, done);
-    TY_CHECK(ty_steps_set(r, "asked_sequence", (double)c->source->options->sequence), status, done);
-    TY_CHECK(ty_steps_run(r, c->steps), status, done);
+    TY_TRY(ty_steps_start(r, c->root));
+    TY_TRY(ty_json_object(ty_json_root(c->common), "parts", &r->parts, c->error));
+    TY_TRY(ty_steps_set(r, "is_part", c->root != c->outer));
+    TY_TRY(ty_steps_set(r, "asked_sequence", (double)c->source->options->sequence));
+    TY_TRY(ty_steps_run(r, c->steps));
     if (!c->reads_whole_file)
-        TY_CHECK(read_language_model(c, r, &t), status, done);
+        TY_TRY(read_language_model(c, r, &t));
     base = rotary_base_of(c);
-    TY_CHECK(note_unread(c), status, done);
+    TY_TRY(note_unread(c));
     if (r->builder != NULL) {
         ty_builder *builder = r->builder;
         r->builder = NULL; /* finishing frees it */
         return ty_import_finish_model(c->source, builder, &training, out);
     }
     ty_json_place(c->root, whole);
-    TY_CHECK(ty_import_transformer(c->source, &t, &training, whole, out), status, done);
+    TY_TRY(ty_import_transformer(c->source, &t, &training, whole, out));
     (*out)->rotary_base = t.positions > 0 ? 0 : base;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read(ty_import_source *source, ty_workload **out)

@@ -125,19 +125,16 @@ static ty_status add_name(trace *t, const char *name, uint32_t slot)
 static ty_status add_time(trace *t, group g, const char *name, double seconds)
 {
     char full[TY_JSON_STREAM_TEXT + 20];
-    ty_status status = TY_OK;
     uint32_t slot;
 
     snprintf(full, sizeof full, "%s%s", prefixes[g], name);
-    TY_CHECK(grow_table(t), status, cleanup);
+    TY_TRY(grow_table(t));
     slot = find_slot(t, full);
     if (t->table[slot] == 0)
-        TY_CHECK(add_name(t, full, slot), status, cleanup);
+        TY_TRY(add_name(t, full, slot));
     t->sums[t->table[slot] - 1].seconds += seconds;
     t->sums[t->table[slot] - 1].count++;
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Collectives ----------------------------------------------------------------------------- */
@@ -214,37 +211,31 @@ static ty_status add_collective(trace *t, const event *e)
 /* A string or number into the member of that name; anything else is skipped. */
 static ty_status read_text(trace *t, char *out, size_t size)
 {
-    ty_status status = TY_OK;
     char text[TY_JSON_STREAM_TEXT], first;
 
-    TY_CHECK(ty_json_stream_peek(t->stream, &first, t->error), status, cleanup);
+    TY_TRY(ty_json_stream_peek(t->stream, &first, t->error));
     if (first != '"')
         return ty_json_stream_skip(t->stream, t->error);
-    TY_CHECK(ty_json_stream_string(t->stream, text, t->error), status, cleanup);
+    TY_TRY(ty_json_stream_string(t->stream, text, t->error));
     text[strlen(text) < size ? strlen(text) : size - 1] = '\0';
     memcpy(out, text, strlen(text) + 1);
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_figure(trace *t, double *out)
 {
-    ty_status status = TY_OK;
     char first;
     double value;
 
-    TY_CHECK(ty_json_stream_peek(t->stream, &first, t->error), status, cleanup);
+    TY_TRY(ty_json_stream_peek(t->stream, &first, t->error));
     if (first == '\0' || strchr("-NI0123456789", first) == NULL)
         return ty_json_stream_skip(t->stream, t->error);
-    TY_CHECK(ty_json_stream_number(t->stream, &value, t->error), status, cleanup);
+    TY_TRY(ty_json_stream_number(t->stream, &value, t->error));
     if (isnan(value))
         t->unknown_count++;
     else
         *out = value;
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 typedef struct member {
@@ -257,28 +248,24 @@ typedef struct member {
 /* An object: members that are listed are read, the others skipped, "args" entered. */
 static ty_status read_members(trace *t, const member *members, size_t count)
 {
-    ty_status status = TY_OK;
     bool is_first = true, has_next;
 
-    TY_CHECK(ty_json_stream_enter(t->stream, '{', t->error), status, cleanup);
+    TY_TRY(ty_json_stream_enter(t->stream, '{', t->error));
     for (;;) {
         const member *m = members;
-        TY_CHECK(ty_json_stream_next(t->stream, '}', &is_first, &has_next, t->key, t->error),
-                 status, cleanup);
+        TY_TRY(ty_json_stream_next(t->stream, '}', &is_first, &has_next, t->key, t->error));
         if (!has_next)
             break;
         while (m < members + count && strcmp(m->key, t->key) != 0)
             m++;
         if (m == members + count)
-            TY_CHECK(ty_json_stream_skip(t->stream, t->error), status, cleanup);
+            TY_TRY(ty_json_stream_skip(t->stream, t->error));
         else if (m->text != NULL)
-            TY_CHECK(read_text(t, m->text, m->size), status, cleanup);
+            TY_TRY(read_text(t, m->text, m->size));
         else
-            TY_CHECK(read_figure(t, m->figure), status, cleanup);
+            TY_TRY(read_figure(t, m->figure));
     }
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_arguments(trace *t)
@@ -290,16 +277,12 @@ static ty_status read_arguments(trace *t)
         {"In msg nelems", NULL, 0, &e->elements},
         {"Group size", NULL, 0, &e->ranks},
     };
-    ty_status status = TY_OK;
     char first;
 
-    TY_CHECK(ty_json_stream_peek(t->stream, &first, t->error), status, cleanup);
+    TY_TRY(ty_json_stream_peek(t->stream, &first, t->error));
     if (first != '{')
         return ty_json_stream_skip(t->stream, t->error);
-    status = read_members(t, members, sizeof members / sizeof members[0]);
-
-cleanup:
-    return status;
+    return read_members(t, members, sizeof members / sizeof members[0]);
 }
 
 /* "ProfilerStep#12" is one name for all steps. */
@@ -319,7 +302,6 @@ static ty_status take_event(trace *t)
                   {"Kernel", KERNEL},
                   {"gpu_user_annotation", DEVICE_ANNOTATION},
                   {"user_annotation", HOST_ANNOTATION}};
-    ty_status status = TY_OK;
     event *e = &t->event;
     size_t i = 0;
 
@@ -339,14 +321,11 @@ static ty_status take_event(trace *t)
         t->last_us = t->kernel_count == 0 || end > t->last_us ? end : t->last_us;
         t->kernel_count++;
         t->kernel_s += e->duration_us * 1e-6;
-        TY_CHECK(add_collective(t, e), status, cleanup);
+        TY_TRY(add_collective(t, e));
     } else {
         drop_number(e->name);
     }
-    status = add_time(t, groups[i].group, e->name, e->duration_us * 1e-6);
-
-cleanup:
-    return status;
+    return add_time(t, groups[i].group, e->name, e->duration_us * 1e-6);
 }
 
 static ty_status read_event(trace *t)
@@ -358,53 +337,44 @@ static ty_status read_event(trace *t)
         {"name", e->name, sizeof e->name, NULL}, {"dur", NULL, 0, &e->duration_us},
         {"ts", NULL, 0, &e->start_us},
     };
-    ty_status status = TY_OK;
     bool is_first = true, has_next;
 
     e->category[0] = e->name[0] = e->collective_name[0] = e->type[0] = '\0';
     e->duration_us = NAN;
     e->start_us = e->elements = e->ranks = 0;
-    TY_CHECK(ty_json_stream_enter(t->stream, '{', t->error), status, cleanup);
+    TY_TRY(ty_json_stream_enter(t->stream, '{', t->error));
     for (;;) {
         size_t i = 0;
-        TY_CHECK(ty_json_stream_next(t->stream, '}', &is_first, &has_next, t->key, t->error),
-                 status, cleanup);
+        TY_TRY(ty_json_stream_next(t->stream, '}', &is_first, &has_next, t->key, t->error));
         if (!has_next)
             break;
         while (i < 5 && strcmp(members[i].key, t->key) != 0)
             i++;
         if (strcmp(t->key, "args") == 0)
-            TY_CHECK(read_arguments(t), status, cleanup);
+            TY_TRY(read_arguments(t));
         else if (i == 5)
-            TY_CHECK(ty_json_stream_skip(t->stream, t->error), status, cleanup);
+            TY_TRY(ty_json_stream_skip(t->stream, t->error));
         else if (members[i].text != NULL)
-            TY_CHECK(read_text(t, members[i].text, members[i].size), status, cleanup);
+            TY_TRY(read_text(t, members[i].text, members[i].size));
         else
-            TY_CHECK(read_figure(t, members[i].figure), status, cleanup);
+            TY_TRY(read_figure(t, members[i].figure));
     }
     e->phase = phase[0];
-    status = take_event(t);
-
-cleanup:
-    return status;
+    return take_event(t);
 }
 
 static ty_status read_list(trace *t, ty_status (*read_one)(trace *))
 {
-    ty_status status = TY_OK;
     bool is_first = true, has_next;
 
-    TY_CHECK(ty_json_stream_enter(t->stream, '[', t->error), status, cleanup);
+    TY_TRY(ty_json_stream_enter(t->stream, '[', t->error));
     for (;;) {
-        TY_CHECK(ty_json_stream_next(t->stream, ']', &is_first, &has_next, NULL, t->error), status,
-                 cleanup);
+        TY_TRY(ty_json_stream_next(t->stream, ']', &is_first, &has_next, NULL, t->error));
         if (!has_next)
             break;
-        TY_CHECK(read_one(t), status, cleanup);
+        TY_TRY(read_one(t));
     }
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 /* The first device stands for all. */
@@ -430,22 +400,21 @@ static ty_status read_trace(trace *t)
     bool is_first = true, has_next, has_events = false;
     char first;
 
-    TY_CHECK(ty_json_stream_peek(t->stream, &first, t->error), status, cleanup);
+    TY_TRY(ty_json_stream_peek(t->stream, &first, t->error));
     if (first == '[')
         return read_list(t, read_event);
-    TY_CHECK(ty_json_stream_enter(t->stream, '{', t->error), status, cleanup);
+    TY_TRY(ty_json_stream_enter(t->stream, '{', t->error));
     for (;;) {
-        TY_CHECK(ty_json_stream_next(t->stream, '}', &is_first, &has_next, t->key, t->error),
-                 status, cleanup);
+        TY_TRY(ty_json_stream_next(t->stream, '}', &is_first, &has_next, t->key, t->error));
         if (!has_next)
             break;
         if (strcmp(t->key, "traceEvents") == 0) {
             has_events = true;
-            TY_CHECK(read_list(t, read_event), status, cleanup);
+            TY_TRY(read_list(t, read_event));
         } else if (strcmp(t->key, "deviceProperties") == 0) {
-            TY_CHECK(read_list(t, read_device), status, cleanup);
+            TY_TRY(read_list(t, read_device));
         } else {
-            TY_CHECK(ty_json_stream_skip(t->stream, t->error), status, cleanup);
+            TY_TRY(ty_json_stream_skip(t->stream, t->error));
         }
     }
     if (!has_events)
@@ -453,8 +422,6 @@ static ty_status read_trace(trace *t)
                          "%s: found no \"traceEvents\", expected a trace of "
                          "PyTorch's profiler or Chrome's",
                          t->path);
-
-cleanup:
     return status;
 }
 
@@ -519,7 +486,6 @@ cleanup:
 static ty_status note(trace *t, ty_import_report *report, bool is_cut)
 {
     double span = (t->last_us - t->first_us) * 1e-6;
-    ty_status status = TY_OK;
     char text[256], busy[32], whole[32];
 
     if (report == NULL)
@@ -529,29 +495,26 @@ static ty_status note(trace *t, ty_import_report *report, bool is_cut)
     ty_format_seconds(span, whole);
     snprintf(text, sizeof text, "%llu kernels of %llu events: %s of kernels within %s",
              (unsigned long long)t->kernel_count, (unsigned long long)t->event_count, busy, whole);
-    TY_CHECK(ty_import_report_add(report, text, t->error), status, cleanup);
-    TY_CHECK(ty_import_report_add(
-                 report, "a trace has no peak rates: 1 stands for each in the profile", t->error),
-             status, cleanup);
+    TY_TRY(ty_import_report_add(report, text, t->error));
+    TY_TRY(ty_import_report_add(
+        report, "a trace has no peak rates: 1 stands for each in the profile", t->error));
     if (is_cut) {
         snprintf(text, sizeof text,
                  "the file ends in the middle of event %llu; what comes before it was read",
                  (unsigned long long)t->event_count + 1);
-        TY_CHECK(ty_import_report_add(report, text, t->error), status, cleanup);
+        TY_TRY(ty_import_report_add(report, text, t->error));
     }
     if (t->odd_count > 0) {
         snprintf(text, sizeof text, "%llu events without a name or a duration were left out",
                  (unsigned long long)t->odd_count);
-        TY_CHECK(ty_import_report_add(report, text, t->error), status, cleanup);
+        TY_TRY(ty_import_report_add(report, text, t->error));
     }
     if (t->unknown_count > 0) {
         snprintf(text, sizeof text, "%llu numbers are NaN or Infinity: treated as unknown",
                  (unsigned long long)t->unknown_count);
-        TY_CHECK(ty_import_report_add(report, text, t->error), status, cleanup);
+        TY_TRY(ty_import_report_add(report, text, t->error));
     }
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 static bool has_device_times(const trace *t)

@@ -103,7 +103,6 @@ static void settle_hints(run *r)
 static ty_status settle_inputs(run *r, ty_shape *sample)
 {
     ty_onnx_graph *g = &r->graph;
-    ty_status status = TY_OK;
     double total = 0;
 
     if (g->input_count == 0)
@@ -111,7 +110,7 @@ static ty_status settle_inputs(run *r, ty_shape *sample)
                        g->source->path);
     for (uint32_t i = 0; i < g->input_count; i++) {
         ty_onnx_value *v = &g->values[g->inputs[i]];
-        TY_CHECK(settle_input(r, v), status, cleanup);
+        TY_TRY(settle_input(r, v));
         if (i == 0)
             r->batch = v->rank > 0 ? v->dimensions[0] : 1;
         *sample = sample_shape(r, v);
@@ -120,9 +119,7 @@ static ty_status settle_inputs(run *r, ty_shape *sample)
     if (g->input_count > 1)
         *sample = (ty_shape){1, {total < 1e15 ? (uint64_t)total : (uint64_t)1e15}};
     settle_hints(r);
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 /* The first input, where it depends on the batch. */
@@ -680,19 +677,18 @@ static ty_status define_outputs(run *r, const ty_onnx_node *n, bool is_constant)
 
 static ty_status run_node(run *r, const ty_onnx_node *n)
 {
-    ty_status status = TY_OK;
     operation append = unknown;
     ty_onnx_value *out;
     bool is_constant;
 
-    TY_CHECK(check_inputs(r, n, &is_constant), status, cleanup);
+    TY_TRY(check_inputs(r, n, &is_constant));
     if (n->output_count == 0 || n->outputs[0] == TY_ONNX_NO_VALUE)
         return bad_node(r, n, "found no first output");
     out = &r->graph.values[n->outputs[0]];
     if (out->is_defined)
         return bad_node(r, n, "found an output that has been made before");
     if (is_constant) {
-        TY_CHECK(ty_onnx_fold(&r->graph, n, out), status, cleanup);
+        TY_TRY(ty_onnx_fold(&r->graph, n, out));
         return define_outputs(r, n, true);
     }
     for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
@@ -700,12 +696,9 @@ static ty_status run_node(run *r, const ty_onnx_node *n)
             append = operations[i].append;
     if (append != same_layer)
         name_layer(r, n, out);
-    TY_CHECK(append(r, n, out), status, cleanup);
+    TY_TRY(append(r, n, out));
     out->is_defined = true;
-    status = define_outputs(r, n, false);
-
-cleanup:
-    return status;
+    return define_outputs(r, n, false);
 }
 
 /* Several inputs are parts of the batch, each a view of it. */
@@ -753,15 +746,14 @@ static uint32_t count_layers(const ty_builder *b, uint32_t most)
 static ty_status run_all(run *r, uint32_t most_layers)
 {
     ty_onnx_graph *g = &r->graph;
-    ty_status status = TY_OK;
     uint32_t layers;
 
     append_inputs(r);
     for (uint32_t i = 0; i < g->node_count; i++)
         if (g->nodes[i].is_needed)
-            TY_CHECK(run_node(r, &g->nodes[i]), status, cleanup);
+            TY_TRY(run_node(r, &g->nodes[i]));
     layers = count_layers(r->builder, most_layers);
-    TY_CHECK(join_ends(r, layers), status, cleanup);
+    TY_TRY(join_ends(r, layers));
     if (layers == 0 && ty_builder_shape(r->builder, TY_BATCH) != NULL)
         return ty_fail(g->source->error, TY_EPARSE,
                        "%s: found no operator between the inputs and the outputs", g->source->path);
@@ -771,9 +763,7 @@ static ty_status run_all(run *r, uint32_t most_layers)
             "%u operators that are not known, '%.*s' first, are opaque layers without flop",
             r->unknown_count, (int)ty_wire_length(&r->first_unknown),
             (const char *)r->first_unknown.at);
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 /* Room for every layer there can be: one per output of a node, one more per node, inputs, the end.

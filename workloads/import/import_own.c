@@ -24,7 +24,6 @@ static bool probe_workload(ty_import_source *source)
 
 static ty_status read_workload(ty_import_source *source, ty_workload **out)
 {
-    ty_status status = TY_OK;
     ty_workload *workload = NULL;
 
     if (source->options->sequence != 0)
@@ -32,14 +31,11 @@ static ty_status read_workload(ty_import_source *source, ty_workload **out)
                        "%s: found sequence=%llu, but the sequence length of a %s file is fixed",
                        source->path, (unsigned long long)source->options->sequence,
                        WORKLOAD_SCHEMA);
-    TY_CHECK(ty_workload_from_json(ty_import_json(source), &workload, source->error), status,
-             cleanup);
+    TY_TRY(ty_workload_from_json(ty_import_json(source), &workload, source->error));
     if (source->options->batch != 0)
         workload->global_batch = source->options->batch;
     *out = workload;
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 static bool probe_zoo(ty_import_source *source)

@@ -221,7 +221,6 @@ ty_status ty_json_stream_string(ty_json_stream *stream, char out[TY_JSON_STREAM_
 ty_status ty_json_stream_next(ty_json_stream *stream, char closing, bool *is_first, bool *has_next,
                               char *key, ty_error *error)
 {
-    ty_status status = TY_OK;
     int c = look_past_blanks(stream);
 
     *has_next = false;
@@ -236,16 +235,14 @@ ty_status ty_json_stream_next(ty_json_stream *stream, char closing, bool *is_fir
     }
     *is_first = false;
     if (key != NULL) {
-        TY_CHECK(ty_json_stream_string(stream, key, error), status, cleanup);
+        TY_TRY(ty_json_stream_string(stream, key, error));
         c = look_past_blanks(stream);
         if (c != ':')
             return fail_at(stream, c, "':'", error);
         stream->at++;
     }
     *has_next = true;
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 /* Python's words for numbers that are not finite. */
@@ -308,7 +305,6 @@ static ty_status skip_word(ty_json_stream *s, ty_error *error)
 ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error)
 {
     bool is_object[TY_JSON_STREAM_DEPTH + 1] = {false}, is_first = true, has_next;
-    ty_status status = TY_OK;
     char key[8];
     size_t depth = 0;
 
@@ -322,14 +318,13 @@ ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error)
             is_first = true;
         } else if (c == '"') {
             stream->at++;
-            TY_CHECK(string_rest(stream, key, sizeof key, error), status, cleanup);
+            TY_TRY(string_rest(stream, key, sizeof key, error));
         } else {
-            TY_CHECK(skip_word(stream, error), status, cleanup);
+            TY_TRY(skip_word(stream, error));
         }
         for (has_next = false; depth > 0 && !has_next;) {
             char closing = is_object[depth] ? '}' : ']';
-            TY_CHECK(ty_json_stream_next(stream, closing, &is_first, &has_next, NULL, error),
-                     status, cleanup);
+            TY_TRY(ty_json_stream_next(stream, closing, &is_first, &has_next, NULL, error));
             if (!has_next) {
                 depth--;
                 is_first = false;
@@ -341,7 +336,7 @@ ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error)
             if (c != '"')
                 return fail_at(stream, c, "the name of a member", error);
             stream->at++;
-            TY_CHECK(string_rest(stream, key, sizeof key, error), status, cleanup);
+            TY_TRY(string_rest(stream, key, sizeof key, error));
             c = look_past_blanks(stream);
             if (c != ':')
                 return fail_at(stream, c, "':'", error);
@@ -350,7 +345,5 @@ ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error)
         if (depth == 0)
             break;
     }
-
-cleanup:
-    return status;
+    return TY_OK;
 }

@@ -364,7 +364,6 @@ static ty_status read_node(const ty_onnx_graph *g, ty_wire message, ty_onnx_node
 /* Initializers first: in old files they are inputs too (IR version 3). */
 static ty_status read_values(ty_onnx_graph *g, ty_wire graph)
 {
-    ty_status status = TY_OK;
     ty_wire initializers = graph;
     ty_onnx_value *v;
     ty_wire_field f;
@@ -372,7 +371,7 @@ static ty_status read_values(ty_onnx_graph *g, ty_wire graph)
     while (ty_wire_next(&initializers, &f)) {
         ty_wire name = f.type == TY_WIRE_BYTES ? name_in(f.bytes, TENSOR_NAME) : ty_wire_of("", 0);
         if (f.number == GRAPH_INITIALIZER && (v = find(g, &name)) != NULL)
-            TY_CHECK(read_tensor(g, &f.bytes, v), status, cleanup);
+            TY_TRY(read_tensor(g, &f.bytes, v));
     }
     while (ty_wire_next(&graph, &f)) {
         bool is_input = f.number == GRAPH_INPUT, is_output = f.number == GRAPH_OUTPUT;
@@ -387,23 +386,18 @@ static ty_status read_values(ty_onnx_graph *g, ty_wire graph)
             g->inputs[g->input_count++] = (uint32_t)(v - g->values);
         }
     }
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_nodes(ty_onnx_graph *g, ty_wire graph)
 {
-    ty_status status = TY_OK;
     ty_wire_field f;
     uint32_t count = 0;
 
     while (ty_wire_next(&graph, &f))
         if (f.number == GRAPH_NODE && f.type == TY_WIRE_BYTES)
-            TY_CHECK(read_node(g, f.bytes, &g->nodes[count++]), status, cleanup);
-
-cleanup:
-    return status;
+            TY_TRY(read_node(g, f.bytes, &g->nodes[count++]));
+    return TY_OK;
 }
 
 /* Marks, from the graph's outputs backwards, the nodes that are worth running. */
@@ -445,25 +439,22 @@ static ty_status find_graph(ty_onnx_graph *g, ty_wire *graph)
 ty_status ty_onnx_read(ty_import_source *source, ty_onnx_graph *graph)
 {
     ty_onnx_graph *g = graph;
-    ty_status status = TY_OK;
     uint32_t names;
     ty_wire wire;
 
     *g = (ty_onnx_graph){.source = source, .arena = ty_arena_new()};
     if (g->arena == NULL)
         return fail_memory(g);
-    TY_CHECK(find_graph(g, &wire), status, cleanup);
-    TY_CHECK(count_all(g, wire, &names), status, cleanup);
+    TY_TRY(find_graph(g, &wire));
+    TY_TRY(count_all(g, wire, &names));
     g->values = ty_arena_alloc(g->arena, names, sizeof *g->values);
     g->inputs = ty_arena_alloc(g->arena, names, sizeof *g->inputs);
     g->nodes = ty_arena_alloc(g->arena, g->node_count, sizeof *g->nodes);
     if (g->values == NULL || g->inputs == NULL || g->nodes == NULL)
         return fail_memory(g);
     collect_names(g, wire);
-    TY_CHECK(read_values(g, wire), status, cleanup);
-    TY_CHECK(read_nodes(g, wire), status, cleanup);
+    TY_TRY(read_values(g, wire));
+    TY_TRY(read_nodes(g, wire));
     mark_needed(g);
-
-cleanup:
-    return status;
+    return TY_OK;
 }

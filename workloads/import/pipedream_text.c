@@ -137,7 +137,6 @@ static piece without_stage(piece text)
 static ty_status read_node(const reader *r, uint32_t line, piece text)
 {
     const char *first, *last;
-    ty_status status = TY_OK;
     ty_pipedream_node n = {0};
     piece label;
 
@@ -146,14 +145,11 @@ static ty_status read_node(const reader *r, uint32_t line, piece text)
     last = find_dashes(text, true);
     if (first == NULL || first == last || !read_id((piece){text.at, first}, &n.id))
         return bad_line(r, line, text, "nodeN -- operator -- figures");
-    TY_CHECK(read_figures(r, line, (piece){last + 4, text.end}, &n), status, cleanup);
+    TY_TRY(read_figures(r, line, (piece){last + 4, text.end}, &n));
     label = trim((piece){first + 4, last});
     n.name = label.at;
     n.name_length = (size_t)(label.end - label.at);
-    status = r->visitor->node(r->visitor->context, &n, r->error);
-
-cleanup:
-    return status;
+    return r->visitor->node(r->visitor->context, &n, r->error);
 }
 
 static ty_status read_edge(const reader *r, uint32_t line, piece text)
@@ -172,7 +168,6 @@ ty_status ty_pipedream_read(const char *path, const char *bytes, size_t length,
 {
     const reader r = {.path = path, .visitor = visitor, .error = error};
     const char *at = bytes, *end = bytes + length;
-    ty_status status = TY_OK;
 
     for (uint32_t line = 1; at < end; line++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
@@ -182,13 +177,11 @@ ty_status ty_pipedream_read(const char *path, const char *bytes, size_t length,
         if (content.at == content.end)
             continue;
         if (*text.at == '\t')
-            TY_CHECK(read_edge(&r, line, text), status, cleanup);
+            TY_TRY(read_edge(&r, line, text));
         else
-            TY_CHECK(read_node(&r, line, content), status, cleanup);
+            TY_TRY(read_node(&r, line, content));
     }
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 /* The first line that is not empty: "nodeN -- ". */

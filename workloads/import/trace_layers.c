@@ -96,18 +96,15 @@ static ty_status refuse(const matching *m)
 
 static ty_status match_all(matching *m)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t layer = 0; layer < m->workload->layer_count; layer++)
-        TY_CHECK(match(m, layer), status, done);
+        TY_TRY(match(m, layer));
     if (m->matched == 0)
         return refuse(m);
     for (uint32_t row = 0; row < m->profile->layer_time_count; row++) {
         m->profile->layer_times[row].forward_s /= m->counts[row];
         m->profile->layer_times[row].backward_s /= m->counts[row];
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status note(const matching *m, ty_import_report *report)

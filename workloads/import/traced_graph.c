@@ -30,36 +30,28 @@ static ty_status grow(const ty_traced_graph *g, void **list, uint32_t count, uin
 
 ty_status ty_traced_add_node(ty_traced_graph *graph, const ty_traced_node *node)
 {
-    ty_status status = TY_OK;
     void *list = graph->nodes;
 
     if (graph->node_count == TY_TRACED_MOST_NODES)
         return ty_fail(graph->source->error, TY_EPARSE, "%s: found more than %d nodes",
                        graph->source->path, TY_TRACED_MOST_NODES);
-    TY_CHECK(grow(graph, &list, graph->node_count, &graph->node_capacity, sizeof *node), status,
-             cleanup);
+    TY_TRY(grow(graph, &list, graph->node_count, &graph->node_capacity, sizeof *node));
     graph->nodes = list;
     graph->nodes[graph->node_count++] = *node;
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_traced_add_edge(ty_traced_graph *graph, uint64_t from, uint64_t to)
 {
-    ty_status status = TY_OK;
     void *list = graph->edges;
 
     if (graph->edge_count == TY_TRACED_MOST_EDGES)
         return ty_fail(graph->source->error, TY_EPARSE, "%s: found more than %d edges",
                        graph->source->path, TY_TRACED_MOST_EDGES);
-    TY_CHECK(grow(graph, &list, graph->edge_count, &graph->edge_capacity, sizeof *graph->edges),
-             status, cleanup);
+    TY_TRY(grow(graph, &list, graph->edge_count, &graph->edge_capacity, sizeof *graph->edges));
     graph->edges = list;
     graph->edges[graph->edge_count++] = (ty_traced_edge){.from_id = from, .to_id = to};
-
-cleanup:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Order ----------------------------------------------------------------------------------- */
@@ -196,14 +188,9 @@ cleanup:
 
 ty_status ty_traced_connect(ty_traced_graph *graph)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(find_ends(graph), status, cleanup);
-    TY_CHECK(group_edges(graph), status, cleanup);
-    status = sort_topologically(graph);
-
-cleanup:
-    return status;
+    TY_TRY(find_ends(graph));
+    TY_TRY(group_edges(graph));
+    return sort_topologically(graph);
 }
 
 void ty_traced_clear(ty_traced_graph *graph)
@@ -268,7 +255,7 @@ static ty_status settle(ty_traced_graph *g)
 
     for (uint32_t i = 0; i < g->node_count; i++) {
         ty_traced_node *n = &g->nodes[g->order[i]];
-        TY_CHECK(gather_inputs(g, n), status, cleanup);
+        TY_TRY(gather_inputs(g, n));
         if (n->is_passed_over)
             continue;
         if (g->is_chain && n->input_count == 0 && last != UINT32_MAX)
@@ -293,8 +280,6 @@ static ty_status settle(ty_traced_graph *g)
     if (g->dropped_edge_count > 0)
         ty_import_note(g->source, "%u edges of nodes that are not in the file are left out",
                        g->dropped_edge_count);
-
-cleanup:
     return status;
 }
 

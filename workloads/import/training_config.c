@@ -48,8 +48,10 @@ static ty_status take_notes(const reading *r, ty_import_report *report, ty_statu
 /* The file itself: its importer reads what is left. */
 static ty_status import_file(const reading *r)
 {
-    const ty_import_options options = {
-        .model = r->model, .vocabulary = r->vocabulary, .settings = &r->pairs};
+    const ty_import_options options = {.model = r->model,
+                                       .open_model = ty_workload_open,
+                                       .vocabulary = r->vocabulary,
+                                       .settings = &r->pairs};
     ty_import_report report = {0};
     const ty_status status =
         ty_workload_import(r->path, &options, &r->out->workload, &report, r->error);
@@ -99,7 +101,6 @@ static ty_status find_zoo_name(const reading *r, const char *name, const char **
     const char *config = strstr(name, "Config"), *dot = strrchr(name, '.');
     const ty_json *models;
     char plain[80];
-    ty_status status;
 
     if (config != NULL && dot != NULL && dot < config)
         name = dot + 1;
@@ -110,14 +111,13 @@ static ty_status find_zoo_name(const reading *r, const char *name, const char **
         snprintf(plain, sizeof plain, "%s", name);
     for (char *at = plain; config != NULL && *at != '\0'; at++)
         *at = (char)(*at == '_' ? '-' : *at);
-    TY_CHECK(ty_json_object(ty_json_root(r->kinds), "models", &models, r->error), status, done);
+    TY_TRY(ty_json_object(ty_json_root(r->kinds), "models", &models, r->error));
     for (size_t i = 0; i < ty_json_size(models); i++) {
         const char *known = ty_json_key(ty_json_at(models, i));
         if (strcasecmp(known, plain) == 0)
             return ty_json_string(models, known, out, r->error);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* By the texts of the keys, joined by '-'. The last of them is the one that has to be there. */
@@ -225,22 +225,20 @@ static ty_status is_known_by(const reading *r, const ty_json *kind, bool *out)
 {
     const ty_json *lists;
     const char *key;
-    ty_status status;
 
     *out = false;
-    TY_CHECK(ty_json_array(kind, "known_by", 1, 8, &lists, r->error), status, done);
+    TY_TRY(ty_json_array(kind, "known_by", 1, 8, &lists, r->error));
     for (size_t i = 0; i < ty_json_size(lists) && !*out; i++) {
         const ty_json *keys = ty_json_at(lists, i);
         *out = true;
         for (size_t k = 0; k < ty_json_size(keys); k++) {
-            TY_CHECK(ty_json_as_string(ty_json_at(keys, k), &key, r->error), status, done);
+            TY_TRY(ty_json_as_string(ty_json_at(keys, k), &key, r->error));
             if (ty_steps_find_setting(&(steps_reader){.pairs = (training_pairs *)&r->pairs}, key) ==
                 NULL)
                 *out = false;
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The first kind of training/kinds.json that the file is of. */
@@ -297,18 +295,17 @@ static ty_status read_model(reading *r)
     const uint32_t sequence = (uint32_t)ty_steps_number_of(&r->steps, "sequence");
     const ty_json *names, *steps;
     double is_named = 0;
-    ty_status status = TY_OK;
 
     if (ty_json_has(r->kind, "imports_file") && r->model != NULL) {
-        TY_CHECK(import_file(r), status, done);
-        TY_CHECK(ty_json_array(r->kind, "model_steps", 1, 1000, &steps, r->error), status, done);
+        TY_TRY(import_file(r));
+        TY_TRY(ty_json_array(r->kind, "model_steps", 1, 1000, &steps, r->error));
         return ty_steps_run(&r->steps, steps);
     }
     if (r->model != NULL)
         return open_model(r, r->model, sequence);
     if (ty_json_has(r->kind, "model")) {
-        TY_CHECK(ty_json_object(r->kind, "model", &names, r->error), status, done);
-        TY_CHECK(ty_steps_value(&r->steps, names, "if", 1, &is_named), status, done);
+        TY_TRY(ty_json_object(r->kind, "model", &names, r->error));
+        TY_TRY(ty_steps_value(&r->steps, names, "if", 1, &is_named));
         if (is_named != 0)
             return open_named(r, names, sequence);
     }
@@ -317,8 +314,7 @@ static ty_status read_model(reading *r)
     return ty_json_has(r->kind, "model_steps") && !ty_json_has(r->kind, "imports_file")
                ? import_sizes(r)
                : need_model(r, sequence);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_kind(reading *r)

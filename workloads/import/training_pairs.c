@@ -151,11 +151,10 @@ static ty_status add_json(training_pairs *p, const char *prefix, const ty_json *
             status = add_pair(p, name, string, strlen(string), 0, error);
             continue;
         }
-        TY_CHECK(ty_json_text(value, &text, error), status, done);
+        TY_TRY(ty_json_text(value, &text, error));
         status = add_pair(p, name, text, is_null(text) ? 0 : strlen(text), 0, error);
         ty_free(text);
     }
-done:
     return status;
 }
 
@@ -286,10 +285,10 @@ static ty_status read_toml_line(toml *t, const char *bytes_end)
     if (*t->at == '[') {
         t->at += t->at + 1 < t->end && t->at[1] == '[' ? 2 : 1;
         skip_blank(t);
-        TY_CHECK(read_key(t, t->table), status, done);
+        TY_TRY(read_key(t, t->table));
         return t->at < t->end && *t->at == ']' ? TY_OK : fail(t, "] behind the name of a table");
     }
-    TY_CHECK(read_key(t, key), status, done);
+    TY_TRY(read_key(t, key));
     if (t->at == t->end || *t->at != '=')
         return fail(t, "KEY = VALUE");
     t->at++;
@@ -303,7 +302,6 @@ static ty_status read_toml_line(toml *t, const char *bytes_end)
         status = skip_nested(t, bytes_end);
     else
         status = read_bare(t, name);
-done:
     return status;
 }
 

@@ -22,7 +22,6 @@ typedef struct place {
 static ty_status find_place(const steps_reader *r, const ty_json *object, const char *path,
                             bool is_needed, place *out)
 {
-    ty_status status = TY_OK;
     const ty_json *list;
 
     if (r->pairs != NULL) { /* a path, or the last part of one; '/' begins a whole path */
@@ -50,10 +49,9 @@ static ty_status find_place(const steps_reader *r, const ty_json *object, const 
                 out->element = ty_json_at(list, 0);
             return TY_OK;
         }
-        TY_CHECK(ty_json_object(out->object, name, &out->object, r->error), status, done);
+        TY_TRY(ty_json_object(out->object, name, &out->object, r->error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static bool is_there(const place *p)
@@ -68,14 +66,13 @@ static ty_status find_keys(const steps_reader *r, const ty_json *object, const t
 {
     const size_t count = ty_json_is_array(keys) ? ty_json_size(keys) : 1;
     bool is_found = false;
-    ty_status status = TY_OK;
 
     for (size_t i = 0; i < count; i++) {
         const ty_json *name = ty_json_is_array(keys) ? ty_json_at(keys, i) : keys;
         const char *path;
         place p;
-        TY_CHECK(ty_json_as_string(name, &path, r->error), status, done);
-        TY_CHECK(find_place(r, object, path, is_needed && count == 1, &p), status, done);
+        TY_TRY(ty_json_as_string(name, &path, r->error));
+        TY_TRY(find_place(r, object, path, is_needed && count == 1, &p));
         if (!is_found && is_there(&p)) {
             *out = p;
             is_found = true;
@@ -84,8 +81,7 @@ static ty_status find_keys(const steps_reader *r, const ty_json *object, const t
         else if (p.object != NULL)
             ty_json_ignore(p.object, p.key);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* "relu", "gated-*", "*attention*" */
@@ -169,18 +165,15 @@ typedef enum value_kind { A_SIZE, A_NUMBER, A_FLAG, A_WORD, A_SIDE, A_COUNT, A_D
 static ty_status read_sides(const steps_reader *r, const ty_json *list, double *out)
 {
     uint64_t sides[2];
-    ty_status status = TY_OK;
 
     if (ty_json_size(list) != 2)
         return ty_json_fail(list, r->error, "2 elements");
     for (size_t i = 0; i < 2; i++)
-        TY_CHECK(ty_json_as_uint64(ty_json_at(list, i), 1, INT32_MAX, &sides[i], r->error), status,
-                 done);
+        TY_TRY(ty_json_as_uint64(ty_json_at(list, i), 1, INT32_MAX, &sides[i], r->error));
     if (sides[0] != sides[1])
         return ty_json_fail(list, r->error, "two equal sides");
     *out = (double)sides[0];
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_size(steps_reader *r, const ty_json *step, const place *p, double *out)
@@ -189,28 +182,24 @@ static ty_status read_size(steps_reader *r, const ty_json *step, const place *p,
     uint64_t size;
     ty_status status;
 
-    TY_CHECK(ty_steps_value(r, step, "minimum", 1, &minimum), status, done);
-    TY_CHECK(ty_steps_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
+    TY_TRY(ty_steps_value(r, step, "minimum", 1, &minimum));
+    TY_TRY(ty_steps_value(r, step, "maximum", INT32_MAX, &maximum));
     status = p->element != NULL ? ty_json_as_uint64(p->element, (uint64_t)minimum,
                                                     (uint64_t)maximum, &size, r->error)
                                 : ty_json_uint64(p->object, p->key, (uint64_t)minimum,
                                                  (uint64_t)maximum, &size, r->error);
     if (status == TY_OK)
         *out = (double)size;
-done:
     return status;
 }
 
 static ty_status read_number(steps_reader *r, const ty_json *step, const place *p, double *out)
 {
     double minimum, maximum;
-    ty_status status;
 
-    TY_CHECK(ty_steps_value(r, step, "minimum", 0, &minimum), status, done);
-    TY_CHECK(ty_steps_value(r, step, "maximum", INT32_MAX, &maximum), status, done);
-    status = ty_json_number(p->object, p->key, minimum, maximum, out, r->error);
-done:
-    return status;
+    TY_TRY(ty_steps_value(r, step, "minimum", 0, &minimum));
+    TY_TRY(ty_steps_value(r, step, "maximum", INT32_MAX, &maximum));
+    return ty_json_number(p->object, p->key, minimum, maximum, out, r->error);
 }
 
 /* ---- Settings of training programs: texts ---------------------------------------------------- */
@@ -252,17 +241,15 @@ static ty_status count_in(const steps_reader *r, const ty_json *step, const char
 {
     const char *mark = "[";
     int depth = 0;
-    ty_status status = TY_OK;
 
     if (ty_json_has(step, "of"))
-        TY_CHECK(ty_json_string(step, "of", &mark, r->error), status, done);
+        TY_TRY(ty_json_string(step, "of", &mark, r->error));
     for (*out = 0; *text != '\0'; text++) {
         depth += *text == '[';
         *out += *text == mark[0] && (*text != '[' || depth == 2);
         depth -= *text == ']' && depth > 0;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* -1 and "auto" leave a degree open. */
@@ -280,21 +267,19 @@ static ty_status read_pair(steps_reader *r, const ty_json *step, value_kind kind
         return TY_OK;
     }
     if (kind == A_WORD) {
-        TY_CHECK(check_literal(r, step, &(place){.pair = p}), status, done);
+        TY_TRY(check_literal(r, step, &(place){.pair = p}));
         return find_word(r, step, &(place){.pair = p}, p->value, out);
     }
     if (kind == A_COUNT)
         return count_in(r, step, p->value, out);
     if (is_degree && (strcmp(p->value, "-1") == 0 || strcmp(p->value, "auto") == 0))
         return TY_OK;
-    TY_CHECK(ty_steps_value(r, step, "minimum", is_degree || is_number ? 0 : 1, &minimum), status,
-             done);
-    TY_CHECK(ty_steps_value(r, step, "maximum",
-                            is_degree   ? 1 << 30
-                            : is_number ? 1e6
-                                        : INT32_MAX,
-                            &maximum),
-             status, done);
+    TY_TRY(ty_steps_value(r, step, "minimum", is_degree || is_number ? 0 : 1, &minimum));
+    TY_TRY(ty_steps_value(r, step, "maximum",
+                          is_degree   ? 1 << 30
+                          : is_number ? 1e6
+                                      : INT32_MAX,
+                          &maximum));
     status = is_number ? parse_number(p->value, minimum, maximum, &number)
                        : ty_parse_uint(p->value, (uint64_t)minimum, (uint64_t)maximum, &size, NULL);
     if (status == TY_ENOMEM)
@@ -304,7 +289,6 @@ static ty_status read_pair(steps_reader *r, const ty_json *step, value_kind kind
     if (status != TY_OK)
         return ty_steps_fail_pair(r, p, is_degree ? "a whole number" : expected);
     *out = is_number ? number : (double)size;
-done:
     return status;
 }
 
@@ -336,12 +320,12 @@ static ty_status read_place(steps_reader *r, const ty_json *step, value_kind kin
     if (kind == A_WORD && !is_there(p))
         return text_of(r, p, &text);
     if (is_there(p))
-        TY_CHECK(node_of(r, p, &node), status, done);
+        TY_TRY(node_of(r, p, &node));
     if (kind == A_WORD || (has_words && node != NULL && ty_json_is_string(node))) {
-        TY_CHECK(text_of(r, p, &text), status, done);
+        TY_TRY(text_of(r, p, &text));
         status = find_word(r, step, p, text, out);
     } else if (kind == A_FLAG) {
-        TY_CHECK(ty_json_bool(p->object, p->key, &is_on, r->error), status, done);
+        TY_TRY(ty_json_bool(p->object, p->key, &is_on, r->error));
         *out = is_on;
     } else if (kind == A_COUNT) {
         if (!ty_json_is_array(node) && !ty_json_is_object(node))
@@ -355,7 +339,6 @@ static ty_status read_place(steps_reader *r, const ty_json *step, value_kind kin
     } else {
         status = read_size(r, step, p, out);
     }
-done:
     return status;
 }
 
@@ -367,18 +350,15 @@ static ty_status read_key(steps_reader *r, const ty_json *step, value_kind kind,
 {
     place p = {0};
     const ty_json *list;
-    ty_status status;
 
-    TY_CHECK(find_keys(r, object, keys, is_needed, &p), status, done);
+    TY_TRY(find_keys(r, object, keys, is_needed, &p));
     if (ty_json_has(step, "or_list") && p.object != NULL && ty_json_has(p.object, p.key) &&
         ty_json_array(p.object, p.key, 0, SIZE_MAX, &list, NULL) == TY_OK)
         return TY_OK; /* another step's to read */
     if (!is_needed && !is_there(&p))
         return TY_OK;
     *is_given = *is_given || is_there(&p);
-    status = read_place(r, step, kind, &p, out);
-done:
-    return status;
+    return read_place(r, step, kind, &p, out);
 }
 
 /* ---- Steps: keys ----------------------------------------------------------------------------- */
@@ -390,17 +370,14 @@ static ty_status read_member(steps_reader *r, const ty_json *step, const ty_json
     const bool has_each = (kind == A_FLAG || kind == A_WORD) && ty_json_is_array(keys);
     double needed, value = v->value;
     bool is_given = v->is_given;
-    ty_status status;
 
-    TY_CHECK(ty_steps_value(r, step, "needed", 0, &needed), status, done);
+    TY_TRY(ty_steps_value(r, step, "needed", 0, &needed));
     for (size_t i = 0; i < (has_each ? ty_json_size(keys) : 1); i++)
-        TY_CHECK(read_key(r, step, kind, r->scope->object, has_each ? ty_json_at(keys, i) : keys,
-                          needed != 0 && v->value == 0, &is_given, &value),
-                 status, done);
+        TY_TRY(read_key(r, step, kind, r->scope->object, has_each ? ty_json_at(keys, i) : keys,
+                        needed != 0 && v->value == 0, &is_given, &value));
     v->value = value;
     v->is_given = is_given;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_members(steps_reader *r, const ty_json *step, const char *member,
@@ -408,15 +385,13 @@ static ty_status read_members(steps_reader *r, const ty_json *step, const char *
 {
     const ty_json *table;
     steps_variable *v;
-    ty_status status;
 
-    TY_CHECK(ty_json_object(step, member, &table, r->error), status, done);
+    TY_TRY(ty_json_object(step, member, &table, r->error));
     for (size_t i = 0; i < ty_json_size(table); i++) {
-        TY_CHECK(ty_steps_make(r, r->scope, ty_json_key(ty_json_at(table, i)), &v), status, done);
-        TY_CHECK(read_member(r, step, ty_json_at(table, i), kind, v), status, done);
+        TY_TRY(ty_steps_make(r, r->scope, ty_json_key(ty_json_at(table, i)), &v));
+        TY_TRY(read_member(r, step, ty_json_at(table, i), kind, v));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Whether a text is like each of the patterns. */
@@ -427,19 +402,17 @@ static ty_status run_matches(steps_reader *r, const ty_json *step)
     place p = {0};
     ty_status status;
 
-    TY_CHECK(ty_json_member(step, "keys", &keys, r->error), status, done);
-    TY_CHECK(find_keys(r, r->scope->object, keys, false, &p), status, done);
-    TY_CHECK(check_literal(r, step, &p), status, done);
+    TY_TRY(ty_json_member(step, "keys", &keys, r->error));
+    TY_TRY(find_keys(r, r->scope->object, keys, false, &p));
+    TY_TRY(check_literal(r, step, &p));
     if (is_there(&p) && (status = text_of(r, &p, &text)) != TY_OK && p.element == NULL)
-        goto done;
-    TY_CHECK(ty_json_object(step, "matches", &patterns, r->error), status, done);
+        return status;
+    TY_TRY(ty_json_object(step, "matches", &patterns, r->error));
     for (size_t i = 0; i < ty_json_size(patterns); i++) {
-        TY_CHECK(ty_json_as_string(ty_json_at(patterns, i), &pattern, r->error), status, done);
-        TY_CHECK(ty_steps_set(r, ty_json_key(ty_json_at(patterns, i)),
-                              ty_steps_is_like(r, pattern, text)),
-                 status, done);
+        TY_TRY(ty_json_as_string(ty_json_at(patterns, i), &pattern, r->error));
+        TY_TRY(ty_steps_set(r, ty_json_key(ty_json_at(patterns, i)),
+                            ty_steps_is_like(r, pattern, text)));
     }
-done:
     return status;
 }
 
@@ -467,36 +440,34 @@ static ty_status run_text(steps_reader *r, const ty_json *step)
     steps_variable *v;
     place p = {0};
     bool is_itself;
-    ty_status status;
 
-    TY_CHECK(ty_json_object(step, "text", &table, r->error), status, done);
+    TY_TRY(ty_json_object(step, "text", &table, r->error));
     for (size_t i = 0; i < ty_json_size(table); i++)
-        TY_CHECK(ty_steps_make(r, r->scope, ty_json_key(ty_json_at(table, i)), &v), status, done);
+        TY_TRY(ty_steps_make(r, r->scope, ty_json_key(ty_json_at(table, i)), &v));
     if (ty_json_has(step, "keys")) {
-        TY_CHECK(ty_json_member(step, "keys", &keys, r->error), status, done);
-        TY_CHECK(find_keys(r, r->scope->object, keys, false, &p), status, done);
+        TY_TRY(ty_json_member(step, "keys", &keys, r->error));
+        TY_TRY(find_keys(r, r->scope->object, keys, false, &p));
         if (!is_there(&p))
             return TY_OK;
-        TY_CHECK(check_literal(r, step, &p), status, done);
-        TY_CHECK(text_of(r, &p, &found), status, done);
+        TY_TRY(check_literal(r, step, &p));
+        TY_TRY(text_of(r, &p, &found));
     }
     for (size_t i = 0; i < ty_json_size(table); i++) {
         const ty_json *value = ty_json_at(table, i);
         const char *name = ty_json_key(value);
-        TY_CHECK(ty_steps_make(r, r->scope, name, &v), status, done);
+        TY_TRY(ty_steps_make(r, r->scope, name, &v));
         if (!ty_json_has(table, name))
             v->text = NULL;
         else if (ty_json_is_object(value) && found != NULL)
-            TY_CHECK(choose_text(r, value, found, &v->text), status, done);
+            TY_TRY(choose_text(r, value, found, &v->text));
         else if (ty_json_bool(table, name, &is_itself, NULL) == TY_OK)
             v->text = found;
         else
-            TY_CHECK(ty_json_as_string(value, &v->text, r->error), status, done);
+            TY_TRY(ty_json_as_string(value, &v->text, r->error));
         v->value = v->text != NULL;
         v->is_given = v->is_given || found != NULL;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Steps: a number for each block ---------------------------------------------------------- */
@@ -520,23 +491,21 @@ static ty_status read_list(steps_reader *r, const ty_json *step, const char *mem
     const ty_json *keys;
     const char *name;
     place p = {0};
-    ty_status status;
 
     *out = NULL;
-    TY_CHECK(ty_json_string(step, member, &name, r->error), status, done);
-    TY_CHECK(ty_json_member(step, "keys", &keys, r->error), status, done);
-    TY_CHECK(ty_steps_count_blocks(r, blocks), status, done);
-    TY_CHECK(make_list(r, name, *blocks, v), status, done);
-    TY_CHECK(find_keys(r, r->scope->object, keys, ty_json_has(step, "needed"), &p), status, done);
+    TY_TRY(ty_json_string(step, member, &name, r->error));
+    TY_TRY(ty_json_member(step, "keys", &keys, r->error));
+    TY_TRY(ty_steps_count_blocks(r, blocks));
+    TY_TRY(make_list(r, name, *blocks, v));
+    TY_TRY(find_keys(r, r->scope->object, keys, ty_json_has(step, "needed"), &p));
     if (is_there(&p) || ty_json_has(step, "needed"))
-        TY_CHECK(node_of(r, &p, out), status, done);
+        TY_TRY(node_of(r, &p, out));
     if (*out != NULL && ty_json_has(step, "or_number") && !ty_json_is_array(*out)) {
         *out = NULL; /* another step's to read */
         return TY_OK;
     }
     (*v)->is_given = *out != NULL;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* One element a block: a size, or "flag", "number" or "word" by "of". "at" is a key in it, which is
@@ -590,7 +559,7 @@ static ty_status run_indices(steps_reader *r, const ty_json *step)
     uint64_t blocks = 0, block;
     ty_status status;
 
-    TY_CHECK(read_list(r, step, "indices", &v, &list, &blocks), status, done);
+    TY_TRY(read_list(r, step, "indices", &v, &list, &blocks));
     if (list != NULL && (!ty_json_is_array(list) || ty_json_size(list) > blocks))
         status = ty_json_fail(list, r->error, "an array of at most %llu elements",
                               (unsigned long long)blocks);
@@ -599,7 +568,6 @@ static ty_status run_indices(steps_reader *r, const ty_json *step)
         if (status == TY_OK)
             v->of_blocks[block] = 1;
     }
-done:
     return status;
 }
 

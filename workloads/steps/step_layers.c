@@ -22,14 +22,12 @@ static ty_status read_numbers(steps_reader *r, const ty_json *step, const char *
                               double *out, uint32_t *count)
 {
     const ty_json *list;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(step, key, 1, most, &list, r->error), status, done);
+    TY_TRY(ty_json_array(step, key, 1, most, &list, r->error));
     for (size_t i = 0; i < ty_json_size(list); i++)
-        TY_CHECK(ty_steps_number(r, ty_json_at(list, i), &out[i]), status, done);
+        TY_TRY(ty_steps_number(r, ty_json_at(list, i), &out[i]));
     *count = (uint32_t)ty_json_size(list);
-done:
-    return status;
+    return TY_OK;
 }
 
 static uint64_t as_size(double value)
@@ -92,21 +90,19 @@ static ty_status append_opaque(const layer_step *l, uint32_t *x)
 {
     ty_opaque known = {0};
     double parameters, rows, products, backward, is_view;
-    ty_status status;
 
-    TY_CHECK(read_shape(l->r, l->step, "output", &known.output), status, done);
-    TY_CHECK(ty_steps_value(l->r, l->step, "parameters", 0, &parameters), status, done);
-    TY_CHECK(ty_steps_value(l->r, l->step, "rows", 0, &rows), status, done);
-    TY_CHECK(ty_steps_value(l->r, l->step, "products", parameters * rows, &products), status, done);
-    TY_CHECK(ty_steps_value(l->r, l->step, "backward", 2, &backward), status, done);
-    TY_CHECK(ty_steps_value(l->r, l->step, "is_view", 0, &is_view), status, done);
+    TY_TRY(read_shape(l->r, l->step, "output", &known.output));
+    TY_TRY(ty_steps_value(l->r, l->step, "parameters", 0, &parameters));
+    TY_TRY(ty_steps_value(l->r, l->step, "rows", 0, &rows));
+    TY_TRY(ty_steps_value(l->r, l->step, "products", parameters * rows, &products));
+    TY_TRY(ty_steps_value(l->r, l->step, "backward", 2, &backward));
+    TY_TRY(ty_steps_value(l->r, l->step, "is_view", 0, &is_view));
     known.parameter_bytes = as_size(4 * parameters);
     known.forward_flop = 2 * products;
     known.backward_flop = 2 * products * backward;
     known.is_view = is_view != 0;
     *x = ty_builder_opaque(l->b, l->inputs, l->count, &known);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The embedding of the scope's sizes; "table" is the layer that has its matrix. */
@@ -114,40 +110,33 @@ static ty_status append_embedding(const layer_step *l, uint32_t *x)
 {
     ty_transformer t;
     const char *table;
-    ty_status status;
 
-    TY_CHECK(ty_json_string(l->step, "table", &table, l->r->error), status, done);
-    TY_CHECK(ty_steps_transformer(l->r, &t), status, done);
-    status = ty_steps_set(l->r, table, ty_transformer_append_embedding(l->b, &t, x));
-done:
-    return status;
+    TY_TRY(ty_json_string(l->step, "table", &table, l->r->error));
+    TY_TRY(ty_steps_transformer(l->r, &t));
+    return ty_steps_set(l->r, table, ty_transformer_append_embedding(l->b, &t, x));
 }
 
 static ty_status append_blocks(const layer_step *l, uint32_t *x)
 {
     ty_transformer t;
     double memory;
-    ty_status status;
 
-    TY_CHECK(ty_steps_value(l->r, l->step, "memory", TY_BATCH, &memory), status, done);
-    TY_CHECK(ty_steps_transformer(l->r, &t), status, done);
+    TY_TRY(ty_steps_value(l->r, l->step, "memory", TY_BATCH, &memory));
+    TY_TRY(ty_steps_transformer(l->r, &t));
     *x = ty_transformer_append(l->b, &t, l->r->scope->prefix, l->inputs[0], (uint32_t)memory);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status append_head(const layer_step *l, uint32_t *x)
 {
     ty_transformer t;
     double table;
-    ty_status status;
 
-    TY_CHECK(ty_steps_value(l->r, l->step, "table", TY_BATCH, &table), status, done);
-    TY_CHECK(ty_steps_transformer(l->r, &t), status, done);
+    TY_TRY(ty_steps_value(l->r, l->step, "table", TY_BATCH, &table));
+    TY_TRY(ty_steps_transformer(l->r, &t));
     ty_transformer_append_head(l->b, &t, l->inputs[0], (uint32_t)table);
     *x = l->inputs[0];
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status append_attention(const layer_step *l, uint32_t *x)
@@ -265,16 +254,13 @@ ty_status ty_steps_settle(steps_reader *reader, const ty_json *step)
 {
     char place[TY_JSON_PLACE_SIZE];
     ty_transformer t;
-    ty_status status;
 
     ty_json_ignore(step, "settle");
     ty_json_place(reader->top->object, place);
-    TY_CHECK(ty_steps_transformer(reader, &t), status, done);
-    TY_CHECK(ty_import_settle(reader->source, &t, place), status, done);
-    TY_CHECK(ty_steps_set_size(reader, "sequence", t.sequence), status, done);
-    status = ty_steps_set_size(reader, "token_bytes", t.token_bytes);
-done:
-    return status;
+    TY_TRY(ty_steps_transformer(reader, &t));
+    TY_TRY(ty_import_settle(reader->source, &t, place));
+    TY_TRY(ty_steps_set_size(reader, "sequence", t.sequence));
+    return ty_steps_set_size(reader, "token_bytes", t.token_bytes);
 }
 
 ty_status ty_steps_fits(steps_reader *reader, const ty_json *step)

@@ -240,7 +240,6 @@ ty_status ty_steps_value(steps_reader *reader, const ty_json *step, const char *
 {
     const ty_json *value;
     bool is_true;
-    ty_status status;
 
     *out = fallback;
     if (!ty_json_has(step, key))
@@ -249,10 +248,8 @@ ty_status ty_steps_value(steps_reader *reader, const ty_json *step, const char *
         *out = is_true;
         return TY_OK;
     }
-    TY_CHECK(ty_json_member(step, key, &value, reader->error), status, done);
-    status = ty_steps_number(reader, value, out);
-done:
-    return status;
+    TY_TRY(ty_json_member(step, key, &value, reader->error));
+    return ty_steps_number(reader, value, out);
 }
 
 ty_status ty_steps_text(steps_reader *reader, const ty_json *step, const char *key, ty_text *out)
@@ -260,9 +257,8 @@ ty_status ty_steps_text(steps_reader *reader, const ty_json *step, const char *k
     const steps_variable *v;
     const char *text;
     double number;
-    ty_status status;
 
-    TY_CHECK(ty_json_string(step, key, &text, reader->error), status, done);
+    TY_TRY(ty_json_string(step, key, &text, reader->error));
     while (*text != '\0') {
         const size_t plain = strcspn(text, "{"), inside = strcspn(text + plain, "}");
         ty_text_append(out, text, plain);
@@ -275,14 +271,11 @@ ty_status ty_steps_text(steps_reader *reader, const ty_json *step, const char *k
         } else if (evaluate(reader, text + 1, inside > 0 ? inside - 1 : 0, &number)) {
             ty_text_addf(out, "%.0f", number);
         } else {
-            status = ty_json_fail(step, reader->error, "a text with numbers that are known");
-            goto done;
+            return ty_json_fail(step, reader->error, "a text with numbers that are known");
         }
         text += inside + (text[inside] == '}');
     }
-    status = ty_text_check(out, reader->error);
-done:
-    return status;
+    return ty_text_check(out, reader->error);
 }
 
 /* ---- A reader -- */
@@ -362,7 +355,6 @@ ty_status ty_steps_transformer(steps_reader *reader, ty_transformer *out)
     ty_transformer_block *blocks;
     bool has_list = false;
     uint64_t count;
-    ty_status status;
 
     *out = (ty_transformer){0};
     for (size_t i = 0; i < COUNT(fields); i++) {
@@ -378,7 +370,7 @@ ty_status ty_steps_transformer(steps_reader *reader, ty_transformer *out)
     }
     if (!has_list)
         return TY_OK;
-    TY_CHECK(ty_steps_count_blocks(reader, &count), status, done);
+    TY_TRY(ty_steps_count_blocks(reader, &count));
     blocks = ty_arena_alloc(reader->arena, count + 1, sizeof *blocks);
     if (blocks == NULL)
         return ty_steps_out_of_memory(reader);
@@ -389,6 +381,5 @@ ty_status ty_steps_transformer(steps_reader *reader, ty_transformer *out)
                 put_field(&blocks[b], &block_fields[i], of_blocks[i]->of_blocks[b]);
     }
     out->block_list = blocks;
-done:
-    return status;
+    return TY_OK;
 }

@@ -16,18 +16,16 @@ static ty_status set_members(steps_reader *r, const ty_json *step, const char *m
 {
     const ty_json *table;
     double value;
-    ty_status status;
 
-    TY_CHECK(ty_json_object(step, member, &table, r->error), status, done);
+    TY_TRY(ty_json_object(step, member, &table, r->error));
     for (size_t i = 0; i < ty_json_size(table); i++) {
         const char *name = ty_json_key(ty_json_at(table, i));
         if (is_default && ty_steps_find(r->scope, name, strlen(name)) != NULL)
             continue;
-        TY_CHECK(ty_steps_value(r, table, name, 0, &value), status, done);
-        TY_CHECK(ty_steps_set(r, name, value), status, done);
+        TY_TRY(ty_steps_value(r, table, name, 0, &value));
+        TY_TRY(ty_steps_set(r, name, value));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status run_set(steps_reader *r, const ty_json *step)
@@ -108,19 +106,17 @@ static ty_status run_ignore(steps_reader *r, const ty_json *step)
 {
     const ty_json *list;
     const char *key;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(step, "ignore", 1, 1000, &list, r->error), status, done);
+    TY_TRY(ty_json_array(step, "ignore", 1, 1000, &list, r->error));
     for (size_t i = 0; i < ty_json_size(list); i++) {
-        TY_CHECK(ty_json_as_string(ty_json_at(list, i), &key, r->error), status, done);
+        TY_TRY(ty_json_as_string(ty_json_at(list, i), &key, r->error));
         if (r->pairs == NULL)
             ty_json_ignore(r->scope->object, key);
         for (uint32_t p = 0; r->pairs != NULL && p < r->pairs->count; p++)
             if (ty_steps_is_like(r, key, r->pairs->pairs[p].key))
                 r->pairs->pairs[p].is_read = true;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Steps: steps in steps ------------------------------------------------------------------- */
@@ -128,27 +124,22 @@ done:
 ty_status ty_steps_run_part(steps_reader *reader, const char *name)
 {
     const ty_json *steps;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(reader->parts, name, 1, 1000, &steps, reader->error), status, done);
-    status = ty_steps_run(reader, steps);
-done:
-    return status;
+    TY_TRY(ty_json_array(reader->parts, name, 1, 1000, &steps, reader->error));
+    return ty_steps_run(reader, steps);
 }
 
 static ty_status run_use(steps_reader *r, const ty_json *step)
 {
     const ty_json *parts;
     const char *name;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(step, "use", 1, 100, &parts, r->error), status, done);
+    TY_TRY(ty_json_array(step, "use", 1, 100, &parts, r->error));
     for (size_t i = 0; i < ty_json_size(parts); i++) {
-        TY_CHECK(ty_json_as_string(ty_json_at(parts, i), &name, r->error), status, done);
-        TY_CHECK(ty_steps_run_part(r, name), status, done);
+        TY_TRY(ty_json_as_string(ty_json_at(parts, i), &name, r->error));
+        TY_TRY(ty_steps_run_part(r, name));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status enter_scope(steps_reader *r, const char *name, steps_scope **out)
@@ -237,24 +228,21 @@ static ty_status run_one(steps_reader *r, const ty_json *step)
 
     if (!ty_json_is_object(step))
         return ty_json_fail(step, r->error, "a step: {\"set\": ...}, or another kind");
-    TY_CHECK(ty_steps_value(r, step, "if", 1, &applies), status, done);
+    TY_TRY(ty_steps_value(r, step, "if", 1, &applies));
     if (applies == 0)
-        goto done;
+        return status;
     while (kind < COUNT(kinds) && !ty_json_has(step, kinds[kind].key))
         kind++;
     if (kind < COUNT(kinds))
-        TY_CHECK(kinds[kind].run(r, step), status, done);
+        TY_TRY(kinds[kind].run(r, step));
     else
-        TY_CHECK(ty_steps_run_keys(r, step, &is_done), status, done);
+        TY_TRY(ty_steps_run_keys(r, step, &is_done));
     if (kind == COUNT(kinds) && !is_done) {
-        status = ty_json_fail(step, r->error, "a step: {\"set\": ...}, or another kind");
-        goto done;
+        return ty_json_fail(step, r->error, "a step: {\"set\": ...}, or another kind");
     }
     for (size_t i = 0; i < COUNT(optional); i++) /* of keys that the configuration lacks */
         ty_json_ignore(step, optional[i]);
-    status = ty_json_end(step, r->error);
-done:
-    return status;
+    return ty_json_end(step, r->error);
 }
 
 ty_status ty_steps_run(steps_reader *reader, const ty_json *steps)
