@@ -9,65 +9,6 @@
 
 static const char folder[] = "topologies/catalogue";
 
-static ty_status copy_string(const catalogue *c, const char *text, char **out, ty_error *error)
-{
-    char *copy = ty_arena_strdup(c->arena, text);
-    TY_TRY(ty_check_memory(copy != NULL, error));
-    *out = copy;
-    return TY_OK;
-}
-
-ty_status catalogue_copy_member(const catalogue *c, const ty_json *object, const char *key,
-                                char **out, ty_error *error)
-{
-    const char *text;
-
-    TY_TRY(ty_json_string(object, key, &text, error));
-    return copy_string(c, text, out, error);
-}
-
-/* ---- Figures and their sources ----------------------------------------------------------- */
-
-ty_status catalogue_cite(citation *cited, const ty_json *figure, ty_error *error)
-{
-    const char *key, *text;
-
-    TY_TRY(ty_json_string(figure, "source", &key, error));
-    if (!ty_json_has(cited->sources, key))
-        return ty_json_fail(figure, error, "a source that is a key of /sources");
-    TY_TRY(ty_json_string(cited->sources, key, &text, error));
-    for (uint32_t i = 0; i < cited->count; i++)
-        if (strcmp(cited->seen[i], key) == 0)
-            return TY_OK;
-    if (cited->count == sizeof cited->seen / sizeof cited->seen[0])
-        return ty_json_fail(figure, error, "at most %u sources in an entry", cited->count);
-    ty_text_addf(&cited->text, "%s%s", cited->count == 0 ? "" : "; ", text);
-    cited->seen[cited->count++] = key;
-    return TY_OK;
-}
-
-ty_status catalogue_take_citation(const catalogue *c, citation *cited, char **out, ty_error *error)
-{
-    char *text;
-    ty_status status = TY_OK;
-
-    TY_TRY(ty_text_take(&cited->text, &text, error));
-    status = copy_string(c, text, out, error);
-    ty_free(text);
-    return status;
-}
-
-ty_status catalogue_read_figure(const ty_json *object, const char *key, double minimum,
-                                double maximum, citation *cited, double *out, ty_error *error)
-{
-    const ty_json *figure;
-
-    TY_TRY(ty_json_object(object, key, &figure, error));
-    TY_TRY(ty_json_number(figure, "value", minimum, maximum, out, error));
-    TY_TRY(catalogue_cite(cited, figure, error));
-    return ty_json_end(figure, error);
-}
-
 /* Whether a figure is there and its source is more than an estimate. */
 static bool is_known(const ty_json *object, const ty_json *sources, const char *key)
 {
@@ -193,7 +134,7 @@ static ty_status add_match(catalogue *c, const ty_json *entry, const ty_json *va
         c->matches = matches;
         c->match_room = room;
     }
-    TY_TRY(copy_string(c, text, &copy, error));
+    TY_TRY(catalogue_copy(c, text, &copy, error));
     c->matches[c->match_count++] = (catalogue_match){copy, device};
     return TY_OK;
 }
@@ -226,7 +167,7 @@ static ty_status read_trunk(const catalogue *c, const ty_json *object, citation 
     }
     snprintf(name, sizeof name, "%.60s-trunk", out->name);
     out->trunk.bandwidth_bytes_per_s = out->type.bandwidth_bytes_per_s;
-    return copy_string(c, name, &out->trunk.name, error);
+    return catalogue_copy(c, name, &out->trunk.name, error);
 }
 
 static ty_status read_link(const catalogue *c, const ty_json *object, const ty_json *sources,
@@ -479,38 +420,6 @@ void catalogue_free(catalogue *c)
         return;
     ty_arena_free(c->arena);
     ty_free(c);
-}
-
-uint32_t catalogue_find_device(const catalogue *c, const char *name)
-{
-    for (uint32_t i = 0; i < c->device_type_count; i++)
-        if (strcmp(c->device_types[i].name, name) == 0)
-            return i;
-    return NO_INDEX;
-}
-
-uint32_t catalogue_find_link(const catalogue *c, const char *name)
-{
-    for (uint32_t i = 0; i < c->link_count; i++)
-        if (strcmp(c->links[i].name, name) == 0)
-            return i;
-    return NO_INDEX;
-}
-
-uint32_t catalogue_find_host(const catalogue *c, const char *name)
-{
-    for (uint32_t i = 0; i < c->host_count; i++)
-        if (strcmp(c->hosts[i].name, name) == 0)
-            return i;
-    return NO_INDEX;
-}
-
-uint32_t catalogue_find_cluster(const catalogue *c, const char *name)
-{
-    for (uint32_t i = 0; i < c->cluster_count; i++)
-        if (strcmp(c->clusters[i].name, name) == 0)
-            return i;
-    return NO_INDEX;
 }
 
 const char *catalogue_alias(const catalogue *c, uint32_t device, const char *key)

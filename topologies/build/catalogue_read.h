@@ -13,6 +13,9 @@ typedef struct citation {
     uint32_t count;
 } citation;
 
+/** A text of the catalogue's own. */
+ty_status catalogue_copy(const catalogue *c, const char *text, char **out,
+                         ty_error *error) TY_MUST_CHECK;
 /** Adds the source that `figure` names. */
 ty_status catalogue_cite(citation *cited, const ty_json *figure, ty_error *error) TY_MUST_CHECK;
 ty_status catalogue_take_citation(const catalogue *c, citation *cited, char **out,

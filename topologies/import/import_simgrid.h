@@ -52,6 +52,9 @@ ty_status simgrid_quantity(const importer *im, const xml_element *e, const char 
 /** An attribute that must be there and not empty. */
 ty_status simgrid_need(const importer *im, const xml_element *e, const char *key, const char **out,
                        ty_error *error) TY_MUST_CHECK;
+/** A point by its name; new where nothing has named it yet. */
+ty_status simgrid_point(platform *p, const char *name, unsigned line, uint32_t *index,
+                        ty_error *error) TY_MUST_CHECK;
 /** A host, router or switch of a name of its own. @param flop_per_s 0: no host */
 ty_status simgrid_new_point(platform *p, const char *name, unsigned line, double flop_per_s,
                             uint32_t *index, ty_error *error) TY_MUST_CHECK;
