@@ -28,9 +28,11 @@ typedef enum exit_code {
 #define SUGGESTION_SIZE 128
 
 typedef struct cli_config cli_config;
+typedef struct cli_command cli_command;
 
 /** Every option of every command; which a command accepts is in its table row. */
 typedef struct cli_options {
+    const cli_command *commands; /* all there are; ends with a NULL name */
     const char *profile_device;  /* that the times in a workload's own file are of */
     const char *training_config; /* plan: a file of another program as the question */
     ty_workload **given;         /* in place of `workload`, as ty_question has it */
@@ -63,7 +65,7 @@ typedef struct cli_options {
     int file_count;
 } cli_options;
 
-typedef struct cli_command {
+struct cli_command {
     const char *name;
     const char *usage;          /* after the name: "PLAN [options]" */
     const char *summary;        /* one line */
@@ -71,8 +73,7 @@ typedef struct cli_command {
     const char *const *options; /* names from the option table, NULL at the end */
     int minimum_files, maximum_files;
     exit_code (*run)(const cli_options *options);
-} cli_command;
-extern const cli_command commands[]; /* ends with a NULL name */
+};
 /** Does what the words behind the program's name ask. */
 exit_code command_run(int count, char **words);
 
@@ -105,11 +106,14 @@ exit_code cmd_stack(const cli_options *options);
 
 /* ---- options.c --------------------------------------------------------------------------- */
 
-/** Parses what follows the command's name. On a mistake prints one line and returns EXIT_USAGE. */
+/** Parses what follows the command's name into options that have the commands. On a mistake prints
+ * one line and returns EXIT_USAGE. */
 exit_code options_parse(const cli_command *command, int count, char **words, cli_options *out);
 void options_clear(cli_options *options);
-/** Help of a command, or of all (NULL), at most 80 columns. */
+/** Help of a command, at most 80 columns. */
 void options_help(const cli_command *command, FILE *stream);
+/** Of all that there are. */
+void options_help_all(const cli_command *commands, FILE *stream);
 
 /* ---- examples.c -------------------------------------------------------------------------- */
 
@@ -132,7 +136,7 @@ exit_code cmd_data(const cli_options *options);
 /* ---- manual.c ---------------------------------------------------------------------------- */
 
 /** `trainyard --generate WHAT [COMMAND]`, for the build: man pages and completion on stdout. */
-exit_code manual_generate(int count, char **words);
+exit_code manual_generate(const cli_command *commands, int count, char **words);
 
 /* ---- outcome.c --------------------------------------------------------------------------- */
 
@@ -177,6 +181,9 @@ const char *suggestion(const char *word, const void *names, size_t count, size_t
 void csv_text(ty_text *csv, const char *text);
 /** A text to a file; cleared. */
 ty_status save_text(const char *path, ty_text *text, ty_error *error) TY_MUST_CHECK;
+/** "money       113 USD (71.5 to 178)". @param unit of the interval's figures */
+void print_interval(const char *label, const ty_interval *i, double unit, const char *name,
+                    ty_text *text);
 /** Text to standard output; full disks are noticed. Clears `text`. */
 exit_code print_text(ty_text *text);
 /** Facts for people: as print_text, on a terminal with the first line and labels in bold. */
@@ -198,18 +205,6 @@ exit_code phased_run(const cli_options *options);
 exit_code phased_compare(const cli_options *options);
 exit_code phased_score(const cli_options *options);
 
-/** "money       113 USD (71.5 to 178)". @param unit of the interval's figures */
-void print_interval(const char *label, const ty_interval *i, double unit, const char *name,
-                    ty_text *text);
-/** Bounds times `scale`. @param to [out] low, expected, high */
-void interval_spread(ty_interval from, double scale, double to[3]);
-
-/* ---- cmd_run.c --------------------------------------------------------------------------- */
-
-/** Ranks that train are this machine's cores, or its GPUs, which the worker checks. */
-ty_status machine_check(const cli_options *options, const ty_plan *plan, const char *backend,
-                        ty_error *error) TY_MUST_CHECK;
-
 /* ---- inputs.c ---------------------------------------------------------------------------- */
 
 /** The question that the options ask.
@@ -228,6 +223,9 @@ void note_names(const cli_options *options);
 ty_watch watch_from(const cli_options *options);
 /** What --backend, --steps, --until and --data ask for. */
 ty_status training_from(const cli_options *options, ty_training *out,
+                        ty_error *error) TY_MUST_CHECK;
+/** Ranks that train are this machine's cores, or its GPUs, which the worker checks. */
+ty_status machine_check(const cli_options *options, const ty_plan *plan, const char *backend,
                         ty_error *error) TY_MUST_CHECK;
 /** What --collective names; TY_COLLECTIVE_COUNT without it. */
 ty_status collective_from(const cli_options *options, ty_collective_kind *kind,
@@ -279,6 +277,8 @@ ty_status findings_read(const char *plan_path, const char *run_path, const ty_wa
                         findings *f, ty_error *error) TY_MUST_CHECK;
 /** Estimates and simulates where that was not done, and compares. */
 ty_status findings_make(findings *f, ty_error *error) TY_MUST_CHECK;
+/** Bounds times `scale`. @param to [out] low, expected, high */
+void interval_spread(ty_interval from, double scale, double to[3]);
 
 /* ---- launch_document.c ------------------------------------------------------------------- */
 

@@ -168,6 +168,21 @@ ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, c
     return status == TY_OK ? ty_training_job(&training, inputs, output, out, error) : status;
 }
 
+/* Ranks that train are this machine's cores, or its GPUs, which the worker checks. */
+ty_status machine_check(const cli_options *options, const ty_plan *plan, const char *backend,
+                        ty_error *error)
+{
+    uint32_t ranks;
+
+    if (options->anyway || (backend != NULL && strcmp(backend, "cpu") != 0) ||
+        ty_cluster_is_local(plan->cluster_name, &ranks))
+        return TY_OK;
+    return ty_fail(error, TY_EINVAL,
+                   "a plan for %.80s, not for this machine, whose cores would train its %u "
+                   "ranks: say --anyway, plan with -c local, or let --backend replay play it",
+                   plan->cluster_name, ty_plan_launched_count(plan));
+}
+
 ty_status collective_from(const cli_options *options, ty_collective_kind *kind, ty_error *error)
 {
     const char *name = options->collective;

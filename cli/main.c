@@ -11,7 +11,7 @@
         __VA_ARGS__, NULL                                                                          \
     }
 
-const cli_command commands[] = {
+static const cli_command commands[] = {
     {"plan", "--workload W --cluster C [options]",
      "find the best way to train a workload on a cluster",
      "Prints the plan, what limits it, and why the other candidates lost.\n"
@@ -177,20 +177,20 @@ exit_code command_run(int count, char **words)
     if (is_help && strcmp(words[1], "help") != 0) /* of a command: "help plan" */
         name = words[1];
     else if (name == NULL) {
-        options_help(NULL, stderr);
+        options_help_all(commands, stderr);
         return EXIT_USAGE;
     } else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ||
                strcmp(name, "help") == 0) {
-        options_help(NULL, stdout);
+        options_help_all(commands, stdout);
         return EXIT_DONE;
     } else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         puts("trainyard " TY_VERSION);
         return EXIT_DONE;
     } else if (strcmp(name, "--generate") == 0)
-        return manual_generate(count - 1, words + 1);
+        return manual_generate(commands, count - 1, words + 1);
     for (const cli_command *c = commands; c->name != NULL; c++) {
         if (strcmp(c->name, name) == 0) {
-            cli_options options = {.help = is_help};
+            cli_options options = {.commands = commands, .seed = TY_USUAL_SEED, .help = is_help};
             exit_code code = is_help ? EXIT_DONE : options_parse(c, count - 1, words + 1, &options);
             if (code == EXIT_DONE && options.help)
                 options_help(c, stdout);

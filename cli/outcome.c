@@ -178,6 +178,13 @@ void csv_text(ty_text *csv, const char *text)
     ty_text_add(csv, "\"");
 }
 
+void print_interval(const char *label, const ty_interval *i, double unit, const char *name,
+                    ty_text *text)
+{
+    ty_text_addf(text, "%-11s %.3g %s (%.3g to %.3g)\n", label, i->expected / unit, name,
+                 i->low / unit, i->high / unit);
+}
+
 exit_code print_text(ty_text *text)
 {
     ty_error error = {0};

@@ -15,13 +15,6 @@ static bool parse_percentage(const char *text, double *out)
     return (read == 1 || (read == 2 && sign == '%')) && *out >= 0 && isfinite(*out);
 }
 
-void interval_spread(ty_interval from, double scale, double to[3])
-{
-    to[0] = from.low * scale;
-    to[1] = from.expected * scale;
-    to[2] = from.high * scale;
-}
-
 /* What is predicted of the way to the run's target, where it had one and its task is known. */
 static ty_status predict_target(const cli_options *options, findings *f, ty_error *error)
 {

@@ -48,21 +48,6 @@ cleanup:
     return status;
 }
 
-/* Ranks that train are this machine's cores, or its GPUs, which the worker checks. */
-ty_status machine_check(const cli_options *options, const ty_plan *plan, const char *backend,
-                        ty_error *error)
-{
-    uint32_t ranks;
-
-    if (options->anyway || (backend != NULL && strcmp(backend, "cpu") != 0) ||
-        ty_cluster_is_local(plan->cluster_name, &ranks))
-        return TY_OK;
-    return ty_fail(error, TY_EINVAL,
-                   "a plan for %.80s, not for this machine, whose cores would train its %u "
-                   "ranks: say --anyway, plan with -c local, or let --backend replay play it",
-                   plan->cluster_name, ty_plan_launched_count(plan));
-}
-
 exit_code cmd_run(const cli_options *options)
 {
     exit_code code = EXIT_DONE;

@@ -2,13 +2,6 @@
 #include "cli.h"
 #include "ty_phases.h"
 
-void print_interval(const char *label, const ty_interval *i, double unit, const char *name,
-                    ty_text *text)
-{
-    ty_text_addf(text, "%-11s %.3g %s (%.3g to %.3g)\n", label, i->expected / unit, name,
-                 i->low / unit, i->high / unit);
-}
-
 static void score_to_text(const ty_score *s, ty_text *text)
 {
     char usd[32];

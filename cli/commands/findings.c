@@ -51,3 +51,10 @@ ty_status findings_make(findings *f, ty_error *error)
                           f->run, &f->comparison, error));
     return TY_OK;
 }
+
+void interval_spread(ty_interval from, double scale, double to[3])
+{
+    to[0] = from.low * scale;
+    to[1] = from.expected * scale;
+    to[2] = from.high * scale;
+}

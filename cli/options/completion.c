@@ -84,7 +84,7 @@ static int put_verbs(const cli_command *command, ty_text *out)
     return count;
 }
 
-static void put_commands(ty_text *out)
+static void put_commands(const cli_command *commands, ty_text *out)
 {
     for (const cli_command *c = commands; c->name != NULL; c++)
         ty_text_addf(out, "%s%s", c != commands ? " " : "", c->name);
@@ -135,7 +135,7 @@ static void put_bash_fix(ty_text *out)
                 "        compopt -o nospace 2>/dev/null\n        return\n    fi\n");
 }
 
-void completion_bash(ty_text *out)
+void completion_bash(const cli_command *commands, ty_text *out)
 {
     const option_row *row;
 
@@ -144,11 +144,11 @@ void completion_bash(ty_text *out)
                      "    local previous=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}\n"
                      "    COMPREPLY=()\n    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
                      "        mapfile -t COMPREPLY < <(compgen -W '");
-    put_commands(out);
+    put_commands(commands, out);
     ty_text_add(out, " help --help --version' -- \"$current\")\n        return\n    fi\n"
                      "    if [ \"$command\" = help ]; then\n"
                      "        mapfile -t COMPREPLY < <(compgen -W '");
-    put_commands(out);
+    put_commands(commands, out);
     ty_text_add(out, "' -- \"$current\")\n        return\n    fi\n");
     put_bash_fix(out);
     put_bash_values(out);
@@ -207,7 +207,7 @@ static void put_zsh_option(const option_row *row, ty_text *out)
     ty_text_add(out, "'");
 }
 
-void completion_zsh(ty_text *out)
+void completion_zsh(const cli_command *commands, ty_text *out)
 {
     const option_row *row;
 
@@ -257,7 +257,7 @@ static void put_fish_option(const cli_command *command, const option_row *row, t
     ty_text_add(out, "'\n");
 }
 
-void completion_fish(ty_text *out)
+void completion_fish(const cli_command *commands, ty_text *out)
 {
     const option_row *row;
 

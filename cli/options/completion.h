@@ -4,8 +4,8 @@
 
 #include "option_table.h"
 
-void completion_bash(ty_text *out);
-void completion_zsh(ty_text *out);
-void completion_fish(ty_text *out);
+void completion_bash(const cli_command *commands, ty_text *out);
+void completion_zsh(const cli_command *commands, ty_text *out);
+void completion_fish(const cli_command *commands, ty_text *out);
 
 #endif

@@ -20,6 +20,7 @@ typedef struct setting {
 } setting;
 
 struct cli_config {
+    const cli_command *commands;
     char *paths[3], *texts[3]; /* those that are there */
     uint32_t file_count;
     setting *settings; /* in order: a later one wins */
@@ -77,12 +78,12 @@ static bool may_be_set(const option_row *row)
 
 static ty_status fail_key(const setting *s, const char *key, ty_error *error)
 {
-    const char *names[128];
+    const char *names[MOST_OPTIONS];
     char meant[SUGGESTION_SIZE];
     const option_row *row;
     size_t count = 0;
 
-    for (size_t i = 0; (row = option_at(i)) != NULL && count < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; (row = option_at(i)) != NULL; i++)
         if (may_be_set(row))
             names[count++] = row->name;
     return ty_fail(error, TY_EPARSE, "%s:%u: found key '%.60s', expected an option's name%s",
@@ -90,7 +91,7 @@ static ty_status fail_key(const setting *s, const char *key, ty_error *error)
 }
 
 /* "top", or "plan.top". */
-static ty_status read_key(setting *s, char *key, ty_error *error)
+static ty_status read_key(const cli_command *commands, setting *s, char *key, ty_error *error)
 {
     char *dot = strchr(key, '.');
 
@@ -224,7 +225,7 @@ static ty_status read_line(cli_config *config, setting *s, char *line, ty_error 
         return ty_fail(error, TY_EPARSE, "%s:%u: found '%.60s', expected KEY = VALUE", s->path,
                        s->line, line);
     *equals = '\0';
-    TY_TRY(read_key(s, trim(line), error));
+    TY_TRY(read_key(config->commands, s, trim(line), error));
     TY_TRY(read_value(s, trim(equals + 1), error));
     if (!s->is_trusted)
         TY_TRY(check_trust(s, error));
@@ -262,7 +263,8 @@ static ty_status read_file(cli_config *config, const char *path, bool is_trusted
     return status;
 }
 
-static ty_status config_read(bool trusts_all, cli_config **out, ty_error *error)
+static ty_status config_read(const cli_command *commands, bool trusts_all, cli_config **out,
+                             ty_error *error)
 {
     ty_status status = TY_OK;
     const char *only = getenv("TRAINYARD_CONFIG"), *home = getenv("HOME");
@@ -271,6 +273,7 @@ static ty_status config_read(bool trusts_all, cli_config **out, ty_error *error)
     cli_config *config = ty_alloc(1, sizeof *config);
 
     TY_TRY(ty_check_memory(config != NULL, error));
+    config->commands = commands;
     if (only != NULL) {
         TY_CHECK(read_file(config, only, true, error), status, cleanup);
     } else {
@@ -327,7 +330,7 @@ exit_code config_apply(const cli_command *command, cli_options *options)
     const setting *s;
     exit_code code = EXIT_DONE;
 
-    if (config_read(options->trust_config, &options->config, &error) != TY_OK)
+    if (config_read(options->commands, options->trust_config, &options->config, &error) != TY_OK)
         return report_bad_input(&error);
     for (size_t i = 0; (row = option_at(i)) != NULL && code == EXIT_DONE; i++) {
         if (!command_accepts(command, row) || option_is_set(row, options))

@@ -97,7 +97,7 @@ static void page_of_command(const cli_command *command, ty_text *out)
     ty_text_add(out, ".SH SEE ALSO\n.BR trainyard (1)\n");
 }
 
-static void page_of_all(ty_text *out)
+static void page_of_all(const cli_command *commands, ty_text *out)
 {
     put_head(out, "", "plan, simulate and run distributed training of neural networks");
     ty_text_add(out, ".B trainyard\n.I COMMAND\n[options] [files]\n.SH COMMANDS\n");
@@ -132,11 +132,11 @@ static void page_of_all(ty_text *out)
     put_exit_codes(out);
 }
 
-exit_code manual_generate(int count, char **words)
+exit_code manual_generate(const cli_command *commands, int count, char **words)
 {
     static const struct {
         const char *name;
-        void (*write)(ty_text *out);
+        void (*write)(const cli_command *commands, ty_text *out);
     } kinds[] = {{"man", page_of_all},
                  {"bash", completion_bash},
                  {"zsh", completion_zsh},
@@ -150,7 +150,7 @@ exit_code manual_generate(int count, char **words)
         }
     for (size_t i = 0; count == 1 && i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(words[0], kinds[i].name) == 0) {
-            kinds[i].write(&text);
+            kinds[i].write(commands, &text);
             return print_text(&text);
         }
     return report_usage(NULL, "--generate: expected man [COMMAND], bash, zsh or fish");

@@ -26,6 +26,8 @@ typedef struct option_row {
     const char *help;
 } option_row;
 
+/** At least as many as there are. */
+#define MOST_OPTIONS 160
 /** Row by number; NULL from their number on. */
 const option_row *option_at(size_t index);
 const option_row *option_named(const char *name);
