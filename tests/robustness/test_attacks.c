@@ -149,8 +149,6 @@ static const sample samples[] = {
     {read_cluster, CLUSTERS "topograph.yaml"},
     {read_cluster, CLUSTERS "nodes.json"},
     {read_cluster, CLUSTERS "platform.xml"},
-    {read_cluster, CLUSTERS "network.yml"},
-    {read_cluster, CLUSTERS "hosts.csv"},
 };
 enum { SAMPLE_COUNT = sizeof samples / sizeof samples[0] };
 
@@ -421,10 +419,6 @@ Test(attacks, numbers)
         {read_cluster, CLUSTERS "fat-tree.xml", "0-7", "0-99999999999"},
         {read_cluster, CLUSTERS "fat-tree.xml", "2;2,4;1,2;1,1", "2;2,4;99999,99999;1,1"},
         {read_cluster, CLUSTERS "dragonfly.xml", "3,4;2,5;3,2;2", "3,4;2,5;99999999,2;2"},
-        {read_cluster, CLUSTERS "network.yml", "50.0", "1e999"},
-        {read_cluster, CLUSTERS "network.yml", "50.0", "-50"},
-        {read_cluster, CLUSTERS "network.yml", "[ 4, 3 ]", "[ 99999, 99999 ]"},
-        {read_cluster, CLUSTERS "network.yml", "[ 4, 3 ]", "[ -4, 3 ]"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -447,7 +441,6 @@ Test(attacks, keys_twice)
         {read_cluster, CLUSTERS "topology.yaml",
          "block_sizes:", "block_sizes: 1\n    block_sizes:"},
         {read_cluster, CLUSTERS "topograph.yaml", "  spine:", "  spine: {}\n  spine:"},
-        {read_cluster, CLUSTERS "network.yml", "topology:", "topology: [Ring]\ntopology:"},
         {read_cluster, CLUSTERS "topology.conf", "SwitchName=rack1",
          "SwitchName=rack1 Nodes=x\nSwitchName=rack1"},
         {read_cluster, CLUSTERS "ibnetdiscover.txt", "Switch",

@@ -31,7 +31,8 @@ static const refusal workloads[] = {
 static const refusal clusters[] = {
     {"astra-sim/8nodes.topo", "an htsim topology"},
     {"astra-sim/system-", "an ASTRA-sim system file"},
-    {"astra-sim/dgx_v100_8gpu.yml", "found \"tbd\""},
+    {"astra-sim/", "an ASTRA-sim network"},
+    {"clos/", "none of the formats"},
     {"calculon/", "a Calculon system"},
     {"ibnetdiscover/bad.out", "no switch"},
     {"azure-ncv4-graph.xml", "an NCCL graph file"},

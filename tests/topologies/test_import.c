@@ -340,15 +340,6 @@ Test(import_real, trees)
          721.8e9,
          NULL},
         {"topograph/nvl72.yaml", {0}, TY_EINVAL, 0, 0, NULL, NULL, 0, "names no devices"},
-        {"clos/alibaba-lingjun-2023-topo.csv",
-         {.host = "dgx-a100"},
-         TY_OK,
-         8 * 847,
-         847,
-         "csv",
-         "a100-sxm4-80gb",
-         240e9,
-         NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         check_real(&rows[i]);
@@ -385,43 +376,6 @@ Test(import_real, simulators)
          "simgrid-5.2297Gf",
          125e6,
          NULL},
-        {"astra-sim/HGX-H100-validated.yml",
-         {.device = "h100"},
-         TY_OK,
-         8,
-         1,
-         "astra-sim",
-         "h100-sxm",
-         400e9,
-         NULL},
-        {"astra-sim/HGX-H100-validated.yml", {0}, TY_EINVAL, 0, 0, NULL, NULL, 0, "--device"},
-        {"astra-sim/hgx_h100_16gpu.yml",
-         {.device = "h100"},
-         TY_OK,
-         16,
-         2,
-         "astra-sim",
-         "h100-sxm",
-         0,
-         NULL},
-        {"astra-sim/tpu_v3_32_2dtorus.yml",
-         {.device = "tpu-v3"},
-         TY_OK,
-         32,
-         8,
-         "astra-sim",
-         "tpu-v3",
-         0,
-         NULL},
-        {"astra-sim/dgx_v100_8gpu.yml",
-         {.device = "v100-sxm2-16gb"},
-         TY_EPARSE,
-         0,
-         0,
-         NULL,
-         NULL,
-         0,
-         "found \"tbd\""},
         {"astra-sim/8nodes.topo", {0}, TY_EUNSUPPORTED, 0, 0, NULL, NULL, 0, "htsim"},
         {"astra-sim/system-HGX-H100-validated.json",
          {0},
@@ -655,13 +609,6 @@ Test(import, trees_of_other_kinds)
           {"cluster/region-us-east-1/zone-us-east-1a", "cluster/region-us-east-1", "efa100-trunk",
            4 * 11.25e9},
           {"gpu-b/nic-7", "cluster/region-eastus/zone-eastus-1", "hdr200", 25e9}}},
-        {DATA "hosts.csv",
-         "p100-server",
-         3,
-         6,
-         {{"cluster/P1", "cluster", "eth25-trunk", 2 * 2.942e9},
-          {"cluster/P2/S1", "cluster/P2", "eth25-trunk", 2.942e9},
-          {"10.0.0.3/nic-0", "cluster/P2/S1", "eth25", 2.942e9}}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_cluster *c =
@@ -817,22 +764,6 @@ Test(import, refuses_bad_slurm_yaml)
                      TY_EPARSE, "%s", rows[i].text);
         cr_assert_not_null(strstr(error.message, rows[i].part), "%s", error.message);
     }
-}
-
-Test(import, astra_dimensions)
-{
-    ty_cluster *c =
-        sample_import(DATA "network.yml", &(ty_cluster_import_options){.device = "tpu-v4"}, NULL);
-    ty_path path = {0};
-
-    cr_assert_eq(ty_cluster_device_count(c), 12);
-    cr_assert_eq(ty_cluster_host_count(c), 3);
-    /* devices to hubs and routers, three full meshes of four, four rings of three */
-    cr_assert_eq(ty_cluster_link_count(c), 2 * 12 + 3 * 6 + 4 * 3);
-    cr_assert_eq(ty_cluster_path(c, 0, 4, &path, NULL), TY_OK);
-    cr_assert(fabs(path.latency_s - 1e-6) < 1e-15 && fabs(path.bandwidth_bytes_per_s - 25e9) < 1);
-    ty_path_clear(&path);
-    ty_cluster_free(c);
 }
 
 /* ---- What is refused ---------------------------------------------------------------------- */
@@ -1023,9 +954,9 @@ static ty_status try_with(long allocations, const char *path,
 Test(import, survives_every_failing_allocation)
 {
     static const char *const paths[] = {
-        DATA "nccl.xml",          DATA "smi.txt",        DATA "topology.conf", DATA "hwloc.xml",
-        DATA "ibnetdiscover.txt", DATA "topograph.yaml", DATA "nodes.json",    DATA "platform.xml",
-        DATA "fat-tree.xml",      DATA "network.yml",    DATA "hosts.csv"};
+        DATA "nccl.xml",   DATA "smi.txt",           DATA "topology.conf",
+        DATA "hwloc.xml",  DATA "ibnetdiscover.txt", DATA "topograph.yaml",
+        DATA "nodes.json", DATA "platform.xml",      DATA "fat-tree.xml"};
     ty_cluster_import_options options = {.host = "dgx-a100", .hosts = 2};
 
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {

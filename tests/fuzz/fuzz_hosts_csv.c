@@ -1,3 +1,0 @@
-/* Importing CSV of hosts. */
-#define FORMAT "csv"
-#include "cluster_import_fuzz.h"
