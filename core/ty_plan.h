@@ -928,20 +928,6 @@ bool ty_bucket_is_beside(const ty_plan *plan, uint32_t bucket);
 
 /* ---- Tensor parallelism ------------------------------------------------------------------- */
 
-/**
- * How a layer is divided among the tensor lanes of a rank (Shoeybi et al., "Megatron-LM", 2019,
- * section 3; Korthikanti et al., "Reducing Activation Recomputation", 2022, section 4.2).
- */
-typedef enum ty_tensor_split {
-    TY_SPLIT_NONE,      /* whole on every lane: convolutions, pooling, whatever has no rule */
-    TY_SPLIT_SEQUENCE,  /* weights whole; with sequence parallelism work and activations divided:
-                           norms, activations, residual additions */
-    TY_SPLIT_HEADS,     /* attention: each lane has its heads */
-    TY_SPLIT_HIDDEN,    /* mlp and its gate: each lane has its part of the hidden features */
-    TY_SPLIT_EXPERTS,   /* moe: each expert's hidden features are divided */
-    TY_SPLIT_VOCABULARY /* embeddings, the output projection and the loss behind it */
-} ty_tensor_split;
-ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t layer);
 /** Parts that the sequences between divided layers are in: with sequence parallelism one for each
  * tensor and context lane, else 1. */
 uint32_t ty_plan_sequence_parts(const ty_plan *plan);

@@ -67,44 +67,53 @@ double ty_precision_narrow_bytes(ty_precision precision);
  * worker must agree on.
  */
 
+/** Kinds of layers: the enumerator and the symbol of the kind in core/model/layers/. */
+#define TY_LAYER_KINDS(KIND)                                                                       \
+    KIND(LINEAR, linear) /* y = x W^T + b over the last dimension */                               \
+    KIND(CONV2D, conv2d) /* [C,H,W] -> [C',H',W'] */                                               \
+    KIND(BATCH_NORM, batch_norm)                                                                   \
+    KIND(LAYER_NORM, layer_norm)                                                                   \
+    KIND(RMS_NORM, rms_norm)                                                                       \
+    KIND(POOL, pool) /* maximum or average over a window, or over the image */                     \
+    KIND(RELU, relu)                                                                               \
+    KIND(GELU, gelu) /* the tanh form, as in GPT-2 */                                              \
+    KIND(SILU, silu)                                                                               \
+    /* tokens [T] -> [T,D], with learned positions if `positions` > 0 */                           \
+    KIND(EMBEDDING, embedding)                                                                     \
+    /* [T,D] -> [T,D]: query/key/value projection, softmax(QK^T)V, output projection. Of two       \
+     * inputs the first has the keys and values, the second the queries */                         \
+    KIND(ATTENTION, attention)                                                                     \
+    KIND(MLP, mlp) /* [T,D] -> [T,D]: linear, activation (gelu unless gated), linear */            \
+    KIND(MOE, moe) /* [T,D] -> [T,D]: a router, mlps as experts, shared ones for all tokens */     \
+    KIND(LSTM, lstm)                                                                               \
+    /* mean loss over the labels; always the last layer. Of one class: the logistic loss of its    \
+     * score, labels 1 and 0 */                                                                    \
+    KIND(SOFTMAX_CROSS_ENTROPY, softmax_cross_entropy)                                             \
+    KIND(ADD, add)         /* sum of all inputs */                                                 \
+    KIND(CONCAT, concat)   /* along the first dimension, or the last one */                        \
+    KIND(FLATTEN, flatten) /* any shape -> [n] */                                                  \
+    KIND(TANH, tanh)                                                                               \
+    KIND(SLICE, slice) /* `rows` from `first_row` on of the first dimension */                     \
+    /* [S,D] and [T,Q] -> [T,D]: rows of the first input weighted by                               \
+     * softmax(g v/|v| tanh(Wq x + Wk m + b)), m and x being rows of the first and of the second   \
+     * (Bahdanau, normalised) */                                                                   \
+    KIND(ADDITIVE_ATTENTION, additive_attention)                                                   \
+    /* [T,D] -> [T,D]: projection, convolution along the sequence, a selective state space,        \
+     * projection (Mamba, Mamba-2) */                                                              \
+    KIND(STATE_SPACE, state_space)                                                                 \
+    /* [T,D] -> [T,D]: the same with linear attention by the gated delta rule */                   \
+    KIND(GATED_DELTA, gated_delta)                                                                 \
+    /* the batch [N] -> [D]: `rows` of its numbers, from `first_row` on, are indices of rows of a  \
+     * table, which are summed or averaged */                                                      \
+    KIND(EMBEDDING_BAG, embedding_bag)                                                             \
+    /* n vectors [D] -> [D + n (n - 1) / 2]: the first one, then the product of each with every    \
+     * one before it */                                                                            \
+    KIND(DOT_INTERACTION, dot_interaction)                                                         \
+    KIND(OPAQUE, opaque) /* only sizes and times: planned, simulated, replayed, never trained */
+
+#define TY_LAYER_ENUMERATOR(NAME, symbol) TY_LAYER_##NAME,
 typedef enum ty_layer_kind {
-    TY_LAYER_LINEAR, /* y = x W^T + b over the last dimension */
-    TY_LAYER_CONV2D, /* [C,H,W] -> [C',H',W'] */
-    TY_LAYER_BATCH_NORM,
-    TY_LAYER_LAYER_NORM,
-    TY_LAYER_RMS_NORM,
-    TY_LAYER_POOL, /* max or average over a window, or over the whole image */
-    TY_LAYER_RELU,
-    TY_LAYER_GELU, /* the tanh form, as in GPT-2 */
-    TY_LAYER_SILU,
-    TY_LAYER_EMBEDDING, /* tokens [T] -> [T,D], plus learned positions if `positions` > 0 */
-    TY_LAYER_ATTENTION, /* [T,D] -> [T,D]: query/key/value projection, softmax(QK^T)V, output
-                           projection; of two inputs the first has the keys and values, the second
-                           the queries */
-    TY_LAYER_MLP,       /* [T,D] -> [T,D]: linear, activation (gelu unless gated), linear */
-    TY_LAYER_MOE,       /* [T,D] -> [T,D]: a router, experts that are mlps, shared ones that see all
-                           tokens */
-    TY_LAYER_LSTM,
-    TY_LAYER_SOFTMAX_CROSS_ENTROPY, /* mean loss over the labels; always the last layer. Of one
-                                       class: the logistic loss of its score, labels 1 and 0 */
-    TY_LAYER_ADD,                   /* sum of all inputs */
-    TY_LAYER_CONCAT,                /* along the first dimension, or the last one */
-    TY_LAYER_FLATTEN,               /* any shape -> [n] */
-    TY_LAYER_TANH,
-    TY_LAYER_SLICE,              /* `rows` from `first_row` on of the first dimension */
-    TY_LAYER_ADDITIVE_ATTENTION, /* [S,D] and [T,Q] -> [T,D]: rows of the first input weighted by
-                                    softmax(g v/|v| tanh(Wq x + Wk m + b)), m and x being rows of
-                                    the first and of the second (Bahdanau, normalised) */
-    TY_LAYER_STATE_SPACE, /* [T,D] -> [T,D]: projection, convolution along the sequence, a selective
-                             state space, projection (Mamba, Mamba-2) */
-    TY_LAYER_GATED_DELTA, /* [T,D] -> [T,D]: the same with linear attention by the gated delta rule
-                             in place of the state space */
-    TY_LAYER_EMBEDDING_BAG, /* the batch [N] -> [D]: `rows` of its numbers, from `first_row` on, are
-                               indices of rows of a table, which are summed or averaged */
-    TY_LAYER_DOT_INTERACTION, /* n vectors [D] -> [D + n (n - 1) / 2]: the first one, then the
-                                 product of each with every one before it */
-    TY_LAYER_OPAQUE, /* only sizes and times: planned, simulated and replayed, never trained */
-    TY_LAYER_KIND_COUNT
+    TY_LAYER_KINDS(TY_LAYER_ENUMERATOR) TY_LAYER_KIND_COUNT
 } ty_layer_kind;
 
 /** Attributes are unsigned integers; which ones a kind has is a table (ty_layer_attribute_use). */
@@ -182,6 +191,60 @@ typedef enum ty_attribute_use {
     TY_ATTRIBUTE_OPTIONAL /* 0: absent, from files and signatures too */
 } ty_attribute_use;
 
+/**
+ * How tensor parallelism splits a layer (Shoeybi et al., "Megatron-LM", 2019, section 3;
+ * Korthikanti et al., "Reducing Activation Recomputation", 2022, section 4.2).
+ */
+typedef enum ty_tensor_split {
+    TY_SPLIT_NONE,      /* each rank has the whole layer */
+    TY_SPLIT_SEQUENCE,  /* each rank has all weights; sequence parallelism splits work and
+                           activations: norms, activations, residual additions */
+    TY_SPLIT_HEADS,     /* attention: by heads */
+    TY_SPLIT_HIDDEN,    /* mlp and its gate: by hidden features */
+    TY_SPLIT_EXPERTS,   /* moe: by the hidden features of each expert */
+    TY_SPLIT_VOCABULARY /* embeddings, the output projection and the loss of its scores */
+} ty_tensor_split;
+
+typedef enum ty_layer_table {
+    TY_TABLE_NONE,
+    TY_TABLE_OF_TOKENS, /* an embedding */
+    TY_TABLE_OF_BAG     /* an embedding bag, whose tables expert parallelism may shard */
+} ty_layer_table;
+
+/**
+ * Properties of every layer of a kind. Code reads these and compares no kinds; shapes, tensors and
+ * formulas are in the kind's file in core/model/layers/.
+ */
+typedef struct ty_layer_row {
+    const char *name;                   /* "conv2d" */
+    uint64_t required, optional;        /* sets of attributes: bit a for attribute a */
+    uint32_t least_inputs, most_inputs; /* most_inputs 0: one, or the batch */
+    uint32_t products; /* consecutive matrix products; 2 stands for more. Opaque layers: 0 */
+    uint32_t matrices; /* leading tensors that are weight matrices of products or tables */
+    ty_layer_table table;
+    ty_tensor_split split;                /* at most: ty_layer_tensor_split has the conditions */
+    ty_attribute tied_rows, tied_columns; /* of the matrix other layers may use; equal: none */
+    bool is_opaque;
+    bool is_loss;
+    bool is_norm;        /* of the last dimension */
+    bool subtracts_mean; /* of norms: layer norm, not RMS norm */
+    bool has_statistics; /* running mean and variance of `features` */
+    bool is_convolution;
+    bool is_recurrent; /* low-rank compressors send its matrices whole */
+    bool is_sum;
+    bool is_view;        /* its input under another shape, in the same memory */
+    bool works_in_place; /* if no other layer reads its input */
+    bool is_pass;        /* bound by memory bandwidth: its time is that of its traffic */
+    bool is_elementwise; /* recompute=elementwise recomputes all of it */
+    bool has_activation; /* it recomputes the activation function inside */
+    bool has_second;     /* recompute=operator recomputes its second product */
+    bool ignores_output; /* backward does not read the layer's own output */
+    bool has_experts;
+    bool reads_tokens;
+    bool is_of_tokens; /* the same for every token of a sequence, or attention */
+    bool mixes_tokens; /* once per transformer block, or in place of attention */
+} ty_layer_row;
+
 const char *ty_layer_kind_name(ty_layer_kind kind);    /* "conv2d" */
 const char *ty_attribute_name(ty_attribute attribute); /* "in_channels": also the JSON key */
 /** Whether layers of `kind` have `attribute`; in JSON a required one must be there, unused ones
@@ -221,6 +284,9 @@ typedef struct ty_layer {
     uint32_t kernel_count;    /* launches of one forward pass on an accelerator */
     double measured_forward_s, measured_backward_s; /* per sample; opaque layers only, else 0 */
 } ty_layer;
+
+/** The row of a layer's kind; that of opaque layers if the kind is out of range. */
+const ty_layer_row *ty_layer_row_of(const ty_layer *layer);
 
 typedef enum ty_input_kind { TY_INPUT_REAL, TY_INPUT_TOKEN } ty_input_kind;
 
@@ -370,6 +436,58 @@ const ty_shape *ty_layer_input_shape(const ty_workload *workload, uint32_t layer
  */
 ty_status ty_layer_shape(const ty_workload *workload, uint32_t layer, ty_shape *out,
                          ty_error *error) TY_MUST_CHECK;
+/**
+ * Sets flop, bytes and kernel count of a layer whose kind, attributes, inputs, tie and output shape
+ * are set. Opaque layers keep their flop and parameters.
+ * @param needs_input_gradient whether backward computes the gradient of the layer's input: not if
+ *                             nothing before it is trained. A frozen layer computes no other
+ * @return TY_EINVAL for a figure above 2^53
+ */
+ty_status ty_layer_set_quantities(ty_workload *workload, uint32_t layer, bool needs_input_gradient,
+                                  ty_error *error) TY_MUST_CHECK;
+
+/** Whether the layer's output has a sequence that can be split. */
+bool ty_layer_is_along_sequence(const ty_workload *workload, const ty_layer *layer);
+ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t layer);
+/** Whether tensor parallelism splits the layer's output by vocabulary: scores for the loss. */
+bool ty_layer_has_split_scores(const ty_workload *workload, uint32_t layer);
+
+typedef enum ty_tensor_start {
+    TY_START_CONSTANT,
+    TY_START_FAN_IN,  /* normal, by `fan_in`; in models with attention as TY_START_NORMAL */
+    TY_START_NORMAL,  /* normal, as in GPT-2 */
+    TY_START_RESIDUAL /* the same, smaller by the number of layers that add to the residual */
+} ty_tensor_start;
+
+typedef enum ty_tensor_division { TY_UNDIVIDED, TY_BY_ROWS, TY_BY_COLUMNS } ty_tensor_division;
+
+#define TY_MOST_TENSORS 9
+#define TY_MOST_TENSOR_GROUPS 3
+
+/** One parameter tensor of a layer: its size, its start, and how tensor parallelism divides it. */
+typedef struct ty_layer_tensor {
+    const char *name; /* "out_proj.weight": in files of weights */
+    uint64_t count;
+    ty_tensor_start start;
+    float constant;
+    uint64_t fan_in;
+    ty_tensor_division division;
+    uint64_t columns;                       /* of a matrix; 0: a vector */
+    uint64_t groups[TY_MOST_TENSOR_GROUPS]; /* rows divided separately, up to a 0; none: all rows */
+    uint64_t experts; /* consecutive, each with these groups; 0: not of experts */
+    bool is_table;    /* of an embedding bag */
+} ty_layer_tensor;
+
+/**
+ * The parameter tensors of a whole layer in memory order. A matrix that can be tied is the first;
+ * a tensor in the middle may be empty.
+ * @param tensors [out] [TY_MOST_TENSORS], zero-initialised
+ * @return how many; 0 if the kind has none, or none that are known one by one
+ */
+uint32_t ty_layer_tensors(const ty_workload *workload, uint32_t layer, ty_layer_tensor *tensors);
+/** The matrix that other layers may be tied to; false if the kind has none. */
+bool ty_layer_tied_matrix(const ty_layer *layer, uint64_t *rows, uint64_t *columns);
+
 /** Whether samples are images: numbers of shape [C,H,W]. */
 bool ty_workload_has_images(const ty_workload *workload);
 
@@ -396,6 +514,9 @@ uint32_t ty_workload_first_backward(const ty_workload *workload);
 /** Whether the layer's first parameters are a table of which a sample touches a few rows:
  * embeddings and bags of them. */
 bool ty_layer_has_table(const ty_layer *layer);
+/** Whether it is a bag of rows of a table that expert parallelism may shard. */
+bool ty_layer_is_bag(const ty_layer *layer);
+bool ty_layer_has_heads(const ty_layer *layer); /* attention, which is split by them */
 /** Whether frozen layers are a teacher that follows the trained ones (ty_teacher). */
 bool ty_workload_has_teacher(const ty_workload *workload);
 /** The trained layer that a teacher's follows, or TY_NO_LAYER. O(layers). */

@@ -7,34 +7,6 @@
 
 #include <stdio.h>
 
-const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT] = {
-    [TY_LAYER_LINEAR] = "linear",
-    [TY_LAYER_CONV2D] = "conv2d",
-    [TY_LAYER_BATCH_NORM] = "batch_norm",
-    [TY_LAYER_LAYER_NORM] = "layer_norm",
-    [TY_LAYER_RMS_NORM] = "rms_norm",
-    [TY_LAYER_POOL] = "pool",
-    [TY_LAYER_RELU] = "relu",
-    [TY_LAYER_GELU] = "gelu",
-    [TY_LAYER_SILU] = "silu",
-    [TY_LAYER_EMBEDDING] = "embedding",
-    [TY_LAYER_ATTENTION] = "attention",
-    [TY_LAYER_MLP] = "mlp",
-    [TY_LAYER_MOE] = "moe",
-    [TY_LAYER_LSTM] = "lstm",
-    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = "softmax_cross_entropy",
-    [TY_LAYER_ADD] = "add",
-    [TY_LAYER_CONCAT] = "concat",
-    [TY_LAYER_FLATTEN] = "flatten",
-    [TY_LAYER_TANH] = "tanh",
-    [TY_LAYER_SLICE] = "slice",
-    [TY_LAYER_ADDITIVE_ATTENTION] = "additive_attention",
-    [TY_LAYER_STATE_SPACE] = "state_space",
-    [TY_LAYER_GATED_DELTA] = "gated_delta",
-    [TY_LAYER_EMBEDDING_BAG] = "embedding_bag",
-    [TY_LAYER_DOT_INTERACTION] = "dot_interaction",
-    [TY_LAYER_OPAQUE] = "opaque",
-};
 const char *const ty_input_kind_names[2] = {"real", "token"};
 const char *const ty_optimizer_names[2] = {"sgd", "adamw"};
 const char *const ty_learning_names[TY_LEARNING_COUNT] = {"gradient", "evolution", "reinforcement"};
@@ -103,62 +75,7 @@ static const struct attribute {
     [TY_HAS_STEP_NORMS] = {"has_step_norms", FLAG},
 };
 
-#define BIT(attribute) ((uint64_t)1 << (attribute))
-#define WINDOW                                                                                     \
-    (BIT(TY_KERNEL_HEIGHT) | BIT(TY_KERNEL_WIDTH) | BIT(TY_STRIDE) | BIT(TY_PADDING_HEIGHT) |      \
-     BIT(TY_PADDING_WIDTH))
-
-_Static_assert(TY_ATTRIBUTE_COUNT <= 64, "an attribute is a bit of the tables below");
-static const uint64_t kind_attributes[TY_LAYER_KIND_COUNT] = {
-    [TY_LAYER_LINEAR] = BIT(TY_IN_FEATURES) | BIT(TY_OUT_FEATURES) | BIT(TY_HAS_BIAS),
-    [TY_LAYER_CONV2D] =
-        BIT(TY_IN_CHANNELS) | BIT(TY_OUT_CHANNELS) | WINDOW | BIT(TY_GROUPS) | BIT(TY_HAS_BIAS),
-    [TY_LAYER_BATCH_NORM] = BIT(TY_FEATURES),
-    [TY_LAYER_LAYER_NORM] = BIT(TY_FEATURES),
-    [TY_LAYER_RMS_NORM] = BIT(TY_FEATURES),
-    [TY_LAYER_POOL] = WINDOW | BIT(TY_IS_AVERAGE) | BIT(TY_IS_GLOBAL),
-    [TY_LAYER_EMBEDDING] = BIT(TY_VOCABULARY) | BIT(TY_FEATURES) | BIT(TY_POSITIONS),
-    [TY_LAYER_ATTENTION] = BIT(TY_FEATURES) | BIT(TY_HEADS) | BIT(TY_KV_HEADS) | BIT(TY_HEAD_SIZE) |
-                           BIT(TY_HAS_BIAS) | BIT(TY_IS_CAUSAL),
-    [TY_LAYER_MLP] =
-        BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_HAS_BIAS) | BIT(TY_IS_GATED),
-    [TY_LAYER_MOE] = BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_HAS_BIAS) |
-                     BIT(TY_IS_GATED) | BIT(TY_EXPERTS) | BIT(TY_EXPERTS_PER_TOKEN),
-    [TY_LAYER_LSTM] = BIT(TY_IN_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_HAS_BIAS),
-    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = BIT(TY_CLASSES),
-    [TY_LAYER_SLICE] = BIT(TY_FIRST_ROW) | BIT(TY_ROWS),
-    [TY_LAYER_STATE_SPACE] = BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_STATE_SIZE) |
-                             BIT(TY_KERNEL_WIDTH) | BIT(TY_HAS_BIAS),
-    [TY_LAYER_GATED_DELTA] = BIT(TY_FEATURES) | BIT(TY_HEADS) | BIT(TY_KV_HEADS) |
-                             BIT(TY_HEAD_SIZE) | BIT(TY_VALUE_HEAD_SIZE) | BIT(TY_KERNEL_WIDTH),
-    [TY_LAYER_ADDITIVE_ATTENTION] =
-        BIT(TY_IN_FEATURES) | BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES),
-    [TY_LAYER_EMBEDDING_BAG] = BIT(TY_VOCABULARY) | BIT(TY_FEATURES) | BIT(TY_FIRST_ROW) |
-                               BIT(TY_ROWS) | BIT(TY_IS_AVERAGE),
-};
-
-static const uint64_t kind_options[TY_LAYER_KIND_COUNT] = {
-    [TY_LAYER_EMBEDDING] = BIT(TY_TOKEN_TYPES),
-    [TY_LAYER_ATTENTION] = BIT(TY_VALUE_HEAD_SIZE) | BIT(TY_HAS_QKV_BIAS) | BIT(TY_HAS_QK_NORM) |
-                           BIT(TY_QUERY_RANK) | BIT(TY_KV_RANK) | BIT(TY_ROTARY_SIZE) |
-                           BIT(TY_RELATIVE_BUCKETS) | BIT(TY_IS_FUSED) | BIT(TY_WINDOW) |
-                           BIT(TY_CHOSEN_ROWS) | BIT(TY_INDEX_HEADS) | BIT(TY_INDEX_HEAD_SIZE) |
-                           BIT(TY_HAS_SINKS) | BIT(TY_HAS_GATE) | BIT(TY_HAS_WIDE_QK_NORM) |
-                           BIT(TY_LACKS_KEY_BIAS) | BIT(TY_SHARES_KV) | BIT(TY_IS_SHARED),
-    [TY_LAYER_MLP] = BIT(TY_IS_RELU) | BIT(TY_IS_SHARED),
-    [TY_LAYER_MOE] = BIT(TY_SHARED_FEATURES) | BIT(TY_HAS_ROUTER_BIAS) | BIT(TY_HAS_GATE) |
-                     BIT(TY_LATENT_FEATURES),
-    [TY_LAYER_LAYER_NORM] = BIT(TY_LACKS_SHIFT) | BIT(TY_IS_SHARED),
-    [TY_LAYER_STATE_SPACE] =
-        BIT(TY_HEADS) | BIT(TY_GROUPS) | BIT(TY_STEP_RANK) | BIT(TY_HAS_STEP_NORMS),
-    [TY_LAYER_LSTM] = BIT(TY_IS_REVERSED),
-    [TY_LAYER_CONCAT] = BIT(TY_IS_OF_FEATURES),
-};
-
-const char *ty_layer_kind_name(ty_layer_kind kind)
-{
-    return (unsigned)kind < TY_LAYER_KIND_COUNT ? ty_layer_kind_names[kind] : "unknown";
-}
+_Static_assert(TY_ATTRIBUTE_COUNT <= 64, "an attribute is a bit of the sets in rows of kinds");
 
 const char *ty_attribute_name(ty_attribute attribute)
 {
@@ -173,13 +90,6 @@ const char *ty_optimizer_name(ty_optimizer_kind kind)
 const char *ty_learning_name(ty_learning learning)
 {
     return (unsigned)learning < TY_LEARNING_COUNT ? ty_learning_names[learning] : "unknown";
-}
-
-ty_attribute_use ty_layer_attribute_use(ty_layer_kind kind, ty_attribute attribute)
-{
-    if ((kind_attributes[kind] & BIT(attribute)) != 0)
-        return TY_ATTRIBUTE_REQUIRED;
-    return (kind_options[kind] & BIT(attribute)) != 0 ? TY_ATTRIBUTE_OPTIONAL : TY_ATTRIBUTE_UNUSED;
 }
 
 bool ty_attribute_is_shown(const ty_layer *layer, ty_attribute attribute)
@@ -252,7 +162,7 @@ ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char *
         ty_shape_text(ty_layer_input_shape(workload, layer, i), shape);
         ty_text_addf(&text, "%s%s", i == 0 ? " input=" : ",", shape);
     }
-    if (l->kind == TY_LAYER_OPAQUE) { /* has no attributes: its times are what it is */
+    if (ty_layer_row_of(l)->is_opaque) { /* has no attributes: its times are what it is */
         ty_format_number(l->measured_forward_s, number);
         ty_text_addf(&text, " forward_s=%s", number);
         ty_format_number(l->measured_backward_s, number);
@@ -298,7 +208,17 @@ bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer)
 
 bool ty_layer_has_table(const ty_layer *layer)
 {
-    return layer->kind == TY_LAYER_EMBEDDING || layer->kind == TY_LAYER_EMBEDDING_BAG;
+    return ty_layer_row_of(layer)->table != TY_TABLE_NONE;
+}
+
+bool ty_layer_has_heads(const ty_layer *layer)
+{
+    return ty_layer_row_of(layer)->split == TY_SPLIT_HEADS;
+}
+
+bool ty_layer_is_bag(const ty_layer *layer)
+{
+    return ty_layer_row_of(layer)->table == TY_TABLE_OF_BAG;
 }
 
 /* Parameters may be unknown (imported traces), so that only frozen layers are taken at their word.
@@ -389,10 +309,10 @@ bool ty_workload_is_dense(const ty_workload *workload)
 
     for (uint32_t l = 0; l < workload->layer_count; l++) {
         const ty_layer *layer = &workload->layers[l];
-        if (layer->kind == TY_LAYER_MLP ||
-            (layer->kind == TY_LAYER_MOE && layer->attributes[TY_SHARED_FEATURES] > 0))
+        const ty_layer_row *row = ty_layer_row_of(layer);
+        if (row->has_activation && (!row->has_experts || layer->attributes[TY_SHARED_FEATURES] > 0))
             return true;
-        has_experts = has_experts || layer->kind == TY_LAYER_MOE;
+        has_experts = has_experts || row->has_experts;
     }
     return !has_experts;
 }
@@ -400,7 +320,7 @@ bool ty_workload_is_dense(const ty_workload *workload)
 bool ty_workload_has_experts(const ty_workload *workload)
 {
     for (uint32_t l = 0; l < workload->layer_count; l++)
-        if (workload->layers[l].kind == TY_LAYER_MOE)
+        if (ty_layer_row_of(&workload->layers[l])->has_experts)
             return true;
     return false;
 }

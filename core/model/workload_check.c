@@ -1,5 +1,6 @@
 /* What must hold of a workload, whoever made it. */
 #include "json_scan.h"
+#include "layer_kind.h"
 #include "ty_base.h"
 #include "workload_layers.h"
 
@@ -30,343 +31,6 @@ static ty_status TY_PRINTF(4, 5)
     return ty_fail(c->error, TY_EPARSE, "%.200s%s%s: %s", c->place, index, pointer, message);
 }
 
-/* ---- shapes: what a layer makes of its first input ---- */
-
-typedef struct shapes {
-    const ty_layer *layer;
-    const ty_shape *in;
-    const ty_workload *workload;
-    uint32_t index;
-    ty_shape out;        /* what the layer's output must be */
-    char complaint[160]; /* what the input should have been; "" if it is fine */
-} shapes;
-
-static uint64_t attribute_of(const shapes *s, ty_attribute attribute)
-{
-    return s->layer->attributes[attribute];
-}
-
-static uint64_t last_dimension(const ty_shape *shape)
-{
-    return shape->dimensions[shape->dimension_count - 1];
-}
-
-static bool shapes_equal(const ty_shape *a, const ty_shape *b)
-{
-    if (a->dimension_count != b->dimension_count)
-        return false;
-    for (uint32_t i = 0; i < a->dimension_count; i++) {
-        if (a->dimensions[i] != b->dimensions[i])
-            return false;
-    }
-    return true;
-}
-
-/* The last dimension of the input must be what the attribute says. */
-static bool ends_in(shapes *s, ty_attribute attribute)
-{
-    if (last_dimension(s->in) == attribute_of(s, attribute))
-        return true;
-    snprintf(s->complaint, sizeof s->complaint, "a last dimension of %s %llu",
-             ty_attribute_name(attribute), (unsigned long long)attribute_of(s, attribute));
-    return false;
-}
-
-static bool has_dimensions(shapes *s, uint32_t count, const char *what)
-{
-    if (s->in->dimension_count == count)
-        return true;
-    snprintf(s->complaint, sizeof s->complaint, "%s", what);
-    return false;
-}
-
-static void same_shape(shapes *s)
-{
-    s->out = *s->in;
-}
-
-static void norm_shape(shapes *s)
-{
-    if (ends_in(s, TY_FEATURES))
-        s->out = *s->in;
-}
-
-static void batch_norm_shape(shapes *s)
-{
-    if (s->in->dimensions[0] != attribute_of(s, TY_FEATURES))
-        snprintf(s->complaint, sizeof s->complaint, "a first dimension of features %llu",
-                 (unsigned long long)attribute_of(s, TY_FEATURES));
-    s->out = *s->in;
-}
-
-static void linear_shape(shapes *s)
-{
-    if (!ends_in(s, TY_IN_FEATURES))
-        return;
-    s->out = *s->in;
-    s->out.dimensions[s->out.dimension_count - 1] = attribute_of(s, TY_OUT_FEATURES);
-}
-
-/* Windows along one dimension; 0 if none fits, or if one could lie in the padding alone. */
-static uint64_t window_count(uint64_t size, uint64_t kernel, uint64_t stride, uint64_t padding)
-{
-    if (padding >= kernel || size + 2 * padding < kernel)
-        return 0;
-    return (size + 2 * padding - kernel) / stride + 1;
-}
-
-static void slide_window(shapes *s, uint64_t channels)
-{
-    if (!has_dimensions(s, 3, "an image of 3 dimensions"))
-        return;
-    s->out.dimension_count = 3;
-    s->out.dimensions[0] = channels;
-    s->out.dimensions[1] =
-        window_count(s->in->dimensions[1], attribute_of(s, TY_KERNEL_HEIGHT),
-                     attribute_of(s, TY_STRIDE), attribute_of(s, TY_PADDING_HEIGHT));
-    s->out.dimensions[2] =
-        window_count(s->in->dimensions[2], attribute_of(s, TY_KERNEL_WIDTH),
-                     attribute_of(s, TY_STRIDE), attribute_of(s, TY_PADDING_WIDTH));
-    if (s->out.dimensions[1] == 0 || s->out.dimensions[2] == 0)
-        snprintf(s->complaint, sizeof s->complaint,
-                 "an image no smaller than the window, and the window larger than its padding");
-}
-
-static void conv2d_shape(shapes *s)
-{
-    uint64_t in = attribute_of(s, TY_IN_CHANNELS), out = attribute_of(s, TY_OUT_CHANNELS);
-    uint64_t groups = attribute_of(s, TY_GROUPS);
-
-    slide_window(s, out);
-    if (s->complaint[0] == '\0' && s->in->dimensions[0] != in)
-        snprintf(s->complaint, sizeof s->complaint, "in_channels %llu", (unsigned long long)in);
-    else if (in % groups != 0 || out % groups != 0)
-        snprintf(s->complaint, sizeof s->complaint, "groups that divide in_ and out_channels");
-}
-
-static void pool_shape(shapes *s)
-{
-    slide_window(s, s->in->dimensions[0]);
-    if (s->complaint[0] == '\0' && attribute_of(s, TY_IS_GLOBAL) != 0 &&
-        (attribute_of(s, TY_KERNEL_HEIGHT) != s->in->dimensions[1] ||
-         attribute_of(s, TY_KERNEL_WIDTH) != s->in->dimensions[2] || s->out.dimensions[1] != 1 ||
-         s->out.dimensions[2] != 1))
-        snprintf(s->complaint, sizeof s->complaint, "the image as the window of a global pool");
-}
-
-static void embedding_shape(shapes *s)
-{
-    uint64_t positions = attribute_of(s, TY_POSITIONS);
-
-    if (s->layer->input_count != 0 || s->workload->input_kind != TY_INPUT_TOKEN)
-        snprintf(s->complaint, sizeof s->complaint, "the batch, made of tokens");
-    else if (positions != 0 && positions < s->in->dimensions[0])
-        snprintf(s->complaint, sizeof s->complaint, "at most %llu tokens (positions)",
-                 (unsigned long long)positions);
-    s->out = (ty_shape){2, {s->in->dimensions[0], attribute_of(s, TY_FEATURES)}};
-}
-
-static void embedding_bag_shape(shapes *s)
-{
-    const uint64_t end = attribute_of(s, TY_FIRST_ROW) + attribute_of(s, TY_ROWS);
-
-    if (s->layer->input_count != 0 || s->workload->input_kind != TY_INPUT_REAL ||
-        s->in->dimension_count != 1 || end > s->in->dimensions[0])
-        snprintf(s->complaint, sizeof s->complaint,
-                 "the batch, made of at least %llu numbers (first_row and rows)",
-                 (unsigned long long)end);
-    s->out = (ty_shape){1, {attribute_of(s, TY_FEATURES)}};
-}
-
-static void dot_interaction_shape(shapes *s)
-{
-    const uint64_t count = s->layer->input_count;
-
-    if (!has_dimensions(s, 1, "vectors of 1 dimension"))
-        return;
-    for (uint32_t i = 1; i < count; i++)
-        if (!shapes_equal(ty_layer_input_shape(s->workload, s->index, i), s->in))
-            snprintf(s->complaint, sizeof s->complaint, "as many numbers in input %u", i);
-    s->out = (ty_shape){1, {s->in->dimensions[0] + count * (count - 1) / 2}};
-}
-
-/* Latents belong together, and the rotated part of a head leaves something of it. */
-static bool latents_fit(const shapes *s)
-{
-    uint64_t kv = attribute_of(s, TY_KV_RANK), rotary = attribute_of(s, TY_ROTARY_SIZE);
-
-    if (kv == 0)
-        return rotary == 0 && attribute_of(s, TY_QUERY_RANK) == 0;
-    return s->layer->input_count < 2 && rotary < attribute_of(s, TY_HEAD_SIZE) &&
-           attribute_of(s, TY_KV_HEADS) == attribute_of(s, TY_HEADS);
-}
-
-static void attention_shape(shapes *s)
-{
-    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_FEATURES)) {
-        if (attribute_of(s, TY_HEADS) % attribute_of(s, TY_KV_HEADS) != 0)
-            snprintf(s->complaint, sizeof s->complaint, "heads to be a multiple of kv_heads");
-        else if (!latents_fit(s))
-            snprintf(s->complaint, sizeof s->complaint,
-                     "query_rank and rotary_size only with kv_rank; with it one input, kv_heads "
-                     "equal to heads, and rotary_size below head_size");
-    }
-    if (s->complaint[0] == '\0' && s->layer->input_count > 1) { /* the queries decide the shape */
-        s->in = ty_layer_input_shape(s->workload, s->index, 1);
-        if (has_dimensions(s, 2, "a sequence of 2 dimensions"))
-            ends_in(s, TY_FEATURES);
-    }
-    s->out = *s->in;
-}
-
-static void slice_shape(shapes *s)
-{
-    if (attribute_of(s, TY_FIRST_ROW) + attribute_of(s, TY_ROWS) > s->in->dimensions[0])
-        snprintf(s->complaint, sizeof s->complaint, "at least %llu rows (first_row and rows)",
-                 (unsigned long long)(attribute_of(s, TY_FIRST_ROW) + attribute_of(s, TY_ROWS)));
-    s->out = *s->in;
-    s->out.dimensions[0] = attribute_of(s, TY_ROWS);
-}
-
-static void moe_shape(shapes *s)
-{
-    if (ends_in(s, TY_FEATURES) &&
-        attribute_of(s, TY_EXPERTS_PER_TOKEN) > attribute_of(s, TY_EXPERTS))
-        snprintf(s->complaint, sizeof s->complaint, "experts_per_token to be at most experts");
-    s->out = *s->in;
-}
-
-static void lstm_shape(shapes *s)
-{
-    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_IN_FEATURES))
-        s->out = (ty_shape){2, {s->in->dimensions[0], attribute_of(s, TY_HIDDEN_FEATURES)}};
-}
-
-static void loss_shape(shapes *s)
-{
-    if (ends_in(s, TY_CLASSES))
-        s->out = (ty_shape){1, {1}};
-}
-
-static void flatten_shape(shapes *s)
-{
-    s->out = (ty_shape){1, {ty_shape_elements(s->in)}};
-}
-
-static void add_shape(shapes *s)
-{
-    char expected[TY_SHAPE_TEXT_SIZE];
-
-    s->out = *s->in;
-    for (uint32_t i = 1; i < s->layer->input_count; i++) {
-        if (shapes_equal(ty_layer_input_shape(s->workload, s->index, i), s->in))
-            continue;
-        ty_shape_text(ty_layer_input_shape(s->workload, s->index, i), expected);
-        snprintf(s->complaint, sizeof s->complaint, "%s as input %u", expected, i);
-    }
-}
-
-static void concat_shape(shapes *s)
-{
-    const bool is_last = attribute_of(s, TY_IS_OF_FEATURES) != 0;
-    const uint32_t along = is_last ? s->in->dimension_count - 1 : 0;
-
-    s->out = *s->in;
-    for (uint32_t i = 1; i < s->layer->input_count; i++) {
-        const ty_shape *other = ty_layer_input_shape(s->workload, s->index, i);
-        ty_shape rest = *other;
-        rest.dimensions[along] = s->in->dimensions[along];
-        if (!shapes_equal(&rest, s->in))
-            snprintf(s->complaint, sizeof s->complaint,
-                     "what differs from input %u in the %s dimension only", i,
-                     is_last ? "last" : "first");
-        s->out.dimensions[along] += other->dimensions[along];
-    }
-}
-
-/* The memory, then the queries. */
-static void additive_attention_shape(shapes *s)
-{
-    if (!has_dimensions(s, 2, "a sequence of 2 dimensions") || !ends_in(s, TY_FEATURES))
-        return;
-    s->in = ty_layer_input_shape(s->workload, s->index, 1);
-    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_IN_FEATURES))
-        s->out = (ty_shape){2, {s->in->dimensions[0], attribute_of(s, TY_FEATURES)}};
-}
-
-/* Heads that share the groups' numbers, or steps made from a rank: one of the two. */
-static void state_space_shape(shapes *s)
-{
-    uint64_t heads = attribute_of(s, TY_HEADS), groups = attribute_of(s, TY_GROUPS);
-
-    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_FEATURES) &&
-        (heads > 0 ? attribute_of(s, TY_HIDDEN_FEATURES) % heads != 0 || groups == 0 ||
-                         heads % groups != 0 || attribute_of(s, TY_STEP_RANK) > 0
-                   : attribute_of(s, TY_STEP_RANK) == 0))
-        snprintf(s->complaint, sizeof s->complaint,
-                 "heads that divide hidden_features and groups that divide heads, or a step_rank");
-    s->out = *s->in;
-}
-
-static void gated_delta_shape(shapes *s)
-{
-    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_FEATURES) &&
-        attribute_of(s, TY_HEADS) % attribute_of(s, TY_KV_HEADS) != 0)
-        snprintf(s->complaint, sizeof s->complaint, "heads to be a multiple of kv_heads");
-    s->out = *s->in;
-}
-
-static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
-    [TY_LAYER_LINEAR] = linear_shape,
-    [TY_LAYER_CONV2D] = conv2d_shape,
-    [TY_LAYER_BATCH_NORM] = batch_norm_shape,
-    [TY_LAYER_LAYER_NORM] = norm_shape,
-    [TY_LAYER_RMS_NORM] = norm_shape,
-    [TY_LAYER_POOL] = pool_shape,
-    [TY_LAYER_RELU] = same_shape,
-    [TY_LAYER_GELU] = same_shape,
-    [TY_LAYER_SILU] = same_shape,
-    [TY_LAYER_EMBEDDING] = embedding_shape,
-    [TY_LAYER_ATTENTION] = attention_shape,
-    [TY_LAYER_MLP] = norm_shape,
-    [TY_LAYER_MOE] = moe_shape,
-    [TY_LAYER_LSTM] = lstm_shape,
-    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = loss_shape,
-    [TY_LAYER_ADD] = add_shape,
-    [TY_LAYER_CONCAT] = concat_shape,
-    [TY_LAYER_FLATTEN] = flatten_shape,
-    [TY_LAYER_TANH] = same_shape,
-    [TY_LAYER_SLICE] = slice_shape,
-    [TY_LAYER_ADDITIVE_ATTENTION] = additive_attention_shape,
-    [TY_LAYER_STATE_SPACE] = state_space_shape,
-    [TY_LAYER_GATED_DELTA] = gated_delta_shape,
-    [TY_LAYER_EMBEDDING_BAG] = embedding_bag_shape,
-    [TY_LAYER_DOT_INTERACTION] = dot_interaction_shape,
-    [TY_LAYER_OPAQUE] = NULL, /* any */
-};
-
-ty_status ty_layer_shape(const ty_workload *workload, uint32_t layer, ty_shape *out,
-                         ty_error *error)
-{
-    const ty_layer *l = &workload->layers[layer];
-    shapes s = {.layer = l, .workload = workload, .index = layer};
-    char found[TY_SHAPE_TEXT_SIZE];
-
-    s.in = ty_layer_input_shape(workload, layer, 0);
-    if (shape_rules[l->kind] == NULL) {
-        *out = l->output;
-        return TY_OK;
-    }
-    shape_rules[l->kind](&s);
-    if (s.complaint[0] != '\0') {
-        ty_shape_text(s.in, found);
-        return ty_fail(error, TY_EINVAL, "found %s input %s, expected %s",
-                       ty_layer_kind_name(l->kind), found, s.complaint);
-    }
-    *out = s.out;
-    return TY_OK;
-}
-
 static ty_status check_shape_rule(const checker *c, uint32_t index)
 {
     const ty_layer *layer = &c->workload->layers[index];
@@ -376,7 +40,7 @@ static ty_status check_shape_rule(const checker *c, uint32_t index)
 
     if (ty_layer_shape(c->workload, index, &shape, &detail) != TY_OK)
         return bad(c, index, "", "%s", detail.message);
-    if (!shapes_equal(&shape, &layer->output)) {
+    if (!layer_shapes_equal(&shape, &layer->output)) {
         ty_shape_text(&layer->output, found);
         ty_shape_text(&shape, expected);
         return bad(c, index, "/output_shape", "found %s, expected %s", found, expected);
@@ -408,20 +72,16 @@ static ty_status check_shape(const checker *c, uint32_t layer, const char *point
 static ty_status check_inputs(const checker *c, uint32_t index, bool *is_used)
 {
     const ty_layer *layer = &c->workload->layers[index];
-    bool is_join = layer->kind == TY_LAYER_ADD || layer->kind == TY_LAYER_CONCAT ||
-                   layer->kind == TY_LAYER_DOT_INTERACTION;
-    bool is_pair = layer->kind == TY_LAYER_ADDITIVE_ATTENTION;
-    uint32_t most = is_pair || layer->kind == TY_LAYER_ATTENTION ? 2 : 1;
+    const ty_layer_row *row = ty_layer_row_of(layer);
+    const uint32_t least = row->least_inputs, most = row->most_inputs > 0 ? row->most_inputs : 1;
     char pointer[32];
 
-    if (is_pair && layer->input_count != 2)
-        return bad(c, index, "/inputs", "found %u, expected 2 for %s", layer->input_count,
-                   ty_layer_kind_name(layer->kind));
-    if (is_join ? layer->input_count < 2
-                : layer->input_count > most && layer->kind != TY_LAYER_OPAQUE)
-        return bad(c, index, "/inputs", "found %u, expected %s %u for %s", layer->input_count,
-                   is_join ? "at least" : "at most", is_join ? 2 : most,
-                   ty_layer_kind_name(layer->kind));
+    if (layer->input_count < least || layer->input_count > most)
+        return bad(c, index, "/inputs", "found %u, expected %s%u for %s", layer->input_count,
+                   least == most                ? ""
+                   : layer->input_count < least ? "at least "
+                                                : "at most ",
+                   layer->input_count < least ? least : most, row->name);
     for (uint32_t i = 0; i < layer->input_count; i++) {
         uint32_t low = i == 0 ? 0 : layer->inputs[i - 1] + 1;
         if (layer->inputs[i] < low || layer->inputs[i] >= index) {
@@ -432,8 +92,7 @@ static ty_status check_inputs(const checker *c, uint32_t index, bool *is_used)
         }
         is_used[layer->inputs[i]] = true;
     }
-    if (layer->input_count == 0 && c->workload->input_kind == TY_INPUT_TOKEN &&
-        layer->kind != TY_LAYER_EMBEDDING && layer->kind != TY_LAYER_OPAQUE)
+    if (layer->input_count == 0 && c->workload->input_kind == TY_INPUT_TOKEN && !row->reads_tokens)
         return bad(c, index, "/inputs", "found none, expected one: only an embedding reads tokens");
     return TY_OK;
 }
@@ -458,18 +117,6 @@ static ty_status check_attributes(const checker *c, uint32_t index)
     return TY_OK;
 }
 
-/* Rows and columns of the one matrix that can be shared; false for other kinds. */
-static bool matrix_of(const ty_layer *layer, uint64_t *rows, uint64_t *columns)
-{
-    bool is_embedding = layer->kind == TY_LAYER_EMBEDDING;
-
-    if (!is_embedding && layer->kind != TY_LAYER_LINEAR)
-        return false;
-    *rows = layer->attributes[is_embedding ? TY_VOCABULARY : TY_OUT_FEATURES];
-    *columns = layer->attributes[is_embedding ? TY_FEATURES : TY_IN_FEATURES];
-    return true;
-}
-
 static ty_status check_tie(const checker *c, uint32_t index)
 {
     const ty_layer *layer = &c->workload->layers[index], *owner;
@@ -483,7 +130,8 @@ static ty_status check_tie(const checker *c, uint32_t index)
     if (owner->tied_to != TY_NO_LAYER)
         return bad(c, index, "/tied_to", "found layer %u, which is tied itself, expected layer %u",
                    layer->tied_to, owner->tied_to);
-    if (!matrix_of(layer, &rows, &columns) || !matrix_of(owner, &owner_rows, &owner_columns))
+    if (!ty_layer_tied_matrix(layer, &rows, &columns) ||
+        !ty_layer_tied_matrix(owner, &owner_rows, &owner_columns))
         return bad(c, index, "/tied_to", "found %s tied to %s, expected linear or embedding layers",
                    ty_layer_kind_name(layer->kind), ty_layer_kind_name(owner->kind));
     if (rows != owner_rows || columns != owner_columns)
@@ -504,7 +152,7 @@ static ty_status check_quantities(const checker *c, uint32_t index)
                  {"/output_bytes", layer->output_bytes},
                  {"/stash_bytes", layer->stash_bytes},
                  {"/traffic_bytes", layer->traffic_bytes}};
-    const double measured_limit = layer->kind == TY_LAYER_OPAQUE ? HUGE_VAL : 0.0;
+    const double measured_limit = ty_layer_row_of(layer)->is_opaque ? HUGE_VAL : 0.0;
     const struct {
         const char *pointer;
         double value, maximum;
@@ -536,7 +184,7 @@ static ty_status check_layer(const checker *c, uint32_t index, bool *is_used)
     if ((unsigned)layer->kind >= TY_LAYER_KIND_COUNT)
         return bad(c, index, "/kind", "found number %d, expected a kind of layer",
                    (int)layer->kind);
-    if (layer->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY && index + 1 < c->workload->layer_count)
+    if (ty_layer_row_of(layer)->is_loss && index + 1 < c->workload->layer_count)
         return bad(c, index, "/kind", "found a loss, expected it as the last layer only");
     TY_TRY(check_inputs(c, index, is_used));
     TY_TRY(check_attributes(c, index));
@@ -612,7 +260,7 @@ static ty_status check_reinforcement(const checker *c)
 
     if (w->learning != TY_LEARNING_REINFORCEMENT)
         return TY_OK;
-    if (w->layers[last].kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY) {
+    if (ty_layer_row_of(&w->layers[last])->is_loss) {
         scores = ty_layer_input_shape(w, last, 0);
         if (scores->dimension_count != 2 || scores->dimensions[0] != w->input.dimensions[0] ||
             scores->dimensions[1] < 2)
@@ -688,8 +336,7 @@ static ty_status check_teacher(const checker *c)
         why = "replicas take local steps, and their teachers would differ";
     else if (w->input_kind != TY_INPUT_REAL || w->input.dimensions[0] % 2 != 0)
         why = "the input is not two views, one behind the other along its first dimension";
-    else if (loss->kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY ||
-             loss->attributes[TY_CLASSES] % 2 != 0 ||
+    else if (!ty_layer_row_of(loss)->is_loss || loss->attributes[TY_CLASSES] % 2 != 0 ||
              ty_layer_input_shape(w, w->layer_count - 1, 0)->dimension_count != 1)
         why = "the last layer is no loss of a teacher's and as many of a student's scores";
     if (why != NULL)

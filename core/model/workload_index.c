@@ -47,8 +47,8 @@ uint32_t ty_workload_norm_of_sum(const ty_workload *workload, uint32_t sum)
 {
     const ty_layer *l = &workload->layers[sum];
 
-    return l->kind == TY_LAYER_ADD && l->input_count == 2 && l->inputs[1] + 1 == sum &&
-                   workload->layers[l->inputs[1]].kind == TY_LAYER_BATCH_NORM &&
+    return ty_layer_row_of(l)->is_sum && l->input_count == 2 && l->inputs[1] + 1 == sum &&
+                   ty_layer_row_of(&workload->layers[l->inputs[1]])->has_statistics &&
                    workload->index.last_readers[l->inputs[1]] == sum
                ? l->inputs[1]
                : TY_NO_LAYER;
@@ -82,23 +82,12 @@ static bool is_alike(const ty_layer *a, const ty_layer *b)
     return true;
 }
 
-/* Matrix products of a layer, one behind the other: no more than two are told apart. */
+/* Consecutive matrix products of a layer, 2 at most; an opaque one counts as one. */
 static uint32_t product_count(const ty_layer *layer)
 {
-    switch ((int)layer->kind) {
-    case TY_LAYER_LINEAR:
-    case TY_LAYER_CONV2D:
-    case TY_LAYER_OPAQUE: /* nobody knows */
-        return 1;
-    case TY_LAYER_ATTENTION:
-    case TY_LAYER_ADDITIVE_ATTENTION:
-    case TY_LAYER_MLP:
-    case TY_LAYER_MOE:
-    case TY_LAYER_LSTM:
-        return 2;
-    default:
-        return 0;
-    }
+    const ty_layer_row *row = ty_layer_row_of(layer);
+
+    return row->is_opaque ? 1 : row->products;
 }
 
 /* Fewer products than these are not worth keeping an input for: what lies between two such inputs
@@ -168,11 +157,9 @@ static bool run_find(const ty_workload *w, uint32_t first, run *out)
  * starts a branch. */
 static bool may_begin(const ty_workload *w, uint32_t layer)
 {
-    const ty_layer_kind kind = w->layers[layer].kind;
+    const ty_layer *l = &w->layers[layer];
 
-    return (product_count(&w->layers[layer]) > 0 || kind == TY_LAYER_LAYER_NORM ||
-            kind == TY_LAYER_RMS_NORM) &&
-           ty_workload_is_cut(w, layer);
+    return (product_count(l) > 0 || ty_layer_row_of(l)->is_norm) && ty_workload_is_cut(w, layer);
 }
 
 static void find_blocks(ty_workload *w)

@@ -90,7 +90,7 @@ static void write_output(const json_field *field, const void *layer, const void 
 
 static bool is_opaque(const void *layer)
 {
-    return ((const ty_layer *)layer)->kind == TY_LAYER_OPAQUE;
+    return ty_layer_row_of(layer)->is_opaque;
 }
 
 JSON_NAMES(layer_kind_name, ty_layer_kind, ty_layer_kind_name)
@@ -362,7 +362,7 @@ cleanup:
 /* What follows from the size of images is left out. */
 static void forget_size(ty_layer *layer)
 {
-    if (layer->kind == TY_LAYER_OPAQUE)
+    if (ty_layer_row_of(layer)->is_opaque)
         return;
     for (uint32_t d = 0; d < layer->output.dimension_count; d++)
         layer->output.dimensions[d] = 0;

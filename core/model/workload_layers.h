@@ -21,8 +21,7 @@
 /** Largest value of an attribute: products of two stay far from overflow. */
 #define TY_MAX_ATTRIBUTE INT32_MAX
 
-/** Names in the order of ty_layer_kind, ty_attribute, ty_input_kind and ty_optimizer_kind. */
-extern const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT];
+/** Names in the order of ty_input_kind, ty_optimizer_kind and ty_learning. */
 extern const char *const ty_input_kind_names[2];
 extern const char *const ty_optimizer_names[2];
 extern const char *const ty_learning_names[TY_LEARNING_COUNT];

@@ -109,7 +109,7 @@ static uint64_t layer_bytes(const ty_workload *w, uint32_t layer, const ty_varia
         bytes += here;
         others -= matrices[m].rows * matrices[m].columns;
     }
-    if (l->kind == TY_LAYER_BATCH_NORM) /* mean and variance */
+    if (ty_layer_row_of(l)->has_statistics)
         others += 2 * l->attributes[TY_FEATURES];
     return bytes + others * ELEMENT_BYTES;
 }
@@ -139,11 +139,6 @@ static double read_bytes(const ty_workload *w, uint32_t layer, const ty_variant 
     return bytes + (double)of_owner;
 }
 
-static bool is_loss(const ty_layer *layer)
-{
-    return layer->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY;
-}
-
 /* The largest sum of what is alive while a layer is computed.
  * @param last [layer_count + 1] room; of the sample behind the layers */
 static uint64_t live_bytes(const ty_workload *w, uint32_t *last, uint32_t *owner)
@@ -166,7 +161,7 @@ static uint64_t live_bytes(const ty_workload *w, uint32_t *last, uint32_t *owner
         if (is_in_place)
             last[owner[i]] = i;
     }
-    for (uint32_t i = 0; i < w->layer_count && !is_loss(&w->layers[i]); i++) {
+    for (uint32_t i = 0; i < w->layer_count && !ty_layer_row_of(&w->layers[i])->is_loss; i++) {
         const ty_layer *l = &w->layers[i];
         if (owner[i] == i)
             alive += ty_shape_elements(&l->output);
@@ -193,7 +188,7 @@ static ty_status check_network(const ty_workload *w, ty_error *error)
                        "--budget: found %.80s, a student with its teacher, expected one network",
                        w->name);
     for (uint32_t l = 0; l < w->layer_count; l++)
-        if (w->layers[l].kind == TY_LAYER_OPAQUE)
+        if (ty_layer_row_of(&w->layers[l])->is_opaque)
             return ty_fail(error, TY_EINVAL,
                            "--budget: %.80s: layer %.60s is opaque, so its numbers and its flop "
                            "are not known",
@@ -215,7 +210,7 @@ ty_status ty_variant_needs(const ty_workload *w, const ty_variant *variant, cons
     TY_CHECK(check_network(w, error), status, done);
     need.activation_bytes = live_bytes(w, last, last + w->layer_count + 1);
     for (uint32_t l = 0; l < w->layer_count; l++)
-        if (!is_loss(&w->layers[l]))
+        if (!ty_layer_row_of(&w->layers[l])->is_loss)
             need.time_s += fmax(w->layers[l].forward_flop * per_flop,
                                 per_byte > 0 ? read_bytes(w, l, variant) * per_byte : 0);
     *out = need;

@@ -6,43 +6,6 @@
 
 /* ---- Checks -------------------------------------------------------------------------------- */
 
-/* Whether a layer does to every token of a sequence the same, or is attention. */
-static bool is_of_tokens(ty_layer_kind kind)
-{
-    switch (kind) {
-    case TY_LAYER_LINEAR:
-    case TY_LAYER_LAYER_NORM:
-    case TY_LAYER_RMS_NORM:
-    case TY_LAYER_RELU:
-    case TY_LAYER_GELU:
-    case TY_LAYER_SILU:
-    case TY_LAYER_TANH:
-    case TY_LAYER_EMBEDDING:
-    case TY_LAYER_ATTENTION:
-    case TY_LAYER_MLP:
-    case TY_LAYER_MOE:
-    case TY_LAYER_SOFTMAX_CROSS_ENTROPY:
-    case TY_LAYER_ADD:
-        return true;
-    case TY_LAYER_CONV2D:
-    case TY_LAYER_BATCH_NORM:
-    case TY_LAYER_POOL:
-    case TY_LAYER_LSTM:
-    case TY_LAYER_CONCAT:
-    case TY_LAYER_FLATTEN:
-    case TY_LAYER_SLICE:
-    case TY_LAYER_ADDITIVE_ATTENTION:
-    case TY_LAYER_STATE_SPACE:
-    case TY_LAYER_GATED_DELTA:
-    case TY_LAYER_EMBEDDING_BAG:
-    case TY_LAYER_DOT_INTERACTION:
-    case TY_LAYER_OPAQUE:
-    case TY_LAYER_KIND_COUNT:
-        break;
-    }
-    return false;
-}
-
 ty_status ty_context_check(const ty_workload *workload, uint32_t lanes, ty_error *error)
 {
     if (lanes <= 1)
@@ -55,9 +18,9 @@ ty_status ty_context_check(const ty_workload *workload, uint32_t lanes, ty_error
                        lanes, workload->name, workload->tokens_per_sample, 2 * (uint64_t)lanes);
     for (uint32_t i = 0; i < workload->layer_count; i++) {
         const ty_layer *l = &workload->layers[i];
-        const bool is_loss = l->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY;
-        const ty_shape *shape = is_loss ? ty_layer_input_shape(workload, i, 0) : &l->output;
-        if (!is_of_tokens(l->kind) || shape->dimension_count != 2)
+        const ty_layer_row *row = ty_layer_row_of(l);
+        const ty_shape *shape = row->is_loss ? ty_layer_input_shape(workload, i, 0) : &l->output;
+        if (!row->is_of_tokens || shape->dimension_count != 2)
             return ty_fail(error, TY_EINVAL,
                            "context parallel %u: layer %u (\"%s\", %s) is not of tokens, expected "
                            "1",
@@ -83,7 +46,7 @@ ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes, ty_table_
         return status;
     for (uint32_t i = 0; i < workload->layer_count; i++) {
         const ty_layer *l = &workload->layers[i];
-        if (l->kind != TY_LAYER_MOE)
+        if (!ty_layer_row_of(l)->has_experts)
             continue;
         is_any = true;
         if (l->attributes[TY_EXPERTS] % lanes != 0)
@@ -121,11 +84,11 @@ uint64_t ty_layer_expert_elements(const ty_plan *plan, uint32_t layer)
 
     if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1)
         return 0;
-    if (l->kind == TY_LAYER_EMBEDDING_BAG)
+    if (ty_layer_is_bag(l))
         return plan->table_shard == TY_TABLES_WHOLE
                    ? 0
                    : l->parameter_bytes / plan->workload->element_bytes;
-    return l->kind == TY_LAYER_MOE ? expert_elements(plan->workload, l) : 0;
+    return ty_layer_row_of(l)->has_experts ? expert_elements(plan->workload, l) : 0;
 }
 
 uint64_t ty_lane_expert_elements(const ty_plan *plan, uint32_t layer)
@@ -133,9 +96,8 @@ uint64_t ty_lane_expert_elements(const ty_plan *plan, uint32_t layer)
     const uint64_t all = ty_layer_expert_elements(plan, layer);
     const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
 
-    return plan->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG && all > 0
-               ? ty_table_part(plan, layer)
-               : all / lanes;
+    return ty_layer_is_bag(&plan->workload->layers[layer]) && all > 0 ? ty_table_part(plan, layer)
+                                                                      : all / lanes;
 }
 
 double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer)
@@ -164,7 +126,7 @@ static uint64_t key_bytes(const ty_plan *plan, uint32_t layer)
     const uint64_t *a = l->attributes, tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
     uint64_t heads, features;
 
-    if (l->kind != TY_LAYER_ATTENTION)
+    if (!ty_layer_has_heads(l))
         return 0;
     heads = (a[TY_KV_HEADS] + tensor - 1) / tensor;
     features =
@@ -196,7 +158,7 @@ static uint32_t expert_collectives(const ty_plan *plan, uint32_t layer, ty_inner
     const uint32_t tensor = plan->sequence_parallel ? ty_plan_lanes(plan, TY_TENSOR_LANES) : 1;
     uint64_t sent = l->output_bytes; /* of a token to each of its experts: itself, or its latent */
 
-    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || l->kind != TY_LAYER_MOE)
+    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || !ty_layer_row_of(l)->has_experts)
         return 0;
     if (l->attributes[TY_LATENT_FEATURES] > 0)
         sent = sent / l->attributes[TY_FEATURES] * l->attributes[TY_LATENT_FEATURES];

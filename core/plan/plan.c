@@ -131,12 +131,17 @@ uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer)
     return stage;
 }
 
-/* Whether others can be tied to a layer: embeddings and linear layers have the one matrix of it,
- * see ty_workload_check. Most layers are told so without a look at all that come behind them. */
+/* Elements of the matrix that other layers can be tied to; 0 if there is none. */
+static uint64_t matrix_elements(const ty_layer *layer)
+{
+    uint64_t rows, columns;
+
+    return ty_layer_tied_matrix(layer, &rows, &columns) ? rows * columns : 0;
+}
+
 static bool may_be_shared(const ty_layer *layer)
 {
-    return layer->tied_to == TY_NO_LAYER &&
-           (layer->kind == TY_LAYER_EMBEDDING || layer->kind == TY_LAYER_LINEAR);
+    return layer->tied_to == TY_NO_LAYER && matrix_elements(layer) > 0;
 }
 
 uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer)
@@ -157,15 +162,6 @@ uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer)
     return TY_NO_STAGE;
 }
 
-/* Elements of the one matrix of a layer that another layer can be tied to: embeddings and linear
-   layers have one, see ty_workload_check. */
-static uint64_t matrix_elements(const ty_layer *layer)
-{
-    if (layer->kind == TY_LAYER_EMBEDDING)
-        return layer->attributes[TY_VOCABULARY] * layer->attributes[TY_FEATURES];
-    return layer->attributes[TY_IN_FEATURES] * layer->attributes[TY_OUT_FEATURES];
-}
-
 /* ---- Buckets ------------------------------------------------------------------------------- */
 
 /* How many of a layer's `elements` each tensor lane has. A vocabulary is divided row by row and
@@ -174,14 +170,14 @@ static uint64_t lane_elements(const ty_plan *plan, uint32_t layer, uint64_t elem
 {
     const ty_layer *l = &plan->workload->layers[layer];
     const uint64_t lanes = ty_plan_lanes(plan, TY_TENSOR_LANES), matrix = matrix_elements(l);
-    uint64_t rows;
+    uint64_t rows, columns;
 
     if (lanes == 1 || elements == 0 || ty_tensor_parameter_share(plan, layer) >= 1)
         return elements;
-    if (ty_layer_tensor_split(plan->workload, layer) != TY_SPLIT_VOCABULARY || elements < matrix)
+    if (ty_layer_tensor_split(plan->workload, layer) != TY_SPLIT_VOCABULARY || elements < matrix ||
+        !ty_layer_tied_matrix(l, &rows, &columns))
         return (elements + lanes - 1) / lanes;
-    rows = l->attributes[l->kind == TY_LAYER_EMBEDDING ? TY_VOCABULARY : TY_OUT_FEATURES];
-    return (rows + lanes - 1) / lanes * (matrix / rows) + (elements - matrix + lanes - 1) / lanes;
+    return (rows + lanes - 1) / lanes * columns + (elements - matrix + lanes - 1) / lanes;
 }
 
 /* Elements of one lane that a layer adds to a bucket of its stage, tied matrices included. */
@@ -236,91 +232,62 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
     return elements * TY_GRADIENT_ELEMENT_BYTES;
 }
 
-/* Matrices of a layer's own parameters, in memory order and before its vectors. */
-typedef struct matrix_list {
-    uint32_t count;
-    struct {
-        uint64_t rows, columns;
-    } items[TY_MOST_MATRICES];
-} matrix_list;
-
-static void matrix_add(matrix_list *list, uint64_t rows, uint64_t columns)
+/* The matrices among a layer's tensors from the `first` on, in memory order and before its vectors.
+ */
+static uint32_t matrices_from(const ty_workload *workload, uint32_t layer, uint32_t first,
+                              ty_bucket_matrix out[TY_MOST_MATRICES])
 {
-    list->items[list->count].rows = rows;
-    list->items[list->count].columns = columns;
-    list->count++;
-}
+    const uint32_t end = ty_layer_row_of(&workload->layers[layer])->matrices;
+    ty_layer_tensor tensors[TY_MOST_TENSORS] = {0};
+    uint64_t offset = 0;
+    uint32_t count = 0;
 
-static matrix_list matrices_by_attributes(const ty_layer *layer)
-{
-    const uint64_t *a = layer->attributes;
-    const uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE];
-    matrix_list list = {0};
-
-    if (layer->kind == TY_LAYER_LINEAR) {
-        matrix_add(&list, a[TY_OUT_FEATURES], a[TY_IN_FEATURES]);
-    } else if (layer->kind == TY_LAYER_CONV2D) {
-        matrix_add(&list, a[TY_OUT_CHANNELS],
-                   a[TY_IN_CHANNELS] / a[TY_GROUPS] * a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH]);
-    } else if (ty_layer_has_table(layer)) {
-        matrix_add(&list, a[TY_VOCABULARY], a[TY_FEATURES]);
-        if (a[TY_POSITIONS] > 0)
-            matrix_add(&list, a[TY_POSITIONS], a[TY_FEATURES]);
-    } else if (layer->kind == TY_LAYER_ATTENTION) {
-        matrix_add(&list, queries + 2 * a[TY_KV_HEADS] * a[TY_HEAD_SIZE], a[TY_FEATURES]);
-        matrix_add(&list, a[TY_FEATURES], queries);
-    } else if (layer->kind == TY_LAYER_MLP) {
-        matrix_add(&list, a[TY_HIDDEN_FEATURES] * (a[TY_IS_GATED] != 0 ? 2 : 1), a[TY_FEATURES]);
-        matrix_add(&list, a[TY_FEATURES], a[TY_HIDDEN_FEATURES]);
+    ty_layer_tensors(workload, layer, tensors);
+    for (const ty_layer_tensor *t = tensors + first; t < tensors + end && t->count > 0; t++) {
+        out[count++] = (ty_bucket_matrix){offset, t->count / t->columns, t->columns};
+        offset += t->count;
     }
-    return list;
+    return count;
 }
 
-#define LSTM_GATES 4
+static uint64_t matrices_sum(const ty_bucket_matrix *matrices, uint32_t count)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t m = 0; m < count; m++)
+        sum += matrices[m].rows * matrices[m].columns;
+    return sum;
+}
 
 uint32_t ty_layer_matrices(const ty_workload *workload, uint32_t layer,
                            ty_bucket_matrix out[TY_MOST_MATRICES])
 {
     const ty_layer *l = &workload->layers[layer];
-    const uint64_t hidden = l->attributes[TY_HIDDEN_FEATURES];
-    matrix_list list = matrices_by_attributes(l);
-    uint64_t offset = 0;
-    uint32_t count = 0;
+    const uint32_t count = matrices_from(workload, layer, l->tied_to != TY_NO_LAYER, out);
 
-    if (l->kind == TY_LAYER_LSTM) {
-        matrix_add(&list, LSTM_GATES * hidden, l->attributes[TY_IN_FEATURES]);
-        matrix_add(&list, LSTM_GATES * hidden, hidden);
-    }
-    for (uint32_t m = l->tied_to != TY_NO_LAYER ? 1 : 0; m < list.count; m++) {
-        const uint64_t rows = list.items[m].rows, columns = list.items[m].columns;
-        out[count++] = (ty_bucket_matrix){offset, rows, columns};
-        offset += rows * columns;
-    }
-    return offset * workload->element_bytes <= l->parameter_bytes ? count : 0;
+    return matrices_sum(out, count) * workload->element_bytes <= l->parameter_bytes ? count : 0;
 }
 
 /* Elements a layer adds to a bucket, and the matrices among them. A matrix that lies elsewhere
    takes the others along: which they are is then not worth a rule. */
 static uint64_t layer_part(const ty_plan *plan, const ty_bucket *bucket, uint32_t index,
-                           matrix_list *matrices)
+                           ty_bucket_matrix matrices[TY_MOST_MATRICES], uint32_t *count)
 {
-    const ty_layer *layer = &plan->workload->layers[index];
+    const ty_layer_row *row = ty_layer_row_of(&plan->workload->layers[index]);
     const ty_bucket alone = {.stage = bucket->stage,
                              .first_layer = index,
                              .layer_count = 1,
                              .tied_stage = bucket->tied_stage,
                              .of_experts = bucket->of_experts};
-    uint64_t elements = ty_bucket_gradient_bytes(plan, &alone) / TY_GRADIENT_ELEMENT_BYTES, sum = 0;
+    uint64_t elements = ty_bucket_gradient_bytes(plan, &alone) / TY_GRADIENT_ELEMENT_BYTES;
 
-    *matrices = matrices_by_attributes(layer);
-    if (bucket->of_experts) /* each lane has others */
-        matrices->count = 0;
+    *count = matrices_from(plan->workload, index, 0, matrices);
+    if (row->is_recurrent || bucket->of_experts) /* of other experts per rank */
+        *count = 0;
     if (bucket->tied_stage != TY_NO_STAGE)
-        matrices->count = matrices->count > 0 ? 1 : 0;
-    for (uint32_t i = 0; i < matrices->count; i++)
-        sum += matrices->items[i].rows * matrices->items[i].columns;
-    if (sum > elements)
-        matrices->count = 0;
+        *count = *count > 0 ? 1 : 0;
+    if (matrices_sum(matrices, *count) > elements)
+        *count = 0;
     return elements;
 }
 
@@ -331,14 +298,15 @@ uint32_t ty_bucket_matrices(const ty_plan *plan, const ty_bucket *bucket,
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < bucket->layer_count; i++) {
-        matrix_list found;
-        uint64_t elements = layer_part(plan, bucket, bucket->first_layer + i, &found), at = offset;
-        for (uint32_t m = 0; m < found.count; m++) {
-            const uint64_t rows = found.items[m].rows, columns = found.items[m].columns;
-            if (matrices != NULL)
-                matrices[count] = (ty_bucket_matrix){at, rows, columns};
-            at += rows * columns;
-            count++;
+        ty_bucket_matrix found[TY_MOST_MATRICES];
+        uint32_t found_count;
+        const uint64_t elements =
+            layer_part(plan, bucket, bucket->first_layer + i, found, &found_count);
+        for (uint32_t m = 0; m < found_count; m++, count++) {
+            if (matrices == NULL)
+                continue;
+            matrices[count] = found[m];
+            matrices[count].offset += offset;
         }
         offset += elements;
     }
@@ -387,9 +355,8 @@ uint64_t ty_plan_replica_tokens(const ty_plan *plan, uint32_t stage, uint32_t em
 {
     const ty_layer *l = &plan->workload->layers[embedding];
     const uint64_t of_sample =
-        l->kind == TY_LAYER_EMBEDDING_BAG
-            ? l->attributes[TY_ROWS]
-            : ty_shape_elements(ty_layer_input_shape(plan->workload, embedding, 0));
+        ty_layer_is_bag(l) ? l->attributes[TY_ROWS]
+                           : ty_shape_elements(ty_layer_input_shape(plan->workload, embedding, 0));
 
     return (uint64_t)plan->global_batch / plan->stages[stage].replicas * of_sample;
 }
@@ -417,10 +384,11 @@ ty_gradient_extent ty_bucket_extent(const ty_plan *plan, const ty_bucket *bucket
         return extent;
     extent.dense_elements = extent.elements;
     for (uint32_t i = 0; i < bucket->layer_count; i++) {
-        matrix_list found;
-        layer_part(plan, bucket, bucket->first_layer + i, &found);
-        for (uint32_t m = 0; m < found.count; m++)
-            ty_powersgd_count(c, found.items[m].rows, found.items[m].columns, &extent);
+        ty_bucket_matrix found[TY_MOST_MATRICES];
+        uint32_t count;
+        layer_part(plan, bucket, bucket->first_layer + i, found, &count);
+        for (uint32_t m = 0; m < count; m++)
+            ty_powersgd_count(c, found[m].rows, found[m].columns, &extent);
     }
     return extent;
 }
@@ -568,7 +536,7 @@ double ty_winograd_saving(const ty_layer *layer)
 bool ty_convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
                               const ty_device_type *device)
 {
-    return layer->kind == TY_LAYER_CONV2D && workload->precision == TY_PRECISION_FP32 &&
+    return ty_layer_row_of(layer)->is_convolution && workload->precision == TY_PRECISION_FP32 &&
            device->convolution_efficiency > 0;
 }
 

@@ -130,7 +130,7 @@ static ty_status check_tables(const checker *c, uint32_t index)
     if (first == TY_NO_LAYER || layers[first].is_frozen)
         return TY_OK;
     for (uint32_t i = first; i < c->plan->workload->layer_count; i++)
-        last = layers[i].kind == TY_LAYER_EMBEDDING_BAG ? i : last;
+        last = ty_layer_is_bag(&layers[i]) ? i : last;
     if (b->first_layer > last || b->first_layer + b->layer_count <= first ||
         (b->first_layer <= first && b->first_layer + b->layer_count > last))
         return TY_OK;

@@ -133,15 +133,15 @@ static void mark_products(const ty_workload *w, const ty_recompute_range *range,
     uint32_t segment = 0, single = 0; /* products of layers that have one, in the segment */
 
     for (uint32_t i = range->first_layer; i < range->first_layer + range->layer_count; i++) {
-        const ty_layer_kind kind = w->layers[i].kind;
+        const ty_layer_row *row = ty_layer_row_of(&w->layers[i]);
 
         if (segment < segments && i == starts[segment]) {
             segment++;
             single = 0;
         }
-        if ((kind == TY_LAYER_LINEAR || kind == TY_LAYER_CONV2D) && single++ % 2 == 0)
+        if (row->products == 1 && single++ % 2 == 0)
             again[i] = (ty_layer_again){TY_AGAIN_NOTHING, true};
-        else if (kind == TY_LAYER_ATTENTION || kind == TY_LAYER_MLP)
+        else if (row->has_second)
             again[i].what = TY_AGAIN_SECOND;
     }
 }
@@ -155,28 +155,9 @@ static ty_again elementwise_of(const ty_workload *w, uint32_t first, uint32_t la
     if (l->stash_bytes == 0 && l->input_count == 1) /* lies in its input's memory */
         return l->inputs[0] >= first && again[l->inputs[0]].what == TY_AGAIN_ALL ? TY_AGAIN_ALL
                                                                                  : TY_AGAIN_NOTHING;
-    switch ((int)l->kind) {
-    case TY_LAYER_LAYER_NORM:
-    case TY_LAYER_RMS_NORM:
-    case TY_LAYER_BATCH_NORM:
-    case TY_LAYER_RELU:
-    case TY_LAYER_GELU:
-    case TY_LAYER_SILU:
-    case TY_LAYER_TANH:
+    if (ty_layer_row_of(l)->is_elementwise)
         return TY_AGAIN_ALL;
-    case TY_LAYER_MLP:
-    case TY_LAYER_MOE:
-        return TY_AGAIN_ACTIVATION;
-    default:
-        return TY_AGAIN_NOTHING;
-    }
-}
-
-/* Whether backward of such a layer has no use for its own output. */
-static bool ignores_output(ty_layer_kind kind)
-{
-    return kind == TY_LAYER_LINEAR || kind == TY_LAYER_CONV2D || kind == TY_LAYER_ATTENTION ||
-           kind == TY_LAYER_MLP || kind == TY_LAYER_MOE || kind == TY_LAYER_ADD;
+    return ty_layer_row_of(l)->has_activation ? TY_AGAIN_ACTIVATION : TY_AGAIN_NOTHING;
 }
 
 static void mark_elementwise(const ty_workload *w, const ty_recompute_range *range,
@@ -186,10 +167,11 @@ static void mark_elementwise(const ty_workload *w, const ty_recompute_range *ran
 
     for (uint32_t i = first; i < end; i++) {
         const ty_layer *l = &w->layers[i];
+        const ty_layer_row *row = ty_layer_row_of(l);
 
         again[i].what = elementwise_of(w, first, i, again);
-        again[i].keeps_output = again[i].what != TY_AGAIN_ALL && !ignores_output(l->kind);
-        for (uint32_t k = 0; l->kind != TY_LAYER_ADD && k < l->input_count; k++)
+        again[i].keeps_output = again[i].what != TY_AGAIN_ALL && !row->ignores_output;
+        for (uint32_t k = 0; !row->is_sum && k < l->input_count; k++)
             if (l->inputs[k] >= first && again[l->inputs[k]].what != TY_AGAIN_ALL)
                 again[l->inputs[k]].keeps_output = true;
     }
@@ -232,7 +214,7 @@ double ty_layer_recompute_share(const ty_layer *layer, ty_again again)
         return 1;
     if (again != TY_AGAIN_SECOND)
         return 0;
-    if (layer->kind == TY_LAYER_MLP)
+    if (ty_layer_row_of(layer)->split == TY_SPLIT_HIDDEN)
         return 1.0 / (a[TY_IS_GATED] != 0 ? 3 : 2);
     if (!(layer->forward_flop > 0))
         return 0;

@@ -6,15 +6,10 @@
 
 #define INDEX_BYTES 4
 
-static bool is_bag(const ty_workload *workload, uint32_t layer)
-{
-    return workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG;
-}
-
 uint32_t ty_table_first_bag(const ty_workload *workload)
 {
     for (uint32_t l = 0; l < workload->layer_count; l++)
-        if (is_bag(workload, l))
+        if (ty_layer_is_bag(&workload->layers[l]))
             return l;
     return TY_NO_LAYER;
 }
@@ -33,7 +28,7 @@ ty_status ty_table_check(const ty_workload *workload, uint32_t lanes, ty_table_s
                        ty_table_shard_name(tables), workload->name);
     for (uint32_t i = first; i < workload->layer_count; i++) {
         const ty_layer *l = &workload->layers[i];
-        if (!is_bag(workload, i))
+        if (!ty_layer_is_bag(&workload->layers[i]))
             continue;
         bags++;
         if (tables == TY_TABLES_COLUMN && l->attributes[TY_FEATURES] % lanes != 0)
@@ -80,7 +75,8 @@ static uint32_t next_table(const ty_workload *workload, uint32_t last)
     uint32_t next = TY_NO_LAYER;
 
     for (uint32_t l = 0; l < workload->layer_count; l++)
-        if (is_bag(workload, l) && (last == TY_NO_LAYER || is_before(workload, last, l)) &&
+        if (ty_layer_is_bag(&workload->layers[l]) &&
+            (last == TY_NO_LAYER || is_before(workload, last, l)) &&
             (next == TY_NO_LAYER || is_before(workload, l, next)))
             next = l;
     return next;
@@ -194,7 +190,7 @@ ty_table_exchange ty_plan_tables(const ty_plan *plan)
     found.first_bag = ty_table_first_bag(workload);
     for (uint32_t l = 0; l < workload->layer_count; l++) {
         const uint64_t *a = workload->layers[l].attributes;
-        if (!is_bag(workload, l))
+        if (!ty_layer_is_bag(&workload->layers[l]))
             continue;
         found.indices += a[TY_ROWS];
         found.numbers += a[TY_FEATURES];

@@ -10,77 +10,6 @@
 #define LOSS_NUMBERS_PER_LABEL 3
 #define LOSS_NUMBER_BYTES 4
 
-/* Whether the loss reads this layer: an output projection then, which is divided as the vocabulary.
- */
-static bool is_read_by_loss(const ty_workload *workload, uint32_t layer)
-{
-    const ty_layer *loss = &workload->layers[workload->layer_count - 1];
-
-    if (loss->kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY || workload->tokens_per_sample == 0)
-        return false;
-    for (uint32_t i = 0; i < loss->input_count; i++)
-        if (loss->inputs[i] == layer)
-            return true;
-    return false;
-}
-
-/* Whether what the layer makes has a sequence to be divided. */
-static bool is_along_sequence(const ty_workload *workload, const ty_layer *layer)
-{
-    return workload->tokens_per_sample > 0 && layer->output.dimension_count == 2;
-}
-
-ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t layer)
-{
-    const ty_layer *l = &workload->layers[layer];
-
-    switch (l->kind) {
-    case TY_LAYER_ATTENTION:
-        return TY_SPLIT_HEADS;
-    case TY_LAYER_MLP:
-        return TY_SPLIT_HIDDEN;
-    case TY_LAYER_MOE:
-        return TY_SPLIT_EXPERTS;
-    case TY_LAYER_EMBEDDING:
-        return TY_SPLIT_VOCABULARY;
-    case TY_LAYER_LINEAR:
-        if (is_read_by_loss(workload, layer))
-            return TY_SPLIT_VOCABULARY;
-        break;
-    case TY_LAYER_SOFTMAX_CROSS_ENTROPY:
-        if (l->input_count == 1 &&
-            ty_layer_tensor_split(workload, l->inputs[0]) == TY_SPLIT_VOCABULARY)
-            return TY_SPLIT_VOCABULARY;
-        break;
-    case TY_LAYER_LAYER_NORM:
-    case TY_LAYER_RMS_NORM:
-    case TY_LAYER_RELU:
-    case TY_LAYER_GELU:
-    case TY_LAYER_SILU:
-    case TY_LAYER_TANH:
-    case TY_LAYER_ADD:
-        if (is_along_sequence(workload, l))
-            return TY_SPLIT_SEQUENCE;
-        break;
-    case TY_LAYER_CONV2D:
-    case TY_LAYER_BATCH_NORM:
-    case TY_LAYER_POOL:
-    case TY_LAYER_LSTM:
-    case TY_LAYER_CONCAT:
-    case TY_LAYER_FLATTEN:
-    case TY_LAYER_SLICE:
-    case TY_LAYER_ADDITIVE_ATTENTION:
-    case TY_LAYER_STATE_SPACE:
-    case TY_LAYER_GATED_DELTA:
-    case TY_LAYER_EMBEDDING_BAG:
-    case TY_LAYER_DOT_INTERACTION:
-    case TY_LAYER_OPAQUE:
-    case TY_LAYER_KIND_COUNT:
-        break;
-    }
-    return TY_SPLIT_NONE;
-}
-
 /* ---- What can be divided ---- */
 
 uint32_t ty_plan_sequence_parts(const ty_plan *plan)
@@ -130,7 +59,8 @@ static ty_status check_layer(const ty_workload *workload, uint32_t index, uint32
     } else if (l->attributes[TY_HIDDEN_FEATURES] % lanes != 0) {
         return refuse(l, index, lanes, TY_HIDDEN_FEATURES, "a divisor", error);
     }
-    if (sequence_parts > 1 && is_along_sequence(workload, l) && tokens % sequence_parts != 0)
+    if (sequence_parts > 1 && ty_layer_is_along_sequence(workload, l) &&
+        tokens % sequence_parts != 0)
         return ty_fail(error, TY_EINVAL,
                        "tensor parallel %u: layer %u (\"%s\") has sequences of %" PRIu64
                        ", which sequence parallelism divides by %u, expected a multiple of that",
@@ -141,7 +71,7 @@ static ty_status check_layer(const ty_workload *workload, uint32_t index, uint32
 bool ty_tensor_shares_key_heads(const ty_workload *workload, uint32_t lanes)
 {
     for (uint32_t l = 0; lanes > 1 && l < workload->layer_count; l++)
-        if (workload->layers[l].kind == TY_LAYER_ATTENTION &&
+        if (ty_layer_has_heads(&workload->layers[l]) &&
             workload->layers[l].attributes[TY_KV_HEADS] < lanes)
             return true;
     return false;
@@ -184,8 +114,7 @@ static ty_status check_readers(const ty_workload *workload, uint32_t index, ty_e
 
     for (uint32_t i = 0; i < l->input_count; i++) {
         const ty_layer *read = &workload->layers[l->inputs[i]];
-        if (read->kind == TY_LAYER_LINEAR && is_matrix_divided(workload, l->inputs[i]) &&
-            l->kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY)
+        if (ty_layer_has_split_scores(workload, l->inputs[i]) && !ty_layer_row_of(l)->is_loss)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s reads layer %s, of which each lane has a part", l->name,
                            read->name);
@@ -207,7 +136,7 @@ static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t
                        "layer %s: found %" PRIu64 " features among %u lanes, expected a multiple "
                        "of them",
                        l->name, features, lanes);
-    if (l->kind == TY_LAYER_ATTENTION && keys % lanes != 0)
+    if (ty_layer_has_heads(l) && keys % lanes != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: found %" PRIu64 " key and value heads among %u lanes, expected a "
                        "multiple of them",
@@ -217,12 +146,12 @@ static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t
                        "layer %s: lanes of the worker do not share the norms of queries and keys "
                        "(has_qk_norm), expected a plan without tensor parallelism",
                        l->name);
-    if (l->kind == TY_LAYER_MOE && l->attributes[TY_SHARED_FEATURES] % lanes != 0)
+    if (l->attributes[TY_SHARED_FEATURES] % lanes != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: found %" PRIu64 " shared features among %u lanes, expected a "
                        "multiple of them",
                        l->name, l->attributes[TY_SHARED_FEATURES], lanes);
-    if (l->kind == TY_LAYER_LINEAR && is_divided &&
+    if (ty_layer_has_split_scores(workload, index) &&
         (input->dimension_count != 2 ||
          (divides_sequence && input->dimensions[0] != workload->tokens_per_sample)))
         return ty_fail(error, TY_EUNSUPPORTED,
@@ -347,9 +276,9 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
     case TY_SPLIT_EXPERTS:
         return exchange_whole(plan, output, inputs + gradients, true, out);
     case TY_SPLIT_VOCABULARY:
-        if (l->kind == TY_LAYER_EMBEDDING)
+        if (ty_layer_has_table(l))
             return exchange_whole(plan, output, gradients, !is_backward, out);
-        if (l->kind == TY_LAYER_LINEAR)
+        if (ty_layer_has_split_scores(workload, layer))
             return exchange_whole(plan, read, inputs, is_backward, out);
         if (is_backward)
             return 0;
@@ -371,8 +300,7 @@ uint64_t ty_layer_lane_bytes(const ty_plan *plan, uint32_t layer)
     const ty_layer *l = &plan->workload->layers[layer];
     const uint64_t lanes = ty_plan_lanes(plan, TY_TENSOR_LANES);
 
-    if (lanes > 1 && l->kind == TY_LAYER_LINEAR &&
-        ty_layer_tensor_split(plan->workload, layer) == TY_SPLIT_VOCABULARY) {
+    if (lanes > 1 && ty_layer_has_split_scores(plan->workload, layer)) {
         const uint64_t rows = l->attributes[TY_OUT_FEATURES];
         return l->output_bytes / rows * ((rows + lanes - 1) / lanes);
     }

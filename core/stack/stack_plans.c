@@ -193,8 +193,8 @@ void ty_stack_plans_text(const ty_stack_plans *can, ty_text *text)
 
 uint32_t ty_stack_first_block(const ty_workload *workload)
 {
-    return workload->layers[0].kind == TY_LAYER_EMBEDDING && workload->layer_count > 1 &&
-           ty_workload_is_cut(workload, 1);
+    return ty_layer_row_of(&workload->layers[0])->table == TY_TABLE_OF_TOKENS &&
+           workload->layer_count > 1 && ty_workload_is_cut(workload, 1);
 }
 
 /* Blocks that begin in layers [first, end), what lies behind all of them being none. */

@@ -117,7 +117,7 @@ static ty_status node_add(lowering *low, const cpu_kind *kind, uint32_t layer,
         node->inputs[i] = inputs[i];
     stage->node_count++;
     if (kind == cpu_kind_of(node->layer->kind))
-        node->tensor_count = layer_tensors(low->workload, layer, tensors);
+        node->tensor_count = ty_layer_tensors(low->workload, layer, tensors);
     return node->tensor_count == 0 ? TY_OK
                                    : stage_parameters_locate(&stage->options, &stage->placed, layer,
                                                              node->offsets, error);

@@ -98,7 +98,7 @@ static bool tables_find(ty_stage_device *stage, tables *t)
     uint32_t count = 0;
 
     for (uint32_t l = 0; l < options->layer_count; l++)
-        count += layers[l].kind == TY_LAYER_EMBEDDING_BAG;
+        count += ty_layer_is_bag(&layers[l]);
     *t = (tables){.shard = options->lanes.tables,
                   .samples = cpu_batch(stage),
                   .lanes = lanes,
@@ -109,7 +109,7 @@ static bool tables_find(ty_stage_device *stage, tables *t)
     if (t->own_indices == NULL || t->own_numbers == NULL || t->bags == NULL)
         return false;
     for (uint32_t l = 0; l < options->layer_count; l++)
-        if (layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+        if (ty_layer_is_bag(&layers[l]))
             bag_place(stage, t, options->first_layer + l, &t->bags[t->count++]);
     return true;
 }

@@ -204,7 +204,7 @@ static void clicks_sample(const ty_dataset *dataset, uint64_t sample, float *inp
 static bool has_clicks(const ty_workload *workload)
 {
     for (uint32_t l = 0; l < workload->layer_count; l++)
-        if (workload->layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+        if (ty_layer_is_bag(&workload->layers[l]))
             return true;
     return false;
 }
@@ -220,7 +220,7 @@ static ty_status clicks_open(ty_dataset *dataset, ty_error *error)
                        (unsigned long long)dataset->input_count);
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const uint64_t *a = w->layers[l].attributes;
-        if (w->layers[l].kind != TY_LAYER_EMBEDDING_BAG)
+        if (!ty_layer_is_bag(&w->layers[l]))
             continue;
         for (uint64_t i = a[TY_FIRST_ROW]; i < a[TY_FIRST_ROW] + a[TY_ROWS]; i++)
             if (places[i].rows == 0 || a[TY_VOCABULARY] < places[i].rows)

@@ -43,7 +43,7 @@ static ty_status shape_from_workload(const ty_workload *workload, ty_dataset *da
 {
     const ty_layer *loss = &workload->layers[workload->layer_count - 1];
 
-    if (loss->kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY || loss->input_count != 1)
+    if (!ty_layer_row_of(loss)->is_loss || loss->input_count != 1)
         return ty_fail(error, TY_EINVAL, "%s: found layer %s at the end, expected a loss",
                        workload->name, loss->name);
     dataset->teacher = workload->teacher;
@@ -58,7 +58,7 @@ static ty_status shape_from_workload(const ty_workload *workload, ty_dataset *da
     dataset->token_count = UINT64_MAX;
     for (uint32_t l = 0; l < workload->layer_count; l++) {
         const ty_layer *layer = &workload->layers[l];
-        if (layer->kind == TY_LAYER_EMBEDDING &&
+        if (ty_layer_row_of(layer)->table == TY_TABLE_OF_TOKENS &&
             layer->attributes[TY_VOCABULARY] < dataset->token_count)
             dataset->token_count = layer->attributes[TY_VOCABULARY];
     }

@@ -80,33 +80,21 @@ void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double devia
             pthread_join(threads[i], NULL);
 }
 
-static uint32_t attention_count(const ty_workload *workload)
+/* By fan-in: the default of torch.nn.Linear and torch.nn.Conv2d (variance of a uniform number
+ * within 1 / sqrt(fan in)), which the learning rates of small networks are usually given for: LeNet
+ * at 0.05 with momentum 0.9 diverges from the larger He initialisation. In models with attention:
+ * Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3. Layers
+ * that write to the residual stream start smaller by the square root of their number, two per
+ * block. */
+double ty_init_deviation(const ty_workload *workload, const ty_layer_tensor *tensor)
 {
-    uint32_t count = 0;
+    uint32_t blocks = 0;
 
+    if (tensor->start == TY_START_CONSTANT)
+        return 0;
     for (uint32_t l = 0; l < workload->layer_count; l++)
-        count += workload->layers[l].kind == TY_LAYER_ATTENTION;
-    return count;
-}
-
-/* The default of torch.nn.Linear and torch.nn.Conv2d (variance of a uniform number within 1 /
- * sqrt(fan in)), which the learning rates of small networks are usually given for: LeNet at 0.05
- * with momentum 0.9 diverges from the larger He initialisation. */
-double ty_init_deviation(const ty_workload *workload, uint64_t fan_in)
-{
-    if (attention_count(workload) > 0)
-        return ty_init_transformer_deviation(workload, false);
-    return sqrt(1.0 / (3.0 * (double)fan_in));
-}
-
-/* Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3: layers
- * that write to the residual stream start smaller by the square root of how many of them there
- * are, two per block. */
-double ty_init_transformer_deviation(const ty_workload *workload, bool is_output_projection)
-{
-    uint32_t blocks = attention_count(workload);
-
-    if (!is_output_projection || blocks == 0)
-        return 0.02;
-    return 0.02 / sqrt(2.0 * blocks);
+        blocks += ty_layer_has_heads(&workload->layers[l]);
+    if (tensor->start == TY_START_FAN_IN && blocks == 0)
+        return sqrt(1.0 / (3.0 * (double)tensor->fan_in));
+    return tensor->start == TY_START_RESIDUAL && blocks > 0 ? 0.02 / sqrt(2.0 * blocks) : 0.02;
 }

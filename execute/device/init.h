@@ -11,9 +11,7 @@
  * i depends on (seed, layer, tensor, i) only. */
 void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double deviation,
                     uint64_t first, uint64_t count, float *out);
-/** Deviation for the matrix of a linear or conv2d layer with `fan_in` inputs per output. */
-double ty_init_deviation(const ty_workload *workload, uint64_t fan_in);
-/** Deviation for matrices inside attention and mlp layers. */
-double ty_init_transformer_deviation(const ty_workload *workload, bool is_output_projection);
+/** Standard deviation of a tensor's initial numbers; 0: all of them are its constant. */
+double ty_init_deviation(const ty_workload *workload, const ty_layer_tensor *tensor);
 
 #endif

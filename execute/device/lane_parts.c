@@ -88,7 +88,7 @@ ty_shape lane_shape(const ty_stage_options *options, uint32_t layer)
 
     if (lanes == 1)
         return shape;
-    if (workload->layers[layer].kind == TY_LAYER_LINEAR && lane_divides(options, layer))
+    if (ty_layer_has_split_scores(workload, layer))
         shape.dimensions[shape.dimension_count - 1] =
             lane_part(shape.dimensions[shape.dimension_count - 1], lanes);
     else if (options->lanes.divides_sequence && is_along_sequence(workload, whole))
@@ -112,7 +112,7 @@ static uint32_t group_count(const lane_tensor *tensor)
 {
     uint32_t count = 0;
 
-    while (count < LANE_MAX_GROUPS && tensor->groups[count] > 0)
+    while (count < TY_MOST_TENSOR_GROUPS && tensor->groups[count] > 0)
         count++;
     return count > 0 ? count : 1;
 }
@@ -135,7 +135,7 @@ uint32_t lane_of_table(const ty_stage_options *options, uint32_t layer)
     const uint32_t lanes = lane_expert_count(options);
 
     return lanes > 1 && options->lanes.tables == TY_TABLES_TABLE &&
-                   options->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG
+                   ty_layer_is_bag(&options->workload->layers[layer])
                ? ty_table_lane(options->workload, lanes, layer)
                : TY_NO_LAYER;
 }
@@ -148,7 +148,7 @@ uint64_t lane_table_padding(const ty_stage_options *options, uint32_t layer)
     if (lane_of_table(options, layer) == TY_NO_LAYER)
         return 0;
     for (uint32_t l = layer + 1; l < options->workload->layer_count; l++)
-        if (options->workload->layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+        if (ty_layer_is_bag(&options->workload->layers[l]))
             return 0;
     for (uint32_t l = 0; l < lanes; l++) {
         const uint64_t elements = ty_table_lane_elements(options->workload, lanes, l);
@@ -176,9 +176,9 @@ lane_tensor lane_tensor_here(const ty_stage_options *options, uint32_t layer,
     }
     *place = (lane_place){lanes, lane};
     if (options->lanes.tables == TY_TABLES_ROW)
-        here.division = LANE_BY_ROWS;
+        here.division = TY_BY_ROWS;
     else if (options->lanes.tables == TY_TABLES_COLUMN)
-        here.division = LANE_BY_COLUMNS;
+        here.division = TY_BY_COLUMNS;
     else if (lane_of_table(options, layer) != lane)
         here.count = 0;
     return here;
@@ -188,9 +188,9 @@ uint64_t lane_tensor_count(const lane_tensor *tensor, uint32_t lanes)
 {
     uint64_t rows = 0;
 
-    if (lanes == 1 || tensor->division == LANE_UNDIVIDED)
+    if (lanes == 1 || tensor->division == TY_UNDIVIDED)
         return tensor->count;
-    if (tensor->division == LANE_BY_COLUMNS)
+    if (tensor->division == TY_BY_COLUMNS)
         return tensor->count / columns_of(tensor) * lane_part(columns_of(tensor), lanes);
     for (uint32_t g = 0; g < group_count(tensor); g++)
         rows += lane_part(group_rows(tensor, g), lanes);
@@ -234,9 +234,9 @@ static bool column_run(const lane_tensor *tensor, uint32_t lanes, uint32_t lane,
 bool lane_tensor_run(const lane_tensor *tensor, uint32_t lanes, uint32_t lane, uint64_t index,
                      lane_run *out)
 {
-    if (lanes > 1 && tensor->division == LANE_BY_ROWS)
+    if (lanes > 1 && tensor->division == TY_BY_ROWS)
         return row_run(tensor, lanes, lane, index, out);
-    if (lanes > 1 && tensor->division == LANE_BY_COLUMNS)
+    if (lanes > 1 && tensor->division == TY_BY_COLUMNS)
         return column_run(tensor, lanes, lane, index, out);
     *out = (lane_run){0, 0, tensor->count};
     return index == 0;
@@ -277,7 +277,7 @@ static ty_status copies_check(const ty_stage_options *options, ty_error *error)
 
     for (uint32_t l = 0; l < options->layer_count && expert > 1; l++) {
         const ty_layer *layer = &options->workload->layers[options->first_layer + l];
-        if (layer->kind == TY_LAYER_MOE && lane_count(options) > 1 &&
+        if (ty_layer_row_of(layer)->has_experts && lane_count(options) > 1 &&
             options->lanes.divides_sequence)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: found %u expert lanes with sequence parallelism, expected "

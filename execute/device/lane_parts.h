@@ -12,23 +12,7 @@
 #include "device.h"
 #include "token_runs.h"
 
-#define LANE_MAX_GROUPS 3
-
-typedef enum lane_division { LANE_UNDIVIDED, LANE_BY_ROWS, LANE_BY_COLUMNS } lane_division;
-
-/** One parameter tensor of a layer, whole, how it starts, and how tensor lanes divide it. */
-typedef struct lane_tensor {
-    uint64_t count;
-    double deviation; /* of a normal distribution; 0: all elements are `constant` */
-    float constant;
-    lane_division division;
-    uint64_t columns;                 /* of a matrix; 0: 1 */
-    uint64_t groups[LANE_MAX_GROUPS]; /* rows that are divided each by themselves, up to a 0; none:
-                                         all together */
-    uint64_t experts; /* one behind the other, each with these groups, of which an expert lane has
-                         its part; 0: of none */
-    bool is_table;    /* of an embedding bag */
-} lane_tensor;
+typedef ty_layer_tensor lane_tensor;
 
 /** One of the lanes that divide a tensor. */
 typedef struct lane_place {

@@ -9,7 +9,7 @@
 
 #include "lane_parts.h"
 
-#define LAYER_MAX_TENSORS 9
+#define LAYER_MAX_TENSORS TY_MOST_TENSORS
 /** Behind them, of files of weights only: the running statistics of batch norm, [features] each. */
 enum { LAYER_RUNNING_MEAN = LAYER_MAX_TENSORS, LAYER_RUNNING_VARIANCE, LAYER_FILE_TENSORS };
 
@@ -58,14 +58,5 @@ enum { LSTM_GATES = 4 };
  * other memory.
  */
 ty_attribute layer_unknown_option(const ty_layer *layer, uint64_t known);
-
-/**
- * Of a whole layer, in the order in which they lie; a matrix that can be tied is the first. Others:
- * linear weight [out][in], bias [out]; conv2d weight [out][in / groups][height][width], bias [out];
- * norms gain [features], shift [features] (not rms_norm). A tensor in the middle may be empty.
- * @return how many; 0 where the kind has none
- */
-uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
-                       lane_tensor tensors[LAYER_MAX_TENSORS]);
 
 #endif

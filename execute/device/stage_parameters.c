@@ -55,7 +55,8 @@ static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t e
     for (uint32_t layer = options->first_layer; layer < end; layer++) {
         lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
 
-        if (is_frozen_copy(options, layer) && layer_tensors(options->workload, layer, tensors) > 0)
+        if (is_frozen_copy(options, layer) &&
+            ty_layer_tensors(options->workload, layer, tensors) > 0)
             sum += own_count(options, layer, &tensors[0]);
     }
     return sum;
@@ -69,7 +70,7 @@ static ty_status slice_count(const ty_stage_options *options, uint32_t index, ui
     const ty_workload *workload = options->workload;
     const ty_layer *layer = &workload->layers[index];
     lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
-    uint32_t count = layer_tensors(workload, index, tensors);
+    uint32_t count = ty_layer_tensors(workload, index, tensors);
     uint64_t own = 0;
 
     *out = *of_experts = 0;
@@ -133,7 +134,7 @@ ty_status stage_parameters_place(const ty_stage_options *options, stage_paramete
     out->tied_offset = offset;
     if (options->tied_layer != TY_NO_LAYER) {
         if (!is_in_stage(options, options->tied_layer) ||
-            layer_tensors(options->workload, options->tied_layer, tensors) == 0)
+            ty_layer_tensors(options->workload, options->tied_layer, tensors) == 0)
             return ty_fail(error, TY_EINVAL,
                            "tied layer %u is not a layer with a matrix of this stage",
                            (unsigned)options->tied_layer);
@@ -159,7 +160,7 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
     const ty_workload *workload = options->workload;
     lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
     const uint32_t owner = matrix_owner(workload, layer);
-    const uint32_t count = layer_tensors(workload, layer, tensors);
+    const uint32_t count = ty_layer_tensors(workload, layer, tensors);
     uint64_t offset = placed->layer_offsets[layer - options->first_layer];
     uint64_t of_experts = placed->expert_offsets[layer - options->first_layer];
 
@@ -194,6 +195,7 @@ static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_
     uint64_t first;
     lane_place place;
     const lane_tensor here = lane_tensor_here(options, layer, tensor, &first, &place);
+    const double deviation = ty_init_deviation(options->workload, tensor);
     lane_run run;
 
     for (uint64_t r = 0; lane_tensor_run(&here, place.lanes, place.lane, r, &run); r++) {
@@ -202,10 +204,9 @@ static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_
         if (options->weights != NULL &&
             options->weights->read(options->weights, layer, t, first + run.whole, run.count, to))
             continue;
-        if (tensor->deviation > 0.0)
-            ty_init_normal(options->seed, layer, t, tensor->deviation, first + run.whole, run.count,
-                           to);
-        for (uint64_t i = 0; i < run.count && tensor->deviation <= 0.0; i++)
+        if (deviation > 0.0)
+            ty_init_normal(options->seed, layer, t, deviation, first + run.whole, run.count, to);
+        for (uint64_t i = 0; i < run.count && deviation <= 0.0; i++)
             to[i] = tensor->constant;
     }
 }
@@ -216,9 +217,9 @@ void stage_parameters_fill(const ty_stage_options *options, uint32_t layer,
     const uint32_t leader = ty_layer_leader(options->workload, layer);
     const uint32_t owner = matrix_owner(options->workload, layer);
     lane_tensor own[LAYER_MAX_TENSORS] = {0}, first[LAYER_MAX_TENSORS] = {0};
-    const uint32_t count = layer_tensors(options->workload, layer, own);
+    const uint32_t count = ty_layer_tensors(options->workload, layer, own);
 
-    layer_tensors(options->workload, owner, first);
+    ty_layer_tensors(options->workload, owner, first);
     if (leader != TY_NO_LAYER) {
         for (uint32_t t = 0; t < count; t++)
             tensor_fill(options, leader, t, &own[t], parameters + offsets[t]);
@@ -239,7 +240,7 @@ uint64_t stage_parameters_join(const ty_stage_options *options, const stage_para
     const bool is_elsewhere =
         options->workload->layers[layer].tied_to != TY_NO_LAYER || is_matrix_apart(options, layer);
     lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
-    const uint32_t count = layer_tensors(options->workload, layer, tensors);
+    const uint32_t count = ty_layer_tensors(options->workload, layer, tensors);
     uint64_t before = 0, total = 0;
 
     for (uint32_t t = !is_tied && is_elsewhere ? 1 : 0; t < (is_tied ? 1 : count); t++) {
@@ -281,7 +282,7 @@ uint64_t stage_parameters_experts_join(const ty_stage_options *options,
     const uint32_t index = layer - options->first_layer;
     const uint64_t part = placed->expert_offsets[index + 1] - placed->expert_offsets[index];
     lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
-    const uint32_t count = layer_tensors(options->workload, layer, tensors);
+    const uint32_t count = ty_layer_tensors(options->workload, layer, tensors);
     uint64_t before = 0, total = 0;
 
     for (uint32_t t = 0; t < count; t++) {

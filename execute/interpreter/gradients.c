@@ -159,7 +159,7 @@ static ty_status part_whole(ty_interpreter *in, uint32_t layer, number_kind of, 
     ty_status status;
 
     if (kind == PART_EXPERTS && plan->table_shard == TY_TABLES_TABLE &&
-        plan->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG) {
+        ty_layer_is_bag(&plan->workload->layers[layer])) {
         const uint32_t lane =
             ty_table_lane(plan->workload, in->lanes[TY_EXPERT_LANES].count, layer);
         status = table_fetch(in, layer, of, own, lane, owned, count, error);

@@ -44,7 +44,7 @@ void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint3
     uint64_t vocabulary = classes;
 
     for (i = 0; i < w->layer_count; i++) {
-        if (w->layers[i].kind == TY_LAYER_EMBEDDING)
+        if (ty_layer_row_of(&w->layers[i])->table == TY_TABLE_OF_TOKENS)
             vocabulary = w->layers[i].attributes[TY_VOCABULARY];
     }
     for (i = 0; i < inputs; i++) {
@@ -55,7 +55,7 @@ void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint3
             input[i] = (float)(hash % 2000) * 0.001f - 1.0f;
     }
     for (i = 0; i < w->layer_count && input != NULL; i++)
-        if (w->layers[i].kind == TY_LAYER_EMBEDDING_BAG)
+        if (ty_layer_is_bag(&w->layers[i]))
             indices_fill(w, &w->layers[i], micro_batch, input);
     for (i = 0; i < labels; i++)
         p->backend->labels(device, slot)[i] = (int32_t)((i * 7 + 3) % classes);

@@ -23,11 +23,11 @@ uint64_t scenario_test_corridor(uint32_t n)
 
 /* ---- Players ------------------------------------------------------------------------------- */
 
-static bool sees_one_step(ty_layer_kind kind)
+static bool sees_one_step(const ty_layer *layer)
 {
-    return kind == TY_LAYER_LINEAR || kind == TY_LAYER_TANH || kind == TY_LAYER_RELU ||
-           kind == TY_LAYER_GELU || kind == TY_LAYER_SILU || kind == TY_LAYER_LAYER_NORM ||
-           kind == TY_LAYER_ADD;
+    const ty_layer_row *row = ty_layer_row_of(layer);
+
+    return row->split == TY_SPLIT_SEQUENCE || (row->products == 1 && row->is_of_tokens);
 }
 
 ty_status player_check(const ty_workload *w, ty_error *error)
@@ -55,7 +55,7 @@ ty_status player_check(const ty_workload *w, ty_error *error)
                        w->name, CORRIDOR_STEPS, CORRIDOR_RAYS, CORRIDOR_ACTIONS);
     for (uint32_t l = 0; l < layers; l++) {
         const ty_layer *layer = &w->layers[l];
-        if (!sees_one_step(layer->kind) || layer->is_frozen || layer->tied_to != TY_NO_LAYER)
+        if (!sees_one_step(layer) || layer->is_frozen || layer->tied_to != TY_NO_LAYER)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the worker plays no episodes with a policy that has a %s%s",
                            layer->name, layer->is_frozen ? "frozen " : "",

@@ -221,9 +221,11 @@ static uint64_t tensor_count(const ty_workload *w, uint32_t layer, uint32_t tens
 
     *out = (lane_tensor){0};
     if (tensor >= LAYER_MAX_TENSORS) {
-        if (l->kind == TY_LAYER_BATCH_NORM)
-            out->count = l->attributes[TY_FEATURES];
-    } else if (tensor < layer_tensors(w, layer, tensors) && !is_tied(l, tensor)) {
+        if (ty_layer_row_of(l)->has_statistics)
+            *out =
+                (lane_tensor){.name = tensor == LAYER_RUNNING_MEAN ? "running_mean" : "running_var",
+                              .count = l->attributes[TY_FEATURES]};
+    } else if (tensor < ty_layer_tensors(w, layer, tensors) && !is_tied(l, tensor)) {
         *out = tensors[tensor];
     }
     return out->count;
@@ -234,7 +236,7 @@ static bool is_form(weight_family family, const ty_layer *layer)
 {
     const bool is_gated = layer->attributes[TY_IS_GATED] != 0;
 
-    if (layer->kind != TY_LAYER_MLP && layer->kind != TY_LAYER_MOE)
+    if (!ty_layer_row_of(layer)->has_activation)
         return true;
     return family == WEIGHTS_LLAMA ? is_gated : !is_gated;
 }
@@ -264,69 +266,27 @@ weight_names weight_names_of(const ty_workload *w)
     bool has_rms_norm = false;
 
     for (uint32_t l = 0; l < w->layer_count; l++)
-        has_rms_norm = has_rms_norm || w->layers[l].kind == TY_LAYER_RMS_NORM;
+        has_rms_norm = has_rms_norm || (ty_layer_row_of(&w->layers[l])->is_norm &&
+                                        !ty_layer_row_of(&w->layers[l])->subtracts_mean);
     for (weight_family f = WEIGHTS_OWN + 1; f < WEIGHT_FAMILY_COUNT; f++)
         if ((f == WEIGHTS_LLAMA) == has_rms_norm && has_all(f, w))
             names.family = f;
     return names;
 }
 
-/* ---- Names of our own ---- */
-
-static const char *own_name(ty_layer_kind kind, uint32_t tensor)
-{
-    static const char *const plain[] = {"weight", "bias"};
-    static const char *const embedding[] = {"weight", "positions", "types"};
-    static const char *const attention[] = {
-        "in_proj_weight", "out_proj.weight", "in_proj_bias",           "out_proj.bias",
-        "q_norm.weight",  "k_norm.weight",   "relative_attention_bias"};
-    static const char *const additive[] = {"query.weight", "memory.weight", "vector", "gain",
-                                           "bias"};
-    static const char *const mlp[] = {"up.weight", "down.weight", "up.bias", "down.bias"};
-    static const char *const moe[] = {
-        "gate.weight",         "shared.up.weight", "shared.down.weight",
-        "shared.up.bias",      "shared.down.bias", "experts.up.weight",
-        "experts.down.weight", "experts.up.bias",  "experts.down.bias"};
-    static const char *const lstm[] = {"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"};
-    const char *const *names = kind == TY_LAYER_EMBEDDING            ? embedding
-                               : kind == TY_LAYER_ATTENTION          ? attention
-                               : kind == TY_LAYER_ADDITIVE_ATTENTION ? additive
-                               : kind == TY_LAYER_MLP                ? mlp
-                               : kind == TY_LAYER_MOE                ? moe
-                               : kind == TY_LAYER_LSTM               ? lstm
-                                                                     : plain;
-
-    if (tensor == LAYER_RUNNING_MEAN)
-        return "running_mean";
-    return tensor == LAYER_RUNNING_VARIANCE ? "running_var" : names[tensor];
-}
-
 /* ---- Pieces ---- */
-
-static uint64_t columns_of(const ty_layer *layer, uint32_t tensor, const lane_tensor *whole)
-{
-    const uint64_t *a = layer->attributes;
-
-    if (whole->columns > 0)
-        return whole->columns;
-    if (layer->kind == TY_LAYER_LSTM && tensor <= LSTM_STATE)
-        return tensor == LSTM_INPUT ? a[TY_IN_FEATURES] : a[TY_HIDDEN_FEATURES];
-    if (layer->kind == TY_LAYER_ADDITIVE_ATTENTION && tensor <= ADDITIVE_MEMORY)
-        return tensor == ADDITIVE_QUERY ? a[TY_IN_FEATURES] : a[TY_FEATURES];
-    return layer->kind == TY_LAYER_CONV2D && tensor == 0 ? whole->count / a[TY_OUT_CHANNELS] : 0;
-}
 
 static void shape_set(const ty_layer *layer, uint32_t tensor, uint64_t columns, weight_piece *out)
 {
     const uint64_t *a = layer->attributes;
 
-    if (layer->kind == TY_LAYER_CONV2D && tensor == 0) {
+    if (ty_layer_row_of(layer)->is_convolution && tensor == 0) {
         out->dimension_count = 4;
         out->dimensions[0] = out->rows;
         out->dimensions[1] = a[TY_IN_CHANNELS] / a[TY_GROUPS];
         out->dimensions[2] = a[TY_KERNEL_HEIGHT];
         out->dimensions[3] = a[TY_KERNEL_WIDTH];
-    } else if (columns > 1 || (columns == 1 && layer->kind != TY_LAYER_MOE)) {
+    } else if (columns > 1 || (columns == 1 && !ty_layer_row_of(layer)->has_experts)) {
         out->dimension_count = 2;
         out->dimensions[0] = out->is_transposed ? columns : out->rows;
         out->dimensions[1] = out->is_transposed ? out->rows : columns;
@@ -402,7 +362,7 @@ bool weight_piece_at(const weight_names *names, uint32_t layer, uint32_t tensor,
     const ty_layer *l = &w->layers[layer];
     lane_tensor whole;
     const uint64_t count = tensor_count(w, layer, tensor, &whole);
-    const uint64_t columns = columns_of(l, tensor, &whole), width = columns > 0 ? columns : 1;
+    const uint64_t columns = whole.columns, width = columns > 0 ? columns : 1;
     uint32_t expert = 0, half = 0;
     numbers found;
     const row *r;
@@ -411,7 +371,7 @@ bool weight_piece_at(const weight_names *names, uint32_t layer, uint32_t tensor,
         return false;
     *out = (weight_piece){.rows = count / width, .columns = width};
     if (names->family == WEIGHTS_OWN) {
-        snprintf(out->name, sizeof out->name, "%.120s.%s", l->name, own_name(l->kind, tensor));
+        snprintf(out->name, sizeof out->name, "%.120s.%s", l->name, whole.name);
         shape_set(l, tensor, columns, out);
         return index == 0;
     }

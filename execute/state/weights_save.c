@@ -109,13 +109,15 @@ static uint64_t statistics_find(const ty_plan *plan, uint32_t layer, uint64_t *o
 {
     const ty_layer *layers = plan->workload->layers;
     const uint32_t stage = ty_plan_stage_of_layer(plan, layer);
+    uint64_t own = 0;
 
     *offset = 0;
-    for (uint32_t l = plan->stages[stage].first_layer; l < layer; l++)
-        if (layers[l].kind == TY_LAYER_BATCH_NORM)
-            *offset += 2 * layers[l].attributes[TY_FEATURES];
-    return layers[layer].kind == TY_LAYER_BATCH_NORM ? 2 * layers[layer].attributes[TY_FEATURES]
-                                                     : 0;
+    for (uint32_t l = plan->stages[stage].first_layer; l <= layer; l++) {
+        *offset += own;
+        own =
+            ty_layer_row_of(&layers[l])->has_statistics ? 2 * layers[l].attributes[TY_FEATURES] : 0;
+    }
+    return own;
 }
 
 /* From the stage's first rank to the end of the text on process 0. */

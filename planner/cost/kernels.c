@@ -244,7 +244,7 @@ double ty_layer_hidden_features(const ty_layer *layer)
 {
     const uint64_t *a = layer->attributes;
 
-    return layer->kind == TY_LAYER_MOE
+    return ty_layer_row_of(layer)->has_experts
                ? (double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_HIDDEN_FEATURES] + a[TY_SHARED_FEATURES])
                : (double)a[TY_HIDDEN_FEATURES];
 }
@@ -289,7 +289,7 @@ static void linear(site *s)
 static void elementwise(site *s)
 {
     const double share = s->along / s->c;
-    const double masks = s->has_dropout && s->layer->kind == TY_LAYER_ADD
+    const double masks = s->has_dropout && ty_layer_row_of(s->layer)->is_sum
                              ? (double)ty_shape_elements(&s->layer->output)
                              : 0;
 
@@ -323,8 +323,7 @@ static double look_up_share(const ty_plan *plan, uint32_t layer)
     const double share = ty_lane_work_share(plan, layer);
     ty_table_exchange tables;
 
-    if (plan->table_shard != TY_TABLES_TABLE ||
-        plan->workload->layers[layer].kind != TY_LAYER_EMBEDDING_BAG)
+    if (plan->table_shard != TY_TABLES_TABLE || !ty_layer_is_bag(&plan->workload->layers[layer]))
         return share;
     tables = ty_plan_tables(plan);
     return share * ty_plan_lanes(plan, TY_EXPERT_LANES) * (double)tables.own_indices /
@@ -351,49 +350,17 @@ static void other(site *s)
 
 static void forward(site *s)
 {
-    switch (s->layer->kind) {
-    case TY_LAYER_LINEAR:
-        linear(s);
-        break;
-    case TY_LAYER_ATTENTION:
-        attention(s);
-        break;
-    case TY_LAYER_MLP:
-        mlp(s);
-        break;
-    case TY_LAYER_MOE:
-        moe(s);
-        break;
-    case TY_LAYER_LAYER_NORM:
-    case TY_LAYER_RMS_NORM:
-    case TY_LAYER_BATCH_NORM:
-    case TY_LAYER_POOL:
-    case TY_LAYER_RELU:
-    case TY_LAYER_GELU:
-    case TY_LAYER_SILU:
-    case TY_LAYER_TANH:
-    case TY_LAYER_ADD:
-    case TY_LAYER_CONCAT:
-    case TY_LAYER_FLATTEN:
-    case TY_LAYER_SLICE:
+    static void (*const of_kind[TY_LAYER_KIND_COUNT])(site *) = {
+        [TY_LAYER_LINEAR] = linear, [TY_LAYER_ATTENTION] = attention,        [TY_LAYER_MLP] = mlp,
+        [TY_LAYER_MOE] = moe,       [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = loss,
+    };
+
+    if (of_kind[s->layer->kind] != NULL)
+        of_kind[s->layer->kind](s);
+    else if (ty_layer_row_of(s->layer)->is_pass)
         elementwise(s);
-        break;
-    case TY_LAYER_SOFTMAX_CROSS_ENTROPY:
-        loss(s);
-        break;
-    case TY_LAYER_CONV2D:
-    case TY_LAYER_EMBEDDING:
-    case TY_LAYER_LSTM:
-    case TY_LAYER_STATE_SPACE:
-    case TY_LAYER_GATED_DELTA:
-    case TY_LAYER_ADDITIVE_ATTENTION:
-    case TY_LAYER_EMBEDDING_BAG:
-    case TY_LAYER_DOT_INTERACTION:
-    case TY_LAYER_OPAQUE:
-    case TY_LAYER_KIND_COUNT:
+    else
         other(s);
-        break;
-    }
     if (s->cast > 0)
         add(s, (ty_kernel){.kind = TY_KERNEL_PASS,
                            .times = 1,
@@ -537,10 +504,9 @@ static double host_s(const ty_plan *plan, uint32_t layer, const ty_kernel *kerne
 
     for (uint32_t i = 0; i < count; i++)
         seconds += kernels[i].launches * stack->host_kernel_s;
-    if (l->kind == TY_LAYER_MOE)
+    if (ty_layer_row_of(l)->has_experts)
         seconds += stack->host_expert_s;
-    if (l->kind == TY_LAYER_ATTENTION &&
-        !ty_attention_is_fused(stack, plan->workload->precision, l) &&
+    if (ty_layer_has_heads(l) && !ty_attention_is_fused(stack, plan->workload->precision, l) &&
         (plan->micro_batch_size * l->attributes[TY_HEADS] / ty_plan_lanes(plan, TY_TENSOR_LANES)) %
                 SOFTMAX_BATCH !=
             0)
@@ -634,8 +600,7 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
     l = &plan->workload->layers[layer];
     share = look_up_share(plan, layer);
     /* Of its backward, which is as much of the gradients that it has where a table's are zeroed. */
-    back = ty_layer_expert_elements(plan, layer) > 0 &&
-                   plan->workload->layers[layer].kind == TY_LAYER_EMBEDDING_BAG
+    back = ty_layer_expert_elements(plan, layer) > 0 && ty_layer_is_bag(l)
                ? ty_lane_parameter_share(plan, layer)
                : ty_lane_work_share(plan, layer);
     TY_TRY(look_up(plan, layer, &price, &is_found, error));
@@ -644,7 +609,7 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
     /* An opaque layer that was never timed but has work is costed like any other. */
     bool is_timed = l->measured_forward_s > 0 || l->measured_backward_s > 0;
     bool has_work = l->forward_flop > 0 || l->backward_flop > 0 || l->traffic_bytes > 0;
-    if (!is_found && l->kind == TY_LAYER_OPAQUE &&
+    if (!is_found && ty_layer_row_of(l)->is_opaque &&
         (is_timed || !has_work)) { /* imported: measured, but not on this device */
         price.forward.device_s = l->measured_forward_s * plan->micro_batch_size;
         price.backward.device_s = l->measured_backward_s * plan->micro_batch_size;
@@ -657,12 +622,12 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
             price.backward.device_s *= back;
             price.provenance = TY_CALIBRATED;
         }
-        if (l->kind == TY_LAYER_ATTENTION &&
+        if (ty_layer_has_heads(l) &&
             !ty_attention_is_fused(ty_stack_of(plan), plan->workload->precision, l) &&
             l->forward_flop > 0) /* by its part of the work */
             price.scores_s = price.forward.device_s *
                              fmax(0, 1 - ty_layer_weight_flop(plan->workload, l) / l->forward_flop);
-        if (device != NULL && (l->kind == TY_LAYER_MLP || l->kind == TY_LAYER_MOE)) {
+        if (device != NULL && ty_layer_row_of(l)->has_activation) {
             ty_layer_price reckoned = {0};
             if (by_kernels(plan, layer, device, &reckoned, NULL) == TY_OK)
                 price.activation_s =
@@ -684,9 +649,7 @@ double ty_layer_weight_flop(const ty_workload *workload, const ty_layer *layer)
     const double rows =
         layer->output.dimension_count == 2 ? (double)layer->output.dimensions[0] : 1;
 
-    if (layer->kind == TY_LAYER_CONV2D)
-        return layer->forward_flop;
-    if (layer->kind == TY_LAYER_LINEAR) /* a tied one has no parameters of its own */
+    if (ty_layer_row_of(layer)->products == 1) /* a tied one has no parameters of its own */
         return layer->forward_flop;
     if (ty_layer_has_table(layer))
         return 0;

@@ -7,7 +7,7 @@ double ty_layer_weight_share(const ty_workload *workload, const ty_layer *layer)
 {
     if (ty_layer_has_table(layer)) /* nothing comes before it */
         return 1;
-    if (layer->kind == TY_LAYER_OPAQUE)
+    if (ty_layer_row_of(layer)->is_opaque)
         return layer->parameter_bytes > 0 ? 0.5 : 0; /* of the two products of backward */
     return layer->backward_flop > 0
                ? fmin(1, ty_layer_weight_flop(workload, layer) / layer->backward_flop)

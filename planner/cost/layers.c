@@ -10,9 +10,10 @@ static bool are_alike(const ty_workload *w, uint32_t a, uint32_t b)
     const ty_layer *x = &w->layers[a], *y = &w->layers[b];
 
     if (x->kind != y->kind || x->input_count != y->input_count || x->is_frozen != y->is_frozen ||
-        (x->tied_to == TY_NO_LAYER) != (y->tied_to == TY_NO_LAYER) || x->kind == TY_LAYER_OPAQUE ||
-        x->forward_flop != y->forward_flop || x->backward_flop != y->backward_flop ||
-        x->traffic_bytes != y->traffic_bytes || x->parameter_bytes != y->parameter_bytes ||
+        (x->tied_to == TY_NO_LAYER) != (y->tied_to == TY_NO_LAYER) ||
+        ty_layer_row_of(x)->is_opaque || x->forward_flop != y->forward_flop ||
+        x->backward_flop != y->backward_flop || x->traffic_bytes != y->traffic_bytes ||
+        x->parameter_bytes != y->parameter_bytes ||
         memcmp(x->attributes, y->attributes, sizeof x->attributes) != 0 ||
         memcmp(&x->output, &y->output, sizeof x->output) != 0 ||
         ty_layer_is_trained(w, a) != ty_layer_is_trained(w, b))
@@ -86,8 +87,8 @@ static bool is_whole(const ty_workload *w, uint32_t first, uint32_t end)
     bool has_attention = false, has_mlp = false;
 
     for (uint32_t l = first; l < end; l++) {
-        has_attention = has_attention || w->layers[l].kind == TY_LAYER_ATTENTION;
-        has_mlp = has_mlp || w->layers[l].kind == TY_LAYER_MLP || w->layers[l].kind == TY_LAYER_MOE;
+        has_attention = has_attention || ty_layer_has_heads(&w->layers[l]);
+        has_mlp = has_mlp || ty_layer_row_of(&w->layers[l])->has_activation;
     }
     return has_mlp || !has_attention;
 }

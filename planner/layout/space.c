@@ -58,9 +58,7 @@ ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool
     for (uint32_t b = 0; b < s.block_count; b++) {
         bool has = false;
         for (uint32_t l = s.blocks[b]; l < s.blocks[b + 1]; l++)
-            has = has || w->layers[l].kind == TY_LAYER_ATTENTION ||
-                  w->layers[l].kind == TY_LAYER_STATE_SPACE ||
-                  w->layers[l].kind == TY_LAYER_GATED_DELTA;
+            has = has || ty_layer_row_of(&w->layers[l])->mixes_tokens;
         mixers += has;
         /* Stages are cut where one tensor crosses, and the first alone reads the batch. */
         if (b > 0 && !ty_workload_is_cut(w, s.blocks[b]))
@@ -83,10 +81,10 @@ ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool
     }
     for (uint32_t l = 0; l < layers; l++) {
         const ty_layer *layer = &w->layers[l];
-        s.has_scores = s.has_scores || (layer->kind == TY_LAYER_ATTENTION &&
+        s.has_scores = s.has_scores || (ty_layer_has_heads(layer) &&
                                         !ty_attention_is_fused(q->stack, w->precision, layer));
-        s.has_experts = s.has_experts || layer->kind == TY_LAYER_MOE;
     }
+    s.has_experts = ty_workload_has_experts(w);
     *out = s;
     *has_blocks = true;
     return TY_OK;

@@ -41,7 +41,7 @@ static ty_bucket tables_of(const ty_plan *plan, const candidate *c, uint32_t sta
         return tables;
     tables = bucket_of(plan, c, stage, first);
     for (uint32_t l = first; l < planned->first_layer + planned->layer_count; l++)
-        if (layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+        if (ty_layer_is_bag(&layers[l]))
             tables.layer_count = l - first + 1;
     tables.gradient_bytes = ty_bucket_gradient_bytes(plan, &tables);
     return tables;

@@ -8,19 +8,11 @@
 
 /* ---- The question -------------------------------------------------------------------------- */
 
-static bool has_layer(const ty_workload *w, ty_layer_kind kind)
-{
-    for (uint32_t l = 0; l < w->layer_count; l++)
-        if (w->layers[l].kind == kind)
-            return true;
-    return false;
-}
-
 /* Activation functions with gates, or experts: models of 2022 and later. */
 static bool is_gated(const ty_workload *w)
 {
     for (uint32_t l = 0; l < w->layer_count; l++)
-        if (w->layers[l].kind == TY_LAYER_MOE || w->layers[l].attributes[TY_IS_GATED] > 0)
+        if (ty_layer_row_of(&w->layers[l])->has_experts || w->layers[l].attributes[TY_IS_GATED] > 0)
             return true;
     return false;
 }
@@ -30,9 +22,11 @@ static const char *kind_of(const ty_workload *w)
 {
     if (w->local_steps > 1 || w->learning != TY_LEARNING_GRADIENT)
         return NULL;
-    if (w->tokens_per_sample > 0)
-        return has_layer(w, TY_LAYER_ATTENTION) ? "language" : NULL;
-    return has_layer(w, TY_LAYER_CONV2D) ? "images" : NULL;
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        if (w->tokens_per_sample > 0 ? ty_layer_has_heads(&w->layers[l])
+                                     : ty_layer_row_of(&w->layers[l])->is_convolution)
+            return w->tokens_per_sample > 0 ? "language" : "images";
+    return NULL;
 }
 
 /* ---- default_stacks.json ------------------------------------------------------------------- */

@@ -256,7 +256,7 @@ static ty_status check_tables(const search_question *q, ty_error *error)
     const ty_table_shard tables = q->options->dimensions.table_shard;
 
     for (uint32_t l = 0; l < q->workload->layer_count; l++)
-        if (q->workload->layers[l].kind == TY_LAYER_EMBEDDING_BAG)
+        if (ty_layer_is_bag(&q->workload->layers[l]))
             return TY_OK;
     return tables == TY_TABLES_WHOLE
                ? TY_OK

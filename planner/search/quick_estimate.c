@@ -277,8 +277,7 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
     ty_recompute_mark_again(q->workload, &whole, NULL, 0, again);
     for (uint32_t l = 0; l < q->workload->layer_count; l++)
         if (q->dimensions.recompute == TY_RECOMPUTE_OPERATOR &&
-            (q->workload->layers[l].kind == TY_LAYER_LINEAR ||
-             q->workload->layers[l].kind == TY_LAYER_CONV2D))
+            ty_layer_row_of(&q->workload->layers[l])->products == 1)
             again[l].what = TY_AGAIN_NOTHING;
     for (uint32_t l = 0; l < layers; l++) {
         talk_s[0][l] = inner_s(costs, &plan, l, false);

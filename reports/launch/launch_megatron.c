@@ -36,7 +36,7 @@ static ty_status refuse(const ty_workload *w, uint32_t layer, const char *expect
 
 static bool is_norm(const ty_layer *layer)
 {
-    return layer->kind == TY_LAYER_LAYER_NORM || layer->kind == TY_LAYER_RMS_NORM;
+    return ty_layer_row_of(layer)->is_norm;
 }
 
 static bool is_alike(const ty_layer *a, const ty_layer *b)
@@ -58,20 +58,21 @@ static ty_status check_block(const ty_workload *w, megatron_model *m, uint32_t b
 
     if (!is_norm(&l[NORM]) || !is_alike(&l[NORM], m->norm))
         return refuse(w, at + NORM, "the norm of a block", error);
-    if (l[ATTENTION].kind != TY_LAYER_ATTENTION || l[ATTENTION].input_count != 1 ||
+    if (!ty_layer_has_heads(&l[ATTENTION]) || l[ATTENTION].input_count != 1 ||
         !is_alike(&l[ATTENTION], m->attention))
         return refuse(w, at + ATTENTION, "attention as in the first block", error);
-    if (l[ATTENTION_ADD].kind != TY_LAYER_ADD || !reads(&l[ATTENTION_ADD], at - 1, at + ATTENTION))
+    if (!ty_layer_row_of(&l[ATTENTION_ADD])->is_sum ||
+        !reads(&l[ATTENTION_ADD], at - 1, at + ATTENTION))
         return refuse(w, at + ATTENTION_ADD, "the sum after attention", error);
     if (!is_alike(&l[MLP_NORM], m->norm))
         return refuse(w, at + MLP_NORM, "the norm before the mlp", error);
-    m->has_experts[block] = l[MLP].kind == TY_LAYER_MOE;
+    m->has_experts[block] = ty_layer_row_of(&l[MLP])->has_experts;
     mlp = m->has_experts[block] ? &m->moe : &m->mlp;
     if (*mlp == NULL)
         *mlp = &l[MLP];
-    if ((l[MLP].kind != TY_LAYER_MLP && l[MLP].kind != TY_LAYER_MOE) || !is_alike(&l[MLP], *mlp))
+    if (!ty_layer_row_of(&l[MLP])->has_activation || !is_alike(&l[MLP], *mlp))
         return refuse(w, at + MLP, "an mlp or experts as in other blocks", error);
-    if (l[MLP_ADD].kind != TY_LAYER_ADD || !reads(&l[MLP_ADD], at + ATTENTION_ADD, at + MLP))
+    if (!ty_layer_row_of(&l[MLP_ADD])->is_sum || !reads(&l[MLP_ADD], at + ATTENTION_ADD, at + MLP))
         return refuse(w, at + MLP_ADD, "the sum after the mlp", error);
     return TY_OK;
 }
@@ -81,15 +82,16 @@ static ty_status check_ends(const ty_workload *w, megatron_model *m, ty_error *e
     const uint32_t last = w->layer_count - 1;
     const ty_layer *output = &w->layers[last - 1];
 
-    if (w->layers[0].kind != TY_LAYER_EMBEDDING || w->layers[0].attributes[TY_TOKEN_TYPES] > 0)
+    if (ty_layer_row_of(&w->layers[0])->table != TY_TABLE_OF_TOKENS ||
+        w->layers[0].attributes[TY_TOKEN_TYPES] > 0)
         return refuse(w, 0, "an embedding of tokens", error);
     if (!is_alike(&w->layers[last - 2], m->norm))
         return refuse(w, last - 2, "the final norm", error);
     m->is_tied = output->tied_to == 0;
-    if (output->kind != TY_LAYER_LINEAR || output->attributes[TY_HAS_BIAS] > 0 ||
+    if (!ty_layer_has_split_scores(w, last - 1) || output->attributes[TY_HAS_BIAS] > 0 ||
         output->attributes[TY_OUT_FEATURES] != m->embedding->attributes[TY_VOCABULARY])
         return refuse(w, last - 1, "the logits, without bias", error);
-    if (w->layers[last].kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY)
+    if (!ty_layer_row_of(&w->layers[last])->is_loss)
         return refuse(w, last, "the loss", error);
     for (uint32_t l = 0; l < w->layer_count; l++)
         if (w->layers[l].is_frozen)
@@ -248,7 +250,7 @@ static void put_model(launch_values *v, const ty_workload *w, const megatron_mod
     ty_launch_put_uint(v, "layers", m->blocks);
     ty_launch_put_uint(v, "hidden", m->embedding->output.dimensions[1]);
     ty_launch_put_uint(v, "positions", m->embedding->attributes[TY_POSITIONS]);
-    ty_launch_put_flag(v, "rms_norm", m->norm->kind == TY_LAYER_RMS_NORM);
+    ty_launch_put_flag(v, "rms_norm", !ty_layer_row_of(m->norm)->subtracts_mean);
     ty_launch_put_uint(v, "rotary_base", w->rotary_base);
     ty_launch_put_uint(v, "vocabulary", vocabulary);
     ty_launch_put_uint(v, "padded_vocabulary", padded != vocabulary ? padded : 0);

@@ -163,7 +163,7 @@ static uint32_t online_cores(void)
 static bool is_usual_network(const ty_workload *w)
 {
     for (uint32_t l = 0; l < w->layer_count; l++)
-        if (w->layers[l].kind == TY_LAYER_CONV2D)
+        if (ty_layer_row_of(&w->layers[l])->is_convolution)
             return w->local_steps <= 1 && w->learning == TY_LEARNING_GRADIENT;
     return w->tokens_per_sample > 0;
 }

@@ -1,5 +1,4 @@
 /* The zoo against published figures, and what its files may not say. */
-#include "layer_quantities.h"
 #include "ty_workloads.h"
 #include "zoo.h"
 

@@ -1,8 +1,6 @@
 /* The builder: layers are appended one by one; shapes follow here, flop and bytes from
- * layer_quantities.c. The first mistake is kept and silences everything after it. */
+ * ty_layer_set_quantities. The first mistake is kept and silences everything after it. */
 #include "builder.h"
-
-#include "layer_quantities.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,7 +118,7 @@ static ty_status settle_in_place(const ty_workload *w, ty_error *error)
         for (uint32_t k = 0; k < w->layers[i].input_count; k++)
             reader_counts[w->layers[i].inputs[k]]++;
     for (uint32_t i = 0; i < w->layer_count; i++)
-        if (w->layers[i].kind == TY_LAYER_RELU && w->layers[i].input_count == 1 &&
+        if (ty_layer_row_of(&w->layers[i])->works_in_place && w->layers[i].input_count == 1 &&
             reader_counts[w->layers[i].inputs[0]] == 1)
             w->layers[i].stash_bytes = 0;
     ty_free(reader_counts);
@@ -156,7 +154,7 @@ ty_status ty_workload_settle(ty_workload *w, ty_error *error)
     for (uint32_t i = 0; i < w->layer_count; i++) {
         const ty_layer *l = &w->layers[i];
         bool needs_input_gradient = false;
-        if (l->kind == TY_LAYER_OPAQUE) /* its backward is what was said */
+        if (ty_layer_row_of(l)->is_opaque) /* its backward is given */
             continue;
         for (uint32_t k = 0; k < l->input_count; k++)
             needs_input_gradient = needs_input_gradient || takes_part[l->inputs[k]];
@@ -247,11 +245,9 @@ void ty_builder_freeze_matrices(ty_builder *builder)
 {
     if (is_broken(builder))
         return;
-    for (uint32_t i = 0; i < builder->workload->layer_count; i++) {
-        const ty_layer_kind kind = builder->workload->layers[i].kind;
-        if (kind != TY_LAYER_RMS_NORM && kind != TY_LAYER_LAYER_NORM)
+    for (uint32_t i = 0; i < builder->workload->layer_count; i++)
+        if (!ty_layer_row_of(&builder->workload->layers[i])->is_norm)
             builder->workload->layers[i].is_frozen = true;
-    }
 }
 
 void ty_builder_freeze_through(ty_builder *builder, const char *name)
@@ -410,7 +406,7 @@ static ty_status complete(ty_builder *b, ty_layer *l)
     bool input_is_trained = false;
     ty_status status;
 
-    if (reads_tokens(b, l) && l->kind != TY_LAYER_EMBEDDING && l->kind != TY_LAYER_OPAQUE)
+    if (reads_tokens(b, l) && !ty_layer_row_of(l)->reads_tokens)
         return fail(b, TY_EINVAL, l->name, "only an embedding can read tokens");
     if (!is_sensible(&l->output) || !are_sizes(l))
         return fail(b, TY_EINVAL, l->name, "a size is 0 or too large");
@@ -461,7 +457,7 @@ static uint32_t tied_linear(ty_builder *builder, uint32_t input, uint32_t embedd
     if (is_broken(builder))
         return 0;
     if (embedding >= builder->workload->layer_count ||
-        builder->workload->layers[embedding].kind != TY_LAYER_EMBEDDING) {
+        ty_layer_row_of(&builder->workload->layers[embedding])->table != TY_TABLE_OF_TOKENS) {
         fail(builder, TY_EINVAL, builder->workload->name,
              "a tied linear layer needs an earlier embedding");
         return 0;

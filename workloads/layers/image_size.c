@@ -17,7 +17,7 @@ static ty_status check_figures(ty_workload *w, const ty_layer *before, ty_error 
     ty_status status = ty_workload_settle(w, error);
 
     for (uint32_t l = 0; l < w->layer_count && status == TY_OK; l++) {
-        if (before[l].kind == TY_LAYER_OPAQUE)
+        if (ty_layer_row_of(&before[l])->is_opaque)
             status = ty_fail(error, TY_EINVAL,
                              "layer %.80s: found an opaque one, expected layers "
                              "of which figures at other sizes are known",

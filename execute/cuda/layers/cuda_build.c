@@ -261,7 +261,7 @@ static ty_status node_add(lowering *low, uint32_t index, cuda_order order, ty_er
     node->whole_output = lane_context_shape(&stage->options, &layer->output);
     node->is_divided = lane_divides(&stage->options, index);
     node->is_matrix_frozen = owner != TY_NO_LAYER && low->workload->layers[owner].is_frozen;
-    node->tensor_count = layer_tensors(low->workload, index, tensors);
+    node->tensor_count = ty_layer_tensors(low->workload, index, tensors);
     status = stage_parameters_locate(&stage->options, &stage->placed, index, node->offsets, error);
 cleanup:
     ty_free(inputs);

@@ -51,7 +51,7 @@ ACTIVATION(tanh, CUDA_TANH);
 
 static bool is_rms(const cuda_node *node)
 {
-    return node->layer->kind == TY_LAYER_RMS_NORM;
+    return !ty_layer_row_of(node->layer)->subtracts_mean;
 }
 
 static ty_status norm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
@@ -292,7 +292,7 @@ static ty_status gradient_clear(ty_stage_device *stage, const cuda_node *node, u
     lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
     ty_status status = TY_OK;
 
-    layer_tensors(stage->options.workload, node->layer_index, tensors);
+    ty_layer_tensors(stage->options.workload, node->layer_index, tensors);
     if (!cuda_adds(node, tensor, is_first))
         CUDA_CHECK(
             cudaMemsetAsync(cuda_parameter_gradient(stage, node, tensor), 0,

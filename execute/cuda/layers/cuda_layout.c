@@ -185,7 +185,7 @@ static ty_status table_make(const ty_stage_device *stage, tensor_table *table, t
         const cuda_node *node = &stage->nodes[n];
         lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
 
-        layer_tensors(stage->options.workload, node->layer_index, tensors);
+        ty_layer_tensors(stage->options.workload, node->layer_index, tensors);
         if (cuda_linear_padding(stage, node) > 0)
             table->padding[table_find(table, node->offsets[0])] = cuda_linear_padding(stage, node);
         for (uint32_t t = 0; t < node->tensor_count; t++)
