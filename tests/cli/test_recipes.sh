@@ -135,6 +135,20 @@ done
 same "fp16-again" step_time_s fp16-again.json fp16.json
 if [ -n "$(losses fp16-run.json)" ] && [ "$(losses fp16-again-run.json)" = "$(losses fp16-run.json)" ]; then pass; else fail "fp16-again learns $(losses fp16-again-run.json), fp16 $(losses fp16-run.json)"; fi
 
+# The layer kind: linear layers by another name cost the same, and learn the same.
+expect 0 workload export mlp -o linear.json
+sed 's/"kind": *"linear"/"kind": "dense"/' linear.json >dense.json
+for kind in dense linear; do
+    expect 0 plan -w $kind.json -c "2x p100-server" --fix pp=1,compression=none --no-simulate -q --json
+    cp "$scratch/out" $kind-plan.json
+    expect 0 plan -w $kind.json -c local:2 --fix pp=1,compression=none -q -o $kind-local.json
+    expect 0 run $kind-local.json --steps 8 -q -o $kind-run.json
+done
+same dense step_time_s dense-plan.json linear-plan.json
+if grep -q '"dense' dense.json && [ -n "$(losses dense-run.json)" ] && [ "$(losses dense-run.json)" = "$(losses linear-run.json)" ]; then pass; else
+    fail "dense learns $(losses dense-run.json), linear $(losses linear-run.json)"
+fi
+
 # The algorithm: a ring's times, estimated and simulated; and it runs.
 for algorithm in around ring; do
     expect 0 plan -w vgg16 -c "2x p100-server" --fix pp=1,compression=none,algorithm=$algorithm --no-simulate -q -o $algorithm.json

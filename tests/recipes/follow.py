@@ -1,6 +1,6 @@
 """Follows docs/design/recipes.md in a copy of the sources: follow.py COPY.
 
-Adds a schedule, a compressor, a collective algorithm, a preset, a launch target, a device with its host, a model family, a
+Adds a schedule, a compressor, a layer kind, a collective algorithm, a preset, a launch target, a device with its host, a model family, a
 network and a cluster, each as its recipe says. What is added behaves as something that is there already does, so that
 test_recipes.sh can compare the two.
 Ends with 1 where a recipe names a place that is not there any more.
@@ -44,6 +44,14 @@ def edit(path, anchor, text, before=False):
             write(path, "".join(lines))
             return
     sys.exit(f"{path}: nothing has '{anchor}'")
+
+
+def table_of(folder, row):
+    """The file of a folder that has a row."""
+    for path in sorted((copy / folder).glob("*.c")):
+        if row in path.read_text():
+            return str(path.relative_to(copy))
+    sys.exit(f"{folder}: no file has '{row}'")
 
 
 def replace(path, old, new):
@@ -96,6 +104,14 @@ edit("core/model/compression.c", "kinds[TY_COMPRESSION_COUNT] = {",
 write("execute/codec/codec_again.c", (copy / "execute/codec/codec_fp16.c").read_text().replace("codec_fp16", "codec_again"))
 edit("study/catalogue/convergence.json", '"name": "fp16"',
      '    {"name": "fp16-again", "low": 1, "expected": 1, "high": 1.02, "source": "half"},')
+
+# A layer kind: linear layers under another name, in a file of their own.
+recipe("a layer kind", 4)
+edit("core/ty_workload.h", "KIND(RELU, relu)", "    KIND(DENSE, dense) \\", before=True)
+linear = (copy / "core/model/layers/layer_linear.c").read_text().split("/* ---- softmax_cross_entropy")[0]
+write("core/model/layers/layer_dense.c", linear.replace("linear", "dense"))
+edit("planner/cost/kernels.c", "[TY_LAYER_LINEAR] = linear", "        [TY_LAYER_DENSE] = linear,")
+edit(table_of("execute/cpu", "[TY_LAYER_LINEAR] = &cpu_linear"), "[TY_LAYER_LINEAR] = &cpu_linear", "    [TY_LAYER_DENSE] = &cpu_linear,")
 finish_recipe()
 limit = None  # collectives and presets change as many as they need
 
