@@ -1,11 +1,10 @@
 /* Plans of the real cuDNN, for devices that are described to it: no GPU is needed, and nothing
  * runs. What layers of the zoo ask for it must take, in the memory that the backend allows; what is
  * known to be beyond it must be refused. cuDNN believes in a driver (driver_stand_in.cmake). */
-#include "attention_scratch.h"
-#include "convolution_scratch.h"
 #include "cuda_dnn.h"
 #include "dnn_norms.h"
 #include "emulator/dnn_mistakes.h"
+#include "memory/scratch.h"
 #include "ty_workloads.h"
 
 #include <dlfcn.h>

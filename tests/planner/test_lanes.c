@@ -1,7 +1,7 @@
 /* Lanes of all kinds: their numbers, what a plan may say of them, what each has and what they tell
  * each other, against figures worked out by hand. */
 #include "cost/kernels.h"
-#include "expert_rows.h"
+#include "gpu_scratch.h"
 #include "ty_base.h"
 #include "ty_planner.h"
 

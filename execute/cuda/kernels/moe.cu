@@ -1,5 +1,5 @@
 /* Who sees which token in a mixture of experts, and the ways there and back. */
-#include "expert_rows.h"
+#include "gpu_scratch.h"
 #include "kernel.cuh"
 
 /* A thread a token. Of equal scores the first expert's; the weights are the softmax of the scores

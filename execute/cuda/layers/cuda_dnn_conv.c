@@ -3,7 +3,7 @@
  * "cudnnBackendNumericalNote_t". Of floats the first are engines with tensor cores, which multiply
  * in TF32 and say no more than that they have these; of halves some add in 16 bits, though sums in
  * floats are asked for. */
-#include "convolution_scratch.h"
+#include "gpu_scratch.h"
 #include "cuda_dnn.h"
 
 /* Tensors that calls bring. */

@@ -13,7 +13,7 @@
  * router: scores are sums over lanes, and so is what the loss gains by each weight.
  */
 #include "cuda_stage.h"
-#include "expert_rows.h"
+#include "gpu_scratch.h"
 
 typedef struct mixture {
     cuda_mixture core;

@@ -1,8 +1,7 @@
 /* What a device has of its memory taken beside a stage's rows: by libraries, and for these to work
  * in. */
-#include "attention_scratch.h"
-#include "convolution_scratch.h"
-#include "cost/memory.h"
+#include "memory/memory.h"
+#include "memory/scratch.h"
 
 #include <string.h>
 
@@ -78,8 +77,8 @@ static uint64_t convolution_scratch(const ty_plan *plan, uint32_t layer)
                a[TY_KERNEL_WIDTH] * w->element_bytes;
 }
 
-uint64_t ty_workspace_bytes(const ty_plan *plan, uint32_t position, uint32_t positions,
-                            bool is_on_cores)
+uint64_t ty_memory_workspace(const ty_plan *plan, uint32_t position, uint32_t positions,
+                             bool is_on_cores)
 {
     const ty_workload *w = plan->workload;
     uint64_t bytes = PROCESS_BYTES, scratch = 0;

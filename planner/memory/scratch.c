@@ -1,5 +1,5 @@
-/* What cuDNN copies, and its partial sums: the header has what was found, and how. */
-#include "convolution_scratch.h"
+/* Copies that cuDNN makes, and its partial sums: scratch.h has the source. */
+#include "memory/scratch.h"
 
 /* Channels of samples that are read as they are, in fp32. */
 #define FEW_CHANNELS 4
@@ -14,6 +14,16 @@
  * all take at the most. */
 #define MOST_PARTS 128
 #define MOST_SUMS_BYTES (UINT64_C(40) << 20)
+
+uint64_t ty_attention_scratch(uint64_t samples, uint64_t heads, uint64_t kv_heads,
+                              uint64_t head_size, uint64_t length, uint64_t keys, bool is_ordered)
+{
+    const uint64_t sums = is_ordered ? samples * heads * length * keys * sizeof(uint16_t)
+                                     : 2 * samples * heads * length * head_size * sizeof(float);
+    const uint64_t shared = heads == kv_heads ? 0 : 2 * samples * heads * keys * head_size;
+
+    return sums + shared * sizeof(uint16_t);
+}
 
 static uint64_t round_up(uint64_t number, uint64_t multiple)
 {
