@@ -309,12 +309,13 @@ ty_status ty_stack_open_default(const ty_workload *workload, const ty_cluster *c
                                 const ty_profile *profile, const ty_plan_options *options,
                                 ty_stack **out, ty_error *error) TY_MUST_CHECK;
 
-/** The fewest devices that hold parameters, gradients and optimizer state, each kept once, of which
- *  gradients once more for each step that they may be late: the largest devices of the cluster.
+/** The fewest devices that hold parameters, gradients and optimizer states, each once, by the
+ * memory model: the largest devices of the cluster.
  *  @param memory_reserve as in ty_plan_options
  *  @param state_bytes [out] what they hold */
-double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster, uint32_t staleness,
-                        double memory_reserve, double *state_bytes);
+double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster,
+                        const ty_stack *stack, uint32_t staleness, double memory_reserve,
+                        double *state_bytes);
 
 /**
  * The best plan found. Candidates are data parallelism over all devices, and GPipe and 1F1B with

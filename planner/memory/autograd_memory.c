@@ -167,9 +167,10 @@ static double kept_bytes(const stage_memory *m, uint32_t first, uint32_t end)
     double bytes = 0;
 
     forget_tensors(m);
-    for (uint32_t i = first; i < end; i++)
-        if (m->takes_part[i])
-            bytes += inner_bytes(m, i) + input_bytes(m, i);
+    for (uint32_t i = first; i < end; i++) {
+        m->layers[i].all = m->takes_part[i] ? inner_bytes(m, i) + input_bytes(m, i) : 0;
+        bytes += m->layers[i].all;
+    }
     return bytes;
 }
 

@@ -156,6 +156,16 @@ void ty_worker_activations(const stage_memory *m, double *slot, double *once);
  */
 void ty_autograd_activations(const stage_memory *m, double *slot, double *once);
 
+/**
+ * Lower bounds for the search: bytes per sample that each layer adds to a micro-batch in flight on
+ * one rank, in any stage without recomputation.
+ * @param plan without stages; of the largest micro-batch in question
+ * @param devices of any stage, all of one kind
+ * @param bytes [out] [layers of the workload]
+ */
+ty_status ty_memory_least_slots(const ty_plan *plan, uint32_t *devices, double *bytes,
+                                ty_error *error) TY_MUST_CHECK;
+
 /** Buffers of messages, collectives, tables, experts and gathered weights. */
 double ty_worker_buffers(const stage_memory *m);
 double ty_autograd_buffers(const stage_memory *m);

@@ -179,6 +179,31 @@ static void activations_of(const stage_memory *m, double *slot, double *once)
                                             : ty_worker_activations)(m, slot, once);
 }
 
+/* The network as one stage: what a stage adds at its ends are copies of images, tensors that are
+ * read twice, and more. */
+ty_status ty_memory_least_slots(const ty_plan *plan, uint32_t *devices, double *bytes,
+                                ty_error *error)
+{
+    const bool is_autograd = ty_stack_of(plan)->memory == TY_MEMORY_AUTOGRAD;
+    ty_plan_stage everything = {
+        .layer_count = plan->workload->layer_count, .replicas = 1, .devices = devices};
+    ty_plan whole = *plan;
+    stage_memory m;
+    double slot, once;
+
+    whole.stage_count = 1;
+    whole.stages = &everything;
+    TY_TRY(stage_memory_open(&whole, is_on_cores(&whole, 0), &m, error));
+    stage_memory_set(&m, 0, 1);
+    activations_of(&m, &slot, &once);
+    for (uint32_t i = 0; i < m.end; i++)
+        bytes[i] = !m.takes_part[i] ? 0
+                   : is_autograd    ? m.layers[i].all / m.samples
+                                    : m.layers[i].all - m.layers[i].copies;
+    stage_memory_close(&m);
+    return TY_OK;
+}
+
 ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                           ty_memory_use *out, ty_error *error)
 {

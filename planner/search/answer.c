@@ -2,6 +2,7 @@
  * none. */
 #include "candidate.h"
 #include "costing.h"
+#include "memory/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -281,20 +282,24 @@ done:
     return status;
 }
 
-double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, uint32_t staleness,
-                        double memory_reserve, double *state_bytes)
+double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, const ty_stack *stack,
+                        uint32_t staleness, double memory_reserve, double *state_bytes)
 {
-    const uint32_t states = 1 + staleness + ty_optimizer_state_count(&w->optimizer) +
-                            (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
+    const ty_plan plan = {.workload = (ty_workload *)w,
+                          .stack = (ty_stack *)stack,
+                          .optimizer = w->optimizer,
+                          .staleness = staleness};
+    memory_weights held = {0};
+    memory_states states;
     uint64_t largest = 1;
 
-    *state_bytes = 0;
     for (uint32_t l = 0; l < w->layer_count; l++) {
-        const double elements = (double)w->layers[l].parameter_bytes / w->element_bytes;
-        *state_bytes += (double)w->layers[l].parameter_bytes;
-        if (!w->layers[l].is_frozen)
-            *state_bytes += elements * TY_GRADIENT_ELEMENT_BYTES * states;
+        const double bytes = (double)w->layers[l].parameter_bytes;
+        held.all += bytes;
+        held.trained += w->layers[l].is_frozen ? 0 : bytes;
     }
+    states = ty_memory_states(&plan, &held);
+    *state_bytes = states.weights + states.gradients + states.optimizer;
     for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++) {
         const uint64_t bytes =
             ty_device_room_bytes(ty_cluster_device_type(cluster, d), memory_reserve);
@@ -308,8 +313,9 @@ double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, uint32_
 static void tell_state(const search_question *q, ty_text *text)
 {
     double state;
-    const double devices = ty_least_devices(q->workload, q->cluster, q->options->staleness,
-                                            q->options->memory_reserve, &state);
+    const double devices =
+        ty_least_devices(q->workload, q->cluster, q->stack, q->options->staleness,
+                         q->options->memory_reserve, &state);
     char bytes[32];
 
     ty_format_memory(state, bytes);

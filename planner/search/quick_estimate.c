@@ -2,6 +2,7 @@
 #include "quick_estimate.h"
 
 #include "cost/kernels.h"
+#include "memory/memory.h"
 
 #include <math.h>
 
@@ -35,20 +36,35 @@ void ty_quick_costs_clear(quick_costs *costs)
     *costs = (quick_costs){0};
 }
 
-static void sum_bytes(quick_costs *costs)
+/* Of states and slots the least that any stage holds: ZeRO shards over infinitely many replicas,
+ * and recomputation keeps nothing. */
+static ty_status sum_bytes(quick_costs *costs, ty_error *error)
 {
-    const ty_workload *w = costs->q->workload;
-    const ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
-    const uint64_t states = 1 + costs->q->options->staleness +
-                            ty_optimizer_state_count(&w->optimizer) +
-                            (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
-    const bool is_kept = costs->q->dimensions.recompute == TY_RECOMPUTE_NONE;
+    const search_question *q = costs->q;
+    const ty_workload *w = q->workload;
+    ty_plan plan = ty_plan_of_dimensions(q, q->global_batch);
+    double *slots = ty_alloc(w->layer_count, sizeof *slots);
+    ty_status status = TY_OK;
 
+    plan.cluster = (ty_cluster *)q->cluster;
+    plan.zero = q->dimensions.zero;
+    plan.staleness = q->options->staleness;
+    plan.optimizer = w->optimizer;
+    if (slots == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    if (q->dimensions.recompute == TY_RECOMPUTE_NONE)
+        TY_CHECK(ty_memory_least_slots(&plan, q->set->devices, slots, error), status, done);
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const ty_layer *layer = &w->layers[l];
-        const double share = ty_lane_parameter_share(&plan, l);
-        const uint64_t parameters = (uint64_t)((double)layer->parameter_bytes * share);
-        uint64_t gradients =
+        const uint64_t parameters =
+            (uint64_t)((double)layer->parameter_bytes * ty_lane_parameter_share(&plan, l));
+        const double trained = layer->is_frozen ? 0 : (double)parameters;
+        const memory_weights held = {.all = (double)parameters,
+                                     .trained = trained,
+                                     .sharded = trained,
+                                     .elsewhere = trained};
+        const memory_states states = ty_memory_states(&plan, &held);
+        const uint64_t gradients =
             layer->is_frozen ? 0 : parameters / w->element_bytes * TY_GRADIENT_ELEMENT_BYTES;
         /* Gradients of experts, which only some expert-parallel ranks have. */
         const ty_bucket of_experts = {
@@ -59,17 +75,13 @@ static void sum_bytes(quick_costs *costs)
         costs->gradient_sums[l + 1] =
             costs->gradient_sums[l] + (gradients > experts ? gradients - experts : 0);
         costs->expert_sums[l + 1] = costs->expert_sums[l] + experts;
-        /* The least there can be: with ZeRO all but nothing of what it divides, recomputing nothing
-         * of the stash. */
-        costs->state_sums[l + 1] = costs->state_sums[l] +
-                                   (costs->q->dimensions.zero >= 3 ? 0 : parameters) +
-                                   gradients * (costs->q->dimensions.zero >= 1 ? 0 : states);
-        costs->stash_sums[l + 1] =
-            costs->stash_sums[l] +
-            (is_kept && costs->takes_part[l]
-                 ? (uint64_t)((double)layer->stash_bytes * ty_lane_work_share(&plan, l))
-                 : 0);
+        costs->state_sums[l + 1] =
+            costs->state_sums[l] + (uint64_t)(states.weights + states.gradients + states.optimizer);
+        costs->stash_sums[l + 1] = costs->stash_sums[l] + (uint64_t)slots[l];
     }
+done:
+    ty_free(slots);
+    return status;
 }
 
 /* Factors of all layers before each, by the rank that the search proposes or was given. */
@@ -175,7 +187,7 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
             out->narrow_cuts[out->narrow_count++] = q->cuts[i];
     out->first_backward = ty_workload_first_backward(q->workload);
     ty_workload_mark_backward(q->workload, out->takes_part);
-    sum_bytes(out);
+    TY_TRY(sum_bytes(out, error));
     sum_factors(out);
     return TY_OK;
 }

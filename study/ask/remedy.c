@@ -182,7 +182,8 @@ static double least_devices(const ty_question *question, const ty_question_input
     const ty_status status = ty_question_memory_reserve(question, &reserve, NULL);
 
     (void)status; /* it was read before the question was asked */
-    return ty_least_devices(inputs->workload, inputs->cluster, 0, reserve, &state_bytes);
+    return ty_least_devices(inputs->workload, inputs->cluster, inputs->stack, 0, reserve,
+                            &state_bytes);
 }
 
 /* Twice as many hosts, and twice as many again, from where parameters, gradients and optimizer

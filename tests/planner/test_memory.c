@@ -1,5 +1,5 @@
 /* ty_stage_memory against rows computed by hand. */
-#include "ty_planner.h"
+#include "memory/memory.h"
 #include "ty_topologies.h"
 #include "ty_workloads.h"
 
@@ -389,6 +389,43 @@ Test(memory, tied_copy)
                            .activation_bytes = 5 * (48 + 60 + 16 + 4 + 12),
                            .communication_bytes = 5 * 3 * 48 + 80});
     free_setting(s);
+}
+
+/* The bound of the search, summed over the layers of a stage, is below the activations of the
+ * stage. */
+Test(memory, least_slots_bound_every_stage)
+{
+    static const char *const networks[] = {"lenet", "resnet18", "gpt-tiny", "t5-small"};
+    static const char *const stacks[] = {TY_WORKER_STACK, "megatron-2021"};
+
+    for (size_t i = 0; i < 2 * sizeof networks / sizeof *networks; i++) {
+        ty_workload *w = NULL;
+        cr_assert_eq(ty_workload_open(networks[i / 2], &w, NULL), TY_OK);
+        setting *s = new_setting(w);
+        double *bytes = calloc(w->layer_count, sizeof *bytes);
+        uint32_t checked = 0;
+
+        ty_stack_free(s->plan.stack);
+        cr_assert_eq(ty_stack_open(stacks[i % 2], &s->plan.stack, NULL), TY_OK);
+        cr_assert_eq(ty_memory_least_slots(&s->plan, s->devices, bytes, NULL), TY_OK);
+        for (uint32_t cut = 1; cut < w->layer_count; cut++) {
+            set_stage(s, 0, 0, cut, 1, "FB");
+            set_stage(s, 1, cut, w->layer_count - cut, 1, "FB");
+            for (uint32_t stage = 0; stage < 2; stage++, checked++) {
+                const uint32_t first = s->stages[stage].first_layer;
+                ty_memory_use use;
+                double least = 0;
+                for (uint32_t l = first; l < first + s->stages[stage].layer_count; l++)
+                    least += bytes[l] * s->plan.micro_batch_size;
+                cr_assert_eq(ty_stage_memory(&s->plan, &s->program, stage, &use, NULL), TY_OK);
+                cr_expect_leq(least, (double)use.activation_bytes, "%s by %s, stage %u from %u",
+                              w->name, stacks[i % 2], stage, first);
+            }
+        }
+        cr_expect_gt(checked, 0);
+        free(bytes);
+        free_setting(s);
+    }
 }
 
 Test(memory, refuses_strange_questions)
