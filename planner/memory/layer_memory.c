@@ -28,12 +28,12 @@ static void attention(const ty_workload *w, uint32_t layer, memory_numbers *n)
     const double head = (double)a[TY_HEAD_SIZE], heads = (double)a[TY_HEADS];
     const double value = a[TY_VALUE_HEAD_SIZE] > 0 ? (double)a[TY_VALUE_HEAD_SIZE] : head;
 
-    n->projected = queries * heads * head + keys * (double)a[TY_KV_HEADS] * (head + value);
+    n->projected = n->widest =
+        queries * heads * head + keys * (double)a[TY_KV_HEADS] * (head + value);
     n->second = queries * heads * value;
     n->scores = queries * keys * heads;
     n->latents =
         queries * (double)a[TY_QUERY_RANK] + keys * (double)(a[TY_KV_RANK] + a[TY_ROTARY_SIZE]);
-    n->widest = queries * head * (heads + 2 * (double)a[TY_KV_HEADS]);
 }
 
 static void mlp(const ty_workload *w, uint32_t layer, memory_numbers *n)
