@@ -190,7 +190,7 @@ void ty_program_free(ty_program *program);
  * - Steps overlap where the plan says so, and updates are as late as its staleness.
  * - Weights for a position without layers leave after all updates, and are there before the loads
  *   of the step they are meant for.
- * - With an exchange order, buckets are reduced in it, and no forward is before the update of its
+ * - With the order of `exchange_order` no forward is before the update of its
  *   layers.
  * - The program was lowered from this very plan (digest).
  * - The walk reaches the end of every rank's streams. Otherwise TY_EPARSE names a rank, the

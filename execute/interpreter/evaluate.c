@@ -1,6 +1,5 @@
 /* Evaluation: the test set forward through the pipeline with the weights as they are. */
 #include "interpreter_state.h"
-#include "scenario.h"
 
 enum { SUM_TAG = 3, BATCH_TAG = 4, STATISTICS_TAG = 9 };
 
@@ -180,8 +179,8 @@ static ty_status test(ty_interpreter *in, const ty_dataset *dataset, uint64_t ba
     uint64_t batch;
     ty_status status = TY_OK;
 
-    if (in->scenario != NULL)
-        return scenario_test(in, &sum->loss_sum, &sum->correct, &sum->labels, error);
+    if (scenario_plays(&in->scenario))
+        return scenario_test(&in->scenario, &sum->loss_sum, &sum->correct, &sum->labels, error);
     for (batch = in->replica; batch < batches; batch += replicas)
         for (uint32_t h = 0; h < in->held_count; h++)
             TY_CHECK(pass(in, &in->held[h], dataset, batch, sum, error), status, done);
@@ -201,7 +200,7 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
     double batches = 0;
     totals sum = {0};
     float **trained = NULL;
-    const bool is_of_data = in->scenario == NULL;
+    const bool is_of_data = !scenario_plays(&in->scenario);
     ty_status status;
 
     if (in->options.transport->rank == 0 && is_of_data)

@@ -1,7 +1,6 @@
 /* The interpreter's life: what a rank holds, opening, running a stretch, closing. */
 #include "interpreter_state.h"
 #include "machine.h"
-#include "scenario.h"
 
 #include <string.h>
 #include <time.h>
@@ -223,13 +222,17 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
                                 .lanes = interpreter_lane_group(in)};
     ty_status status;
 
-    if (in->scenario != NULL)
-        TY_CHECK(scenario_start(in, &options, held, error), status, done);
+    if (held == in->held) {
+        in->scenario.slots = held->slot_count;
+        TY_CHECK(scenario_start(&in->scenario, &options, error), status, done);
+        held->device = in->scenario.device;
+    }
     if (held->device == NULL) {
         TY_CHECK(backend->supports(options.workload, stage->first_layer, stage->layer_count, error),
                  status, done);
         TY_CHECK(backend->open(&options, &held->device, error), status, done);
     }
+    in->scenario.device = in->held->device;
     if (in->memory != NULL)
         return TY_OK; /* the backend keeps it */
     held->optimizer_state =
@@ -301,7 +304,6 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
         return interpreter_no_memory(error);
     in->options = *options;
     in->memory = options->backend->memory;
-    in->scenario = scenario_of(plan->workload, options->backend->is_timed);
     in->rank = options->transport->rank / ty_plan_width(plan);
     in->lane = options->transport->rank % ty_plan_width(plan);
     in->position = ty_plan_stage_of_rank(plan, in->rank);
@@ -309,6 +311,12 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     in->program = &options->program->stages[in->position];
     in->lead = ty_program_lead(options->program, in->position);
     in->window = interpreter_window(plan, options->program);
+    in->scenario = (scenario_run){.hooks = scenario_of(plan->workload, options->backend->is_timed),
+                                  .plan = plan,
+                                  .backend = options->backend,
+                                  .position = in->position,
+                                  .replica = in->replica,
+                                  .window = in->window};
     in->gradient_sets = options->backend->is_timed ? 1 : plan->staleness + 1;
     in->local_micro_batches = plan->micro_batches / plan->stages[in->position].replicas;
     in->state_count = ty_optimizer_state_count(&plan->optimizer);
@@ -442,7 +450,8 @@ void ty_interpreter_close(ty_interpreter *in)
     for (i = 0; i < in->staging_free; i++)
         interpreter_memory_free(in, in->staging[i]);
     interpreter_input_close(in);
-    scenario_close(in);
+    if (scenario_close(&in->scenario))
+        in->held[0].device = NULL;
     for (i = 0; i < in->held_count; i++)
         held_close(in, &in->held[i]);
     ty_free(in->held);

@@ -59,7 +59,7 @@ static ty_status buffers_there(ty_interpreter *in, ty_error *error)
         const float *buffer;
 
         if ((instruction->op != TY_OP_SEND && instruction->op != TY_OP_RECEIVE) ||
-            in->scenario != NULL)
+            in->scenario.hooks->buffer != NULL)
             continue;
         device = interpreter_held(in, instruction)->device;
         if (instruction->op == TY_OP_SEND)

@@ -1,7 +1,6 @@
 /* The compute thread: runs the compute stream in order, and puts batches into slots when the next
  * compute instruction has to wait anyway. */
 #include "interpreter_state.h"
-#include "scenario.h"
 
 #include <string.h>
 
@@ -10,7 +9,7 @@ static ty_status run_begin(ty_interpreter *in, const ty_instruction *begin, uint
 {
     (void)slot, (void)error;
     if (begin->bytes > 0)
-        in->scenario->begin(in, step);
+        in->scenario.hooks->begin(&in->scenario, step);
     return TY_OK;
 }
 
@@ -42,7 +41,7 @@ static void version_select(ty_interpreter *in, const ty_instruction *pass, uint3
     in->options.backend->select(held->device, version);
 }
 
-void interpreter_loss_add(ty_interpreter *in, uint32_t step, double sum, double count)
+static void loss_add(ty_interpreter *in, uint32_t step, double sum, double count)
 {
     pthread_mutex_lock(&in->lock);
     in->sums[step % in->window].loss_sum += sum;
@@ -60,15 +59,19 @@ static ty_status run_forward(ty_interpreter *in, const ty_instruction *forward, 
     ty_status status;
 
     version_select(in, forward, step);
-    if (in->scenario != NULL)
-        return in->scenario->forward(in, forward, step, slot, error);
+    if (in->scenario.hooks->forward != NULL) {
+        scenario_loss loss = {0, 0};
+        status = in->scenario.hooks->forward(&in->scenario, forward, step, slot, &loss, error);
+        loss_add(in, step, loss.sum, loss.count);
+        return status;
+    }
     status = in->options.backend->forward(device, slot, forward->first_layer, forward->layer_count,
                                           error);
     if (status != TY_OK ||
         forward->first_layer + forward->layer_count != plan->workload->layer_count)
         return status;
     in->options.backend->loss(device, slot, &loss_sum, &correct, &labels);
-    interpreter_loss_add(in, step, loss_sum, (double)labels);
+    loss_add(in, step, loss_sum, (double)labels);
     return TY_OK;
 }
 
@@ -226,29 +229,6 @@ done:
     return status;
 }
 
-/* Behind the update of a layer that a teacher's follows. */
-static void teacher_follow(ty_interpreter *in, uint32_t index)
-{
-    const ty_plan *plan = in->options.plan;
-    const ty_bucket *bucket = &plan->buckets[index];
-    const held_stage *held = in->buckets[index].held;
-    const ty_device_backend *backend = in->options.backend;
-    const float kept = (float)plan->workload->teacher.decay;
-
-    for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++) {
-        const uint32_t follower = ty_layer_follower(plan->workload, l);
-        uint64_t from, to, count;
-        float *weights = backend->parameters(held->device);
-
-        if (follower == TY_NO_LAYER)
-            continue;
-        backend->slice(held->device, l, 1, &from, &count);
-        backend->slice(held->device, follower, 1, &to, &count);
-        for (uint64_t i = 0; i < count; i++)
-            weights[to + i] = kept * weights[to + i] + (1.0f - kept) * weights[from + i];
-    }
-}
-
 exchange_kind interpreter_exchange_kind(const ty_interpreter *in, uint32_t bucket, uint32_t step)
 {
     const ty_plan *plan = in->options.plan;
@@ -263,19 +243,20 @@ exchange_kind interpreter_exchange_kind(const ty_interpreter *in, uint32_t bucke
 static ty_status run_update(ty_interpreter *in, const ty_instruction *update, uint32_t step,
                             uint32_t slot, ty_error *error)
 {
+    const scenario *hooks = in->scenario.hooks;
+    const bucket_state *bucket = &in->buckets[update->bucket];
     ty_status status;
 
     (void)slot;
     if (interpreter_exchange_kind(in, update->bucket, step) == EXCHANGE_WEIGHTS)
         return TY_OK;
-    if (in->scenario != NULL && in->scenario->gradient != NULL)
-        in->scenario->gradient(in, update->bucket, step);
+    if (hooks->gradient != NULL)
+        hooks->gradient(&in->scenario, bucket->offset, bucket->count,
+                        interpreter_gradients(in, bucket->held, step) + bucket->offset);
     TY_CHECK(interpreter_lanes_sum(in, update->bucket, step, error), status, done);
     TY_CHECK(interpreter_update(in, update->bucket, step, error), status, done);
-    if (ty_workload_has_teacher(in->options.plan->workload))
-        teacher_follow(in, update->bucket);
-    if (in->scenario != NULL && in->scenario->updated != NULL)
-        in->scenario->updated(in, update->bucket, step);
+    if (hooks->updated != NULL)
+        hooks->updated(&in->scenario, update->bucket, step);
 done:
     return status;
 }

@@ -1,6 +1,5 @@
 /* The collective stream: encoding, exchanges of buckets, decoding, gathers. */
 #include "interpreter_state.h"
-#include "scenario.h"
 
 static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, uint32_t step,
                             ty_error *error)
@@ -67,8 +66,8 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
         if (status != TY_OK)
             return status;
         options.data = in->options.backend->parameters(bucket->held->device) + bucket->offset;
-    } else if (in->scenario != NULL && in->scenario->exchange != NULL) {
-        in->scenario->exchange(in, &options);
+    } else if (in->scenario.hooks->exchange != NULL) {
+        in->scenario.hooks->exchange(&in->scenario, &options);
     } else if (bucket->codec != NULL) {
         options = ty_codec_exchange(bucket->codec, exchange->phase);
     }

@@ -6,7 +6,6 @@
  * same either way.
  */
 #include "interpreter_state.h"
-#include "scenario.h"
 
 #include <math.h>
 #include <string.h>
@@ -69,6 +68,7 @@ static ty_status batch_make(ty_interpreter *in, const ty_instruction *load, uint
     const ty_dataset *dataset = in->options.dataset;
     const uint64_t seed = in->options.plan->seed;
     const uint64_t position = load_position(in, load, load->micro_batch, step);
+    const scenario *hooks = in->scenario.hooks;
     ty_status status = TY_OK;
 
     samples_expect(in, load, step);
@@ -79,8 +79,10 @@ static ty_status batch_make(ty_interpreter *in, const ty_instruction *load, uint
         const uint64_t sample = ty_dataset_visited(dataset, seed, position + j, &has_label);
 
         status = interpreter_sample_load(in, batch, dataset, sample, j, error);
-        if (status == TY_OK && ty_workload_has_teacher(in->options.plan->workload))
-            interpreter_sample_veil(in, batch, position + j, has_label, j);
+        if (status == TY_OK && hooks->view != NULL) {
+            const whole_sample row = interpreter_row_at(in, batch, j);
+            hooks->view(&in->scenario, dataset, position + j, has_label, row.input, row.labels);
+        }
     }
     return status;
 }
@@ -202,8 +204,8 @@ ty_status interpreter_load(ty_interpreter *in, const ty_instruction *load, uint3
     whole_sample rows;
     ty_status status;
 
-    if (in->scenario != NULL)
-        return in->scenario->load != NULL ? in->scenario->load(in, load, step, slot, error) : TY_OK;
+    if (in->scenario.hooks->load != NULL)
+        return in->scenario.hooks->load(&in->scenario, load, step, slot, error);
     if (in->ahead.is_running)
         return batch_take(in, held, slot, error);
     rows = interpreter_slot_rows(in, held, slot);

@@ -162,7 +162,7 @@ whole_sample interpreter_slot_rows(const ty_interpreter *in, const held_stage *h
         .labels = is_last ? backend->labels(held->device, slot) : NULL};
 }
 
-static whole_sample row_at(const ty_interpreter *in, const whole_sample *batch, uint64_t row)
+whole_sample interpreter_row_at(const ty_interpreter *in, const whole_sample *batch, uint64_t row)
 {
     const uint64_t inputs = row * interpreter_row_inputs(in);
     const uint64_t labels = row * interpreter_row_labels(in);
@@ -176,7 +176,7 @@ ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
                                   const ty_dataset *dataset, uint64_t sample, uint64_t row,
                                   ty_error *error)
 {
-    const whole_sample to = row_at(in, batch, row), *all = &in->sample;
+    const whole_sample to = interpreter_row_at(in, batch, row), *all = &in->sample;
     const ty_shape *input = &in->options.plan->workload->input;
     const uint64_t length = input->dimensions[0];
     ty_status status;
@@ -196,17 +196,6 @@ ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
     if (to.labels != NULL)
         tokens_take(in, in->labels_per_sample, sizeof *to.labels, all->labels, to.labels);
     return TY_OK;
-}
-
-void interpreter_sample_veil(const ty_interpreter *in, const whole_sample *batch, uint64_t position,
-                             bool has_label, uint64_t row)
-{
-    const whole_sample to = row_at(in, batch, row);
-
-    if (to.input != NULL)
-        ty_dataset_displace(in->options.dataset, in->options.plan->seed, position, to.input);
-    if (to.labels != NULL && !has_label)
-        to.labels[0] = TY_NO_LABEL;
 }
 
 /* ---- Exchanges -------------------------------------------------------------------------- */

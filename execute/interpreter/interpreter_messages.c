@@ -1,6 +1,5 @@
 /* Sends and receives between stages, over the transport or the link between devices. */
 #include "interpreter_state.h"
-#include "scenario.h"
 
 #include <math.h>
 #include <string.h>
@@ -86,8 +85,8 @@ static void *message_buffer(ty_interpreter *in, const ty_instruction *transfer, 
     const ty_device_backend *backend = in->options.backend;
     ty_stage_device *device = interpreter_held(in, transfer)->device;
 
-    if (in->scenario != NULL)
-        return in->scenario->buffer(in, transfer, slot, step);
+    if (in->scenario.hooks->buffer != NULL)
+        return in->scenario.hooks->buffer(&in->scenario, transfer, slot, step);
     if (transfer->op == TY_OP_SEND)
         return transfer->direction == TY_ACTIVATION ? backend->output(device, slot)
                                                     : backend->input_gradient(device, slot);

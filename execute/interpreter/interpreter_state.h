@@ -6,6 +6,7 @@
 #include "codec.h"
 #include "device_link.h"
 #include "interpreter.h"
+#include "scenario.h"
 
 #include <pthread.h>
 
@@ -134,9 +135,6 @@ typedef struct busy_watch {         /* busy_steps.c */
     bool *is_disturbed; /* [options.steps] */
 } busy_watch;
 
-typedef struct scenario scenario; /* scenario.h */
-typedef struct scenario_state scenario_state;
-
 /* Batches of the input stream, made before slots are free for them (interpreter_input.c). */
 enum { BATCHES_AHEAD = 2 };
 typedef struct ahead_batch {
@@ -160,8 +158,7 @@ typedef struct input_ahead {
 
 struct ty_interpreter {
     ty_interpreter_options options;
-    const scenario *scenario;               /* NULL: learning from a data set */
-    scenario_state *scenario_state;         /* the scenario's */
+    scenario_run scenario;
     uint32_t rank, lane, position, replica; /* rank of the plan, position of the pipeline */
     lane_row lanes[TY_LANE_KIND_COUNT];     /* this lane's row of each kind */
     whole_sample sample;
@@ -295,8 +292,6 @@ void interpreter_wake(ty_interpreter *interpreter);
 /* The communication thread alone, which sleeps at the transport's bell where there is one. */
 void interpreter_wake_communication(ty_interpreter *interpreter);
 ty_status interpreter_no_memory(ty_error *error); /* TY_ENOMEM */
-/* Adds losses of `count` labels or episodes to those of a step. Takes the lock. */
-void interpreter_loss_add(ty_interpreter *interpreter, uint32_t step, double sum, double count);
 /* Of the device or the host, as the backend has it. */
 void interpreter_memory_free(ty_interpreter *interpreter, void *memory);
 /* A copy on the host of `count` floats of the device, or the floats themselves where they are the
@@ -482,10 +477,8 @@ whole_sample interpreter_slot_rows(const ty_interpreter *in, const held_stage *h
 ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
                                   const ty_dataset *dataset, uint64_t sample, uint64_t row,
                                   ty_error *error) TY_MUST_CHECK;
-/* A row of a training batch as its position of the run has it: views displaced, a label that may
- * not be seen hidden. */
-void interpreter_sample_veil(const ty_interpreter *in, const whole_sample *batch, uint64_t position,
-                             bool has_label, uint64_t row);
+/* The place of a row in the batch. */
+whole_sample interpreter_row_at(const ty_interpreter *in, const whole_sample *batch, uint64_t row);
 /* What a stage device is told of its lanes. */
 ty_lane_group interpreter_lane_group(ty_interpreter *in);
 /* A collective of this lane's row of a kind, start to end; on the thread of the passes. */

@@ -11,7 +11,6 @@
  * each of them has the gradient of other tokens, and no replica ever has its own.
  */
 #include "interpreter_state.h"
-#include "scenario.h"
 
 #include <math.h>
 
@@ -28,8 +27,7 @@ static bool is_measured(const ty_interpreter *in, uint32_t bucket, uint32_t step
     return step % NOISE_INTERVAL == 0 && planned->tied_stage == TY_NO_STAGE &&
            in->lanes[TY_CONTEXT_LANES].count == 1 &&
            !ty_compression_is_lossy(&planned->compression) && in->options.backend->square != NULL &&
-           in->options.plan->workload->local_steps <= 1 &&
-           (in->scenario == NULL || in->scenario->exchange == NULL);
+           in->options.plan->workload->local_steps <= 1 && in->scenario.hooks->exchange == NULL;
 }
 
 void interpreter_noise_before(ty_interpreter *in, uint32_t index, uint32_t step)

@@ -75,7 +75,7 @@ ty_status ty_profile_layers(ty_profiler *profiler, uint32_t micro_batch,
 ty_status ty_profile_row_add(ty_profile *profile, const ty_layer_time *row,
                              ty_error *error) TY_MUST_CHECK;
 /** Episodes: of a population instead of the layers, of reinforcement learning in addition to them
- * (scenario.c). TY_EUNSUPPORTED: the worker cannot play them. */
+ * (profile_episodes.c). TY_EUNSUPPORTED: the worker cannot play them. */
 ty_status ty_profile_episodes(ty_profiler *profiler, uint32_t micro_batch,
                               ty_error *error) TY_MUST_CHECK;
 /** Optimizer, matrix product, copy, batch assembly. */

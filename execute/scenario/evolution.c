@@ -37,47 +37,54 @@ uint64_t evolution_corridor(uint64_t seed, uint32_t step)
     return dataset_hash(dataset_hash(seed, CORRIDOR_KEY), step);
 }
 
-static ty_status start(ty_interpreter *in, held_stage *held, ty_error *error)
+static ty_status start(scenario_run *run, ty_error *error)
 {
-    scenario_state *s = in->scenario_state;
-
-    if (ty_plan_width(in->options.plan) > 1)
+    if (ty_plan_width(run->plan) > 1)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "the worker plays no population with tensor parallelism");
-    s->played = ty_alloc(in->options.plan->global_batch, sizeof(member_score));
-    s->weights = ty_alloc(s->parameter_count, 2 * sizeof *s->weights);
-    held->device = s->player.device;
-    return s->played != NULL && s->weights != NULL ? TY_OK : interpreter_no_memory(error);
+    run->played = ty_alloc(run->plan->global_batch, sizeof(member_score));
+    run->weights = ty_alloc(run->parameter_count, 2 * sizeof *run->weights);
+    run->device = run->player.device;
+    return run->played != NULL && run->weights != NULL
+               ? TY_OK
+               : ty_fail(error, TY_ENOMEM, "out of memory for a population");
+}
+
+/* Nothing: a member begins its episode in its forward. */
+static ty_status load(scenario_run *run, const ty_instruction *load, uint32_t step, uint32_t slot,
+                      ty_error *error)
+{
+    (void)run, (void)load, (void)step, (void)slot, (void)error;
+    return TY_OK;
 }
 
 /* The score of a member by its place in the batch. Scores are stored by replica, each replica's
  * micro-batches one after the other, so that a replica has its share of an all-gather. */
-static member_score *score_of(const ty_interpreter *in, uint64_t member)
+static member_score *score_of(const scenario_run *run, uint64_t member)
 {
-    const ty_plan *plan = in->options.plan;
+    const ty_plan *plan = run->plan;
     const uint32_t size = plan->micro_batch_size, replicas = plan->stages[0].replicas;
     const uint64_t m = member / size;
 
-    return (member_score *)in->scenario_state->played +
-           (m % replicas * in->local_micro_batches + m / replicas) * size + member % size;
+    return (member_score *)run->played +
+           (m % replicas * (plan->micro_batches / replicas) + m / replicas) * size + member % size;
 }
 
 /* A micro-batch of members, each with parameters of its own. */
-static ty_status forward(ty_interpreter *in, const ty_instruction *pass, uint32_t step,
-                         uint32_t slot, ty_error *error)
+static ty_status forward(scenario_run *run, const ty_instruction *pass, uint32_t step,
+                         uint32_t slot, scenario_loss *loss, ty_error *error)
 {
-    const ty_plan *plan = in->options.plan;
-    const scenario_state *s = in->scenario_state;
-    const uint64_t count = s->parameter_count;
-    float *weights = in->options.backend->parameters(s->player.device), *noise = s->weights + count;
+    const ty_plan *plan = run->plan;
+    const uint64_t count = run->parameter_count;
+    float *weights = run->backend->parameters(run->player.device), *noise = run->weights + count;
     const uint32_t size = plan->micro_batch_size,
-                   batch = ty_program_global_micro_batch(plan, pass->stage, in->replica,
+                   batch = ty_program_global_micro_batch(plan, pass->stage, run->replica,
                                                          pass->micro_batch);
     double sum = 0;
     ty_status status = TY_OK;
 
     (void)slot;
-    memcpy(s->weights, weights, count * sizeof *weights);
+    memcpy(run->weights, weights, count * sizeof *weights);
     for (uint32_t j = 0; j < size; j++) {
         const uint64_t member = (uint64_t)batch * size + j;
         const uint32_t seed = evolution_seed(plan->seed, step, member);
@@ -86,38 +93,38 @@ static ty_status forward(ty_interpreter *in, const ty_instruction *pass, uint32_
 
         evolution_noise(seed, 0, count, noise);
         for (uint64_t i = 0; i < count; i++)
-            weights[i] = s->weights[i] + by * noise[i];
-        corridor_begin(s->player.robots, evolution_corridor(plan->seed, step));
-        TY_CHECK(player_run(&s->player, error), status, done);
-        score = corridor_score(s->player.robots);
-        *score_of(in, member) = (member_score){(float)score, seed};
+            weights[i] = run->weights[i] + by * noise[i];
+        corridor_begin(run->player.robots, evolution_corridor(plan->seed, step));
+        TY_CHECK(player_run(&run->player, error), status, done);
+        score = corridor_score(run->player.robots);
+        *score_of(run, member) = (member_score){(float)score, seed};
         sum += 1 - score;
     }
 done:
-    memcpy(weights, s->weights, count * sizeof *weights);
-    interpreter_loss_add(in, step, sum, size);
+    memcpy(weights, run->weights, count * sizeof *weights);
+    *loss = (scenario_loss){sum, size};
     return status;
 }
 
-static void exchange(const ty_interpreter *in, ty_collective_options *options)
+static void exchange(const scenario_run *run, ty_collective_options *options)
 {
     options->kind = TY_ALL_GATHER;
-    options->data = in->scenario_state->played;
-    options->count = in->options.plan->global_batch * sizeof(member_score);
+    options->data = run->played;
+    options->count = run->plan->global_batch * sizeof(member_score);
     options->is_of_shares = true;
     options->element = TY_ELEMENT_BYTE;
 }
 
 /* The centered rank, -1/2 to 1/2, with the sign of the noise; equal scores have the mean of their
  * ranks. */
-static float signed_rank(const ty_interpreter *in, const member_score *score)
+static float signed_rank(const scenario_run *run, const member_score *score)
 {
-    const uint64_t count = in->options.plan->global_batch;
+    const uint64_t count = run->plan->global_batch;
     double below = 0;
     float rank;
 
     for (uint64_t j = 0; j < count; j++) {
-        const member_score *other = score_of(in, j);
+        const member_score *other = score_of(run, j);
 
         below += other->score < score->score                      ? 1
                  : other != score && other->score == score->score ? 0.5
@@ -129,25 +136,24 @@ static float signed_rank(const ty_interpreter *in, const member_score *score)
 
 /* -1 / (count deviation) sum of rank x sign x noise, in the order of members: whichever replica
  * played them, all replicas compute the same sum. */
-static void gradient(ty_interpreter *in, uint32_t index, uint32_t step)
+static void gradient(const scenario_run *run, uint64_t offset, uint64_t parameters,
+                     float *gradients)
 {
-    const ty_plan *plan = in->options.plan;
-    const bucket_state *bucket = &in->buckets[index];
+    const ty_plan *plan = run->plan;
     const uint64_t count = plan->global_batch;
     const float scale = (float)(-1 / ((double)count * plan->workload->deviation));
-    float *noise = in->scenario_state->weights + in->scenario_state->parameter_count;
-    float *sum = interpreter_gradients(in, bucket->held, step) + bucket->offset;
+    float *noise = run->weights + run->parameter_count;
 
-    memset(sum, 0, bucket->count * sizeof *sum);
+    memset(gradients, 0, parameters * sizeof *gradients);
     for (uint64_t i = 0; i < count; i++) {
-        const member_score *own = score_of(in, i);
-        float weight = scale * signed_rank(in, own);
+        const member_score *own = score_of(run, i);
+        float weight = scale * signed_rank(run, own);
 
-        evolution_noise(own->seed, bucket->offset, bucket->count, noise);
-        if (i + 1 < count && (own->seed ^ score_of(in, i + 1)->seed) == 1) /* the mirrored one */
-            weight += scale * signed_rank(in, score_of(in, ++i));
-        for (uint64_t p = 0; p < bucket->count; p++)
-            sum[p] += weight * noise[p];
+        evolution_noise(own->seed, offset, parameters, noise);
+        if (i + 1 < count && (own->seed ^ score_of(run, i + 1)->seed) == 1) /* the mirrored one */
+            weight += scale * signed_rank(run, score_of(run, ++i));
+        for (uint64_t p = 0; p < parameters; p++)
+            gradients[p] += weight * noise[p];
     }
 }
 
@@ -158,5 +164,9 @@ static ty_status play(const player *p, uint32_t n, void *memory, ty_error *error
     return player_run(p, error);
 }
 
-const scenario evolution = {
-    .start = start, .forward = forward, .exchange = exchange, .gradient = gradient, .play = play};
+const scenario evolution = {.start = start,
+                            .load = load,
+                            .forward = forward,
+                            .exchange = exchange,
+                            .gradient = gradient,
+                            .play = play};

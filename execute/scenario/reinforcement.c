@@ -131,11 +131,11 @@ static ty_status play(const player *p, uint32_t n, void *memory, ty_error *error
     return episodes_play(p, 1, n, 0, &batch, error);
 }
 
-/* ---- In the interpreter -------------------------------------------------------------------- */
+/* ---- A rank's ------------------------------------------------------------------------------ */
 
-static bool is_actor(const ty_interpreter *in)
+static bool is_actor(const scenario_run *run)
 {
-    return ty_plan_is_of_actors(in->options.plan, in->position);
+    return ty_plan_is_of_actors(run->plan, run->position);
 }
 
 static uint64_t batch_bytes(const ty_plan *plan)
@@ -143,103 +143,100 @@ static uint64_t batch_bytes(const ty_plan *plan)
     return plan->micro_batch_size * ty_workload_episode_bytes(plan->workload);
 }
 
-static episodes batch_of(const ty_interpreter *in, uint32_t slot)
+static episodes batch_of(const scenario_run *run, uint32_t slot)
 {
-    const ty_plan *plan = in->options.plan;
+    const ty_plan *plan = run->plan;
 
-    return episodes_in((char *)in->scenario_state->played + slot * batch_bytes(plan),
-                       plan->micro_batch_size, (uint32_t)plan->workload->input.dimensions[0]);
+    return episodes_in((char *)run->played + slot * batch_bytes(plan), plan->micro_batch_size,
+                       (uint32_t)plan->workload->input.dimensions[0]);
 }
 
 /* The weights in transit of a step. */
-static float *set_of(const ty_interpreter *in, uint32_t step)
+static float *set_of(const scenario_run *run, uint32_t step)
 {
-    const ty_plan *plan = in->options.plan;
-
-    return in->scenario_state->weights + step % in->window *
-                                             (ty_plan_policy_bytes(plan) / sizeof(float)) *
-                                             ty_plan_policy_messages(plan, 0);
+    return run->weights + step % run->window * (ty_plan_policy_bytes(run->plan) / sizeof(float)) *
+                              ty_plan_policy_messages(run->plan, 0);
 }
 
-static ty_status start(ty_interpreter *in, held_stage *held, ty_error *error)
+static ty_status start(scenario_run *run, ty_error *error)
 {
-    const ty_plan *plan = in->options.plan;
+    const ty_plan *plan = run->plan;
     const uint64_t set_bytes = ty_plan_policy_bytes(plan) * ty_plan_policy_messages(plan, 0);
-    scenario_state *s = in->scenario_state;
 
-    s->played = ty_alloc(held->slot_count, batch_bytes(plan));
+    run->played = ty_alloc(run->slots, batch_bytes(plan));
     if (set_bytes > 0)
-        s->weights = ty_alloc(in->window, set_bytes);
-    if (s->played == NULL || (set_bytes > 0 && s->weights == NULL))
-        return interpreter_no_memory(error);
-    if (is_actor(in))
-        held->device = s->player.device;
+        run->weights = ty_alloc(run->window, set_bytes);
+    if (run->played == NULL || (set_bytes > 0 && run->weights == NULL))
+        return ty_fail(error, TY_ENOMEM, "out of memory for episodes");
+    if (is_actor(run))
+        run->device = run->player.device;
     return TY_OK;
 }
 
 /* Of several messages with weights each is a part: the learner's part among those of the actor. */
-static void *buffer(const ty_interpreter *in, const ty_instruction *transfer, uint32_t slot,
+static void *buffer(const scenario_run *run, const ty_instruction *transfer, uint32_t slot,
                     uint32_t step)
 {
-    const ty_plan *plan = in->options.plan;
+    const ty_plan *plan = run->plan;
     uint64_t part;
 
     if (transfer->direction == TY_ACTIVATION)
-        return batch_of(in, slot).seen;
+        return batch_of(run, slot).seen;
     part =
-        ty_program_global_micro_batch(plan, transfer->stage, in->replica, transfer->micro_batch) /
+        ty_program_global_micro_batch(plan, transfer->stage, run->replica, transfer->micro_batch) /
         ty_plan_actors(plan) % ty_plan_policy_messages(plan, 0);
-    return set_of(in, step) + part * (transfer->bytes / sizeof(float));
+    return set_of(run, step) + part * (transfer->bytes / sizeof(float));
 }
 
-static void begin(ty_interpreter *in, uint32_t step)
+static void begin(const scenario_run *run, uint32_t step)
 {
-    memcpy(in->options.backend->parameters(in->held[0].device), set_of(in, step),
-           in->scenario_state->parameter_count * sizeof(float));
+    memcpy(run->backend->parameters(run->device), set_of(run, step),
+           run->parameter_count * sizeof(float));
 }
 
-/* Weights that leave are set aside: the next update may come while they are under way. */
-static void updated(ty_interpreter *in, uint32_t index, uint32_t step)
+/* Weights that leave are set aside: the next update may come while they are sent. */
+static void updated(const scenario_run *run, uint32_t index, uint32_t step)
 {
-    const bucket_state *bucket = &in->buckets[index];
+    const ty_bucket *bucket = &run->plan->buckets[index];
+    uint64_t offset, count;
 
-    if (in->scenario_state->weights != NULL)
-        memcpy(set_of(in, step) + bucket->offset,
-               in->options.backend->parameters(in->held[0].device) + bucket->offset,
-               bucket->count * sizeof(float));
+    if (run->weights == NULL)
+        return;
+    run->backend->slice(run->device, bucket->first_layer, bucket->layer_count, &offset, &count);
+    memcpy(set_of(run, step) + offset, run->backend->parameters(run->device) + offset,
+           count * sizeof(float));
 }
 
-static ty_status load(ty_interpreter *in, const ty_instruction *load, uint32_t step, uint32_t slot,
+static ty_status load(scenario_run *run, const ty_instruction *load, uint32_t step, uint32_t slot,
                       ty_error *error)
 {
-    const ty_plan *plan = in->options.plan;
+    const ty_plan *plan = run->plan;
     const uint64_t m =
-        ty_program_global_micro_batch(plan, load->stage, in->replica, load->micro_batch);
-    const episodes batch = batch_of(in, slot);
+        ty_program_global_micro_batch(plan, load->stage, run->replica, load->micro_batch);
+    const episodes batch = batch_of(run, slot);
 
-    scenario_weights_take(in);
-    return episodes_play(&in->scenario_state->player, plan->seed, step, m * plan->micro_batch_size,
-                         &batch, error);
+    scenario_weights_take(run);
+    return episodes_play(&run->player, plan->seed, step, m * plan->micro_batch_size, &batch, error);
 }
 
 /* Copies a slot's episodes to the input of its pass. Losses are 1 - score. */
-static ty_status forward(ty_interpreter *in, const ty_instruction *pass, uint32_t step,
-                         uint32_t slot, ty_error *error)
+static ty_status forward(scenario_run *run, const ty_instruction *pass, uint32_t step,
+                         uint32_t slot, scenario_loss *loss, ty_error *error)
 {
-    const ty_device_backend *backend = in->options.backend;
-    ty_stage_device *device = interpreter_held(in, pass)->device;
-    const episodes batch = batch_of(in, slot);
+    const ty_device_backend *backend = run->backend;
+    const episodes batch = batch_of(run, slot);
     const uint64_t rows = (uint64_t)batch.count * batch.steps;
-    int32_t *labels = backend->labels(device, slot);
-    double lost = 0;
+    int32_t *labels = backend->labels(run->device, slot);
 
-    memcpy(backend->input(device, slot), batch.seen, rows * CORRIDOR_RAYS * sizeof *batch.seen);
+    (void)step;
+    memcpy(backend->input(run->device, slot), batch.seen,
+           rows * CORRIDOR_RAYS * sizeof *batch.seen);
     memcpy(labels, batch.actions, rows * sizeof *labels);
     memcpy(labels + rows, batch.advantages, rows * sizeof *batch.advantages);
     for (uint32_t e = 0; e < batch.count; e++)
-        lost += 1 - (double)batch.scores[e];
-    interpreter_loss_add(in, step, lost, batch.count);
-    return backend->forward(device, slot, pass->first_layer, pass->layer_count, error);
+        loss->sum += 1 - (double)batch.scores[e];
+    loss->count = batch.count;
+    return backend->forward(run->device, slot, pass->first_layer, pass->layer_count, error);
 }
 
 const scenario reinforcement = {.start = start,

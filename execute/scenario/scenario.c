@@ -2,15 +2,25 @@
 #include "scenario.h"
 
 #include "dataset.h"
-#include "profile_job.h"
 
 #include <string.h>
 
 const scenario *scenario_of(const ty_workload *workload, bool is_timed)
 {
+    static const scenario none = {0};
+
     if (workload->learning == TY_LEARNING_REINFORCEMENT)
         return &reinforcement;
-    return workload->learning == TY_LEARNING_EVOLUTION && !is_timed ? &evolution : NULL;
+    if (is_timed)
+        return &none;
+    if (workload->learning == TY_LEARNING_EVOLUTION)
+        return &evolution;
+    return ty_workload_has_teacher(workload) ? &teacher : &none;
+}
+
+bool scenario_plays(const scenario_run *run)
+{
+    return run->hooks->play != NULL;
 }
 
 /* Seeds of tests have a key of their own, as those of evolution.c and reinforcement.c. */
@@ -145,60 +155,50 @@ ty_status player_run(const player *p, ty_error *error)
     return TY_OK;
 }
 
-/* ---- In the interpreter -------------------------------------------------------------------- */
+/* ---- A rank's ------------------------------------------------------------------------------ */
 
-ty_status scenario_start(ty_interpreter *in, const ty_stage_options *options, held_stage *held,
-                         ty_error *error)
+ty_status scenario_start(scenario_run *run, const ty_stage_options *options, ty_error *error)
 {
-    scenario_state *s = in->scenario_state = ty_alloc(1, sizeof *in->scenario_state);
-    ty_status status;
+    ty_status status = TY_OK;
 
-    if (s == NULL)
-        return interpreter_no_memory(error);
-    if (!interpreter_is_timed(in)) {
-        TY_CHECK(player_open(in->options.backend, *options, &s->player, error), status, done);
-        s->parameter_count = in->options.backend->parameter_count(s->player.device);
+    if (run->hooks->start == NULL)
+        return TY_OK;
+    if (!run->backend->is_timed) {
+        TY_CHECK(player_open(run->backend, *options, &run->player, error), status, done);
+        run->parameter_count = run->backend->parameter_count(run->player.device);
     }
-    status = in->scenario->start(in, held, error);
+    status = run->hooks->start(run, error);
 done:
     return status;
 }
 
-void scenario_close(ty_interpreter *in)
+bool scenario_close(scenario_run *run)
 {
-    scenario_state *s = in->scenario_state;
+    const bool is_stage = run->player.device != NULL && run->player.device == run->device;
 
-    if (s == NULL)
-        return;
-    if (in->held[0].device == s->player.device)
-        in->held[0].device = NULL; /* closed with the player */
-    player_close(&s->player);
-    ty_free(s->played);
-    ty_free(s->weights);
-    ty_free(s);
+    player_close(&run->player);
+    ty_free(run->played);
+    ty_free(run->weights);
+    return is_stage;
 }
 
-void scenario_weights_take(ty_interpreter *in)
+void scenario_weights_take(scenario_run *run)
 {
-    const ty_device_backend *backend = in->options.backend;
-    const scenario_state *s = in->scenario_state;
-
-    if (s->player.device != in->held[0].device)
-        memcpy(backend->parameters(s->player.device), backend->parameters(in->held[0].device),
-               s->parameter_count * sizeof(float));
+    if (run->player.device != run->device)
+        memcpy(run->backend->parameters(run->player.device), run->backend->parameters(run->device),
+               run->parameter_count * sizeof(float));
 }
 
-ty_status scenario_test(ty_interpreter *in, double *loss_sum, double *correct, double *count,
+ty_status scenario_test(scenario_run *run, double *loss_sum, double *correct, double *count,
                         ty_error *error)
 {
-    const ty_plan *plan = in->options.plan;
-    const player *p = &in->scenario_state->player;
-    const uint32_t replicas = plan->stages[in->position].replicas;
+    const player *p = &run->player;
+    const uint32_t replicas = run->plan->stages[run->position].replicas;
 
-    if (ty_plan_is_of_actors(plan, in->position))
+    if (ty_plan_is_of_actors(run->plan, run->position))
         return TY_OK;
-    scenario_weights_take(in);
-    for (uint32_t at = in->replica * p->count; at < SCENARIO_TESTS; at += replicas * p->count) {
+    scenario_weights_take(run);
+    for (uint32_t at = run->replica * p->count; at < SCENARIO_TESTS; at += replicas * p->count) {
         const uint32_t left = SCENARIO_TESTS - at, here = left < p->count ? left : p->count;
         ty_status status;
 
@@ -214,75 +214,4 @@ ty_status scenario_test(ty_interpreter *in, double *loss_sum, double *correct, d
         }
     }
     return TY_OK;
-}
-
-/* ---- The profile --------------------------------------------------------------------------- */
-
-static const double episodes_budget_s = 0.3;
-
-typedef struct play_work {
-    const scenario *scenario;
-    player player;
-    void *memory;
-    uint32_t played;
-} play_work;
-
-static ty_status play_run(void *context, ty_error *error)
-{
-    play_work *work = context;
-
-    return work->scenario->play(&work->player, work->played++, work->memory, error);
-}
-
-/* The time of a population goes to the layers in equal parts; episodes of reinforcement learning
- * have a row of their own. */
-static ty_status rows_add(const ty_profiler *p, uint32_t micro_batch, double seconds,
-                          ty_error *error)
-{
-    const ty_workload *w = p->workload;
-    const bool is_evolution = w->learning == TY_LEARNING_EVOLUTION;
-    const uint32_t rows = is_evolution ? w->layer_count : 1;
-    ty_status status = TY_OK;
-
-    for (uint32_t l = 0; l < rows && status == TY_OK; l++) {
-        ty_layer_time row = {.micro_batch = micro_batch,
-                             .forward_s = is_evolution ? seconds * micro_batch / rows : seconds};
-
-        status = is_evolution ? ty_layer_signature(w, l, &row.signature, error)
-                              : ty_workload_play_signature(w, &row.signature, error);
-        if (status == TY_OK)
-            status = ty_profile_row_add(p->profile, &row, error);
-    }
-    return status;
-}
-
-ty_status ty_profile_episodes(ty_profiler *p, uint32_t micro_batch, ty_error *error)
-{
-    const ty_stage_options options = {.workload = p->workload,
-                                      .micro_batch_size = micro_batch,
-                                      .loss_scale = 1.0 / micro_batch,
-                                      .seed = 1,
-                                      .tied_layer = TY_NO_LAYER,
-                                      .precision = p->precision,
-                                      .local_rank = p->transport->local_rank};
-    play_work work = {.scenario = scenario_of(p->workload, false)};
-    double seconds = 0;
-    ty_status status;
-
-    TY_CHECK(player_open(p->backend, options, &work.player, error), status, cleanup);
-    work.memory = ty_alloc(1, p->backend->parameter_count(work.player.device) * sizeof(float) +
-                                  micro_batch * ty_workload_episode_bytes(p->workload));
-    if (work.memory == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto cleanup;
-    }
-    TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-    TY_CHECK(ty_measure(p, NULL, play_run, &work, episodes_budget_s, &seconds, error), status,
-             cleanup);
-    TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
-    status = rows_add(p, micro_batch, seconds, error);
-cleanup:
-    player_close(&work.player);
-    ty_free(work.memory);
-    return status;
 }

@@ -1,17 +1,19 @@
 /**
  * @file scenario.h
- * Workloads that learn from episodes in corridors (corridor.h): evolution.c and reinforcement.c.
- * Internal to execute/.
+ * Workloads that learn otherwise than by gradients of a data set: teacher.c, evolution.c and
+ * reinforcement.c. Internal to execute/.
  *
- * The interpreter calls the hooks of a scenario in place of its own code. Their common code is in
- * scenario.c: a player, which runs a policy in several corridors at once, the test of a policy, and
- * the profile of an episode.
+ * A scenario is a table of hooks, which the interpreter calls where the table has one. Hooks know
+ * the rank only by its scenario_run. Common code of those that play episodes in corridors
+ * (corridor.h) is in scenario.c: a player, which runs a policy in several corridors at once, and
+ * the test of a policy.
  */
 #ifndef TY_EXECUTE_SCENARIO_H
 #define TY_EXECUTE_SCENARIO_H
 
 #include "corridor.h"
-#include "interpreter_state.h"
+#include "device.h"
+#include "transport.h"
 
 /** A policy, which is ty_workload_step_make of a workload without the loss, and `count` robots.
  * The members of a population have parameters of their own, so that their `count` is 1. */
@@ -35,52 +37,72 @@ uint32_t player_likeliest(const float *scores);
 /** Takes robots that have begun to the end of their episodes, by the likeliest action each time. */
 ty_status player_run(const player *player, ty_error *error) TY_MUST_CHECK;
 
-/** A rank's data for its scenario. */
-struct scenario_state {
+typedef struct scenario scenario;
+
+/** A rank, and the scenario's data on it. */
+typedef struct scenario_run {
+    const scenario *hooks; /* never NULL */
+    const ty_plan *plan;
+    const ty_device_backend *backend;
+    uint32_t position, replica;
+    uint32_t slots, window;  /* micro-batches, and steps, whose data is kept at once */
+    ty_stage_device *device; /* the stage's */
     player player; /* its device is the stage's, except on learners of reinforcement learning */
     uint64_t parameter_count;
     void *played;   /* reinforcement: the episodes of each slot; evolution: all scores */
     float *weights; /* reinforcement: weights in transit; evolution: shared weights, then noise */
-};
+} scenario_run;
+
+/** Part of a pass in the loss of its step. */
+typedef struct scenario_loss {
+    double sum, count;
+} scenario_loss;
 
 struct scenario {
-    /** Allocates the rest of in->scenario_state; the player's device may become the stage's. */
-    ty_status (*start)(ty_interpreter *in, held_stage *held, ty_error *error);
-    /** Instructions, on the compute thread. NULL: an episode is played in its forward. */
-    ty_status (*load)(ty_interpreter *in, const ty_instruction *load, uint32_t step, uint32_t slot,
+    /** Allocates the rest of the run's data. The player's device may become the stage's. */
+    ty_status (*start)(scenario_run *run, ty_error *error);
+    /** A load; NULL: a batch of the data set. */
+    ty_status (*load)(scenario_run *run, const ty_instruction *load, uint32_t step, uint32_t slot,
                       ty_error *error);
-    ty_status (*forward)(ty_interpreter *in, const ty_instruction *forward, uint32_t step,
-                         uint32_t slot, ty_error *error);
-    /** Actors: the weights that arrived in a step become their own. After each update, if not
-     * NULL: the weights of learners are set aside. */
-    void (*begin)(ty_interpreter *in, uint32_t step);
-    void (*updated)(ty_interpreter *in, uint32_t bucket, uint32_t step);
+    /** A sample of the data set, after it was loaded. Either pointer may be NULL. */
+    void (*view)(const scenario_run *run, const ty_dataset *dataset, uint64_t position,
+                 bool has_label, float *input, int32_t *labels);
+    /** A forward, in place of the device's. */
+    ty_status (*forward)(scenario_run *run, const ty_instruction *forward, uint32_t step,
+                         uint32_t slot, scenario_loss *loss, ty_error *error);
     /** The buffer of a send or receive. */
-    void *(*buffer)(const ty_interpreter *in, const ty_instruction *transfer, uint32_t slot,
+    void *(*buffer)(const scenario_run *run, const ty_instruction *transfer, uint32_t slot,
                     uint32_t step);
-    /** The collective of a bucket, and the gradients that follow from it. NULL: the all-reduce of
-     * gradients, and those of the backward pass. */
-    void (*exchange)(const ty_interpreter *in, ty_collective_options *options);
-    void (*gradient)(ty_interpreter *in, uint32_t bucket, uint32_t step);
-    /** The n-th call of those that a profile times. @param memory for parameters and for episodes
-     */
+    /** Replaces the weights by those that arrived in a step. */
+    void (*begin)(const scenario_run *run, uint32_t step);
+    /** After the update of a bucket. */
+    void (*updated)(const scenario_run *run, uint32_t bucket, uint32_t step);
+    /** The collective of a bucket in place of the all-reduce of gradients, and the gradients of
+     * parameters [offset, offset + count) that follow from it. */
+    void (*exchange)(const scenario_run *run, ty_collective_options *options);
+    void (*gradient)(const scenario_run *run, uint64_t offset, uint64_t count, float *gradients);
+    /** The n-th call of those that a profile times; NULL: nothing is played. @param memory for
+     * parameters and for episodes */
     ty_status (*play)(const player *player, uint32_t n, void *memory, ty_error *error);
 };
 
-extern const scenario evolution, reinforcement;
-/** NULL: learning from a data set, or an evolution without computation. */
+extern const scenario evolution, reinforcement, teacher;
+/** Without any hook where the workload learns from a data set, or no scenario computes. */
 const scenario *scenario_of(const ty_workload *workload, bool is_timed);
+/** Whether episodes take the place of a data set. */
+bool scenario_plays(const scenario_run *run);
 
-/** Opens the player of a stage whose device would be opened with `options`. */
-ty_status scenario_start(ty_interpreter *in, const ty_stage_options *options, held_stage *held,
+/** Opens the player of a stage whose device would be opened with `options`, if the scenario has
+ * one. `run` has everything up to the window. */
+ty_status scenario_start(scenario_run *run, const ty_stage_options *options,
                          ty_error *error) TY_MUST_CHECK;
-/** Before the devices of the stages are closed. */
-void scenario_close(ty_interpreter *in);
+/** Before the stage's device is closed. @return whether this closed it */
+bool scenario_close(scenario_run *run);
 /** Copies the weights of a learner to its own player, if it has one. */
-void scenario_weights_take(ty_interpreter *in);
+void scenario_weights_take(scenario_run *run);
 /** Adds this rank's part of a test, in corridors of no training step: losses are 1 - score, correct
  * are episodes without a touch. */
-ty_status scenario_test(ty_interpreter *in, double *loss_sum, double *correct, double *count,
+ty_status scenario_test(scenario_run *run, double *loss_sum, double *correct, double *count,
                         ty_error *error) TY_MUST_CHECK;
 
 /* ---- Random numbers ------------------------------------------------------------------------ */
