@@ -66,19 +66,18 @@ static ty_status read_conv2d(const place *p)
 
 static ty_status read_pool(const place *p)
 {
-    ty_status status = TY_OK;
     ty_window window;
     bool is_global, is_average;
 
     TY_TRY(read_flag(p, "is_global", false, &is_global));
     if (is_global) {
         *p->x = ty_builder_global_pool(p->script->reader->builder, *p->x);
-        return status;
+        return TY_OK;
     }
     TY_TRY(read_flag(p, "is_average", false, &is_average));
     TY_TRY(read_window(p, 0, &window));
     *p->x = ty_builder_pool(p->script->reader->builder, *p->x, &window, is_average);
-    return status;
+    return TY_OK;
 }
 
 static ty_status read_slice(const place *p)

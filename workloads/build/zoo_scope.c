@@ -84,22 +84,20 @@ ty_status ty_zoo_scoped_size(const ty_zoo_frame *frame, const ty_json *object, c
 ty_status ty_zoo_scoped_sizes(const ty_zoo_frame *frame, const ty_json *object, const char *key,
                               uint64_t fallback, uint64_t *out, uint32_t count, ty_error *error)
 {
-    ty_status status = follow(frame, &object, &key, error);
     const ty_json *list;
 
-    if (status != TY_OK)
-        return status;
+    TY_TRY(follow(frame, &object, &key, error));
     if (ty_json_has(object, key) && ty_json_array(object, key, 0, SIZE_MAX, &list, NULL) == TY_OK) {
         TY_TRY(ty_json_array(object, key, count, count, &list, error));
         for (uint32_t i = 0; i < count; i++)
             TY_TRY(ty_json_as_uint64(ty_json_at(list, i), fallback == 0 ? 0 : 1, INT32_MAX, &out[i],
                                      error));
-        return status;
+        return TY_OK;
     }
     TY_TRY(ty_zoo_size(object, key, fallback, &out[0], error));
     for (uint32_t i = 1; i < count; i++)
         out[i] = out[0];
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_zoo_label_set(ty_zoo_script *script, const ty_json *object, uint32_t layer)

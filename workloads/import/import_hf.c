@@ -58,7 +58,7 @@ static bool is_class_of(const char *class_name, const char *type)
 static ty_status type_of(const config *c, const ty_json *family, size_t i, const char **out)
 {
     const ty_json *list;
-    ty_status status;
+    ty_status status = TY_OK;
 
     *out = NULL;
     if (i == 0)
@@ -347,7 +347,7 @@ static uint64_t rotary_base_of(const config *c)
 static ty_status read_language_model(config *c, steps_reader *r, ty_transformer *t)
 {
     const uint64_t asked = ty_import_vocabulary(c->source);
-    ty_status status;
+    ty_status status = TY_OK;
 
     TY_TRY(ty_steps_run_part(r, "language_checks"));
     if (asked > 0)

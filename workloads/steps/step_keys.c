@@ -180,7 +180,7 @@ static ty_status read_size(steps_reader *r, const ty_json *step, const place *p,
 {
     double minimum, maximum;
     uint64_t size;
-    ty_status status;
+    ty_status status = TY_OK;
 
     TY_TRY(ty_steps_value(r, step, "minimum", 1, &minimum));
     TY_TRY(ty_steps_value(r, step, "maximum", INT32_MAX, &maximum));
@@ -260,7 +260,7 @@ static ty_status read_pair(steps_reader *r, const ty_json *step, value_kind kind
     char expected[80];
     double minimum, maximum, number;
     uint64_t size = 0;
-    ty_status status;
+    ty_status status = TY_OK;
 
     if (kind == A_FLAG) {
         *out = strcasecmp(p->value, "true") == 0;
@@ -400,7 +400,7 @@ static ty_status run_matches(steps_reader *r, const ty_json *step)
     const ty_json *patterns, *keys;
     const char *text = "", *pattern;
     place p = {0};
-    ty_status status;
+    ty_status status = TY_OK;
 
     TY_TRY(ty_json_member(step, "keys", &keys, r->error));
     TY_TRY(find_keys(r, r->scope->object, keys, false, &p));
@@ -413,7 +413,7 @@ static ty_status run_matches(steps_reader *r, const ty_json *step)
         TY_TRY(ty_steps_set(r, ty_json_key(ty_json_at(patterns, i)),
                             ty_steps_is_like(r, pattern, text)));
     }
-    return status;
+    return TY_OK;
 }
 
 /* The text for a pattern that `text` is like; null: `text` itself. */
@@ -557,7 +557,7 @@ static ty_status run_indices(steps_reader *r, const ty_json *step)
     const ty_json *list;
     steps_variable *v = NULL;
     uint64_t blocks = 0, block;
-    ty_status status;
+    ty_status status = TY_OK;
 
     TY_TRY(read_list(r, step, "indices", &v, &list, &blocks));
     if (list != NULL && (!ty_json_is_array(list) || ty_json_size(list) > blocks))

@@ -224,13 +224,11 @@ static ty_status run_one(steps_reader *r, const ty_json *step)
     size_t kind = 0;
     bool is_done = false;
     double applies;
-    ty_status status;
-
     if (!ty_json_is_object(step))
         return ty_json_fail(step, r->error, "a step: {\"set\": ...}, or another kind");
     TY_TRY(ty_steps_value(r, step, "if", 1, &applies));
     if (applies == 0)
-        return status;
+        return TY_OK;
     while (kind < COUNT(kinds) && !ty_json_has(step, kinds[kind].key))
         kind++;
     if (kind < COUNT(kinds))
