@@ -119,8 +119,8 @@ static const cli_command commands[] = {
      1, 2, cmd_workload},
     {"cluster", "list|show C|check C|collective C|import FILE|export C",
      "the catalogue, what a cluster is made of, and files of other tools",
-     "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"
-     "topograph and Kubernetes; check names weak points and the like.\n"
+     "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover and\n"
+     "SimGrid; check names weak points and the like.\n"
      "collective says how long one takes among --ranks devices, by itself.\n"
      "export --to json (default), dot, nccl, simgrid or slurm.\n",
      OPTIONS("collective", "ranks", "size", "algorithm", "queued", "host", "device", "hosts",

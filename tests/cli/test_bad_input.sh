@@ -106,7 +106,7 @@ marked() { # FILE COMMAND...: the command's answer about the file, and about the
     done
     if [ -s "$scratch/plain.out" ] && cmp -s "$scratch/plain.out" "$scratch/with.out"; then pass; else fail "a mark changes what is read of $original"; fi
 }
-for file in nodes.json topology.conf topology.yaml topograph.yaml ibnetdiscover.txt nccl.xml smi.txt; do
+for file in topology.conf topology.yaml ibnetdiscover.txt nccl.xml smi.txt; do
     marked "$SOURCE/tests/topologies/data/$file" cluster import --host dgx-a100 -q -o -
 done
 corpus=$SOURCE/tests/fuzz/corpus

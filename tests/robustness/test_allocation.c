@@ -346,13 +346,11 @@ static ty_status import_cluster(const trial *t, outcome *o, ty_error *error)
 Test(allocation, cluster_importers)
 {
     static const char *const paths[] = {
-        CLUSTERS "nccl.xml",        CLUSTERS "smi.txt",
-        CLUSTERS "hwloc.xml",       CLUSTERS "topology.conf",
-        CLUSTERS "topology.yaml",   CLUSTERS "ibnetdiscover.txt",
-        CLUSTERS "topograph.yaml",  CLUSTERS "nodes.json",
-        CLUSTERS "platform.xml",    CLUSTERS "fat-tree.xml",
-        CLUSTERS "dragonfly.xml",   CORPUS "nccl/rccl.xml",
-        CORPUS "simgrid/torus.xml", CORPUS "simgrid/backbone.xml",
+        CLUSTERS "nccl.xml",      CLUSTERS "smi.txt",         CLUSTERS "hwloc.xml",
+        CLUSTERS "topology.conf", CLUSTERS "topology.yaml",   CLUSTERS "ibnetdiscover.txt",
+
+        CLUSTERS "platform.xml",  CLUSTERS "fat-tree.xml",    CLUSTERS "dragonfly.xml",
+        CORPUS "nccl/rccl.xml",   CORPUS "simgrid/torus.xml", CORPUS "simgrid/backbone.xml",
     };
     catalogue *known = known_catalogue();
 

@@ -33,6 +33,7 @@ static const refusal clusters[] = {
     {"astra-sim/system-", "an ASTRA-sim system file"},
     {"astra-sim/", "an ASTRA-sim network"},
     {"clos/", "none of the formats"},
+    {"topograph/", "none of the formats"},
     {"calculon/", "a Calculon system"},
     {"ibnetdiscover/bad.out", "no switch"},
     {"azure-ncv4-graph.xml", "an NCCL graph file"},

@@ -309,42 +309,6 @@ Test(import_real, ibnetdiscover)
         check_real(&rows[i]);
 }
 
-Test(import_real, trees)
-{
-    static const real_file rows[] = {
-        {"topograph/small-tree.yaml",
-         {.host = "dgx-a100"},
-         TY_OK,
-         48,
-         6,
-         "topograph",
-         "a100-sxm4-80gb",
-         240e9,
-         NULL},
-        {"topograph/medium.yaml",
-         {.host = "dgx-a100"},
-         TY_OK,
-         64,
-         8,
-         "topograph",
-         "a100-sxm4-80gb",
-         240e9,
-         NULL},
-        {"topograph/nvl72.yaml",
-         {.host = "dgx-b200"},
-         TY_OK,
-         576,
-         72,
-         "topograph",
-         "b200",
-         721.8e9,
-         NULL},
-        {"topograph/nvl72.yaml", {0}, TY_EINVAL, 0, 0, NULL, NULL, 0, "names no devices"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        check_real(&rows[i]);
-}
-
 Test(import_real, simulators)
 {
     static const real_file rows[] = {
@@ -585,39 +549,6 @@ Test(import, ibnetdiscover)
     cr_assert_not_null(strstr(notes.text, "1 adapters do not say"));
     ty_import_notes_clear(&notes);
     ty_cluster_free(c);
-}
-
-Test(import, trees_of_other_kinds)
-{
-    static const struct {
-        const char *path, *host;
-        uint32_t hosts, switches;
-        wanted_link links[3];
-    } rows[] = {
-        {DATA "topograph.yaml",
-         "p100-server",
-         5,
-         3,
-         {{"leaf-a", "spine", "eth25-trunk", 3 * 2.942e9},
-          {"leaf-b", "spine", "eth25-trunk", 2 * 2.942e9},
-          {"n7/nic-0", "leaf-a", "eth25", 2.942e9}}},
-        {DATA "nodes.json",
-         NULL,
-         2,
-         5,
-         {{"cluster/region-us-east-1", "cluster", "wan10", 1.25e9},
-          {"cluster/region-us-east-1/zone-us-east-1a", "cluster/region-us-east-1", "efa100-trunk",
-           4 * 11.25e9},
-          {"gpu-b/nic-7", "cluster/region-eastus/zone-eastus-1", "hdr200", 25e9}}},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ty_cluster *c =
-            sample_import(rows[i].path, &(ty_cluster_import_options){.host = rows[i].host}, NULL);
-        cr_assert_eq(ty_cluster_host_count(c), rows[i].hosts, "%s", rows[i].path);
-        cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), rows[i].switches, "%s", rows[i].path);
-        check_links(c, rows[i].links, 3);
-        ty_cluster_free(c);
-    }
 }
 
 Test(import, simgrid_routes_become_a_graph)
@@ -954,9 +885,8 @@ static ty_status try_with(long allocations, const char *path,
 Test(import, survives_every_failing_allocation)
 {
     static const char *const paths[] = {
-        DATA "nccl.xml",   DATA "smi.txt",           DATA "topology.conf",
-        DATA "hwloc.xml",  DATA "ibnetdiscover.txt", DATA "topograph.yaml",
-        DATA "nodes.json", DATA "platform.xml",      DATA "fat-tree.xml"};
+        DATA "nccl.xml",          DATA "smi.txt",      DATA "topology.conf", DATA "hwloc.xml",
+        DATA "ibnetdiscover.txt", DATA "platform.xml", DATA "fat-tree.xml"};
     ty_cluster_import_options options = {.host = "dgx-a100", .hosts = 2};
 
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {

@@ -115,17 +115,9 @@ static double bandwidth_between(const ty_cluster *c, uint32_t a, uint32_t b)
 Test(import_forms, nvlink_domains)
 {
     static const char slurm[] = "BlockName=b1 Nodes=n[01-18]\nBlockName=b2 Nodes=n[19-36]\n";
-    static const char topograph[] = "switches:\n  core:\n    switches: [leaf-1, leaf-2]\nblocks:\n"
-                                    "- switch: leaf-1\n  nodes: [\"n[01-18]\"]\n  annotations:\n"
-                                    "    accelerator.topology.test/domain: nvl-1\n"
-                                    "- switch: leaf-2\n  nodes: [\"n[19-36]\"]\n  annotations:\n"
-                                    "    accelerator.topology.test/domain: nvl-2\n";
     static const struct {
         const char *text, *host, *nvswitch;
-    } rows[] = {{slurm, "gb200-tray", "b1/nvswitch"},
-                {slurm, "gb200-nvl72", "b2/nvswitch"},
-                {topograph, "gb200-tray", "nvl-1/nvswitch"},
-                {topograph, "gb200-nvl72", "nvl-2/nvswitch"}};
+    } rows[] = {{slurm, "gb200-tray", "b1/nvswitch"}, {slurm, "gb200-nvl72", "b2/nvswitch"}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_cluster_import_options options = {.host = rows[i].host};
@@ -361,29 +353,4 @@ Test(import_forms, hwloc_nvlinks_to_processors)
                  "%s", error.message);
     check_processors(c, "nvlink1-direct", "nvlink1", 36e9);
     ty_free(text);
-}
-
-/* ---- Kubernetes ----------------------------------------------------------------------------- */
-
-/* A node that hands out fewer GPUs than its kind has is drawn whole, and that is said. */
-Test(import_forms, kubernetes_gpus_handed_out)
-{
-#define NODE(name, gpus)                                                                           \
-    "{\"metadata\": {\"name\": \"" name "\", \"labels\": {\"node.kubernetes.io/instance-type\": "  \
-    "\"p5.48xlarge\"}}, \"status\": {\"capacity\": {\"nvidia.com/gpu\": \"8\"}, "                  \
-    "\"allocatable\": {\"cpu\": \"190\", \"nvidia.com/gpu\": \"" gpus "\"}}}"
-    static const char text[] =
-        "{\"apiVersion\": \"v1\", \"items\": [" NODE("a", "8") ", " NODE("b", "6") "]}";
-    ty_import_notes notes = {0};
-    ty_cluster *c = NULL;
-
-    cr_assert_eq(ty_cluster_import_text(text, strlen(text), "nodes", NULL, &c, &notes, NULL),
-                 TY_OK);
-    cr_assert_eq(ty_cluster_device_count(c), 16);
-    cr_assert_not_null(
-        strstr(notes.text, "node b hands out 6 GPUs: a p5.48xlarge, of 8, is drawn whole"), "%s",
-        notes.text);
-    cr_assert_null(strstr(notes.text, "node a"), "%s", notes.text);
-    ty_import_notes_clear(&notes);
-    ty_cluster_free(c);
 }

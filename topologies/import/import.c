@@ -9,9 +9,8 @@
 
 /* In the order they are tried: those that are told by a name of their own first. */
 static const import_format *const formats[] = {
-    &import_own,     &import_nccl, &import_nccl_graph, &import_hwloc,
-    &import_simgrid, &import_smi,  &import_slurm,      &import_slurm_yaml,
-    &import_ibnet,   &import_k8s,  &import_foreign,    &import_topograph,
+    &import_own, &import_nccl,  &import_nccl_graph, &import_hwloc, &import_simgrid,
+    &import_smi, &import_slurm, &import_slurm_yaml, &import_ibnet, &import_foreign,
 };
 enum { FORMAT_COUNT = sizeof formats / sizeof formats[0] };
 

@@ -232,11 +232,7 @@ static ty_status add_trunk(const tree *t, uint32_t n, const uint32_t *vertices,
     const tree_node *node = &t->nodes[n];
     double oversubscription =
         t->im->options->oversubscription > 0 ? t->im->options->oversubscription : 1;
-    uint32_t wan = catalogue_find_link(t->im->catalogue, "wan10");
 
-    if (node->is_wan)
-        return builder_link(&t->im->builder, vertices[n], vertices[node->parent], wan, false, 1,
-                            error);
     return builder_link(&t->im->builder, vertices[n], vertices[node->parent], networks[n], true,
                         node->ports / oversubscription, error);
 }

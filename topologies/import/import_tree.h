@@ -1,5 +1,4 @@
-/* A tree of network switches with hosts of the catalogue below: what Slurm, topograph, Kubernetes
- * and plain lists of hosts describe. */
+/* A tree of network switches with hosts of the catalogue below, as Slurm describes it. */
 #ifndef TY_IMPORT_TREE_H
 #define TY_IMPORT_TREE_H
 
@@ -11,7 +10,6 @@ typedef struct tree_node {
     uint32_t host;   /* of the catalogue; NO_INDEX: a switch */
     unsigned line;   /* where it is first named */
     bool is_defined; /* named by a line of its own, not just as another's child */
-    bool is_wan;     /* switch: its way up is between sites */
     double ports;    /* NICs below */
     uint32_t domain; /* host: of the tree's domains; NO_INDEX: none is known */
 } tree_node;

@@ -92,7 +92,7 @@ bool import_next_line(import_lines *lines);
 extern const import_format import_own;
 extern const import_format import_nccl, import_nccl_graph, import_smi, import_slurm;
 extern const import_format import_slurm_yaml;
-extern const import_format import_hwloc, import_ibnet, import_topograph, import_k8s;
+extern const import_format import_hwloc, import_ibnet;
 extern const import_format import_simgrid;
 /** Files of other simulators that are not clusters: told apart, and refused with a reason. */
 extern const import_format import_foreign;

@@ -1,3 +1,0 @@
-/* Importing kubectl get nodes -o json. */
-#define FORMAT "kubernetes"
-#include "cluster_import_fuzz.h"
