@@ -32,4 +32,17 @@ void ty_json_put_uint32_array(ty_json_writer *writer, const char *key, const uin
 /** From 2^53 on an integer may have been rounded by a reader that takes numbers for doubles. */
 #define TY_JSON_MAX_INTEGER 9007199254740991u
 
+/** Defines `load`, which reads a file of one document by `from_json`. */
+#define JSON_LOAD(load, type, from_json)                                                           \
+    ty_status load(const char *path, type **out, ty_error *error)                                  \
+    {                                                                                              \
+        ty_json_document *document = NULL;                                                         \
+        ty_status status = ty_json_load(path, &document, error);                                   \
+                                                                                                   \
+        if (status == TY_OK)                                                                       \
+            status = from_json(ty_json_root(document), out, error);                                \
+        ty_json_free(document);                                                                    \
+        return status;                                                                             \
+    }
+
 #endif

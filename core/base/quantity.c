@@ -219,32 +219,40 @@ static bool read_quantity(const char *text, const unit *units, size_t count, boo
     return false;
 }
 
+/* Its value in the unit of scale 1. */
+static ty_status parse(const char *text, const unit *units, size_t count, bool is_prefixed,
+                       const char *expected, double *out, ty_error *error)
+{
+    double value;
+
+    if (!read_quantity(text, units, count, is_prefixed, &value))
+        return ty_fail(error, TY_EINVAL, "found \"%.60s\", expected %s", text, expected);
+    *out = value;
+    return TY_OK;
+}
+#define PARSE(is_prefixed, expected, out)                                                          \
+    parse(text, units, sizeof units / sizeof units[0], is_prefixed, expected, out, error)
+
 ty_status ty_parse_bandwidth(const char *text, double *bytes_per_s, ty_error *error)
 {
     static const unit units[] = {{1.0, ""},      {1.0, "B/s"},   {1.0, "Bps"},
                                  {0.125, "b/s"}, {0.125, "bps"}, {0.125, "bit/s"}};
-    double value;
 
-    if (!read_quantity(text, units, sizeof units / sizeof units[0], true, &value))
-        return ty_fail(error, TY_EINVAL,
-                       "found \"%.60s\", expected a bandwidth such as 100Gb/s or 400Gbps (bits), "
-                       "25GB/s, 12GiB/s or 1e9 (bytes per second)",
-                       text);
-    *bytes_per_s = value;
-    return TY_OK;
+    return PARSE(true,
+                 "a bandwidth such as 100Gb/s or 400Gbps (bits), 25GB/s, 12GiB/s or 1e9 (bytes per "
+                 "second)",
+                 bytes_per_s);
 }
 
 ty_status ty_parse_bytes(const char *text, uint64_t *bytes, ty_error *error)
 {
     static const unit units[] = {{1.0, ""}, {1.0, "B"}};
+    static const char expected[] = "a size below 2^53 bytes such as 4096, 25MB or 64MiB";
     double value;
 
-    if (!read_quantity(text, units, sizeof units / sizeof units[0], true, &value) ||
-        value >= 0x1p53 || (value != floor(value) && value < 1024.0))
-        return ty_fail(error, TY_EINVAL,
-                       "found \"%.60s\", expected a size below 2^53 bytes such as 4096, 25MB "
-                       "or 64MiB",
-                       text);
+    TY_TRY(PARSE(true, expected, &value));
+    if (value >= 0x1p53 || (value != floor(value) && value < 1024.0))
+        return ty_fail(error, TY_EINVAL, "found \"%.60s\", expected %s", text, expected);
     *bytes = (uint64_t)llround(value);
     return TY_OK;
 }
@@ -253,30 +261,16 @@ ty_status ty_parse_seconds(const char *text, double *seconds, ty_error *error)
 {
     static const unit units[] = {{1.0, ""},    {1.0, "s"},    {1e-3, "ms"},  {1e-6, "us"},
                                  {1e-9, "ns"}, {60.0, "min"}, {3600.0, "h"}, {86400.0, "d"}};
-    double value;
 
-    if (!read_quantity(text, units, sizeof units / sizeof units[0], false, &value))
-        return ty_fail(error, TY_EINVAL,
-                       "found \"%.60s\", expected a time such as 5us, 1.5ms, 3s, 10min, 2h or 2e-6 "
-                       "(seconds)",
-                       text);
-    *seconds = value;
-    return TY_OK;
+    return PARSE(false, "a time such as 5us, 1.5ms, 3s, 10min, 2h or 2e-6 (seconds)", seconds);
 }
 
 ty_status ty_parse_flop_rate(const char *text, double *flop_per_s, ty_error *error)
 {
     static const unit units[] = {
         {1.0, ""}, {1.0, "FLOPS"}, {1.0, "flops"}, {1.0, "FLOP/s"}, {1.0, "flop/s"}};
-    double value;
 
-    if (!read_quantity(text, units, sizeof units / sizeof units[0], true, &value))
-        return ty_fail(error, TY_EINVAL,
-                       "found \"%.60s\", expected a rate such as 1TFLOPS, 250Mflop/s or 1e12 (flop "
-                       "a second)",
-                       text);
-    *flop_per_s = value;
-    return TY_OK;
+    return PARSE(true, "a rate such as 1TFLOPS, 250Mflop/s or 1e12 (flop a second)", flop_per_s);
 }
 
 ty_status ty_parse_count(const char *text, double *count, ty_error *error)
@@ -284,12 +278,12 @@ ty_status ty_parse_count(const char *text, double *count, ty_error *error)
     static const unit units[] = {{1.0, ""},        {1e3, "k"},      {1e3, "K"},  {1e6, "M"},
                                  {1e9, "B"},       {1e9, "G"},      {1e12, "T"}, {1e12, "trillion"},
                                  {1e9, "billion"}, {1e6, "million"}};
+    static const char expected[] = "a number above 0 such as 15.6T, 300B, 2M or 1e12";
     double value;
 
-    if (!read_quantity(text, units, sizeof units / sizeof units[0], false, &value) || !(value > 0))
-        return ty_fail(error, TY_EINVAL,
-                       "found \"%.60s\", expected a number above 0 such as 15.6T, 300B, 2M or 1e12",
-                       text);
+    TY_TRY(PARSE(false, expected, &value));
+    if (!(value > 0))
+        return ty_fail(error, TY_EINVAL, "found \"%.60s\", expected %s", text, expected);
     *count = value;
     return TY_OK;
 }

@@ -154,6 +154,13 @@ static uint64_t factors_array(const ty_gradient_extent *e, uint32_t members, uin
 static const char *const names[TY_COMPRESSION_COUNT] = {"none", TY_COMPRESSIONS(NAME)};
 #undef NAME
 
+/* Of each number a byte. */
+#define A_BYTE                                                                                     \
+    {                                                                                              \
+        .phases = 1, .collectives = {TY_ALL_GATHER}, .is_lossy = true, .wire_bytes = bytes_wire,   \
+        .encode_passes = {1.25}, .decode_passes = 1, .member_passes = 0.25                         \
+    }
+
 static const ty_compression_row kinds[TY_COMPRESSION_COUNT] = {
     [TY_COMPRESSION_NONE] = {.phases = 1, .is_elementwise = true, .wire_bytes = floats_wire},
     [TY_COMPRESSION_ROWS] = {.phases = 1,
@@ -175,28 +182,9 @@ static const ty_compression_row kinds[TY_COMPRESSION_COUNT] = {
                              .wire_bytes = halves_wire,
                              .encode_passes = {1.5},
                              .decode_passes = 1.5},
-    [TY_COMPRESSION_FP8_E4M3] = {.phases = 1,
-                                 .collectives = {TY_ALL_GATHER},
-                                 .is_lossy = true,
-                                 .wire_bytes = bytes_wire,
-                                 .encode_passes = {1.25},
-                                 .decode_passes = 1,
-                                 .member_passes = 0.25},
-    [TY_COMPRESSION_FP8_E5M2] = {.phases = 1,
-                                 .collectives = {TY_ALL_GATHER},
-                                 .is_lossy = true,
-                                 .wire_bytes = bytes_wire,
-                                 .encode_passes = {1.25},
-                                 .decode_passes = 1,
-                                 .member_passes = 0.25},
-    /* QSGD with 127 levels, stochastic rounding. */
-    [TY_COMPRESSION_INT8] = {.phases = 1,
-                             .collectives = {TY_ALL_GATHER},
-                             .is_lossy = true,
-                             .wire_bytes = bytes_wire,
-                             .encode_passes = {1.25},
-                             .decode_passes = 1,
-                             .member_passes = 0.25},
+    [TY_COMPRESSION_FP8_E4M3] = A_BYTE,
+    [TY_COMPRESSION_FP8_E5M2] = A_BYTE,
+    [TY_COMPRESSION_INT8] = A_BYTE, /* QSGD with 127 levels, stochastic rounding */
     /* TernGrad. */
     [TY_COMPRESSION_TERNARY] = {.phases = 1,
                                 .collectives = {TY_ALL_GATHER},

@@ -1,4 +1,5 @@
 /* Profiles as `trainyard.profile/1`: a head, and one list of rows per kind of measurement. */
+#include "json_parts.h"
 #include "ty_base.h"
 #include "ty_json.h"
 #include "ty_profile.h"
@@ -282,18 +283,7 @@ cleanup:
     return status;
 }
 
-ty_status ty_profile_load(const char *path, ty_profile **out, ty_error *error)
-{
-    ty_json_document *document = NULL;
-    ty_status status;
-
-    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
-    TY_CHECK(ty_profile_from_json(ty_json_root(document), out, error), status, cleanup);
-
-cleanup:
-    ty_json_free(document);
-    return status;
-}
+JSON_LOAD(ty_profile_load, ty_profile, ty_profile_from_json)
 
 void ty_profile_to_json(const ty_profile *profile, ty_json_writer *writer, const char *key)
 {

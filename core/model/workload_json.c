@@ -306,18 +306,7 @@ cleanup:
     return status;
 }
 
-ty_status ty_workload_load(const char *path, ty_workload **out, ty_error *error)
-{
-    ty_json_document *document = NULL;
-    ty_status status;
-
-    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
-    TY_CHECK(ty_workload_from_json(ty_json_root(document), out, error), status, cleanup);
-
-cleanup:
-    ty_json_free(document);
-    return status;
-}
+JSON_LOAD(ty_workload_load, ty_workload, ty_workload_from_json)
 
 void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, const char *key)
 {

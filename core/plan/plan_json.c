@@ -795,15 +795,4 @@ cleanup:
     return status;
 }
 
-ty_status ty_plan_load(const char *path, ty_plan **out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_json_document *document = NULL;
-
-    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
-    status = ty_plan_from_json(ty_json_root(document), out, error);
-
-cleanup:
-    ty_json_free(document);
-    return status;
-}
+JSON_LOAD(ty_plan_load, ty_plan, ty_plan_from_json)

@@ -1,4 +1,5 @@
 /* Jobs (`trainyard.job/1`): what goes to the worker. */
+#include "json_parts.h"
 #include "program_check.h"
 #include "run_parts.h"
 #include "ty_base.h"
@@ -272,18 +273,7 @@ cleanup:
     return status;
 }
 
-ty_status ty_job_load(const char *path, ty_job **out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_json_document *document = NULL;
-
-    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
-    status = ty_job_from_json(ty_json_root(document), out, error);
-
-cleanup:
-    ty_json_free(document);
-    return status;
-}
+JSON_LOAD(ty_job_load, ty_job, ty_job_from_json)
 
 ty_status ty_job_to_text(const ty_job *job, const char *name, ty_text *text, ty_error *error)
 {

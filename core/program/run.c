@@ -304,18 +304,7 @@ cleanup:
     return status;
 }
 
-ty_status ty_run_load(const char *path, ty_run **out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_json_document *document = NULL;
-
-    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
-    status = ty_run_from_json(ty_json_root(document), out, error);
-
-cleanup:
-    ty_json_free(document);
-    return status;
-}
+JSON_LOAD(ty_run_load, ty_run, ty_run_from_json)
 
 /* JSON has no NaN, and a run that made one has a story to tell before it is filed. */
 static ty_status check_run(const ty_run *run, const char *path, ty_error *error)

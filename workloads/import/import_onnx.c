@@ -486,62 +486,14 @@ static ty_status view(run *r, const ty_onnx_node *n, ty_onnx_value *out, bool is
     return opaque(r, n, out, 0, true);
 }
 
-static ty_status reshape(run *r, const ty_onnx_node *n, ty_onnx_value *out)
-{
-    return view(r, n, out, ty_onnx_reshape(&r->graph, n, out));
-}
-
-static ty_status flatten(run *r, const ty_onnx_node *n, ty_onnx_value *out)
-{
-    return view(r, n, out, ty_onnx_flatten(&r->graph, n, out));
-}
-
-static ty_status squeeze(run *r, const ty_onnx_node *n, ty_onnx_value *out)
-{
-    return view(r, n, out, ty_onnx_squeeze(&r->graph, n, out));
-}
-
-static ty_status unsqueeze(run *r, const ty_onnx_node *n, ty_onnx_value *out)
-{
-    return view(r, n, out, ty_onnx_unsqueeze(&r->graph, n, out));
-}
-
 /* ---- Operators without a kind -----------------------------------------------------------------
  */
-
-static ty_status elementwise(run *r, const ty_onnx_node *n, ty_onnx_value *out)
-{
-    if (!ty_onnx_broadcast(&r->graph, n, out) && !out->has_shape)
-        return bad_node(r, n, "found shapes that do not fit");
-    return opaque(r, n, out, 0, false);
-}
 
 static ty_status one_to_one(run *r, const ty_onnx_node *n, ty_onnx_value *out)
 {
     const ty_onnx_value *x = tensor(r, n);
     if (x != NULL && x->has_shape)
         ty_onnx_same_shape(out, x);
-    return opaque(r, n, out, 0, false);
-}
-
-static ty_status transpose(run *r, const ty_onnx_node *n, ty_onnx_value *out)
-{
-    if (!ty_onnx_transpose(&r->graph, n, out) && !out->has_shape)
-        return bad_node(r, n, "found a permutation that does not fit");
-    return opaque(r, n, out, 0, false);
-}
-
-static ty_status reduce(run *r, const ty_onnx_node *n, ty_onnx_value *out)
-{
-    if (!ty_onnx_reduce(&r->graph, n, out) && !out->has_shape)
-        return bad_node(r, n, "found axes that do not fit");
-    return opaque(r, n, out, 0, false);
-}
-
-static ty_status gather(run *r, const ty_onnx_node *n, ty_onnx_value *out)
-{
-    if (!ty_onnx_gather(&r->graph, n, out) && !out->has_shape)
-        return bad_node(r, n, "found shapes that do not fit");
     return opaque(r, n, out, 0, false);
 }
 
@@ -577,59 +529,65 @@ static ty_status unknown(run *r, const ty_onnx_node *n, ty_onnx_value *out)
     return opaque(r, n, out, 0, false);
 }
 
-typedef ty_status (*operation)(run *r, const ty_onnx_node *n, ty_onnx_value *out);
+/* Of an operator without a layer of its own kind, how its shape follows from its inputs. */
+typedef bool (*shape_rule)(const ty_onnx_graph *g, const ty_onnx_node *n, ty_onnx_value *out);
 
-static const struct {
+typedef struct operation {
     const char *name;
-    operation append;
-} operations[] = {
-    {"Add", add},
-    {"AveragePool", average_pool},
-    {"BatchNormalization", batch_norm},
-    {"Cast", same_layer},
-    {"Clip", one_to_one},
-    {"Concat", concat},
-    {"Conv", convolution},
-    {"Div", elementwise},
-    {"Dropout", same_layer},
-    {"Elu", one_to_one},
-    {"Erf", one_to_one},
-    {"Exp", one_to_one},
-    {"Flatten", flatten},
-    {"Gather", gather},
-    {"Gelu", gelu},
-    {"Gemm", gemm},
-    {"GlobalAveragePool", global_pool},
-    {"HardSigmoid", one_to_one},
-    {"HardSwish", one_to_one},
-    {"Identity", same_layer},
-    {"InstanceNormalization", one_to_one},
-    {"LRN", one_to_one},
-    {"LayerNormalization", one_to_one},
-    {"LeakyRelu", relu},
-    {"LogSoftmax", softmax},
-    {"MatMul", matmul},
-    {"MaxPool", maximum_pool},
-    {"Mul", elementwise},
-    {"Neg", one_to_one},
-    {"PRelu", elementwise},
-    {"Pow", elementwise},
-    {"ReduceMax", reduce},
-    {"ReduceMean", reduce},
-    {"ReduceSum", reduce},
-    {"Relu", relu},
-    {"Reshape", reshape},
-    {"Sigmoid", one_to_one},
-    {"Softmax", softmax},
-    {"Softplus", one_to_one},
-    {"Sqrt", one_to_one},
-    {"Squeeze", squeeze},
-    {"Sub", elementwise},
-    {"Sum", add},
-    {"Tanh", one_to_one},
-    {"Transpose", transpose},
-    {"Unsqueeze", unsqueeze},
-    {"Where", elementwise},
+    ty_status (*append)(run *r, const ty_onnx_node *n, ty_onnx_value *out);
+    shape_rule shape;  /* in place of `append` */
+    const char *found; /* where it has none; NULL: of a view */
+} operation;
+
+#define DIFFER "found shapes that do not fit"
+static const operation operations[] = {
+    {"Add", add, NULL, NULL},
+    {"AveragePool", average_pool, NULL, NULL},
+    {"BatchNormalization", batch_norm, NULL, NULL},
+    {"Cast", same_layer, NULL, NULL},
+    {"Clip", one_to_one, NULL, NULL},
+    {"Concat", concat, NULL, NULL},
+    {"Conv", convolution, NULL, NULL},
+    {"Div", NULL, ty_onnx_broadcast, DIFFER},
+    {"Dropout", same_layer, NULL, NULL},
+    {"Elu", one_to_one, NULL, NULL},
+    {"Erf", one_to_one, NULL, NULL},
+    {"Exp", one_to_one, NULL, NULL},
+    {"Flatten", NULL, ty_onnx_flatten, NULL},
+    {"Gather", NULL, ty_onnx_gather, DIFFER},
+    {"Gelu", gelu, NULL, NULL},
+    {"Gemm", gemm, NULL, NULL},
+    {"GlobalAveragePool", global_pool, NULL, NULL},
+    {"HardSigmoid", one_to_one, NULL, NULL},
+    {"HardSwish", one_to_one, NULL, NULL},
+    {"Identity", same_layer, NULL, NULL},
+    {"InstanceNormalization", one_to_one, NULL, NULL},
+    {"LRN", one_to_one, NULL, NULL},
+    {"LayerNormalization", one_to_one, NULL, NULL},
+    {"LeakyRelu", relu, NULL, NULL},
+    {"LogSoftmax", softmax, NULL, NULL},
+    {"MatMul", matmul, NULL, NULL},
+    {"MaxPool", maximum_pool, NULL, NULL},
+    {"Mul", NULL, ty_onnx_broadcast, DIFFER},
+    {"Neg", one_to_one, NULL, NULL},
+    {"PRelu", NULL, ty_onnx_broadcast, DIFFER},
+    {"Pow", NULL, ty_onnx_broadcast, DIFFER},
+    {"ReduceMax", NULL, ty_onnx_reduce, "found axes that do not fit"},
+    {"ReduceMean", NULL, ty_onnx_reduce, "found axes that do not fit"},
+    {"ReduceSum", NULL, ty_onnx_reduce, "found axes that do not fit"},
+    {"Relu", relu, NULL, NULL},
+    {"Reshape", NULL, ty_onnx_reshape, NULL},
+    {"Sigmoid", one_to_one, NULL, NULL},
+    {"Softmax", softmax, NULL, NULL},
+    {"Softplus", one_to_one, NULL, NULL},
+    {"Sqrt", one_to_one, NULL, NULL},
+    {"Squeeze", NULL, ty_onnx_squeeze, NULL},
+    {"Sub", NULL, ty_onnx_broadcast, DIFFER},
+    {"Sum", add, NULL, NULL},
+    {"Tanh", one_to_one, NULL, NULL},
+    {"Transpose", NULL, ty_onnx_transpose, "found a permutation that does not fit"},
+    {"Unsqueeze", NULL, ty_onnx_unsqueeze, NULL},
+    {"Where", NULL, ty_onnx_broadcast, DIFFER},
 };
 
 /* ---- The whole ------------------------------------------------------------------------------- */
@@ -675,9 +633,20 @@ static ty_status define_outputs(run *r, const ty_onnx_node *n, bool is_constant)
     return TY_OK;
 }
 
+static ty_status append_by_shape(run *r, const ty_onnx_node *n, ty_onnx_value *out,
+                                 const operation *o)
+{
+    const bool is_known = o->shape(&r->graph, n, out);
+
+    if (o->found == NULL)
+        return view(r, n, out, is_known);
+    return is_known || out->has_shape ? opaque(r, n, out, 0, false) : bad_node(r, n, o->found);
+}
+
 static ty_status run_node(run *r, const ty_onnx_node *n)
 {
-    operation append = unknown;
+    static const operation other = {.append = unknown};
+    const operation *o = &other;
     ty_onnx_value *out;
     bool is_constant;
 
@@ -693,10 +662,10 @@ static ty_status run_node(run *r, const ty_onnx_node *n)
     }
     for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
         if (ty_wire_is(&n->operator_name, operations[i].name))
-            append = operations[i].append;
-    if (append != same_layer)
+            o = &operations[i];
+    if (o->append != same_layer)
         name_layer(r, n, out);
-    TY_TRY(append(r, n, out));
+    TY_TRY(o->append != NULL ? o->append(r, n, out) : append_by_shape(r, n, out, o));
     out->is_defined = true;
     return define_outputs(r, n, false);
 }
