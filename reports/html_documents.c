@@ -178,15 +178,10 @@ static ty_status check_whatif(const ty_json *root, ty_error *error)
 
 static ty_status check_document(const ty_report_document *d, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if (strcmp(rules[i].schema, d->schema) == 0)
-            TY_CHECK(check_rule(d->root, d->root, rules[i].path, &rules[i], error), status, done);
-    if (strcmp(d->schema, "trainyard.whatif/1") == 0)
-        status = check_whatif(d->root, error);
-done:
-    return status;
+            TY_TRY(check_rule(d->root, d->root, rules[i].path, &rules[i], error));
+    return strcmp(d->schema, "trainyard.whatif/1") == 0 ? check_whatif(d->root, error) : TY_OK;
 }
 
 /* ---- Copies --------------------------------------------------------------------------------- */

@@ -281,14 +281,14 @@ ty_status ty_network_of_group(ty_network_cache *cache, const uint32_t *devices, 
 {
     entry *e = NULL, **place;
     uint64_t hash;
-    ty_status status = TY_OK;
 
-    TY_CHECK(ask(cache, GROUP, DEVICE_WORDS * (uint64_t)count + 1, error), status, done);
-    TY_CHECK(add_devices(cache, devices, count, error), status, done);
-    TY_CHECK(look_up(cache, &e, &place, &hash, error), status, done);
+    TY_TRY(ask(cache, GROUP, DEVICE_WORDS * (uint64_t)count + 1, error));
+    TY_TRY(add_devices(cache, devices, count, error));
+    TY_TRY(look_up(cache, &e, &place, &hash, error));
     if (e == NULL) {
         TY_TRY(ty_check_memory((e = entry_new(cache, hash)) != NULL, error));
-        status = ty_group_network_find(cache->cluster, devices, count, &e->network, error);
+        const ty_status status =
+            ty_group_network_find(cache->cluster, devices, count, &e->network, error);
         if (status != TY_OK) {
             entry_free(e);
             return status;
@@ -296,8 +296,7 @@ ty_status ty_network_of_group(ty_network_cache *cache, const uint32_t *devices, 
         keep(cache, place, e);
     }
     *out = &e->network;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_network_of_pair(ty_network_cache *cache, uint32_t from, uint32_t to,

@@ -458,20 +458,17 @@ static ty_status open_family(ty_layouts *s, ty_error *error)
     const uint32_t index = s->next_family++;
     bool fits = false, allowed_zeros[4] = {false};
     layout l = smallest_of(s, &s->families[index]);
-    ty_status status = TY_OK;
 
-    TY_CHECK(may_fit(s, &s->families[index], &fits, error), status, done);
+    TY_TRY(may_fit(s, &s->families[index], &fits, error));
     if (!fits)
-        goto done;
+        return TY_OK;
     fits = false; /* what fits with less sharded fits with more */
     for (l.dimensions.zero = 0; l.dimensions.zero <= 3; l.dimensions.zero++) {
         if (!fits && ty_layout_allows_zero(&s->space, &l, l.dimensions.zero))
-            TY_CHECK(fits_device(s, &l, &fits, error), status, done);
+            TY_TRY(fits_device(s, &l, &fits, error));
         allowed_zeros[l.dimensions.zero] = fits;
     }
-    status = each_member(s, index, allowed_zeros, NULL, error);
-done:
-    return status;
+    return each_member(s, index, allowed_zeros, NULL, error);
 }
 
 ty_status ty_layouts_next(ty_layouts *s, layout *out, double *bound_s, bool *found, ty_error *error)

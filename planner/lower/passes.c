@@ -246,24 +246,20 @@ static ty_status last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, uin
     uint32_t end = stage->first_layer + stage->layer_count;
     uint32_t bucket = is_overlapped ? ty_lower_next_piece(l, pass.stage, 0) : none, next, first = 0;
     uint32_t waits[2] = {received, TY_NO_INSTRUCTION}, backward = TY_NO_INSTRUCTION;
-    ty_status status = TY_OK;
 
     do {
         next = bucket == none ? none : ty_lower_next_piece(l, pass.stage, bucket + 1);
-        TY_CHECK(piece_start(l, pass.stage, bucket, next == none, end, &first), status, done);
-        TY_CHECK(backward_range(l, op, pass, first, end, waits, &backward), status, done);
+        TY_TRY(piece_start(l, pass.stage, bucket, next == none, end, &first));
+        TY_TRY(backward_range(l, op, pass, first, end, waits, &backward));
         if (next == none && op == TY_OP_BACKWARD)
-            TY_CHECK(send_gradient(l, pass, backward), status, done);
+            TY_TRY(send_gradient(l, pass, backward));
         if (bucket != none)
-            TY_CHECK(ty_lower_exchange_piece(l, bucket, backward), status, done);
+            TY_TRY(ty_lower_exchange_piece(l, bucket, backward));
         end = first;
         bucket = next;
     } while (bucket != none);
     l->backwards[pass.stage / l->program->stage_count] = backward;
-    if (!is_overlapped)
-        status = ty_lower_exchange_own(l, pass.stage, backward);
-done:
-    return status;
+    return is_overlapped ? TY_OK : ty_lower_exchange_own(l, pass.stage, backward);
 }
 
 /* ---- Backward ------------------------------------------------------------------------------ */

@@ -30,18 +30,16 @@ static ty_status choose_any(ty_costing *costing, ty_bucket *bucket, uint32_t ind
 {
     uint32_t members = ty_bucket_device_count(costing->plan, bucket);
     bool is_library = false;
-    ty_status status = TY_OK;
 
     if (members < 2)
         return TY_OK;
-    TY_CHECK(ty_cost_is_library(costing, bucket, &is_library), status, done);
+    TY_TRY(ty_cost_is_library(costing, bucket, &is_library));
     if (is_library)
         bucket->algorithm = TY_AUTOMATIC;
     /* Only all-reduces have a choice, and among two members a tree is a ring with more bytes. */
     else if (ty_plan_exchange_kind(costing->plan, bucket, 0) == TY_ALL_REDUCE && members > 2)
-        status = choose(costing, bucket, index);
-done:
-    return status;
+        return choose(costing, bucket, index);
+    return TY_OK;
 }
 
 ty_status ty_choose_algorithms(ty_plan *plan, ty_network_cache *networks, ty_error *error)

@@ -60,19 +60,17 @@ static ty_status read_row(const ty_json *row, const ty_workload *workload,
 {
     const ty_json *generations = NULL;
     const char *kind, *models = NULL;
-    ty_status status;
 
-    TY_CHECK(ty_json_string(row, "kind", &kind, error), status, done);
+    TY_TRY(ty_json_string(row, "kind", &kind, error));
     if (ty_json_has(row, "generations"))
-        TY_CHECK(ty_json_array(row, "generations", 1, 100, &generations, error), status, done);
+        TY_TRY(ty_json_array(row, "generations", 1, 100, &generations, error));
     if (ty_json_has(row, "models"))
-        TY_CHECK(ty_json_string(row, "models", &models, error), status, done);
-    TY_CHECK(ty_json_array(row, "stacks", 1, 100, stacks, error), status, done);
-    status = ty_json_end(row, error);
+        TY_TRY(ty_json_string(row, "models", &models, error));
+    TY_TRY(ty_json_array(row, "stacks", 1, 100, stacks, error));
+    TY_TRY(ty_json_end(row, error));
     *is_about = strcmp(kind, kind_of(workload)) == 0 && has_generations(generations, cluster) &&
                 (models == NULL || (strcmp(models, "gated") == 0) == is_gated(workload));
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The first stack of a row that can run what is asked for; NULL: none.

@@ -398,38 +398,29 @@ static ty_status enumerate_lanes(search *s, const ty_plan_dimensions *dimensions
                                  ty_error *error)
 {
     ty_error refusal = {0};
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < count && !is_over(s); i++) {
         search_question divided = *s->q; /* borrows what the open one owns */
-        status = ty_search_question_divide(&divided, &dimensions[i], &refusal);
-        if (status == TY_EINVAL) {
-            status = TY_OK;
+        const ty_status status = ty_search_question_divide(&divided, &dimensions[i], &refusal);
+        if (status == TY_EINVAL)
             continue;
-        }
         if (status != TY_OK)
             return ty_fail(error, status, "%s", refusal.message);
-        TY_CHECK(ty_candidates_enumerate(&divided, &s->list, error), status, done);
+        TY_TRY(ty_candidates_enumerate(&divided, &s->list, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* All candidates of the question as it stands. */
 static ty_status look(search *s, bool may_have_lanes, ty_error *error)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_candidates_enumerate(s->q, &s->list, error), status, done);
+    TY_TRY(ty_candidates_enumerate(s->q, &s->list, error));
     if (may_have_lanes) {
         ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
         const uint32_t count = ty_dimensions_of_lanes(s->q, dimensions);
-        TY_CHECK(enumerate_lanes(s, dimensions, count, error), status, done);
+        TY_TRY(enumerate_lanes(s, dimensions, count, error));
     }
-    if (s->list.count > 0)
-        status = judge_list(s, error);
-done:
-    return status;
+    return s->list.count > 0 ? judge_list(s, error) : TY_OK;
 }
 
 static bool has_found(const search *s)
@@ -826,13 +817,13 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
             s->list.is_cut_short = true;
             status = TY_OK;
         }
-        TY_CHECK(status, status, done);
+        if (status != TY_OK)
+            return status;
         all_found = all_found || (i == 0 && s->estimates > 0);
         tell(s, q);
         vain = i > 0 && s->estimates > 0 && !(s->best_s < best_s) ? vain + 1 : 0;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- What is simpler ------------------------------------------------------------------------- */

@@ -119,23 +119,21 @@ static ty_status route(ty_fold_graph *graph, ty_fold_edge *edge, uint32_t source
 {
     uint32_t at = ty_cluster_device_vertex(graph->cluster, source);
     ty_path path;
-    ty_status status = TY_OK;
 
     if (graph->routes == NULL)
-        TY_CHECK(ty_routes_new(graph->cluster, &graph->routes, graph->error), status, done);
-    TY_CHECK(ty_routes_find(graph->routes, source, target, &path, graph->error), status, done);
+        TY_TRY(ty_routes_new(graph->cluster, &graph->routes, graph->error));
+    TY_TRY(ty_routes_find(graph->routes, source, target, &path, graph->error));
     edge->first_link = (uint32_t)graph->link_count;
     edge->link_count = path.link_count;
     edge->latency_s = path.latency_s;
     edge->bandwidth_bytes_per_s = path.bandwidth_bytes_per_s;
-    for (uint32_t i = 0; status == TY_OK && i < path.link_count; i++) {
+    for (uint32_t i = 0; i < path.link_count; i++) {
         const ty_link_edge *link = ty_cluster_link(graph->cluster, path.links[i]);
         const bool is_forward = link->from == at;
         at = is_forward ? link->to : link->from;
-        status = add_link(graph, path.links[i] * 2 + !is_forward);
+        TY_TRY(add_link(graph, path.links[i] * 2 + !is_forward));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
