@@ -1,7 +1,7 @@
 /* What the fast evaluation of a layout costs, its bound from below, and how many layouts a question
  * has: GPT-3 with a batch of 1,536 on 4,096 devices, of stacks. Names of stacks, or "trainyard" and
  * "megatron". Run from the source tree or with TRAINYARD_DATA set. */
-#include "layout/space.h"
+#include "layout_space.h"
 
 #include "timing.h"
 #include "ty_base.h"

@@ -6,7 +6,7 @@
  * by that. */
 #include "candidate.h"
 #include "costing.h"
-#include "layout/layout.h"
+#include "layout.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * them, and that a pin leaves the rest open. */
 #include "../quick.h"
 #include "costing.h"
-#include "layout/layout.h"
+#include "layout.h"
 #include "ty_base.h"
 
 #include <criterion/criterion.h>

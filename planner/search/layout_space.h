@@ -1,4 +1,4 @@
-/* What the files of planner/layout/ share: the blocks of a network and the rules of layouts. */
+/* Internal to layout_*.c: the blocks of a model and the rules of layouts. */
 #ifndef TY_PLANNER_LAYOUT_SPACE_H
 #define TY_PLANNER_LAYOUT_SPACE_H
 

@@ -24,9 +24,9 @@
  *
  * The longest of these is the bound. docs/design/search.md tells how close it comes.
  *
- *   space.c   which layouts there are
- *   bounds.c  seconds from below, and whether a layout fits
- *   order.c   one after the other by their bounds
+ *   layout_space.c   the layouts that a question allows
+ *   layout_bounds.c  lower bounds of the step time, and whether a layout fits
+ *   layout_order.c   layouts in the order of their bounds
  */
 #ifndef TY_PLANNER_LAYOUT_H
 #define TY_PLANNER_LAYOUT_H

@@ -1,5 +1,5 @@
 /* Which layouts there are: the values of every dimension, and which of them go together. */
-#include "space.h"
+#include "layout_space.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Seconds of a step from below, and memory, by what plans like it are charged. */
 #include "costing.h"
 #include "lowering.h"
-#include "space.h"
+#include "layout_space.h"
 
 #include <math.h>
 

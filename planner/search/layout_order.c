@@ -1,6 +1,6 @@
 /* Layouts one after the other by their bounds: families first, which share a cell and a division of
  * devices, and of those at the front every member. */
-#include "space.h"
+#include "layout_space.h"
 
 #include "ty_base.h"
 
