@@ -58,7 +58,7 @@ CPU_CLONES static void tanh_gradient(uint64_t count, const float *y, const float
         dx[i] = (adds ? dx[i] : 0.0f) + dy[i] * (1.0f - y[i] * y[i]);
 }
 
-static ty_status tanh_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status tanh_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     (void)error;
@@ -67,7 +67,7 @@ static ty_status tanh_forward(ty_stage_device *stage, const cpu_node *node, uint
     return TY_OK;
 }
 
-static ty_status tanh_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status tanh_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     float *dx = cpu_in_gradient(stage, node, 0, slot);
@@ -79,7 +79,7 @@ static ty_status tanh_backward(ty_stage_device *stage, const cpu_node *node, uin
     return TY_OK;
 }
 
-static ty_status relu_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status relu_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     (void)error;
@@ -89,7 +89,7 @@ static ty_status relu_forward(ty_stage_device *stage, const cpu_node *node, uint
 }
 
 /* In place (the usual case) input and output share their gradient, which nobody else adds to. */
-static ty_status relu_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status relu_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     const float *y = cpu_out(stage, node, slot);
@@ -105,14 +105,14 @@ static ty_status relu_backward(ty_stage_device *stage, const cpu_node *node, uin
 }
 
 /* The other activations need their input again, so they are never in place. */
-static ty_status smooth_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status smooth_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     (void)error;
     node->scratch_bytes = stage->values[node->output].count * sizeof(float);
     return TY_OK;
 }
 
-static ty_status gelu_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status gelu_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     (void)error;
@@ -121,7 +121,7 @@ static ty_status gelu_forward(ty_stage_device *stage, const cpu_node *node, uint
     return TY_OK;
 }
 
-static ty_status silu_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status silu_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     (void)error;
@@ -130,7 +130,7 @@ static ty_status silu_forward(ty_stage_device *stage, const cpu_node *node, uint
     return TY_OK;
 }
 
-static void smooth_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static void smooth_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             void (*gradient)(uint64_t, const float *, const float *, float *))
 {
     uint64_t count = stage->values[node->output].count;
@@ -144,7 +144,7 @@ static void smooth_backward(ty_stage_device *stage, const cpu_node *node, uint32
         cpu_accumulate(count, to, true, dx);
 }
 
-static ty_status gelu_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status gelu_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     (void)is_first, (void)error;
@@ -152,7 +152,7 @@ static ty_status gelu_backward(ty_stage_device *stage, const cpu_node *node, uin
     return TY_OK;
 }
 
-static ty_status silu_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status silu_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     (void)is_first, (void)error;
@@ -160,11 +160,30 @@ static ty_status silu_backward(ty_stage_device *stage, const cpu_node *node, uin
     return TY_OK;
 }
 
-const cpu_kind cpu_relu = {
-    .layout = CPU_ANY_LAYOUT, .forward = relu_forward, .backward = relu_backward};
-const cpu_kind cpu_gelu = {
+/* Overwrites its input if it is the only reader; the layer that made that may do the work at once,
+ * unless it averages numbers that the relu would change. */
+static bool relu_join(stage_lowering *low, const stage_place *place)
+{
+    const uint32_t input = place->inputs[0];
+    stage_node *last = stage_last_node(low);
+
+    if (!low->stage->values[input].is_private)
+        return false;
+    stage_value_share(low, input, place->output);
+    if (last == NULL || last->output != input || !last->kind->fuses_relu ||
+        (last->pool != NULL && last->pool->attributes[TY_IS_AVERAGE] != 0))
+        return false;
+    last->has_relu = true;
+    return true;
+}
+
+const stage_kind cpu_relu = {.order = STAGE_ANY_ORDER,
+                             .join = relu_join,
+                             .forward = relu_forward,
+                             .backward = relu_backward};
+const stage_kind cpu_gelu = {
     .build = smooth_build, .forward = gelu_forward, .backward = gelu_backward};
-const cpu_kind cpu_tanh_layer = {
+const stage_kind cpu_tanh_layer = {
     .reads_output = true, .forward = tanh_forward, .backward = tanh_backward};
-const cpu_kind cpu_silu = {
+const stage_kind cpu_silu = {
     .build = smooth_build, .forward = silu_forward, .backward = silu_backward};

@@ -16,11 +16,11 @@ typedef struct additive {
 
 enum { MEMORY, QUERIES }; /* inputs */
 
-static additive additive_of(const ty_stage_device *stage, const cpu_node *node)
+static additive additive_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
 
-    return (additive){.batch = cpu_batch(stage),
+    return (additive){.batch = stage_batch(stage),
                       .length = stage->values[node->inputs[QUERIES]].shape.dimensions[0],
                       .keys = stage->values[node->inputs[MEMORY]].shape.dimensions[0],
                       .in = a[TY_IN_FEATURES],
@@ -50,7 +50,7 @@ static void gradients_cut(const additive *at, float *from, kept *out)
 }
 
 /* Behind what is kept of forward. Scratch begins with u and the gradient of one sample's scores. */
-static kept kept_at(const ty_stage_device *stage, const cpu_node *node, const additive *at,
+static kept kept_at(const ty_stage_device *stage, const stage_node *node, const additive *at,
                     uint32_t slot)
 {
     float *stash = node->stash[slot];
@@ -66,7 +66,7 @@ static kept kept_at(const ty_stage_device *stage, const cpu_node *node, const ad
     return k;
 }
 
-static ty_status additive_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status additive_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const additive at = additive_of(stage, node);
     uint64_t stash = at.batch * ((at.length + at.keys) * at.hidden + at.length * at.keys);
@@ -86,7 +86,7 @@ static double length_of(uint64_t n, const float *v)
     return sqrt(cpu_sum_of_squares(n, v));
 }
 
-static void vector_scale(const ty_stage_device *stage, const cpu_node *node, uint64_t n, float *u)
+static void vector_scale(const ty_stage_device *stage, const stage_node *node, uint64_t n, float *u)
 {
     const float *v = cpu_parameters(stage, node, ADDITIVE_VECTOR);
     const float scale =
@@ -97,7 +97,7 @@ static void vector_scale(const ty_stage_device *stage, const cpu_node *node, uin
 }
 
 /* u = g w with w = v / |v|: dg = w du, dv = g / |v| (du - w (w du)). */
-static void vector_gradients(const ty_stage_device *stage, const cpu_node *node, uint64_t n,
+static void vector_gradients(const ty_stage_device *stage, const stage_node *node, uint64_t n,
                              const float *du, bool is_first)
 {
     const float *v = cpu_parameters(stage, node, ADDITIVE_VECTOR);
@@ -111,10 +111,10 @@ static void vector_gradients(const ty_stage_device *stage, const cpu_node *node,
         return;
     for (uint64_t h = 0; h < n; h++)
         along += (double)v[h] * (double)du[h] / length;
-    *dg = (cpu_adds(node, ADDITIVE_GAIN, is_first) ? *dg : 0.0f) + (float)along;
+    *dg = (stage_adds(node, ADDITIVE_GAIN, is_first) ? *dg : 0.0f) + (float)along;
     for (uint64_t h = 0; h < n; h++) {
         const double across = (double)du[h] - (double)v[h] / length * along;
-        dv[h] = (cpu_adds(node, ADDITIVE_VECTOR, is_first) ? dv[h] : 0.0f) +
+        dv[h] = (stage_adds(node, ADDITIVE_VECTOR, is_first) ? dv[h] : 0.0f) +
                 (float)(gain / length * across);
     }
 }
@@ -158,7 +158,7 @@ CPU_CLONES static void scores_backward(const additive *at, const float *u, const
 
 /* ---- Passes ---- */
 
-static ty_status additive_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status additive_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                   ty_error *error)
 {
     const additive at = additive_of(stage, node);
@@ -186,7 +186,7 @@ static ty_status additive_forward(ty_stage_device *stage, const cpu_node *node, 
 }
 
 /* Gradients of what is under the tanh and of u; of the memory only what it gets as values. */
-static void pairs_backward(ty_stage_device *stage, const cpu_node *node, const additive *at,
+static void pairs_backward(ty_stage_device *stage, const stage_node *node, const additive *at,
                            const kept *keep, uint32_t slot)
 {
     const float *memory = cpu_in(stage, node, MEMORY, slot);
@@ -214,7 +214,7 @@ static void pairs_backward(ty_stage_device *stage, const cpu_node *node, const a
     }
 }
 
-static ty_status additive_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status additive_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                    bool is_first, ty_error *error)
 {
     const additive at = additive_of(stage, node);
@@ -222,20 +222,20 @@ static ty_status additive_backward(ty_stage_device *stage, const cpu_node *node,
     const cpu_affine_gradient to_memory = {
         .weight = cpu_parameter_gradient(stage, node, ADDITIVE_MEMORY),
         .x = cpu_in_gradient(stage, node, MEMORY, slot),
-        .adds_weight = cpu_adds(node, ADDITIVE_MEMORY, is_first),
+        .adds_weight = stage_adds(node, ADDITIVE_MEMORY, is_first),
         .adds_x = true, /* to what it got as values */
     };
     const cpu_affine_gradient to_queries = {
         .weight = cpu_parameter_gradient(stage, node, ADDITIVE_QUERY),
         .bias = cpu_parameter_gradient(stage, node, ADDITIVE_BIAS),
         .x = cpu_in_gradient(stage, node, QUERIES, slot),
-        .adds_weight = cpu_adds(node, ADDITIVE_QUERY, is_first),
-        .adds_bias = cpu_adds(node, ADDITIVE_BIAS, is_first),
+        .adds_weight = stage_adds(node, ADDITIVE_QUERY, is_first),
+        .adds_bias = stage_adds(node, ADDITIVE_BIAS, is_first),
         .adds_x = node->adds[QUERIES],
     };
 
     (void)error;
-    if (stage->part != CPU_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         pairs_backward(stage, node, &at, &keep, slot);
     cpu_affine_backward(at.batch * at.keys, at.features, at.hidden,
                         cpu_in(stage, node, MEMORY, slot),
@@ -246,7 +246,7 @@ static ty_status additive_backward(ty_stage_device *stage, const cpu_node *node,
     return TY_OK;
 }
 
-const cpu_kind cpu_additive_attention = {
+const stage_kind cpu_additive_attention = {
     .build = additive_build,
     .forward = additive_forward,
     .backward = additive_backward,

@@ -51,16 +51,16 @@ static void attention_divide(const ty_stage_device *stage, attention *at)
     at->key_stride = at->gathers_keys ? at->key_columns : at->own_key_stride;
 }
 
-static attention attention_of(const ty_stage_device *stage, const cpu_node *node)
+static attention attention_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint32_t lanes = lane_count(&stage->options);
     attention at = {
-        .batch = cpu_batch(stage),
+        .batch = stage_batch(stage),
         .length = node->whole_output.dimensions[0],
-        .rows = cpu_batch(stage) * node->whole_output.dimensions[0],
+        .rows = stage_batch(stage) * node->whole_output.dimensions[0],
         .keys = ty_layer_input_shape(stage->options.workload, node->layer_index, 0)->dimensions[0],
-        .key_rows = cpu_batch(stage) * node->whole_input.dimensions[0],
+        .key_rows = stage_batch(stage) * node->whole_input.dimensions[0],
         .runs = lane_token_runs(&stage->options, node->layer->output.dimensions[0]),
         .features = a[TY_FEATURES],
         .heads = a[TY_HEADS] / lanes,
@@ -135,11 +135,11 @@ static uint64_t probability_count(const attention *at)
 }
 
 /* Cuts a slot's stash. @return floats of it; `stash` may be NULL to count */
-static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, const attention *at,
+static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, const attention *at,
                          float *stash, kept *out)
 {
     const bool splits = stage->options.splits_backward;
-    const uint64_t whole = splits && cpu_gathers(stage, node) ? at->features : 0;
+    const uint64_t whole = splits && stage_gathers(stage, node) ? at->features : 0;
     const uint64_t normed = at->has_norms ? at->rows * at->heads : 0;
     const uint64_t normed_keys = at->has_norms ? at->key_rows * at->kv_heads : 0;
     piece pieces[INNER_GRADIENTS + 10] = {
@@ -217,7 +217,7 @@ static ty_status attention_supports(const ty_workload *workload, uint32_t layer,
     return TY_OK;
 }
 
-static ty_status attention_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status attention_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     attention at = attention_of(stage, node);
     kept none;
@@ -230,7 +230,8 @@ static ty_status attention_build(ty_stage_device *stage, cpu_node *node, ty_erro
         node->stash_bytes = 0;
     }
     node->scratch_bytes = room_cut(&at, NULL, &nowhere) * sizeof(float);
-    node->lane_floats = (at.rows > at.key_rows ? at.rows : at.key_rows) * at.features;
+    node->lane_elements =
+        node->is_divided ? (at.rows > at.key_rows ? at.rows : at.key_rows) * at.features : 0;
     return TY_OK;
 }
 
@@ -348,16 +349,16 @@ static void head_forward(const attention *at, const head *x, float *p, float *co
 static ty_status keys_find(ty_stage_device *stage, const attention *at, const room *own,
                            float *project, float **keys, ty_error *error)
 {
-    const cpu_context_rows rows = {at->keys, at->key_columns, at->own_key_stride};
+    const stage_context_rows rows = {at->keys, at->key_columns, at->own_key_stride};
 
     *keys = at->gathers_keys ? own->all_keys : project + at->key_at;
-    return at->gathers_keys ? cpu_context_gather(stage, &rows, project + at->key_at, own->pieces,
-                                                 own->all_keys, error)
+    return at->gathers_keys ? stage_context_gather(stage, &rows, project + at->key_at, own->pieces,
+                                                   own->all_keys, error)
                             : TY_OK;
 }
 
 /* Of one head, into the room for those of any. */
-static void distances_spread(const ty_stage_device *stage, const cpu_node *node,
+static void distances_spread(const ty_stage_device *stage, const stage_node *node,
                              const attention *at, const room *own, uint64_t h)
 {
     if (at->buckets > 0)
@@ -388,7 +389,7 @@ static void normed_find(const attention *at, const kept *keep, float *project, f
                       keep->key_scales,     dgains != NULL ? dgains + at->head_size : NULL};
 }
 
-static void norms_forward(const ty_stage_device *stage, const cpu_node *node, const attention *at,
+static void norms_forward(const ty_stage_device *stage, const stage_node *node, const attention *at,
                           const kept *keep)
 {
     normed parts[2];
@@ -406,8 +407,8 @@ static void norms_forward(const ty_stage_device *stage, const cpu_node *node, co
 }
 
 /* The gradients of the normed become those of the projections, in place. */
-static void norms_backward(const ty_stage_device *stage, const cpu_node *node, const attention *at,
-                           const kept *keep, const inner_gradients *inner)
+static void norms_backward(const ty_stage_device *stage, const stage_node *node,
+                           const attention *at, const kept *keep, const inner_gradients *inner)
 {
     normed parts[2];
 
@@ -476,7 +477,7 @@ static uint32_t in_products(const attention *at, const kept *keep, cpu_input_pro
     return 2;
 }
 
-static ty_status project_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status project_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  const attention *at, const kept *keep, ty_error *error)
 {
     cpu_input_product products[2];
@@ -489,7 +490,7 @@ static ty_status project_forward(ty_stage_device *stage, const cpu_node *node, u
     return status;
 }
 
-static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status attention_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                    ty_error *error)
 {
     attention at = attention_of(stage, node);
@@ -520,7 +521,7 @@ done:
 }
 
 /* The output of what the heads have summed. */
-static ty_status attention_again(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status attention_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  ty_error *error)
 {
     const attention at = attention_of(stage, node);
@@ -588,11 +589,11 @@ static void head_of_all_backward(const attention *at, const kept *keep, const ro
 
 /* Gradients of the projections from those of the context. What this lane's queries make of keys
  * elsewhere goes there. */
-static ty_status heads_backward(ty_stage_device *stage, const cpu_node *node, const attention *at,
+static ty_status heads_backward(ty_stage_device *stage, const stage_node *node, const attention *at,
                                 const kept *keep, const room *own, const inner_gradients *inner,
                                 ty_error *error)
 {
-    const cpu_context_rows rows = {at->keys, at->key_columns, at->own_key_stride};
+    const stage_context_rows rows = {at->keys, at->key_columns, at->own_key_stride};
     float *keys, *own_dkeys = inner->project + at->key_at;
     float *dkeys = at->gathers_keys ? own->all_dkeys : own_dkeys;
     ty_status status = keys_find(stage, at, own, keep->project, &keys, error);
@@ -608,7 +609,7 @@ static ty_status heads_backward(ty_stage_device *stage, const cpu_node *node, co
         head_of_all_backward(at, keep, own, inner, keys, dkeys, h);
     }
     if (at->gathers_keys)
-        status = cpu_context_scatter(stage, &rows, dkeys, own->pieces, own_dkeys, error);
+        status = stage_context_scatter(stage, &rows, dkeys, own->pieces, own_dkeys, error);
     if (status == TY_OK) {
         positions_turn(at, own, inner->project, true);
         norms_backward(stage, node, at, keep, inner);
@@ -617,7 +618,7 @@ static ty_status heads_backward(ty_stage_device *stage, const cpu_node *node, co
 }
 
 /* Of gains and biases, which were made with the gradients of the projections. */
-static void option_gradients(const ty_stage_device *stage, const cpu_node *node,
+static void option_gradients(const ty_stage_device *stage, const stage_node *node,
                              const attention *at, const inner_gradients *inner, bool is_first)
 {
     const struct {
@@ -634,12 +635,12 @@ static void option_gradients(const ty_stage_device *stage, const cpu_node *node,
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         float *to = cpu_parameter_gradient(stage, node, parts[i].tensor);
         if (to != NULL && parts[i].count > 0)
-            cpu_accumulate(parts[i].count, parts[i].from, cpu_adds(node, parts[i].tensor, is_first),
-                           to);
+            cpu_accumulate(parts[i].count, parts[i].from,
+                           stage_adds(node, parts[i].tensor, is_first), to);
     }
 }
 
-static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status attention_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
     attention at = attention_of(stage, node);
@@ -657,7 +658,7 @@ static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node
     out = out_product(&at, &keep);
     TY_CHECK(cpu_output_product_backward(stage, node, slot, &out, is_first, own.dcontext, error),
              status, done);
-    if (stage->part != CPU_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         TY_CHECK(heads_backward(stage, node, &at, &keep, &own, &inner, error), status, done);
     option_gradients(stage, node, &at, &inner, is_first);
     count = in_products(&at, &keep, products);
@@ -670,7 +671,7 @@ done:
     return status;
 }
 
-const cpu_kind cpu_attention = {
+const stage_kind cpu_attention = {
     .supports = attention_supports,
     .build = attention_build,
     .forward = attention_forward,

@@ -14,12 +14,12 @@
 /* Rows that are summed in floats before the sum goes on in doubles. */
 #define SUM_ROWS 64
 
-static uint64_t channels_of(const cpu_node *node)
+static uint64_t channels_of(const stage_node *node)
 {
     return node->layer->attributes[TY_FEATURES];
 }
 
-static uint64_t rows_of(const ty_stage_device *stage, const cpu_node *node)
+static uint64_t rows_of(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->values[node->output].count / channels_of(node);
 }
@@ -38,7 +38,7 @@ static ty_status batch_norm_supports(const ty_workload *workload, uint32_t index
 
 /* Stash: mean and 1 / deviation that were used, and the variance of the micro-batch. Scratch: two
  * sums of each channel, in doubles and in floats. */
-static ty_status batch_norm_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status batch_norm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const uint64_t channels = channels_of(node);
 
@@ -51,7 +51,7 @@ static ty_status batch_norm_build(ty_stage_device *stage, cpu_node *node, ty_err
 }
 
 /* Running mean and variance. */
-static float *running_of(const ty_stage_device *stage, const cpu_node *node)
+static float *running_of(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->statistics + node->statistic_offset;
 }
@@ -121,17 +121,17 @@ CPU_CLONES static void input_gradient(uint64_t rows, uint64_t n, const float *x,
 }
 
 /* A teacher's layers know the micro-batch, as their student's do, though they have no backward. */
-static bool is_of_teacher(const ty_stage_device *stage, const cpu_node *node)
+static bool is_of_teacher(const ty_stage_device *stage, const stage_node *node)
 {
     return node->layer->is_frozen && ty_workload_has_teacher(stage->options.workload);
 }
 
-static bool is_given(const ty_stage_device *stage, const cpu_node *node)
+static bool is_given(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->is_evaluating || (node->layer->is_frozen && !is_of_teacher(stage, node));
 }
 
-static void statistics_make(const ty_stage_device *stage, const cpu_node *node, const float *x,
+static void statistics_make(const ty_stage_device *stage, const stage_node *node, const float *x,
                             float *mean, float *scale, float *variance)
 {
     const uint64_t n = channels_of(node), rows = rows_of(stage, node);
@@ -150,7 +150,7 @@ static void statistics_make(const ty_stage_device *stage, const cpu_node *node, 
 }
 
 /* The running variance is that of the population: rows / (rows - 1) times the micro-batch's. */
-static void running_move(const ty_stage_device *stage, const cpu_node *node, const float *mean,
+static void running_move(const ty_stage_device *stage, const stage_node *node, const float *mean,
                          const float *variance)
 {
     const uint64_t n = channels_of(node), rows = rows_of(stage, node);
@@ -163,7 +163,7 @@ static void running_move(const ty_stage_device *stage, const cpu_node *node, con
     }
 }
 
-static ty_status batch_norm_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status batch_norm_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     ty_error *error)
 {
     const uint64_t n = channels_of(node);
@@ -185,17 +185,17 @@ static ty_status batch_norm_forward(ty_stage_device *stage, const cpu_node *node
     return TY_OK;
 }
 
-static void parameters_add(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
+static void parameters_add(const ty_stage_device *stage, const stage_node *node, uint32_t tensor,
                            const double *sums, bool is_first)
 {
     float *gradient = cpu_parameter_gradient(stage, node, tensor);
-    const bool adds = cpu_adds(node, tensor, is_first);
+    const bool adds = stage_adds(node, tensor, is_first);
 
     for (uint64_t c = 0; c < channels_of(node); c++)
         gradient[c] = (adds ? gradient[c] : 0.0f) + (float)sums[c];
 }
 
-static ty_status batch_norm_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status batch_norm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                      bool is_first, ty_error *error)
 {
     const uint64_t n = channels_of(node), rows = rows_of(stage, node);
@@ -223,7 +223,7 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cpu_node *nod
     return TY_OK;
 }
 
-void cpu_batch_norm_start(const ty_stage_device *stage, const cpu_node *node)
+void cpu_batch_norm_start(const ty_stage_device *stage, const stage_node *node)
 {
     const ty_weights *weights = stage->options.weights;
     const uint64_t n = channels_of(node);
@@ -238,9 +238,9 @@ void cpu_batch_norm_start(const ty_stage_device *stage, const cpu_node *node)
                             running_of(stage, node) + n);
 }
 
-const cpu_kind cpu_batch_norm = {
+const stage_kind cpu_batch_norm = {
     .supports = batch_norm_supports,
-    .layout = CPU_CHANNELS_LAST,
+    .order = STAGE_CHANNELS_LAST,
     .build = batch_norm_build,
     .forward = batch_norm_forward,
     .backward = batch_norm_backward,

@@ -30,7 +30,7 @@ typedef struct convolution {
     uint64_t images_at, sums_at;
 } convolution;
 
-static uint64_t weight_count(const cpu_node *node)
+static uint64_t weight_count(const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     return a[TY_OUT_CHANNELS] * (a[TY_IN_CHANNELS] / a[TY_GROUPS]) * a[TY_KERNEL_HEIGHT] *
@@ -52,7 +52,7 @@ static uint64_t piece_of(const convolution *c, uint64_t batch, uint64_t pixels)
     return samples;
 }
 
-static cpu_conv_shape shape_of(const cpu_node *node, const cpu_value *in)
+static cpu_conv_shape shape_of(const stage_node *node, const stage_value *in)
 {
     const uint64_t *a = node->layer->attributes;
     const ty_shape *made = &node->layer->output;
@@ -77,7 +77,7 @@ static cpu_conv_shape shape_of(const cpu_node *node, const cpu_value *in)
 }
 
 /* @return bytes of the scratch */
-static uint64_t scratch_cut(const cpu_node *node, const cpu_value *in, convolution *c)
+static uint64_t scratch_cut(const stage_node *node, const stage_value *in, convolution *c)
 {
     uint64_t sums = weight_count(node) + node->layer->attributes[TY_OUT_CHANNELS];
 
@@ -93,13 +93,13 @@ static uint64_t scratch_cut(const cpu_node *node, const cpu_value *in, convoluti
     return c->sums_at + sums * sizeof(float);
 }
 
-static ty_status conv2d_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status conv2d_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
-    const cpu_value *in = &stage->values[node->inputs[0]], *out = &stage->values[node->output];
+    const stage_value *in = &stage->values[node->inputs[0]], *out = &stage->values[node->output];
     const ty_shape *made = &node->layer->output;
-    const uint64_t batch = cpu_batch(stage);
+    const uint64_t batch = stage_batch(stage);
     cpu_conv_shape shape = shape_of(node, in);
-    convolution *c = cpu_buffer(stage, 1, sizeof *c);
+    convolution *c = cpu_buffer(stage, sizeof *c);
     ty_status status;
 
     if (c == NULL)
@@ -128,10 +128,11 @@ static ty_status conv2d_build(ty_stage_device *stage, cpu_node *node, ty_error *
     return status;
 }
 
-static void conv2d_release(cpu_node *node)
+static void conv2d_release(ty_stage_device *stage, stage_node *node)
 {
     const convolution *c = node->state;
 
+    (void)stage;
     if (c != NULL)
         cpu_conv_close(c->conv);
 }
@@ -142,13 +143,13 @@ static float *scratch_at(const ty_stage_device *stage, uint64_t bytes)
 }
 
 /* Where the maxima of a piece's images are, from its first sample on. */
-static cpu_place *places_at(const cpu_node *node, const convolution *c, uint32_t slot,
+static cpu_place *places_at(const stage_node *node, const convolution *c, uint32_t slot,
                             uint64_t first)
 {
     return c->pool.windows.is_average ? NULL : (cpu_place *)node->stash[slot] + first * c->out;
 }
 
-static ty_status conv2d_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status conv2d_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 ty_error *error)
 {
     const convolution *c = node->state;
@@ -157,7 +158,7 @@ static ty_status conv2d_forward(ty_stage_device *stage, const cpu_node *node, ui
     float *y = cpu_out(stage, node, slot), *images = scratch_at(stage, c->images_at);
     ty_status status = TY_OK;
 
-    for (uint64_t b = 0; b < cpu_batch(stage) && status == TY_OK; b += c->piece) {
+    for (uint64_t b = 0; b < stage_batch(stage) && status == TY_OK; b += c->piece) {
         status = cpu_conv_forward(c->conv, x + b * c->in, weight, bias,
                                   c->has_pool ? images : y + b * c->out, stage->scratch, error);
         if (status == TY_OK && c->has_pool)
@@ -168,7 +169,7 @@ static ty_status conv2d_forward(ty_stage_device *stage, const cpu_node *node, ui
 }
 
 /* Of a piece; `adds`: to what others have left. */
-static ty_status weight_gradients(ty_stage_device *stage, const cpu_node *node, const float *x,
+static ty_status weight_gradients(ty_stage_device *stage, const stage_node *node, const float *x,
                                   const float *dy, bool adds, ty_error *error)
 {
     const convolution *c = node->state;
@@ -193,7 +194,7 @@ static ty_status weight_gradients(ty_stage_device *stage, const cpu_node *node, 
 }
 
 /* Of a piece; dx may be NULL. */
-static ty_status input_gradient(ty_stage_device *stage, const cpu_node *node, const float *dy,
+static ty_status input_gradient(ty_stage_device *stage, const stage_node *node, const float *dy,
                                 float *dx, ty_error *error)
 {
     const convolution *c = node->state;
@@ -212,19 +213,19 @@ static ty_status input_gradient(ty_stage_device *stage, const cpu_node *node, co
     return status;
 }
 
-static ty_status conv2d_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status conv2d_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
     const convolution *c = node->state;
     const float *x = cpu_in(stage, node, 0, slot);
     float *dy = cpu_out_gradient(stage, node, slot), *dx = cpu_in_gradient(stage, node, 0, slot);
     float *images = scratch_at(stage, c->images_at);
-    const bool adds = cpu_adds(node, 0, is_first);
+    const bool adds = stage_adds(node, 0, is_first);
     ty_status status = TY_OK;
 
     if (node->has_relu && !c->has_pool)
         cpu_relu_mask(stage->values[node->output].count, cpu_out(stage, node, slot), dy);
-    for (uint64_t b = 0; b < cpu_batch(stage) && status == TY_OK; b += c->piece) {
+    for (uint64_t b = 0; b < stage_batch(stage) && status == TY_OK; b += c->piece) {
         float *of_piece = c->has_pool ? images : dy + b * c->out;
         if (c->has_pool)
             cpu_pooling_backward(&c->pool, c->piece, places_at(node, c, slot, b), dy + b * c->out,
@@ -237,8 +238,8 @@ static ty_status conv2d_backward(ty_stage_device *stage, const cpu_node *node, u
     return status;
 }
 
-const cpu_kind cpu_conv2d = {
-    .layout = CPU_CHANNELS_LAST,
+const stage_kind cpu_conv2d = {
+    .order = STAGE_CHANNELS_LAST,
     .fuses_relu = true,
     .fuses_pool = true,
     .build = conv2d_build,

@@ -13,7 +13,7 @@ typedef struct part {
     uint64_t table_rows, own_stride; /* of its tensors */
 } part;
 
-static part part_of(const ty_stage_device *stage, const cpu_node *node)
+static part part_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint32_t lanes = lane_count(&stage->options), lane = stage->options.lanes.position;
@@ -22,7 +22,7 @@ static part part_of(const ty_stage_device *stage, const cpu_node *node)
     return (part){
         .features = a[TY_FEATURES],
         .length = length,
-        .rows = cpu_batch(stage) * length,
+        .rows = stage_batch(stage) * length,
         .runs = lane_token_runs(&stage->options, stage->options.workload->input.dimensions[0]),
         .words = lane_range_of(a[TY_VOCABULARY], lanes, lane),
         .own_features = lane_range_of(a[TY_FEATURES], lanes, lane),
@@ -47,15 +47,15 @@ static uint64_t position_offset(const part *p, uint64_t i)
     return token_place(&p->runs, i % p->length) * p->own_stride;
 }
 
-static ty_status embedding_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status embedding_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     (void)error;
     if (node->is_divided)
-        node->lane_floats = cpu_batch(stage) * ty_shape_elements(&node->whole_output);
+        node->lane_elements = stage_batch(stage) * ty_shape_elements(&node->whole_output);
     return TY_OK;
 }
 
-static ty_status embedding_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status embedding_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                    ty_error *error)
 {
     const uint64_t *a = node->layer->attributes;
@@ -63,7 +63,7 @@ static ty_status embedding_forward(ty_stage_device *stage, const cpu_node *node,
     const int32_t *tokens = stage->tokens[slot];
     float *table = stage->parameters + node->offsets[EMBEDDING_TABLE],
           *to = cpu_out(stage, node, slot);
-    float *summand = cpu_summand(stage, node, false, to), *y = summand;
+    float *summand = stage_summand(stage, node, false, to), *y = summand;
     const float *positions =
         a[TY_POSITIONS] > 0 ? cpu_parameters(stage, node, EMBEDDING_POSITIONS) : NULL;
 
@@ -86,21 +86,21 @@ static ty_status embedding_forward(ty_stage_device *stage, const cpu_node *node,
     if (a[TY_TOKEN_TYPES] > 0)
         cpu_add_lane_bias(stage, p.rows, p.features, cpu_parameters(stage, node, EMBEDDING_TYPES),
                           summand);
-    return cpu_lanes_sum(stage, &node->whole_output, summand, false, to, error);
+    return stage_lanes_sum(stage, node, &node->whole_output, summand, false, to, error);
 }
 
 /* Gradient of a tensor that passes add to: cleared by the first one. */
-static float *gradient_of(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
+static float *gradient_of(const ty_stage_device *stage, const stage_node *node, uint32_t tensor,
                           uint64_t count, bool is_first)
 {
     float *gradient = cpu_parameter_gradient(stage, node, tensor);
 
-    if (!cpu_adds(node, tensor, is_first))
+    if (!stage_adds(node, tensor, is_first))
         memset(gradient, 0, count * sizeof *gradient);
     return gradient;
 }
 
-static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status embedding_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
     const uint64_t *a = node->layer->attributes;
@@ -136,7 +136,7 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
     return TY_OK;
 }
 
-const cpu_kind cpu_embedding = {
+const stage_kind cpu_embedding = {
     .build = embedding_build,
     .forward = embedding_forward,
     .backward = embedding_backward,

@@ -25,46 +25,18 @@ typedef struct bag {
     const float *indices;            /* of the first sample */
 } bag;
 
-static bag bag_of(const ty_stage_device *stage, const cpu_node *node, uint32_t slot)
+static bag bag_of(const ty_stage_device *stage, const stage_node *node, uint32_t slot)
 {
     const uint64_t *a = node->layer->attributes;
 
-    return (bag){.sample = stage->values[node->inputs[0]].count / cpu_batch(stage),
+    return (bag){.sample = stage->values[node->inputs[0]].count / stage_batch(stage),
                  .rows = a[TY_ROWS],
                  .features = a[TY_FEATURES],
                  .share = a[TY_IS_AVERAGE] != 0 ? 1.0f / (float)a[TY_ROWS] : 1.0f,
                  .indices = cpu_in(stage, node, 0, slot) + a[TY_FIRST_ROW]};
 }
 
-ty_status cpu_indices_check(const ty_stage_device *stage, const cpu_node *node, uint32_t slot,
-                            ty_error *error)
-{
-    const bag b = bag_of(stage, node, slot);
-    const uint64_t *a = node->layer->attributes;
-
-    for (uint64_t s = 0; s < cpu_batch(stage); s++)
-        for (uint64_t r = 0; r < b.rows; r++) {
-            const float index = b.indices[s * b.sample + r];
-            if (!(index >= 0.0f && index < (float)a[TY_VOCABULARY] &&
-                  index == (float)(uint64_t)index))
-                return ty_fail(error, TY_EINVAL,
-                               "layer %s: index %g at place %lu of sample %lu, expected a whole "
-                               "number from 0 to %lu",
-                               node->layer->name, (double)index,
-                               (unsigned long)(a[TY_FIRST_ROW] + r), (unsigned long)s,
-                               (unsigned long)(a[TY_VOCABULARY] - 1));
-        }
-    return TY_OK;
-}
-
-void cpu_add_row(uint64_t count, float share, const float *row, float *to)
-{
-#pragma omp simd
-    for (uint64_t i = 0; i < count; i++)
-        to[i] += share * row[i];
-}
-
-static ty_status bag_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status bag_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
     const bag b = bag_of(stage, node, slot);
@@ -77,8 +49,8 @@ static ty_status bag_forward(ty_stage_device *stage, const cpu_node *node, uint3
     status = cpu_indices_check(stage, node, slot, error);
     if (status != TY_OK)
         return status;
-    memset(y, 0, cpu_batch(stage) * b.features * sizeof *y);
-    for (uint64_t s = 0; s < cpu_batch(stage); s++)
+    memset(y, 0, stage_batch(stage) * b.features * sizeof *y);
+    for (uint64_t s = 0; s < stage_batch(stage); s++)
         for (uint64_t r = 0; r < b.rows; r++)
             cpu_add_row(b.features, b.share,
                         table + (uint64_t)b.indices[s * b.sample + r] * b.features,
@@ -86,7 +58,7 @@ static ty_status bag_forward(ty_stage_device *stage, const cpu_node *node, uint3
     return TY_OK;
 }
 
-static ty_status bag_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status bag_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     const bag b = bag_of(stage, node, slot);
@@ -97,19 +69,19 @@ static ty_status bag_backward(ty_stage_device *stage, const cpu_node *node, uint
         return cpu_tables_backward(stage, node, slot, is_first, error);
     if (table == NULL)
         return TY_OK;
-    if (!cpu_adds(node, 0, is_first))
+    if (!stage_adds(node, 0, is_first))
         memset(table, 0, node->layer->attributes[TY_VOCABULARY] * b.features * sizeof *table);
-    for (uint64_t s = 0; s < cpu_batch(stage); s++)
+    for (uint64_t s = 0; s < stage_batch(stage); s++)
         for (uint64_t r = 0; r < b.rows; r++)
             cpu_add_row(b.features, b.share, dy + s * b.features,
                         table + (uint64_t)b.indices[s * b.sample + r] * b.features);
     return TY_OK;
 }
 
-static ty_status bag_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status bag_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     return cpu_tables_are_divided(stage) ? cpu_tables_build(stage, node, error) : TY_OK;
 }
 
-const cpu_kind cpu_embedding_bag = {
+const stage_kind cpu_embedding_bag = {
     .supports = bag_supports, .build = bag_build, .forward = bag_forward, .backward = bag_backward};

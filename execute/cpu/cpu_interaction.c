@@ -22,14 +22,14 @@ CPU_CLONES static void add_scaled(uint64_t count, float scale, const float *x, f
         to[i] += scale * x[i];
 }
 
-static ty_status interaction_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status interaction_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                      ty_error *error)
 {
-    const uint64_t size = stage->values[node->inputs[0]].count / cpu_batch(stage);
+    const uint64_t size = stage->values[node->inputs[0]].count / stage_batch(stage);
     float *y = cpu_out(stage, node, slot);
 
     (void)error;
-    for (uint64_t s = 0; s < cpu_batch(stage); s++) {
+    for (uint64_t s = 0; s < stage_batch(stage); s++) {
         memcpy(y, cpu_in(stage, node, 0, slot) + s * size, size * sizeof *y);
         y += size;
         for (uint32_t i = 1; i < node->input_count; i++)
@@ -40,7 +40,7 @@ static ty_status interaction_forward(ty_stage_device *stage, const cpu_node *nod
     return TY_OK;
 }
 
-static void pair_backward(const ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static void pair_backward(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
                           uint32_t to, uint32_t from, uint64_t at, uint64_t size, float dy)
 {
     float *dx = cpu_in_gradient(stage, node, to, slot);
@@ -49,10 +49,10 @@ static void pair_backward(const ty_stage_device *stage, const cpu_node *node, ui
         add_scaled(size, dy, cpu_in(stage, node, from, slot) + at, dx + at);
 }
 
-static ty_status interaction_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status interaction_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                       bool is_first, ty_error *error)
 {
-    const uint64_t size = stage->values[node->inputs[0]].count / cpu_batch(stage);
+    const uint64_t size = stage->values[node->inputs[0]].count / stage_batch(stage);
     const float *dy = cpu_out_gradient(stage, node, slot);
     float *first = cpu_in_gradient(stage, node, 0, slot);
 
@@ -60,9 +60,9 @@ static ty_status interaction_backward(ty_stage_device *stage, const cpu_node *no
     for (uint32_t i = 0; i < node->input_count; i++) {
         float *dx = cpu_in_gradient(stage, node, i, slot);
         if (dx != NULL && !node->adds[i])
-            memset(dx, 0, cpu_batch(stage) * size * sizeof *dx);
+            memset(dx, 0, stage_batch(stage) * size * sizeof *dx);
     }
-    for (uint64_t s = 0; s < cpu_batch(stage); s++) {
+    for (uint64_t s = 0; s < stage_batch(stage); s++) {
         if (first != NULL)
             cpu_accumulate(size, dy, true, first + s * size);
         dy += size;
@@ -75,5 +75,5 @@ static ty_status interaction_backward(ty_stage_device *stage, const cpu_node *no
     return TY_OK;
 }
 
-const cpu_kind cpu_dot_interaction = {.forward = interaction_forward,
-                                      .backward = interaction_backward};
+const stage_kind cpu_dot_interaction = {.forward = interaction_forward,
+                                        .backward = interaction_backward};

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static ty_status add_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status add_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
     uint64_t count = stage->values[node->output].count;
@@ -20,8 +20,9 @@ static ty_status add_forward(ty_stage_device *stage, const cpu_node *node, uint3
     return TY_OK;
 }
 
-/* An input may share the output's gradient (cpu_build.c decides); then nothing is left to do. */
-static ty_status add_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+/* An input may share the output's gradient (stage_gradients.c decides); then nothing is left to do.
+ */
+static ty_status add_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     const float *dy = cpu_out_gradient(stage, node, slot);
@@ -36,13 +37,14 @@ static ty_status add_backward(ty_stage_device *stage, const cpu_node *node, uint
 }
 
 /* What is made of a piece of each input: a sample, or, along the last dimension, a row. */
-static uint64_t concat_count(const ty_stage_device *stage, const cpu_node *node)
+static uint64_t concat_count(const ty_stage_device *stage, const stage_node *node)
 {
-    return node->layer->attributes[TY_IS_OF_FEATURES] != 0 ? cpu_rows(&stage->values[node->output])
-                                                           : cpu_batch(stage);
+    return node->layer->attributes[TY_IS_OF_FEATURES] != 0
+               ? stage_rows(&stage->values[node->output])
+               : stage_batch(stage);
 }
 
-static ty_status concat_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status concat_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 ty_error *error)
 {
     uint64_t count = concat_count(stage, node);
@@ -60,7 +62,7 @@ static ty_status concat_forward(ty_stage_device *stage, const cpu_node *node, ui
     return TY_OK;
 }
 
-static ty_status concat_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status concat_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
     uint64_t count = concat_count(stage, node);
@@ -78,6 +80,6 @@ static ty_status concat_backward(ty_stage_device *stage, const cpu_node *node, u
     return TY_OK;
 }
 
-const cpu_kind cpu_add = {
-    .layout = CPU_ANY_LAYOUT, .forward = add_forward, .backward = add_backward};
-const cpu_kind cpu_concat = {.forward = concat_forward, .backward = concat_backward};
+const stage_kind cpu_add = {
+    .order = STAGE_ANY_ORDER, .is_sum = true, .forward = add_forward, .backward = add_backward};
+const stage_kind cpu_concat = {.forward = concat_forward, .backward = concat_backward};

@@ -13,13 +13,13 @@ CPU_CLONES static void transpose(uint64_t rows, uint64_t columns, const float *f
         }
 }
 
-static void transpose_batch(const ty_stage_device *stage, const cpu_value *image, bool is_to_plain,
-                            const float *from, bool adds, float *to)
+static void transpose_batch(const ty_stage_device *stage, const stage_value *image,
+                            bool is_to_plain, const float *from, bool adds, float *to)
 {
     uint64_t channels = image->shape.dimensions[0];
     uint64_t pixels = image->shape.dimensions[1] * image->shape.dimensions[2];
 
-    for (uint64_t b = 0; b < cpu_batch(stage); b++) {
+    for (uint64_t b = 0; b < stage_batch(stage); b++) {
         uint64_t offset = b * channels * pixels;
         if (is_to_plain)
             transpose(pixels, channels, from + offset, adds, to + offset);
@@ -28,7 +28,7 @@ static void transpose_batch(const ty_stage_device *stage, const cpu_value *image
     }
 }
 
-static void layout_backward(const ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static void layout_backward(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             bool is_to_plain)
 {
     float *dx = cpu_in_gradient(stage, node, 0, slot);
@@ -39,7 +39,7 @@ static void layout_backward(const ty_stage_device *stage, const cpu_node *node, 
 }
 
 /* The shape is the input's: the output of a flatten has lost it. */
-static ty_status to_plain_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status to_plain_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                   ty_error *error)
 {
     (void)error;
@@ -48,7 +48,7 @@ static ty_status to_plain_forward(ty_stage_device *stage, const cpu_node *node, 
     return TY_OK;
 }
 
-static ty_status to_plain_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status to_plain_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                    bool is_first, ty_error *error)
 {
     (void)is_first, (void)error;
@@ -56,7 +56,7 @@ static ty_status to_plain_backward(ty_stage_device *stage, const cpu_node *node,
     return TY_OK;
 }
 
-static ty_status to_channels_last_forward(ty_stage_device *stage, const cpu_node *node,
+static ty_status to_channels_last_forward(ty_stage_device *stage, const stage_node *node,
                                           uint32_t slot, ty_error *error)
 {
     (void)error;
@@ -65,7 +65,7 @@ static ty_status to_channels_last_forward(ty_stage_device *stage, const cpu_node
     return TY_OK;
 }
 
-static ty_status to_channels_last_backward(ty_stage_device *stage, const cpu_node *node,
+static ty_status to_channels_last_backward(ty_stage_device *stage, const stage_node *node,
                                            uint32_t slot, bool is_first, ty_error *error)
 {
     (void)is_first, (void)error;
@@ -73,6 +73,6 @@ static ty_status to_channels_last_backward(ty_stage_device *stage, const cpu_nod
     return TY_OK;
 }
 
-const cpu_kind cpu_to_plain = {.forward = to_plain_forward, .backward = to_plain_backward};
-const cpu_kind cpu_to_channels_last = {.forward = to_channels_last_forward,
-                                       .backward = to_channels_last_backward};
+const stage_kind cpu_to_plain = {.forward = to_plain_forward, .backward = to_plain_backward};
+const stage_kind cpu_to_channels_last = {.forward = to_channels_last_forward,
+                                         .backward = to_channels_last_backward};

@@ -8,30 +8,30 @@ static uint64_t in_features(const ty_layer *layer)
 }
 
 /* Of this lane, padded. */
-static uint64_t out_features(const ty_stage_device *stage, const cpu_node *node)
+static uint64_t out_features(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t out = node->layer->attributes[TY_OUT_FEATURES];
     return node->is_divided ? lane_part(out, lane_count(&stage->options)) : out;
 }
 
 /* Where lanes divide the sequence and backward comes in two parts a slot keeps the whole input. */
-static ty_status linear_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status linear_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
-    const uint64_t rows = cpu_rows(&stage->values[node->output]);
+    const uint64_t rows = stage_rows(&stage->values[node->output]);
 
     (void)error;
     if (node->is_divided)
-        node->lane_floats = rows * in_features(node->layer);
-    if (cpu_gathers(stage, node) && stage->options.splits_backward)
-        node->stash_bytes = node->lane_floats * sizeof(float);
+        node->lane_elements = rows * in_features(node->layer);
+    if (stage_gathers(stage, node) && stage->options.splits_backward)
+        node->stash_bytes = node->lane_elements * sizeof(float);
     return TY_OK;
 }
 
-static ty_status linear_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status linear_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 ty_error *error)
 {
     const ty_layer *layer = node->layer;
-    uint64_t rows = cpu_rows(&stage->values[node->output]), out = out_features(stage, node);
+    uint64_t rows = stage_rows(&stage->values[node->output]), out = out_features(stage, node);
     bool has_bias = layer->attributes[TY_HAS_BIAS] != 0;
     const float *x;
     float *y = cpu_out(stage, node, slot);
@@ -49,11 +49,11 @@ static ty_status linear_forward(ty_stage_device *stage, const cpu_node *node, ui
     return TY_OK;
 }
 
-static ty_status linear_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status linear_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
     const cpu_input_product product = {
-        .rows = cpu_rows(&stage->values[node->output]),
+        .rows = stage_rows(&stage->values[node->output]),
         .in = in_features(node->layer),
         .out = out_features(stage, node),
         .weight = 0,
@@ -68,7 +68,7 @@ static ty_status linear_backward(ty_stage_device *stage, const cpu_node *node, u
     return cpu_input_product_backward(stage, node, slot, &product, dy, is_first, error);
 }
 
-const cpu_kind cpu_linear = {
+const stage_kind cpu_linear = {
     .fuses_relu = true,
     .build = linear_build,
     .forward = linear_forward,

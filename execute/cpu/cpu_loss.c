@@ -32,7 +32,7 @@ CPU_CLONES static void row_gradient(uint64_t classes, const float *logits, float
         gradient[c] = scale * cpu_exp(logits[c] - log_sum);
 }
 
-static const cpu_value *logits_of(const ty_stage_device *stage, const cpu_node *node)
+static const stage_value *logits_of(const ty_stage_device *stage, const stage_node *node)
 {
     return &stage->values[node->inputs[0]];
 }
@@ -44,21 +44,21 @@ typedef struct scores {
     bool is_one; /* of label 1 */
 } scores;
 
-static scores scores_of(const ty_stage_device *stage, const cpu_node *node)
+static scores scores_of(const ty_stage_device *stage, const stage_node *node)
 {
-    const cpu_value *logits = logits_of(stage, node);
+    const stage_value *logits = logits_of(stage, node);
     const ty_shape *whole = &node->whole_input;
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
     const uint32_t lanes = node->is_divided ? lane_count(&stage->options) : 1;
 
     if (classes == 1)
-        return (scores){.rows = cpu_rows(logits),
+        return (scores){.rows = stage_rows(logits),
                         .classes = 2,
                         .stride = 1,
                         .own = {.first = 1, .count = 1},
                         .is_one = true};
     return (scores){
-        .rows = cpu_rows(logits),
+        .rows = stage_rows(logits),
         .classes = classes,
         .stride = logits->shape.dimensions[logits->shape.dimension_count - 1],
         .own = lane_range_of(classes, lanes, lanes > 1 ? stage->options.lanes.position : 0),
@@ -72,7 +72,7 @@ static bool has_label(const scores *s, int32_t label)
 
 /* Stash: log-sum-exp of each row, of the teacher's and of the student's where there are two.
  * Scratch: one row, or what lanes exchange. */
-static ty_status loss_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status loss_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const scores s = scores_of(stage, node);
     const uint64_t exchanged = node->is_divided ? 3 * s.rows : 0;
@@ -85,7 +85,7 @@ static ty_status loss_build(ty_stage_device *stage, cpu_node *node, ty_error *er
 }
 
 /* Beside a teacher a row may have none, while training. */
-static ty_status labels_check(const ty_stage_device *stage, const cpu_node *node, const scores *s,
+static ty_status labels_check(const ty_stage_device *stage, const stage_node *node, const scores *s,
                               const int32_t *labels, ty_error *error)
 {
     const bool is_taught = ty_workload_has_teacher(stage->options.workload);
@@ -152,14 +152,14 @@ static ty_status loss_among_lanes(ty_stage_device *stage, const scores *s, const
 
     for (uint64_t r = 0; r < s->rows; r++)
         maxima[r] = largest(s->own.count, logits + r * s->stride);
-    TY_CHECK(cpu_lanes_all_reduce(stage, true, s->rows, maxima, error), status, done);
+    TY_CHECK(stage_lanes_all_reduce(stage, true, s->rows, maxima, error), status, done);
     for (uint64_t r = 0; r < s->rows; r++) {
         const float *row = logits + r * s->stride;
         sums[r] = exponentials(s->own.count, row, maxima[r]);
         of_labels[r] = has_label(s, labels[r]) ? row[(uint64_t)labels[r] - s->own.first] : 0.0f;
     }
-    TY_CHECK(cpu_lanes_all_reduce(stage, false, s->rows, sums, error), status, done);
-    TY_CHECK(cpu_lanes_all_reduce(stage, false, s->rows, of_labels, error), status, done);
+    TY_CHECK(stage_lanes_all_reduce(stage, false, s->rows, sums, error), status, done);
+    TY_CHECK(stage_lanes_all_reduce(stage, false, s->rows, of_labels, error), status, done);
     for (uint64_t r = 0; r < s->rows; r++) {
         log_sums[r] = maxima[r] + logf(sums[r]);
         loss->sum += (double)log_sums[r] - (double)of_labels[r];
@@ -288,7 +288,7 @@ static void loss_of_actions(const scores *s, const float *logits, const int32_t 
 
 /* ---- The layer --------------------------------------------------------------------------- */
 
-static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status loss_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     const scores s = scores_of(stage, node);
@@ -310,12 +310,12 @@ static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint
         status = loss_among_lanes(stage, &s, logits, labels, node->stash[slot], &loss, error);
     else
         loss_alone(&s, logits, labels, node->stash[slot], &loss);
-    stage->losses[slot] = loss;
+    stage->own->losses[slot] = loss;
     return status;
 }
 
 /* d loss / d logit = softmax - (1 at the label), times the row's advantage where it has one. */
-static ty_status loss_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status loss_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     const scores s = scores_of(stage, node);
@@ -345,5 +345,5 @@ static ty_status loss_backward(ty_stage_device *stage, const cpu_node *node, uin
     return TY_OK;
 }
 
-const cpu_kind cpu_loss_layer = {
+const stage_kind cpu_loss_layer = {
     .build = loss_build, .forward = loss_forward, .backward = loss_backward};

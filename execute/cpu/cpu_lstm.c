@@ -21,14 +21,14 @@ static uint64_t step_at(const lstm *l, uint64_t n)
     return l->is_reversed ? l->length - 1 - n : n;
 }
 
-static lstm lstm_of(const ty_stage_device *stage, const cpu_node *node)
+static lstm lstm_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     uint64_t length = stage->values[node->output].shape.dimensions[0];
 
-    return (lstm){.batch = cpu_batch(stage),
+    return (lstm){.batch = stage_batch(stage),
                   .length = length,
-                  .rows = cpu_batch(stage) * length,
+                  .rows = stage_batch(stage) * length,
                   .in = a[TY_IN_FEATURES],
                   .hidden = a[TY_HIDDEN_FEATURES],
                   .gates = LSTM_GATES * a[TY_HIDDEN_FEATURES],
@@ -39,7 +39,7 @@ static lstm lstm_of(const ty_stage_device *stage, const cpu_node *node)
 /* Stash: gates [rows][gates] and cells [rows][hidden]; where backward comes in two parts also the
  * gradient of what goes into the gates, which else is scratch. Scratch: gradients of the state and
  * of the cell that go back to the step before. */
-static ty_status lstm_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status lstm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
 
@@ -87,7 +87,7 @@ CPU_CLONES static void cell_backward(uint64_t n, const float *gates, const float
     }
 }
 
-static ty_status lstm_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
@@ -116,7 +116,7 @@ static ty_status lstm_forward(ty_stage_device *stage, const cpu_node *node, uint
 }
 
 /* Back through all steps: the gradients of what went into the gates. */
-static void gates_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static void gates_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            float *dgates)
 {
     const lstm l = lstm_of(stage, node);
@@ -141,14 +141,14 @@ static void gates_backward(ty_stage_device *stage, const cpu_node *node, uint32_
 }
 
 /* The state of a step goes into the gates of the next. */
-static void state_gradients(const ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static void state_gradients(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             bool is_first, const float *dgates)
 {
     const lstm l = lstm_of(stage, node);
     const float *y = cpu_out(stage, node, slot);
     float *dw = cpu_parameter_gradient(stage, node, LSTM_STATE);
     const uint64_t state = l.is_reversed ? 1 : 0, next = 1 - state; /* first of each that meet */
-    const bool adds = cpu_adds(node, LSTM_STATE, is_first);
+    const bool adds = stage_adds(node, LSTM_STATE, is_first);
 
     if (dw == NULL)
         return;
@@ -160,11 +160,11 @@ static void state_gradients(const ty_stage_device *stage, const cpu_node *node, 
                  y + (b * l.length + state) * l.hidden, l.hidden, adds || b > 0 ? 1.0f : 0.0f, dw,
                  l.hidden);
     if (l.has_bias)
-        cpu_column_sums(l.rows, l.gates, dgates, cpu_adds(node, LSTM_STATE_BIAS, is_first),
+        cpu_column_sums(l.rows, l.gates, dgates, stage_adds(node, LSTM_STATE_BIAS, is_first),
                         cpu_parameter_gradient(stage, node, LSTM_STATE_BIAS));
 }
 
-static ty_status lstm_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status lstm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
@@ -175,13 +175,13 @@ static ty_status lstm_backward(ty_stage_device *stage, const cpu_node *node, uin
         .weight = cpu_parameter_gradient(stage, node, LSTM_INPUT),
         .bias = l.has_bias ? cpu_parameter_gradient(stage, node, LSTM_INPUT_BIAS) : NULL,
         .x = cpu_in_gradient(stage, node, 0, slot),
-        .adds_weight = cpu_adds(node, LSTM_INPUT, is_first),
-        .adds_bias = cpu_adds(node, LSTM_INPUT_BIAS, is_first),
+        .adds_weight = stage_adds(node, LSTM_INPUT, is_first),
+        .adds_bias = stage_adds(node, LSTM_INPUT_BIAS, is_first),
         .adds_x = node->adds[0],
     };
 
     (void)error;
-    if (stage->part != CPU_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         gates_backward(stage, node, slot, dgates);
     state_gradients(stage, node, slot, is_first, dgates);
     cpu_affine_backward(l.rows, l.in, l.gates, cpu_in(stage, node, 0, slot),
@@ -189,7 +189,7 @@ static ty_status lstm_backward(ty_stage_device *stage, const cpu_node *node, uin
     return TY_OK;
 }
 
-const cpu_kind cpu_lstm = {
+const stage_kind cpu_lstm = {
     .reads_output = true,
     .build = lstm_build,
     .forward = lstm_forward,

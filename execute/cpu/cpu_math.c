@@ -56,6 +56,13 @@ CPU_CLONES void cpu_accumulate(uint64_t count, const float *from, bool adds, flo
         to[i] += from[i];
 }
 
+void cpu_add_row(uint64_t count, float share, const float *row, float *to)
+{
+#pragma omp simd
+    for (uint64_t i = 0; i < count; i++)
+        to[i] += share * row[i];
+}
+
 void cpu_affine(uint64_t rows, uint64_t in, uint64_t out, const float *x, const float *weight,
                 const float *bias, float *y)
 {

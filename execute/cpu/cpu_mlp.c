@@ -11,14 +11,14 @@ typedef struct mlp {
     bool is_gated, is_relu, has_bias;
 } mlp;
 
-static mlp mlp_of(const ty_stage_device *stage, const cpu_node *node)
+static mlp mlp_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint64_t hidden = a[TY_HIDDEN_FEATURES] / lane_count(&stage->options);
     bool is_gated = a[TY_IS_GATED] != 0;
 
     return (mlp){
-        .rows = cpu_batch(stage) * ty_shape_elements(&node->whole_output) / a[TY_FEATURES],
+        .rows = stage_batch(stage) * ty_shape_elements(&node->whole_output) / a[TY_FEATURES],
         .features = a[TY_FEATURES],
         .hidden = hidden,
         .up = hidden * (is_gated ? 2 : 1),
@@ -40,7 +40,7 @@ typedef struct kept {
 /* Where recomputing finds what the first product made, that is all of `found`, and not in the
  * stash.
  */
-static bool finds_product(const ty_stage_device *stage, const cpu_node *node)
+static bool finds_product(const ty_stage_device *stage, const stage_node *node)
 {
     const ty_again again = stage->segments.again[node->layer_index].what;
 
@@ -48,12 +48,12 @@ static bool finds_product(const ty_stage_device *stage, const cpu_node *node)
 }
 
 /* Cuts a slot's stash. @return floats of it; `stash` may be NULL to count */
-static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, const mlp *m,
+static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, const mlp *m,
                          float *found, float *stash, kept *out)
 {
     const bool is_found = finds_product(stage, node);
     const bool splits = stage->options.splits_backward;
-    const uint64_t whole = splits && cpu_gathers(stage, node) ? m->rows * m->features : 0;
+    const uint64_t whole = splits && stage_gathers(stage, node) ? m->rows * m->features : 0;
     const uint64_t counts[] = {is_found ? 0 : m->rows * m->up, m->rows * m->hidden,
                                splits ? m->rows * m->up : 0, whole, whole};
     float **const parts[] = {&out->h, &out->a, &out->dh, &out->x, &out->dy};
@@ -68,7 +68,7 @@ static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, con
     return used;
 }
 
-static ty_status mlp_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     mlp m = mlp_of(stage, node);
     kept none;
@@ -77,7 +77,7 @@ static ty_status mlp_build(ty_stage_device *stage, cpu_node *node, ty_error *err
     node->stash_bytes = kept_cut(stage, node, &m, NULL, NULL, &none) * sizeof(float);
     node->kept_bytes = finds_product(stage, node) ? m.rows * m.up * sizeof(float) : 0;
     node->scratch_bytes = m.rows * (m.up + m.hidden) * sizeof(float);
-    node->lane_floats = m.rows * m.features;
+    node->lane_elements = node->is_divided ? m.rows * m.features : 0;
     return TY_OK;
 }
 
@@ -161,7 +161,7 @@ static cpu_output_product down_product(const mlp *m, const kept *keep)
                                 .dy = keep->dy};
 }
 
-static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
     mlp m = mlp_of(stage, node);
@@ -184,7 +184,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
 }
 
 /* From what the first product made, to which gelu has added its bias; all, or the activation. */
-static ty_status mlp_again(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status mlp_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {
     const mlp m = mlp_of(stage, node);
@@ -203,7 +203,7 @@ static ty_status mlp_again(ty_stage_device *stage, const cpu_node *node, uint32_
     return cpu_output_product_forward(stage, node, slot, &down, error);
 }
 
-static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status mlp_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     mlp m = mlp_of(stage, node);
@@ -218,9 +218,9 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
     status = cpu_output_product_backward(stage, node, slot, &down, is_first, da, error);
     if (status != TY_OK)
         return status;
-    if (stage->part != CPU_WEIGHTS && m.is_relu)
+    if (stage->part != STAGE_WEIGHTS && m.is_relu)
         relu_gradient(m.rows * m.hidden, keep.a, da, dh);
-    else if (stage->part != CPU_WEIGHTS)
+    else if (stage->part != STAGE_WEIGHTS)
         cpu_mlp_activate_backward(m.is_gated, m.rows, m.hidden, keep.h, da, dh);
     return cpu_input_product_backward(stage, node, slot,
                                       &(cpu_input_product){.rows = m.rows,
@@ -244,7 +244,7 @@ static ty_status mlp_supports(const ty_workload *workload, uint32_t layer, ty_er
     return TY_OK;
 }
 
-const cpu_kind cpu_mlp = {
+const stage_kind cpu_mlp = {
     .supports = mlp_supports,
     .build = mlp_build,
     .forward = mlp_forward,

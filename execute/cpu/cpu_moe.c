@@ -30,10 +30,10 @@ typedef struct moe {
     bool is_gated, has_bias, gathers;
 } moe;
 
-static moe moe_of(const ty_stage_device *stage, const cpu_node *node)
+static moe moe_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    const uint64_t rows = cpu_batch(stage) * node->whole_output.dimensions[0];
+    const uint64_t rows = stage_batch(stage) * node->whole_output.dimensions[0];
     const uint64_t parts = lane_count(&stage->options);
     const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
     const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
@@ -54,7 +54,7 @@ static moe moe_of(const ty_stage_device *stage, const cpu_node *node)
         .shared_up = a[TY_SHARED_FEATURES] / parts * (is_gated ? 2 : 1),
         .parts = parts,
         .part = a[TY_FEATURES] / parts,
-        .gathers = cpu_gathers(stage, node),
+        .gathers = stage_gathers(stage, node),
         .is_gated = is_gated,
         .has_bias = a[TY_HAS_BIAS] != 0,
     };
@@ -110,7 +110,7 @@ static void backward_cut(const moe *m, cutter *c, kept *out)
 }
 
 /* Whether recomputing makes what activation functions make: that alone is in the stash then. */
-static bool makes_activation(const ty_stage_device *stage, const cpu_node *node)
+static bool makes_activation(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->segments.again[node->layer_index].what == TY_AGAIN_ACTIVATION;
 }
@@ -123,7 +123,7 @@ static void activation_cut(const moe *m, cutter *c, kept *out)
 
 /* `found` and `stash` are the same but where activations are made again; NULL to count.
  * @return elements of `found` */
-static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, const moe *m,
                          void *found, void *stash, kept *out)
 {
     cutter c = {found, 0}, again = {stash, 0};
@@ -179,7 +179,7 @@ static uint64_t room_cut(const ty_stage_device *stage, const moe *m, void *scrat
     return c.used;
 }
 
-static ty_status moe_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status moe_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const moe m = moe_of(stage, node);
     kept none;
@@ -200,7 +200,7 @@ static ty_status moe_build(ty_stage_device *stage, cpu_node *node, ty_error *err
         node->stash_bytes = again.used * sizeof(float);
     }
     node->scratch_bytes = room_cut(stage, &m, NULL, &nowhere, &none) * sizeof(float);
-    node->lane_floats = m.parts > 1 ? m.rows * m.features : 0;
+    node->lane_elements = m.parts > 1 ? m.rows * m.features : 0;
     return TY_OK;
 }
 
@@ -242,7 +242,7 @@ static void part_take(const ty_stage_device *stage, const moe *m, const float *x
         memcpy(part + r * m->part, x + r * m->features + first, m->part * sizeof *x);
 }
 
-static ty_status scores_make(ty_stage_device *stage, const cpu_node *node, const moe *m,
+static ty_status scores_make(ty_stage_device *stage, const stage_node *node, const moe *m,
                              const float *x, const room *own, ty_error *error)
 {
     const float *router = cpu_parameters(stage, node, MOE_ROUTER);
@@ -253,7 +253,7 @@ static ty_status scores_make(ty_stage_device *stage, const cpu_node *node, const
     }
     part_take(stage, m, x, own->part);
     cpu_affine(m->rows, m->part, m->experts, own->part, router, NULL, own->score);
-    return cpu_lanes_all_reduce(stage, false, m->rows * m->experts, own->score, error);
+    return stage_lanes_all_reduce(stage, false, m->rows * m->experts, own->score, error);
 }
 
 /* Who sees which tokens: a counting sort of the copies by expert. */
@@ -276,7 +276,7 @@ static void route(const moe *m, const float *score, const kept *keep)
 
 /* ---- Forward ---- */
 
-static void expert_forward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+static void expert_forward(const ty_stage_device *stage, const stage_node *node, const moe *m,
                            const kept *keep, uint64_t e, float *y)
 {
     const uint64_t at = keep->first[e], rows = keep->first[e + 1] - at;
@@ -299,7 +299,7 @@ static void expert_forward(const ty_stage_device *stage, const cpu_node *node, c
 }
 
 /* The shared experts' part of the output, 0 without any. */
-static void shared_forward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+static void shared_forward(const ty_stage_device *stage, const stage_node *node, const moe *m,
                            const kept *keep, const float *x, float *y)
 {
     const float *up_bias = NULL, *down_bias = NULL;
@@ -362,11 +362,11 @@ CPU_CLONES static void add_scaled(uint64_t count, float factor, const float *fro
         to[i] += factor * from[i];
 }
 
-static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
     const moe m = moe_of(stage, node);
-    float *y = cpu_summand(stage, node, false, cpu_out(stage, node, slot)), *packed;
+    float *y = stage_summand(stage, node, false, cpu_out(stage, node, slot)), *packed;
     const float *x;
     kept keep;
     room own;
@@ -389,13 +389,14 @@ static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint3
     for (uint64_t i = 0; i < m.copies; i++)
         add_scaled(m.features, keep.weight[i], keep.y + keep.place[i] * m.features,
                    y + i / m.chosen * m.features);
-    status = cpu_lanes_sum(stage, &node->whole_output, y, false, cpu_out(stage, node, slot), error);
+    status = stage_lanes_sum(stage, node, &node->whole_output, y, false, cpu_out(stage, node, slot),
+                             error);
 done:
     return status;
 }
 
 /* What activation functions make, from what goes into them, to which forward has added biases. */
-static ty_status moe_again(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status moe_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {
     const moe m = moe_of(stage, node);
@@ -457,7 +458,7 @@ static void scores_gradient(const moe *m, const kept *keep, const float *gain)
 }
 
 /* One expert's part of a tensor's gradient, or NULL where nobody asks. */
-static float *expert_gradient(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
+static float *expert_gradient(const ty_stage_device *stage, const stage_node *node, uint32_t tensor,
                               uint64_t e, uint64_t count)
 {
     float *all = cpu_parameter_gradient(stage, node, tensor);
@@ -471,12 +472,12 @@ static void clear(float *gradient, uint64_t count)
         memset(gradient, 0, count * sizeof *gradient);
 }
 
-static void expert_backward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+static void expert_backward(const ty_stage_device *stage, const stage_node *node, const moe *m,
                             const kept *keep, const room *own, uint64_t e, bool is_first)
 {
     const uint64_t at = keep->first[e], rows = keep->first[e + 1] - at;
     const uint64_t matrix = m->features * m->hidden, wide = m->features * m->up;
-    const bool is_asked = stage->part != CPU_WEIGHTS;
+    const bool is_asked = stage->part != STAGE_WEIGHTS;
     float *dh = keep->dh + at * m->up, *da = own->da + at * m->hidden;
     float *down_bias = m->has_bias ? expert_gradient(stage, node, MOE_DOWN_BIAS, e, m->part) : NULL;
     cpu_affine_gradient down = {.weight = expert_gradient(stage, node, MOE_DOWN, e, matrix),
@@ -515,16 +516,16 @@ typedef struct operands {
     const float *x, *dy;
 } operands;
 
-static ty_status operands_take(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status operands_take(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                const kept *keep, operands *out, ty_error *error)
 {
     const bool is_trained = ty_layer_is_trained(stage->options.workload, node->layer_index);
     ty_status status = TY_OK;
 
     *out = (operands){keep->whole_x, keep->whole_dy};
-    if (cpu_gathers(stage, node) && stage->part == CPU_WEIGHTS)
+    if (stage_gathers(stage, node) && stage->part == STAGE_WEIGHTS)
         return TY_OK; /* they are there */
-    if (!cpu_gathers(stage, node) || is_trained)
+    if (!stage_gathers(stage, node) || is_trained)
         TY_CHECK(cpu_whole_input(stage, node, 0, slot, keep->whole_x, &out->x, error), status,
                  done);
     status = cpu_whole_gradient(stage, node, slot, keep->whole_dy, &out->dy, error);
@@ -533,7 +534,7 @@ done:
 }
 
 /* Adds to `dx`, if that is asked for. */
-static void shared_backward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+static void shared_backward(const ty_stage_device *stage, const stage_node *node, const moe *m,
                             const kept *keep, const room *own, const operands *of, bool is_first,
                             float *dx)
 {
@@ -541,7 +542,7 @@ static void shared_backward(const ty_stage_device *stage, const cpu_node *node, 
         m->has_bias ? cpu_parameter_gradient(stage, node, MOE_SHARED_DOWN_BIAS) : NULL;
     const cpu_affine_gradient down = {.weight =
                                           cpu_parameter_gradient(stage, node, MOE_SHARED_DOWN),
-                                      .x = stage->part != CPU_WEIGHTS ? own->shared_da : NULL,
+                                      .x = stage->part != STAGE_WEIGHTS ? own->shared_da : NULL,
                                       .adds_weight = !is_first};
     const cpu_affine_gradient up = {
         .weight = cpu_parameter_gradient(stage, node, MOE_SHARED_UP),
@@ -557,7 +558,7 @@ static void shared_backward(const ty_stage_device *stage, const cpu_node *node, 
                         cpu_parameters(stage, node, MOE_SHARED_DOWN), of->dy, &down);
     if (down_bias != NULL)
         cpu_lane_bias_gradient(stage, m->rows, m->features, of->dy, !is_first, down_bias);
-    if (stage->part != CPU_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         cpu_mlp_activate_backward(m->is_gated, m->rows, m->shared, keep->shared_h, own->shared_da,
                                   keep->shared_dh);
     cpu_affine_backward(m->rows, m->features, m->shared_up, of->x,
@@ -565,7 +566,7 @@ static void shared_backward(const ty_stage_device *stage, const cpu_node *node, 
 }
 
 /* Into `dx`, if that is asked for: of tensor lanes each has its columns' part. */
-static void router_backward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+static void router_backward(const ty_stage_device *stage, const stage_node *node, const moe *m,
                             const kept *keep, const room *own, const float *x, bool is_first,
                             bool adds, float *dx)
 {
@@ -574,7 +575,7 @@ static void router_backward(const ty_stage_device *stage, const cpu_node *node, 
     const cpu_affine_gradient to = {
         .weight = cpu_parameter_gradient(stage, node, MOE_ROUTER),
         .x = dx != NULL && is_divided ? own->dpart : dx,
-        .adds_weight = cpu_adds(node, MOE_ROUTER, is_first),
+        .adds_weight = stage_adds(node, MOE_ROUTER, is_first),
         .adds_x = adds,
     };
 
@@ -597,15 +598,16 @@ static ty_status gradients_take(ty_stage_device *stage, const moe *m, const kept
     const cpu_expert_copies copies = copies_of(m, keep);
     ty_status status = TY_OK;
 
-    if (stage->part != CPU_WEIGHTS) {
+    if (stage->part != STAGE_WEIGHTS) {
         gains_make(m, keep, dy, own->gain);
         if (m->parts > 1)
-            TY_CHECK(cpu_lanes_all_reduce(stage, false, m->copies, own->gain, error), status, done);
+            TY_CHECK(stage_lanes_all_reduce(stage, false, m->copies, own->gain, error), status,
+                     done);
         scores_gradient(m, keep, own->gain);
     }
     if (m->lanes == 1) {
         copies_gradient(m, keep, dy, keep->dy);
-    } else if (stage->part != CPU_WEIGHTS) {
+    } else if (stage->part != STAGE_WEIGHTS) {
         copies_gradient(m, keep, dy, own->packed);
         status = cpu_experts_send(stage, &copies, own->packed, own->mixed, keep->dy, error);
     }
@@ -613,12 +615,12 @@ done:
     return status;
 }
 
-static ty_status moe_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status moe_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     const moe m = moe_of(stage, node);
     const bool adds = node->adds[0];
-    float *to = cpu_in_gradient(stage, node, 0, slot), *dx = cpu_summand(stage, node, adds, to);
+    float *to = cpu_in_gradient(stage, node, 0, slot), *dx = stage_summand(stage, node, adds, to);
     const float *of_copies;
     operands of;
     kept keep = {0};
@@ -640,12 +642,12 @@ static ty_status moe_backward(ty_stage_device *stage, const cpu_node *node, uint
         cpu_accumulate(m.features, of_copies + keep.place[i] * m.features, true,
                        dx + i / m.chosen * m.features);
     if (dx != NULL)
-        status = cpu_lanes_sum(stage, &node->whole_input, dx, adds, to, error);
+        status = stage_lanes_sum(stage, node, &node->whole_input, dx, adds, to, error);
 done:
     return status;
 }
 
-const cpu_kind cpu_moe = {
+const stage_kind cpu_moe = {
     .build = moe_build,
     .forward = moe_forward,
     .again = moe_again,

@@ -101,66 +101,66 @@ CPU_CLONES void cpu_rms_norm_gradient(uint64_t rows, uint64_t n, const float *x,
     }
 }
 
-static uint64_t features_of(const cpu_node *node)
+static uint64_t features_of(const stage_node *node)
 {
     return node->layer->attributes[TY_FEATURES];
 }
 
-static ty_status norm_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status norm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     (void)error;
-    node->stash_bytes = 2 * cpu_rows(&stage->values[node->output]) * sizeof(float);
+    node->stash_bytes = 2 * stage_rows(&stage->values[node->output]) * sizeof(float);
     return TY_OK;
 }
 
 /* Where the gradient of a tensor is to be added: cleared first if it is to be overwritten. */
-static float *cleared_gradient(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
-                               bool is_first)
+static float *cleared_gradient(const ty_stage_device *stage, const stage_node *node,
+                               uint32_t tensor, bool is_first)
 {
     float *gradient = cpu_parameter_gradient(stage, node, tensor);
 
-    if (gradient != NULL && !cpu_adds(node, tensor, is_first))
+    if (gradient != NULL && !stage_adds(node, tensor, is_first))
         memset(gradient, 0, features_of(node) * sizeof *gradient);
     return gradient;
 }
 
-static ty_status layer_norm_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status layer_norm_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     ty_error *error)
 {
     (void)error;
-    layer_norm_rows(cpu_rows(&stage->values[node->output]), features_of(node),
+    layer_norm_rows(stage_rows(&stage->values[node->output]), features_of(node),
                     cpu_in(stage, node, 0, slot), cpu_parameters(stage, node, 0),
                     cpu_parameters(stage, node, 1), cpu_out(stage, node, slot), node->stash[slot]);
     return TY_OK;
 }
 
-static ty_status layer_norm_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status layer_norm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                      bool is_first, ty_error *error)
 {
     (void)error;
     layer_norm_gradient(
-        cpu_rows(&stage->values[node->output]), features_of(node), cpu_in(stage, node, 0, slot),
+        stage_rows(&stage->values[node->output]), features_of(node), cpu_in(stage, node, 0, slot),
         cpu_parameters(stage, node, 0), node->stash[slot], cpu_out_gradient(stage, node, slot),
         cleared_gradient(stage, node, 0, is_first), cleared_gradient(stage, node, 1, is_first),
         node->adds[0], cpu_in_gradient(stage, node, 0, slot));
     return TY_OK;
 }
 
-static ty_status rms_norm_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status rms_norm_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                   ty_error *error)
 {
     (void)error;
-    cpu_rms_norm_rows(cpu_rows(&stage->values[node->output]), features_of(node),
+    cpu_rms_norm_rows(stage_rows(&stage->values[node->output]), features_of(node),
                       cpu_in(stage, node, 0, slot), cpu_parameters(stage, node, 0),
                       cpu_out(stage, node, slot), node->stash[slot]);
     return TY_OK;
 }
 
-static ty_status rms_norm_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status rms_norm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                    bool is_first, ty_error *error)
 {
     (void)error;
-    cpu_rms_norm_gradient(cpu_rows(&stage->values[node->output]), features_of(node),
+    cpu_rms_norm_gradient(stage_rows(&stage->values[node->output]), features_of(node),
                           cpu_in(stage, node, 0, slot), cpu_parameters(stage, node, 0),
                           node->stash[slot], cpu_out_gradient(stage, node, slot),
                           cleared_gradient(stage, node, 0, is_first), node->adds[0],
@@ -168,12 +168,12 @@ static ty_status rms_norm_backward(ty_stage_device *stage, const cpu_node *node,
     return TY_OK;
 }
 
-const cpu_kind cpu_layer_norm = {
+const stage_kind cpu_layer_norm = {
     .build = norm_build,
     .forward = layer_norm_forward,
     .backward = layer_norm_backward,
 };
-const cpu_kind cpu_rms_norm = {
+const stage_kind cpu_rms_norm = {
     .build = norm_build,
     .forward = rms_norm_forward,
     .backward = rms_norm_backward,

@@ -263,10 +263,10 @@ void cpu_pooling_backward(const cpu_pooling *p, uint64_t samples, const cpu_plac
 
 /* ---- The layer ---- */
 
-static ty_status pool_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static ty_status pool_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
-    const cpu_value *in = &stage->values[node->inputs[0]], *out = &stage->values[node->output];
-    cpu_pooling *p = cpu_buffer(stage, 1, sizeof *p);
+    const stage_value *in = &stage->values[node->inputs[0]], *out = &stage->values[node->output];
+    cpu_pooling *p = cpu_buffer(stage, sizeof *p);
 
     if (p == NULL)
         return ty_fail(error, TY_ENOMEM, "layer %s: out of memory", node->layer->name);
@@ -276,29 +276,50 @@ static ty_status pool_build(ty_stage_device *stage, cpu_node *node, ty_error *er
     return TY_OK;
 }
 
-static ty_status pool_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status pool_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     (void)error;
-    cpu_pooling_forward(node->state, cpu_batch(stage), cpu_in(stage, node, 0, slot), false,
+    cpu_pooling_forward(node->state, stage_batch(stage), cpu_in(stage, node, 0, slot), false,
                         cpu_out(stage, node, slot), node->stash[slot]);
     return TY_OK;
 }
 
-static ty_status pool_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+static ty_status pool_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     float *dimage = cpu_in_gradient(stage, node, 0, slot);
 
     (void)is_first, (void)error;
     if (dimage != NULL)
-        cpu_pooling_backward(node->state, cpu_batch(stage), node->stash[slot],
+        cpu_pooling_backward(node->state, stage_batch(stage), node->stash[slot],
                              cpu_out_gradient(stage, node, slot), node->adds[0], dimage);
     return TY_OK;
 }
 
-const cpu_kind cpu_pool = {
-    .layout = CPU_CHANNELS_LAST,
+/* A convolution pools its images itself, a few at a time, if it is their only reader; the relu
+ * between the two has been done by then. An average of numbers that a relu has changed would need
+ * them in backward, and backward in two parts needs their gradient twice. */
+static bool pool_join(stage_lowering *low, const stage_place *place)
+{
+    ty_stage_device *stage = low->stage;
+    const ty_layer *layer = &low->workload->layers[place->layer];
+    const stage_value *read = &stage->values[place->inputs[0]];
+    stage_node *last = stage_last_node(low);
+
+    if (last == NULL || stage->values[last->output].data_of != read->data_of || !read->is_private ||
+        !last->kind->fuses_pool || last->pool != NULL ||
+        (layer->attributes[TY_IS_AVERAGE] != 0 && last->has_relu) || stage->options.splits_backward)
+        return false;
+    stage->values[read->data_of].is_inside = true;
+    last->pool = layer;
+    last->output = place->output;
+    return true;
+}
+
+const stage_kind cpu_pool = {
+    .join = pool_join,
+    .order = STAGE_CHANNELS_LAST,
     .build = pool_build,
     .forward = pool_forward,
     .backward = pool_backward,

@@ -6,7 +6,7 @@
 
 /* A bag as this lane has it. */
 typedef struct bag {
-    const cpu_node *node;
+    const stage_node *node;
     uint64_t indices, features;     /* of a sample; of a row */
     uint64_t index, number;         /* its place among all bags' indices, and numbers of a vector */
     uint32_t owner;                 /* lane that has all of it; TY_NO_LAYER: each has a part */
@@ -34,9 +34,9 @@ typedef struct rooms {
     tables t;
 } rooms;
 
-static bool is_bag(const cpu_node *node)
+static bool is_bag(const ty_stage_device *stage, const stage_node *node)
 {
-    return node->kind == &cpu_embedding_bag;
+    return node->kind == stage->backend->kinds[TY_LAYER_EMBEDDING_BAG];
 }
 
 bool cpu_tables_are_divided(const ty_stage_device *stage)
@@ -44,11 +44,11 @@ bool cpu_tables_are_divided(const ty_stage_device *stage)
     return lane_expert_count(&stage->options) > 1 && stage->options.lanes.tables != TY_TABLES_WHOLE;
 }
 
-static const cpu_node *first_bag(const ty_stage_device *stage)
+static const stage_node *first_bag(const ty_stage_device *stage)
 {
-    const cpu_node *node = stage->nodes;
+    const stage_node *node = stage->nodes;
 
-    while (!is_bag(node))
+    while (!is_bag(stage, node))
         node++;
     return node;
 }
@@ -100,12 +100,12 @@ static bool tables_find(ty_stage_device *stage, tables *t)
     for (uint32_t l = 0; l < options->layer_count; l++)
         count += ty_layer_is_bag(&layers[l]);
     *t = (tables){.shard = options->lanes.tables,
-                  .samples = cpu_batch(stage),
+                  .samples = stage_batch(stage),
                   .lanes = lanes,
                   .lane = options->lanes.expert_position,
-                  .own_indices = cpu_buffer(stage, lanes, sizeof *t->own_indices),
-                  .own_numbers = cpu_buffer(stage, lanes, sizeof *t->own_numbers),
-                  .bags = cpu_buffer(stage, count, sizeof *t->bags)};
+                  .own_indices = cpu_buffer(stage, lanes * sizeof *t->own_indices),
+                  .own_numbers = cpu_buffer(stage, lanes * sizeof *t->own_numbers),
+                  .bags = cpu_buffer(stage, count * sizeof *t->bags)};
     if (t->own_indices == NULL || t->own_numbers == NULL || t->bags == NULL)
         return false;
     for (uint32_t l = 0; l < options->layer_count; l++)
@@ -125,7 +125,7 @@ static float *kept_gradients(const tables *t, float *kept)
     return kept + kept_indices(t);
 }
 
-ty_status cpu_tables_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+ty_status cpu_tables_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     rooms *r;
     const tables *t;
@@ -133,15 +133,15 @@ ty_status cpu_tables_build(ty_stage_device *stage, cpu_node *node, ty_error *err
 
     if (node != first_bag(stage))
         return TY_OK;
-    r = cpu_buffer(stage, 1, sizeof *r);
+    r = cpu_buffer(stage, sizeof *r);
     if (r == NULL || !tables_find(stage, &r->t))
         return ty_fail(error, TY_ENOMEM, "out of memory for tables");
     t = &r->t;
     made = all_samples(t) * t->own_numbers[t->lane];
-    r->made = cpu_buffer(stage, made, sizeof *r->made);
+    r->made = cpu_buffer(stage, made * sizeof *r->made);
     r->taken = r->made;
     if (t->shard != TY_TABLES_ROW)
-        r->taken = cpu_buffer(stage, t->samples * t->numbers, sizeof *r->taken);
+        r->taken = cpu_buffer(stage, t->samples * t->numbers * sizeof *r->taken);
     if (r->made == NULL || r->taken == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for tables");
     node->state = r;
@@ -152,18 +152,18 @@ ty_status cpu_tables_build(ty_stage_device *stage, cpu_node *node, ty_error *err
     return TY_OK;
 }
 
-static rooms *rooms_of(const ty_stage_device *stage, const cpu_node *first)
+static rooms *rooms_of(const ty_stage_device *stage, const stage_node *first)
 {
     rooms *r = first->state;
     uint32_t count = 0;
 
     for (uint32_t n = 0; n < stage->node_count; n++)
-        if (is_bag(&stage->nodes[n]))
+        if (is_bag(stage, &stage->nodes[n]))
             r->t.bags[count++].node = &stage->nodes[n];
     return r;
 }
 
-static bag *bag_of(tables *t, const cpu_node *node)
+static bag *bag_of(tables *t, const stage_node *node)
 {
     bag *b = t->bags;
 
@@ -322,8 +322,8 @@ static void look_up(const rooms *r, const bag *b, const float *kept, float *vect
 
 /* ---- Passes ---- */
 
-static ty_status all_forward(ty_stage_device *stage, const cpu_node *first, rooms *r, uint32_t slot,
-                             ty_error *error)
+static ty_status all_forward(ty_stage_device *stage, const stage_node *first, rooms *r,
+                             uint32_t slot, ty_error *error)
 {
     const tables *t = &r->t;
     float *kept = first->stash[slot];
@@ -343,10 +343,32 @@ static ty_status all_forward(ty_stage_device *stage, const cpu_node *first, room
     return vectors_exchange(stage, r, false, error);
 }
 
-ty_status cpu_tables_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+ty_status cpu_indices_check(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                            ty_error *error)
+{
+    const uint64_t sample = stage->values[node->inputs[0]].count / stage_batch(stage);
+    const uint64_t *a = node->layer->attributes;
+    const float *indices = cpu_in(stage, node, 0, slot) + a[TY_FIRST_ROW];
+
+    for (uint64_t s = 0; s < stage_batch(stage); s++)
+        for (uint64_t r = 0; r < a[TY_ROWS]; r++) {
+            const float index = indices[s * sample + r];
+            if (!(index >= 0.0f && index < (float)a[TY_VOCABULARY] &&
+                  index == (float)(uint64_t)index))
+                return ty_fail(error, TY_EINVAL,
+                               "layer %s: index %g at place %lu of sample %lu, expected a whole "
+                               "number from 0 to %lu",
+                               node->layer->name, (double)index,
+                               (unsigned long)(a[TY_FIRST_ROW] + r), (unsigned long)s,
+                               (unsigned long)(a[TY_VOCABULARY] - 1));
+        }
+    return TY_OK;
+}
+
+ty_status cpu_tables_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
-    const cpu_node *first = first_bag(stage);
+    const stage_node *first = first_bag(stage);
     rooms *r = rooms_of(stage, first);
     ty_status status = TY_OK;
 
@@ -368,35 +390,35 @@ static void all_add(ty_stage_device *stage, const rooms *r, const float *kept, f
 
         if (table == NULL || !is_here(t, b))
             continue;
-        if (!cpu_adds(b->node, 0, is_first))
+        if (!stage_adds(b->node, 0, is_first))
             memset(table, 0, b->rows * b->columns * sizeof *table);
         look_up(r, b, kept, vectors, table, true);
     }
 }
 
-ty_status cpu_tables_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+ty_status cpu_tables_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
-    const cpu_node *first = first_bag(stage);
+    const stage_node *first = first_bag(stage);
     rooms *r = rooms_of(stage, first);
     const tables *t = &r->t;
     float *kept = first->stash[slot], *gradients = r->made;
     ty_status status = TY_OK;
 
-    if (stage->part != CPU_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         own_move(r, bag_of(&r->t, node), cpu_out_gradient(stage, node, slot), true);
     if (node != first)
         return TY_OK;
-    if (stage->part != CPU_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         status = vectors_exchange(stage, r, true, error);
     if (status != TY_OK)
         return status;
-    if (stage->part == CPU_INPUTS)
+    if (stage->part == STAGE_INPUTS)
         memcpy(kept_gradients(t, kept), r->made,
                all_samples(t) * t->own_numbers[t->lane] * sizeof *kept);
-    if (stage->part == CPU_WEIGHTS)
+    if (stage->part == STAGE_WEIGHTS)
         gradients = kept_gradients(t, kept);
-    if (stage->part != CPU_INPUTS)
+    if (stage->part != STAGE_INPUTS)
         all_add(stage, r, kept, gradients, is_first);
     return TY_OK;
 }

@@ -12,16 +12,14 @@
 /** Whether the lanes divide the stage's tables. */
 bool cpu_tables_are_divided(const ty_stage_device *stage);
 /** Room for a bag; more than none for the first one. */
-ty_status cpu_tables_build(ty_stage_device *stage, cpu_node *node, ty_error *error) TY_MUST_CHECK;
-ty_status cpu_tables_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+ty_status cpu_tables_build(ty_stage_device *stage, stage_node *node, ty_error *error) TY_MUST_CHECK;
+ty_status cpu_tables_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error) TY_MUST_CHECK;
-ty_status cpu_tables_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+ty_status cpu_tables_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error) TY_MUST_CHECK;
 
-/** to += share row. */
-void cpu_add_row(uint64_t count, float share, const float *row, float *to);
 /** Whether all indices of a bag are rows of its table; else TY_EINVAL naming the first. */
-ty_status cpu_indices_check(const ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+ty_status cpu_indices_check(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * The CPU backend: a stage's layers on one core, through oneDNN and vector loops. What the layers
- * become is decided in cpu_build.c; here are the functions of the backend. Nothing is allocated
- * between open and close.
+ * The CPU backend: a stage's layers on one core, through oneDNN and vector loops. Nothing is
+ * allocated between open and close.
  */
 #include "cpu_layer.h"
 
@@ -9,11 +8,134 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Of mlp, attention, lstm, concat and moe. */
-static const uint64_t known_options =
-    LAYER_OPTION(TY_IS_RELU) | LAYER_OPTION(TY_HAS_QKV_BIAS) | LAYER_OPTION(TY_HAS_QK_NORM) |
-    LAYER_OPTION(TY_RELATIVE_BUCKETS) | LAYER_OPTION(TY_IS_REVERSED) |
-    LAYER_OPTION(TY_IS_OF_FEATURES) | LAYER_OPTION(TY_SHARED_FEATURES);
+static const stage_kind *const kinds[TY_LAYER_KIND_COUNT] = {
+    [TY_LAYER_LINEAR] = &cpu_linear,
+    [TY_LAYER_CONV2D] = &cpu_conv2d,
+    [TY_LAYER_POOL] = &cpu_pool,
+    [TY_LAYER_BATCH_NORM] = &cpu_batch_norm,
+    [TY_LAYER_LSTM] = &cpu_lstm,
+    [TY_LAYER_LAYER_NORM] = &cpu_layer_norm,
+    [TY_LAYER_RMS_NORM] = &cpu_rms_norm,
+    [TY_LAYER_EMBEDDING] = &cpu_embedding,
+    [TY_LAYER_EMBEDDING_BAG] = &cpu_embedding_bag,
+    [TY_LAYER_DOT_INTERACTION] = &cpu_dot_interaction,
+    [TY_LAYER_ATTENTION] = &cpu_attention,
+    [TY_LAYER_ADDITIVE_ATTENTION] = &cpu_additive_attention,
+    [TY_LAYER_MLP] = &cpu_mlp,
+    [TY_LAYER_MOE] = &cpu_moe,
+    [TY_LAYER_ADD] = &cpu_add,
+    [TY_LAYER_CONCAT] = &cpu_concat,
+    [TY_LAYER_SLICE] = &cpu_slice_layer,
+    [TY_LAYER_RELU] = &cpu_relu,
+    [TY_LAYER_GELU] = &cpu_gelu,
+    [TY_LAYER_SILU] = &cpu_silu,
+    [TY_LAYER_TANH] = &cpu_tanh_layer,
+    [TY_LAYER_FLATTEN] = &cpu_to_plain,
+    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cpu_loss_layer,
+};
+
+/* ---- Memory ---- */
+
+static bool own_allocate(ty_stage_device *stage)
+{
+    const uint64_t bytes = stage->set_stride * sizeof(float);
+
+    stage->own->losses = cpu_buffer(stage, stage->options.slots * sizeof *stage->own->losses);
+    stage->gradient_sets = cpu_buffer(stage, bytes * stage_gradient_set_count(stage));
+    stage->versions = cpu_buffer(stage, bytes * stage_version_count(stage));
+    stage->gradients = stage->gradient_sets;
+    stage->parameters = stage->versions;
+    return stage->own->losses != NULL && stage->gradients != NULL && stage->parameters != NULL;
+}
+
+/* ---- Passes ---- */
+
+/* After the last forward, and before the first backward: tensors whose memory is not the message's.
+ */
+static void output_gather(ty_stage_device *stage, uint32_t slot)
+{
+    const stage_cut *cut = &stage->behind;
+
+    for (uint32_t i = 0; i < cut->count; i++) {
+        const stage_crossing *tensor = &cut->tensors[i];
+        const stage_value *value = &stage->values[tensor->value];
+        if (tensor->is_copied)
+            cpu_accumulate(value->count, value->data[slot], false,
+                           stage_part_at(cut, cut->data[slot], tensor->offset));
+    }
+}
+
+static void gradient_scatter(ty_stage_device *stage, uint32_t slot)
+{
+    const stage_cut *cut = &stage->behind;
+
+    for (uint32_t i = 0; i < cut->count; i++) {
+        const stage_crossing *tensor = &cut->tensors[i];
+        const stage_value *value = &stage->values[tensor->value];
+        if (tensor->is_gradient_copied)
+            cpu_accumulate(value->count,
+                           stage_part_at(cut, cut->gradient[slot], tensor->gradient_offset),
+                           tensor->adds, value->gradient[slot]);
+    }
+}
+
+static ty_status cpu_pass(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
+{
+    const bool has_last = stage_pass_has_last(stage, pass);
+    ty_status status;
+
+    cpu_single_thread();
+    if (!pass->is_forward && pass->part != STAGE_WEIGHTS && has_last)
+        gradient_scatter(stage, pass->slot);
+    if (!pass->is_forward)
+        return stage_nodes_backward(stage, pass, error);
+    status = stage_nodes_forward(stage, pass, error);
+    if (status == TY_OK && has_last && !pass->is_again) /* the message is still there */
+        output_gather(stage, pass->slot);
+    return status;
+}
+
+static ty_status cpu_exchange(ty_stage_device *stage, const ty_lane_exchange *exchange,
+                              ty_error *error)
+{
+    const ty_lane_group *lanes = &stage->options.lanes;
+
+    return lanes->exchange(lanes->context, exchange, error);
+}
+
+static void accumulate(const ty_stage_device *stage, uint64_t count, const void *from, bool adds,
+                       void *to)
+{
+    (void)stage;
+    cpu_accumulate(count, from, adds, to);
+}
+
+static void copy_rows(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                      const void *from, uint64_t from_stride, void *to, uint64_t to_stride)
+{
+    (void)stage;
+    for (uint64_t r = 0; r < rows; r++)
+        memcpy((float *)to + r * to_stride, (const float *)from + r * from_stride,
+               columns * sizeof(float));
+}
+
+static const stage_backend backend = {.name = "cpu",
+                                      .memory = "",
+                                      .kinds = kinds,
+                                      .to_planes = &cpu_to_plain,
+                                      .to_channels_last = &cpu_to_channels_last,
+                                      .alignment = CPU_ALIGNMENT,
+                                      .buffer = cpu_buffer,
+                                      .host_buffer = cpu_buffer,
+                                      .allocate = own_allocate,
+                                      .pass = cpu_pass,
+                                      .exchange = cpu_exchange,
+                                      .accumulate = accumulate,
+                                      .copy_rows = copy_rows,
+                                      .to_pieces = cpu_to_pieces,
+                                      .from_pieces = cpu_from_pieces};
+
+/* ---- Opening ---- */
 
 static ty_status cpu_supports(const ty_workload *workload, uint32_t first_layer,
                               uint32_t layer_count, ty_error *error)
@@ -24,64 +146,29 @@ static ty_status cpu_supports(const ty_workload *workload, uint32_t first_layer,
             "the cpu backend computes in fp32: the plan is for %s, in numbers of %u bytes "
             "(plan with --precision fp32)",
             ty_precision_name(workload->precision), workload->element_bytes);
-    for (uint32_t l = first_layer; l < first_layer + layer_count; l++) {
-        const ty_layer *layer = &workload->layers[l];
-        const cpu_kind *kind = cpu_kind_of(layer->kind);
-        ty_status status;
-
-        if (kind == NULL)
-            return ty_fail(error, TY_EUNSUPPORTED,
-                           "layer %s: the cpu backend does not train layers of kind %s",
-                           layer->name, ty_layer_kind_name(layer->kind));
-        if (layer_unknown_option(layer, known_options) != TY_ATTRIBUTE_COUNT)
-            return ty_fail(error, TY_EUNSUPPORTED,
-                           "layer %s: the cpu backend does not train %s with %s", layer->name,
-                           ty_layer_kind_name(layer->kind),
-                           ty_attribute_name(layer_unknown_option(layer, known_options)));
-        if (kind->supports != NULL && (status = kind->supports(workload, l, error)) != TY_OK)
-            return status;
-    }
-    return TY_OK;
-}
-
-static ty_status options_check(const ty_stage_options *options, ty_error *error)
-{
-    const ty_workload *workload = options->workload;
-    ty_status status;
-
-    if (options->precision != TY_PRECISION_FP32)
-        return ty_fail(error, TY_EUNSUPPORTED, "the cpu backend computes in fp32, not in %s",
-                       ty_precision_name(options->precision));
-    if (options->layer_count == 0 || options->first_layer >= workload->layer_count ||
-        options->layer_count > workload->layer_count - options->first_layer)
-        return ty_fail(error, TY_EINVAL, "found layers %u + %u, expected a range within 0 to %u",
-                       (unsigned)options->first_layer, (unsigned)options->layer_count,
-                       (unsigned)workload->layer_count);
-    if (options->micro_batch_size == 0 || options->slots == 0)
-        return ty_fail(error, TY_EINVAL,
-                       "found %u samples per micro-batch in %u slots, expected at least 1 of each",
-                       (unsigned)options->micro_batch_size, (unsigned)options->slots);
-    status = cpu_supports(workload, options->first_layer, options->layer_count, error);
-    return status == TY_OK ? lanes_check(options, error) : status;
+    return stage_supports(&backend, workload, first_layer, layer_count, error);
 }
 
 static void cpu_close(ty_stage_device *stage)
 {
     if (stage == NULL)
         return;
+    stage_nodes_release(stage);
+    for (uint32_t b = 0; b < stage->blocks.count; b++)
+        ty_free(stage->blocks.blocks[b]);
+    stage_clear(stage);
+}
+
+/* As they start, in every set. */
+static void weights_start(ty_stage_device *stage)
+{
+    stage_weights_fill(stage, stage->versions);
+    for (uint32_t v = 1; v < stage_version_count(stage); v++)
+        memcpy(stage->versions + v * stage->set_stride, stage->versions,
+               stage->placed.count * sizeof *stage->versions);
     for (uint32_t n = 0; n < stage->node_count; n++)
-        if (stage->nodes[n].kind->release != NULL)
-            stage->nodes[n].kind->release(&stage->nodes[n]);
-    for (uint32_t b = 0; b < stage->block_count; b++)
-        ty_free(stage->blocks[b]);
-    ty_free(stage->blocks);
-    stage_parameters_clear(&stage->placed);
-    stage_segments_clear(&stage->segments);
-    ty_free(stage->input.tensors);
-    ty_free(stage->output.tensors);
-    ty_free(stage->nodes);
-    ty_free(stage->values);
-    ty_free(stage);
+        if (stage->nodes[n].kind == &cpu_batch_norm)
+            cpu_batch_norm_start(stage, &stage->nodes[n]);
 }
 
 static ty_status cpu_open(const ty_stage_options *options, ty_stage_device **out, ty_error *error)
@@ -90,14 +177,17 @@ static ty_status cpu_open(const ty_stage_options *options, ty_stage_device **out
     ty_status status = TY_OK;
 
     cpu_single_thread();
-    TY_CHECK(options_check(options, error), status, cleanup);
-    stage = ty_alloc(1, sizeof *stage);
-    if (stage == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a stage");
-        goto cleanup;
-    }
-    stage->options = *options;
-    TY_CHECK(cpu_build(stage, error), status, cleanup);
+    if (options->precision != TY_PRECISION_FP32)
+        return ty_fail(error, TY_EUNSUPPORTED, "the cpu backend computes in fp32, not in %s",
+                       ty_precision_name(options->precision));
+    TY_CHECK(stage_options_check(&backend, options, error), status, cleanup);
+    TY_CHECK(cpu_supports(options->workload, options->first_layer, options->layer_count, error),
+             status, cleanup);
+    TY_CHECK(stage_new(&backend, options, sizeof *stage->own, &stage, error), status, cleanup);
+    stage->element = stage->before.number_bytes = stage->behind.number_bytes = sizeof(float);
+    stage->element_kind = TY_ELEMENT_FLOAT;
+    TY_CHECK(stage_build(stage, error), status, cleanup);
+    weights_start(stage);
     *out = stage;
     stage = NULL; /* given away */
 
@@ -106,20 +196,19 @@ cleanup:
     return status;
 }
 
-/* ---- Buffers ---- */
+/* ---- The backend's own of device.h ---- */
 
 static float *cpu_input(ty_stage_device *stage, uint32_t slot)
 {
-    if (stage->input.count > 0)
-        return stage->input.data[slot];
+    if (stage->before.count > 0)
+        return stage->before.data[slot];
     return stage->tokens != NULL ? NULL : stage->values[0].data[slot];
 }
 
 /* Values that are views of the input share its array of slots; slots may share memory. */
 static float *cpu_swap_input(ty_stage_device *stage, uint32_t slot, float *fresh)
 {
-    float **slots = stage->values[0].data;
-    float *used = slots[slot];
+    void **slots = stage->values[0].data, *used = slots[slot];
 
     for (uint32_t s = 0; s < stage->options.slots; s++)
         if (slots[s] == used)
@@ -127,180 +216,19 @@ static float *cpu_swap_input(ty_stage_device *stage, uint32_t slot, float *fresh
     return used;
 }
 
-static int32_t *cpu_tokens(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->tokens == NULL ? NULL : stage->tokens[slot];
-}
-
-static int32_t *cpu_labels(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->labels == NULL ? NULL : stage->labels[slot];
-}
-
-static float *cpu_output(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->output.count == 0 ? NULL : stage->output.data[slot];
-}
-
-static float *cpu_input_gradient(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->input.gradient == NULL ? NULL : stage->input.gradient[slot];
-}
-
-static float *cpu_output_gradient(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->output.gradient == NULL ? NULL : stage->output.gradient[slot];
-}
-
-/* ---- Passes ---- */
-
-static bool is_between(const cpu_node *node, uint32_t first, uint32_t count)
-{
-    return node->layer_index >= first && node->layer_index - first < count;
-}
-
-static ty_status cpu_forward(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
-                             uint32_t layer_count, ty_error *error)
-{
-    ty_status status = stage_range_check(&stage->options, slot, first_layer, layer_count, error);
-
-    cpu_single_thread();
-    for (uint32_t n = 0; n < stage->node_count && status == TY_OK; n++)
-        if (is_between(&stage->nodes[n], first_layer, layer_count))
-            status = stage->nodes[n].kind->forward(stage, &stage->nodes[n], slot, error);
-    if (status == TY_OK && stage_range_has_last(&stage->options, first_layer, layer_count))
-        cpu_output_gather(stage, slot);
-    return status;
-}
-
-/* What leaves the stage is still there from the forward. */
-static ty_status cpu_recompute(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
-                               uint32_t layer_count, ty_error *error)
-{
-    ty_status status = stage_range_check(&stage->options, slot, first_layer, layer_count, error);
-
-    cpu_single_thread();
-    for (uint32_t n = 0; n < stage->node_count && status == TY_OK; n++) {
-        const cpu_node *node = &stage->nodes[n];
-        if (!is_between(node, first_layer, layer_count) || node->is_kept)
-            continue;
-        status = (node->kept_bytes > 0 ? node->kind->again : node->kind->forward)(stage, node, slot,
-                                                                                  error);
-    }
-    return status;
-}
-
-/* A layer behind frozen ones only has nothing to do: its output needs no gradient. */
-static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
-                               uint32_t layer_count, bool is_first, cpu_part part, ty_error *error)
-{
-    ty_status status = stage_range_check(&stage->options, slot, first_layer, layer_count, error);
-
-    cpu_single_thread();
-    stage->part = part;
-    if (status == TY_OK && part != CPU_WEIGHTS &&
-        stage_range_has_last(&stage->options, first_layer, layer_count))
-        cpu_gradient_scatter(stage, slot);
-    for (uint32_t n = stage->node_count; n-- > 0 && status == TY_OK;) {
-        const cpu_node *node = &stage->nodes[n];
-        bool has_part = part != CPU_WEIGHTS || node->tensor_count > 0;
-        if (has_part && is_between(node, first_layer, layer_count) &&
-            stage->values[node->output].needs_gradient)
-            status = node->kind->backward(stage, node, slot, is_first, error);
-    }
-    return status;
-}
-
-static ty_status cpu_backward(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
-                              uint32_t layer_count, bool is_first, ty_error *error)
-{
-    return backward_part(stage, slot, first_layer, layer_count, is_first, CPU_BOTH, error);
-}
-
-static ty_status cpu_backward_input(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
-                                    uint32_t layer_count, ty_error *error)
-{
-    return backward_part(stage, slot, first_layer, layer_count, false, CPU_INPUTS, error);
-}
-
-static ty_status cpu_backward_weight(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
-                                     uint32_t layer_count, bool is_first, ty_error *error)
-{
-    return backward_part(stage, slot, first_layer, layer_count, is_first, CPU_WEIGHTS, error);
-}
-
 static void cpu_loss_read(ty_stage_device *stage, uint32_t slot, double *loss_sum,
                           uint64_t *correct, uint64_t *labels)
 {
-    bool has_loss = stage->losses != NULL;
+    const bool has_loss = stage_has_loss(stage);
 
-    *loss_sum = has_loss ? stage->losses[slot].sum : 0.0;
-    *correct = has_loss ? stage->losses[slot].correct : 0;
-    *labels = has_loss ? stage->labels_per_sample * cpu_batch(stage) : 0;
-}
-
-/* ---- Parameters ---- */
-
-static uint64_t cpu_parameter_count(const ty_stage_device *stage)
-{
-    return stage->placed.count;
+    *loss_sum = has_loss ? stage->own->losses[slot].sum : 0.0;
+    *correct = has_loss ? stage->own->losses[slot].correct : 0;
+    *labels = has_loss ? stage->labels_per_sample * stage_batch(stage) : 0;
 }
 
 static void cpu_select(ty_stage_device *stage, uint32_t version)
 {
-    stage->parameters = stage->versions[version];
-}
-
-static float *cpu_statistics(ty_stage_device *stage, uint64_t *count)
-{
-    *count = stage->statistic_count;
-    return stage->statistics;
-}
-
-static void cpu_set_evaluating(ty_stage_device *stage, bool is_evaluating)
-{
-    stage->is_evaluating = is_evaluating;
-}
-
-static float *cpu_parameter_array(ty_stage_device *stage)
-{
-    return stage->parameters;
-}
-
-static float *cpu_gradient_array(ty_stage_device *stage)
-{
-    return stage->gradient_sets;
-}
-
-static void cpu_select_gradients(ty_stage_device *stage, uint32_t set)
-{
-    stage->gradients = stage->gradient_sets + set * ty_parameter_stride(stage->placed.count);
-}
-
-static void cpu_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
-                      uint64_t *offset, uint64_t *count)
-{
-    stage_parameters_slice(&stage->options, &stage->placed, first_layer, layer_count, offset,
-                           count);
-}
-
-static void cpu_expert_slice(const ty_stage_device *stage, uint32_t first_layer,
-                             uint32_t layer_count, uint64_t *offset, uint64_t *count)
-{
-    stage_parameters_expert_slice(&stage->options, &stage->placed, first_layer, layer_count, offset,
-                                  count);
-}
-
-static uint64_t cpu_experts_join(const ty_stage_device *stage, uint32_t layer, const float *parts,
-                                 float *whole)
-{
-    return stage_parameters_experts_join(&stage->options, &stage->placed, layer, parts, whole);
-}
-
-static uint64_t cpu_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
-                               const float *parts, float *whole)
-{
-    return stage_parameters_join(&stage->options, &stage->placed, layer, is_tied, parts, whole);
+    stage->parameters = stage->versions + version * stage->set_stride;
 }
 
 /* Whole pages go back to the system, which hands out others, of zeros, when they are touched. */
@@ -321,17 +249,6 @@ static double cpu_square(ty_stage_device *stage, const float *first, uint64_t co
     return cpu_sum_of_squares(count, first);
 }
 
-static void cpu_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *count)
-{
-    *offset = stage->placed.tied_offset;
-    *count = stage->placed.tied_count;
-}
-
-static uint64_t cpu_memory_bytes(const ty_stage_device *stage)
-{
-    return stage->memory_bytes;
-}
-
 const ty_device_backend ty_device_cpu = {
     .name = "cpu",
     .supports = cpu_supports,
@@ -339,30 +256,9 @@ const ty_device_backend ty_device_cpu = {
     .close = cpu_close,
     .input = cpu_input,
     .swap_input = cpu_swap_input,
-    .tokens = cpu_tokens,
-    .labels = cpu_labels,
-    .output = cpu_output,
-    .input_gradient = cpu_input_gradient,
-    .output_gradient = cpu_output_gradient,
-    .forward = cpu_forward,
-    .recompute = cpu_recompute,
-    .backward = cpu_backward,
-    .backward_input = cpu_backward_input,
-    .backward_weight = cpu_backward_weight,
-    .statistics = cpu_statistics,
-    .set_evaluating = cpu_set_evaluating,
     .loss = cpu_loss_read,
-    .parameter_count = cpu_parameter_count,
     .select = cpu_select,
-    .parameters = cpu_parameter_array,
-    .gradients = cpu_gradient_array,
-    .select_gradients = cpu_select_gradients,
-    .slice = cpu_slice,
     .discard = cpu_discard,
     .square = cpu_square,
-    .tied_slice = cpu_tied_slice,
-    .lanes_join = cpu_lanes_join,
-    .expert_slice = cpu_expert_slice,
-    .experts_join = cpu_experts_join,
-    .memory_bytes = cpu_memory_bytes,
+    STAGE_FUNCTIONS,
 };

@@ -21,14 +21,14 @@ static uint64_t workspace_bytes(const ty_codec_options *o)
 /* Enough for one more compressor; no kernel is under way. */
 static ty_status workspace_grow(ty_stage_device *stage, uint64_t bytes, ty_error *error)
 {
-    if (bytes <= stage->codec_workspace_bytes)
+    if (bytes <= stage->own->codec_workspace_bytes)
         return TY_OK;
-    cuda_memory_release(stage, stage->codec_workspace);
-    stage->codec_workspace_bytes = 0;
-    stage->codec_workspace = cuda_memory_allocate(stage, bytes);
-    if (stage->codec_workspace == NULL)
+    cuda_memory_release(stage, stage->own->codec_workspace);
+    stage->own->codec_workspace_bytes = 0;
+    stage->own->codec_workspace = cuda_memory_allocate(stage, bytes);
+    if (stage->own->codec_workspace == NULL)
         return ty_fail(error, TY_ENOMEM, "out of GPU memory for compressors");
-    stage->codec_workspace_bytes = bytes;
+    stage->own->codec_workspace_bytes = bytes;
     return TY_OK;
 }
 

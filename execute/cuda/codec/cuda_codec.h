@@ -19,7 +19,7 @@ static inline cudaStream_t cuda_codec_stream(const ty_codec *codec)
 {
     const ty_stage_device *stage = codec->device;
 
-    return stage->side;
+    return stage->own->side;
 }
 
 /** What kernels work in; one for all compressors of a stage, which take turns. */
@@ -27,7 +27,7 @@ static inline void *cuda_codec_workspace(const ty_codec *codec)
 {
     const ty_stage_device *stage = codec->device;
 
-    return stage->codec_workspace;
+    return stage->own->codec_workspace;
 }
 
 /** Adds gradients to an array as long as they are. */

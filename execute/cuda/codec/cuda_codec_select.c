@@ -33,8 +33,8 @@ static const double *clipped_squares(const ty_codec *codec, const float *gradien
 
     if (!(codec->options.compression.clip_norm > 0))
         return NULL;
-    cuda_squares(codec->options.count, gradients, stage->squares, stage->side);
-    return stage->squares;
+    cuda_squares(codec->options.count, gradients, stage->own->squares, stage->own->side);
+    return stage->own->squares;
 }
 
 static void dgc_encode(ty_codec *codec, const float *gradients)

@@ -37,7 +37,7 @@ typedef enum pass_state {
 
 typedef struct pass_entry {
     /* What makes launches differ: */
-    cuda_pass pass;
+    stage_pass pass;
     bool is_evaluating, is_timed;
     const float *parameters, *gradients; /* the sets in use */
 
@@ -74,13 +74,13 @@ ty_status cuda_graphs_open(ty_stage_device *stage, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory for graphs");
     made->is_on = is_asked && (!has_lanes(stage) || stage->options.lanes.record != NULL);
     pthread_mutex_init(&made->recording, NULL);
-    stage->graphs = made;
+    stage->own->graphs = made;
     return TY_OK;
 }
 
 void cuda_graphs_drop(ty_stage_device *stage)
 {
-    cuda_graphs *graphs = stage->graphs;
+    cuda_graphs *graphs = stage->own->graphs;
 
     for (uint32_t i = 0; i < graphs->count; i++) {
         pass_entry *entry = &graphs->entries[i];
@@ -92,7 +92,7 @@ void cuda_graphs_drop(ty_stage_device *stage)
 
 void cuda_graphs_free(ty_stage_device *stage)
 {
-    cuda_graphs *graphs = stage->graphs;
+    cuda_graphs *graphs = stage->own->graphs;
 
     if (graphs == NULL)
         return;
@@ -100,22 +100,22 @@ void cuda_graphs_free(ty_stage_device *stage)
     pthread_mutex_destroy(&graphs->recording);
     ty_free(graphs->entries);
     ty_free(graphs);
-    stage->graphs = NULL;
+    stage->own->graphs = NULL;
 }
 
 void cuda_recording_hold(ty_stage_device *stage)
 {
-    pthread_mutex_lock(&stage->graphs->recording);
+    pthread_mutex_lock(&stage->own->graphs->recording);
 }
 
 void cuda_recording_go_on(ty_stage_device *stage)
 {
-    pthread_mutex_unlock(&stage->graphs->recording);
+    pthread_mutex_unlock(&stage->own->graphs->recording);
 }
 
 ty_device_graphs cuda_graphs_counts(const ty_stage_device *stage)
 {
-    return stage->graphs->counts;
+    return stage->own->graphs->counts;
 }
 
 /* ---- Passes that are told apart ---- */
@@ -131,13 +131,13 @@ static bool is_same(const pass_entry *a, const pass_entry *b)
 }
 
 /* NULL, if there is no room for another. */
-static ty_status entry_find(ty_stage_device *stage, const cuda_pass *pass, pass_entry **out,
+static ty_status entry_find(ty_stage_device *stage, const stage_pass *pass, pass_entry **out,
                             ty_error *error)
 {
-    cuda_graphs *graphs = stage->graphs;
+    cuda_graphs *graphs = stage->own->graphs;
     const pass_entry wanted = {.pass = *pass,
                                .is_evaluating = stage->is_evaluating,
-                               .is_timed = stage->is_timed,
+                               .is_timed = stage->own->is_timed,
                                .parameters = stage->parameters,
                                .gradients = stage->gradients};
 
@@ -164,18 +164,18 @@ static ty_status entry_find(ty_stage_device *stage, const cuda_pass *pass, pass_
 
 /* Between its begin and its end a capture takes what this thread puts on the stream. A launch that
  * was refused meanwhile is not in the graph, which then is not the pass. */
-static ty_status capture(ty_stage_device *stage, const cuda_pass *pass, cuda_pass_queue *queue,
+static ty_status capture(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,
                          cudaGraph_t *out, ty_error *error)
 {
     cudaError_t ended;
     ty_status status = TY_OK;
 
-    CUDA_CHECK(cudaStreamBeginCapture(stage->stream, cudaStreamCaptureModeThreadLocal), status,
+    CUDA_CHECK(cudaStreamBeginCapture(stage->own->stream, cudaStreamCaptureModeThreadLocal), status,
                done);
-    stage->is_recording = true;
+    stage->own->is_recording = true;
     status = queue(stage, pass, error);
-    stage->is_recording = false;
-    ended = cudaStreamEndCapture(stage->stream, out);
+    stage->own->is_recording = false;
+    ended = cudaStreamEndCapture(stage->own->stream, out);
     if (status == TY_OK && ended != cudaSuccess)
         status = cuda_fail(error, "cudaStreamEndCapture", ended);
     if (status == TY_OK)
@@ -184,7 +184,7 @@ done:
     return status;
 }
 
-static ty_status record(ty_stage_device *stage, const cuda_pass *pass, cuda_pass_queue *queue,
+static ty_status record(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,
                         cudaGraphExec_t *out, ty_error *error)
 {
     cudaGraph_t graph = NULL;
@@ -225,26 +225,26 @@ static ty_status agree(ty_stage_device *stage, bool *is_recorded, ty_error *erro
 }
 
 /* The second time that the pass is made. What one lane cannot record no lane launches. */
-static ty_status recording_make(ty_stage_device *stage, const cuda_pass *pass,
+static ty_status recording_make(ty_stage_device *stage, const stage_pass *pass,
                                 cuda_pass_queue *queue, pass_entry *entry, ty_error *error)
 {
     ty_error reason = {0};
     bool is_recorded;
     ty_status status;
 
-    stage->recorded_exchanges = 0;
+    stage->own->recorded_exchanges = 0;
     is_recorded = record(stage, pass, queue, &entry->graph, &reason) == TY_OK;
-    entry->has_exchanges = stage->recorded_exchanges > 0;
+    entry->has_exchanges = stage->own->recorded_exchanges > 0;
     if (is_recorded) {
         entry->state = PASS_RECORDED;
-        stage->graphs->counts.count++;
+        stage->own->graphs->counts.count++;
     }
     TY_CHECK(agree(stage, &is_recorded, error), status, done);
     if (is_recorded)
         return TY_OK;
     if (reason.message[0] == '\0')
         (void)ty_fail(&reason, TY_EBACKEND, "another lane could not record it");
-    give_up(stage->graphs, entry, &reason);
+    give_up(stage->own->graphs, entry, &reason);
 done:
     return status;
 }
@@ -253,13 +253,13 @@ static ty_status graph_launch(ty_stage_device *stage, void *graph, ty_error *err
 {
     ty_status status = TY_OK;
 
-    CUDA_CHECK(cudaGraphLaunch(graph, stage->stream), status, done);
+    CUDA_CHECK(cudaGraphLaunch(graph, stage->own->stream), status, done);
 done:
     return status;
 }
 
 /* Whether the pass is under way as a graph, or, with exchanges of lanes in it, over. */
-static ty_status replay(ty_stage_device *stage, const cuda_pass *pass, cuda_pass_queue *queue,
+static ty_status replay(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,
                         pass_entry *entry, bool *is_under_way, ty_error *error)
 {
     const ty_lane_group *lanes = &stage->options.lanes;
@@ -275,24 +275,24 @@ static ty_status replay(ty_stage_device *stage, const cuda_pass *pass, cuda_pass
         TY_CHECK(lanes->launch(lanes->context, stage, graph_launch, entry->graph, error), status,
                  done);
     } else if (graph_launch(stage, entry->graph, &reason) != TY_OK) {
-        give_up(stage->graphs, entry, &reason);
+        give_up(stage->own->graphs, entry, &reason);
         return TY_OK;
     }
-    stage->graphs->counts.replays++;
+    stage->own->graphs->counts.replays++;
     *is_under_way = true;
 done:
     return status;
 }
 
-ty_status cuda_pass_run(ty_stage_device *stage, const cuda_pass *pass, cuda_pass_queue *queue,
+ty_status cuda_pass_run(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,
                         ty_error *error)
 {
-    cuda_graphs *graphs = stage->graphs;
+    cuda_graphs *graphs = stage->own->graphs;
     pass_entry *entry = NULL;
     bool is_under_way = false;
     ty_status status = TY_OK;
 
-    if (graphs->is_on && !stage->waits_inside && pass->count > 0)
+    if (graphs->is_on && !stage->own->waits_inside && pass->count > 0)
         TY_CHECK(entry_find(stage, pass, &entry, error), status, done);
     if (entry != NULL)
         TY_CHECK(replay(stage, pass, queue, entry, &is_under_way, error), status, done);

@@ -1,5 +1,4 @@
-/* The CUDA backend: a stage's layers on one GPU. What the layers become is decided in cuda_build.c;
- * here are the functions of the backend and of the plugin that holds it. */
+/* The CUDA backend: a stage's layers on one GPU, and the plugin that holds it. */
 #include "cuda_plugin.h"
 #include "cuda_stage.h"
 
@@ -13,35 +12,42 @@
  * workspace"). */
 #define WORKSPACE_BYTES (UINT64_C(32) << 20)
 
+static const stage_kind *const kinds[TY_LAYER_KIND_COUNT] = {
+    [TY_LAYER_LINEAR] = &cuda_linear,
+    [TY_LAYER_CONV2D] = &cuda_conv2d,
+    [TY_LAYER_POOL] = &cuda_pool_kind,
+    [TY_LAYER_BATCH_NORM] = &cuda_batch_norm_kind,
+    [TY_LAYER_LSTM] = &cuda_lstm,
+    [TY_LAYER_ADDITIVE_ATTENTION] = &cuda_additive_attention,
+    [TY_LAYER_LAYER_NORM] = &cuda_layer_norm,
+    [TY_LAYER_RMS_NORM] = &cuda_rms_norm,
+    [TY_LAYER_EMBEDDING] = &cuda_embedding_kind,
+    [TY_LAYER_ATTENTION] = &cuda_attention_kind,
+    [TY_LAYER_MLP] = &cuda_mlp,
+    [TY_LAYER_MOE] = &cuda_moe,
+    [TY_LAYER_ADD] = &cuda_add,
+    [TY_LAYER_CONCAT] = &cuda_concat,
+    [TY_LAYER_SLICE] = &cuda_slice,
+    [TY_LAYER_RELU] = &cuda_relu,
+    [TY_LAYER_GELU] = &cuda_gelu,
+    [TY_LAYER_SILU] = &cuda_silu,
+    [TY_LAYER_TANH] = &cuda_tanh,
+    [TY_LAYER_FLATTEN] = &cuda_reorder,
+    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cuda_loss_kind,
+};
+
 /* ---- The device's clock ---- */
-
-enum { CLOCK_START, CLOCK_STOP };
-
-/* In a graph a mark is a part of it, which marks the time whenever it is launched. */
-static ty_status clock_mark(const ty_stage_device *stage, int which, cudaStream_t stream,
-                            ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    if (stage->is_timed)
-        CUDA_CHECK(cudaEventRecordWithFlags(stage->clock[which], stream,
-                                            stage->is_recording ? cudaEventRecordExternal
-                                                                : cudaEventRecordDefault),
-                   status, done);
-done:
-    return status;
-}
 
 static ty_status device_time(ty_stage_device *stage, bool is_timed, ty_error *error)
 {
     ty_status status = cuda_use(stage, error);
 
-    for (int which = CLOCK_START; which <= CLOCK_STOP && status == TY_OK; which++)
-        if (is_timed && stage->clock[which] == NULL)
-            CUDA_CHECK(cudaEventCreateWithFlags(&stage->clock[which], cudaEventDefault), status,
-                       done);
+    for (int which = CUDA_CLOCK_START; which <= CUDA_CLOCK_STOP && status == TY_OK; which++)
+        if (is_timed && stage->own->clock[which] == NULL)
+            CUDA_CHECK(cudaEventCreateWithFlags(&stage->own->clock[which], cudaEventDefault),
+                       status, done);
     if (status == TY_OK)
-        stage->is_timed = is_timed;
+        stage->own->is_timed = is_timed;
 done:
     return status;
 }
@@ -51,9 +57,9 @@ static ty_status device_seconds(ty_stage_device *stage, double *seconds, ty_erro
     float milliseconds = 0;
     ty_status status = TY_OK;
 
-    CUDA_CHECK(
-        cudaEventElapsedTime(&milliseconds, stage->clock[CLOCK_START], stage->clock[CLOCK_STOP]),
-        status, done);
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, stage->own->clock[CUDA_CLOCK_START],
+                                    stage->own->clock[CUDA_CLOCK_STOP]),
+               status, done);
     *seconds = (double)milliseconds * 1e-3;
 done:
     return status;
@@ -61,300 +67,125 @@ done:
 
 static void clock_free(ty_stage_device *stage)
 {
-    for (int which = CLOCK_START; which <= CLOCK_STOP; which++)
-        if (stage->clock[which] != NULL)
-            cudaEventDestroy(stage->clock[which]);
+    for (int which = CUDA_CLOCK_START; which <= CUDA_CLOCK_STOP; which++)
+        if (stage->own->clock[which] != NULL)
+            cudaEventDestroy(stage->own->clock[which]);
 }
 
-/* ---- Streams ---- */
+/* ---- The stage's own memory ---- */
 
-/* The side stream has nothing to do now, so that its mark is of this moment. A pass marks its own
- * start. */
-ty_status cuda_use(const ty_stage_device *stage, ty_error *error)
+/* An embedding has the second part of backward only. */
+static bool kept_allocate(ty_stage_device *stage, stage_node *node)
 {
-    ty_status status = TY_OK;
-
-    CUDA_CHECK(cudaSetDevice(stage->ordinal), status, done);
-    status = clock_mark(stage, CLOCK_START, stage->side, error);
-done:
-    return status;
+    if (!stage->options.splits_backward || !stage_gathers(stage, node) ||
+        node->kind == &cuda_embedding_kind)
+        return true;
+    node->lane_kept =
+        stage_slots(stage, 2 * node->lane_elements * stage->element, false, cuda_buffer);
+    return node->lane_kept != NULL;
 }
 
-/* Kernels that could not be started, then what went wrong on the way. */
-static ty_status stream_wait(cudaStream_t stream, ty_error *error)
+static bool nodes_allocate(ty_stage_device *stage)
 {
-    ty_status status = TY_OK;
+    uint64_t sums = 0;
 
-    CUDA_CHECK(cudaGetLastError(), status, done);
-    CUDA_CHECK(cudaStreamSynchronize(stream), status, done);
-done:
-    return status;
-}
-
-ty_status cuda_pass_wait(const ty_stage_device *stage, ty_error *error)
-{
-    ty_status status = clock_mark(stage, CLOCK_STOP, stage->stream, error);
-
-    return status == TY_OK ? stream_wait(stage->stream, error) : status;
-}
-
-ty_status cuda_side_wait(const ty_stage_device *stage, ty_error *error)
-{
-    ty_status status = clock_mark(stage, CLOCK_STOP, stage->side, error);
-
-    return status == TY_OK ? stream_wait(stage->side, error) : status;
-}
-
-/* ---- Opening ---- */
-
-static ty_status options_check(const ty_stage_options *options, ty_error *error)
-{
-    const ty_workload *workload = options->workload;
-    ty_status status;
-
-    if (options->layer_count == 0 || options->first_layer >= workload->layer_count ||
-        options->layer_count > workload->layer_count - options->first_layer)
-        return ty_fail(error, TY_EINVAL, "found layers %u + %u, expected a range within 0 to %u",
-                       (unsigned)options->first_layer, (unsigned)options->layer_count,
-                       (unsigned)workload->layer_count);
-    if (options->micro_batch_size == 0 || options->slots == 0)
-        return ty_fail(error, TY_EINVAL,
-                       "found %u samples per micro-batch in %u slots, expected at least 1 of each",
-                       (unsigned)options->micro_batch_size, (unsigned)options->slots);
-    if (workload->element_bytes != sizeof(float) &&
-        workload->element_bytes != ty_precision_bytes(options->precision))
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "the plan's numbers have %u bytes: found precision %s, expected that of "
-                       "the plan (%s)",
-                       (unsigned)workload->element_bytes, ty_precision_name(options->precision),
-                       ty_precision_name(workload->precision));
-    status = cuda_supports(workload, options->first_layer, options->layer_count, error);
-    return status == TY_OK ? lanes_check(options, error) : status;
-}
-
-static void device_close(ty_stage_device *stage)
-{
-    if (stage == NULL)
-        return;
-    (void)cudaSetDevice(stage->ordinal);
-    cuda_graphs_free(stage);
-    clock_free(stage);
     for (uint32_t n = 0; n < stage->node_count; n++) {
-        if (stage->nodes[n].kind->release != NULL)
-            stage->nodes[n].kind->release(stage, &stage->nodes[n]);
-        ty_free(stage->nodes[n].inputs);
-        ty_free(stage->nodes[n].adds);
+        stage_node *node = &stage->nodes[n];
+        sums = node->sum_floats > sums ? node->sum_floats : sums;
+        if (!kept_allocate(stage, node))
+            return false;
     }
-    cuda_products_free(stage);
-    cuda_choices_close(stage);
-    if (stage->dnn_handle != NULL)
-        stage->dnn->cudnnDestroy(stage->dnn_handle);
-    if (stage->blas_handle != NULL)
-        stage->blas->cublasLtDestroy(stage->blas_handle);
-    cuda_memory_release(stage, stage->codec_workspace);
-    cuda_buffers_free(stage);
-    cuda_cuts_free(stage);
-    if (stage->stream != NULL)
-        cudaStreamDestroy(stage->stream);
-    if (stage->side != NULL)
-        cudaStreamDestroy(stage->side);
-    cuda_layouts_clear(stage);
-    stage_parameters_clear(&stage->placed);
-    stage_segments_clear(&stage->segments);
-    ty_free(stage->state_ranges);
-    ty_free(stage->values);
-    ty_free(stage->nodes);
-    ty_free(stage->taken);
-    pthread_mutex_destroy(&stage->memory_lock);
-    ty_launch_order_close(&stage->launches);
-    ty_free(stage);
+    stage->own->sums = cuda_buffer(stage, sums * sizeof(float));
+    return stage->own->sums != NULL;
 }
 
-ty_status cuda_dnn_open(ty_stage_device *stage, ty_error *error)
+/* Where the batch comes in, if it is numbers. */
+static bool input_allocate(ty_stage_device *stage)
 {
-    ty_status status = TY_OK;
-
-    if (stage->dnn_handle != NULL)
-        return TY_OK;
-    TY_CHECK(cuda_dnn_load(&stage->dnn, error), status, done);
-    CUDA_DNN_CHECK(stage->dnn->cudnnCreate(&stage->dnn_handle), status, done);
-    CUDA_DNN_CHECK(stage->dnn->cudnnSetStream(stage->dnn_handle, stage->stream), status, done);
-done:
-    return status;
+    if (stage->options.first_layer > 0 || stage->tokens != NULL)
+        return true;
+    stage->own->host_input =
+        stage_slots(stage, stage->values[0].count * sizeof(float), false, cuda_host_buffer);
+    return stage->own->host_input != NULL;
 }
 
-/* Which GPU, what it has, and the attention kernels' right to its shared memory. */
-static ty_status device_choose(ty_stage_device *stage, ty_error *error)
+/* Per slot: tokens; the places ordered by token, where each group starts, its token, how many. */
+static bool tokens_allocate(ty_stage_device *stage)
 {
-    struct cudaDeviceProp properties;
-    int count = 0, shared = 0, runtime = 0;
-    ty_status status = TY_OK;
+    uint64_t count = stage->values[0].count, bytes = count * sizeof(int32_t);
+    uint64_t group_bytes = (3 * count + 2) * sizeof(int32_t);
 
-    CUDA_CHECK(cudaGetDeviceCount(&count), status, done);
-    if (count == 0)
-        return ty_fail(error, TY_EUNSUPPORTED, "there is no GPU");
-    stage->ordinal = (int)(stage->options.local_rank % (uint32_t)count);
-    CUDA_CHECK(cudaSetDevice(stage->ordinal), status, done);
-    CUDA_CHECK(cudaGetDeviceProperties(&properties, stage->ordinal), status, done);
-    CUDA_CHECK(
-        cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, stage->ordinal),
-        status, done);
-    CUDA_CHECK(cudaRuntimeGetVersion(&runtime), status, done);
-    if (stage->options.precision == TY_PRECISION_BF16 && properties.major < 8)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "%s has compute capability %d.%d, and bf16 needs 8.0; fp16 may do",
-                       properties.name, properties.major, properties.minor);
-    stage->shared_bytes = (uint64_t)shared;
-    stage->capability = 10 * properties.major + properties.minor;
-    stage->processors = properties.multiProcessorCount;
-    stage->capacity_bytes = properties.totalGlobalMem;
-    memcpy(&stage->identity, &properties.uuid, sizeof stage->identity);
-    CUDA_CHECK(cuda_attention_prepare(stage->shared_bytes), status, done);
-    snprintf(stage->description, sizeof stage->description, "%.64s, CUDA %d.%d, %s",
-             properties.name, runtime / 1000, runtime % 1000 / 10,
-             ty_precision_name(stage->options.precision));
-done:
-    return status;
-}
-
-static ty_status attention_choose(ty_stage_device *stage, ty_error *error)
-{
-    const char *asked = getenv(CUDA_ATTENTION_SWITCH);
-
-    if (asked == NULL || asked[0] == '\0' || strcmp(asked, "auto") == 0)
-        stage->attention_asked = CUDA_ATTENTION_AUTO;
-    else if (strcmp(asked, "own") == 0)
-        stage->attention_asked = CUDA_ATTENTION_OWN;
-    else
-        return ty_fail(error, TY_EINVAL,
-                       CUDA_ATTENTION_SWITCH ": found \"%s\", expected auto or own", asked);
-    return TY_OK;
-}
-
-/* Behind what the description says of the device, whose attention there is. */
-static void attention_describe(ty_stage_device *stage)
-{
-    const size_t length = strlen(stage->description), room = sizeof stage->description - length;
-    char *const end = stage->description + length;
-    const uint32_t all = stage->attention_layers, of_dnn = stage->attention_layers_of_dnn;
-
-    if (of_dnn > 0 && of_dnn == all) {
-        const size_t version = stage->dnn->cudnnGetVersion();
-        snprintf(end, room, ", attention by cuDNN %zu.%zu%s", version / 10000,
-                 version % 10000 / 100, stage->options.is_deterministic ? ", deterministic" : "");
-    } else if (of_dnn > 0) {
-        snprintf(end, room, ", attention of %u of %u layers by cuDNN (others: %s)", of_dnn, all,
-                 stage->attention_reason);
-    } else if (all > 0) {
-        snprintf(end, room, ", own attention (%s)", stage->attention_reason);
+    if (stage->tokens == NULL)
+        return true;
+    stage->own->token_slots =
+        cuda_host_buffer(stage, stage->options.slots * sizeof *stage->own->token_slots);
+    if (stage->own->token_slots == NULL)
+        return false;
+    for (uint32_t s = 0; s < stage->options.slots; s++) {
+        token_slot *slot = &stage->own->token_slots[s];
+        slot->tokens = cuda_buffer(stage, bytes);
+        slot->groups = cuda_buffer(stage, group_bytes);
+        slot->host_groups = cuda_host_buffer(stage, group_bytes);
+        if (slot->tokens == NULL || slot->groups == NULL || slot->host_groups == NULL)
+            return false;
     }
+    return true;
 }
 
-static ty_status libraries_open(ty_stage_device *stage, ty_error *error)
+static bool loss_allocate(ty_stage_device *stage)
 {
-    cublasStatus_t code;
-    ty_status status = TY_OK;
+    const stage_value *logits;
+    uint64_t rows;
 
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stage->stream, cudaStreamNonBlocking), status, done);
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stage->side, cudaStreamNonBlocking), status, done);
-    TY_CHECK(cuda_blas_load(&stage->blas, error), status, done);
-    code = stage->blas->cublasLtCreate(&stage->blas_handle);
-    if (code != CUBLAS_STATUS_SUCCESS)
-        return cuda_blas_fail(error, "cublasLtCreate", code);
-    TY_CHECK(cuda_choices_open(stage, stage->description, error), status, done);
-    stage->workspace_bytes = WORKSPACE_BYTES;
-    stage->workspace = cuda_buffer(stage, WORKSPACE_BYTES);
-    if (stage->workspace == NULL)
-        status = ty_fail(error, TY_ENOMEM, "out of GPU memory for matrix products");
-done:
-    return status;
+    if (!stage_has_loss(stage))
+        return true;
+    logits = &stage->values[stage->nodes[stage->node_count - 1].inputs[0]];
+    rows = stage_rows(logits);
+    stage->own->labels = stage_slots(stage, rows * sizeof(int32_t), false, cuda_buffer);
+    stage->own->losses = stage_slots(stage, sizeof(cuda_loss), false, cuda_buffer);
+    stage->own->host_losses = cuda_host_buffer(stage, stage->options.slots * sizeof(cuda_loss));
+    stage->own->row_loss = cuda_buffer(stage, rows * sizeof *stage->own->row_loss);
+    stage->own->row_best = cuda_buffer(stage, rows * sizeof *stage->own->row_best);
+    return stage->own->labels != NULL && stage->own->losses != NULL &&
+           stage->own->host_losses != NULL && stage->own->row_loss != NULL &&
+           stage->own->row_best != NULL;
 }
 
-static void device_scale_loss(ty_stage_device *stage, double factor)
+/* Results of updates and measures. */
+static bool figures_allocate(ty_stage_device *stage)
 {
-    stage->loss_factor = factor;
-    *stage->host_scale = (float)(stage->options.loss_scale * factor);
+    stage->own->squares = cuda_buffer(stage, CUDA_SQUARE_PARTS * sizeof *stage->own->squares);
+    stage->own->host_square = cuda_host_buffer(stage, sizeof *stage->own->host_square);
+    stage->own->scale = cuda_buffer(stage, sizeof *stage->own->scale);
+    stage->own->host_scale = cuda_host_buffer(stage, sizeof *stage->own->host_scale);
+    stage->own->is_bad = cuda_buffer(stage, sizeof *stage->own->is_bad);
+    stage->own->host_is_bad = cuda_host_buffer(stage, sizeof *stage->own->host_is_bad);
+    return stage->own->scale != NULL && stage->own->host_scale != NULL &&
+           stage->own->is_bad != NULL && stage->own->host_is_bad != NULL &&
+           stage->own->squares != NULL && stage->own->host_square != NULL;
 }
 
-static ty_status device_open(const ty_stage_options *options, ty_stage_device **out,
-                             ty_error *error)
+static bool own_allocate(ty_stage_device *stage)
 {
-    static const cuda_type types[TY_PRECISION_COUNT] = {[TY_PRECISION_FP32] = CUDA_TYPE_FLOAT,
-                                                        [TY_PRECISION_TF32] = CUDA_TYPE_FLOAT,
-                                                        [TY_PRECISION_BF16] = CUDA_TYPE_BF16,
-                                                        [TY_PRECISION_FP16] = CUDA_TYPE_HALF};
-    ty_stage_device *stage = NULL;
-    ty_status status = TY_OK;
-
-    TY_CHECK(options_check(options, error), status, cleanup);
-    stage = ty_alloc(1, sizeof *stage);
-    if (stage == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a stage");
-        goto cleanup;
-    }
-    pthread_mutex_init(&stage->memory_lock, NULL);
-    ty_launch_order_open(&stage->launches);
-    stage->options = *options;
-    stage->type = types[options->precision];
-    stage->element = stage->type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t);
-    stage->behind.type =
-        options->workload->element_bytes == sizeof(float) ? CUDA_TYPE_FLOAT : stage->type;
-    stage->before.type = options->first_layer == 0 ? CUDA_TYPE_FLOAT : stage->behind.type;
-    TY_CHECK(cuda_graphs_open(stage, error), status, cleanup);
-    TY_CHECK(attention_choose(stage, error), status, cleanup);
-    TY_CHECK(device_choose(stage, error), status, cleanup);
-    TY_CHECK(libraries_open(stage, error), status, cleanup);
-    TY_CHECK(cuda_build(stage, error), status, cleanup);
-    attention_describe(stage);
-    device_scale_loss(stage, 1.0);
-    *out = stage;
-    stage = NULL; /* given away */
-
-cleanup:
-    device_close(stage);
-    return status;
+    return nodes_allocate(stage) && input_allocate(stage) && tokens_allocate(stage) &&
+           loss_allocate(stage) && figures_allocate(stage);
 }
 
 /* ---- Buffers ---- */
 
 static float *device_input(ty_stage_device *stage, uint32_t slot)
 {
-    if (stage->host_input != NULL)
-        return stage->host_input[slot];
+    if (stage->own->host_input != NULL)
+        return stage->own->host_input[slot];
     return stage->before.data == NULL ? NULL : (float *)stage->before.data[slot];
 }
 
 static float *device_swap_input(ty_stage_device *stage, uint32_t slot, float *fresh)
 {
-    float *used = stage->host_input[slot];
+    float *used = stage->own->host_input[slot];
 
-    stage->host_input[slot] = fresh;
+    stage->own->host_input[slot] = fresh;
     return used;
-}
-
-static int32_t *device_tokens(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->host_tokens == NULL ? NULL : stage->host_tokens[slot];
-}
-
-static int32_t *device_labels(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->host_labels == NULL ? NULL : stage->host_labels[slot];
-}
-
-static float *device_output(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->behind.data == NULL ? NULL : stage->behind.data[slot];
-}
-
-static float *device_input_gradient(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->before.gradient == NULL ? NULL : stage->before.gradient[slot];
-}
-
-static float *device_output_gradient(ty_stage_device *stage, uint32_t slot)
-{
-    return stage->behind.gradient == NULL ? NULL : stage->behind.gradient[slot];
 }
 
 /* ---- Passes: what comes in ---- */
@@ -387,19 +218,19 @@ static void tokens_group(const int32_t *tokens, uint64_t count, int32_t *groups,
 /* On the host, before the batch goes to the device: what is not a token is not looked up there. */
 static ty_status tokens_prepare(const ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
-    const int32_t *tokens = stage->host_tokens[slot];
+    const int32_t *tokens = stage->tokens[slot];
     uint64_t count = stage->values[0].count;
     int32_t *places = NULL;
 
     for (uint64_t i = 0; i < count; i++)
-        if (tokens[i] < 0 || (uint64_t)tokens[i] >= stage->token_vocabulary)
+        if (tokens[i] < 0 || (uint64_t)tokens[i] >= stage->own->token_vocabulary)
             return ty_fail(error, TY_EINVAL, "layer %s: token %ld at place %lu, expected 0 to %lu",
                            stage->nodes[0].layer->name, (long)tokens[i], (unsigned long)i,
-                           (unsigned long)(stage->token_vocabulary - 1));
-    places = ty_alloc(stage->token_vocabulary, sizeof *places);
+                           (unsigned long)(stage->own->token_vocabulary - 1));
+    places = ty_alloc(stage->own->token_vocabulary, sizeof *places);
     if (places == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for tokens");
-    tokens_group(tokens, count, stage->token_slots[slot].host_groups, places);
+    tokens_group(tokens, count, stage->own->token_slots[slot].host_groups, places);
     ty_free(places);
     return TY_OK;
 }
@@ -407,14 +238,14 @@ static ty_status tokens_prepare(const ty_stage_device *stage, uint32_t slot, ty_
 static ty_status tokens_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     uint64_t count = stage->values[0].count;
-    token_slot *to = &stage->token_slots[slot];
+    token_slot *to = &stage->own->token_slots[slot];
     ty_status status = TY_OK;
 
-    CUDA_CHECK(cudaMemcpyAsync(to->tokens, stage->host_tokens[slot], count * sizeof *to->tokens,
-                               cudaMemcpyHostToDevice, stage->stream),
+    CUDA_CHECK(cudaMemcpyAsync(to->tokens, stage->tokens[slot], count * sizeof *to->tokens,
+                               cudaMemcpyHostToDevice, stage->own->stream),
                status, done);
     CUDA_CHECK(cudaMemcpyAsync(to->groups, to->host_groups, (3 * count + 2) * sizeof *to->groups,
-                               cudaMemcpyHostToDevice, stage->stream),
+                               cudaMemcpyHostToDevice, stage->own->stream),
                status, done);
 done:
     return status;
@@ -426,10 +257,10 @@ static ty_status numbers_enter(ty_stage_device *stage, uint32_t slot, ty_error *
 {
     ty_status status = TY_OK;
 
-    if (stage->host_input != NULL)
-        CUDA_CHECK(cudaMemcpyAsync(stage->before.data[slot], stage->host_input[slot],
+    if (stage->own->host_input != NULL)
+        CUDA_CHECK(cudaMemcpyAsync(stage->before.data[slot], stage->own->host_input[slot],
                                    stage->before.numbers * sizeof(float), cudaMemcpyHostToDevice,
-                                   stage->stream),
+                                   stage->own->stream),
                    status, done);
 done:
     return status;
@@ -439,9 +270,9 @@ static ty_status input_enter(ty_stage_device *stage, uint32_t slot, ty_error *er
 {
     ty_status status = TY_OK;
 
-    if (stage->host_tokens != NULL)
+    if (stage->tokens != NULL)
         return tokens_enter(stage, slot, error);
-    if (stage->is_timed)
+    if (stage->own->is_timed)
         TY_CHECK(numbers_enter(stage, slot, error), status, done);
     cuda_input_take(stage, slot);
 done:
@@ -450,11 +281,11 @@ done:
 
 static ty_status labels_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
-    uint64_t count = stage->labels_per_sample * cuda_batch(stage);
+    uint64_t count = stage->labels_per_sample * stage_batch(stage);
     ty_status status = TY_OK;
 
-    CUDA_CHECK(cudaMemcpyAsync(stage->labels[slot], stage->host_labels[slot],
-                               count * sizeof(int32_t), cudaMemcpyHostToDevice, stage->stream),
+    CUDA_CHECK(cudaMemcpyAsync(stage->own->labels[slot], stage->labels[slot],
+                               count * sizeof(int32_t), cudaMemcpyHostToDevice, stage->own->stream),
                status, done);
 done:
     return status;
@@ -462,17 +293,12 @@ done:
 
 /* ---- Passes ---- */
 
-static bool is_between(const cuda_node *node, uint32_t first, uint32_t count)
-{
-    return node->layer_index >= first && node->layer_index - first < count;
-}
-
 static ty_status loss_leave(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    CUDA_CHECK(cudaMemcpyAsync(&stage->host_losses[slot], stage->losses[slot], sizeof(cuda_loss),
-                               cudaMemcpyDeviceToHost, stage->stream),
+    CUDA_CHECK(cudaMemcpyAsync(&stage->own->host_losses[slot], stage->own->losses[slot],
+                               sizeof(cuda_loss), cudaMemcpyDeviceToHost, stage->own->stream),
                status, done);
 done:
     return status;
@@ -480,92 +306,52 @@ done:
 
 static ty_status loss_check(const ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
-    const cuda_node *node = &stage->nodes[stage->node_count - 1];
+    const stage_node *node = &stage->nodes[stage->node_count - 1];
     const ty_shape *logits = &node->whole_input;
-    int64_t row = stage->host_losses[slot].bad_row;
+    int64_t row = stage->own->host_losses[slot].bad_row;
 
     if (row < 0)
         return TY_OK;
     return ty_fail(error, TY_EINVAL, "layer %s: label %ld of row %lu, expected 0 to %lu",
-                   node->layer->name, (long)stage->host_labels[slot][row], (unsigned long)row,
+                   node->layer->name, (long)stage->labels[slot][row], (unsigned long)row,
                    (unsigned long)(logits->dimensions[logits->dimension_count - 1] - 1));
 }
 
-static bool is_from_start(const ty_stage_device *stage, uint32_t first, uint32_t count)
+static ty_status forward_queue(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
 {
-    return count > 0 && first == stage->options.first_layer;
-}
-
-/* A node's forward; or, of what recomputing finds, nothing, or the rest. */
-static ty_status node_forward(ty_stage_device *stage, const cuda_node *node, const cuda_pass *pass,
-                              ty_error *error)
-{
-    if (pass->is_again && node->is_kept)
-        return TY_OK;
-    if (pass->is_again && node->kept_bytes > 0)
-        return node->kind->again(stage, node, pass->slot, error);
-    return node->kind->forward(stage, node, pass->slot, error);
-}
-
-static ty_status forward_queue(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
-{
-    const bool is_end = stage_range_has_last(&stage->options, pass->first, pass->count),
-               has_loss = cuda_has_loss(stage);
+    const bool is_end = stage_pass_has_last(stage, pass), has_loss = stage_has_loss(stage);
     ty_status status;
 
-    TY_CHECK(clock_mark(stage, CLOCK_START, stage->stream, error), status, done);
-    if (is_from_start(stage, pass->first, pass->count))
+    TY_CHECK(cuda_clock_mark(stage, CUDA_CLOCK_START, stage->own->stream, error), status, done);
+    if (stage_pass_has_first(stage, pass))
         TY_CHECK(input_enter(stage, pass->slot, error), status, done);
     if (is_end && has_loss)
         TY_CHECK(labels_enter(stage, pass->slot, error), status, done);
-    for (uint32_t n = 0; n < stage->node_count; n++) {
-        const cuda_node *node = &stage->nodes[n];
-        if (is_between(node, pass->first, pass->count))
-            TY_CHECK(node_forward(stage, node, pass, error), status, done);
-    }
+    TY_CHECK(stage_nodes_forward(stage, pass, error), status, done);
     if (is_end && has_loss)
         TY_CHECK(loss_leave(stage, pass->slot, error), status, done);
     if (is_end && !has_loss && !pass->is_again) /* the message is still there */
         cuda_output_give(stage, pass->slot);
-    status = clock_mark(stage, CLOCK_STOP, stage->stream, error);
+    status = cuda_clock_mark(stage, CUDA_CLOCK_STOP, stage->own->stream, error);
 done:
     return status;
 }
 
-static ty_status forward_run(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
+static ty_status forward_run(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
 {
     ty_status status;
 
-    TY_CHECK(stage_range_check(&stage->options, pass->slot, pass->first, pass->count, error),
-             status, done);
     TY_CHECK(cuda_use(stage, error), status, done);
-    if (is_from_start(stage, pass->first, pass->count) && stage->host_tokens != NULL)
+    if (stage_pass_has_first(stage, pass) && stage->tokens != NULL)
         TY_CHECK(tokens_prepare(stage, pass->slot, error), status, done);
-    if (is_from_start(stage, pass->first, pass->count) && !stage->is_timed)
+    if (stage_pass_has_first(stage, pass) && !stage->own->is_timed)
         TY_CHECK(numbers_enter(stage, pass->slot, error), status, done);
     TY_CHECK(cuda_pass_run(stage, pass, forward_queue, error), status, done);
-    TY_CHECK(stream_wait(stage->stream, error), status, done);
-    if (stage_range_has_last(&stage->options, pass->first, pass->count) && cuda_has_loss(stage))
+    TY_CHECK(cuda_stream_wait(stage->own->stream, error), status, done);
+    if (stage_pass_has_last(stage, pass) && stage_has_loss(stage))
         status = loss_check(stage, pass->slot, error);
 done:
     return status;
-}
-
-static ty_status device_forward(ty_stage_device *stage, uint32_t slot, uint32_t first,
-                                uint32_t count, ty_error *error)
-{
-    const cuda_pass pass = {.is_forward = true, .slot = slot, .first = first, .count = count};
-
-    return forward_run(stage, &pass, error);
-}
-
-static ty_status device_recompute(ty_stage_device *stage, uint32_t slot, uint32_t first,
-                                  uint32_t count, ty_error *error)
-{
-    const cuda_pass pass = {
-        .is_forward = true, .is_again = true, .slot = slot, .first = first, .count = count};
-
-    return forward_run(stage, &pass, error);
 }
 
 /* What backward starts from: the loss's factor, or the neighbour's gradients. */
@@ -573,9 +359,10 @@ static ty_status gradient_enter(ty_stage_device *stage, uint32_t slot, ty_error 
 {
     ty_status status = TY_OK;
 
-    if (cuda_has_loss(stage))
-        CUDA_CHECK(cudaMemcpyAsync(stage->scale, stage->host_scale, sizeof *stage->scale,
-                                   cudaMemcpyHostToDevice, stage->stream),
+    if (stage_has_loss(stage))
+        CUDA_CHECK(cudaMemcpyAsync(stage->own->scale, stage->own->host_scale,
+                                   sizeof *stage->own->scale, cudaMemcpyHostToDevice,
+                                   stage->own->stream),
                    status, done);
     else
         cuda_gradient_take(stage, slot);
@@ -583,138 +370,286 @@ done:
     return status;
 }
 
-static ty_status backward_queue(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
+static ty_status backward_queue(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
 {
-    const bool has_inputs = pass->part != CUDA_WEIGHTS;
+    const bool has_inputs = pass->part != STAGE_WEIGHTS;
     ty_status status;
 
-    TY_CHECK(clock_mark(stage, CLOCK_START, stage->stream, error), status, done);
-    if (has_inputs && stage_range_has_last(&stage->options, pass->first, pass->count))
+    TY_CHECK(cuda_clock_mark(stage, CUDA_CLOCK_START, stage->own->stream, error), status, done);
+    if (has_inputs && stage_pass_has_last(stage, pass))
         TY_CHECK(gradient_enter(stage, pass->slot, error), status, done);
-    for (uint32_t n = stage->node_count; n-- > 0;) {
-        const cuda_node *node = &stage->nodes[n];
-        bool has_part = has_inputs || node->tensor_count > 0;
-        if (has_part && is_between(node, pass->first, pass->count) &&
-            stage->values[node->output].needs_gradient)
-            TY_CHECK(node->kind->backward(stage, node, pass->slot, pass->is_first, error), status,
-                     done);
-    }
-    if (has_inputs && is_from_start(stage, pass->first, pass->count))
+    TY_CHECK(stage_nodes_backward(stage, pass, error), status, done);
+    if (has_inputs && stage_pass_has_first(stage, pass))
         cuda_gradient_give(stage, pass->slot);
-    status = clock_mark(stage, CLOCK_STOP, stage->stream, error);
+    status = cuda_clock_mark(stage, CUDA_CLOCK_STOP, stage->own->stream, error);
 done:
     return status;
 }
 
-static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t first,
-                               uint32_t count, bool is_first, cuda_part part, ty_error *error)
+static ty_status device_pass(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
 {
-    const cuda_pass pass = {
-        .part = part, .slot = slot, .first = first, .count = count, .is_first = is_first};
     ty_status status;
 
-    TY_CHECK(stage_range_check(&stage->options, slot, first, count, error), status, done);
+    if (pass->is_forward)
+        return forward_run(stage, pass, error);
     TY_CHECK(cuda_use(stage, error), status, done);
-    stage->part = part;
-    stage->slot = slot;
-    TY_CHECK(cuda_pass_run(stage, &pass, backward_queue, error), status, done);
-    status = stream_wait(stage->stream, error);
+    TY_CHECK(cuda_pass_run(stage, pass, backward_queue, error), status, done);
+    status = cuda_stream_wait(stage->own->stream, error);
 done:
     return status;
 }
 
-static ty_status device_backward(ty_stage_device *stage, uint32_t slot, uint32_t first,
-                                 uint32_t count, bool is_first, ty_error *error)
+/* ---- Functions that every stage needs ---- */
+
+static void accumulate(const ty_stage_device *stage, uint64_t count, const void *from, bool adds,
+                       void *to)
 {
-    return backward_part(stage, slot, first, count, is_first, CUDA_BOTH, error);
+    cuda_accumulate(stage->own->type, count, from, adds, to, stage->own->stream);
 }
 
-static ty_status device_backward_input(ty_stage_device *stage, uint32_t slot, uint32_t first,
-                                       uint32_t count, ty_error *error)
+static void copy_rows(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                      const void *from, uint64_t from_stride, void *to, uint64_t to_stride)
 {
-    return backward_part(stage, slot, first, count, false, CUDA_INPUTS, error);
+    cuda_copy_rows(stage->own->type, rows, columns, from, from_stride, false, to, to_stride,
+                   stage->own->stream);
 }
 
-static ty_status device_backward_weight(ty_stage_device *stage, uint32_t slot, uint32_t first,
-                                        uint32_t count, bool is_first, ty_error *error)
+static void to_pieces(const ty_stage_device *stage, const stage_pieces *pieces, const void *whole,
+                      void *message)
 {
-    return backward_part(stage, slot, first, count, is_first, CUDA_WEIGHTS, error);
+    cuda_to_pieces(stage->own->type, pieces, whole, message, stage->own->stream);
+}
+
+static void from_pieces(const ty_stage_device *stage, const stage_pieces *pieces,
+                        const void *message, void *whole)
+{
+    cuda_from_pieces(stage->own->type, pieces, message, whole, stage->own->stream);
+}
+
+static const stage_backend stage_functions = {.name = "cuda",
+                                              .memory = "GPU ",
+                                              .kinds = kinds,
+                                              .to_planes = &cuda_reorder,
+                                              .to_channels_last = &cuda_reorder,
+                                              .alignment = 256, /* as cudaMalloc has it */
+                                              .copies_messages = true,
+                                              .buffer = cuda_buffer,
+                                              .host_buffer = cuda_host_buffer,
+                                              .allocate = own_allocate,
+                                              .pass = device_pass,
+                                              .exchange = cuda_lanes_exchange,
+                                              .accumulate = accumulate,
+                                              .copy_rows = copy_rows,
+                                              .to_pieces = to_pieces,
+                                              .from_pieces = from_pieces};
+
+/* ---- Opening ---- */
+
+static ty_status device_supports(const ty_workload *workload, uint32_t first_layer,
+                                 uint32_t layer_count, ty_error *error)
+{
+    return stage_supports(&stage_functions, workload, first_layer, layer_count, error);
+}
+
+static ty_status options_check(const ty_stage_options *options, ty_error *error)
+{
+    const ty_workload *workload = options->workload;
+    const ty_status status = stage_options_check(&stage_functions, options, error);
+
+    if (status != TY_OK || workload->element_bytes == sizeof(float) ||
+        workload->element_bytes == ty_precision_bytes(options->precision))
+        return status;
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "the plan's numbers have %u bytes: found precision %s, expected that of the "
+                   "plan (%s)",
+                   (unsigned)workload->element_bytes, ty_precision_name(options->precision),
+                   ty_precision_name(workload->precision));
+}
+
+static void device_close(ty_stage_device *stage)
+{
+    if (stage == NULL)
+        return;
+    (void)cudaSetDevice(stage->own->ordinal);
+    cuda_graphs_free(stage);
+    clock_free(stage);
+    stage_nodes_release(stage);
+    cuda_products_free(stage);
+    cuda_choices_close(stage);
+    if (stage->own->dnn_handle != NULL)
+        stage->own->dnn->cudnnDestroy(stage->own->dnn_handle);
+    if (stage->own->blas_handle != NULL)
+        stage->own->blas->cublasLtDestroy(stage->own->blas_handle);
+    cuda_memory_release(stage, stage->own->codec_workspace);
+    cuda_buffers_free(stage);
+    if (stage->own->stream != NULL)
+        cudaStreamDestroy(stage->own->stream);
+    if (stage->own->side != NULL)
+        cudaStreamDestroy(stage->own->side);
+    cuda_layouts_clear(stage);
+    ty_free(stage->own->state_ranges);
+    ty_free(stage->own->taken);
+    pthread_mutex_destroy(&stage->own->memory_lock);
+    ty_launch_order_close(&stage->own->launches);
+    stage_clear(stage);
+}
+
+/* Which GPU, what it has, and the attention kernels' right to its shared memory. */
+static ty_status device_choose(ty_stage_device *stage, ty_error *error)
+{
+    struct cudaDeviceProp properties;
+    int count = 0, shared = 0, runtime = 0;
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaGetDeviceCount(&count), status, done);
+    if (count == 0)
+        return ty_fail(error, TY_EUNSUPPORTED, "there is no GPU");
+    stage->own->ordinal = (int)(stage->options.local_rank % (uint32_t)count);
+    CUDA_CHECK(cudaSetDevice(stage->own->ordinal), status, done);
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, stage->own->ordinal), status, done);
+    CUDA_CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                      stage->own->ordinal),
+               status, done);
+    CUDA_CHECK(cudaRuntimeGetVersion(&runtime), status, done);
+    if (stage->options.precision == TY_PRECISION_BF16 && properties.major < 8)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "%s has compute capability %d.%d, and bf16 needs 8.0; fp16 may do",
+                       properties.name, properties.major, properties.minor);
+    stage->own->shared_bytes = (uint64_t)shared;
+    stage->own->capability = 10 * properties.major + properties.minor;
+    stage->own->processors = properties.multiProcessorCount;
+    stage->own->capacity_bytes = properties.totalGlobalMem;
+    memcpy(&stage->own->identity, &properties.uuid, sizeof stage->own->identity);
+    CUDA_CHECK(cuda_attention_prepare(stage->own->shared_bytes), status, done);
+    snprintf(stage->own->description, sizeof stage->own->description, "%.64s, CUDA %d.%d, %s",
+             properties.name, runtime / 1000, runtime % 1000 / 10,
+             ty_precision_name(stage->options.precision));
+done:
+    return status;
+}
+
+static ty_status attention_choose(ty_stage_device *stage, ty_error *error)
+{
+    const char *asked = getenv(CUDA_ATTENTION_SWITCH);
+
+    if (asked == NULL || asked[0] == '\0' || strcmp(asked, "auto") == 0)
+        stage->own->attention_asked = CUDA_ATTENTION_AUTO;
+    else if (strcmp(asked, "own") == 0)
+        stage->own->attention_asked = CUDA_ATTENTION_OWN;
+    else
+        return ty_fail(error, TY_EINVAL,
+                       CUDA_ATTENTION_SWITCH ": found \"%s\", expected auto or own", asked);
+    return TY_OK;
+}
+
+/* After the device, whose attention there is. */
+static void attention_describe(ty_stage_device *stage)
+{
+    const size_t length = strlen(stage->own->description),
+                 room = sizeof stage->own->description - length;
+    char *const end = stage->own->description + length;
+    const uint32_t all = stage->own->attention_layers, of_dnn = stage->own->attention_layers_of_dnn;
+
+    if (of_dnn > 0 && of_dnn == all) {
+        const size_t version = stage->own->dnn->cudnnGetVersion();
+        snprintf(end, room, ", attention by cuDNN %zu.%zu%s", version / 10000,
+                 version % 10000 / 100, stage->options.is_deterministic ? ", deterministic" : "");
+    } else if (of_dnn > 0) {
+        snprintf(end, room, ", attention of %u of %u layers by cuDNN (others: %s)", of_dnn, all,
+                 stage->own->attention_reason);
+    } else if (all > 0) {
+        snprintf(end, room, ", own attention (%s)", stage->own->attention_reason);
+    }
+}
+
+static ty_status libraries_open(ty_stage_device *stage, ty_error *error)
+{
+    cublasStatus_t code;
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stage->own->stream, cudaStreamNonBlocking), status, done);
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stage->own->side, cudaStreamNonBlocking), status, done);
+    TY_CHECK(cuda_blas_load(&stage->own->blas, error), status, done);
+    code = stage->own->blas->cublasLtCreate(&stage->own->blas_handle);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return cuda_blas_fail(error, "cublasLtCreate", code);
+    TY_CHECK(cuda_choices_open(stage, stage->own->description, error), status, done);
+    stage->own->workspace_bytes = WORKSPACE_BYTES;
+    stage->own->workspace = cuda_buffer(stage, WORKSPACE_BYTES);
+    if (stage->own->workspace == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of GPU memory for matrix products");
+done:
+    return status;
+}
+
+static void device_scale_loss(ty_stage_device *stage, double factor)
+{
+    stage->own->loss_factor = factor;
+    *stage->own->host_scale = (float)(stage->options.loss_scale * factor);
+}
+
+static ty_status device_open(const ty_stage_options *options, ty_stage_device **out,
+                             ty_error *error)
+{
+    static const cuda_type types[TY_PRECISION_COUNT] = {[TY_PRECISION_FP32] = CUDA_TYPE_FLOAT,
+                                                        [TY_PRECISION_TF32] = CUDA_TYPE_FLOAT,
+                                                        [TY_PRECISION_BF16] = CUDA_TYPE_BF16,
+                                                        [TY_PRECISION_FP16] = CUDA_TYPE_HALF};
+    static const ty_element elements[] = {[CUDA_TYPE_FLOAT] = TY_ELEMENT_FLOAT,
+                                          [CUDA_TYPE_BF16] = TY_ELEMENT_BFLOAT,
+                                          [CUDA_TYPE_HALF] = TY_ELEMENT_HALF};
+    ty_stage_device *stage = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(options_check(options, error), status, cleanup);
+    TY_CHECK(stage_new(&stage_functions, options, sizeof *stage->own, &stage, error), status,
+             cleanup);
+    pthread_mutex_init(&stage->own->memory_lock, NULL);
+    ty_launch_order_open(&stage->own->launches);
+    stage->own->type = types[options->precision];
+    stage->element = stage->own->type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t);
+    stage->element_kind = elements[stage->own->type];
+    /* The batch is floats. */
+    stage->behind.number_bytes = options->workload->element_bytes;
+    stage->before.number_bytes =
+        options->first_layer == 0 ? sizeof(float) : stage->behind.number_bytes;
+    TY_CHECK(cuda_graphs_open(stage, error), status, cleanup);
+    TY_CHECK(attention_choose(stage, error), status, cleanup);
+    TY_CHECK(device_choose(stage, error), status, cleanup);
+    TY_CHECK(libraries_open(stage, error), status, cleanup);
+    status = stage_build(stage, error);
+    (void)cudaGetLastError(); /* of memory that there was not */
+    if (status == TY_OK && !options->is_sharded)
+        status = cuda_parameters_open(stage, NULL, error);
+    if (status != TY_OK)
+        goto cleanup;
+    attention_describe(stage);
+    device_scale_loss(stage, 1.0);
+    *out = stage;
+    stage = NULL; /* given away */
+
+cleanup:
+    device_close(stage);
+    return status;
 }
 
 static void device_loss(ty_stage_device *stage, uint32_t slot, double *loss_sum, uint64_t *correct,
                         uint64_t *labels)
 {
-    bool has_loss = stage->losses != NULL;
+    const bool has_loss = stage_has_loss(stage);
 
-    *loss_sum = has_loss ? stage->host_losses[slot].sum : 0.0;
-    *correct = has_loss ? stage->host_losses[slot].correct : 0;
-    *labels = has_loss ? stage->labels_per_sample * cuda_batch(stage) : 0;
+    *loss_sum = has_loss ? stage->own->host_losses[slot].sum : 0.0;
+    *correct = has_loss ? stage->own->host_losses[slot].correct : 0;
+    *labels = has_loss ? stage->labels_per_sample * stage_batch(stage) : 0;
 }
 
 /* ---- Parameters ---- */
 
-static uint64_t device_parameter_count(const ty_stage_device *stage)
-{
-    return stage->placed.count;
-}
-
 static void device_select(ty_stage_device *stage, uint32_t version)
 {
     stage->parameters = stage->versions + version * stage->set_stride;
-    stage->weights =
-        (char *)stage->version_weights + version * stage->weight_stride * stage->element;
-}
-
-static float *device_statistics(ty_stage_device *stage, uint64_t *count)
-{
-    *count = stage->statistic_count;
-    return stage->statistics;
-}
-
-static void device_set_evaluating(ty_stage_device *stage, bool is_evaluating)
-{
-    stage->is_evaluating = is_evaluating;
-}
-
-static float *device_parameters(ty_stage_device *stage)
-{
-    return stage->parameters;
-}
-
-static float *device_gradients(ty_stage_device *stage)
-{
-    return stage->gradient_sets;
-}
-
-static void device_select_gradients(ty_stage_device *stage, uint32_t set)
-{
-    stage->gradients = stage->gradient_sets + set * stage->set_stride;
-}
-
-static void device_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
-                         uint64_t *offset, uint64_t *count)
-{
-    stage_parameters_slice(&stage->options, &stage->placed, first_layer, layer_count, offset,
-                           count);
-}
-
-static void device_expert_slice(const ty_stage_device *stage, uint32_t first_layer,
-                                uint32_t layer_count, uint64_t *offset, uint64_t *count)
-{
-    stage_parameters_expert_slice(&stage->options, &stage->placed, first_layer, layer_count, offset,
-                                  count);
-}
-
-static uint64_t device_experts_join(const ty_stage_device *stage, uint32_t layer,
-                                    const float *parts, float *whole)
-{
-    return stage_parameters_experts_join(&stage->options, &stage->placed, layer, parts, whole);
-}
-
-static uint64_t device_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
-                                  const float *parts, float *whole)
-{
-    return stage_parameters_join(&stage->options, &stage->placed, layer, is_tied, parts, whole);
+    stage->own->weights =
+        (char *)stage->own->version_weights + version * stage->own->weight_stride * stage->element;
 }
 
 /* By one thread, on the side stream. What fails shows as no number, and in the next call. */
@@ -725,96 +660,25 @@ static double device_square(ty_stage_device *stage, const float *first, uint64_t
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, done);
-    cuda_squares(count, first, stage->squares, stage->side);
-    CUDA_CHECK(cudaMemcpyAsync(stage->host_square, stage->squares, sizeof *stage->host_square,
-                               cudaMemcpyDeviceToHost, stage->side),
+    cuda_squares(count, first, stage->own->squares, stage->own->side);
+    CUDA_CHECK(cudaMemcpyAsync(stage->own->host_square, stage->own->squares,
+                               sizeof *stage->own->host_square, cudaMemcpyDeviceToHost,
+                               stage->own->side),
                status, done);
-    status = stream_wait(stage->side, error);
+    status = cuda_stream_wait(stage->own->side, error);
 done:
-    return status == TY_OK ? *stage->host_square : (double)NAN;
-}
-
-static void device_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *count)
-{
-    *offset = stage->placed.tied_offset;
-    *count = stage->placed.tied_count;
-}
-
-static uint64_t device_memory_bytes(const ty_stage_device *stage)
-{
-    return stage->memory_bytes;
+    return status == TY_OK ? *stage->own->host_square : (double)NAN;
 }
 
 /* ---- Memory ---- */
-
-void cuda_memory_count(ty_stage_device *stage, uint64_t bytes)
-{
-    pthread_mutex_lock(&stage->memory_lock);
-    stage->taken_bytes += bytes;
-    if (stage->taken_bytes > stage->peak_bytes)
-        stage->peak_bytes = stage->taken_bytes;
-    pthread_mutex_unlock(&stage->memory_lock);
-}
-
-static bool taken_note(ty_stage_device *stage, void *memory, uint64_t bytes)
-{
-    bool has_room = true;
-
-    pthread_mutex_lock(&stage->memory_lock);
-    if (stage->taken_count == stage->taken_room) {
-        const uint32_t room = stage->taken_room > 0 ? 2 * stage->taken_room : 16;
-        cuda_taken *grown = ty_resize(stage->taken, room, sizeof *grown);
-        has_room = grown != NULL;
-        stage->taken = has_room ? grown : stage->taken;
-        stage->taken_room = has_room ? room : stage->taken_room;
-    }
-    if (has_room)
-        stage->taken[stage->taken_count++] = (cuda_taken){memory, bytes};
-    pthread_mutex_unlock(&stage->memory_lock);
-    if (has_room)
-        cuda_memory_count(stage, bytes);
-    return has_room;
-}
-
-void *cuda_memory_allocate(void *device, uint64_t bytes)
-{
-    ty_stage_device *stage = device;
-    void *made = NULL;
-
-    bytes = bytes > 0 ? bytes : 1;
-    if (cudaSetDevice(stage->ordinal) != cudaSuccess || cudaMalloc(&made, bytes) != cudaSuccess ||
-        cudaMemset(made, 0, bytes) != cudaSuccess || cudaStreamSynchronize(NULL) != cudaSuccess ||
-        !taken_note(stage, made, bytes)) {
-        (void)cudaGetLastError();
-        cudaFree(made);
-        return NULL;
-    }
-    return made;
-}
-
-void cuda_memory_release(void *device, void *memory)
-{
-    ty_stage_device *stage = device;
-
-    (void)cudaSetDevice(stage->ordinal);
-    cudaFree(memory);
-    pthread_mutex_lock(&stage->memory_lock);
-    for (uint32_t t = 0; t < stage->taken_count; t++)
-        if (memory != NULL && stage->taken[t].memory == memory) {
-            stage->taken_bytes -= stage->taken[t].bytes;
-            stage->taken[t] = stage->taken[--stage->taken_count];
-            break;
-        }
-    pthread_mutex_unlock(&stage->memory_lock);
-}
 
 static uint64_t memory_peak(ty_stage_device *stage)
 {
     uint64_t bytes;
 
-    pthread_mutex_lock(&stage->memory_lock);
-    bytes = stage->peak_bytes;
-    pthread_mutex_unlock(&stage->memory_lock);
+    pthread_mutex_lock(&stage->own->memory_lock);
+    bytes = stage->own->peak_bytes;
+    pthread_mutex_unlock(&stage->own->memory_lock);
     return bytes;
 }
 
@@ -832,7 +696,7 @@ static void *memory_host_allocate(ty_stage_device *stage, uint64_t bytes)
 {
     void *made = NULL;
 
-    if (cudaSetDevice(stage->ordinal) != cudaSuccess ||
+    if (cudaSetDevice(stage->own->ordinal) != cudaSuccess ||
         cudaHostAlloc(&made, bytes > 0 ? bytes : 1, cudaHostAllocDefault) != cudaSuccess) {
         (void)cudaGetLastError();
         return NULL;
@@ -852,7 +716,7 @@ static ty_status memory_move(ty_stage_device *stage, void *to, const void *from,
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, done);
-    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stage->side), status, done);
+    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stage->own->side), status, done);
     status = cuda_side_wait(stage, error);
 done:
     return status;
@@ -864,53 +728,11 @@ static ty_status memory_read(ty_stage_device *stage, void *host, const void *dev
     return memory_move(stage, host, device, bytes, cudaMemcpyDeviceToHost, error);
 }
 
-/* The kept range whose floats lie at `at` in a set, and are not shared out; or NULL. */
-static const cuda_range *range_at(const cuda_layout *layout, uint64_t at)
-{
-    for (uint32_t k = 0; k < layout->kept_count; k++) {
-        const cuda_range *range = &layout->kept[k];
-
-        if (at >= range->start && at - range->start < range->count)
-            return cuda_range_find(layout->whole, layout->whole_count, range->offset) == NULL
-                       ? range
-                       : NULL;
-    }
-    return NULL;
-}
-
-static cuda_copy copy_of_set(const ty_stage_device *stage, uint64_t set)
-{
-    return cuda_copy_of(stage, (char *)stage->version_weights +
-                                   set * stage->weight_stride * stage->element);
-}
-
-/* Weights, of any set, from outside have a copy that follows them. */
-void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
-                         cudaStream_t stream)
-{
-    const uint64_t all = cuda_version_count(stage) * stage->set_stride;
-    const uintptr_t first = (uintptr_t)stage->versions, end = (uintptr_t)(stage->versions + all);
-    const cuda_range *range;
-    cuda_copy copy;
-    uint64_t place, set;
-
-    if (stage->type == CUDA_TYPE_FLOAT || (uintptr_t)at < first || (uintptr_t)at >= end)
-        return;
-    place = (uint64_t)(at - stage->versions);
-    set = place / stage->set_stride;
-    place -= set * stage->set_stride;
-    range = range_at(&stage->weight_layout, place);
-    copy = copy_of_set(stage, set);
-    if (range != NULL)
-        cuda_copy_make(stage->type, &copy, range->offset + (place - range->start), count, at,
-                       stream);
-}
-
 static ty_status weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
                                 ty_error *error)
 {
-    cuda_weights_follow(stage, at, count, stage->side);
-    return stream_wait(stage->side, error);
+    cuda_weights_follow(stage, at, count, stage->own->side);
+    return cuda_stream_wait(stage->own->side, error);
 }
 
 static ty_status memory_write(ty_stage_device *stage, void *device, const void *host,
@@ -932,29 +754,30 @@ static ty_status memory_copy(ty_stage_device *stage, void *to, const void *from,
 static ty_status memory_weights_average(ty_stage_device *stage, uint64_t offset, uint64_t count,
                                         uint32_t divisor, ty_error *error)
 {
-    float *weights = stage->parameters + cuda_kept_start(&stage->weight_layout, offset);
-    const cuda_copy copy = cuda_copy_of(stage, stage->weights);
+    float *weights = stage->parameters + cuda_kept_start(&stage->own->weight_layout, offset);
+    const cuda_copy copy = cuda_copy_of(stage, stage->own->weights);
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, done);
     if (divisor > 1)
-        cuda_divide(count, (float)divisor, weights, stage->side);
-    if (stage->type != CUDA_TYPE_FLOAT)
-        cuda_copy_make(stage->type, &copy, offset, count, weights, stage->side);
-    status = stream_wait(stage->side, error);
+        cuda_divide(count, (float)divisor, weights, stage->own->side);
+    if (stage->own->type != CUDA_TYPE_FLOAT)
+        cuda_copy_make(stage->own->type, &copy, offset, count, weights, stage->own->side);
+    status = cuda_stream_wait(stage->own->side, error);
 done:
     return status;
 }
 
 static float *memory_kept(const ty_stage_device *stage, ty_parameter_array of, uint64_t offset)
 {
-    return of == TY_WEIGHTS ? stage->parameters + cuda_kept_start(&stage->weight_layout, offset)
-                            : stage->gradients + cuda_kept_start(&stage->gradient_layout, offset);
+    return of == TY_WEIGHTS
+               ? stage->parameters + cuda_kept_start(&stage->own->weight_layout, offset)
+               : stage->gradients + cuda_kept_start(&stage->own->gradient_layout, offset);
 }
 
 static float *memory_whole(const ty_stage_device *stage, uint64_t offset)
 {
-    return stage->gradients + cuda_used_start(&stage->gradient_layout, offset);
+    return stage->gradients + cuda_used_start(&stage->own->gradient_layout, offset);
 }
 
 /* Its kernels go where those of passes do, perhaps by another thread. */
@@ -977,7 +800,7 @@ static ty_status memory_multiply(ty_stage_device *stage, uint64_t side, const vo
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, done);
-    TY_CHECK(clock_mark(stage, CLOCK_START, stage->stream, error), status, done);
+    TY_CHECK(cuda_clock_mark(stage, CUDA_CLOCK_START, stage->own->stream, error), status, done);
     TY_CHECK(cuda_affine_forward(stage, &product, error), status, done);
     status = cuda_pass_wait(stage, error);
 done:
@@ -986,17 +809,17 @@ done:
 
 static uint64_t device_capacity(const ty_stage_device *stage)
 {
-    return stage->capacity_bytes;
+    return stage->own->capacity_bytes;
 }
 
 static ty_device_identity device_identity(const ty_stage_device *stage)
 {
-    return stage->identity;
+    return stage->own->identity;
 }
 
 static const char *device_describe(const ty_stage_device *stage)
 {
-    return stage->description;
+    return stage->own->description;
 }
 
 /* ---- The backend and its plugin ---- */
@@ -1036,36 +859,15 @@ static const ty_device_memory memory = {
 
 static const ty_device_backend backend = {
     .name = "cuda",
-    .supports = cuda_supports,
+    .supports = device_supports,
     .open = device_open,
     .close = device_close,
     .input = device_input,
     .swap_input = device_swap_input,
-    .tokens = device_tokens,
-    .labels = device_labels,
-    .output = device_output,
-    .input_gradient = device_input_gradient,
-    .output_gradient = device_output_gradient,
-    .forward = device_forward,
-    .recompute = device_recompute,
-    .backward = device_backward,
-    .backward_input = device_backward_input,
-    .backward_weight = device_backward_weight,
-    .statistics = device_statistics,
-    .set_evaluating = device_set_evaluating,
     .loss = device_loss,
-    .parameter_count = device_parameter_count,
     .select = device_select,
-    .parameters = device_parameters,
-    .gradients = device_gradients,
-    .select_gradients = device_select_gradients,
-    .slice = device_slice,
     .square = device_square,
-    .tied_slice = device_tied_slice,
-    .lanes_join = device_lanes_join,
-    .expert_slice = device_expert_slice,
-    .experts_join = device_experts_join,
-    .memory_bytes = device_memory_bytes,
+    STAGE_FUNCTIONS,
     .memory = &memory,
 };
 

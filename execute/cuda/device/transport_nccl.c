@@ -627,7 +627,7 @@ static ty_status channel_open(nccl_state *state, channel *c, ty_error *error)
     config.blocking = 0;
     c->blocks = c->direction == TY_NO_DIRECTION ? GROUP_BLOCKS : PAIR_BLOCKS;
     config.maxCTAs = (int)c->blocks;
-    state->options.stage->link_blocks += c->blocks;
+    state->options.stage->own->link_blocks += c->blocks;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     config.commName = state->options.is_of_lanes ? "lanes" : "ranks";
 #endif
@@ -665,8 +665,8 @@ static void order_leave(const nccl_state *state, const channel *c)
     const ty_stage_device *stage = state->options.stage;
 
     if (ty_launch_leave(state->order, &c->launch) && state->options.ring == NULL &&
-        stage->launch_ring != NULL)
-        stage->launch_ring(stage->launch_ring_context);
+        stage->own->launch_ring != NULL)
+        stage->own->launch_ring(stage->own->launch_ring_context);
 }
 
 /* NCCL gives up a communicator only when no graph has it any more. */
@@ -698,7 +698,7 @@ static void channel_close(const nccl_state *state, channel *c)
 {
     if (c->comm != NULL)
         (void)state->nccl->ncclCommDestroy(c->comm);
-    state->options.stage->link_blocks -= c->blocks;
+    state->options.stage->own->link_blocks -= c->blocks;
     if (c->stream != NULL) {
         (void)cudaStreamSynchronize(c->stream); /* what rings when it ends has rung */
         cudaStreamDestroy(c->stream);
@@ -718,9 +718,9 @@ static void nccl_close(ty_device_link *link)
         return;
     state = link->state;
     transport = state->options.transport;
-    (void)cudaSetDevice(state->options.stage->ordinal);
+    (void)cudaSetDevice(state->options.stage->own->ordinal);
     if (state->options.ring != NULL)
-        state->options.stage->launch_ring = NULL;
+        state->options.stage->own->launch_ring = NULL;
     if (transport->is_broken)
         nccl_break(state);
     recorded_drop(state);
@@ -914,7 +914,7 @@ static ty_status told_advance(nccl_state *state, ty_error *error)
 static ty_status launch(nccl_state *state, channel *c, ty_error *error)
 {
     const nccl_request *request = c->current;
-    const cudaStream_t stream = c->is_of_passes ? request->stage->stream : c->stream;
+    const cudaStream_t stream = c->is_of_passes ? request->stage->own->stream : c->stream;
     ty_status status;
 
     c->step = STEP_LAUNCHED;
@@ -1115,7 +1115,7 @@ static ty_status nccl_advance(ty_device_link *link, bool *is_moved, ty_error *er
 
     if (state->is_broken)
         return ty_fail(error, TY_EBACKEND, "the link between devices was given up");
-    CUDA_CHECK(cudaSetDevice(state->options.stage->ordinal), status, done);
+    CUDA_CHECK(cudaSetDevice(state->options.stage->own->ordinal), status, done);
     TY_CHECK(told_advance(state, error), status, done);
     TY_CHECK(notices_advance(state, is_moved, error), status, done);
     for (uint32_t i = 0; i < state->count && status == TY_OK; i++)
@@ -1195,7 +1195,7 @@ static bool has_room(const nccl_state *state)
 {
     const ty_stage_device *stage = state->options.stage;
 
-    return 2 * stage->link_blocks <= (uint32_t)stage->processors;
+    return 2 * stage->own->link_blocks <= (uint32_t)stage->own->processors;
 }
 
 static ty_status recorded_note(nccl_state *state, ty_stage_device *stage, ty_error *error)
@@ -1225,14 +1225,15 @@ static ty_status nccl_record(ty_device_link *link, ty_stage_device *stage,
     if (!has_room(state))
         return ty_fail(error, TY_EUNSUPPORTED,
                        "kernels of NCCL may take %u of %d multiprocessors, expected at most half",
-                       state->options.stage->link_blocks, state->options.stage->processors);
+                       state->options.stage->own->link_blocks,
+                       state->options.stage->own->processors);
     if (c == NULL || options->sent_counts != NULL)
         return ty_fail(error, TY_EINVAL, "these processes have no collective that is recorded");
     status = recorded_note(state, stage, error);
     if (status != TY_OK)
         return status;
     on_pass = *c;
-    on_pass.stream = stage->stream;
+    on_pass.stream = stage->own->stream;
     return collective_start(state, &on_pass, options, error);
 }
 
@@ -1372,10 +1373,10 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
         return ty_fail(error, TY_ENOMEM, "out of memory for a link");
     }
     state->options = *options;
-    state->order = &options->stage->launches;
+    state->order = &options->stage->own->launches;
     if (options->ring != NULL) {
-        options->stage->launch_ring = options->ring;
-        options->stage->launch_ring_context = options->context;
+        options->stage->own->launch_ring = options->ring;
+        options->stage->own->launch_ring_context = options->context;
     }
     if (options->all_to_all_bytes > 0 && /* and of the probe, a byte for each */
         options->all_to_all_bytes < options->transport->size)

@@ -10,6 +10,7 @@
 #define TY_EXECUTE_CUDA_KERNELS_H
 
 #include "pool_windows.h"
+#include "stage_pieces.h"
 #include "token_runs.h"
 
 #include <cuda_runtime_api.h>
@@ -142,15 +143,9 @@ void cuda_pool_backward(cuda_type type, const cuda_pool *pool, const void *x, co
 
 /* ---- Lanes (lanes.cu) ---- */
 
-/** A tensor [batch][lanes * runs][run], in a sample's order, as [lanes][batch][runs][run], in which
- * each lane's part is one piece: of one run the lane's part, of two the lane's from the front and
- * that from the end, as context lanes have tokens. */
-typedef struct cuda_pieces {
-    uint64_t batch, lanes, runs, run;
-} cuda_pieces;
-void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, void *pieces,
+void cuda_to_pieces(cuda_type type, const stage_pieces *p, const void *whole, void *pieces,
                     cudaStream_t stream);
-void cuda_from_pieces(cuda_type type, const cuda_pieces *p, const void *pieces, void *whole,
+void cuda_from_pieces(cuda_type type, const stage_pieces *p, const void *pieces, void *whole,
                       cudaStream_t stream);
 /** y[r][first + c] += bias[c], c < count, of rows of `columns`. */
 void cuda_add_part_bias(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,

@@ -3,7 +3,7 @@
 #include "kernel.cuh"
 
 /* Where element i of [lane][B][T / lanes][D] lies in [B][T][D]. */
-static __device__ __forceinline__ uint64_t place_of(cuda_pieces p, uint64_t i)
+static __device__ __forceinline__ uint64_t place_of(stage_pieces p, uint64_t i)
 {
     uint64_t piece = i / p.run, r = piece % p.runs, b = piece / p.runs % p.batch;
     uint64_t lane = piece / p.runs / p.batch;
@@ -13,18 +13,18 @@ static __device__ __forceinline__ uint64_t place_of(cuda_pieces p, uint64_t i)
     return (b * p.lanes * p.runs + part) * p.run + i % p.run;
 }
 
-static uint64_t count_of(const cuda_pieces *p)
+static uint64_t count_of(const stage_pieces *p)
 {
     return p->lanes * p->batch * p->runs * p->run;
 }
 
-template <typename T> static __global__ void to_pieces(cuda_pieces p, const T *whole, T *pieces)
+template <typename T> static __global__ void to_pieces(stage_pieces p, const T *whole, T *pieces)
 {
     FOR_EACH (i, p.lanes * p.batch * p.runs * p.run)
         pieces[i] = whole[place_of(p, i)];
 }
 
-void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, void *pieces,
+void cuda_to_pieces(cuda_type type, const stage_pieces *p, const void *whole, void *pieces,
                     cudaStream_t stream)
 {
     TY_MOVES(bytes_of(type, count_of(p)), bytes_of(type, count_of(p)));
@@ -32,13 +32,13 @@ void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, voi
                                 (const T *)whole, (T *)pieces))
 }
 
-template <typename T> static __global__ void from_pieces(cuda_pieces p, const T *pieces, T *whole)
+template <typename T> static __global__ void from_pieces(stage_pieces p, const T *pieces, T *whole)
 {
     FOR_EACH (i, p.lanes * p.batch * p.runs * p.run)
         whole[place_of(p, i)] = pieces[i];
 }
 
-void cuda_from_pieces(cuda_type type, const cuda_pieces *p, const void *pieces, void *whole,
+void cuda_from_pieces(cuda_type type, const stage_pieces *p, const void *pieces, void *whole,
                       cudaStream_t stream)
 {
     TY_MOVES(bytes_of(type, count_of(p)), bytes_of(type, count_of(p)));

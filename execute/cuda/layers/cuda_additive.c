@@ -10,12 +10,12 @@ typedef struct additive {
 
 enum { MEMORY, QUERIES }; /* inputs */
 
-static additive additive_of(const ty_stage_device *stage, const cuda_node *node)
+static additive additive_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const ty_workload *w = stage->options.workload;
     const cuda_additive core = {
-        .batch = cuda_batch(stage),
+        .batch = stage_batch(stage),
         .length = ty_layer_input_shape(w, node->layer_index, QUERIES)->dimensions[0],
         .keys = ty_layer_input_shape(w, node->layer_index, MEMORY)->dimensions[0],
         .features = a[TY_FEATURES],
@@ -62,7 +62,7 @@ static memory memory_cut(const ty_stage_device *stage, const additive *at, void 
     return m;
 }
 
-static memory memory_of(const ty_stage_device *stage, const cuda_node *node, const additive *at,
+static memory memory_of(const ty_stage_device *stage, const stage_node *node, const additive *at,
                         uint32_t slot)
 {
     uint64_t stash_bytes, scratch_bytes;
@@ -70,7 +70,7 @@ static memory memory_of(const ty_stage_device *stage, const cuda_node *node, con
     return memory_cut(stage, at, node->stash[slot], stage->scratch, &stash_bytes, &scratch_bytes);
 }
 
-static ty_status additive_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status additive_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const additive at = additive_of(stage, node);
     const uint64_t of_keys = cuda_affine_sums(at.key_rows, at.core.hidden);
@@ -83,14 +83,14 @@ static ty_status additive_build(ty_stage_device *stage, cuda_node *node, ty_erro
     return TY_OK;
 }
 
-static void vector_make(const ty_stage_device *stage, const cuda_node *node, const additive *at,
+static void vector_make(const ty_stage_device *stage, const stage_node *node, const additive *at,
                         float *u)
 {
     cuda_additive_vector(at->core.hidden, cuda_parameters(stage, node, ADDITIVE_VECTOR),
-                         cuda_parameters(stage, node, ADDITIVE_GAIN), u, stage->stream);
+                         cuda_parameters(stage, node, ADDITIVE_GAIN), u, stage->own->stream);
 }
 
-static ty_status additive_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status additive_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                   ty_error *error)
 {
     const additive at = additive_of(stage, node);
@@ -114,31 +114,31 @@ static ty_status additive_forward(ty_stage_device *stage, const cuda_node *node,
     TY_CHECK(cuda_affine_forward(stage, &keys, error), status, done);
     TY_CHECK(cuda_affine_forward(stage, &queries, error), status, done);
     vector_make(stage, node, &at, m.u);
-    cuda_additive_forward(stage->type, &at.core, m.u, m.q, m.k, from, m.probabilities,
-                          cuda_out(stage, node, slot), stage->stream);
+    cuda_additive_forward(stage->own->type, &at.core, m.u, m.q, m.k, from, m.probabilities,
+                          cuda_out(stage, node, slot), stage->own->stream);
 done:
     return status;
 }
 
 /* Gradients of what is under the tanh and of the vector; of the memory what it gets as values. */
-static void pairs_backward(const ty_stage_device *stage, const cuda_node *node, const additive *at,
+static void pairs_backward(const ty_stage_device *stage, const stage_node *node, const additive *at,
                            const memory *m, uint32_t slot)
 {
     const void *dy = cuda_out_gradient(stage, node);
     void *dmemory = cuda_in_gradient(stage, node, MEMORY);
 
     vector_make(stage, node, at, m->u);
-    cuda_additive_backward(stage->type, &at->core, m->u, m->q, m->k,
+    cuda_additive_backward(stage->own->type, &at->core, m->u, m->q, m->k,
                            cuda_in(stage, node, MEMORY, slot), m->probabilities, dy, m->dscores,
-                           m->dq, m->dk, m->du_of_row, stage->stream);
+                           m->dq, m->dk, m->du_of_row, stage->own->stream);
     cuda_column_sums(CUDA_TYPE_FLOAT, at->rows, at->core.hidden, at->core.hidden, m->du_of_row,
-                     false, m->du, stage->sums, stage->stream);
+                     false, m->du, stage->own->sums, stage->own->stream);
     if (dmemory != NULL)
-        cuda_additive_memory(stage->type, &at->core, m->probabilities, dy, node->adds[MEMORY],
-                             dmemory, stage->stream);
+        cuda_additive_memory(stage->own->type, &at->core, m->probabilities, dy, node->adds[MEMORY],
+                             dmemory, stage->own->stream);
 }
 
-static ty_status additive_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status additive_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                    bool is_first, ty_error *error)
 {
     const additive at = additive_of(stage, node);
@@ -152,7 +152,7 @@ static ty_status additive_backward(ty_stage_device *stage, const cuda_node *node
         .dy = m.dk,
         .dweight = cuda_parameter_gradient(stage, node, ADDITIVE_MEMORY),
         .dx = cuda_in_gradient(stage, node, MEMORY),
-        .adds_weight = cuda_adds(node, ADDITIVE_MEMORY, is_first),
+        .adds_weight = stage_adds(node, ADDITIVE_MEMORY, is_first),
         .adds_x = true}; /* to what it got as values */
     const cuda_affine_gradient to_queries = {
         .rows = at.rows,
@@ -164,13 +164,13 @@ static ty_status additive_backward(ty_stage_device *stage, const cuda_node *node
         .dweight = cuda_parameter_gradient(stage, node, ADDITIVE_QUERY),
         .dbias = cuda_parameter_gradient(stage, node, ADDITIVE_BIAS),
         .dx = cuda_in_gradient(stage, node, QUERIES),
-        .adds_weight = cuda_adds(node, ADDITIVE_QUERY, is_first),
-        .adds_bias = cuda_adds(node, ADDITIVE_BIAS, is_first),
+        .adds_weight = stage_adds(node, ADDITIVE_QUERY, is_first),
+        .adds_bias = stage_adds(node, ADDITIVE_BIAS, is_first),
         .adds_x = node->adds[QUERIES]};
     float *dv = cuda_parameter_gradient(stage, node, ADDITIVE_VECTOR);
     ty_status status;
 
-    if (stage->part != CUDA_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         pairs_backward(stage, node, &at, &m, slot);
     TY_CHECK(cuda_affine_backward(stage, &to_memory, error), status, done);
     TY_CHECK(cuda_affine_backward(stage, &to_queries, error), status, done);
@@ -178,14 +178,14 @@ static ty_status additive_backward(ty_stage_device *stage, const cuda_node *node
         cuda_additive_vector_gradients(
             at.core.hidden, cuda_parameters(stage, node, ADDITIVE_VECTOR),
             cuda_parameters(stage, node, ADDITIVE_GAIN), m.du,
-            cuda_adds(node, ADDITIVE_VECTOR, is_first), dv,
-            cuda_parameter_gradient(stage, node, ADDITIVE_GAIN), stage->stream);
+            stage_adds(node, ADDITIVE_VECTOR, is_first), dv,
+            cuda_parameter_gradient(stage, node, ADDITIVE_GAIN), stage->own->stream);
 done:
     return status;
 }
 
-const cuda_kind cuda_additive_attention = {.floats =
-                                               CUDA_BIT(ADDITIVE_VECTOR) | CUDA_BIT(ADDITIVE_GAIN),
-                                           .build = additive_build,
-                                           .forward = additive_forward,
-                                           .backward = additive_backward};
+const stage_kind cuda_additive_attention = {.floats = STAGE_BIT(ADDITIVE_VECTOR) |
+                                                      STAGE_BIT(ADDITIVE_GAIN),
+                                            .build = additive_build,
+                                            .forward = additive_forward,
+                                            .backward = additive_backward};

@@ -42,7 +42,7 @@ static uint64_t aligned_elements(const ty_stage_device *stage, uint64_t count)
     return (count + several - 1) / several * several;
 }
 
-static attention attention_of(const ty_stage_device *stage, const cuda_node *node)
+static attention attention_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const attention_state *state = node->state;
@@ -52,8 +52,8 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
     const uint64_t heads = a[TY_HEADS] / cuda_lanes_of(stage, node);
     const uint64_t kv_heads = a[TY_KV_HEADS] / cuda_lanes_of(stage, node);
     const uint64_t queries = heads * size, key_columns = 2 * kv_heads * size;
-    const uint64_t rows = cuda_batch(stage) * length;
-    const uint64_t key_rows = cuda_batch(stage) * node->whole_input.dimensions[0];
+    const uint64_t rows = stage_batch(stage) * length;
+    const uint64_t key_rows = stage_batch(stage) * node->whole_input.dimensions[0];
     const bool gathers_keys = lane_context_count(&stage->options) > 1;
     const bool is_of_two = node->input_count > 1;
     const uint64_t stride = is_of_two ? queries : queries + key_columns;
@@ -75,7 +75,7 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
         .has_out_bias = a[TY_HAS_BIAS] != 0,
         .has_norms = a[TY_HAS_QK_NORM] != 0,
         .gathers_keys = gathers_keys,
-        .core = {.batch = cuda_batch(stage),
+        .core = {.batch = stage_batch(stage),
                  .length = length,
                  .keys = keys,
                  .heads = heads,
@@ -97,7 +97,7 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
         at.core.buckets = at.buckets;
         at.core.biases = cuda_parameters(stage, node, ATTENTION_RELATIVE);
     }
-    (void)cuda_attention_tiles(stage->type, stage->shared_bytes, &at.core);
+    (void)cuda_attention_tiles(stage->own->type, stage->own->shared_bytes, &at.core);
     return at;
 }
 
@@ -201,7 +201,7 @@ static uint64_t gathered_elements(const attention *at)
 }
 
 /* Which bucket each distance is in. */
-static ty_status buckets_make(ty_stage_device *stage, const cuda_node *node, const attention *at,
+static ty_status buckets_make(ty_stage_device *stage, const stage_node *node, const attention *at,
                               ty_error *error)
 {
     const uint64_t count = 2 * at->core.keys - 1;
@@ -216,14 +216,14 @@ static ty_status buckets_make(ty_stage_device *stage, const cuda_node *node, con
     for (uint64_t i = 0; i < count; i++)
         host[i] = (int32_t)relative_bucket(i, at->core.keys, at->buckets, at->core.is_causal);
     CUDA_CHECK(cudaMemcpyAsync(state->buckets, host, count * sizeof *host, cudaMemcpyHostToDevice,
-                               stage->stream),
+                               stage->own->stream),
                status, done);
-    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
+    CUDA_CHECK(cudaStreamSynchronize(stage->own->stream), status, done);
 done:
     return status;
 }
 
-static void attention_release(ty_stage_device *stage, cuda_node *node)
+static void attention_release(ty_stage_device *stage, stage_node *node)
 {
     attention_state *state = node->state;
 
@@ -234,10 +234,10 @@ static void attention_release(ty_stage_device *stage, cuda_node *node)
 }
 
 /* An earlier layer that has asked the same, whatever the answer was; or NULL. */
-static const attention_state *alike_find(const ty_stage_device *stage, const cuda_node *node,
+static const attention_state *alike_find(const ty_stage_device *stage, const stage_node *node,
                                          const cuda_attention *asked)
 {
-    for (const cuda_node *n = stage->nodes; n < node; n++) {
+    for (const stage_node *n = stage->nodes; n < node; n++) {
         const attention_state *state = n->kind == &cuda_attention_kind ? n->state : NULL;
         if (state != NULL && state->is_asked && cuda_dnn_attention_is_alike(&state->asked, asked))
             return state;
@@ -248,9 +248,9 @@ static const attention_state *alike_find(const ty_stage_device *stage, const cud
 /* What cuDNN is not asked for. */
 static ty_status dnn_check(const ty_stage_device *stage, const attention *at, ty_error *reason)
 {
-    if (stage->attention_asked == CUDA_ATTENTION_OWN)
+    if (stage->own->attention_asked == CUDA_ATTENTION_OWN)
         return ty_fail(reason, TY_EUNSUPPORTED, CUDA_ATTENTION_SWITCH "=own");
-    if (stage->type == CUDA_TYPE_FLOAT)
+    if (stage->own->type == CUDA_TYPE_FLOAT)
         return ty_fail(reason, TY_EUNSUPPORTED, "%s", ty_precision_name(stage->options.precision));
     if (at->buckets > 0)
         return ty_fail(reason, TY_EUNSUPPORTED, "%s", ty_attribute_name(TY_RELATIVE_BUCKETS));
@@ -260,12 +260,12 @@ static ty_status dnn_check(const ty_stage_device *stage, const attention *at, ty
 }
 
 /* cuDNN's plans, of which layers that are alike have the same. */
-static ty_status dnn_plan(ty_stage_device *stage, const cuda_node *node, const attention *at,
+static ty_status dnn_plan(ty_stage_device *stage, const stage_node *node, const attention *at,
                           ty_error *reason)
 {
     attention_state *state = node->state;
     const attention_state *other = alike_find(stage, node, &at->core);
-    cuda_dnn_target target = {.capability = stage->capability};
+    cuda_dnn_target target = {.capability = stage->own->capability};
     ty_status status = dnn_check(stage, at, reason);
 
     if (status != TY_OK)
@@ -277,15 +277,15 @@ static ty_status dnn_plan(ty_stage_device *stage, const cuda_node *node, const a
     state->asked = at->core;
     state->is_asked = true;
     TY_CHECK(cuda_dnn_open(stage, reason), status, done);
-    target.dnn = stage->dnn;
-    target.handle = stage->dnn_handle;
-    status = cuda_dnn_attention_new(&target, stage->type, &at->core, &state->dnn, reason);
+    target.dnn = stage->own->dnn;
+    target.handle = stage->own->dnn_handle;
+    status = cuda_dnn_attention_new(&target, stage->own->type, &at->core, &state->dnn, reason);
 done:
     return status;
 }
 
 /* Whose attention it is, which the stage notes, and why it is not cuDNN's. */
-static ty_status dnn_choose(ty_stage_device *stage, const cuda_node *node, const attention *at,
+static ty_status dnn_choose(ty_stage_device *stage, const stage_node *node, const attention *at,
                             ty_error *error)
 {
     const attention_state *state = node->state;
@@ -293,24 +293,24 @@ static ty_status dnn_choose(ty_stage_device *stage, const cuda_node *node, const
 
     if (dnn_plan(stage, node, at, &reason) == TY_ENOMEM)
         return ty_fail(error, TY_ENOMEM, "layer %s: %s", node->layer->name, reason.message);
-    stage->attention_layers++;
-    stage->attention_layers_of_dnn += state->dnn != NULL;
-    if (state->dnn == NULL && stage->attention_reason[0] == '\0')
-        snprintf(stage->attention_reason, sizeof stage->attention_reason, "%.*s",
-                 (int)sizeof stage->attention_reason - 1, reason.message);
+    stage->own->attention_layers++;
+    stage->own->attention_layers_of_dnn += state->dnn != NULL;
+    if (state->dnn == NULL && stage->own->attention_reason[0] == '\0')
+        snprintf(stage->own->attention_reason, sizeof stage->own->attention_reason, "%.*s",
+                 (int)sizeof stage->own->attention_reason - 1, reason.message);
     return TY_OK;
 }
 
-static ty_status attention_check(const ty_stage_device *stage, const cuda_node *node,
+static ty_status attention_check(const ty_stage_device *stage, const stage_node *node,
                                  const attention *at, ty_error *error)
 {
     cuda_attention core = at->core;
 
-    if (!cuda_attention_tiles(stage->type, stage->shared_bytes, &core))
+    if (!cuda_attention_tiles(stage->own->type, stage->own->shared_bytes, &core))
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: heads of %llu need more shared memory than the GPU's %llu bytes",
                        node->layer->name, (unsigned long long)core.head_size,
-                       (unsigned long long)stage->shared_bytes);
+                       (unsigned long long)stage->own->shared_bytes);
     if (at->rotary_base > 0 && core.head_size % 2 != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: found heads of %llu with rotary positions, expected an even size",
@@ -320,7 +320,7 @@ static ty_status attention_check(const ty_stage_device *stage, const cuda_node *
                        "layer %s: found %llu heads and %llu samples, expected at most %d of each",
                        node->layer->name, (unsigned long long)core.heads,
                        (unsigned long long)core.batch, UINT16_MAX);
-    if (at->is_of_two && cuda_gathers(stage, node))
+    if (at->is_of_two && stage_gathers(stage, node))
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: the cuda backend does not divide attention to another sequence "
                        "along the sequence",
@@ -351,7 +351,7 @@ static uint64_t distance_floats(const attention *at)
     return at->buckets > 0 ? cuda_attention_distances(&at->core) : 0;
 }
 
-static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status attention_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     attention at = attention_of(stage, node);
     const uint64_t columns = at.queries + at.key_columns;
@@ -392,7 +392,7 @@ static void positions_turn(const ty_stage_device *stage, const attention *at, vo
                            bool is_back)
 {
     if (at->rotary_base > 0)
-        cuda_rotate(stage->type,
+        cuda_rotate(stage->own->type,
                     &(cuda_rotary){.batch = at->core.batch,
                                    .length = at->core.length,
                                    .heads = at->core.heads + at->core.kv_heads,
@@ -401,7 +401,7 @@ static void positions_turn(const ty_stage_device *stage, const attention *at, vo
                                    .runs = at->core.runs,
                                    .log2_base = log2((double)at->rotary_base),
                                    .is_back = is_back},
-                    project, stage->stream);
+                    project, stage->own->stream);
 }
 
 /* Keys and values: in this lane's projections, or, of whole sequences, where else a divided layer's
@@ -409,20 +409,20 @@ static void positions_turn(const ty_stage_device *stage, const attention *at, vo
 static ty_status keys_find(ty_stage_device *stage, const attention *at, const char *project,
                            const void **keys, ty_error *error)
 {
-    const cuda_context_rows rows = {at->core.keys, at->key_columns, at->own_key_stride};
+    const stage_context_rows rows = {at->core.keys, at->key_columns, at->own_key_stride};
 
     *keys = at->gathers_keys ? stage->lane_whole : project;
     return at->gathers_keys
-               ? cuda_context_gather(stage, &rows, project + at->key_at * stage->element,
-                                     stage->lane_whole, error)
+               ? stage_context_gather(stage, &rows, project + at->key_at * stage->element,
+                                      stage->lane_message, stage->lane_whole, error)
                : TY_OK;
 }
 
 /* The second projection: this lane's summand of the output, and the sum. */
-static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, const attention *at,
+static ty_status out_forward(ty_stage_device *stage, const stage_node *node, const attention *at,
                              const void *context, void *y, ty_error *error)
 {
-    void *summand = cuda_summand(stage, node, false, y);
+    void *summand = stage_summand(stage, node, false, y);
     bool has_epilogue = at->has_out_bias && !node->is_divided;
     cuda_affine out = {.rows = at->rows,
                        .in = at->queries,
@@ -438,11 +438,11 @@ static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, cons
     if (at->has_out_bias && !has_epilogue)
         cuda_add_lane_bias(stage, at->rows, at->features,
                            cuda_parameters(stage, node, ATTENTION_OUT_BIAS), summand);
-    return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+    return stage_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
 /* In the projections, by `room` of as many rows as contexts have. */
-static void heads_norm(const ty_stage_device *stage, const cuda_node *node, const attention *at,
+static void heads_norm(const ty_stage_device *stage, const stage_node *node, const attention *at,
                        const attention_memory *m, void *room)
 {
     const uint64_t size = at->core.head_size;
@@ -451,19 +451,19 @@ static void heads_norm(const ty_stage_device *stage, const cuda_node *node, cons
         const normed n = normed_of(at, i);
         char *here = m->project + n.at * stage->element;
 
-        cuda_copy_rows(stage->type, n.rows, n.columns, here, n.stride, false, m->raw[i], n.columns,
-                       stage->stream);
-        cuda_norm(stage->type, true, n.rows * n.columns / size, size, m->raw[i], NULL, NULL,
+        cuda_copy_rows(stage->own->type, n.rows, n.columns, here, n.stride, false, m->raw[i],
+                       n.columns, stage->own->stream);
+        cuda_norm(stage->own->type, true, n.rows * n.columns / size, size, m->raw[i], NULL, NULL,
                   cuda_parameters(stage, node, n.gain), NULL, room, m->statistics[i],
-                  stage->stream);
-        cuda_copy_rows(stage->type, n.rows, n.columns, room, n.columns, false, here, n.stride,
-                       stage->stream);
+                  stage->own->stream);
+        cuda_copy_rows(stage->own->type, n.rows, n.columns, room, n.columns, false, here, n.stride,
+                       stage->own->stream);
     }
 }
 
 /* From the gradients of normed queries and keys, in `d`, to those of what was projected; gradients
  * of the gains where they belong, or, where backward comes in two parts, to the slot's. */
-static void heads_norm_backward(const ty_stage_device *stage, const cuda_node *node,
+static void heads_norm_backward(const ty_stage_device *stage, const stage_node *node,
                                 const attention *at, bool is_first, const attention_memory *m,
                                 const attention_memory *d)
 {
@@ -474,21 +474,21 @@ static void heads_norm_backward(const ty_stage_device *stage, const cuda_node *n
         const normed n = normed_of(at, i);
         char *room = d->context, *here = d->project + n.at * stage->element;
 
-        cuda_copy_rows(stage->type, n.rows, n.columns, here, n.stride, false, d->raw[i], n.columns,
-                       stage->stream);
-        cuda_norm_backward(stage->type, true, n.rows * n.columns / size, size, m->raw[i],
+        cuda_copy_rows(stage->own->type, n.rows, n.columns, here, n.stride, false, d->raw[i],
+                       n.columns, stage->own->stream);
+        cuda_norm_backward(stage->own->type, true, n.rows * n.columns / size, size, m->raw[i],
                            cuda_parameters(stage, node, n.gain), m->statistics[i], d->raw[i],
                            splits ? m->gains + (uint64_t)i * size
                                   : cuda_parameter_gradient(stage, node, n.gain),
-                           NULL, !splits && cuda_adds(node, n.gain, is_first), false, room,
-                           stage->sums, stage->stream);
-        cuda_copy_rows(stage->type, n.rows, n.columns, room, n.columns, false, here, n.stride,
-                       stage->stream);
+                           NULL, !splits && stage_adds(node, n.gain, is_first), false, room,
+                           stage->own->sums, stage->own->stream);
+        cuda_copy_rows(stage->own->type, n.rows, n.columns, room, n.columns, false, here, n.stride,
+                       stage->own->stream);
     }
 }
 
 /* What the first part of backward has found of the gains. */
-static void gains_take(const ty_stage_device *stage, const cuda_node *node, const attention *at,
+static void gains_take(const ty_stage_device *stage, const stage_node *node, const attention *at,
                        bool is_first, const attention_memory *m)
 {
     const uint64_t size = at->core.head_size;
@@ -499,7 +499,8 @@ static void gains_take(const ty_stage_device *stage, const cuda_node *node, cons
 
         if (sums != NULL)
             cuda_column_sums(CUDA_TYPE_FLOAT, 1, size, size, m->gains + (uint64_t)i * size,
-                             cuda_adds(node, gain, is_first), sums, stage->sums, stage->stream);
+                             stage_adds(node, gain, is_first), sums, stage->own->sums,
+                             stage->own->stream);
     }
 }
 
@@ -520,13 +521,13 @@ static uint32_t input_products(const attention *at, input_product out[2])
     return 2;
 }
 
-static const void *weights_from(const ty_stage_device *stage, const cuda_node *node,
+static const void *weights_from(const ty_stage_device *stage, const stage_node *node,
                                 uint32_t tensor, uint64_t elements)
 {
     return (const char *)cuda_weights(stage, node, tensor) + elements * stage->element;
 }
 
-static ty_status project_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status project_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  const attention *at, const attention_memory *m, ty_error *error)
 {
     input_product products[2];
@@ -546,15 +547,15 @@ static ty_status project_forward(ty_stage_device *stage, const cuda_node *node, 
                                       : NULL,
                           .y = m->project + p->at * stage->element};
         if (!at->is_of_two)
-            TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &in.x, error), status,
-                     done);
+            TY_CHECK(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &in.x, error),
+                     status, done);
         status = cuda_affine_forward(stage, &in, error);
     }
 done:
     return status;
 }
 
-static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status attention_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                    ty_error *error)
 {
     const attention at = attention_of(stage, node);
@@ -573,15 +574,15 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
                                             room_behind(stage, &at), error),
                  status, done);
     else
-        cuda_attention_forward(stage->type, &at.core, m.project, keys, m.context, m.rows,
-                               stage->stream);
+        cuda_attention_forward(stage->own->type, &at.core, m.project, keys, m.context, m.rows,
+                               stage->own->stream);
     status = out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
 done:
     return status;
 }
 
 /* The output of what the heads have summed. */
-static ty_status attention_again(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status attention_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  ty_error *error)
 {
     const attention at = attention_of(stage, node);
@@ -592,7 +593,7 @@ static ty_status attention_again(ty_stage_device *stage, const cuda_node *node, 
 }
 
 /* Gradients of the second projection, and of the context. */
-static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, const attention *at,
+static ty_status out_backward(ty_stage_device *stage, const stage_node *node, const attention *at,
                               bool is_first, const void *context, void *dcontext, ty_error *error)
 {
     float *dbias =
@@ -604,9 +605,9 @@ static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, con
                                 .weight = cuda_weights(stage, node, ATTENTION_OUT),
                                 .dweight = cuda_parameter_gradient(stage, node, ATTENTION_OUT),
                                 .dbias = node->is_divided ? NULL : dbias,
-                                .dx = stage->part != CUDA_WEIGHTS ? dcontext : NULL,
-                                .adds_weight = cuda_adds(node, ATTENTION_OUT, is_first),
-                                .adds_bias = cuda_adds(node, ATTENTION_OUT_BIAS, is_first)};
+                                .dx = stage->part != STAGE_WEIGHTS ? dcontext : NULL,
+                                .adds_weight = stage_adds(node, ATTENTION_OUT, is_first),
+                                .adds_bias = stage_adds(node, ATTENTION_OUT_BIAS, is_first)};
     ty_status status = cuda_whole_gradient(stage, node, stage->lane_whole, &out.dy, error);
 
     if (status == TY_OK)
@@ -618,7 +619,7 @@ static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, con
 
 /* Gradients of the first projection and of the inputs. Of two inputs each has a part of the matrix:
  * what is divided among lanes is not gathered then, and they sum the gradients of both. */
-static ty_status project_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status project_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                   const attention *at, bool is_first, const char *dproject,
                                   ty_error *error)
 {
@@ -639,8 +640,8 @@ static ty_status project_backward(ty_stage_device *stage, const cuda_node *node,
             .dy = dproject + p->at * stage->element,
             .dweight = dweight != NULL ? dweight + p->first * at->features : NULL,
             .dbias = dbias != NULL ? dbias + p->first : NULL,
-            .adds_weight = cuda_adds(node, ATTENTION_PROJECT, is_first),
-            .adds_bias = cuda_adds(node, ATTENTION_PROJECT_BIAS, is_first)};
+            .adds_weight = stage_adds(node, ATTENTION_PROJECT, is_first),
+            .adds_bias = stage_adds(node, ATTENTION_PROJECT_BIAS, is_first)};
         status = cuda_input_product_backward(stage, node, p->input, slot, &in, error);
     }
     return status;
@@ -652,7 +653,7 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
                                 const attention_memory *m, const attention_memory *d,
                                 ty_error *error)
 {
-    const cuda_context_rows rows = {at->core.keys, at->key_columns, at->own_key_stride};
+    const stage_context_rows rows = {at->core.keys, at->key_columns, at->own_key_stride};
     char *const room = room_behind(stage, at);
     char *const gathered = room + distance_floats(at) * sizeof(float);
     void *dkeys = at->gathers_keys ? gathered : d->project;
@@ -665,12 +666,12 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
         status = cuda_dnn_attention_backward(at->dnn, m->project, keys, m->context, m->rows,
                                              d->context, d->rows, d->project, dkeys, room, error);
     else
-        cuda_attention_backward(stage->type, &at->core, m->project, keys, m->context, m->rows,
+        cuda_attention_backward(stage->own->type, &at->core, m->project, keys, m->context, m->rows,
                                 d->context, d->rows, d->project, dkeys,
-                                at->buckets > 0 ? (float *)(void *)room : NULL, stage->stream);
+                                at->buckets > 0 ? (float *)(void *)room : NULL, stage->own->stream);
     if (at->gathers_keys)
-        status = cuda_context_scatter(stage, &rows, dkeys, d->project + at->key_at * stage->element,
-                                      error);
+        status = stage_context_scatter(stage, &rows, dkeys, stage->lane_message,
+                                       d->project + at->key_at * stage->element, error);
     if (status == TY_OK)
         positions_turn(stage, at, d->project, true);
     return status;
@@ -678,7 +679,7 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
 
 /* Gradients of the biases by distance where they belong, or, where backward comes in two parts, to
  * the slot's. */
-static void biases_backward(const ty_stage_device *stage, const cuda_node *node,
+static void biases_backward(const ty_stage_device *stage, const stage_node *node,
                             const attention *at, bool is_first, const attention_memory *m)
 {
     const bool splits = stage->options.splits_backward;
@@ -689,12 +690,12 @@ static void biases_backward(const ty_stage_device *stage, const cuda_node *node,
 
     if (biases != NULL)
         cuda_attention_biases(&at->core, (float *)(void *)room,
-                              !splits && cuda_adds(node, ATTENTION_RELATIVE, is_first), biases,
-                              stage->stream);
+                              !splits && stage_adds(node, ATTENTION_RELATIVE, is_first), biases,
+                              stage->own->stream);
 }
 
 /* What the first part of backward has found of them. */
-static void biases_take(const ty_stage_device *stage, const cuda_node *node, const attention *at,
+static void biases_take(const ty_stage_device *stage, const stage_node *node, const attention *at,
                         bool is_first, const attention_memory *m)
 {
     const uint64_t count = at->buckets * at->core.heads;
@@ -704,10 +705,11 @@ static void biases_take(const ty_stage_device *stage, const cuda_node *node, con
 
     if (sums != NULL)
         cuda_accumulate_float(CUDA_TYPE_FLOAT, count, m->biases,
-                              cuda_adds(node, ATTENTION_RELATIVE, is_first), sums, stage->stream);
+                              stage_adds(node, ATTENTION_RELATIVE, is_first), sums,
+                              stage->own->stream);
 }
 
-static ty_status attention_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status attention_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
     attention at = attention_of(stage, node);
@@ -719,7 +721,7 @@ static ty_status attention_backward(ty_stage_device *stage, const cuda_node *nod
     if (stage->options.splits_backward)
         d.project = m.dproject;
     TY_CHECK(out_backward(stage, node, &at, is_first, m.context, d.context, error), status, done);
-    if (stage->part != CUDA_WEIGHTS) {
+    if (stage->part != STAGE_WEIGHTS) {
         TY_CHECK(heads_backward(stage, &at, &m, &d, error), status, done);
         heads_norm_backward(stage, node, &at, is_first, &m, &d);
         biases_backward(stage, node, &at, is_first, &m);
@@ -731,9 +733,22 @@ done:
     return status;
 }
 
-const cuda_kind cuda_attention_kind = {
-    .floats = CUDA_BIT(ATTENTION_OUT_BIAS) | CUDA_BIT(ATTENTION_QUERY_GAIN) |
-              CUDA_BIT(ATTENTION_KEY_GAIN) | CUDA_BIT(ATTENTION_RELATIVE),
+static ty_status attention_supports(const ty_workload *workload, uint32_t layer, ty_error *error)
+{
+    const ty_layer *l = &workload->layers[layer];
+
+    if (l->input_count == 1 || l->attributes[TY_RELATIVE_BUCKETS] == 0)
+        return TY_OK;
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "layer %s: the cuda backend does not train attention to another sequence with "
+                   "%s",
+                   l->name, ty_attribute_name(TY_RELATIVE_BUCKETS));
+}
+
+const stage_kind cuda_attention_kind = {
+    .supports = attention_supports,
+    .floats = STAGE_BIT(ATTENTION_OUT_BIAS) | STAGE_BIT(ATTENTION_QUERY_GAIN) |
+              STAGE_BIT(ATTENTION_KEY_GAIN) | STAGE_BIT(ATTENTION_RELATIVE),
     .build = attention_build,
     .forward = attention_forward,
     .again = attention_again,

@@ -48,7 +48,7 @@ static void path_make(const ty_stage_device *stage, const char *gpu, char *path)
     for (; *gpu != '\0' && *gpu != ',' && length < PATH_SIZE / 2 + 128; gpu++)
         path[length++] = isalnum((unsigned char)*gpu) ? *gpu : '-';
     snprintf(path + length, (size_t)(PATH_SIZE - length), "-%d-%zu.txt", driver,
-             stage->blas->cublasLtGetVersion());
+             stage->own->blas->cublasLtGetVersion());
 }
 
 static choice *choice_of(const cuda_choices *choices, const char *key)
@@ -107,11 +107,11 @@ static ty_status choices_read(cuda_choices *choices, ty_error *error)
 
 ty_status cuda_choices_open(ty_stage_device *stage, const char *gpu, ty_error *error)
 {
-    stage->choices = ty_alloc(1, sizeof *stage->choices);
-    if (stage->choices == NULL)
+    stage->own->choices = ty_alloc(1, sizeof *stage->own->choices);
+    if (stage->own->choices == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for choices of algorithms");
-    path_make(stage, gpu, stage->choices->path);
-    return choices_read(stage->choices, error);
+    path_make(stage, gpu, stage->own->choices->path);
+    return choices_read(stage->own->choices, error);
 }
 
 /* With what others have noted meanwhile. A folder that cannot be written leaves the choices to this
@@ -142,7 +142,7 @@ cleanup:
 
 void cuda_choices_close(ty_stage_device *stage)
 {
-    cuda_choices *choices = stage->choices;
+    cuda_choices *choices = stage->own->choices;
 
     if (choices == NULL)
         return;
@@ -150,12 +150,12 @@ void cuda_choices_close(ty_stage_device *stage)
         choices_write(choices);
     ty_free(choices->list);
     ty_free(choices);
-    stage->choices = NULL;
+    stage->own->choices = NULL;
 }
 
 bool cuda_choice_find(const ty_stage_device *stage, const char *key, uint32_t *value)
 {
-    const choice *at = choice_of(stage->choices, key);
+    const choice *at = choice_of(stage->own->choices, key);
 
     if (at != NULL)
         *value = at->value;
@@ -164,8 +164,8 @@ bool cuda_choice_find(const ty_stage_device *stage, const char *key, uint32_t *v
 
 ty_status cuda_choice_note(ty_stage_device *stage, const char *key, uint32_t value, ty_error *error)
 {
-    stage->choices->is_new = true;
-    return choice_put(stage->choices, key, value, error);
+    stage->own->choices->is_new = true;
+    return choice_put(stage->own->choices, key, value, error);
 }
 
 ty_status cuda_trials_time(const ty_stage_device *stage, bool (*run)(const void *context),
@@ -180,12 +180,12 @@ ty_status cuda_trials_time(const ty_stage_device *stage, bool (*run)(const void 
     CUDA_CHECK(cudaEventCreateWithFlags(&clock[1], cudaEventDefault), status, cleanup);
     if (!run(context))
         goto cleanup;
-    CUDA_CHECK(cudaEventRecord(clock[0], stage->stream), status, cleanup);
+    CUDA_CHECK(cudaEventRecord(clock[0], stage->own->stream), status, cleanup);
     for (int i = 0; i < TRIALS; i++)
         if (!run(context))
             goto cleanup;
-    CUDA_CHECK(cudaEventRecord(clock[1], stage->stream), status, cleanup);
-    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, cleanup);
+    CUDA_CHECK(cudaEventRecord(clock[1], stage->own->stream), status, cleanup);
+    CUDA_CHECK(cudaStreamSynchronize(stage->own->stream), status, cleanup);
     CUDA_CHECK(cudaEventElapsedTime(milliseconds, clock[0], clock[1]), status, cleanup);
 cleanup:
     for (int i = 0; i < 2; i++)

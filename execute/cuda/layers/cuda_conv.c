@@ -19,7 +19,7 @@ static uint64_t weight_count(const conv *c)
     return c->outputs * c->inputs * c->taps;
 }
 
-static void conv2d_release(ty_stage_device *stage, cuda_node *node)
+static void conv2d_release(ty_stage_device *stage, stage_node *node)
 {
     conv *c = node->state;
 
@@ -32,21 +32,21 @@ static void conv2d_release(ty_stage_device *stage, cuda_node *node)
 /* ---- What is asked of cuDNN ---- */
 
 /* As cuda_conv2d.order says; of one channel or one pixel that is any. */
-static cuda_dnn_layout layout_of(const ty_stage_device *stage, const cuda_value *value)
+static cuda_dnn_layout layout_of(const ty_stage_device *stage, const stage_value *value)
 {
     const uint64_t *d = value->shape.dimensions;
 
-    return cuda_dnn_channels_last(cuda_batch(stage), d[0], d[1], d[2]);
+    return cuda_dnn_channels_last(stage_batch(stage), d[0], d[1], d[2]);
 }
 
-static cuda_dnn_convolution convolution_of(const ty_stage_device *stage, const cuda_node *node,
+static cuda_dnn_convolution convolution_of(const ty_stage_device *stage, const stage_node *node,
                                            cuda_dnn_pass pass)
 {
     const uint64_t *a = node->layer->attributes;
 
     return (cuda_dnn_convolution){
         .pass = pass,
-        .type = stage->type,
+        .type = stage->own->type,
         .is_tf32 = stage->options.precision == TY_PRECISION_TF32,
         .adds = pass == CUDA_DNN_DATA && node->adds[0],
         .x = layout_of(stage, &stage->values[node->inputs[0]]),
@@ -58,7 +58,7 @@ static cuda_dnn_convolution convolution_of(const ty_stage_device *stage, const c
 }
 
 /* Whether anybody will ever ask for what a pass makes. */
-static bool is_needed(const ty_stage_device *stage, const cuda_node *node, cuda_dnn_pass pass)
+static bool is_needed(const ty_stage_device *stage, const stage_node *node, cuda_dnn_pass pass)
 {
     return pass == CUDA_DNN_DATA     ? stage->values[node->inputs[0]].needs_gradient
            : pass == CUDA_DNN_FILTER ? !node->layer->is_frozen && !node->is_matrix_frozen
@@ -71,7 +71,7 @@ static void key_make(const ty_stage_device *stage, const cuda_dnn_convolution *c
     snprintf(key, CUDA_KEY_SIZE,
              "cudnn %zu %s %s%s of %lldx%lldx%lldx%lld by %lldx%lldx%lldx%lld/%lldx%lld+%lldx%lld, "
              "channels last",
-             stage->dnn->cudnnGetVersion(), ty_precision_name(stage->options.precision),
+             stage->own->dnn->cudnnGetVersion(), ty_precision_name(stage->options.precision),
              cuda_dnn_pass_name(c->pass), c->adds ? " added" : "", (long long)c->x.sizes[0],
              (long long)c->x.sizes[1], (long long)c->x.sizes[2], (long long)c->x.sizes[3],
              (long long)c->w.sizes[0], (long long)c->w.sizes[1], (long long)c->w.sizes[2],
@@ -133,7 +133,7 @@ static ty_status fastest_find(const ty_stage_device *stage, cuda_dnn_conv *const
             workspace_bytes = cuda_dnn_conv_workspace(plans[i]);
     bytes = trial_cut(stage, asked, workspace_bytes, &t);
     CUDA_CHECK(cudaMalloc(&t.memory, bytes), status, cleanup);
-    CUDA_CHECK(cudaMemsetAsync(t.memory, BYTE, bytes, stage->stream), status, cleanup);
+    CUDA_CHECK(cudaMemsetAsync(t.memory, BYTE, bytes, stage->own->stream), status, cleanup);
     (void)trial_cut(stage, asked, workspace_bytes, &t);
     for (uint32_t i = 0; i < count; i++) {
         t.plan = plans[i];
@@ -170,10 +170,10 @@ done:
 }
 
 /* The plan of an earlier layer that has asked the same, or NULL. */
-static cuda_dnn_conv *alike_find(const ty_stage_device *stage, const cuda_node *node,
+static cuda_dnn_conv *alike_find(const ty_stage_device *stage, const stage_node *node,
                                  const cuda_dnn_convolution *asked)
 {
-    for (const cuda_node *n = stage->nodes; n < node; n++) {
+    for (const stage_node *n = stage->nodes; n < node; n++) {
         const conv *c = n->kind == &cuda_conv2d ? n->state : NULL;
         cuda_dnn_conv *plan = c != NULL ? c->plans[asked->pass] : NULL;
         if (plan != NULL && cuda_dnn_conv_is_alike(cuda_dnn_conv_asked(plan), asked))
@@ -184,10 +184,11 @@ static cuda_dnn_conv *alike_find(const ty_stage_device *stage, const cuda_node *
 
 /* As was chosen by measuring before, or is now where the stage is there for that; else cuDNN's
  * first. */
-static ty_status plan_make(ty_stage_device *stage, const cuda_node *node, cuda_dnn_pass pass,
+static ty_status plan_make(ty_stage_device *stage, const stage_node *node, cuda_dnn_pass pass,
                            cuda_dnn_conv **out, ty_error *error)
 {
-    const cuda_dnn_target target = {stage->dnn, stage->dnn_handle, NULL, stage->capability};
+    const cuda_dnn_target target = {stage->own->dnn, stage->own->dnn_handle, NULL,
+                                    stage->own->capability};
     const cuda_dnn_convolution asked = convolution_of(stage, node, pass);
     cuda_dnn_conv *alike = alike_find(stage, node, &asked);
     uint32_t chosen = CUDA_DNN_ANY_CHOICE;
@@ -203,7 +204,7 @@ static ty_status plan_make(ty_stage_device *stage, const cuda_node *node, cuda_d
     return cuda_dnn_conv_new(&target, &asked, chosen, out, error);
 }
 
-static ty_status plans_make(ty_stage_device *stage, cuda_node *node, conv *c, ty_error *error)
+static ty_status plans_make(ty_stage_device *stage, stage_node *node, conv *c, ty_error *error)
 {
     uint64_t workspace_bytes = 0;
     ty_status status = TY_OK;
@@ -222,10 +223,10 @@ done:
     return status;
 }
 
-static ty_status conv2d_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status conv2d_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const uint64_t *a = node->layer->attributes;
-    const cuda_value *out = &stage->values[node->output];
+    const stage_value *out = &stage->values[node->output];
     conv *c = ty_alloc(1, sizeof *c);
     ty_error reason = {0};
     ty_status status;
@@ -249,7 +250,7 @@ done:
 /* ---- Passes ---- */
 
 /* Weights as cuDNN reads them. */
-static const void *weights_find(const ty_stage_device *stage, const cuda_node *node)
+static const void *weights_find(const ty_stage_device *stage, const stage_node *node)
 {
     enum { ALIGNMENT = 16 };
     const conv *c = node->state;
@@ -257,17 +258,17 @@ static const void *weights_find(const ty_stage_device *stage, const cuda_node *n
     void *own = (char *)stage->scratch + c->own_at;
 
     if (c->is_permuted)
-        cuda_filter_permute(stage->type, c->outputs, c->inputs, c->taps, weights, own,
-                            stage->stream);
+        cuda_filter_permute(stage->own->type, c->outputs, c->inputs, c->taps, weights, own,
+                            stage->own->stream);
     else if ((uintptr_t)weights % ALIGNMENT != 0)
-        cuda_copy_rows(stage->type, 1, weight_count(c), weights, weight_count(c), false, own,
-                       weight_count(c), stage->stream);
+        cuda_copy_rows(stage->own->type, 1, weight_count(c), weights, weight_count(c), false, own,
+                       weight_count(c), stage->own->stream);
     else
         return weights;
     return own;
 }
 
-static ty_status conv2d_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status conv2d_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 ty_error *error)
 {
     const conv *c = node->state;
@@ -276,12 +277,12 @@ static ty_status conv2d_forward(ty_stage_device *stage, const cuda_node *node, u
                                          weights_find(stage, node), y, stage->scratch, error);
 
     if (status == TY_OK && node->layer->attributes[TY_HAS_BIAS] != 0)
-        cuda_add_bias(stage->type, cuda_count(stage, node), c->outputs,
-                      cuda_parameters(stage, node, 1), y, stage->stream);
+        cuda_add_bias(stage->own->type, cuda_count(stage, node), c->outputs,
+                      cuda_parameters(stage, node, 1), y, stage->own->stream);
     return status;
 }
 
-static ty_status weights_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status weights_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                   bool is_first, ty_error *error)
 {
     const conv *c = node->state;
@@ -296,20 +297,21 @@ static ty_status weights_backward(ty_stage_device *stage, const cuda_node *node,
                                stage->scratch, error),
              status, done);
     if (c->is_permuted)
-        cuda_filter_gradient(stage->type, c->outputs, c->inputs, c->taps, own,
-                             cuda_adds(node, 0, is_first), dw, stage->stream);
+        cuda_filter_gradient(stage->own->type, c->outputs, c->inputs, c->taps, own,
+                             stage_adds(node, 0, is_first), dw, stage->own->stream);
     else
-        cuda_accumulate_float(stage->type, weight_count(c), own, cuda_adds(node, 0, is_first), dw,
-                              stage->stream);
+        cuda_accumulate_float(stage->own->type, weight_count(c), own, stage_adds(node, 0, is_first),
+                              dw, stage->own->stream);
     if (node->layer->attributes[TY_HAS_BIAS] != 0)
-        cuda_column_sums(stage->type, cuda_count(stage, node) / c->outputs, c->outputs, c->outputs,
-                         dy, cuda_adds(node, 1, is_first), cuda_parameter_gradient(stage, node, 1),
-                         stage->sums, stage->stream);
+        cuda_column_sums(stage->own->type, cuda_count(stage, node) / c->outputs, c->outputs,
+                         c->outputs, dy, stage_adds(node, 1, is_first),
+                         cuda_parameter_gradient(stage, node, 1), stage->own->sums,
+                         stage->own->stream);
 done:
     return status;
 }
 
-static ty_status conv2d_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status conv2d_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
     const conv *c = node->state;
@@ -322,9 +324,9 @@ static ty_status conv2d_backward(ty_stage_device *stage, const cuda_node *node, 
                              cuda_out_gradient(stage, node), stage->scratch, error);
 }
 
-const cuda_kind cuda_conv2d = {.order = CUDA_CHANNELS_LAST,
-                               .floats = CUDA_BIT(1),
-                               .build = conv2d_build,
-                               .forward = conv2d_forward,
-                               .backward = conv2d_backward,
-                               .release = conv2d_release};
+const stage_kind cuda_conv2d = {.order = STAGE_CHANNELS_LAST,
+                                .floats = STAGE_BIT(1),
+                                .build = conv2d_build,
+                                .forward = conv2d_forward,
+                                .backward = conv2d_backward,
+                                .release = conv2d_release};

@@ -61,7 +61,7 @@ ty_status cuda_experts_meet(ty_stage_device *stage, const cuda_expert_copies *co
     for (uint64_t e = 0; e < all; e++)
         copies->arrived[e] = copies->starts[e + 1] - copies->starts[e];
     CUDA_CHECK(cudaMemcpyAsync(copies->counts, copies->arrived, bytes, cudaMemcpyHostToDevice,
-                               stage->stream),
+                               stage->own->stream),
                status, done);
     TY_CHECK(cuda_lanes_exchange(
                  stage,
@@ -75,13 +75,13 @@ ty_status cuda_experts_meet(ty_stage_device *stage, const cuda_expert_copies *co
                  error),
              status, done);
     CUDA_CHECK(cudaMemcpyAsync(copies->arrived, copies->counts + all, bytes, cudaMemcpyDeviceToHost,
-                               stage->stream),
+                               stage->own->stream),
                status, done);
     TY_CHECK(cuda_pass_wait(stage, error), status, done);
     index_make(copies, lanes);
     CUDA_CHECK(cudaMemcpyAsync(copies->index, copies->host_index,
                                (uint64_t)copies->first[copies->experts] * sizeof *copies->index,
-                               cudaMemcpyHostToDevice, stage->stream),
+                               cudaMemcpyHostToDevice, stage->own->stream),
                status, done);
 done:
     return status;
@@ -99,15 +99,15 @@ ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *co
     status = cuda_lanes_exchange(stage,
                                  &(ty_lane_exchange){.among = TY_EXPERT_LANES,
                                                      .kind = TY_ALL_TO_ALL,
-                                                     .element = cuda_element(stage),
+                                                     .element = stage->element_kind,
                                                      .data = own,
                                                      .sent_counts = t.sent,
                                                      .received_counts = t.arrived,
                                                      .received = copies->received},
                                  error);
     if (status == TY_OK && rows > 0)
-        cuda_rows_take(stage->type, rows, copies->features, copies->index, copies->received,
-                       by_expert, stage->stream);
+        cuda_rows_take(stage->own->type, rows, copies->features, copies->index, copies->received,
+                       by_expert, stage->own->stream);
     return status;
 }
 
@@ -120,12 +120,12 @@ ty_status cuda_experts_return(ty_stage_device *stage, const cuda_expert_copies *
 
     traffic_count(copies, lanes, &t);
     if (rows > 0)
-        cuda_rows_put(stage->type, rows, copies->features, copies->index, by_expert,
-                      copies->received, stage->stream);
+        cuda_rows_put(stage->own->type, rows, copies->features, copies->index, by_expert,
+                      copies->received, stage->own->stream);
     return cuda_lanes_exchange(stage,
                                &(ty_lane_exchange){.among = TY_EXPERT_LANES,
                                                    .kind = TY_ALL_TO_ALL,
-                                                   .element = cuda_element(stage),
+                                                   .element = stage->element_kind,
                                                    .data = copies->received,
                                                    .sent_counts = t.arrived,
                                                    .received_counts = t.sent,

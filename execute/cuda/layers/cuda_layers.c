@@ -4,112 +4,152 @@
 
 /* ---- Activations: relu and tanh need their output again, the others their input ---- */
 
-static ty_status activation_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status activation_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     cuda_activation kind)
 {
-    cuda_activate(stage->type, kind, cuda_count(stage, node), cuda_in(stage, node, 0, slot),
-                  cuda_out(stage, node, slot), stage->stream);
+    cuda_activate(stage->own->type, kind, cuda_count(stage, node), cuda_in(stage, node, 0, slot),
+                  cuda_out(stage, node, slot), stage->own->stream);
     return TY_OK;
 }
 
-static ty_status activation_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status activation_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                      cuda_activation kind)
 {
     bool is_of_output = kind == CUDA_RELU || kind == CUDA_TANH;
     void *dx = cuda_in_gradient(stage, node, 0);
 
     if (dx != NULL)
-        cuda_activate_backward(stage->type, kind, cuda_count(stage, node),
-                               is_of_output ? cuda_out(stage, node, slot)
-                                            : cuda_in(stage, node, 0, slot),
-                               cuda_out_gradient(stage, node), node->adds[0], dx, stage->stream);
+        cuda_activate_backward(
+            stage->own->type, kind, cuda_count(stage, node),
+            is_of_output ? cuda_out(stage, node, slot) : cuda_in(stage, node, 0, slot),
+            cuda_out_gradient(stage, node), node->adds[0], dx, stage->own->stream);
     return TY_OK;
 }
 
-#define ACTIVATION(name, kind)                                                                     \
-    static ty_status name##_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,  \
+/* A relu is part of the batch norm, or the sum of two, before it, if it is the only reader. */
+static bool relu_join(stage_lowering *low, const stage_place *place)
+{
+    const ty_layer *layers = low->workload->layers, *relu = &layers[place->layer];
+    const uint32_t maker = relu->input_count == 1 ? relu->inputs[0] : TY_NO_LAYER;
+
+    if (maker == TY_NO_LAYER || maker < low->first ||
+        !(layers[maker].kind == TY_LAYER_BATCH_NORM ||
+          (layers[maker].kind == TY_LAYER_ADD && layers[maker].input_count == 2)))
+        return false;
+    for (uint32_t l = maker + 1; l < low->workload->layer_count; l++)
+        for (uint32_t i = 0; i < layers[l].input_count; i++)
+            if (layers[l].inputs[i] == maker && &layers[l] != relu)
+                return false;
+    for (uint32_t n = 0; n < low->stage->node_count; n++)
+        if (low->stage->nodes[n].output == place->inputs[0]) {
+            low->stage->nodes[n].has_relu = true;
+            stage_value_share(low, place->inputs[0], place->output);
+            return true;
+        }
+    return false;
+}
+
+#define ACTIVATION(name, kind, joins)                                                              \
+    static ty_status name##_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot, \
                                     ty_error *error)                                               \
     {                                                                                              \
         (void)error;                                                                               \
         return activation_forward(stage, node, slot, kind);                                        \
     }                                                                                              \
-    static ty_status name##_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot, \
-                                     bool is_first, ty_error *error)                               \
+    static ty_status name##_backward(ty_stage_device *stage, const stage_node *node,               \
+                                     uint32_t slot, bool is_first, ty_error *error)                \
     {                                                                                              \
         (void)is_first, (void)error;                                                               \
         return activation_backward(stage, node, slot, kind);                                       \
     }                                                                                              \
-    const cuda_kind cuda_##name = {                                                                \
-        .order = CUDA_ANY_ORDER, .forward = name##_forward, .backward = name##_backward}
+    const stage_kind cuda_##name = {.order = STAGE_ANY_ORDER,                                      \
+                                    .join = (joins),                                               \
+                                    .forward = name##_forward,                                     \
+                                    .backward = name##_backward}
 
-ACTIVATION(relu, CUDA_RELU);
-ACTIVATION(gelu, CUDA_GELU);
-ACTIVATION(silu, CUDA_SILU);
-ACTIVATION(tanh, CUDA_TANH);
+ACTIVATION(relu, CUDA_RELU, relu_join);
+ACTIVATION(gelu, CUDA_GELU, NULL);
+ACTIVATION(silu, CUDA_SILU, NULL);
+ACTIVATION(tanh, CUDA_TANH, NULL);
 
 /* ---- Norms: gain [features], shift [features] ---- */
 
-static bool is_rms(const cuda_node *node)
+static bool is_rms(const stage_node *node)
 {
     return !ty_layer_row_of(node->layer)->subtracts_mean;
 }
 
-static ty_status norm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+/* The sum of two right before a norm, which can make it; recomputing knows layers one by one. */
+static void norm_take_sum(ty_stage_device *stage, stage_node *node)
 {
-    uint64_t rows = cuda_rows(&stage->values[node->output]);
+    stage_node *sum = node > stage->nodes ? node - 1 : NULL;
+
+    if (sum == NULL || stage->segments.count > 0 || sum->layer_index + 1 != node->layer_index ||
+        sum->kind != &cuda_add || sum->input_count != 2 || sum->output != node->inputs[0])
+        return;
+    node->sum = sum;
+    sum->is_made_behind = true;
+}
+
+static ty_status norm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
+{
+    uint64_t rows = stage_rows(&stage->values[node->output]);
 
     (void)error;
+    norm_take_sum(stage, node);
     node->stash_bytes = 2 * rows * sizeof(float);
     node->sum_floats = cuda_norm_scratch(is_rms(node), rows, node->layer->attributes[TY_FEATURES]);
     return TY_OK;
 }
 
-static ty_status norm_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status norm_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
-    const cuda_node *sum = node->sum;
+    const stage_node *sum = node->sum;
 
     (void)error;
-    cuda_norm(stage->type, is_rms(node), cuda_rows(&stage->values[node->output]),
+    cuda_norm(stage->own->type, is_rms(node), stage_rows(&stage->values[node->output]),
               node->layer->attributes[TY_FEATURES],
               sum != NULL ? cuda_in(stage, sum, 0, slot) : cuda_in(stage, node, 0, slot),
               sum != NULL ? cuda_in(stage, sum, 1, slot) : NULL,
               sum != NULL ? cuda_out(stage, sum, slot) : NULL, cuda_parameters(stage, node, 0),
               is_rms(node) ? NULL : cuda_parameters(stage, node, 1), cuda_out(stage, node, slot),
-              node->stash[slot], stage->stream);
+              node->stash[slot], stage->own->stream);
     return TY_OK;
 }
 
-static ty_status norm_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status norm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     (void)error;
-    cuda_norm_backward(stage->type, is_rms(node), cuda_rows(&stage->values[node->output]),
+    cuda_norm_backward(stage->own->type, is_rms(node), stage_rows(&stage->values[node->output]),
                        node->layer->attributes[TY_FEATURES], cuda_in(stage, node, 0, slot),
                        cuda_parameters(stage, node, 0), node->stash[slot],
                        cuda_out_gradient(stage, node), cuda_parameter_gradient(stage, node, 0),
                        is_rms(node) ? NULL : cuda_parameter_gradient(stage, node, 1),
-                       cuda_adds(node, 0, is_first), node->adds[0],
-                       cuda_in_gradient(stage, node, 0), stage->sums, stage->stream);
+                       stage_adds(node, 0, is_first), node->adds[0],
+                       cuda_in_gradient(stage, node, 0), stage->own->sums, stage->own->stream);
     return TY_OK;
 }
 
-const cuda_kind cuda_layer_norm = {.floats = CUDA_BIT(0) | CUDA_BIT(1),
-                                   .build = norm_build,
-                                   .forward = norm_forward,
-                                   .backward = norm_backward};
-const cuda_kind cuda_rms_norm = {
-    .floats = CUDA_BIT(0), .build = norm_build, .forward = norm_forward, .backward = norm_backward};
+const stage_kind cuda_layer_norm = {.floats = STAGE_BIT(0) | STAGE_BIT(1),
+                                    .build = norm_build,
+                                    .forward = norm_forward,
+                                    .backward = norm_backward};
+const stage_kind cuda_rms_norm = {.floats = STAGE_BIT(0),
+                                  .build = norm_build,
+                                  .forward = norm_forward,
+                                  .backward = norm_backward};
 
 /* ---- Batch norm, and a sum of two in which its output is one ---- */
 
 /* Numbers of a channel in a micro-batch. */
-static uint64_t batch_norm_rows(const ty_stage_device *stage, const cuda_node *node)
+static uint64_t batch_norm_rows(const ty_stage_device *stage, const stage_node *node)
 {
     return cuda_count(stage, node) / node->layer->attributes[TY_FEATURES];
 }
 
-static ty_status batch_norm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status batch_norm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const uint64_t channels = node->layer->attributes[TY_FEATURES];
 
@@ -122,51 +162,51 @@ static ty_status batch_norm_build(ty_stage_device *stage, cuda_node *node, ty_er
 }
 
 /* Running mean and variance. */
-static float *running_of(const ty_stage_device *stage, const cuda_node *node)
+static float *running_of(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->statistics + node->statistic_offset;
 }
 
 enum { OTHER = 1 }; /* input */
 
-static bool has_other(const cuda_node *node)
+static bool has_other(const stage_node *node)
 {
     return node->input_count > OTHER;
 }
 
 /* Of a sum's output to an input's, if that is not the same. */
-static void summand_gradient(const ty_stage_device *stage, const cuda_node *node, uint32_t input,
+static void summand_gradient(const ty_stage_device *stage, const stage_node *node, uint32_t input,
                              const void *dy)
 {
     void *dx = cuda_in_gradient(stage, node, input);
 
     if (dx != NULL && dx != dy)
-        cuda_accumulate(stage->type, cuda_count(stage, node), dy, node->adds[input], dx,
-                        stage->stream);
+        cuda_accumulate(stage->own->type, cuda_count(stage, node), dy, node->adds[input], dx,
+                        stage->own->stream);
 }
 
 /* Whether it is they that normalise. */
-static bool is_given(const ty_stage_device *stage, const cuda_node *node)
+static bool is_given(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->is_evaluating || node->layer->is_frozen;
 }
 
-static ty_status batch_norm_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status batch_norm_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     ty_error *error)
 {
     (void)error;
-    cuda_batch_norm(stage->type, batch_norm_rows(stage, node), node->layer->attributes[TY_FEATURES],
-                    cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
-                    cuda_parameters(stage, node, 1),
-                    is_given(stage, node) ? running_of(stage, node) : NULL,
-                    has_other(node) ? cuda_in(stage, node, OTHER, slot) : NULL, node->has_relu,
-                    cuda_out(stage, node, slot), node->stash[slot], stage->sums, stage->stream);
+    cuda_batch_norm(
+        stage->own->type, batch_norm_rows(stage, node), node->layer->attributes[TY_FEATURES],
+        cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
+        cuda_parameters(stage, node, 1), is_given(stage, node) ? running_of(stage, node) : NULL,
+        has_other(node) ? cuda_in(stage, node, OTHER, slot) : NULL, node->has_relu,
+        cuda_out(stage, node, slot), node->stash[slot], stage->own->sums, stage->own->stream);
     return TY_OK;
 }
 
 /* Running statistics move when gradients are made, once a micro-batch, however often forward is
  * repeated. */
-static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status batch_norm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                      bool is_first, ty_error *error)
 {
     const uint64_t channels = node->layer->attributes[TY_FEATURES];
@@ -176,46 +216,49 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *no
 
     (void)error;
     cuda_batch_norm_backward(
-        stage->type, rows, channels, cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
+        stage->own->type, rows, channels, cuda_in(stage, node, 0, slot),
+        cuda_parameters(stage, node, 0),
         node->has_relu && !has_other(node) ? cuda_parameters(stage, node, 1) : NULL,
         node->has_relu && has_other(node) ? cuda_out(stage, node, slot) : NULL, node->stash[slot],
         is_given(stage, node), dy, dgain, cuda_parameter_gradient(stage, node, 1),
-        cuda_adds(node, 0, is_first), dgain != NULL ? running_of(stage, node) : NULL, node->adds[0],
-        cuda_in_gradient(stage, node, 0), stage->sums, stage->stream);
+        stage_adds(node, 0, is_first), dgain != NULL ? running_of(stage, node) : NULL,
+        node->adds[0], cuda_in_gradient(stage, node, 0), stage->own->sums, stage->own->stream);
     if (has_other(node))
         summand_gradient(stage, node, OTHER, dy);
     return TY_OK;
 }
 
-const cuda_kind cuda_batch_norm_kind = {.order = CUDA_CHANNELS_LAST,
-                                        .floats = CUDA_BIT(0) | CUDA_BIT(1),
-                                        .build = batch_norm_build,
-                                        .forward = batch_norm_forward,
-                                        .backward = batch_norm_backward};
+const stage_kind cuda_batch_norm_kind = {.order = STAGE_CHANNELS_LAST,
+                                         .is_sum = true,
+                                         .first_summand = 1,
+                                         .floats = STAGE_BIT(0) | STAGE_BIT(1),
+                                         .build = batch_norm_build,
+                                         .forward = batch_norm_forward,
+                                         .backward = batch_norm_backward};
 
 /* ---- Pooling ---- */
 
-static cuda_pool pool_of(const ty_stage_device *stage, const cuda_node *node)
+static cuda_pool pool_of(const ty_stage_device *stage, const stage_node *node)
 {
     const ty_shape *in = &stage->values[node->inputs[0]].shape;
     const ty_shape *out = &stage->values[node->output].shape;
 
-    return (cuda_pool){.images = cuda_batch(stage),
+    return (cuda_pool){.images = stage_batch(stage),
                        .windows = pool_windows_of(node->layer, in, out)};
 }
 
-static ty_status pool_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status pool_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     cuda_pool pool = pool_of(stage, node);
 
     (void)error;
-    cuda_pool_forward(stage->type, &pool, cuda_in(stage, node, 0, slot),
-                      cuda_out(stage, node, slot), stage->stream);
+    cuda_pool_forward(stage->own->type, &pool, cuda_in(stage, node, 0, slot),
+                      cuda_out(stage, node, slot), stage->own->stream);
     return TY_OK;
 }
 
-static ty_status pool_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status pool_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     cuda_pool pool = pool_of(stage, node);
@@ -223,19 +266,19 @@ static ty_status pool_backward(ty_stage_device *stage, const cuda_node *node, ui
 
     (void)is_first, (void)error;
     if (dx != NULL)
-        cuda_pool_backward(stage->type, &pool, cuda_in(stage, node, 0, slot),
+        cuda_pool_backward(stage->own->type, &pool, cuda_in(stage, node, 0, slot),
                            cuda_out(stage, node, slot), cuda_out_gradient(stage, node),
-                           node->adds[0], dx, stage->stream);
+                           node->adds[0], dx, stage->own->stream);
     return TY_OK;
 }
 
-const cuda_kind cuda_pool_kind = {
-    .order = CUDA_CHANNELS_LAST, .forward = pool_forward, .backward = pool_backward};
+const stage_kind cuda_pool_kind = {
+    .order = STAGE_CHANNELS_LAST, .forward = pool_forward, .backward = pool_backward};
 
 /* ---- Embedding: of the table a lane has the rows of its words, of positions and types its
  * features, and the lanes sum what they found. All tokens are of the first type ---- */
 
-static cuda_embedding_part embedding_of(const ty_stage_device *stage, const cuda_node *node)
+static cuda_embedding_part embedding_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint64_t sequence = stage->options.workload->input.dimensions[0];
@@ -254,62 +297,62 @@ static cuda_embedding_part embedding_of(const ty_stage_device *stage, const cuda
                                  .own_features = features.count};
 }
 
-static ty_status embedding_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status embedding_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     uint64_t vocabulary = node->layer->attributes[TY_VOCABULARY];
 
     (void)error;
-    if (stage->token_vocabulary == 0 || vocabulary < stage->token_vocabulary)
-        stage->token_vocabulary = vocabulary;
+    if (stage->own->token_vocabulary == 0 || vocabulary < stage->own->token_vocabulary)
+        stage->own->token_vocabulary = vocabulary;
     if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
         node->sum_floats =
             cuda_column_sums_scratch(stage->values[0].count, node->layer->attributes[TY_FEATURES]);
     if (node->is_divided)
-        node->lane_elements = cuda_batch(stage) * ty_shape_elements(&node->whole_output);
+        node->lane_elements = stage_batch(stage) * ty_shape_elements(&node->whole_output);
     return TY_OK;
 }
 
-static ty_status embedding_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status embedding_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                    ty_error *error)
 {
     const cuda_embedding_part part = embedding_of(stage, node);
     const bool has_positions = node->layer->attributes[TY_POSITIONS] > 0;
-    void *y = cuda_out(stage, node, slot), *summand = cuda_summand(stage, node, false, y);
+    void *y = cuda_out(stage, node, slot), *summand = stage_summand(stage, node, false, y);
 
-    cuda_embedding(stage->type, &part, stage->token_slots[slot].tokens,
+    cuda_embedding(stage->own->type, &part, stage->own->token_slots[slot].tokens,
                    cuda_weights(stage, node, EMBEDDING_TABLE),
                    has_positions ? cuda_weights(stage, node, EMBEDDING_POSITIONS) : NULL, summand,
-                   stage->stream);
+                   stage->own->stream);
     if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
         cuda_add_lane_bias(stage, part.count, part.features,
                            cuda_parameters(stage, node, EMBEDDING_TYPES), summand);
-    return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+    return stage_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
-static ty_status gradient_clear(ty_stage_device *stage, const cuda_node *node, uint32_t tensor,
+static ty_status gradient_clear(ty_stage_device *stage, const stage_node *node, uint32_t tensor,
                                 bool is_first, ty_error *error)
 {
     lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
     ty_status status = TY_OK;
 
     ty_layer_tensors(stage->options.workload, node->layer_index, tensors);
-    if (!cuda_adds(node, tensor, is_first))
+    if (!stage_adds(node, tensor, is_first))
         CUDA_CHECK(
             cudaMemsetAsync(cuda_parameter_gradient(stage, node, tensor), 0,
                             lane_tensor_count(&tensors[tensor], lane_count(&stage->options)) *
                                 sizeof(float),
-                            stage->stream),
+                            stage->own->stream),
             status, done);
 done:
     return status;
 }
 
-static ty_status embedding_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status embedding_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
     const cuda_embedding_part part = embedding_of(stage, node);
     const uint64_t count = part.count;
-    const int32_t *groups = stage->token_slots[slot].groups;
+    const int32_t *groups = stage->own->token_slots[slot].groups;
     cuda_token_groups of = {.order = groups,
                             .starts = groups + count,
                             .group_tokens = groups + 2 * count + 1,
@@ -326,9 +369,9 @@ static ty_status embedding_backward(ty_stage_device *stage, const cuda_node *nod
     for (uint32_t t = 0; t < node->tensor_count; t++)
         TY_CHECK(gradient_clear(stage, node, t, is_first, error), status, done);
     cuda_embedding_backward(
-        stage->type, &part, &of, count < vocabulary ? count : vocabulary, dy, table,
+        stage->own->type, &part, &of, count < vocabulary ? count : vocabulary, dy, table,
         has_positions ? cuda_parameter_gradient(stage, node, EMBEDDING_POSITIONS) : NULL,
-        stage->stream);
+        stage->own->stream);
     if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
         cuda_lane_bias_gradient(stage, count, part.features, dy, true,
                                 cuda_parameter_gradient(stage, node, EMBEDDING_TYPES));
@@ -336,14 +379,14 @@ done:
     return status;
 }
 
-const cuda_kind cuda_embedding_kind = {.floats = CUDA_BIT(EMBEDDING_TYPES),
-                                       .build = embedding_build,
-                                       .forward = embedding_forward,
-                                       .backward = embedding_backward};
+const stage_kind cuda_embedding_kind = {.floats = STAGE_BIT(EMBEDDING_TYPES),
+                                        .build = embedding_build,
+                                        .forward = embedding_forward,
+                                        .backward = embedding_backward};
 
 /* ---- Joins ---- */
 
-static ty_status add_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status add_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
     uint64_t count = cuda_count(stage, node);
@@ -354,25 +397,26 @@ static ty_status add_forward(ty_stage_device *stage, const cuda_node *node, uint
     if (node->is_made_behind)
         return TY_OK;
     if (node->input_count == 1)
-        cuda_accumulate(stage->type, count, cuda_in(stage, node, 0, slot), false, y, stage->stream);
+        cuda_accumulate(stage->own->type, count, cuda_in(stage, node, 0, slot), false, y,
+                        stage->own->stream);
     else
-        cuda_sum(stage->type, count, cuda_in(stage, node, 0, slot),
-                 cuda_in(stage, node, next++, slot), node->has_relu, y, stage->stream);
+        cuda_sum(stage->own->type, count, cuda_in(stage, node, 0, slot),
+                 cuda_in(stage, node, next++, slot), node->has_relu, y, stage->own->stream);
     for (; next < node->input_count; next++)
-        cuda_accumulate(stage->type, count, cuda_in(stage, node, next, slot), true, y,
-                        stage->stream);
+        cuda_accumulate(stage->own->type, count, cuda_in(stage, node, next, slot), true, y,
+                        stage->own->stream);
     return TY_OK;
 }
 
-static ty_status add_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status add_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     void *dy = cuda_out_gradient(stage, node);
 
     (void)is_first, (void)error;
     if (node->has_relu)
-        cuda_activate_backward(stage->type, CUDA_RELU, cuda_count(stage, node),
-                               cuda_out(stage, node, slot), dy, false, dy, stage->stream);
+        cuda_activate_backward(stage->own->type, CUDA_RELU, cuda_count(stage, node),
+                               cuda_out(stage, node, slot), dy, false, dy, stage->own->stream);
     for (uint32_t i = 0; i < node->input_count; i++)
         summand_gradient(stage, node, i, dy);
     return TY_OK;
@@ -381,23 +425,23 @@ static ty_status add_backward(ty_stage_device *stage, const cuda_node *node, uin
 /* What a sample's first dimension is the outermost of: a sample, or where channels lie last a
  * pixel.
  */
-static uint64_t outer_count(const ty_stage_device *stage, const cuda_value *value)
+static uint64_t outer_count(const ty_stage_device *stage, const stage_value *value)
 {
-    return cuda_batch(stage) * (cuda_is_channels_last(value) ? cuda_pixels(value) : 1);
+    return stage_batch(stage) * (stage_is_channels_last(value) ? stage_pixels(value) : 1);
 }
 
 /* What is made of a piece of each input: along the first dimension, or the last, which is in front
  * of channels that lie last. */
-static uint64_t concat_count(const ty_stage_device *stage, const cuda_node *node)
+static uint64_t concat_count(const ty_stage_device *stage, const stage_node *node)
 {
-    const cuda_value *y = &stage->values[node->output];
+    const stage_value *y = &stage->values[node->output];
 
     if (node->layer->attributes[TY_IS_OF_FEATURES] == 0)
         return outer_count(stage, y);
-    return cuda_is_channels_last(y) ? cuda_rows(y) / cuda_channels(y) : cuda_rows(y);
+    return stage_is_channels_last(y) ? stage_rows(y) / stage_channels(y) : stage_rows(y);
 }
 
-static ty_status concat_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status concat_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 ty_error *error)
 {
     uint64_t count = concat_count(stage, node), row = cuda_count(stage, node) / count, at = 0;
@@ -406,14 +450,14 @@ static ty_status concat_forward(ty_stage_device *stage, const cuda_node *node, u
     (void)error;
     for (uint32_t i = 0; i < node->input_count; i++) {
         uint64_t piece = stage->values[node->inputs[i]].count / count;
-        cuda_copy_rows(stage->type, count, piece, cuda_in(stage, node, i, slot), piece, false,
-                       y + at * stage->element, row, stage->stream);
+        cuda_copy_rows(stage->own->type, count, piece, cuda_in(stage, node, i, slot), piece, false,
+                       y + at * stage->element, row, stage->own->stream);
         at += piece;
     }
     return TY_OK;
 }
 
-static ty_status concat_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status concat_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
     uint64_t count = concat_count(stage, node), row = cuda_count(stage, node) / count, at = 0;
@@ -424,8 +468,8 @@ static ty_status concat_backward(ty_stage_device *stage, const cuda_node *node, 
         uint64_t piece = stage->values[node->inputs[i]].count / count;
         void *dx = cuda_in_gradient(stage, node, i);
         if (dx != NULL)
-            cuda_copy_rows(stage->type, count, piece, dy + at * stage->element, row, node->adds[i],
-                           dx, piece, stage->stream);
+            cuda_copy_rows(stage->own->type, count, piece, dy + at * stage->element, row,
+                           node->adds[i], dx, piece, stage->own->stream);
         at += piece;
     }
     return TY_OK;
@@ -437,9 +481,9 @@ typedef struct slice {
     uint64_t outer, whole, before, count;
 } slice;
 
-static slice slice_of(const ty_stage_device *stage, const cuda_node *node)
+static slice slice_of(const ty_stage_device *stage, const stage_node *node)
 {
-    const cuda_value *input = &stage->values[node->inputs[0]];
+    const stage_value *input = &stage->values[node->inputs[0]];
     const uint64_t outer = outer_count(stage, input), whole = input->count / outer;
     const uint64_t row = whole / input->shape.dimensions[0];
 
@@ -447,20 +491,20 @@ static slice slice_of(const ty_stage_device *stage, const cuda_node *node)
                    node->layer->attributes[TY_ROWS] * row};
 }
 
-static ty_status slice_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status slice_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                ty_error *error)
 {
     const slice s = slice_of(stage, node);
     const char *x = cuda_in(stage, node, 0, slot);
 
     (void)error;
-    cuda_copy_rows(stage->type, s.outer, s.count, x + s.before * stage->element, s.whole, false,
-                   cuda_out(stage, node, slot), s.count, stage->stream);
+    cuda_copy_rows(stage->own->type, s.outer, s.count, x + s.before * stage->element, s.whole,
+                   false, cuda_out(stage, node, slot), s.count, stage->own->stream);
     return TY_OK;
 }
 
 /* Rows that are not read have no gradient from here. */
-static ty_status slice_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status slice_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 bool is_first, ty_error *error)
 {
     const slice s = slice_of(stage, node);
@@ -471,41 +515,63 @@ static ty_status slice_backward(ty_stage_device *stage, const cuda_node *node, u
     if (dx == NULL)
         return TY_OK;
     if (!node->adds[0])
-        CUDA_CHECK(cudaMemsetAsync(dx, 0, s.outer * s.whole * stage->element, stage->stream),
+        CUDA_CHECK(cudaMemsetAsync(dx, 0, s.outer * s.whole * stage->element, stage->own->stream),
                    status, done);
-    cuda_copy_rows(stage->type, s.outer, s.count, cuda_out_gradient(stage, node), s.count, true,
-                   dx + s.before * stage->element, s.whole, stage->stream);
+    cuda_copy_rows(stage->own->type, s.outer, s.count, cuda_out_gradient(stage, node), s.count,
+                   true, dx + s.before * stage->element, s.whole, stage->own->stream);
 done:
     return status;
 }
 
-const cuda_kind cuda_add = {
-    .order = CUDA_ANY_ORDER, .forward = add_forward, .backward = add_backward};
-const cuda_kind cuda_concat = {
-    .order = CUDA_ANY_ORDER, .forward = concat_forward, .backward = concat_backward};
-const cuda_kind cuda_slice = {
-    .order = CUDA_ANY_ORDER, .forward = slice_forward, .backward = slice_backward};
+/* The batch norm before a sum can make it, too; recomputing knows layers one by one. */
+static bool sum_join(stage_lowering *low, const stage_place *place)
+{
+    ty_stage_device *stage = low->stage;
+    const uint32_t layer = ty_workload_norm_of_sum(low->workload, place->layer);
+    stage_node *norm = stage_last_node(low);
+
+    if (layer == TY_NO_LAYER || layer < low->first || stage->segments.count > 0 ||
+        !(stage->values[place->inputs[0]].order == STAGE_CHANNELS_LAST ||
+          stage_channels(&stage->values[place->inputs[0]]) == 1 ||
+          stage_pixels(&stage->values[place->inputs[0]]) == 1))
+        return false;
+    norm->inputs[norm->input_count++] = place->inputs[0]; /* there is room */
+    stage_value_share(low, place->output, norm->output);
+    norm->output = place->output;
+    return true;
+}
+
+const stage_kind cuda_add = {.order = STAGE_ANY_ORDER,
+                             .is_sum = true,
+                             .join = sum_join,
+                             .forward = add_forward,
+                             .backward = add_backward};
+const stage_kind cuda_concat = {
+    .order = STAGE_ANY_ORDER, .forward = concat_forward, .backward = concat_backward};
+const stage_kind cuda_slice = {
+    .order = STAGE_ANY_ORDER, .forward = slice_forward, .backward = slice_backward};
 
 /* ---- Changes of order ---- */
 
 /* Of data or gradients that are like one value, into what is like the other. Their shapes are that
  * of the node's input: the output of a flatten has lost it. */
-static void reorder(const ty_stage_device *stage, const cuda_node *node, bool is_to_planes,
+static void reorder(const ty_stage_device *stage, const stage_node *node, bool is_to_planes,
                     const void *from, bool adds, void *to)
 {
-    const cuda_value *image = &stage->values[node->inputs[0]];
-    const uint64_t channels = cuda_channels(image), pixels = cuda_pixels(image);
+    const stage_value *image = &stage->values[node->inputs[0]];
+    const uint64_t channels = stage_channels(image), pixels = stage_pixels(image);
 
-    cuda_transpose(stage->type, cuda_batch(stage), is_to_planes ? pixels : channels,
-                   is_to_planes ? channels : pixels, from, stage->type, adds, to, stage->stream);
+    cuda_transpose(stage->own->type, stage_batch(stage), is_to_planes ? pixels : channels,
+                   is_to_planes ? channels : pixels, from, stage->own->type, adds, to,
+                   stage->own->stream);
 }
 
-static bool reads_planes(const ty_stage_device *stage, const cuda_node *node)
+static bool reads_planes(const ty_stage_device *stage, const stage_node *node)
 {
-    return stage->values[node->inputs[0]].order == CUDA_PLANES;
+    return stage->values[node->inputs[0]].order == STAGE_PLANES;
 }
 
-static ty_status reorder_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status reorder_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  ty_error *error)
 {
     (void)error;
@@ -514,7 +580,7 @@ static ty_status reorder_forward(ty_stage_device *stage, const cuda_node *node, 
     return TY_OK;
 }
 
-static ty_status reorder_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status reorder_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                   bool is_first, ty_error *error)
 {
     void *dx = cuda_in_gradient(stage, node, 0);
@@ -526,20 +592,20 @@ static ty_status reorder_backward(ty_stage_device *stage, const cuda_node *node,
     return TY_OK;
 }
 
-const cuda_kind cuda_reorder = {.forward = reorder_forward, .backward = reorder_backward};
+const stage_kind cuda_reorder = {.forward = reorder_forward, .backward = reorder_backward};
 
 /* ---- Loss; of every row's scores a lane has those of its words ---- */
 
-static cuda_scores scores_of(const ty_stage_device *stage, const cuda_node *node)
+static cuda_scores scores_of(const ty_stage_device *stage, const stage_node *node)
 {
-    const cuda_value *logits = &stage->values[node->inputs[0]];
+    const stage_value *logits = &stage->values[node->inputs[0]];
     const ty_shape *whole = &node->whole_input;
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
     const uint32_t lanes = cuda_lanes_of(stage, node);
     const lane_range own =
         lane_range_of(classes, lanes, lanes > 1 ? stage->options.lanes.position : 0);
 
-    return (cuda_scores){.rows = cuda_rows(logits),
+    return (cuda_scores){.rows = stage_rows(logits),
                          .classes = classes,
                          .stride = logits->shape.dimensions[logits->shape.dimension_count - 1],
                          .first = own.first,
@@ -547,9 +613,9 @@ static cuda_scores scores_of(const ty_stage_device *stage, const cuda_node *node
 }
 
 /* Stash: log-sum-exp of each row. */
-static ty_status loss_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status loss_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
-    const uint64_t rows = cuda_rows(&stage->values[node->inputs[0]]);
+    const uint64_t rows = stage_rows(&stage->values[node->inputs[0]]);
 
     (void)error;
     node->stash_bytes = rows * sizeof(float);
@@ -561,22 +627,23 @@ static ty_status loss_build(ty_stage_device *stage, cuda_node *node, ty_error *e
 static ty_status loss_among_lanes(ty_stage_device *stage, const cuda_scores *s, const void *logits,
                                   uint32_t slot, float *log_sums, ty_error *error)
 {
-    float *maxima = stage->sums, *sums = maxima + s->rows, *of_labels = sums + s->rows;
-    const int32_t *labels = stage->labels[slot];
+    float *maxima = stage->own->sums, *sums = maxima + s->rows, *of_labels = sums + s->rows;
+    const int32_t *labels = stage->own->labels[slot];
     ty_status status;
 
-    cuda_lane_maxima(stage->type, s, logits, maxima, stage->stream);
-    TY_CHECK(cuda_lanes_all_reduce(stage, true, s->rows, maxima, error), status, done);
-    cuda_lane_exponentials(stage->type, s, logits, labels, maxima, sums, of_labels, stage->stream);
-    TY_CHECK(cuda_lanes_all_reduce(stage, false, s->rows, sums, error), status, done);
-    TY_CHECK(cuda_lanes_all_reduce(stage, false, s->rows, of_labels, error), status, done);
-    cuda_lane_cross_entropy(s, labels, maxima, sums, of_labels, log_sums, stage->row_loss,
-                            stage->row_best, stage->losses[slot], stage->stream);
+    cuda_lane_maxima(stage->own->type, s, logits, maxima, stage->own->stream);
+    TY_CHECK(stage_lanes_all_reduce(stage, true, s->rows, maxima, error), status, done);
+    cuda_lane_exponentials(stage->own->type, s, logits, labels, maxima, sums, of_labels,
+                           stage->own->stream);
+    TY_CHECK(stage_lanes_all_reduce(stage, false, s->rows, sums, error), status, done);
+    TY_CHECK(stage_lanes_all_reduce(stage, false, s->rows, of_labels, error), status, done);
+    cuda_lane_cross_entropy(s, labels, maxima, sums, of_labels, log_sums, stage->own->row_loss,
+                            stage->own->row_best, stage->own->losses[slot], stage->own->stream);
 done:
     return status;
 }
 
-static ty_status loss_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status loss_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     const cuda_scores s = scores_of(stage, node);
@@ -584,12 +651,13 @@ static ty_status loss_forward(ty_stage_device *stage, const cuda_node *node, uin
 
     if (node->is_divided)
         return loss_among_lanes(stage, &s, logits, slot, node->stash[slot], error);
-    cuda_cross_entropy(stage->type, &s, logits, stage->labels[slot], node->stash[slot],
-                       stage->row_loss, stage->row_best, stage->losses[slot], stage->stream);
+    cuda_cross_entropy(stage->own->type, &s, logits, stage->own->labels[slot], node->stash[slot],
+                       stage->own->row_loss, stage->own->row_best, stage->own->losses[slot],
+                       stage->own->stream);
     return TY_OK;
 }
 
-static ty_status loss_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status loss_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     const cuda_scores s = scores_of(stage, node);
@@ -597,11 +665,22 @@ static ty_status loss_backward(ty_stage_device *stage, const cuda_node *node, ui
 
     (void)is_first, (void)error;
     if (dx != NULL)
-        cuda_cross_entropy_backward(stage->type, &s, cuda_in(stage, node, 0, slot),
-                                    stage->labels[slot], node->stash[slot], stage->scale,
-                                    node->adds[0], dx, stage->stream);
+        cuda_cross_entropy_backward(stage->own->type, &s, cuda_in(stage, node, 0, slot),
+                                    stage->own->labels[slot], node->stash[slot], stage->own->scale,
+                                    node->adds[0], dx, stage->own->stream);
     return TY_OK;
 }
 
-const cuda_kind cuda_loss_kind = {
-    .build = loss_build, .forward = loss_forward, .backward = loss_backward};
+static ty_status loss_supports(const ty_workload *workload, uint32_t layer, ty_error *error)
+{
+    if (workload->layers[layer].attributes[TY_CLASSES] != 1)
+        return TY_OK;
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "layer %s: the cuda backend does not train a loss of one class",
+                   workload->layers[layer].name);
+}
+
+const stage_kind cuda_loss_kind = {.supports = loss_supports,
+                                   .build = loss_build,
+                                   .forward = loss_forward,
+                                   .backward = loss_backward};

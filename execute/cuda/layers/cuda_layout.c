@@ -182,14 +182,14 @@ static ty_status table_make(const ty_stage_device *stage, tensor_table *table, t
     table->places = table->starts + table->count;
     table->floats = table->places + table->count;
     for (uint32_t n = 0; n < stage->node_count; n++) {
-        const cuda_node *node = &stage->nodes[n];
+        const stage_node *node = &stage->nodes[n];
         lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
 
         ty_layer_tensors(stage->options.workload, node->layer_index, tensors);
         if (cuda_linear_padding(stage, node) > 0)
             table->padding[table_find(table, node->offsets[0])] = cuda_linear_padding(stage, node);
         for (uint32_t t = 0; t < node->tensor_count; t++)
-            if ((node->kind->floats & CUDA_BIT(t)) != 0 &&
+            if ((node->kind->floats & STAGE_BIT(t)) != 0 &&
                 lane_tensor_count(&tensors[t], lane_count(&stage->options)) > 0)
                 table->is_read_as_floats[table_find(table, node->offsets[t])] = true;
     }
@@ -219,11 +219,11 @@ static void places_fill(const ty_stage_device *stage, const ty_sharding *shardin
 static ty_status weights_shared_out(ty_stage_device *stage, const ty_sharding *sharding,
                                     tensor_table *table, ty_error *error)
 {
-    cuda_layout *layout = &stage->weight_layout;
+    cuda_layout *layout = &stage->own->weight_layout;
     uint64_t *taken;
     ty_status status;
 
-    if (stage->type == CUDA_TYPE_FLOAT)
+    if (stage->own->type == CUDA_TYPE_FLOAT)
         return layout_shared_out(layout, sharding, !sharding->weights_last, NULL, error);
     taken = ty_alloc(sharding->range_count, sizeof *taken);
     if (taken == NULL)
@@ -247,27 +247,28 @@ static ty_status layouts_place(ty_stage_device *stage, const ty_sharding *shardi
 {
     const bool weights = sharding != NULL && sharding->of_weights;
     const bool gradients = sharding != NULL && sharding->of_gradients;
-    const cuda_layout *of_weights = &stage->weight_layout;
+    const cuda_layout *of_weights = &stage->own->weight_layout;
     ty_status status;
 
     TY_CHECK(weights ? weights_shared_out(stage, sharding, table, error)
-                     : layout_of_all(&stage->weight_layout, stage->placed.count, error),
+                     : layout_of_all(&stage->own->weight_layout, stage->placed.count, error),
              status, done);
-    TY_CHECK(gradients ? layout_shared_out(&stage->gradient_layout, sharding, true, NULL, error)
-                       : layout_of_all(&stage->gradient_layout, stage->placed.count, error),
+    TY_CHECK(gradients
+                 ? layout_shared_out(&stage->own->gradient_layout, sharding, true, NULL, error)
+                 : layout_of_all(&stage->own->gradient_layout, stage->placed.count, error),
              status, done);
     for (uint32_t n = 0; n < stage->node_count; n++) {
-        cuda_node *node = &stage->nodes[n];
+        stage_node *node = &stage->nodes[n];
 
         for (uint32_t t = 0; t < node->tensor_count; t++) {
             const uint64_t offset = node->offsets[t];
             const bool is_apart =
-                stage->type != CUDA_TYPE_FLOAT &&
+                stage->own->type != CUDA_TYPE_FLOAT &&
                 cuda_range_find(of_weights->whole, of_weights->whole_count, offset) != NULL;
 
             node->float_offsets[t] = is_apart ? table->floats[table_find(table, offset)]
                                               : cuda_used_start(of_weights, offset);
-            node->gradient_offsets[t] = cuda_used_start(&stage->gradient_layout, offset);
+            node->gradient_offsets[t] = cuda_used_start(&stage->own->gradient_layout, offset);
         }
     }
 done:
@@ -280,7 +281,7 @@ done:
 static ty_status copies_find(ty_stage_device *stage, const ty_sharding *sharding,
                              const tensor_table *table, ty_error *error)
 {
-    const cuda_layout *layout = &stage->weight_layout;
+    const cuda_layout *layout = &stage->own->weight_layout;
     uint64_t *taken = ty_alloc(2 * (size_t)layout->whole_count, sizeof *taken), kept = 0;
     uint64_t *bases = taken == NULL ? NULL : taken + layout->whole_count;
 
@@ -302,7 +303,7 @@ static ty_status copies_find(ty_stage_device *stage, const ty_sharding *sharding
         table->places[i] += whole == NULL ? 0 : bases[whole - layout->whole];
     }
     ty_free(taken);
-    stage->weight_stride = ty_parameter_stride(kept);
+    stage->own->weight_stride = ty_parameter_stride(kept);
     for (uint32_t n = 0; n < stage->node_count; n++)
         for (uint32_t t = 0; t < stage->nodes[n].tensor_count; t++)
             stage->nodes[n].weight_offsets[t] =
@@ -317,21 +318,21 @@ static ty_status copies_place(ty_stage_device *stage, const ty_sharding *shardin
     const uint64_t bytes = 3 * table->count * sizeof *table->starts;
     ty_status status = TY_OK;
 
-    stage->weight_stride = stage->set_stride;
+    stage->own->weight_stride = stage->set_stride;
     for (uint32_t n = 0; n < stage->node_count; n++)
         memcpy(stage->nodes[n].weight_offsets, stage->nodes[n].float_offsets,
                sizeof stage->nodes[n].float_offsets);
-    if (stage->type == CUDA_TYPE_FLOAT)
+    if (stage->own->type == CUDA_TYPE_FLOAT)
         return TY_OK;
     TY_CHECK(copies_find(stage, sharding, table, error), status, done);
-    stage->copy_part_count = table->count;
-    stage->copy_parts = cuda_buffer(stage, bytes);
-    if (stage->copy_parts == NULL)
+    stage->own->copy_part_count = table->count;
+    stage->own->copy_parts = cuda_buffer(stage, bytes);
+    if (stage->own->copy_parts == NULL)
         return ty_fail(error, TY_ENOMEM, "out of GPU memory for the table of tensors");
-    CUDA_CHECK(cudaMemcpyAsync(stage->copy_parts, table->starts, bytes, cudaMemcpyHostToDevice,
-                               stage->stream),
+    CUDA_CHECK(cudaMemcpyAsync(stage->own->copy_parts, table->starts, bytes, cudaMemcpyHostToDevice,
+                               stage->own->stream),
                status, done);
-    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
+    CUDA_CHECK(cudaStreamSynchronize(stage->own->stream), status, done);
 done:
     return status;
 }
@@ -343,7 +344,7 @@ ty_status cuda_layouts_place(ty_stage_device *stage, const ty_sharding *sharding
 
     TY_CHECK(table_make(stage, &table, error), status, done);
     TY_CHECK(layouts_place(stage, sharding, &table, error), status, done);
-    stage->set_stride = ty_parameter_stride(stage->weight_layout.floats);
+    stage->set_stride = ty_parameter_stride(stage->own->weight_layout.floats);
     status = copies_place(stage, sharding, &table, error);
 done:
     table_free(&table);
@@ -352,8 +353,8 @@ done:
 
 void cuda_layouts_clear(ty_stage_device *stage)
 {
-    ty_free(stage->weight_layout.kept);
-    ty_free(stage->weight_layout.whole);
-    ty_free(stage->gradient_layout.kept);
-    ty_free(stage->gradient_layout.whole);
+    ty_free(stage->own->weight_layout.kept);
+    ty_free(stage->own->weight_layout.whole);
+    ty_free(stage->own->gradient_layout.kept);
+    ty_free(stage->own->gradient_layout.whole);
 }

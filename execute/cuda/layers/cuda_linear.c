@@ -3,29 +3,29 @@
 #include "cuda_stage.h"
 
 /* Of this lane, padded. */
-static uint64_t out_features(const ty_stage_device *stage, const cuda_node *node)
+static uint64_t out_features(const ty_stage_device *stage, const stage_node *node)
 {
     return lane_part(node->layer->attributes[TY_OUT_FEATURES], cuda_lanes_of(stage, node));
 }
 
 /* Scores may be padded; the weight then has zeros for as many rows, and its bias is aligned so. */
-static uint64_t out_stride(const ty_stage_device *stage, const cuda_node *node)
+static uint64_t out_stride(const ty_stage_device *stage, const stage_node *node)
 {
     const ty_shape *out = &stage->values[node->output].shape;
 
     return out->dimensions[out->dimension_count - 1];
 }
 
-uint64_t cuda_linear_padding(const ty_stage_device *stage, const cuda_node *node)
+uint64_t cuda_linear_padding(const ty_stage_device *stage, const stage_node *node)
 {
     return node->kind == &cuda_linear ? (out_stride(stage, node) - out_features(stage, node)) *
                                             node->layer->attributes[TY_IN_FEATURES]
                                       : 0;
 }
 
-static ty_status linear_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status linear_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
-    const uint64_t rows = cuda_rows(&stage->values[node->output]), out = out_features(stage, node);
+    const uint64_t rows = stage_rows(&stage->values[node->output]), out = out_features(stage, node);
     const uint64_t sums = cuda_affine_sums(rows, out);
     const uint64_t rest =
         cuda_affine_rest(node->layer->attributes[TY_IN_FEATURES], out, out_stride(stage, node));
@@ -37,26 +37,26 @@ static ty_status linear_build(ty_stage_device *stage, cuda_node *node, ty_error 
     return TY_OK;
 }
 
-static ty_status linear_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status linear_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 ty_error *error)
 {
     const uint64_t *a = node->layer->attributes;
-    cuda_affine f = {.rows = cuda_rows(&stage->values[node->output]),
+    cuda_affine f = {.rows = stage_rows(&stage->values[node->output]),
                      .in = a[TY_IN_FEATURES],
                      .out = out_stride(stage, node),
                      .weight = cuda_weights(stage, node, 0),
                      .bias = a[TY_HAS_BIAS] != 0 ? cuda_weights(stage, node, 1) : NULL,
                      .y = cuda_out(stage, node, slot)};
-    ty_status status = cuda_whole_input(stage, node, slot, stage->lane_whole, &f.x, error);
+    ty_status status = stage_whole_input(stage, node, 0, slot, stage->lane_whole, &f.x, error);
 
     return status == TY_OK ? cuda_affine_forward(stage, &f, error) : status;
 }
 
-static ty_status linear_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status linear_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
     const uint64_t *a = node->layer->attributes;
-    cuda_affine_gradient g = {.rows = cuda_rows(&stage->values[node->output]),
+    cuda_affine_gradient g = {.rows = stage_rows(&stage->values[node->output]),
                               .in = a[TY_IN_FEATURES],
                               .out = out_features(stage, node),
                               .dy_stride = out_stride(stage, node),
@@ -66,11 +66,34 @@ static ty_status linear_backward(ty_stage_device *stage, const cuda_node *node, 
                               .dweight = cuda_parameter_gradient(stage, node, 0),
                               .dbias = a[TY_HAS_BIAS] != 0 ? cuda_parameter_gradient(stage, node, 1)
                                                            : NULL,
-                              .adds_weight = cuda_adds(node, 0, is_first),
-                              .adds_bias = cuda_adds(node, 1, is_first)};
+                              .adds_weight = stage_adds(node, 0, is_first),
+                              .adds_bias = stage_adds(node, 1, is_first)};
 
     return cuda_input_product_backward(stage, node, 0, slot, &g, error);
 }
 
-const cuda_kind cuda_linear = {
-    .build = linear_build, .forward = linear_forward, .backward = linear_backward};
+/* Scores, which only the loss of this stage reads, become their gradient. Their rows have a size
+ * that fast products of 16-bit numbers want: a vocabulary may have any. */
+static bool scores_join(stage_lowering *low, const stage_place *place)
+{
+    const uint32_t after = place->layer + 1 < low->end ? place->layer + 1 : place->layer;
+    const ty_layer *next = &low->workload->layers[after];
+    stage_value *value = &low->stage->values[place->output];
+    uint64_t *classes = &value->shape.dimensions[value->shape.dimension_count - 1];
+    const uint64_t several =
+        *classes < CUDA_MANY_SCORES ? CUDA_SCORE_ALIGNMENT : CUDA_SCORE_PADDING;
+
+    if (next->kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY || next->input_count != 1 ||
+        next->inputs[0] != place->layer)
+        return false;
+    value->becomes_gradient = true;
+    if (low->stage->own->type != CUDA_TYPE_FLOAT)
+        *classes = (*classes + several - 1) / several * several;
+    value->count = ty_shape_elements(&value->shape) * stage_batch(low->stage);
+    return false;
+}
+
+const stage_kind cuda_linear = {.join = scores_join,
+                                .build = linear_build,
+                                .forward = linear_forward,
+                                .backward = linear_backward};

@@ -18,14 +18,14 @@ static uint64_t step_at(const lstm *l, uint64_t n)
     return l->is_reversed ? l->length - 1 - n : n;
 }
 
-static lstm lstm_of(const ty_stage_device *stage, const cuda_node *node)
+static lstm lstm_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint64_t length = stage->values[node->output].shape.dimensions[0];
 
-    return (lstm){.batch = cuda_batch(stage),
+    return (lstm){.batch = stage_batch(stage),
                   .length = length,
-                  .rows = cuda_batch(stage) * length,
+                  .rows = stage_batch(stage) * length,
                   .in = a[TY_IN_FEATURES],
                   .hidden = a[TY_HIDDEN_FEATURES],
                   .gates = LSTM_GATES * a[TY_HIDDEN_FEATURES],
@@ -41,7 +41,7 @@ static cuda_cell cell_of(const lstm *l, uint64_t step)
 /* Stash: gates [rows][gates] and cells [rows][hidden], floats. Scratch: the gradient of what goes
  * into the gates, [rows][gates], then, in floats, what goes back to the step before, of the state
  * and of the cell, [batch][hidden] each. */
-static ty_status lstm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status lstm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
 
@@ -55,7 +55,7 @@ static ty_status lstm_build(ty_stage_device *stage, cuda_node *node, ty_error *e
     return TY_OK;
 }
 
-static ty_status lstm_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
@@ -87,14 +87,14 @@ static ty_status lstm_forward(ty_stage_device *stage, const cuda_node *node, uin
         step.y = gates + step_at(&l, t) * l.gates;
         if (t > 0)
             status = cuda_strided_forward(stage, &step, error);
-        cuda_cell_forward(stage->type, &cell, input_bias, state_bias, gates, cells, y,
-                          stage->stream);
+        cuda_cell_forward(stage->own->type, &cell, input_bias, state_bias, gates, cells, y,
+                          stage->own->stream);
     }
     return status;
 }
 
 /* Back through all steps: the gradients of what went into the gates. */
-static ty_status gates_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status gates_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 char *dgates, ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
@@ -113,8 +113,8 @@ static ty_status gates_backward(ty_stage_device *stage, const cuda_node *node, u
     for (uint64_t t = l.length; t-- > 0 && status == TY_OK;) {
         const cuda_cell cell = cell_of(&l, t);
 
-        cuda_cell_backward(stage->type, &cell, gates, cells, cuda_out_gradient(stage, node), dstate,
-                           dcell, dgates, stage->stream);
+        cuda_cell_backward(stage->own->type, &cell, gates, cells, cuda_out_gradient(stage, node),
+                           dstate, dcell, dgates, stage->own->stream);
         step.x = dgates + step_at(&l, t) * l.gates * stage->element;
         if (t > 0)
             status = cuda_strided_backward(stage, &step, error);
@@ -125,7 +125,7 @@ static ty_status gates_backward(ty_stage_device *stage, const cuda_node *node, u
 /* The state of a step goes into the gates of the next: rows of the state with the gates one row
  * behind, or, reversed, one before, where those of each first step, in which no state goes, are
  * made 0. Uses dgates up. */
-static ty_status state_gradients(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status state_gradients(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  bool is_first, char *dgates, ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
@@ -138,31 +138,31 @@ static ty_status state_gradients(ty_stage_device *stage, const cuda_node *node, 
                                              from * l.hidden * stage->element,
                                         .dy = dgates + next * row_bytes,
                                         .dweight = cuda_parameter_gradient(stage, node, LSTM_STATE),
-                                        .adds_weight = cuda_adds(node, LSTM_STATE, is_first)};
+                                        .adds_weight = stage_adds(node, LSTM_STATE, is_first)};
     ty_status status = TY_OK;
 
     if (state.dweight == NULL)
         return TY_OK;
     if (l.has_bias)
-        cuda_column_sums(stage->type, l.rows, l.gates, l.gates, dgates,
-                         cuda_adds(node, LSTM_STATE_BIAS, is_first),
-                         cuda_parameter_gradient(stage, node, LSTM_STATE_BIAS), stage->sums,
-                         stage->stream);
+        cuda_column_sums(stage->own->type, l.rows, l.gates, l.gates, dgates,
+                         stage_adds(node, LSTM_STATE_BIAS, is_first),
+                         cuda_parameter_gradient(stage, node, LSTM_STATE_BIAS), stage->own->sums,
+                         stage->own->stream);
     if (l.length == 1 && !state.adds_weight)
-        CUDA_CHECK(
-            cudaMemsetAsync(state.dweight, 0, l.gates * l.hidden * sizeof(float), stage->stream),
-            status, done);
+        CUDA_CHECK(cudaMemsetAsync(state.dweight, 0, l.gates * l.hidden * sizeof(float),
+                                   stage->own->stream),
+                   status, done);
     if (l.length == 1)
         return TY_OK;
     CUDA_CHECK(cudaMemset2DAsync(dgates + step_at(&l, 0) * row_bytes, l.length * row_bytes, 0,
-                                 row_bytes, l.batch, stage->stream),
+                                 row_bytes, l.batch, stage->own->stream),
                status, done);
     status = cuda_affine_backward(stage, &state, error);
 done:
     return status;
 }
 
-static ty_status lstm_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status lstm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
@@ -178,19 +178,19 @@ static ty_status lstm_backward(ty_stage_device *stage, const cuda_node *node, ui
         .dweight = cuda_parameter_gradient(stage, node, LSTM_INPUT),
         .dbias = l.has_bias ? cuda_parameter_gradient(stage, node, LSTM_INPUT_BIAS) : NULL,
         .dx = cuda_in_gradient(stage, node, 0),
-        .adds_weight = cuda_adds(node, LSTM_INPUT, is_first),
-        .adds_bias = cuda_adds(node, LSTM_INPUT_BIAS, is_first),
+        .adds_weight = stage_adds(node, LSTM_INPUT, is_first),
+        .adds_bias = stage_adds(node, LSTM_INPUT_BIAS, is_first),
         .adds_x = node->adds[0]};
     ty_status status = TY_OK;
 
-    if (stage->part != CUDA_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         status = gates_backward(stage, node, slot, dgates, error);
     if (status == TY_OK)
         status = cuda_affine_backward(stage, &in, error);
     return status == TY_OK ? state_gradients(stage, node, slot, is_first, dgates, error) : status;
 }
 
-const cuda_kind cuda_lstm = {.floats = CUDA_BIT(LSTM_INPUT_BIAS) | CUDA_BIT(LSTM_STATE_BIAS),
-                             .build = lstm_build,
-                             .forward = lstm_forward,
-                             .backward = lstm_backward};
+const stage_kind cuda_lstm = {.floats = STAGE_BIT(LSTM_INPUT_BIAS) | STAGE_BIT(LSTM_STATE_BIAS),
+                              .build = lstm_build,
+                              .forward = lstm_forward,
+                              .backward = lstm_backward};

@@ -14,14 +14,14 @@ typedef struct mlp_state {
     bool fuses_forward, fuses_backward;
 } mlp_state;
 
-static mlp mlp_of(const ty_stage_device *stage, const cuda_node *node)
+static mlp mlp_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint64_t hidden = a[TY_HIDDEN_FEATURES] / cuda_lanes_of(stage, node);
     bool is_gated = a[TY_IS_GATED] != 0;
 
     return (mlp){.rows =
-                     cuda_batch(stage) * ty_shape_elements(&node->whole_output) / a[TY_FEATURES],
+                     stage_batch(stage) * ty_shape_elements(&node->whole_output) / a[TY_FEATURES],
                  .features = a[TY_FEATURES],
                  .hidden = hidden,
                  .up = hidden * (is_gated ? 2 : 1),
@@ -35,7 +35,7 @@ static mlp mlp_of(const ty_stage_device *stage, const cuda_node *node)
  * sequence also the whole input [rows][features]; where backward comes in two parts also the
  * gradient of what goes into the activation [rows][up]. The epilogues that do a gelu want rows of a
  * multiple of 16 bytes, and round as the type does; in fp32 they are not used. */
-static ty_status mlp_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const uint64_t aligned = 8; /* elements of 2 bytes */
     mlp m = mlp_of(stage, node);
@@ -44,8 +44,8 @@ static ty_status mlp_build(ty_stage_device *stage, cuda_node *node, ty_error *er
 
     if (state == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    state->fuses_forward = state->fuses_backward = stage->type != CUDA_TYPE_FLOAT && !m.is_gated &&
-                                                   m.activation == CUDA_GELU &&
+    state->fuses_forward = state->fuses_backward = stage->own->type != CUDA_TYPE_FLOAT &&
+                                                   !m.is_gated && m.activation == CUDA_GELU &&
                                                    m.hidden % aligned == 0;
     node->state = state;
     node->stash_bytes = node->scratch_bytes = m.rows * (m.up + m.hidden) * stage->element;
@@ -62,7 +62,7 @@ static ty_status mlp_build(ty_stage_device *stage, cuda_node *node, ty_error *er
 }
 
 /* What comes out of the activation; what goes into it is at the beginning of what is kept. */
-static char *mlp_activated(const ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static char *mlp_activated(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            const mlp *m)
 {
     return (char *)node->stash[slot] +
@@ -70,8 +70,8 @@ static char *mlp_activated(const ty_stage_device *stage, const cuda_node *node, 
 }
 
 /* Where the gradient of what goes into the activation is. */
-static char *mlp_hidden_gradient(const ty_stage_device *stage, const cuda_node *node, uint32_t slot,
-                                 const mlp *m)
+static char *mlp_hidden_gradient(const ty_stage_device *stage, const stage_node *node,
+                                 uint32_t slot, const mlp *m)
 {
     const uint64_t bytes = m->rows * m->up * stage->element;
 
@@ -79,7 +79,7 @@ static char *mlp_hidden_gradient(const ty_stage_device *stage, const cuda_node *
                                           : stage->scratch;
 }
 
-static void mlp_release(ty_stage_device *stage, cuda_node *node)
+static void mlp_release(ty_stage_device *stage, stage_node *node)
 {
     (void)stage;
     ty_free(node->state);
@@ -88,12 +88,13 @@ static void mlp_release(ty_stage_device *stage, cuda_node *node)
 static void mlp_activate(const ty_stage_device *stage, const mlp *m, const void *h, void *a)
 {
     if (m->is_gated)
-        cuda_gate(stage->type, m->rows, m->hidden, h, a, stage->stream);
+        cuda_gate(stage->own->type, m->rows, m->hidden, h, a, stage->own->stream);
     else
-        cuda_activate(stage->type, m->activation, m->rows * m->hidden, h, a, stage->stream);
+        cuda_activate(stage->own->type, m->activation, m->rows * m->hidden, h, a,
+                      stage->own->stream);
 }
 
-static ty_status mlp_up(ty_stage_device *stage, const cuda_node *node, const mlp *m, const void *x,
+static ty_status mlp_up(ty_stage_device *stage, const stage_node *node, const mlp *m, const void *x,
                         void *h, void *a, ty_error *error)
 {
     mlp_state *state = node->state;
@@ -121,10 +122,10 @@ static ty_status mlp_up(ty_stage_device *stage, const cuda_node *node, const mlp
 }
 
 /* Another product's bias is its epilogue; that of a summand comes from all lanes. */
-static ty_status mlp_down(ty_stage_device *stage, const cuda_node *node, const mlp *m,
+static ty_status mlp_down(ty_stage_device *stage, const stage_node *node, const mlp *m,
                           uint32_t slot, ty_error *error)
 {
-    void *y = cuda_out(stage, node, slot), *summand = cuda_summand(stage, node, false, y);
+    void *y = cuda_out(stage, node, slot), *summand = stage_summand(stage, node, false, y);
     bool has_epilogue = m->has_bias && !node->is_divided;
     cuda_affine down = {.rows = m->rows,
                         .in = m->hidden,
@@ -140,17 +141,17 @@ static ty_status mlp_down(ty_stage_device *stage, const cuda_node *node, const m
     if (m->has_bias && !has_epilogue)
         cuda_add_lane_bias(stage, m->rows, m->features, cuda_parameters(stage, node, MLP_DOWN_BIAS),
                            summand);
-    return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+    return stage_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
-static ty_status mlp_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
     mlp m = mlp_of(stage, node);
     const void *x;
     ty_status status;
 
-    TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &x, error), status, done);
+    TY_CHECK(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error), status, done);
     TY_CHECK(
         mlp_up(stage, node, &m, x, node->kept[slot], mlp_activated(stage, node, slot, &m), error),
         status, done);
@@ -160,7 +161,7 @@ done:
 }
 
 /* From what the first product made: all, or the activation. */
-static ty_status mlp_again(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status mlp_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {
     mlp m = mlp_of(stage, node);
@@ -173,7 +174,7 @@ static ty_status mlp_again(ty_stage_device *stage, const cuda_node *node, uint32
 
 /* From the output's gradient to that of what comes out of the activation into `da`, or, in one
  * product, of what goes into it into `dh`. */
-static ty_status activation_backward(ty_stage_device *stage, const cuda_node *node, const mlp *m,
+static ty_status activation_backward(ty_stage_device *stage, const stage_node *node, const mlp *m,
                                      cuda_affine_gradient *down, const void *h, void *da, void *dh,
                                      ty_error *error)
 {
@@ -193,15 +194,15 @@ static ty_status activation_backward(ty_stage_device *stage, const cuda_node *no
     down->x_before_gelu = NULL;
     status = cuda_affine_backward(stage, down, error);
     if (m->is_gated)
-        cuda_gate_backward(stage->type, m->rows, m->hidden, h, da, dh, stage->stream);
+        cuda_gate_backward(stage->own->type, m->rows, m->hidden, h, da, dh, stage->own->stream);
     else
-        cuda_activate_backward(stage->type, m->activation, m->rows * m->hidden, h, da, false, dh,
-                               stage->stream);
+        cuda_activate_backward(stage->own->type, m->activation, m->rows * m->hidden, h, da, false,
+                               dh, stage->own->stream);
     return status;
 }
 
 /* Gradients of the second product and of the activation. */
-static ty_status mlp_down_backward(ty_stage_device *stage, const cuda_node *node, const mlp *m,
+static ty_status mlp_down_backward(ty_stage_device *stage, const stage_node *node, const mlp *m,
                                    bool is_first, const char *h, const char *a, char *dh,
                                    ty_error *error)
 {
@@ -213,15 +214,15 @@ static ty_status mlp_down_backward(ty_stage_device *stage, const cuda_node *node
                                  .weight = cuda_weights(stage, node, MLP_DOWN),
                                  .dweight = cuda_parameter_gradient(stage, node, MLP_DOWN),
                                  .dbias = node->is_divided ? NULL : dbias,
-                                 .adds_weight = cuda_adds(node, MLP_DOWN, is_first),
-                                 .adds_bias = cuda_adds(node, MLP_DOWN_BIAS, is_first)};
+                                 .adds_weight = stage_adds(node, MLP_DOWN, is_first),
+                                 .adds_bias = stage_adds(node, MLP_DOWN_BIAS, is_first)};
     ty_status status;
 
     TY_CHECK(cuda_whole_gradient(stage, node, stage->lane_whole, &down.dy, error), status, done);
     TY_CHECK(cuda_affine_backward(stage, &down, error), status, done);
     if (node->is_divided && dbias != NULL)
         cuda_lane_bias_gradient(stage, m->rows, m->features, down.dy, down.adds_bias, dbias);
-    if (stage->part != CUDA_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         status = activation_backward(stage, node, m, &down, h,
                                      (char *)stage->scratch + m->rows * m->up * stage->element, dh,
                                      error);
@@ -229,7 +230,7 @@ done:
     return status;
 }
 
-static ty_status mlp_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status mlp_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     mlp m = mlp_of(stage, node);
@@ -242,8 +243,8 @@ static ty_status mlp_backward(ty_stage_device *stage, const cuda_node *node, uin
         .dy = dh,
         .dweight = cuda_parameter_gradient(stage, node, MLP_UP),
         .dbias = m.has_bias ? cuda_parameter_gradient(stage, node, MLP_UP_BIAS) : NULL,
-        .adds_weight = cuda_adds(node, MLP_UP, is_first),
-        .adds_bias = cuda_adds(node, MLP_UP_BIAS, is_first)};
+        .adds_weight = stage_adds(node, MLP_UP, is_first),
+        .adds_bias = stage_adds(node, MLP_UP_BIAS, is_first)};
     ty_status status;
 
     TY_CHECK(mlp_down_backward(stage, node, &m, is_first, node->kept[slot],
@@ -254,9 +255,9 @@ done:
     return status;
 }
 
-const cuda_kind cuda_mlp = {.floats = CUDA_BIT(MLP_DOWN_BIAS),
-                            .build = mlp_build,
-                            .forward = mlp_forward,
-                            .again = mlp_again,
-                            .backward = mlp_backward,
-                            .release = mlp_release};
+const stage_kind cuda_mlp = {.floats = STAGE_BIT(MLP_DOWN_BIAS),
+                             .build = mlp_build,
+                             .forward = mlp_forward,
+                             .again = mlp_again,
+                             .backward = mlp_backward,
+                             .release = mlp_release};

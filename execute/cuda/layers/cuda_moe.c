@@ -34,10 +34,10 @@ typedef struct mixture_state {
     int32_t *host_index; /* [most], of one forward at a time */
 } mixture_state;
 
-static mixture mixture_of(const ty_stage_device *stage, const cuda_node *node)
+static mixture mixture_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    const uint64_t rows = cuda_batch(stage) * node->whole_output.dimensions[0];
+    const uint64_t rows = stage_batch(stage) * node->whole_output.dimensions[0];
     const uint64_t fast = 16 / stage->element; /* elements: rows of products are multiples */
     const bool is_gated = a[TY_IS_GATED] != 0;
     const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
@@ -116,14 +116,14 @@ static void activations_cut(const ty_stage_device *stage, const mixture *m, cuda
 }
 
 /* Whether recomputing makes what activation functions make: that alone is in the stash then. */
-static bool makes_activation(const ty_stage_device *stage, const cuda_node *node)
+static bool makes_activation(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->segments.again[node->layer_index].what == TY_AGAIN_ACTIVATION;
 }
 
 /* `found` and `stash` are the same but where activations are made again; NULL to count.
  * @return bytes of `found` */
-static uint64_t kept_cut(const ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, const mixture *m,
                          void *found, void *stash, kept *out)
 {
     cuda_cutter c = {found, 0}, again = {stash, 0};
@@ -186,7 +186,7 @@ static int32_t **slots_make(ty_stage_device *stage, uint64_t count)
     return made;
 }
 
-static ty_status state_make(ty_stage_device *stage, cuda_node *node, const mixture *m,
+static ty_status state_make(ty_stage_device *stage, stage_node *node, const mixture *m,
                             ty_error *error)
 {
     mixture_state *state = ty_alloc(1, sizeof *state);
@@ -211,7 +211,7 @@ static uint64_t largest(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+static ty_status moe_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const mixture m = mixture_of(stage, node);
     const uint64_t widest = m.up > m.core.features ? m.up : m.core.features;
@@ -235,11 +235,11 @@ static ty_status moe_build(ty_stage_device *stage, cuda_node *node, ty_error *er
     if (node->is_divided) /* also scores and gains are exchanged there */
         node->lane_elements =
             largest(m.core.rows * m.core.features, largest(m.core.rows * m.core.experts, m.copies));
-    stage->waits_inside = true;
+    stage->own->waits_inside = true;
     return state_make(stage, node, &m, error);
 }
 
-static void moe_release(ty_stage_device *stage, cuda_node *node)
+static void moe_release(ty_stage_device *stage, stage_node *node)
 {
     (void)stage;
     ty_free(node->state);
@@ -260,7 +260,7 @@ typedef struct expert {
 
 enum { DOWN = 1, UP_BIAS = 2, DOWN_BIAS = 3 };
 
-static const void *weights_of(const ty_stage_device *stage, const cuda_node *node, const expert *e,
+static const void *weights_of(const ty_stage_device *stage, const stage_node *node, const expert *e,
                               uint32_t which, uint64_t count)
 {
     return (const char *)cuda_weights(stage, node, e->tensor + which) +
@@ -268,7 +268,7 @@ static const void *weights_of(const ty_stage_device *stage, const cuda_node *nod
 }
 
 /* NULL where nobody asks. */
-static float *gradient_of(const ty_stage_device *stage, const cuda_node *node, const expert *e,
+static float *gradient_of(const ty_stage_device *stage, const stage_node *node, const expert *e,
                           uint32_t which, uint64_t count)
 {
     float *all = cuda_parameter_gradient(stage, node, e->tensor + which);
@@ -276,7 +276,7 @@ static float *gradient_of(const ty_stage_device *stage, const cuda_node *node, c
     return all != NULL ? all + e->index * count : NULL;
 }
 
-static ty_status up_forward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status up_forward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                             const expert *e, ty_error *error)
 {
     const cuda_affine up = {.rows = e->rows,
@@ -290,7 +290,7 @@ static ty_status up_forward(ty_stage_device *stage, const cuda_node *node, const
     return cuda_affine_forward(stage, &up, error);
 }
 
-static ty_status down_forward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status down_forward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                               const expert *e, ty_error *error)
 {
     const cuda_affine down = {.rows = e->rows,
@@ -318,9 +318,9 @@ static void activate(const ty_stage_device *stage, const mixture *m, uint64_t ro
     if (rows * hidden == 0)
         return;
     if (m->is_gated)
-        cuda_gate(stage->type, rows, hidden, h, a, stage->stream);
+        cuda_gate(stage->own->type, rows, hidden, h, a, stage->own->stream);
     else
-        cuda_activate(stage->type, CUDA_GELU, rows * hidden, h, a, stage->stream);
+        cuda_activate(stage->own->type, CUDA_GELU, rows * hidden, h, a, stage->own->stream);
 }
 
 static void activate_backward(const ty_stage_device *stage, const mixture *m, uint64_t rows,
@@ -329,14 +329,14 @@ static void activate_backward(const ty_stage_device *stage, const mixture *m, ui
     if (rows * hidden == 0)
         return;
     if (m->is_gated)
-        cuda_gate_backward(stage->type, rows, hidden, h, da, dh, stage->stream);
+        cuda_gate_backward(stage->own->type, rows, hidden, h, da, dh, stage->own->stream);
     else
-        cuda_activate_backward(stage->type, CUDA_GELU, rows * hidden, h, da, false, dh,
-                               stage->stream);
+        cuda_activate_backward(stage->own->type, CUDA_GELU, rows * hidden, h, da, false, dh,
+                               stage->own->stream);
 }
 
 /* Gradients of the second product. */
-static ty_status down_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status down_backward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                                const expert *e, ty_error *error)
 {
     const uint64_t matrix = e->hidden * m->core.features;
@@ -358,7 +358,7 @@ static ty_status down_backward(ty_stage_device *stage, const cuda_node *node, co
     return cuda_affine_backward(stage, &down, error);
 }
 
-static ty_status up_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status up_backward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                              const expert *e, ty_error *error)
 {
     const uint64_t matrix = e->up * m->core.features;
@@ -386,7 +386,7 @@ static expert expert_of(const ty_stage_device *stage, const mixture *m, const ke
                         const room *own, const int32_t *first, uint64_t e, bool is_first)
 {
     const uint64_t at = (uint64_t)first[e], wide = at * m->core.features * stage->element;
-    const bool is_asked = stage->part != CUDA_WEIGHTS;
+    const bool is_asked = stage->part != STAGE_WEIGHTS;
 
     return (expert){.rows = (uint64_t)first[e + 1] - at,
                     .hidden = m->hidden,
@@ -420,7 +420,7 @@ static expert shared_of(const mixture *m, const kept *keep, bool is_first)
 }
 
 /* Nobody chose it. */
-static ty_status expert_clear(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status expert_clear(ty_stage_device *stage, const stage_node *node, const mixture *m,
                               const expert *e, ty_error *error)
 {
     const uint64_t counts[] = {e->up * m->core.features, e->hidden * m->core.features, e->up,
@@ -430,8 +430,9 @@ static ty_status expert_clear(ty_stage_device *stage, const cuda_node *node, con
     for (uint32_t t = 0; t < (m->has_bias ? 4U : 2U); t++) {
         float *gradient = gradient_of(stage, node, e, t, counts[t]);
         if (gradient != NULL)
-            CUDA_CHECK(cudaMemsetAsync(gradient, 0, counts[t] * sizeof *gradient, stage->stream),
-                       status, done);
+            CUDA_CHECK(
+                cudaMemsetAsync(gradient, 0, counts[t] * sizeof *gradient, stage->own->stream),
+                status, done);
     }
 done:
     return status;
@@ -444,7 +445,7 @@ static uint64_t before_part(const ty_stage_device *stage, const mixture *m)
 }
 
 /* Scores, choices, and where copies go; then the host knows how many each expert has. */
-static ty_status route(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status route(ty_stage_device *stage, const stage_node *node, const mixture *m,
                        const kept *keep, const room *own, uint32_t slot, const char *x,
                        ty_error *error)
 {
@@ -461,21 +462,21 @@ static ty_status route(ty_stage_device *stage, const cuda_node *node, const mixt
 
     TY_CHECK(cuda_strided_forward(stage, &scores, error), status, done);
     if (m->parts > 1)
-        TY_CHECK(
-            cuda_lanes_all_reduce(stage, false, m->core.rows * m->core.experts, own->scores, error),
-            status, done);
-    cuda_route(&m->core, own->scores, keep->choice, keep->weight, stage->stream);
+        TY_CHECK(stage_lanes_all_reduce(stage, false, m->core.rows * m->core.experts, own->scores,
+                                        error),
+                 status, done);
+    cuda_route(&m->core, own->scores, keep->choice, keep->weight, stage->own->stream);
     cuda_experts_place(&m->core, keep->choice, keep->starts, keep->place, keep->copy_of,
-                       stage->stream);
+                       stage->own->stream);
     CUDA_CHECK(cudaMemcpyAsync(starts, keep->starts, (m->core.experts + 1) * sizeof *starts,
-                               cudaMemcpyDeviceToHost, stage->stream),
+                               cudaMemcpyDeviceToHost, stage->own->stream),
                status, done);
     status = cuda_pass_wait(stage, error);
 done:
     return status;
 }
 
-static cuda_expert_copies copies_of(const cuda_node *node, const mixture *m, const kept *keep,
+static cuda_expert_copies copies_of(const stage_node *node, const mixture *m, const kept *keep,
                                     const room *own, uint32_t slot)
 {
     const mixture_state *state = node->state;
@@ -492,7 +493,7 @@ static cuda_expert_copies copies_of(const cuda_node *node, const mixture *m, con
 }
 
 /* The own copies to the experts that they chose, on whichever lane. */
-static ty_status copies_go(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status copies_go(ty_stage_device *stage, const stage_node *node, const mixture *m,
                            const kept *keep, const room *own, uint32_t slot, const char *x,
                            ty_error *error)
 {
@@ -501,8 +502,8 @@ static ty_status copies_go(ty_stage_device *stage, const cuda_node *node, const 
     cuda_expert_copies copies;
     ty_status status;
 
-    cuda_copies_take(stage->type, &m->core, padded, keep->copy_of, NULL, x,
-                     m->lanes > 1 ? own->packed : keep->x, stage->stream);
+    cuda_copies_take(stage->own->type, &m->core, padded, keep->copy_of, NULL, x,
+                     m->lanes > 1 ? own->packed : keep->x, stage->own->stream);
     if (m->lanes == 1)
         return TY_OK;
     copies = copies_of(node, m, keep, own, slot);
@@ -513,7 +514,7 @@ done:
 }
 
 /* What experts made of copies, or of the gradients of what they made. */
-static ty_status copies_come(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status copies_come(ty_stage_device *stage, const stage_node *node, const mixture *m,
                              const kept *keep, const room *own, uint32_t slot, void *to,
                              ty_error *error)
 {
@@ -525,12 +526,12 @@ static ty_status copies_come(ty_stage_device *stage, const cuda_node *node, cons
     return cuda_experts_return(stage, &copies, own->made, to, error);
 }
 
-static ty_status moe_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
     const mixture m = mixture_of(stage, node);
     const int32_t *first = ((const mixture_state *)node->state)->first[slot];
-    char *y = cuda_summand(stage, node, false, cuda_out(stage, node, slot));
+    char *y = stage_summand(stage, node, false, cuda_out(stage, node, slot));
     const void *x;
     expert shared;
     kept keep;
@@ -539,7 +540,7 @@ static ty_status moe_forward(ty_stage_device *stage, const cuda_node *node, uint
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &x, error), status, done);
+    TY_CHECK(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error), status, done);
     TY_CHECK(route(stage, node, &m, &keep, &own, slot, x, error), status, done);
     TY_CHECK(copies_go(stage, node, &m, &keep, &own, slot, x, error), status, done);
     for (uint64_t e = 0; e < m.here; e++) {
@@ -562,16 +563,16 @@ static ty_status moe_forward(ty_stage_device *stage, const cuda_node *node, uint
         activate(stage, &m, shared.rows, m.shared, shared.h, shared.a);
         TY_CHECK(down_forward(stage, node, &m, &shared, error), status, done);
     }
-    cuda_copies_sum(stage->type, &m.core, keep.place, keep.weight, keep.y, m.shared > 0, y,
-                    stage->stream);
-    status = cuda_lanes_sum(stage, node, &node->whole_output, y, false, cuda_out(stage, node, slot),
-                            error);
+    cuda_copies_sum(stage->own->type, &m.core, keep.place, keep.weight, keep.y, m.shared > 0, y,
+                    stage->own->stream);
+    status = stage_lanes_sum(stage, node, &node->whole_output, y, false,
+                             cuda_out(stage, node, slot), error);
 done:
     return status;
 }
 
 /* What activation functions make, from what goes into them. */
-static ty_status moe_again(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status moe_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {
     const mixture m = mixture_of(stage, node);
@@ -593,22 +594,22 @@ typedef struct operands {
     const void *x, *dy;
 } operands;
 
-static ty_status operands_take(ty_stage_device *stage, const cuda_node *node, const room *own,
+static ty_status operands_take(ty_stage_device *stage, const stage_node *node, const room *own,
                                uint32_t slot, operands *out, ty_error *error)
 {
     void *x = node->lane_kept != NULL ? node->lane_kept[stage->slot] : own->whole_x;
     ty_status status = TY_OK;
 
     out->x = x;
-    if (!cuda_gathers(stage, node) || stage->part != CUDA_WEIGHTS) /* else it is there */
-        TY_CHECK(cuda_whole_input(stage, node, slot, x, &out->x, error), status, done);
+    if (!stage_gathers(stage, node) || stage->part != STAGE_WEIGHTS) /* else it is there */
+        TY_CHECK(stage_whole_input(stage, node, 0, slot, x, &out->x, error), status, done);
     status = cuda_whole_gradient(stage, node, own->whole_dy, &out->dy, error);
 done:
     return status;
 }
 
 /* Into `dx`, if that is asked for: of tensor lanes each has its columns' part. */
-static ty_status router_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status router_backward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                                  const kept *keep, const room *own, const void *x, bool is_first,
                                  bool adds, void *dx, ty_error *error)
 {
@@ -623,21 +624,21 @@ static ty_status router_backward(ty_stage_device *stage, const cuda_node *node, 
                                      .dy = keep->dscores,
                                      .dweight = cuda_parameter_gradient(stage, node, MOE_ROUTER),
                                      .dx = dx != NULL && is_divided ? own->dpart : dx,
-                                     .adds_weight = cuda_adds(node, MOE_ROUTER, is_first),
+                                     .adds_weight = stage_adds(node, MOE_ROUTER, is_first),
                                      .adds_x = adds};
     ty_status status;
 
     if (is_divided)
-        cuda_columns_take(stage->type, m->core.rows, m->core.features, first, m->part, x, own->part,
-                          stage->stream);
+        cuda_columns_take(stage->own->type, m->core.rows, m->core.features, first, m->part, x,
+                          own->part, stage->own->stream);
     status = cuda_affine_backward(stage, &to, error);
     if (is_divided && dx != NULL)
-        cuda_columns_put(stage->type, m->core.rows, m->core.features, first, m->part, own->dpart,
-                         dx, stage->stream);
+        cuda_columns_put(stage->own->type, m->core.rows, m->core.features, first, m->part,
+                         own->dpart, dx, stage->own->stream);
     return status;
 }
 
-static ty_status experts_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status experts_backward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                                   const kept *keep, const room *own, const int32_t *first,
                                   bool is_first, ty_error *error)
 {
@@ -650,7 +651,7 @@ static ty_status experts_backward(ty_stage_device *stage, const cuda_node *node,
         else if (is_first)
             TY_CHECK(expert_clear(stage, node, m, &one, error), status, done);
     }
-    if (stage->part != CUDA_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         activate_backward(stage, m, (uint64_t)first[m->here], m->hidden, keep->h, own->da,
                           keep->dh);
     for (uint64_t e = 0; e < m->here; e++) {
@@ -663,7 +664,7 @@ done:
 }
 
 /* Adds to `dx`, if that is asked for. */
-static ty_status shared_backward(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status shared_backward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                                  const kept *keep, const room *own, const operands *of,
                                  bool is_first, void *dx, ty_error *error)
 {
@@ -674,11 +675,11 @@ static ty_status shared_backward(ty_stage_device *stage, const cuda_node *node, 
         return TY_OK;
     shared.x = of->x;
     shared.dy = of->dy;
-    shared.da = stage->part != CUDA_WEIGHTS ? own->shared_da : NULL;
+    shared.da = stage->part != STAGE_WEIGHTS ? own->shared_da : NULL;
     shared.dx = dx;
     shared.adds_x = true;
     TY_CHECK(down_backward(stage, node, m, &shared, error), status, done);
-    if (stage->part != CUDA_WEIGHTS)
+    if (stage->part != STAGE_WEIGHTS)
         activate_backward(stage, m, shared.rows, m->shared, shared.h, shared.da, shared.dh);
     status = up_backward(stage, node, m, &shared, error);
 done:
@@ -687,7 +688,7 @@ done:
 
 /* Gradients of the scores, and of what the experts here make, for which those of copies go the way
  * of these; with lanes the second part of a backward has them from the first. */
-static ty_status gradients_go(ty_stage_device *stage, const cuda_node *node, const mixture *m,
+static ty_status gradients_go(ty_stage_device *stage, const stage_node *node, const mixture *m,
                               const kept *keep, const room *own, uint32_t slot, const void *dy,
                               ty_error *error)
 {
@@ -696,32 +697,33 @@ static ty_status gradients_go(ty_stage_device *stage, const cuda_node *node, con
     cuda_expert_copies copies;
     ty_status status = TY_OK;
 
-    if (stage->part != CUDA_WEIGHTS) {
-        cuda_copy_gains(stage->type, &m->core, keep->place, keep->y, dy, own->gain, stage->stream);
+    if (stage->part != STAGE_WEIGHTS) {
+        cuda_copy_gains(stage->own->type, &m->core, keep->place, keep->y, dy, own->gain,
+                        stage->own->stream);
         if (m->parts > 1)
-            status = cuda_lanes_all_reduce(stage, false, m->copies, own->gain, error);
+            status = stage_lanes_all_reduce(stage, false, m->copies, own->gain, error);
         if (status != TY_OK)
             return status;
-        cuda_scores_gradient(stage->type, &m->core, keep->choice, keep->weight, own->gain,
-                             m->stride, keep->dscores, stage->stream);
+        cuda_scores_gradient(stage->own->type, &m->core, keep->choice, keep->weight, own->gain,
+                             m->stride, keep->dscores, stage->own->stream);
     }
-    if (m->lanes > 1 && stage->part == CUDA_WEIGHTS)
+    if (m->lanes > 1 && stage->part == STAGE_WEIGHTS)
         return TY_OK;
-    cuda_copies_take(stage->type, &m->core, padded, keep->copy_of, keep->weight, dy, own->packed,
-                     stage->stream);
+    cuda_copies_take(stage->own->type, &m->core, padded, keep->copy_of, keep->weight, dy,
+                     own->packed, stage->own->stream);
     if (m->lanes == 1)
         return TY_OK;
     copies = copies_of(node, m, keep, own, slot);
     return cuda_experts_send(stage, &copies, own->packed, keep->dy, error);
 }
 
-static ty_status moe_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+static ty_status moe_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     const mixture m = mixture_of(stage, node);
     const int32_t *first = ((const mixture_state *)node->state)->first[slot];
     const bool adds = node->adds[0];
-    void *to = cuda_in_gradient(stage, node, 0), *dx = cuda_summand(stage, node, adds, to);
+    void *to = cuda_in_gradient(stage, node, 0), *dx = stage_summand(stage, node, adds, to);
     operands of;
     kept keep;
     room own = {0};
@@ -739,16 +741,16 @@ static ty_status moe_backward(ty_stage_device *stage, const cuda_node *node, uin
         status, done);
     TY_CHECK(shared_backward(stage, node, &m, &keep, &own, &of, is_first, dx, error), status, done);
     if (dx != NULL)
-        cuda_copies_sum(stage->type, &m.core, keep.place, NULL, m.lanes > 1 ? own.packed : own.made,
-                        true, dx, stage->stream);
-    status = cuda_lanes_sum(stage, node, &node->whole_input, dx, adds, to, error);
+        cuda_copies_sum(stage->own->type, &m.core, keep.place, NULL,
+                        m.lanes > 1 ? own.packed : own.made, true, dx, stage->own->stream);
+    status = stage_lanes_sum(stage, node, &node->whole_input, dx, adds, to, error);
 done:
     return status;
 }
 
-const cuda_kind cuda_moe = {.floats = CUDA_BIT(MOE_SHARED_DOWN_BIAS) | CUDA_BIT(MOE_DOWN_BIAS),
-                            .build = moe_build,
-                            .forward = moe_forward,
-                            .again = moe_again,
-                            .backward = moe_backward,
-                            .release = moe_release};
+const stage_kind cuda_moe = {.floats = STAGE_BIT(MOE_SHARED_DOWN_BIAS) | STAGE_BIT(MOE_DOWN_BIAS),
+                             .build = moe_build,
+                             .forward = moe_forward,
+                             .again = moe_again,
+                             .backward = moe_backward,
+                             .release = moe_release};

@@ -86,14 +86,14 @@ static void product_free(const cuda_blas *blas, product *p)
 
 void cuda_products_free(ty_stage_device *stage)
 {
-    cuda_plan_cache *cache = stage->products;
+    cuda_plan_cache *cache = stage->own->products;
 
     for (uint32_t i = 0; cache != NULL && i < cache->count; i++)
-        product_free(stage->blas, &cache->products[i]);
+        product_free(stage->own->blas, &cache->products[i]);
     if (cache != NULL)
         ty_free(cache->products);
     ty_free(cache);
-    stage->products = NULL;
+    stage->own->products = NULL;
 }
 
 static ty_status attribute_set(const cuda_blas *blas, cublasLtMatmulDesc_t operation,
@@ -115,14 +115,15 @@ static ty_status epilogue_set(const ty_stage_device *stage, const product *p, co
     ty_status status = TY_OK;
 
     if (o->bias != NULL)
-        TY_CHECK(attribute_set(stage->blas, p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        TY_CHECK(attribute_set(stage->own->blas, p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                &o->bias, sizeof o->bias, error),
                  status, done);
     if (o->aux != NULL) {
-        TY_CHECK(attribute_set(stage->blas, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                               &o->aux, sizeof o->aux, error),
+        TY_CHECK(attribute_set(stage->own->blas, p->operation,
+                               CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->aux, sizeof o->aux,
+                               error),
                  status, done);
-        TY_CHECK(attribute_set(stage->blas, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+        TY_CHECK(attribute_set(stage->own->blas, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
                                &aux_stride, sizeof aux_stride, error),
                  status, done);
     }
@@ -133,7 +134,7 @@ done:
 static ty_status operation_make(const ty_stage_device *stage, const operands *o, product *p,
                                 ty_error *error)
 {
-    const cuda_blas *blas = stage->blas;
+    const cuda_blas *blas = stage->own->blas;
     bool is_tf32 = stage->options.precision == TY_PRECISION_TF32;
     int32_t a = p->key.transposes_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     int32_t b = p->key.transposes_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -158,9 +159,9 @@ done:
 
 static ty_status layouts_make(const ty_stage_device *stage, product *p, ty_error *error)
 {
-    const cuda_blas *blas = stage->blas;
+    const cuda_blas *blas = stage->own->blas;
     const shape *k = &p->key;
-    cudaDataType_t type = data_type(stage->type);
+    cudaDataType_t type = data_type(stage->own->type);
     ty_status status = TY_OK;
 
     BLAS_CHECK(blas->cublasLtMatrixLayoutCreate(&p->a, type, k->transposes_a ? k->k : k->m,
@@ -182,13 +183,13 @@ static ty_status preference_make(const ty_stage_device *stage, const shape *k,
     static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const cuda_blas *blas = stage->blas;
+    const cuda_blas *blas = stage->own->blas;
     ty_status status = TY_OK;
 
     BLAS_CHECK(blas->cublasLtMatmulPreferenceCreate(out), status, done);
     BLAS_CHECK(blas->cublasLtMatmulPreferenceSetAttribute(
-                   *out, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &stage->workspace_bytes,
-                   sizeof stage->workspace_bytes),
+                   *out, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &stage->own->workspace_bytes,
+                   sizeof stage->own->workspace_bytes),
                status, done);
     for (int i = 0; i < 4; i++)
         BLAS_CHECK(blas->cublasLtMatmulPreferenceSetAttribute(
@@ -228,10 +229,10 @@ static bool trial_run(const void *context)
     const product *p = t->product;
     const float one = 1.0f, zero = 0.0f;
 
-    return stage->blas->cublasLtMatmul(stage->blas_handle, p->operation, &one, t->operands->a, p->a,
-                                       t->operands->b, p->b, &zero, t->d, p->d, t->d, p->d,
-                                       t->algorithm, stage->workspace, stage->workspace_bytes,
-                                       stage->stream) == CUBLAS_STATUS_SUCCESS;
+    return stage->own->blas->cublasLtMatmul(
+               stage->own->blas_handle, p->operation, &one, t->operands->a, p->a, t->operands->b,
+               p->b, &zero, t->d, p->d, t->d, p->d, t->algorithm, stage->own->workspace,
+               stage->own->workspace_bytes, stage->own->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* On the operands at hand, but into memory of its own: what is there may be added to. */
@@ -268,7 +269,7 @@ static ty_status algorithm_choose(ty_stage_device *stage, product *p, const oper
 
     key_make(stage, &p->key, key);
     if (!cuda_choice_find(stage, key, &choice) && stage->options.measures_algorithms &&
-        !stage->is_recording) {
+        !stage->own->is_recording) {
         TY_CHECK(fastest_find(stage, p, o, found, count, &choice, error), status, done);
         TY_CHECK(cuda_choice_note(stage, key, choice, error), status, done);
     }
@@ -285,7 +286,7 @@ done:
 static ty_status product_make(ty_stage_device *stage, const shape *key, const operands *o,
                               product *p, ty_error *error)
 {
-    const cuda_blas *blas = stage->blas;
+    const cuda_blas *blas = stage->own->blas;
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found[MOST_CANDIDATES];
     int count = 0;
@@ -296,8 +297,9 @@ static ty_status product_make(ty_stage_device *stage, const shape *key, const op
     TY_CHECK(operation_make(stage, o, p, error), status, done);
     TY_CHECK(layouts_make(stage, p, error), status, done);
     TY_CHECK(preference_make(stage, key, &preference, error), status, done);
-    code = blas->cublasLtMatmulAlgoGetHeuristic(stage->blas_handle, p->operation, p->a, p->b, p->d,
-                                                p->d, preference, MOST_CANDIDATES, found, &count);
+    code = blas->cublasLtMatmulAlgoGetHeuristic(stage->own->blas_handle, p->operation, p->a, p->b,
+                                                p->d, p->d, preference, MOST_CANDIDATES, found,
+                                                &count);
     if (code != CUBLAS_STATUS_SUCCESS || count == 0)
         status = ty_fail(error, TY_EUNSUPPORTED,
                          "cuBLASLt has no product of %llu x %llu x %llu with epilogue %d",
@@ -314,12 +316,12 @@ done:
 static ty_status product_find(ty_stage_device *stage, const shape *key, const operands *o,
                               product **out, ty_error *error)
 {
-    cuda_plan_cache *cache = stage->products;
+    cuda_plan_cache *cache = stage->own->products;
     product made = {0};
     ty_status status;
 
     if (cache == NULL)
-        cache = stage->products = ty_alloc(1, sizeof *cache);
+        cache = stage->own->products = ty_alloc(1, sizeof *cache);
     for (uint32_t i = 0; cache != NULL && i < cache->count; i++) {
         *out = &cache->products[i];
         if (is_same(&cache->products[i].key, key))
@@ -337,7 +339,7 @@ static ty_status product_find(ty_stage_device *stage, const shape *key, const op
         return ty_fail(error, TY_ENOMEM, "out of memory");
     status = product_make(stage, key, o, &made, error);
     if (status != TY_OK) {
-        product_free(stage->blas, &made);
+        product_free(stage->own->blas, &made);
         return status;
     }
     *out = &cache->products[cache->count++];
@@ -361,9 +363,10 @@ static ty_status product_run(const ty_stage_device *stage, product *p, const ope
 
     for (; tried < p->algorithm_count && is_refusal(code); tried++) {
         p->algorithm = tried;
-        code = stage->blas->cublasLtMatmul(
-            stage->blas_handle, p->operation, &one, o->a, p->a, o->b, p->b, &beta, o->d, p->d, o->d,
-            p->d, &p->algorithms[tried], stage->workspace, stage->workspace_bytes, stage->stream);
+        code = stage->own->blas->cublasLtMatmul(stage->own->blas_handle, p->operation, &one, o->a,
+                                                p->a, o->b, p->b, &beta, o->d, p->d, o->d, p->d,
+                                                &p->algorithms[tried], stage->own->workspace,
+                                                stage->own->workspace_bytes, stage->own->stream);
     }
     return code == CUBLAS_STATUS_SUCCESS ? TY_OK : cuda_blas_fail(error, "cublasLtMatmul", code);
 }
@@ -466,13 +469,13 @@ static ty_status padded_weight_gradient(ty_stage_device *stage, const shape *all
     first.n = whole;
     last.n = all->ldb - whole;
     of_last.b = (const char *)o->b + whole * stage->element;
-    of_last.d = stage->sums;
+    of_last.d = stage->own->sums;
     of_last.adds = false;
     if (whole > 0)
         TY_CHECK(multiply(stage, &first, o, error), status, done);
     TY_CHECK(multiply(stage, &last, &of_last, error), status, done);
-    cuda_accumulate_float(CUDA_TYPE_FLOAT, rest, stage->sums, o->adds,
-                          (float *)o->d + whole * all->m, stage->stream);
+    cuda_accumulate_float(CUDA_TYPE_FLOAT, rest, stage->own->sums, o->adds,
+                          (float *)o->d + whole * all->m, stage->own->stream);
 done:
     return status;
 }
@@ -506,8 +509,8 @@ ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradien
     if (g->x_before_gelu != NULL)
         of_input.aux = (void *)(uintptr_t)g->x_before_gelu; /* read only, but declared otherwise */
     if (g->dbias != NULL)
-        cuda_column_sums(stage->type, g->rows, g->out, dy_stride, g->dy, g->adds_bias, g->dbias,
-                         stage->sums, stage->stream);
+        cuda_column_sums(stage->own->type, g->rows, g->out, dy_stride, g->dy, g->adds_bias,
+                         g->dbias, stage->own->sums, stage->own->stream);
     if (g->dweight != NULL)
         TY_CHECK(g->is_padded ? padded_weight_gradient(stage, &weight, &of_weight, error)
                               : multiply(stage, &weight, &of_weight, error),

@@ -13,18 +13,18 @@ ty_status cuda_state_open(ty_stage_device *stage, uint32_t state_count,
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, done);
-    stage->state_count = state_count;
-    stage->state_ranges = ty_alloc(range_count, sizeof *stage->state_ranges);
-    if (stage->state_ranges == NULL)
+    stage->own->state_count = state_count;
+    stage->own->state_ranges = ty_alloc(range_count, sizeof *stage->own->state_ranges);
+    if (stage->own->state_ranges == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for the optimizer's state");
     for (uint32_t r = 0; r < range_count; r++) {
-        stage->state_ranges[r] = (cuda_range){ranges[r].offset, ranges[r].count, total};
+        stage->own->state_ranges[r] = (cuda_range){ranges[r].offset, ranges[r].count, total};
         total += ranges[r].count;
     }
-    stage->state_range_count = range_count;
+    stage->own->state_range_count = range_count;
     if (state_count > 0)
-        stage->optimizer_state = cuda_buffer(stage, total * state_count * sizeof(float));
-    if (state_count > 0 && stage->optimizer_state == NULL) {
+        stage->own->optimizer_state = cuda_buffer(stage, total * state_count * sizeof(float));
+    if (state_count > 0 && stage->own->optimizer_state == NULL) {
         (void)cudaGetLastError();
         status = ty_fail(error, TY_ENOMEM, "out of GPU memory for %.3g GB of optimizer state",
                          (double)(total * state_count * sizeof(float)) * 1e-9);
@@ -36,11 +36,11 @@ done:
 float *cuda_state(const ty_stage_device *stage, uint64_t offset)
 {
     const cuda_range *range =
-        cuda_range_find(stage->state_ranges, stage->state_range_count, offset);
+        cuda_range_find(stage->own->state_ranges, stage->own->state_range_count, offset);
 
     return range == NULL ? NULL
-                         : stage->optimizer_state +
-                               (range->start + offset - range->offset) * stage->state_count;
+                         : stage->own->optimizer_state +
+                               (range->start + offset - range->offset) * stage->own->state_count;
 }
 
 /* ---- Updates ---- */
@@ -69,16 +69,18 @@ static ty_status unscale(ty_stage_device *stage, uint64_t offset, uint64_t count
 {
     ty_status status = TY_OK;
 
-    CUDA_CHECK(cudaMemsetAsync(stage->is_bad, 0, sizeof *stage->is_bad, stage->stream), status,
-               done);
-    cuda_unscale(count, (float)(1.0 / stage->loss_factor),
-                 stage->gradients + cuda_kept_start(&stage->gradient_layout, offset), stage->is_bad,
-                 stage->stream);
-    CUDA_CHECK(cudaMemcpyAsync(stage->host_is_bad, stage->is_bad, sizeof *stage->is_bad,
-                               cudaMemcpyDeviceToHost, stage->stream),
+    CUDA_CHECK(
+        cudaMemsetAsync(stage->own->is_bad, 0, sizeof *stage->own->is_bad, stage->own->stream),
+        status, done);
+    cuda_unscale(count, (float)(1.0 / stage->own->loss_factor),
+                 stage->gradients + cuda_kept_start(&stage->own->gradient_layout, offset),
+                 stage->own->is_bad, stage->own->stream);
+    CUDA_CHECK(cudaMemcpyAsync(stage->own->host_is_bad, stage->own->is_bad,
+                               sizeof *stage->own->is_bad, cudaMemcpyDeviceToHost,
+                               stage->own->stream),
                status, done);
     TY_CHECK(cuda_pass_wait(stage, error), status, done);
-    *is_finite = *stage->host_is_bad == 0;
+    *is_finite = *stage->own->host_is_bad == 0;
     /* What lanes have whole stays alike on all of them. */
     status = cuda_lanes_agree(stage, TY_TENSOR_LANES, is_finite, error);
 done:
@@ -95,13 +97,13 @@ static ty_status state_check(ty_stage_device *stage, uint32_t state_count, uint6
 
     if (state_count == 0)
         return TY_OK;
-    if (stage->state_ranges == NULL)
+    if (stage->own->state_ranges == NULL)
         status = cuda_state_open(stage, state_count, &all, 1, error);
     if (status != TY_OK)
         return status;
-    if (state_count != stage->state_count)
+    if (state_count != stage->own->state_count)
         return ty_fail(error, TY_EINVAL, "found %u numbers of state per parameter, had %u",
-                       (unsigned)state_count, (unsigned)stage->state_count);
+                       (unsigned)state_count, (unsigned)stage->own->state_count);
     if (cuda_state(stage, offset) == NULL)
         return ty_fail(error, TY_EINVAL, "found no state for parameter %llu",
                        (unsigned long long)offset);
@@ -113,11 +115,11 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
 {
     const cuda_update update = update_of(optimizer, step);
     const uint32_t states = ty_optimizer_state_count(optimizer);
-    const cuda_layout *weights = &stage->weight_layout;
+    const cuda_layout *weights = &stage->own->weight_layout;
     /* What is shared out is copied when it is gathered. */
-    const bool is_copied = stage->type != CUDA_TYPE_FLOAT &&
+    const bool is_copied = stage->own->type != CUDA_TYPE_FLOAT &&
                            cuda_range_find(weights->whole, weights->whole_count, offset) == NULL;
-    const cuda_copy copy = cuda_copy_of(stage, stage->weights);
+    const cuda_copy copy = cuda_copy_of(stage, stage->own->weights);
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, done);
@@ -127,10 +129,11 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
         TY_CHECK(unscale(stage, offset, count, is_finite, error), status, done);
     if (!*is_finite)
         return TY_OK;
-    cuda_update_step(
-        stage->type, &update, offset, count, stage->parameters + cuda_kept_start(weights, offset),
-        stage->gradients + cuda_kept_start(&stage->gradient_layout, offset),
-        states > 0 ? cuda_state(stage, offset) : NULL, is_copied ? &copy : NULL, stage->stream);
+    cuda_update_step(stage->own->type, &update, offset, count,
+                     stage->parameters + cuda_kept_start(weights, offset),
+                     stage->gradients + cuda_kept_start(&stage->own->gradient_layout, offset),
+                     states > 0 ? cuda_state(stage, offset) : NULL, is_copied ? &copy : NULL,
+                     stage->own->stream);
     status = cuda_pass_wait(stage, error);
 done:
     return status;

@@ -1,0 +1,179 @@
+/* Collectives of tensor-parallel and context-parallel ranks inside a pass, in the numbers of
+ * values, or in floats where sums are floats. */
+#include "stage.h"
+
+static ty_status exchange(ty_stage_device *stage, ty_lane_kind among, ty_collective_kind kind,
+                          ty_element element, void *data, uint64_t count, ty_error *error)
+{
+    return stage->backend->exchange(
+        stage,
+        &(ty_lane_exchange){
+            .among = among, .kind = kind, .element = element, .data = data, .count = count},
+        error);
+}
+
+ty_status stage_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
+                                 float *data, ty_error *error)
+{
+    return exchange(stage, TY_TENSOR_LANES, TY_ALL_REDUCE,
+                    is_maximum ? TY_ELEMENT_LARGEST_FLOAT : TY_ELEMENT_FLOAT, data, count, error);
+}
+
+/* ---- Shards of sequences: one piece of a message per rank ---- */
+
+static uint64_t piece_count(const stage_pieces *p)
+{
+    return p->batch * p->runs * p->run;
+}
+
+/* Whether the tensor has the order of a message. */
+static bool is_in_order(const stage_pieces *p)
+{
+    return p->batch == 1 && p->runs == 1;
+}
+
+/* This rank's piece of a message. */
+static void *own_piece(const ty_stage_device *stage, ty_lane_kind among, const stage_pieces *p,
+                       void *message)
+{
+    const ty_lane_group *lanes = &stage->options.lanes;
+    const uint32_t position = among == TY_TENSOR_LANES ? lanes->position : lanes->context_position;
+
+    return (char *)message + position * piece_count(p) * stage->element;
+}
+
+/* All pieces of a message; that of this rank is there. */
+static ty_status pieces_gather(ty_stage_device *stage, ty_lane_kind among, const stage_pieces *p,
+                               void *message, ty_error *error)
+{
+    return exchange(stage, among, TY_ALL_GATHER, stage->element_kind, message, piece_count(p),
+                    error);
+}
+
+/* This rank's piece of the sum of all ranks' messages. */
+static ty_status pieces_sum(ty_stage_device *stage, ty_lane_kind among, const stage_pieces *p,
+                            void *message, ty_error *error)
+{
+    return exchange(stage, among, TY_REDUCE_SCATTER, stage->element_kind, message,
+                    p->lanes * piece_count(p), error);
+}
+
+/* A tensor [B, T, D] as [n][B][T / n][D] for n ranks. */
+static stage_pieces tensor_pieces(const ty_stage_device *stage, const ty_shape *whole)
+{
+    const uint64_t lanes = lane_count(&stage->options);
+
+    return (stage_pieces){stage_batch(stage), lanes, 1, ty_shape_elements(whole) / lanes};
+}
+
+/* A tensor of that shape per sample from the ranks' shards of its sequence. */
+static ty_status gather(ty_stage_device *stage, const ty_shape *shape, const void *own, void *whole,
+                        ty_error *error)
+{
+    const stage_pieces p = tensor_pieces(stage, shape);
+    void *message = is_in_order(&p) ? whole : stage->lane_message;
+    ty_status status;
+
+    stage->backend->accumulate(stage, piece_count(&p), own, false,
+                               own_piece(stage, TY_TENSOR_LANES, &p, message));
+    status = pieces_gather(stage, TY_TENSOR_LANES, &p, message, error);
+    if (status == TY_OK && !is_in_order(&p))
+        stage->backend->from_pieces(stage, &p, message, whole);
+    return status;
+}
+
+static ty_status sum_scattered(ty_stage_device *stage, const ty_shape *shape, void *summand,
+                               bool adds, void *to, ty_error *error)
+{
+    const stage_pieces p = tensor_pieces(stage, shape);
+    void *message = is_in_order(&p) ? summand : stage->lane_message;
+    ty_status status;
+
+    if (!is_in_order(&p))
+        stage->backend->to_pieces(stage, &p, summand, message);
+    status = pieces_sum(stage, TY_TENSOR_LANES, &p, message, error);
+    if (status == TY_OK)
+        stage->backend->accumulate(stage, piece_count(&p),
+                                   own_piece(stage, TY_TENSOR_LANES, &p, message), adds, to);
+    return status;
+}
+
+static stage_pieces context_pieces(const ty_stage_device *stage, const stage_context_rows *rows)
+{
+    const uint64_t lanes = lane_context_count(&stage->options);
+
+    return (stage_pieces){stage_batch(stage), lanes, TY_CONTEXT_RUNS,
+                          rows->sequence / lanes / TY_CONTEXT_RUNS * rows->columns};
+}
+
+ty_status stage_context_gather(ty_stage_device *stage, const stage_context_rows *rows,
+                               const void *own, void *message, void *whole, ty_error *error)
+{
+    const stage_pieces p = context_pieces(stage, rows);
+    ty_status status;
+
+    stage->backend->copy_rows(stage, piece_count(&p) / rows->columns, rows->columns, own,
+                              rows->stride, own_piece(stage, TY_CONTEXT_LANES, &p, message),
+                              rows->columns);
+    status = pieces_gather(stage, TY_CONTEXT_LANES, &p, message, error);
+    if (status == TY_OK)
+        stage->backend->from_pieces(stage, &p, message, whole);
+    return status;
+}
+
+ty_status stage_context_scatter(ty_stage_device *stage, const stage_context_rows *rows,
+                                const void *whole, void *message, void *own, ty_error *error)
+{
+    const stage_pieces p = context_pieces(stage, rows);
+    ty_status status;
+
+    stage->backend->to_pieces(stage, &p, whole, message);
+    status = pieces_sum(stage, TY_CONTEXT_LANES, &p, message, error);
+    if (status == TY_OK)
+        stage->backend->copy_rows(stage, piece_count(&p) / rows->columns, rows->columns,
+                                  own_piece(stage, TY_CONTEXT_LANES, &p, message), rows->columns,
+                                  own, rows->stride);
+    return status;
+}
+
+/* ---- A divided layer's operands ---- */
+
+ty_status stage_lanes_sum(ty_stage_device *stage, const stage_node *node, const ty_shape *shape,
+                          void *summand, bool adds, void *to, ty_error *error)
+{
+    const uint64_t count = ty_shape_elements(shape) * stage_batch(stage);
+    ty_status status;
+
+    if (!node->is_divided || to == NULL)
+        return TY_OK; /* it is there */
+    if (stage->options.lanes.divides_sequence)
+        return sum_scattered(stage, shape, summand, adds, to, error);
+    status =
+        exchange(stage, TY_TENSOR_LANES, TY_ALL_REDUCE, stage->element_kind, summand, count, error);
+    if (status == TY_OK && (summand != to || adds))
+        stage->backend->accumulate(stage, count, summand, adds, to);
+    return status;
+}
+
+ty_status stage_whole_input(ty_stage_device *stage, const stage_node *node, uint32_t input,
+                            uint32_t slot, void *room, const void **out, ty_error *error)
+{
+    const void *own = stage->values[node->inputs[input]].data[slot];
+
+    *out = stage_gathers(stage, node) ? room : own;
+    if (!stage_gathers(stage, node))
+        return TY_OK;
+    return gather(stage, input == 0 ? &node->whole_input : &node->whole_output, own, room, error);
+}
+
+ty_status stage_whole_gradient(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                               void *room, const void **out, ty_error *error)
+{
+    void **gradient = stage->values[node->output].gradient;
+    const void *own = gradient == NULL ? NULL : gradient[slot];
+
+    *out = stage_gathers(stage, node) ? room : own;
+    if (!stage_gathers(stage, node))
+        return TY_OK;
+    return gather(stage, &node->whole_output, own, room, error);
+}
