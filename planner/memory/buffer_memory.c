@@ -203,20 +203,17 @@ double ty_worker_buffers(const stage_memory *m)
            rank_buffers(m) + table_buffers(m) + gathered(m);
 }
 
-double ty_autograd_buffers(const stage_memory *m)
+double ty_autograd_buffers(const stage_memory *m, double weights)
 {
     const ty_plan *plan = m->plan;
     const double share = m->stack->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES;
     const double message = m->samples * fmax(ty_memory_transfer(m, m->index, TY_ACTIVATION),
                                              ty_memory_transfer(m, m->index + 1, TY_ACTIVATION));
-    double bucket = 0, weights = 0, largest = 0;
+    double bucket = 0, largest = 0;
 
-    for (uint32_t i = m->first; i < m->end; i++) {
-        const double bytes =
-            (double)memory_layer(m, i)->parameter_bytes * ty_lane_parameter_share(plan, i);
-        weights += bytes;
-        largest = fmax(largest, bytes);
-    }
+    for (uint32_t i = m->first; i < m->end; i++)
+        largest = fmax(largest, (double)memory_layer(m, i)->parameter_bytes *
+                                    ty_lane_parameter_share(plan, i));
     for (uint32_t b = 0; m->stack->overlaps_exchange && b < plan->bucket_count; b++)
         if (plan->buckets[b].stage == m->index &&
             ty_bucket_device_count(plan, &plan->buckets[b]) > 1)

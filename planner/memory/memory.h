@@ -166,9 +166,9 @@ void ty_autograd_activations(const stage_memory *m, double *slot, double *once);
 ty_status ty_memory_least_slots(const ty_plan *plan, uint32_t *devices, double *bytes,
                                 ty_error *error) TY_MUST_CHECK;
 
-/** Buffers of messages, collectives, tables, experts and gathered weights. */
+/** Buffers of messages, collectives, tables, experts and gathered weights. @param weights bytes */
 double ty_worker_buffers(const stage_memory *m);
-double ty_autograd_buffers(const stage_memory *m);
+double ty_autograd_buffers(const stage_memory *m, double weights);
 
 /** Encoded payloads, of all members where they are gathered, and what compressors store. */
 double ty_memory_compression(const stage_memory *m);

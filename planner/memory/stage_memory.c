@@ -240,7 +240,7 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
         weights += states.weights + (versions - 1) * held.all;
         gradients += states.gradients;
         optimizer += states.optimizer;
-        communication += is_autograd ? ty_autograd_buffers(&m) : ty_worker_buffers(&m);
+        communication += is_autograd ? ty_autograd_buffers(&m, held.all) : ty_worker_buffers(&m);
         compression += ty_memory_compression(&m);
         activations_of(&m, &slots[s / positions], &once);
         most = fmax(most, once);
