@@ -115,36 +115,46 @@ Test(round_trips, slurm_has_no_words_for)
 
 /* Whatever hosts are called, a line says what it said before; two that would be called alike are
  * refused. */
+/* A cluster's own text with other names for its two hosts. */
+static char *rename_hosts(const char *text, const char *const *names)
+{
+    static const char host[] = "host-";
+    ty_text out = {0};
+    char *taken = NULL;
+
+    for (const char *at; (at = strstr(text, host)) != NULL; text = at + sizeof host) {
+        ty_text_append(&out, text, (size_t)(at - text));
+        ty_text_add(&out, names[at[sizeof host - 1] - '0']);
+    }
+    ty_text_add(&out, text);
+    cr_assert_eq(ty_text_take(&out, &taken, NULL), TY_OK);
+    return taken;
+}
+
 Test(round_trips, slurm_names_are_names)
 {
     static const struct {
-        const char *first, *second, *line, *refusal;
+        const char *names[2], *line, *refusal;
     } rows[] = {
-        {"\"a,b[1-3]\"", "c", "\nSwitchName=cluster_p_s Nodes=a_b_1-3_,c\n", NULL},
-        {"a Switches=x", "c", "\nSwitchName=cluster_p_s Nodes=a_Switches_x,c\n", NULL},
-        {"a=b#c\\d'e", "c", "\nSwitchName=cluster_p_s Nodes=a_b_c_d_e,c\n", NULL},
-        {"a\xe2\x80\xa8"
-         "b",
-         "c", "\nSwitchName=cluster_p_s Nodes=a___b,c\n", NULL},
-        {"a\033[2Jb", "c", "\nSwitchName=cluster_p_s Nodes=a__2Jb,c\n", NULL},
-        {"a.b", "a-b", "\nSwitchName=cluster_p_s Nodes=a.b,a-b\n", NULL},
-        {"a.b", "a.bc", "\nSwitchName=cluster_p_s Nodes=a.b,a.bc\n", NULL},
-        {"a b", "a_b", NULL, "found two hosts that topology.conf would call a_b, expected"},
+        {{"a,b[1-3]", "c"}, "\nSwitchName=fabric Nodes=a_b_1-3_,c\n", NULL},
+        {{"a Switches=x", "c"}, "\nSwitchName=fabric Nodes=a_Switches_x,c\n", NULL},
+        {{"a=b#c\\\\d'e", "c"}, "\nSwitchName=fabric Nodes=a_b_c_d_e,c\n", NULL},
+        {{"a.b", "a-b"}, "\nSwitchName=fabric Nodes=a.b,a-b\n", NULL},
+        {{"a.b", "a.bc"}, "\nSwitchName=fabric Nodes=a.b,a.bc\n", NULL},
+        {{"a b", "a_b"}, NULL, "found two hosts that topology.conf would call a_b, expected"},
     };
-    ty_cluster_import_options options = {.host = "dgx-a100"};
+    ty_cluster *usual = sample_open("2x p100-server");
+    char *own = sample_json(usual);
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char text[256];
+        char *text = rename_hosts(own, rows[i].names);
         ty_text out = {0};
         ty_error error = {0};
-        ty_cluster *c;
-        snprintf(text, sizeof text, "ip,PSW,ASW,owner\n%s,p,s,o\n%s,p,s,o\n", rows[i].first,
-                 rows[i].second);
-        c = import_text(text, &options, NULL);
+        ty_cluster *c = import_text(text, NULL, NULL);
         if (rows[i].refusal == NULL) {
             cr_assert_eq(ty_cluster_export(c, "slurm", NULL, &out, &error), TY_OK, "%s",
                          error.message);
-            cr_assert_not_null(strstr(out.data, rows[i].line), "%s: %s", rows[i].first, out.data);
+            cr_assert_not_null(strstr(out.data, rows[i].line), "%s: %s", text, out.data);
         } else {
             cr_assert_eq(ty_cluster_export(c, "slurm", NULL, &out, &error), TY_EUNSUPPORTED);
             cr_assert_not_null(strstr(error.message, rows[i].refusal), "%s", error.message);
@@ -152,7 +162,10 @@ Test(round_trips, slurm_names_are_names)
         }
         ty_text_clear(&out);
         ty_cluster_free(c);
+        ty_free(text);
     }
+    ty_free(own);
+    ty_cluster_free(usual);
 }
 
 /* ---- NCCL ----------------------------------------------------------------------------------- */
