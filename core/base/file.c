@@ -22,8 +22,7 @@ static ty_status read_all(int file, const char *name, uint64_t limit, char **byt
     char *data = ty_alloc(capacity + 1, 1), *grown;
     ty_status status = TY_OK;
 
-    if (data == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", name);
+    TY_TRY(ty_check_memory(data != NULL, error));
     for (;;) {
         ssize_t got = read(file, data + used, capacity - used);
         if (got < 0 && errno == EINTR)
@@ -234,8 +233,7 @@ ty_status ty_file_writer_open(const char *path, ty_file_writer **out, ty_error *
     bool is_there;
     ty_status status;
 
-    if (writer == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(writer != NULL, error));
     writer->file = -1;
     TY_CHECK(target_find(path, &old, &is_there, &writer->path, error), status, cleanup);
     writer->file = open_temporary(writer->path, &writer->temporary);
@@ -346,8 +344,7 @@ ty_status ty_directory_make(const char *path, ty_error *error)
     struct stat found;
     char *copy = ty_strdup(path);
 
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(copy != NULL, error));
     for (char *end = copy + 1; copy[0] != '\0'; end++) {
         char last = *end;
         if (last != '/' && last != '\0')
@@ -430,12 +427,10 @@ static ty_status add_name(const char *file, const char *suffix, char ***names, u
     if (file[0] == '.' || length <= end || strcmp(file + length - end, suffix) != 0)
         return TY_OK;
     grown = ty_resize(*names, *count + 1, sizeof **names);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
+    TY_TRY(ty_check_memory(grown != NULL, error));
     *names = grown;
     name = ty_strndup(file, length - end);
-    if (name == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
+    TY_TRY(ty_check_memory(name != NULL, error));
     grown[(*count)++] = name;
     return TY_OK;
 }

@@ -203,8 +203,7 @@ static ty_status check_values(const ty_json_document *document, ty_text *unknown
             most = document->nodes[i].size;
     }
     sorted = ty_alloc(most, sizeof *sorted);
-    if (sorted == NULL)
-        return ty_fail(error, TY_ENOMEM, "%.200s: out of memory", document->name);
+    TY_TRY(ty_check_memory(sorted != NULL, error));
     for (size_t i = 0; i < document->node_count; i++) {
         const ty_json *node = &document->nodes[i], *twice;
         if (cJSON_IsNumber(node->item) && !isfinite(node->item->valuedouble)) {

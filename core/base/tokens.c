@@ -207,8 +207,7 @@ static ty_status own_open(const char *path, ty_tokens **out, ty_error *error)
     const header *head;
     ty_status status;
 
-    if (t == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(t != NULL, error));
     TY_CHECK(ty_file_check_plain(path, error), status, cleanup);
     TY_CHECK(map_file(path, &t->memory, &t->mapped_bytes, error), status, cleanup);
     head = t->memory;
@@ -234,8 +233,7 @@ static ty_status foreign_open(const char *given, ty_tokens **out, ty_error *erro
     uint64_t start = 0;
     ty_status status;
 
-    if (t == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", given);
+    TY_TRY(ty_check_memory(t != NULL, error));
     TY_CHECK(ty_tokens_foreign_read(given, &path, &start, t, error), status, cleanup);
     TY_CHECK(map_file(path, &t->memory, &t->mapped_bytes, error), status, cleanup);
     if (t->mapped_bytes != start + t->count * t->token_bytes) {

@@ -112,8 +112,7 @@ static ty_status settle_in_place(const ty_workload *w, ty_error *error)
 {
     uint32_t *reader_counts = ty_alloc(w->layer_count, sizeof *reader_counts);
 
-    if (reader_counts == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", w->name);
+    TY_TRY(ty_check_memory(reader_counts != NULL, error));
     for (uint32_t i = 0; i < w->layer_count; i++)
         for (uint32_t k = 0; k < w->layers[i].input_count; k++)
             reader_counts[w->layers[i].inputs[k]]++;
@@ -143,8 +142,7 @@ ty_status ty_workload_settle(ty_workload *w, ty_error *error)
     bool is_any_frozen = false;
     bool *takes_part = ty_alloc(w->layer_count, sizeof *takes_part);
 
-    if (takes_part == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", w->name);
+    TY_TRY(ty_check_memory(takes_part != NULL, error));
     for (uint32_t i = 0; i < w->layer_count; i++)
         is_any_frozen = is_any_frozen || w->layers[i].is_frozen;
     if (is_any_frozen)

@@ -56,8 +56,7 @@ static ty_status fail_no_file(const char *path, ty_error *error)
     if (ends_in(start, ZOO_SUFFIX))
         length -= strlen(ZOO_SUFFIX);
     last = ty_strndup(start, length);
-    if (last == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(last != NULL, error));
     TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
     close = ty_suggest(last, names, count, sizeof *names);
     if (close != NULL)
@@ -171,8 +170,7 @@ static ty_status fail_override(const char *word, size_t key_length, ty_error *er
     char *key = ty_strndup(word, key_length);
     const char *close;
 
-    if (key == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", word);
+    TY_TRY(ty_check_memory(key != NULL, error));
     close = ty_suggest(key, override_keys, OVERRIDE_COUNT, sizeof override_keys[0]);
     ty_free(key);
     return ty_fail(error, TY_EINVAL,
@@ -191,8 +189,7 @@ static ty_status read_image_size(const char *text, override_words *out, ty_error
     ty_error detail = {0};
     ty_status status;
 
-    if (height == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", text);
+    TY_TRY(ty_check_memory(height != NULL, error));
     status = ty_parse_uint(height, 1, TY_MOST_PIXELS, &sides[0], &detail);
     sides[1] = sides[0];
     if (status == TY_OK && by != NULL)
@@ -335,8 +332,7 @@ static ty_status name_of_words(const char *text, size_t *length, ty_error *error
     if (memchr(text, ' ', end) == NULL)
         return TY_OK;
     name = ty_strndup(text, end);
-    if (name == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", text);
+    TY_TRY(ty_check_memory(name != NULL, error));
     status = find_in_zoo(name, &path, error);
     if (status == TY_OK && path != NULL)
         *length = end;
@@ -382,8 +378,7 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error
         /* a path with a blank in it */
         return ty_workload_import(name_or_path, &overrides.of_file, out, NULL, error);
     text = ty_strdup(name_or_path);
-    if (text == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", name_or_path);
+    TY_TRY(ty_check_memory(text != NULL, error));
     TY_CHECK(name_of_words(text, &length, error), status, cleanup);
     name = length > 0 ? text : strtok_r(text, blanks, &rest);
     if (length > 0) {

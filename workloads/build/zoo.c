@@ -69,8 +69,7 @@ static ty_status replace_text(char **text, const char *with, ty_error *error)
 {
     char *copy = ty_strdup(with);
 
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(copy != NULL, error));
     ty_free(*text);
     *text = copy;
     return TY_OK;

@@ -19,8 +19,7 @@ static ty_status grow(const char *path, char **out, size_t *capacity, ty_error *
         return ty_fail(error, TY_EPARSE, "%s: found more than %zu bytes once unpacked", path,
                        TY_GUNZIP_LIMIT);
     grown = ty_resize(*out, size + 1, 1);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(grown != NULL, error));
     *out = grown;
     *capacity = size;
     return TY_OK;

@@ -545,8 +545,7 @@ ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import
     trace *t = ty_alloc(1, sizeof *t);
     bool is_cut = false;
 
-    if (t == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(t != NULL, error));
     t->path = path;
     t->error = &detail;
     TY_CHECK(ty_json_stream_open(path, &t->stream, &detail), status, cleanup);
@@ -626,8 +625,7 @@ ty_status ty_traced_steps_load(const char *path, ty_traced_steps *out, ty_error 
     ty_traced_steps found = {.steps = 0};
     trace *t = ty_alloc(1, sizeof *t);
 
-    if (t == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(t != NULL, error));
     t->path = path;
     t->error = &detail;
     TY_CHECK(ty_json_stream_open(path, &t->stream, &detail), status, cleanup);

@@ -179,9 +179,7 @@ static ty_status opaque(run *r, const ty_onnx_node *n, ty_onnx_value *out, doubl
                        .backward_flop = 4 * multiply_adds / (double)r->batch,
                        .is_view = is_view};
 
-    if (inputs == NULL)
-        return ty_fail(r->graph.source->error, TY_ENOMEM, "%s: out of memory",
-                       r->graph.source->path);
+    TY_TRY(ty_check_memory(inputs != NULL, r->graph.source->error));
     for (uint32_t i = 0; i < n->input_count; i++) {
         const ty_onnx_value *v = ty_onnx_input(&r->graph, n, i);
         bool is_new = v != NULL && !v->is_constant && v->layer != TY_BATCH;
@@ -689,9 +687,7 @@ static ty_status join_ends(run *r, uint32_t layer_count)
 {
     uint32_t *ends = ty_alloc(layer_count, sizeof *ends), count = 0;
 
-    if (ends == NULL)
-        return ty_fail(r->graph.source->error, TY_ENOMEM, "%s: out of memory",
-                       r->graph.source->path);
+    TY_TRY(ty_check_memory(ends != NULL, r->graph.source->error));
     for (uint32_t i = 0; i < layer_count; i++)
         if (!r->is_layer_read[i])
             ends[count++] = i;

@@ -37,8 +37,7 @@ ty_status ty_json_stream_open(const char *path, ty_json_stream **out, ty_error *
     ty_json_stream *s = ty_alloc(1, sizeof *s);
     ty_status status = TY_OK;
 
-    if (s == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(s != NULL, error));
     s->path = ty_strdup(path);
     if (s->path == NULL) {
         status = ty_fail(error, TY_ENOMEM, "%s: out of memory", path);

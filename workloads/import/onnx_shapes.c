@@ -354,8 +354,7 @@ static ty_status fold_integers(const ty_onnx_graph *g, const ty_onnx_node *n, ty
     int64_t *kept = ty_arena_alloc(g->arena, TY_ONNX_MOST_INTS, sizeof *kept);
     uint32_t count = 0;
 
-    if (kept == NULL)
-        return ty_fail(g->source->error, TY_ENOMEM, "%s: out of memory", g->source->path);
+    TY_TRY(ty_check_memory(kept != NULL, g->source->error));
     if (is_operator(n, "Gather")) {
         for (uint32_t i = 0; x != NULL && other != NULL && i < other->integer_count; i++) {
             int64_t at = other->integers[i] + (other->integers[i] < 0 ? x->integer_count : 0);
@@ -387,8 +386,7 @@ static ty_status fold_shape(const ty_onnx_graph *g, const ty_onnx_node *n, ty_on
     if (x == NULL || x->rank == 0)
         return TY_OK;
     kept = ty_arena_alloc(g->arena, x->rank, sizeof *kept);
-    if (kept == NULL)
-        return ty_fail(g->source->error, TY_ENOMEM, "%s: out of memory", g->source->path);
+    TY_TRY(ty_check_memory(kept != NULL, g->source->error));
     for (uint32_t i = 0; i < x->rank; i++)
         kept[i] = (int64_t)x->dimensions[i];
     out->integers = kept;

@@ -125,8 +125,7 @@ static ty_status copy_rest(const ty_profile *trace, const ty_workload *workload,
 {
     ty_profile *p = ty_alloc(1, sizeof *p);
 
-    if (p == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(p != NULL, error));
     *p = *trace;
     p->machine = ty_strdup(trace->machine);
     p->backend = ty_strdup(trace->backend);

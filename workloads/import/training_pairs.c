@@ -28,8 +28,7 @@ static ty_status add_pair(training_pairs *p, const char *key, const char *value,
     if (p->count == p->room) {
         uint32_t room = p->room == 0 ? 64 : 2 * p->room;
         training_pair *grown = ty_resize(p->pairs, room, sizeof *grown);
-        if (grown == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
+        TY_TRY(ty_check_memory(grown != NULL, error));
         p->pairs = grown;
         p->room = room;
     }
@@ -479,8 +478,7 @@ ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t len
 
     ty_skip_mark(&bytes, &length);
     *out = (training_pairs){.arena = ty_arena_new()};
-    if (out->arena == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
+    TY_TRY(ty_check_memory(out->arena != NULL, error));
     if (bytes[strspn(bytes, " \t\r\n")] == '{') {
         TY_CHECK(ty_json_parse_foreign(bytes, length, path, unknown, &json, error), status,
                  cleanup);

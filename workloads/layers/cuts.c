@@ -24,8 +24,7 @@ ty_status ty_workload_cuts(const ty_workload *workload, uint32_t **cuts, uint32_
     if (layers == 0)
         return ty_fail(error, TY_EINVAL, "%s: has no layers", workload->name);
     list = ty_alloc(layers, sizeof *list);
-    if (list == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", workload->name);
+    TY_TRY(ty_check_memory(list != NULL, error));
     for (uint32_t position = layers - 1; position > 0; position--) {
         oldest = oldest_input(&workload->layers[position], oldest);
         if (oldest == position) /* the layer before it, alone */

@@ -62,8 +62,7 @@ ty_status ty_workload_set_image_size(ty_workload *workload, uint32_t height, uin
         return ty_fail(error, TY_EINVAL, "image_size: found samples of %.80s that are not images",
                        workload->name);
     before.layers = ty_alloc(workload->layer_count, sizeof *before.layers);
-    if (before.layers == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", workload->name);
+    TY_TRY(ty_check_memory(before.layers != NULL, error));
     memcpy(before.layers, workload->layers, workload->layer_count * sizeof *before.layers);
     TY_CHECK(check_figures(workload, before.layers, &detail), status, cleanup);
     numbers = ty_shape_elements(&workload->input);
