@@ -42,22 +42,22 @@ static const option_row table[] = {
         "and activation functions), operator, full (block by block), full:4 or stage, "
         "compression=powersgd-2, compress=all or shorter (buckets that "
         "gain by it), embeddings=dense or shorter (as rows where that is), bucket=25MB, one (a "
-        "stage) or fitted, cycle=5ms, priority=0, 1 (front layers' buckets first) or shorter "
+        "stage) or fitted, cycle=5ms, priority=0, 1 (buckets of the first layers first) or shorter "
         "(where "
         "the step is), algorithm=hierarchical, servers=2 (of their own), shard=size or tensor, "
         "staleness=1, actors=2 (of reinforcement learning), lag=1. "
         "Every plan prints "
         "those that give it again"),
     TEXT("against", 0, against, "FIX;...",
-         "layouts in the words of --fix, apart by ';': what each is slower by, or misses, is told "
-         "with the candidates"),
+         "layouts in the words of --fix, apart by ';': the candidates "
+         "list how much slower each is, or what it misses"),
     NUMBER("top", top, 100, "K", "candidates to print, and simulations at most (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
     FLAG("fastest", 0, fastest,
          "the fastest plan, however little it wins by (default: the simplest of those at most "
          "0.5 % slower)"),
     FLAG("allow-lossy", 0, allow_lossy, "consider compressors that change convergence"),
-    TEXT("candidates", 0, candidates, "FILE", "write every candidate and its fate as CSV"),
+    TEXT("candidates", 0, candidates, "FILE", "write every candidate and its result as CSV"),
     NUMBER("seed", seed, UINT64_MAX, "N", "of initial weights and sample order (default 1)"),
     FLAG("program", 0, program, "print the program: every instruction of every stage"),
     TEXT("trace", 't', trace, "FILE", "write a Chrome/Perfetto trace"),
@@ -66,14 +66,14 @@ static const option_row table[] = {
          "ranks or devices that compute F times as long; \"law\": one rank, as "
          "much as is usual among so many replicas; \"spread:P%\": every device, log-normal"),
     TEXT("slow-link", 0, slow_link, "A:B=F,...",
-         "links that carry a share F of what they should, by the names of their ends"),
+         "links at a share F of their bandwidth, by the names of their ends"),
     TEXT("beside", 0, beside, "PLAN[@D]",
-         "another job on the same cluster, its devices numbered from D on (default: behind the "
+         "another job on the same cluster, its devices numbered from D on (default: after the "
          "plan's)"),
     TEXT("fail", 0, failures, "WHAT@TIME,...",
          "device:3@2h, host:1@1d, link:A:B@30min; \"random\": as often as is usual. Goodput of a "
          "long run"),
-    FLAG("elastic", 0, elastic, "go on with a replica less until the repair"),
+    FLAG("elastic", 0, elastic, "continue with a replica less until the repair"),
     TEXT("horizon", 0, horizon, "TIME", "length of that run (default 30d)"),
     TEXT("checkpoint-interval", 0, checkpoint_interval, "TIME",
          "work between checkpoints (default: the best)"),
@@ -98,7 +98,7 @@ static const option_row table[] = {
     TEXT("checkpoint", 0, checkpoint, "DIR", "keep the state of the run in this folder"),
     NUMBER("checkpoint-every", checkpoint_every, 1000000000, "N",
            "steps between two checkpoints (default: one at the end)"),
-    FLAG("resume", 0, resume, "go on from the newest checkpoint"),
+    FLAG("resume", 0, resume, "continue from the newest checkpoint"),
     FLAG("deterministic", 0, deterministic,
          "repeat a run bit for bit on GPUs, where sums of attention otherwise have any order"),
     FLAG("anyway", 0, anyway, "run a plan for other machines on the cores of this one"),
@@ -121,7 +121,7 @@ static const option_row table[] = {
     TEXT("tokens-per-s", 0, tokens_per_s, "N", "measured: tokens of all devices a second"),
     TEXT("step-time", 0, step_time, "TIME", "measured: of a step, 0.8 or 800ms"),
     TEXT("constants", 0, constants, "K,...",
-         "of the stack, to be fitted whatever the rows tell of them (default: those that lower the "
+         "of the stack, to be fitted in any case (default: those that lower the "
          "error of rows left out)"),
     TEXT("learning-rate", 0, learning_rate, "R",
          "to train with (default: the workload's, or with a calibration as --task the rate it "
@@ -138,12 +138,12 @@ static const option_row table[] = {
          "share of every device's usable memory that stays free (default 4%)"),
     TEXT("phases", 0, phases, "FILE",
          "phases of one training, each with its steps, batch, learning rate, momentum, size of "
-         "images and pins: each is planned, and the plans run one behind the other"),
+         "images and pins: each is planned, and the plans run one after the other"),
     TEXT("precision", 0, precision, "P", TY_PRECISION_NAMES "; the last two are not run"),
     NUMBER("vocabulary", vocabulary, 1u << 20, "N",
            "different tokens at most (default 256: the bytes); of an imported file that only names "
            "a tokenizer, how many it has"),
-    TEXT("data", 'd', data, "PATH", "where the data set lies; for text a file of text or tokens"),
+    TEXT("data", 'd', data, "PATH", "path of the data set; for text a file of text or tokens"),
     NUMBER("bad-samples", bad_samples, 1000000000, "N",
            "samples that a rank may skip because they cannot be read (default 0: none)"),
     TEXT("fail-over", 0, fail_over, "P%", "exit 1 when the step time is off by more"),
@@ -159,7 +159,7 @@ static const option_row table[] = {
          "of a collective: Ring, Tree, NVLS, ... as NCCL_ALGO has them, hierarchical, "
          "parameter-server or block-manager (default: what the library chooses)"),
     FLAG("queued", 0, queued,
-         "a collective as one of many behind one another on the devices, or of a CUDA graph, not "
+         "a collective as one of many in a row on the devices, or of a CUDA graph, not "
          "launched and met by itself as nccl-tests does"),
     TEXT("title", 0, title, "TEXT", "headline of the report"),
     TEXT("directory", 0, directory, "DIR", "where files are written (default: here)"),
@@ -183,8 +183,7 @@ static const option_row table[] = {
     TEXT("mlperf-log", 0, mlperf_log, "FILE", "write the run as MLPerf log lines"),
     TEXT("nodes", 0, nodes, "LIST", "real names of the cluster's hosts: node[01-16]"),
     TEXT("script", 0, script, "FILE", "your training script (default train.py)"),
-    TEXT("image", 0, image, "NAME",
-         "container image of Kubernetes targets, and of what --on starts"),
+    TEXT("image", 0, image, "NAME", "container image of Kubernetes targets and of --on"),
     TEXT("on", 0, on, "PLACE",
          "what starts launch.sh on every host: slurm, k8s-jobset, k8s-trainjob or skypilot"),
     TEXT("rdma", 0, rdma, "NAME",

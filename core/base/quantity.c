@@ -270,7 +270,7 @@ ty_status ty_parse_flop_rate(const char *text, double *flop_per_s, ty_error *err
     static const unit units[] = {
         {1.0, ""}, {1.0, "FLOPS"}, {1.0, "flops"}, {1.0, "FLOP/s"}, {1.0, "flop/s"}};
 
-    return PARSE(true, "a rate such as 1TFLOPS, 250Mflop/s or 1e12 (flop a second)", flop_per_s);
+    return PARSE(true, "a rate such as 1TFLOPS, 250Mflop/s or 1e12 (flop per second)", flop_per_s);
 }
 
 ty_status ty_parse_count(const char *text, double *count, ty_error *error)

@@ -1,4 +1,4 @@
-/* The lanes of a rank: what each has of a layer, and what they exchange. */
+/* Shares of layers that the ranks of a replica have, and their collectives. */
 #include "lanes.h"
 
 #include <inttypes.h>

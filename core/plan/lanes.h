@@ -1,10 +1,10 @@
-/* What lanes.c asks of width.c, tensor_parallel.c and tables.c. Internal to core/. */
+/* Functions of width.c, tensor_parallel.c and tables.c for lanes.c. Internal to core/. */
 #ifndef TY_LANES_H
 #define TY_LANES_H
 
 #include "ty_plan.h"
 
-/** Lanes that have different tokens. */
+/** Context-parallel times expert-parallel size: ranks with different tokens. */
 uint32_t ty_plan_token_lanes(const ty_plan *plan);
 /** Of ty_layer_inner_collectives, those among tensor lanes. */
 uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,

@@ -1,4 +1,4 @@
-/* Numbers of lanes: how many a rank has along each kind, and which exchange a bucket. */
+/* Parallel sizes of a plan, and the ranks that exchange a bucket. */
 #include "lanes.h"
 
 uint32_t ty_plan_lanes(const ty_plan *plan, ty_lane_kind kind)
@@ -65,7 +65,7 @@ uint32_t ty_bucket_group_count(const ty_plan *plan, const ty_bucket *bucket)
 uint32_t ty_bucket_lane(const ty_plan *plan, const ty_bucket *bucket, uint32_t group, uint32_t n)
 {
     const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
-    const uint32_t outer = group / tensor; /* of experts, the number of the expert lane; else 0 */
+    const uint32_t outer = group / tensor; /* of experts, the expert-parallel rank; else 0 */
     return (outer * ty_bucket_lane_count(plan, bucket) + n) * tensor + group % tensor;
 }
 

@@ -193,7 +193,8 @@ Test(allocation, workload_importers)
 
 static ty_status import_beside_model(const trial *t, outcome *o, ty_error *error)
 {
-    return ty_import_bytes("input", t->text, t->length, &(ty_import_options){.model = "mlp"},
+    return ty_import_bytes("input", t->text, t->length,
+                           &(ty_import_options){.model = "mlp", .open_model = ty_workload_open},
                            &o->workload, &o->report, error);
 }
 

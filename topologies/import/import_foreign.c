@@ -1,4 +1,4 @@
-/* Files of simulators that describe no cluster as devices and links: told apart, and refused. */
+/* Files of simulators that describe no cluster as devices and links: refused with a reason. */
 #include "importer.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What readers of SimGrid platforms share: attributes with units, points and wires. */
+/* Parts of SimGrid platforms: attributes with units, points and wires. */
 #include "import_simgrid.h"
 
 #include <stdio.h>

@@ -18,7 +18,7 @@ typedef struct ty_import_source {
     size_t length;
     const ty_import_options *options;
     ty_error *error;
-    /* What import_source.c found out: */
+    /* Set by import_source.c: */
     ty_json_document *document;
     ty_error json_error; /* why there is no document, once it was asked for */
     bool is_parsed;
