@@ -341,8 +341,7 @@ Test(attacks, document_types)
 Test(attacks, aliases)
 {
     static const char *const texts[] = {
-        "a: &a [x, x]\nb: &b [*a, *a]\nblocks: [*b]\nswitches: 1\n",
-        "topology: &a [Ring]\nnpus_count: *a\n",
+        "- topology: x\n  a: &a [x, x]\n  b: &b [*a, *a]\n  tree: {switches: [*b]}\n",
         "- topology: &a x\n  tree: {switches: [{switch: *a, nodes: n1}]}\n",
     };
 
