@@ -141,7 +141,9 @@ static bool is_equal(const ty_division *a, const ty_division *b)
            memcmp(a->parts, b->parts, a->part_count * sizeof *a->parts) == 0;
 }
 
-static void check_row(const ty_json *root, const ty_json *row, const ty_states *states)
+/* @param is_thorough asks once more, and for the flat division. */
+static void check_row(const ty_json *root, const ty_json *row, const ty_states *states,
+                      bool is_thorough)
 {
     ty_level levels[3];
     ty_divide_options o = options_of(text(row, "option"));
@@ -161,11 +163,14 @@ static void check_row(const ty_json *root, const ty_json *row, const ty_states *
     /* Printed with six decimals. */
     cr_assert_leq(fabs(single_s / found->data_parallel_s - number(row, "dp_speedup_vs_1gpu")),
                   1e-6 + 1e-9 * single_s / found->data_parallel_s, "%s", name);
+    if (!is_thorough)
+        goto cleanup;
     cr_assert_eq(ty_divide(states, &o, &again, &error), TY_OK);
     cr_assert(is_equal(found, again), "%s: another plan for the same question", name);
     o.is_flat = true;
     cr_assert_eq(ty_divide(states, &o, &flat, &error), TY_OK, "%s: %s", name, error.message);
     cr_assert_leq(flat->time_s, found->time_s, "%s", name);
+cleanup:
     ty_division_free(found);
     ty_division_free(again);
     ty_division_free(flat);
@@ -182,7 +187,7 @@ Test(division_reference, every_objective_of_pipedream)
         ty_states *states = states_of(m);
         for (size_t i = 0; i < ty_json_size(results); i++)
             if (strcmp(text(ty_json_at(results, i), "model"), models[m].name) == 0) {
-                check_row(root, ty_json_at(results, i), states);
+                check_row(root, ty_json_at(results, i), states, checked % 8 == 0);
                 checked++;
             }
         ty_states_free(states);
