@@ -47,16 +47,6 @@ ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out
     return TY_OK;
 }
 
-ty_status ty_json_string_copy_if(const ty_json *object, const char *key, char **out,
-                                 ty_error *error)
-{
-    if (!ty_json_has(object, key)) {
-        *out = NULL;
-        return TY_OK;
-    }
-    return ty_json_string_copy(object, key, out, error);
-}
-
 void ty_json_put_string_if(ty_json_writer *writer, const char *key, const char *value)
 {
     if (value != NULL)

@@ -12,9 +12,6 @@ ty_status ty_json_as_digest(const ty_json *value, ty_digest *out, ty_error *erro
 /** A copy of a string member; free with ty_free. */
 ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out,
                               ty_error *error) TY_MUST_CHECK;
-/** The same for a member that may be missing: `out` then is NULL. */
-ty_status ty_json_string_copy_if(const ty_json *object, const char *key, char **out,
-                                 ty_error *error) TY_MUST_CHECK;
 /** Writes a string member unless it is NULL. */
 void ty_json_put_string_if(ty_json_writer *writer, const char *key, const char *value);
 
