@@ -30,10 +30,8 @@ void *cpu_buffer(ty_stage_device *stage, uint64_t bytes);
 
 extern const stage_kind cpu_linear, cpu_conv2d, cpu_pool, cpu_relu, cpu_gelu, cpu_silu,
     cpu_tanh_layer, cpu_layer_norm, cpu_rms_norm, cpu_embedding, cpu_attention,
-    cpu_additive_attention, cpu_mlp, cpu_add, cpu_concat, cpu_slice_layer, cpu_loss_layer,
-    cpu_batch_norm, cpu_lstm, cpu_moe, cpu_embedding_bag, cpu_dot_interaction;
-/** Changes of order, inserted where producer and consumer differ. */
-extern const stage_kind cpu_to_plain, cpu_to_channels_last;
+    cpu_additive_attention, cpu_mlp, cpu_loss_layer, cpu_batch_norm, cpu_lstm, cpu_moe,
+    cpu_embedding_bag, cpu_dot_interaction;
 
 /** Running statistics of a batch norm: mean 0, variance 1. */
 void cpu_batch_norm_start(const ty_stage_device *stage, const stage_node *node);
@@ -149,7 +147,9 @@ void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t col
 void cpu_lane_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                             const float *dy, bool adds, float *sums);
 
-/** Between sequences and messages, as stage_backend has them. */
+/** Moves of numbers, as stage_backend has them. */
+void cpu_transpose(const ty_stage_device *stage, uint64_t rows, uint64_t columns, const void *from,
+                   bool adds, void *to);
 void cpu_to_pieces(const ty_stage_device *stage, const stage_pieces *pieces, const void *whole,
                    void *message);
 void cpu_from_pieces(const ty_stage_device *stage, const stage_pieces *pieces, const void *message,

@@ -8,6 +8,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+static const stage_kind cpu_add = {.order = STAGE_ANY_ORDER,
+                                   .is_sum = true,
+                                   .forward = stage_add_forward,
+                                   .backward = stage_add_backward};
+static const stage_kind cpu_concat = {.forward = stage_concat_forward,
+                                      .backward = stage_concat_backward};
+static const stage_kind cpu_slice_layer = {.forward = stage_slice_forward,
+                                           .backward = stage_slice_backward};
+
 static const stage_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_LINEAR] = &cpu_linear,
     [TY_LAYER_CONV2D] = &cpu_conv2d,
@@ -30,7 +39,7 @@ static const stage_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_GELU] = &cpu_gelu,
     [TY_LAYER_SILU] = &cpu_silu,
     [TY_LAYER_TANH] = &cpu_tanh_layer,
-    [TY_LAYER_FLATTEN] = &cpu_to_plain,
+    [TY_LAYER_FLATTEN] = &stage_reorder,
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cpu_loss_layer,
 };
 
@@ -110,20 +119,33 @@ static void accumulate(const ty_stage_device *stage, uint64_t count, const void 
     cpu_accumulate(count, from, adds, to);
 }
 
+static void sum(const ty_stage_device *stage, uint64_t count, const void *a, const void *b,
+                bool has_relu, void *y)
+{
+    (void)stage, (void)has_relu; /* joins no sum */
+    cpu_sum(count, a, b, y);
+}
+
+static ty_status clear(ty_stage_device *stage, uint64_t bytes, void *to, ty_error *error)
+{
+    (void)stage, (void)error;
+    memset(to, 0, bytes);
+    return TY_OK;
+}
+
 static void copy_rows(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
-                      const void *from, uint64_t from_stride, void *to, uint64_t to_stride)
+                      const void *from, uint64_t from_stride, bool adds, void *to,
+                      uint64_t to_stride)
 {
     (void)stage;
     for (uint64_t r = 0; r < rows; r++)
-        memcpy((float *)to + r * to_stride, (const float *)from + r * from_stride,
-               columns * sizeof(float));
+        cpu_accumulate(columns, (const float *)from + r * from_stride, adds,
+                       (float *)to + r * to_stride);
 }
 
 static const stage_backend backend = {.name = "cpu",
                                       .memory = "",
                                       .kinds = kinds,
-                                      .to_planes = &cpu_to_plain,
-                                      .to_channels_last = &cpu_to_channels_last,
                                       .alignment = CPU_ALIGNMENT,
                                       .buffer = cpu_buffer,
                                       .host_buffer = cpu_buffer,
@@ -131,6 +153,9 @@ static const stage_backend backend = {.name = "cpu",
                                       .pass = cpu_pass,
                                       .exchange = cpu_exchange,
                                       .accumulate = accumulate,
+                                      .sum = sum,
+                                      .clear = clear,
+                                      .transpose = cpu_transpose,
                                       .copy_rows = copy_rows,
                                       .to_pieces = cpu_to_pieces,
                                       .from_pieces = cpu_from_pieces};

@@ -215,8 +215,7 @@ struct stage_backend {
     const char *name;
     const char *memory;             /* "GPU ", before "memory" in messages */
     const stage_kind *const *kinds; /* [TY_LAYER_KIND_COUNT]; NULL: cannot be trained */
-    const stage_kind *to_planes, *to_channels_last; /* may be the same */
-    uint32_t alignment;                             /* of parts of the working set, bytes */
+    uint32_t alignment;             /* of parts of the working set, bytes */
     /** Whether messages are copied from and to values in any order. Else values that cross lie in
      * the messages. */
     bool copies_messages;
@@ -228,15 +227,25 @@ struct stage_backend {
     /** One pass; the range has been checked. */
     ty_status (*pass)(ty_stage_device *stage, const stage_pass *pass, ty_error *error);
 
-    /* For collectives inside a pass (stage_lanes.c). */
-    ty_status (*exchange)(ty_stage_device *stage, const ty_lane_exchange *exchange,
-                          ty_error *error);
-    /** to (+)= from, of values' numbers. */
+    /* Of values' numbers, for layers that only move or sum them (stage_joins.c): */
+    /** to (+)= from. */
     void (*accumulate)(const ty_stage_device *stage, uint64_t count, const void *from, bool adds,
                        void *to);
-    /** Rows of `columns`, strides apart. */
+    /** y = a + b, or 0 if that is less and there is a relu. */
+    void (*sum)(const ty_stage_device *stage, uint64_t count, const void *a, const void *b,
+                bool has_relu, void *y);
+    ty_status (*clear)(ty_stage_device *stage, uint64_t bytes, void *to, ty_error *error);
+    /** to (+)= from, of rows of `columns`, strides apart. */
     void (*copy_rows)(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
-                      const void *from, uint64_t from_stride, void *to, uint64_t to_stride);
+                      const void *from, uint64_t from_stride, bool adds, void *to,
+                      uint64_t to_stride);
+    /** to (+)= from, of each sample's matrix [rows][columns] its transpose. */
+    void (*transpose)(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                      const void *from, bool adds, void *to);
+
+    /* For collectives inside a pass (stage_lanes.c): */
+    ty_status (*exchange)(ty_stage_device *stage, const ty_lane_exchange *exchange,
+                          ty_error *error);
     void (*to_pieces)(const ty_stage_device *stage, const stage_pieces *pieces, const void *whole,
                       void *message);
     void (*from_pieces)(const ty_stage_device *stage, const stage_pieces *pieces,
@@ -380,6 +389,24 @@ uint64_t stage_memory_bytes(const ty_stage_device *stage);
     .slice = stage_slice, .tied_slice = stage_tied_slice, .lanes_join = stage_lanes_join,          \
     .expert_slice = stage_expert_slice, .experts_join = stage_experts_join,                        \
     .memory_bytes = stage_memory_bytes
+
+/* ---- Layers that only move or sum values (stage_joins.c) ---- */
+
+ty_status stage_add_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                            ty_error *error);
+/** Of the summands' gradients. */
+ty_status stage_add_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                             bool is_first, ty_error *error);
+ty_status stage_concat_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                               ty_error *error);
+ty_status stage_concat_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                                bool is_first, ty_error *error);
+ty_status stage_slice_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                              ty_error *error);
+ty_status stage_slice_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                               bool is_first, ty_error *error);
+/** From the input's order to the output's. */
+extern const stage_kind stage_reorder;
 
 /* ---- Collectives inside a pass (stage_lanes.c) ---- */
 

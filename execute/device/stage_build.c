@@ -144,7 +144,6 @@ static bool is_same_order(const ty_shape *shape, stage_order a, stage_order b)
 static ty_status value_in_order(stage_lowering *low, uint32_t value, stage_order order,
                                 uint32_t layer, uint32_t *out, ty_error *error)
 {
-    const stage_backend *backend = low->stage->backend;
     const stage_value from = low->stage->values[value]; /* adding a value moves the array */
     ty_status status;
 
@@ -154,8 +153,7 @@ static ty_status value_in_order(stage_lowering *low, uint32_t value, stage_order
     status = value_add(low, &from.shape, order, from.needs_gradient, out, error);
     if (status != TY_OK)
         return status;
-    return node_add(low, order == STAGE_PLANES ? backend->to_planes : backend->to_channels_last,
-                    false, &(stage_place){layer, &value, *out}, 1, error);
+    return node_add(low, &stage_reorder, false, &(stage_place){layer, &value, *out}, 1, error);
 }
 
 void stage_value_share(stage_lowering *low, uint32_t value, uint32_t alias)
@@ -354,8 +352,7 @@ static void node_place(ty_stage_device *stage, stage_node *node, bool *is_known)
 {
     const uint32_t segment = stage_segment_of(&stage->segments, node->layer_index);
     const ty_layer_again again = stage->segments.again[node->layer_index];
-    const bool is_copy =
-        node->kind == stage->backend->to_planes || node->kind == stage->backend->to_channels_last;
+    const bool is_copy = node->kind == &stage_reorder;
     stage_value *made = root_of(stage, node->output);
 
     node->is_kept = again.what == TY_AGAIN_NOTHING && !is_copy;

@@ -113,7 +113,7 @@ ty_status stage_context_gather(ty_stage_device *stage, const stage_context_rows 
     ty_status status;
 
     stage->backend->copy_rows(stage, piece_count(&p) / rows->columns, rows->columns, own,
-                              rows->stride, own_piece(stage, TY_CONTEXT_LANES, &p, message),
+                              rows->stride, false, own_piece(stage, TY_CONTEXT_LANES, &p, message),
                               rows->columns);
     status = pieces_gather(stage, TY_CONTEXT_LANES, &p, message, error);
     if (status == TY_OK)
@@ -132,7 +132,7 @@ ty_status stage_context_scatter(ty_stage_device *stage, const stage_context_rows
     if (status == TY_OK)
         stage->backend->copy_rows(stage, piece_count(&p) / rows->columns, rows->columns,
                                   own_piece(stage, TY_CONTEXT_LANES, &p, message), rows->columns,
-                                  own, rows->stride);
+                                  false, own, rows->stride);
     return status;
 }
 

@@ -32,7 +32,7 @@ static const stage_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_GELU] = &cuda_gelu,
     [TY_LAYER_SILU] = &cuda_silu,
     [TY_LAYER_TANH] = &cuda_tanh,
-    [TY_LAYER_FLATTEN] = &cuda_reorder,
+    [TY_LAYER_FLATTEN] = &stage_reorder,
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cuda_loss_kind,
 };
 
@@ -407,11 +407,34 @@ static void accumulate(const ty_stage_device *stage, uint64_t count, const void 
     cuda_accumulate(stage->own->type, count, from, adds, to, stage->own->stream);
 }
 
-static void copy_rows(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
-                      const void *from, uint64_t from_stride, void *to, uint64_t to_stride)
+static void sum(const ty_stage_device *stage, uint64_t count, const void *a, const void *b,
+                bool has_relu, void *y)
 {
-    cuda_copy_rows(stage->own->type, rows, columns, from, from_stride, false, to, to_stride,
+    cuda_sum(stage->own->type, count, a, b, has_relu, y, stage->own->stream);
+}
+
+static ty_status clear(ty_stage_device *stage, uint64_t bytes, void *to, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaMemsetAsync(to, 0, bytes, stage->own->stream), status, done);
+done:
+    return status;
+}
+
+static void copy_rows(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                      const void *from, uint64_t from_stride, bool adds, void *to,
+                      uint64_t to_stride)
+{
+    cuda_copy_rows(stage->own->type, rows, columns, from, from_stride, adds, to, to_stride,
                    stage->own->stream);
+}
+
+static void transpose(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                      const void *from, bool adds, void *to)
+{
+    cuda_transpose(stage->own->type, stage_batch(stage), rows, columns, from, stage->own->type,
+                   adds, to, stage->own->stream);
 }
 
 static void to_pieces(const ty_stage_device *stage, const stage_pieces *pieces, const void *whole,
@@ -429,8 +452,6 @@ static void from_pieces(const ty_stage_device *stage, const stage_pieces *pieces
 static const stage_backend stage_functions = {.name = "cuda",
                                               .memory = "GPU ",
                                               .kinds = kinds,
-                                              .to_planes = &cuda_reorder,
-                                              .to_channels_last = &cuda_reorder,
                                               .alignment = 256, /* as cudaMalloc has it */
                                               .copies_messages = true,
                                               .buffer = cuda_buffer,
@@ -439,6 +460,9 @@ static const stage_backend stage_functions = {.name = "cuda",
                                               .pass = device_pass,
                                               .exchange = cuda_lanes_exchange,
                                               .accumulate = accumulate,
+                                              .sum = sum,
+                                              .clear = clear,
+                                              .transpose = transpose,
                                               .copy_rows = copy_rows,
                                               .to_pieces = to_pieces,
                                               .from_pieces = from_pieces};

@@ -174,17 +174,6 @@ static bool has_other(const stage_node *node)
     return node->input_count > OTHER;
 }
 
-/* Of a sum's output to an input's, if that is not the same. */
-static void summand_gradient(const ty_stage_device *stage, const stage_node *node, uint32_t input,
-                             const void *dy)
-{
-    void *dx = cuda_in_gradient(stage, node, input);
-
-    if (dx != NULL && dx != dy)
-        cuda_accumulate(stage->own->type, cuda_count(stage, node), dy, node->adds[input], dx,
-                        stage->own->stream);
-}
-
 /* Whether it is they that normalise. */
 static bool is_given(const ty_stage_device *stage, const stage_node *node)
 {
@@ -223,9 +212,7 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const stage_node *n
         is_given(stage, node), dy, dgain, cuda_parameter_gradient(stage, node, 1),
         stage_adds(node, 0, is_first), dgain != NULL ? running_of(stage, node) : NULL,
         node->adds[0], cuda_in_gradient(stage, node, 0), stage->own->sums, stage->own->stream);
-    if (has_other(node))
-        summand_gradient(stage, node, OTHER, dy);
-    return TY_OK;
+    return stage_add_backward(stage, node, slot, is_first, error);
 }
 
 const stage_kind cuda_batch_norm_kind = {.order = STAGE_CHANNELS_LAST,
@@ -386,141 +373,15 @@ const stage_kind cuda_embedding_kind = {.floats = STAGE_BIT(EMBEDDING_TYPES),
 
 /* ---- Joins ---- */
 
-static ty_status add_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                             ty_error *error)
-{
-    uint64_t count = cuda_count(stage, node);
-    void *y = cuda_out(stage, node, slot);
-    uint32_t next = 1;
-
-    (void)error;
-    if (node->is_made_behind)
-        return TY_OK;
-    if (node->input_count == 1)
-        cuda_accumulate(stage->own->type, count, cuda_in(stage, node, 0, slot), false, y,
-                        stage->own->stream);
-    else
-        cuda_sum(stage->own->type, count, cuda_in(stage, node, 0, slot),
-                 cuda_in(stage, node, next++, slot), node->has_relu, y, stage->own->stream);
-    for (; next < node->input_count; next++)
-        cuda_accumulate(stage->own->type, count, cuda_in(stage, node, next, slot), true, y,
-                        stage->own->stream);
-    return TY_OK;
-}
-
 static ty_status add_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     void *dy = cuda_out_gradient(stage, node);
 
-    (void)is_first, (void)error;
     if (node->has_relu)
         cuda_activate_backward(stage->own->type, CUDA_RELU, cuda_count(stage, node),
                                cuda_out(stage, node, slot), dy, false, dy, stage->own->stream);
-    for (uint32_t i = 0; i < node->input_count; i++)
-        summand_gradient(stage, node, i, dy);
-    return TY_OK;
-}
-
-/* What a sample's first dimension is the outermost of: a sample, or where channels lie last a
- * pixel.
- */
-static uint64_t outer_count(const ty_stage_device *stage, const stage_value *value)
-{
-    return stage_batch(stage) * (stage_is_channels_last(value) ? stage_pixels(value) : 1);
-}
-
-/* What is made of a piece of each input: along the first dimension, or the last, which is in front
- * of channels that lie last. */
-static uint64_t concat_count(const ty_stage_device *stage, const stage_node *node)
-{
-    const stage_value *y = &stage->values[node->output];
-
-    if (node->layer->attributes[TY_IS_OF_FEATURES] == 0)
-        return outer_count(stage, y);
-    return stage_is_channels_last(y) ? stage_rows(y) / stage_channels(y) : stage_rows(y);
-}
-
-static ty_status concat_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                                ty_error *error)
-{
-    uint64_t count = concat_count(stage, node), row = cuda_count(stage, node) / count, at = 0;
-    char *y = cuda_out(stage, node, slot);
-
-    (void)error;
-    for (uint32_t i = 0; i < node->input_count; i++) {
-        uint64_t piece = stage->values[node->inputs[i]].count / count;
-        cuda_copy_rows(stage->own->type, count, piece, cuda_in(stage, node, i, slot), piece, false,
-                       y + at * stage->element, row, stage->own->stream);
-        at += piece;
-    }
-    return TY_OK;
-}
-
-static ty_status concat_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                                 bool is_first, ty_error *error)
-{
-    uint64_t count = concat_count(stage, node), row = cuda_count(stage, node) / count, at = 0;
-    const char *dy = cuda_out_gradient(stage, node);
-
-    (void)slot, (void)is_first, (void)error;
-    for (uint32_t i = 0; i < node->input_count; i++) {
-        uint64_t piece = stage->values[node->inputs[i]].count / count;
-        void *dx = cuda_in_gradient(stage, node, i);
-        if (dx != NULL)
-            cuda_copy_rows(stage->own->type, count, piece, dy + at * stage->element, row,
-                           node->adds[i], dx, piece, stage->own->stream);
-        at += piece;
-    }
-    return TY_OK;
-}
-
-/* Some rows of the first dimension of every sample, or channels of every pixel: of so many.
- * Elements: of one of the input, before the rows that are read, of these. */
-typedef struct slice {
-    uint64_t outer, whole, before, count;
-} slice;
-
-static slice slice_of(const ty_stage_device *stage, const stage_node *node)
-{
-    const stage_value *input = &stage->values[node->inputs[0]];
-    const uint64_t outer = outer_count(stage, input), whole = input->count / outer;
-    const uint64_t row = whole / input->shape.dimensions[0];
-
-    return (slice){outer, whole, node->layer->attributes[TY_FIRST_ROW] * row,
-                   node->layer->attributes[TY_ROWS] * row};
-}
-
-static ty_status slice_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                               ty_error *error)
-{
-    const slice s = slice_of(stage, node);
-    const char *x = cuda_in(stage, node, 0, slot);
-
-    (void)error;
-    cuda_copy_rows(stage->own->type, s.outer, s.count, x + s.before * stage->element, s.whole,
-                   false, cuda_out(stage, node, slot), s.count, stage->own->stream);
-    return TY_OK;
-}
-
-/* Rows that are not read have no gradient from here. */
-static ty_status slice_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                                bool is_first, ty_error *error)
-{
-    const slice s = slice_of(stage, node);
-    char *dx = cuda_in_gradient(stage, node, 0);
-    ty_status status = TY_OK;
-
-    (void)slot, (void)is_first;
-    if (dx == NULL)
-        return TY_OK;
-    if (!node->adds[0])
-        CUDA_CHECK(cudaMemsetAsync(dx, 0, s.outer * s.whole * stage->element, stage->own->stream),
-                   status, done);
-    cuda_copy_rows(stage->own->type, s.outer, s.count, cuda_out_gradient(stage, node), s.count,
-                   true, dx + s.before * stage->element, s.whole, stage->own->stream);
-done:
-    return status;
+    return stage_add_backward(stage, node, slot, is_first, error);
 }
 
 /* The batch norm before a sum can make it, too; recomputing knows layers one by one. */
@@ -544,55 +405,12 @@ static bool sum_join(stage_lowering *low, const stage_place *place)
 const stage_kind cuda_add = {.order = STAGE_ANY_ORDER,
                              .is_sum = true,
                              .join = sum_join,
-                             .forward = add_forward,
+                             .forward = stage_add_forward,
                              .backward = add_backward};
 const stage_kind cuda_concat = {
-    .order = STAGE_ANY_ORDER, .forward = concat_forward, .backward = concat_backward};
+    .order = STAGE_ANY_ORDER, .forward = stage_concat_forward, .backward = stage_concat_backward};
 const stage_kind cuda_slice = {
-    .order = STAGE_ANY_ORDER, .forward = slice_forward, .backward = slice_backward};
-
-/* ---- Changes of order ---- */
-
-/* Of data or gradients that are like one value, into what is like the other. Their shapes are that
- * of the node's input: the output of a flatten has lost it. */
-static void reorder(const ty_stage_device *stage, const stage_node *node, bool is_to_planes,
-                    const void *from, bool adds, void *to)
-{
-    const stage_value *image = &stage->values[node->inputs[0]];
-    const uint64_t channels = stage_channels(image), pixels = stage_pixels(image);
-
-    cuda_transpose(stage->own->type, stage_batch(stage), is_to_planes ? pixels : channels,
-                   is_to_planes ? channels : pixels, from, stage->own->type, adds, to,
-                   stage->own->stream);
-}
-
-static bool reads_planes(const ty_stage_device *stage, const stage_node *node)
-{
-    return stage->values[node->inputs[0]].order == STAGE_PLANES;
-}
-
-static ty_status reorder_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                                 ty_error *error)
-{
-    (void)error;
-    reorder(stage, node, !reads_planes(stage, node), cuda_in(stage, node, 0, slot), false,
-            cuda_out(stage, node, slot));
-    return TY_OK;
-}
-
-static ty_status reorder_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                                  bool is_first, ty_error *error)
-{
-    void *dx = cuda_in_gradient(stage, node, 0);
-
-    (void)slot, (void)is_first, (void)error;
-    if (dx != NULL)
-        reorder(stage, node, reads_planes(stage, node), cuda_out_gradient(stage, node),
-                node->adds[0], dx);
-    return TY_OK;
-}
-
-const stage_kind cuda_reorder = {.forward = reorder_forward, .backward = reorder_backward};
+    .order = STAGE_ANY_ORDER, .forward = stage_slice_forward, .backward = stage_slice_backward};
 
 /* ---- Loss; of every row's scores a lane has those of its words ---- */
 

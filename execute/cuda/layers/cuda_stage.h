@@ -214,8 +214,6 @@ extern const stage_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cud
     cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
     cuda_attention_kind, cuda_mlp, cuda_moe, cuda_add, cuda_concat, cuda_slice, cuda_loss_kind,
     cuda_lstm, cuda_additive_attention;
-/** From the input's order to the output's. */
-extern const stage_kind cuda_reorder;
 
 /* ---- Messages (cuda_cut.c) ---- */
 
