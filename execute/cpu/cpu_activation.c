@@ -1,4 +1,4 @@
-/* Activations on their own: relu where it cannot be fused, gelu, silu, tanh. */
+/* Activations on their own: relu where it is not fused, gelu, silu, tanh. */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
@@ -58,105 +58,45 @@ CPU_CLONES static void tanh_gradient(uint64_t count, const float *y, const float
         dx[i] = (adds ? dx[i] : 0.0f) + dy[i] * (1.0f - y[i] * y[i]);
 }
 
-static ty_status tanh_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                              ty_error *error)
+void cpu_activate(const ty_stage_device *stage, stage_activation kind, uint64_t count,
+                  const void *x, void *y)
 {
-    (void)error;
-    tanh_rows(stage->values[node->output].count, cpu_in(stage, node, 0, slot),
-              cpu_out(stage, node, slot));
-    return TY_OK;
+    static void (*const functions[])(uint64_t, const float *, float *) = {
+        [STAGE_RELU] = cpu_relu_forward,
+        [STAGE_GELU] = cpu_gelu_forward,
+        [STAGE_SILU] = cpu_silu_forward,
+        [STAGE_TANH] = tanh_rows,
+    };
+
+    (void)stage;
+    functions[kind](count, x, y);
 }
 
-static ty_status tanh_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                               bool is_first, ty_error *error)
+/* In place (the usual case of a relu) input and output share their gradient, which no other node
+ * adds to. */
+void cpu_activate_backward(const ty_stage_device *stage, stage_activation kind, uint64_t count,
+                           const void *of, const void *dy, bool adds, void *dx)
 {
-    float *dx = cpu_in_gradient(stage, node, 0, slot);
+    float *to = adds ? stage->scratch : dx;
 
-    (void)is_first, (void)error;
-    if (dx != NULL)
-        tanh_gradient(stage->values[node->output].count, cpu_out(stage, node, slot),
-                      cpu_out_gradient(stage, node, slot), node->adds[0], dx);
-    return TY_OK;
+    if (kind == STAGE_RELU && dx == dy)
+        cpu_relu_mask(count, of, dx);
+    else if (kind == STAGE_RELU)
+        relu_gradient(count, of, dy, adds, dx);
+    else if (kind == STAGE_TANH)
+        tanh_gradient(count, of, dy, adds, dx);
+    else {
+        (kind == STAGE_GELU ? cpu_gelu_backward : cpu_silu_backward)(count, of, dy, to);
+        if (adds)
+            cpu_accumulate(count, to, true, dx);
+    }
 }
 
-static ty_status relu_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                              ty_error *error)
-{
-    (void)error;
-    cpu_relu_forward(stage->values[node->output].count, cpu_in(stage, node, 0, slot),
-                     cpu_out(stage, node, slot));
-    return TY_OK;
-}
-
-/* In place (the usual case) input and output share their gradient, which nobody else adds to. */
-static ty_status relu_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                               bool is_first, ty_error *error)
-{
-    const float *y = cpu_out(stage, node, slot);
-    float *dy = cpu_out_gradient(stage, node, slot), *dx = cpu_in_gradient(stage, node, 0, slot);
-    uint64_t count = stage->values[node->output].count;
-
-    (void)is_first, (void)error;
-    if (dx == dy)
-        cpu_relu_mask(count, y, dy);
-    else if (dx != NULL)
-        relu_gradient(count, y, dy, node->adds[0], dx);
-    return TY_OK;
-}
-
-/* The other activations need their input again, so they are never in place. */
+/* For gradients of gelu and silu that are added. */
 static ty_status smooth_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     (void)error;
     node->scratch_bytes = stage->values[node->output].count * sizeof(float);
-    return TY_OK;
-}
-
-static ty_status gelu_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                              ty_error *error)
-{
-    (void)error;
-    cpu_gelu_forward(stage->values[node->output].count, cpu_in(stage, node, 0, slot),
-                     cpu_out(stage, node, slot));
-    return TY_OK;
-}
-
-static ty_status silu_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                              ty_error *error)
-{
-    (void)error;
-    cpu_silu_forward(stage->values[node->output].count, cpu_in(stage, node, 0, slot),
-                     cpu_out(stage, node, slot));
-    return TY_OK;
-}
-
-static void smooth_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                            void (*gradient)(uint64_t, const float *, const float *, float *))
-{
-    uint64_t count = stage->values[node->output].count;
-    float *dx = cpu_in_gradient(stage, node, 0, slot);
-    float *to = node->adds[0] ? stage->scratch : dx;
-
-    if (dx == NULL)
-        return;
-    gradient(count, cpu_in(stage, node, 0, slot), cpu_out_gradient(stage, node, slot), to);
-    if (to != dx)
-        cpu_accumulate(count, to, true, dx);
-}
-
-static ty_status gelu_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                               bool is_first, ty_error *error)
-{
-    (void)is_first, (void)error;
-    smooth_backward(stage, node, slot, cpu_gelu_backward);
-    return TY_OK;
-}
-
-static ty_status silu_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                               bool is_first, ty_error *error)
-{
-    (void)is_first, (void)error;
-    smooth_backward(stage, node, slot, cpu_silu_backward);
     return TY_OK;
 }
 
@@ -177,13 +117,10 @@ static bool relu_join(stage_lowering *low, const stage_place *place)
     return true;
 }
 
-const stage_kind cpu_relu = {.order = STAGE_ANY_ORDER,
-                             .join = relu_join,
-                             .forward = relu_forward,
-                             .backward = relu_backward};
-const stage_kind cpu_gelu = {
-    .build = smooth_build, .forward = gelu_forward, .backward = gelu_backward};
-const stage_kind cpu_tanh_layer = {
-    .reads_output = true, .forward = tanh_forward, .backward = tanh_backward};
-const stage_kind cpu_silu = {
-    .build = smooth_build, .forward = silu_forward, .backward = silu_backward};
+#define ACTIVATION(kind)                                                                           \
+    .activation = (kind), .forward = stage_activation_forward, .backward = stage_activation_backward
+
+const stage_kind cpu_relu = {.order = STAGE_ANY_ORDER, .join = relu_join, ACTIVATION(STAGE_RELU)};
+const stage_kind cpu_gelu = {.build = smooth_build, ACTIVATION(STAGE_GELU)};
+const stage_kind cpu_silu = {.build = smooth_build, ACTIVATION(STAGE_SILU)};
+const stage_kind cpu_tanh_layer = {.reads_output = true, ACTIVATION(STAGE_TANH)};

@@ -28,10 +28,34 @@ void *cpu_buffer(ty_stage_device *stage, uint64_t bytes);
 
 /* ---- Kinds ---- */
 
-extern const stage_kind cpu_linear, cpu_conv2d, cpu_pool, cpu_relu, cpu_gelu, cpu_silu,
-    cpu_tanh_layer, cpu_layer_norm, cpu_rms_norm, cpu_embedding, cpu_attention,
-    cpu_additive_attention, cpu_mlp, cpu_loss_layer, cpu_batch_norm, cpu_lstm, cpu_moe,
-    cpu_embedding_bag, cpu_dot_interaction;
+/** The kinds that this backend trains, and their functions. */
+#define CPU_KINDS(X)                                                                               \
+    X(LINEAR, cpu_linear)                                                                          \
+    X(CONV2D, cpu_conv2d)                                                                          \
+    X(POOL, cpu_pool)                                                                              \
+    X(BATCH_NORM, cpu_batch_norm)                                                                  \
+    X(LSTM, cpu_lstm)                                                                              \
+    X(LAYER_NORM, cpu_layer_norm)                                                                  \
+    X(RMS_NORM, cpu_rms_norm)                                                                      \
+    X(EMBEDDING, cpu_embedding)                                                                    \
+    X(EMBEDDING_BAG, cpu_embedding_bag)                                                            \
+    X(DOT_INTERACTION, cpu_dot_interaction)                                                        \
+    X(ATTENTION, cpu_attention)                                                                    \
+    X(ADDITIVE_ATTENTION, cpu_additive_attention)                                                  \
+    X(MLP, cpu_mlp)                                                                                \
+    X(MOE, cpu_moe)                                                                                \
+    X(ADD, cpu_add)                                                                                \
+    X(CONCAT, cpu_concat)                                                                          \
+    X(SLICE, cpu_slice_layer)                                                                      \
+    X(RELU, cpu_relu)                                                                              \
+    X(GELU, cpu_gelu)                                                                              \
+    X(SILU, cpu_silu)                                                                              \
+    X(TANH, cpu_tanh_layer)                                                                        \
+    X(FLATTEN, stage_reorder)                                                                      \
+    X(SOFTMAX_CROSS_ENTROPY, cpu_loss_layer)
+#define CPU_KIND(kind, name) extern const stage_kind name;
+CPU_KINDS(CPU_KIND)
+#undef CPU_KIND
 
 /** Running statistics of a batch norm: mean 0, variance 1. */
 void cpu_batch_norm_start(const ty_stage_device *stage, const stage_node *node);
@@ -147,7 +171,11 @@ void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t col
 void cpu_lane_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                             const float *dy, bool adds, float *sums);
 
-/** Moves of numbers, as stage_backend has them. */
+/** As stage_backend has them. */
+void cpu_activate(const ty_stage_device *stage, stage_activation kind, uint64_t count,
+                  const void *x, void *y);
+void cpu_activate_backward(const ty_stage_device *stage, stage_activation kind, uint64_t count,
+                           const void *of, const void *dy, bool adds, void *dx);
 void cpu_transpose(const ty_stage_device *stage, uint64_t rows, uint64_t columns, const void *from,
                    bool adds, void *to);
 void cpu_to_pieces(const ty_stage_device *stage, const stage_pieces *pieces, const void *whole,

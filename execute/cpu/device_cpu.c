@@ -8,40 +8,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const stage_kind cpu_add = {.order = STAGE_ANY_ORDER,
-                                   .is_sum = true,
-                                   .forward = stage_add_forward,
-                                   .backward = stage_add_backward};
-static const stage_kind cpu_concat = {.forward = stage_concat_forward,
-                                      .backward = stage_concat_backward};
-static const stage_kind cpu_slice_layer = {.forward = stage_slice_forward,
-                                           .backward = stage_slice_backward};
+const stage_kind cpu_add = {.order = STAGE_ANY_ORDER,
+                            .is_sum = true,
+                            .forward = stage_add_forward,
+                            .backward = stage_add_backward};
+const stage_kind cpu_concat = {.forward = stage_concat_forward, .backward = stage_concat_backward};
+const stage_kind cpu_slice_layer = {.forward = stage_slice_forward,
+                                    .backward = stage_slice_backward};
 
-static const stage_kind *const kinds[TY_LAYER_KIND_COUNT] = {
-    [TY_LAYER_LINEAR] = &cpu_linear,
-    [TY_LAYER_CONV2D] = &cpu_conv2d,
-    [TY_LAYER_POOL] = &cpu_pool,
-    [TY_LAYER_BATCH_NORM] = &cpu_batch_norm,
-    [TY_LAYER_LSTM] = &cpu_lstm,
-    [TY_LAYER_LAYER_NORM] = &cpu_layer_norm,
-    [TY_LAYER_RMS_NORM] = &cpu_rms_norm,
-    [TY_LAYER_EMBEDDING] = &cpu_embedding,
-    [TY_LAYER_EMBEDDING_BAG] = &cpu_embedding_bag,
-    [TY_LAYER_DOT_INTERACTION] = &cpu_dot_interaction,
-    [TY_LAYER_ATTENTION] = &cpu_attention,
-    [TY_LAYER_ADDITIVE_ATTENTION] = &cpu_additive_attention,
-    [TY_LAYER_MLP] = &cpu_mlp,
-    [TY_LAYER_MOE] = &cpu_moe,
-    [TY_LAYER_ADD] = &cpu_add,
-    [TY_LAYER_CONCAT] = &cpu_concat,
-    [TY_LAYER_SLICE] = &cpu_slice_layer,
-    [TY_LAYER_RELU] = &cpu_relu,
-    [TY_LAYER_GELU] = &cpu_gelu,
-    [TY_LAYER_SILU] = &cpu_silu,
-    [TY_LAYER_TANH] = &cpu_tanh_layer,
-    [TY_LAYER_FLATTEN] = &stage_reorder,
-    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cpu_loss_layer,
-};
+#define KIND(kind, name) [TY_LAYER_##kind] = &(name),
+static const stage_kind *const kinds[TY_LAYER_KIND_COUNT] = {CPU_KINDS(KIND)};
+#undef KIND
 
 /* ---- Memory ---- */
 
@@ -156,6 +133,8 @@ static const stage_backend backend = {.name = "cpu",
                                       .sum = sum,
                                       .clear = clear,
                                       .transpose = cpu_transpose,
+                                      .activate = cpu_activate,
+                                      .activate_backward = cpu_activate_backward,
                                       .copy_rows = copy_rows,
                                       .to_pieces = cpu_to_pieces,
                                       .from_pieces = cpu_from_pieces};

@@ -135,6 +135,10 @@ typedef struct stage_place {
     uint32_t output;        /* value */
 } stage_place;
 
+/** Elementwise layers: the gradients of relu and tanh are of their output, others of their input.
+ */
+typedef enum stage_activation { STAGE_RELU, STAGE_GELU, STAGE_SILU, STAGE_TANH } stage_activation;
+
 /** A kind of layer on a backend. */
 struct stage_kind {
     /** NULL: always. */
@@ -146,6 +150,7 @@ struct stage_kind {
     bool reads_output; /* backward reads the output, so that nothing may overwrite it */
     bool is_sum;       /* of its inputs from `first_summand` on, if it has several inputs */
     uint32_t first_summand;
+    stage_activation activation; /* of stage_activation_forward and _backward */
     /** Joins the layer to a node that is there, as part of it; or changes what the output is like.
      * NULL, or false: the layer is a node of its own. */
     bool (*join)(stage_lowering *low, const stage_place *place);
@@ -227,7 +232,7 @@ struct stage_backend {
     /** One pass; the range has been checked. */
     ty_status (*pass)(ty_stage_device *stage, const stage_pass *pass, ty_error *error);
 
-    /* Of values' numbers, for layers that only move or sum them (stage_joins.c): */
+    /* Of values' numbers, for layers of elements (stage_joins.c): */
     /** to (+)= from. */
     void (*accumulate)(const ty_stage_device *stage, uint64_t count, const void *from, bool adds,
                        void *to);
@@ -242,6 +247,11 @@ struct stage_backend {
     /** to (+)= from, of each sample's matrix [rows][columns] its transpose. */
     void (*transpose)(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                       const void *from, bool adds, void *to);
+    void (*activate)(const ty_stage_device *stage, stage_activation kind, uint64_t count,
+                     const void *x, void *y);
+    /** @param of the layer's output or input */
+    void (*activate_backward)(const ty_stage_device *stage, stage_activation kind, uint64_t count,
+                              const void *of, const void *dy, bool adds, void *dx);
 
     /* For collectives inside a pass (stage_lanes.c): */
     ty_status (*exchange)(ty_stage_device *stage, const ty_lane_exchange *exchange,
@@ -390,7 +400,7 @@ uint64_t stage_memory_bytes(const ty_stage_device *stage);
     .expert_slice = stage_expert_slice, .experts_join = stage_experts_join,                        \
     .memory_bytes = stage_memory_bytes
 
-/* ---- Layers that only move or sum values (stage_joins.c) ---- */
+/* ---- Layers of elements (stage_joins.c) ---- */
 
 ty_status stage_add_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             ty_error *error);
@@ -405,6 +415,10 @@ ty_status stage_slice_forward(ty_stage_device *stage, const stage_node *node, ui
                               ty_error *error);
 ty_status stage_slice_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error);
+ty_status stage_activation_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                                   ty_error *error);
+ty_status stage_activation_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                                    bool is_first, ty_error *error);
 /** From the input's order to the output's. */
 extern const stage_kind stage_reorder;
 

@@ -1,4 +1,4 @@
-/* Layers that only move or sum values: sums, concatenations, slices, changes of order. */
+/* Layers of elements: sums, activations, concatenations, slices, changes of order. */
 #include "stage.h"
 
 static void *data_of(const ty_stage_device *stage, uint32_t value, uint32_t slot)
@@ -58,6 +58,34 @@ ty_status stage_add_backward(ty_stage_device *stage, const stage_node *node, uin
             stage->backend->accumulate(stage, stage->values[node->output].count, dy, node->adds[i],
                                        dx);
     }
+    return TY_OK;
+}
+
+/* ---- Activations ---- */
+
+ty_status stage_activation_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                                   ty_error *error)
+{
+    (void)error;
+    stage->backend->activate(stage, node->kind->activation, stage->values[node->output].count,
+                             data_of(stage, node->inputs[0], slot),
+                             data_of(stage, node->output, slot));
+    return TY_OK;
+}
+
+ty_status stage_activation_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
+                                    bool is_first, ty_error *error)
+{
+    const stage_activation kind = node->kind->activation;
+    const bool is_of_output = kind == STAGE_RELU || kind == STAGE_TANH;
+    void *dx = input_gradient(stage, node, 0, slot);
+
+    (void)is_first, (void)error;
+    if (dx != NULL)
+        stage->backend->activate_backward(
+            stage, kind, stage->values[node->output].count,
+            data_of(stage, is_of_output ? node->output : node->inputs[0], slot),
+            gradient_of(stage, node->output, slot), node->adds[0], dx);
     return TY_OK;
 }
 

@@ -12,29 +12,9 @@
  * workspace"). */
 #define WORKSPACE_BYTES (UINT64_C(32) << 20)
 
-static const stage_kind *const kinds[TY_LAYER_KIND_COUNT] = {
-    [TY_LAYER_LINEAR] = &cuda_linear,
-    [TY_LAYER_CONV2D] = &cuda_conv2d,
-    [TY_LAYER_POOL] = &cuda_pool_kind,
-    [TY_LAYER_BATCH_NORM] = &cuda_batch_norm_kind,
-    [TY_LAYER_LSTM] = &cuda_lstm,
-    [TY_LAYER_ADDITIVE_ATTENTION] = &cuda_additive_attention,
-    [TY_LAYER_LAYER_NORM] = &cuda_layer_norm,
-    [TY_LAYER_RMS_NORM] = &cuda_rms_norm,
-    [TY_LAYER_EMBEDDING] = &cuda_embedding_kind,
-    [TY_LAYER_ATTENTION] = &cuda_attention_kind,
-    [TY_LAYER_MLP] = &cuda_mlp,
-    [TY_LAYER_MOE] = &cuda_moe,
-    [TY_LAYER_ADD] = &cuda_add,
-    [TY_LAYER_CONCAT] = &cuda_concat,
-    [TY_LAYER_SLICE] = &cuda_slice,
-    [TY_LAYER_RELU] = &cuda_relu,
-    [TY_LAYER_GELU] = &cuda_gelu,
-    [TY_LAYER_SILU] = &cuda_silu,
-    [TY_LAYER_TANH] = &cuda_tanh,
-    [TY_LAYER_FLATTEN] = &stage_reorder,
-    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cuda_loss_kind,
-};
+#define KIND(kind, name) [TY_LAYER_##kind] = &(name),
+static const stage_kind *const kinds[TY_LAYER_KIND_COUNT] = {CUDA_KINDS(KIND)};
+#undef KIND
 
 /* ---- The device's clock ---- */
 
@@ -437,6 +417,24 @@ static void transpose(const ty_stage_device *stage, uint64_t rows, uint64_t colu
                    adds, to, stage->own->stream);
 }
 
+static const cuda_activation activations[] = {[STAGE_RELU] = CUDA_RELU,
+                                              [STAGE_GELU] = CUDA_GELU,
+                                              [STAGE_SILU] = CUDA_SILU,
+                                              [STAGE_TANH] = CUDA_TANH};
+
+static void activate(const ty_stage_device *stage, stage_activation kind, uint64_t count,
+                     const void *x, void *y)
+{
+    cuda_activate(stage->own->type, activations[kind], count, x, y, stage->own->stream);
+}
+
+static void activate_backward(const ty_stage_device *stage, stage_activation kind, uint64_t count,
+                              const void *of, const void *dy, bool adds, void *dx)
+{
+    cuda_activate_backward(stage->own->type, activations[kind], count, of, dy, adds, dx,
+                           stage->own->stream);
+}
+
 static void to_pieces(const ty_stage_device *stage, const stage_pieces *pieces, const void *whole,
                       void *message)
 {
@@ -463,6 +461,8 @@ static const stage_backend stage_functions = {.name = "cuda",
                                               .sum = sum,
                                               .clear = clear,
                                               .transpose = transpose,
+                                              .activate = activate,
+                                              .activate_backward = activate_backward,
                                               .copy_rows = copy_rows,
                                               .to_pieces = to_pieces,
                                               .from_pieces = from_pieces};

@@ -2,29 +2,7 @@
  */
 #include "cuda_stage.h"
 
-/* ---- Activations: relu and tanh need their output again, the others their input ---- */
-
-static ty_status activation_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                                    cuda_activation kind)
-{
-    cuda_activate(stage->own->type, kind, cuda_count(stage, node), cuda_in(stage, node, 0, slot),
-                  cuda_out(stage, node, slot), stage->own->stream);
-    return TY_OK;
-}
-
-static ty_status activation_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                                     cuda_activation kind)
-{
-    bool is_of_output = kind == CUDA_RELU || kind == CUDA_TANH;
-    void *dx = cuda_in_gradient(stage, node, 0);
-
-    if (dx != NULL)
-        cuda_activate_backward(
-            stage->own->type, kind, cuda_count(stage, node),
-            is_of_output ? cuda_out(stage, node, slot) : cuda_in(stage, node, 0, slot),
-            cuda_out_gradient(stage, node), node->adds[0], dx, stage->own->stream);
-    return TY_OK;
-}
+/* ---- Activations ---- */
 
 /* A relu is part of the batch norm, or the sum of two, before it, if it is the only reader. */
 static bool relu_join(stage_lowering *low, const stage_place *place)
@@ -49,28 +27,14 @@ static bool relu_join(stage_lowering *low, const stage_place *place)
     return false;
 }
 
-#define ACTIVATION(name, kind, joins)                                                              \
-    static ty_status name##_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot, \
-                                    ty_error *error)                                               \
-    {                                                                                              \
-        (void)error;                                                                               \
-        return activation_forward(stage, node, slot, kind);                                        \
-    }                                                                                              \
-    static ty_status name##_backward(ty_stage_device *stage, const stage_node *node,               \
-                                     uint32_t slot, bool is_first, ty_error *error)                \
-    {                                                                                              \
-        (void)is_first, (void)error;                                                               \
-        return activation_backward(stage, node, slot, kind);                                       \
-    }                                                                                              \
-    const stage_kind cuda_##name = {.order = STAGE_ANY_ORDER,                                      \
-                                    .join = (joins),                                               \
-                                    .forward = name##_forward,                                     \
-                                    .backward = name##_backward}
+#define ACTIVATION(kind)                                                                           \
+    .order = STAGE_ANY_ORDER, .activation = (kind), .forward = stage_activation_forward,           \
+    .backward = stage_activation_backward
 
-ACTIVATION(relu, CUDA_RELU, relu_join);
-ACTIVATION(gelu, CUDA_GELU, NULL);
-ACTIVATION(silu, CUDA_SILU, NULL);
-ACTIVATION(tanh, CUDA_TANH, NULL);
+const stage_kind cuda_relu = {.join = relu_join, ACTIVATION(STAGE_RELU)};
+const stage_kind cuda_gelu = {ACTIVATION(STAGE_GELU)};
+const stage_kind cuda_silu = {ACTIVATION(STAGE_SILU)};
+const stage_kind cuda_tanh = {ACTIVATION(STAGE_TANH)};
 
 /* ---- Norms: gain [features], shift [features] ---- */
 

@@ -210,10 +210,32 @@ static inline void *cuda_cut_off(cuda_cutter *c, uint64_t bytes)
 
 /* ---- Kinds ---- */
 
-extern const stage_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cuda_gelu, cuda_silu,
-    cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
-    cuda_attention_kind, cuda_mlp, cuda_moe, cuda_add, cuda_concat, cuda_slice, cuda_loss_kind,
-    cuda_lstm, cuda_additive_attention;
+/** The kinds that this backend trains, and their functions. */
+#define CUDA_KINDS(X)                                                                              \
+    X(LINEAR, cuda_linear)                                                                         \
+    X(CONV2D, cuda_conv2d)                                                                         \
+    X(POOL, cuda_pool_kind)                                                                        \
+    X(BATCH_NORM, cuda_batch_norm_kind)                                                            \
+    X(LSTM, cuda_lstm)                                                                             \
+    X(ADDITIVE_ATTENTION, cuda_additive_attention)                                                 \
+    X(LAYER_NORM, cuda_layer_norm)                                                                 \
+    X(RMS_NORM, cuda_rms_norm)                                                                     \
+    X(EMBEDDING, cuda_embedding_kind)                                                              \
+    X(ATTENTION, cuda_attention_kind)                                                              \
+    X(MLP, cuda_mlp)                                                                               \
+    X(MOE, cuda_moe)                                                                               \
+    X(ADD, cuda_add)                                                                               \
+    X(CONCAT, cuda_concat)                                                                         \
+    X(SLICE, cuda_slice)                                                                           \
+    X(RELU, cuda_relu)                                                                             \
+    X(GELU, cuda_gelu)                                                                             \
+    X(SILU, cuda_silu)                                                                             \
+    X(TANH, cuda_tanh)                                                                             \
+    X(FLATTEN, stage_reorder)                                                                      \
+    X(SOFTMAX_CROSS_ENTROPY, cuda_loss_kind)
+#define CUDA_KIND(kind, name) extern const stage_kind name;
+CUDA_KINDS(CUDA_KIND)
+#undef CUDA_KIND
 
 /* ---- Messages (cuda_cut.c) ---- */
 
