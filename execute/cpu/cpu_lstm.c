@@ -8,40 +8,14 @@
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
-
-typedef struct lstm {
-    uint64_t batch, length, rows; /* rows = batch * length */
-    uint64_t in, hidden, gates;   /* gates: columns, 4 hidden */
-    bool has_bias, is_reversed;
-} lstm;
-
-/* The place in the sequence of the n-th step that is taken. */
-static uint64_t step_at(const lstm *l, uint64_t n)
-{
-    return l->is_reversed ? l->length - 1 - n : n;
-}
-
-static lstm lstm_of(const ty_stage_device *stage, const stage_node *node)
-{
-    const uint64_t *a = node->layer->attributes;
-    uint64_t length = stage->values[node->output].shape.dimensions[0];
-
-    return (lstm){.batch = stage_batch(stage),
-                  .length = length,
-                  .rows = stage_batch(stage) * length,
-                  .in = a[TY_IN_FEATURES],
-                  .hidden = a[TY_HIDDEN_FEATURES],
-                  .gates = LSTM_GATES * a[TY_HIDDEN_FEATURES],
-                  .has_bias = a[TY_HAS_BIAS] != 0,
-                  .is_reversed = a[TY_IS_REVERSED] != 0};
-}
+#include "stage_shapes.h"
 
 /* Stash: gates [rows][gates] and cells [rows][hidden]; where backward comes in two parts also the
  * gradient of what goes into the gates, which else is scratch. Scratch: gradients of the state and
  * of the cell that go back to the step before. */
 static ty_status lstm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
 
     (void)error;
     node->stash_bytes = l.rows * (l.gates + l.hidden) * sizeof(float);
@@ -90,7 +64,7 @@ CPU_CLONES static void cell_backward(uint64_t n, const float *gates, const float
 static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
     float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
     float *y = cpu_out(stage, node, slot);
     const float *bias = l.has_bias ? cpu_parameters(stage, node, LSTM_STATE_BIAS) : NULL;
@@ -100,7 +74,7 @@ static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, ui
                cpu_parameters(stage, node, LSTM_INPUT),
                l.has_bias ? cpu_parameters(stage, node, LSTM_INPUT_BIAS) : NULL, gates);
     for (uint64_t n = 0; n < l.length; n++) {
-        const uint64_t t = step_at(&l, n), before = n > 0 ? step_at(&l, n - 1) : t;
+        const uint64_t t = stage_lstm_step(&l, n), before = n > 0 ? stage_lstm_step(&l, n - 1) : t;
         if (n > 0)
             cpu_gemm(false, true, l.batch, l.gates, l.hidden, 1.0f, y + before * l.hidden,
                      l.length * l.hidden, cpu_parameters(stage, node, LSTM_STATE), l.hidden, 1.0f,
@@ -119,14 +93,14 @@ static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, ui
 static void gates_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            float *dgates)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
     const float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
     const float *dy = cpu_out_gradient(stage, node, slot);
     float *dstate = stage->scratch, *dcell = dstate + l.batch * l.hidden;
 
     memset(dstate, 0, 2 * l.batch * l.hidden * sizeof *dstate);
     for (uint64_t n = l.length; n-- > 0;) {
-        const uint64_t t = step_at(&l, n), before = n > 0 ? step_at(&l, n - 1) : t;
+        const uint64_t t = stage_lstm_step(&l, n), before = n > 0 ? stage_lstm_step(&l, n - 1) : t;
         for (uint64_t b = 0; b < l.batch; b++) {
             uint64_t row = b * l.length + t;
             const float *own = cells + b * l.length * l.hidden;
@@ -144,7 +118,7 @@ static void gates_backward(ty_stage_device *stage, const stage_node *node, uint3
 static void state_gradients(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             bool is_first, const float *dgates)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
     const float *y = cpu_out(stage, node, slot);
     float *dw = cpu_parameter_gradient(stage, node, LSTM_STATE);
     const uint64_t state = l.is_reversed ? 1 : 0, next = 1 - state; /* first of each that meet */
@@ -167,7 +141,7 @@ static void state_gradients(const ty_stage_device *stage, const stage_node *node
 static ty_status lstm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
     float *dgates = stage->options.splits_backward
                         ? (float *)node->stash[slot] + l.rows * (l.gates + l.hidden)
                         : (float *)stage->scratch + 2 * l.batch * l.hidden;

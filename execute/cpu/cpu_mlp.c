@@ -4,29 +4,7 @@
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
-
-typedef struct mlp {
-    uint64_t rows, features, hidden;
-    uint64_t up; /* columns of the first product: hidden, or twice that */
-    bool is_gated, is_relu, has_bias;
-} mlp;
-
-static mlp mlp_of(const ty_stage_device *stage, const stage_node *node)
-{
-    const uint64_t *a = node->layer->attributes;
-    const uint64_t hidden = a[TY_HIDDEN_FEATURES] / lane_count(&stage->options);
-    bool is_gated = a[TY_IS_GATED] != 0;
-
-    return (mlp){
-        .rows = stage_batch(stage) * ty_shape_elements(&node->whole_output) / a[TY_FEATURES],
-        .features = a[TY_FEATURES],
-        .hidden = hidden,
-        .up = hidden * (is_gated ? 2 : 1),
-        .is_gated = is_gated,
-        .is_relu = a[TY_IS_RELU] != 0,
-        .has_bias = a[TY_HAS_BIAS] != 0,
-    };
-}
+#include "stage_shapes.h"
 
 /* What a slot keeps: what goes into the activation and what comes out; where backward comes in two
  * parts also the gradient of the former, which else is scratch, and where lanes divide the sequence
@@ -37,21 +15,11 @@ typedef struct kept {
     float *x, *dy; /* [rows][features], or NULL */
 } kept;
 
-/* Where recomputing finds what the first product made, that is all of `found`, and not in the
- * stash.
- */
-static bool finds_product(const ty_stage_device *stage, const stage_node *node)
-{
-    const ty_again again = stage->segments.again[node->layer_index].what;
-
-    return again == TY_AGAIN_SECOND || again == TY_AGAIN_ACTIVATION;
-}
-
 /* Cuts a slot's stash. @return floats of it; `stash` may be NULL to count */
-static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, const mlp *m,
+static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, const stage_mlp *m,
                          float *found, float *stash, kept *out)
 {
-    const bool is_found = finds_product(stage, node);
+    const bool is_found = stage_finds_product(stage, node);
     const bool splits = stage->options.splits_backward;
     const uint64_t whole = splits && stage_gathers(stage, node) ? m->rows * m->features : 0;
     const uint64_t counts[] = {is_found ? 0 : m->rows * m->up, m->rows * m->hidden,
@@ -70,12 +38,12 @@ static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, c
 
 static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
-    mlp m = mlp_of(stage, node);
+    stage_mlp m = stage_mlp_of(stage, node);
     kept none;
 
     (void)error;
     node->stash_bytes = kept_cut(stage, node, &m, NULL, NULL, &none) * sizeof(float);
-    node->kept_bytes = finds_product(stage, node) ? m.rows * m.up * sizeof(float) : 0;
+    node->kept_bytes = stage_finds_product(stage, node) ? m.rows * m.up * sizeof(float) : 0;
     node->scratch_bytes = m.rows * (m.up + m.hidden) * sizeof(float);
     node->lane_elements = node->is_divided ? m.rows * m.features : 0;
     return TY_OK;
@@ -149,7 +117,7 @@ void cpu_mlp_activate_backward(bool is_gated, uint64_t rows, uint64_t hidden, co
         cpu_gelu_backward(rows * hidden, h, da, dh);
 }
 
-static cpu_output_product down_product(const mlp *m, const kept *keep)
+static cpu_output_product down_product(const stage_mlp *m, const kept *keep)
 {
     return (cpu_output_product){.rows = m->rows,
                                 .in = m->hidden,
@@ -164,7 +132,7 @@ static cpu_output_product down_product(const mlp *m, const kept *keep)
 static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
-    mlp m = mlp_of(stage, node);
+    stage_mlp m = stage_mlp_of(stage, node);
     const float *bias = m.has_bias ? cpu_parameters(stage, node, MLP_UP_BIAS) : NULL, *x;
     cpu_output_product down;
     kept keep;
@@ -187,7 +155,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uin
 static ty_status mlp_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {
-    const mlp m = mlp_of(stage, node);
+    const stage_mlp m = stage_mlp_of(stage, node);
     const float *bias = m.has_bias ? cpu_parameters(stage, node, MLP_UP_BIAS) : NULL;
     cpu_output_product down;
     kept keep;
@@ -206,7 +174,7 @@ static ty_status mlp_again(ty_stage_device *stage, const stage_node *node, uint3
 static ty_status mlp_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
-    mlp m = mlp_of(stage, node);
+    stage_mlp m = stage_mlp_of(stage, node);
     float *da = stage->scratch, *dh;
     cpu_output_product down;
     kept keep;

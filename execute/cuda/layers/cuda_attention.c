@@ -49,8 +49,8 @@ static attention attention_of(const ty_stage_device *stage, const stage_node *no
     const uint64_t length = node->whole_output.dimensions[0], size = a[TY_HEAD_SIZE];
     const uint64_t keys =
         ty_layer_input_shape(stage->options.workload, node->layer_index, 0)->dimensions[0];
-    const uint64_t heads = a[TY_HEADS] / cuda_lanes_of(stage, node);
-    const uint64_t kv_heads = a[TY_KV_HEADS] / cuda_lanes_of(stage, node);
+    const uint64_t heads = a[TY_HEADS] / stage_shards(stage, node);
+    const uint64_t kv_heads = a[TY_KV_HEADS] / stage_shards(stage, node);
     const uint64_t queries = heads * size, key_columns = 2 * kv_heads * size;
     const uint64_t rows = stage_batch(stage) * length;
     const uint64_t key_rows = stage_batch(stage) * node->whole_input.dimensions[0];
@@ -370,7 +370,7 @@ static ty_status attention_build(ty_stage_device *stage, stage_node *node, ty_er
     node->stash_bytes = memory_cut(stage, &at, NULL, NULL);
     node->scratch_bytes = aligned(node->stash_bytes) + distance_floats(&at) * sizeof(float) +
                           gathered_elements(&at) * stage->element + workspace_bytes(&at);
-    if (cuda_finds_product(stage, node)) {
+    if (stage_finds_product(stage, node)) {
         node->kept_bytes = node->stash_bytes;
         node->stash_bytes = 0;
     }

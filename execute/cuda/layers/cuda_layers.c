@@ -233,7 +233,7 @@ static cuda_embedding_part embedding_of(const ty_stage_device *stage, const stag
 {
     const uint64_t *a = node->layer->attributes;
     const uint64_t sequence = stage->options.workload->input.dimensions[0];
-    const uint32_t lanes = cuda_lanes_of(stage, node);
+    const uint32_t lanes = stage_shards(stage, node);
     const uint32_t lane = lanes > 1 ? stage->options.lanes.position : 0;
     const lane_range words = lane_range_of(a[TY_VOCABULARY], lanes, lane);
     const lane_range features = lane_range_of(a[TY_FEATURES], lanes, lane);
@@ -383,7 +383,7 @@ static cuda_scores scores_of(const ty_stage_device *stage, const stage_node *nod
     const stage_value *logits = &stage->values[node->inputs[0]];
     const ty_shape *whole = &node->whole_input;
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
-    const uint32_t lanes = cuda_lanes_of(stage, node);
+    const uint32_t lanes = stage_shards(stage, node);
     const lane_range own =
         lane_range_of(classes, lanes, lanes > 1 ? stage->options.lanes.position : 0);
 

@@ -5,7 +5,7 @@
 /* Of this lane, padded. */
 static uint64_t out_features(const ty_stage_device *stage, const stage_node *node)
 {
-    return lane_part(node->layer->attributes[TY_OUT_FEATURES], cuda_lanes_of(stage, node));
+    return lane_part(node->layer->attributes[TY_OUT_FEATURES], stage_shards(stage, node));
 }
 
 /* Scores may be padded; the weight then has zeros for as many rows, and its bias is aligned so. */

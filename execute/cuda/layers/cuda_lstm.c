@@ -6,34 +6,7 @@
  */
 #include "cuda_stage.h"
 
-typedef struct lstm {
-    uint64_t batch, length, rows; /* rows = batch * length */
-    uint64_t in, hidden, gates;   /* gates: columns, 4 hidden */
-    bool has_bias, is_reversed;
-} lstm;
-
-/* The place in the sequence of the n-th step that is taken. */
-static uint64_t step_at(const lstm *l, uint64_t n)
-{
-    return l->is_reversed ? l->length - 1 - n : n;
-}
-
-static lstm lstm_of(const ty_stage_device *stage, const stage_node *node)
-{
-    const uint64_t *a = node->layer->attributes;
-    const uint64_t length = stage->values[node->output].shape.dimensions[0];
-
-    return (lstm){.batch = stage_batch(stage),
-                  .length = length,
-                  .rows = stage_batch(stage) * length,
-                  .in = a[TY_IN_FEATURES],
-                  .hidden = a[TY_HIDDEN_FEATURES],
-                  .gates = LSTM_GATES * a[TY_HIDDEN_FEATURES],
-                  .has_bias = a[TY_HAS_BIAS] != 0,
-                  .is_reversed = a[TY_IS_REVERSED] != 0};
-}
-
-static cuda_cell cell_of(const lstm *l, uint64_t step)
+static cuda_cell cell_of(const stage_lstm *l, uint64_t step)
 {
     return (cuda_cell){l->batch, l->length, l->hidden, step, l->is_reversed};
 }
@@ -43,7 +16,7 @@ static cuda_cell cell_of(const lstm *l, uint64_t step)
  * and of the cell, [batch][hidden] each. */
 static ty_status lstm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
 
     (void)error;
     node->stash_bytes = l.rows * (l.gates + l.hidden) * sizeof(float);
@@ -58,7 +31,7 @@ static ty_status lstm_build(ty_stage_device *stage, stage_node *node, ty_error *
 static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               ty_error *error)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
     float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
     const float *input_bias = l.has_bias ? cuda_parameters(stage, node, LSTM_INPUT_BIAS) : NULL;
     const float *state_bias = l.has_bias ? cuda_parameters(stage, node, LSTM_STATE_BIAS) : NULL;
@@ -83,8 +56,8 @@ static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, ui
     for (uint64_t t = 0; t < l.length && status == TY_OK; t++) {
         const cuda_cell cell = cell_of(&l, t);
 
-        step.x = t == 0 ? NULL : y + step_at(&l, t - 1) * l.hidden * stage->element;
-        step.y = gates + step_at(&l, t) * l.gates;
+        step.x = t == 0 ? NULL : y + stage_lstm_step(&l, t - 1) * l.hidden * stage->element;
+        step.y = gates + stage_lstm_step(&l, t) * l.gates;
         if (t > 0)
             status = cuda_strided_forward(stage, &step, error);
         cuda_cell_forward(stage->own->type, &cell, input_bias, state_bias, gates, cells, y,
@@ -97,7 +70,7 @@ static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, ui
 static ty_status gates_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 char *dgates, ty_error *error)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
     const float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
     float *dstate = (float *)(void *)(dgates + l.rows * l.gates * stage->element);
     float *dcell = dstate + l.batch * l.hidden;
@@ -115,7 +88,7 @@ static ty_status gates_backward(ty_stage_device *stage, const stage_node *node, 
 
         cuda_cell_backward(stage->own->type, &cell, gates, cells, cuda_out_gradient(stage, node),
                            dstate, dcell, dgates, stage->own->stream);
-        step.x = dgates + step_at(&l, t) * l.gates * stage->element;
+        step.x = dgates + stage_lstm_step(&l, t) * l.gates * stage->element;
         if (t > 0)
             status = cuda_strided_backward(stage, &step, error);
     }
@@ -128,7 +101,7 @@ static ty_status gates_backward(ty_stage_device *stage, const stage_node *node, 
 static ty_status state_gradients(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  bool is_first, char *dgates, ty_error *error)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
     const uint64_t row_bytes = l.gates * stage->element;
     const uint64_t from = l.is_reversed ? 1 : 0, next = 1 - from; /* first of each that meet */
     const cuda_affine_gradient state = {.rows = l.rows - 1,
@@ -154,8 +127,8 @@ static ty_status state_gradients(ty_stage_device *stage, const stage_node *node,
                    status, done);
     if (l.length == 1)
         return TY_OK;
-    CUDA_CHECK(cudaMemset2DAsync(dgates + step_at(&l, 0) * row_bytes, l.length * row_bytes, 0,
-                                 row_bytes, l.batch, stage->own->stream),
+    CUDA_CHECK(cudaMemset2DAsync(dgates + stage_lstm_step(&l, 0) * row_bytes, l.length * row_bytes,
+                                 0, row_bytes, l.batch, stage->own->stream),
                status, done);
     status = cuda_affine_backward(stage, &state, error);
 done:
@@ -165,7 +138,7 @@ done:
 static ty_status lstm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
-    const lstm l = lstm_of(stage, node);
+    const stage_lstm l = stage_lstm_of(stage, node);
     char *kept = (char *)node->stash[slot] + node->stash_bytes - node->scratch_bytes;
     char *dgates = stage->options.splits_backward ? kept : stage->scratch;
     const cuda_affine_gradient in = {

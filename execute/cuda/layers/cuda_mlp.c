@@ -3,31 +3,15 @@
  * order are the CPU backend's. */
 #include "cuda_stage.h"
 
-typedef struct mlp {
-    uint64_t rows, features, hidden, up;
-    bool is_gated, has_bias;
-    cuda_activation activation; /* without a gate */
-} mlp;
-
 /* Whether cuBLASLt does the gelu along the way, in each direction; found out at the first try. */
 typedef struct mlp_state {
     bool fuses_forward, fuses_backward;
 } mlp_state;
 
-static mlp mlp_of(const ty_stage_device *stage, const stage_node *node)
+/* Without a gate. */
+static cuda_activation activation_of(const stage_mlp *m)
 {
-    const uint64_t *a = node->layer->attributes;
-    const uint64_t hidden = a[TY_HIDDEN_FEATURES] / cuda_lanes_of(stage, node);
-    bool is_gated = a[TY_IS_GATED] != 0;
-
-    return (mlp){.rows =
-                     stage_batch(stage) * ty_shape_elements(&node->whole_output) / a[TY_FEATURES],
-                 .features = a[TY_FEATURES],
-                 .hidden = hidden,
-                 .up = hidden * (is_gated ? 2 : 1),
-                 .is_gated = is_gated,
-                 .has_bias = a[TY_HAS_BIAS] != 0,
-                 .activation = a[TY_IS_RELU] != 0 ? CUDA_RELU : CUDA_GELU};
+    return m->is_relu ? CUDA_RELU : CUDA_GELU;
 }
 
 /* Stash: before the activation [rows][up], unless recomputing finds that; behind it [rows][hidden];
@@ -38,21 +22,20 @@ static mlp mlp_of(const ty_stage_device *stage, const stage_node *node)
 static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const uint64_t aligned = 8; /* elements of 2 bytes */
-    mlp m = mlp_of(stage, node);
+    stage_mlp m = stage_mlp_of(stage, node);
     mlp_state *state = ty_alloc(1, sizeof *state);
     uint64_t widest = m.up > m.features ? m.up : m.features;
 
     if (state == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    state->fuses_forward = state->fuses_backward = stage->own->type != CUDA_TYPE_FLOAT &&
-                                                   !m.is_gated && m.activation == CUDA_GELU &&
-                                                   m.hidden % aligned == 0;
+    state->fuses_forward = state->fuses_backward =
+        stage->own->type != CUDA_TYPE_FLOAT && !m.is_gated && !m.is_relu && m.hidden % aligned == 0;
     node->state = state;
     node->stash_bytes = node->scratch_bytes = m.rows * (m.up + m.hidden) * stage->element;
     node->sum_floats = cuda_affine_sums(m.rows, widest);
     if (node->is_divided)
         node->lane_elements = m.rows * m.features;
-    if (cuda_finds_product(stage, node)) {
+    if (stage_finds_product(stage, node)) {
         node->kept_bytes = m.rows * m.up * stage->element;
         node->stash_bytes -= node->kept_bytes;
     }
@@ -63,7 +46,7 @@ static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *e
 
 /* What comes out of the activation; what goes into it is at the beginning of what is kept. */
 static char *mlp_activated(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
-                           const mlp *m)
+                           const stage_mlp *m)
 {
     return (char *)node->stash[slot] +
            (node->kept_bytes > 0 ? 0 : m->rows * m->up * stage->element);
@@ -71,7 +54,7 @@ static char *mlp_activated(const ty_stage_device *stage, const stage_node *node,
 
 /* Where the gradient of what goes into the activation is. */
 static char *mlp_hidden_gradient(const ty_stage_device *stage, const stage_node *node,
-                                 uint32_t slot, const mlp *m)
+                                 uint32_t slot, const stage_mlp *m)
 {
     const uint64_t bytes = m->rows * m->up * stage->element;
 
@@ -85,17 +68,17 @@ static void mlp_release(ty_stage_device *stage, stage_node *node)
     ty_free(node->state);
 }
 
-static void mlp_activate(const ty_stage_device *stage, const mlp *m, const void *h, void *a)
+static void mlp_activate(const ty_stage_device *stage, const stage_mlp *m, const void *h, void *a)
 {
     if (m->is_gated)
         cuda_gate(stage->own->type, m->rows, m->hidden, h, a, stage->own->stream);
     else
-        cuda_activate(stage->own->type, m->activation, m->rows * m->hidden, h, a,
+        cuda_activate(stage->own->type, activation_of(m), m->rows * m->hidden, h, a,
                       stage->own->stream);
 }
 
-static ty_status mlp_up(ty_stage_device *stage, const stage_node *node, const mlp *m, const void *x,
-                        void *h, void *a, ty_error *error)
+static ty_status mlp_up(ty_stage_device *stage, const stage_node *node, const stage_mlp *m,
+                        const void *x, void *h, void *a, ty_error *error)
 {
     mlp_state *state = node->state;
     cuda_affine up = {.rows = m->rows,
@@ -122,7 +105,7 @@ static ty_status mlp_up(ty_stage_device *stage, const stage_node *node, const ml
 }
 
 /* Another product's bias is its epilogue; that of a summand comes from all lanes. */
-static ty_status mlp_down(ty_stage_device *stage, const stage_node *node, const mlp *m,
+static ty_status mlp_down(ty_stage_device *stage, const stage_node *node, const stage_mlp *m,
                           uint32_t slot, ty_error *error)
 {
     void *y = cuda_out(stage, node, slot), *summand = stage_summand(stage, node, false, y);
@@ -147,7 +130,7 @@ static ty_status mlp_down(ty_stage_device *stage, const stage_node *node, const 
 static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error)
 {
-    mlp m = mlp_of(stage, node);
+    stage_mlp m = stage_mlp_of(stage, node);
     const void *x;
     ty_status status;
 
@@ -164,7 +147,7 @@ done:
 static ty_status mlp_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {
-    mlp m = mlp_of(stage, node);
+    stage_mlp m = stage_mlp_of(stage, node);
 
     mlp_activate(stage, &m, node->kept[slot], mlp_activated(stage, node, slot, &m));
     if (stage->segments.again[node->layer_index].what == TY_AGAIN_ACTIVATION)
@@ -174,9 +157,9 @@ static ty_status mlp_again(ty_stage_device *stage, const stage_node *node, uint3
 
 /* From the output's gradient to that of what comes out of the activation into `da`, or, in one
  * product, of what goes into it into `dh`. */
-static ty_status activation_backward(ty_stage_device *stage, const stage_node *node, const mlp *m,
-                                     cuda_affine_gradient *down, const void *h, void *da, void *dh,
-                                     ty_error *error)
+static ty_status activation_backward(ty_stage_device *stage, const stage_node *node,
+                                     const stage_mlp *m, cuda_affine_gradient *down, const void *h,
+                                     void *da, void *dh, ty_error *error)
 {
     mlp_state *state = node->state;
     ty_status status;
@@ -196,15 +179,15 @@ static ty_status activation_backward(ty_stage_device *stage, const stage_node *n
     if (m->is_gated)
         cuda_gate_backward(stage->own->type, m->rows, m->hidden, h, da, dh, stage->own->stream);
     else
-        cuda_activate_backward(stage->own->type, m->activation, m->rows * m->hidden, h, da, false,
-                               dh, stage->own->stream);
+        cuda_activate_backward(stage->own->type, activation_of(m), m->rows * m->hidden, h, da,
+                               false, dh, stage->own->stream);
     return status;
 }
 
 /* Gradients of the second product and of the activation. */
-static ty_status mlp_down_backward(ty_stage_device *stage, const stage_node *node, const mlp *m,
-                                   bool is_first, const char *h, const char *a, char *dh,
-                                   ty_error *error)
+static ty_status mlp_down_backward(ty_stage_device *stage, const stage_node *node,
+                                   const stage_mlp *m, bool is_first, const char *h, const char *a,
+                                   char *dh, ty_error *error)
 {
     float *dbias = m->has_bias ? cuda_parameter_gradient(stage, node, MLP_DOWN_BIAS) : NULL;
     cuda_affine_gradient down = {.rows = m->rows,
@@ -233,7 +216,7 @@ done:
 static ty_status mlp_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
-    mlp m = mlp_of(stage, node);
+    stage_mlp m = stage_mlp_of(stage, node);
     char *dh = mlp_hidden_gradient(stage, node, slot, &m);
     cuda_affine_gradient up = {
         .rows = m.rows,

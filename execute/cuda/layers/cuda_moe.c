@@ -41,7 +41,7 @@ static mixture mixture_of(const ty_stage_device *stage, const stage_node *node)
     const uint64_t fast = 16 / stage->element; /* elements: rows of products are multiples */
     const bool is_gated = a[TY_IS_GATED] != 0;
     const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
-    const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN], parts = cuda_lanes_of(stage, node);
+    const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN], parts = stage_shards(stage, node);
     const uint64_t own = ty_expert_rows(rows * chosen, a[TY_EXPERTS]);
     const mixture m = {.core = {.rows = rows,
                                 .experts = a[TY_EXPERTS],

@@ -19,7 +19,7 @@
 #include "cuda_libraries.h"
 #include "init.h"
 #include "launch_order.h"
-#include "stage.h"
+#include "stage_shapes.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -312,21 +312,7 @@ static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const
                                                 : stage->gradients + node->gradient_offsets[tensor];
 }
 
-/** Whether recomputing begins at what the first product of a node's layer made. */
-static inline bool cuda_finds_product(const ty_stage_device *stage, const stage_node *node)
-{
-    const ty_again again = stage->segments.again[node->layer_index].what;
-
-    return again == TY_AGAIN_SECOND || again == TY_AGAIN_ACTIVATION;
-}
-
 /* ---- Lanes (cuda_lanes.c) ---- */
-
-/** Lanes that divide the node's layer; 1 where nobody does. */
-static inline uint32_t cuda_lanes_of(const ty_stage_device *stage, const stage_node *node)
-{
-    return node->is_divided ? lane_count(&stage->options) : 1;
-}
 
 /** As stage_whole_gradient. Where backward comes in two parts, the first gathers for both, so that
  * the second exchanges nothing. */
