@@ -334,7 +334,7 @@ done:
     return status;
 }
 
-/* What backward starts from: the loss's factor, or the neighbour's gradients. */
+/* Backward starts from the loss's factor, or the neighbour's gradients. */
 static ty_status gradient_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     ty_status status = TY_OK;
