@@ -114,3 +114,10 @@ memory_numbers ty_memory_numbers(const ty_workload *w, uint32_t layer)
         row->numbers(w, layer, &n);
     return n;
 }
+
+uint32_t ty_memory_holder(const stage_memory *m, uint32_t layer)
+{
+    while (memory_layer(m, layer)->stash_bytes == 0 && memory_layer(m, layer)->input_count == 1)
+        layer = memory_layer(m, layer)->inputs[0];
+    return layer;
+}

@@ -110,13 +110,6 @@ static void count_actors(const ty_plan *plan, ty_memory_use *out)
 
 /* ---- A device -------------------------------------------------------------------------------- */
 
-uint32_t ty_memory_holder(const stage_memory *m, uint32_t layer)
-{
-    while (memory_layer(m, layer)->stash_bytes == 0 && memory_layer(m, layer)->input_count == 1)
-        layer = memory_layer(m, layer)->inputs[0];
-    return layer;
-}
-
 static bool is_on_cores(const ty_plan *plan, uint32_t stage)
 {
     const uint32_t *devices = plan->stages[stage].devices;

@@ -32,7 +32,7 @@ static uint64_t attention_scratch(const ty_plan *plan, uint32_t layer)
     const uint64_t kv_heads = a[TY_KV_HEADS] < lanes ? 1 : a[TY_KV_HEADS] / lanes;
     uint64_t bytes;
 
-    if (l->kind != TY_LAYER_ATTENTION || w->element_bytes != sizeof(uint16_t) ||
+    if (ty_memory_numbers(w, layer).scores <= 0 || w->element_bytes != sizeof(uint16_t) ||
         a[TY_RELATIVE_BUCKETS] > 0 || ty_plan_lanes(plan, TY_CONTEXT_LANES) > 1 ||
         a[TY_HEAD_SIZE] % MULTIPLE_OF_HEADS != 0 || a[TY_HEAD_SIZE] > LARGEST_HEADS)
         return 0;
@@ -87,12 +87,13 @@ uint64_t ty_memory_workspace(const ty_plan *plan, uint32_t position, uint32_t po
     for (uint32_t s = position; s < plan->stage_count; s += positions) {
         const ty_plan_stage *stage = &plan->stages[s];
         for (uint32_t i = stage->first_layer; i < stage->first_layer + stage->layer_count; i++) {
-            const uint64_t own = w->layers[i].kind != TY_LAYER_CONV2D ? attention_scratch(plan, i)
-                                 : has_known_convolutions(plan, s)    ? convolution_scratch(plan, i)
-                                                                      : 0;
+            const bool is_convolution = ty_memory_row_of(w->layers[i].kind)->is_convolution;
+            const uint64_t own = !is_convolution                   ? attention_scratch(plan, i)
+                                 : has_known_convolutions(plan, s) ? convolution_scratch(plan, i)
+                                                                   : 0;
 
             scratch = own > scratch ? own : scratch; /* which layers have in turns */
-            has_convolution = has_convolution || w->layers[i].kind == TY_LAYER_CONV2D;
+            has_convolution = has_convolution || is_convolution;
         }
     }
     if (!is_on_cores)

@@ -7,8 +7,8 @@
  * two products read them, and the second, a kernel of its own, sums the gradients of queries in a
  * fixed order. The other one adds these atomically, in floats, to memory that the caller brings and
  * cuDNN clears. The engine is the same, without a note of either order. */
-#include "gpu_scratch.h"
 #include "cuda_dnn.h"
+#include "gpu_scratch.h"
 
 #include <float.h>
 

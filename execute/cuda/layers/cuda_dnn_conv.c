@@ -3,8 +3,8 @@
  * "cudnnBackendNumericalNote_t". Of floats the first are engines with tensor cores, which multiply
  * in TF32 and say no more than that they have these; of halves some add in 16 bits, though sums in
  * floats are asked for. */
-#include "gpu_scratch.h"
 #include "cuda_dnn.h"
+#include "gpu_scratch.h"
 
 /* Tensors that calls bring. */
 enum { IMAGES = 1, WEIGHTS, OUTPUTS };
