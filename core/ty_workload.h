@@ -488,6 +488,13 @@ uint32_t ty_layer_tensors(const ty_workload *workload, uint32_t layer, ty_layer_
 /** The matrix that other layers may be tied to; false if the kind has none. */
 bool ty_layer_tied_matrix(const ty_layer *layer, uint64_t *rows, uint64_t *columns);
 
+/**
+ * Checks the inputs and attributes of a layer that is being built, and sets the shape of its
+ * output.
+ * @return TY_EPARSE: "conv2d1/attributes/stride: found 0, expected 1 to 2147483647 for conv2d"
+ */
+ty_status ty_layer_derive_shape(ty_workload *workload, uint32_t layer,
+                                ty_error *error) TY_MUST_CHECK;
 /** Whether samples are images: numbers of shape [C,H,W]. */
 bool ty_workload_has_images(const ty_workload *workload);
 

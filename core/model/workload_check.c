@@ -14,6 +14,7 @@ typedef struct checker {
     const ty_workload *workload;
     const char *place;
     ty_error *error;
+    bool is_of_layer; /* `place` is that of the layer */
 } checker;
 
 /* "<place>/layers/3<pointer>: <message>"; TY_NO_LAYER for what belongs to the whole. */
@@ -26,7 +27,7 @@ static ty_status TY_PRINTF(4, 5)
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    if (layer != TY_NO_LAYER)
+    if (layer != TY_NO_LAYER && !c->is_of_layer)
         snprintf(index, sizeof index, "/layers/%u", layer);
     return ty_fail(c->error, TY_EPARSE, "%.200s%s%s: %s", c->place, index, pointer, message);
 }
@@ -90,7 +91,8 @@ static ty_status check_inputs(const checker *c, uint32_t index, bool *is_used)
                        "found %u, expected an earlier layer, from %u up to but not including %u",
                        layer->inputs[i], low, index);
         }
-        is_used[layer->inputs[i]] = true;
+        if (is_used != NULL)
+            is_used[layer->inputs[i]] = true;
     }
     if (layer->input_count == 0 && c->workload->input_kind == TY_INPUT_TOKEN && !row->reads_tokens)
         return bad(c, index, "/inputs", "found none, expected one: only an embedding reads tokens");
@@ -115,6 +117,19 @@ static ty_status check_attributes(const checker *c, uint32_t index)
                    (unsigned long long)maximum, ty_layer_kind_name(layer->kind));
     }
     return TY_OK;
+}
+
+ty_status ty_layer_derive_shape(ty_workload *workload, uint32_t layer, ty_error *error)
+{
+    ty_layer *l = &workload->layers[layer];
+    const checker c = {workload, l->name, error, true};
+    ty_error detail = {0};
+
+    TY_TRY(check_inputs(&c, layer, NULL));
+    TY_TRY(check_attributes(&c, layer));
+    if (ty_layer_shape(workload, layer, &l->output, &detail) != TY_OK)
+        return bad(&c, layer, "", "%s", detail.message);
+    return check_shape(&c, layer, "/output_shape", &l->output);
 }
 
 static ty_status check_tie(const checker *c, uint32_t index)
@@ -419,7 +434,7 @@ static ty_status check_names(const checker *c)
 
 ty_status ty_workload_check_at(const ty_workload *workload, const char *place, ty_error *error)
 {
-    const checker c = {workload, place, error};
+    const checker c = {workload, place, error, false};
     ty_status status = TY_OK;
     bool *is_used = NULL;
 

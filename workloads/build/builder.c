@@ -317,16 +317,11 @@ static char *take_name(ty_builder *b, ty_layer_kind kind)
     return ty_strdup(text);
 }
 
-/* Inputs ascending without repetition; `input_count` 0 stands for the batch. */
+/* `input_count` 0 stands for the batch. */
 static ty_status set_inputs(ty_builder *b, ty_layer *l, const uint32_t *inputs, uint32_t count)
 {
-    uint32_t self = b->workload->layer_count;
     if (count == 1 && inputs[0] == TY_BATCH)
         count = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (inputs[i] >= self || (i > 0 && inputs[i] <= inputs[i - 1]))
-            return fail(b, TY_EINVAL, l->name,
-                        "inputs must be earlier layers, each once, in ascending order");
     l->inputs = ty_alloc(count, sizeof *l->inputs);
     if (l->inputs == NULL)
         return fail(b, TY_ENOMEM, l->name, "out of memory");
@@ -375,39 +370,15 @@ static ty_layer *begin_layer(ty_builder *b, ty_layer_kind kind, const uint32_t *
     return l;
 }
 
-static const ty_shape *input_shape(const ty_builder *b, const ty_layer *l)
-{
-    return l->input_count == 0 ? &b->workload->input : &b->workload->layers[l->inputs[0]].output;
-}
-
-static uint64_t last_dimension(const ty_shape *shape)
-{
-    return shape->dimensions[shape->dimension_count - 1];
-}
-
-static bool reads_tokens(const ty_builder *b, const ty_layer *l)
-{
-    return l->input_count == 0 && b->workload->input_kind == TY_INPUT_TOKEN;
-}
-
-static bool are_sizes(const ty_layer *l)
-{
-    for (int i = 0; i < TY_ATTRIBUTE_COUNT; i++)
-        if (l->attributes[i] > LARGEST_SIZE)
-            return false;
-    return true;
-}
-
 static ty_status complete(ty_builder *b, ty_layer *l)
 {
     uint32_t self = b->workload->layer_count;
     bool input_is_trained = false;
+    ty_error detail = {0};
     ty_status status;
 
-    if (reads_tokens(b, l) && !ty_layer_row_of(l)->reads_tokens)
-        return fail(b, TY_EINVAL, l->name, "only an embedding can read tokens");
-    if (!is_sensible(&l->output) || !are_sizes(l))
-        return fail(b, TY_EINVAL, l->name, "a size is 0 or too large");
+    if (ty_layer_derive_shape(b->workload, self, &detail) != TY_OK)
+        return ty_fail(&b->mistake, TY_EINVAL, "%s", detail.message);
     for (uint32_t i = 0; i < l->input_count; i++)
         input_is_trained = input_is_trained || b->has_trainable[l->inputs[i]];
     status = ty_layer_set_quantities(b->workload, self, input_is_trained, &b->mistake);
@@ -426,20 +397,62 @@ static uint32_t finish_layer(ty_builder *b, ty_layer *l)
     return b->workload->layer_count++;
 }
 
-/* ---- Linear, convolution, pooling ------------------------------------------------------------ */
+typedef struct setting {
+    ty_attribute attribute;
+    uint64_t value;
+} setting;
+
+/* A layer with `count` settings, which are written out by SET. */
+static uint32_t append(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs,
+                       uint32_t input_count, const setting *settings, size_t count)
+{
+    ty_layer *l = begin_layer(b, kind, inputs, input_count);
+
+    if (l == NULL)
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        l->attributes[settings[i].attribute] = settings[i].value;
+    return finish_layer(b, l);
+}
+
+#define SET(...)                                                                                   \
+    (const setting[]){__VA_ARGS__}, sizeof((const setting[]){__VA_ARGS__}) / sizeof(setting)
+
+const ty_shape *ty_builder_shape(const ty_builder *builder, uint32_t layer)
+{
+    if (is_broken(builder))
+        return NULL;
+    if (layer == TY_BATCH)
+        return &builder->workload->input;
+    return layer < builder->workload->layer_count ? &builder->workload->layers[layer].output : NULL;
+}
+
+/* One dimension of a layer's output; 0 if there is no such layer. */
+static uint64_t dimension(const ty_builder *b, uint32_t layer, uint32_t d)
+{
+    const ty_shape *shape = ty_builder_shape(b, layer);
+    return shape != NULL && d < shape->dimension_count ? shape->dimensions[d] : 0;
+}
+
+static uint64_t last_dimension(const ty_builder *b, uint32_t layer)
+{
+    const ty_shape *shape = ty_builder_shape(b, layer);
+    return shape != NULL ? shape->dimensions[shape->dimension_count - 1] : 0;
+}
+
+/* ---- Layers, in the order of the header ------------------------------------------------------ */
 
 static uint32_t linear(ty_builder *b, uint32_t input, uint64_t out_features, bool has_bias,
                        uint32_t tied_to)
 {
     ty_layer *l = begin_layer(b, TY_LAYER_LINEAR, &input, 1);
+
     if (l == NULL)
         return 0;
-    l->output = *input_shape(b, l);
-    l->attributes[TY_IN_FEATURES] = last_dimension(&l->output);
+    l->attributes[TY_IN_FEATURES] = last_dimension(b, input);
     l->attributes[TY_OUT_FEATURES] = out_features;
     l->attributes[TY_HAS_BIAS] = has_bias;
     l->tied_to = tied_to;
-    l->output.dimensions[l->output.dimension_count - 1] = out_features;
     return finish_layer(b, l);
 }
 
@@ -461,9 +474,7 @@ static uint32_t tied_linear(ty_builder *builder, uint32_t input, uint32_t embedd
         return 0;
     }
     owner = &builder->workload->layers[embedding];
-    if (input < builder->workload->layer_count &&
-        last_dimension(&builder->workload->layers[input].output) !=
-            owner->attributes[TY_FEATURES]) {
+    if (last_dimension(builder, input) != owner->attributes[TY_FEATURES]) {
         fail(builder, TY_EINVAL, owner->name, "features differ from those of the tied layer");
         return 0;
     }
@@ -480,373 +491,183 @@ uint32_t ty_builder_tied_linear_with_bias(ty_builder *builder, uint32_t input, u
     return tied_linear(builder, input, embedding, true);
 }
 
-/* floor((size + 2 padding - kernel) / stride) + 1; false where no window fits. */
-static bool slide(uint64_t size, uint64_t kernel, uint64_t stride, uint64_t padding, uint64_t *out)
-{
-    if (kernel == 0 || kernel > LARGEST_SIZE || stride == 0 || padding >= kernel ||
-        size + 2 * padding < kernel)
-        return false;
-    *out = (size + 2 * padding - kernel) / stride + 1;
-    return true;
-}
-
-/* Sets the window's attributes and the output shape for `channels`. */
-static bool set_window(ty_builder *b, ty_layer *l, const ty_window *window, uint64_t channels)
-{
-    const ty_shape *image = input_shape(b, l);
-    ty_shape *out = &l->output;
-
-    if (image->dimension_count != 3) {
-        fail(b, TY_EINVAL, l->name, "expected an image {channels, height, width} as input");
-        return false;
+#define WINDOW(w)                                                                                  \
+    {TY_KERNEL_HEIGHT, (w)->height}, {TY_KERNEL_WIDTH, (w)->width}, {TY_STRIDE, (w)->stride},      \
+        {TY_PADDING_HEIGHT, (w)->padding_height},                                                  \
+    {                                                                                              \
+        TY_PADDING_WIDTH, (w)->padding_width                                                       \
     }
-    *out = (ty_shape){3, {channels}};
-    if (!slide(image->dimensions[1], window->height, window->stride, window->padding_height,
-               &out->dimensions[1]) ||
-        !slide(image->dimensions[2], window->width, window->stride, window->padding_width,
-               &out->dimensions[2])) {
-        fail(b, TY_EINVAL, l->name,
-             "expected a window inside the padded image, stride > 0 and padding < window");
-        return false;
-    }
-    l->attributes[TY_KERNEL_HEIGHT] = window->height;
-    l->attributes[TY_KERNEL_WIDTH] = window->width;
-    l->attributes[TY_STRIDE] = window->stride;
-    l->attributes[TY_PADDING_HEIGHT] = window->padding_height;
-    l->attributes[TY_PADDING_WIDTH] = window->padding_width;
-    return true;
-}
 
 uint32_t ty_builder_conv2d(ty_builder *builder, uint32_t input, uint64_t out_channels,
                            const ty_window *window, uint64_t groups, bool has_bias)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_CONV2D, &input, 1);
-    if (l == NULL)
-        return 0;
-    if (set_window(builder, l, window, out_channels)) {
-        uint64_t in_channels = input_shape(builder, l)->dimensions[0];
-        if (groups == 0 || in_channels % groups != 0 || out_channels % groups != 0)
-            fail(builder, TY_EINVAL, l->name, "groups must divide input and output channels");
-        l->attributes[TY_IN_CHANNELS] = in_channels;
-        l->attributes[TY_OUT_CHANNELS] = out_channels;
-        l->attributes[TY_GROUPS] = groups;
-        l->attributes[TY_HAS_BIAS] = has_bias;
-    }
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_CONV2D, &input, 1,
+                  SET({TY_IN_CHANNELS, dimension(builder, input, 0)},
+                      {TY_OUT_CHANNELS, out_channels}, {TY_GROUPS, groups}, {TY_HAS_BIAS, has_bias},
+                      WINDOW(window)));
 }
 
 uint32_t ty_builder_pool(ty_builder *builder, uint32_t input, const ty_window *window,
                          bool is_average)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_POOL, &input, 1);
-    if (l == NULL)
-        return 0;
-    set_window(builder, l, window, input_shape(builder, l)->dimensions[0]);
-    l->attributes[TY_IS_AVERAGE] = is_average;
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_POOL, &input, 1,
+                  SET({TY_IS_AVERAGE, is_average}, WINDOW(window)));
 }
 
 /* The window is written out, so that only those who care need to look at is_global. */
 uint32_t ty_builder_global_pool(ty_builder *builder, uint32_t input)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_POOL, &input, 1);
-    const ty_shape *image;
-    if (l == NULL)
-        return 0;
-    image = input_shape(builder, l);
-    set_window(builder, l,
-               &(ty_window){.height = image->dimensions[1],
-                            .width = image->dimension_count > 2 ? image->dimensions[2] : 0,
-                            .stride = 1},
-               image->dimensions[0]);
-    l->attributes[TY_IS_AVERAGE] = 1;
-    l->attributes[TY_IS_GLOBAL] = 1;
-    return finish_layer(builder, l);
-}
+    const ty_window whole = {
+        .height = dimension(builder, input, 1), .width = dimension(builder, input, 2), .stride = 1};
 
-/* ---- Layers whose output has the shape of their input ---------------------------------------- */
-
-static uint32_t same_shape(ty_builder *b, ty_layer_kind kind, uint32_t input)
-{
-    ty_layer *l = begin_layer(b, kind, &input, 1);
-    if (l == NULL)
-        return 0;
-    l->output = *input_shape(b, l);
-    if (ty_layer_attribute_use(kind, TY_FEATURES) == TY_ATTRIBUTE_REQUIRED)
-        l->attributes[TY_FEATURES] = last_dimension(&l->output);
-    return finish_layer(b, l);
+    return append(builder, TY_LAYER_POOL, &input, 1,
+                  SET({TY_IS_AVERAGE, 1}, {TY_IS_GLOBAL, 1}, WINDOW(&whole)));
 }
 
 uint32_t ty_builder_batch_norm(ty_builder *builder, uint32_t input)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_BATCH_NORM, &input, 1);
-    if (l == NULL)
-        return 0;
-    l->output = *input_shape(builder, l);
-    l->attributes[TY_FEATURES] = l->output.dimensions[0]; /* channels come first */
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_BATCH_NORM, &input, 1,
+                  SET({TY_FEATURES, dimension(builder, input, 0)})); /* channels come first */
 }
 
 uint32_t ty_builder_layer_norm(ty_builder *builder, uint32_t input)
 {
-    return same_shape(builder, TY_LAYER_LAYER_NORM, input);
+    return append(builder, TY_LAYER_LAYER_NORM, &input, 1,
+                  SET({TY_FEATURES, last_dimension(builder, input)}));
 }
 
 uint32_t ty_builder_rms_norm(ty_builder *builder, uint32_t input)
 {
-    return same_shape(builder, TY_LAYER_RMS_NORM, input);
+    return append(builder, TY_LAYER_RMS_NORM, &input, 1,
+                  SET({TY_FEATURES, last_dimension(builder, input)}));
 }
 
 uint32_t ty_builder_relu(ty_builder *builder, uint32_t input)
 {
-    return same_shape(builder, TY_LAYER_RELU, input);
+    return append(builder, TY_LAYER_RELU, &input, 1, NULL, 0);
 }
 
 uint32_t ty_builder_gelu(ty_builder *builder, uint32_t input)
 {
-    return same_shape(builder, TY_LAYER_GELU, input);
+    return append(builder, TY_LAYER_GELU, &input, 1, NULL, 0);
 }
 
 uint32_t ty_builder_silu(ty_builder *builder, uint32_t input)
 {
-    return same_shape(builder, TY_LAYER_SILU, input);
+    return append(builder, TY_LAYER_SILU, &input, 1, NULL, 0);
 }
 
 uint32_t ty_builder_tanh(ty_builder *builder, uint32_t input)
 {
-    return same_shape(builder, TY_LAYER_TANH, input);
+    return append(builder, TY_LAYER_TANH, &input, 1, NULL, 0);
 }
 
 uint32_t ty_builder_slice(ty_builder *builder, uint32_t input, uint64_t first_row, uint64_t rows)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_SLICE, &input, 1);
-    if (l == NULL)
-        return 0;
-    l->output = *input_shape(builder, l);
-    if (first_row > LARGEST_SIZE || rows > LARGEST_SIZE ||
-        first_row + rows > l->output.dimensions[0])
-        fail(builder, TY_EINVAL, l->name, "expected rows that the input has");
-    l->output.dimensions[0] = rows;
-    l->attributes[TY_FIRST_ROW] = first_row;
-    l->attributes[TY_ROWS] = rows;
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_SLICE, &input, 1,
+                  SET({TY_FIRST_ROW, first_row}, {TY_ROWS, rows}));
 }
 
 uint32_t ty_builder_flatten(ty_builder *builder, uint32_t input)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_FLATTEN, &input, 1);
-    if (l == NULL)
-        return 0;
-    l->output = (ty_shape){1, {ty_shape_elements(input_shape(builder, l))}};
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_FLATTEN, &input, 1, NULL, 0);
 }
-
-/* ---- Sequences ------------------------------------------------------------------------------- */
 
 uint32_t ty_builder_embedding(ty_builder *builder, uint32_t input, uint64_t vocabulary,
                               uint64_t features, uint64_t positions)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_EMBEDDING, &input, 1);
-    uint64_t length;
-    if (l == NULL)
-        return 0;
-    length = input_shape(builder, l)->dimensions[0];
-    if (!reads_tokens(builder, l))
-        fail(builder, TY_EINVAL, l->name, "an embedding reads a batch of tokens");
-    else if (vocabulary == 0 || (positions > 0 && positions < length))
-        fail(builder, TY_EINVAL, l->name,
-             "expected a vocabulary, and no more tokens in a sequence than positions");
-    l->output = (ty_shape){2, {length, features}};
-    l->attributes[TY_VOCABULARY] = vocabulary;
-    l->attributes[TY_FEATURES] = features;
-    l->attributes[TY_POSITIONS] = positions;
-    return finish_layer(builder, l);
+    return append(
+        builder, TY_LAYER_EMBEDDING, &input, 1,
+        SET({TY_VOCABULARY, vocabulary}, {TY_FEATURES, features}, {TY_POSITIONS, positions}));
 }
 
 uint32_t ty_builder_embedding_bag(ty_builder *builder, uint32_t input, uint64_t vocabulary,
                                   uint64_t features, uint64_t first_row, uint64_t rows,
                                   bool is_average)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_EMBEDDING_BAG, &input, 1);
-    const ty_shape *batch;
-    if (l == NULL)
-        return 0;
-    batch = input_shape(builder, l);
-    if (l->input_count > 0 || reads_tokens(builder, l) || batch->dimension_count != 1)
-        fail(builder, TY_EINVAL, l->name, "an embedding bag reads a batch of numbers");
-    else if (vocabulary == 0 || rows == 0 || first_row > LARGEST_SIZE || rows > LARGEST_SIZE ||
-             first_row + rows > batch->dimensions[0])
-        fail(builder, TY_EINVAL, l->name, "expected a vocabulary, and indices that a sample has");
-    l->output = (ty_shape){1, {features}};
-    l->attributes[TY_VOCABULARY] = vocabulary;
-    l->attributes[TY_FEATURES] = features;
-    l->attributes[TY_FIRST_ROW] = first_row;
-    l->attributes[TY_ROWS] = rows;
-    l->attributes[TY_IS_AVERAGE] = is_average;
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_EMBEDDING_BAG, &input, 1,
+                  SET({TY_VOCABULARY, vocabulary}, {TY_FEATURES, features},
+                      {TY_FIRST_ROW, first_row}, {TY_ROWS, rows}, {TY_IS_AVERAGE, is_average}));
 }
 
-/* The shape is that of the last input, which brings the queries where there are two. */
-static bool expect_sequence(ty_builder *b, ty_layer *l)
+static uint32_t attention(ty_builder *builder, const uint32_t *inputs, uint32_t count,
+                          uint64_t heads, uint64_t kv_heads, uint64_t head_size, bool has_bias,
+                          bool is_causal)
 {
-    l->output = l->input_count > 1 ? b->workload->layers[l->inputs[l->input_count - 1]].output
-                                   : *input_shape(b, l);
-    l->attributes[TY_FEATURES] = last_dimension(&l->output);
-    if (l->output.dimension_count == 2)
-        return true;
-    fail(b, TY_EINVAL, l->name, "expected a sequence {tokens, features} as input");
-    return false;
-}
-
-static uint32_t finish_attention(ty_builder *builder, ty_layer *l, uint64_t heads,
-                                 uint64_t kv_heads, uint64_t head_size, bool has_bias,
-                                 bool is_causal)
-{
-    if (expect_sequence(builder, l) &&
-        (heads == 0 || kv_heads == 0 || head_size == 0 || heads % kv_heads != 0))
-        fail(builder, TY_EINVAL, l->name,
-             "expected heads of a size > 0, their number a multiple of the key/value heads");
-    if (l->attributes[TY_KV_RANK] > 0 &&
-        (kv_heads != heads || l->attributes[TY_ROTARY_SIZE] >= head_size || l->input_count > 1))
-        fail(builder, TY_EINVAL, l->name,
-             "latents need as many key/value heads as heads, and a part of each not rotated");
-    l->attributes[TY_HEADS] = heads;
-    l->attributes[TY_KV_HEADS] = kv_heads;
-    l->attributes[TY_HEAD_SIZE] = head_size;
-    l->attributes[TY_HAS_BIAS] = has_bias;
-    l->attributes[TY_IS_CAUSAL] = is_causal;
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_ATTENTION, inputs, count,
+                  SET({TY_FEATURES, last_dimension(builder, inputs[count - 1])}, {TY_HEADS, heads},
+                      {TY_KV_HEADS, kv_heads}, {TY_HEAD_SIZE, head_size}, {TY_HAS_BIAS, has_bias},
+                      {TY_IS_CAUSAL, is_causal}));
 }
 
 uint32_t ty_builder_attention(ty_builder *builder, uint32_t input, uint64_t heads,
                               uint64_t kv_heads, uint64_t head_size, bool has_bias, bool is_causal)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_ATTENTION, &input, 1);
-    if (l == NULL)
-        return 0;
-    return finish_attention(builder, l, heads, kv_heads, head_size, has_bias, is_causal);
+    return attention(builder, &input, 1, heads, kv_heads, head_size, has_bias, is_causal);
 }
 
 uint32_t ty_builder_cross_attention(ty_builder *builder, uint32_t input, uint32_t memory,
                                     uint64_t heads, uint64_t kv_heads, uint64_t head_size,
                                     bool has_bias)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_ATTENTION, (uint32_t[]){memory, input}, 2);
-    const ty_shape *keys;
-    if (l == NULL)
-        return 0;
-    keys = input_shape(builder, l);
-    if (keys->dimension_count != 2 ||
-        last_dimension(keys) != last_dimension(&builder->workload->layers[input].output))
-        fail(builder, TY_EINVAL, l->name, "expected two sequences of as many features");
-    return finish_attention(builder, l, heads, kv_heads, head_size, has_bias, false);
+    return attention(builder, (uint32_t[]){memory, input}, 2, heads, kv_heads, head_size, has_bias,
+                     false);
 }
 
 uint32_t ty_builder_additive_attention(ty_builder *builder, uint32_t input, uint32_t memory,
                                        uint64_t hidden_features)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_ADDITIVE_ATTENTION, (uint32_t[]){memory, input}, 2);
-    const ty_shape *keys, *queries;
-    if (l == NULL)
-        return 0;
-    keys = input_shape(builder, l);
-    queries = &builder->workload->layers[input].output;
-    if (keys->dimension_count != 2 || queries->dimension_count != 2 || hidden_features == 0)
-        fail(builder, TY_EINVAL, l->name, "expected two sequences, and hidden features > 0");
-    l->attributes[TY_IN_FEATURES] = last_dimension(queries);
-    l->attributes[TY_FEATURES] = last_dimension(keys);
-    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
-    l->output = (ty_shape){2, {queries->dimensions[0], last_dimension(keys)}};
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_ADDITIVE_ATTENTION, (uint32_t[]){memory, input}, 2,
+                  SET({TY_IN_FEATURES, last_dimension(builder, input)},
+                      {TY_FEATURES, last_dimension(builder, memory)},
+                      {TY_HIDDEN_FEATURES, hidden_features}));
 }
 
 uint32_t ty_builder_moe(ty_builder *builder, uint32_t input, uint64_t experts,
                         uint64_t experts_per_token, uint64_t hidden_features, bool has_bias,
                         bool is_gated)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_MOE, &input, 1);
-    if (l == NULL)
-        return 0;
-    if (expect_sequence(builder, l) &&
-        (hidden_features == 0 || experts_per_token == 0 || experts_per_token > experts))
-        fail(builder, TY_EINVAL, l->name,
-             "expected hidden features > 0, and no more experts per token than experts");
-    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
-    l->attributes[TY_HAS_BIAS] = has_bias;
-    l->attributes[TY_IS_GATED] = is_gated;
-    l->attributes[TY_EXPERTS] = experts;
-    l->attributes[TY_EXPERTS_PER_TOKEN] = experts_per_token;
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_MOE, &input, 1,
+                  SET({TY_FEATURES, last_dimension(builder, input)},
+                      {TY_HIDDEN_FEATURES, hidden_features}, {TY_HAS_BIAS, has_bias},
+                      {TY_IS_GATED, is_gated}, {TY_EXPERTS, experts},
+                      {TY_EXPERTS_PER_TOKEN, experts_per_token}));
 }
 
 uint32_t ty_builder_mlp(ty_builder *builder, uint32_t input, uint64_t hidden_features,
                         bool has_bias, bool is_gated)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_MLP, &input, 1);
-    if (l == NULL)
-        return 0;
-    if (expect_sequence(builder, l) && hidden_features == 0)
-        fail(builder, TY_EINVAL, l->name, "expected hidden features > 0");
-    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
-    l->attributes[TY_HAS_BIAS] = has_bias;
-    l->attributes[TY_IS_GATED] = is_gated;
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_MLP, &input, 1,
+                  SET({TY_FEATURES, last_dimension(builder, input)},
+                      {TY_HIDDEN_FEATURES, hidden_features}, {TY_HAS_BIAS, has_bias},
+                      {TY_IS_GATED, is_gated}));
 }
 
 uint32_t ty_builder_state_space(ty_builder *builder, uint32_t input, uint64_t hidden_features,
                                 uint64_t state_size, uint64_t kernel_width, bool has_bias)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_STATE_SPACE, &input, 1);
-    if (l == NULL)
-        return 0;
-    if (expect_sequence(builder, l) &&
-        (hidden_features == 0 || state_size == 0 || kernel_width == 0 ||
-         (l->attributes[TY_HEADS] > 0) == (l->attributes[TY_STEP_RANK] > 0)))
-        fail(builder, TY_EINVAL, l->name,
-             "expected inner features, a state and a kernel > 0, and either heads or a rank of "
-             "steps");
-    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
-    l->attributes[TY_STATE_SIZE] = state_size;
-    l->attributes[TY_KERNEL_WIDTH] = kernel_width;
-    l->attributes[TY_HAS_BIAS] = has_bias;
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_STATE_SPACE, &input, 1,
+                  SET({TY_FEATURES, last_dimension(builder, input)},
+                      {TY_HIDDEN_FEATURES, hidden_features}, {TY_STATE_SIZE, state_size},
+                      {TY_KERNEL_WIDTH, kernel_width}, {TY_HAS_BIAS, has_bias}));
 }
 
 uint32_t ty_builder_gated_delta(ty_builder *builder, uint32_t input, uint64_t heads,
                                 uint64_t kv_heads, uint64_t head_size, uint64_t value_head_size,
                                 uint64_t kernel_width)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_GATED_DELTA, &input, 1);
-    if (l == NULL)
-        return 0;
-    if (expect_sequence(builder, l) &&
-        (heads == 0 || kv_heads == 0 || head_size == 0 || value_head_size == 0 ||
-         kernel_width == 0 || heads % kv_heads != 0))
-        fail(builder, TY_EINVAL, l->name,
-             "expected heads of sizes > 0, their number a multiple of the key heads, and a kernel");
-    l->attributes[TY_HEADS] = heads;
-    l->attributes[TY_KV_HEADS] = kv_heads;
-    l->attributes[TY_HEAD_SIZE] = head_size;
-    l->attributes[TY_VALUE_HEAD_SIZE] = value_head_size;
-    l->attributes[TY_KERNEL_WIDTH] = kernel_width;
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_GATED_DELTA, &input, 1,
+                  SET({TY_FEATURES, last_dimension(builder, input)}, {TY_HEADS, heads},
+                      {TY_KV_HEADS, kv_heads}, {TY_HEAD_SIZE, head_size},
+                      {TY_VALUE_HEAD_SIZE, value_head_size}, {TY_KERNEL_WIDTH, kernel_width}));
 }
 
 uint32_t ty_builder_lstm(ty_builder *builder, uint32_t input, uint64_t hidden_features,
                          bool has_bias)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_LSTM, &input, 1);
-    if (l == NULL)
-        return 0;
-    l->output = *input_shape(builder, l);
-    l->attributes[TY_IN_FEATURES] = last_dimension(&l->output);
-    if (l->output.dimension_count != 2 || hidden_features == 0)
-        fail(builder, TY_EINVAL, l->name,
-             "expected a sequence {steps, features} as input, and hidden features > 0");
-    l->output.dimensions[l->output.dimension_count - 1] = hidden_features;
-    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
-    l->attributes[TY_HAS_BIAS] = has_bias;
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_LSTM, &input, 1,
+                  SET({TY_IN_FEATURES, last_dimension(builder, input)},
+                      {TY_HIDDEN_FEATURES, hidden_features}, {TY_HAS_BIAS, has_bias}));
 }
 
 /* ---- Several inputs, and the end ------------------------------------------------------------- */
@@ -855,39 +676,6 @@ static int ascending(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
-}
-
-static bool same(const ty_shape *a, const ty_shape *b, uint32_t but)
-{
-    if (a->dimension_count != b->dimension_count)
-        return false;
-    for (uint32_t i = 0; i < a->dimension_count; i++)
-        if (i != but && a->dimensions[i] != b->dimensions[i])
-            return false;
-    return true;
-}
-
-#define NO_DIMENSION UINT32_MAX
-
-/* Layers of many inputs whose shapes agree but for dimension `along`, in which they are added up.
- */
-static uint32_t join(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs, uint32_t count,
-                     uint32_t along)
-{
-    ty_layer *l = begin_layer(b, kind, inputs, count);
-    if (l == NULL)
-        return 0;
-    l->output = *input_shape(b, l);
-    if (l->input_count < 2)
-        fail(b, TY_EINVAL, l->name, "expected at least two layers as inputs");
-    for (uint32_t i = 1; i < l->input_count; i++) {
-        const ty_shape *other = &b->workload->layers[l->inputs[i]].output;
-        if (!same(&l->output, other, along))
-            fail(b, TY_EINVAL, l->name, "shapes of the inputs differ");
-        else if (along != NO_DIMENSION)
-            l->output.dimensions[along] += other->dimensions[along];
-    }
-    return finish_layer(b, l);
 }
 
 /* A sorted copy; NULL after a mistake. */
@@ -908,69 +696,43 @@ static uint32_t *sort_inputs(ty_builder *b, const uint32_t *inputs, uint32_t cou
     return sorted;
 }
 
-uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count)
+static uint32_t append_sorted(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs,
+                              uint32_t count)
 {
-    uint32_t *sorted = sort_inputs(builder, inputs, count), layer;
-    if (sorted == NULL)
-        return 0;
-    layer = join(builder, TY_LAYER_ADD, sorted, count, NO_DIMENSION);
+    uint32_t *sorted = sort_inputs(b, inputs, count);
+    const uint32_t layer = sorted == NULL ? 0 : append(b, kind, sorted, count, NULL, 0);
+
     ty_free(sorted);
     return layer;
 }
 
+uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count)
+{
+    return append_sorted(builder, TY_LAYER_ADD, inputs, count);
+}
+
 uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count)
 {
-    return join(builder, TY_LAYER_CONCAT, inputs, count, 0);
+    return append(builder, TY_LAYER_CONCAT, inputs, count, NULL, 0);
 }
 
 uint32_t ty_builder_concat_features(ty_builder *builder, const uint32_t *inputs, uint32_t count)
 {
-    const ty_shape *shape = count > 0 ? ty_builder_shape(builder, inputs[0]) : NULL;
-
-    ty_builder_set_next(builder, TY_IS_OF_FEATURES, 1);
-    return join(builder, TY_LAYER_CONCAT, inputs, count,
-                shape != NULL ? shape->dimension_count - 1 : 0);
+    return append(builder, TY_LAYER_CONCAT, inputs, count, SET({TY_IS_OF_FEATURES, 1}));
 }
 
 uint32_t ty_builder_dot_interaction(ty_builder *builder, const uint32_t *inputs, uint32_t count)
 {
-    uint32_t *sorted = sort_inputs(builder, inputs, count);
-    ty_layer *l =
-        sorted == NULL ? NULL : begin_layer(builder, TY_LAYER_DOT_INTERACTION, sorted, count);
-
-    ty_free(sorted);
-    if (l == NULL)
-        return 0;
-    l->output = *input_shape(builder, l);
-    if (l->input_count < 2 || l->output.dimension_count != 1)
-        fail(builder, TY_EINVAL, l->name, "expected at least two vectors as inputs");
-    for (uint32_t i = 1; i < l->input_count; i++)
-        if (!same(&l->output, &builder->workload->layers[l->inputs[i]].output, NO_DIMENSION))
-            fail(builder, TY_EINVAL, l->name, "shapes of the inputs differ");
-    l->output.dimensions[0] += (uint64_t)l->input_count * (l->input_count - 1) / 2;
-    return finish_layer(builder, l);
+    return append_sorted(builder, TY_LAYER_DOT_INTERACTION, inputs, count);
 }
 
 uint32_t ty_builder_loss(ty_builder *builder, uint32_t input)
 {
-    ty_layer *l = begin_layer(builder, TY_LAYER_SOFTMAX_CROSS_ENTROPY, &input, 1);
-    if (l == NULL)
-        return 0;
-    l->attributes[TY_CLASSES] = last_dimension(input_shape(builder, l));
-    l->output = (ty_shape){1, {1}};
-    return finish_layer(builder, l);
+    return append(builder, TY_LAYER_SOFTMAX_CROSS_ENTROPY, &input, 1,
+                  SET({TY_CLASSES, last_dimension(builder, input)}));
 }
 
 /* ---- Layers without formulas ----------------------------------------------------------------- */
-
-const ty_shape *ty_builder_shape(const ty_builder *builder, uint32_t layer)
-{
-    if (is_broken(builder))
-        return NULL;
-    if (layer == TY_BATCH)
-        return &builder->workload->input;
-    return layer < builder->workload->layer_count ? &builder->workload->layers[layer].output : NULL;
-}
 
 uint32_t ty_builder_opaque(ty_builder *builder, const uint32_t *inputs, uint32_t count,
                            const ty_opaque *known)

@@ -90,12 +90,12 @@ static double context_width(const layer_view *v)
     return at(v, TY_HEADS) * head_values(v);
 }
 
-static double kv_latent(const layer_view *v) /* and the part of the keys beside it */
+static double kv_latent(const layer_view *v) /* and the rotated part of the keys */
 {
     return at(v, TY_KV_RANK) + at(v, TY_ROTARY_SIZE);
 }
 
-/* Width of what the layer's input is multiplied to, for queries and for keys and values. */
+/* Columns of the first products with the input, for queries and for keys and values. */
 static double first_query_width(const layer_view *v)
 {
     return at(v, TY_QUERY_RANK) > 0 ? at(v, TY_QUERY_RANK) : query_width(v);
@@ -197,9 +197,9 @@ static double attention_flop(const layer_view *v)
     return attention_input_product(v) + expansion + attention_scores(v) + output;
 }
 
-/* Queries, keys, values, context; what norms of latents and heads read; probabilities, or, where
- * scores are made anew, the logarithm of each row's sum (Dao et al., arXiv:2205.14135, section
- * 3.1). Making them anew is no model flop: it is not in the backward's. */
+/* Queries, keys, values, context; inputs of the norms of latents and heads; probabilities, or the
+ * logarithm of each row's sum if backward recomputes the scores (Dao et al., arXiv:2205.14135,
+ * section 3.1). That recomputation is no model flop: backward_flop leaves it out. */
 static double attention_stashed(const layer_view *v)
 {
     double queries =
@@ -263,8 +263,8 @@ const layer_kind ty_kind_attention = {
     .kernels = attention_kernels,
 };
 
-/* ---- additive_attention: S rows of D features, of which T rows of Q make each a weighted sum, by
- * scores of H hidden numbers. Matrices of queries and keys, a vector and its gain, a bias
+/* ---- additive_attention: T rows of Q features make a weighted sum each of S rows of D features,
+ * by scores of H hidden numbers. Matrices of queries and keys, a vector and its gain, a bias
  * (Bahdanau, Cho and Bengio, arXiv:1409.0473, appendix A.1.2, with the weights of Salimans and
  * Kingma, arXiv:1602.07868). Backward computes the T S H sums under tanh again. Products: queries,
  * keys, scores, values; and the softmax. ---- */

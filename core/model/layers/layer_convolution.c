@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 /* Windows along one dimension; 0 if none fits, or if one could be in the padding only. */
-/* Windows along one dimension; 0 if none fits, or if one could lie in the padding alone. */
 static uint64_t window_count(uint64_t size, uint64_t kernel, uint64_t stride, uint64_t padding)
 {
     if (padding >= kernel || size + 2 * padding < kernel)

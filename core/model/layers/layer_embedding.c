@@ -1,4 +1,4 @@
-/* Tables of which a sample reads a few rows, and products of the vectors they make. */
+/* Tables whose rows are looked up by index, and products of the vectors they make. */
 #include "layer_kind.h"
 
 #include <stdio.h>

@@ -15,10 +15,10 @@ typedef struct layer_shapes {
     const ty_workload *workload;
     uint32_t index;
     ty_shape out;
-    char complaint[160]; /* what the rule expected of the input; "" if the input is right */
+    char complaint[160]; /* the input that the rule expected; "" if it is right */
 } layer_shapes;
 
-/** What formulas read. Counts are doubles: exact up to 2^53, no overflow beyond. */
+/** Arguments of formulas. Counts are doubles: exact up to 2^53, no overflow beyond. */
 typedef struct layer_view {
     const ty_layer *layer;
     double in;   /* elements of all inputs, per sample */

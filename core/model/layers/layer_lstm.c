@@ -1,4 +1,4 @@
-/* Lstm: T steps of D features, H hidden ones; gates as cuDNN and PyTorch lay them out, each with a
+/* Lstm: T steps of D features, H hidden ones; gates in the order of cuDNN and PyTorch, each with a
  * bias for its input and one for its state. The products with the input are one; every step has one
  * with the state, which waits for the step before. Stashed: the four gates and the cell. */
 #include "layer_kind.h"

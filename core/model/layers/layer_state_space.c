@@ -45,7 +45,7 @@ static double convolved(const layer_view *v)
     return channels(v) + (has_ranked_steps(v) ? 0 : written_and_read(v));
 }
 
-static double from_input(const layer_view *v) /* what the first product makes of a row */
+static double from_input(const layer_view *v) /* results of the first product per row */
 {
     return channels(v) + convolved(v) + at(v, TY_HEADS);
 }
